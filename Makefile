@@ -1,0 +1,56 @@
+# make demo    see other people's RDMA programs run
+# make test    every check of the project; the last line says how many passed and how many failed
+# make bench   measure beside peers; JSON and pictures in build/bench/
+# make build   the install tree in build/
+# make install PREFIX=/usr/local
+#
+# `demo`, `test` and `bench` install what else they need (scripts/install-dependencies says what).
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+BUILD ?= build
+TARGET ?= $(or $(CARGO_TARGET_DIR),target)/release
+
+.PHONY: build demo test test-perftest bench install deny clean
+
+build:
+	$(CARGO) build --release -p pagewire-verbs -p pagewire-cli
+	scripts/install-tree "$(TARGET)" "$(BUILD)"
+
+demo: dependencies-demo
+	$(MAKE) --no-print-directory build
+	$(BUILD)/bin/pagewire demo
+
+test: dependencies-test
+	$(MAKE) --no-print-directory build
+	CARGO="$(CARGO)" BUILD="$(BUILD)" scripts/test
+
+# Every combination of programs, transports, options and paths.
+test-perftest: dependencies-test
+	$(MAKE) --no-print-directory build
+	PAGEWIRE_TESTS=all PAGEWIRE_BUILD="$(abspath $(BUILD))" $(CARGO) test -p pagewire-end-to-end --test programs
+
+bench: dependencies-bench
+	$(MAKE) --no-print-directory build
+	mkdir -p "$(BUILD)/bench"
+	$(BUILD)/bin/pagewire bench --json --plot "$(BUILD)/bench" > "$(BUILD)/bench/bench.jsonl"; \
+	status=$$?; cat "$(BUILD)/bench/bench.jsonl"; exit $$status
+
+install:
+	@test -x "$(BUILD)/bin/pagewire" || { echo "make build first" >&2; exit 1; }
+	install -d "$(DESTDIR)$(PREFIX)"
+	cd "$(BUILD)" && cp -a bin lib share "$(abspath $(DESTDIR)$(PREFIX))"
+	if [ -d "$(BUILD)/libexec" ]; then cp -a "$(BUILD)/libexec" "$(DESTDIR)$(PREFIX)"; fi
+
+# Compiling cargo-deny takes minutes: `make test` uses it if it is there, and does not ask for it.
+deny:
+	command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --locked
+	$(CARGO) deny check
+
+clean:
+	rm -rf "$(BUILD)"
+	$(CARGO) clean
+
+.PHONY: dependencies-demo dependencies-test dependencies-bench
+dependencies-demo dependencies-test dependencies-bench: dependencies-%:
+	scripts/install-dependencies $*

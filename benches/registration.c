@@ -1,0 +1,93 @@
+/*
+ * What ibv_reg_mr and ibv_dereg_mr cost for a region of 4 KB and for one of 1 TiB of address space (NORESERVE: it has
+ * no pages yet). A plain verbs program; `pagewire bench registration` runs it.
+ *
+ * Prints one JSON object a line: {"bench": "reg_mr" | "dereg_mr", "size": bytes, "microseconds": median}.
+ */
+#define _GNU_SOURCE
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+
+/* Regions alive together: each clock reading is shared by so many calls. */
+#define BATCH 100
+/* Batches; their median counts. */
+#define BATCHES 101
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values)
+{
+    qsort(values, BATCHES, sizeof *values, compare);
+    return values[BATCHES / 2];
+}
+
+static int measure(struct ibv_pd *pd, size_t size)
+{
+    static double reg[BATCHES], dereg[BATCHES];
+    struct ibv_mr *mr[BATCH];
+    int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (memory == MAP_FAILED) {
+        perror("mmap");
+        return 1;
+    }
+    for (int batch = 0; batch < BATCHES; batch++) {
+        double start = now();
+        for (int i = 0; i < BATCH; i++) {
+            mr[i] = ibv_reg_mr(pd, memory, size, access);
+            if (!mr[i]) {
+                perror("ibv_reg_mr");
+                return 1;
+            }
+        }
+        double middle = now();
+        for (int i = 0; i < BATCH; i++) {
+            int error = ibv_dereg_mr(mr[i]);
+            if (error) {
+                fprintf(stderr, "ibv_dereg_mr: error %d\n", error);
+                return 1;
+            }
+        }
+        reg[batch] = (middle - start) / BATCH;
+        dereg[batch] = (now() - middle) / BATCH;
+    }
+    printf("{\"bench\":\"reg_mr\",\"size\":%zu,\"microseconds\":%.4f}\n", size, median(reg));
+    printf("{\"bench\":\"dereg_mr\",\"size\":%zu,\"microseconds\":%.4f}\n", size, median(dereg));
+    munmap(memory, size);
+    return 0;
+}
+
+int main(void)
+{
+    struct ibv_device **devices = ibv_get_device_list(NULL);
+    if (!devices || !devices[0]) {
+        fprintf(stderr, "no device\n");
+        return 1;
+    }
+    struct ibv_context *context = ibv_open_device(devices[0]);
+    struct ibv_pd *pd = context ? ibv_alloc_pd(context) : NULL;
+    if (!pd) {
+        fprintf(stderr, "no protection domain\n");
+        return 1;
+    }
+    int failed = measure(pd, 4096) || measure(pd, (size_t)1 << 40);
+    ibv_dealloc_pd(pd);
+    ibv_close_device(context);
+    ibv_free_device_list(devices);
+    return failed;
+}

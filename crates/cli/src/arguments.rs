@@ -1,0 +1,171 @@
+//! The command line, as clap sees it: names, help texts and examples.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// RDMA verbs on memory that is never pinned: no RDMA hardware, no kernel module, no root.
+#[derive(Debug, Parser)]
+#[command(name = "pagewire", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = "Examples:\n  \
+    pagewire doctor                                    what this machine allows\n  \
+    pagewire run -- ibv_devinfo                        show the devices\n  \
+    pagewire run --path udp -- ib_write_bw             a server, over UDP\n  \
+    pagewire explain                                   who is connected, how, and why so\n  \
+    pagewire demo                                      see real programs run\n\n\
+    The manual: man pagewire, man 7 pagewire.")]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a verbs program on Pagewire
+    Run(RunArguments),
+    /// Say what this machine allows, what that costs, and how to mend it
+    Doctor(DoctorArguments),
+    /// Show live connections: the path of each, why not a better one, counters
+    Explain(ExplainArguments),
+    /// Run other people's RDMA programs between two hosts on this machine
+    Demo(DemoArguments),
+    /// Measure, beside peers and the limits of the machine
+    Bench(BenchArguments),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// One side of a real try; used by doctor and bench only
+    #[command(hide = true)]
+    Probe {
+        /// Which side of which try
+        #[arg(value_enum)]
+        kind: crate::probe::Kind,
+        /// Its operand
+        operands: Vec<String>,
+    },
+}
+
+/// The way by which the bytes of a connection travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum PathChoice {
+    /// The best that each connection can have
+    #[default]
+    Auto,
+    /// Inside this host, from memory to memory; fails where the kernel refuses that
+    Local,
+    /// RoCEv2 in UDP datagrams, on one host too
+    Udp,
+}
+
+impl PathChoice {
+    /// The value that `PAGEWIRE_PATH` takes.
+    pub const fn name(self) -> &'static str {
+        match self {
+            PathChoice::Auto => "auto",
+            PathChoice::Local => "local",
+            PathChoice::Udp => "udp",
+        }
+    }
+}
+
+/// Arguments of `pagewire run`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    pagewire run -- ibv_rc_pingpong -g 0\n  \
+    pagewire run --path udp --pcap /tmp/wire.pcap -- ibv_rc_pingpong -g 0 127.0.0.1\n  \
+    pagewire run --stats -- ib_write_bw --size 1048576 192.0.2.7\n\n\
+    Exit status: the program's own; 126 if it cannot be run, 127 if it is not found,\n\
+    128 + N if signal N ended it (with --stats), 125 if Pagewire itself failed.")]
+pub struct RunArguments {
+    /// How connections travel
+    #[arg(long, value_enum, default_value_t)]
+    pub path: PathChoice,
+    /// Write the packets sent and received to FILE (classic pcap, one file a process: its PID is put before the
+    /// extension)
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+    /// Print what the connections did when the program has ended
+    #[arg(long)]
+    pub stats: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+/// Arguments of `pagewire doctor`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    pagewire doctor\n  \
+    pagewire doctor --json | grep forbids\n\n\
+    Exit status: 0, or 1 if something keeps Pagewire from running at all.")]
+pub struct DoctorArguments {
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `pagewire explain`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    pagewire explain\n  \
+    pagewire explain --watch 4711\n  \
+    pagewire explain --json | grep '\"path\":\"udp\"'\n\n\
+    Exit status: 0; 1 if a process named by PID did not answer.")]
+pub struct ExplainArguments {
+    /// The processes; all that may be asked where none is named
+    #[arg(value_name = "PID")]
+    pub processes: Vec<u32>,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+    /// Show again every second, until interrupted
+    #[arg(long)]
+    pub watch: bool,
+}
+
+/// Arguments of `pagewire demo`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    pagewire demo\n  \
+    pagewire demo --one-host\n\n\
+    Takes less than a minute and leaves nothing behind.\n\
+    Exit status: 0 if every program did its work, 1 otherwise.")]
+pub struct DemoArguments {
+    /// Do not make two hosts, even where the kernel allows it
+    #[arg(long)]
+    pub one_host: bool,
+    /// One JSON object for each program, instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `pagewire bench`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    pagewire bench                        all of them\n  \
+    pagewire bench registration           one\n  \
+    pagewire bench write_lat --path local --json\n\n\
+    A line of --json: {bench, size, path, value, unit, peer, peer_value, ratio}; a ratio above 1\n\
+    means that Pagewire is better than the peer. Where the peer is not installed it is null.")]
+pub struct BenchArguments {
+    /// The benchmarks, of: registration, write_lat, write_bw, send_lat, send_bw, read_lat, read_bw, atomic_lat,
+    /// atomic_bw; all where none is named
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Only this path
+    #[arg(long, value_enum, default_value_t)]
+    pub path: PathChoice,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+    /// Draw the figures as SVG files into DIR
+    #[arg(long, value_name = "DIR")]
+    pub plot: Option<PathBuf>,
+    /// How often each benchmark and its peer are run, in turn
+    #[arg(long, value_name = "N", default_value_t = crate::limits::BENCH_ROUNDS)]
+    pub rounds: usize,
+}

@@ -1,0 +1,136 @@
+//! `pagewire doctor`: what this machine allows, what that costs, and how to mend it.
+//!
+//! Whatever can be tried is tried; a version number or a setting is read only where a try would need more than this
+//! command may have, and then the finding says so.
+
+mod kernel;
+mod memory;
+mod network;
+
+use crate::arguments::DoctorArguments;
+use crate::table::{bad, good, heading, warning};
+use anyhow::Result;
+use serde::Serialize;
+use std::io::Write;
+
+/// What a finding means for Pagewire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Pagewire runs, but slower or with less.
+    Costs,
+    /// Pagewire cannot run.
+    Forbids,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub check: &'static str,
+    /// What it means.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What follows from it.
+    pub means: &'static str,
+    /// How to mend it, if there is something to mend.
+    pub mend: Option<&'static str>,
+}
+
+impl Finding {
+    fn ok(check: &'static str, found: impl Into<String>, means: &'static str) -> Finding {
+        Finding { check, verdict: Verdict::Ok, found: found.into(), means, mend: None }
+    }
+
+    fn costs(
+        check: &'static str,
+        found: impl Into<String>,
+        means: &'static str,
+        mend: &'static str,
+    ) -> Finding {
+        Finding { check, verdict: Verdict::Costs, found: found.into(), means, mend: Some(mend) }
+    }
+
+    fn forbids(
+        check: &'static str,
+        found: impl Into<String>,
+        means: &'static str,
+        mend: &'static str,
+    ) -> Finding {
+        Finding { check, verdict: Verdict::Forbids, found: found.into(), means, mend: Some(mend) }
+    }
+}
+
+/// Prints the findings; gives the exit status: 1 if something keeps Pagewire from running at all.
+///
+/// # Errors
+/// If they cannot be printed.
+pub fn doctor(arguments: &DoctorArguments) -> Result<u8> {
+    let findings = examine();
+    let mut out = anstream::stdout().lock();
+    if arguments.json {
+        for finding in &findings {
+            writeln!(out, "{}", serde_json::to_string(finding)?)?;
+        }
+    } else {
+        print(&mut out, &findings)?;
+    }
+    Ok(u8::from(findings.iter().any(|finding| finding.verdict == Verdict::Forbids)))
+}
+
+/// Looks at everything.
+pub fn examine() -> Vec<Finding> {
+    let mut findings = kernel::findings();
+    findings.extend(memory::findings());
+    findings.extend(network::findings());
+    findings
+}
+
+fn print(out: &mut impl Write, findings: &[Finding]) -> Result<()> {
+    let wide = findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0);
+    for finding in findings {
+        let (style, word) = match finding.verdict {
+            Verdict::Ok => (good(), "ok"),
+            Verdict::Costs => (warning(), "costs"),
+            Verdict::Forbids => (bad(), "forbids"),
+        };
+        writeln!(out, "{style}{word:<8}{style:#}{:<wide$}  {}", finding.check, finding.found)?;
+        if finding.verdict != Verdict::Ok {
+            writeln!(out, "{:width$}{}", "", finding.means, width = wide + 10)?;
+        }
+        if let Some(mend) = finding.mend {
+            writeln!(out, "{:width$}mend: {mend}", "", width = wide + 10)?;
+        }
+    }
+    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    let head = heading();
+    let (costs, forbids) = (count(Verdict::Costs), count(Verdict::Forbids));
+    let conclusion = if forbids == 0 { "Pagewire runs here" } else { "Pagewire does not run here" };
+    writeln!(
+        out,
+        "\n{head}{conclusion}{head:#}: {} ok, {costs} cost something, {forbids} forbid it",
+        count(Verdict::Ok)
+    )?;
+    Ok(())
+}
+
+/// The contents of a file of /proc or /sys, trimmed; `None` where it is absent or closed to this user.
+fn setting(file: &str) -> Option<String> {
+    std::fs::read_to_string(file).ok().map(|text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_not_well_says_how_to_mend_it() {
+        for finding in examine() {
+            assert_eq!(finding.verdict == Verdict::Ok, finding.mend.is_none(), "{finding:?}");
+            assert!(!finding.found.is_empty() && !finding.means.is_empty(), "{finding:?}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The kernel and what it lets processes do to each other.
+
+use super::{Finding, setting};
+use crate::probe;
+use rustix::process::{PTracer, PidfdFlags, getpid, pidfd_open, set_ptracer};
+
+pub(super) fn findings() -> Vec<Finding> {
+    vec![
+        version(),
+        proc_file_system(),
+        cross_memory(),
+        pidfd(),
+        memfd(),
+        io_uring(),
+        namespaces(),
+        descriptors(),
+    ]
+}
+
+/// The running kernel's version, as (major, minor).
+pub(super) fn kernel_version() -> Option<(u32, u32)> {
+    let release = setting("/proc/sys/kernel/osrelease")?;
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse().ok());
+    Some((numbers.next()?, numbers.next()?))
+}
+
+fn version() -> Finding {
+    let release = setting("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
+    let found = format!("Linux {release}");
+    match kernel_version() {
+        Some(version) if version >= (6, 7) => {
+            Finding::ok("kernel", found, "every mechanism that Pagewire knows is there")
+        }
+        Some(version) if version >= (5, 10) => Finding::costs(
+            "kernel",
+            found,
+            "before 6.7 there is no PAGEMAP_SCAN: residency is read by mincore and pagemap, which is slower",
+            "a kernel of 6.7 or later",
+        ),
+        _ => Finding::costs(
+            "kernel",
+            found,
+            "older than the oldest kernel that Pagewire is written for (5.10): untried",
+            "a kernel of 5.10 or later",
+        ),
+    }
+}
+
+fn proc_file_system() -> Finding {
+    if std::path::Path::new("/proc/self/maps").exists() {
+        Finding::ok("/proc", "mounted", "kinds of memory and peers can be looked up")
+    } else {
+        Finding::forbids(
+            "/proc",
+            "not mounted",
+            "Pagewire looks up memory and processes there",
+            "mount -t proc proc /proc",
+        )
+    }
+}
+
+fn cross_memory() -> Finding {
+    const CHECK: &str = "cross-memory attach";
+    let scope = match setting("/proc/sys/kernel/yama/ptrace_scope") {
+        Some(scope) => format!("Yama ptrace scope {scope}"),
+        None => "no Yama".to_owned(),
+    };
+    let Err(refused) = probe::cross_memory_read() else {
+        return Finding::ok(
+            CHECK,
+            format!("process_vm_readv works between processes of this user ({scope})"),
+            "the local path",
+        );
+    };
+    // What the engine does itself in each process.
+    if set_ptracer(PTracer::Any).is_ok() {
+        let again = probe::cross_memory_read();
+        // Only this short-lived command's own memory was open in between; closed again all the same.
+        let closed = set_ptracer(PTracer::None);
+        if again.is_ok() && closed.is_ok() {
+            return Finding::ok(
+                CHECK,
+                format!("works after PR_SET_PTRACER, which the engine calls by itself ({scope})"),
+                "the local path; while it is open every process of this user may read the program's memory",
+            );
+        }
+    }
+    Finding::costs(
+        CHECK,
+        format!("process_vm_readv: {refused:#} ({scope})"),
+        "no local path: peers on this host are reached over UDP",
+        "sysctl kernel.yama.ptrace_scope=1 (or 0); in a container allow process_vm_readv (--cap-add SYS_PTRACE, or a seccomp profile with it)",
+    )
+}
+
+fn pidfd() -> Finding {
+    match pidfd_open(getpid(), PidfdFlags::empty()) {
+        Ok(_) => Finding::ok("pidfd", "works", "a peer is named for good, whatever becomes of its number"),
+        Err(error) => Finding::costs(
+            "pidfd",
+            format!("pidfd_open: {error}"),
+            "a peer's end is noticed by its sockets only",
+            "a kernel of 5.3 or later, a seccomp profile with pidfd_open",
+        ),
+    }
+}
+
+fn memfd() -> Finding {
+    match rustix::fs::memfd_create("pagewire-doctor", rustix::fs::MemfdFlags::CLOEXEC) {
+        Ok(_) => Finding::ok("memfd", "works", "processes can share their tables"),
+        Err(error) => Finding::forbids(
+            "memfd",
+            format!("memfd_create: {error}"),
+            "processes share their tables by it",
+            "a seccomp profile with memfd_create",
+        ),
+    }
+}
+
+fn io_uring() -> Finding {
+    match io_uring::IoUring::new(2) {
+        Ok(_) => Finding::ok("io_uring", "works", "not used yet; nothing depends on it"),
+        Err(error) => {
+            Finding::ok("io_uring", format!("not available: {error}"), "not used yet; nothing depends on it")
+        }
+    }
+}
+
+fn namespaces() -> Finding {
+    const CHECK: &str = "namespaces";
+    match probe::namespaces() {
+        Ok(()) => Finding::ok(
+            CHECK,
+            "this user may make user and network namespaces",
+            "the demonstration has two hosts",
+        ),
+        Err(refused) => Finding::costs(
+            CHECK,
+            format!("unshare: {refused:#}"),
+            "the demonstration and some tests have one host instead of two; nothing else needs them",
+            "sysctl kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces above 0",
+        ),
+    }
+}
+
+fn descriptors() -> Finding {
+    const CHECK: &str = "open files";
+    const ENOUGH: u64 = 1024;
+    match nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE) {
+        Ok((soft, hard)) if soft >= ENOUGH => Finding::ok(
+            CHECK,
+            format!("limit {soft}, hard limit {hard}"),
+            "descriptors for channels and peers",
+        ),
+        Ok((soft, hard)) => Finding::costs(
+            CHECK,
+            format!("limit {soft}, hard limit {hard}"),
+            "few completion channels and peers",
+            "ulimit -n 1024, or more",
+        ),
+        Err(error) => {
+            Finding::costs(CHECK, format!("unknown: {error}"), "the limit could not be read", "ulimit -n")
+        }
+    }
+}

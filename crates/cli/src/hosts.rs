@@ -1,0 +1,241 @@
+//! Two hosts on one machine: network namespaces joined by a veth pair, made without root where the kernel allows it.
+//!
+//! Each namespace is held by a `cat` that waits for the end of its standard input: when this process ends, however it
+//! ends, the holders end, and the namespaces, which have no name, go with them. Nothing is left behind.
+//!
+//! As root the namespaces are made directly, and programs run in them as nobody. As another user a user namespace is
+//! put around both (one around both, so that they share it: two would refuse each other cross-memory attach), and
+//! programs run there without capabilities. Either way their locked-memory limit is 0.
+
+use crate::install::find_program;
+use crate::limits::HOSTS_PATIENCE;
+use crate::pair::Running;
+use anyhow::{Context, Result, bail};
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader, Read};
+use std::net::Ipv4Addr;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Instant;
+
+/// The name of each host's end of the veth pair.
+pub const INTERFACE: &str = "pw0";
+
+/// The user and group that programs run as where this process is root.
+pub const NOBODY: u32 = 65534;
+
+/// A host: the machine itself, or a network namespace.
+#[derive(Debug)]
+pub struct Host {
+    /// What to call it.
+    pub name: &'static str,
+    /// Its address.
+    pub address: Ipv4Addr,
+    enter: Vec<OsString>,
+    privileges: Privileges,
+    holder: Option<Holder>,
+}
+
+/// Two hosts that reach each other.
+#[derive(Debug)]
+pub struct Hosts {
+    /// 10.79.0.1.
+    pub first: Host,
+    /// 10.79.0.2.
+    pub second: Host,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Privileges {
+    /// An ordinary user's process: nothing to drop.
+    None,
+    /// Root: becomes nobody.
+    Root,
+    /// Root inside a user namespace of our own only: drops what it can do there.
+    Namespace,
+}
+
+impl Host {
+    /// The machine itself, by its loopback address.
+    pub fn here() -> Host {
+        Host {
+            name: "this host",
+            address: Ipv4Addr::LOCALHOST,
+            enter: Vec::new(),
+            privileges: if nix::unistd::geteuid().is_root() { Privileges::Root } else { Privileges::None },
+            holder: None,
+        }
+    }
+
+    /// A command that runs `program` on this host as an unprivileged user with a locked-memory limit of 0.
+    ///
+    /// The process started is the program itself (each step replaces the one before), so its PID is the child's.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut words = self.enter.clone();
+        words.extend(["prlimit", "--memlock=0:0"].map(OsString::from));
+        let drop: &[&str] = match self.privileges {
+            Privileges::None => &[],
+            Privileges::Root => {
+                &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"]
+            }
+            Privileges::Namespace => &["setpriv", "--inh-caps=-all", "--bounding-set=-all", "--"],
+        };
+        words.extend(drop.iter().map(OsString::from));
+        words.push(program.as_ref().to_os_string());
+        command_of(words)
+    }
+
+    /// A command that runs `program` on this host with what rights this process has there, to administer it.
+    pub fn privileged(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut words = self.enter.clone();
+        words.push(program.as_ref().to_os_string());
+        command_of(words)
+    }
+}
+
+fn command_of(words: Vec<OsString>) -> Command {
+    let mut words = words.into_iter();
+    // Never empty: a program's name was pushed last.
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+impl Hosts {
+    /// Makes two hosts, joined by a veth pair of MTU `mtu`.
+    ///
+    /// # Errors
+    /// Where the kernel refuses, or a program that is needed (ip, unshare, nsenter, setpriv, prlimit) is missing; the
+    /// error says which, and how to mend it.
+    pub fn make(mtu: u32) -> Result<Hosts> {
+        for program in ["ip", "unshare", "nsenter", "setpriv", "prlimit"] {
+            if find_program(program).is_none() {
+                let package = if program == "ip" { "iproute2" } else { "util-linux" };
+                bail!("the program {program} is missing (Debian package {package})");
+            }
+        }
+        let root = nix::unistd::geteuid().is_root();
+        let made = Hosts::with(root, mtu);
+        match made {
+            // Root in a container often lacks CAP_SYS_ADMIN, but may have user namespaces.
+            Err(error) if root => {
+                Hosts::with(false, mtu).with_context(|| format!("as root: {error:#}; without root"))
+            }
+            made => made,
+        }
+    }
+
+    fn with(as_root: bool, mtu: u32) -> Result<Hosts> {
+        let (unshare, privileges): (&[&str], _) = if as_root {
+            (&["unshare", "--net"], Privileges::Root)
+        } else {
+            (&["unshare", "--user", "--map-root-user", "--net"], Privileges::Namespace)
+        };
+        let first = Holder::start(command_of(unshare.iter().map(OsString::from).collect()))
+            .context("the kernel refuses namespaces to this user (pagewire doctor says why)")?;
+        let user: &[&str] = if as_root { &[] } else { &["--user", "--preserve-credentials"] };
+        let enter = |holder: &Holder| -> Vec<OsString> {
+            let mut words: Vec<OsString> =
+                vec!["nsenter".into(), format!("--target={}", holder.pid()).into()];
+            words.extend(user.iter().map(OsString::from));
+            words.push("--net".into());
+            words
+        };
+        let mut words = enter(&first);
+        words.extend(["unshare", "--net"].map(OsString::from));
+        let second = Holder::start(command_of(words)).context("a second network namespace")?;
+
+        let host = |name, address, holder: Holder| Host {
+            name,
+            address,
+            enter: enter(&holder),
+            privileges,
+            holder: Some(holder),
+        };
+        let peer = second.pid().to_string();
+        let hosts = Hosts {
+            first: host("host 1", Ipv4Addr::new(10, 79, 0, 1), first),
+            second: host("host 2", Ipv4Addr::new(10, 79, 0, 2), second),
+        };
+        let mtu = mtu.to_string();
+        let veth = [
+            "link", "add", INTERFACE, "mtu", &mtu, "type", "veth", "peer", "name", INTERFACE, "mtu", &mtu,
+            "netns", &peer,
+        ];
+        hosts.first.ip(&veth)?;
+        for host in [&hosts.first, &hosts.second] {
+            host.ip(&["link", "set", "lo", "up"])?;
+            host.ip(&["address", "add", &format!("{}/24", host.address), "dev", INTERFACE])?;
+            host.ip(&["link", "set", INTERFACE, "up"])?;
+        }
+        Ok(hosts)
+    }
+}
+
+impl Host {
+    /// Runs `ip` with `arguments` on this host.
+    ///
+    /// # Errors
+    /// With what `ip` says, if it fails.
+    pub fn ip(&self, arguments: &[&str]) -> Result<()> {
+        let ip = find_program("ip").context("the program ip is missing (Debian package iproute2)")?;
+        let mut command = self.privileged(ip);
+        command.args(arguments);
+        let finished = Running::start(command)?.wait_until(Instant::now() + HOSTS_PATIENCE);
+        if !finished.success() {
+            bail!("ip {}: {}", arguments.join(" "), finished.output.trim());
+        }
+        Ok(())
+    }
+
+    /// The process that keeps this host alive, if it is a namespace.
+    pub fn holder(&self) -> Option<u32> {
+        self.holder.as_ref().map(Holder::pid)
+    }
+}
+
+/// A process that keeps a namespace alive for as long as it lives itself.
+#[derive(Debug)]
+struct Holder {
+    child: Child,
+    stdin: Option<ChildStdin>,
+}
+
+impl Holder {
+    /// Starts `command` (which ends in words that make a namespace) as a holder; returns when the namespace is there.
+    fn start(mut command: Command) -> Result<Holder> {
+        let mut child = command
+            .args(["sh", "-c", "echo ready; exec cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let stdin = child.stdin.take();
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let holder = Holder { child, stdin };
+        let mut line = String::new();
+        if let Some(stdout) = stdout {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        if line != "ready\n" {
+            let mut why = String::new();
+            if let Some(stderr) = stderr {
+                stderr.take(4096).read_to_string(&mut why)?;
+            }
+            bail!("{}", why.trim());
+        }
+        Ok(holder)
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // End of input ends the cat; the kill is for one that is stopped. Both may find it gone, which is the aim.
+        drop(self.stdin.take());
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}

@@ -1,0 +1,55 @@
+//! The environment in which a program finds the engine in place of the system's libibverbs.
+
+use crate::arguments::PathChoice;
+use crate::install::{Installation, LIBRARY};
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// How a program is to run on Pagewire.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// Where the engine is.
+    pub library: PathBuf,
+    /// The path asked for.
+    pub path: PathChoice,
+    /// The packet capture, if any.
+    pub pcap: Option<PathBuf>,
+    /// The file to which counters are appended when the program ends, if any.
+    pub stats: Option<PathBuf>,
+}
+
+impl Launch {
+    /// A launch with the engine of `installation`, no capture and no counters.
+    pub fn new(installation: &Installation, path: PathChoice) -> Launch {
+        Launch { library: installation.library.clone(), path, pcap: None, stats: None }
+    }
+
+    /// Sets the variables of `command`.
+    ///
+    /// Both LD_LIBRARY_PATH and LD_PRELOAD are set: the first answers the name libibverbs.so.1, the second wins over
+    /// a renamed libibverbs that a program carries along. The loader knows by inode that both are one file.
+    pub fn apply(&self, command: &mut Command) {
+        command.env("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", self.library.as_os_str(), ":"));
+        command.env("LD_PRELOAD", prepended("LD_PRELOAD", self.library.join(LIBRARY).as_os_str(), ":"));
+        command.env("PAGEWIRE_PATH", self.path.name());
+        set(command, "PAGEWIRE_PCAP", self.pcap.as_deref());
+        set(command, "PAGEWIRE_STATS", self.stats.as_deref());
+    }
+}
+
+fn set(command: &mut Command, variable: &str, value: Option<&Path>) {
+    // Without the option, what the caller's environment says stays in force.
+    if let Some(value) = value {
+        command.env(variable, value);
+    }
+}
+
+fn prepended(variable: &str, first: &OsStr, separator: &str) -> OsString {
+    let mut value = first.to_os_string();
+    if let Some(rest) = std::env::var_os(variable).filter(|rest| !rest.is_empty()) {
+        value.push(separator);
+        value.push(rest);
+    }
+    value
+}

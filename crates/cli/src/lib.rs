@@ -1,0 +1,27 @@
+//! The `pagewire` command.
+//!
+//! Everything here stands beside the engine, never inside it: programs are started with the engine
+//! preloaded ([`run`]), live ones are asked what they do ([`explain`]), the machine is examined
+//! ([`doctor`]), and other people's programs are run in pairs ([`demo`], [`bench`]). The end-to-end
+//! tests use [`hosts`] and [`pair`] too, so that a demonstration and a test run the same way.
+//!
+//! It must never touch a program's memory or packets itself, and it needs no root.
+#![forbid(unsafe_code)]
+
+pub mod arguments;
+pub mod bench;
+pub mod demo;
+pub mod doctor;
+pub mod explain;
+pub mod hosts;
+pub mod install;
+pub mod launch;
+pub mod limits;
+pub mod pair;
+pub mod perftest;
+pub mod probe;
+pub mod report;
+pub mod run;
+pub mod stage;
+pub mod table;
+pub mod workload;

@@ -1,0 +1,39 @@
+//! Every bound of the command.
+
+use std::time::Duration;
+
+/// Bytes read of one process's answer to `pagewire explain`: 65,536 connections of 1 KB each.
+pub const EXPLAIN_BYTES: u64 = 64 << 20;
+
+/// How long a process may take to answer `pagewire explain`.
+pub const EXPLAIN_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Pause between two rounds of `pagewire explain --watch`.
+pub const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Bytes read of a statistics file.
+pub const STATISTICS_BYTES: u64 = 64 << 20;
+
+/// Bytes kept of what one program of a pair prints; the rest is read and dropped.
+pub const OUTPUT_BYTES: usize = 1 << 20;
+
+/// How long a server may take until it listens.
+pub const LISTEN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the two hosts of a demonstration may take to come up.
+pub const HOSTS_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long one real try of `pagewire doctor` may take.
+pub const PROBE_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long one step of `pagewire demo` may take.
+pub const DEMO_STEP: Duration = Duration::from_secs(8);
+
+/// After this time `pagewire demo` starts no further step.
+pub const DEMO_TOTAL: Duration = Duration::from_secs(50);
+
+/// How long one run of a benchmark may take.
+pub const BENCH_RUN: Duration = Duration::from_secs(30);
+
+/// How often each benchmark and its peer are run, in turn; the median counts.
+pub const BENCH_ROUNDS: usize = 3;

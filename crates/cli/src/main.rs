@@ -1,0 +1,45 @@
+//! The `pagewire` command: reads the command line and hands over to the library.
+#![forbid(unsafe_code)]
+
+use anstyle::{AnsiColor, Style};
+use clap::{CommandFactory, Parser};
+use pagewire_cli::arguments::{Arguments, Command};
+use pagewire_cli::{bench, demo, doctor, explain, probe, run};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    // `run` reserves 125 for itself, so that a caller can tell Pagewire's failure from the program's.
+    let failure = if matches!(arguments.command, Command::Run(_)) { run::FAILURE } else { 1 };
+    match dispatch(arguments.command) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+            anstream::eprintln!("{style}pagewire:{style:#} {error:#}");
+            ExitCode::from(failure)
+        }
+    }
+}
+
+fn dispatch(command: Command) -> anyhow::Result<u8> {
+    match command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Explain(arguments) => explain::explain(&arguments),
+        Command::Demo(arguments) => demo::demo(&arguments),
+        Command::Bench(arguments) => bench::bench(&arguments),
+        Command::Probe { kind, operands } => probe::serve(kind, &operands).map(|()| 0),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "pagewire", &mut script);
+            std::io::Write::write_all(&mut std::io::stdout(), &script)?;
+            Ok(0)
+        }
+    }
+}
+
+/// A reader that has seen enough (`pagewire doctor | head`) is no failure.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+}

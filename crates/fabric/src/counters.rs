@@ -1,0 +1,89 @@
+//! What the fabric counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One count.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds to it.
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Its value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counts of one fabric since its start.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: Counter,)*
+        }
+
+        impl Counters {
+            /// All of them, with their names.
+            pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+                [$((stringify!($name), self.$name.get()),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Datagrams handed to the kernel.
+    datagrams_sent,
+    /// UDP payload bytes handed to the kernel.
+    bytes_sent,
+    /// Sends that the kernel cut into several datagrams (UDP_SEGMENT).
+    segmented_sends,
+    /// Datagrams that the kernel did not take for want of room (EAGAIN, ENOBUFS).
+    dropped_no_room,
+    /// Datagrams that it refused for another reason ([`HostFabric::send_reason`](crate::HostFabric::send_reason)).
+    dropped_refused,
+    /// Datagrams handed to the NIC.
+    datagrams_received,
+    /// Their UDP payload bytes.
+    bytes_received,
+    /// Datagrams whose ICRC was wrong.
+    bad_icrc,
+    /// Datagrams too short or too long for a RoCEv2 packet.
+    bad_length,
+    /// Datagrams for another process's queue pairs, handed on to it.
+    forwarded,
+    /// Datagrams that another process handed on to this one.
+    forwarded_here,
+    /// Datagrams for queue pairs of no process, or of one that takes no more.
+    unknown_block,
+    /// Times that steering was set up anew.
+    steering_updates,
+    /// Peers woken.
+    wakes_sent,
+    /// Wake-ups from peers.
+    wakes_received,
+    /// Channels made.
+    channels,
+    /// Connections of peers that were ended for breaking the rules.
+    broken_peers,
+    /// Requests to bring pages in.
+    brought_in,
+    /// Such requests that were dropped because too many waited.
+    bring_in_overflow,
+    /// Packets that the capture could not keep.
+    capture_lost,
+    /// Datagrams that the fault injector dropped.
+    faults_dropped,
+    /// Datagrams that it doubled.
+    faults_duplicated,
+    /// Datagrams that it let later ones overtake.
+    faults_reordered,
+    /// Datagrams in which it turned a bit round.
+    faults_corrupted,
+    /// Datagrams that it delayed.
+    faults_delayed,
+}

@@ -1,0 +1,175 @@
+//! The network devices of this host, and its addresses.
+
+use crate::limits::ADDRESSES_TIME;
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
+use nix::sys::socket::{AddressFamily, SockaddrLike};
+use parking_lot::Mutex;
+use rustix::net::{SocketFlags, SocketType, socket_with};
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+
+/// A network device that is up and has an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkDevice {
+    pub name: String,
+    /// Interface index.
+    pub index: u32,
+    /// Bytes of the largest IP datagram.
+    pub mtu: u32,
+    /// IPv4 first, then IPv6, link-local ones last.
+    pub addresses: Vec<IpAddr>,
+    /// Hardware address; zero where the device has none.
+    pub mac: [u8; 6],
+    pub is_loopback: bool,
+    /// Megabits a second, where the driver tells.
+    pub speed: Option<u32>,
+    pub has_default_route: bool,
+}
+
+/// All network devices that are up and have an address: the one with the default route first, then by index. The loopback
+/// device only where there is no other.
+///
+/// # Errors
+/// The kernel's.
+pub fn network_devices() -> io::Result<Vec<NetworkDevice>> {
+    let mut devices: BTreeMap<u32, NetworkDevice> = BTreeMap::new();
+    let default = default_route_device();
+    for entry in getifaddrs()? {
+        if !entry.flags.contains(InterfaceFlags::IFF_UP) {
+            continue;
+        }
+        // A device may go between the two calls.
+        let Ok(index) = if_nametoindex(entry.interface_name.as_str()) else { continue };
+        let device = devices.entry(index).or_insert_with(|| NetworkDevice {
+            mtu: 0,
+            speed: None,
+            addresses: Vec::new(),
+            mac: [0; 6],
+            is_loopback: entry.flags.contains(InterfaceFlags::IFF_LOOPBACK),
+            has_default_route: default.as_deref() == Some(entry.interface_name.as_str()),
+            name: entry.interface_name,
+            index,
+        });
+        let Some(address) = entry.address else { continue };
+        if let Some(link) = address.as_link_addr() {
+            device.mac = link.addr().unwrap_or_default();
+        } else if let Some(address) = ip_of(&address) {
+            device.addresses.push(address);
+        }
+    }
+    let mut devices: Vec<NetworkDevice> =
+        devices.into_values().filter(|device| !device.addresses.is_empty()).collect();
+    if devices.iter().any(|device| !device.is_loopback) {
+        devices.retain(|device| !device.is_loopback);
+    }
+    for device in &mut devices {
+        device.mtu = mtu_of(&device.name)?;
+        device.speed = speed_of(device);
+        device.addresses.sort_by_key(|address| match address {
+            IpAddr::V4(_) => 0,
+            IpAddr::V6(address) if address.is_unicast_link_local() => 2,
+            IpAddr::V6(_) => 1,
+        });
+    }
+    devices.sort_by_key(|device| (!device.has_default_route, device.index));
+    Ok(devices)
+}
+
+fn ip_of(address: &nix::sys::socket::SockaddrStorage) -> Option<IpAddr> {
+    match address.family()? {
+        AddressFamily::Inet => Some(IpAddr::V4(address.as_sockaddr_in()?.ip())),
+        AddressFamily::Inet6 => Some(IpAddr::V6(address.as_sockaddr_in6()?.ip())),
+        _ => None,
+    }
+}
+
+/// The device of the default route, IPv4's if there is one. /proc/self/net follows the process's network namespace, which
+/// sysfs need not.
+fn default_route_device() -> Option<String> {
+    let v4 = std::fs::read_to_string("/proc/self/net/route").unwrap_or_default();
+    let from_v4 = v4.lines().skip(1).find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        (fields.get(1) == Some(&"00000000") && fields.get(7) == Some(&"00000000"))
+            .then(|| fields[0].to_owned())
+    });
+    from_v4.or_else(|| {
+        let v6 = std::fs::read_to_string("/proc/self/net/ipv6_route").unwrap_or_default();
+        v6.lines().find_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let is_default =
+                fields.first()?.bytes().all(|digit| digit == b'0') && fields.get(1) == Some(&"00");
+            let device = *fields.get(9)?;
+            (is_default && device != "lo").then(|| device.to_owned())
+        })
+    })
+}
+
+fn mtu_of(name: &str) -> io::Result<u32> {
+    let socket = socket_with(rustix::net::AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+        .or_else(|_| {
+            socket_with(rustix::net::AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+        })?;
+    // SAFETY: zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: SIOCGIFMTU takes a named ifreq and fills ifru_mtu (netdevice(7)).
+    unsafe {
+        if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(u32::try_from(request.ifr_ifru.ifru_mtu).unwrap_or(0))
+    }
+}
+
+/// From sysfs, if that shows this network namespace.
+fn speed_of(device: &NetworkDevice) -> Option<u32> {
+    let read = |file: &str| std::fs::read_to_string(format!("/sys/class/net/{}/{file}", device.name)).ok();
+    if read("ifindex")?.trim().parse() != Ok(device.index) {
+        return None;
+    }
+    let speed: i64 = read("speed")?.trim().parse().ok()?;
+    u32::try_from(speed).ok().filter(|speed| *speed > 0)
+}
+
+/// The addresses of this host, looked up anew from time to time.
+pub struct Addresses(Mutex<Option<(u64, HashSet<IpAddr>)>>);
+
+impl Addresses {
+    pub fn new() -> Self {
+        Addresses(Mutex::new(None))
+    }
+
+    /// Whether an address is one of this network namespace's.
+    pub fn contains(&self, address: IpAddr, now: u64) -> bool {
+        if address.is_loopback() {
+            return true;
+        }
+        let mut known = self.0.lock();
+        match &*known {
+            Some((at, addresses)) if now.saturating_sub(*at) < ADDRESSES_TIME * 1_000_000 => {
+                addresses.contains(&address)
+            }
+            _ => match getifaddrs() {
+                Ok(entries) => {
+                    let addresses: HashSet<IpAddr> =
+                        entries.filter_map(|entry| ip_of(&entry.address?)).collect();
+                    let found = addresses.contains(&address);
+                    *known = Some((now, addresses));
+                    found
+                }
+                Err(error) => {
+                    log::debug!("the addresses of this host are not known: {error}");
+                    false
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What the NIC needs of the world around it: other processes on this host, the network, the time.
+//!
+//! [`Fabric`] is the seam between the NIC and the machine. The real one maps memory files, speaks through
+//! UNIX and UDP sockets and asks the kernel's clock; the simulator has one of its own; the fault injector
+//! wraps either.
+
+use pagewire_iommu::words::SharedWords;
+use pagewire_memory::{ApplicationMemory, Segment};
+use std::net::IpAddr;
+
+/// UDP destination port of RoCEv2 (IANA).
+pub const ROCE_PORT: u16 = 4791;
+
+/// Queue pair numbers are leased to processes in blocks of this many.
+pub const QUEUE_PAIRS_PER_BLOCK: u32 = 256;
+
+/// Names one channel of this process for as long as the process lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChannelId(pub u32);
+
+/// Which end of a channel this process holds: the one that opened it, or the one that accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Opened,
+    Accepted,
+}
+
+/// Another process on this host (or this process itself), reached over shared memory.
+#[derive(Clone)]
+pub struct Channel<W, P> {
+    pub id: ChannelId,
+    pub side: Side,
+    /// Unique number of the peer's engine instance.
+    pub instance: u64,
+    /// Words that both may write: rings and hazards. Zero when the channel is new.
+    pub words: W,
+    /// The peer's published tables; this process may only read them.
+    pub tables: W,
+    /// The peer's mailbox: pending bits and its wish to be woken; all its peers may write it.
+    pub mailbox: W,
+    /// The bit of the peer's mailbox that stands for this channel.
+    pub peer_slot: u32,
+    /// The bit of this process's mailbox that stands for this channel.
+    pub own_slot: u32,
+    /// How to touch the peer's memory, or the reason (one sentence) why that is refused.
+    pub cross_memory: Result<P, String>,
+    /// How the peer can touch ours, likewise.
+    pub peer_cross_memory: Result<(), String>,
+}
+
+/// What happened outside since the last look.
+pub enum FabricEvent<W, P> {
+    /// `connect(block)` succeeded. A channel that was there before is given again.
+    Connected { block: u32, channel: Channel<W, P> },
+    /// A peer opened a channel to this process.
+    Accepted { channel: Channel<W, P> },
+    /// `connect(block)` failed; the reason is one sentence for the user. `absent`: no process holds the block now.
+    Refused { block: u32, reason: String, absent: bool },
+    /// The process at the other end has ended (or broke the rules of the channel).
+    Departed { channel: ChannelId },
+    /// `bring_in(token)` is done: the pages were touched, or turned out not to be mapped.
+    BroughtIn { token: u64 },
+}
+
+/// One UDP datagram that came in: `bytes` run from the BTH to the end of the payload's padding; the ICRC was
+/// there, was right, and is cut off.
+#[derive(Debug, Clone, Copy)]
+pub struct Datagram<'a> {
+    pub source: IpAddr,
+    pub source_port: u16,
+    pub destination: IpAddr,
+    /// Traffic class (TOS) and hop limit (TTL), where the kernel told them.
+    pub traffic_class: u8,
+    pub hop_limit: u8,
+    pub bytes: &'a [u8],
+}
+
+/// Where a packet goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    pub source: IpAddr,
+    /// Interface index for link-local IPv6 addresses, else 0.
+    pub interface: u32,
+    pub source_port: u16,
+    pub destination: IpAddr,
+    /// Destination UDP port: 4791, or a Pagewire peer's direct port.
+    pub port: u16,
+    pub traffic_class: u8,
+    pub hop_limit: u8,
+}
+
+/// Packets under way to the network. Packets are laid one after the other into one buffer and leave the
+/// process together, runs of equal length to one route as one batch.
+pub trait Batch {
+    /// Makes room for a packet of `length` bytes (BTH to padding; the ICRC is added behind it by the fabric)
+    /// and gives it to be filled. `None`: the batch is full, flush it first.
+    fn packet(&mut self, route: &Route, length: usize) -> Option<&mut [u8]>;
+    /// Takes the last packet back (its payload could not be read).
+    fn cancel(&mut self);
+}
+
+/// The world around a NIC.
+pub trait Fabric: Send + Sync + 'static {
+    type Words: SharedWords;
+    type Memory: ApplicationMemory;
+    type Batch: Batch;
+
+    /// The application's memory.
+    fn memory(&self) -> &Self::Memory;
+
+    /// Nanoseconds on a clock that never goes back.
+    fn now(&self) -> u64;
+
+    /// A random number that outsiders cannot guess (keys, PSNs).
+    fn random(&self) -> u64;
+
+    /// Unique number of this engine instance.
+    fn instance(&self) -> u64;
+
+    // This host.
+
+    /// Leases one more block of queue pair numbers (the block number: QPN / 256). The lease ends with the process.
+    fn lease_block(&self) -> std::io::Result<u32>;
+    /// This process's published tables.
+    fn tables(&self) -> &Self::Words;
+    /// This process's mailbox.
+    fn mailbox(&self) -> &Self::Words;
+    /// Whether an address belongs to this host (this network namespace).
+    fn is_local(&self, address: IpAddr) -> bool;
+    /// Asks for a channel to the process that leases `block`; the answer comes as an event.
+    fn connect(&self, block: u32);
+    /// Wakes the process at the other end of a channel from its sleep in the kernel.
+    fn wake(&self, channel: ChannelId);
+    /// Has another thread touch absent pages (for writing where `write`), however long that takes; the end comes as an event.
+    fn bring_in(&self, segments: &[Segment], write: bool, token: u64);
+    /// Takes what happened since the last call. Cheap when nothing did.
+    fn events(&self, into: &mut Vec<FabricEvent<Self::Words, <Self::Memory as ApplicationMemory>::Process>>);
+
+    // The network.
+
+    /// An empty batch; give it back by `flush`.
+    fn batch(&self) -> Self::Batch;
+    /// Sends a batch. A packet that the kernel does not take now is lost, as in any network, and counted.
+    fn flush(&self, batch: Self::Batch);
+    /// Hands over datagrams that have come in, at most `limit`; gives how many. Another thread may be at it
+    /// already: then 0.
+    fn receive(&self, limit: usize, each: &mut dyn FnMut(Datagram<'_>)) -> usize;
+    /// This process's direct UDP port, where port 4791 could not be had or steering fails: else 4791.
+    fn direct_port(&self) -> u16;
+
+    // Sleep.
+
+    /// Sleeps until something happens (event, datagram, wake, kick) or the clock reaches `deadline`.
+    fn wait(&self, deadline: Option<u64>);
+    /// Ends a `wait` of another thread of this process.
+    fn kick(&self);
+}

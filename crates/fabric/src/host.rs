@@ -1,0 +1,386 @@
+//! The real fabric: one Linux process.
+
+use crate::batch::HostBatch;
+use crate::bring_in::Pool;
+use crate::counters::Counters;
+use crate::descriptors::Descriptor;
+use crate::devices::Addresses;
+use crate::fabric::{ChannelId, Datagram, Fabric, FabricEvent};
+use crate::limits::{BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, TABLE_WORDS};
+use crate::names;
+use crate::neighbours::{Bells, HostEvent, Neighbours, Shown};
+use crate::network::Network;
+use crate::pcap::Capture;
+use crate::words::{Access, MappedWords};
+use pagewire_memory::{HostMemory, Segment, fork};
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::time::{ClockId, clock_gettime};
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+const CONTROL: u64 = 0;
+const NETWORK: u64 = 1;
+const KICK: u64 = 2;
+
+/// Sleep where the kernel answers a wait with an error that should not be, so that nobody spins on it.
+const AFTER_ERROR: Duration = Duration::from_millis(10);
+
+/// The fabric of one Linux process.
+pub struct HostFabric {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    memory: HostMemory,
+    generation: u64,
+    shown: Arc<Shown>,
+    /// What a thread sleeps on: the three below.
+    sleep: Descriptor,
+    kick: Arc<Descriptor>,
+    neighbours: Mutex<Neighbours>,
+    bells: Arc<Bells>,
+    news: Arc<News>,
+    network: Network,
+    /// The network told a sleeper of datagrams, and says nothing more until it is asked.
+    network_told: AtomicBool,
+    pool: Arc<Pool>,
+    leased: Mutex<usize>,
+    sleepers: AtomicU32,
+    looked: AtomicU64,
+    handshakes: AtomicBool,
+    addresses: Addresses,
+    counters: Arc<Counters>,
+    capture: Option<Arc<Capture>>,
+}
+
+/// What happened and was not taken yet.
+#[derive(Default)]
+struct News {
+    any: AtomicBool,
+    events: Mutex<Vec<HostEvent>>,
+}
+
+impl News {
+    fn add(&self, events: impl IntoIterator<Item = HostEvent>) {
+        let mut all = self.events.lock();
+        all.extend(events);
+        if !all.is_empty() {
+            self.any.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl HostFabric {
+    /// Sockets, files and names of this process. No thread is started.
+    ///
+    /// # Errors
+    /// The kernel's: no descriptors, no memory, no sockets.
+    pub fn new() -> io::Result<Self> {
+        let counters = Arc::new(Counters::default());
+        let capture = Capture::from_environment(&counters)?;
+        let shown = Arc::new(Shown {
+            instance: random()?,
+            nonce: Box::new(random()?),
+            tables: MappedWords::create("pagewire-tables", TABLE_WORDS, Access::Read)?,
+            mailbox: MappedWords::create("pagewire-mailbox", MAILBOX_WORDS, Access::ReadWrite)?,
+        });
+        let sleep = Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        let control = Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?));
+        let kick = Arc::new(Descriptor::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
+        let network = Network::new(counters.clone(), capture.clone())?;
+        let watch = |source: &Descriptor, token: u64, flags: epoll::EventFlags| {
+            epoll::add(&sleep, source, epoll::EventData::new_u64(token), flags)
+        };
+        watch(&control, CONTROL, epoll::EventFlags::IN)?;
+        watch(&kick, KICK, epoll::EventFlags::IN)?;
+        // Datagrams may come while nobody wants them: told once, then not before they have been looked at.
+        watch(network.ready(), NETWORK, epoll::EventFlags::IN | epoll::EventFlags::ONESHOT)?;
+        let bells = Arc::new(Bells::default());
+        let news = Arc::new(News::default());
+        let neighbours = Neighbours::new(control.clone(), shown.clone(), bells.clone(), counters.clone());
+        let pool = {
+            let (news, kick) = (news.clone(), kick.clone());
+            Pool::new(Box::new(move |token| {
+                news.add([FabricEvent::BroughtIn { token }]);
+                ring(&kick);
+            }))
+        };
+        let inner = Inner {
+            memory: HostMemory::new(),
+            generation: fork::generation(),
+            shown,
+            sleep,
+
+            kick,
+            neighbours: Mutex::new(neighbours),
+            bells,
+            news,
+            network,
+            network_told: AtomicBool::new(false),
+            pool,
+            leased: Mutex::new(0),
+            sleepers: AtomicU32::new(0),
+            looked: AtomicU64::new(0),
+            handshakes: AtomicBool::new(false),
+            addresses: Addresses::new(),
+            counters,
+            capture,
+        };
+        Ok(HostFabric { inner: Arc::new(inner) })
+    }
+
+    /// Whether this process is a forked child of the one that made the fabric. Then it holds nothing of it: no descriptor
+    /// and no shared memory; nothing of the fabric may be called any more.
+    pub fn is_forked_child(&self) -> bool {
+        self.inner.generation != fork::generation()
+    }
+
+    /// What was counted since the start.
+    pub fn counters(&self) -> &Counters {
+        &self.inner.counters
+    }
+
+    /// Why [`direct_port`](Fabric::direct_port) is not 4791; `None` if it is.
+    pub fn port_reason(&self) -> Option<String> {
+        self.inner.network.port_reason()
+    }
+
+    /// Why the kernel last refused to send a datagram.
+    pub fn send_reason(&self) -> Option<String> {
+        self.inner.network.send_reason()
+    }
+}
+
+impl Drop for HostFabric {
+    fn drop(&mut self) {
+        if self.is_forked_child() {
+            return;
+        }
+        self.inner.pool.stop();
+        if let Some(capture) = &self.inner.capture {
+            capture.finish();
+        }
+    }
+}
+
+impl Inner {
+    fn now(&self) -> u64 {
+        let now = clock_gettime(ClockId::Monotonic);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    }
+
+    /// Looks at other processes' connections. A sleeper is told of wake-ups that somebody else has taken off the
+    /// connections: it decided to sleep without knowing of them.
+    fn look(&self, sleeper: bool) {
+        let Some(mut neighbours) = self.neighbours.try_lock() else { return };
+        let now = self.now();
+        self.looked.store(now, Ordering::Relaxed);
+        let driven = neighbours.drive(now);
+        self.handshakes.store(neighbours.has_clocks(), Ordering::Relaxed);
+        let events = std::mem::take(&mut neighbours.events);
+        drop(neighbours);
+        if driven.wakes > 0 {
+            self.counters.wakes_received.add(driven.wakes);
+        }
+        let any = driven.wakes > 0 || !events.is_empty();
+        self.news.add(events);
+        if any && !sleeper {
+            ring(&self.kick);
+        }
+    }
+}
+
+impl Fabric for HostFabric {
+    type Words = MappedWords;
+    type Memory = HostMemory;
+    type Batch = HostBatch;
+
+    fn memory(&self) -> &HostMemory {
+        &self.inner.memory
+    }
+
+    fn now(&self) -> u64 {
+        self.inner.now()
+    }
+
+    fn random(&self) -> u64 {
+        // getrandom(2) fails only where it was taken from the kernel; keys that can be guessed are no way out.
+        random().expect("the kernel gives random numbers")
+    }
+
+    fn instance(&self) -> u64 {
+        self.inner.shown.instance
+    }
+
+    fn lease_block(&self) -> io::Result<u32> {
+        let inner = &*self.inner;
+        let mut leased = inner.leased.lock();
+        if *leased >= BLOCKS {
+            return Err(io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                "all blocks of queue pair numbers are leased",
+            ));
+        }
+        // Block 0 holds the special queue pairs, the last one the multicast number.
+        const USABLE: u64 = 0xFFFE;
+        let first = random()? % USABLE;
+        for offset in 0..USABLE {
+            let block = 1 + ((first + offset) % USABLE) as u32;
+            let listener = match names::listener(&names::of_block(block)?) {
+                Ok(listener) => listener,
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
+                Err(error) => return Err(error),
+            };
+            let forwarding = match names::datagrams(Some(&names::of_forwarding(block)?)) {
+                Ok(forwarding) => forwarding,
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
+                Err(error) => return Err(error),
+            };
+            inner.network.serve_block(block, forwarding)?;
+            inner.neighbours.lock().listen(listener)?;
+            *leased += 1;
+            return Ok(block);
+        }
+        Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "all queue pair numbers of this host are leased"))
+    }
+
+    fn tables(&self) -> &MappedWords {
+        &self.inner.shown.tables.0
+    }
+
+    fn mailbox(&self) -> &MappedWords {
+        &self.inner.shown.mailbox.0
+    }
+
+    fn is_local(&self, address: IpAddr) -> bool {
+        self.inner.addresses.contains(address, self.inner.now())
+    }
+
+    fn connect(&self, block: u32) {
+        let now = self.inner.now();
+        let mut neighbours = self.inner.neighbours.lock();
+        neighbours.connect(block, now);
+        self.inner.handshakes.store(neighbours.has_clocks(), Ordering::Relaxed);
+        let events = std::mem::take(&mut neighbours.events);
+        drop(neighbours);
+        self.inner.news.add(events);
+        // A sleeper must look at clocks from now on.
+        ring(&self.inner.kick);
+    }
+
+    fn wake(&self, channel: ChannelId) {
+        let Some(socket) = self.inner.bells.read().get(&channel).cloned() else { return };
+        let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
+        // A full connection holds wake-ups enough; an ended one is noticed by whoever looks at it.
+        if rustix::net::send(&*socket, &[1], flags).is_ok() {
+            self.inner.counters.wakes_sent.add(1);
+        }
+    }
+
+    fn bring_in(&self, segments: &[Segment], write: bool, token: u64) {
+        self.inner.pool.request(segments, write, token, &self.inner.counters);
+    }
+
+    fn events(&self, into: &mut Vec<HostEvent>) {
+        let inner = &*self.inner;
+        if inner.sleepers.load(Ordering::Relaxed) == 0
+            && inner.now().saturating_sub(inner.looked.load(Ordering::Relaxed)) >= LOOK_TIME
+        {
+            inner.look(false);
+        }
+        if inner.news.any.load(Ordering::Acquire) {
+            let mut events = inner.news.events.lock();
+            inner.news.any.store(false, Ordering::Release);
+            into.append(&mut events);
+        }
+    }
+
+    fn batch(&self) -> HostBatch {
+        self.inner.network.batch()
+    }
+
+    fn flush(&self, batch: HostBatch) {
+        self.inner.network.flush(batch);
+    }
+
+    fn receive(&self, limit: usize, each: &mut dyn FnMut(Datagram<'_>)) -> usize {
+        let inner = &*self.inner;
+        let handed = inner.network.receive(limit, inner.now(), each);
+        if inner.network_told.swap(false, Ordering::AcqRel) {
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
+            let data = epoll::EventData::new_u64(NETWORK);
+            if let Err(error) = epoll::modify(&inner.sleep, inner.network.ready(), data, flags) {
+                log::debug!("the network cannot be watched: {error}");
+            }
+        }
+        handed
+    }
+
+    fn direct_port(&self) -> u16 {
+        self.inner.network.port()
+    }
+
+    fn wait(&self, deadline: Option<u64>) {
+        let inner = &*self.inner;
+        if inner.news.any.load(Ordering::Acquire) {
+            return;
+        }
+        let mut left = deadline.map(|deadline| deadline.saturating_sub(inner.now()));
+        if inner.handshakes.load(Ordering::Relaxed) {
+            left = Some(left.unwrap_or(u64::MAX).min(RETRY_TIME));
+        }
+        let timeout = left.map(|left| Timespec {
+            tv_sec: (left / 1_000_000_000) as _,
+            tv_nsec: (left % 1_000_000_000) as _,
+        });
+        inner.sleepers.fetch_add(1, Ordering::AcqRel);
+        let mut events = [std::mem::MaybeUninit::uninit(); 3];
+        match epoll::wait(&inner.sleep, &mut events, timeout.as_ref()) {
+            Ok((ready, _)) => {
+                for event in ready.iter() {
+                    match event.data.u64() {
+                        NETWORK => inner.network_told.store(true, Ordering::Release),
+                        KICK => {
+                            // One read takes all kicks; another sleeper may have taken them.
+                            let _ = rustix::io::read(&*inner.kick, &mut [0; 8]);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => {
+                log::debug!("cannot sleep: {error}");
+                std::thread::sleep(AFTER_ERROR);
+            }
+        }
+        inner.look(true);
+        inner.sleepers.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn kick(&self) {
+        ring(&self.inner.kick);
+    }
+}
+
+fn ring(kick: &Descriptor) {
+    // A full counter (2^64 - 2 kicks) is a kick too.
+    let _ = rustix::io::write(kick, &1u64.to_ne_bytes());
+}
+
+fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    loop {
+        match getrandom(&mut bytes, GetRandomFlags::empty()) {
+            Ok(8) => return Ok(u64::from_ne_bytes(bytes)),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! How bytes leave a process: memory shared with other processes of the host, UDP, and what the NIC sleeps on.
+//!
+//! [`Fabric`] is the contract, [`HostFabric`] the real one. Nothing here knows what a queue pair does; everything that comes
+//! from a peer, by whatever way, is checked before it is believed.
+
+mod batch;
+mod bring_in;
+mod counters;
+mod descriptors;
+mod devices;
+mod fabric;
+mod forward;
+mod handshake;
+mod host;
+pub mod limits;
+mod names;
+mod neighbours;
+mod network;
+mod pcap;
+mod sockets;
+mod steering;
+mod trust;
+mod udp;
+mod words;
+
+pub use batch::HostBatch;
+pub use counters::{Counter, Counters};
+pub use devices::{NetworkDevice, network_devices};
+pub use fabric::*;
+pub use host::HostFabric;
+pub use words::MappedWords;

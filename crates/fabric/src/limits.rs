@@ -1,0 +1,70 @@
+//! Bounds of this crate.
+
+/// Blocks of queue pair numbers that one process may lease.
+pub const BLOCKS: usize = pagewire_iommu::limits::MAX_BLOCKS;
+/// Words of the published tables.
+pub const TABLE_WORDS: usize = pagewire_iommu::layout::TABLE_WORDS;
+/// Words of a mailbox (4 KiB).
+pub const MAILBOX_WORDS: usize = 512;
+/// Words of a channel, both directions (8 MiB; only touched pages exist).
+pub const CHANNEL_WORDS: usize = 1 << 20;
+/// Channels of one process; as many slots has a mailbox.
+pub const CHANNELS: usize = 4096;
+/// Connections of strangers that have not finished the handshake.
+pub const HANDSHAKES: usize = 256;
+/// Connections that wait in the kernel until they are accepted.
+pub const BACKLOG: i32 = 1024;
+/// Nanoseconds that a handshake may take.
+pub const HANDSHAKE_TIME: u64 = 5_000_000_000;
+/// Nanoseconds after which a connection attempt at a full backlog is repeated.
+pub const RETRY_TIME: u64 = 2_000_000;
+/// Bytes of the longest message of a handshake.
+pub const MESSAGE_BYTES: usize = 640;
+/// Bytes of a reason that a peer may send.
+pub const REASON_BYTES: usize = 512;
+/// Messages taken from one connection in a row, before others have their turn.
+pub const MESSAGES_IN_A_ROW: usize = 64;
+/// Nanoseconds after which a polling program looks at other processes' news, if no thread sleeps on them.
+pub const LOOK_TIME: u64 = 50_000;
+/// Events that wait to be taken; beyond it nothing more is read from peers.
+pub const EVENTS: usize = 65_536;
+
+/// Threads that wait for absent pages at once.
+pub const BRING_IN_THREADS: usize = 64;
+/// Requests for absent pages that wait for a thread.
+pub const BRING_IN_QUEUE: usize = 65_536;
+/// Milliseconds without work after which such a thread ends.
+pub const BRING_IN_IDLE: u64 = 500;
+
+/// UDP payload bytes of the largest packet, ICRC included.
+pub const PACKET_BYTES: usize = pagewire_wire::limits::MAX_PACKET_LEN;
+/// Packets of one batch.
+pub const BATCH_PACKETS: usize = 64;
+/// Bytes of one batch.
+pub const BATCH_BYTES: usize = 256 << 10;
+/// Batches kept for reuse.
+pub const BATCHES_KEPT: usize = 16;
+/// Segments that the kernel cuts one send into (UDP_MAX_SEGMENTS before Linux 6.9).
+pub const SEGMENTS: usize = 64;
+/// Bytes of one send that is cut into segments: the largest IPv4 datagram's payload.
+pub const SEGMENTED_BYTES: usize = 65_507;
+/// Messages that one system call receives.
+pub const RECEIVE_MESSAGES: usize = 8;
+/// Bytes of one received message: merged by UDP_GRO.
+pub const RECEIVE_BYTES: usize = 64 << 10;
+/// Bytes asked for as socket buffers; the kernel gives what its limits allow.
+pub const SOCKET_BUFFER: usize = 8 << 20;
+/// Datagrams that one process forwards to another: bytes of the header in front.
+pub const FORWARD_HEADER: usize = 48;
+/// Forwarding sockets read in one round.
+pub const FORWARD_ROUND: usize = 64;
+
+/// Packets that the capture keeps in memory until its thread has written them.
+pub const CAPTURE_QUEUE: usize = 16_384;
+/// Milliseconds between two writes of the capture.
+pub const CAPTURE_FLUSH: u64 = 50;
+
+/// Packets that the fault injector delays at once.
+pub const DELAYED_PACKETS: usize = 65_536;
+/// Milliseconds for which the list of this host's addresses is believed.
+pub const ADDRESSES_TIME: u64 = 500;

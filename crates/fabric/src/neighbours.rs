@@ -1,0 +1,518 @@
+//! The other processes of this host: how channels to them are made, and how their end is noticed.
+//!
+//! Everything here is driven by an epoll instance of its own (`control`), one caller at a time, and never blocks. A
+//! connection of SOCK_SEQPACKET stays open for as long as the channel lives: its end is the peer's end, one byte
+//! on it is a wake-up.
+
+use crate::counters::Counters;
+use crate::descriptors::Descriptor;
+use crate::fabric::{Channel, ChannelId, FabricEvent, Side};
+use crate::handshake::{HELLO_FILES, Identity, Message, WELCOME_FILES};
+use crate::limits::{
+    CHANNEL_WORDS, CHANNELS, HANDSHAKE_TIME, HANDSHAKES, MAILBOX_WORDS, MESSAGE_BYTES, MESSAGES_IN_A_ROW,
+    RETRY_TIME, TABLE_WORDS,
+};
+use crate::trust::{self, Peer};
+use crate::words::{Access, MappedWords};
+use crate::{names, sockets};
+use pagewire_memory::HostProcess;
+use parking_lot::RwLock;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with, connect};
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Events of the real fabric.
+pub type HostEvent = FabricEvent<MappedWords, HostProcess>;
+type HostChannel = Channel<MappedWords, HostProcess>;
+
+/// What this process shows to its peers.
+pub struct Shown {
+    pub instance: u64,
+    pub nonce: Box<u64>,
+    pub tables: (MappedWords, Descriptor),
+    pub mailbox: (MappedWords, Descriptor),
+}
+
+impl Shown {
+    fn identity(&self, slot: u32) -> Identity {
+        let nonce_address = &raw const *self.nonce as u64;
+        Identity { instance: self.instance, nonce_address, nonce: *self.nonce, slot }
+    }
+}
+
+/// The connections of open channels, for whoever wakes a peer.
+pub type Bells = RwLock<HashMap<ChannelId, Arc<Descriptor>>>;
+
+/// All connections of this process.
+pub struct Neighbours {
+    control: BorrowedEpoll,
+    shown: Arc<Shown>,
+    bells: Arc<Bells>,
+    counters: Arc<Counters>,
+    listeners: HashMap<u64, Descriptor>,
+    connections: BTreeMap<u64, Connection>,
+    open: Vec<(u64, HostChannel)>,
+    slots: Vec<bool>,
+    next_token: u64,
+    next_channel: u32,
+    /// What happened, not taken yet.
+    pub events: Vec<HostEvent>,
+}
+
+type BorrowedEpoll = Arc<Descriptor>;
+
+struct Connection {
+    socket: Arc<Descriptor>,
+    stage: Stage,
+    since: u64,
+    slot: Option<u32>,
+}
+
+enum Stage {
+    /// The peer's backlog was full: to be tried again.
+    Unconnected { block: u32, tried: u64 },
+    /// Hello was sent.
+    Asked { block: u32, words: MappedWords, peer: Peer },
+    /// A Hello is expected.
+    Accepted { peer: Peer },
+    /// Welcome was sent.
+    Answered { pieces: Box<Pieces> },
+    /// The channel is made.
+    Open { channel: ChannelId, process: Option<HostProcess> },
+}
+
+struct Pieces {
+    theirs: Identity,
+    words: MappedWords,
+    tables: MappedWords,
+    mailbox: MappedWords,
+    cross_memory: Result<HostProcess, String>,
+}
+
+/// Why a connection ends.
+struct End(String);
+
+/// What driving the connections brought.
+#[derive(Default)]
+pub struct Driven {
+    /// Wake-ups taken.
+    pub wakes: u64,
+}
+
+impl Neighbours {
+    pub fn new(
+        control: Arc<Descriptor>,
+        shown: Arc<Shown>,
+        bells: Arc<Bells>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Neighbours {
+            control,
+            shown,
+            bells,
+            counters,
+            listeners: HashMap::new(),
+            connections: BTreeMap::new(),
+            open: Vec::new(),
+            slots: vec![false; CHANNELS],
+            next_token: 1,
+            next_channel: 1,
+            events: Vec::new(),
+        }
+    }
+
+    /// Takes a socket on which peers will connect.
+    pub fn listen(&mut self, listener: Descriptor) -> std::io::Result<()> {
+        let token = self.token();
+        epoll::add(&*self.control, &listener, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?;
+        self.listeners.insert(token, listener);
+        Ok(())
+    }
+
+    /// Asks for a channel to the process that leases a block. The answer is an event.
+    pub fn connect(&mut self, block: u32, now: u64) {
+        let asked = self.connections.values().any(|connection| match connection.stage {
+            Stage::Unconnected { block: asked, .. } | Stage::Asked { block: asked, .. } => asked == block,
+            _ => false,
+        });
+        if asked {
+            return;
+        }
+        if let Err(error) = self.open_connection(block, now) {
+            self.refuse(block, error);
+        }
+    }
+
+    fn open_connection(&mut self, block: u32, now: u64) -> Result<(), Refusal> {
+        let slot =
+            self.take_slot().ok_or_else(|| Refusal::new(format!("all {CHANNELS} channels are in use")))?;
+        let socket = match names::connection() {
+            Ok(socket) => Arc::new(socket),
+            Err(error) => {
+                self.slots[slot as usize] = false;
+                return Err(Refusal::new(explain("no connection", &error)));
+            }
+        };
+        let token = self.token();
+        let stage = Stage::Unconnected { block, tried: now };
+        self.connections.insert(token, Connection { socket, stage, since: now, slot: Some(slot) });
+        if let Err(refusal) = self.try_connect(token, block, now) {
+            self.drop_connection(token);
+            return Err(refusal);
+        }
+        Ok(())
+    }
+
+    /// Connects and sends Hello. A full backlog leaves the connection as it is.
+    fn try_connect(&mut self, token: u64, block: u32, now: u64) -> Result<(), Refusal> {
+        let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
+        let name = names::of_block(block).map_err(|error| Refusal::new(explain("no name", &error)))?;
+        match connect(&*connection.socket, &name) {
+            Ok(()) => {}
+            Err(Errno::AGAIN | Errno::INPROGRESS | Errno::INTR) => {
+                connection.stage = Stage::Unconnected { block, tried: now };
+                return Ok(());
+            }
+            Err(Errno::CONNREFUSED) => {
+                let reason = format!("no process of this host holds the queue pair numbers of block {block}");
+                return Err(Refusal { reason, absent: true });
+            }
+            Err(error) => return Err(Refusal::new(explain("cannot connect to the process", &error.into()))),
+        }
+        let peer = trust::peer_of(&connection.socket).map_err(Refusal::new)?;
+        trust::allow(&peer);
+        let (words, file) = MappedWords::create("pagewire-channel", CHANNEL_WORDS, Access::ReadWrite)
+            .map_err(|error| Refusal::new(explain("no memory for a channel", &error)))?;
+        let identity = self.shown.identity(connection.slot.unwrap_or(0));
+        let files = [self.shown.tables.1.as_fd(), self.shown.mailbox.1.as_fd(), file.as_fd()];
+        send(&connection.socket, &Message::Hello { identity }, &files).map_err(Refusal::new)?;
+        connection.stage = Stage::Asked { block, words, peer };
+        watch(&self.control, &connection.socket, token).map_err(Refusal::new)
+    }
+
+    /// Serves whatever is ready. Does not wait.
+    pub fn drive(&mut self, now: u64) -> Driven {
+        let mut driven = Driven::default();
+        let mut ready = Vec::with_capacity(64);
+        loop {
+            ready.clear();
+            let zero = rustix::event::Timespec::default();
+            let found = epoll::wait(&*self.control, rustix::buffer::spare_capacity(&mut ready), Some(&zero));
+            for event in &ready {
+                let token = event.data.u64();
+                if self.listeners.contains_key(&token) {
+                    self.accept(token, now);
+                } else {
+                    self.serve(token, &mut driven);
+                }
+            }
+            // Peers that send without end have their turn again at the next call.
+            if found.is_err() || ready.len() < ready.capacity() {
+                break;
+            }
+            if driven.wakes as usize > CHANNELS * MESSAGES_IN_A_ROW
+                || self.events.len() > crate::limits::EVENTS
+            {
+                break;
+            }
+        }
+        self.look_at_clocks(now);
+        driven
+    }
+
+    /// Whether a handshake is under way, so that clocks must be looked at.
+    pub fn has_clocks(&self) -> bool {
+        self.connections.len() > self.open.len()
+    }
+
+    fn look_at_clocks(&mut self, now: u64) {
+        if !self.has_clocks() {
+            return;
+        }
+        let mut late = Vec::new();
+        let mut again = Vec::new();
+        for (token, connection) in &self.connections {
+            match connection.stage {
+                Stage::Open { .. } => {}
+                _ if now.saturating_sub(connection.since) > HANDSHAKE_TIME => late.push(*token),
+                Stage::Unconnected { block, tried } if now.saturating_sub(tried) >= RETRY_TIME => {
+                    again.push((*token, block));
+                }
+                _ => {}
+            }
+        }
+        for token in late {
+            let reason = format!("the process did not answer within {} s", HANDSHAKE_TIME / 1_000_000_000);
+            self.end(token, End(reason));
+        }
+        for (token, block) in again {
+            if let Err(refusal) = self.try_connect(token, block, now) {
+                self.drop_connection(token);
+                self.refuse(block, refusal);
+            }
+        }
+    }
+
+    fn accept(&mut self, token: u64, now: u64) {
+        for _ in 0..MESSAGES_IN_A_ROW {
+            let Some(listener) = self.listeners.get(&token) else { return };
+            let socket = match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => Arc::new(Descriptor::new(socket)),
+                Err(Errno::AGAIN) => return,
+                Err(error) => {
+                    log::debug!("a peer's connection was not accepted: {error}");
+                    return;
+                }
+            };
+            match self.welcome_stranger(socket.clone(), now) {
+                Ok(()) => {}
+                Err(reason) => {
+                    log::debug!("a peer was refused: {reason}");
+                    // It will see the connection's end if this does not fit.
+                    let _ = send(&socket, &Message::Refuse { reason }, &[]);
+                }
+            }
+        }
+    }
+
+    fn welcome_stranger(&mut self, socket: Arc<Descriptor>, now: u64) -> Result<(), String> {
+        let peer = trust::peer_of(&socket)?;
+        if self.connections.len() - self.open.len() >= HANDSHAKES {
+            return Err(format!("{HANDSHAKES} handshakes are under way"));
+        }
+        let slot =
+            self.take_slot().ok_or_else(|| format!("all {CHANNELS} channels of the process are in use"))?;
+        let token = self.token();
+        if let Err(reason) = watch(&self.control, &socket, token) {
+            self.slots[slot as usize] = false;
+            return Err(reason);
+        }
+        trust::allow(&peer);
+        let stage = Stage::Accepted { peer };
+        self.connections.insert(token, Connection { socket, stage, since: now, slot: Some(slot) });
+        Ok(())
+    }
+
+    fn serve(&mut self, token: u64, driven: &mut Driven) {
+        for _ in 0..MESSAGES_IN_A_ROW {
+            let Some(connection) = self.connections.get(&token) else { return };
+            let mut buffer = [0; MESSAGE_BYTES];
+            let outcome = match sockets::receive_message(&connection.socket, &mut buffer) {
+                Ok(None) => return,
+                Ok(Some((0, _))) => Err(End("the process has ended".into())),
+                Ok(Some((length, files))) => match connection.stage {
+                    Stage::Open { .. } if length == 1 && files.is_empty() => {
+                        driven.wakes += 1;
+                        Ok(())
+                    }
+                    Stage::Open { .. } => Err(broken()),
+                    _ => Message::decode(&buffer[..length])
+                        .map_err(End)
+                        .and_then(|message| self.take_message(token, message, files)),
+                },
+                Err(error) => Err(End(explain("the connection to the process broke", &error))),
+            };
+            if let Err(end) = outcome {
+                self.end(token, end);
+                return;
+            }
+        }
+    }
+
+    fn take_message(&mut self, token: u64, message: Message, files: Vec<OwnedFd>) -> Result<(), End> {
+        let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
+        // Whatever goes wrong below ends the connection; its stage is needed until then.
+        match (&mut connection.stage, message) {
+            (Stage::Asked { words, peer, .. }, Message::Welcome { identity, touches }) => {
+                let [tables, mailbox]: [OwnedFd; WELCOME_FILES] = files.try_into().map_err(|_| no_files())?;
+                let pieces = Pieces {
+                    words: words.clone(),
+                    tables: MappedWords::open(&tables, TABLE_WORDS, Access::Read)
+                        .map_err(|e| unusable(&e))?,
+                    mailbox: MappedWords::open(&mailbox, MAILBOX_WORDS, Access::ReadWrite)
+                        .map_err(|e| unusable(&e))?,
+                    cross_memory: trust::touch(peer, identity.nonce_address, identity.nonce),
+                    theirs: identity,
+                };
+                self.finish_opening(token, pieces, touches)
+            }
+            (Stage::Asked { .. }, Message::Refuse { reason }) => Err(End(reason)),
+            (Stage::Accepted { peer }, Message::Hello { identity }) => {
+                let [tables, mailbox, words]: [OwnedFd; HELLO_FILES] =
+                    files.try_into().map_err(|_| no_files())?;
+                let pieces = Pieces {
+                    words: MappedWords::open(&words, CHANNEL_WORDS, Access::ReadWrite)
+                        .map_err(|e| unusable(&e))?,
+                    tables: MappedWords::open(&tables, TABLE_WORDS, Access::Read)
+                        .map_err(|e| unusable(&e))?,
+                    mailbox: MappedWords::open(&mailbox, MAILBOX_WORDS, Access::ReadWrite)
+                        .map_err(|e| unusable(&e))?,
+                    cross_memory: trust::touch(peer, identity.nonce_address, identity.nonce),
+                    theirs: identity,
+                };
+                let touches = pieces.cross_memory.as_ref().map(|_| ()).map_err(String::clone);
+                let identity = self.shown.identity(connection.slot.unwrap_or(0));
+                let files = [self.shown.tables.1.as_fd(), self.shown.mailbox.1.as_fd()];
+                send(&connection.socket, &Message::Welcome { identity, touches }, &files).map_err(End)?;
+                connection.stage = Stage::Answered { pieces: Box::new(pieces) };
+                Ok(())
+            }
+            (Stage::Answered { .. }, Message::Ready { touches }) => {
+                let channel = ChannelId(self.next_channel);
+                let stage = std::mem::replace(&mut connection.stage, Stage::Open { channel, process: None });
+                let Stage::Answered { pieces } = stage else { return Err(broken()) };
+                let channel = self.make_channel(token, Side::Accepted, *pieces, touches)?;
+                self.events.push(FabricEvent::Accepted { channel });
+                Ok(())
+            }
+            _ => Err(broken()),
+        }
+    }
+
+    fn finish_opening(&mut self, token: u64, pieces: Pieces, touches: Result<(), String>) -> Result<(), End> {
+        let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
+        let Stage::Asked { block, .. } = connection.stage else { return Err(broken()) };
+        let theirs = pieces.theirs.instance;
+        // To itself a process has both ends of a channel: the one that it opened is given again.
+        let known = self.open.iter().map(|(_, channel)| channel).filter(|channel| channel.instance == theirs);
+        if let Some(channel) = known.min_by_key(|channel| channel.side == Side::Accepted).cloned() {
+            self.drop_connection(token);
+            self.events.push(FabricEvent::Connected { block, channel });
+            return Ok(());
+        }
+        let verdict = pieces.cross_memory.as_ref().map(|_| ()).map_err(String::clone);
+        send(&connection.socket, &Message::Ready { touches: verdict }, &[]).map_err(End)?;
+        let channel = self.make_channel(token, Side::Opened, pieces, touches)?;
+        self.events.push(FabricEvent::Connected { block, channel });
+        Ok(())
+    }
+
+    fn make_channel(
+        &mut self,
+        token: u64,
+        side: Side,
+        pieces: Pieces,
+        touches: Result<(), String>,
+    ) -> Result<HostChannel, End> {
+        let id = ChannelId(self.next_channel);
+        let Some(connection) = self.connections.get_mut(&token) else { return Err(broken()) };
+        // 4,096 exist at once, and a new one costs two processes a handshake: the numbers last for years.
+        self.next_channel =
+            self.next_channel.checked_add(1).ok_or_else(|| End("channel numbers ran out".into()))?;
+        connection.stage = Stage::Open { channel: id, process: pieces.cross_memory.as_ref().ok().cloned() };
+        let channel = Channel {
+            id,
+            side,
+            instance: pieces.theirs.instance,
+            words: pieces.words,
+            tables: pieces.tables,
+            mailbox: pieces.mailbox,
+            peer_slot: pieces.theirs.slot,
+            own_slot: connection.slot.unwrap_or(0),
+            cross_memory: pieces.cross_memory,
+            peer_cross_memory: touches,
+        };
+        self.bells.write().insert(id, connection.socket.clone());
+        self.open.push((token, channel.clone()));
+        self.counters.channels.add(1);
+        Ok(channel)
+    }
+
+    /// Ends a connection and tells whoever must know.
+    fn end(&mut self, token: u64, End(reason): End) {
+        let Some(connection) = self.connections.get(&token) else { return };
+        match &connection.stage {
+            Stage::Unconnected { block, .. } | Stage::Asked { block, .. } => {
+                let block = *block;
+                self.refuse(block, Refusal::new(reason));
+            }
+            Stage::Accepted { .. } | Stage::Answered { .. } => log::debug!("a handshake failed: {reason}"),
+            Stage::Open { channel, process } => {
+                if let Some(process) = process {
+                    process.set_gone();
+                }
+                log::debug!("channel {} ends: {reason}", channel.0);
+                self.events.push(FabricEvent::Departed { channel: *channel });
+            }
+        }
+        self.drop_connection(token);
+    }
+
+    fn drop_connection(&mut self, token: u64) {
+        let Some(connection) = self.connections.remove(&token) else { return };
+        if let Some(slot) = connection.slot {
+            self.slots[slot as usize] = false;
+        }
+        if let Stage::Open { channel, .. } = connection.stage {
+            self.open.retain(|(of, _)| *of != token);
+            self.bells.write().remove(&channel);
+        }
+        // A thread that wakes the peer may hold the socket for a moment longer: epoll must forget it now.
+        if !matches!(connection.stage, Stage::Unconnected { .. }) {
+            let _ = epoll::delete(&*self.control, &*connection.socket);
+        }
+        let _ = rustix::net::shutdown(&*connection.socket, rustix::net::Shutdown::Both);
+    }
+
+    fn refuse(&mut self, block: u32, refusal: Refusal) {
+        let Refusal { reason, absent } = refusal;
+        log::debug!("no channel to the process of block {block}: {reason}");
+        self.events.push(FabricEvent::Refused { block, reason, absent });
+    }
+
+    fn take_slot(&mut self) -> Option<u32> {
+        let slot = self.slots.iter().position(|taken| !taken)?;
+        self.slots[slot] = true;
+        Some(slot as u32)
+    }
+
+    fn token(&mut self) -> u64 {
+        self.next_token += 1;
+        self.next_token
+    }
+}
+
+struct Refusal {
+    reason: String,
+    absent: bool,
+}
+
+impl Refusal {
+    fn new(reason: String) -> Self {
+        Refusal { reason, absent: false }
+    }
+}
+
+fn broken() -> End {
+    End("the process there broke the rules of the channel".into())
+}
+
+fn no_files() -> End {
+    End("the files of the channel did not arrive: the limit of descriptors (ulimit -n) may be reached".into())
+}
+
+fn unusable(error: &std::io::Error) -> End {
+    End(explain("a file of the channel cannot be used", error))
+}
+
+fn explain(what: &str, error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => {
+            format!("{what}: the limit of descriptors (ulimit -n) is reached")
+        }
+        _ => format!("{what}: {error}"),
+    }
+}
+
+fn send(socket: &Descriptor, message: &Message, files: &[BorrowedFd<'_>]) -> Result<(), String> {
+    sockets::send_message(socket, &message.encode(), files)
+        .map_err(|error| explain("the handshake broke", &error))
+}
+
+fn watch(control: &Descriptor, socket: &Descriptor, token: u64) -> Result<(), String> {
+    epoll::add(control, socket, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
+        .map_err(|error| explain("cannot watch a connection", &error.into()))
+}

@@ -1,0 +1,91 @@
+//! Messages with files over UNIX sockets.
+
+use crate::descriptors::Descriptor;
+use crate::handshake::HELLO_FILES;
+use rustix::cmsg_space;
+use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, recvmsg, sendmsg, sendmsg_addr,
+};
+use rustix::process::geteuid;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// Sends one message, with files. Does not wait.
+pub fn send_message(socket: &Descriptor, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(HELLO_FILES))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives one message and its files. `None`: there is none now. Length 0: the connection has ended.
+///
+/// # Errors
+/// The kernel's; `InvalidData` for a message that is too long. Files that did not fit are missing.
+pub fn receive_message(socket: &Descriptor, buffer: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(HELLO_FILES))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = match recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags) {
+        Ok(received) => received,
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+        Err(Errno::CONNRESET | Errno::PIPE) => return Ok(Some((0, Vec::new()))),
+        Err(error) => return Err(error.into()),
+    };
+    let mut files = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(some) = message {
+            files.extend(some);
+        }
+    }
+    if received.flags.contains(ReturnFlags::TRUNC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message that is too long"));
+    }
+    Ok(Some((received.bytes, files)))
+}
+
+/// Sends a datagram of two parts to a name. Does not wait.
+pub fn send_datagram(
+    socket: &Descriptor,
+    name: &SocketAddrUnix,
+    first: &[u8],
+    rest: &[u8],
+) -> io::Result<()> {
+    let parts = [IoSlice::new(first), IoSlice::new(rest)];
+    let mut none = SendAncillaryBuffer::default();
+    sendmsg_addr(socket, name, &parts, &mut none, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives a datagram that a process of this user sent; those of others are dropped. `None`: there is none now.
+///
+/// # Errors
+/// The kernel's.
+pub fn receive_datagram(socket: &Descriptor, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmCredentials(1), ScmRights(HELLO_FILES))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received = match recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags) {
+            Ok(received) => received,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mut ours = false;
+        for message in ancillary.drain() {
+            // Files, should somebody send some, are closed here.
+            if let RecvAncillaryMessage::ScmCredentials(sender) = message {
+                ours = sender.uid == geteuid();
+            }
+        }
+        if ours && !received.flags.contains(ReturnFlags::TRUNC) {
+            return Ok(Some(received.bytes));
+        }
+    }
+}

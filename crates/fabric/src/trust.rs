@@ -1,0 +1,82 @@
+//! Whether two processes may touch each other's memory, and the reason where not.
+
+use crate::descriptors::Descriptor;
+use pagewire_memory::{ApplicationMemory, HostMemory, HostProcess, MemoryError, Segment};
+use parking_lot::Mutex;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{PTracer, Pid, geteuid, getpid, set_ptracer};
+
+/// The process at the other end of a connection, as the kernel tells.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    pid: Option<i32>,
+}
+
+/// Who is at the other end.
+///
+/// # Errors
+/// The reason to have no channel to it, as a sentence.
+pub fn peer_of(socket: &Descriptor) -> Result<Peer, String> {
+    let credentials =
+        socket_peercred(socket).map_err(|error| format!("the process cannot be identified: {error}"))?;
+    if credentials.uid != geteuid() {
+        let (theirs, ours) = (credentials.uid.as_raw(), geteuid().as_raw());
+        return Err(format!("the process there belongs to user {theirs}, this one to user {ours}"));
+    }
+    Ok(Peer { pid: Pid::as_raw(Some(credentials.pid)).checked_abs().filter(|pid| *pid > 0) })
+}
+
+/// Lets a peer touch our memory where Yama would forbid it among processes of one user (ptrace_scope 1). One process can
+/// be named at a time, so that from the second on it must be all of this user.
+pub fn allow(peer: &Peer) {
+    static ALLOWED: Mutex<Option<i32>> = Mutex::new(None);
+    let Some(pid) = peer.pid else { return };
+    if yama_scope() != Some(1) || pid == getpid().as_raw_nonzero().get() {
+        return;
+    }
+    let mut allowed = ALLOWED.lock();
+    let tracer = match (*allowed, Pid::from_raw(pid)) {
+        (None, Some(named)) => PTracer::ProcessID(named),
+        (Some(known), _) if known == pid => return,
+        _ => PTracer::Any,
+    };
+    *allowed = Some(pid);
+    match set_ptracer(tracer) {
+        Ok(()) => log::debug!("Yama ptrace_scope is 1: PR_SET_PTRACER was called for {tracer:?}"),
+        Err(error) => log::debug!("PR_SET_PTRACER failed: {error}"),
+    }
+}
+
+/// Tries to read the peer's nonce out of its memory.
+///
+/// # Errors
+/// Why that is refused, as a sentence.
+pub fn touch(peer: &Peer, nonce_address: u64, nonce: u64) -> Result<HostProcess, String> {
+    let pid = peer.pid.ok_or("the process is not visible from here (another PID namespace)")?;
+    let process =
+        HostProcess::open(pid).map_err(|error| format!("process {pid} cannot be named: {error}"))?;
+    let mut seen = 0u64;
+    let from = [Segment { address: nonce_address, length: 8 }];
+    let to = [Segment { address: &raw mut seen as u64, length: 8 }];
+    match HostMemory::new().pull(&process, &from, &to, false) {
+        Ok(()) if std::hint::black_box(seen) == nonce => Ok(process),
+        Ok(()) | Err(MemoryError::NotMapped) => {
+            Err(format!("process {pid} is another one than it seems (another PID namespace)"))
+        }
+        Err(MemoryError::PeerGone) => Err(refusal(pid)),
+    }
+}
+
+fn refusal(pid: i32) -> String {
+    match yama_scope() {
+        Some(scope @ 2..) => format!("process {pid} may not be traced: kernel.yama.ptrace_scope is {scope}"),
+        Some(1) => format!(
+            "process {pid} may not be traced: kernel.yama.ptrace_scope is 1, and PR_SET_PTRACER did not help"
+        ),
+        _ => format!("process {pid} may not be traced: it has more rights than this one, or is not dumpable"),
+    }
+}
+
+fn yama_scope() -> Option<u32> {
+    std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
+}

@@ -1,0 +1,402 @@
+//! One UDP socket as RoCEv2 needs it: the source address chosen for each packet, the destination address told,
+//! DF set, batches cut and merged by the kernel (UDP_SEGMENT, UDP_GRO). The system calls and their control messages; nothing
+//! else.
+
+use crate::descriptors::Descriptor;
+use crate::fabric::Route;
+use crate::limits::{RECEIVE_BYTES, RECEIVE_MESSAGES, SOCKET_BUFFER};
+use pagewire_memory::Arena;
+use rustix::net::{
+    AddressFamily, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, SocketFlags, SocketType, bind,
+    getsockname, socket_with, sockopt,
+};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Room for all control messages of one packet.
+const CONTROL_BYTES: usize = 256;
+/// Hops for routes that name none.
+const DEFAULT_HOPS: u8 = 64;
+
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; CONTROL_BYTES]);
+
+/// Which network a socket is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    /// The one that an address belongs to.
+    pub fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Family::V4,
+            IpAddr::V6(_) => Family::V6,
+        }
+    }
+}
+
+/// A socket on a port of all addresses (0: any free port), shared with other processes of this user where `shared`.
+pub fn open(family: Family, port: u16, shared: bool) -> io::Result<Descriptor> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let domain = if family == Family::V4 { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = Descriptor::new(socket_with(domain, SocketType::DGRAM, flags, None)?);
+    if shared {
+        sockopt::set_socket_reuseport(&socket, true)?;
+    }
+    // As far as the limits (net.core.rmem_max, wmem_max) allow; less is no error.
+    sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BUFFER)?;
+    sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER)?;
+    let on = 1;
+    if family == Family::V4 {
+        set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+        set(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, on)?;
+        set(&socket, libc::IPPROTO_IP, libc::IP_RECVTOS, on)?;
+        set(&socket, libc::IPPROTO_IP, libc::IP_RECVTTL, on)?;
+    } else {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, on)?;
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, on)?;
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, on)?;
+    }
+    // Linux 5.0; without it datagrams come one by one.
+    if let Err(error) = set(&socket, libc::SOL_UDP, libc::UDP_GRO, on) {
+        log::debug!("no UDP_GRO: {error}");
+    }
+    match family {
+        Family::V4 => bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))?,
+        Family::V6 => bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?,
+    }
+    Ok(socket)
+}
+
+/// The port that a socket is bound to.
+pub fn port(socket: &Descriptor) -> io::Result<u16> {
+    Ok(SocketAddr::try_from(getsockname(socket)?)?.port())
+}
+
+/// Sets an option whose value is an integer.
+pub fn set(socket: &impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the value is an int that lives through the call, and its size is given (setsockopt(2)).
+    let failed = unsafe {
+        let length = size_of::<i32>() as libc::socklen_t;
+        libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, (&raw const value).cast(), length)
+    };
+    if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Attaches a classic BPF program that chooses among the sockets of a port (SO_ATTACH_REUSEPORT_CBPF).
+pub fn attach_steering(socket: &Descriptor, program: &[libc::sock_filter]) -> io::Result<()> {
+    let length = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    // SAFETY: the kernel copies the program, of the length given, and checks it (socket(7)).
+    let failed = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// One send: bytes to a route, cut by the kernel into datagrams of `segment` bytes (the last may be shorter).
+#[derive(Clone, Copy)]
+pub struct Transmit<'a> {
+    pub route: &'a Route,
+    pub bytes: &'a [u8],
+    pub segment: Option<u16>,
+}
+
+/// Sends as many as the kernel takes at once; gives how many. At most 64.
+///
+/// # Errors
+/// Why the first was not taken.
+pub fn send(socket: &Descriptor, transmits: &[Transmit<'_>]) -> io::Result<usize> {
+    const AT_ONCE: usize = crate::limits::BATCH_PACKETS;
+    let count = transmits.len().min(AT_ONCE);
+    // SAFETY: all of these are plain C structures for which zero is a valid value.
+    let (mut names, mut vectors, mut messages) = unsafe {
+        (
+            std::mem::zeroed::<[libc::sockaddr_in6; AT_ONCE]>(),
+            std::mem::zeroed::<[libc::iovec; AT_ONCE]>(),
+            std::mem::zeroed::<[libc::mmsghdr; AT_ONCE]>(),
+        )
+    };
+    let mut controls = [Control([0; CONTROL_BYTES]); AT_ONCE];
+    for (index, transmit) in transmits.iter().enumerate().take(count) {
+        vectors[index] = libc::iovec {
+            iov_base: transmit.bytes.as_ptr().cast_mut().cast(),
+            iov_len: transmit.bytes.len(),
+        };
+        let name_length = write_name(&mut names[index], transmit.route);
+        let header = &mut messages[index].msg_hdr;
+        header.msg_name = (&raw mut names[index]).cast();
+        header.msg_namelen = name_length;
+        header.msg_iov = &raw mut vectors[index];
+        header.msg_iovlen = 1;
+        header.msg_control = (&raw mut controls[index]).cast();
+        header.msg_controllen = CONTROL_BYTES as _;
+        let length = write_control(header, transmit);
+        header.msg_controllen = length as _;
+    }
+    // SAFETY: the messages point to names, vectors, controls and packet bytes that all live through the call; the
+    // kernel only reads them (sendmmsg(2)).
+    let sent = unsafe {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        libc::sendmmsg(socket.as_fd().as_raw_fd(), messages.as_mut_ptr(), count as u32, flags as _)
+    };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+}
+
+fn write_name(name: &mut libc::sockaddr_in6, route: &Route) -> libc::socklen_t {
+    match route.destination {
+        IpAddr::V4(address) => {
+            // SAFETY: sockaddr_in is smaller than sockaddr_in6 and needs no more alignment; every bit pattern is valid
+            // for both.
+            let name = unsafe { &mut *(&raw mut *name).cast::<libc::sockaddr_in>() };
+            name.sin_family = libc::AF_INET as _;
+            name.sin_port = route.port.to_be();
+            name.sin_addr.s_addr = u32::from_ne_bytes(address.octets());
+            size_of::<libc::sockaddr_in>() as _
+        }
+        IpAddr::V6(address) => {
+            name.sin6_family = libc::AF_INET6 as _;
+            name.sin6_port = route.port.to_be();
+            name.sin6_addr.s6_addr = address.octets();
+            name.sin6_scope_id = route.interface;
+            size_of::<libc::sockaddr_in6>() as _
+        }
+    }
+}
+
+/// Writes the control messages and gives their length.
+fn write_control(header: &mut libc::msghdr, transmit: &Transmit<'_>) -> usize {
+    let route = transmit.route;
+    let hops = i32::from(if route.hop_limit == 0 { DEFAULT_HOPS } else { route.hop_limit });
+    let class = i32::from(route.traffic_class);
+    let mut writer = ControlWriter { header, used: 0, next: std::ptr::null_mut() };
+    match route.source {
+        IpAddr::V4(source) => {
+            let source = libc::in_addr { s_addr: u32::from_ne_bytes(source.octets()) };
+            let interface = route.interface as i32;
+            writer.put(
+                libc::IPPROTO_IP,
+                libc::IP_PKTINFO,
+                libc::in_pktinfo {
+                    ipi_ifindex: interface,
+                    ipi_spec_dst: source,
+                    ipi_addr: libc::in_addr { s_addr: 0 },
+                },
+            );
+            writer.put(libc::IPPROTO_IP, libc::IP_TOS, class);
+            writer.put(libc::IPPROTO_IP, libc::IP_TTL, hops);
+        }
+        IpAddr::V6(source) => {
+            let source = libc::in6_addr { s6_addr: source.octets() };
+            let information = libc::in6_pktinfo { ipi6_addr: source, ipi6_ifindex: route.interface as _ };
+            writer.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, information);
+            writer.put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class);
+            writer.put(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, hops);
+        }
+    }
+    if let Some(segment) = transmit.segment {
+        writer.put(libc::SOL_UDP, libc::UDP_SEGMENT, segment);
+    }
+    writer.used
+}
+
+struct ControlWriter<'a> {
+    header: &'a mut libc::msghdr,
+    used: usize,
+    next: *mut libc::cmsghdr,
+}
+
+impl ControlWriter<'_> {
+    fn put<T: Copy>(&mut self, level: i32, kind: i32, value: T) {
+        let size = size_of::<T>() as u32;
+        // SAFETY: msg_control is a zeroed, aligned buffer of CONTROL_BYTES, which is more than all messages together
+        // (checked); CMSG_FIRSTHDR and CMSG_NXTHDR stay inside it, and CMSG_DATA has room for `size` bytes then
+        // (cmsg(3)).
+        unsafe {
+            let space = libc::CMSG_SPACE(size) as usize;
+            assert!(self.used + space <= CONTROL_BYTES);
+            self.next = if self.next.is_null() {
+                libc::CMSG_FIRSTHDR(self.header)
+            } else {
+                libc::CMSG_NXTHDR(self.header, self.next)
+            };
+            assert!(!self.next.is_null());
+            (*self.next).cmsg_level = level;
+            (*self.next).cmsg_type = kind;
+            (*self.next).cmsg_len = libc::CMSG_LEN(size) as _;
+            libc::CMSG_DATA(self.next).cast::<T>().write_unaligned(value);
+            self.used += space;
+        }
+    }
+}
+
+/// What the kernel told of a received message.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival {
+    pub source: IpAddr,
+    pub source_port: u16,
+    pub destination: IpAddr,
+    pub traffic_class: u8,
+    pub hop_limit: u8,
+    /// Bytes of each datagram in the message; the last may be shorter.
+    pub segment: usize,
+    /// Bytes of the message.
+    pub length: usize,
+}
+
+/// Buffers that messages are received into.
+pub struct Receiver {
+    arena: Arena,
+    arrivals: [Option<Arrival>; RECEIVE_MESSAGES],
+    count: usize,
+}
+
+impl Receiver {
+    /// Empty buffers.
+    pub fn new() -> io::Result<Self> {
+        let arena = Arena::new(RECEIVE_MESSAGES * RECEIVE_BYTES)?;
+        Ok(Receiver { arena, arrivals: [None; RECEIVE_MESSAGES], count: 0 })
+    }
+
+    /// Messages received last.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// One of them; `None` where the kernel did not tell its addresses or it was cut off.
+    pub fn message(&self, index: usize) -> Option<(&Arrival, &[u8])> {
+        let arrival = self.arrivals[index].as_ref()?;
+        let at = index * RECEIVE_BYTES;
+        Some((arrival, &self.arena.bytes()[at..at + arrival.length]))
+    }
+
+    /// Receives what is there, without waiting; forgets what was there before. Gives the number of messages.
+    ///
+    /// # Errors
+    /// The kernel's; that nothing is there is no error.
+    pub fn receive(&mut self, socket: &Descriptor) -> io::Result<usize> {
+        self.count = 0;
+        let buffers = self.arena.bytes_mut();
+        if buffers.len() < RECEIVE_MESSAGES * RECEIVE_BYTES {
+            return Ok(0);
+        }
+        // SAFETY: all of these are plain C structures for which zero is a valid value.
+        let (mut names, mut vectors, mut messages) = unsafe {
+            (
+                std::mem::zeroed::<[libc::sockaddr_in6; RECEIVE_MESSAGES]>(),
+                std::mem::zeroed::<[libc::iovec; RECEIVE_MESSAGES]>(),
+                std::mem::zeroed::<[libc::mmsghdr; RECEIVE_MESSAGES]>(),
+            )
+        };
+        let mut controls = [Control([0; CONTROL_BYTES]); RECEIVE_MESSAGES];
+        for (index, buffer) in buffers.chunks_mut(RECEIVE_BYTES).enumerate() {
+            vectors[index] = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+            let header = &mut messages[index].msg_hdr;
+            header.msg_name = (&raw mut names[index]).cast();
+            header.msg_namelen = size_of::<libc::sockaddr_in6>() as _;
+            header.msg_iov = &raw mut vectors[index];
+            header.msg_iovlen = 1;
+            header.msg_control = (&raw mut controls[index]).cast();
+            header.msg_controllen = CONTROL_BYTES as _;
+        }
+        // SAFETY: the messages point to names, vectors, controls and buffers that all live through the call and are
+        // borrowed for writing here (recvmmsg(2)).
+        let received = unsafe {
+            let flags = libc::MSG_DONTWAIT;
+            let timeout = std::ptr::null_mut();
+            libc::recvmmsg(
+                socket.as_fd().as_raw_fd(),
+                messages.as_mut_ptr(),
+                RECEIVE_MESSAGES as u32,
+                flags as _,
+                timeout,
+            )
+        };
+        if received < 0 {
+            let error = io::Error::last_os_error();
+            return match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(0),
+                _ => Err(error),
+            };
+        }
+        self.count = (received as usize).min(RECEIVE_MESSAGES);
+        for index in 0..self.count {
+            let message = &messages[index];
+            let cut_off = message.msg_hdr.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
+            let length = (message.msg_len as usize).min(RECEIVE_BYTES);
+            self.arrivals[index] =
+                if cut_off { None } else { read_arrival(&names[index], &message.msg_hdr, length) };
+        }
+        Ok(self.count)
+    }
+}
+
+fn read_arrival(name: &libc::sockaddr_in6, header: &libc::msghdr, length: usize) -> Option<Arrival> {
+    let (source, source_port) = match i32::from(name.sin6_family) {
+        libc::AF_INET => {
+            // SAFETY: the kernel wrote a sockaddr_in there, which is smaller and needs no more alignment.
+            let name = unsafe { &*(&raw const *name).cast::<libc::sockaddr_in>() };
+            (IpAddr::from(name.sin_addr.s_addr.to_ne_bytes()), u16::from_be(name.sin_port))
+        }
+        libc::AF_INET6 => (IpAddr::from(name.sin6_addr.s6_addr), u16::from_be(name.sin6_port)),
+        _ => return None,
+    };
+    let mut destination = None;
+    let (mut traffic_class, mut hop_limit) = (0, 0);
+    let mut segment = length;
+    // SAFETY: the kernel has filled the control buffer, whose length it wrote to msg_controllen, with well-formed
+    // messages; the macros stay inside it. Values are read unaligned, and only of kinds whose size is known
+    // (cmsg(3), ip(7), ipv6(7), udp(7)).
+    unsafe {
+        let mut control = libc::CMSG_FIRSTHDR(header);
+        while !control.is_null() {
+            let data = libc::CMSG_DATA(control);
+            match ((*control).cmsg_level, (*control).cmsg_type) {
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                    let information = data.cast::<libc::in_pktinfo>().read_unaligned();
+                    destination = Some(IpAddr::from(information.ipi_addr.s_addr.to_ne_bytes()));
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                    let information = data.cast::<libc::in6_pktinfo>().read_unaligned();
+                    destination = Some(IpAddr::from(information.ipi6_addr.s6_addr));
+                }
+                (libc::IPPROTO_IP, libc::IP_TOS) => traffic_class = data.read(),
+                (libc::IPPROTO_IP, libc::IP_TTL) => hop_limit = data.cast::<i32>().read_unaligned() as u8,
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    traffic_class = data.cast::<i32>().read_unaligned() as u8;
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
+                    hop_limit = data.cast::<i32>().read_unaligned() as u8;
+                }
+                (libc::SOL_UDP, libc::UDP_GRO) => {
+                    let size = data.cast::<i32>().read_unaligned();
+                    segment = usize::try_from(size).ok().filter(|size| *size > 0).unwrap_or(length);
+                }
+                _ => {}
+            }
+            control = libc::CMSG_NXTHDR(header, control);
+        }
+    }
+    Some(Arrival {
+        source,
+        source_port,
+        destination: destination?,
+        traffic_class,
+        hop_limit,
+        segment,
+        length,
+    })
+}

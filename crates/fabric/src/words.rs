@@ -1,0 +1,252 @@
+//! Shared words: a memory file that several processes map.
+
+use crate::descriptors::Descriptor;
+use pagewire_iommu::words::{SharedWords, Site};
+use pagewire_memory::fork;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// A mapping of a memory file, as words. Clones are the same mapping; the last one unmaps it.
+#[derive(Clone, Debug)]
+pub struct MappedWords {
+    start: *const AtomicU64,
+    length: usize,
+    writable: bool,
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: the words are only touched as atomics, which any thread may do; the mapping lives as long as any clone.
+unsafe impl Send for MappedWords {}
+// SAFETY: as above.
+unsafe impl Sync for MappedWords {}
+
+#[derive(Debug)]
+struct Mapping {
+    start: usize,
+    bytes: usize,
+    generation: u64,
+}
+
+/// What peers may do with a file that they are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    ReadWrite,
+}
+
+impl MappedWords {
+    /// A new file of `length` zero words, of which only touched pages cost memory, and its mapping for reading and
+    /// writing. No other process can change its size; nor its contents with `Access::Read`.
+    ///
+    /// # Errors
+    /// As the kernel's; `FileTooLarge` where RLIMIT_FSIZE would have it answer with SIGXFSZ.
+    pub fn create(name: &str, length: usize, peers: Access) -> io::Result<(Self, Descriptor)> {
+        let bytes = length as u64 * 8;
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+        if limit.is_some_and(|limit| limit < bytes) {
+            let reason = format!("RLIMIT_FSIZE (ulimit -f) is below {bytes} bytes");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
+        }
+        let file = Descriptor::new(memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
+        ftruncate(&file, bytes)?;
+        let words = Self::map(&file, length, true)?;
+        let mut seals = SealFlags::SHRINK | SealFlags::GROW;
+        if peers == Access::Read {
+            // Our own mapping, made before, stays writable (fcntl(2), F_SEAL_FUTURE_WRITE).
+            seals |= SealFlags::FUTURE_WRITE;
+        }
+        fcntl_add_seals(&file, seals | SealFlags::SEAL)?;
+        Ok((words, file))
+    }
+
+    /// Maps a file that a peer sent, after a look at it: it must be a memory file of `length` words whose size nobody can
+    /// change, so that no access to the mapping can ever raise SIGBUS.
+    ///
+    /// # Errors
+    /// `InvalidData` for any other file, and the kernel's.
+    pub fn open(file: &OwnedFd, length: usize, access: Access) -> io::Result<Self> {
+        let wrong = |reason| io::Error::new(io::ErrorKind::InvalidData, reason);
+        let seals = fcntl_get_seals(file).map_err(|_| wrong("not a memory file"))?;
+        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+            return Err(wrong("a memory file whose size can change"));
+        }
+        if fstat(file)?.st_size as u64 != length as u64 * 8 {
+            return Err(wrong("a memory file of another size"));
+        }
+        Self::map(file, length, access == Access::ReadWrite)
+    }
+
+    fn map(file: &impl AsFd, length: usize, writable: bool) -> io::Result<Self> {
+        let bytes = length * 8;
+        let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists. The file is `bytes` long
+        // and sealed against a change of that, so that all of the mapping stays accessible.
+        let start = unsafe {
+            let file = file.as_fd().as_raw_fd();
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                libc::MAP_SHARED | libc::MAP_NORESERVE,
+                file,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let mapping = Mapping { start: start as usize, bytes, generation: fork::generation() };
+        // A forked child has no part in the engine.
+        // SAFETY: exactly the mapping made above.
+        if unsafe { libc::madvise(start, bytes, libc::MADV_DONTFORK) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(MappedWords { start: start.cast(), length, writable, _mapping: Arc::new(mapping) })
+    }
+
+    #[inline]
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < self.length, "word {index} of {}", self.length);
+        // SAFETY: in bounds (checked), aligned (a mapping begins at a page), alive (the Arc), and never accessed but as
+        // an atomic. Other processes may change it at any time, which an atomic allows.
+        unsafe { &*self.start.add(index) }
+    }
+
+    #[inline]
+    fn writable_word(&self, index: usize) -> &AtomicU64 {
+        assert!(self.writable, "these words belong to a peer");
+        self.word(index)
+    }
+
+    fn range(&self, index: usize, bytes: usize) -> &[AtomicU64] {
+        let words = bytes.div_ceil(8);
+        assert!(
+            index <= self.length && words <= self.length - index,
+            "{words} words at {index} of {}",
+            self.length
+        );
+        // SAFETY: as `word`, for all of them.
+        unsafe { std::slice::from_raw_parts(self.start.add(index), words) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // A forked child does not have the mapping; something else may be there.
+        if self.generation == fork::generation() {
+            // SAFETY: exactly the mapping made by `map`, to which no MappedWords is left.
+            unsafe { libc::munmap(self.start as *mut libc::c_void, self.bytes) };
+        }
+    }
+}
+
+impl SharedWords for MappedWords {
+    fn len(&self) -> usize {
+        self.length
+    }
+
+    #[inline]
+    fn load(&self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn store(&self, _site: Site, index: usize, value: u64) {
+        self.writable_word(index).store(value, Ordering::Release);
+    }
+
+    fn compare_exchange(&self, _site: Site, index: usize, current: u64, value: u64) -> Result<u64, u64> {
+        self.writable_word(index).compare_exchange(current, value, Ordering::SeqCst, Ordering::SeqCst)
+    }
+
+    fn fetch_or(&self, _site: Site, index: usize, bits: u64) -> u64 {
+        self.writable_word(index).fetch_or(bits, Ordering::SeqCst)
+    }
+
+    fn swap(&self, _site: Site, index: usize, value: u64) -> u64 {
+        self.writable_word(index).swap(value, Ordering::SeqCst)
+    }
+
+    fn fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    fn write_bytes(&self, _site: Site, index: usize, bytes: &[u8]) {
+        assert!(self.writable, "these words belong to a peer");
+        let words = self.range(index, bytes.len());
+        for (word, chunk) in words.iter().zip(bytes.chunks(8)) {
+            let value = match chunk.first_chunk() {
+                Some(whole) => *whole,
+                None => {
+                    let mut last = [0; 8];
+                    last[..chunk.len()].copy_from_slice(chunk);
+                    last
+                }
+            };
+            word.store(u64::from_ne_bytes(value), Ordering::Relaxed);
+        }
+    }
+
+    fn read_bytes(&self, index: usize, bytes: &mut [u8]) {
+        let words = self.range(index, bytes.len());
+        for (word, chunk) in words.iter().zip(bytes.chunks_mut(8)) {
+            let value = word.load(Ordering::Relaxed).to_ne_bytes();
+            match chunk.first_chunk_mut() {
+                Some(whole) => *whole = value,
+                None => chunk.copy_from_slice(&value[..chunk.len()]),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEST: Site = Site("test");
+
+    fn reopen(file: &Descriptor, length: usize, access: Access) -> io::Result<MappedWords> {
+        MappedWords::open(&file.as_fd().try_clone_to_owned()?, length, access)
+    }
+
+    #[test]
+    fn two_mappings_are_one() {
+        let (ours, file) = MappedWords::create("test", 512, Access::ReadWrite).unwrap();
+        let theirs = reopen(&file, 512, Access::ReadWrite).unwrap();
+        ours.store(TEST, 511, 7);
+        assert_eq!(theirs.load(511), 7);
+        assert_eq!(theirs.compare_exchange(TEST, 511, 8, 9), Err(7));
+        assert_eq!(theirs.swap(TEST, 511, 9), 7);
+        assert_eq!(ours.fetch_or(TEST, 511, 6), 9);
+        let mut bytes = [0; 13];
+        ours.write_bytes(TEST, 3, b"thirteen byte");
+        theirs.read_bytes(3, &mut bytes);
+        assert_eq!(&bytes, b"thirteen byte");
+        assert_eq!(theirs.load(5), 0);
+    }
+
+    #[test]
+    fn peers_can_neither_write_tables_nor_change_sizes() {
+        let (ours, file) = MappedWords::create("test", 512, Access::Read).unwrap();
+        assert!(reopen(&file, 512, Access::ReadWrite).is_err());
+        let theirs = reopen(&file, 512, Access::Read).unwrap();
+        ours.store(TEST, 0, 5);
+        assert_eq!(theirs.load(0), 5);
+        assert!(ftruncate(&file, 0).is_err());
+        assert!(ftruncate(&file, 8192).is_err());
+    }
+
+    #[test]
+    fn files_of_peers_are_looked_at() {
+        let (_, file) = MappedWords::create("test", 512, Access::ReadWrite).unwrap();
+        assert!(reopen(&file, 513, Access::ReadWrite).is_err());
+        let unsealed = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&unsealed, 4096).unwrap();
+        assert!(MappedWords::open(&unsealed, 512, Access::ReadWrite).is_err());
+        let plain = std::fs::File::open("/proc/self/exe").unwrap().into();
+        assert!(MappedWords::open(&plain, 512, Access::Read).is_err());
+    }
+}

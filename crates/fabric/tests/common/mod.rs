@@ -1,0 +1,122 @@
+//! What the tests share.
+#![allow(dead_code)] // Each test file uses its part.
+
+use pagewire_fabric::{Batch, Channel, Fabric, FabricEvent, HostFabric, MappedWords, ROCE_PORT, Route};
+use pagewire_memory::HostProcess;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+pub type Event = FabricEvent<MappedWords, HostProcess>;
+pub type HostChannel = Channel<MappedWords, HostProcess>;
+
+/// Far longer than anything takes; only a hang gets there.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Serves the fabrics until `done` gives something. `done` sees each event once.
+pub fn until<R>(fabrics: &[&HostFabric], mut done: impl FnMut(usize, &mut Vec<Event>) -> Option<R>) -> R {
+    let end = Instant::now() + PATIENCE;
+    let mut kept: Vec<Vec<Event>> = fabrics.iter().map(|_| Vec::new()).collect();
+    loop {
+        for (index, fabric) in fabrics.iter().enumerate() {
+            fabric.wait(Some(fabric.now() + 1_000_000));
+            fabric.events(&mut kept[index]);
+            if let Some(found) = done(index, &mut kept[index]) {
+                return found;
+            }
+        }
+        assert!(Instant::now() < end, "nothing happens");
+    }
+}
+
+/// Opens a channel from one fabric to the block of another; both ends.
+pub fn open(from: &HostFabric, to: &HostFabric, block: u32) -> (HostChannel, HostChannel) {
+    from.connect(block);
+    let (mut connected, mut accepted) = (None, None);
+    until(&[from, to], |_, events| {
+        for event in events.drain(..) {
+            match event {
+                FabricEvent::Connected { channel, .. } => connected = Some(channel),
+                FabricEvent::Accepted { channel } => accepted = Some(channel),
+                FabricEvent::Refused { reason, .. } => panic!("refused: {reason}"),
+                _ => {}
+            }
+        }
+        (connected.is_some() && accepted.is_some()).then_some(())
+    });
+    (connected.unwrap(), accepted.unwrap())
+}
+
+/// A packet body: a BTH for a queue pair, then `length` bytes derived from `seed`.
+pub fn packet(queue_pair: u32, seed: u32, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; 12 + length];
+    // UC SEND only.
+    bytes[0] = 0x24;
+    bytes[2..4].copy_from_slice(&[0xFF, 0xFF]);
+    bytes[4..8].copy_from_slice(&(queue_pair & 0xFF_FFFF).to_be_bytes());
+    bytes[8..12].copy_from_slice(&(seed & 0xFF_FFFF).to_be_bytes());
+    for (index, byte) in bytes[12..].iter_mut().enumerate() {
+        *byte = (seed as usize).wrapping_mul(31).wrapping_add(index * 7) as u8;
+    }
+    bytes
+}
+
+pub fn route(source: &str, destination: &str, fabric: &HostFabric) -> Route {
+    Route {
+        source: source.parse().unwrap(),
+        interface: 0,
+        source_port: 0,
+        destination: destination.parse().unwrap(),
+        port: fabric.direct_port(),
+        traffic_class: 0x68,
+        hop_limit: 33,
+    }
+}
+
+pub fn send<F: Fabric>(fabric: &F, route: &Route, packets: &[Vec<u8>]) {
+    let mut batch = fabric.batch();
+    for packet in packets {
+        if let Some(room) = batch.packet(route, packet.len()) {
+            room.copy_from_slice(packet);
+        } else {
+            fabric.flush(std::mem::replace(&mut batch, fabric.batch()));
+            batch.packet(route, packet.len()).unwrap().copy_from_slice(packet);
+        }
+    }
+    fabric.flush(batch);
+}
+
+pub struct Got {
+    pub bytes: Vec<u8>,
+    pub source: IpAddr,
+    pub destination: IpAddr,
+    pub traffic_class: u8,
+    pub hop_limit: u8,
+}
+
+/// Receives until `count` datagrams are there, or nothing comes for the time given.
+pub fn receive<F: Fabric>(fabrics: &[&F], count: usize, quiet: Duration) -> Vec<Vec<Got>> {
+    let mut got: Vec<Vec<Got>> = fabrics.iter().map(|_| Vec::new()).collect();
+    let mut last = Instant::now();
+    while got.iter().map(Vec::len).sum::<usize>() < count && last.elapsed() < quiet {
+        for (index, fabric) in fabrics.iter().enumerate() {
+            let handed = fabric.receive(64, &mut |datagram| {
+                got[index].push(Got {
+                    bytes: datagram.bytes.to_vec(),
+                    source: datagram.source,
+                    destination: datagram.destination,
+                    traffic_class: datagram.traffic_class,
+                    hop_limit: datagram.hop_limit,
+                });
+            });
+            if handed > 0 {
+                last = Instant::now();
+            }
+        }
+    }
+    got
+}
+
+/// The port that a fabric has is RoCE's, or why not.
+pub fn assert_port(fabric: &HostFabric) {
+    assert!(fabric.direct_port() == ROCE_PORT || fabric.port_reason().is_some());
+}

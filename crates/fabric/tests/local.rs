@@ -1,0 +1,174 @@
+//! Channels between two fabrics of one process, and from a fabric to itself.
+
+mod common;
+
+use common::{open, until};
+use pagewire_fabric::{Fabric, FabricEvent, HostFabric, Side};
+use pagewire_iommu::words::{SharedWords, Site};
+use pagewire_memory::{ApplicationMemory, Residency, Segment};
+
+const TEST: Site = Site("test");
+
+#[test]
+fn two_fabrics_share_words() {
+    let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
+    assert_ne!(a.instance(), b.instance());
+    let block = b.lease_block().unwrap();
+    let (opened, accepted) = open(&a, &b, block);
+    assert_eq!((opened.side, accepted.side), (Side::Opened, Side::Accepted));
+    assert_eq!((opened.instance, accepted.instance), (b.instance(), a.instance()));
+    assert_eq!((opened.peer_slot, opened.own_slot), (accepted.own_slot, accepted.peer_slot));
+    opened.words.store(TEST, 77, 5);
+    assert_eq!(accepted.words.load(77), 5);
+    accepted.words.store(TEST, (1 << 20) - 1, 6);
+    assert_eq!(opened.words.load((1 << 20) - 1), 6);
+    b.tables().store(TEST, 8_000_000, 7);
+    assert_eq!(opened.tables.load(8_000_000), 7);
+    opened.mailbox.fetch_or(TEST, 3, 8);
+    assert_eq!(b.mailbox().load(3), 8);
+    assert!(opened.peer_cross_memory.is_ok() && accepted.peer_cross_memory.is_ok());
+
+    // One touches the other's memory.
+    let process = opened.cross_memory.clone().unwrap();
+    let (from, to) = (vec![7u8; 100_000], vec![0u8; 100_000]);
+    let segment = |bytes: &[u8]| [Segment { address: bytes.as_ptr() as u64, length: bytes.len() as u64 }];
+    a.memory().push(&process, &segment(&from), &segment(&to), true).unwrap();
+    assert_eq!(std::hint::black_box(&from), std::hint::black_box(&to));
+
+    // The same process again: the same channel.
+    a.connect(block);
+    let again = until(&[&a, &b], |_, events| {
+        events.drain(..).find_map(|event| match event {
+            FabricEvent::Connected { channel, .. } => Some(channel),
+            _ => None,
+        })
+    });
+    assert_eq!(again.id, opened.id);
+}
+
+#[test]
+fn a_fabric_reaches_itself() {
+    let a = HostFabric::new().unwrap();
+    let block = a.lease_block().unwrap();
+    a.connect(block);
+    let mut ends = Vec::new();
+    until(&[&a], |_, events| {
+        for event in events.drain(..) {
+            match event {
+                FabricEvent::Connected { channel, .. } | FabricEvent::Accepted { channel } => {
+                    ends.push(channel)
+                }
+                _ => panic!(),
+            }
+        }
+        (ends.len() == 2).then_some(())
+    });
+    ends[0].words.store(TEST, 1, 2);
+    assert_eq!(ends[1].words.load(1), 2);
+    assert_ne!(ends[0].side, ends[1].side);
+    assert_ne!(ends[0].id, ends[1].id);
+}
+
+#[test]
+fn both_connect_at_once() {
+    let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
+    let (of_a, of_b) = (a.lease_block().unwrap(), b.lease_block().unwrap());
+    a.connect(of_b);
+    b.connect(of_a);
+    let mut connected = [false; 2];
+    until(&[&a, &b], |index, events| {
+        for event in events.drain(..) {
+            match event {
+                FabricEvent::Connected { .. } => connected[index] = true,
+                FabricEvent::Accepted { .. } => {}
+                _ => panic!(),
+            }
+        }
+        connected.iter().all(|connected| *connected).then_some(())
+    });
+}
+
+#[test]
+fn nobody_there() {
+    let a = HostFabric::new().unwrap();
+    a.connect(0xFFFF);
+    let reason = until(&[&a], |_, events| {
+        events.drain(..).find_map(|event| match event {
+            FabricEvent::Refused { block: 0xFFFF, reason, absent: true } => Some(reason),
+            _ => panic!(),
+        })
+    });
+    assert!(reason.contains("65535"), "{reason}");
+}
+
+#[test]
+fn a_fabric_departs() {
+    let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
+    let block = b.lease_block().unwrap();
+    let (opened, accepted) = open(&a, &b, block);
+    drop(b);
+    let departed = until(&[&a], |_, events| {
+        events.drain(..).find_map(|event| match event {
+            FabricEvent::Departed { channel } => Some(channel),
+            _ => None,
+        })
+    });
+    assert_eq!(departed, opened.id);
+    // The words stay as they are, for whoever looks at them still.
+    accepted.words.store(TEST, 5, 5);
+    assert_eq!(opened.words.load(5), 5);
+    assert!(!opened.cross_memory.unwrap().is_alive());
+}
+
+#[test]
+fn a_sleeper_is_woken() {
+    let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
+    let block = b.lease_block().unwrap();
+    let (opened, _accepted) = open(&a, &b, block);
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            let start = std::time::Instant::now();
+            while b.mailbox().load(0) == 0 {
+                b.wait(None);
+                assert!(start.elapsed() < common::PATIENCE);
+            }
+        });
+        opened.mailbox.store(TEST, 0, 1);
+        a.wake(opened.id);
+        sleeper.join().unwrap();
+        // A kick before the wait counts.
+        b.kick();
+        b.wait(None);
+    });
+    assert_eq!(a.counters().wakes_sent.get(), 1);
+    assert_eq!(b.counters().wakes_received.get(), 1);
+}
+
+#[test]
+fn waits_end_in_time() {
+    let a = HostFabric::new().unwrap();
+    let deadline = a.now() + 3_000_000;
+    while a.now() < deadline {
+        a.wait(Some(deadline));
+    }
+}
+
+#[test]
+fn absent_pages_are_brought_in() {
+    let a = HostFabric::new().unwrap();
+    // Never touched: not there.
+    let length = 64 * 4096;
+    let fresh = Vec::<u8>::with_capacity(length + (32 << 20));
+    let segment = [Segment { address: fresh.as_ptr() as u64 + 4096, length: length as u64 }];
+    assert_eq!(a.memory().residency(&segment), Residency::Absent);
+    a.bring_in(&segment, true, 99);
+    until(&[&a], |_, events| {
+        events.drain(..).find(|event| matches!(event, FabricEvent::BroughtIn { token: 99 }))
+    });
+    assert_eq!(a.memory().residency(&segment), Residency::Resident);
+    // Nothing is mapped there: that comes to an end too.
+    a.bring_in(&[Segment { address: 4096, length: 5 }], true, 100);
+    until(&[&a], |_, events| {
+        events.drain(..).find(|event| matches!(event, FabricEvent::BroughtIn { token: 100 }))
+    });
+}

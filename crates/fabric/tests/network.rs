@@ -1,0 +1,166 @@
+//! Packets over UDP between two fabrics of one process. They share a port, so that half of what comes is handed on.
+
+mod common;
+
+use common::{Got, packet, receive, route, send};
+use pagewire_fabric::{Batch, Fabric, HostFabric};
+use pagewire_wire::{Icrc, packet as wire};
+use std::net::UdpSocket;
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(300);
+
+fn round_trip(source: &str, destination: &str) {
+    let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
+    common::assert_port(&a);
+    let queue_pair = b.lease_block().unwrap() << 8 | 5;
+    let route = route(source, destination, &b);
+    // FIRST is longer than the MIDDLEs, LAST is shorter.
+    let lengths = [1040, 1024, 1024, 1024, 1024, 1024, 1024, 16, 0, 4096, 4096, 4096, 4];
+    let packets: Vec<Vec<u8>> =
+        lengths.iter().enumerate().map(|(seed, length)| packet(queue_pair, seed as u32, *length)).collect();
+    send(&a, &route, &packets);
+    let got = receive(&[&a, &b], packets.len(), LONG);
+    assert!(got[0].is_empty());
+    let bytes: Vec<Vec<u8>> = got[1].iter().map(|got| got.bytes.clone()).collect();
+    assert!(bytes == packets, "{} of {} packets", bytes.len(), packets.len());
+    for Got { source: from, destination: to, traffic_class, hop_limit, .. } in &got[1] {
+        assert_eq!((from.to_string(), to.to_string()), (source.to_owned(), destination.to_owned()));
+        assert_eq!((*traffic_class, *hop_limit), (0x68, 33));
+    }
+    assert_eq!(a.counters().datagrams_sent.get(), packets.len() as u64);
+    assert!(a.counters().segmented_sends.get() >= 2, "no UDP_SEGMENT");
+    assert_eq!(a.counters().bad_icrc.get() + b.counters().bad_icrc.get(), 0);
+}
+
+#[test]
+fn over_ipv4() {
+    round_trip("127.0.0.1", "127.0.0.1");
+    // Another address of the loopback device, as source and as destination.
+    round_trip("127.0.0.2", "127.0.0.3");
+}
+
+#[test]
+fn over_ipv6() {
+    if UdpSocket::bind("[::1]:0").is_err() {
+        eprintln!("this host has no IPv6");
+        return;
+    }
+    round_trip("::1", "::1");
+}
+
+#[test]
+fn damaged_packets_are_dropped() {
+    let a = HostFabric::new().unwrap();
+    let queue_pair = a.lease_block().unwrap() << 8;
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let body = packet(queue_pair, 1, 64);
+    let port = sender.local_addr().unwrap().port();
+    let ip = [127, 0, 0, 1].into();
+    let icrc = Icrc::ipv4(ip, ip, port, a.direct_port(), true);
+    let mut whole = body.clone();
+    whole.extend([0; 4]);
+    // An identification that the receiver cannot see.
+    wire::seal(&icrc, 0xBEEF, &mut whole);
+    sender.send_to(&whole, ("127.0.0.1", a.direct_port())).unwrap();
+    // Each bit of the payload in turn.
+    for bit in 0..512 {
+        let mut damaged = whole.clone();
+        damaged[12 + bit / 8] ^= 1 << (bit % 8);
+        sender.send_to(&damaged, ("127.0.0.1", a.direct_port())).unwrap();
+        receive(&[&a], 1, Duration::from_millis(1))
+            .iter()
+            .flatten()
+            .for_each(|got| assert_eq!(got.bytes, body));
+    }
+    for length in 0..16 {
+        sender.send_to(&whole[..length], ("127.0.0.1", a.direct_port())).unwrap();
+    }
+    sender.send_to(&whole, ("127.0.0.1", a.direct_port())).unwrap();
+    let last = receive(&[&a], 1, LONG);
+    assert_eq!(last[0].len(), 1);
+    assert_eq!(a.counters().datagrams_received.get(), 2);
+    // Other processes of this host may share the port and see some of it.
+    assert!(a.counters().bad_icrc.get() + a.counters().bad_length.get() > 0);
+}
+
+#[test]
+fn unknown_queue_pairs() {
+    let a = HostFabric::new().unwrap();
+    let free = {
+        let b = HostFabric::new().unwrap();
+        b.lease_block().unwrap()
+    };
+    let route = route("127.0.0.1", "127.0.0.1", &a);
+    send(&a, &route, &[packet(free << 8, 1, 8)]);
+    let got = receive(&[&a], 1, SHORT);
+    assert!(got[0].is_empty());
+}
+
+#[test]
+fn packets_are_taken_back() {
+    let a = HostFabric::new().unwrap();
+    let queue_pair = a.lease_block().unwrap() << 8;
+    let route = route("127.0.0.1", "127.0.0.1", &a);
+    let mut batch = a.batch();
+    let wanted = packet(queue_pair, 1, 100);
+    batch.packet(&route, wanted.len()).unwrap().copy_from_slice(&wanted);
+    batch.packet(&route, 50).unwrap().fill(9);
+    batch.cancel();
+    a.flush(batch);
+    let got = receive(&[&a], 2, SHORT);
+    assert_eq!(got[0].len(), 1);
+    assert_eq!(got[0][0].bytes, wanted);
+}
+
+#[test]
+fn refusals_are_counted_with_their_reason() {
+    let a = HostFabric::new().unwrap();
+    let mut route = route("127.0.0.1", "127.0.0.1", &a);
+    route.source = "192.0.2.7".parse().unwrap();
+    send(&a, &route, &[packet(256, 1, 8), packet(256, 2, 8)]);
+    assert_eq!(a.counters().dropped_refused.get(), 2);
+    assert!(a.send_reason().unwrap().contains("127.0.0.1"));
+    route.source = "::1".parse().unwrap();
+    send(&a, &route, &[packet(256, 1, 8)]);
+    assert_eq!(a.counters().dropped_refused.get(), 3);
+}
+
+#[test]
+fn batches_have_an_end() {
+    let a = HostFabric::new().unwrap();
+    let route = route("127.0.0.1", "127.0.0.1", &a);
+    let mut batch = a.batch();
+    let mut count = 0;
+    while batch.packet(&route, 4000).is_some() {
+        count += 1;
+    }
+    assert!((16..=64).contains(&count));
+    assert!(a.batch().packet(&route, 4000).is_some());
+}
+
+#[test]
+fn a_sleeper_notices_datagrams() {
+    let a = HostFabric::new().unwrap();
+    let queue_pair = a.lease_block().unwrap() << 8;
+    let route = route("127.0.0.1", "127.0.0.1", &a);
+    for round in 0..10 {
+        send(&a, &route, &[packet(queue_pair, round, 8)]);
+        let mut got = 0;
+        while got == 0 {
+            a.wait(Some(a.now() + 60_000_000_000));
+            got = a.receive(64, &mut |_| ());
+        }
+    }
+    // What nobody takes does not keep the next sleeper from its sleep.
+    send(&a, &route, &[packet(queue_pair, 11, 8)]);
+    let deadline = a.now() + 20_000_000;
+    a.wait(Some(deadline));
+    let mut rounds = 0;
+    while a.now() < deadline {
+        a.wait(Some(deadline));
+        rounds += 1;
+    }
+    assert!(rounds < 10, "{rounds}");
+}

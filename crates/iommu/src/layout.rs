@@ -1,0 +1,26 @@
+//! Where things stand in a process's published tables (word indices).
+//!
+//! The tables are one sparse file: only the pages that were written exist.
+
+use crate::limits::{MAX_BLOCKS, MAX_QUEUE_PAIRS, MAX_REGIONS};
+
+/// First word: tells that these are tables of this layout.
+pub const MAGIC_WORD: usize = 0;
+/// "pagewire" and the layout's version.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"pgwire01");
+/// Secret of the key permutation (peers that may read the tables may also trace the process).
+pub const SECRET_WORD: usize = 1;
+/// Leased blocks of queue pair numbers, each plus one; zero: none.
+pub const BLOCKS: usize = 16;
+/// First region.
+pub const REGIONS: usize = 512;
+/// Words of one region.
+pub const REGION_WORDS: usize = 8;
+/// First queue pair.
+pub const QUEUE_PAIRS: usize = REGIONS + MAX_REGIONS as usize * REGION_WORDS;
+/// Words of one queue pair.
+pub const QUEUE_PAIR_WORDS: usize = 8;
+/// Words of the whole.
+pub const TABLE_WORDS: usize = QUEUE_PAIRS + MAX_QUEUE_PAIRS as usize * QUEUE_PAIR_WORDS;
+
+const _: () = assert!(BLOCKS + MAX_BLOCKS <= REGIONS);

@@ -1,0 +1,26 @@
+//! Protection domains, keys, regions and the one check that every access passes.
+//!
+//! A region is a token: nothing is pinned and no page table is built, so that registering costs the same
+//! at any size (PAPERS JBMT-1). Regions live in words that peers on the same host can read, because a local
+//! initiator checks its access itself. What must hold at all times: once [`RegionTable::revoke`] and the
+//! wait on [`hazards`] are over, no access that was checked against the region is still under way.
+#![forbid(unsafe_code)]
+
+pub mod hazards;
+mod keys;
+pub mod layout;
+pub mod limits;
+mod process_words;
+mod region;
+mod rights;
+pub mod words;
+
+pub use hazards::{Claim, Hazards};
+pub use keys::KeySecret;
+pub use process_words::ProcessWords;
+pub use region::{Granted, Refusal, Region, RegionTable, RegionView};
+pub use rights::Rights;
+
+/// The places of this crate that store to shared words.
+pub const SITES: &[words::Site] =
+    &[hazards::CLAIM, hazards::RELEASE, region::FIELDS, region::PUBLISH, region::REVOKE];

@@ -1,0 +1,61 @@
+//! Words of one process only, behind the same trait as shared ones.
+
+use crate::words::{SharedWords, Site};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// An array of words on this process's heap.
+#[derive(Clone)]
+pub struct ProcessWords(Arc<[AtomicU64]>);
+
+impl ProcessWords {
+    /// `length` words of zero.
+    pub fn new(length: usize) -> Self {
+        ProcessWords((0..length).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl SharedWords for ProcessWords {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn load(&self, index: usize) -> u64 {
+        self.0[index].load(Ordering::Acquire)
+    }
+
+    fn store(&self, _site: Site, index: usize, value: u64) {
+        self.0[index].store(value, Ordering::Release);
+    }
+
+    fn compare_exchange(&self, _site: Site, index: usize, current: u64, value: u64) -> Result<u64, u64> {
+        self.0[index].compare_exchange(current, value, Ordering::SeqCst, Ordering::SeqCst)
+    }
+
+    fn fetch_or(&self, _site: Site, index: usize, bits: u64) -> u64 {
+        self.0[index].fetch_or(bits, Ordering::SeqCst)
+    }
+
+    fn swap(&self, _site: Site, index: usize, value: u64) -> u64 {
+        self.0[index].swap(value, Ordering::SeqCst)
+    }
+
+    fn fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    fn write_bytes(&self, site: Site, index: usize, bytes: &[u8]) {
+        for (offset, chunk) in bytes.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.store(site, index + offset, u64::from_ne_bytes(word));
+        }
+    }
+
+    fn read_bytes(&self, index: usize, bytes: &mut [u8]) {
+        for (offset, chunk) in bytes.chunks_mut(8).enumerate() {
+            let word = self.load(index + offset).to_ne_bytes();
+            chunk.copy_from_slice(&word[..chunk.len()]);
+        }
+    }
+}

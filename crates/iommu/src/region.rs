@@ -1,0 +1,281 @@
+//! Regions and the check of an access against them.
+
+use crate::keys::KeySecret;
+use crate::layout::{REGION_WORDS, REGIONS, SECRET_WORD};
+use crate::limits::{MAX_REGION_LENGTH, MAX_REGIONS};
+use crate::rights::Rights;
+use crate::words::{SharedWords, Site};
+use parking_lot::Mutex;
+
+/// Publishing a region's fields.
+pub const FIELDS: Site = Site("region.fields");
+/// Making a region valid.
+pub const PUBLISH: Site = Site("region.publish");
+/// Making it invalid.
+pub const REVOKE: Site = Site("region.revoke");
+
+// Words of one region. The tag is [generation:31][live:1][key:32] and is written last.
+const TAG: usize = 0;
+const ADDRESS: usize = 1;
+const LENGTH: usize = 2;
+const IOVA: usize = 3;
+const RIGHTS_AND_DOMAIN: usize = 4;
+
+const LIVE: u64 = 1 << 32;
+
+/// What is registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    /// Number of the protection domain.
+    pub domain: u32,
+    /// First byte, as the process sees it.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+    /// First byte, as accesses name it.
+    pub iova: u64,
+    pub rights: Rights,
+}
+
+/// Why an access was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the key names no region")]
+    Key,
+    #[error("the access leaves the region")]
+    Bounds,
+    #[error("the region does not permit this access")]
+    Rights,
+    #[error("the region belongs to another protection domain")]
+    Domain,
+}
+
+/// An access that passed the check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Granted {
+    /// First byte in the owner's address space.
+    pub address: u64,
+    /// The region's place, for hazards.
+    pub index: u32,
+    tag: u64,
+}
+
+/// The regions of one process, as anybody who maps its tables may check against them.
+#[derive(Clone)]
+pub struct RegionView<W> {
+    words: W,
+}
+
+impl<W: SharedWords> RegionView<W> {
+    /// Looks at tables laid out as [`layout`](crate::layout) says.
+    pub fn new(tables: W) -> Self {
+        RegionView { words: tables }
+    }
+
+    /// The one check of every access by key: the key, its rights, its protection domain and its bounds.
+    /// `length` bytes from `address` (an iova). Lengths of zero are checked like others; callers that must
+    /// ignore them (zero-length RDMA) do not ask.
+    pub fn check(
+        &self,
+        key: u32,
+        address: u64,
+        length: u64,
+        need: Rights,
+        domain: u32,
+    ) -> Result<Granted, Refusal> {
+        let index = KeySecret::new(self.words.load(SECRET_WORD)).index(key);
+        let at = REGIONS + index as usize * REGION_WORDS;
+        if at + REGION_WORDS > self.words.len() {
+            return Err(Refusal::Key);
+        }
+        let tag = self.words.load(at + TAG);
+        if tag & LIVE == 0 || tag as u32 != key {
+            return Err(Refusal::Key);
+        }
+        let base = self.words.load(at + ADDRESS);
+        let size = self.words.load(at + LENGTH);
+        let iova = self.words.load(at + IOVA);
+        let rights_and_domain = self.words.load(at + RIGHTS_AND_DOMAIN);
+        if self.words.load(at + TAG) != tag {
+            return Err(Refusal::Key);
+        }
+        if (rights_and_domain >> 32) as u32 != domain {
+            return Err(Refusal::Domain);
+        }
+        if !Rights::from_bits_retain(rights_and_domain as u32).contains(need) {
+            return Err(Refusal::Rights);
+        }
+        let offset = address.wrapping_sub(iova);
+        if offset > size || length > size - offset {
+            return Err(Refusal::Bounds);
+        }
+        Ok(Granted { address: base.wrapping_add(offset), index, tag })
+    }
+
+    /// Whether a granted access still holds; asked once more behind the hazard claim.
+    pub fn still(&self, granted: &Granted) -> bool {
+        self.words.load(REGIONS + granted.index as usize * REGION_WORDS + TAG) == granted.tag
+    }
+}
+
+/// The regions of this process.
+pub struct RegionTable<W> {
+    view: RegionView<W>,
+    secret: KeySecret,
+    places: Mutex<Places>,
+}
+
+struct Places {
+    free: Vec<u32>,
+    next: u32,
+}
+
+impl<W: SharedWords> RegionTable<W> {
+    /// An empty table in the process's own tables; `secret` scrambles its keys.
+    pub fn new(tables: W, secret: u64) -> Self {
+        tables.store(FIELDS, SECRET_WORD, secret);
+        RegionTable {
+            view: RegionView::new(tables),
+            secret: KeySecret::new(secret),
+            places: Mutex::new(Places { free: Vec::new(), next: 0 }),
+        }
+    }
+
+    /// The checking side.
+    pub fn view(&self) -> &RegionView<W> {
+        &self.view
+    }
+
+    /// Registers a region in constant time and gives its key. `random` fills the consumer's byte.
+    /// `None`: [`MAX_REGIONS`] exist already, or the length is over [`MAX_REGION_LENGTH`] or leaves the address space.
+    pub fn register(&self, region: &Region, random: u8) -> Option<u32> {
+        if region.length > MAX_REGION_LENGTH || region.address.checked_add(region.length).is_none() {
+            return None;
+        }
+        let index = {
+            let mut places = self.places.lock();
+            match places.free.pop() {
+                Some(index) => index,
+                None if places.next < MAX_REGIONS => {
+                    places.next += 1;
+                    places.next - 1
+                }
+                None => return None,
+            }
+        };
+        let words = &self.view.words;
+        let at = REGIONS + index as usize * REGION_WORDS;
+        let generation = (words.load(at + TAG) >> 33).wrapping_add(1);
+        let key = self.secret.key(index, generation as u32, random);
+        words.store(FIELDS, at + ADDRESS, region.address);
+        words.store(FIELDS, at + LENGTH, region.length);
+        words.store(FIELDS, at + IOVA, region.iova);
+        words.store(
+            FIELDS,
+            at + RIGHTS_AND_DOMAIN,
+            u64::from(region.rights.bits()) | u64::from(region.domain) << 32,
+        );
+        words.store(PUBLISH, at + TAG, generation << 33 | LIVE | u64::from(key));
+        Some(key)
+    }
+
+    /// Makes a key invalid and fences; gives the region's place. Accesses that were checked before may still be
+    /// under way: wait for the hazards, then [`release`](Self::release) the place.
+    pub fn revoke(&self, key: u32) -> Option<u32> {
+        let index = self.secret.index(key);
+        let words = &self.view.words;
+        let at = REGIONS + index as usize * REGION_WORDS;
+        if at + REGION_WORDS > words.len() {
+            return None;
+        }
+        let tag = words.load(at + TAG);
+        if tag & LIVE == 0 || tag as u32 != key {
+            return None;
+        }
+        words.store(REVOKE, at + TAG, tag & !LIVE);
+        words.fence();
+        Some(index)
+    }
+
+    /// The place that a key of this table names, valid or not.
+    pub fn place_of(&self, key: u32) -> u32 {
+        self.secret.index(key)
+    }
+
+    /// Makes a revoked place available again.
+    pub fn release(&self, index: u32) {
+        self.places.lock().free.push(index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::REGIONS;
+    use crate::process_words::ProcessWords;
+    use proptest::prelude::*;
+
+    fn table() -> RegionTable<ProcessWords> {
+        RegionTable::new(ProcessWords::new(REGIONS + 64 * REGION_WORDS), 0xFEED_5EED)
+    }
+
+    fn region() -> Region {
+        let rights = Rights::LOCAL_WRITE | Rights::REMOTE_READ;
+        Region { domain: 7, address: 0x10_0000, length: 0x1000, iova: 0, rights }
+    }
+
+    #[test]
+    fn each_refusal_has_its_reason() {
+        let table = table();
+        let key = table.register(&region(), 0xAB).unwrap();
+        let view = table.view();
+        let check = |key, address, length, need, domain| {
+            view.check(key, address, length, need, domain).map(|g| g.address)
+        };
+        assert_eq!(check(key, 0, 0x1000, Rights::REMOTE_READ, 7), Ok(0x10_0000));
+        assert_eq!(check(key, 0xFFF, 1, Rights::empty(), 7), Ok(0x10_0FFF));
+        assert_eq!(check(key, 0x1000, 0, Rights::empty(), 7), Ok(0x10_1000));
+        assert_eq!(check(key, 0xFFF, 2, Rights::empty(), 7), Err(Refusal::Bounds));
+        assert_eq!(check(key, u64::MAX, 1, Rights::empty(), 7), Err(Refusal::Bounds));
+        assert_eq!(check(key, 1, u64::MAX, Rights::empty(), 7), Err(Refusal::Bounds));
+        assert_eq!(check(key, 0, 1, Rights::REMOTE_WRITE, 7), Err(Refusal::Rights));
+        assert_eq!(check(key, 0, 1, Rights::empty(), 8), Err(Refusal::Domain));
+        for bit in 0..32 {
+            assert_eq!(
+                check(key ^ 1 << bit, 0, 1, Rights::empty(), 7),
+                Err(Refusal::Key),
+                "bit {bit} counts"
+            );
+        }
+    }
+
+    #[test]
+    fn a_revoked_key_never_comes_back_at_once() {
+        let table = table();
+        let first = table.register(&region(), 1).unwrap();
+        let granted = table.view().check(first, 0, 1, Rights::empty(), 7).unwrap();
+        let place = table.revoke(first).unwrap();
+        assert!(!table.view().still(&granted));
+        assert_eq!(table.revoke(first), None);
+        table.release(place);
+        let second = table.register(&region(), 1).unwrap();
+        assert_ne!(first, second);
+        assert_eq!(table.view().check(first, 0, 1, Rights::empty(), 7), Err(Refusal::Key));
+        assert!(!table.view().still(&granted));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_outside_the_region_is_granted(
+            base in 0u64..1 << 47, size in 0u64..1 << 40, iova: u64, address: u64, length: u64,
+        ) {
+            let table = table();
+            let region = Region { address: base, length: size, iova, ..region() };
+            let key = table.register(&region, 0).unwrap();
+            if let Ok(granted) = table.view().check(key, address, length, Rights::empty(), 7) {
+                prop_assert!(granted.address >= base);
+                prop_assert!(granted.address as u128 + length as u128 <= base as u128 + size as u128);
+            }
+        }
+    }
+}

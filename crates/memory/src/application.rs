@@ -1,0 +1,90 @@
+//! The application's memory, as the engine may touch it.
+
+/// A piece of some process's address space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Segment {
+    /// Virtual address of the first byte.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// Why memory could not be touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryError {
+    /// Nothing is mapped there, or not with the right that the access needs.
+    NotMapped,
+    /// The other process has ended or no longer lets itself be accessed.
+    PeerGone,
+}
+
+/// An atomic operation on 8 aligned bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtomicOperation {
+    CompareSwap { compare: u64, swap: u64 },
+    FetchAdd { add: u64 },
+}
+
+/// What a page's absence means for an access ([`ApplicationMemory::residency`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Residency {
+    /// Every page was there when it was last looked at; touching them will not wait.
+    Resident,
+    /// At least one page is absent: touching it may wait without bound.
+    Absent,
+    /// At least one page is not mapped at all.
+    NotMapped,
+}
+
+/// Touches the application's memory, in this process and in peers that allow it. No call ever raises a
+/// signal; a page that is absent makes the calling thread wait for it. Segments are taken in order, as one
+/// string of bytes; both sides of a copy have the same length, else the shorter one ends it. Where
+/// `tail_last` is set the final 8 bytes become visible after all others, because programs poll on them.
+pub trait ApplicationMemory: Send + Sync + 'static {
+    /// Names another process whose memory may be touched.
+    type Process: Clone + Send + Sync + 'static;
+
+    /// Copies from the application into `into`.
+    fn read(&self, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError>;
+
+    /// Copies `from` into the application's memory.
+    fn write(&self, from: &[u8], to: &[Segment], tail_last: bool) -> Result<(), MemoryError>;
+
+    /// Copies from a peer's memory into the application's.
+    fn pull(
+        &self,
+        process: &Self::Process,
+        from: &[Segment],
+        to: &[Segment],
+        tail_last: bool,
+    ) -> Result<(), MemoryError>;
+
+    /// Copies from the application's memory into a peer's.
+    fn push(
+        &self,
+        process: &Self::Process,
+        from: &[Segment],
+        to: &[Segment],
+        tail_last: bool,
+    ) -> Result<(), MemoryError>;
+
+    /// Copies bytes of the engine itself into a peer's memory.
+    fn push_bytes(
+        &self,
+        process: &Self::Process,
+        from: &[u8],
+        to: &[Segment],
+        tail_last: bool,
+    ) -> Result<(), MemoryError> {
+        // The engine's own bytes have an address in this process like any others.
+        let from = [Segment { address: from.as_ptr() as u64, length: from.len() as u64 }];
+        self.push(process, &from, to, tail_last)
+    }
+
+    /// Runs a CPU atomic on the application's memory and gives the original value. The address is aligned.
+    fn atomic(&self, address: u64, operation: AtomicOperation) -> Result<u64, MemoryError>;
+
+    /// Whether the pages of these segments are present. May be remembered for a short while: a stale answer
+    /// costs a wait, never a wrong byte.
+    fn residency(&self, segments: &[Segment]) -> Residency;
+}

@@ -1,0 +1,237 @@
+//! The real [`ApplicationMemory`].
+//!
+//! Between the application and engine buffers: `preadv` and `pwritev` on the arena's file where the buffer is part
+//! of one; small copies by way of a scratch page that is; else `process_vm_readv` and `process_vm_writev` on
+//! ourselves. Between processes: the latter two. Where the kernel cannot reach a page (a userfaultfd that handles
+//! faults of user mode only), the page is touched in user mode under the [`guard`](crate::guard), and the
+//! copy goes on.
+
+use crate::guard::Guard;
+use crate::limits::{SCRATCH_BYTES, SCRATCH_COPY, TAIL};
+use crate::process::HostProcess;
+use crate::residency::ResidentPages;
+use crate::segments::{address_at, total};
+use crate::transfer::{FileTransfer, ProcessTransfer, Stop, common_length, through_file, through_process};
+use crate::{ApplicationMemory, AtomicOperation, MemoryError, Residency, Segment, arena, atomic, scratch};
+
+/// The memory of the program that the engine runs in, and of peers.
+pub struct HostMemory {
+    resident: ResidentPages,
+    own: HostProcess,
+}
+
+impl HostMemory {
+    /// Touches nothing yet.
+    pub fn new() -> Self {
+        HostMemory { resident: ResidentPages::new(), own: HostProcess::current() }
+    }
+
+    /// Brings in the pages of a segment, for writing too where `write`, however long that takes; changes no byte.
+    ///
+    /// # Errors
+    /// `NotMapped` where a page is not mapped, or not with that right.
+    pub fn bring_in(&self, segment: &Segment, write: bool) -> Result<(), MemoryError> {
+        if segment.length == 0 {
+            return Ok(());
+        }
+        total(std::slice::from_ref(segment))?;
+        if write && atomic::make_writable_pages_present(segment.address, segment.length).is_ok() {
+            return Ok(());
+        }
+        let page = rustix::param::page_size() as u64;
+        let mut at = segment.address;
+        while at < segment.address + segment.length {
+            let mut byte = [0];
+            let readable = self.read(&[Segment { address: at, length: 1 }], &mut byte);
+            if write {
+                let guard = Guard::enter().ok_or(MemoryError::NotMapped)?;
+                guard.touch(at, true).map_err(|_| MemoryError::NotMapped)?;
+            } else {
+                readable?;
+            }
+            at = (at / page + 1) * page;
+        }
+        Ok(())
+    }
+}
+
+impl Default for HostMemory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ApplicationMemory for HostMemory {
+    type Process = HostProcess;
+
+    fn read(&self, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
+        let length = total(from)?.min(into.len() as u64) as usize;
+        let into = &mut into[..length];
+        if let Some(file) = arena::file_of(into) {
+            return with_file(FileTransfer::FromApplication, file, from, 0, length as u64, false);
+        }
+        let mut at = 0;
+        if length > SCRATCH_COPY {
+            let ours = [segment_of(into)];
+            match through_process(ProcessTransfer::Read, self.own.pid(), &ours, from, length as u64, false) {
+                Ok(()) => return Ok(()),
+                Err(Stop::Gone) => return Err(MemoryError::NotMapped),
+                Err(Stop::Fault(position)) => at = position as usize,
+            }
+        }
+        for part in into[at..].chunks_mut(SCRATCH_BYTES) {
+            let position = at as u64;
+            at += part.len();
+            scratch::with(|page| {
+                let page = &mut page[..part.len()];
+                let file = arena::file_of(page).ok_or(MemoryError::NotMapped)?;
+                with_file(FileTransfer::FromApplication, file, from, position, part.len() as u64, false)?;
+                part.copy_from_slice(page);
+                Ok(())
+            })
+            .unwrap_or_else(|| {
+                let (ours, rest) = ([segment_of(part)], rest_of(from, position));
+                let length = part.len() as u64;
+                through_process(ProcessTransfer::Read, self.own.pid(), &ours, &rest, length, false)
+                    .map_err(|_| MemoryError::NotMapped)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, from: &[u8], to: &[Segment], tail_last: bool) -> Result<(), MemoryError> {
+        let length = total(to)?.min(from.len() as u64) as usize;
+        let from = &from[..length];
+        if let Some(file) = arena::file_of(from) {
+            return with_file(FileTransfer::ToApplication, file, to, 0, length as u64, tail_last);
+        }
+        let mut at = 0;
+        if length > SCRATCH_COPY {
+            let ours = [segment_of(from)];
+            match through_process(ProcessTransfer::Write, self.own.pid(), &ours, to, length as u64, tail_last)
+            {
+                Ok(()) => return Ok(()),
+                Err(Stop::Gone) => return Err(MemoryError::NotMapped),
+                Err(Stop::Fault(position)) => at = position as usize,
+            }
+        }
+        // Parts are cut at the tail at the latest, so that it is never split.
+        let tail_at = if tail_last { length.saturating_sub(TAIL as usize).max(at) } else { length };
+        while at < length {
+            let end = (at + SCRATCH_BYTES).min(length);
+            let end = if at < tail_at && end > tail_at && end - at == SCRATCH_BYTES { tail_at } else { end };
+            let part = &from[at..end];
+            let position = at as u64;
+            let last = tail_last && end == length;
+            at = end;
+            scratch::with(|page| {
+                let page = &mut page[..part.len()];
+                page.copy_from_slice(part);
+                let file = arena::file_of(page).ok_or(MemoryError::NotMapped)?;
+                with_file(FileTransfer::ToApplication, file, to, position, part.len() as u64, last)
+            })
+            .unwrap_or_else(|| {
+                let (ours, rest) = ([segment_of(part)], rest_of(to, position));
+                let length = part.len() as u64;
+                through_process(ProcessTransfer::Write, self.own.pid(), &ours, &rest, length, last)
+                    .map_err(|_| MemoryError::NotMapped)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn pull(
+        &self,
+        process: &HostProcess,
+        from: &[Segment],
+        to: &[Segment],
+        tail_last: bool,
+    ) -> Result<(), MemoryError> {
+        between(ProcessTransfer::Read, process, to, from, tail_last)
+    }
+
+    fn push(
+        &self,
+        process: &HostProcess,
+        from: &[Segment],
+        to: &[Segment],
+        tail_last: bool,
+    ) -> Result<(), MemoryError> {
+        between(ProcessTransfer::Write, process, from, to, tail_last)
+    }
+
+    fn atomic(&self, address: u64, operation: AtomicOperation) -> Result<u64, MemoryError> {
+        atomic::run(address, operation)
+    }
+
+    fn residency(&self, segments: &[Segment]) -> Residency {
+        self.resident.look(segments)
+    }
+}
+
+fn between(
+    way: ProcessTransfer,
+    process: &HostProcess,
+    ours: &[Segment],
+    theirs: &[Segment],
+    tail_last: bool,
+) -> Result<(), MemoryError> {
+    let length = common_length(ours, theirs)?;
+    if !process.is_alive() {
+        return Err(MemoryError::PeerGone);
+    }
+    through_process(way, process.pid(), ours, theirs, length, tail_last).map_err(|stop| match stop {
+        Stop::Gone => MemoryError::PeerGone,
+        // The kernel answers EFAULT also while the process is taken down.
+        Stop::Fault(_) if !process.is_alive() => MemoryError::PeerGone,
+        Stop::Fault(_) => MemoryError::NotMapped,
+    })
+}
+
+/// [`through_file`]; a page that the kernel cannot reach is touched in user mode, once.
+fn with_file(
+    way: FileTransfer,
+    (file, offset): (i32, i64),
+    segments: &[Segment],
+    position: u64,
+    length: u64,
+    tail_last: bool,
+) -> Result<(), MemoryError> {
+    let mut done = 0;
+    let mut touched = None;
+    loop {
+        let rest = (file, offset + done as i64);
+        match through_file(way, rest, segments, position + done, length - done, tail_last) {
+            Ok(()) => return Ok(()),
+            Err(Stop::Gone) => return Err(MemoryError::NotMapped),
+            Err(Stop::Fault(at)) => {
+                if touched == Some(at) {
+                    return Err(MemoryError::NotMapped);
+                }
+                touched = Some(at);
+                let address = address_at(segments, at).ok_or(MemoryError::NotMapped)?;
+                let write = matches!(way, FileTransfer::ToApplication);
+                let guard = Guard::enter().ok_or(MemoryError::NotMapped)?;
+                guard.touch(address, write).map_err(|_| MemoryError::NotMapped)?;
+                done = at - position;
+            }
+        }
+    }
+}
+
+fn segment_of(bytes: &[u8]) -> Segment {
+    Segment { address: bytes.as_ptr() as u64, length: bytes.len() as u64 }
+}
+
+/// The segments from a position on.
+fn rest_of(segments: &[Segment], mut position: u64) -> Vec<Segment> {
+    let mut rest = Vec::with_capacity(segments.len());
+    for segment in segments {
+        let skip = position.min(segment.length);
+        position -= skip;
+        if skip < segment.length {
+            rest.push(Segment { address: segment.address + skip, length: segment.length - skip });
+        }
+    }
+    rest
+}

@@ -1,0 +1,23 @@
+//! Copies that survive an unmapped page.
+//!
+//! The application may unmap, protect, truncate or fork at any moment; nothing here ever raises a signal because
+//! of it. Application memory is touched by system calls that answer EFAULT, and by a handful of machine
+//! instructions ([`guard`]) whose faults are mended. No lock is held while it is touched.
+
+mod application;
+mod arena;
+mod atomic;
+pub mod fork;
+pub mod guard;
+mod host;
+pub mod limits;
+mod process;
+mod residency;
+mod scratch;
+mod segments;
+mod transfer;
+
+pub use application::*;
+pub use arena::Arena;
+pub use host::HostMemory;
+pub use process::HostProcess;

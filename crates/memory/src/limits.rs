@@ -1,0 +1,28 @@
+//! Bounds of this crate.
+
+/// Bytes that one system call copies at most, so that a big copy holds no kernel lock for long.
+pub const PIECE: usize = 1 << 20;
+/// Pieces of memory that one system call is given at most (the kernel's own bound is 1,024).
+pub const IO_VECTORS: usize = 64;
+/// Arenas of one process.
+pub const ARENAS: usize = 256;
+/// Bytes of the largest arena.
+pub const ARENA_BYTES: usize = 1 << 20;
+/// Bytes of a thread's scratch memory.
+pub const SCRATCH_BYTES: usize = 4096;
+/// Copies up to this many bytes go through the scratch memory: two copies and a cheap system call cost less than
+/// one expensive system call. Measured by `benches/copies.rs`.
+pub const SCRATCH_COPY: usize = 2048;
+/// Bytes at the end of a message that become visible last.
+pub const TAIL: u64 = 8;
+/// Pages that are remembered as resident.
+pub const REMEMBERED_PAGES: usize = 4096;
+/// Milliseconds for which they are: a page that left since then costs a wait.
+pub const REMEMBERED_MILLISECONDS: u64 = 1;
+/// Longest range in pages that the memory of resident pages is asked about, page by page.
+pub const REMEMBERED_RANGE: u64 = 16;
+/// Pages whose residency one system call asks for.
+pub const RESIDENCY_PAGES: usize = 2048;
+/// Milliseconds after which a peer's process is looked at again before it is touched. The kernel gives process
+/// numbers out in a circle of at least several hundred, so that none can come back sooner.
+pub const PROCESS_CHECK_MILLISECONDS: u64 = 1;

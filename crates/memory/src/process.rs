@@ -1,0 +1,96 @@
+//! Another process, named so that a reuse of its number is noticed.
+
+use crate::limits::PROCESS_CHECK_MILLISECONDS;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// A process whose memory may be touched. Clones name the same one; once one of them is told that it has ended,
+/// all are.
+#[derive(Clone, Debug)]
+pub struct HostProcess(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    pid: i32,
+    /// `None`: this process itself, or a kernel without pidfds (before 5.3).
+    descriptor: Option<OwnedFd>,
+    gone: AtomicBool,
+    made: Instant,
+    /// Milliseconds after `made` when it was last seen alive.
+    seen: AtomicU64,
+}
+
+impl HostProcess {
+    /// This process.
+    pub fn current() -> Self {
+        Self::new(getpid().as_raw_nonzero().get(), None)
+    }
+
+    /// The process that has this number now. Where the kernel knows no pidfd, only [`set_gone`](Self::set_gone) tells
+    /// of its end.
+    ///
+    /// # Errors
+    /// ESRCH where there is none; EMFILE.
+    pub fn open(pid: i32) -> io::Result<Self> {
+        if pid == getpid().as_raw_nonzero().get() {
+            return Ok(Self::current());
+        }
+        let named = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
+        match pidfd_open(named, PidfdFlags::empty()) {
+            Ok(descriptor) => Ok(Self::new(pid, Some(descriptor))),
+            Err(rustix::io::Errno::NOSYS) => Ok(Self::new(pid, None)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A process by a descriptor that names it for sure (SO_PEERPIDFD), and its number.
+    pub fn from_descriptor(pid: i32, descriptor: OwnedFd) -> Self {
+        Self::new(pid, Some(descriptor))
+    }
+
+    fn new(pid: i32, descriptor: Option<OwnedFd>) -> Self {
+        HostProcess(Arc::new(Inner {
+            pid,
+            descriptor,
+            gone: AtomicBool::new(false),
+            made: Instant::now(),
+            seen: AtomicU64::new(0),
+        }))
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> i32 {
+        self.0.pid
+    }
+
+    /// The process has ended, or has become another program: its memory is not touched any more.
+    pub fn set_gone(&self) {
+        self.0.gone.store(true, Ordering::Release);
+    }
+
+    /// Whether it is the same process still. What it is told in between may be up to
+    /// [`PROCESS_CHECK_MILLISECONDS`] old.
+    pub fn is_alive(&self) -> bool {
+        if self.0.gone.load(Ordering::Acquire) {
+            return false;
+        }
+        let Some(descriptor) = &self.0.descriptor else { return true };
+        let now = self.0.made.elapsed().as_millis() as u64;
+        if now < self.0.seen.load(Ordering::Relaxed) + PROCESS_CHECK_MILLISECONDS {
+            return true;
+        }
+        // A pidfd becomes readable when its process ends (pidfd_open(2)).
+        let mut ask = [PollFd::new(descriptor, PollFlags::IN)];
+        if matches!(poll(&mut ask, Some(&Timespec::default())), Ok(ended) if ended > 0) {
+            self.set_gone();
+            return false;
+        }
+        self.0.seen.store(now, Ordering::Relaxed);
+        true
+    }
+}

@@ -1,0 +1,93 @@
+//! Whether pages are present, by mincore(2), with a small memory of those seen lately.
+
+use crate::limits::{REMEMBERED_MILLISECONDS, REMEMBERED_PAGES, REMEMBERED_RANGE, RESIDENCY_PAGES};
+use crate::{Residency, Segment};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Low bits of an entry: when the page was seen. They wrap after some minutes; a stale entry that happens to look
+/// fresh costs a wait.
+const TIME_BITS: u32 = 19;
+const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
+
+/// Pages seen resident lately. Direct-mapped, shared by all threads, without locks: an entry is one word.
+pub struct ResidentPages {
+    entries: Box<[AtomicU64]>,
+    page: u64,
+    start: Instant,
+}
+
+impl ResidentPages {
+    /// An empty memory.
+    pub fn new() -> Self {
+        ResidentPages {
+            entries: (0..REMEMBERED_PAGES).map(|_| AtomicU64::new(u64::MAX)).collect(),
+            page: rustix::param::page_size() as u64,
+            start: Instant::now(),
+        }
+    }
+
+    /// The worst that is known of these segments.
+    pub fn look(&self, segments: &[Segment]) -> Residency {
+        let mut worst = Residency::Resident;
+        for segment in segments.iter().filter(|segment| segment.length > 0) {
+            match self.look_at(segment) {
+                Residency::Resident => {}
+                Residency::Absent => worst = Residency::Absent,
+                Residency::NotMapped => return Residency::NotMapped,
+            }
+        }
+        worst
+    }
+
+    fn look_at(&self, segment: &Segment) -> Residency {
+        let Some(end) = segment.address.checked_add(segment.length) else { return Residency::NotMapped };
+        let (first, last) = (segment.address / self.page, (end - 1) / self.page);
+        let now = self.start.elapsed().as_millis() as u64;
+        let small = last - first < REMEMBERED_RANGE;
+        if small && (first..=last).all(|page| self.remembers(page, now)) {
+            return Residency::Resident;
+        }
+        let seen = ask(first * self.page, last - first + 1, self.page);
+        if small && seen == Residency::Resident {
+            for page in first..=last {
+                self.entries[page as usize % REMEMBERED_PAGES].store(entry(page, now), Ordering::Relaxed);
+            }
+        }
+        seen
+    }
+
+    fn remembers(&self, page: u64, now: u64) -> bool {
+        let known = self.entries[page as usize % REMEMBERED_PAGES].load(Ordering::Relaxed);
+        (0..=REMEMBERED_MILLISECONDS.min(now)).any(|age| known == entry(page, now - age))
+    }
+}
+
+fn entry(page: u64, time: u64) -> u64 {
+    page << TIME_BITS | time & TIME_MASK
+}
+
+/// Asks the kernel, part by part, so that neither memory nor time in the kernel grows with the range.
+fn ask(address: u64, pages: u64, page: u64) -> Residency {
+    let mut present = [0u8; RESIDENCY_PAGES];
+    let mut done = 0;
+    while done < pages {
+        let part = (pages - done).min(RESIDENCY_PAGES as u64);
+        let at = std::ptr::without_provenance_mut((address + done * page) as usize);
+        // SAFETY: mincore(2) reads no memory of the range, and writes one byte for each of `part` pages, which `present`
+        // has.
+        if unsafe { libc::mincore(at, (part * page) as usize, present.as_mut_ptr()) } != 0 {
+            return match std::io::Error::last_os_error().raw_os_error() {
+                // The kernel is short of memory for the answer: not known to be there.
+                Some(libc::EAGAIN) => Residency::Absent,
+                _ => Residency::NotMapped,
+            };
+        }
+        // The other bits are reserved.
+        if present[..part as usize].iter().any(|byte| byte & 1 == 0) {
+            return Residency::Absent;
+        }
+        done += part;
+    }
+    Residency::Resident
+}

@@ -1,0 +1,127 @@
+//! The system calls that copy, until all is copied or the kernel says why not.
+
+use crate::limits::{PIECE, TAIL};
+use crate::segments::{IoVectors, total};
+use crate::{MemoryError, Segment};
+use std::io;
+
+/// How far a transfer came.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The page at this position cannot be reached by this system call.
+    Fault(u64),
+    /// Another process: it is gone or may not be touched.
+    Gone,
+}
+
+/// Which way between an arena's file and the application.
+#[derive(Clone, Copy)]
+pub enum FileTransfer {
+    FromApplication,
+    ToApplication,
+}
+
+/// Where the last bytes begin that must be copied separately, after all others.
+fn boundary(length: u64, tail_last: bool) -> u64 {
+    if tail_last && length > TAIL { length - TAIL } else { length }
+}
+
+/// Copies bytes `position .. position + length` of the application's segments from or to a file.
+pub fn through_file(
+    way: FileTransfer,
+    (file, offset): (i32, i64),
+    segments: &[Segment],
+    position: u64,
+    length: u64,
+    tail_last: bool,
+) -> Result<(), Stop> {
+    let end = position + length;
+    let boundary = position + boundary(length, tail_last);
+    let mut at = position;
+    while at < end {
+        let cut = IoVectors::cut(segments, at, (end - at).min(PIECE as u64), boundary);
+        let vectors = cut.as_slice();
+        let file_at = offset + (at - position) as i64;
+        // SAFETY: the vectors name memory of the application, which the kernel checks page by page and answers with
+        // EFAULT (preadv(2), pwritev(2)); the engine never holds references into it. The file is an arena's, whose bytes the
+        // caller has borrowed for writing where they are written.
+        let done = unsafe {
+            match way {
+                FileTransfer::FromApplication => {
+                    libc::pwritev(file, vectors.as_ptr(), vectors.len() as i32, file_at)
+                }
+                FileTransfer::ToApplication => {
+                    libc::preadv(file, vectors.as_ptr(), vectors.len() as i32, file_at)
+                }
+            }
+        };
+        at += advance(done, at)?;
+    }
+    Ok(())
+}
+
+/// Which way between this process and a process.
+#[derive(Clone, Copy)]
+pub enum ProcessTransfer {
+    /// process_vm_readv
+    Read,
+    /// process_vm_writev
+    Write,
+}
+
+/// Copies bytes from `position` on between `local` segments of this process and `remote` ones of `pid`, which may be this
+/// process; both are `length` bytes long at least.
+pub fn through_process(
+    way: ProcessTransfer,
+    pid: i32,
+    local: &[Segment],
+    remote: &[Segment],
+    length: u64,
+    tail_last: bool,
+) -> Result<(), Stop> {
+    let boundary = boundary(length, tail_last);
+    let mut at = 0;
+    while at < length {
+        let limit = (length - at).min(PIECE as u64);
+        let theirs = IoVectors::cut(remote, at, limit, boundary);
+        let ours = IoVectors::cut(local, at, theirs.bytes, boundary);
+        let (ours, theirs) = (ours.as_slice(), theirs.as_slice());
+        // SAFETY: both sides are checked page by page by the kernel, which answers with EFAULT (process_vm_readv(2)). Where
+        // `local` is an engine buffer the caller has it borrowed, for writing where it is written.
+        let done = unsafe {
+            let (ours_at, ours_len) = (ours.as_ptr(), ours.len() as libc::c_ulong);
+            let (theirs_at, theirs_len) = (theirs.as_ptr(), theirs.len() as libc::c_ulong);
+            match way {
+                ProcessTransfer::Read => {
+                    libc::process_vm_readv(pid, ours_at, ours_len, theirs_at, theirs_len, 0)
+                }
+                ProcessTransfer::Write => {
+                    libc::process_vm_writev(pid, ours_at, ours_len, theirs_at, theirs_len, 0)
+                }
+            }
+        };
+        at += advance(done, at)?;
+    }
+    Ok(())
+}
+
+/// Bytes copied by a call; what stopped it.
+fn advance(done: isize, at: u64) -> Result<u64, Stop> {
+    if done > 0 {
+        return Ok(done as u64);
+    }
+    if done == 0 {
+        return Err(Stop::Fault(at));
+    }
+    match io::Error::last_os_error().raw_os_error() {
+        Some(libc::EINTR | libc::EAGAIN) => Ok(0),
+        Some(libc::ESRCH | libc::EPERM | libc::EACCES) => Err(Stop::Gone),
+        // EFAULT; ENOMEM and whatever else the kernel may think of mean the same: these bytes cannot be had.
+        _ => Err(Stop::Fault(at)),
+    }
+}
+
+/// Bytes that a copy between two lists has.
+pub fn common_length(from: &[Segment], to: &[Segment]) -> Result<u64, MemoryError> {
+    Ok(total(from)?.min(total(to)?))
+}

@@ -1,0 +1,256 @@
+//! UD: one packet a message, to wherever its address handle says.
+
+use crate::access::AccessError;
+use crate::attributes::{Attributes, State};
+use crate::completion::{Completion, Opcode, Status};
+use crate::drive::Core;
+use crate::environment::QueuePairEnvironment;
+use crate::event::AsyncEventKind;
+use crate::path::Path;
+use crate::path::ring::Kind;
+use crate::queue_pair::QueuePair;
+use crate::request::{KeptData, slice_of, total_length};
+use pagewire_fabric::{Batch, Fabric, Route};
+use pagewire_iommu::Rights;
+use pagewire_memory::ApplicationMemory;
+use pagewire_transport::{Environment, Operation, Outcome, Payload, Psn, Status as Protocol, WorkId, ud};
+use pagewire_wire::{Header, packet};
+use smallvec::SmallVec;
+
+/// Bytes in front of a datagram in its receive buffer.
+const GLOBAL_ROUTE: usize = 40;
+
+/// How sending one datagram went.
+enum Sent {
+    Done,
+    Wait { link_full: bool },
+    Failed(Status),
+}
+
+impl<F: Fabric> QueuePair<F> {
+    /// Sends the datagrams that were posted. True: there is more to do soon.
+    pub(crate) fn drive_datagrams(&self, core: &mut Core<F>, attributes: &Attributes) -> bool {
+        if attributes.state != State::ReadyToSend {
+            return false;
+        }
+        let mut batch = None;
+        let mut again = false;
+        core.submitted = core.submitted.max(self.send.lock().oldest().0);
+        loop {
+            let id = WorkId(core.submitted);
+            let sent = match self.datagram(id, attributes) {
+                None => break,
+                Some((header, data, route, peer, length)) => {
+                    self.send_datagram(core, &mut batch, &header, &data, &route, peer, length)
+                }
+            };
+            match sent {
+                Sent::Done => {
+                    core.submitted += 1;
+                    self.complete_send(id, Status::Success);
+                }
+                Sent::Wait { link_full } => {
+                    again = link_full;
+                    break;
+                }
+                Sent::Failed(status) => {
+                    core.submitted += 1;
+                    self.complete_send(id, status);
+                    self.enter_send_queue_error();
+                    break;
+                }
+            }
+        }
+        if let Some(batch) = batch {
+            self.nic.fabric().flush(batch);
+        }
+        again
+    }
+
+    fn datagram_settings(&self, attributes: &Attributes) -> ud::UdSettings {
+        ud::UdSettings {
+            number: self.number,
+            partition: 0xFFFF,
+            queue_key: attributes.queue_key,
+            mtu: self.domain.context().device().mtu.bytes(),
+        }
+    }
+
+    /// Header, data, route, destination and length of a posted datagram.
+    fn datagram(&self, id: WorkId, attributes: &Attributes) -> Option<(Header, KeptData, Route, u32, u32)> {
+        let send = self.send.lock();
+        let work = send.get(id)?;
+        let (address, peer, queue_key) = work.destination.as_ref()?;
+        let immediate = match work.work.operation {
+            Operation::Send { immediate, .. } => immediate,
+            _ => None,
+        };
+        let datagram = ud::Datagram {
+            destination: *peer,
+            queue_key: *queue_key,
+            immediate,
+            solicited: work.work.solicited,
+        };
+        let psn = Psn::new(attributes.send_psn.wrapping_add(id.0 as u32));
+        let header = ud::header(&self.datagram_settings(attributes), psn, &datagram);
+        let data = match &work.data {
+            KeptData::Segments(segments) => KeptData::Segments(segments.clone()),
+            KeptData::Inline(bytes) => KeptData::Inline(bytes.clone()),
+        };
+        Some((header, data, *address.route(), *peer, work.work.length))
+    }
+
+    #[allow(clippy::too_many_arguments)] // one datagram, spelled out
+    fn send_datagram(
+        &self,
+        core: &mut Core<F>,
+        batch: &mut Option<F::Batch>,
+        header: &Header,
+        data: &KeptData,
+        route: &Route,
+        peer: u32,
+        length: u32,
+    ) -> Sent {
+        let path = self.nic.choose_path(route, peer);
+        let access = match data {
+            KeptData::Inline(_) => None,
+            KeptData::Segments(pieces) => {
+                let domain = self.domain.number();
+                match self.nic.begin(self, domain, pieces, Rights::empty(), false, &mut core.waits) {
+                    Ok(access) => Some(access),
+                    Err(AccessError::Wait) => return Sent::Wait { link_full: false },
+                    Err(_) => return Sent::Failed(Status::LocalProtection),
+                }
+            }
+        };
+        let memory = self.nic.fabric().memory();
+        let fill = |into: &mut [u8]| match (data, &access) {
+            (KeptData::Inline(bytes), _) => {
+                into.copy_from_slice(bytes);
+                true
+            }
+            (KeptData::Segments(_), Some(access)) => memory.read(&access.segments, into).is_ok(),
+            (KeptData::Segments(_), None) => false,
+        };
+        let sent = match &path {
+            Path::None | Path::Asked { .. } => Sent::Wait { link_full: true },
+            Path::Dead { .. } => Sent::Done,
+            Path::Local(channel) => {
+                let mut bytes: SmallVec<[u8; 512]> = SmallVec::from_elem(0, length as usize);
+                let mut headers = [0; 128];
+                let route_header = crate::device::global_routing_header(
+                    route.source,
+                    route.destination,
+                    route.traffic_class,
+                    route.hop_limit,
+                    (packet::len(header, length as usize)) as u16,
+                );
+                headers[..GLOBAL_ROUTE].copy_from_slice(&route_header);
+                let header_length = GLOBAL_ROUTE + header.emit(&mut headers[GLOBAL_ROUTE..]);
+                if !fill(&mut bytes) {
+                    Sent::Failed(Status::LocalProtection)
+                } else if channel.is_gone()
+                    || channel.send(self.nic.fabric(), Kind::Datagram, &headers[..header_length], &bytes)
+                {
+                    self.counters.ring_packets_sent.add(1);
+                    Sent::Done
+                } else {
+                    Sent::Wait { link_full: true }
+                }
+            }
+            Path::Udp { route, .. } => self.batch_datagram(batch, header, route, length as usize, fill),
+        };
+        if let Some(access) = access {
+            self.nic.finish(access);
+        }
+        core.path = path;
+        sent
+    }
+
+    fn batch_datagram(
+        &self,
+        batch: &mut Option<F::Batch>,
+        header: &Header,
+        route: &Route,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Sent {
+        let fabric = self.nic.fabric();
+        let bytes = packet::len(header, length) - packet::ICRC_LEN;
+        let full = batch.as_mut().is_some_and(|batch| match batch.packet(route, bytes) {
+            Some(_) => {
+                batch.cancel();
+                false
+            }
+            None => true,
+        });
+        if full {
+            if let Some(batch) = batch.take() {
+                fabric.flush(batch);
+            }
+        }
+        let batch = batch.get_or_insert_with(|| fabric.batch());
+        let Some(buffer) = batch.packet(route, bytes) else { return Sent::Wait { link_full: true } };
+        packet::emit_without_icrc(header, length, buffer);
+        let at = header.len();
+        if !fill(&mut buffer[at..at + length]) {
+            batch.cancel();
+            return Sent::Failed(Status::LocalProtection);
+        }
+        self.counters.udp_packets_sent.add(1);
+        Sent::Done
+    }
+
+    /// Takes a datagram that came in. False: it has to wait for a page.
+    pub(crate) fn take_datagram(
+        &self,
+        core: &mut Core<F>,
+        attributes: &Attributes,
+        header: &Header,
+        payload: Payload<'_>,
+        global_route: Option<&[u8; GLOBAL_ROUTE]>,
+    ) -> bool {
+        let settings = self.datagram_settings(attributes);
+        let (Ok(accepted), Some(global_route), Payload::Bytes(bytes)) =
+            (ud::accept(&settings, header, payload.len()), global_route, payload)
+        else {
+            self.counters.dropped.add(1);
+            return true;
+        };
+        let mut environment = QueuePairEnvironment::new(self, core, None);
+        if !environment.begin_receive() {
+            environment.finish();
+            self.counters.dropped.add(1);
+            return true;
+        }
+        let outcome = match environment.place_receive(0, Payload::Bytes(global_route), bytes.is_empty()) {
+            Outcome::Done(()) => environment.place_receive(GLOBAL_ROUTE as u64, payload, true),
+            other => other,
+        };
+        environment.finish();
+        let wr_id = match (&outcome, &core.receive) {
+            (Outcome::Wait, _) | (_, None) => return false,
+            (_, Some(receive)) => receive.wr_id,
+        };
+        let too_short = core.receive.take().is_some_and(|receive| {
+            total_length(&slice_of(&receive.segments, 0, u64::MAX)) < (GLOBAL_ROUTE + bytes.len()) as u64
+        });
+        match outcome {
+            Outcome::Done(()) => self.complete_receive(Completion {
+                byte_length: (GLOBAL_ROUTE + bytes.len()) as u32,
+                immediate: accepted.immediate,
+                source_queue_pair: accepted.source,
+                grh: true,
+                solicited: accepted.solicited,
+                ..self.completion(wr_id, Opcode::Receive, Status::Success)
+            }),
+            _ => {
+                let status = if too_short { Protocol::LocalLength } else { Protocol::LocalProtection };
+                self.complete_receive(self.completion(wr_id, Opcode::Receive, status.into()));
+                self.enter_error(core);
+                self.raise(AsyncEventKind::QueuePairFatal);
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,445 @@
+//! What a queue pair does by itself: takes packets, sends what was posted, keeps its timers.
+//!
+//! One thread at a time drives a queue pair; the others leave a note and go on. A queue pair that waits for a
+//! page, a full link or its turn is driven again by whoever learns that the reason is gone.
+
+use crate::attributes::{Attributes, QueuePairType, State};
+use crate::environment::{Ended, QueuePairEnvironment};
+use crate::event::AsyncEventKind;
+use crate::inbox::{Content, Origin};
+use crate::path::Path;
+use crate::path::local::publish_holding;
+use crate::queue_pair::QueuePair;
+use crate::request::ReceiveWork;
+use pagewire_fabric::Fabric;
+use pagewire_iommu::Rights;
+use pagewire_transport::{
+    Drive, Link, Outcome, Payload, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Time,
+    UcConnection, UcSettings, WorkId,
+};
+use pagewire_wire::{Capabilities, Header, Hello, Own, Transport};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+/// Bytes of a READ response that go into one ring record.
+const RING_RESPONSE: u32 = 16_384;
+/// HELLOs sent to a peer that does not answer them.
+const HELLO_TRIES: u32 = 8;
+/// Nanoseconds between them.
+const HELLO_INTERVAL: u64 = 20_000_000;
+
+/// The state machine of a connected queue pair.
+enum Connection {
+    None,
+    Rc(Box<RcConnection>),
+    Uc(Box<UcConnection>),
+    Ud,
+}
+
+/// What belongs to whoever drives the queue pair.
+pub struct Core<F: Fabric> {
+    connection: Connection,
+    sending: bool,
+    pub path: Path<F>,
+    /// The receive that a message is being placed into.
+    pub receive: Option<ReceiveWork>,
+    /// The next send request to hand to the protocol.
+    pub submitted: u64,
+    /// Times in a row that an access waited for a page.
+    pub waits: u32,
+    hello: HelloState,
+    holding: bool,
+    drained_raised: bool,
+}
+
+#[derive(Default)]
+struct HelloState {
+    sent: u32,
+    next: u64,
+    answered: bool,
+    /// The peer's direct port.
+    port: Option<u16>,
+}
+
+impl<F: Fabric> Default for Core<F> {
+    fn default() -> Self {
+        Core {
+            connection: Connection::None,
+            sending: false,
+            path: Path::None,
+            receive: None,
+            submitted: 0,
+            waits: 0,
+            hello: HelloState::default(),
+            holding: false,
+            drained_raised: false,
+        }
+    }
+}
+
+impl<F: Fabric> Core<F> {
+    /// Ends the protocol; the path stays to be looked at.
+    pub fn stop(&mut self) {
+        self.connection = Connection::None;
+    }
+
+    /// Chooses the path to the peer (INIT to RTR).
+    pub fn find_path(&mut self, queue_pair: &QueuePair<F>, attributes: &Attributes) {
+        if queue_pair.kind == QueuePairType::Ud {
+            self.connection = Connection::Ud;
+            queue_pair.set_on_network(true);
+            return;
+        }
+        let device = queue_pair.domain.context().device();
+        self.path = match attributes.address.route(device) {
+            Ok(route) => queue_pair.nic.choose_path(&route, attributes.destination),
+            Err(error) => Path::Dead { reason: error.to_string() },
+        };
+    }
+
+    /// Takes over attributes that may change while the protocol runs.
+    pub fn refresh(&mut self, attributes: &Attributes) {
+        let draining = attributes.state == State::SendQueueDrain;
+        if let Connection::Uc(connection) = &mut self.connection {
+            connection.set_remote_rights(remote_rights(attributes.access));
+            connection.set_draining(draining);
+        }
+        if let Connection::Rc(connection) = &mut self.connection {
+            connection.set_draining(draining);
+            connection.update(RcUpdate {
+                min_rnr_timer: Some(attributes.min_rnr_timer),
+                remote_rights: Some(remote_rights(attributes.access)),
+                max_dest_rd_atomic: Some(attributes.max_dest_read_atomic),
+                max_rd_atomic: Some(attributes.max_read_atomic),
+                timeout: Some(attributes.timeout),
+                retry_count: Some(attributes.retry_count),
+                rnr_retry: Some(attributes.rnr_retry),
+            });
+        }
+        if !draining {
+            self.drained_raised = false;
+        }
+    }
+
+    /// Starts the protocol as soon as state and path permit.
+    fn establish(&mut self, queue_pair: &QueuePair<F>, attributes: &Attributes) {
+        if let Path::Asked { route, peer } = &self.path {
+            let (route, peer) = (*route, *peer);
+            self.path = queue_pair.nic.choose_path(&route, peer);
+        }
+        if matches!(self.connection, Connection::None) && attributes.state.receives() {
+            let link = match &self.path {
+                Path::None | Path::Asked { .. } => return,
+                Path::Local(_) => {
+                    Link { request_mtu: 1 << 31, response_mtu: RING_RESPONSE, lossless: true, direct: true }
+                }
+                Path::Udp { .. } | Path::Dead { .. } => {
+                    let mtu = attributes.path_mtu.bytes();
+                    Link { request_mtu: mtu, response_mtu: mtu, lossless: false, direct: false }
+                }
+            };
+            queue_pair.set_on_network(!link.lossless);
+            self.connection = match queue_pair.kind {
+                QueuePairType::Rc => Connection::Rc(Box::new(RcConnection::new(RcSettings {
+                    link,
+                    destination: attributes.destination,
+                    partition: 0xFFFF,
+                    receive_psn: attributes.receive_psn,
+                    max_dest_rd_atomic: attributes.max_dest_read_atomic,
+                    min_rnr_timer: attributes.min_rnr_timer,
+                    remote_rights: remote_rights(attributes.access),
+                }))),
+                QueuePairType::Uc => Connection::Uc(Box::new(UcConnection::new(UcSettings {
+                    link,
+                    destination: attributes.destination,
+                    partition: 0xFFFF,
+                    receive_psn: attributes.receive_psn,
+                    remote_rights: remote_rights(attributes.access),
+                }))),
+                QueuePairType::Ud => Connection::Ud,
+            };
+        }
+        if !self.sending && matches!(attributes.state, State::ReadyToSend | State::SendQueueDrain) {
+            match &mut self.connection {
+                Connection::None => return,
+                Connection::Rc(connection) => connection.start_requester(RequesterSettings {
+                    send_psn: attributes.send_psn,
+                    timeout: attributes.timeout,
+                    retry_count: attributes.retry_count,
+                    rnr_retry: attributes.rnr_retry,
+                    max_rd_atomic: attributes.max_read_atomic,
+                }),
+                Connection::Uc(connection) => connection.start_requester(attributes.send_psn),
+                Connection::Ud => {}
+            }
+            self.sending = true;
+        }
+    }
+
+    /// Greets the peer over the network until it answers or seems to be a standard one.
+    fn greet(&mut self, queue_pair: &QueuePair<F>, now: u64) -> Option<Own> {
+        let due = matches!(self.connection, Connection::Rc(_))
+            && matches!(self.path, Path::Udp { .. })
+            && !self.hello.answered
+            && self.hello.sent < HELLO_TRIES
+            && now >= self.hello.next;
+        due.then(|| {
+            self.hello.sent += 1;
+            self.hello.next = now + HELLO_INTERVAL;
+            Own::Hello(hello(queue_pair, false))
+        })
+    }
+}
+
+fn hello<F: Fabric>(queue_pair: &QueuePair<F>, reply: bool) -> Hello {
+    let fabric = queue_pair.nic.fabric();
+    Hello {
+        version: Hello::VERSION,
+        reply,
+        capabilities: Capabilities::SELECTIVE_ACK | Capabilities::HOLD,
+        direct_port: fabric.direct_port(),
+        instance: fabric.instance(),
+    }
+}
+
+fn remote_rights(access: Rights) -> RemoteRights {
+    RemoteRights {
+        read: access.contains(Rights::REMOTE_READ),
+        write: access.contains(Rights::REMOTE_WRITE),
+        atomic: access.contains(Rights::REMOTE_ATOMIC),
+    }
+}
+
+impl<F: Fabric> QueuePair<F> {
+    /// Whether a packet is for this queue pair: right type, right partition, and from its peer.
+    pub(crate) fn accepts(&self, header: &Header, origin: &Origin<F>) -> bool {
+        let kind = match header.bth.opcode.transport() {
+            Transport::Rc => self.kind == QueuePairType::Rc,
+            Transport::Uc => self.kind == QueuePairType::Uc,
+            Transport::Ud => self.kind == QueuePairType::Ud,
+            Transport::Manufacturer => self.kind == QueuePairType::Rc,
+            _ => false,
+        };
+        if !kind || header.bth.partition & 0x7FFF != 0x7FFF || !self.state().receives() {
+            return false;
+        }
+        match (self.kind, origin) {
+            (QueuePairType::Ud, _) | (_, Origin::Local(_)) => true,
+            (_, Origin::Network { source }) => self.peer_address() == Some(*source),
+        }
+    }
+
+    fn peer_address(&self) -> Option<IpAddr> {
+        Some(crate::device::address_of_gid(self.attributes.lock().address.destination_gid))
+    }
+
+    /// Has one packet processed by the thread that drives. False: it has to wait.
+    pub(crate) fn take_packet(
+        &self,
+        core: &mut Core<F>,
+        header: &Header,
+        payload: Payload<'_>,
+        global_route: Option<&[u8; 40]>,
+        origin: &Origin<F>,
+    ) -> bool {
+        let attributes = *self.attributes.lock();
+        if !attributes.state.receives() {
+            return true;
+        }
+        core.establish(self, &attributes);
+        let now = Time(self.nic.fabric().now());
+        if matches!(core.connection, Connection::Ud) {
+            return self.take_datagram(core, &attributes, header, payload, global_route);
+        }
+        let mut connection = std::mem::replace(&mut core.connection, Connection::None);
+        let mut environment = QueuePairEnvironment::new(self, core, Some(origin));
+        let outcome = match &mut connection {
+            Connection::Rc(rc) => rc.receive(now, header, payload, &mut environment),
+            Connection::Uc(uc) => uc.receive(now, header, payload, &mut environment),
+            // Not known yet how to answer: the packet waits for the path.
+            Connection::None | Connection::Ud => Outcome::Wait,
+        };
+        let waits = matches!(outcome, Outcome::Wait);
+        if waits {
+            if let Connection::Rc(rc) = &mut connection {
+                // A HOLD that finds no room is sent with the next one.
+                let _ = rc.hold(now, &mut environment);
+            }
+        }
+        let ended = environment.finish();
+        core.connection = connection;
+        self.set_holding(core, waits);
+        self.settle(core, ended);
+        !waits
+    }
+
+    /// Lets local peers see that silence means waiting.
+    fn set_holding(&self, core: &mut Core<F>, holding: bool) {
+        if core.holding != holding {
+            core.holding = holding;
+            publish_holding(self.nic.fabric().tables(), self.place, holding);
+        }
+    }
+
+    /// Drives the queue pair, or leaves word for the thread that does.
+    pub(crate) fn run(self: &Arc<Self>) {
+        self.pending.store(true, Ordering::SeqCst);
+        loop {
+            let Some(mut core) = self.core.try_lock() else { return };
+            self.pending.store(false, Ordering::SeqCst);
+            let again = self.drive(&mut core);
+            drop(core);
+            fence(Ordering::SeqCst);
+            if again {
+                self.nic.ready(self.number);
+            }
+            if !self.pending.load(Ordering::SeqCst) {
+                return;
+            }
+        }
+    }
+
+    /// One turn. True: there is more to do soon.
+    fn drive(&self, core: &mut Core<F>) -> bool {
+        let mut attributes = *self.attributes.lock();
+        if !attributes.state.receives() {
+            return false;
+        }
+        core.establish(self, &attributes);
+        loop {
+            let Some(packet) = self.inbox.lock().pop() else { break };
+            let taken = match &packet.content {
+                Content::Packet { header, payload, global_route } => {
+                    self.take_packet(core, header, payload.payload(), global_route.as_ref(), &packet.origin)
+                }
+                Content::Own(own) => {
+                    self.take_own(core, own);
+                    true
+                }
+            };
+            if !taken {
+                self.inbox.lock().put_back(packet);
+                break;
+            }
+        }
+        attributes = *self.attributes.lock();
+        if !attributes.state.receives() {
+            return false;
+        }
+        if matches!(core.connection, Connection::Ud) {
+            return self.drive_datagrams(core, &attributes);
+        }
+        self.submit(core, &attributes);
+        let now = self.nic.fabric().now();
+        let greeting = core.greet(self, now);
+        let hello_next =
+            if core.hello.answered || core.hello.sent >= HELLO_TRIES { u64::MAX } else { core.hello.next };
+        let mut connection = std::mem::replace(&mut core.connection, Connection::None);
+        let mut environment = QueuePairEnvironment::new(self, core, None);
+        if let Some(own) = greeting {
+            environment.transmit_own(&own);
+        }
+        let (driven, deadline, drained) = match &mut connection {
+            Connection::Rc(rc) => {
+                let driven = rc.drive(Time(now), &mut environment);
+                (driven, rc.deadline(), rc.is_drained())
+            }
+            Connection::Uc(uc) => (uc.drive(Time(now), &mut environment), uc.deadline(), uc.is_drained()),
+            Connection::None | Connection::Ud => (Drive::Idle, None, false),
+        };
+        let ended = environment.finish();
+        let waits_for_link = ended.link_full;
+        let connected = !matches!(connection, Connection::None);
+        core.connection = connection;
+        let alive = ended.failure.is_none();
+        self.settle(core, ended);
+        if !alive {
+            return false;
+        }
+        let deadline = deadline.map_or(u64::MAX, |at| at.0);
+        let hello_next =
+            if connected && matches!(core.path, Path::Udp { .. }) { hello_next } else { u64::MAX };
+        self.nic.schedule(self, deadline.min(hello_next));
+        if attributes.state == State::SendQueueDrain && drained && !core.drained_raised {
+            core.drained_raised = true;
+            if attributes.drained_notify {
+                self.raise(AsyncEventKind::SendQueueDrained);
+            }
+        }
+        matches!(driven, Drive::Again) || waits_for_link
+    }
+
+    /// Hands posted work to the protocol; in SQD what came after stays.
+    fn submit(&self, core: &mut Core<F>, attributes: &Attributes) {
+        if attributes.state != State::ReadyToSend || !core.sending {
+            return;
+        }
+        let send = self.send.lock();
+        core.submitted = core.submitted.max(send.oldest().0);
+        while let Some(work) = send.get(WorkId(core.submitted)) {
+            match &mut core.connection {
+                Connection::Rc(rc) => rc.post(work.work),
+                Connection::Uc(uc) => uc.post(work.work),
+                Connection::None | Connection::Ud => break,
+            }
+            core.submitted += 1;
+        }
+    }
+
+    /// A packet of Pagewire's own.
+    fn take_own(&self, core: &mut Core<F>, own: &Own) {
+        let now = Time(self.nic.fabric().now());
+        let mut connection = std::mem::replace(&mut core.connection, Connection::None);
+        let mut answer = None;
+        if let Connection::Rc(rc) = &mut connection {
+            match own {
+                Own::Hello(greeting) => {
+                    core.hello.answered = true;
+                    core.hello.port = Some(greeting.direct_port);
+                    rc.set_selective(greeting.capabilities.contains(Capabilities::SELECTIVE_ACK));
+                    answer = (!greeting.reply).then(|| Own::Hello(hello(self, true)));
+                }
+                Own::SelectiveAck(_) | Own::Hold(_) => {}
+            }
+        }
+        if let (Some(port), Path::Udp { route, .. }) = (core.hello.port, &mut core.path) {
+            route.port = if port == 0 { route.port } else { port };
+        }
+        let mut environment = QueuePairEnvironment::new(self, core, None);
+        if let Some(answer) = answer {
+            environment.transmit_own(&answer);
+        }
+        if let Connection::Rc(rc) = &mut connection {
+            rc.receive_control(now, own, &mut environment);
+        }
+        let ended = environment.finish();
+        core.connection = connection;
+        self.settle(core, ended);
+    }
+
+    /// What follows from how the protocol ended.
+    fn settle(&self, core: &mut Core<F>, ended: Ended) {
+        let Some(failure) = ended.failure else { return };
+        // The refusal itself still has to leave.
+        if let Connection::Rc(mut rc) = std::mem::replace(&mut core.connection, Connection::None) {
+            let now = Time(self.nic.fabric().now());
+            let mut environment = QueuePairEnvironment::new(self, core, None);
+            rc.drive(now, &mut environment);
+            environment.finish();
+        }
+        if failure.send_only && self.kind != QueuePairType::Rc {
+            // The receiving half begins anew with the next message; so does the sending one when the program says so.
+            if let Connection::Uc(_) = core.connection {
+                core.stop();
+                core.sending = false;
+            }
+            self.enter_send_queue_error();
+            return;
+        }
+        self.enter_error(core);
+        if let Some(event) = failure.event {
+            self.raise(event);
+        }
+    }
+}

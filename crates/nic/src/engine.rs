@@ -1,0 +1,610 @@
+//! The engine of one process: its tables, and the rounds in which packets, timers and events are served.
+//!
+//! Any thread may run a round: the NIC thread when nobody polls, else the polling threads of the program
+//! themselves. Rounds of several threads do not wait for each other.
+
+use crate::counters::ObjectCount;
+use crate::error::{Error, Result};
+use crate::inbox::{Content, Inbox, InboxPacket, KeptPayload, Origin};
+use crate::limits;
+use crate::path::local::{ATTENTION, ATTENTION_WORD, LocalChannel, ProcessOf};
+use crate::path::ring::Kind;
+use crate::path::{BlockState, PathChoice};
+use crate::queue_pair::QueuePair;
+use crate::queue_pairs::QueuePairs;
+use pagewire_fabric::{ChannelId, Datagram, Fabric, FabricEvent};
+use pagewire_iommu::hazards::Revoked;
+use pagewire_iommu::layout::{MAGIC, MAGIC_WORD};
+use pagewire_iommu::words::{SharedWords, Site};
+use pagewire_iommu::{Hazards, ProcessWords, RegionTable};
+use pagewire_transport::Payload;
+use pagewire_wire::{Header, Own, Transport};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Making the tables valid.
+pub const TABLES: Site = Site("tables.publish");
+
+/// How long the NIC thread leaves the work to a polling program before it looks again.
+const POLLER_GRACE: Duration = Duration::from_micros(500);
+/// Polls in a row that make a program a polling one.
+const POLLS_THAT_COUNT: u64 = 4;
+/// A polling program looks at the network only once in so many polls while no queue pair needs it.
+const QUIET_NETWORK_POLLS: u64 = 1024;
+/// A full ring or batch is tried again after this many nanoseconds.
+const RETRY_NANOSECONDS: u64 = 50_000;
+
+/// How an engine is set up.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    pub path: PathChoice,
+}
+
+/// Objects of one process, each kind bounded.
+pub struct Counts {
+    pub completion_queues: ObjectCount,
+    pub protection_domains: ObjectCount,
+    pub shared_receive_queues: ObjectCount,
+    pub address_handles: ObjectCount,
+}
+
+/// The engine.
+pub struct Nic<F: Fabric> {
+    fabric: F,
+    options: Options,
+    regions: RegionTable<F::Words>,
+    own_hazards: Hazards<ProcessWords>,
+    queue_pairs: QueuePairs<F>,
+    channels: RwLock<Vec<Arc<LocalChannel<F>>>>,
+    pub(crate) blocks: Mutex<HashMap<u32, BlockState<F>>>,
+    /// Numbers of queue pairs that want to be driven soon.
+    ready: Mutex<VecDeque<u32>>,
+    has_ready: AtomicBool,
+    timers: Mutex<BTreeSet<(u64, u32)>>,
+    earliest: AtomicU64,
+    next_domain: AtomicU32,
+    pub(crate) counts: Counts,
+    polls: AtomicU64,
+    /// Completion queues that will wake a thread of the program.
+    sleepers: AtomicU32,
+    nic_thread: Mutex<Option<std::thread::Thread>>,
+    nic_thread_parked: AtomicBool,
+    /// Queue pairs whose path is UDP or not known yet.
+    pub(crate) network_users: AtomicU32,
+}
+
+impl<F: Fabric> Nic<F> {
+    /// An engine on a fabric.
+    pub fn new(fabric: F, options: Options) -> Arc<Self> {
+        let tables = fabric.tables().clone();
+        let regions = RegionTable::new(tables.clone(), fabric.random());
+        tables.store(TABLES, MAGIC_WORD, MAGIC);
+        Arc::new(Nic {
+            regions,
+            own_hazards: Hazards::new(ProcessWords::new(limits::OWN_HAZARDS), 0, limits::OWN_HAZARDS),
+            queue_pairs: QueuePairs::new(),
+            channels: RwLock::new(Vec::new()),
+            blocks: Mutex::new(HashMap::new()),
+            ready: Mutex::new(VecDeque::new()),
+            has_ready: AtomicBool::new(false),
+            timers: Mutex::new(BTreeSet::new()),
+            earliest: AtomicU64::new(u64::MAX),
+            next_domain: AtomicU32::new(1),
+            counts: Counts {
+                completion_queues: ObjectCount::new(limits::MAX_COMPLETION_QUEUES),
+                protection_domains: ObjectCount::new(limits::MAX_PROTECTION_DOMAINS),
+                shared_receive_queues: ObjectCount::new(limits::MAX_SHARED_RECEIVE_QUEUES),
+                address_handles: ObjectCount::new(limits::MAX_ADDRESS_HANDLES),
+            },
+            polls: AtomicU64::new(0),
+            sleepers: AtomicU32::new(0),
+            nic_thread: Mutex::new(None),
+            nic_thread_parked: AtomicBool::new(false),
+            network_users: AtomicU32::new(0),
+            fabric,
+            options,
+        })
+    }
+
+    /// The world around the engine.
+    pub fn fabric(&self) -> &F {
+        &self.fabric
+    }
+
+    /// How the engine was set up.
+    pub fn options(&self) -> Options {
+        self.options
+    }
+
+    pub(crate) fn regions(&self) -> &RegionTable<F::Words> {
+        &self.regions
+    }
+
+    pub(crate) fn own_hazards(&self) -> &Hazards<ProcessWords> {
+        &self.own_hazards
+    }
+
+    pub(crate) fn queue_pairs(&self) -> &QueuePairs<F> {
+        &self.queue_pairs
+    }
+
+    pub(crate) fn random_byte(&self) -> u8 {
+        self.fabric.random() as u8
+    }
+
+    pub(crate) fn next_protection_domain(&self) -> u32 {
+        self.next_domain.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// All queue pairs that exist.
+    pub fn all_queue_pairs(&self) -> Vec<Arc<QueuePair<F>>> {
+        self.queue_pairs.all()
+    }
+
+    /// Makes a key invalid and waits until no access through it is under way.
+    pub(crate) fn revoke_region(&self, key: u32) -> Result<()> {
+        let index = match self.regions.revoke(key) {
+            Some(index) => index,
+            // Revoked before, but an access did not end in time.
+            None => self.regions.place_of(key),
+        };
+        self.wait_for_hazards(Revoked::Region(index))?;
+        self.regions.release(index);
+        Ok(())
+    }
+
+    /// Waits a bounded time until nobody touches what was revoked.
+    pub(crate) fn wait_for_hazards(&self, revoked: Revoked) -> Result<()> {
+        let held = || {
+            self.own_hazards.holds(revoked)
+                || self
+                    .channels
+                    .read()
+                    .iter()
+                    .any(|channel| !channel.is_gone() && channel.peer_hazards.holds(revoked))
+        };
+        let mut until = None;
+        while held() {
+            let now = self.fabric.now();
+            if now > *until.get_or_insert(now + limits::REVOCATION_BOUND) {
+                return Err(Error::Busy("an access through the key is under way and does not end"));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Has a queue pair driven in the next round.
+    pub(crate) fn ready(&self, number: u32) {
+        self.ready.lock().push_back(number);
+        self.has_ready.store(true, Ordering::Release);
+    }
+
+    /// Has a queue pair driven at a time.
+    pub(crate) fn schedule(&self, queue_pair: &QueuePair<F>, deadline: u64) {
+        queue_pair.deadline.store(deadline, Ordering::Release);
+        if deadline >= queue_pair.scheduled.load(Ordering::Acquire) {
+            return;
+        }
+        let mut timers = self.timers.lock();
+        let scheduled = queue_pair.scheduled.swap(deadline, Ordering::AcqRel);
+        timers.remove(&(scheduled, queue_pair.number));
+        timers.insert((deadline, queue_pair.number));
+        let sooner = deadline < self.earliest.load(Ordering::Acquire);
+        if sooner {
+            self.earliest.store(deadline, Ordering::Release);
+        }
+        drop(timers);
+        if sooner && !self.nic_thread_parked.load(Ordering::Acquire) {
+            self.fabric.kick();
+        }
+    }
+
+    fn run_timers(&self, now: u64) {
+        if now < self.earliest.load(Ordering::Acquire) {
+            return;
+        }
+        let mut due = Vec::new();
+        {
+            let mut timers = self.timers.lock();
+            while let Some(&(at, number)) = timers.first() {
+                if at > now {
+                    break;
+                }
+                timers.pop_first();
+                if let Some(queue_pair) = self.queue_pairs.get(number) {
+                    queue_pair.scheduled.store(u64::MAX, Ordering::Release);
+                    due.push(queue_pair);
+                }
+            }
+            self.earliest.store(timers.first().map_or(u64::MAX, |first| first.0), Ordering::Release);
+        }
+        for queue_pair in due {
+            let deadline = queue_pair.deadline.load(Ordering::Acquire);
+            match deadline {
+                u64::MAX => {}
+                deadline if deadline > now => self.schedule(&queue_pair, deadline),
+                _ => queue_pair.run(),
+            }
+        }
+    }
+
+    /// One round: events, rings, the network, queue pairs that wait for a turn, timers. Gives when the next is due
+    /// at the latest (fabric time), if nothing happens before.
+    pub fn progress(&self) -> Option<u64> {
+        self.round(true)
+    }
+
+    fn round(&self, network: bool) -> Option<u64> {
+        self.handle_events();
+        let channels = self.poll_channels();
+        let datagrams = network && self.poll_network();
+        self.run_ready();
+        let now = self.fabric.now();
+        self.run_timers(now);
+        if channels || datagrams {
+            return Some(now);
+        }
+        let earliest = self.earliest.load(Ordering::Acquire);
+        let retry = if self.has_ready.load(Ordering::Acquire) { now + RETRY_NANOSECONDS } else { u64::MAX };
+        Some(earliest.min(retry)).filter(|at| *at != u64::MAX)
+    }
+
+    fn handle_events(&self) {
+        let mut events = Vec::new();
+        self.fabric.events(&mut events);
+        for event in events {
+            match event {
+                FabricEvent::Connected { block, channel } => {
+                    let at = self.fabric.now();
+                    let state = match self.adopt(channel) {
+                        Ok(channel) => BlockState::from_channel(channel, at),
+                        Err(reason) => BlockState::Refused { reason, at },
+                    };
+                    self.settle(block, state);
+                }
+                FabricEvent::Accepted { channel } => {
+                    if let Err(reason) = self.adopt(channel) {
+                        log::debug!("a channel was not taken: {reason}");
+                    }
+                }
+                FabricEvent::Refused { block, reason, absent: _ } => {
+                    self.settle(block, BlockState::Refused { reason, at: self.fabric.now() });
+                }
+                FabricEvent::Departed { channel } => self.depart(channel),
+                FabricEvent::BroughtIn { token } => {
+                    if let Some(queue_pair) = self.queue_pairs.get(token as u32) {
+                        queue_pair.run();
+                    }
+                }
+            }
+        }
+    }
+
+    fn adopt(
+        &self,
+        channel: pagewire_fabric::Channel<F::Words, ProcessOf<F>>,
+    ) -> std::result::Result<Arc<LocalChannel<F>>, String> {
+        let mut channels = self.channels.write();
+        if let Some(known) = channels.iter().find(|known| known.channel.id == channel.id) {
+            return Ok(known.clone());
+        }
+        let adopted = LocalChannel::new(channel).ok_or("the peer's tables are of another version")?;
+        channels.push(adopted.clone());
+        Ok(adopted)
+    }
+
+    /// The answer to a question for the process behind a block.
+    fn settle(&self, block: u32, state: BlockState<F>) {
+        self.blocks.lock().insert(block, state);
+        for queue_pair in self.queue_pairs.all() {
+            queue_pair.run();
+        }
+    }
+
+    fn depart(&self, id: ChannelId) {
+        let mut channels = self.channels.write();
+        let Some(place) = channels.iter().position(|channel| channel.channel.id == id) else { return };
+        let channel = channels.swap_remove(place);
+        drop(channels);
+        channel.set_gone();
+        self.blocks.lock().retain(|_, state| !state.uses(id));
+        for queue_pair in self.queue_pairs.all() {
+            queue_pair.run();
+        }
+    }
+
+    /// Takes records from all rings. True: there may be more.
+    fn poll_channels(&self) -> bool {
+        let channels = self.channels.read();
+        let busy: smallvec::SmallVec<[Arc<LocalChannel<F>>; 8]> = channels
+            .iter()
+            .filter(|channel| channel.consumer.try_lock().is_some_and(|consumer| consumer.has_record()))
+            .cloned()
+            .collect();
+        drop(channels);
+        let mut more = false;
+        for channel in busy {
+            more |= self.poll_channel(&channel);
+        }
+        more
+    }
+
+    fn poll_channel(&self, channel: &Arc<LocalChannel<F>>) -> bool {
+        let mut touched = Touched::default();
+        let mut bytes = Vec::new();
+        let mut more = true;
+        for _ in 0..limits::ROUND {
+            // The ring is held while its record is handed over, so that the order stays.
+            let Some(mut consumer) = channel.consumer.try_lock() else {
+                more = false;
+                break;
+            };
+            match consumer.pop(&mut bytes) {
+                Ok(Some(record)) => self.deliver_record(channel, &record, &bytes, &mut touched),
+                Ok(None) => {
+                    more = false;
+                    break;
+                }
+                Err(_) => {
+                    drop(consumer);
+                    log::debug!("a ring was broken by its writer");
+                    self.depart(channel.channel.id);
+                    more = false;
+                    break;
+                }
+            }
+        }
+        touched.run();
+        more
+    }
+
+    fn deliver_record(
+        &self,
+        channel: &Arc<LocalChannel<F>>,
+        record: &crate::path::ring::RecordHeader,
+        bytes: &[u8],
+        touched: &mut Touched<F>,
+    ) {
+        let payload_at = usize::from(record.header).div_ceil(8) * 8;
+        let headers = &bytes[..usize::from(record.header)];
+        let payload = &bytes[payload_at..payload_at + record.payload as usize];
+        let (headers, global_route) = match (record.kind, headers.split_first_chunk::<40>()) {
+            (Kind::Datagram, Some((global_route, rest))) => (rest, Some(*global_route)),
+            (Kind::Datagram, None) => return,
+            _ => (headers, None),
+        };
+        let origin = Origin::Local(channel.clone());
+        if record.kind == Kind::Reference {
+            let pieces: smallvec::SmallVec<[(u64, u64); 4]> =
+                payload.chunks_exact(16).map(|pair| (word_of(&pair[..8]), word_of(&pair[8..]))).collect();
+            self.deliver(headers, Payload::Reference(&pieces), None, origin, touched);
+        } else {
+            self.deliver(headers, Payload::Bytes(payload), global_route, origin, touched);
+        }
+    }
+
+    /// Takes datagrams. True: there may be more.
+    fn poll_network(&self) -> bool {
+        let mut touched = Touched::default();
+        let taken = self
+            .fabric
+            .receive(limits::ROUND, &mut |datagram| self.deliver_datagram(&datagram, &mut touched));
+        touched.run();
+        taken >= limits::ROUND
+    }
+
+    fn deliver_datagram(&self, datagram: &Datagram<'_>, touched: &mut Touched<F>) {
+        let Ok((header, length)) = Header::parse(datagram.bytes) else { return };
+        let Some(end) = datagram.bytes.len().checked_sub(usize::from(header.bth.pad)) else { return };
+        if end < length {
+            return;
+        }
+        let global_route = (header.bth.opcode.transport() == Transport::Ud).then(|| {
+            crate::device::global_routing_header(
+                datagram.source,
+                datagram.destination,
+                datagram.traffic_class,
+                datagram.hop_limit,
+                datagram.bytes.len() as u16 + 4,
+            )
+        });
+        let origin = Origin::Network { source: datagram.source };
+        self.deliver_packet(
+            header,
+            Payload::Bytes(&datagram.bytes[length..end]),
+            global_route,
+            origin,
+            touched,
+        );
+    }
+
+    fn deliver(
+        &self,
+        headers: &[u8],
+        payload: Payload<'_>,
+        global_route: Option<[u8; 40]>,
+        origin: Origin<F>,
+        touched: &mut Touched<F>,
+    ) {
+        if let Ok((header, _)) = Header::parse(headers) {
+            self.deliver_packet(header, payload, global_route, origin, touched);
+        }
+    }
+
+    /// Hands a packet to its queue pair: at once if nobody else drives it and nothing waits before it, else to its inbox.
+    fn deliver_packet(
+        &self,
+        header: Header,
+        payload: Payload<'_>,
+        global_route: Option<[u8; 40]>,
+        origin: Origin<F>,
+        touched: &mut Touched<F>,
+    ) {
+        let Some(queue_pair) = touched.get(&self.queue_pairs, header.bth.destination) else { return };
+        if !queue_pair.accepts(&header, &origin) {
+            queue_pair.counters.dropped.add(1);
+            return;
+        }
+        match &origin {
+            Origin::Local(_) => queue_pair.counters.ring_packets_received.add(1),
+            Origin::Network { .. } => queue_pair.counters.udp_packets_received.add(1),
+        }
+        if header.bth.opcode.transport() == Transport::Manufacturer {
+            let Payload::Bytes(bytes) = payload else { return };
+            match Own::parse(header.bth.opcode, bytes) {
+                Ok(own) => self.keep(&queue_pair, InboxPacket { content: Content::Own(own), origin }),
+                Err(_) => queue_pair.counters.dropped.add(1),
+            }
+            return;
+        }
+        if let Some(mut core) = queue_pair.core.try_lock() {
+            if queue_pair.inbox.lock().is_empty() {
+                let taken =
+                    queue_pair.take_packet(&mut core, &header, payload, global_route.as_ref(), &origin);
+                if taken {
+                    return;
+                }
+                let content = Content::Packet { header, payload: KeptPayload::from(payload), global_route };
+                queue_pair.inbox.lock().put_back(InboxPacket { content, origin });
+                return;
+            }
+        }
+        let content = Content::Packet { header, payload: KeptPayload::from(payload), global_route };
+        self.keep(&queue_pair, InboxPacket { content, origin });
+    }
+
+    fn keep(&self, queue_pair: &QueuePair<F>, packet: InboxPacket<F>) {
+        let mut inbox: parking_lot::MutexGuard<'_, Inbox<F>> = queue_pair.inbox.lock();
+        if !inbox.push(packet) {
+            queue_pair.counters.dropped.add(1);
+        }
+    }
+
+    fn run_ready(&self) {
+        if !self.has_ready.load(Ordering::Acquire) {
+            return;
+        }
+        let turn = {
+            let mut ready = self.ready.lock();
+            self.has_ready.store(false, Ordering::Release);
+            std::mem::take(&mut *ready)
+        };
+        for number in turn {
+            if let Some(queue_pair) = self.queue_pairs.get(number) {
+                queue_pair.run();
+            }
+        }
+    }
+
+    // Who does the work.
+
+    /// A round by a program's thread that polls an empty completion queue.
+    pub(crate) fn progress_by_poller(&self) {
+        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.polls.store(polls, Ordering::Relaxed);
+        let network = self.network_users.load(Ordering::Relaxed) > 0 || polls % QUIET_NETWORK_POLLS == 0;
+        self.round(network);
+    }
+
+    /// A completion queue was armed: a thread of the program will sleep until it fires, so the NIC thread works.
+    pub(crate) fn expect_sleeper(&self) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        if self.nic_thread_parked.load(Ordering::SeqCst) {
+            if let Some(thread) = &*self.nic_thread.lock() {
+                thread.unpark();
+            }
+        }
+    }
+
+    /// It fired, or is gone.
+    pub(crate) fn sleeper_woken(&self) {
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The body of the NIC thread: works while nobody polls, sleeps in the kernel when there is nothing to do, and
+    /// leaves the work to the program while that polls.
+    pub fn run(&self, stop: &AtomicBool) {
+        *self.nic_thread.lock() = Some(std::thread::current());
+        let mailbox = self.fabric.mailbox().clone();
+        let mut seen = self.polls.load(Ordering::Relaxed);
+        while !stop.load(Ordering::Acquire) {
+            let polls = self.polls.load(Ordering::Relaxed);
+            let polled = polls.wrapping_sub(seen) >= POLLS_THAT_COUNT;
+            seen = polls;
+            if polled {
+                self.nic_thread_parked.store(true, Ordering::SeqCst);
+                let leave = self.sleepers.load(Ordering::SeqCst) == 0;
+                if leave {
+                    std::thread::park_timeout(POLLER_GRACE);
+                }
+                self.nic_thread_parked.store(false, Ordering::SeqCst);
+                if leave {
+                    continue;
+                }
+            }
+            let next = self.progress();
+            let now = self.fabric.now();
+            if next.is_some_and(|at| at <= now) {
+                continue;
+            }
+            mailbox.store(ATTENTION, ATTENTION_WORD, 1);
+            mailbox.fence();
+            if self.has_work() {
+                mailbox.store(ATTENTION, ATTENTION_WORD, 0);
+                continue;
+            }
+            self.fabric.wait(next);
+            mailbox.store(ATTENTION, ATTENTION_WORD, 0);
+        }
+        *self.nic_thread.lock() = None;
+    }
+
+    fn has_work(&self) -> bool {
+        self.channels
+            .read()
+            .iter()
+            .any(|channel| channel.consumer.try_lock().is_some_and(|consumer| consumer.has_record()))
+    }
+
+    /// Whether an address is one of this host's and the options permit the local path.
+    pub(crate) fn may_be_local(&self, address: IpAddr) -> bool {
+        self.options.path != PathChoice::Udp && self.fabric.is_local(address)
+    }
+}
+
+fn word_of(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(bytes);
+    u64::from_ne_bytes(word)
+}
+
+/// Queue pairs that got packets in a round; they are driven once, at its end, so that one acknowledgement covers many packets.
+struct Touched<F: Fabric>(smallvec::SmallVec<[Arc<QueuePair<F>>; 4]>);
+
+impl<F: Fabric> Default for Touched<F> {
+    fn default() -> Self {
+        Touched(smallvec::SmallVec::new())
+    }
+}
+
+impl<F: Fabric> Touched<F> {
+    fn get(&mut self, all: &QueuePairs<F>, number: u32) -> Option<Arc<QueuePair<F>>> {
+        if let Some(known) = self.0.iter().find(|known| known.number == number) {
+            return Some(known.clone());
+        }
+        let queue_pair = all.get(number)?;
+        self.0.push(queue_pair.clone());
+        Some(queue_pair)
+    }
+
+    fn run(self) {
+        for queue_pair in self.0 {
+            queue_pair.run();
+        }
+    }
+}

@@ -1,0 +1,580 @@
+//! What the protocol of one queue pair is given by the NIC: memory, receives, completions, the link.
+
+use crate::access::AccessError;
+use crate::completion::{Completion, Opcode, Status};
+use crate::drive::Core;
+use crate::event::AsyncEventKind;
+use crate::inbox::Origin;
+use crate::path::Path;
+use crate::path::local::LocalChannel;
+use crate::path::ring::Kind;
+use crate::queue_pair::QueuePair;
+use crate::request::{KeptData, ScatterGather, slice_of, total_length};
+use pagewire_fabric::{Batch, Fabric, Route};
+use pagewire_iommu::Rights;
+use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
+use pagewire_transport::{
+    Arrival, ArrivalKind, Atomic, Denial, Direct, Environment, Event, LinkState, Operation, Outcome, Payload,
+    RemoteAddress, Right, Source, Status as Protocol, Work, WorkId,
+};
+use pagewire_wire::{Bth, Header, Own, packet};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Bytes of a message that travel inside a ring record; longer ones are pulled by the receiver.
+const RING_INLINE: u32 = 4096;
+
+/// Headers of a packet: BTH and the longest extension.
+const MAX_HEADERS: usize = 64;
+
+/// Why a queue pair's protocol ended.
+pub struct Failure {
+    /// The asynchronous event that tells the program.
+    pub event: Option<AsyncEventKind>,
+    /// A send request failed, the receiving side is in order.
+    pub send_only: bool,
+}
+
+/// Registered memory that a payload goes to.
+struct Target<'a> {
+    domain: u32,
+    pieces: &'a [ScatterGather],
+    need: Rights,
+    /// What a refusal means to the protocol.
+    denial: Denial,
+}
+
+/// What happened while the protocol ran.
+#[derive(Default)]
+pub struct Ended {
+    pub failure: Option<Failure>,
+    /// Something could not be sent because the link was full.
+    pub link_full: bool,
+}
+
+/// The surroundings of one queue pair while it is driven.
+pub struct QueuePairEnvironment<'a, F: Fabric> {
+    queue_pair: &'a QueuePair<F>,
+    core: &'a mut Core<F>,
+    /// Where the packet in hand came from.
+    origin: Option<&'a Origin<F>>,
+    batch: Option<F::Batch>,
+    ended: Ended,
+}
+
+impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
+    /// For one call of the protocol.
+    pub fn new(queue_pair: &'a QueuePair<F>, core: &'a mut Core<F>, origin: Option<&'a Origin<F>>) -> Self {
+        QueuePairEnvironment { queue_pair, core, origin, batch: None, ended: Ended::default() }
+    }
+
+    /// Sends what was gathered and tells what happened.
+    pub fn finish(mut self) -> Ended {
+        if let Some(batch) = self.batch.take() {
+            self.queue_pair.nic.fabric().flush(batch);
+        }
+        self.ended
+    }
+
+    /// Sends one of Pagewire's own packets to the peer's queue pair.
+    pub fn transmit_own(&mut self, own: &Own) {
+        let destination = self.queue_pair.attributes.lock().destination;
+        let header = Header::new(Bth {
+            opcode: own.opcode(),
+            solicited: false,
+            migration: true,
+            pad: 0,
+            version: 0,
+            partition: 0xFFFF,
+            fecn: false,
+            becn: false,
+            destination,
+            acknowledge: false,
+            psn: 0,
+        });
+        // Lost if the link is full, as it may be lost on the way.
+        let _ = self.transmit_control(&header, own);
+    }
+
+    /// Sends headers and bytes that are at hand.
+    fn emit(&mut self, header: &Header, bytes: &[u8]) -> Outcome<()> {
+        match &self.core.path {
+            Path::None | Path::Asked { .. } => Outcome::Wait,
+            Path::Dead { .. } => Outcome::Done(()),
+            Path::Local(channel) => {
+                let channel = channel.clone();
+                self.send_record(&channel, Kind::Bytes, header, bytes)
+            }
+            Path::Udp { route, .. } => {
+                let route = *route;
+                self.send_packet(&route, header, bytes.len(), |into| {
+                    into.copy_from_slice(bytes);
+                    Ok(())
+                })
+            }
+        }
+    }
+
+    fn send_record(
+        &mut self,
+        channel: &LocalChannel<F>,
+        kind: Kind,
+        header: &Header,
+        payload: &[u8],
+    ) -> Outcome<()> {
+        if channel.is_gone() {
+            return Outcome::Done(());
+        }
+        let mut headers = [0; MAX_HEADERS];
+        let length = header.emit(&mut headers);
+        if !channel.send(self.queue_pair.nic.fabric(), kind, &headers[..length], payload) {
+            self.ended.link_full = true;
+            return Outcome::Wait;
+        }
+        self.queue_pair.counters.ring_packets_sent.add(1);
+        Outcome::Done(())
+    }
+
+    /// Puts a packet into the batch; `fill` writes its payload.
+    fn send_packet(
+        &mut self,
+        route: &Route,
+        header: &Header,
+        payload: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), AccessError>,
+    ) -> Outcome<()> {
+        let fabric = self.queue_pair.nic.fabric();
+        let at = header.len();
+        let length = packet::len(header, payload) - packet::ICRC_LEN;
+        if self.batch.as_mut().is_some_and(|batch| batch.packet(route, length).is_some()) {
+            if let Some(batch) = &mut self.batch {
+                batch.cancel();
+            }
+        } else if let Some(full) = self.batch.replace(fabric.batch()) {
+            fabric.flush(full);
+        }
+        let batch = self.batch.get_or_insert_with(|| fabric.batch());
+        let Some(buffer) = batch.packet(route, length) else {
+            self.ended.link_full = true;
+            return Outcome::Wait;
+        };
+        packet::emit_without_icrc(header, payload, buffer);
+        if let Err(error) = fill(&mut buffer[at..at + payload]) {
+            batch.cancel();
+            return refused(error, Denial::Operational);
+        }
+        self.queue_pair.counters.udp_packets_sent.add(1);
+        Outcome::Done(())
+    }
+
+    /// The pieces of a send request that hold some of its bytes, or the bytes themselves if they are inline.
+    fn pieces(&self, id: WorkId, offset: u32, length: u32) -> Option<KeptData> {
+        let send = self.queue_pair.send.lock();
+        Some(match &send.get(id)?.data {
+            KeptData::Segments(segments) => {
+                KeptData::Segments(slice_of(segments, u64::from(offset), u64::from(length)))
+            }
+            KeptData::Inline(bytes) => {
+                let from = (offset as usize).min(bytes.len());
+                let to = (from + length as usize).min(bytes.len());
+                KeptData::Inline(SmallVec::from_slice(&bytes[from..to]))
+            }
+        })
+    }
+
+    fn transmit_work(&mut self, header: &Header, id: WorkId, offset: u32, length: u32) -> Outcome<()> {
+        let pieces = match self.pieces(id, offset, length) {
+            Some(KeptData::Segments(pieces)) => pieces,
+            Some(KeptData::Inline(bytes)) => return self.emit(header, &bytes),
+            None => return Outcome::Denied(Denial::LocalProtection),
+        };
+        let domain = self.queue_pair.domain.number();
+        match &self.core.path {
+            Path::Local(channel) if length > RING_INLINE => {
+                let channel = channel.clone();
+                self.transmit_reference(&channel, header, domain, &pieces)
+            }
+            _ => self.transmit_pieces(
+                header,
+                domain,
+                &pieces,
+                length,
+                Rights::empty(),
+                Denial::LocalProtection,
+            ),
+        }
+    }
+
+    /// Sends a packet whose payload is read from registered memory.
+    fn transmit_pieces(
+        &mut self,
+        header: &Header,
+        domain: u32,
+        pieces: &[ScatterGather],
+        length: u32,
+        need: Rights,
+        denial: Denial,
+    ) -> Outcome<()> {
+        let queue_pair = self.queue_pair;
+        let nic = &queue_pair.nic;
+        let access = match nic.begin(queue_pair, domain, pieces, need, false, &mut self.core.waits) {
+            Ok(access) => access,
+            Err(error) => return refused(error, denial),
+        };
+        let memory = nic.fabric().memory();
+        let outcome = match &self.core.path {
+            Path::Udp { route, .. } => {
+                let route = *route;
+                let outcome = self.send_packet(&route, header, length as usize, |into| {
+                    memory.read(&access.segments, into).map_err(AccessError::from)
+                });
+                match outcome {
+                    Outcome::Denied(_) => Outcome::Denied(denial),
+                    other => other,
+                }
+            }
+            _ => {
+                let mut bytes: SmallVec<[u8; 512]> = SmallVec::from_elem(0, length as usize);
+                match memory.read(&access.segments, &mut bytes) {
+                    Ok(()) => self.emit(header, &bytes),
+                    Err(_) => Outcome::Denied(denial),
+                }
+            }
+        };
+        nic.finish(access);
+        outcome
+    }
+
+    /// Sends a record that names this process's memory, for the receiver to pull.
+    fn transmit_reference(
+        &mut self,
+        channel: &Arc<LocalChannel<F>>,
+        header: &Header,
+        domain: u32,
+        pieces: &[ScatterGather],
+    ) -> Outcome<()> {
+        let queue_pair = self.queue_pair;
+        let mut waits = u32::MAX;
+        let access =
+            match queue_pair.nic.begin(queue_pair, domain, pieces, Rights::empty(), false, &mut waits) {
+                Ok(access) => access,
+                Err(error) => return refused(error, Denial::LocalProtection),
+            };
+        let mut named: SmallVec<[u8; 64]> = SmallVec::new();
+        for segment in &access.segments {
+            named.extend_from_slice(&segment.address.to_ne_bytes());
+            named.extend_from_slice(&segment.length.to_ne_bytes());
+        }
+        let outcome = self.send_record(channel, Kind::Reference, header, &named);
+        queue_pair.nic.finish(access);
+        outcome
+    }
+
+    /// Places a payload into registered memory of this process.
+    fn place(&mut self, target: &Target<'_>, payload: Payload<'_>, last: bool) -> Outcome<()> {
+        if payload.is_empty() {
+            return Outcome::Done(());
+        }
+        let queue_pair = self.queue_pair;
+        let nic = &queue_pair.nic;
+        let Target { domain, pieces, need, denial } = *target;
+        let access = match nic.begin(queue_pair, domain, pieces, need, true, &mut self.core.waits) {
+            Ok(access) => access,
+            Err(error) => return refused(error, denial),
+        };
+        let memory = nic.fabric().memory();
+        let placed = match (payload, self.origin) {
+            (Payload::Bytes(bytes), _) => memory.write(bytes, &access.segments, last).is_ok(),
+            (Payload::Reference(from), Some(Origin::Local(channel))) => {
+                let from: SmallVec<[Segment; 4]> = from
+                    .iter()
+                    .map(|(address, length)| Segment { address: *address, length: *length })
+                    .collect();
+                match &channel.channel.cross_memory {
+                    Ok(process) => memory.pull(process, &from, &access.segments, last).is_ok(),
+                    Err(_) => false,
+                }
+            }
+            (Payload::Reference(_), _) => false,
+        };
+        nic.finish(access);
+        if placed { Outcome::Done(()) } else { Outcome::Denied(denial) }
+    }
+
+    fn fail(&mut self, event: Option<AsyncEventKind>, send_only: bool) {
+        if self.ended.failure.is_none() {
+            self.ended.failure = Some(Failure { event, send_only });
+        }
+    }
+
+    /// Executes a WRITE or READ in the memory of a local peer.
+    fn execute(&mut self, channel: &Arc<LocalChannel<F>>, work: &Work) -> Direct {
+        let queue_pair = self.queue_pair;
+        let nic = &queue_pair.nic;
+        let (remote, need, reads) = match work.operation {
+            Operation::Write { remote, immediate: None } => (remote, Rights::REMOTE_WRITE, false),
+            Operation::Read { remote } => (remote, Rights::REMOTE_READ, true),
+            _ => return Direct::Unavailable,
+        };
+        let Ok(process) = &channel.channel.cross_memory else { return Direct::Unavailable };
+        let destination = queue_pair.attributes.lock().destination;
+        let Some((place, peer)) = channel.receptive(destination, queue_pair.number) else {
+            return Direct::Unavailable;
+        };
+        if !peer.rights.contains(need) || channel.is_gone() {
+            return Direct::Unavailable;
+        }
+        if work.length == 0 {
+            queue_pair.counters.direct_operations.add(1);
+            return Direct::Done;
+        }
+        let length = u64::from(work.length);
+        let Ok(granted) = channel.peer_regions.check(remote.key, remote.address, length, need, peer.domain)
+        else {
+            return Direct::Unavailable;
+        };
+        let inline = match self.pieces(work.id, 0, work.length) {
+            Some(KeptData::Inline(bytes)) => Ok(bytes),
+            Some(KeptData::Segments(pieces)) => Err(pieces),
+            None => return Direct::Unavailable,
+        };
+        let mut access = None;
+        let own: SmallVec<[Segment; 4]> = match &inline {
+            Ok(_) => SmallVec::new(),
+            Err(pieces) => {
+                let need = if reads { Rights::LOCAL_WRITE } else { Rights::empty() };
+                let domain = queue_pair.domain.number();
+                match nic.begin(queue_pair, domain, pieces, need, reads, &mut self.core.waits) {
+                    Ok(granted) => access.insert(granted).segments.clone(),
+                    Err(AccessError::Wait) => return Direct::Wait,
+                    Err(_) => return Direct::Unavailable,
+                }
+            }
+        };
+        let far = [Segment { address: granted.address, length }];
+        let memory = nic.fabric().memory();
+        let done = match channel.own_hazards.claim(granted.index, place) {
+            None => {
+                nic.ready(queue_pair.number);
+                Direct::Wait
+            }
+            Some(claim) => {
+                // Both are asked once more behind the claim: revocation changes them first and looks for claims then.
+                let valid = channel.peer_regions.still(&granted)
+                    && channel.receptive(destination, queue_pair.number).is_some();
+                let moved = valid
+                    && match (&inline, reads) {
+                        (_, true) => memory.pull(process, &far, &own, true),
+                        (Ok(bytes), false) => memory.push_bytes(process, bytes, &far, true),
+                        (Err(_), false) => memory.push(process, &own, &far, true),
+                    }
+                    .is_ok();
+                channel.own_hazards.release(claim);
+                if moved { Direct::Done } else { Direct::Unavailable }
+            }
+        };
+        if let Some(access) = access {
+            nic.finish(access);
+        }
+        if done == Direct::Done {
+            queue_pair.counters.direct_operations.add(1);
+            queue_pair.counters.direct_bytes.add(length);
+        }
+        done
+    }
+}
+
+fn refused<T>(error: AccessError, denial: Denial) -> Outcome<T> {
+    match error {
+        AccessError::Wait => Outcome::Wait,
+        AccessError::Refused(_) | AccessError::NotMapped => Outcome::Denied(denial),
+    }
+}
+
+fn rights_of(right: Right) -> Rights {
+    match right {
+        Right::RemoteRead => Rights::REMOTE_READ,
+        Right::RemoteWrite => Rights::REMOTE_WRITE,
+        Right::RemoteAtomic => Rights::REMOTE_ATOMIC,
+    }
+}
+
+fn piece(remote: RemoteAddress, length: u32) -> [ScatterGather; 1] {
+    [ScatterGather { address: remote.address, length, key: remote.key }]
+}
+
+impl<F: Fabric> Environment for QueuePairEnvironment<'_, F> {
+    fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()> {
+        match source {
+            Source::None | Source::Work { length: 0, .. } | Source::Remote { length: 0, .. } => {
+                self.emit(header, &[])
+            }
+            Source::Work { id, offset, length } => self.transmit_work(header, id, offset, length),
+            Source::Remote { remote, length } => {
+                let domain = self.queue_pair.domain.number();
+                self.transmit_pieces(
+                    header,
+                    domain,
+                    &piece(remote, length),
+                    length,
+                    Rights::REMOTE_READ,
+                    Denial::RemoteAccess,
+                )
+            }
+        }
+    }
+
+    fn transmit_control(&mut self, header: &Header, own: &Own) -> Outcome<()> {
+        let mut body = [0; Own::MAX_LEN];
+        let length = own.emit(&mut body);
+        self.emit(header, &body[..length])
+    }
+
+    fn direct(&mut self, work: &Work) -> Direct {
+        match &self.core.path {
+            Path::Local(channel) => {
+                let channel = channel.clone();
+                self.execute(&channel, work)
+            }
+            _ => Direct::Unavailable,
+        }
+    }
+
+    fn link(&mut self) -> LinkState {
+        let Path::Local(channel) = &self.core.path else { return LinkState::Delivered };
+        if channel.is_gone() {
+            return LinkState::Dead;
+        }
+        let destination = self.queue_pair.attributes.lock().destination;
+        if !channel.is_drained() || channel.is_holding(destination) {
+            return LinkState::Pending;
+        }
+        LinkState::Delivered
+    }
+
+    fn begin_receive(&mut self) -> bool {
+        if self.core.receive.is_none() {
+            self.core.receive = self.queue_pair.take_receive();
+        }
+        self.core.receive.is_some()
+    }
+
+    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()> {
+        let Some(receive) = &self.core.receive else { return Outcome::Denied(Denial::LocalProtection) };
+        if total_length(&receive.segments) < offset + payload.len() {
+            return Outcome::Denied(Denial::LocalLength);
+        }
+        let pieces = slice_of(&receive.segments, offset, payload.len());
+        let domain = self.queue_pair.receive_domain();
+        let target =
+            Target { domain, pieces: &pieces, need: Rights::LOCAL_WRITE, denial: Denial::LocalProtection };
+        self.place(&target, payload, last)
+    }
+
+    fn finish_receive(&mut self, arrival: Arrival) {
+        let Some(receive) = self.core.receive.take() else { return };
+        let opcode = match arrival.kind {
+            ArrivalKind::Send => Opcode::Receive,
+            ArrivalKind::WriteImmediate => Opcode::ReceiveWriteImmediate,
+        };
+        let queue_pair = self.queue_pair;
+        queue_pair.complete_receive(Completion {
+            byte_length: arrival.length,
+            immediate: arrival.immediate,
+            invalidated: arrival.invalidated,
+            solicited: arrival.solicited,
+            ..queue_pair.completion(receive.wr_id, opcode, Status::Success)
+        });
+    }
+
+    fn fail_receive(&mut self, status: Protocol) {
+        let Some(receive) = self.core.receive.take() else { return };
+        let queue_pair = self.queue_pair;
+        queue_pair.complete_receive(queue_pair.completion(receive.wr_id, Opcode::Receive, status.into()));
+    }
+
+    fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()> {
+        let view = self.queue_pair.nic.regions().view();
+        let domain = self.queue_pair.domain.number();
+        match view.check(remote.key, remote.address, u64::from(length), rights_of(right), domain) {
+            Ok(_) => Outcome::Done(()),
+            Err(_) => Outcome::Denied(Denial::RemoteAccess),
+        }
+    }
+
+    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, last: bool) -> Outcome<()> {
+        let length = payload.len() as u32;
+        let domain = self.queue_pair.domain.number();
+        let pieces = piece(remote, length);
+        let target =
+            Target { domain, pieces: &pieces, need: Rights::REMOTE_WRITE, denial: Denial::RemoteAccess };
+        self.place(&target, payload, last)
+    }
+
+    fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64> {
+        let queue_pair = self.queue_pair;
+        let nic = &queue_pair.nic;
+        let domain = queue_pair.domain.number();
+        let pieces = piece(remote, 8);
+        let access =
+            match nic.begin(queue_pair, domain, &pieces, Rights::REMOTE_ATOMIC, true, &mut self.core.waits) {
+                Ok(access) => access,
+                Err(error) => return refused(error, Denial::RemoteAccess),
+            };
+        let operation = match atomic {
+            Atomic::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },
+            Atomic::FetchAdd { add } => AtomicOperation::FetchAdd { add },
+        };
+        let outcome = match access.segments.first() {
+            Some(segment) if segment.address % 8 == 0 => {
+                nic.fabric().memory().atomic(segment.address, operation)
+            }
+            _ => {
+                nic.finish(access);
+                return Outcome::Denied(Denial::InvalidRequest);
+            }
+        };
+        nic.finish(access);
+        match outcome {
+            Ok(original) => Outcome::Done(original),
+            Err(_) => Outcome::Denied(Denial::RemoteAccess),
+        }
+    }
+
+    fn invalidate(&mut self, _key: u32) -> Outcome<()> {
+        // Regions of ibv_reg_mr may not be invalidated by a peer; memory windows, which may, come later.
+        Outcome::Denied(Denial::RemoteAccess)
+    }
+
+    fn place_response(&mut self, work: WorkId, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()> {
+        let Some(KeptData::Segments(pieces)) = self.pieces(work, offset as u32, payload.len() as u32) else {
+            return Outcome::Denied(Denial::LocalProtection);
+        };
+        let domain = self.queue_pair.domain.number();
+        let target =
+            Target { domain, pieces: &pieces, need: Rights::LOCAL_WRITE, denial: Denial::LocalProtection };
+        self.place(&target, payload, last)
+    }
+
+    fn place_atomic(&mut self, work: WorkId, value: u64) -> Outcome<()> {
+        // The CPU's byte order: the program reads the value as a number of its own.
+        self.place_response(work, 0, Payload::Bytes(&value.to_ne_bytes()), true)
+    }
+
+    fn complete(&mut self, work: WorkId, status: Protocol) {
+        self.queue_pair.complete_send(work, status.into());
+        if status != Protocol::Success {
+            self.fail(None, true);
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::CommunicationEstablished => {
+                self.queue_pair.raise(AsyncEventKind::CommunicationEstablished)
+            }
+            Event::RequestError => self.fail(Some(AsyncEventKind::QueuePairRequestError), false),
+            Event::AccessError => self.fail(Some(AsyncEventKind::QueuePairAccessError), false),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The software NIC: devices, protection domains, regions, completion queues, queue pairs.
+//!
+//! The NIC is what the verbs, the native API and the simulator share. It is generic over the
+//! [`Fabric`](pagewire_fabric::Fabric): the real world of processes, memory and sockets, or a simulated one.
+//! It checks everything that a program or a peer asks for, chooses the path of each connection, and drives the
+//! protocol of `transport` over it. It never learns what the C ABI looks like.
+#![forbid(unsafe_code)]
+
+mod access;
+mod address_handle;
+pub mod attributes;
+mod completion;
+mod context;
+mod counters;
+mod datagram;
+pub mod device;
+mod drive;
+mod engine;
+mod environment;
+mod error;
+mod event;
+mod explain;
+mod inbox;
+pub mod limits;
+pub mod path;
+mod protection;
+mod queue_pair;
+mod queue_pairs;
+mod request;
+mod shared_receive;
+
+pub use address_handle::AddressHandle;
+pub use completion::{Completion, CompletionChannel, CompletionQueue, Opcode, Status};
+pub use context::Context;
+pub use engine::{Nic, Options};
+pub use error::{Error, Result};
+pub use event::{AsyncEvent, AsyncEventKind, Element};
+pub use explain::ConnectionReport;
+pub use pagewire_iommu::Rights;
+pub use path::PathChoice;
+pub use protection::{MemoryRegion, ProtectionDomain, Reregistration};
+pub use queue_pair::{QueuePair, QueuePairInit};
+pub use request::{Data, Destination, ReceiveRequest, ScatterGather, SendOperation, SendRequest};
+pub use shared_receive::{SharedReceiveInit, SharedReceiveQueue};
+
+/// The places of this crate that store to shared words.
+pub const SITES: &[pagewire_iommu::words::Site] = &[
+    engine::TABLES,
+    queue_pairs::BLOCK,
+    path::local::QUEUE_PAIR,
+    path::local::HOLDING,
+    path::local::ATTENTION,
+    path::ring::RECORD,
+    path::ring::TAIL,
+    path::ring::HEAD,
+];

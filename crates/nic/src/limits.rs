@@ -1,0 +1,38 @@
+//! Bounds of the NIC; `ibv_query_device` reports them.
+
+use pagewire_iommu::limits as iommu;
+
+/// Queue pairs of one process.
+pub const MAX_QUEUE_PAIRS: u32 = iommu::MAX_QUEUE_PAIRS;
+/// Work requests of one queue.
+pub const MAX_WORK_REQUESTS: u32 = 32_768;
+/// Scatter-gather elements of one work request.
+pub const MAX_SEGMENTS: u32 = 32;
+/// Completion queues of one process.
+pub const MAX_COMPLETION_QUEUES: u32 = 65_536;
+/// Entries of one completion queue.
+pub const MAX_COMPLETIONS: u32 = 1 << 20;
+/// Protection domains of one process.
+pub const MAX_PROTECTION_DOMAINS: u32 = 65_536;
+/// Shared receive queues of one process.
+pub const MAX_SHARED_RECEIVE_QUEUES: u32 = 65_536;
+/// Address handles of one process.
+pub const MAX_ADDRESS_HANDLES: u32 = 1 << 20;
+/// Outstanding READs and atomics of one queue pair, each way.
+pub const MAX_READ_ATOMIC: u8 = 16;
+/// Bytes of inline data.
+pub const MAX_INLINE: u32 = 1024;
+/// Longest message.
+pub const MAX_MESSAGE: u32 = 1 << 31;
+/// Packets that wait at one queue pair for a page or its turn; more are dropped and sent again by their source.
+pub const MAX_INBOX_PACKETS: usize = 1024;
+/// Nanoseconds that `dereg` and the like wait for an access under way before they answer EBUSY.
+pub const REVOCATION_BOUND: u64 = 2_000_000_000;
+/// Accesses of this process's own threads under way at once.
+pub const OWN_HAZARDS: usize = 64;
+/// Times an absent page is brought in for one access before the access is simply made, whatever it waits for.
+pub const BRING_IN_TRIES: u32 = 8;
+/// Packets looked at in one round of progress from each source.
+pub const ROUND: usize = 64;
+/// Asynchronous events that wait to be read in one context; more are dropped and logged.
+pub const MAX_ASYNC_EVENTS: usize = 65_536;

@@ -1,0 +1,134 @@
+//! Paths: how a queue pair's packets reach its peer. Chosen once, with the reason kept.
+
+pub mod local;
+pub mod ring;
+
+use crate::engine::Nic;
+use local::LocalChannel;
+use pagewire_fabric::{ChannelId, Fabric, QUEUE_PAIRS_PER_BLOCK, Route};
+use std::sync::Arc;
+
+/// Nanoseconds for which a refused connection is not tried again.
+const REFUSAL_HOLDS: u64 = 100_000_000;
+
+/// What the user asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PathChoice {
+    /// The best that can be had.
+    #[default]
+    Auto,
+    /// The local path or none.
+    Local,
+    /// Packets over the network, to this host too.
+    Udp,
+}
+
+/// What is known of the process that leases a block of queue pair numbers on this host.
+pub enum BlockState<F: Fabric> {
+    /// It was asked.
+    Asked,
+    /// It can be reached, memory and all.
+    Open(Arc<LocalChannel<F>>),
+    /// It cannot; the reason, for the user, and when that was learnt.
+    Refused { reason: String, at: u64 },
+}
+
+impl<F: Fabric> BlockState<F> {
+    /// What a channel is good for.
+    pub fn from_channel(channel: Arc<LocalChannel<F>>, at: u64) -> Self {
+        match (&channel.channel.cross_memory, &channel.channel.peer_cross_memory) {
+            (Ok(_), Ok(())) => BlockState::Open(channel),
+            (Err(reason), _) => BlockState::Refused {
+                reason: format!("this process may not touch the peer's memory: {reason}"),
+                at,
+            },
+            (_, Err(reason)) => BlockState::Refused {
+                reason: format!("the peer may not touch this process's memory: {reason}"),
+                at,
+            },
+        }
+    }
+
+    /// Whether this knowledge rests on a channel.
+    pub fn uses(&self, id: ChannelId) -> bool {
+        matches!(self, BlockState::Open(channel) if channel.channel.id == id)
+    }
+}
+
+/// How a queue pair, or one datagram, reaches its peer.
+pub enum Path<F: Fabric> {
+    /// No peer yet.
+    None,
+    /// The process that should hold the peer is being asked.
+    Asked {
+        route: Route,
+        peer: u32,
+    },
+    Local(Arc<LocalChannel<F>>),
+    Udp {
+        route: Route,
+        reason: String,
+    },
+    /// The path asked for cannot be had: packets are lost.
+    Dead {
+        reason: String,
+    },
+}
+
+impl<F: Fabric> Path<F> {
+    /// The path's name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Path::None => "none",
+            Path::Asked { .. } => "asked",
+            Path::Local(_) => "local",
+            Path::Udp { .. } => "udp",
+            Path::Dead { .. } => "dead",
+        }
+    }
+
+    /// Why it is not a better one.
+    pub fn reason(&self) -> &str {
+        match self {
+            Path::Udp { reason, .. } | Path::Dead { reason } => reason,
+            Path::None | Path::Asked { .. } | Path::Local(_) => "",
+        }
+    }
+}
+
+impl<F: Fabric> Nic<F> {
+    /// Chooses the path to a queue pair. `Asked`: not known yet; ask again when the engine has heard from the process.
+    pub fn choose_path(&self, route: &Route, peer: u32) -> Path<F> {
+        let udp = |reason: String| Path::Udp { route: *route, reason };
+        match self.options().path {
+            PathChoice::Udp => return udp("asked for".into()),
+            PathChoice::Local if !self.may_be_local(route.destination) => {
+                return Path::Dead {
+                    reason: format!("{} is not an address of this host", route.destination),
+                };
+            }
+            PathChoice::Auto if !self.may_be_local(route.destination) => {
+                return udp(format!("{} is not an address of this host", route.destination));
+            }
+            PathChoice::Auto | PathChoice::Local => {}
+        }
+        let block = peer / QUEUE_PAIRS_PER_BLOCK;
+        let mut blocks = self.blocks.lock();
+        match blocks.get(&block) {
+            Some(BlockState::Asked) => Path::Asked { route: *route, peer },
+            Some(BlockState::Open(channel)) => Path::Local(channel.clone()),
+            Some(BlockState::Refused { reason, at }) if self.fabric().now() < at + REFUSAL_HOLDS => {
+                match self.options().path {
+                    PathChoice::Local => Path::Dead { reason: reason.clone() },
+                    PathChoice::Auto | PathChoice::Udp => udp(reason.clone()),
+                }
+            }
+            Some(BlockState::Refused { .. }) | None => {
+                blocks.insert(block, BlockState::Asked);
+                drop(blocks);
+                self.fabric().connect(block);
+                Path::Asked { route: *route, peer }
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The local path: another process of this host, reached through a channel's rings and, where the kernel lets
+//! us, by touching its memory directly.
+
+use super::ring::{self, Consumer, Kind, Producer, RecordHeader};
+use pagewire_fabric::{Channel, Fabric, Side};
+use pagewire_iommu::layout::{BLOCKS, MAGIC, MAGIC_WORD, QUEUE_PAIR_WORDS, QUEUE_PAIRS, TABLE_WORDS};
+use pagewire_iommu::limits::MAX_BLOCKS;
+use pagewire_iommu::words::{SharedWords, Site};
+use pagewire_iommu::{Hazards, RegionView, Rights};
+use pagewire_memory::ApplicationMemory;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Asking to be woken, or no longer.
+pub const ATTENTION: Site = Site("mailbox.attention");
+/// Mailbox word: 1 while the owner sleeps and wants to be woken.
+pub const ATTENTION_WORD: usize = 0;
+
+/// Publishing a queue pair.
+pub const QUEUE_PAIR: Site = Site("queue_pair.publish");
+/// Publishing that a queue pair waits for a page.
+pub const HOLDING: Site = Site("queue_pair.holding");
+
+// Words of a published queue pair.
+const QP_TAG: usize = 0;
+const QP_PEER: usize = 1;
+const QP_DOMAIN: usize = 2;
+const QP_HOLDING: usize = 3;
+
+/// The channel words that a fabric must provide.
+pub const CHANNEL_WORDS: usize = 2 * ring::DIRECTION_WORDS;
+
+/// The process type of a fabric's memory.
+pub type ProcessOf<F> = <<F as Fabric>::Memory as ApplicationMemory>::Process;
+
+/// What this process publishes of a queue pair, and reads of a peer's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PublishedQueuePair {
+    pub number: u32,
+    /// Takes requests now.
+    pub receptive: bool,
+    pub rights: Rights,
+    /// The queue pair it is connected to.
+    pub destination: u32,
+    pub domain: u32,
+}
+
+impl PublishedQueuePair {
+    /// Writes the entry at a place of the process's own tables.
+    pub fn publish<W: SharedWords>(&self, tables: &W, index: u32) {
+        let at = QUEUE_PAIRS + index as usize * QUEUE_PAIR_WORDS;
+        tables.store(QUEUE_PAIR, at + QP_TAG, 0);
+        tables.store(
+            QUEUE_PAIR,
+            at + QP_PEER,
+            u64::from(self.destination) << 32 | u64::from(self.rights.bits()),
+        );
+        tables.store(QUEUE_PAIR, at + QP_DOMAIN, u64::from(self.domain));
+        let tag = if self.receptive { u64::from(self.number) | 1 << 32 } else { 0 };
+        tables.store(QUEUE_PAIR, at + QP_TAG, tag);
+        tables.fence();
+    }
+
+    /// Reads the entry of a queue pair in a peer's tables. `None`: it takes no requests.
+    fn read<W: SharedWords>(tables: &W, index: u32, number: u32) -> Option<Self> {
+        let at = QUEUE_PAIRS + index as usize * QUEUE_PAIR_WORDS;
+        let tag = tables.load(at + QP_TAG);
+        if tag != u64::from(number) | 1 << 32 {
+            return None;
+        }
+        let peer = tables.load(at + QP_PEER);
+        let domain = tables.load(at + QP_DOMAIN) as u32;
+        if tables.load(at + QP_TAG) != tag {
+            return None;
+        }
+        let rights = Rights::from_bits_retain(peer as u32);
+        Some(PublishedQueuePair { number, receptive: true, rights, destination: (peer >> 32) as u32, domain })
+    }
+}
+
+/// Tells local peers whether a queue pair's silence means that it waits for a page.
+pub fn publish_holding<W: SharedWords>(tables: &W, index: u32, holding: bool) {
+    tables.store(HOLDING, QUEUE_PAIRS + index as usize * QUEUE_PAIR_WORDS + QP_HOLDING, u64::from(holding));
+}
+
+/// A channel to another process (or to this one), as the NIC uses it.
+pub struct LocalChannel<F: Fabric> {
+    pub channel: Channel<F::Words, ProcessOf<F>>,
+    producer: Mutex<Producer<F::Words>>,
+    pub consumer: Mutex<Consumer<F::Words>>,
+    /// This process's accesses to the peer's memory.
+    pub own_hazards: Hazards<F::Words>,
+    /// The peer's accesses to ours.
+    pub peer_hazards: Hazards<F::Words>,
+    pub peer_regions: RegionView<F::Words>,
+    gone: AtomicBool,
+}
+
+impl<F: Fabric> LocalChannel<F> {
+    /// Takes over a channel. `None`: the peer's files are not of this layout.
+    pub fn new(channel: Channel<F::Words, ProcessOf<F>>) -> Option<Arc<Self>> {
+        if channel.words.len() < CHANNEL_WORDS
+            || channel.tables.len() < TABLE_WORDS
+            || channel.mailbox.is_empty()
+            || channel.tables.load(MAGIC_WORD) != MAGIC
+        {
+            return None;
+        }
+        let (ours, theirs) = match channel.side {
+            Side::Opened => (0, ring::DIRECTION_WORDS),
+            Side::Accepted => (ring::DIRECTION_WORDS, 0),
+        };
+        let words = &channel.words;
+        Some(Arc::new(LocalChannel {
+            producer: Mutex::new(Producer::new(words.clone(), ours)),
+            consumer: Mutex::new(Consumer::new(words.clone(), theirs)),
+            own_hazards: Hazards::new(words.clone(), ours + ring::HAZARDS, ring::HAZARD_SLOTS),
+            peer_hazards: Hazards::new(words.clone(), theirs + ring::HAZARDS, ring::HAZARD_SLOTS),
+            peer_regions: RegionView::new(channel.tables.clone()),
+            gone: AtomicBool::new(false),
+            channel,
+        }))
+    }
+
+    /// The place of a queue pair in the peer's tables.
+    pub fn place_of(&self, queue_pair: u32) -> Option<u32> {
+        let block = u64::from(queue_pair >> 8) + 1;
+        (0..MAX_BLOCKS)
+            .find(|ordinal| self.channel.tables.load(BLOCKS + ordinal) == block)
+            .map(|ordinal| (ordinal as u32) << 8 | queue_pair & 0xFF)
+    }
+
+    /// The peer's queue pair, if it takes requests from ours.
+    pub fn receptive(&self, number: u32, ours: u32) -> Option<(u32, PublishedQueuePair)> {
+        let place = self.place_of(number)?;
+        let published = PublishedQueuePair::read(&self.channel.tables, place, number)?;
+        (published.destination == ours).then_some((place, published))
+    }
+
+    /// Whether the peer's queue pair waits for a page.
+    pub fn is_holding(&self, number: u32) -> bool {
+        self.place_of(number).is_some_and(|place| {
+            self.channel.tables.load(QUEUE_PAIRS + place as usize * QUEUE_PAIR_WORDS + QP_HOLDING) != 0
+        })
+    }
+
+    /// Sends a record and wakes the peer if it sleeps. False: there is no room now.
+    pub fn send(&self, fabric: &F, kind: Kind, headers: &[u8], payload: &[u8]) -> bool {
+        let header = RecordHeader { kind, header: headers.len() as u8, payload: payload.len() as u32 };
+        if !self.producer.lock().push(&header, headers, payload) {
+            return false;
+        }
+        let mailbox = &self.channel.mailbox;
+        mailbox.fence();
+        if mailbox.load(ATTENTION_WORD) == 1
+            && mailbox.compare_exchange(ATTENTION, ATTENTION_WORD, 1, 0).is_ok()
+        {
+            fabric.wake(self.channel.id);
+        }
+        true
+    }
+
+    /// Whether the peer has taken everything that was sent.
+    pub fn is_drained(&self) -> bool {
+        self.producer.lock().is_drained()
+    }
+
+    /// The peer has ended, or broke the rules.
+    pub fn set_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    /// See [`set_gone`](Self::set_gone).
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+}

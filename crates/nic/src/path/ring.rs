@@ -1,0 +1,318 @@
+//! Rings: how packets travel between two processes of one host.
+//!
+//! One ring a direction, in the words of a channel. A ring begins in the rest of its first page and moves to
+//! larger areas when it fills up, so that ten thousand quiet peers cost a page each. Records are whole words:
+//! one header word, the packet's headers, then the payload or the pieces of it that the receiver pulls itself.
+//! The other side may die or lie at any moment: whatever is read is checked, and nothing is read twice.
+
+use pagewire_iommu::words::{SharedWords, Site};
+
+/// Writing a record's words.
+pub const RECORD: Site = Site("ring.record");
+/// Making it visible.
+pub const TAIL: Site = Site("ring.tail");
+/// Giving its room back.
+pub const HEAD: Site = Site("ring.head");
+
+/// Words of one direction of a channel.
+pub const DIRECTION_WORDS: usize = 1 << 19;
+/// Slots for hazards of the process that writes this direction.
+pub const HAZARDS: usize = 16;
+/// How many.
+pub const HAZARD_SLOTS: usize = 16;
+
+const TAIL_WORD: usize = 0;
+const HEAD_WORD: usize = 8;
+/// Offset and size of each area, in words.
+const AREAS: [(usize, u64); 3] = [(64, 448), (512, 8192), (512 + 8192, 131_072)];
+const POSITION_BITS: u32 = 56;
+const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
+
+/// Largest record in words.
+pub const MAX_RECORD_WORDS: usize = 16_384;
+
+/// What a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Headers and payload bytes.
+    Bytes,
+    /// Headers and pieces of the sender's memory, as pairs of words (address, length).
+    Reference,
+    /// Global routing header, headers and payload bytes.
+    Datagram,
+}
+
+const WRAP: u8 = 14;
+const GROW: u8 = 15;
+
+impl Kind {
+    fn code(self) -> u8 {
+        match self {
+            Kind::Bytes => 1,
+            Kind::Reference => 2,
+            Kind::Datagram => 3,
+        }
+    }
+
+    fn from_code(code: u8) -> Option<Self> {
+        [Kind::Bytes, Kind::Reference, Kind::Datagram].into_iter().find(|kind| kind.code() == code)
+    }
+}
+
+/// A record's header word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordHeader {
+    pub kind: Kind,
+    /// Bytes of packet headers.
+    pub header: u8,
+    /// Bytes behind them.
+    pub payload: u32,
+}
+
+impl RecordHeader {
+    /// Words of the whole record.
+    pub fn words(&self) -> usize {
+        1 + usize::from(self.header).div_ceil(8) + (self.payload as usize).div_ceil(8)
+    }
+
+    fn encode(&self) -> u64 {
+        u64::from(self.kind.code()) | u64::from(self.header) << 8 | u64::from(self.payload) << 32
+    }
+
+    fn decode(word: u64) -> Option<Self> {
+        Some(RecordHeader {
+            kind: Kind::from_code(word as u8)?,
+            header: (word >> 8) as u8,
+            payload: (word >> 32) as u32,
+        })
+    }
+}
+
+fn at(area: usize, position: u64) -> u64 {
+    (area as u64) << POSITION_BITS | position
+}
+
+/// The writing end.
+pub struct Producer<W> {
+    words: W,
+    base: usize,
+    area: usize,
+    position: u64,
+}
+
+impl<W: SharedWords> Producer<W> {
+    /// The ring of the direction whose words start at `base`; new and empty.
+    pub fn new(words: W, base: usize) -> Self {
+        Producer { words, base, area: 0, position: 0 }
+    }
+
+    /// Records that the reader has not taken yet?
+    pub fn is_drained(&self) -> bool {
+        self.words.load(self.base + HEAD_WORD) == at(self.area, self.position)
+    }
+
+    /// Words free in the present area. What the reader reports is not trusted beyond its own room.
+    fn free(&self) -> u64 {
+        let head = self.words.load(self.base + HEAD_WORD);
+        let size = AREAS[self.area].1;
+        let head = if (head >> POSITION_BITS) as usize == self.area { head & POSITION_MASK } else { 0 };
+        let used = self.position.checked_sub(head).unwrap_or(size);
+        size.saturating_sub(used)
+    }
+
+    /// Writes a record from its parts. False: there is no room now.
+    pub fn push(&mut self, header: &RecordHeader, headers: &[u8], payload: &[u8]) -> bool {
+        let need = header.words() as u64;
+        if need > MAX_RECORD_WORDS as u64 {
+            return false;
+        }
+        let Some(index) = self.reserve(need) else { return false };
+        let payload_at = index + 1 + headers.len().div_ceil(8);
+        self.words.write_bytes(RECORD, index + 1, headers);
+        self.words.write_bytes(RECORD, payload_at, payload);
+        self.words.store(RECORD, index, header.encode());
+        self.position += need;
+        self.words.store(TAIL, self.base + TAIL_WORD, at(self.area, self.position));
+        true
+    }
+
+    /// Finds room for `need` contiguous words, wrapping and growing where that helps; one word is always kept for a marker.
+    fn reserve(&mut self, need: u64) -> Option<usize> {
+        loop {
+            let (offset, size) = AREAS[self.area];
+            let free = self.free();
+            let place = self.position % size;
+            let to_end = size - place;
+            if need < size / 2 {
+                if need <= to_end && need < free {
+                    return Some(self.base + offset + place as usize);
+                }
+                if need > to_end && to_end + need < free {
+                    self.marker(WRAP, offset + place as usize, to_end);
+                    continue;
+                }
+            }
+            if self.area + 1 == AREAS.len() || free < 1 {
+                return None;
+            }
+            self.words.store(RECORD, self.base + offset + place as usize, u64::from(GROW));
+            self.words.store(TAIL, self.base + TAIL_WORD, at(self.area, self.position + 1));
+            (self.area, self.position) = (self.area + 1, 0);
+        }
+    }
+
+    fn marker(&mut self, code: u8, offset: usize, skip: u64) {
+        self.words.store(RECORD, self.base + offset, u64::from(code));
+        self.position += skip;
+    }
+}
+
+/// The other side broke the rules of the ring; the channel is of no more use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BrokenRing;
+
+/// The reading end.
+pub struct Consumer<W> {
+    words: W,
+    base: usize,
+    area: usize,
+    position: u64,
+}
+
+impl<W: SharedWords> Consumer<W> {
+    /// The ring of the direction whose words start at `base`; new and empty.
+    pub fn new(words: W, base: usize) -> Self {
+        Consumer { words, base, area: 0, position: 0 }
+    }
+
+    /// Takes the next record: its header word, and its bytes (headers, then payload, each from a word boundary) into `bytes`.
+    pub fn pop(&mut self, bytes: &mut Vec<u8>) -> Result<Option<RecordHeader>, BrokenRing> {
+        loop {
+            let tail = self.words.load(self.base + TAIL_WORD);
+            let tail_area = (tail >> POSITION_BITS) as usize;
+            if tail_area == self.area && tail & POSITION_MASK == self.position {
+                return Ok(None);
+            }
+            if tail_area < self.area || tail_area >= AREAS.len() {
+                return Err(BrokenRing);
+            }
+            let (offset, size) = AREAS[self.area];
+            let place = self.position % size;
+            let word = self.words.load(self.base + offset + place as usize);
+            match word as u8 {
+                WRAP => self.position += size - place,
+                GROW => {
+                    if self.area + 1 >= AREAS.len() {
+                        return Err(BrokenRing);
+                    }
+                    (self.area, self.position) = (self.area + 1, 0);
+                }
+                _ => {
+                    let header = RecordHeader::decode(word).ok_or(BrokenRing)?;
+                    let words = header.words();
+                    if words > MAX_RECORD_WORDS || words as u64 > size - place {
+                        return Err(BrokenRing);
+                    }
+                    bytes.resize((words - 1) * 8, 0);
+                    self.words.read_bytes(self.base + offset + place as usize + 1, bytes);
+                    self.position += words as u64;
+                    self.publish();
+                    return Ok(Some(header));
+                }
+            }
+            self.publish();
+        }
+    }
+
+    /// Whether the writer has published something that was not taken.
+    pub fn has_record(&self) -> bool {
+        self.words.load(self.base + TAIL_WORD) != at(self.area, self.position)
+    }
+
+    fn publish(&self) {
+        self.words.store(HEAD, self.base + HEAD_WORD, at(self.area, self.position));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagewire_iommu::ProcessWords;
+    use proptest::prelude::*;
+
+    fn pair() -> (Producer<ProcessWords>, Consumer<ProcessWords>, ProcessWords) {
+        let words = ProcessWords::new(DIRECTION_WORDS);
+        (Producer::new(words.clone(), 0), Consumer::new(words.clone(), 0), words)
+    }
+
+    proptest! {
+        #[test]
+        fn records_come_out_as_they_went_in(
+            steps in proptest::collection::vec((any::<bool>(), 0usize..64, 0usize..6000), 1..300),
+        ) {
+            let (mut producer, mut consumer, _) = pair();
+            let mut expected = std::collections::VecDeque::new();
+            let mut bytes = Vec::new();
+            for (number, (push, header_length, payload_length)) in steps.into_iter().enumerate() {
+                if push {
+                    let headers = vec![number as u8; header_length];
+                    let payload = vec![!(number as u8); payload_length];
+                    let header = RecordHeader { kind: Kind::Bytes, header: header_length as u8, payload: payload_length as u32 };
+                    if producer.push(&header, &headers, &payload) {
+                        expected.push_back((header, headers, payload));
+                    } else {
+                        prop_assert!(!expected.is_empty(), "an empty ring refused a record");
+                    }
+                } else {
+                    let popped = consumer.pop(&mut bytes).unwrap();
+                    match expected.pop_front() {
+                        None => prop_assert_eq!(popped, None),
+                        Some((header, headers, payload)) => {
+                            prop_assert_eq!(popped, Some(header));
+                            prop_assert_eq!(&bytes[..headers.len()], &headers[..]);
+                            let at = headers.len().div_ceil(8) * 8;
+                            prop_assert_eq!(&bytes[at..at + payload.len()], &payload[..]);
+                        }
+                    }
+                }
+                prop_assert_eq!(producer.is_drained(), expected.is_empty());
+            }
+        }
+
+        #[test]
+        fn garbage_breaks_the_ring_and_nothing_else(words in proptest::collection::vec(any::<u64>(), 1..64), tail: u64) {
+            let (_, mut consumer, shared) = pair();
+            for (index, word) in words.iter().enumerate() {
+                shared.store(RECORD, AREAS[0].0 + index, *word);
+            }
+            shared.store(TAIL, TAIL_WORD, tail);
+            let mut bytes = Vec::new();
+            for _ in 0..100 {
+                if consumer.pop(&mut bytes).is_err() {
+                    break;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_ring_grows_beyond_its_first_page_only_when_it_must() {
+        let (mut producer, mut consumer, words) = pair();
+        let header = RecordHeader { kind: Kind::Bytes, header: 12, payload: 64 };
+        let mut bytes = Vec::new();
+        for _ in 0..10_000 {
+            assert!(producer.push(&header, &[1; 12], &[2; 64]));
+            consumer.pop(&mut bytes).unwrap().unwrap();
+        }
+        assert!((512..DIRECTION_WORDS).all(|index| words.load(index) == 0));
+        let mut pushed = 0;
+        while producer.push(&header, &[1; 12], &[2; 64]) {
+            pushed += 1;
+        }
+        assert!(pushed > 10_000, "{pushed}");
+        for _ in 0..pushed {
+            consumer.pop(&mut bytes).unwrap().unwrap();
+        }
+        assert_eq!(consumer.pop(&mut bytes), Ok(None));
+    }
+}

@@ -1,0 +1,584 @@
+//! Queue pairs: what the program does with them.
+//!
+//! Here are creation, state changes, posting and the end. What a queue pair does by itself is in
+//! [`drive`](crate::drive). Locks, in the order in which they may be taken: `core` (held by whoever drives the
+//! queue pair; a thread that cannot have it leaves a note in `pending` instead of waiting), then one of
+//! `attributes`, `inbox`, `send`, `receive`, then those of a completion queue. Only `core` is held while the
+//! application's memory is touched.
+
+use crate::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType, State, check};
+use crate::completion::{Completion, CompletionQueue, Opcode, Status};
+use crate::counters::QueuePairCounters;
+use crate::drive::Core;
+use crate::engine::Nic;
+use crate::error::{Error, Result};
+use crate::event::{AcknowledgementGate, AsyncEventKind, Element};
+use crate::inbox::Inbox;
+use crate::limits::{
+    MAX_INLINE, MAX_MESSAGE, MAX_READ_ATOMIC, MAX_SEGMENTS, MAX_WORK_REQUESTS, REVOCATION_BOUND,
+};
+use crate::path::local::PublishedQueuePair;
+use crate::protection::ProtectionDomain;
+use crate::request::{
+    Data, KeptData, ReceiveQueue, ReceiveRequest, ReceiveWork, SendOperation, SendQueue, SendRequest,
+    SendWork, total_length,
+};
+use crate::shared_receive::SharedReceiveQueue;
+use pagewire_fabric::Fabric;
+use pagewire_transport::{Atomic, Operation, RemoteAddress, Work, WorkId};
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What a queue pair is created with.
+pub struct QueuePairInit<F: Fabric> {
+    pub kind: QueuePairType,
+    pub send_cq: Arc<CompletionQueue<F>>,
+    pub recv_cq: Arc<CompletionQueue<F>>,
+    pub srq: Option<Arc<SharedReceiveQueue<F>>>,
+    pub capabilities: Capabilities,
+    /// Every send request makes a completion.
+    pub signal_all: bool,
+}
+
+/// A queue pair.
+pub struct QueuePair<F: Fabric> {
+    pub(crate) nic: Arc<Nic<F>>,
+    pub(crate) domain: Arc<ProtectionDomain<F>>,
+    pub(crate) kind: QueuePairType,
+    pub(crate) number: u32,
+    /// Place in the published tables.
+    pub(crate) place: u32,
+    pub(crate) send_cq: Arc<CompletionQueue<F>>,
+    pub(crate) recv_cq: Arc<CompletionQueue<F>>,
+    pub(crate) srq: Option<Arc<SharedReceiveQueue<F>>>,
+    capabilities: Capabilities,
+    signal_all: bool,
+    pub(crate) attributes: Mutex<Attributes>,
+    /// Copy of `attributes.state` for a look without the lock.
+    state: AtomicU32,
+    pub(crate) send: Mutex<SendQueue<F>>,
+    pub(crate) receive: Mutex<ReceiveQueue>,
+    pub(crate) core: Mutex<Core<F>>,
+    pub(crate) pending: AtomicBool,
+    /// Counted among those that need the network to be polled.
+    on_network: AtomicBool,
+    pub(crate) inbox: Mutex<Inbox<F>>,
+    /// When the protocol wants to be driven next (fabric time); `u64::MAX`: never.
+    pub(crate) deadline: AtomicU64,
+    /// When the timer list will look at this queue pair next.
+    pub(crate) scheduled: AtomicU64,
+    cookie: AtomicU64,
+    async_events: AcknowledgementGate,
+    pub(crate) counters: QueuePairCounters,
+}
+
+impl<F: Fabric> QueuePair<F> {
+    pub(crate) fn new(domain: Arc<ProtectionDomain<F>>, init: QueuePairInit<F>) -> Result<Arc<Self>> {
+        let asked = init.capabilities;
+        if asked.max_send_wr > MAX_WORK_REQUESTS || asked.max_recv_wr > MAX_WORK_REQUESTS {
+            return Err(Error::InvalidArgument("number of work requests"));
+        }
+        if asked.max_send_sge > MAX_SEGMENTS || asked.max_recv_sge > MAX_SEGMENTS {
+            return Err(Error::InvalidArgument("number of scatter-gather elements"));
+        }
+        if asked.max_inline_data > MAX_INLINE {
+            return Err(Error::InvalidArgument("inline data size"));
+        }
+        let nic = domain.nic().clone();
+        let (number, place) = nic.queue_pairs().reserve(&nic)?;
+        let mut capabilities = asked;
+        if init.srq.is_some() {
+            (capabilities.max_recv_wr, capabilities.max_recv_sge) = (0, 0);
+        }
+        domain.users.fetch_add(1, Ordering::AcqRel);
+        init.send_cq.users.fetch_add(1, Ordering::AcqRel);
+        init.recv_cq.users.fetch_add(1, Ordering::AcqRel);
+        if let Some(srq) = &init.srq {
+            srq.users.fetch_add(1, Ordering::AcqRel);
+        }
+        let queue_pair = Arc::new(QueuePair {
+            kind: init.kind,
+            number,
+            place,
+            send_cq: init.send_cq,
+            recv_cq: init.recv_cq,
+            srq: init.srq,
+            capabilities,
+            signal_all: init.signal_all,
+            attributes: Mutex::new(Attributes::default()),
+            state: AtomicU32::new(State::Reset as u32),
+            send: Mutex::new(SendQueue::new(capabilities.max_send_wr)),
+            receive: Mutex::new(ReceiveQueue::new(capabilities.max_recv_wr)),
+            core: Mutex::new(Core::default()),
+            pending: AtomicBool::new(false),
+            on_network: AtomicBool::new(false),
+            inbox: Mutex::new(Inbox::default()),
+            deadline: AtomicU64::new(u64::MAX),
+            scheduled: AtomicU64::new(u64::MAX),
+            cookie: AtomicU64::new(0),
+            async_events: AcknowledgementGate::default(),
+            counters: QueuePairCounters::default(),
+            nic,
+            domain,
+        });
+        queue_pair.nic.queue_pairs().insert(queue_pair.clone());
+        Ok(queue_pair)
+    }
+
+    /// Queue pair number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its type.
+    pub fn kind(&self) -> QueuePairType {
+        self.kind
+    }
+
+    /// What fits.
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    /// Whether every send request makes a completion.
+    pub fn signals_all(&self) -> bool {
+        self.signal_all
+    }
+
+    /// What events name this queue pair by.
+    pub fn set_cookie(&self, cookie: u64) {
+        self.cookie.store(cookie, Ordering::Relaxed);
+    }
+
+    /// `ibv_ack_async_event(3)`.
+    pub fn acknowledge_async_event(&self) {
+        self.async_events.acknowledge(1);
+    }
+
+    /// Tells that the program was given an asynchronous event of this queue pair.
+    pub fn async_event_handed_out(&self) {
+        self.async_events.handed_out();
+    }
+
+    /// State now.
+    pub fn state(&self) -> State {
+        State::from_code(self.state.load(Ordering::Acquire)).unwrap_or(State::Error)
+    }
+
+    /// Attributes now (`ibv_query_qp(3)`).
+    pub fn query(&self) -> Attributes {
+        *self.attributes.lock()
+    }
+
+    pub(crate) fn raise(&self, kind: AsyncEventKind) {
+        let element = Element::QueuePair { number: self.number, cookie: self.cookie.load(Ordering::Relaxed) };
+        self.domain.context().raise(kind, element);
+    }
+
+    /// The core, waiting a bounded time for a thread that may be stuck at an absent page.
+    fn lock_core(&self) -> Result<MutexGuard<'_, Core<F>>> {
+        self.core
+            .try_lock_for(Duration::from_nanos(REVOCATION_BOUND))
+            .ok_or(Error::Busy("an access of the queue pair waits for a page"))
+    }
+
+    /// Changes state or attributes (`ibv_modify_qp(3)`).
+    pub fn modify(self: &Arc<Self>, change: &QueuePairChange) -> Result<()> {
+        let mut core = self.lock_core()?;
+        let mut attributes = *self.attributes.lock();
+        let from = attributes.state;
+        let to = check(self.kind, from, change)?;
+        self.check_values(change)?;
+        attributes.apply(change);
+        attributes.state = to;
+        if let Some(vector) = &change.address {
+            vector.route(self.domain.context().device())?;
+        }
+        match to {
+            State::Reset => self.reset(&mut core, &mut attributes),
+            State::Error => {
+                drop(core);
+                self.enter_error_from_outside()?;
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.set_attributes(attributes);
+        if from == State::Init && to == State::ReadyToReceive {
+            core.find_path(self, &attributes);
+        }
+        core.refresh(&attributes);
+        drop(core);
+        match to {
+            State::Reset => self.wait_for_peers(),
+            _ => {
+                self.run();
+                Ok(())
+            }
+        }
+    }
+
+    fn enter_error_from_outside(self: &Arc<Self>) -> Result<()> {
+        let mut core = self.lock_core()?;
+        if self.state() != State::Error {
+            self.enter_error(&mut core);
+            drop(core);
+            self.wait_for_peers()?;
+        }
+        Ok(())
+    }
+
+    fn check_values(&self, change: &QueuePairChange) -> Result<()> {
+        let refuse = |wrong: bool, what| if wrong { Err(Error::InvalidArgument(what)) } else { Ok(()) };
+        refuse(change.port.is_some_and(|port| port != 1), "port number")?;
+        refuse(change.pkey_index.is_some_and(|index| index != 0), "P_Key index")?;
+        refuse(change.max_read_atomic.is_some_and(|n| n > MAX_READ_ATOMIC), "max_rd_atomic")?;
+        refuse(change.max_dest_read_atomic.is_some_and(|n| n > MAX_READ_ATOMIC), "max_dest_rd_atomic")?;
+        refuse(change.retry_count.is_some_and(|n| n > 7), "retry count")?;
+        refuse(change.rnr_retry.is_some_and(|n| n > 7), "RNR retry count")?;
+        refuse(change.min_rnr_timer.is_some_and(|n| n > 31), "minimal RNR timer")?;
+        refuse(change.timeout.is_some_and(|n| n > 31), "timeout")?;
+        refuse(change.destination.is_some_and(|n| n > 0xFF_FFFF), "destination queue pair number")?;
+        refuse(change.capabilities.is_some(), "queue pairs are not resized")?;
+        refuse(
+            change.path_mtu.is_some_and(|mtu| mtu > self.domain.context().device().mtu),
+            "path MTU above the port's active MTU",
+        )
+    }
+
+    /// Stores attributes and publishes the queue pair to local peers.
+    pub(crate) fn set_attributes(&self, attributes: Attributes) {
+        *self.attributes.lock() = attributes;
+        self.state.store(attributes.state as u32, Ordering::Release);
+        let published = PublishedQueuePair {
+            number: self.number,
+            receptive: attributes.state.receives() && self.kind != QueuePairType::Ud,
+            rights: attributes.access,
+            destination: attributes.destination,
+            domain: self.domain.number(),
+        };
+        published.publish(self.nic.fabric().tables(), self.place);
+    }
+
+    fn reset(&self, core: &mut Core<F>, attributes: &mut Attributes) {
+        *core = Core::default();
+        self.set_on_network(false);
+        *attributes = Attributes::default();
+        let old = {
+            let mut send = self.send.lock();
+            self.state.store(State::Reset as u32, Ordering::Release);
+            std::mem::replace(&mut *send, SendQueue::new(self.capabilities.max_send_wr))
+        };
+        drop(old);
+        self.receive.lock().clear();
+        self.inbox.lock().clear();
+        self.deadline.store(u64::MAX, Ordering::Release);
+    }
+
+    /// Ends the protocol and flushes both queues.
+    pub(crate) fn enter_error(&self, core: &mut Core<F>) {
+        let mut attributes = *self.attributes.lock();
+        attributes.state = State::Error;
+        self.set_attributes(attributes);
+        core.stop();
+        self.inbox.lock().clear();
+        self.deadline.store(u64::MAX, Ordering::Release);
+        self.flush_send();
+        if let Some(current) = core.receive.take() {
+            self.complete_receive(self.flushed(current.wr_id, Opcode::Receive));
+        }
+        if self.srq.is_some() {
+            self.raise(AsyncEventKind::LastWorkRequestReached);
+            return;
+        }
+        let mut receive = self.receive.lock();
+        while let Some(work) = receive.take() {
+            receive.completed();
+            self.recv_cq.push(self.flushed(work.wr_id, Opcode::Receive));
+        }
+    }
+
+    /// A UC or UD queue pair whose send failed: only its send queue stops.
+    pub(crate) fn enter_send_queue_error(&self) {
+        let mut attributes = *self.attributes.lock();
+        attributes.state = State::SendQueueError;
+        self.set_attributes(attributes);
+        self.flush_send();
+    }
+
+    fn flush_send(&self) {
+        let mut send = self.send.lock();
+        while let Some(work) = send.retire(WorkId(u64::MAX)) {
+            self.send_cq.push(self.flushed(work.wr_id, work.opcode));
+        }
+    }
+
+    pub(crate) fn flushed(&self, wr_id: u64, opcode: Opcode) -> Completion {
+        self.completion(wr_id, opcode, Status::Flushed)
+    }
+
+    pub(crate) fn completion(&self, wr_id: u64, opcode: Opcode, status: Status) -> Completion {
+        Completion {
+            wr_id,
+            status,
+            opcode,
+            vendor_error: 0,
+            byte_length: 0,
+            immediate: None,
+            invalidated: None,
+            queue_pair: self.number,
+            source_queue_pair: 0,
+            grh: false,
+            solicited: false,
+            traffic_class: 0,
+        }
+    }
+
+    pub(crate) fn complete_receive(&self, completion: Completion) {
+        match &self.srq {
+            Some(srq) => srq.completed(),
+            None => self.receive.lock().completed(),
+        }
+        self.recv_cq.push(completion);
+    }
+
+    /// Completes send requests through `through`; `status` is that of the last.
+    pub(crate) fn complete_send(&self, through: WorkId, status: Status) {
+        let mut send = self.send.lock();
+        while let Some(work) = send.retire(through) {
+            let status = if work.work.id == through { status } else { Status::Success };
+            if work.signaled || status != Status::Success {
+                let byte_length = match work.opcode {
+                    Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => work.work.length,
+                    _ => 0,
+                };
+                self.send_cq
+                    .push(Completion { byte_length, ..self.completion(work.wr_id, work.opcode, status) });
+            }
+        }
+    }
+
+    /// Posts a send request (`ibv_post_send(3)`). Follow a list of posts by one [`doorbell`](Self::doorbell).
+    pub fn post_send(&self, request: &SendRequest<'_, F>) -> Result<()> {
+        let (operation, opcode, length) = self.check_send(request)?;
+        let data = match request.data {
+            Data::Segments(segments) => KeptData::Segments(SmallVec::from_slice(segments)),
+            Data::Inline(pieces) => {
+                let mut bytes = SmallVec::new();
+                pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
+                KeptData::Inline(bytes)
+            }
+        };
+        let mut send = self.send.lock();
+        match self.state() {
+            State::Reset | State::Init | State::ReadyToReceive => {
+                return Err(Error::InvalidArgument("the queue pair is not in a state in which it sends"));
+            }
+            State::Error | State::SendQueueError => {
+                self.send_cq.push(self.flushed(request.wr_id, opcode));
+                return Ok(());
+            }
+            State::ReadyToSend | State::SendQueueDrain => {}
+        }
+        if send.is_full() {
+            return Err(Error::NoMemory("the send queue is full"));
+        }
+        let id = send.next_id();
+        send.push(SendWork {
+            wr_id: request.wr_id,
+            data,
+            work: Work { id, operation, length, fence: request.fence, solicited: request.solicited },
+            opcode,
+            signaled: request.signaled || self.signal_all,
+            destination: request
+                .destination
+                .as_ref()
+                .map(|to| (to.address.clone(), to.queue_pair, to.queue_key)),
+        });
+        Ok(())
+    }
+
+    /// What a send request means, if this queue pair can do it.
+    fn check_send(&self, request: &SendRequest<'_, F>) -> Result<(Operation, Opcode, u32)> {
+        let length = match request.data {
+            Data::Segments(segments) => {
+                if segments.len() > self.capabilities.max_send_sge as usize {
+                    return Err(Error::InvalidArgument("too many scatter-gather elements"));
+                }
+                total_length(segments)
+            }
+            Data::Inline(pieces) => {
+                let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+                if length > u64::from(self.capabilities.max_inline_data) {
+                    return Err(Error::InvalidArgument("more inline data than max_inline_data"));
+                }
+                length
+            }
+        };
+        if length > u64::from(MAX_MESSAGE) {
+            return Err(Error::InvalidArgument("the message is longer than 2 GiB"));
+        }
+        let length = length as u32;
+        if matches!(request.operation, SendOperation::LocalInvalidate(_)) {
+            return Err(Error::NotSupported("local invalidate: there are no memory windows yet"));
+        }
+        let (operation, opcode) = operation_of(&request.operation);
+        let allowed = match self.kind {
+            QueuePairType::Rc => true,
+            QueuePairType::Uc => match operation {
+                Operation::Send { invalidate, .. } => invalidate.is_none(),
+                Operation::Write { .. } | Operation::Local => true,
+                Operation::Read { .. } | Operation::Atomic { .. } => false,
+            },
+            QueuePairType::Ud => matches!(operation, Operation::Send { invalidate: None, .. }),
+        };
+        if !allowed {
+            return Err(Error::InvalidArgument("this type of queue pair has no such operation"));
+        }
+        if matches!(operation, Operation::Read { .. } | Operation::Atomic { .. })
+            && matches!(request.data, Data::Inline(_))
+        {
+            return Err(Error::InvalidArgument("inline data makes no sense where data comes back"));
+        }
+        if matches!(operation, Operation::Read { .. } | Operation::Atomic { .. })
+            && self.attributes.lock().max_read_atomic == 0
+        {
+            return Err(Error::InvalidArgument("max_rd_atomic of the queue pair is 0"));
+        }
+        let length = match operation {
+            Operation::Atomic { .. } if length < 8 => {
+                return Err(Error::InvalidArgument("an atomic needs 8 bytes for the original value"));
+            }
+            Operation::Atomic { .. } => 8,
+            Operation::Local => 0,
+            _ => length,
+        };
+        if self.kind == QueuePairType::Ud {
+            let to = request
+                .destination
+                .as_ref()
+                .ok_or(Error::InvalidArgument("a datagram without address handle"))?;
+            if to.address.domain_number() != self.domain.number() {
+                return Err(Error::InvalidArgument("the address handle is of another protection domain"));
+            }
+            if length > self.domain.context().device().mtu.bytes() {
+                return Err(Error::InvalidArgument("a datagram longer than the port's MTU"));
+            }
+        }
+        Ok((operation, opcode, length))
+    }
+
+    /// Drives what was posted.
+    pub fn doorbell(self: &Arc<Self>) {
+        self.run();
+    }
+
+    /// Posts a receive request (`ibv_post_recv(3)`).
+    pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result<()> {
+        if self.srq.is_some() {
+            return Err(Error::InvalidArgument(
+                "the queue pair takes its receives from a shared receive queue",
+            ));
+        }
+        if request.segments.len() > self.capabilities.max_recv_sge as usize {
+            return Err(Error::InvalidArgument("too many scatter-gather elements"));
+        }
+        let mut receive = self.receive.lock();
+        match self.state() {
+            State::Reset => return Err(Error::InvalidArgument("receives cannot be posted in RESET")),
+            State::Error => {
+                self.recv_cq.push(self.flushed(request.wr_id, Opcode::Receive));
+                return Ok(());
+            }
+            _ => {}
+        }
+        let work = ReceiveWork { wr_id: request.wr_id, segments: SmallVec::from_slice(request.segments) };
+        receive.push(work).map_err(|_| Error::NoMemory("the receive queue is full"))
+    }
+
+    pub(crate) fn take_receive(&self) -> Option<ReceiveWork> {
+        match &self.srq {
+            Some(srq) => srq.take(),
+            None => self.receive.lock().take(),
+        }
+    }
+
+    /// The protection domain that receive buffers belong to.
+    pub(crate) fn receive_domain(&self) -> u32 {
+        self.srq.as_ref().map_or(self.domain.number(), |srq| srq.domain_number())
+    }
+
+    /// Tells the engine whether packets for this queue pair may come from the network.
+    pub(crate) fn set_on_network(&self, on: bool) {
+        if self.on_network.swap(on, Ordering::AcqRel) != on {
+            match on {
+                true => self.nic.network_users.fetch_add(1, Ordering::AcqRel),
+                false => self.nic.network_users.fetch_sub(1, Ordering::AcqRel),
+            };
+        }
+    }
+
+    fn wait_for_peers(&self) -> Result<()> {
+        self.nic.wait_for_hazards(pagewire_iommu::hazards::Revoked::QueuePair(self.place))
+    }
+
+    /// Ends the queue pair. When this returns none of its accesses is under way (`ibv_destroy_qp(3)`).
+    pub fn destroy(self: &Arc<Self>) -> Result<()> {
+        let mut core = self.lock_core()?;
+        let mut attributes = *self.attributes.lock();
+        self.reset(&mut core, &mut attributes);
+        self.set_attributes(attributes);
+        drop(core);
+        self.wait_for_peers()?;
+        let number = self.number;
+        self.domain
+            .context()
+            .forget(|element| matches!(element, Element::QueuePair { number: of, .. } if *of == number));
+        self.async_events.wait();
+        self.nic.queue_pairs().remove(self);
+        self.domain.users.fetch_sub(1, Ordering::AcqRel);
+        self.send_cq.users.fetch_sub(1, Ordering::AcqRel);
+        self.recv_cq.users.fetch_sub(1, Ordering::AcqRel);
+        if let Some(srq) = &self.srq {
+            srq.users.fetch_sub(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+}
+
+fn operation_of(operation: &SendOperation) -> (Operation, Opcode) {
+    match *operation {
+        SendOperation::Send => (Operation::Send { immediate: None, invalidate: None }, Opcode::Send),
+        SendOperation::SendImmediate(data) => {
+            (Operation::Send { immediate: Some(data), invalidate: None }, Opcode::Send)
+        }
+        SendOperation::SendInvalidate(key) => {
+            (Operation::Send { immediate: None, invalidate: Some(key) }, Opcode::Send)
+        }
+        SendOperation::Write { address, key } => {
+            (Operation::Write { remote: RemoteAddress { address, key }, immediate: None }, Opcode::Write)
+        }
+        SendOperation::WriteImmediate { address, key, immediate } => (
+            Operation::Write { remote: RemoteAddress { address, key }, immediate: Some(immediate) },
+            Opcode::Write,
+        ),
+        SendOperation::Read { address, key } => {
+            (Operation::Read { remote: RemoteAddress { address, key } }, Opcode::Read)
+        }
+        SendOperation::CompareSwap { address, key, compare, swap } => (
+            Operation::Atomic {
+                remote: RemoteAddress { address, key },
+                atomic: Atomic::CompareSwap { compare, swap },
+            },
+            Opcode::CompareSwap,
+        ),
+        SendOperation::FetchAdd { address, key, add } => (
+            Operation::Atomic { remote: RemoteAddress { address, key }, atomic: Atomic::FetchAdd { add } },
+            Opcode::FetchAdd,
+        ),
+        SendOperation::LocalInvalidate(_) => (Operation::Local, Opcode::LocalInvalidate),
+    }
+}

@@ -1,0 +1,81 @@
+//! The queue pairs of one process: numbers, leased blocks, places in the published tables.
+
+use crate::engine::Nic;
+use crate::error::{Error, Result};
+use crate::limits::MAX_QUEUE_PAIRS;
+use crate::queue_pair::QueuePair;
+use pagewire_fabric::{Fabric, QUEUE_PAIRS_PER_BLOCK};
+use pagewire_iommu::layout::BLOCKS;
+use pagewire_iommu::limits::MAX_BLOCKS;
+use pagewire_iommu::words::{SharedWords, Site};
+use parking_lot::RwLock;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Publishing a leased block.
+pub const BLOCK: Site = Site("tables.block");
+
+struct Table<F: Fabric> {
+    /// Leased blocks in the order of their places.
+    blocks: Vec<u32>,
+    by_place: Vec<Option<Arc<QueuePair<F>>>>,
+    /// Places that are free, the longest unused first, so that a number is not used again soon.
+    free: VecDeque<u32>,
+}
+
+/// Queue pairs by number.
+pub struct QueuePairs<F: Fabric>(RwLock<Table<F>>);
+
+impl<F: Fabric> QueuePairs<F> {
+    /// None.
+    pub fn new() -> Self {
+        QueuePairs(RwLock::new(Table { blocks: Vec::new(), by_place: Vec::new(), free: VecDeque::new() }))
+    }
+
+    /// Takes a free number and its place, leasing another block if none is free.
+    pub fn reserve(&self, nic: &Nic<F>) -> Result<(u32, u32)> {
+        let mut table = self.0.write();
+        if table.free.is_empty() {
+            if table.by_place.len() as u32 >= MAX_QUEUE_PAIRS || table.blocks.len() >= MAX_BLOCKS {
+                return Err(Error::NoMemory("queue pairs"));
+            }
+            let block = nic.fabric().lease_block()?;
+            let ordinal = table.blocks.len() as u32;
+            nic.fabric().tables().store(BLOCK, BLOCKS + ordinal as usize, u64::from(block) + 1);
+            table.blocks.push(block);
+            let first = ordinal * QUEUE_PAIRS_PER_BLOCK;
+            table.free.extend(first..first + QUEUE_PAIRS_PER_BLOCK);
+            let places = (first + QUEUE_PAIRS_PER_BLOCK) as usize;
+            table.by_place.resize_with(places, || None);
+        }
+        let place = table.free.pop_front().ok_or(Error::NoMemory("queue pairs"))?;
+        let block = table.blocks[(place / QUEUE_PAIRS_PER_BLOCK) as usize];
+        Ok((block * QUEUE_PAIRS_PER_BLOCK + place % QUEUE_PAIRS_PER_BLOCK, place))
+    }
+
+    /// Makes a queue pair findable.
+    pub fn insert(&self, queue_pair: Arc<QueuePair<F>>) {
+        let place = queue_pair.place as usize;
+        self.0.write().by_place[place] = Some(queue_pair);
+    }
+
+    /// Forgets a queue pair; its number may be used again.
+    pub fn remove(&self, queue_pair: &QueuePair<F>) {
+        let mut table = self.0.write();
+        table.by_place[queue_pair.place as usize] = None;
+        table.free.push_back(queue_pair.place);
+    }
+
+    /// The queue pair of a number.
+    pub fn get(&self, number: u32) -> Option<Arc<QueuePair<F>>> {
+        let table = self.0.read();
+        let ordinal = table.blocks.iter().position(|block| *block == number / QUEUE_PAIRS_PER_BLOCK)?;
+        let place = ordinal * QUEUE_PAIRS_PER_BLOCK as usize + (number % QUEUE_PAIRS_PER_BLOCK) as usize;
+        table.by_place[place].clone()
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<Arc<QueuePair<F>>> {
+        self.0.read().by_place.iter().flatten().cloned().collect()
+    }
+}

@@ -1,0 +1,146 @@
+//! Shared receive queues.
+
+use crate::error::{Error, Result};
+use crate::event::{AcknowledgementGate, AsyncEventKind, Element};
+use crate::limits::{MAX_SEGMENTS, MAX_WORK_REQUESTS};
+use crate::protection::ProtectionDomain;
+use crate::request::{ReceiveQueue, ReceiveRequest, ReceiveWork};
+use pagewire_fabric::Fabric;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// What a shared receive queue is created with.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedReceiveInit {
+    pub max_wr: u32,
+    pub max_sge: u32,
+    pub limit: u32,
+}
+
+struct Shared {
+    queue: ReceiveQueue,
+    max_wr: u32,
+    /// Armed limit; 0: none.
+    limit: u32,
+}
+
+/// Receives that several queue pairs take from.
+pub struct SharedReceiveQueue<F: Fabric> {
+    domain: Arc<ProtectionDomain<F>>,
+    shared: Mutex<Shared>,
+    max_sge: u32,
+    cookie: AtomicU64,
+    pub(crate) users: AtomicU32,
+    pub(crate) async_events: AcknowledgementGate,
+}
+
+impl<F: Fabric> SharedReceiveQueue<F> {
+    pub(crate) fn new(domain: Arc<ProtectionDomain<F>>, init: &SharedReceiveInit) -> Result<Arc<Self>> {
+        if init.max_wr == 0
+            || init.max_wr > MAX_WORK_REQUESTS
+            || init.max_sge > MAX_SEGMENTS
+            || init.limit > init.max_wr
+        {
+            return Err(Error::InvalidArgument("shared receive queue attributes"));
+        }
+        domain.nic().counts.shared_receive_queues.take("shared receive queues")?;
+        domain.users.fetch_add(1, Ordering::AcqRel);
+        Ok(Arc::new(SharedReceiveQueue {
+            domain,
+            shared: Mutex::new(Shared {
+                queue: ReceiveQueue::new(init.max_wr),
+                max_wr: init.max_wr,
+                limit: init.limit,
+            }),
+            max_sge: init.max_sge.max(1),
+            cookie: AtomicU64::new(0),
+            users: AtomicU32::new(0),
+            async_events: AcknowledgementGate::default(),
+        }))
+    }
+
+    /// What events name this queue by.
+    pub fn set_cookie(&self, cookie: u64) {
+        self.cookie.store(cookie, Ordering::Relaxed);
+    }
+
+    pub(crate) fn domain_number(&self) -> u32 {
+        self.domain.number()
+    }
+
+    /// `ibv_ack_async_event(3)`.
+    pub fn acknowledge_async_event(&self) {
+        self.async_events.acknowledge(1);
+    }
+
+    /// Current attributes (`ibv_query_srq(3)`).
+    pub fn query(&self) -> SharedReceiveInit {
+        let shared = self.shared.lock();
+        SharedReceiveInit { max_wr: shared.max_wr, max_sge: self.max_sge, limit: shared.limit }
+    }
+
+    /// Changes the size or arms the limit (`ibv_modify_srq(3)`).
+    pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<()> {
+        let mut shared = self.shared.lock();
+        let new_max = max_wr.unwrap_or(shared.max_wr);
+        if new_max == 0 || new_max > MAX_WORK_REQUESTS || limit.is_some_and(|limit| limit > new_max) {
+            return Err(Error::InvalidArgument("shared receive queue attributes"));
+        }
+        if !shared.queue.set_capacity(new_max) {
+            return Err(Error::InvalidArgument("more receives are posted than the new size holds"));
+        }
+        shared.max_wr = new_max;
+        if let Some(limit) = limit {
+            shared.limit = limit;
+        }
+        self.check_limit(shared);
+        Ok(())
+    }
+
+    /// `ibv_post_srq_recv(3)`.
+    pub fn post(&self, request: &ReceiveRequest<'_>) -> Result<()> {
+        if request.segments.len() > self.max_sge as usize {
+            return Err(Error::InvalidArgument("too many scatter-gather elements"));
+        }
+        let work = ReceiveWork { wr_id: request.wr_id, segments: SmallVec::from_slice(request.segments) };
+        self.shared.lock().queue.push(work).map_err(|_| Error::NoMemory("the shared receive queue is full"))
+    }
+
+    pub(crate) fn take(&self) -> Option<ReceiveWork> {
+        let mut shared = self.shared.lock();
+        let work = shared.queue.take();
+        self.check_limit(shared);
+        work
+    }
+
+    pub(crate) fn completed(&self) {
+        self.shared.lock().queue.completed();
+    }
+
+    /// Fires the limit event once, strictly below the limit.
+    fn check_limit(&self, mut shared: parking_lot::MutexGuard<'_, Shared>) {
+        if shared.limit != 0 && shared.queue.waiting() < shared.limit as usize {
+            shared.limit = 0;
+            drop(shared);
+            let element = Element::SharedReceiveQueue { cookie: self.cookie.load(Ordering::Relaxed) };
+            self.domain.context().raise(AsyncEventKind::SharedReceiveQueueLimitReached, element);
+        }
+    }
+
+    /// Refused while a queue pair uses it (`ibv_destroy_srq(3)`).
+    pub fn destroy(&self) -> Result<()> {
+        if self.users.load(Ordering::Acquire) != 0 {
+            return Err(Error::Busy("a queue pair uses the shared receive queue"));
+        }
+        let cookie = self.cookie.load(Ordering::Relaxed);
+        self.domain
+            .context()
+            .forget(|element| matches!(element, Element::SharedReceiveQueue { cookie: of } if *of == cookie));
+        self.async_events.wait();
+        self.domain.nic().counts.shared_receive_queues.give_back();
+        self.domain.users.fetch_sub(1, Ordering::AcqRel);
+        Ok(())
+    }
+}

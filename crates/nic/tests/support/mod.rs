@@ -1,0 +1,246 @@
+//! Two engines in one process, on the real fabric, driven by the test's own thread.
+
+use pagewire_fabric::HostFabric;
+use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::device::{Device, Mtu};
+use pagewire_nic::*;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// The engine on the real fabric.
+pub type Host = Nic<HostFabric>;
+
+/// Longest time that a test waits for something that must come.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One engine with the usual objects.
+pub struct Side {
+    pub nic: Arc<Host>,
+    pub context: Arc<Context<HostFabric>>,
+    pub domain: Arc<ProtectionDomain<HostFabric>>,
+    pub send_cq: Arc<CompletionQueue<HostFabric>>,
+    pub recv_cq: Arc<CompletionQueue<HostFabric>>,
+}
+
+/// A completion, as far as the tests compare it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Done {
+    pub wr_id: u64,
+    pub status: Status,
+}
+
+impl Side {
+    /// An engine that is to use a path.
+    pub fn new(path: PathChoice) -> Self {
+        let nic = Nic::new(HostFabric::new().expect("a fabric"), Options { path });
+        // As in a real process; it ends with the test's.
+        let worker = nic.clone();
+        std::thread::spawn(move || worker.run(&AtomicBool::new(false)));
+        let device = device::devices().expect("devices").into_iter().next().expect("a device");
+        let context = nic.open(device, Box::new(|| {}));
+        let domain = context.alloc_pd().unwrap();
+        let send_cq = context.create_cq(4096, None).unwrap();
+        let recv_cq = context.create_cq(4096, None).unwrap();
+        Side { nic, context, domain, send_cq, recv_cq }
+    }
+
+    /// A queue pair in INIT.
+    pub fn queue_pair(&self, kind: QueuePairType, access: Rights) -> Arc<QueuePair<HostFabric>> {
+        let queue_pair = self
+            .domain
+            .create_qp(QueuePairInit {
+                kind,
+                send_cq: self.send_cq.clone(),
+                recv_cq: self.recv_cq.clone(),
+                srq: None,
+                capabilities: Capabilities {
+                    max_send_wr: 128,
+                    max_recv_wr: 128,
+                    max_send_sge: 8,
+                    max_recv_sge: 8,
+                    max_inline_data: 256,
+                },
+                signal_all: true,
+            })
+            .unwrap();
+        let mut change = QueuePairChange {
+            state: Some(State::Init),
+            pkey_index: Some(0),
+            port: Some(1),
+            access: Some(access),
+            ..Default::default()
+        };
+        if kind == QueuePairType::Ud {
+            (change.access, change.queue_key) = (None, Some(0x1111));
+        }
+        queue_pair.modify(&change).unwrap();
+        queue_pair
+    }
+
+    /// The first IPv4 address of the device.
+    pub fn gid_index(&self) -> u8 {
+        self.device().gids.iter().position(|gid| gid.address.is_ipv4()).unwrap_or(0) as u8
+    }
+
+    fn device(&self) -> &Device {
+        self.context.device()
+    }
+
+    /// The way to an engine on the same device.
+    pub fn vector(&self) -> AddressVector {
+        let index = self.gid_index();
+        AddressVector {
+            destination_gid: self.device().gids[usize::from(index)].raw(),
+            source_gid_index: index,
+            is_global: true,
+            port: 1,
+            hop_limit: 64,
+            ..Default::default()
+        }
+    }
+
+    /// Registers a buffer that lives as long as the test.
+    pub fn buffer(&self, length: usize, access: Rights) -> Buffer {
+        let bytes = Box::leak(vec![0u8; length].into_boxed_slice());
+        let address = bytes.as_mut_ptr() as u64;
+        let region = self.domain.register(address, length as u64, address, access).unwrap();
+        Buffer { bytes, address, region }
+    }
+
+    /// Completions that are there.
+    pub fn poll(&self, queue: &CompletionQueue<HostFabric>, into: &mut Vec<Done>) {
+        queue.poll(64, &mut |completion| {
+            into.push(Done { wr_id: completion.wr_id, status: completion.status })
+        });
+    }
+}
+
+/// Registered memory.
+pub struct Buffer {
+    pub bytes: &'static mut [u8],
+    pub address: u64,
+    pub region: Arc<MemoryRegion<HostFabric>>,
+}
+
+impl Buffer {
+    /// A piece of it, for local use.
+    pub fn piece(&self, offset: u64, length: u32) -> ScatterGather {
+        ScatterGather { address: self.address + offset, length, key: self.region.lkey() }
+    }
+}
+
+/// Attributes of a connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Timers {
+    pub timeout: u8,
+    pub retry_count: u8,
+    pub rnr_retry: u8,
+}
+
+/// Short enough for tests that wait for them to end.
+pub const TIMERS: Timers = Timers { timeout: 12, retry_count: 2, rnr_retry: 1 };
+
+/// INIT to RTR, towards a queue pair.
+pub fn to_rtr(side: &Side, queue_pair: &Arc<QueuePair<HostFabric>>, peer: u32) {
+    let rc = queue_pair.kind() == QueuePairType::Rc;
+    let change = QueuePairChange {
+        state: Some(State::ReadyToReceive),
+        address: Some(side.vector()),
+        path_mtu: Some(Mtu::Mtu1024),
+        destination: Some(peer),
+        receive_psn: Some(0xFF_FFF0),
+        max_dest_read_atomic: rc.then_some(4),
+        min_rnr_timer: rc.then_some(1),
+        ..Default::default()
+    };
+    queue_pair.modify(&change).unwrap();
+}
+
+/// RTR to RTS.
+pub fn to_rts(queue_pair: &Arc<QueuePair<HostFabric>>, timers: Timers) {
+    let rc = queue_pair.kind() == QueuePairType::Rc;
+    let change = QueuePairChange {
+        state: Some(State::ReadyToSend),
+        send_psn: Some(0xFF_FFF0),
+        timeout: rc.then_some(timers.timeout),
+        retry_count: rc.then_some(timers.retry_count),
+        rnr_retry: rc.then_some(timers.rnr_retry),
+        max_read_atomic: rc.then_some(4),
+        ..Default::default()
+    };
+    queue_pair.modify(&change).unwrap();
+}
+
+/// Two engines and a connected pair of queue pairs.
+pub struct Pair {
+    pub a: Side,
+    pub b: Side,
+    pub qa: Arc<QueuePair<HostFabric>>,
+    pub qb: Arc<QueuePair<HostFabric>>,
+    pub sent: Vec<Done>,
+    pub received: Vec<Done>,
+}
+
+/// All rights.
+pub fn all_rights() -> Rights {
+    Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC
+}
+
+impl Pair {
+    /// Connected, in RTS, with these rights for requests to b.
+    pub fn new(path: PathChoice, kind: QueuePairType, rights: Rights) -> Self {
+        let (a, b) = (Side::new(path), Side::new(path));
+        let (qa, qb) = (a.queue_pair(kind, all_rights()), b.queue_pair(kind, rights));
+        to_rtr(&a, &qa, qb.number());
+        to_rtr(&b, &qb, qa.number());
+        to_rts(&qa, TIMERS);
+        to_rts(&qb, TIMERS);
+        let mut pair = Pair { a, b, qa, qb, sent: Vec::new(), received: Vec::new() };
+        let start = Instant::now();
+        while pair.a.nic.explain().iter().any(|report| report.path == "asked") && start.elapsed() < PATIENCE {
+            pair.turn();
+        }
+        pair
+    }
+
+    /// Posts a send request at a.
+    pub fn post(&self, wr_id: u64, operation: SendOperation, pieces: &[ScatterGather]) -> Result<()> {
+        self.qa.post_send(&SendRequest {
+            wr_id,
+            data: Data::Segments(pieces),
+            operation,
+            signaled: true,
+            fence: false,
+            solicited: false,
+            destination: None,
+        })?;
+        self.qa.doorbell();
+        Ok(())
+    }
+
+    /// Posts a receive at b.
+    pub fn receive(&self, wr_id: u64, pieces: &[ScatterGather]) {
+        self.qb.post_receive(&ReceiveRequest { wr_id, segments: pieces }).unwrap();
+    }
+
+    /// One look at everything.
+    pub fn turn(&mut self) {
+        self.a.nic.progress();
+        self.b.nic.progress();
+        self.a.poll(&self.a.send_cq, &mut self.sent);
+        self.b.poll(&self.b.recv_cq, &mut self.received);
+    }
+
+    /// Drives both until so many completions are there, or patience ends.
+    pub fn until(&mut self, sent: usize, received: usize) {
+        let start = Instant::now();
+        while (self.sent.len() < sent || self.received.len() < received) && start.elapsed() < PATIENCE {
+            self.turn();
+        }
+        // Whatever comes too much shows as well.
+        for _ in 0..100 {
+            self.turn();
+        }
+    }
+}

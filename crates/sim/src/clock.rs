@@ -1,0 +1,44 @@
+//! Virtual time.
+
+use crate::limits::{CLOCK_LEAP, CLOCK_STEP, LOOKS};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The clock of a world, in nanoseconds. It goes on a little with every look, so that whoever waits for a time
+/// in a loop gets there; in steps that grow, while nothing but looks happens.
+#[derive(Default)]
+pub struct Clock {
+    now: AtomicU64,
+    looks: AtomicU32,
+}
+
+impl Clock {
+    /// Looks at the clock.
+    pub fn look(&self) -> u64 {
+        let looks = self.looks.fetch_add(1, Ordering::Relaxed);
+        let step = match looks.checked_sub(LOOKS) {
+            None => CLOCK_STEP,
+            Some(more) => (CLOCK_STEP << more.min(20)).min(CLOCK_LEAP),
+        };
+        self.now.fetch_add(step, Ordering::Relaxed) + step
+    }
+
+    /// The time, without letting any pass.
+    pub fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// Something happened besides looking.
+    pub fn stir(&self) {
+        self.looks.store(0, Ordering::Relaxed);
+    }
+
+    /// Lets time pass.
+    pub fn pass(&self, nanoseconds: u64) {
+        self.now.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    /// Goes to a time, if it is still to come.
+    pub fn advance_to(&self, time: u64) {
+        self.now.fetch_max(time, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,206 @@
+//! The fabric of a simulated process.
+
+use crate::limits;
+use crate::memory::SimMemory;
+use crate::process::Process;
+use crate::words::SimWords;
+use crate::world::{Shared, SimEvent};
+use pagewire_fabric::{Batch, ChannelId, Datagram, Fabric, ROCE_PORT, Route};
+use pagewire_iommu::words::Site;
+use pagewire_memory::Segment;
+use parking_lot::Mutex;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A process leases a block of queue pair numbers.
+pub const LEASE: Site = Site("fabric.lease");
+/// It opens a channel.
+pub const CONNECT: Site = Site("fabric.connect");
+/// It sends a packet.
+pub const SEND: Site = Site("fabric.send");
+/// It wakes a peer.
+pub const WAKE: Site = Site("fabric.wake");
+
+type Sleep = Arc<dyn Fn() + Send + Sync>;
+
+/// The world as one process's engine sees it.
+pub struct SimFabric {
+    shared: Arc<Shared>,
+    process: Arc<Process>,
+    memory: SimMemory,
+    tables: SimWords,
+    mailbox: SimWords,
+    instance: u64,
+    sleep: Mutex<Option<Sleep>>,
+    wakes: AtomicU64,
+}
+
+impl SimFabric {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        process: Arc<Process>,
+        tables: SimWords,
+        mailbox: SimWords,
+        instance: u64,
+    ) -> Self {
+        SimFabric {
+            shared,
+            memory: SimMemory::new(process.clone()),
+            process,
+            tables,
+            mailbox,
+            instance,
+            sleep: Mutex::new(None),
+            wakes: AtomicU64::new(0),
+        }
+    }
+
+    /// The process it belongs to.
+    pub fn process(&self) -> &Arc<Process> {
+        &self.process
+    }
+
+    /// What happens in the world while this process sleeps ([`Fabric::wait`]); it must let time pass.
+    pub fn while_asleep(&self, does: impl Fn() + Send + Sync + 'static) {
+        *self.sleep.lock() = Some(Arc::new(does));
+    }
+
+    /// Peers that this process has woken.
+    pub fn wakes(&self) -> u64 {
+        self.wakes.load(Ordering::Relaxed)
+    }
+}
+
+/// Packets that leave together.
+#[derive(Default)]
+pub struct SimBatch {
+    packets: Vec<(Route, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Batch for SimBatch {
+    fn packet(&mut self, route: &Route, length: usize) -> Option<&mut [u8]> {
+        let full = self.packets.len() >= limits::BATCH_PACKETS || self.bytes + length > limits::BATCH_BYTES;
+        if full || length > limits::PACKET_BYTES {
+            return None;
+        }
+        self.bytes += length;
+        self.packets.push((*route, vec![0; length]));
+        self.packets.last_mut().map(|(_, bytes)| bytes.as_mut_slice())
+    }
+
+    fn cancel(&mut self) {
+        if let Some((_, bytes)) = self.packets.pop() {
+            self.bytes -= bytes.len();
+        }
+    }
+}
+
+impl Fabric for SimFabric {
+    type Words = SimWords;
+    type Memory = SimMemory;
+    type Batch = SimBatch;
+
+    fn memory(&self) -> &SimMemory {
+        &self.memory
+    }
+
+    fn now(&self) -> u64 {
+        self.shared.clock.look()
+    }
+
+    fn random(&self) -> u64 {
+        self.shared.random()
+    }
+
+    fn instance(&self) -> u64 {
+        self.instance
+    }
+
+    fn lease_block(&self) -> std::io::Result<u32> {
+        let none = || std::io::Error::from(std::io::ErrorKind::AddrInUse);
+        if !self.process.step(LEASE) {
+            return Err(none());
+        }
+        self.shared.lease_block(&self.process).ok_or_else(none)
+    }
+
+    fn tables(&self) -> &SimWords {
+        &self.tables
+    }
+
+    fn mailbox(&self) -> &SimWords {
+        &self.mailbox
+    }
+
+    fn is_local(&self, address: IpAddr) -> bool {
+        address.is_loopback() || self.shared.is_local(self.process.host, address)
+    }
+
+    fn connect(&self, block: u32) {
+        if self.process.step(CONNECT) {
+            self.shared.connect(self.process.id, block);
+        }
+    }
+
+    fn wake(&self, _channel: ChannelId) {
+        if self.process.step(WAKE) {
+            self.wakes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn bring_in(&self, segments: &[Segment], _write: bool, token: u64) {
+        if self.process.is_alive() {
+            self.shared.bring_in(self.process.id, segments, token);
+        }
+    }
+
+    fn events(&self, into: &mut Vec<SimEvent>) {
+        if self.process.is_alive() {
+            self.shared.take_events(self.process.id, into);
+        }
+    }
+
+    fn batch(&self) -> SimBatch {
+        SimBatch::default()
+    }
+
+    fn flush(&self, batch: SimBatch) {
+        for (route, bytes) in batch.packets {
+            if self.process.step(SEND) {
+                self.shared.send(&self.process, &route, bytes);
+            }
+        }
+    }
+
+    fn receive(&self, limit: usize, each: &mut dyn FnMut(Datagram<'_>)) -> usize {
+        if !self.process.is_alive() {
+            return 0;
+        }
+        let datagrams = self.shared.take_datagrams(self.process.id, limit);
+        for datagram in &datagrams {
+            each(datagram.view());
+        }
+        datagrams.len()
+    }
+
+    fn direct_port(&self) -> u16 {
+        ROCE_PORT
+    }
+
+    fn wait(&self, deadline: Option<u64>) {
+        let sleep = self.sleep.lock().clone();
+        match sleep {
+            Some(does) => does(),
+            None => {
+                let next = self.shared.state.lock().next_due().into_iter().chain(deadline).min();
+                if let Some(next) = next {
+                    self.shared.clock.advance_to(next);
+                }
+            }
+        }
+    }
+
+    fn kick(&self) {}
+}

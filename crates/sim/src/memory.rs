@@ -1,0 +1,301 @@
+//! The memory of simulated processes.
+
+use crate::limits::{FAULT_TIME, PAGE};
+use crate::plant::Plant;
+use crate::process::Process;
+use pagewire_iommu::words::Site;
+use pagewire_memory::{ApplicationMemory, AtomicOperation, MemoryError, Residency, Segment};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A process writes its own memory, or another's.
+pub const WRITE: Site = Site("memory.write");
+/// It writes the last bytes of a message.
+pub const TAIL: Site = Site("memory.tail");
+/// It runs an atomic.
+pub const ATOMIC: Site = Site("memory.atomic");
+
+/// Bytes that become visible last.
+const TAIL_BYTES: usize = 8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Page {
+    Present,
+    Absent,
+    Unmapped,
+}
+
+struct Mapping {
+    bytes: Vec<u8>,
+    pages: Vec<Page>,
+}
+
+/// The address space of one process: mappings whose pages may be absent, or unmapped again.
+#[derive(Default)]
+pub struct AddressSpace(BTreeMap<u64, Mapping>);
+
+impl AddressSpace {
+    /// Maps `length` bytes of zero; the address is a page's.
+    pub fn map(&mut self, address: u64, length: u64) {
+        assert_eq!(address % PAGE, 0);
+        let pages = length.div_ceil(PAGE) as usize;
+        self.0.insert(
+            address,
+            Mapping { bytes: vec![0; pages * PAGE as usize], pages: vec![Page::Present; pages] },
+        );
+    }
+
+    /// Unmaps the pages that a range touches.
+    pub fn unmap(&mut self, address: u64, length: u64) {
+        self.set(address, length, Page::Unmapped);
+    }
+
+    /// Lets the pages that a range touches be absent, their contents kept.
+    pub fn evict(&mut self, address: u64, length: u64) {
+        self.set(address, length, Page::Absent);
+    }
+
+    /// Brings absent pages in. What is not mapped stays so.
+    pub fn bring_in(&mut self, segments: &[Segment]) {
+        for segment in segments {
+            self.set(segment.address, segment.length, Page::Present);
+        }
+    }
+
+    fn set(&mut self, address: u64, length: u64, to: Page) {
+        if let Ok((mapping, at)) = self.find(address, length) {
+            for page in &mut mapping.pages[at / PAGE as usize..(at + length as usize).div_ceil(PAGE as usize)]
+            {
+                if *page != Page::Unmapped {
+                    *page = to;
+                }
+            }
+        }
+    }
+
+    fn find(&mut self, address: u64, length: u64) -> Result<(&mut Mapping, usize), MemoryError> {
+        let (start, mapping) = self.0.range_mut(..=address).next_back().ok_or(MemoryError::NotMapped)?;
+        let at = address - start;
+        if at.checked_add(length).is_none_or(|end| end > mapping.bytes.len() as u64) {
+            return Err(MemoryError::NotMapped);
+        }
+        Ok((mapping, at as usize))
+    }
+
+    /// The bytes of a range, its pages brought in; how many were absent.
+    fn touch(&mut self, address: u64, length: u64) -> Result<(&mut [u8], u64), MemoryError> {
+        let (mapping, at) = self.find(address, length)?;
+        let end = at + length as usize;
+        let mut absent = 0;
+        for page in &mut mapping.pages[at / PAGE as usize..end.div_ceil(PAGE as usize)] {
+            match page {
+                Page::Present => {}
+                Page::Unmapped => return Err(MemoryError::NotMapped),
+                Page::Absent => {
+                    absent += 1;
+                    *page = Page::Present;
+                }
+            }
+        }
+        Ok((&mut mapping.bytes[at..end], absent))
+    }
+
+    fn residency(&mut self, segment: &Segment) -> Residency {
+        if segment.length == 0 {
+            return Residency::Resident;
+        }
+        let Ok((mapping, at)) = self.find(segment.address, segment.length) else {
+            return Residency::NotMapped;
+        };
+        let pages =
+            &mapping.pages[at / PAGE as usize..(at + segment.length as usize).div_ceil(PAGE as usize)];
+        if pages.contains(&Page::Unmapped) {
+            Residency::NotMapped
+        } else if pages.contains(&Page::Absent) {
+            Residency::Absent
+        } else {
+            Residency::Resident
+        }
+    }
+}
+
+/// The application memory of one simulated process.
+#[derive(Clone)]
+pub struct SimMemory(Arc<Process>);
+
+/// A peer whose memory may be touched.
+#[derive(Clone)]
+pub struct SimProcess(pub(crate) Arc<Process>);
+
+impl SimMemory {
+    /// The memory of `process`, as its engine touches it.
+    pub fn new(process: Arc<Process>) -> Self {
+        SimMemory(process)
+    }
+
+    fn gather(&self, of: &Process, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
+        let mut at = 0;
+        let mut absent = 0;
+        let mut space = of.space.lock();
+        for segment in from {
+            let take = segment.length.min((into.len() - at) as u64);
+            if take == 0 {
+                continue;
+            }
+            let (bytes, faults) = space.touch(segment.address, take)?;
+            into[at..at + take as usize].copy_from_slice(bytes);
+            at += take as usize;
+            absent += faults;
+        }
+        drop(space);
+        self.0.clock.pass(absent * FAULT_TIME);
+        Ok(())
+    }
+
+    /// Writes page by page; between any two the process may end. The last bytes come last.
+    fn scatter(
+        &self,
+        of: &Process,
+        bytes: &[u8],
+        to: &[Segment],
+        tail_last: bool,
+    ) -> Result<(), MemoryError> {
+        let room: u64 = to.iter().map(|segment| segment.length).sum();
+        let length = bytes.len().min(room as usize);
+        let body = if tail_last { length - length.min(TAIL_BYTES) } else { length };
+        for (from, until, site) in [(0, body, WRITE), (body, length, TAIL)] {
+            let mut at = 0;
+            for segment in to {
+                let end = at + segment.length as usize;
+                let (mut start, stop) = (at.max(from), end.min(until));
+                while start < stop {
+                    let address = segment.address + (start - at) as u64;
+                    let take = ((PAGE - address % PAGE) as usize).min(stop - start);
+                    self.put(of, address, &bytes[start..start + take], site)?;
+                    start += take;
+                }
+                at = end;
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&self, of: &Process, address: u64, bytes: &[u8], site: Site) -> Result<(), MemoryError> {
+        if !self.0.step(site) {
+            return Err(MemoryError::PeerGone);
+        }
+        let mut space = of.space.lock();
+        let (into, absent) = space.touch(address, bytes.len() as u64)?;
+        into.copy_from_slice(bytes);
+        match self.0.plant.fires(bytes.len()) {
+            Some(Plant::LostByte) => into[bytes.len() / 2] ^= 0x5A,
+            Some(Plant::Overrun) => {
+                if let Ok((beyond, _)) = space.touch(address + bytes.len() as u64, 1) {
+                    beyond[0] ^= 0xA5;
+                }
+            }
+            _ => {}
+        }
+        drop(space);
+        self.0.clock.pass(absent * FAULT_TIME);
+        Ok(())
+    }
+
+    fn alive(&self, process: &SimProcess) -> Result<(), MemoryError> {
+        match self.0.is_alive() && process.0.is_alive() {
+            true => Ok(()),
+            false => Err(MemoryError::PeerGone),
+        }
+    }
+}
+
+fn total(segments: &[Segment]) -> usize {
+    segments.iter().map(|segment| segment.length as usize).sum()
+}
+
+impl ApplicationMemory for SimMemory {
+    type Process = SimProcess;
+
+    fn read(&self, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
+        self.gather(&self.0, from, into)
+    }
+
+    fn write(&self, from: &[u8], to: &[Segment], tail_last: bool) -> Result<(), MemoryError> {
+        self.scatter(&self.0, from, to, tail_last)
+    }
+
+    fn pull(
+        &self,
+        process: &SimProcess,
+        from: &[Segment],
+        to: &[Segment],
+        tail_last: bool,
+    ) -> Result<(), MemoryError> {
+        self.alive(process)?;
+        let mut bytes = vec![0; total(from).min(total(to))];
+        self.gather(&process.0, from, &mut bytes)?;
+        self.scatter(&self.0, &bytes, to, tail_last)
+    }
+
+    fn push(
+        &self,
+        process: &SimProcess,
+        from: &[Segment],
+        to: &[Segment],
+        tail_last: bool,
+    ) -> Result<(), MemoryError> {
+        self.alive(process)?;
+        let mut bytes = vec![0; total(from).min(total(to))];
+        self.gather(&self.0, from, &mut bytes)?;
+        self.scatter(&process.0, &bytes, to, tail_last)
+    }
+
+    fn push_bytes(
+        &self,
+        process: &SimProcess,
+        from: &[u8],
+        to: &[Segment],
+        tail_last: bool,
+    ) -> Result<(), MemoryError> {
+        self.alive(process)?;
+        self.scatter(&process.0, from, to, tail_last)
+    }
+
+    fn atomic(&self, address: u64, operation: AtomicOperation) -> Result<u64, MemoryError> {
+        assert_eq!(address % 8, 0);
+        if !self.0.step(ATOMIC) {
+            return Err(MemoryError::PeerGone);
+        }
+        let times = if self.0.plant.fires_at_atomic() { 2 } else { 1 };
+        let mut space = self.0.space.lock();
+        let (bytes, absent) = space.touch(address, 8)?;
+        let mut word = [0; 8];
+        word.copy_from_slice(bytes);
+        let original = u64::from_ne_bytes(word);
+        let mut value = original;
+        for _ in 0..times {
+            value = match operation {
+                AtomicOperation::CompareSwap { compare, swap } if value == compare => swap,
+                AtomicOperation::CompareSwap { .. } => value,
+                AtomicOperation::FetchAdd { add } => value.wrapping_add(add),
+            };
+        }
+        bytes.copy_from_slice(&value.to_ne_bytes());
+        drop(space);
+        self.0.clock.pass(absent * FAULT_TIME);
+        Ok(original)
+    }
+
+    fn residency(&self, segments: &[Segment]) -> Residency {
+        let mut space = self.0.space.lock();
+        let mut all = Residency::Resident;
+        for segment in segments {
+            match space.residency(segment) {
+                Residency::Resident => {}
+                Residency::Absent => all = Residency::Absent,
+                Residency::NotMapped => return Residency::NotMapped,
+            }
+        }
+        all
+    }
+}

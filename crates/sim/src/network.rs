@@ -1,0 +1,134 @@
+//! The links between hosts, and what they do to packets.
+
+use crate::world::HostId;
+use std::collections::HashMap;
+
+/// What a link does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Faults {
+    /// Share of the packets that are lost.
+    pub loss: f64,
+    /// Share that arrives twice.
+    pub duplicate: f64,
+    /// Share that later packets overtake.
+    pub reorder: f64,
+    /// Share in which a bit is turned round; the ICRC finds them, so that they are dropped and counted.
+    pub corrupt: f64,
+    /// Nanoseconds that a packet is under way, from and to.
+    pub delay: (u64, u64),
+    /// Nanoseconds that a byte takes, in 1/1024.
+    pub byte_time: u64,
+    /// Packets under way at most; others are dropped.
+    pub queue: usize,
+}
+
+impl Faults {
+    /// A link of 40 Gbit/s that loses nothing.
+    pub const NONE: Faults = Faults {
+        loss: 0.0,
+        duplicate: 0.0,
+        reorder: 0.0,
+        corrupt: 0.0,
+        delay: (4_000, 8_000),
+        byte_time: 205,
+        queue: 65_536,
+    };
+
+    /// A link that loses a share of the packets, and doubles, reorders and corrupts some.
+    pub fn lossy(loss: f64) -> Faults {
+        Faults {
+            loss,
+            duplicate: loss / 2.0,
+            reorder: loss,
+            corrupt: loss / 10.0,
+            queue: 4096,
+            ..Faults::NONE
+        }
+    }
+}
+
+/// What happened on all links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NetworkCounters {
+    pub sent: u64,
+    pub delivered: u64,
+    pub lost: u64,
+    pub duplicated: u64,
+    pub reordered: u64,
+    pub corrupted: u64,
+    /// For want of room.
+    pub overflowed: u64,
+    /// For addresses or queue pair numbers that nobody has.
+    pub unknown: u64,
+}
+
+#[derive(Default)]
+struct Link {
+    free_at: u64,
+    last_arrival: u64,
+    under_way: usize,
+}
+
+/// All links.
+pub struct Network {
+    pub faults: Faults,
+    pub counters: NetworkCounters,
+    links: HashMap<(HostId, HostId), Link>,
+}
+
+impl Network {
+    pub fn new(faults: Faults) -> Self {
+        Network { faults, counters: NetworkCounters::default(), links: HashMap::new() }
+    }
+
+    /// When the copies of a packet arrive: none, one or two.
+    pub fn send(
+        &mut self,
+        random: &mut fastrand::Rng,
+        now: u64,
+        from: HostId,
+        to: HostId,
+        length: usize,
+    ) -> [Option<u64>; 2] {
+        let faults = self.faults;
+        self.counters.sent += 1;
+        let link = self.links.entry((from, to)).or_default();
+        if link.under_way >= faults.queue {
+            self.counters.overflowed += 1;
+            return [None, None];
+        }
+        if random.f64() < faults.loss {
+            self.counters.lost += 1;
+            return [None, None];
+        }
+        if random.f64() < faults.corrupt {
+            self.counters.corrupted += 1;
+            return [None, None];
+        }
+        link.free_at = link.free_at.max(now) + length as u64 * faults.byte_time / 1024;
+        let mut arrivals = [None, None];
+        let copies = if random.f64() < faults.duplicate { 2 } else { 1 };
+        self.counters.duplicated += copies as u64 - 1;
+        for arrival in &mut arrivals[..copies] {
+            let mut at = link.free_at + random.u64(faults.delay.0..=faults.delay.1);
+            if random.f64() < faults.reorder {
+                self.counters.reordered += 1;
+                at += random.u64(0..=8 * faults.delay.1);
+            } else {
+                at = at.max(link.last_arrival + 1);
+                link.last_arrival = at;
+            }
+            link.under_way += 1;
+            *arrival = Some(at);
+        }
+        arrivals
+    }
+
+    /// A packet has left a link.
+    pub fn arrived(&mut self, from: HostId, to: HostId) {
+        self.counters.delivered += 1;
+        if let Some(link) = self.links.get_mut(&(from, to)) {
+            link.under_way = link.under_way.saturating_sub(1);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Bugs that are planted on purpose, so that the checker can be seen to find them.
+
+use parking_lot::Mutex;
+
+/// A bug in the memory of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plant {
+    /// One byte of a copy is wrong.
+    LostByte,
+    /// One byte beyond a copy is touched.
+    Overrun,
+    /// An atomic is run twice.
+    AtomicTwice,
+}
+
+/// The bug that a process carries, and how many chances it lets pass first.
+#[derive(Default)]
+pub struct Planted(Mutex<Option<(Plant, u32)>>);
+
+impl Planted {
+    /// Plants a bug that shows once, after `chances` harmless ones.
+    pub fn set(&self, plant: Plant, chances: u32) {
+        *self.0.lock() = Some((plant, chances));
+    }
+
+    /// Whether the bug has shown.
+    pub fn has_fired(&self) -> bool {
+        self.0.lock().is_none()
+    }
+
+    /// The bug that shows in this copy of `length` bytes.
+    pub(crate) fn fires(&self, length: usize) -> Option<Plant> {
+        self.chance(|plant| plant != Plant::AtomicTwice && length > 0)
+    }
+
+    pub(crate) fn fires_at_atomic(&self) -> bool {
+        self.chance(|plant| plant == Plant::AtomicTwice).is_some()
+    }
+
+    fn chance(&self, fits: impl Fn(Plant) -> bool) -> Option<Plant> {
+        let mut planted = self.0.lock();
+        let (plant, chances) = (*planted)?;
+        if !fits(plant) {
+            return None;
+        }
+        if chances == 0 {
+            *planted = None;
+            return Some(plant);
+        }
+        *planted = Some((plant, chances - 1));
+        None
+    }
+}

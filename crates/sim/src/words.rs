@@ -1,0 +1,123 @@
+//! Shared words that the world owns, and counts each store to.
+
+use crate::limits::WORD_BLOCK;
+use crate::process::Process;
+use pagewire_iommu::words::{SharedWords, Site};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+type Block = [AtomicU64; WORD_BLOCK];
+
+/// An array of words, of which only the blocks that were written exist.
+pub struct Array {
+    blocks: Vec<OnceLock<Box<Block>>>,
+    length: usize,
+}
+
+impl Array {
+    /// `length` words of zero.
+    pub fn new(length: usize) -> Arc<Self> {
+        let mut blocks = Vec::new();
+        blocks.resize_with(length.div_ceil(WORD_BLOCK), OnceLock::new);
+        Arc::new(Array { blocks, length })
+    }
+
+    fn load(&self, index: usize) -> u64 {
+        assert!(index < self.length, "word {index} of {}", self.length);
+        self.blocks[index / WORD_BLOCK]
+            .get()
+            .map_or(0, |block| block[index % WORD_BLOCK].load(Ordering::Acquire))
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < self.length, "word {index} of {}", self.length);
+        let block = self.blocks[index / WORD_BLOCK]
+            .get_or_init(|| Box::new([const { AtomicU64::new(0) }; WORD_BLOCK]));
+        &block[index % WORD_BLOCK]
+    }
+}
+
+/// Shared words as one process holds them: every store of a process that has ended is without effect.
+#[derive(Clone)]
+pub struct SimWords {
+    array: Arc<Array>,
+    holder: Arc<Process>,
+    writable: bool,
+}
+
+impl SimWords {
+    /// Words that the holder may write.
+    pub fn new(array: Arc<Array>, holder: Arc<Process>) -> Self {
+        SimWords { array, holder, writable: true }
+    }
+
+    /// Words that the holder may only read.
+    pub fn read_only(array: Arc<Array>, holder: Arc<Process>) -> Self {
+        SimWords { array, holder, writable: false }
+    }
+
+    /// Counts a store; whether it takes place.
+    fn may_store(&self, site: Site) -> bool {
+        assert!(self.writable, "{} writes words that it may only read", site.0);
+        self.holder.step(site)
+    }
+}
+
+impl SharedWords for SimWords {
+    fn len(&self) -> usize {
+        self.array.length
+    }
+
+    fn load(&self, index: usize) -> u64 {
+        self.array.load(index)
+    }
+
+    fn store(&self, site: Site, index: usize, value: u64) {
+        if self.may_store(site) {
+            self.array.word(index).store(value, Ordering::Release);
+        }
+    }
+
+    // A process that has ended is told what lets its remaining instructions end soonest: success.
+    fn compare_exchange(&self, site: Site, index: usize, current: u64, value: u64) -> Result<u64, u64> {
+        if !self.may_store(site) {
+            return Ok(current);
+        }
+        self.array.word(index).compare_exchange(current, value, Ordering::SeqCst, Ordering::SeqCst)
+    }
+
+    fn fetch_or(&self, site: Site, index: usize, bits: u64) -> u64 {
+        if !self.may_store(site) {
+            return self.array.load(index);
+        }
+        self.array.word(index).fetch_or(bits, Ordering::SeqCst)
+    }
+
+    fn swap(&self, site: Site, index: usize, value: u64) -> u64 {
+        if !self.may_store(site) {
+            return self.array.load(index);
+        }
+        self.array.word(index).swap(value, Ordering::SeqCst)
+    }
+
+    fn fence(&self) {
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    fn write_bytes(&self, site: Site, index: usize, bytes: &[u8]) {
+        assert!(self.writable, "{} writes words that it may only read", site.0);
+        let take_place = self.holder.steps(site, bytes.len().div_ceil(8) as u64);
+        for (offset, chunk) in bytes.chunks(8).enumerate().take(take_place as usize) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.array.word(index + offset).store(u64::from_ne_bytes(word), Ordering::Release);
+        }
+    }
+
+    fn read_bytes(&self, index: usize, bytes: &mut [u8]) {
+        for (offset, chunk) in bytes.chunks_mut(8).enumerate() {
+            let word = self.load(index + offset).to_ne_bytes();
+            chunk.copy_from_slice(&word[..chunk.len()]);
+        }
+    }
+}

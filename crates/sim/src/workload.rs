@@ -1,0 +1,111 @@
+//! A random mixed workload that knows what every byte and every completion must be.
+//!
+//! Two or more parties, each an engine with some memory, are connected by queue pairs of all types. One thread
+//! plays all the programs: it posts, polls, registers and deregisters, moves queue pairs to ERR and RESET and
+//! sets them up again, and keeps a model beside it. Anything that differs from the model is a [`Violation`].
+//! Nothing here knows which fabric is below: the simulator and real processes are driven alike.
+
+mod atomics;
+mod check;
+mod connection;
+mod driver;
+mod lifecycle;
+mod party;
+mod pattern;
+mod post;
+mod receive;
+mod space;
+mod window;
+
+pub use driver::{Hooks, Workload};
+pub use party::PartyInit;
+
+/// What the workload consists of.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Decides everything that the workload chooses.
+    pub seed: u64,
+    /// Send requests to post.
+    pub operations: u64,
+    /// Connections; each is a queue pair at either end.
+    pub connections: usize,
+    /// The network loses, doubles and reorders nothing, so that UC and UD messages arrive like others.
+    pub exact: bool,
+    /// Bytes of the longest message.
+    pub longest: u32,
+    /// Whether queue pairs go through ERR and RESET and regions are deregistered while work is under way.
+    pub upheaval: bool,
+    /// Send requests between two occasions at which everything is drained and all memory is compared.
+    pub between_audits: u64,
+    /// Nanoseconds after which nothing of a queue pair that was reset is under way any more.
+    pub settle: u64,
+    /// Nanoseconds in which something must happen while work is outstanding.
+    pub patience: u64,
+}
+
+impl Plan {
+    /// A plan with the usual proportions.
+    pub fn new(seed: u64, operations: u64) -> Self {
+        Plan {
+            seed,
+            operations,
+            connections: 64,
+            exact: true,
+            longest: 1 << 20,
+            upheaval: true,
+            between_audits: 20_000,
+            settle: 2_000_000,
+            patience: 60_000_000_000,
+        }
+    }
+}
+
+/// What a run did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Send requests posted.
+    pub operations: u64,
+    /// Completions checked, of sends and of receives.
+    pub completions: u64,
+    /// Of them, those with an error, which the workload had provoked.
+    pub errors: u64,
+    /// Payload bytes compared.
+    pub bytes_checked: u64,
+    /// Atomics whose order was reconstructed.
+    pub atomics: u64,
+    /// UC and UD messages posted, and those that arrived.
+    pub unreliable_sent: u64,
+    pub unreliable_received: u64,
+    /// Times that a connection was brought down and up again.
+    pub upheavals: u64,
+    /// Deregistrations, and requests sent through keys that were dead.
+    pub deregistrations: u64,
+    pub stale_requests: u64,
+    /// Times that everything was drained and compared.
+    pub audits: u64,
+    /// Longest time from the end of a process to the last error completion at a survivor, in nanoseconds.
+    pub slowest_notice: u64,
+}
+
+/// Something that the engine did wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("seed {seed}, after {operations} operations: {what}")]
+pub struct Violation {
+    pub seed: u64,
+    pub operations: u64,
+    pub what: String,
+}
+
+/// The surroundings of the parties: time, and what happens to their processes.
+pub trait Stage {
+    /// Nanoseconds on a clock that never goes back.
+    fn now(&self) -> u64;
+    /// Nothing is to be done before `next`, unless something arrives. False: nothing ever will.
+    fn idle(&mut self, next: Option<u64>) -> bool;
+    /// A party's turn begins.
+    fn turn(&mut self, _party: usize) {}
+    /// Whether a party's process lives.
+    fn is_alive(&self, _party: usize) -> bool {
+        true
+    }
+}

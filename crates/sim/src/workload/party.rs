@@ -1,0 +1,261 @@
+//! One party: an engine, its memory, and the model of that memory.
+
+use super::pattern;
+use super::receive::PostedReceive;
+use super::space::{Range, Space};
+use pagewire_fabric::Fabric;
+use pagewire_memory::{ApplicationMemory, Segment};
+use pagewire_nic::device::Device;
+use pagewire_nic::{
+    CompletionQueue, Context, Error, MemoryRegion, Nic, ProtectionDomain, Rights, ScatterGather, SharedReceiveInit,
+    SharedReceiveQueue,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// An engine that takes part, and memory of its process that only the workload uses.
+pub struct PartyInit<F: Fabric> {
+    pub nic: Arc<Nic<F>>,
+    pub device: Device,
+    /// First byte, on a page boundary.
+    pub address: u64,
+    /// Bytes; at least [`PartyInit::MEMORY`].
+    pub length: u64,
+}
+
+impl<F: Fabric> PartyInit<F> {
+    /// Bytes that a party needs.
+    pub const MEMORY: u64 = 48 << 20;
+}
+
+pub const PAGE: u64 = 4096;
+/// Words that atomics work on.
+pub const ATOMIC_WORDS: u64 = 64;
+/// Bytes of the window that one UC queue pair writes to.
+pub const WINDOW: u64 = 64 << 10;
+const DATA_ZONES: usize = 8;
+const TEMPORARY: u64 = 1 << 20;
+/// Bytes of the receives in a shared receive queue.
+pub const SHARED_RECEIVE: u64 = 4096;
+const SHARED_RECEIVES: u32 = 128;
+
+/// What a zone is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    Atomics,
+    Windows,
+    Temporary,
+    Receives,
+    Data,
+}
+
+/// A stretch of memory that is registered as a whole.
+pub struct Zone<F: Fabric> {
+    pub kind: Use,
+    pub address: u64,
+    pub length: u64,
+    pub space: Space,
+    pub region: Option<Arc<MemoryRegion<F>>>,
+    /// About to be deregistered: nothing new is placed here.
+    pub closing: bool,
+}
+
+/// A party.
+pub struct Party<F: Fabric> {
+    pub nic: Arc<Nic<F>>,
+    pub context: Arc<Context<F>>,
+    pub domain: Arc<ProtectionDomain<F>>,
+    pub zones: Vec<Zone<F>>,
+    pub send_cq: Arc<CompletionQueue<F>>,
+    pub receive_cq: Arc<CompletionQueue<F>>,
+    /// For sends and receives of some queue pairs.
+    pub common_cq: Arc<CompletionQueue<F>>,
+    pub srq: Arc<SharedReceiveQueue<F>>,
+    pub shared_receives: HashMap<u64, PostedReceive>,
+    pub dead: bool,
+    base: u64,
+    shadow: Vec<u8>,
+    /// Ranges whose bytes are not known now: first byte and end.
+    flux: BTreeMap<u64, u64>,
+}
+
+impl<F: Fabric> Party<F> {
+    /// Registers the memory, fills it and makes the queues.
+    pub fn new(init: PartyInit<F>, random: &mut fastrand::Rng, queue_pairs: usize) -> Result<Self, Error> {
+        let context = init.nic.open(init.device, Box::new(|| {}));
+        let domain = context.alloc_pd()?;
+        let entries = (queue_pairs as u32 * 80 + 1024).max(1024);
+        let srq = domain.create_srq(&SharedReceiveInit { max_wr: SHARED_RECEIVES, max_sge: 8, limit: 0 })?;
+        let mut party = Party {
+            send_cq: context.create_cq(entries, None)?,
+            receive_cq: context.create_cq(entries, None)?,
+            common_cq: context.create_cq(entries, None)?,
+            nic: init.nic,
+            context,
+            domain,
+            zones: Vec::new(),
+            srq,
+            shared_receives: HashMap::new(),
+            dead: false,
+            base: init.address,
+            shadow: vec![0; init.length as usize],
+            flux: BTreeMap::new(),
+        };
+        let mut next = init.address;
+        let end = init.address + init.length;
+        party.add_zone(Use::Atomics, &mut next, ATOMIC_WORDS * 8)?;
+        party.add_zone(Use::Windows, &mut next, WINDOW * queue_pairs as u64)?;
+        party.add_zone(Use::Temporary, &mut next, TEMPORARY)?;
+        let rest = (end - next) / (DATA_ZONES as u64 + 4) - 2 * PAGE;
+        party.add_zone(Use::Receives, &mut next, 4 * rest)?;
+        for _ in 0..DATA_ZONES {
+            party.add_zone(Use::Data, &mut next, rest)?;
+        }
+        let mut bytes = vec![0; init.length as usize];
+        pattern::fill(random.u64(..), &mut bytes);
+        // The windows start empty, and what lies behind the last zone is not used.
+        let windows = (party.zones[1].address - init.address) as usize;
+        bytes[windows..windows + party.zones[1].length as usize].fill(0);
+        party.program_writes(init.address, &bytes);
+        Ok(party)
+    }
+
+    fn add_zone(&mut self, kind: Use, next: &mut u64, length: u64) -> Result<(), Error> {
+        let length = length.next_multiple_of(PAGE);
+        let mut zone =
+            Zone { kind, address: *next, length, space: Space::new(*next, length), region: None, closing: false };
+        if kind != Use::Temporary {
+            zone.region = Some(self.register(*next, length)?);
+        }
+        self.zones.push(zone);
+        // A page that no region covers.
+        *next += length + PAGE;
+        Ok(())
+    }
+
+    /// Registers memory with all rights.
+    pub fn register(&self, address: u64, length: u64) -> Result<Arc<MemoryRegion<F>>, Error> {
+        let rights =
+            Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
+        self.domain.register(address, length, address, rights)
+    }
+
+    /// Takes a range in a zone of a kind.
+    pub fn take(&mut self, random: &mut fastrand::Rng, kind: Use, length: u64, aligned: bool) -> Option<Range> {
+        let start = random.usize(0..self.zones.len());
+        for offset in 0..self.zones.len() {
+            let index = (start + offset) % self.zones.len();
+            let zone = &mut self.zones[index];
+            if zone.kind == kind && !zone.closing {
+                if let Some(range) = zone.space.take(random, index, length, aligned) {
+                    return Some(range);
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes 1 to `pieces` ranges that hold `length` bytes together.
+    pub fn take_pieces(
+        &mut self,
+        random: &mut fastrand::Rng,
+        kind: Use,
+        length: u64,
+        pieces: usize,
+    ) -> Option<Vec<Range>> {
+        let mut taken = Vec::with_capacity(pieces);
+        let mut left = length;
+        for piece in (0..pieces).rev() {
+            let size = if piece == 0 { left } else { random.u64(0..=left) };
+            match self.take(random, kind, size, false) {
+                Some(range) => taken.push(range),
+                None => {
+                    taken.iter().for_each(|range| self.give_back(range));
+                    return None;
+                }
+            }
+            left -= size;
+        }
+        Some(taken)
+    }
+
+    /// Gives a range back.
+    pub fn give_back(&mut self, range: &Range) {
+        self.zones[range.zone].space.give_back(range);
+    }
+
+    /// The key of a range.
+    pub fn key(&self, range: &Range) -> u32 {
+        self.zones[range.zone].region.as_ref().map_or(0, |region| region.lkey())
+    }
+
+    /// Ranges as a scatter-gather list.
+    pub fn segments(&self, ranges: &[Range]) -> Vec<ScatterGather> {
+        ranges
+            .iter()
+            .map(|range| ScatterGather { address: range.address, length: range.length as u32, key: self.key(range) })
+            .collect()
+    }
+
+    /// What the memory really holds.
+    pub fn memory(&self, address: u64, length: u64) -> Vec<u8> {
+        let mut bytes = vec![0; length as usize];
+        let read = self.nic.fabric().memory().read(&[Segment { address, length }], &mut bytes);
+        assert!(self.dead || read.is_ok(), "the workload's own memory cannot be read: {read:?}");
+        bytes
+    }
+
+    /// The program itself writes.
+    pub fn program_writes(&mut self, address: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let to = [Segment { address, length: bytes.len() as u64 }];
+        // A process that is ended in the middle of this writes no more.
+        let _ = self.nic.fabric().memory().write(bytes, &to, false);
+        self.expect(address, bytes);
+    }
+
+    /// The model: what the memory must hold.
+    pub fn expected(&self, address: u64, length: u64) -> &[u8] {
+        let at = (address - self.base) as usize;
+        &self.shadow[at..at + length as usize]
+    }
+
+    /// From now on the memory must hold these bytes.
+    pub fn expect(&mut self, address: u64, bytes: &[u8]) {
+        let at = (address - self.base) as usize;
+        self.shadow[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// The bytes of a range may change from now on.
+    pub fn unsettle(&mut self, address: u64, length: u64) {
+        if length > 0 {
+            self.flux.insert(address, address + length);
+        }
+    }
+
+    /// The bytes of a range are what the model says again.
+    pub fn settle(&mut self, address: u64) {
+        self.flux.remove(&address);
+    }
+
+    /// Compares all memory with the model, but for what may change. Gives the bytes compared, or where the first difference is.
+    pub fn compare(&self) -> Result<u64, u64> {
+        let bytes = self.memory(self.base, self.shadow.len() as u64);
+        let mut at = self.base;
+        let mut compared = 0;
+        let end = self.base + self.shadow.len() as u64;
+        for (start, stop) in self.flux.iter().map(|(start, stop)| (*start, *stop)).chain([(end, end)]) {
+            if start > at {
+                let (from, to) = ((at - self.base) as usize, (start - self.base) as usize);
+                if let Some(place) = pattern::difference(&bytes[from..to], &self.shadow[from..to]) {
+                    return Err(at + place as u64);
+                }
+                compared += start - at;
+            }
+            at = at.max(stop);
+        }
+        Ok(compared)
+    }
+}

@@ -1,0 +1,80 @@
+//! Which parts of a stretch of memory are in use.
+
+use std::collections::BTreeMap;
+
+/// Bytes on either side of a range that stay free.
+const GUARD: u64 = 8;
+
+/// A range of memory that one request uses alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    pub zone: usize,
+    pub address: u64,
+    pub length: u64,
+    taken: (u64, u64),
+}
+
+impl Range {
+    /// A range that no allocator manages.
+    pub fn fixed(zone: usize, address: u64, length: u64) -> Self {
+        Range { zone, address, length, taken: (address, 0) }
+    }
+}
+
+/// Free stretches by address.
+pub struct Space {
+    free: BTreeMap<u64, u64>,
+    used: u64,
+}
+
+impl Space {
+    /// All of a stretch is free.
+    pub fn new(address: u64, length: u64) -> Self {
+        Space { free: BTreeMap::from([(address, length)]), used: 0 }
+    }
+
+    /// Whether nothing is in use.
+    pub fn is_unused(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Takes a range, with guards; without `aligned` to 8 bytes, at any address. `None`: there is no room.
+    pub fn take(&mut self, random: &mut fastrand::Rng, zone: usize, length: u64, aligned: bool) -> Option<Range> {
+        let need = length + 2 * GUARD + 8;
+        let lowest = *self.free.first_key_value()?.0;
+        let highest = self.free.last_key_value().map(|(start, size)| start + size)?;
+        let from = random.u64(lowest..=highest);
+        let later = self.free.range(from..).find(|(_, size)| **size >= need);
+        let (start, size) = later.or_else(|| self.free.range(..from).find(|(_, size)| **size >= need))?;
+        let (start, size) = (*start, *size);
+        self.free.remove(&start);
+        if size > need {
+            self.free.insert(start + need, size - need);
+        }
+        self.used += need;
+        let address = match aligned {
+            true => (start + GUARD).next_multiple_of(8),
+            false => start + GUARD + random.u64(0..8),
+        };
+        Some(Range { zone, address, length, taken: (start, need) })
+    }
+
+    /// Gives a range back.
+    pub fn give_back(&mut self, range: &Range) {
+        let (mut start, mut size) = range.taken;
+        if size == 0 {
+            return;
+        }
+        self.used -= size;
+        if let Some((before, length)) = self.free.range(..start).next_back().map(|(at, length)| (*at, *length)) {
+            if before + length == start {
+                self.free.remove(&before);
+                (start, size) = (before, size + length);
+            }
+        }
+        if let Some(after) = self.free.remove(&(start + size)) {
+            size += after;
+        }
+        self.free.insert(start, size);
+    }
+}

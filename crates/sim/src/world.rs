@@ -1,0 +1,464 @@
+//! The world: hosts, the processes on them, the links between them, and what is to happen when.
+
+use crate::clock::Clock;
+use crate::fabric::SimFabric;
+use crate::limits;
+use crate::memory::SimProcess;
+use crate::network::{Faults, Network, NetworkCounters};
+use crate::process::{Process, ProcessId, SiteTally};
+use crate::words::{Array, SimWords};
+use pagewire_fabric::{Channel, ChannelId, Datagram, FabricEvent, Route, Side};
+use pagewire_iommu::words::Site;
+use pagewire_memory::Segment;
+use pagewire_nic::device::{Device, Gid, Mtu};
+use parking_lot::Mutex;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+/// Names a host, that is a network namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub usize);
+
+/// An event for the engine of a simulated process.
+pub type SimEvent = FabricEvent<SimWords, SimProcess>;
+type SimChannel = Channel<SimWords, SimProcess>;
+
+/// A datagram under way.
+pub(crate) struct SimDatagram {
+    source: IpAddr,
+    source_port: u16,
+    destination: IpAddr,
+    traffic_class: u8,
+    hop_limit: u8,
+    bytes: Vec<u8>,
+}
+
+impl SimDatagram {
+    pub fn view(&self) -> Datagram<'_> {
+        Datagram {
+            source: self.source,
+            source_port: self.source_port,
+            destination: self.destination,
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+            bytes: &self.bytes,
+        }
+    }
+}
+
+enum Due {
+    Datagram { from: HostId, to: ProcessId, datagram: SimDatagram },
+    Departed { to: ProcessId, channel: ChannelId },
+    PagesIn { to: ProcessId, segments: Vec<Segment>, token: u64 },
+    Connect { from: ProcessId, block: u32 },
+}
+
+struct Entry {
+    at: u64,
+    sequence: u64,
+    due: Due,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.sequence) == (other.at, other.sequence)
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+struct Held {
+    peer: ProcessId,
+    channel: SimChannel,
+}
+
+struct Member {
+    process: Arc<Process>,
+    instance: u64,
+    tables: Arc<Array>,
+    mailbox: Arc<Array>,
+    channels: Vec<Held>,
+    events: VecDeque<SimEvent>,
+    inbox: VecDeque<SimDatagram>,
+    next_channel: u32,
+    /// Why its memory may not be touched by others.
+    untouchable: Option<String>,
+    buried: bool,
+}
+
+pub(crate) struct State {
+    pub random: fastrand::Rng,
+    network: Network,
+    hosts: Vec<Vec<IpAddr>>,
+    members: Vec<Member>,
+    blocks: HashMap<(HostId, u32), ProcessId>,
+    due: BinaryHeap<Reverse<Entry>>,
+    sequence: u64,
+}
+
+pub(crate) struct Shared {
+    pub clock: Arc<Clock>,
+    pub state: Mutex<State>,
+}
+
+/// A world. One seed decides everything that happens in it.
+#[derive(Clone)]
+pub struct World(Arc<Shared>);
+
+impl World {
+    /// A world without hosts, whose links do what `faults` says.
+    pub fn new(seed: u64, faults: Faults) -> Self {
+        let state = State {
+            random: fastrand::Rng::with_seed(seed),
+            network: Network::new(faults),
+            hosts: Vec::new(),
+            members: Vec::new(),
+            blocks: HashMap::new(),
+            due: BinaryHeap::new(),
+            sequence: 0,
+        };
+        World(Arc::new(Shared { clock: Arc::new(Clock::default()), state: Mutex::new(state) }))
+    }
+
+    /// Adds a host with an address of its own.
+    pub fn host(&self) -> HostId {
+        let mut state = self.0.state.lock();
+        let id = state.hosts.len();
+        state.hosts.push(vec![IpAddr::V4(Ipv4Addr::new(10, 0, (id >> 8) as u8, id as u8 + 1))]);
+        HostId(id)
+    }
+
+    /// Starts a process on a host; gives its name and the fabric for its engine.
+    pub fn process(&self, host: HostId) -> (ProcessId, SimFabric) {
+        let mut state = self.0.state.lock();
+        let id = ProcessId(state.members.len());
+        let process = Process::new(id, host, self.0.clock.clone());
+        let member = Member {
+            instance: state.random.u64(1..),
+            tables: Array::new(pagewire_fabric::limits::TABLE_WORDS),
+            mailbox: Array::new(pagewire_fabric::limits::MAILBOX_WORDS),
+            channels: Vec::new(),
+            events: VecDeque::new(),
+            inbox: VecDeque::new(),
+            next_channel: 0,
+            untouchable: None,
+            buried: false,
+            process: process.clone(),
+        };
+        let tables = SimWords::new(member.tables.clone(), process.clone());
+        let mailbox = SimWords::new(member.mailbox.clone(), process.clone());
+        let fabric = SimFabric::new(self.0.clone(), process, tables, mailbox, member.instance);
+        state.members.push(member);
+        (id, fabric)
+    }
+
+    /// A process by name.
+    pub fn get(&self, id: ProcessId) -> Arc<Process> {
+        self.0.state.lock().members[id.0].process.clone()
+    }
+
+    /// The one device of a process's host.
+    pub fn device(&self, id: ProcessId) -> Device {
+        let state = self.0.state.lock();
+        let host = state.members[id.0].process.host;
+        Device {
+            name: "pagewire0".into(),
+            index: 0,
+            guid: 0x0200_00FF_FE00_0001 + host.0 as u64,
+            interface: "sim0".into(),
+            interface_index: 1,
+            interface_mtu: 4200,
+            mtu: Mtu::fitting(4200),
+            gids: state.hosts[host.0].iter().map(|address| Gid { address: *address, interface: 0 }).collect(),
+            speed: Some(40_000),
+        }
+    }
+
+    /// Forbids others to touch a process's memory (as a non-dumpable process does), before anybody connects.
+    pub fn forbid_touching(&self, id: ProcessId, reason: &str) {
+        self.0.state.lock().members[id.0].untouchable = Some(reason.to_owned());
+    }
+
+    /// Maps memory in a process.
+    pub fn map(&self, id: ProcessId, address: u64, length: u64) {
+        self.get(id).space.lock().map(address, length);
+    }
+
+    /// Unmaps pages of a process.
+    pub fn unmap(&self, id: ProcessId, address: u64, length: u64) {
+        self.get(id).space.lock().unmap(address, length);
+    }
+
+    /// Lets pages of a process be absent.
+    pub fn evict(&self, id: ProcessId, address: u64, length: u64) {
+        self.get(id).space.lock().evict(address, length);
+    }
+
+    /// Ends a process.
+    pub fn kill(&self, id: ProcessId) {
+        self.get(id).kill();
+        self.0.deliver();
+    }
+
+    /// The time, without letting any pass.
+    pub fn now(&self) -> u64 {
+        self.0.clock.now()
+    }
+
+    /// When something will happen by itself next.
+    pub fn next_due(&self) -> Option<u64> {
+        self.0.state.lock().next_due()
+    }
+
+    /// Lets time pass until something happens by itself or `deadline`, whichever is sooner. False: there is neither.
+    pub fn advance(&self, deadline: Option<u64>) -> bool {
+        let next = self.next_due().into_iter().chain(deadline).min();
+        if let Some(next) = next {
+            self.0.clock.advance_to(next);
+        }
+        next.is_some()
+    }
+
+    /// What happened on the links.
+    pub fn network_counters(&self) -> NetworkCounters {
+        self.0.state.lock().network.counters
+    }
+
+    /// Changes what links do.
+    pub fn set_faults(&self, faults: Faults) {
+        self.0.state.lock().network.faults = faults;
+    }
+
+    /// Stores and crashes at each site, over all processes.
+    pub fn tally(&self) -> BTreeMap<Site, SiteTally> {
+        let mut all: BTreeMap<Site, SiteTally> = BTreeMap::new();
+        for member in &self.0.state.lock().members {
+            for (site, tally) in member.process.tally() {
+                let sum = all.entry(site).or_default();
+                sum.stores += tally.stores;
+                sum.crashes += tally.crashes;
+            }
+        }
+        all
+    }
+}
+
+impl Shared {
+    /// Makes everything happen that is due.
+    pub fn deliver(&self) {
+        let now = self.clock.now();
+        self.state.lock().deliver(now);
+    }
+
+    pub fn take_events(&self, of: ProcessId, into: &mut Vec<SimEvent>) {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        state.deliver(now);
+        into.extend(state.members[of.0].events.drain(..));
+    }
+
+    pub fn take_datagrams(&self, of: ProcessId, limit: usize) -> Vec<SimDatagram> {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        state.deliver(now);
+        let inbox = &mut state.members[of.0].inbox;
+        let count = inbox.len().min(limit);
+        inbox.drain(..count).collect()
+    }
+
+    pub fn lease_block(&self, process: &Process) -> Option<u32> {
+        let mut state = self.state.lock();
+        let start = state.random.u32(1..limits::HOST_BLOCKS);
+        let all = (start..limits::HOST_BLOCKS).chain(1..start);
+        let block = all.into_iter().find(|block| !state.blocks.contains_key(&(process.host, *block)))?;
+        state.blocks.insert((process.host, block), process.id);
+        Some(block)
+    }
+
+    pub fn is_local(&self, host: HostId, address: IpAddr) -> bool {
+        self.state.lock().hosts[host.0].contains(&address)
+    }
+
+    pub fn connect(&self, from: ProcessId, block: u32) {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        let at = now + state.random.u64(limits::CONNECT_TIME.0..=limits::CONNECT_TIME.1);
+        state.schedule(at, Due::Connect { from, block });
+    }
+
+    pub fn bring_in(&self, to: ProcessId, segments: &[Segment], token: u64) {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        let at = now + state.random.u64(limits::PAGE_TIME.0..=limits::PAGE_TIME.1);
+        state.schedule(at, Due::PagesIn { to, segments: segments.to_vec(), token });
+    }
+
+    pub fn random(&self) -> u64 {
+        self.state.lock().random.u64(..)
+    }
+
+    /// Puts a packet on its link.
+    pub fn send(&self, from: &Process, route: &Route, bytes: Vec<u8>) {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        let destination = &route.destination;
+        let to = state.hosts.iter().position(|addresses| addresses.contains(destination)).map(HostId);
+        // The destination queue pair's number is in bytes 5 to 7 of the BTH.
+        let block = bytes.get(5..7).map(|high| u32::from(high[0]) << 8 | u32::from(high[1]));
+        let Some((host, owner)) =
+            to.zip(block).and_then(|(host, block)| Some((host, *state.blocks.get(&(host, block))?)))
+        else {
+            state.network.counters.unknown += 1;
+            return;
+        };
+        let State { random, network, .. } = &mut *state;
+        let arrivals = network.send(random, now, from.host, host, bytes.len());
+        for at in arrivals.into_iter().flatten() {
+            let datagram = SimDatagram {
+                source: route.source,
+                source_port: route.source_port,
+                destination: route.destination,
+                traffic_class: route.traffic_class,
+                hop_limit: route.hop_limit,
+                bytes: bytes.clone(),
+            };
+            state.schedule(at, Due::Datagram { from: from.host, to: owner, datagram });
+        }
+    }
+}
+
+impl State {
+    /// When something will happen by itself next.
+    pub fn next_due(&self) -> Option<u64> {
+        self.due.peek().map(|next| next.0.at)
+    }
+
+    fn schedule(&mut self, at: u64, due: Due) {
+        self.sequence += 1;
+        self.due.push(Reverse(Entry { at, sequence: self.sequence, due }));
+    }
+
+    fn deliver(&mut self, now: u64) {
+        self.bury_the_dead();
+        while self.due.peek().is_some_and(|next| next.0.at <= now) {
+            if let Some(Reverse(entry)) = self.due.pop() {
+                self.happen(entry.due);
+            }
+        }
+    }
+
+    fn happen(&mut self, due: Due) {
+        match due {
+            Due::Datagram { from, to, datagram } => {
+                let member = &mut self.members[to.0];
+                self.network.arrived(from, member.process.host);
+                if member.process.is_alive() {
+                    member.inbox.push_back(datagram);
+                }
+            }
+            Due::Departed { to, channel } => {
+                let member = &mut self.members[to.0];
+                member.channels.retain(|held| held.channel.id != channel);
+                member.events.push_back(FabricEvent::Departed { channel });
+            }
+            Due::PagesIn { to, segments, token } => {
+                let member = &mut self.members[to.0];
+                member.process.space.lock().bring_in(&segments);
+                member.events.push_back(FabricEvent::BroughtIn { token });
+            }
+            Due::Connect { from, block } => {
+                let event = self.connect(from, block);
+                self.members[from.0].events.push_back(event);
+            }
+        }
+    }
+
+    /// A process that ended gives up its blocks, and its peers will hear of it.
+    fn bury_the_dead(&mut self) {
+        for index in 0..self.members.len() {
+            let member = &mut self.members[index];
+            if member.buried || member.process.is_alive() {
+                continue;
+            }
+            member.buried = true;
+            let ended = member.process.ended_at().unwrap_or(0);
+            let id = ProcessId(index);
+            member.inbox.clear();
+            member.channels.clear();
+            self.blocks.retain(|_, owner| *owner != id);
+            let (from, to) = limits::DEPARTURE_TIME;
+            for peer in 0..self.members.len() {
+                let told: Vec<ChannelId> = self.members[peer]
+                    .channels
+                    .iter()
+                    .filter(|held| held.peer == id)
+                    .map(|held| held.channel.id)
+                    .collect();
+                for channel in told {
+                    let at = ended + self.random.u64(from..=to);
+                    self.schedule(at, Due::Departed { to: ProcessId(peer), channel });
+                }
+            }
+        }
+    }
+
+    fn connect(&mut self, from: ProcessId, block: u32) -> SimEvent {
+        let host = self.members[from.0].process.host;
+        let Some(to) = self.blocks.get(&(host, block)).copied() else {
+            let reason = "no process of this host leases these queue pair numbers".to_owned();
+            return FabricEvent::Refused { block, reason, absent: true };
+        };
+        if let Some(held) = self.members[from.0].channels.iter().find(|held| held.peer == to) {
+            return FabricEvent::Connected { block, channel: held.channel.clone() };
+        }
+        if self.members[from.0].channels.len() >= limits::CHANNELS
+            || self.members[to.0].channels.len() >= limits::CHANNELS
+        {
+            let reason = "too many channels".to_owned();
+            return FabricEvent::Refused { block, reason, absent: false };
+        }
+        let words = Array::new(pagewire_fabric::limits::CHANNEL_WORDS);
+        let opened = self.end(from, to, Side::Opened, words.clone());
+        let accepted = self.end(to, from, Side::Accepted, words);
+        self.members[from.0].channels.push(Held { peer: to, channel: opened.clone() });
+        if from != to {
+            self.members[to.0].channels.push(Held { peer: from, channel: accepted.clone() });
+        }
+        self.members[to.0].events.push_back(FabricEvent::Accepted { channel: accepted });
+        FabricEvent::Connected { block, channel: opened }
+    }
+
+    fn end(&mut self, holder: ProcessId, peer: ProcessId, side: Side, words: Arc<Array>) -> SimChannel {
+        let id = ChannelId(self.members[holder.0].next_channel);
+        self.members[holder.0].next_channel += 1;
+        let (own, other) = (&self.members[holder.0], &self.members[peer.0]);
+        let process = own.process.clone();
+        let refusal = |of: &Member| of.untouchable.clone().map_or(Ok(()), Err);
+        Channel {
+            id,
+            side,
+            instance: other.instance,
+            words: SimWords::new(words, process.clone()),
+            tables: SimWords::read_only(other.tables.clone(), process.clone()),
+            mailbox: SimWords::new(other.mailbox.clone(), process),
+            peer_slot: other.next_channel,
+            own_slot: id.0,
+            cross_memory: refusal(other).map(|()| SimProcess(other.process.clone())),
+            peer_cross_memory: refusal(own),
+        }
+    }
+}

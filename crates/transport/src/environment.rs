@@ -1,0 +1,254 @@
+//! What a queue pair's protocol is given by its surroundings, and what it gives back.
+//!
+//! Transport holds no bytes, socket, clock or thread. It is handed packets, work requests and the
+//! time, and it calls an [`Environment`] for everything else. The environment's methods never block:
+//! one that cannot be done now (an absent page, a full link) answers [`Outcome::Wait`], changes
+//! nothing, and the caller repeats the same call once the reason is gone.
+
+use pagewire_wire::{Header, Own};
+
+/// Nanoseconds on a clock that never goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
+pub struct Time(pub u64);
+
+/// Names a work request of one queue pair's send queue: counts up from 0 with each post.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkId(pub u64);
+
+/// How an access or a transmission ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome<T> {
+    Done(T),
+    /// Not possible now; nothing was changed. Repeat the call later.
+    Wait,
+    Denied(Denial),
+}
+
+/// Why an access was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denial {
+    /// A local key, bound or right (or memory that is not mapped) at this side.
+    LocalProtection,
+    /// The receive is shorter than the message.
+    LocalLength,
+    /// A remote key, bound or right.
+    RemoteAccess,
+    /// The request is malformed or of a kind that this queue pair does not serve.
+    InvalidRequest,
+    /// The memory behind a valid key could not be reached.
+    Operational,
+}
+
+/// What is named by key, address and length in the responder's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteAddress {
+    pub address: u64,
+    pub key: u32,
+}
+
+/// The right that a remote access needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Right {
+    RemoteRead,
+    RemoteWrite,
+    RemoteAtomic,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Atomic {
+    CompareSwap { compare: u64, swap: u64 },
+    FetchAdd { add: u64 },
+}
+
+/// A send work request as the protocol sees it: its bytes are named by its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Work {
+    pub id: WorkId,
+    pub operation: Operation,
+    /// Bytes of the message, 0 to 2^31.
+    pub length: u32,
+    /// Wait for earlier READs and atomics first.
+    pub fence: bool,
+    pub solicited: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    Send {
+        immediate: Option<u32>,
+        invalidate: Option<u32>,
+    },
+    Write {
+        remote: RemoteAddress,
+        immediate: Option<u32>,
+    },
+    Read {
+        remote: RemoteAddress,
+    },
+    Atomic {
+        remote: RemoteAddress,
+        atomic: Atomic,
+    },
+    /// Completes in order without touching the wire (local invalidate, bind: executed by the caller).
+    Local,
+}
+
+/// Where the bytes of an outgoing packet come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    None,
+    /// Bytes `offset .. offset + length` of a posted work request.
+    Work {
+        id: WorkId,
+        offset: u32,
+        length: u32,
+    },
+    /// A READ response: this side's memory, named by the peer's key and address.
+    Remote {
+        remote: RemoteAddress,
+        length: u32,
+    },
+}
+
+/// The bytes of a packet that arrived.
+#[derive(Debug, Clone, Copy)]
+pub enum Payload<'a> {
+    Bytes(&'a [u8]),
+    /// Bytes that still lie in the sending process: (address, length) pieces there. Only on links
+    /// inside one host; never kept beyond the call.
+    Reference(&'a [(u64, u64)]),
+}
+
+impl Payload<'_> {
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Payload::Bytes(bytes) => bytes.len() as u64,
+            Payload::Reference(pieces) => pieces.iter().map(|piece| piece.1).sum(),
+        }
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What a finished receive reports (becomes a receive completion).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    pub kind: ArrivalKind,
+    /// Length of the message; for a WRITE with immediate the length of the WRITE.
+    pub length: u32,
+    pub immediate: Option<u32>,
+    pub invalidated: Option<u32>,
+    pub solicited: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArrivalKind {
+    Send,
+    WriteImmediate,
+}
+
+/// Why a work request ended (names of `enum ibv_wc_status`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    Success,
+    LocalLength,
+    LocalQpOperation,
+    LocalProtection,
+    BadResponse,
+    RemoteInvalidRequest,
+    RemoteAccess,
+    RemoteOperation,
+    RetryExceeded,
+    RnrRetryExceeded,
+}
+
+/// Asynchronous events of one queue pair (names of `enum ibv_event_type`), raised by the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// First packet in RTR.
+    CommunicationEstablished,
+    /// A malformed or unsupported request, or a failed local receive, came in: the queue pair goes to ERR.
+    RequestError,
+    /// A request without the right was refused: the queue pair goes to ERR.
+    AccessError,
+}
+
+/// How a link that loses nothing stands with what was handed to it ([`Environment::link`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkState {
+    /// The peer has not yet taken everything, or holds it while a page comes in: silence means nothing.
+    Pending,
+    /// Everything was taken: silence is the peer's answer.
+    Delivered,
+    /// The peer's process has ended.
+    Dead,
+}
+
+/// How the direct execution of a work request went ([`Environment::direct`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direct {
+    /// Done; the work request is complete.
+    Done,
+    /// Not now; repeat.
+    Wait,
+    /// Not by this way (no right, no mapping, peer not ready ...): send it as packets; the responder
+    /// then gives the verdict.
+    Unavailable,
+}
+
+/// Memory, receives, completions and the link of one queue pair.
+pub trait Environment {
+    /// Sends one packet of this queue pair. `Wait`: the link is full. `Denied(LocalProtection)`: the bytes
+    /// of a work request cannot be read; `Denied(RemoteAccess | Operational)`: those of a READ response cannot.
+    fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()>;
+
+    /// Sends one of Pagewire's own packets: `header` is a BTH alone with the opcode of `body`. Only called
+    /// towards a peer that answered HELLO. `Wait`: the link is full; it is offered again or given up.
+    fn transmit_control(&mut self, header: &Header, body: &Own) -> Outcome<()>;
+
+    /// Tries to execute a WRITE (without immediate) or READ at once in the peer's memory.
+    /// Only called where [`Link::direct`](crate::Link::direct) is set and nothing is outstanding before it.
+    fn direct(&mut self, work: &Work) -> Direct;
+
+    /// State of a lossless link; called when an acknowledgement is overdue.
+    fn link(&mut self) -> LinkState;
+
+    // Responder.
+
+    /// Takes the next receive from the receive queue or shared receive queue and makes it current.
+    /// False: there is none (receiver not ready).
+    fn begin_receive(&mut self) -> bool;
+    /// Places bytes of the current receive; `last` is set with the message's final bytes, whose last
+    /// 8 bytes become visible last.
+    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()>;
+    /// Completes the current receive, or takes and completes one for a WRITE with immediate
+    /// (after `begin_receive`).
+    fn finish_receive(&mut self, arrival: Arrival);
+    /// Ends the current receive with an error.
+    fn fail_receive(&mut self, status: Status);
+    /// Checks the whole range of a request. Not called for zero length (key and address are then ignored).
+    fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()>;
+    /// Writes to memory that was checked; checks again (the region may have gone).
+    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, last: bool) -> Outcome<()>;
+    /// Runs an atomic on 8 aligned bytes and gives their original value.
+    fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64>;
+    /// Invalidates a key for SEND with invalidate.
+    fn invalidate(&mut self, key: u32) -> Outcome<()>;
+
+    // Requester.
+
+    /// Places bytes of a READ response into the work request's buffers.
+    fn place_response(&mut self, work: WorkId, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()>;
+    /// Places the original value of an atomic into the work request's buffers.
+    fn place_atomic(&mut self, work: WorkId, value: u64) -> Outcome<()>;
+    /// Reports work requests as complete: all up to and including `work`, in order; those before it
+    /// succeeded. With a status other than `Success` the connection is dead and reports nothing more.
+    fn complete(&mut self, work: WorkId, status: Status);
+
+    /// Raises an asynchronous event. After `RequestError` and `AccessError` the connection is dead.
+    fn event(&mut self, event: Event);
+}

@@ -1,0 +1,61 @@
+//! RC, UC and UD as state machines: packets, work requests and the time come in; packets, accesses
+//! and completions go out. No socket, no clock, no thread, no bytes.
+#![forbid(unsafe_code)]
+
+mod environment;
+pub mod limits;
+mod message;
+mod psn;
+mod rc;
+pub mod timers;
+mod uc;
+pub mod ud;
+
+pub use environment::*;
+pub use psn::Psn;
+pub use rc::{Drive, RcConnection, RcCounters, RcSettings, RcUpdate, RemoteRights, RequesterSettings};
+pub use uc::{UcConnection, UcCounters, UcSettings};
+
+use pagewire_wire::{Bth, Opcode};
+
+/// What kind of link a connection runs over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// Payload bytes a request packet carries at most (a path MTU, or up to 2^31 inside one host).
+    pub request_mtu: u32,
+    /// Payload bytes a READ response packet carries at most.
+    pub response_mtu: u32,
+    /// Nothing is lost or reordered; an overdue acknowledgement asks [`Environment::link`] before it counts.
+    pub lossless: bool,
+    /// WRITEs and READs may be executed by [`Environment::direct`].
+    pub direct: bool,
+}
+
+/// Packets (or PSNs) that a message of `length` bytes takes: at least one.
+pub(crate) fn packets_for(length: u32, mtu: u32) -> u32 {
+    length.div_ceil(mtu.max(1)).max(1)
+}
+
+/// Whether two partition keys admit one another: the same partition, and not both limited members
+/// (section 10.9.3).
+pub(crate) fn partitions_match(one: u16, other: u16) -> bool {
+    const FULL: u16 = 0x8000;
+    (one | FULL) == (other | FULL) && (one | other) & FULL != 0
+}
+
+/// A BTH with the flags at rest.
+pub(crate) fn plain_bth(opcode: Opcode, destination: u32, partition: u16, psn: Psn) -> Bth {
+    Bth {
+        opcode,
+        solicited: false,
+        migration: true,
+        pad: 0,
+        version: 0,
+        partition,
+        fecn: false,
+        becn: false,
+        destination,
+        acknowledge: false,
+        psn: psn.value(),
+    }
+}

@@ -1,0 +1,53 @@
+//! The bounds of the protocol. Nothing in this crate grows beyond them.
+
+/// Longest message in bytes: 2 GiB (InfiniBand specification, volume 1, section 9.7.7).
+pub const MAX_MESSAGE: u32 = 1 << 31;
+
+/// PSNs outstanding at most on a link that loses nothing. The specification allows 2^23.
+pub const MAX_OUTSTANDING_PSNS: u32 = 1 << 22;
+
+/// PSNs between the oldest unacknowledged and the next one on a link that may lose packets: what the
+/// bitmap of a selective acknowledgement spans.
+pub const LOSSY_SPAN: u32 = 256;
+
+/// Payload bytes in flight at most on a link that may lose packets. A UDP socket's receive buffer
+/// holds about 208 KiB where the administrator has not changed it.
+pub const MAX_IN_FLIGHT: u32 = 192 << 10;
+
+/// Payload bytes in flight when a connection starts.
+pub const INITIAL_IN_FLIGHT: u32 = 64 << 10;
+
+/// Packets that may be in flight after any loss.
+pub const MIN_WINDOW: u32 = 2;
+
+/// Bytes that one READ request asks for at most on a link that may lose packets; longer READs go out
+/// as several requests, so that the requester, who sees the loss, meters the responses.
+pub const READ_CHUNK: u32 = 64 << 10;
+
+/// PSNs that one READ request spans at most on a link that loses nothing.
+pub const LOSSLESS_READ_SPAN: u32 = 1 << 20;
+
+/// Packets kept out of order by one side of a connection, and their bytes.
+pub const KEPT_PACKETS: usize = LOSSY_SPAN as usize;
+/// See [`KEPT_PACKETS`].
+pub const KEPT_BYTES: usize = 256 << 10;
+
+/// Packets that one call of `drive` hands out at most.
+pub const DRIVE_PACKETS: u32 = 64;
+
+/// Outstanding READs and atomics of one connection in one direction at most: the width of the attribute.
+pub const MAX_READS: usize = 255;
+
+/// Nanoseconds after which a link that loses nothing is asked how it is, however long the
+/// acknowledgement timeout.
+pub const LOSSLESS_POLL: u64 = 100_000_000;
+
+/// Bounds, in nanoseconds, of the early retransmission timer between two Pagewires.
+pub const MIN_PROBE: u64 = 4_000_000;
+/// See [`MIN_PROBE`].
+pub const MAX_PROBE: u64 = 1_000_000_000;
+/// Nanoseconds of the early retransmission timer before a round trip was measured.
+pub const FIRST_PROBE: u64 = 20_000_000;
+
+/// Nanoseconds between two HOLDs of one connection.
+pub const HOLD_INTERVAL: u64 = 1_000_000;

@@ -1,0 +1,86 @@
+//! What RC and UC share: how a message is cut into packets, and how a refusal at this side is reported.
+
+use pagewire_wire::Operation as Code;
+
+use crate::{Denial, Source, Status, Work};
+
+/// The bytes of packet `offset` of a message.
+pub(crate) fn piece(work: &Work, offset: u32, mtu: u32) -> Source {
+    if work.length == 0 {
+        return Source::None;
+    }
+    let start = offset * mtu;
+    Source::Work { id: work.id, offset: start, length: mtu.min(work.length - start) }
+}
+
+/// Where in its message a packet stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    First,
+    Middle,
+    Last,
+    Only,
+}
+
+impl Place {
+    pub(crate) fn of(offset: u32, packets: u32) -> Place {
+        match (offset == 0, offset + 1 == packets) {
+            (true, true) => Place::Only,
+            (true, false) => Place::First,
+            (false, true) => Place::Last,
+            (false, false) => Place::Middle,
+        }
+    }
+
+    /// Whether so many bytes may stand here: FIRST and MIDDLE are full, LAST is not empty, none is longer
+    /// than the MTU (InfiniBand specification, volume 1, section 9.7.4.1.6).
+    pub(crate) fn suits(self, length: u64, mtu: u32) -> bool {
+        let mtu = u64::from(mtu);
+        match self {
+            Place::First | Place::Middle => length == mtu,
+            Place::Last => 0 < length && length <= mtu,
+            Place::Only => length <= mtu,
+        }
+    }
+
+    pub(crate) fn is_start(self) -> bool {
+        matches!(self, Place::First | Place::Only)
+    }
+
+    pub(crate) fn is_end(self) -> bool {
+        matches!(self, Place::Last | Place::Only)
+    }
+}
+
+pub(crate) fn send_code(place: Place, immediate: bool, invalidate: bool) -> Code {
+    match (place, immediate, invalidate) {
+        (Place::First, ..) => Code::SendFirst,
+        (Place::Middle, ..) => Code::SendMiddle,
+        (Place::Last, true, _) => Code::SendLastImmediate,
+        (Place::Last, false, true) => Code::SendLastInvalidate,
+        (Place::Last, false, false) => Code::SendLast,
+        (Place::Only, true, _) => Code::SendOnlyImmediate,
+        (Place::Only, false, true) => Code::SendOnlyInvalidate,
+        (Place::Only, false, false) => Code::SendOnly,
+    }
+}
+
+pub(crate) fn write_code(place: Place, immediate: bool) -> Code {
+    match (place, immediate) {
+        (Place::First, _) => Code::WriteFirst,
+        (Place::Middle, _) => Code::WriteMiddle,
+        (Place::Last, true) => Code::WriteLastImmediate,
+        (Place::Last, false) => Code::WriteLast,
+        (Place::Only, true) => Code::WriteOnlyImmediate,
+        (Place::Only, false) => Code::WriteOnly,
+    }
+}
+
+/// How a refusal at this side is reported.
+pub(crate) fn denied_status(denial: Denial) -> Status {
+    match denial {
+        Denial::LocalProtection => Status::LocalProtection,
+        Denial::LocalLength => Status::LocalLength,
+        Denial::RemoteAccess | Denial::InvalidRequest | Denial::Operational => Status::LocalQpOperation,
+    }
+}

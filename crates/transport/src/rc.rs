@@ -1,0 +1,411 @@
+//! Reliable connection (InfiniBand specification, volume 1, chapter 9).
+//!
+//! An [`RcConnection`] is both halves of one queue pair: the requester, which turns work requests into
+//! packets and waits for their acknowledgement, and the responder, which executes the peer's requests.
+//! Packets arrive through [`RcConnection::receive`]; everything that leaves does so in
+//! [`RcConnection::drive`], so that requests that arrive together share one acknowledgement.
+
+mod congestion;
+mod execute;
+mod requester;
+mod responder;
+mod response;
+mod retry;
+mod scoreboard;
+mod stash;
+
+use pagewire_wire::{Header, Opcode, Operation as Code, Own, Transport};
+
+use crate::{Environment, Event, Link, Outcome, Payload, Time, Work, limits, partitions_match, plain_bth};
+use requester::Requester;
+use responder::Responder;
+
+/// What the peer's requests may do, from `qp_access_flags`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RemoteRights {
+    /// `IBV_ACCESS_REMOTE_READ`.
+    pub read: bool,
+    /// `IBV_ACCESS_REMOTE_WRITE`.
+    pub write: bool,
+    /// `IBV_ACCESS_REMOTE_ATOMIC`.
+    pub atomic: bool,
+}
+
+/// What a connection is told on its way to RTR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RcSettings {
+    /// What it runs over.
+    pub link: Link,
+    /// The peer's queue pair number, 24 bits.
+    pub destination: u32,
+    /// Partition key.
+    pub partition: u16,
+    /// The first PSN that the peer will send (`rq_psn`).
+    pub receive_psn: u32,
+    /// READs and atomics that the peer may have outstanding.
+    pub max_dest_rd_atomic: u8,
+    /// 5-bit code of the time that the peer shall wait when there is no receive; see
+    /// [`timers::rnr_delay`](crate::timers::rnr_delay).
+    pub min_rnr_timer: u8,
+    /// What the peer may do.
+    pub remote_rights: RemoteRights,
+}
+
+/// What a connection is told on its way to RTS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequesterSettings {
+    /// The first PSN to send (`sq_psn`).
+    pub send_psn: u32,
+    /// 5-bit code of the acknowledgement timeout; see
+    /// [`timers::acknowledgement_timeout`](crate::timers::acknowledgement_timeout).
+    pub timeout: u8,
+    /// How often a request is sent again after a timeout or a sequence error, 0 to 7.
+    pub retry_count: u8,
+    /// How often a request is sent again after a receiver-not-ready, 0 to 6; 7: without end.
+    pub rnr_retry: u8,
+    /// READs and atomics that may be outstanding.
+    pub max_rd_atomic: u8,
+}
+
+/// Attributes that may change while a connection runs; `None` leaves one as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RcUpdate {
+    /// See [`RcSettings::min_rnr_timer`].
+    pub min_rnr_timer: Option<u8>,
+    /// See [`RcSettings::remote_rights`].
+    pub remote_rights: Option<RemoteRights>,
+    /// See [`RcSettings::max_dest_rd_atomic`].
+    pub max_dest_rd_atomic: Option<u8>,
+    /// See [`RequesterSettings::max_rd_atomic`].
+    pub max_rd_atomic: Option<u8>,
+    /// See [`RequesterSettings::timeout`].
+    pub timeout: Option<u8>,
+    /// See [`RequesterSettings::retry_count`].
+    pub retry_count: Option<u8>,
+    /// See [`RequesterSettings::rnr_retry`].
+    pub rnr_retry: Option<u8>,
+}
+
+/// What a connection has seen since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RcCounters {
+    /// Request packets sent, repetitions included.
+    pub requests_sent: u64,
+    /// Request packets sent again, in order, from a PSN on.
+    pub retransmissions: u64,
+    /// Request packets sent again because only they were missing.
+    pub selective_retransmissions: u64,
+    /// READ responses, atomic responses and acknowledgements sent.
+    pub responses_sent: u64,
+    /// Packets given to `receive`.
+    pub packets_received: u64,
+    /// Expiries of the acknowledgement timer that counted as a retry.
+    pub timeouts: u64,
+    /// Expiries of the early timer between two Pagewires.
+    pub probes: u64,
+    /// RNR NAKs received.
+    pub rnr_naks_received: u64,
+    /// RNR NAKs sent.
+    pub rnr_naks_sent: u64,
+    /// Sequence NAKs received.
+    pub sequence_naks_received: u64,
+    /// Sequence NAKs sent.
+    pub sequence_naks_sent: u64,
+    /// Gaps in the responses that stood for a NAK.
+    pub implied_naks: u64,
+    /// Requests received that had been executed before.
+    pub duplicates: u64,
+    /// Packets received ahead of a missing one.
+    pub out_of_order: u64,
+    /// Packets dropped because they belong to nothing: stale or foreign responses, a wrong partition.
+    pub dropped: u64,
+    /// HOLDs received.
+    pub holds_received: u64,
+    /// Works executed by [`Environment::direct`].
+    pub direct: u64,
+}
+
+/// What [`RcConnection::drive`] left behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drive {
+    /// Nothing more to do until a packet, a work request or the deadline.
+    Idle,
+    /// The environment said [`Outcome::Wait`]: drive again once the reason is gone.
+    Wait,
+    /// It did its share, more is left: drive again soon.
+    Again,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Alive,
+    /// The responder refused a request and still has to say so.
+    Refusing,
+    Dead,
+}
+
+/// What both halves need.
+#[derive(Debug)]
+struct Shared {
+    link: Link,
+    destination: u32,
+    partition: u16,
+    selective: bool,
+    /// A packet that arrived waits at this side; what is queued behind it may be the answer that the
+    /// requester misses.
+    stalled: bool,
+    state: State,
+    counters: RcCounters,
+}
+
+impl Shared {
+    fn header(&self, code: Code, psn: crate::Psn) -> Header {
+        self.header_of(Opcode::new(Transport::Rc, code), psn)
+    }
+
+    fn header_of(&self, opcode: Opcode, psn: crate::Psn) -> Header {
+        Header::new(plain_bth(opcode, self.destination, self.partition, psn))
+    }
+
+    /// Whether gaps are told by selective acknowledgements and filled one by one.
+    fn fills_gaps(&self) -> bool {
+        self.selective && !self.link.lossless
+    }
+}
+
+/// What one attempt to send one packet came to.
+enum Step {
+    Sent,
+    Idle,
+    Wait,
+}
+
+/// Both halves of an RC queue pair.
+#[derive(Debug)]
+pub struct RcConnection {
+    shared: Shared,
+    requester: Requester,
+    responder: Responder,
+    /// `CommunicationEstablished` was raised, or RTS was reached without.
+    established: bool,
+    hold_due: bool,
+    last_hold: Option<Time>,
+}
+
+impl RcConnection {
+    /// A connection in RTR: it answers requests and sends none.
+    pub fn new(settings: RcSettings) -> RcConnection {
+        RcConnection {
+            requester: Requester::new(&settings.link),
+            responder: Responder::new(&settings),
+            shared: Shared {
+                link: settings.link,
+                destination: settings.destination,
+                partition: settings.partition,
+                selective: false,
+                stalled: false,
+                state: State::Alive,
+                counters: RcCounters::default(),
+            },
+            established: false,
+            hold_due: false,
+            last_hold: None,
+        }
+    }
+
+    /// Goes to RTS: posted work is sent from now on.
+    pub fn start_requester(&mut self, settings: RequesterSettings) {
+        self.requester.start(settings);
+        self.established = true;
+    }
+
+    /// Takes a work request; it is sent by [`drive`](Self::drive). The caller bounds how many there are
+    /// and never posts more than [`MAX_MESSAGE`](limits::MAX_MESSAGE) bytes.
+    pub fn post(&mut self, work: Work) {
+        debug_assert!(work.length <= limits::MAX_MESSAGE);
+        self.requester.post(work);
+    }
+
+    /// Takes one packet of this connection. `Wait`: the environment cannot execute it now; the caller
+    /// offers the same packet again, and packets behind it afterwards. Never `Denied`.
+    pub fn receive<E: Environment>(
+        &mut self,
+        now: Time,
+        header: &Header,
+        payload: Payload<'_>,
+        environment: &mut E,
+    ) -> Outcome<()> {
+        if !self.shared.stalled {
+            self.shared.counters.packets_received += 1;
+        }
+        self.shared.stalled = false;
+        if self.shared.state != State::Alive {
+            return Outcome::Done(());
+        }
+        if header.bth.opcode == Opcode::CNP {
+            self.requester.congestion();
+            return Outcome::Done(());
+        }
+        let ours = header.bth.opcode.transport() == Transport::Rc
+            && partitions_match(header.bth.partition, self.shared.partition);
+        let Some(code) = header.bth.opcode.operation().filter(|_| ours) else {
+            self.shared.counters.dropped += 1;
+            return Outcome::Done(());
+        };
+        let waits = match code {
+            Code::Acknowledge => {
+                self.requester.acknowledgement(now, header, &mut self.shared, environment);
+                false
+            }
+            Code::ReadResponseFirst
+            | Code::ReadResponseMiddle
+            | Code::ReadResponseLast
+            | Code::ReadResponseOnly
+            | Code::AtomicAcknowledge => {
+                self.requester.response(now, header, payload, &mut self.shared, environment)
+            }
+            _ => {
+                if !self.established {
+                    self.established = true;
+                    environment.event(Event::CommunicationEstablished);
+                }
+                let waits = self.responder.request(header, payload, &mut self.shared, environment);
+                self.hold_due |= self.responder.take_hold();
+                waits
+            }
+        };
+        if waits {
+            self.shared.stalled = true;
+            return Outcome::Wait;
+        }
+        Outcome::Done(())
+    }
+
+    /// Takes one of Pagewire's own packets of this connection, which must come from the peer. HELLO is
+    /// not for a connection and is dropped.
+    pub fn receive_control<E: Environment>(&mut self, now: Time, body: &Own, environment: &mut E) {
+        if self.shared.state != State::Alive {
+            return;
+        }
+        match body {
+            Own::SelectiveAck(report) => {
+                self.requester.selective_acknowledgement(now, report, &mut self.shared, environment)
+            }
+            Own::Hold(_) => self.requester.hold(now, &mut self.shared),
+            Own::Hello(_) => self.shared.counters.dropped += 1,
+        }
+    }
+
+    /// Tells a selective peer to be patient: one of its requests waits here. The caller calls this when
+    /// another request of the peer arrives while [`receive`](Self::receive) of an earlier one said
+    /// `Wait`. At most one packet in [`HOLD_INTERVAL`](limits::HOLD_INTERVAL).
+    pub fn hold<E: Environment>(&mut self, now: Time, environment: &mut E) -> Outcome<()> {
+        self.hold_due = true;
+        self.send_hold(now, environment)
+    }
+
+    /// Sends what may go (at most [`DRIVE_PACKETS`](limits::DRIVE_PACKETS) packets), answers what
+    /// arrived, and handles what is due at `now`.
+    pub fn drive<E: Environment>(&mut self, now: Time, environment: &mut E) -> Drive {
+        if self.shared.state == State::Dead {
+            return Drive::Idle;
+        }
+        let mut waits = false;
+        if self.shared.state == State::Alive {
+            self.requester.expire(now, &mut self.shared, environment);
+            waits |= self.requester.resume(now, &mut self.shared, environment);
+            waits |= self.responder.resume(&mut self.shared, environment);
+            if self.hold_due {
+                waits |= matches!(self.send_hold(now, environment), Outcome::Wait);
+            }
+        }
+        // One packet of each half in turn: neither requests nor responses starve. A half that waits
+        // does not keep the other from going on.
+        let (mut requests, mut responses) = (true, true);
+        for _ in 0..limits::DRIVE_PACKETS {
+            if responses && self.shared.state != State::Dead {
+                match self.responder.step(&mut self.shared, environment) {
+                    Step::Sent => {}
+                    Step::Idle => responses = false,
+                    Step::Wait => (responses, waits) = (false, true),
+                }
+            }
+            if requests && self.shared.state == State::Alive {
+                match self.requester.step(now, &mut self.shared, environment) {
+                    Step::Sent => {}
+                    Step::Idle => requests = false,
+                    Step::Wait => (requests, waits) = (false, true),
+                }
+            }
+            if self.shared.state == State::Dead {
+                return Drive::Idle;
+            }
+            requests &= self.shared.state == State::Alive;
+            if !requests && !responses {
+                return if waits { Drive::Wait } else { Drive::Idle };
+            }
+        }
+        Drive::Again
+    }
+
+    /// When [`drive`](Self::drive) must be called at the latest, even if nothing arrives.
+    pub fn deadline(&self) -> Option<Time> {
+        if self.shared.state == State::Alive { self.requester.deadline() } else { None }
+    }
+
+    /// Whether the peer is a Pagewire that fills gaps one by one: call it once HELLO went both ways.
+    /// Without effect on a link that loses nothing.
+    pub fn set_selective(&mut self, on: bool) {
+        self.shared.selective = on;
+    }
+
+    /// Stops (or lets go on) the start of further work requests: what has started is finished (SQD).
+    pub fn set_draining(&mut self, on: bool) {
+        self.requester.set_draining(on);
+    }
+
+    /// Nothing that has started is unfinished.
+    pub fn is_drained(&self) -> bool {
+        self.requester.is_drained()
+    }
+
+    /// Work requests posted and not complete.
+    pub fn outstanding(&self) -> usize {
+        self.requester.outstanding()
+    }
+
+    /// The connection completed a work request with an error or refused a request: it does nothing any
+    /// more. What is posted and not complete, and a receive that was begun and not finished, is the
+    /// caller's to flush.
+    pub fn is_dead(&self) -> bool {
+        self.shared.state == State::Dead
+    }
+
+    /// Changes attributes of a connection that runs.
+    pub fn update(&mut self, update: RcUpdate) {
+        self.responder.update(&update);
+        self.requester.update(&update);
+    }
+
+    /// What it has seen so far.
+    pub fn counters(&self) -> RcCounters {
+        self.shared.counters
+    }
+
+    fn send_hold<E: Environment>(&mut self, now: Time, environment: &mut E) -> Outcome<()> {
+        let recent = self.last_hold.is_some_and(|last| now.0.saturating_sub(last.0) < limits::HOLD_INTERVAL);
+        if recent || !self.shared.fills_gaps() || self.shared.state != State::Alive {
+            self.hold_due = false;
+            return Outcome::Done(());
+        }
+        let psn = self.responder.expected();
+        let header = self.shared.header_of(Opcode::HOLD, psn);
+        let body = Own::Hold(pagewire_wire::Hold { psn: psn.value() });
+        if let Outcome::Wait = environment.transmit_control(&header, &body) {
+            return Outcome::Wait;
+        }
+        self.hold_due = false;
+        self.last_hold = Some(now);
+        Outcome::Done(())
+    }
+}

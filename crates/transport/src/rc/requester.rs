@@ -1,0 +1,618 @@
+//! The requester: cuts work requests into packets, in order, and sends again what was lost.
+//!
+//! What comes back is handled in `response`.
+
+use std::collections::VecDeque;
+
+use pagewire_wire::{AtomicEth, Header, Operation as Code, Reth};
+
+use super::congestion::Window;
+use super::retry::{Expiry, Pace, Retry};
+use super::scoreboard::Scoreboard;
+use super::stash::Stash;
+use super::{RcUpdate, RequesterSettings, Shared, State, Step};
+use crate::message::{Place, denied_status, piece, send_code, write_code};
+use crate::{
+    Atomic, Direct, Environment, Link, LinkState, Operation, Outcome, Psn, RemoteAddress, Source, Status,
+    Time, Work, WorkId, limits, packets_for,
+};
+
+/// A posted work request, and which PSNs are its own once it has started.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) work: Work,
+    pub(super) first: Psn,
+    pub(super) packets: u32,
+}
+
+impl Entry {
+    /// The PSN behind the last one.
+    pub(super) fn end(&self) -> Psn {
+        self.first.plus(self.packets)
+    }
+
+    /// Whether it ends with responses of its own, not with an acknowledgement.
+    pub(super) fn awaits_response(&self) -> bool {
+        matches!(self.work.operation, Operation::Read { .. } | Operation::Atomic { .. })
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Requester {
+    running: bool,
+    draining: bool,
+    max_rd_atomic: u8,
+    /// PSNs of one READ request; longer READs are several requests that begin at its multiples.
+    read_chunk: u32,
+    pub(super) queue: VecDeque<Entry>,
+    /// How many entries of the queue have PSNs; the last of them may be sent in part.
+    pub(super) started: usize,
+    /// The oldest PSN that is neither acknowledged nor answered.
+    pub(super) unacked: Psn,
+    /// The PSN of the next packet that was never sent.
+    pub(super) next: Psn,
+    /// The responder has executed every request before it. Beyond `unacked` only where READ or atomic
+    /// responses were lost.
+    pub(super) executed: Psn,
+    /// From here to `next` everything is sent again, in order.
+    pub(super) resend: Option<Psn>,
+    pub(super) board: Scoreboard,
+    /// Responses that arrived before one that is missing.
+    pub(super) kept: Stash,
+    /// READ requests and atomics without their last response.
+    pub(super) reads: u8,
+    /// Packets sent since an acknowledgement was asked for.
+    unasked: u32,
+    pub(super) window: Window,
+    pub(super) retry: Retry,
+    /// The loss that the window was last reduced for is over when this PSN is acknowledged.
+    recover: Option<Psn>,
+    /// The PSN that a NAK last sent the requester back to; a repetition of that NAK is ignored.
+    pub(super) gone_back: Option<Psn>,
+    /// A work request that failed at this side; it is reported once those before it are complete.
+    blocked: Option<(WorkId, Status)>,
+}
+
+impl Requester {
+    pub(super) fn new(link: &Link) -> Requester {
+        let mtu = link.response_mtu.max(1);
+        let read_chunk = if link.lossless {
+            limits::LOSSLESS_READ_SPAN
+        } else {
+            (limits::READ_CHUNK / mtu).clamp(1, limits::LOSSY_SPAN)
+        };
+        Requester {
+            running: false,
+            draining: false,
+            max_rd_atomic: 0,
+            read_chunk,
+            queue: VecDeque::new(),
+            started: 0,
+            unacked: Psn::default(),
+            next: Psn::default(),
+            executed: Psn::default(),
+            resend: None,
+            board: Scoreboard::default(),
+            kept: Stash::default(),
+            reads: 0,
+            unasked: 0,
+            window: Window::new(link.request_mtu.max(link.response_mtu)),
+            retry: Retry::new(),
+            recover: None,
+            gone_back: None,
+            blocked: None,
+        }
+    }
+
+    pub(super) fn start(&mut self, settings: RequesterSettings) {
+        let psn = Psn::new(settings.send_psn);
+        (self.unacked, self.next, self.executed) = (psn, psn, psn);
+        self.board.start(psn);
+        self.max_rd_atomic = settings.max_rd_atomic;
+        self.retry.start(&settings);
+        self.running = true;
+    }
+
+    pub(super) fn update(&mut self, update: &RcUpdate) {
+        if let Some(max_rd_atomic) = update.max_rd_atomic {
+            self.max_rd_atomic = max_rd_atomic;
+        }
+        if let Some(code) = update.timeout {
+            self.retry.set_timeout(code);
+        }
+        if let Some(count) = update.retry_count {
+            self.retry.set_retry_count(count);
+        }
+        if let Some(count) = update.rnr_retry {
+            self.retry.set_rnr_retry(count);
+        }
+    }
+
+    pub(super) fn post(&mut self, work: Work) {
+        self.queue.push_back(Entry { work, first: Psn::default(), packets: 0 });
+    }
+
+    pub(super) fn set_draining(&mut self, on: bool) {
+        self.draining = on;
+    }
+
+    pub(super) fn is_drained(&self) -> bool {
+        self.started == 0
+    }
+
+    pub(super) fn outstanding(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.retry.deadline()
+    }
+
+    /// The network asks for less (a congestion notification).
+    pub(super) fn congestion(&mut self) {
+        self.reduce_window();
+    }
+
+    /// Sends at most one packet.
+    pub(super) fn step<E: Environment>(
+        &mut self,
+        now: Time,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> Step {
+        if !self.running || self.retry.waits_for_receiver() {
+            return Step::Idle;
+        }
+        if let Some(psn) = self.resend {
+            return self.send_again(psn, now, shared, environment);
+        }
+        if shared.fills_gaps() {
+            if let Some(index) = self.board.first_lost() {
+                return self.fill_gap(index, now, shared, environment);
+            }
+        }
+        self.send_new(now, shared, environment)
+    }
+
+    /// Handles what is due at `now`.
+    pub(super) fn expire<E: Environment>(&mut self, now: Time, shared: &mut Shared, environment: &mut E) {
+        self.retry.rnr_over(now);
+        let expiry = self.retry.expired(now);
+        if expiry == Expiry::None {
+            return;
+        }
+        let pace = pace(shared);
+        if shared.stalled {
+            self.retry.patience(now, pace);
+            return;
+        }
+        if shared.link.lossless {
+            match environment.link() {
+                LinkState::Pending => return self.retry.patience(now, pace),
+                LinkState::Dead => return self.fail(Status::RetryExceeded, shared, environment),
+                LinkState::Delivered if expiry == Expiry::Probe => return self.retry.probed(now, pace),
+                LinkState::Delivered => {}
+            }
+        }
+        if expiry == Expiry::Timeout {
+            shared.counters.timeouts += 1;
+            if !self.retry.count() {
+                return self.fail(Status::RetryExceeded, shared, environment);
+            }
+            self.retry.restart(now, pace);
+            self.board.doubt_all();
+            for (index, _) in self.kept.iter() {
+                self.board.arrive(index);
+            }
+        } else {
+            shared.counters.probes += 1;
+            self.retry.probed(now, pace);
+        }
+        self.window.silent();
+        self.recover = Some(self.next);
+        self.gone_back = None;
+        self.go_back(self.unacked, shared);
+    }
+
+    /// Sends again everything from `from` on that may be missing.
+    pub(super) fn go_back(&mut self, from: Psn, shared: &Shared) {
+        if from == self.next {
+            return;
+        }
+        self.retry.spoil_measurement();
+        if shared.fills_gaps() {
+            self.lose_missing(from, self.next, Doubt::All);
+            self.board.mark_requests(self.next);
+            self.board.mark_responses(self.next);
+        } else if self.resend.is_none_or(|resend| from.is_before(resend)) {
+            self.resend = Some(from);
+        }
+    }
+
+    /// Notes the missing ones of `from .. to` as lost; says whether there are any.
+    pub(super) fn lose_missing(&mut self, from: Psn, to: Psn, doubt: Doubt) -> bool {
+        let mut any = false;
+        let end = to.since(self.unacked).min(limits::LOSSY_SPAN);
+        let mut index = from.since(self.unacked);
+        index = index.max(match doubt {
+            Doubt::All => 0,
+            Doubt::Requests => self.board.requests_marked_since(self.unacked),
+            Doubt::Responses => self.board.responses_marked_since(self.unacked),
+        });
+        while index < end {
+            // One look-up a work request, not one a PSN.
+            let Some(entry) = self.find(self.unacked.plus(index)).map(|at| self.queue[at]) else { break };
+            let entry_end = entry.end().since(self.unacked).min(end);
+            for index in index..entry_end {
+                let arrived = match doubt {
+                    // That the request has arrived does not mean that its responses have.
+                    // The oldest one would be acknowledged.
+                    Doubt::All => index > 0 && self.board.has_arrived(index) && !entry.awaits_response(),
+                    Doubt::Requests => self.board.has_arrived(index),
+                    Doubt::Responses => !entry.awaits_response(),
+                };
+                if !arrived && !self.kept.has(index) && !self.board.is_lost(index) {
+                    self.board.lose(index);
+                    any = true;
+                }
+            }
+            index = entry_end;
+        }
+        any
+    }
+
+    /// Reduces the window, once for everything that is under way now.
+    pub(super) fn reduce_window(&mut self) {
+        if self.recover.is_none_or(|psn| !self.unacked.is_before(psn)) {
+            self.recover = Some(self.next);
+            self.window.lost();
+        }
+    }
+
+    /// The oldest work request ends with an error, and with it the connection.
+    pub(super) fn fail<E: Environment>(&mut self, status: Status, shared: &mut Shared, environment: &mut E) {
+        shared.state = State::Dead;
+        if let Some(entry) = self.queue.pop_front() {
+            self.started = self.started.saturating_sub(1);
+            environment.complete(entry.work.id, status);
+        }
+    }
+
+    /// Reports a work request that failed at this side, once it is the oldest.
+    pub(super) fn settle_blocked<E: Environment>(&mut self, shared: &mut Shared, environment: &mut E) {
+        let Some((id, status)) = self.blocked else { return };
+        if self.queue.front().is_some_and(|entry| entry.work.id == id) {
+            self.fail(status, shared, environment);
+        }
+    }
+
+    /// The started work request that a PSN belongs to.
+    pub(super) fn find(&self, psn: Psn) -> Option<usize> {
+        let base = self.queue.front()?.first;
+        let at = psn.since(base);
+        let (mut low, mut high) = (0, self.started);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.queue[middle].first.since(base) <= at { low = middle + 1 } else { high = middle }
+        }
+        let index = low.checked_sub(1)?;
+        (at - self.queue[index].first.since(base) < self.queue[index].packets).then_some(index)
+    }
+
+    /// Whether the PSN `offset` into a READ is the last of one request.
+    pub(super) fn ends_read_request(&self, entry: &Entry, offset: u32) -> bool {
+        offset + 1 == entry.packets || (offset + 1) % self.read_chunk == 0
+    }
+
+    /// The PSN behind the request packet that `psn` belongs to. Whoever takes a request for lost must take
+    /// all of it: a READ that was asked for in part would be executed in part.
+    pub(super) fn request_end(&self, psn: Psn) -> Psn {
+        let Some(entry) = self.find(psn).map(|at| &self.queue[at]) else { return psn.plus(1) };
+        psn.plus(self.span(entry, psn.since(entry.first)))
+    }
+
+    fn send_again<E: Environment>(
+        &mut self,
+        psn: Psn,
+        now: Time,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> Step {
+        let Some(index) = self.find(psn) else {
+            // Cannot be: whatever lies before `next` belongs to a started work request.
+            self.resend = None;
+            return Step::Idle;
+        };
+        let entry = self.queue[index];
+        let offset = psn.since(entry.first);
+        let count = self.span(&entry, offset).min(self.next.since(psn));
+        match self.transmit(&entry, offset, count, true, now, shared, environment) {
+            Step::Sent => {}
+            other => return other,
+        }
+        shared.counters.retransmissions += 1;
+        let after = psn.plus(count);
+        self.resend = (after != self.next).then_some(after);
+        Step::Sent
+    }
+
+    fn fill_gap<E: Environment>(
+        &mut self,
+        index: u32,
+        now: Time,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> Step {
+        let psn = self.unacked.plus(index);
+        let Some(entry) = self.find(psn).map(|at| self.queue[at]) else {
+            self.board.resent(index, 1);
+            return Step::Sent;
+        };
+        let offset = psn.since(entry.first);
+        let longest = self.span(&entry, offset).min(self.next.since(psn));
+        // A READ asks again for as much as is missing in one piece.
+        let mut count = 1;
+        while count < longest && self.board.is_lost(index + count) {
+            count += 1;
+        }
+        match self.transmit(&entry, offset, count, true, now, shared, environment) {
+            Step::Sent => {}
+            other => return other,
+        }
+        shared.counters.selective_retransmissions += 1;
+        self.board.resent(index, count);
+        Step::Sent
+    }
+
+    fn send_new<E: Environment>(&mut self, now: Time, shared: &mut Shared, environment: &mut E) -> Step {
+        let begun = self.started > 0 && self.next != self.queue[self.started - 1].end();
+        if !begun {
+            match self.begin(shared, environment) {
+                Begin::Started => {}
+                Begin::Finished => return Step::Sent,
+                Begin::NotNow => return Step::Idle,
+                Begin::Wait => return Step::Wait,
+            }
+        }
+        let entry = self.queue[self.started - 1];
+        let offset = self.next.since(entry.first);
+        let count = self.span(&entry, offset);
+        if entry.awaits_response() && self.reads >= self.max_rd_atomic {
+            return Step::Idle;
+        }
+        match self.transmit(&entry, offset, count, false, now, shared, environment) {
+            Step::Sent => {}
+            other => return other,
+        }
+        self.next = self.next.plus(count);
+        if entry.awaits_response() {
+            self.reads += 1;
+        }
+        Step::Sent
+    }
+
+    /// Starts the next work request, if its turn has come.
+    fn begin<E: Environment>(&mut self, shared: &mut Shared, environment: &mut E) -> Begin {
+        let Some(&Entry { work, .. }) = self.queue.get(self.started) else { return Begin::NotNow };
+        if self.draining || self.blocked.is_some() {
+            return Begin::NotNow;
+        }
+        let alone = self.started == 0;
+        let packets = match work.operation {
+            // What follows may depend on it: it is a barrier on both sides.
+            Operation::Local if alone => {
+                self.queue.pop_front();
+                environment.complete(work.id, Status::Success);
+                return Begin::Finished;
+            }
+            Operation::Local => return Begin::NotNow,
+            Operation::Send { .. } | Operation::Write { .. } => {
+                packets_for(work.length, shared.link.request_mtu)
+            }
+            Operation::Read { .. } => packets_for(work.length, shared.link.response_mtu),
+            Operation::Atomic { .. } => 1,
+        };
+        if work.fence && self.reads > 0 {
+            return Begin::NotNow;
+        }
+        let direct =
+            matches!(work.operation, Operation::Write { immediate: None, .. } | Operation::Read { .. });
+        if alone && direct && shared.link.direct {
+            match environment.direct(&work) {
+                Direct::Done => {
+                    self.queue.pop_front();
+                    shared.counters.direct += 1;
+                    environment.complete(work.id, Status::Success);
+                    return Begin::Finished;
+                }
+                Direct::Wait => return Begin::Wait,
+                Direct::Unavailable => {}
+            }
+        }
+        let entry = &mut self.queue[self.started];
+        (entry.first, entry.packets) = (self.next, packets);
+        let entry = *entry;
+        self.started += 1;
+        if entry.awaits_response() && self.max_rd_atomic == 0 {
+            self.block(work.id, Status::LocalQpOperation, shared, environment);
+            return Begin::NotNow;
+        }
+        Begin::Started
+    }
+
+    /// How many PSNs the packet at `offset` of a work request spans: a READ request has those of its
+    /// responses.
+    fn span(&self, entry: &Entry, offset: u32) -> u32 {
+        match entry.work.operation {
+            Operation::Read { .. } => {
+                (self.read_chunk - offset % self.read_chunk).min(entry.packets - offset)
+            }
+            _ => 1,
+        }
+    }
+
+    /// Whether `count` more PSNs may be under way.
+    fn fits(&self, count: u32, again: bool, shared: &Shared) -> bool {
+        let outstanding = self.next.since(self.unacked);
+        if shared.link.lossless {
+            return again || outstanding + count <= limits::MAX_OUTSTANDING_PSNS;
+        }
+        let under_way = self.under_way();
+        let spans = again || outstanding == 0 || outstanding + count <= limits::LOSSY_SPAN;
+        spans && (under_way == 0 || under_way + count <= self.window.packets())
+    }
+
+    /// PSNs that were sent and are neither known to have arrived nor given up.
+    fn under_way(&self) -> u32 {
+        match self.resend {
+            Some(resend) => resend.since(self.unacked),
+            None => self.next.since(self.unacked).saturating_sub(self.board.landed()),
+        }
+    }
+
+    /// Sends the packet at `offset` of a work request, if the window lets it.
+    #[allow(clippy::too_many_arguments)] // One place for both first and repeated packets.
+    fn transmit<E: Environment>(
+        &mut self,
+        entry: &Entry,
+        offset: u32,
+        count: u32,
+        again: bool,
+        now: Time,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> Step {
+        if self.blocked.is_some_and(|(id, _)| entry.work.id >= id) || !self.fits(count, again, shared) {
+            return Step::Idle;
+        }
+        let (mut header, source) = request(entry, offset, count, shared);
+        let last = offset + count == entry.packets;
+        if !entry.awaits_response() {
+            header.bth.acknowledge = last || again || self.asks(shared);
+        }
+        match environment.transmit(&header, source) {
+            Outcome::Done(()) => {}
+            Outcome::Wait => return Step::Wait,
+            Outcome::Denied(denial) => {
+                self.block(entry.work.id, denied_status(denial), shared, environment);
+                return Step::Idle;
+            }
+        }
+        shared.counters.requests_sent += 1;
+        self.unasked = if header.bth.acknowledge { 0 } else { self.unasked + 1 };
+        self.retry.sent(now, pace(shared));
+        if !again && (header.bth.acknowledge || entry.awaits_response()) {
+            self.retry.measure(entry.first.plus(offset), now);
+        }
+        Step::Sent
+    }
+
+    /// Whether a packet in the middle of a message shall ask for an acknowledgement: often enough that
+    /// the window never closes in silence.
+    fn asks(&self, shared: &Shared) -> bool {
+        if shared.link.lossless {
+            return false;
+        }
+        let window = self.window.packets();
+        self.unasked + 1 >= window / 4
+            || self.under_way() + 1 >= window
+            || self.next.since(self.unacked) + 1 >= limits::LOSSY_SPAN
+    }
+
+    fn block<E: Environment>(
+        &mut self,
+        id: WorkId,
+        status: Status,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) {
+        self.blocked = Some((id, status));
+        self.settle_blocked(shared, environment);
+    }
+}
+
+/// What [`Requester::lose_missing`] doubts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// Whatever is not known to be done.
+    All,
+    /// Requests that are not known to have arrived, and were not repeated lately.
+    Requests,
+    /// Responses to READs and atomics that have not arrived, and were not asked for again lately.
+    Responses,
+}
+
+enum Begin {
+    Started,
+    /// Done without a packet.
+    Finished,
+    NotNow,
+    Wait,
+}
+
+pub(super) fn pace(shared: &Shared) -> Pace {
+    if shared.link.lossless {
+        Pace::Lossless
+    } else if shared.selective {
+        Pace::Selective
+    } else {
+        Pace::Standard
+    }
+}
+
+/// The packet at PSN `offset` of a work request; a READ request asks for `count` responses.
+fn request(entry: &Entry, offset: u32, count: u32, shared: &Shared) -> (Header, Source) {
+    let work = &entry.work;
+    let psn = entry.first.plus(offset);
+    match work.operation {
+        Operation::Read { remote } => {
+            let mtu = shared.link.response_mtu;
+            let skipped = offset * mtu;
+            let length = (u64::from(count) * u64::from(mtu)).min(u64::from(work.length - skipped)) as u32;
+            let mut header = shared.header(Code::ReadRequest, psn);
+            header.reth = Some(Reth {
+                address: remote.address.wrapping_add(u64::from(skipped)),
+                key: remote.key,
+                length,
+            });
+            (header, Source::None)
+        }
+        Operation::Atomic { remote, atomic } => (atomic_request(remote, atomic, psn, shared), Source::None),
+        Operation::Send { immediate, invalidate } => {
+            let place = Place::of(offset, entry.packets);
+            let code = send_code(place, immediate.is_some(), invalidate.is_some());
+            let mut header = shared.header(code, psn);
+            if place.is_end() {
+                header.bth.solicited = work.solicited;
+                header.immediate = immediate;
+                // A SEND has either; the immediate goes before.
+                header.invalidate = if immediate.is_none() { invalidate } else { None };
+            }
+            (header, piece(work, offset, shared.link.request_mtu))
+        }
+        Operation::Write { remote, immediate } => {
+            let place = Place::of(offset, entry.packets);
+            let mut header = shared.header(write_code(place, immediate.is_some()), psn);
+            if place.is_start() {
+                header.reth = Some(Reth { address: remote.address, key: remote.key, length: work.length });
+            }
+            if place.is_end() {
+                header.bth.solicited = work.solicited && immediate.is_some();
+                header.immediate = immediate;
+            }
+            (header, piece(work, offset, shared.link.request_mtu))
+        }
+        // Never started; see `begin`.
+        Operation::Local => (shared.header(Code::SendOnly, psn), Source::None),
+    }
+}
+
+fn atomic_request(remote: RemoteAddress, atomic: Atomic, psn: Psn, shared: &Shared) -> Header {
+    let (code, swap_or_add, compare) = match atomic {
+        Atomic::CompareSwap { compare, swap } => (Code::CompareSwap, swap, compare),
+        Atomic::FetchAdd { add } => (Code::FetchAdd, add, 0),
+    };
+    let mut header = shared.header(code, psn);
+    header.atomic = Some(AtomicEth { address: remote.address, key: remote.key, swap_or_add, compare });
+    header
+}

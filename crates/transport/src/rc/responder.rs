@@ -1,0 +1,515 @@
+//! The responder: PSN order, duplicates, and what goes back to the peer. Executing a request is
+//! `execute`'s.
+
+use std::collections::VecDeque;
+
+use pagewire_wire::{Aeth, Header, Nak, Opcode, Operation as Code, Own, Received, SelectiveAck, Syndrome};
+
+use super::execute::{Answer, Executor, Stop, refusal};
+use super::stash::Stash;
+use super::{RcSettings, RcUpdate, Shared, State, Step};
+use crate::{Environment, Event, Outcome, Payload, Psn, RemoteAddress, Right, Source, limits, packets_for};
+
+/// The credit count that means: credits are not used (InfiniBand specification, volume 1, section
+/// 9.7.7.2.1).
+const NO_CREDITS: Syndrome = Syndrome::Ack { credits: 31 };
+
+/// Something to send back. They go out in order of PSN.
+#[derive(Debug, Clone, Copy)]
+enum Output {
+    Ack {
+        psn: Psn,
+        message: u32,
+    },
+    Read(ReadResponses),
+    Atomic {
+        psn: Psn,
+        original: u64,
+        message: u32,
+    },
+    /// A NAK after which the peer tries again.
+    Retry {
+        psn: Psn,
+        syndrome: Syndrome,
+        message: u32,
+    },
+    /// The last word of this connection.
+    Refusal {
+        psn: Psn,
+        nak: Nak,
+        message: u32,
+        event: Event,
+    },
+}
+
+/// The responses of one READ that have not been sent.
+#[derive(Debug, Clone, Copy)]
+struct ReadResponses {
+    psn: Psn,
+    /// PSNs left.
+    packets: u32,
+    remote: RemoteAddress,
+    /// Bytes left.
+    length: u32,
+    first: bool,
+    message: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Responder {
+    executor: Executor,
+    min_rnr_timer: u8,
+    max_dest_rd_atomic: u8,
+    expected: Psn,
+    /// A NAK for `expected` is out: what comes behind is dropped in silence until it arrives.
+    nak_sent: bool,
+    /// That NAK was receiver-not-ready.
+    not_ready: bool,
+    outputs: VecDeque<Output>,
+    /// READs and atomics among them.
+    reads: u8,
+    /// Answers to repeated READs and atomics; they go first, being older.
+    replays: VecDeque<Output>,
+    /// Results of the latest atomics, for repetitions.
+    atomics: VecDeque<(Psn, u64)>,
+    /// Requests that arrived before a missing one.
+    kept: Stash,
+    report_due: bool,
+    hold_due: bool,
+}
+
+impl Responder {
+    pub(super) fn new(settings: &RcSettings) -> Responder {
+        Responder {
+            executor: Executor::new(settings.remote_rights),
+            min_rnr_timer: settings.min_rnr_timer,
+            max_dest_rd_atomic: settings.max_dest_rd_atomic,
+            expected: Psn::new(settings.receive_psn),
+            nak_sent: false,
+            not_ready: false,
+            outputs: VecDeque::with_capacity(4),
+            reads: 0,
+            replays: VecDeque::new(),
+            atomics: VecDeque::new(),
+            kept: Stash::default(),
+            report_due: false,
+            hold_due: false,
+        }
+    }
+
+    pub(super) fn update(&mut self, update: &RcUpdate) {
+        if let Some(code) = update.min_rnr_timer {
+            self.min_rnr_timer = code;
+        }
+        if let Some(rights) = update.remote_rights {
+            self.executor.set_rights(rights);
+        }
+        if let Some(count) = update.max_dest_rd_atomic {
+            self.max_dest_rd_atomic = count;
+        }
+    }
+
+    /// The PSN of the next request.
+    pub(super) fn expected(&self) -> Psn {
+        self.expected
+    }
+
+    /// Whether a request was repeated while this side waits for a page; asks once.
+    pub(super) fn take_hold(&mut self) -> bool {
+        std::mem::take(&mut self.hold_due)
+    }
+
+    /// A request packet; true: the environment says wait.
+    pub(super) fn request<E: Environment>(
+        &mut self,
+        header: &Header,
+        payload: Payload<'_>,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> bool {
+        let psn = Psn::new(header.bth.psn);
+        if psn == self.expected {
+            if self.kept.has(0) {
+                // It is here already and waits for a page.
+                shared.counters.duplicates += 1;
+                self.hold_due = true;
+                return false;
+            }
+            if self.execute(header, payload, shared, environment) {
+                return true;
+            }
+            // What was kept and has to wait is `drive`'s to repeat: this packet is done.
+            self.resume(shared, environment);
+            return false;
+        }
+        if psn.is_before(self.expected) {
+            shared.counters.duplicates += 1;
+            self.hold_due |= self.kept.has(0);
+            return self.duplicate(header, psn, shared, environment);
+        }
+        shared.counters.out_of_order += 1;
+        if shared.fills_gaps() {
+            if let Payload::Bytes(bytes) = payload {
+                self.kept.insert(psn.since(self.expected), header, bytes);
+            }
+            // While a receive is missing the requester knows what it waits for.
+            self.report_due |= !self.not_ready;
+        } else if !self.nak_sent {
+            self.nak_sent = true;
+            self.retry(Syndrome::Nak(Nak::PsnSequence), shared);
+        }
+        false
+    }
+
+    /// Goes on with requests that were kept; true: the environment says wait.
+    pub(super) fn resume<E: Environment>(&mut self, shared: &mut Shared, environment: &mut E) -> bool {
+        while shared.state == State::Alive {
+            let Some(kept) = self.kept.take_first() else { return false };
+            if self.execute(&kept.header, Payload::Bytes(&kept.bytes), shared, environment) {
+                self.kept.put_back(kept);
+                return true;
+            }
+            if self.not_ready {
+                return false;
+            }
+            self.report_due |= !self.kept.is_empty();
+        }
+        false
+    }
+
+    /// Sends at most one packet.
+    pub(super) fn step<E: Environment>(&mut self, shared: &mut Shared, environment: &mut E) -> Step {
+        if self.report_due && shared.state == State::Alive {
+            return self.report(shared, environment);
+        }
+        let replay = !self.replays.is_empty();
+        let queue = if replay { &mut self.replays } else { &mut self.outputs };
+        let Some(output) = queue.front().copied() else { return Step::Idle };
+        let outcome = match output {
+            Output::Read(responses) => return self.respond(responses, replay, shared, environment),
+            Output::Ack { psn, message } => acknowledge(psn, NO_CREDITS, message, shared, environment),
+            Output::Retry { psn, syndrome, message } => {
+                acknowledge(psn, syndrome, message, shared, environment)
+            }
+            Output::Refusal { psn, nak, message, .. } => {
+                acknowledge(psn, Syndrome::Nak(nak), message, shared, environment)
+            }
+            Output::Atomic { psn, original, message } => {
+                let mut header = shared.header(Code::AtomicAcknowledge, psn);
+                header.aeth = Some(Aeth { syndrome: NO_CREDITS, message });
+                header.atomic_ack = Some(original);
+                environment.transmit(&header, Source::None)
+            }
+        };
+        match outcome {
+            Outcome::Wait => return Step::Wait,
+            // There are no bytes that could be refused.
+            Outcome::Done(()) | Outcome::Denied(_) => {}
+        }
+        queue.pop_front();
+        shared.counters.responses_sent += 1;
+        match output {
+            Output::Atomic { .. } if !replay => self.reads = self.reads.saturating_sub(1),
+            Output::Retry { syndrome: Syndrome::Nak(_), .. } => shared.counters.sequence_naks_sent += 1,
+            Output::Retry { .. } => shared.counters.rnr_naks_sent += 1,
+            Output::Refusal { event, .. } => {
+                shared.state = State::Dead;
+                environment.event(event);
+            }
+            _ => {}
+        }
+        Step::Sent
+    }
+
+    /// Executes the request with the expected PSN; true: the environment says wait.
+    fn execute<E: Environment>(
+        &mut self,
+        header: &Header,
+        payload: Payload<'_>,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> bool {
+        let may_read = self.reads < self.max_dest_rd_atomic;
+        match self.executor.execute(header, payload, &shared.link, may_read, environment) {
+            Ok(answer) => {
+                if self.nak_sent {
+                    // A NAK that has not gone out is out of date.
+                    if let Some(Output::Retry { .. }) = self.outputs.back() {
+                        self.outputs.pop_back();
+                    }
+                    (self.nak_sent, self.not_ready) = (false, false);
+                }
+                let psns = self.answer(answer, header.bth.acknowledge, shared);
+                self.expected = self.expected.plus(psns);
+                self.kept.advance(psns);
+                false
+            }
+            Err(Stop::Wait) => true,
+            Err(Stop::NotReady) => {
+                // What is kept stays: the requester has been told that it is here.
+                (self.nak_sent, self.not_ready) = (true, true);
+                self.retry(Syndrome::ReceiverNotReady { timer: self.min_rnr_timer }, shared);
+                false
+            }
+            Err(Stop::Refuse(nak, event)) => {
+                self.refuse(self.expected, nak, event, shared);
+                false
+            }
+        }
+    }
+
+    /// Queues what an executed request asks for; gives how many PSNs it has.
+    fn answer(&mut self, answer: Answer, asked: bool, shared: &Shared) -> u32 {
+        let psn = self.expected;
+        let message = self.executor.message();
+        match answer {
+            Answer::Placed => {
+                if asked {
+                    self.acknowledge(psn);
+                }
+                1
+            }
+            Answer::Read { remote, length } => {
+                let packets = packets_for(length, shared.link.response_mtu);
+                let responses = ReadResponses { psn, packets, remote, length, first: true, message };
+                self.outputs.push_back(Output::Read(responses));
+                self.reads += 1;
+                packets
+            }
+            Answer::Atomic { original } => {
+                if self.atomics.len() >= usize::from(self.max_dest_rd_atomic.max(1)) {
+                    self.atomics.pop_front();
+                }
+                self.atomics.push_back((psn, original));
+                self.outputs.push_back(Output::Atomic { psn, original, message });
+                self.reads += 1;
+                1
+            }
+        }
+    }
+
+    /// Queues an acknowledgement of everything up to `psn`; it replaces one that has not gone out.
+    fn acknowledge(&mut self, psn: Psn) {
+        let ack = Output::Ack { psn, message: self.executor.message() };
+        match self.outputs.back_mut() {
+            Some(last @ Output::Ack { .. }) => *last = ack,
+            _ => self.outputs.push_back(ack),
+        }
+    }
+
+    /// Queues a NAK of the expected PSN.
+    fn retry(&mut self, syndrome: Syndrome, shared: &Shared) {
+        debug_assert!(shared.state == State::Alive);
+        let message = self.executor.message();
+        let nak = Output::Retry { psn: self.expected, syndrome, message };
+        match self.outputs.back_mut() {
+            // The NAK acknowledges what came before it as well.
+            Some(last @ (Output::Ack { .. } | Output::Retry { .. })) => *last = nak,
+            _ => self.outputs.push_back(nak),
+        }
+    }
+
+    /// Queues the last NAK. Nothing that arrives is looked at any more.
+    fn refuse(&mut self, psn: Psn, nak: Nak, event: Event, shared: &mut Shared) {
+        shared.state = State::Refusing;
+        self.kept.clear();
+        let message = self.executor.message();
+        let refusal = Output::Refusal { psn, nak, message, event };
+        match self.outputs.back_mut() {
+            Some(last @ (Output::Ack { .. } | Output::Retry { .. })) => *last = refusal,
+            _ => self.outputs.push_back(refusal),
+        }
+    }
+
+    /// A request that was executed before (section 9.7.5.1.5).
+    fn duplicate<E: Environment>(
+        &mut self,
+        header: &Header,
+        psn: Psn,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> bool {
+        match header.bth.opcode.operation() {
+            Some(Code::ReadRequest) => self.duplicate_read(header, psn, shared, environment),
+            Some(Code::CompareSwap | Code::FetchAdd) => {
+                // Unknown: so old that the peer cannot have meant it; silence.
+                let found = self.atomics.iter().find(|atomic| atomic.0 == psn).copied();
+                if let Some((psn, original)) = found {
+                    let waiting = self.outputs.iter().chain(&self.replays);
+                    let queued = waiting
+                        .into_iter()
+                        .any(|output| matches!(output, Output::Atomic { psn: at, .. } if *at == psn));
+                    if !queued {
+                        let message = self.executor.message();
+                        self.replay(Output::Atomic { psn, original, message });
+                    }
+                }
+                false
+            }
+            _ => {
+                if self.kept.is_empty() {
+                    self.acknowledge(self.expected.previous());
+                } else {
+                    self.report_due = true;
+                }
+                false
+            }
+        }
+    }
+
+    fn duplicate_read<E: Environment>(
+        &mut self,
+        header: &Header,
+        psn: Psn,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> bool {
+        let Some(reth) = header.reth else { return false };
+        let remote = RemoteAddress { address: reth.address, key: reth.key };
+        let packets = packets_for(reth.length, shared.link.response_mtu);
+        if reth.length > limits::MAX_MESSAGE || packets > self.expected.since(psn) {
+            // Not a piece of what was executed.
+            shared.counters.dropped += 1;
+            return false;
+        }
+        let on_its_way = self.outputs.iter().chain(&self.replays).any(|output| match output {
+            Output::Read(responses) => {
+                let offset = psn.since(responses.psn);
+                offset < responses.packets && packets <= responses.packets - offset
+            }
+            _ => false,
+        });
+        if on_its_way {
+            return false;
+        }
+        if reth.length > 0 {
+            match environment.check_remote(remote, reth.length, Right::RemoteRead) {
+                Outcome::Done(()) => {}
+                Outcome::Wait => return true,
+                Outcome::Denied(_) => {
+                    // A late copy of a READ that is long done: its region may have gone since. A NAK would
+                    // end a connection that is well.
+                    shared.counters.dropped += 1;
+                    return false;
+                }
+            }
+        }
+        let message = self.executor.message();
+        self.replay(Output::Read(ReadResponses {
+            psn,
+            packets,
+            remote,
+            length: reth.length,
+            first: true,
+            message,
+        }));
+        false
+    }
+
+    /// Queues the answer to a repeated request. Where there is no room the peer will ask again.
+    fn replay(&mut self, output: Output) {
+        if self.replays.len() <= usize::from(self.max_dest_rd_atomic) {
+            self.replays.push_back(output);
+        }
+    }
+
+    /// Sends the next packet of a READ's responses.
+    fn respond<E: Environment>(
+        &mut self,
+        responses: ReadResponses,
+        replay: bool,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> Step {
+        let ReadResponses { psn, packets, remote, length, first, message } = responses;
+        let last = packets == 1;
+        let code = match (first, last) {
+            (true, true) => Code::ReadResponseOnly,
+            (true, false) => Code::ReadResponseFirst,
+            (false, false) => Code::ReadResponseMiddle,
+            (false, true) => Code::ReadResponseLast,
+        };
+        let mut header = shared.header(code, psn);
+        if first || last {
+            header.aeth = Some(Aeth { syndrome: NO_CREDITS, message });
+        }
+        let piece = length.min(shared.link.response_mtu);
+        let source = if piece == 0 { Source::None } else { Source::Remote { remote, length: piece } };
+        match environment.transmit(&header, source) {
+            Outcome::Wait => return Step::Wait,
+            Outcome::Denied(_) if replay => {
+                // As in `duplicate_read`.
+                self.replays.pop_front();
+                shared.counters.dropped += 1;
+                return Step::Sent;
+            }
+            Outcome::Denied(denial) => {
+                // The region has gone since the request was checked: no response behind this one can be.
+                self.outputs.clear();
+                self.replays.clear();
+                let (nak, event) = refusal(denial);
+                self.refuse(psn, nak, event, shared);
+                return Step::Sent;
+            }
+            Outcome::Done(()) => {}
+        }
+        shared.counters.responses_sent += 1;
+        let queue = if replay { &mut self.replays } else { &mut self.outputs };
+        if last {
+            queue.pop_front();
+            if !replay {
+                self.reads = self.reads.saturating_sub(1);
+            }
+        } else if let Some(Output::Read(rest)) = queue.front_mut() {
+            *rest = ReadResponses {
+                psn: psn.plus(1),
+                packets: packets - 1,
+                remote: RemoteAddress {
+                    address: remote.address.wrapping_add(u64::from(piece)),
+                    key: remote.key,
+                },
+                length: length - piece,
+                first: false,
+                message,
+            };
+        }
+        Step::Sent
+    }
+
+    /// Tells a Pagewire what has arrived beyond the gap.
+    fn report<E: Environment>(&mut self, shared: &mut Shared, environment: &mut E) -> Step {
+        let mut received = Received::new();
+        for (index, kept) in self.kept.iter() {
+            // A READ request stands for the PSNs of its responses. The expected one, where it waits
+            // for a page, is not told: it has not been executed.
+            let psns = match (kept.header.bth.opcode.operation(), kept.header.reth) {
+                (Some(Code::ReadRequest), Some(reth)) => packets_for(reth.length, shared.link.response_mtu),
+                _ => 1,
+            };
+            for psn in (index..index.saturating_add(psns)).filter(|&psn| psn > 0).take(Received::CAPACITY) {
+                received.insert(psn as usize - 1);
+            }
+        }
+        let message = self.executor.message();
+        let report = SelectiveAck { expected: self.expected.value(), message, received };
+        let header = shared.header_of(Opcode::SELECTIVE_ACK, self.expected);
+        if let Outcome::Wait = environment.transmit_control(&header, &Own::SelectiveAck(report)) {
+            return Step::Wait;
+        }
+        shared.counters.responses_sent += 1;
+        self.report_due = false;
+        Step::Sent
+    }
+}
+
+fn acknowledge<E: Environment>(
+    psn: Psn,
+    syndrome: Syndrome,
+    message: u32,
+    shared: &Shared,
+    environment: &mut E,
+) -> Outcome<()> {
+    let mut header = shared.header(Code::Acknowledge, psn);
+    header.aeth = Some(Aeth { syndrome, message });
+    environment.transmit(&header, Source::None)
+}

@@ -1,0 +1,404 @@
+//! The requester's other half: acknowledgements, NAKs, and the responses to READs and atomics.
+
+use pagewire_wire::{Header, Nak, Operation as Code, SelectiveAck, Syndrome};
+
+use super::requester::{Doubt, Requester, pace};
+use super::{Shared, State};
+use crate::message::denied_status;
+use crate::{Environment, Operation, Outcome, Payload, Psn, Status, Time};
+
+/// What became of a response that is next in order.
+enum Taken {
+    Done,
+    Wait,
+    /// The connection is dead.
+    Failed,
+}
+
+impl Requester {
+    /// An ACK or NAK.
+    pub(super) fn acknowledgement<E: Environment>(
+        &mut self,
+        now: Time,
+        header: &Header,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) {
+        let psn = Psn::new(header.bth.psn);
+        let aeth = header.aeth.filter(|_| self.is_outstanding(psn));
+        let Some(aeth) = aeth else {
+            shared.counters.dropped += 1;
+            return;
+        };
+        match aeth.syndrome {
+            Syndrome::Ack { .. } => {
+                let to = psn.plus(1);
+                if self.acknowledge(to, now, shared, environment) {
+                    self.responses_missing(to, now, shared, environment);
+                }
+            }
+            Syndrome::ReceiverNotReady { timer } => self.not_ready(psn, timer, now, shared, environment),
+            Syndrome::Nak(nak) => {
+                let missing = self.acknowledge(psn, now, shared, environment);
+                if shared.state != State::Alive {
+                    return;
+                }
+                if missing {
+                    return self.responses_missing(psn, now, shared, environment);
+                }
+                match nak {
+                    Nak::PsnSequence => {
+                        shared.counters.sequence_naks_received += 1;
+                        self.sequence_error(psn, now, shared, environment);
+                    }
+                    Nak::InvalidRequest => self.fail(Status::RemoteInvalidRequest, shared, environment),
+                    Nak::RemoteAccess => self.fail(Status::RemoteAccess, shared, environment),
+                    Nak::RemoteOperational => self.fail(Status::RemoteOperation, shared, environment),
+                    Nak::InvalidRd | Nak::Reserved(_) => self.fail(Status::BadResponse, shared, environment),
+                }
+            }
+            Syndrome::Reserved(_) => shared.counters.dropped += 1,
+        }
+    }
+
+    /// A READ response or an atomic acknowledgement; true: the environment says wait.
+    pub(super) fn response<E: Environment>(
+        &mut self,
+        now: Time,
+        header: &Header,
+        payload: Payload<'_>,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> bool {
+        let psn = Psn::new(header.bth.psn);
+        if !self.is_outstanding(psn) {
+            shared.counters.dropped += 1;
+            return false;
+        }
+        let waiting = self.queue.range(..self.started).position(|entry| entry.awaits_response());
+        let Some(index) = waiting else {
+            shared.counters.dropped += 1;
+            return false;
+        };
+        let expected = if index == 0 { self.unacked } else { self.queue[index].first };
+        if psn.is_before(expected) {
+            shared.counters.dropped += 1;
+            return false;
+        }
+        // A response says that everything before it was executed.
+        self.acknowledge(expected, now, shared, environment);
+        if shared.state != State::Alive {
+            return false;
+        }
+        if psn != expected {
+            shared.counters.out_of_order += 1;
+            let wanted = self.find(psn).is_some_and(|at| self.queue[at].awaits_response());
+            if let (true, true, Payload::Bytes(bytes)) = (shared.fills_gaps(), wanted, payload) {
+                let index = psn.since(self.unacked);
+                if self.kept.insert(index, header, bytes) {
+                    self.board.arrive(index);
+                }
+            }
+            self.responses_missing(psn, now, shared, environment);
+            return false;
+        }
+        if self.kept.has(0) {
+            // The same response waits already; `resume` goes on with it.
+            return false;
+        }
+        match self.take(now, header, payload, shared, environment) {
+            Taken::Done => {
+                // A kept response that has to wait is `drive`'s to repeat: this packet is done.
+                self.resume(now, shared, environment);
+                false
+            }
+            Taken::Wait => true,
+            Taken::Failed => false,
+        }
+    }
+
+    /// Goes on with responses that were kept; true: the environment says wait.
+    pub(super) fn resume<E: Environment>(
+        &mut self,
+        now: Time,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> bool {
+        while shared.state == State::Alive {
+            let Some(kept) = self.kept.take_first() else { return false };
+            if !self.queue.front().is_some_and(|entry| self.started > 0 && entry.awaits_response()) {
+                return false;
+            }
+            match self.take(now, &kept.header, Payload::Bytes(&kept.bytes), shared, environment) {
+                Taken::Done => {}
+                Taken::Wait => {
+                    self.kept.put_back(kept);
+                    return true;
+                }
+                Taken::Failed => return false,
+            }
+        }
+        false
+    }
+
+    /// A selective acknowledgement: what the responder has beyond a gap.
+    pub(super) fn selective_acknowledgement<E: Environment>(
+        &mut self,
+        now: Time,
+        report: &SelectiveAck,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) {
+        let expected = Psn::new(report.expected);
+        let outstanding = self.next.since(self.unacked);
+        if expected.since(self.unacked) > outstanding {
+            shared.counters.dropped += 1;
+            return;
+        }
+        // It overtakes READ responses on their way: unlike an ACK it does not say that they were lost.
+        self.acknowledge(expected, now, shared, environment);
+        if shared.state != State::Alive || expected == self.next {
+            return;
+        }
+        if !shared.fills_gaps() {
+            return self.sequence_error(expected, now, shared, environment);
+        }
+        self.note_executed(expected);
+        let outstanding = self.next.since(self.unacked);
+        let base = expected.since(self.unacked);
+        let mut beyond = base + 1;
+        for bit in report.received.iter() {
+            let index = base + 1 + bit as u32;
+            if index >= outstanding {
+                break;
+            }
+            self.board.arrive(index);
+            beyond = index;
+        }
+        let beyond = self.request_end(self.unacked.plus(beyond).previous());
+        if self.lose_missing(expected, beyond, Doubt::Requests) {
+            self.reduce_window();
+            self.retry.spoil_measurement();
+        }
+        self.board.mark_requests(beyond);
+    }
+
+    /// The responder waits for a page.
+    pub(super) fn hold(&mut self, now: Time, shared: &mut Shared) {
+        shared.counters.holds_received += 1;
+        self.retry.patience(now, pace(shared));
+    }
+
+    fn is_outstanding(&self, psn: Psn) -> bool {
+        psn.since(self.unacked) < self.next.since(self.unacked)
+    }
+
+    /// Every request before `to` was executed: completes what can be. True: a READ or atomic before
+    /// `to` still lacks responses.
+    fn acknowledge<E: Environment>(
+        &mut self,
+        to: Psn,
+        now: Time,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> bool {
+        self.executed = self.executed.later(to);
+        let mut done = None;
+        let mut at = self.unacked;
+        while self.started > 0 {
+            let entry = &self.queue[0];
+            if entry.awaits_response() {
+                break;
+            }
+            if to.is_before(entry.end()) {
+                at = at.later(to);
+                break;
+            }
+            at = entry.end();
+            done = Some(entry.work.id);
+            self.queue.pop_front();
+            self.started -= 1;
+        }
+        self.advance(at, now, shared);
+        if let Some(id) = done {
+            environment.complete(id, Status::Success);
+            self.settle_blocked(shared, environment);
+        }
+        at.is_before(to)
+    }
+
+    /// The oldest unacknowledged PSN is now `to`.
+    fn advance(&mut self, to: Psn, now: Time, shared: &Shared) {
+        let count = to.since(self.unacked);
+        if count == 0 {
+            return;
+        }
+        if !shared.link.lossless {
+            self.board.advance(self.unacked, count);
+            self.kept.advance(count);
+            self.window.acknowledged(count);
+        }
+        self.unacked = to;
+        self.executed = self.executed.later(to);
+        if let Some(resend) = self.resend {
+            let resend = resend.later(to);
+            self.resend = (resend != self.next).then_some(resend);
+        }
+        self.retry.measured(to, now);
+        self.retry.progress(now, to != self.next, pace(shared));
+    }
+
+    /// Takes the response with PSN `unacked`.
+    fn take<E: Environment>(
+        &mut self,
+        now: Time,
+        header: &Header,
+        payload: Payload<'_>,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> Taken {
+        let entry = self.queue[0];
+        let offset = self.unacked.since(entry.first);
+        let outcome = match (entry.work.operation, header.bth.opcode.operation(), header.atomic_ack) {
+            (Operation::Read { .. }, Some(code), _) if code != Code::AtomicAcknowledge => {
+                let start = offset * shared.link.response_mtu;
+                let left = entry.work.length - start;
+                let length = left.min(shared.link.response_mtu);
+                if payload.len() != u64::from(length) {
+                    self.fail(Status::BadResponse, shared, environment);
+                    return Taken::Failed;
+                }
+                if length == 0 {
+                    Outcome::Done(())
+                } else {
+                    environment.place_response(entry.work.id, start.into(), payload, length == left)
+                }
+            }
+            (Operation::Atomic { .. }, _, Some(original)) => {
+                environment.place_atomic(entry.work.id, original)
+            }
+            _ => {
+                self.fail(Status::BadResponse, shared, environment);
+                return Taken::Failed;
+            }
+        };
+        match outcome {
+            Outcome::Done(()) => {}
+            Outcome::Wait => return Taken::Wait,
+            Outcome::Denied(denial) => {
+                self.fail(denied_status(denial), shared, environment);
+                return Taken::Failed;
+            }
+        }
+        if self.ends_read_request(&entry, offset) {
+            self.reads = self.reads.saturating_sub(1);
+        }
+        if offset + 1 == entry.packets {
+            self.queue.pop_front();
+            self.started -= 1;
+            self.advance(self.unacked.plus(1), now, shared);
+            environment.complete(entry.work.id, Status::Success);
+            self.settle_blocked(shared, environment);
+            if shared.state == State::Alive && self.unacked.is_before(self.executed) {
+                // What lies behind was acknowledged while responses were missing.
+                self.acknowledge(self.executed, now, shared, environment);
+            }
+        } else {
+            self.advance(self.unacked.plus(1), now, shared);
+        }
+        if shared.state == State::Alive { Taken::Done } else { Taken::Failed }
+    }
+
+    /// Responses before `to` were lost (the implied NAK of section 9.7.5.2.4): they are asked for again.
+    fn responses_missing<E: Environment>(
+        &mut self,
+        to: Psn,
+        now: Time,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) {
+        if shared.state != State::Alive {
+            return;
+        }
+        if !shared.fills_gaps() {
+            if self.gone_back != Some(self.unacked) {
+                shared.counters.implied_naks += 1;
+            }
+            return self.sequence_error(self.unacked, now, shared, environment);
+        }
+        self.note_executed(self.executed);
+        if self.lose_missing(self.unacked, to, Doubt::Responses) {
+            shared.counters.implied_naks += 1;
+            self.reduce_window();
+            self.retry.spoil_measurement();
+        }
+        self.board.mark_responses(to);
+    }
+
+    /// Requests before `to` that need no response have arrived.
+    fn note_executed(&mut self, to: Psn) {
+        let end = to.since(self.unacked);
+        let mut index = 0;
+        while index < end {
+            let Some(entry) = self.find(self.unacked.plus(index)).map(|at| self.queue[at]) else { return };
+            let entry_end = entry.end().since(self.unacked).min(end);
+            if !entry.awaits_response() {
+                (index..entry_end).for_each(|index| self.board.arrive(index));
+            }
+            index = entry_end;
+        }
+    }
+
+    /// The responder misses `psn`, or this side a response: a retry is used up and sending goes back.
+    fn sequence_error<E: Environment>(
+        &mut self,
+        psn: Psn,
+        now: Time,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) {
+        if self.gone_back == Some(psn) {
+            return;
+        }
+        self.gone_back = Some(psn);
+        if !self.retry.count() {
+            return self.fail(Status::RetryExceeded, shared, environment);
+        }
+        if !shared.link.lossless {
+            self.reduce_window();
+        }
+        self.retry.restart(now, pace(shared));
+        self.go_back(psn, shared);
+    }
+
+    fn not_ready<E: Environment>(
+        &mut self,
+        psn: Psn,
+        timer: u8,
+        now: Time,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) {
+        if self.retry.waits_for_receiver() {
+            // A repetition of the NAK that is being obeyed.
+            return;
+        }
+        shared.counters.rnr_naks_received += 1;
+        let missing = self.acknowledge(psn, now, shared, environment);
+        if shared.state != State::Alive {
+            return;
+        }
+        if shared.fills_gaps() {
+            // It had arrived, and was given up again.
+            self.board.lose(psn.since(self.unacked));
+        }
+        if missing {
+            return self.responses_missing(psn, now, shared, environment);
+        }
+        if !self.retry.not_ready(now, timer) {
+            return self.fail(Status::RnrRetryExceeded, shared, environment);
+        }
+        self.gone_back = None;
+        self.go_back(psn, shared);
+    }
+}

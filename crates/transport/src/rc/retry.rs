@@ -1,0 +1,223 @@
+//! When to send again, and how often: the acknowledgement timer, the retry counts, the RNR wait.
+
+use super::RequesterSettings;
+use crate::{Psn, Time, limits, timers};
+
+/// What an expired timer asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expiry {
+    /// Not yet, or nothing is due.
+    None,
+    /// The early timer between two Pagewires: send again, nothing is counted.
+    Probe,
+    /// The acknowledgement timeout passed in silence.
+    Timeout,
+}
+
+/// Timers and counts of a requester.
+#[derive(Debug)]
+pub(super) struct Retry {
+    /// Nanoseconds of the acknowledgement timeout; `None`: for ever.
+    timeout: Option<u64>,
+    retry_count: u8,
+    rnr_retry: u8,
+    retries_left: u8,
+    rnr_left: u8,
+    /// When to look again; `None` while nothing is outstanding.
+    deadline: Option<Time>,
+    /// Since when the peer's silence counts.
+    silent_since: Time,
+    /// End of the wait after an RNR NAK.
+    rnr_until: Option<Time>,
+    /// The early timer's interval doubles with each expiry.
+    backoff: u32,
+    round_trip: Option<u64>,
+    /// The PSN whose acknowledgement ends the running measurement, and its start.
+    measured: Option<(Psn, Time)>,
+}
+
+impl Retry {
+    pub(super) fn new() -> Retry {
+        Retry {
+            timeout: None,
+            retry_count: 0,
+            rnr_retry: 0,
+            retries_left: 0,
+            rnr_left: 0,
+            deadline: None,
+            silent_since: Time(0),
+            rnr_until: None,
+            backoff: 0,
+            round_trip: None,
+            measured: None,
+        }
+    }
+
+    pub(super) fn start(&mut self, settings: &RequesterSettings) {
+        self.set_timeout(settings.timeout);
+        self.set_retry_count(settings.retry_count);
+        self.set_rnr_retry(settings.rnr_retry);
+    }
+
+    pub(super) fn set_timeout(&mut self, code: u8) {
+        self.timeout = timers::acknowledgement_timeout(code);
+    }
+
+    pub(super) fn set_retry_count(&mut self, count: u8) {
+        self.retry_count = count & 7;
+        self.retries_left = self.retry_count;
+    }
+
+    pub(super) fn set_rnr_retry(&mut self, count: u8) {
+        self.rnr_retry = count & 7;
+        self.rnr_left = self.rnr_retry;
+    }
+
+    /// Next time that [`expired`](Self::expired) or [`rnr_over`](Self::rnr_over) has something to say.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.rnr_until.or(self.deadline)
+    }
+
+    /// A request was sent: the timer runs, if it did not.
+    #[inline]
+    pub(super) fn sent(&mut self, now: Time, pace: Pace) {
+        if self.deadline.is_none() {
+            self.silent_since = now;
+            self.arm(now, pace);
+        }
+    }
+
+    /// Something new was acknowledged; `outstanding`: not everything.
+    pub(super) fn progress(&mut self, now: Time, outstanding: bool, pace: Pace) {
+        self.retries_left = self.retry_count;
+        self.rnr_left = self.rnr_retry;
+        self.backoff = 0;
+        self.silent_since = now;
+        self.deadline = None;
+        if outstanding {
+            self.arm(now, pace);
+        }
+    }
+
+    /// The peer asks for patience, or cannot be heard: the silence so far does not count.
+    pub(super) fn patience(&mut self, now: Time, pace: Pace) {
+        self.retries_left = self.retry_count;
+        self.silent_since = now;
+        if self.deadline.is_some() {
+            self.arm(now, pace);
+        }
+    }
+
+    /// Sending starts over: the timer runs from now.
+    pub(super) fn restart(&mut self, now: Time, pace: Pace) {
+        self.silent_since = now;
+        self.measured = None;
+        if self.deadline.is_some() {
+            self.arm(now, pace);
+        }
+    }
+
+    pub(super) fn expired(&mut self, now: Time) -> Expiry {
+        if self.rnr_until.is_some() || self.deadline.is_none_or(|deadline| now < deadline) {
+            return Expiry::None;
+        }
+        match self.timeout {
+            Some(timeout) if now.0 >= self.silent_since.0.saturating_add(timeout) => Expiry::Timeout,
+            _ => Expiry::Probe,
+        }
+    }
+
+    /// Goes on after an [`Expiry::Probe`].
+    pub(super) fn probed(&mut self, now: Time, pace: Pace) {
+        self.backoff = (self.backoff + 1).min(16);
+        self.measured = None;
+        self.arm(now, pace);
+    }
+
+    /// Uses up one retry; false: there is none left.
+    pub(super) fn count(&mut self) -> bool {
+        let left = self.retries_left > 0;
+        self.retries_left = self.retries_left.saturating_sub(1);
+        left
+    }
+
+    /// Starts the wait that an RNR NAK asks for; false: it was one too many.
+    pub(super) fn not_ready(&mut self, now: Time, code: u8) -> bool {
+        if self.rnr_retry != 7 {
+            if self.rnr_left == 0 {
+                return false;
+            }
+            self.rnr_left -= 1;
+        }
+        // The peer lives: only its silence after the wait counts.
+        self.retries_left = self.retry_count;
+        self.deadline = None;
+        self.measured = None;
+        self.rnr_until = Some(Time(now.0.saturating_add(timers::rnr_delay(code))));
+        true
+    }
+
+    pub(super) fn waits_for_receiver(&self) -> bool {
+        self.rnr_until.is_some()
+    }
+
+    /// Ends the RNR wait when it is over.
+    pub(super) fn rnr_over(&mut self, now: Time) {
+        if self.rnr_until.is_some_and(|until| now >= until) {
+            self.rnr_until = None;
+        }
+    }
+
+    /// Starts to measure a round trip that ends with the acknowledgement of `psn`, if none is measured.
+    #[inline]
+    pub(super) fn measure(&mut self, psn: Psn, now: Time) {
+        if self.measured.is_none() {
+            self.measured = Some((psn, now));
+        }
+    }
+
+    /// Everything before `unacked` is acknowledged.
+    pub(super) fn measured(&mut self, unacked: Psn, now: Time) {
+        let Some((psn, start)) = self.measured else { return };
+        if psn.is_before(unacked) {
+            self.measured = None;
+            let sample = now.0.saturating_sub(start.0);
+            // Smoothed as in RFC 6298.
+            self.round_trip = Some(self.round_trip.map_or(sample, |mean| mean - mean / 8 + sample / 8));
+        }
+    }
+
+    /// A packet was repeated: which copy an acknowledgement is for cannot be known.
+    pub(super) fn spoil_measurement(&mut self) {
+        self.measured = None;
+    }
+
+    fn arm(&mut self, now: Time, pace: Pace) {
+        let counted = self.timeout.map(|timeout| self.silent_since.0.saturating_add(timeout).max(now.0));
+        let early = match pace {
+            Pace::Standard => None,
+            Pace::Lossless => Some(limits::LOSSLESS_POLL),
+            Pace::Selective => {
+                let interval = self.round_trip.map_or(limits::FIRST_PROBE, |mean| mean.saturating_mul(4));
+                let interval = interval.clamp(limits::MIN_PROBE, limits::MAX_PROBE) << self.backoff;
+                Some(interval.min(limits::MAX_PROBE))
+            }
+        };
+        let early = early.map(|interval| now.0.saturating_add(interval));
+        self.deadline = match (counted, early) {
+            (Some(counted), Some(early)) => Some(Time(counted.min(early))),
+            (one, other) => one.or(other).map(Time),
+        };
+    }
+}
+
+/// How eagerly the timer looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// At the acknowledgement timeout alone.
+    Standard,
+    /// The link can be asked at any time.
+    Lossless,
+    /// The peer is a Pagewire, which takes early repetitions well.
+    Selective,
+}

@@ -1,0 +1,443 @@
+//! Unreliable connection (InfiniBand specification, volume 1, sections 9.8.1 and 9.8.2): SENDs and
+//! WRITEs without acknowledgement. A message with a gap is dropped whole; the next one is taken again.
+
+use std::collections::VecDeque;
+
+use pagewire_wire::{Header, Opcode, Operation as Code, Transport};
+
+use crate::message::{Place, denied_status, piece, send_code, write_code};
+use crate::{
+    Arrival, ArrivalKind, Denial, Drive, Environment, Event, Link, Operation, Outcome, Payload, Psn,
+    RemoteAddress, RemoteRights, Right, Status, Time, Work, limits, packets_for, partitions_match, plain_bth,
+};
+
+/// What a connection is told on its way to RTR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UcSettings {
+    /// What it runs over.
+    pub link: Link,
+    /// The peer's queue pair number, 24 bits.
+    pub destination: u32,
+    /// Partition key.
+    pub partition: u16,
+    /// The first PSN that the peer will send (`rq_psn`).
+    pub receive_psn: u32,
+    /// What the peer may do; of no meaning for reads and atomics, which UC does not have.
+    pub remote_rights: RemoteRights,
+}
+
+/// What a connection has seen since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UcCounters {
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Packets given to `receive`.
+    pub packets_received: u64,
+    /// Gaps in the PSNs received.
+    pub gaps: u64,
+    /// Packets received that belong to no message that is taken.
+    pub dropped: u64,
+    /// Messages dropped because there was no receive.
+    pub no_receive: u64,
+    /// WRITEs executed by [`Environment::direct`].
+    pub direct: u64,
+}
+
+/// The message that is coming in.
+#[derive(Debug, Clone, Copy)]
+enum Message {
+    None,
+    /// The rest of a message of which something is missing.
+    Skipped,
+    Send {
+        offset: u32,
+    },
+    Write {
+        remote: RemoteAddress,
+        offset: u32,
+        length: u32,
+    },
+}
+
+/// Both halves of a UC queue pair.
+#[derive(Debug)]
+pub struct UcConnection {
+    link: Link,
+    destination: u32,
+    partition: u16,
+    rights: RemoteRights,
+    queue: VecDeque<Work>,
+    /// Packets of the first work request in the queue that were sent.
+    sent: u32,
+    next: Psn,
+    running: bool,
+    draining: bool,
+    expected: Psn,
+    message: Message,
+    /// A receive was taken and neither completed nor failed. It stays for the next message, should its
+    /// own be dropped.
+    begun: bool,
+    waiting: bool,
+    established: bool,
+    dead: bool,
+    counters: UcCounters,
+}
+
+/// Why a packet was not executed.
+enum Stop {
+    Wait,
+    /// The message is dropped in silence.
+    Drop,
+    /// The connection ends.
+    Fail(Event),
+}
+
+impl UcConnection {
+    /// A connection in RTR: it receives and sends nothing.
+    pub fn new(settings: UcSettings) -> UcConnection {
+        UcConnection {
+            link: settings.link,
+            destination: settings.destination,
+            partition: settings.partition,
+            rights: settings.remote_rights,
+            queue: VecDeque::new(),
+            sent: 0,
+            next: Psn::default(),
+            running: false,
+            draining: false,
+            expected: Psn::new(settings.receive_psn),
+            message: Message::None,
+            begun: false,
+            waiting: false,
+            established: false,
+            dead: false,
+            counters: UcCounters::default(),
+        }
+    }
+
+    /// Goes to RTS: posted work is sent from now on, the first packet with `send_psn`.
+    pub fn start_requester(&mut self, send_psn: u32) {
+        self.next = Psn::new(send_psn);
+        self.running = true;
+        self.established = true;
+    }
+
+    /// Takes a work request: SEND without invalidate, WRITE, or local. The caller bounds how many there are.
+    pub fn post(&mut self, work: Work) {
+        self.queue.push_back(work);
+    }
+
+    /// Takes one packet of this connection. `Wait`: the environment cannot execute it now; the caller
+    /// offers the same packet again, and packets behind it afterwards. Never `Denied`.
+    pub fn receive<E: Environment>(
+        &mut self,
+        _now: Time,
+        header: &Header,
+        payload: Payload<'_>,
+        environment: &mut E,
+    ) -> Outcome<()> {
+        if !std::mem::take(&mut self.waiting) {
+            self.counters.packets_received += 1;
+        }
+        let opcode = header.bth.opcode;
+        let code = opcode.operation().filter(|_| opcode.transport() == Transport::Uc);
+        let Some(code) =
+            code.filter(|_| !self.dead && partitions_match(header.bth.partition, self.partition))
+        else {
+            self.counters.dropped += 1;
+            return Outcome::Done(());
+        };
+        if !self.established {
+            self.established = true;
+            environment.event(Event::CommunicationEstablished);
+        }
+        let psn = Psn::new(header.bth.psn);
+        if psn != self.expected {
+            // Whatever was coming in is incomplete.
+            self.counters.gaps += 1;
+            self.message = Message::Skipped;
+        }
+        match self.execute(code, header, payload, environment) {
+            Ok(()) => {}
+            Err(Stop::Wait) => {
+                // The packet comes again with this PSN.
+                self.expected = psn;
+                self.waiting = true;
+                return Outcome::Wait;
+            }
+            Err(Stop::Drop) => {
+                self.counters.dropped += 1;
+                self.message = Message::Skipped;
+            }
+            Err(Stop::Fail(event)) => {
+                self.dead = true;
+                environment.event(event);
+            }
+        }
+        self.expected = psn.plus(1);
+        Outcome::Done(())
+    }
+
+    /// Sends what may go, at most [`DRIVE_PACKETS`](limits::DRIVE_PACKETS) packets. A work request is
+    /// complete when its last packet was handed out.
+    pub fn drive<E: Environment>(&mut self, _now: Time, environment: &mut E) -> Drive {
+        for _ in 0..limits::DRIVE_PACKETS {
+            let Some(&work) = self.queue.front() else { return Drive::Idle };
+            if self.dead || !self.running || (self.draining && self.sent == 0) {
+                return Drive::Idle;
+            }
+            let outcome = match work.operation {
+                Operation::Local => Outcome::Done(true),
+                Operation::Write { immediate: None, .. } if self.link.direct && self.sent == 0 => {
+                    self.direct(&work, environment)
+                }
+                Operation::Send { .. } | Operation::Write { .. } => self.send_packet(&work, environment),
+                Operation::Read { .. } | Operation::Atomic { .. } => Outcome::Denied(Denial::InvalidRequest),
+            };
+            match outcome {
+                Outcome::Done(false) => {}
+                Outcome::Done(true) => {
+                    self.queue.pop_front();
+                    self.sent = 0;
+                    environment.complete(work.id, Status::Success);
+                }
+                Outcome::Wait => return Drive::Wait,
+                Outcome::Denied(denial) => {
+                    self.queue.pop_front();
+                    self.dead = true;
+                    environment.complete(work.id, denied_status(denial));
+                    return Drive::Idle;
+                }
+            }
+        }
+        if self.queue.is_empty() { Drive::Idle } else { Drive::Again }
+    }
+
+    /// Nothing happens by time alone.
+    pub fn deadline(&self) -> Option<Time> {
+        None
+    }
+
+    /// Stops (or lets go on) the start of further work requests (SQD).
+    pub fn set_draining(&mut self, on: bool) {
+        self.draining = on;
+    }
+
+    /// No work request was sent in part.
+    pub fn is_drained(&self) -> bool {
+        self.sent == 0
+    }
+
+    /// Work requests posted and not complete.
+    pub fn outstanding(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The connection completed a work request or a receive with an error, or refused a request: it does
+    /// nothing any more. What is posted and not complete, and a receive that was begun and not finished,
+    /// is the caller's to flush.
+    pub fn is_dead(&self) -> bool {
+        self.dead
+    }
+
+    /// Changes what the peer may do.
+    pub fn set_remote_rights(&mut self, rights: RemoteRights) {
+        self.rights = rights;
+    }
+
+    /// What it has seen so far.
+    pub fn counters(&self) -> UcCounters {
+        self.counters
+    }
+
+    /// Tries a WRITE without packets; true: it is complete.
+    fn direct<E: Environment>(&mut self, work: &Work, environment: &mut E) -> Outcome<bool> {
+        match environment.direct(work) {
+            crate::Direct::Done => {
+                self.counters.direct += 1;
+                Outcome::Done(true)
+            }
+            crate::Direct::Wait => Outcome::Wait,
+            crate::Direct::Unavailable => self.send_packet(work, environment),
+        }
+    }
+
+    /// Sends the next packet of a work request; true: it was the last.
+    fn send_packet<E: Environment>(&mut self, work: &Work, environment: &mut E) -> Outcome<bool> {
+        let packets = packets_for(work.length, self.link.request_mtu);
+        let place = Place::of(self.sent, packets);
+        let (code, reth, immediate) = match work.operation {
+            Operation::Send { immediate, .. } => {
+                (send_code(place, immediate.is_some(), false), None, immediate)
+            }
+            Operation::Write { remote, immediate } => {
+                let reth =
+                    pagewire_wire::Reth { address: remote.address, key: remote.key, length: work.length };
+                (write_code(place, immediate.is_some()), Some(reth), immediate)
+            }
+            Operation::Read { .. } | Operation::Atomic { .. } | Operation::Local => {
+                return Outcome::Denied(Denial::InvalidRequest);
+            }
+        };
+        let opcode = Opcode::new(Transport::Uc, code);
+        let mut header = Header::new(plain_bth(opcode, self.destination, self.partition, self.next));
+        header.reth = reth.filter(|_| place.is_start());
+        header.immediate = immediate.filter(|_| place.is_end());
+        let reports = reth.is_none() || immediate.is_some();
+        header.bth.solicited = place.is_end() && work.solicited && reports;
+        match environment.transmit(&header, piece(work, self.sent, self.link.request_mtu)) {
+            Outcome::Done(()) => {}
+            Outcome::Wait => return Outcome::Wait,
+            Outcome::Denied(denial) => return Outcome::Denied(denial),
+        }
+        self.counters.packets_sent += 1;
+        self.next = self.next.plus(1);
+        self.sent += 1;
+        Outcome::Done(self.sent == packets)
+    }
+
+    fn execute<E: Environment>(
+        &mut self,
+        code: Code,
+        header: &Header,
+        payload: Payload<'_>,
+        environment: &mut E,
+    ) -> Result<(), Stop> {
+        let (is_send, place) = match code {
+            Code::SendFirst => (true, Place::First),
+            Code::SendMiddle => (true, Place::Middle),
+            Code::SendLast | Code::SendLastImmediate => (true, Place::Last),
+            Code::SendOnly | Code::SendOnlyImmediate => (true, Place::Only),
+            Code::WriteFirst => (false, Place::First),
+            Code::WriteMiddle => (false, Place::Middle),
+            Code::WriteLast | Code::WriteLastImmediate => (false, Place::Last),
+            Code::WriteOnly | Code::WriteOnlyImmediate => (false, Place::Only),
+            _ => return Err(Stop::Drop),
+        };
+        let length = payload.len();
+        if !place.suits(length, self.link.request_mtu) {
+            return Err(Stop::Drop);
+        }
+        if place.is_start() {
+            // Ends whatever was coming in before (section 9.8.2.2.3).
+            self.message = Message::None;
+        }
+        if is_send {
+            self.send(header, payload, place, environment)
+        } else {
+            self.write(header, payload, place, environment)
+        }
+    }
+
+    fn send<E: Environment>(
+        &mut self,
+        header: &Header,
+        payload: Payload<'_>,
+        place: Place,
+        environment: &mut E,
+    ) -> Result<(), Stop> {
+        let offset = match self.message {
+            Message::None => 0,
+            Message::Send { offset } => offset,
+            Message::Skipped | Message::Write { .. } => return Err(Stop::Drop),
+        };
+        self.begin_receive(environment)?;
+        if !payload.is_empty() {
+            match environment.place_receive(offset.into(), payload, place.is_end()) {
+                Outcome::Done(()) => {}
+                Outcome::Wait => return Err(Stop::Wait),
+                Outcome::Denied(denial) => {
+                    environment.fail_receive(denied_status(denial));
+                    self.begun = false;
+                    return Err(Stop::Fail(Event::RequestError));
+                }
+            }
+        }
+        let end = u64::from(offset) + payload.len();
+        if end > u64::from(limits::MAX_MESSAGE) {
+            return Err(Stop::Drop);
+        }
+        let end = end as u32;
+        if !place.is_end() {
+            self.message = Message::Send { offset: end };
+            return Ok(());
+        }
+        self.finish_receive(ArrivalKind::Send, end, header, environment);
+        Ok(())
+    }
+
+    fn write<E: Environment>(
+        &mut self,
+        header: &Header,
+        payload: Payload<'_>,
+        place: Place,
+        environment: &mut E,
+    ) -> Result<(), Stop> {
+        let (remote, offset, length) = match (self.message, header.reth) {
+            (Message::None, Some(reth)) => {
+                (RemoteAddress { address: reth.address, key: reth.key }, 0, reth.length)
+            }
+            (Message::Write { remote, offset, length }, _) => (remote, offset, length),
+            _ => return Err(Stop::Drop),
+        };
+        let end = u64::from(offset) + payload.len();
+        if !self.rights.write || length > limits::MAX_MESSAGE || end > u64::from(length) {
+            return Err(Stop::Drop);
+        }
+        if place.is_end() != (end == u64::from(length)) {
+            return Err(Stop::Drop);
+        }
+        if place.is_start() && length > 0 {
+            done(environment.check_remote(remote, length, Right::RemoteWrite))?;
+        }
+        if header.immediate.is_some() {
+            self.begin_receive(environment)?;
+        }
+        if !payload.is_empty() {
+            let address = remote.address.wrapping_add(u64::from(offset));
+            let remote = RemoteAddress { address, key: remote.key };
+            done(environment.write_remote(remote, payload, place.is_end()))?;
+        }
+        if !place.is_end() {
+            self.message = Message::Write { remote, offset: end as u32, length };
+            return Ok(());
+        }
+        self.message = Message::None;
+        if header.immediate.is_some() {
+            self.finish_receive(ArrivalKind::WriteImmediate, length, header, environment);
+        }
+        Ok(())
+    }
+
+    /// Takes a receive, unless one is left of a message that was dropped.
+    fn begin_receive<E: Environment>(&mut self, environment: &mut E) -> Result<(), Stop> {
+        if !self.begun && !environment.begin_receive() {
+            self.counters.no_receive += 1;
+            return Err(Stop::Drop);
+        }
+        self.begun = true;
+        Ok(())
+    }
+
+    fn finish_receive<E: Environment>(
+        &mut self,
+        kind: ArrivalKind,
+        length: u32,
+        header: &Header,
+        environment: &mut E,
+    ) {
+        let (immediate, solicited) = (header.immediate, header.bth.solicited);
+        environment.finish_receive(Arrival { kind, length, immediate, invalidated: None, solicited });
+        self.begun = false;
+        self.message = Message::None;
+    }
+}
+
+/// A WRITE that may not be done is dropped in silence: UC has no NAK (section 9.8.2.2.5).
+fn done(outcome: Outcome<()>) -> Result<(), Stop> {
+    match outcome {
+        Outcome::Done(()) => Ok(()),
+        Outcome::Wait => Err(Stop::Wait),
+        Outcome::Denied(_) => Err(Stop::Drop),
+    }
+}

@@ -1,0 +1,169 @@
+//! Messages of 2 GiB, without the bytes.
+
+use pagewire_transport::*;
+use pagewire_wire::{Header, Own};
+
+/// Counts bytes and answers everything.
+#[derive(Default)]
+struct Counting {
+    sent: Vec<(Header, u64)>,
+    placed: u64,
+    ended: bool,
+    arrival: Option<Arrival>,
+    completions: Vec<(WorkId, Status)>,
+}
+
+impl Counting {
+    fn place(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()> {
+        assert!(!self.ended);
+        assert_eq!(offset, self.placed);
+        self.placed += payload.len();
+        self.ended = last;
+        Outcome::Done(())
+    }
+}
+
+impl Environment for Counting {
+    fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()> {
+        let length = match source {
+            Source::None => 0,
+            Source::Work { length, .. } | Source::Remote { length, .. } => length.into(),
+        };
+        self.sent.push((*header, length));
+        Outcome::Done(())
+    }
+    fn transmit_control(&mut self, _header: &Header, _body: &Own) -> Outcome<()> {
+        panic!("nothing is lost")
+    }
+    fn direct(&mut self, _work: &Work) -> Direct {
+        panic!("not direct")
+    }
+    fn link(&mut self) -> LinkState {
+        LinkState::Delivered
+    }
+    fn begin_receive(&mut self) -> bool {
+        true
+    }
+    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()> {
+        self.place(offset, payload, last)
+    }
+    fn finish_receive(&mut self, arrival: Arrival) {
+        self.arrival = Some(arrival);
+    }
+    fn fail_receive(&mut self, status: Status) {
+        panic!("{status:?}")
+    }
+    fn check_remote(&mut self, _remote: RemoteAddress, length: u32, _right: Right) -> Outcome<()> {
+        assert!(length <= limits::MAX_MESSAGE);
+        Outcome::Done(())
+    }
+    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, last: bool) -> Outcome<()> {
+        self.place(remote.address, payload, last)
+    }
+    fn atomic_remote(&mut self, _remote: RemoteAddress, _atomic: Atomic) -> Outcome<u64> {
+        panic!("no atomics")
+    }
+    fn invalidate(&mut self, _key: u32) -> Outcome<()> {
+        panic!("no invalidation")
+    }
+    fn place_response(
+        &mut self,
+        _work: WorkId,
+        offset: u64,
+        payload: Payload<'_>,
+        last: bool,
+    ) -> Outcome<()> {
+        self.place(offset, payload, last)
+    }
+    fn place_atomic(&mut self, _work: WorkId, _value: u64) -> Outcome<()> {
+        panic!("no atomics")
+    }
+    fn complete(&mut self, work: WorkId, status: Status) {
+        self.completions.push((work, status));
+    }
+    fn event(&mut self, event: Event) {
+        panic!("{event:?}")
+    }
+}
+
+fn run(link: Link, operation: Operation) -> [Counting; 2] {
+    let psn = 0xff_0000;
+    let mut connections = [0, 1].map(|_| {
+        let mut connection = RcConnection::new(RcSettings {
+            link,
+            destination: 1,
+            partition: 0xffff,
+            receive_psn: psn,
+            max_dest_rd_atomic: 16,
+            min_rnr_timer: 0,
+            remote_rights: RemoteRights { read: true, write: true, atomic: false },
+        });
+        connection.start_requester(RequesterSettings {
+            send_psn: psn,
+            timeout: 14,
+            retry_count: 7,
+            rnr_retry: 7,
+            max_rd_atomic: 16,
+        });
+        connection
+    });
+    let mut environments = [Counting::default(), Counting::default()];
+    connections[0].post(Work {
+        id: WorkId(0),
+        operation,
+        length: limits::MAX_MESSAGE,
+        fence: false,
+        solicited: false,
+    });
+    while environments[0].completions.is_empty() {
+        let mut moved = 0;
+        for at in 0..2 {
+            connections[at].drive(Time(0), &mut environments[at]);
+            for (header, length) in std::mem::take(&mut environments[at].sent) {
+                moved += 1;
+                let payload = [(0, length)];
+                let outcome = connections[1 - at].receive(
+                    Time(0),
+                    &header,
+                    Payload::Reference(&payload[..usize::from(length > 0)]),
+                    &mut environments[1 - at],
+                );
+                assert_eq!(outcome, Outcome::Done(()));
+            }
+        }
+        assert!(moved > 0, "stuck");
+    }
+    assert_eq!(environments[0].completions, [(WorkId(0), Status::Success)]);
+    environments
+}
+
+const NOWHERE: RemoteAddress = RemoteAddress { address: 0, key: 0 };
+
+fn links() -> [Link; 3] {
+    let link = |mtu, lossless| Link { request_mtu: mtu, response_mtu: mtu, lossless, direct: false };
+    [link(4096, false), link(4096, true), link(1 << 31, true)]
+}
+
+#[test]
+fn send_and_write_of_2_gib() {
+    for link in links() {
+        for operation in [
+            Operation::Send { immediate: Some(5), invalidate: None },
+            Operation::Write { remote: NOWHERE, immediate: Some(5) },
+        ] {
+            let [_, receiver] = run(link, operation);
+            assert_eq!(receiver.placed, 1 << 31);
+            assert!(receiver.ended);
+            assert_eq!(receiver.arrival.unwrap().length, 1 << 31);
+        }
+    }
+}
+
+#[test]
+fn read_of_2_gib() {
+    for link in links() {
+        let [reader, _] = run(link, Operation::Read { remote: NOWHERE });
+        assert_eq!(reader.placed, 1 << 31);
+        assert!(reader.ended);
+    }
+}

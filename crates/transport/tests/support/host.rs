@@ -1,0 +1,366 @@
+//! The environment of one connection: model memory, receives, completions, and a box of outgoing
+//! packets. It checks whatever the contract promises.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use pagewire_transport::*;
+use pagewire_wire::{Header, Own};
+
+use super::{BASE, KEY};
+
+pub type Memory = Rc<RefCell<Vec<u8>>>;
+
+#[derive(Debug, Clone)]
+pub enum Packet {
+    Standard { header: Header, payload: Vec<u8> },
+    Own(Own),
+}
+
+#[derive(Debug)]
+struct Receive {
+    capacity: usize,
+    bytes: Vec<u8>,
+    ended: bool,
+}
+
+#[derive(Debug, PartialEq, Eq, Clone)]
+pub struct Received {
+    pub result: Result<Arrival, Status>,
+    pub bytes: Vec<u8>,
+}
+
+pub struct Host {
+    pub memory: Memory,
+    pub peer: Memory,
+    /// Bytes of each posted work request: to send, or to receive responses into.
+    pub buffers: HashMap<WorkId, Vec<u8>>,
+    /// READs whose final bytes have been placed.
+    ended: Vec<WorkId>,
+    receives: VecDeque<usize>,
+    current: Option<Receive>,
+    pub received: Vec<Received>,
+    pub completions: Vec<(WorkId, Status)>,
+    pub failed: bool,
+    pub events: Vec<Event>,
+    pub sent: Vec<Packet>,
+    pub atomics_run: usize,
+    pub invalidated: Vec<u32>,
+    pub link: LinkState,
+    /// Answers `Wait` this often.
+    pub wait: f64,
+    /// Answers `direct` with Unavailable this often.
+    pub indirect: f64,
+    pub random: fastrand::Rng,
+    /// The next access to these is refused.
+    pub deny_transmit: Option<(WorkId, Denial)>,
+    pub deny_response: Option<Denial>,
+    pub deny_receive: Option<Denial>,
+    pub deny_write: Option<Denial>,
+    pub deny_invalidate: Option<Denial>,
+    pub deny_place: Option<Denial>,
+    /// `write_remote` and `place_receive` say Wait until this is false.
+    pub page_absent: bool,
+    /// A receive may be begun again from its start.
+    pub restarts: bool,
+}
+
+impl Host {
+    pub fn new(memory: Memory, peer: Memory, seed: u64) -> Host {
+        Host {
+            memory,
+            peer,
+            buffers: HashMap::new(),
+            ended: Vec::new(),
+            receives: VecDeque::new(),
+            current: None,
+            received: Vec::new(),
+            completions: Vec::new(),
+            failed: false,
+            events: Vec::new(),
+            sent: Vec::new(),
+            atomics_run: 0,
+            invalidated: Vec::new(),
+            link: LinkState::Delivered,
+            wait: 0.0,
+            indirect: 0.0,
+            random: fastrand::Rng::with_seed(seed),
+            deny_transmit: None,
+            deny_response: None,
+            deny_receive: None,
+            deny_write: None,
+            deny_invalidate: None,
+            deny_place: None,
+            page_absent: false,
+            restarts: false,
+        }
+    }
+
+    pub fn post_receive(&mut self, capacity: usize) {
+        self.receives.push_back(capacity);
+    }
+
+    pub fn receives_posted(&self) -> usize {
+        self.receives.len()
+    }
+
+    fn waits(&mut self) -> bool {
+        self.wait > 0.0 && self.random.f64() < self.wait
+    }
+
+    fn range(&self, remote: RemoteAddress, length: u64) -> Result<std::ops::Range<usize>, Denial> {
+        let size = self.memory.borrow().len() as u64;
+        let start = remote.address.checked_sub(BASE).ok_or(Denial::RemoteAccess)?;
+        let end = start.checked_add(length).filter(|&end| end <= size).ok_or(Denial::RemoteAccess)?;
+        if remote.key != KEY {
+            return Err(Denial::RemoteAccess);
+        }
+        Ok(start as usize..end as usize)
+    }
+}
+
+fn bytes(payload: Payload<'_>) -> Vec<u8> {
+    match payload {
+        Payload::Bytes(bytes) => bytes.to_vec(),
+        Payload::Reference(_) => panic!("the model has no references"),
+    }
+}
+
+fn place(buffer: &mut Vec<u8>, offset: u64, payload: Payload<'_>) -> usize {
+    let payload = bytes(payload);
+    let end = offset as usize + payload.len();
+    if buffer.len() < end {
+        buffer.resize(end, 0);
+    }
+    buffer[offset as usize..end].copy_from_slice(&payload);
+    end
+}
+
+impl Environment for Host {
+    fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()> {
+        let code = header.bth.opcode;
+        assert_eq!(code.extensions(), Some(header.extensions()), "{header:?}");
+        if self.waits() {
+            return Outcome::Wait;
+        }
+        let payload = match source {
+            Source::None => Vec::new(),
+            Source::Work { id, offset, length } => {
+                if let Some((denied, denial)) = self.deny_transmit {
+                    if denied == id {
+                        return Outcome::Denied(denial);
+                    }
+                }
+                self.buffers[&id][offset as usize..(offset + length) as usize].to_vec()
+            }
+            Source::Remote { remote, length } => {
+                if let Some(denial) = self.deny_response {
+                    return Outcome::Denied(denial);
+                }
+                match self.range(remote, length.into()) {
+                    Ok(range) => self.memory.borrow()[range].to_vec(),
+                    Err(denial) => return Outcome::Denied(denial),
+                }
+            }
+        };
+        // Through the wire's own format and back.
+        let mut buffer = vec![0; pagewire_wire::packet::len(header, payload.len())];
+        let at = header.len();
+        buffer[at..at + payload.len()].copy_from_slice(&payload);
+        pagewire_wire::packet::emit(header, payload.len(), &mut buffer);
+        let packet = pagewire_wire::Packet::parse(&buffer).expect("what was emitted parses");
+        assert_eq!(packet.payload, payload);
+        self.sent.push(Packet::Standard { header: packet.header, payload });
+        Outcome::Done(())
+    }
+
+    fn transmit_control(&mut self, header: &Header, body: &Own) -> Outcome<()> {
+        assert_eq!(header.bth.opcode, body.opcode());
+        if self.waits() {
+            return Outcome::Wait;
+        }
+        let mut buffer = vec![0; body.body_len()];
+        body.emit(&mut buffer);
+        self.sent.push(Packet::Own(Own::parse(header.bth.opcode, &buffer).expect("what was emitted parses")));
+        Outcome::Done(())
+    }
+
+    fn direct(&mut self, work: &Work) -> Direct {
+        if self.waits() {
+            return Direct::Wait;
+        }
+        if self.random.f64() < self.indirect {
+            return Direct::Unavailable;
+        }
+        let length = work.length as usize;
+        match work.operation {
+            Operation::Write { remote, immediate: None } => {
+                let start = (remote.address - BASE) as usize;
+                self.peer.borrow_mut()[start..start + length].copy_from_slice(&self.buffers[&work.id]);
+            }
+            Operation::Read { remote } => {
+                let start = (remote.address - BASE) as usize;
+                let bytes = self.peer.borrow()[start..start + length].to_vec();
+                self.buffers.insert(work.id, bytes);
+            }
+            other => panic!("not for direct execution: {other:?}"),
+        }
+        Direct::Done
+    }
+
+    fn link(&mut self) -> LinkState {
+        self.link
+    }
+
+    fn begin_receive(&mut self) -> bool {
+        assert!(self.current.is_none(), "the receive before is still current");
+        let Some(capacity) = self.receives.pop_front() else { return false };
+        self.current = Some(Receive { capacity, bytes: Vec::new(), ended: false });
+        true
+    }
+
+    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()> {
+        if self.page_absent || self.waits() {
+            return Outcome::Wait;
+        }
+        if let Some(denial) = self.deny_receive {
+            return Outcome::Denied(denial);
+        }
+        let current = self.current.as_mut().expect("a receive was begun");
+        if self.restarts && offset == 0 {
+            // A UC message was dropped; the next one uses its receive.
+            current.bytes.clear();
+            current.ended = false;
+        }
+        assert!(!current.ended, "bytes after the last ones");
+        if offset + payload.len() > current.capacity as u64 {
+            return Outcome::Denied(Denial::LocalLength);
+        }
+        assert_eq!(offset, current.bytes.len() as u64, "bytes come in order, once");
+        place(&mut current.bytes, offset, payload);
+        current.ended = last;
+        Outcome::Done(())
+    }
+
+    fn finish_receive(&mut self, arrival: Arrival) {
+        let mut current = self.current.take().expect("a receive was begun");
+        if self.restarts && (arrival.length == 0 || arrival.kind == ArrivalKind::WriteImmediate) {
+            current.bytes.clear();
+        }
+        if arrival.kind == ArrivalKind::Send {
+            assert_eq!(current.bytes.len(), arrival.length as usize);
+            assert!(current.ended || current.bytes.is_empty(), "the last bytes were not said to be the last");
+        } else {
+            assert!(current.bytes.is_empty());
+        }
+        self.received.push(Received { result: Ok(arrival), bytes: current.bytes });
+    }
+
+    fn fail_receive(&mut self, status: Status) {
+        let current = self.current.take().expect("a receive was begun");
+        self.received.push(Received { result: Err(status), bytes: current.bytes });
+    }
+
+    fn check_remote(&mut self, remote: RemoteAddress, length: u32, _right: Right) -> Outcome<()> {
+        assert!(length > 0, "zero length is not checked");
+        if self.waits() {
+            return Outcome::Wait;
+        }
+        match self.range(remote, length.into()) {
+            Ok(_) => Outcome::Done(()),
+            Err(denial) => Outcome::Denied(denial),
+        }
+    }
+
+    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, _last: bool) -> Outcome<()> {
+        if self.page_absent || self.waits() {
+            return Outcome::Wait;
+        }
+        if let Some(denial) = self.deny_write {
+            return Outcome::Denied(denial);
+        }
+        match self.range(remote, payload.len()) {
+            Ok(range) => {
+                self.memory.borrow_mut()[range].copy_from_slice(&bytes(payload));
+                Outcome::Done(())
+            }
+            Err(denial) => Outcome::Denied(denial),
+        }
+    }
+
+    fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64> {
+        if self.waits() {
+            return Outcome::Wait;
+        }
+        let range = match self.range(remote, 8) {
+            Ok(range) => range,
+            Err(denial) => return Outcome::Denied(denial),
+        };
+        let mut memory = self.memory.borrow_mut();
+        let word: &mut [u8; 8] = (&mut memory[range]).try_into().unwrap();
+        let original = u64::from_ne_bytes(*word);
+        *word = apply(original, atomic).to_ne_bytes();
+        self.atomics_run += 1;
+        Outcome::Done(original)
+    }
+
+    fn invalidate(&mut self, key: u32) -> Outcome<()> {
+        if self.waits() {
+            return Outcome::Wait;
+        }
+        if let Some(denial) = self.deny_invalidate {
+            return Outcome::Denied(denial);
+        }
+        self.invalidated.push(key);
+        Outcome::Done(())
+    }
+
+    fn place_response(&mut self, work: WorkId, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()> {
+        if self.waits() {
+            return Outcome::Wait;
+        }
+        if let Some(denial) = self.deny_place {
+            return Outcome::Denied(denial);
+        }
+        assert!(!self.ended.contains(&work), "bytes after the last ones");
+        let buffer = self.buffers.get_mut(&work).expect("posted");
+        let size = buffer.len();
+        let end = place(buffer, offset, payload);
+        assert_eq!(buffer.len(), size, "a response does not outgrow its buffer");
+        assert_eq!(last, end == size);
+        if last {
+            self.ended.push(work);
+        }
+        Outcome::Done(())
+    }
+
+    fn place_atomic(&mut self, work: WorkId, value: u64) -> Outcome<()> {
+        if self.waits() {
+            return Outcome::Wait;
+        }
+        self.buffers.insert(work, value.to_ne_bytes().to_vec());
+        Outcome::Done(())
+    }
+
+    fn complete(&mut self, work: WorkId, status: Status) {
+        assert!(!self.failed, "a completion after the connection died");
+        let next = self.completions.last().map_or(0, |last| last.0.0 + 1);
+        assert!(work.0 >= next, "{work:?} is complete twice");
+        self.completions.extend((next..work.0).map(|id| (WorkId(id), Status::Success)));
+        self.completions.push((work, status));
+        self.failed = status != Status::Success;
+    }
+
+    fn event(&mut self, event: Event) {
+        self.events.push(event);
+    }
+}
+
+pub fn apply(original: u64, atomic: Atomic) -> u64 {
+    match atomic {
+        Atomic::CompareSwap { compare, swap } if original == compare => swap,
+        Atomic::CompareSwap { .. } => original,
+        Atomic::FetchAdd { add } => original.wrapping_add(add),
+    }
+}

@@ -1,0 +1,68 @@
+//! Two connections, their model memory, and the network between them, in virtual time.
+#![allow(dead_code)] // Each test file uses its own part.
+
+pub mod host;
+pub mod network;
+pub mod workload;
+
+use pagewire_transport::*;
+
+pub const KEY: u32 = 0x1234_5678;
+pub const BASE: u64 = 0x7000_0000;
+
+pub fn lossy(mtu: u32) -> Link {
+    Link { request_mtu: mtu, response_mtu: mtu, lossless: false, direct: false }
+}
+
+pub fn local(direct: bool) -> Link {
+    Link { request_mtu: 1 << 31, response_mtu: 1 << 31, lossless: true, direct }
+}
+
+pub fn settings(link: Link, destination: u32, receive_psn: u32) -> RcSettings {
+    RcSettings {
+        link,
+        destination,
+        partition: 0xffff,
+        receive_psn,
+        max_dest_rd_atomic: 4,
+        min_rnr_timer: 12,
+        remote_rights: RemoteRights { read: true, write: true, atomic: true },
+    }
+}
+
+pub fn requester(send_psn: u32) -> RequesterSettings {
+    RequesterSettings { send_psn, timeout: 14, retry_count: 7, rnr_retry: 7, max_rd_atomic: 4 }
+}
+
+pub fn send(length: u32) -> Work {
+    work(Operation::Send { immediate: None, invalidate: None }, length)
+}
+
+pub fn write(offset: u64, length: u32) -> Work {
+    work(Operation::Write { remote: remote(offset), immediate: None }, length)
+}
+
+pub fn write_immediate(offset: u64, length: u32, immediate: u32) -> Work {
+    work(Operation::Write { remote: remote(offset), immediate: Some(immediate) }, length)
+}
+
+pub fn read(offset: u64, length: u32) -> Work {
+    work(Operation::Read { remote: remote(offset) }, length)
+}
+
+pub fn fetch_add(offset: u64, add: u64) -> Work {
+    work(Operation::Atomic { remote: remote(offset), atomic: Atomic::FetchAdd { add } }, 8)
+}
+
+pub fn compare_swap(offset: u64, compare: u64, swap: u64) -> Work {
+    work(Operation::Atomic { remote: remote(offset), atomic: Atomic::CompareSwap { compare, swap } }, 8)
+}
+
+pub fn work(operation: Operation, length: u32) -> Work {
+    // The pair numbers it when it is posted.
+    Work { id: WorkId(0), operation, length, fence: false, solicited: false }
+}
+
+pub fn remote(offset: u64) -> RemoteAddress {
+    RemoteAddress { address: BASE + offset, key: KEY }
+}

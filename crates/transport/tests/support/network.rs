@@ -1,0 +1,236 @@
+//! Two ends and a seeded network that loses, doubles, delays and reorders.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use pagewire_transport::*;
+
+use super::host::{Host, Packet};
+use super::{requester, settings};
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Faults {
+    pub loss: f64,
+    pub duplication: f64,
+    /// Packets delayed by more than those behind them.
+    pub reordering: f64,
+}
+
+pub struct End {
+    pub connection: RcConnection,
+    pub host: Host,
+    /// Arrived and not taken: the first of them waits.
+    inbox: VecDeque<Packet>,
+    waiting: bool,
+    posted: u64,
+    again: bool,
+}
+
+/// Decides the fate of a packet: from which end, and what; false: lost.
+pub type Filter = Box<dyn FnMut(usize, &Packet) -> bool>;
+
+pub struct Pair {
+    pub ends: [End; 2],
+    pub now: u64,
+    pub faults: Faults,
+    pub random: fastrand::Rng,
+    pub filter: Option<Filter>,
+    /// What was handed to the network, lost or not: time, from, packet.
+    pub log: Vec<(u64, usize, Packet)>,
+    pub keep_log: bool,
+    network: BTreeMap<(u64, u64), (usize, Packet)>,
+    sequence: u64,
+    last_arrival: [u64; 2],
+}
+
+/// Nanoseconds from end to end.
+pub const DELAY: u64 = 10_000;
+pub const MEMORY: usize = 4 << 20;
+
+impl Pair {
+    pub fn new(link: Link, seed: u64) -> Pair {
+        Pair::with(
+            settings(link, 0x22, 0x100),
+            requester(0x100),
+            settings(link, 0x11, 0x200),
+            requester(0x200),
+            seed,
+        )
+    }
+
+    /// `first` sends PSNs of `first_requester`; the receive PSNs are set to fit.
+    pub fn with(
+        first: RcSettings,
+        first_requester: RequesterSettings,
+        second: RcSettings,
+        second_requester: RequesterSettings,
+        seed: u64,
+    ) -> Pair {
+        let first = RcSettings { receive_psn: second_requester.send_psn, ..first };
+        let second = RcSettings { receive_psn: first_requester.send_psn, ..second };
+        let memories = [0, 1].map(|_| Rc::new(RefCell::new(vec![0u8; MEMORY])));
+        let end = |settings, requester, own: usize| {
+            let mut connection = RcConnection::new(settings);
+            connection.start_requester(requester);
+            End {
+                connection,
+                host: Host::new(
+                    memories[own].clone(),
+                    memories[1 - own].clone(),
+                    seed ^ (own as u64 + 1) << 32,
+                ),
+                inbox: VecDeque::new(),
+                waiting: false,
+                posted: 0,
+                again: false,
+            }
+        };
+        let ends = [end(first, first_requester, 0), end(second, second_requester, 1)];
+        Pair {
+            ends,
+            now: 0,
+            faults: Faults::default(),
+            random: fastrand::Rng::with_seed(seed),
+            filter: None,
+            log: Vec::new(),
+            keep_log: std::env::var_os("TRACE").is_some(),
+            network: BTreeMap::new(),
+            sequence: 0,
+            last_arrival: [0; 2],
+        }
+    }
+
+    pub fn selective(mut self) -> Pair {
+        for end in &mut self.ends {
+            end.connection.set_selective(true);
+        }
+        self
+    }
+
+    /// Posts a work request whose bytes are `bytes`; numbers it.
+    pub fn post(&mut self, end: usize, work: Work, bytes: Vec<u8>) -> WorkId {
+        let end = &mut self.ends[end];
+        let id = WorkId(end.posted);
+        end.posted += 1;
+        assert_eq!(bytes.len(), if work.operation == Operation::Local { 0 } else { work.length as usize });
+        end.host.buffers.insert(id, bytes);
+        end.connection.post(Work { id, ..work });
+        id
+    }
+
+    pub fn post_zeroed(&mut self, end: usize, work: Work) -> WorkId {
+        self.post(end, work, vec![0; work.length as usize])
+    }
+
+    /// Runs until nothing happens any more, or until virtual `until`.
+    pub fn run(&mut self, until: u64) {
+        self.run_while(until, |_| true);
+    }
+
+    /// Runs while `condition` holds, until nothing happens any more, at most until `until`.
+    pub fn run_while(&mut self, until: u64, condition: impl Fn(&Pair) -> bool) {
+        while condition(self) {
+            let mut waits = false;
+            for at in 0..2 {
+                waits |= self.turn(at);
+            }
+            let next = [
+                self.network.keys().next().map(|key| key.0),
+                self.ends[0].connection.deadline().map(|time| time.0),
+                self.ends[1].connection.deadline().map(|time| time.0),
+                waits.then_some(self.now + 1_000),
+            ];
+            let Some(next) = next.into_iter().flatten().min() else { return };
+            if next > until {
+                self.now = self.now.max(until);
+                return;
+            }
+            self.now = self.now.max(next);
+            while let Some(entry) = self.network.first_entry().filter(|entry| entry.key().0 <= self.now) {
+                let (to, packet) = entry.remove();
+                self.ends[to].inbox.push_back(packet);
+            }
+        }
+    }
+
+    /// Shows the end of the log.
+    pub fn print_log(&self, lines: usize) {
+        for (time, from, packet) in self.log.iter().rev().take(lines).rev() {
+            match packet {
+                Packet::Standard { header, payload } => eprintln!(
+                    "{time:>12} {from} {:?} psn {:#x} ack {} len {} {:?} {:?}",
+                    header.bth.opcode,
+                    header.bth.psn,
+                    header.bth.acknowledge,
+                    payload.len(),
+                    header.aeth,
+                    header.reth
+                ),
+                Packet::Own(own) => eprintln!("{time:>12} {from} {own:?}"),
+            }
+        }
+    }
+
+    /// One end takes what arrived and sends what it may; whether it has to wait for something.
+    fn turn(&mut self, at: usize) -> bool {
+        let now = Time(self.now);
+        let end = &mut self.ends[at];
+        if end.waiting && end.inbox.len() > 1 {
+            // Whatever it answers is tried again with the next arrival.
+            let _ = end.connection.hold(now, &mut end.host);
+        }
+        end.waiting = false;
+        while let Some(packet) = end.inbox.front() {
+            match packet {
+                Packet::Own(own) => end.connection.receive_control(now, own, &mut end.host),
+                Packet::Standard { header, payload } => {
+                    match end.connection.receive(now, header, Payload::Bytes(payload), &mut end.host) {
+                        Outcome::Done(()) => {}
+                        Outcome::Wait => {
+                            end.waiting = true;
+                            break;
+                        }
+                        Outcome::Denied(denial) => panic!("receive is never denied: {denial:?}"),
+                    }
+                }
+            }
+            end.inbox.pop_front();
+        }
+        let drive = end.connection.drive(now, &mut end.host);
+        let waits = end.waiting || drive != Drive::Idle;
+        let died = end.connection.is_dead();
+        for packet in std::mem::take(&mut end.host.sent) {
+            self.hand_over(at, packet);
+        }
+        waits && !died
+    }
+
+    fn hand_over(&mut self, from: usize, packet: Packet) {
+        if self.keep_log {
+            self.log.push((self.now, from, packet.clone()));
+        }
+        if let Some(filter) = &mut self.filter {
+            if !filter(from, &packet) {
+                return;
+            }
+        }
+        if self.random.f64() < self.faults.loss {
+            if self.keep_log {
+                eprintln!("lost at {}", self.now);
+            }
+            return;
+        }
+        let copies = if self.random.f64() < self.faults.duplication { 2 } else { 1 };
+        for _ in 0..copies {
+            let mut arrival = (self.now + DELAY).max(self.last_arrival[from]);
+            if self.random.f64() < self.faults.reordering {
+                arrival += self.random.u64(0..20 * DELAY);
+            } else {
+                self.last_arrival[from] = arrival;
+            }
+            self.sequence += 1;
+            self.network.insert((arrival, self.sequence), (1 - from, packet.clone()));
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! UC over networks of all kinds: what arrives is whole and in order, what is lost is lost alone.
+
+mod support;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use pagewire_transport::*;
+use pagewire_wire::Header;
+use proptest::prelude::*;
+use support::host::{Host, Packet};
+use support::*;
+
+struct Uc {
+    sender: UcConnection,
+    receiver: UcConnection,
+    from: Host,
+    to: Host,
+    posted: u64,
+}
+
+impl Uc {
+    fn new(link: Link, psn: u32, seed: u64) -> Uc {
+        let settings = |destination| UcSettings {
+            link,
+            destination,
+            partition: 0xffff,
+            receive_psn: psn,
+            remote_rights: RemoteRights { write: true, ..RemoteRights::default() },
+        };
+        let memories = [0, 1].map(|_| Rc::new(RefCell::new(vec![0u8; 1 << 20])));
+        let [one, other] = memories;
+        let mut sender = UcConnection::new(settings(0x22));
+        sender.start_requester(psn);
+        let mut to = Host::new(other.clone(), one.clone(), !seed);
+        to.restarts = true;
+        Uc {
+            sender,
+            receiver: UcConnection::new(settings(0x11)),
+            from: Host::new(one, other, seed),
+            to,
+            posted: 0,
+        }
+    }
+
+    fn post(&mut self, work: Work, bytes: Vec<u8>) {
+        let id = WorkId(self.posted);
+        self.posted += 1;
+        self.from.buffers.insert(id, bytes);
+        self.sender.post(Work { id, ..work });
+    }
+
+    /// Sends everything; gives the packets.
+    fn send(&mut self) -> Vec<(Header, Vec<u8>)> {
+        while self.sender.drive(Time(0), &mut self.from) != Drive::Idle {}
+        std::mem::take(&mut self.from.sent)
+            .into_iter()
+            .map(|packet| match packet {
+                Packet::Standard { header, payload } => (header, payload),
+                Packet::Own(own) => panic!("{own:?} on UC"),
+            })
+            .collect()
+    }
+
+    fn deliver(&mut self, header: &Header, payload: &[u8]) {
+        while self.receiver.receive(Time(0), header, Payload::Bytes(payload), &mut self.to) == Outcome::Wait {
+        }
+        assert_eq!(self.receiver.drive(Time(0), &mut self.to), Drive::Idle);
+        assert!(self.to.sent.is_empty(), "UC answers nothing");
+    }
+}
+
+fn send_immediate(length: u32, immediate: u32) -> Work {
+    work(Operation::Send { immediate: Some(immediate), invalidate: None }, length)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Messages carry their number; any packets are lost. Exactly those messages arrive of which
+    /// nothing was lost.
+    #[test]
+    fn whole_messages_arrive(
+        lengths in prop::collection::vec((0u32..4000, any::<bool>()), 1..20),
+        lost in prop::collection::vec(0usize..60, 0..10),
+        psn in prop_oneof![Just(0xff_fff0u32), 0..1u32 << 24],
+        wait in prop_oneof![Just(0.0), Just(0.4)],
+        seed: u64,
+    ) {
+        let mut uc = Uc::new(lossy(1024), psn, seed);
+        (uc.from.wait, uc.to.wait) = (wait, wait);
+        for (number, (length, write)) in lengths.iter().enumerate() {
+            uc.to.post_receive(4000);
+            let bytes = vec![number as u8 + 1; *length as usize];
+            let number = number as u32;
+            if *write {
+                uc.post(write_immediate(u64::from(number) * 4000, *length, number), bytes);
+            } else {
+                uc.post(send_immediate(*length, number), bytes);
+            }
+        }
+        let packets = uc.send();
+        let numbers: Vec<u64> = uc.from.completions.iter().map(|completion| completion.0.0).collect();
+        prop_assert_eq!(numbers, (0..lengths.len() as u64).collect::<Vec<_>>());
+        let mut wanted = Vec::new();
+        let mut at = 0;
+        for (number, (length, _)) in lengths.iter().enumerate() {
+            let count = length.div_ceil(1024).max(1) as usize;
+            if !(at..at + count).any(|packet| lost.contains(&packet)) {
+                wanted.push(number as u32);
+            }
+            at += count;
+        }
+        prop_assert_eq!(at, packets.len());
+        for (index, (header, payload)) in packets.iter().enumerate() {
+            if !lost.contains(&index) {
+                uc.deliver(header, payload);
+            }
+        }
+        let arrived: Vec<u32> =
+            uc.to.received.iter().map(|received| received.result.unwrap().immediate.unwrap()).collect();
+        prop_assert_eq!(&arrived, &wanted);
+        for received in &uc.to.received {
+            let arrival = received.result.unwrap();
+            let number = arrival.immediate.unwrap();
+            let (length, write) = lengths[number as usize];
+            prop_assert_eq!(arrival.length, length);
+            let bytes = if write {
+                let start = number as usize * 4000;
+                uc.to.memory.borrow()[start..start + length as usize].to_vec()
+            } else {
+                received.bytes.clone()
+            };
+            prop_assert_eq!(bytes, vec![number as u8 + 1; length as usize]);
+        }
+        prop_assert_eq!(&uc.to.events, &[Event::CommunicationEstablished]);
+    }
+}
+
+#[test]
+fn without_a_receive_the_message_is_dropped_alone() {
+    let mut uc = Uc::new(lossy(1024), 0, 1);
+    uc.post(send_immediate(3000, 1), vec![1; 3000]);
+    uc.post(send_immediate(3000, 2), vec![2; 3000]);
+    let packets = uc.send();
+    for (index, (header, payload)) in packets.iter().enumerate() {
+        if index == 3 {
+            uc.to.post_receive(3000);
+        }
+        uc.deliver(header, payload);
+    }
+    assert_eq!(uc.to.received.len(), 1);
+    assert_eq!(uc.to.received[0].bytes, [2; 3000]);
+    assert_eq!(uc.receiver.counters().no_receive, 1);
+    assert!(!uc.receiver.is_dead());
+}
+
+#[test]
+fn a_short_receive_ends_the_connection() {
+    let mut uc = Uc::new(lossy(1024), 0, 1);
+    uc.to.post_receive(2000);
+    uc.to.post_receive(2000);
+    uc.post(send(3000), vec![1; 3000]);
+    uc.post(send(10), vec![1; 10]);
+    for (header, payload) in uc.send() {
+        uc.deliver(&header, &payload);
+    }
+    assert_eq!(uc.to.received.len(), 1);
+    assert_eq!(uc.to.received[0].result, Err(Status::LocalLength));
+    assert_eq!(uc.to.events, [Event::CommunicationEstablished, Event::RequestError]);
+    assert!(uc.receiver.is_dead());
+    assert!(uc.from.completions.iter().all(|completion| completion.1 == Status::Success));
+}
+
+#[test]
+fn a_write_without_the_right_is_dropped_in_silence() {
+    let mut uc = Uc::new(lossy(1024), 0, 1);
+    let foreign = RemoteAddress { address: BASE, key: KEY + 1 };
+    uc.post(work(Operation::Write { remote: foreign, immediate: None }, 3000), vec![1; 3000]);
+    uc.post(write(0, 10), vec![2; 10]);
+    for (header, payload) in uc.send() {
+        uc.deliver(&header, &payload);
+    }
+    assert_eq!(uc.to.memory.borrow()[..11], [2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0]);
+    assert!(!uc.receiver.is_dead());
+}
+
+#[test]
+fn a_local_error_ends_the_sender() {
+    let mut uc = Uc::new(lossy(1024), 0, 1);
+    uc.from.deny_transmit = Some((WorkId(1), Denial::LocalProtection));
+    for _ in 0..3 {
+        uc.post(write(0, 2000), vec![1; 2000]);
+    }
+    uc.send();
+    assert_eq!(uc.from.completions, [(WorkId(0), Status::Success), (WorkId(1), Status::LocalProtection)]);
+    assert_eq!(uc.sender.outstanding(), 1);
+}
+
+#[test]
+fn writes_may_go_direct() {
+    let mut uc = Uc::new(local(true), 0, 1);
+    uc.post(write(0, 2000), vec![1; 2000]);
+    assert!(uc.send().is_empty());
+    assert_eq!(uc.to.memory.borrow()[..2000], [1; 2000]);
+}

@@ -1,0 +1,140 @@
+//! Completion channels.
+
+use crate::abi::*;
+use crate::boundary::{number, pointer, status};
+use crate::completion_queue::CompletionQueueObject;
+use crate::context::ContextObject;
+use crate::descriptor::EventDescriptor;
+use crate::engine::epoch;
+use crate::object::{Object, not_null, put};
+use libc::{c_int, c_uint, c_void};
+use pagewire_nic::CompletionChannel;
+use parking_lot::Mutex;
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+
+/// A completion channel as programs see it.
+#[repr(C)]
+pub struct CompletionChannelObject {
+    public: UnsafeCell<ibv_comp_channel>,
+    channel: Arc<CompletionChannel>,
+    descriptor: Arc<EventDescriptor>,
+    /// As in [`ContextObject`]: held from the taking of an event until it is counted.
+    delivery: Arc<Mutex<()>>,
+    epoch: u32,
+}
+
+// SAFETY: `repr(C)` and begins with `ibv_comp_channel`.
+unsafe impl Object for CompletionChannelObject {
+    type Public = ibv_comp_channel;
+
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+}
+
+impl CompletionChannelObject {
+    /// The engine's channel.
+    pub fn channel(&self) -> &Arc<CompletionChannel> {
+        &self.channel
+    }
+
+    /// The lock under which events are taken and counted.
+    pub fn delivery(&self) -> &Arc<Mutex<()>> {
+        &self.delivery
+    }
+
+    /// Counts the completion queues in the structure's `refcnt`, which debuggers and pyverbs show.
+    pub fn count(&self, change: c_int) {
+        // SAFETY: the field is an aligned `int` that only this function writes.
+        let references =
+            unsafe { std::sync::atomic::AtomicI32::from_ptr(&raw mut (*self.public.get()).refcnt) };
+        references.fetch_add(change, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// `ibv_create_comp_channel(3)`.
+///
+/// # Safety
+/// `context` is NULL or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    pointer(|| {
+        // SAFETY: the caller's promise.
+        let opened = unsafe { ContextObject::of(context) }?;
+        let descriptor = Arc::new(EventDescriptor::new()?);
+        let notify = {
+            let descriptor = descriptor.clone();
+            Box::new(move || descriptor.raise())
+        };
+        let channel = opened.context().create_channel(notify);
+        let public = ibv_comp_channel { context, fd: descriptor.number(), refcnt: 0 };
+        let object = CompletionChannelObject {
+            public: UnsafeCell::new(public),
+            channel,
+            descriptor,
+            delivery: Arc::default(),
+            epoch: epoch(),
+        };
+        Ok(Box::new(object).publish())
+    })
+}
+
+/// `ibv_destroy_comp_channel(3)`.
+///
+/// # Safety
+/// `channel` is NULL or created, and nobody uses it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        unsafe { CompletionChannelObject::of(channel) }?.channel.destroy()?;
+        // SAFETY: as above.
+        drop(unsafe { CompletionChannelObject::take_back(channel) });
+        Ok(())
+    })
+}
+
+/// `ibv_get_cq_event(3)`: sleeps for the next event unless the channel's descriptor is non-blocking.
+///
+/// # Safety
+/// `channel` is NULL or created; `cq` and `cq_context` are NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    number(|| {
+        // SAFETY: the caller's promise.
+        let channel = unsafe { CompletionChannelObject::of(channel) }?;
+        let place = not_null(cq)?;
+        loop {
+            channel.descriptor.take()?;
+            let _delivery = channel.delivery.lock();
+            // Nothing is there when the event's queue was destroyed meanwhile.
+            let Some(cookie) = channel.channel.next_event() else { continue };
+            let public = cookie as *mut ibv_cq;
+            // SAFETY: the cookie is the address of a completion queue that lives: its destruction first forgets its
+            // events and then waits for `delivery`, which is held here. The places are the caller's.
+            unsafe {
+                (*public.cast::<CompletionQueueObject>()).completion_events().handed_out();
+                place.write(public);
+                put(cq_context, (*public).cq_context);
+            }
+            return Ok(0);
+        }
+    })
+}
+
+/// `ibv_ack_cq_events(3)`.
+///
+/// # Safety
+/// `cq` is NULL or created.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, events: c_uint) {
+    // SAFETY: the caller's promise.
+    if let Ok(cq) = unsafe { CompletionQueueObject::of(cq) } {
+        cq.completion_events().acknowledge(events);
+    }
+}

@@ -1,0 +1,235 @@
+//! Completion queues, by the plain interface; the extended one is in [`extended_poll`](crate::extended_poll).
+
+use crate::abi::*;
+use crate::boundary::{Errno, Result, invalid, pointer, posting, status};
+use crate::completion_channel::CompletionChannelObject;
+use crate::context::ContextObject;
+use crate::engine::{Host, epoch};
+use crate::event::Acknowledgements;
+use crate::extended_poll::{self, Polling};
+use crate::limits;
+use crate::object::Object;
+use libc::{EIO, c_int, c_void};
+use pagewire_nic::{Completion, CompletionQueue};
+use parking_lot::Mutex;
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// A completion queue as programs see it; always with room for the extended structure.
+#[repr(C)]
+pub struct CompletionQueueObject {
+    public: UnsafeCell<ibv_cq_ex>,
+    queue: Arc<CompletionQueue<Host>>,
+    pub(crate) polling: Polling,
+    delivery: Option<Arc<Mutex<()>>>,
+    completion_events: Acknowledgements,
+    async_events: Acknowledgements,
+    epoch: u32,
+}
+
+// SAFETY: `repr(C)` and begins with `ibv_cq_ex`, which begins with the fields of `ibv_cq` (a test compares them).
+unsafe impl Object for CompletionQueueObject {
+    type Public = ibv_cq;
+
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+}
+
+impl CompletionQueueObject {
+    /// The engine's queue.
+    pub fn queue(&self) -> &Arc<CompletionQueue<Host>> {
+        &self.queue
+    }
+
+    /// The structure that programs hold.
+    pub(crate) fn public(&self) -> *mut ibv_cq_ex {
+        self.public.get()
+    }
+
+    /// Events that came through the completion channel.
+    pub fn completion_events(&self) -> &Acknowledgements {
+        &self.completion_events
+    }
+
+    /// Events that came through the context's `async_fd`.
+    pub fn async_events(&self) -> &Acknowledgements {
+        &self.async_events
+    }
+}
+
+/// Makes a completion queue; `extended` are the flags of the extended interface, if that is wanted.
+///
+/// # Safety
+/// `context` is NULL or open; `channel` is NULL or created.
+pub(crate) unsafe fn create(
+    context: *mut ibv_context,
+    entries: u32,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    vector: u32,
+    extended: Option<extended_poll::Flags>,
+) -> Result<*mut ibv_cq> {
+    // SAFETY: the caller's promise.
+    let opened = unsafe { ContextObject::of(context) }?;
+    let announced = match channel.is_null() {
+        true => None,
+        // SAFETY: the caller's promise.
+        false => Some(unsafe { CompletionChannelObject::of(channel) }?),
+    };
+    if vector >= limits::COMPLETION_VECTORS as u32 {
+        return invalid("completion vector");
+    }
+    let queue = opened.context().create_cq(entries, announced.map(|channel| channel.channel().clone()))?;
+    let mut public = ibv_cq_ex::zeroed();
+    public.context = context;
+    public.channel = channel;
+    public.cq_context = cq_context;
+    public.cqe = queue.entries() as c_int;
+    if let Some(flags) = extended {
+        extended_poll::install(&mut public, flags);
+    }
+    let object = Box::new(CompletionQueueObject {
+        public: UnsafeCell::new(public),
+        queue,
+        polling: Polling::new(extended),
+        delivery: announced.map(|channel| channel.delivery().clone()),
+        completion_events: Acknowledgements::default(),
+        async_events: Acknowledgements::default(),
+        epoch: epoch(),
+    });
+    object.queue.set_cookie(&raw const *object as u64);
+    if let Some(channel) = announced {
+        channel.count(1);
+    }
+    Ok(object.publish())
+}
+
+/// `ibv_create_cq(3)`.
+///
+/// # Safety
+/// `context` is NULL or open; `channel` is NULL or created.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_cq(
+    context: *mut ibv_context,
+    entries: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    vector: c_int,
+) -> *mut ibv_cq {
+    pointer(|| {
+        let (Ok(entries), Ok(vector)) = (u32::try_from(entries), u32::try_from(vector)) else {
+            return invalid("number of entries or completion vector");
+        };
+        // SAFETY: the caller's promise.
+        unsafe { create(context, entries, cq_context, channel, vector, None) }
+    })
+}
+
+/// `ibv_resize_cq(3)`.
+///
+/// # Safety
+/// `cq` is NULL or created.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, entries: c_int) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let object = unsafe { CompletionQueueObject::of(cq) }?;
+        let Ok(entries) = u32::try_from(entries) else { return invalid("number of entries") };
+        object.queue.resize(entries)?;
+        // SAFETY: an aligned `int` of the caller's structure.
+        unsafe { (*object.public()).cqe = object.queue.entries() as c_int };
+        Ok(())
+    })
+}
+
+/// `ibv_destroy_cq(3)`: refused while a queue pair uses it, else waits until its events are acknowledged.
+///
+/// # Safety
+/// `cq` is NULL or created, and nobody uses it any more but to acknowledge its events.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let object = unsafe { CompletionQueueObject::of(cq) }?;
+        object.queue.destroy()?;
+        // The engine gives out no more events of this queue; those that a thread is just taking are counted
+        // when it lets go of `delivery`.
+        if let Some(delivery) = &object.delivery {
+            drop(delivery.lock());
+        }
+        // SAFETY: the structure's fields stay as they were set at creation; context and channel outlive the queue.
+        unsafe {
+            ContextObject::of((*object.public()).context)?.settle_delivery();
+            if let Ok(channel) = CompletionChannelObject::of((*object.public()).channel) {
+                channel.count(-1);
+            }
+        }
+        object.completion_events.wait();
+        object.async_events.wait();
+        // SAFETY: the caller's promise; nothing of the engine refers to the object any more.
+        drop(unsafe { CompletionQueueObject::take_back(cq) });
+        Ok(())
+    })
+}
+
+/// `ibv_poll_cq(3)`, by way of `context->ops`.
+///
+/// # Safety
+/// `cq` is created; `into` has room for `entries` completions.
+pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, into: *mut ibv_wc) -> c_int {
+    // SAFETY: the caller's promise.
+    let object = match unsafe { CompletionQueueObject::of(cq) } {
+        Ok(object) => object,
+        Err(Errno(value)) => return -value,
+    };
+    let Ok(room) = usize::try_from(entries) else { return -libc::EINVAL };
+    let mut place = into;
+    let polled = catch_unwind(AssertUnwindSafe(|| {
+        object.queue.poll(room, &mut |completion| {
+            // SAFETY: the engine hands over at most `room` completions, for each of which there is room.
+            unsafe {
+                place.write(work_completion(completion));
+                place = place.add(1);
+            }
+        })
+    }));
+    polled.map_or(-EIO, |polled| polled as c_int)
+}
+
+/// A completion as programs read it.
+pub(crate) fn work_completion(completion: &Completion) -> ibv_wc {
+    let mut wc = ibv_wc::zeroed();
+    wc.wr_id = completion.wr_id;
+    wc.status = completion.status as ibv_wc_status;
+    wc.opcode = completion.opcode as ibv_wc_opcode;
+    wc.vendor_err = completion.vendor_error;
+    wc.byte_len = completion.byte_length;
+    wc.qp_num = completion.queue_pair;
+    wc.src_qp = completion.source_queue_pair;
+    if let Some(immediate) = completion.immediate {
+        wc.wc_flags |= IBV_WC_WITH_IMM;
+        wc.__bindgen_anon_1.imm_data = immediate.to_be();
+    }
+    if let Some(key) = completion.invalidated {
+        wc.wc_flags |= IBV_WC_WITH_INV;
+        wc.__bindgen_anon_1.invalidated_rkey = key;
+    }
+    if completion.grh {
+        wc.wc_flags |= IBV_WC_GRH;
+    }
+    wc
+}
+
+/// `ibv_req_notify_cq(3)`, by way of `context->ops`.
+///
+/// # Safety
+/// `cq` is NULL or created.
+pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    posting(|| {
+        // SAFETY: the caller's promise.
+        unsafe { CompletionQueueObject::of(cq) }?.queue.arm(solicited_only != 0);
+        Ok(())
+    })
+}

@@ -1,0 +1,226 @@
+//! Open devices, and their asynchronous events.
+
+use crate::abi::*;
+use crate::boundary::{Errno, Result, invalid, number, pointer};
+use crate::completion_queue::CompletionQueueObject;
+use crate::descriptor::EventDescriptor;
+use crate::device::DeviceObject;
+use crate::engine::{Engine, Host, engine, epoch};
+use crate::event::Acknowledgements;
+use crate::leftovers::Leftovers;
+use crate::object::{Object, not_null};
+use crate::queue_pair::QueuePairObject;
+use crate::shared_receive::SharedReceiveObject;
+use crate::{limits, operations};
+use libc::{EINVAL, EIO, c_int};
+use pagewire_nic::{AsyncEvent, Context, Element};
+use parking_lot::Mutex;
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+
+/// A context as programs see it. They hold the address of `context` in `public`.
+#[repr(C)]
+pub struct ContextObject {
+    public: UnsafeCell<verbs_context>,
+    context: Arc<Context<Host>>,
+    /// Keeps the device that programs find in the context.
+    _device: Arc<DeviceObject>,
+    descriptor: Arc<EventDescriptor>,
+    /// Held from the taking of an event until it is counted: what destroys an object takes it once in between.
+    delivery: Mutex<()>,
+    leftovers: Arc<Leftovers>,
+    _engine: Arc<Engine>,
+    epoch: u32,
+}
+
+impl ContextObject {
+    /// The object behind a program's pointer.
+    ///
+    /// # Safety
+    /// `public` is NULL or came from [`ibv_open_device`] and was not closed.
+    pub unsafe fn of<'a>(public: *const ibv_context) -> Result<&'a Self> {
+        if public.is_null() {
+            return Err(Errno(EINVAL));
+        }
+        // SAFETY: the caller's promise: `public` is the last field of the `verbs_context` with which the object begins.
+        let object = unsafe { &*public.byte_sub(CONTEXT_OFFSET).cast::<Self>() };
+        if object.epoch == epoch() { Ok(object) } else { Err(Errno(EIO)) }
+    }
+
+    /// The engine's context.
+    pub fn context(&self) -> &Arc<Context<Host>> {
+        &self.context
+    }
+
+    /// What ends with the context.
+    pub fn leftovers(&self) -> &Arc<Leftovers> {
+        &self.leftovers
+    }
+
+    /// Returns when no thread is between taking an event and counting it.
+    pub fn settle_delivery(&self) {
+        drop(self.delivery.lock());
+    }
+
+    /// Takes the next event that is still about something.
+    fn next_event(&self) -> Option<ibv_async_event> {
+        let _delivery = self.delivery.lock();
+        let event = self.context.next_async_event()?;
+        // SAFETY: the cookies are addresses that the creating verbs set; the object lives, as its destruction
+        // first forgets its events and then waits for `delivery`, which is held here.
+        unsafe {
+            if let Some(acknowledgements) = acknowledgements_of(&event.element) {
+                acknowledgements.handed_out();
+            }
+        }
+        Some(translate(&event))
+    }
+}
+
+/// Where the events of an element are counted; ports and devices count none.
+///
+/// # Safety
+/// The element's cookie is the address of a living object.
+unsafe fn acknowledgements_of<'a>(element: &Element) -> Option<&'a Acknowledgements> {
+    // SAFETY: the caller's promise; each kind of element has its own kind of object.
+    unsafe {
+        match element {
+            Element::QueuePair { cookie, .. } => Some((*(*cookie as *const QueuePairObject)).async_events()),
+            Element::CompletionQueue { cookie } => {
+                Some((*(*cookie as *const CompletionQueueObject)).async_events())
+            }
+            Element::SharedReceiveQueue { cookie } => {
+                Some((*(*cookie as *const SharedReceiveObject)).async_events())
+            }
+            Element::Port(_) | Element::Device => None,
+        }
+    }
+}
+
+fn translate(event: &AsyncEvent) -> ibv_async_event {
+    let element = match event.element {
+        Element::QueuePair { cookie, .. } => ibv_async_event__bindgen_ty_1 { qp: cookie as *mut ibv_qp },
+        Element::CompletionQueue { cookie } => ibv_async_event__bindgen_ty_1 { cq: cookie as *mut ibv_cq },
+        Element::SharedReceiveQueue { cookie } => {
+            ibv_async_event__bindgen_ty_1 { srq: cookie as *mut ibv_srq }
+        }
+        Element::Port(port) => ibv_async_event__bindgen_ty_1 { port_num: c_int::from(port) },
+        Element::Device => ibv_async_event__bindgen_ty_1 { port_num: 0 },
+    };
+    ibv_async_event { element, event_type: event.kind as ibv_event_type }
+}
+
+/// `ibv_open_device(3)`.
+///
+/// # Safety
+/// `device` is NULL or a device that the program holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    pointer(|| {
+        // SAFETY: the caller's promise.
+        let device = unsafe { DeviceObject::of(device) }?;
+        let engine = engine()?;
+        let descriptor = Arc::new(EventDescriptor::new()?);
+        let notify = {
+            let descriptor = descriptor.clone();
+            Box::new(move || descriptor.raise())
+        };
+        let context = engine.nic().open(device.device().clone(), notify);
+        let mut public = operations::verbs_operations();
+        public.sz = size_of::<verbs_context>();
+        public.context.device = device.public();
+        public.context.ops = operations::context_operations();
+        public.context.cmd_fd = -1;
+        public.context.async_fd = descriptor.number();
+        public.context.num_comp_vectors = limits::COMPLETION_VECTORS;
+        public.context.abi_compat = EXTENDED as *mut _;
+        let object = Box::into_raw(Box::new(ContextObject {
+            public: UnsafeCell::new(public),
+            context,
+            _device: device,
+            descriptor,
+            delivery: Mutex::new(()),
+            leftovers: Arc::default(),
+            _engine: engine,
+            epoch: epoch(),
+        }));
+        // SAFETY: the object was just made; the public part is never moved, as the object stays in its box.
+        Ok(unsafe { &raw mut (*(*object).public.get()).context })
+    })
+}
+
+/// `ibv_close_device(3)`: ends the queue pairs and regions that are left. Their structures are not freed, as the program holds them.
+///
+/// # Safety
+/// `context` is NULL or open, and nobody uses it or anything made from it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    number(|| {
+        // SAFETY: the caller's promise.
+        unsafe { ContextObject::of(context) }?.leftovers.end();
+        // SAFETY: `of` has checked that it is a context of this process; the pointer came from `Box::into_raw`.
+        drop(unsafe { Box::from_raw(context.byte_sub(CONTEXT_OFFSET).cast::<ContextObject>()) });
+        Ok(0)
+    })
+}
+
+/// `ibv_get_async_event(3)`: sleeps for the next event unless `async_fd` is non-blocking.
+///
+/// # Safety
+/// `context` is NULL or open; `event` is NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    number(|| {
+        // SAFETY: the caller's promise.
+        let context = unsafe { ContextObject::of(context) }?;
+        let place = not_null(event)?;
+        loop {
+            context.descriptor.take()?;
+            // Nothing is there when the event's object was destroyed meanwhile.
+            if let Some(event) = context.next_event() {
+                // SAFETY: not NULL, hence valid for a write by the caller's promise.
+                unsafe { place.write(event) };
+                return Ok(0);
+            }
+        }
+    })
+}
+
+/// `ibv_ack_async_event(3)`.
+///
+/// # Safety
+/// `event` is NULL or was given by [`ibv_get_async_event`] and not acknowledged yet.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
+    // SAFETY: the caller's promise.
+    let Some(event) = (unsafe { event.as_ref() }) else { return };
+    let acknowledged = |acknowledgements: Result<&Acknowledgements>| match acknowledgements {
+        Ok(acknowledgements) => acknowledgements.acknowledge(1),
+        Err(_) => drop(invalid::<()>("an event of no object is acknowledged")),
+    };
+    // SAFETY: the kind of event says which member of the union was written; its object lives until it is acknowledged.
+    unsafe {
+        match event.event_type {
+            IBV_EVENT_CQ_ERR => {
+                acknowledged(CompletionQueueObject::of(event.element.cq).map(|cq| cq.async_events()))
+            }
+            IBV_EVENT_QP_FATAL
+            | IBV_EVENT_QP_REQ_ERR
+            | IBV_EVENT_QP_ACCESS_ERR
+            | IBV_EVENT_COMM_EST
+            | IBV_EVENT_SQ_DRAINED
+            | IBV_EVENT_PATH_MIG
+            | IBV_EVENT_PATH_MIG_ERR
+            | IBV_EVENT_QP_LAST_WQE_REACHED => {
+                acknowledged(QueuePairObject::of(event.element.qp).map(|qp| qp.async_events()));
+            }
+            IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => {
+                acknowledged(SharedReceiveObject::of(event.element.srq).map(|srq| srq.async_events()));
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The engine of this process: made when the first device is opened, gone in forked children.
+
+use crate::boundary::{Errno, Result};
+use crate::explain;
+use crate::settings::Settings;
+use libc::{EINVAL, c_int};
+use pagewire_fabric::HostFabric;
+use pagewire_nic::{Nic, Options};
+use parking_lot::Mutex;
+use parking_lot::lock_api::RawMutex as _;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::{Arc, Once, OnceLock};
+
+/// The world around the engine.
+pub type Host = HostFabric;
+
+/// A running engine.
+pub struct Engine {
+    nic: Arc<Nic<Host>>,
+    settings: Settings,
+}
+
+impl Engine {
+    /// The software NIC.
+    pub fn nic(&self) -> &Arc<Nic<Host>> {
+        &self.nic
+    }
+
+    /// What the environment asked for.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+static ENGINE: Mutex<Option<Arc<Engine>>> = Mutex::new(None);
+
+/// Counts the forks that separate this process from the one in which the library was loaded: the objects of a parent
+/// carry its epoch, and are refused in the child.
+static EPOCH: AtomicU32 = AtomicU32::new(0);
+
+/// The listener of the explain socket, to be closed in forked children; -1: none.
+static EXPLAIN_LISTENER: AtomicI32 = AtomicI32::new(-1);
+
+/// The current epoch.
+#[inline]
+pub fn epoch() -> u32 {
+    EPOCH.load(Ordering::Relaxed)
+}
+
+/// Refuses an environment that asks for something that does not exist, as early as a program looks for devices.
+pub fn check_environment() -> Result<()> {
+    start_logging();
+    settings().map(|_| ())
+}
+
+fn settings() -> Result<Settings> {
+    Settings::from_environment().map_err(|reason| {
+        static SAID: Once = Once::new();
+        // A program would only say that it found no devices: the reason must reach the user.
+        SAID.call_once(|| eprintln!("pagewire: {reason}"));
+        Errno(EINVAL)
+    })
+}
+
+/// `PAGEWIRE_LOG=debug` (or `pagewire_nic=trace`, as in `RUST_LOG`) shows on standard error why calls were refused.
+fn start_logging() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        let filter = std::env::var("PAGEWIRE_LOG").unwrap_or_else(|_| "off".into());
+        // Refused only where the program (a Rust one) has a logger of its own, which then gets the records.
+        drop(env_logger::Builder::new().parse_filters(&filter).try_init());
+    });
+}
+
+/// The engine of this process; the first call starts it.
+pub fn engine() -> Result<Arc<Engine>> {
+    start_logging();
+    handle_forks();
+    let mut engine = ENGINE.lock();
+    if let Some(running) = &*engine {
+        return Ok(running.clone());
+    }
+    let started = start()?;
+    *engine = Some(started.clone());
+    Ok(started)
+}
+
+fn start() -> Result<Arc<Engine>> {
+    let settings = settings()?;
+    let nic = Nic::new(HostFabric::new()?, Options { path: settings.path });
+    let engine = Arc::new(Engine { nic: nic.clone(), settings });
+    with_signals_blocked(|| {
+        std::thread::Builder::new()
+            .name("pagewire-nic".into())
+            .spawn(move || nic.run(&AtomicBool::new(false)))
+    })?;
+    match with_signals_blocked(|| explain::serve(&engine)) {
+        Ok(listener) => EXPLAIN_LISTENER.store(listener.as_raw_fd(), Ordering::Release),
+        // The program can do without; `pagewire explain` then does not find it.
+        Err(error) => log::warn!("`pagewire explain` cannot ask this process: {error}"),
+    }
+    if engine.settings.statistics.is_some() {
+        // SAFETY: `write_statistics` is an `extern "C"` function of no arguments that unwinds nowhere.
+        unsafe { libc::atexit(write_statistics) };
+    }
+    Ok(engine)
+}
+
+extern "C" fn write_statistics() {
+    // `try_lock`: another thread may be at it while this one ends the process.
+    let Some(engine) = ENGINE.try_lock().and_then(|engine| engine.clone()) else { return };
+    let written = catch_unwind(AssertUnwindSafe(|| explain::write_statistics(&engine)));
+    if let Ok(Err(error)) = written {
+        eprintln!("pagewire: the statistics could not be written: {error}");
+    }
+}
+
+/// Runs `spawn` with every signal blocked that a thread of ours must not take from the program. The signals
+/// that an access of the thread itself raises stay open.
+fn with_signals_blocked<T>(spawn: impl FnOnce() -> T) -> T {
+    let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset(3) initialises the set; both sets are local; pthread_sigmask(3) changes this thread only.
+    let masked = unsafe {
+        libc::sigfillset(blocked.as_mut_ptr());
+        for own in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT] {
+            libc::sigdelset(blocked.as_mut_ptr(), own);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, blocked.as_ptr(), before.as_mut_ptr()) == 0
+    };
+    let result = spawn();
+    if masked {
+        // SAFETY: `before` was written by the successful call above.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    }
+    result
+}
+
+/// Registers, once, what happens at a fork: the child has no engine, and may start one of its own.
+fn handle_forks() {
+    static REGISTERED: OnceLock<c_int> = OnceLock::new();
+    // SAFETY: the three are `extern "C"` functions of no arguments that stay loaded (a library with
+    // threads is never unloaded: it is linked with -z nodelete).
+    let failed = *REGISTERED
+        .get_or_init(|| unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) });
+    if failed != 0 {
+        log::warn!("fork handlers could not be registered: error {failed}");
+    }
+}
+
+/// Holds the engine's lock over the fork, so that the child does not inherit it from a thread that it does not have.
+extern "C" fn before_fork() {
+    std::mem::forget(ENGINE.lock());
+}
+
+extern "C" fn after_fork() {
+    // SAFETY: this thread took the lock in `before_fork` and forgot the guard.
+    unsafe { ENGINE.force_unlock() };
+}
+
+extern "C" fn in_child() {
+    EPOCH.fetch_add(1, Ordering::Relaxed);
+    let listener: RawFd = EXPLAIN_LISTENER.swap(-1, Ordering::Relaxed);
+    if listener >= 0 {
+        // SAFETY: the child's copy of a descriptor that only the explain thread used, which the child does not have.
+        unsafe { libc::close(listener) };
+    }
+    // SAFETY: as in `after_fork`: the forking thread is the one that the child has.
+    let mut engine = unsafe {
+        ENGINE.raw().unlock();
+        ENGINE.lock()
+    };
+    // The parent's engine is never touched again, not even to free it: its locks may be held by threads that are not here.
+    std::mem::forget(engine.take());
+}

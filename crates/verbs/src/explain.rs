@@ -1,0 +1,223 @@
+//! What this process tells about its connections: the server behind `pagewire explain`, and the line in `PAGEWIRE_STATS`.
+//!
+//! The server listens on the abstract UNIX stream socket `\0pagewire-explain-PID`. To a reader of the same user,
+//! or root, it sends lines of JSON and closes; others get nothing. The first line is the process:
+//!
+//! ```json
+//! {"pid":1,"program":"ib_write_bw","path_choice":"auto","devices":[{"name":"pagewire0","interface":"eth0","addresses":["10.0.0.1"]}]}
+//! ```
+//!
+//! Each further line is one queue pair ([`Connection`]); counters only grow while it lives:
+//!
+//! ```json
+//! {"qpn":256,"type":"RC","state":"RTS","peer_qpn":512,"peer":"10.0.0.1","path":"local","reason":"",
+//!  "local_direct_operations":7,"local_direct_bytes":448,"ring_packets_sent":2,"ring_packets_received":2,
+//!  "packets_sent":0,"packets_received":0,"dropped":0,"page_waits":0}
+//! ```
+//!
+//! `path` is `local`, `udp`, `asked` (being chosen), `dead` (the path asked for cannot be had), `none` (no peer yet)
+//! or `busy` (another thread works on it this moment). `reason` says why it is not a better one. `peer` and `peer_qpn` are absent for
+//! UD and before RTR. `packets_*` count RoCEv2 packets over UDP, `ring_packets_*` those through shared memory.
+//!
+//! At exit the same goes to the file that `PAGEWIRE_STATS` names, as one line: the process with its queue
+//! pairs, living and ended ones, in `connections`.
+
+use crate::engine::{Engine, Host};
+use crate::limits::{EXPLAIN_BACKLOG, EXPLAIN_TIMEOUT_SECONDS, MAX_ENDED_CONNECTIONS};
+use pagewire_nic::attributes::{QueuePairType, State};
+use pagewire_nic::device;
+use pagewire_nic::{ConnectionReport, QueuePair};
+use parking_lot::Mutex;
+use serde::Serialize;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The process that is asked.
+#[derive(Serialize)]
+struct Process {
+    pid: u32,
+    program: String,
+    path_choice: &'static str,
+    devices: Vec<DeviceLine>,
+}
+
+#[derive(Serialize)]
+struct DeviceLine {
+    name: String,
+    interface: String,
+    addresses: Vec<String>,
+}
+
+/// One queue pair.
+#[derive(Serialize, Clone)]
+struct Connection {
+    qpn: u32,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer_qpn: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<String>,
+    path: &'static str,
+    reason: String,
+    local_direct_operations: u64,
+    local_direct_bytes: u64,
+    ring_packets_sent: u64,
+    ring_packets_received: u64,
+    packets_sent: u64,
+    packets_received: u64,
+    dropped: u64,
+    page_waits: u64,
+}
+
+impl From<ConnectionReport> for Connection {
+    fn from(report: ConnectionReport) -> Self {
+        Connection {
+            qpn: report.number,
+            kind: match report.kind {
+                QueuePairType::Rc => "RC",
+                QueuePairType::Uc => "UC",
+                QueuePairType::Ud => "UD",
+            },
+            state: match report.state {
+                State::Reset => "RESET",
+                State::Init => "INIT",
+                State::ReadyToReceive => "RTR",
+                State::ReadyToSend => "RTS",
+                State::SendQueueDrain => "SQD",
+                State::SendQueueError => "SQE",
+                State::Error => "ERR",
+            },
+            peer_qpn: report.peer.map(|(number, _)| number),
+            peer: report.peer.map(|(_, address)| address.to_string()),
+            path: report.path,
+            reason: report.reason,
+            local_direct_operations: report.direct_operations,
+            local_direct_bytes: report.direct_bytes,
+            ring_packets_sent: report.ring_packets_sent,
+            ring_packets_received: report.ring_packets_received,
+            packets_sent: report.udp_packets_sent,
+            packets_received: report.udp_packets_received,
+            dropped: report.dropped,
+            page_waits: report.page_waits,
+        }
+    }
+}
+
+fn process(engine: &Engine) -> io::Result<Process> {
+    let program = std::env::args_os().next().unwrap_or_default();
+    let program =
+        std::path::Path::new(&program).file_name().unwrap_or(&program).to_string_lossy().into_owned();
+    let devices = device::devices()?
+        .into_iter()
+        .map(|device| DeviceLine {
+            name: device.name,
+            interface: device.interface,
+            addresses: device.gids.iter().map(|gid| gid.address.to_string()).collect(),
+        })
+        .collect();
+    Ok(Process { pid: std::process::id(), program, path_choice: engine.settings().path_name(), devices })
+}
+
+/// Starts the thread that answers; gives the listener, which is also the thread's.
+pub fn serve(engine: &Arc<Engine>) -> io::Result<Arc<UnixListener>> {
+    let name = format!("pagewire-explain-{}", std::process::id());
+    let listener = Arc::new(UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?);
+    // SAFETY: listen(2) on our own descriptor; it only shortens the queue that `bind_addr` chose.
+    unsafe { libc::listen(listener.as_raw_fd(), EXPLAIN_BACKLOG) };
+    let (engine, accepting) = (engine.clone(), listener.clone());
+    std::thread::Builder::new().name("pagewire-explain".into()).spawn(move || {
+        loop {
+            match accepting.accept() {
+                Ok((reader, _)) => {
+                    // A reader that goes away early is its own affair.
+                    if let Err(error) = answer(&engine, reader) {
+                        log::debug!("a reader of the explain socket was not answered: {error}");
+                    }
+                }
+                Err(error) => {
+                    log::debug!("explain socket: {error}");
+                    // Out of descriptors, for instance: that may pass.
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            }
+        }
+    })?;
+    Ok(listener)
+}
+
+fn answer(engine: &Engine, reader: UnixStream) -> io::Result<()> {
+    if !may_read(&reader)? {
+        return Ok(());
+    }
+    reader.set_write_timeout(Some(Duration::from_secs(EXPLAIN_TIMEOUT_SECONDS)))?;
+    let mut text = serde_json::to_vec(&process(engine)?)?;
+    text.push(b'\n');
+    for report in engine.nic().explain() {
+        serde_json::to_writer(&mut text, &Connection::from(report))?;
+        text.push(b'\n');
+    }
+    (&reader).write_all(&text)
+}
+
+/// Whether the process at the other end is this user's, or root's.
+fn may_read(reader: &UnixStream) -> io::Result<bool> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: getsockopt(2) writes at most `length` bytes into the local structure, whose size that is.
+    let failed = unsafe {
+        libc::getsockopt(
+            reader.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    if failed != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: geteuid(2) has no preconditions.
+    Ok(peer.uid == 0 || peer.uid == unsafe { libc::geteuid() })
+}
+
+/// Queue pairs that were destroyed, for the statistics; the oldest are forgotten beyond the bound.
+static ENDED: Mutex<Vec<Connection>> = Mutex::new(Vec::new());
+
+/// What a queue pair did that is about to be destroyed, if statistics are wanted.
+pub fn last_report(engine: &Engine, queue_pair: &QueuePair<Host>) -> Option<ConnectionReport> {
+    engine.settings().statistics.as_ref()?;
+    engine.nic().explain().into_iter().find(|report| report.number == queue_pair.number())
+}
+
+/// Keeps the report of a queue pair that is gone.
+pub fn remember(report: Option<ConnectionReport>) {
+    let Some(report) = report else { return };
+    let mut ended = ENDED.lock();
+    if ended.len() >= MAX_ENDED_CONNECTIONS {
+        ended.remove(0);
+    }
+    ended.push(report.into());
+}
+
+/// Appends the statistics of this process to the file that the environment names.
+pub fn write_statistics(engine: &Engine) -> io::Result<()> {
+    #[derive(Serialize)]
+    struct Statistics {
+        #[serde(flatten)]
+        process: Process,
+        connections: Vec<Connection>,
+    }
+    let Some(file) = &engine.settings().statistics else { return Ok(()) };
+    let mut connections = ENDED.lock().clone();
+    connections.extend(engine.nic().explain().into_iter().map(Connection::from));
+    let mut line = serde_json::to_vec(&Statistics { process: process(engine)?, connections })?;
+    line.push(b'\n');
+    // One write of a file opened for appending: lines of several processes do not mix.
+    std::fs::OpenOptions::new().create(true).append(true).open(file)?.write_all(&line)
+}

@@ -1,0 +1,34 @@
+//! The C ABI of libibverbs over the software NIC, and nothing else: no queue, no protocol, no table is kept here.
+//!
+//! Programs built against rdma-core find the same symbols, structures and versions; see `libpagewire.map`, `exports.txt`
+//! and [`unsupported`], which lists what answers that it is not supported.
+
+pub mod abi;
+mod address_handle;
+mod boundary;
+mod completion_channel;
+mod completion_queue;
+mod context;
+mod descriptor;
+mod device;
+mod engine;
+mod event;
+mod explain;
+mod extended_poll;
+mod fork;
+mod kernel_structures;
+mod leftovers;
+pub mod limits;
+mod names;
+mod neighbour;
+mod object;
+mod operations;
+mod post;
+mod protection;
+mod query;
+mod queue_pair;
+mod rates;
+mod settings;
+mod shared_receive;
+mod sysfs;
+pub mod unsupported;

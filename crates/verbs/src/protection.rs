@@ -1,0 +1,268 @@
+//! Protection domains and memory regions.
+
+use crate::abi::*;
+use crate::boundary::{Errno, Result, invalid, pointer, set_errno, status};
+use crate::context::ContextObject;
+use crate::engine::{Host, epoch};
+use crate::leftovers::Leftovers;
+use crate::object::Object;
+use libc::{EBUSY, EIO, c_int, c_void};
+use pagewire_nic::{MemoryRegion, ProtectionDomain, Reregistration, Rights};
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+
+/// A protection domain as programs see it.
+#[repr(C)]
+pub struct ProtectionDomainObject {
+    public: UnsafeCell<ibv_pd>,
+    domain: Arc<ProtectionDomain<Host>>,
+    leftovers: Arc<Leftovers>,
+    epoch: u32,
+}
+
+// SAFETY: `repr(C)` and begins with `ibv_pd`.
+unsafe impl Object for ProtectionDomainObject {
+    type Public = ibv_pd;
+
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+}
+
+impl ProtectionDomainObject {
+    /// The engine's protection domain.
+    pub fn domain(&self) -> &Arc<ProtectionDomain<Host>> {
+        &self.domain
+    }
+
+    /// What ends with the context.
+    pub fn leftovers(&self) -> &Arc<Leftovers> {
+        &self.leftovers
+    }
+
+    /// The context that programs find in it.
+    pub fn context(&self) -> *mut ibv_context {
+        // SAFETY: the field was set at creation and programs do not change it.
+        unsafe { (*self.public.get()).context }
+    }
+}
+
+/// `ibv_alloc_pd(3)`.
+///
+/// # Safety
+/// `context` is NULL or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    pointer(|| {
+        // SAFETY: the caller's promise.
+        let opened = unsafe { ContextObject::of(context) }?;
+        let domain = opened.context().alloc_pd()?;
+        let leftovers = opened.leftovers().clone();
+        let mut public = ibv_pd::zeroed();
+        public.context = context;
+        Ok(Box::new(ProtectionDomainObject {
+            public: UnsafeCell::new(public),
+            domain,
+            leftovers,
+            epoch: epoch(),
+        })
+        .publish())
+    })
+}
+
+/// `ibv_dealloc_pd(3)`.
+///
+/// # Safety
+/// `pd` is NULL or allocated, and nobody uses it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        unsafe { ProtectionDomainObject::of(pd) }?.domain.dealloc()?;
+        // SAFETY: as above.
+        drop(unsafe { ProtectionDomainObject::take_back(pd) });
+        Ok(())
+    })
+}
+
+/// A memory region as programs see it.
+#[repr(C)]
+struct MemoryRegionObject {
+    public: UnsafeCell<ibv_mr>,
+    region: Arc<MemoryRegion<Host>>,
+    leftovers: Arc<Leftovers>,
+    /// Its number among the leftovers.
+    number: usize,
+    epoch: u32,
+}
+
+// SAFETY: `repr(C)` and begins with `ibv_mr`.
+unsafe impl Object for MemoryRegionObject {
+    type Public = ibv_mr;
+
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+}
+
+/// The rights that access flags ask for; flags that a device may ignore are ignored when they are not known.
+pub fn rights(access: u32) -> Result<Rights> {
+    let required = Rights::from_bits(access & !IBV_ACCESS_OPTIONAL_RANGE);
+    let optional = Rights::from_bits_truncate(access & IBV_ACCESS_OPTIONAL_RANGE);
+    match required {
+        Some(required) => Ok(required | optional),
+        None => invalid("access flags"),
+    }
+}
+
+fn register(pd: *mut ibv_pd, address: *mut c_void, length: usize, iova: u64, access: u32) -> *mut ibv_mr {
+    pointer(|| {
+        // SAFETY: the promise of the callers of the registering verbs.
+        let domain = unsafe { ProtectionDomainObject::of(pd) }?;
+        let region = domain.domain.register(address as u64, length as u64, iova, rights(access)?)?;
+        let public = ibv_mr {
+            context: domain.context(),
+            pd,
+            addr: address,
+            length,
+            handle: 0,
+            lkey: region.lkey(),
+            rkey: region.rkey(),
+        };
+        let object = MemoryRegionObject {
+            public: UnsafeCell::new(public),
+            number: domain.leftovers.add_region(&region),
+            region,
+            leftovers: domain.leftovers.clone(),
+            epoch: epoch(),
+        };
+        Ok(Box::new(object).publish())
+    })
+}
+
+// `ibv_reg_mr` and `ibv_reg_mr_iova` are what programs call whose access flags are constants without optional
+// flags (or that were built before there were any); all others call `ibv_reg_mr_iova2`.
+
+/// `ibv_reg_mr(3)`.
+///
+/// # Safety
+/// `pd` is NULL or allocated.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_reg_mr(
+    pd: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    register(pd, address, length, address as u64, access as u32)
+}
+
+/// `ibv_reg_mr_iova(3)`.
+///
+/// # Safety
+/// `pd` is NULL or allocated.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_reg_mr_iova(
+    pd: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    register(pd, address, length, iova, access as u32)
+}
+
+/// `ibv_reg_mr(3)`, `ibv_reg_mr_iova(3)` with flags that are not constant.
+///
+/// # Safety
+/// `pd` is NULL or allocated.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_reg_mr_iova2(
+    pd: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: u32,
+) -> *mut ibv_mr {
+    register(pd, address, length, iova, access)
+}
+
+/// `ibv_dereg_mr(3)`.
+///
+/// # Safety
+/// `mr` is NULL or registered, and nobody uses the structure any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let object = unsafe { MemoryRegionObject::of(mr) }?;
+        object.region.deregister()?;
+        object.leftovers.remove_region(object.number);
+        // SAFETY: as above.
+        drop(unsafe { MemoryRegionObject::take_back(mr) });
+        Ok(())
+    })
+}
+
+/// `ibv_rereg_mr(3)`: 0 or an `enum ibv_rereg_mr_err_code`, with `errno` set.
+///
+/// # Safety
+/// `mr` is NULL or registered; `pd` is NULL or allocated.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_rereg_mr(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    let refused = |Errno(value): Errno, code| {
+        set_errno(value);
+        code
+    };
+    let mut busy = false;
+    let done = status(|| {
+        let flags = flags as u32;
+        let changes = |flag| flags & flag != 0;
+        // SAFETY: the caller's promise.
+        let object = unsafe { MemoryRegionObject::of(mr) }?;
+        if flags == 0 || flags & !IBV_REREG_MR_FLAGS_SUPPORTED != 0 {
+            return invalid("flags of a reregistration");
+        }
+        if access != 0 && !changes(IBV_REREG_MR_CHANGE_ACCESS) {
+            return invalid("access flags that are not to be changed");
+        }
+        if changes(IBV_REREG_MR_CHANGE_TRANSLATION) && (length == 0 || address.is_null()) {
+            return invalid("address and length of a reregistration");
+        }
+        let domain = match changes(IBV_REREG_MR_CHANGE_PD) {
+            // SAFETY: the caller's promise.
+            true => Some(unsafe { ProtectionDomainObject::of(pd) }?.domain.clone()),
+            false => None,
+        };
+        let change = Reregistration {
+            domain,
+            translation: changes(IBV_REREG_MR_CHANGE_TRANSLATION).then_some((address as u64, length as u64)),
+            access: if changes(IBV_REREG_MR_CHANGE_ACCESS) { Some(rights(access as u32)?) } else { None },
+        };
+        object.region.reregister(change).inspect_err(|error| busy = error.errno() == EBUSY)?;
+        // SAFETY: the structure lies in an `UnsafeCell`, and the caller does not use the region during the call.
+        let public = unsafe { &mut *object.public.get() };
+        if changes(IBV_REREG_MR_CHANGE_PD) {
+            public.pd = pd;
+        }
+        if changes(IBV_REREG_MR_CHANGE_TRANSLATION) {
+            (public.addr, public.length) = (address, length);
+        }
+        (public.lkey, public.rkey) = (object.region.lkey(), object.region.rkey());
+        Ok(())
+    });
+    match done {
+        0 => 0,
+        // The old keys are dead already: an access under way did not end in time.
+        EBUSY if busy => refused(Errno(EBUSY), IBV_REREG_MR_ERR_CMD),
+        EIO => refused(Errno(EIO), IBV_REREG_MR_ERR_CMD),
+        value => refused(Errno(value), IBV_REREG_MR_ERR_INPUT),
+    }
+}

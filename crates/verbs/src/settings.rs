@@ -1,0 +1,68 @@
+//! What the environment asks of the engine. `pagewire run` sets these variables from its options.
+
+use pagewire_nic::PathChoice;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// The settings of one process.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `PAGEWIRE_PATH`: `auto` (default), `local` or `udp`.
+    pub path: PathChoice,
+    /// `PAGEWIRE_STATS`: a file to which one line of JSON is appended at exit (the form is that of `pagewire explain`).
+    pub statistics: Option<PathBuf>,
+}
+
+impl Settings {
+    /// The settings in the environment, or what is wrong with them.
+    pub fn from_environment() -> Result<Self, String> {
+        Self::from(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
+    }
+
+    fn from(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
+        let path = match variable("PAGEWIRE_PATH").as_ref().map(|value| value.to_string_lossy()) {
+            None => PathChoice::Auto,
+            Some(value) => match &*value {
+                "auto" => PathChoice::Auto,
+                "local" => PathChoice::Local,
+                "udp" => PathChoice::Udp,
+                other => return Err(format!("PAGEWIRE_PATH is '{other}': it must be auto, local or udp")),
+            },
+        };
+        Ok(Settings { path, statistics: variable("PAGEWIRE_STATS").map(PathBuf::from) })
+    }
+
+    /// The name of the path choice.
+    pub fn path_name(&self) -> &'static str {
+        match self.path {
+            PathChoice::Auto => "auto",
+            PathChoice::Local => "local",
+            PathChoice::Udp => "udp",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(name: &'static str, value: &'static str) -> Result<Settings, String> {
+        Settings::from(|asked| (asked == name).then(|| value.into()))
+    }
+
+    #[test]
+    fn paths_have_names() {
+        assert_eq!(Settings::from(|_| None).unwrap().path, PathChoice::Auto);
+        for (name, path) in
+            [("auto", PathChoice::Auto), ("local", PathChoice::Local), ("udp", PathChoice::Udp)]
+        {
+            let settings = with("PAGEWIRE_PATH", name).unwrap();
+            assert_eq!((settings.path, settings.path_name()), (path, name));
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        assert!(with("PAGEWIRE_PATH", "rdma").unwrap_err().contains("auto, local or udp"));
+    }
+}

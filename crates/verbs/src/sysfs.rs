@@ -1,0 +1,163 @@
+//! What programs read of a device in sysfs, where a device without a kernel driver has nothing.
+
+use crate::abi::*;
+use crate::boundary::number;
+use crate::device::{DeviceObject, known_at};
+use crate::limits::MAX_SYSTEM_FILE;
+use libc::{EINVAL, ENOENT, c_char, c_int};
+use pagewire_nic::device::Device;
+use std::ffi::{CStr, OsStr};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// `ibv_get_sysfs_path`: where sysfs is.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+    c"/sys".as_ptr()
+}
+
+/// The content of an attribute file of one of our devices, as the kernel's RoCE drivers word it.
+fn attribute(device: &Device, file: &str) -> Option<String> {
+    let guid = || {
+        let words = [48, 32, 16, 0].map(|shift| format!("{:04x}", device.guid >> shift & 0xFFFF));
+        words.join(":")
+    };
+    Some(match file.trim_start_matches('/') {
+        "fw_ver" => env!("CARGO_PKG_VERSION").into(),
+        "hw_rev" => "0x0".into(),
+        "hca_type" => "Pagewire".into(),
+        "board_id" => "Pagewire".into(),
+        "node_type" => "1: CA".into(),
+        "node_desc" => device.name.clone(),
+        "node_guid" | "sys_image_guid" => guid(),
+        "ibdev" => device.name.clone(),
+        "abi_version" => "1".into(),
+        "ports/1/link_layer" => "Ethernet".into(),
+        "ports/1/state" => "4: ACTIVE".into(),
+        "ports/1/phys_state" => "5: LinkUp".into(),
+        "ports/1/lid" => "0x0".into(),
+        "ports/1/pkeys/0" => "0xffff".into(),
+        file => {
+            let entry = |folder| file.strip_prefix(folder).and_then(|index| index.parse::<usize>().ok());
+            if let Some(gid) = entry("ports/1/gids/").and_then(|index| device.gids.get(index)) {
+                let groups = gid
+                    .raw()
+                    .chunks(2)
+                    .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]))
+                    .collect::<Vec<_>>();
+                return Some(groups.join(":"));
+            }
+            if entry("ports/1/gid_attrs/types/").is_some_and(|index| index < device.gids.len()) {
+                return Some("RoCE v2".into());
+            }
+            if entry("ports/1/gid_attrs/ndevs/").is_some_and(|index| index < device.gids.len()) {
+                return Some(device.interface.clone());
+            }
+            return None;
+        }
+    })
+}
+
+/// Copies a file's content as the kernel's tools want it: without the final line feed, with a NUL if there is room.
+///
+/// # Safety
+/// `buffer` has room for `size` bytes.
+unsafe fn hand_over(content: &[u8], buffer: *mut c_char, size: usize) -> c_int {
+    let content = content.strip_suffix(b"\n").unwrap_or(content);
+    let length = content.len().min(size);
+    // SAFETY: the caller's promise.
+    unsafe {
+        buffer.cast::<u8>().copy_from_nonoverlapping(content.as_ptr(), length);
+        if length < size {
+            buffer.add(length).write(0);
+        }
+    }
+    length as c_int
+}
+
+/// `ibv_read_sysfs_file`: the number of bytes read, or -1. For our devices, which are not in sysfs, it answers itself.
+///
+/// # Safety
+/// The texts are NUL-terminated; `buffer` has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_read_sysfs_file(
+    directory: *const c_char,
+    file: *const c_char,
+    buffer: *mut c_char,
+    size: usize,
+) -> c_int {
+    number(|| {
+        if directory.is_null() || file.is_null() || buffer.is_null() {
+            return Err(crate::boundary::Errno(EINVAL));
+        }
+        // SAFETY: the caller's promise.
+        let (directory, file) = unsafe { (CStr::from_ptr(directory), CStr::from_ptr(file)) };
+        if let Some(device) = known_at(&directory.to_string_lossy()) {
+            let content = attribute(device.device(), &file.to_string_lossy());
+            let content = content.ok_or(crate::boundary::Errno(ENOENT))?;
+            // SAFETY: the caller's promise.
+            return Ok(unsafe { hand_over(content.as_bytes(), buffer, size) });
+        }
+        let path =
+            Path::new(OsStr::from_bytes(directory.to_bytes())).join(OsStr::from_bytes(file.to_bytes()));
+        let mut content = Vec::new();
+        File::open(path)?.take(MAX_SYSTEM_FILE.min(size as u64)).read_to_end(&mut content)?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { hand_over(&content, buffer, size) })
+    })
+}
+
+/// A device's attribute file by the device: what `ibv_read_ibdev_sysfs_file` (private, for the providers' libraries) calls when it has
+/// formatted the name; it is in `c/variadic.c`.
+///
+/// # Safety
+/// `buffer` has room for `size` bytes; `device` is one that the program holds; `file` is NUL-terminated.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagewire_read_device_attribute(
+    buffer: *mut c_char,
+    size: usize,
+    device: *mut ibv_device,
+    file: *const c_char,
+) -> c_int {
+    number(|| {
+        // SAFETY: the caller's promise.
+        let held = unsafe { DeviceObject::of(device) }?;
+        if file.is_null() || buffer.is_null() {
+            return Err(crate::boundary::Errno(EINVAL));
+        }
+        // SAFETY: the caller's promise.
+        let content = attribute(held.device(), &unsafe { CStr::from_ptr(file) }.to_string_lossy());
+        let content = content.ok_or(crate::boundary::Errno(ENOENT))?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { hand_over(content.as_bytes(), buffer, size) })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn ordinary_files_are_read_without_their_line_feed() {
+        let folder = std::env::temp_dir().join(format!("pagewire-sysfs-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        File::create(folder.join("name")).unwrap().write_all(b"value\n").unwrap();
+        let directory = std::ffi::CString::new(folder.as_os_str().as_bytes()).unwrap();
+        let mut buffer = [1 as c_char; 32];
+        // SAFETY: local texts and 32 bytes of room.
+        let length = unsafe {
+            ibv_read_sysfs_file(directory.as_ptr(), c"name".as_ptr(), buffer.as_mut_ptr(), buffer.len())
+        };
+        assert_eq!(length, 5);
+        assert_eq!(buffer[..6].iter().map(|byte| *byte as u8).collect::<Vec<_>>(), b"value\0");
+        // SAFETY: as above.
+        let missing = unsafe {
+            ibv_read_sysfs_file(directory.as_ptr(), c"none".as_ptr(), buffer.as_mut_ptr(), buffer.len())
+        };
+        assert_eq!(missing, -1);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,115 @@
+//! The shared object as programs meet it: its exports and their versions, and C programs built against rdma-core's headers.
+//!
+//! Needs a C compiler, binutils and libibverbs-dev, as building the library itself does.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+fn crate_folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Links the library from the archive that cargo has just built beside this test; gives the folder that holds it.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let test = std::env::current_exe().unwrap();
+        let built = test.parent().unwrap();
+        let newest = std::fs::read_dir(built)
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .filter(|entry| {
+                let name = entry.file_name().into_string().unwrap();
+                name.starts_with("libpagewire_verbs") && name.ends_with(".a")
+            })
+            .max_by_key(|entry| entry.metadata().unwrap().modified().unwrap())
+            .expect("cargo builds the static library with the crate");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("shared_object");
+        let archive = folder.join("archive");
+        std::fs::create_dir_all(&archive).unwrap();
+        std::fs::copy(newest.path(), archive.join("libpagewire_verbs.a")).unwrap();
+        let script = crate_folder().join("../../scripts/link-library");
+        let status = Command::new(script).arg(&archive).arg(folder.join("lib")).status().unwrap();
+        assert!(status.success(), "link-library failed");
+        folder.join("lib")
+    })
+}
+
+/// `name@@VERSION` of every export in the list that the library is held to.
+fn listed() -> BTreeSet<String> {
+    let text = std::fs::read_to_string(crate_folder().join("exports.txt")).unwrap();
+    text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_version_script_has_the_listed_symbols() {
+    let text = std::fs::read_to_string(crate_folder().join("libpagewire.map")).unwrap();
+    let (mut node, mut found) = (String::new(), BTreeSet::new());
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_suffix(" {") {
+            node = name.to_owned();
+        } else if let Some(symbol) = line.strip_suffix(';').filter(|symbol| !symbol.contains(['}', '*', ' ']))
+        {
+            assert!(found.insert(format!("{symbol}@@{node}")), "{symbol} stands twice");
+        }
+    }
+    assert_eq!(found, listed());
+}
+
+#[test]
+fn the_library_exports_the_listed_symbols_and_no_others() {
+    let output = Command::new("nm")
+        .args(["--dynamic", "--defined-only", "--with-symbol-versions"])
+        .arg(library().join("libpagewire.so.1"))
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let symbols = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    // `A` entries are the version nodes themselves.
+    let found: BTreeSet<_> =
+        symbols.filter(|fields| fields[1] != "A").map(|fields| fields.last().unwrap().to_string()).collect();
+    assert_eq!(found, listed());
+}
+
+#[test]
+fn all_names_are_one_file() {
+    let target = std::fs::canonicalize(library().join("libpagewire.so.1")).unwrap();
+    for name in ["libibverbs.so.1", "libpagewire.so"] {
+        assert_eq!(std::fs::canonicalize(library().join(name)).unwrap(), target);
+    }
+}
+
+/// Compiles a program of `tests/c` against the installed headers and runs it on the library.
+fn run(name: &str) {
+    let program = library().parent().unwrap().join(name);
+    let status = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
+        .args(["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-O1", "-g", "-o"])
+        .arg(&program)
+        .arg(crate_folder().join("tests/c").join(name).with_extension("c"))
+        .arg(library().join("libibverbs.so.1"))
+        .arg("-lpthread")
+        .status()
+        .unwrap();
+    assert!(status.success(), "{name}.c does not compile");
+    let output = Command::new(&program).env("LD_LIBRARY_PATH", library()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {}\n{told}", output.status);
+}
+
+#[test]
+fn objects_keep_their_rules() {
+    run("objects");
+}
+
+#[test]
+fn what_is_not_supported_is_refused() {
+    run("refused");
+}
+
+#[test]
+fn a_forked_child_has_no_engine() {
+    run("fork");
+}

@@ -1,0 +1,178 @@
+//! The headers in front of a RoCEv2 payload as one plain value.
+//!
+//! [`Header`] is what transport reasons about: the base transport header and whichever extended
+//! headers the opcode calls for. It owns no bytes. Which extended headers an opcode has is fixed by
+//! the InfiniBand specification, volume 1, table 38; [`Opcode::extensions`](crate::Opcode::extensions)
+//! is the only place that knows it.
+
+use crate::{
+    Aeth, AtomicEth, Bth, Deth, Error, Extensions, Reth, aeth, atomic_ack_eth, atomic_eth, bth, deth, ieth,
+    imm_dt, reth, xrceth,
+};
+
+/// Everything between the UDP header and the payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Base transport header.
+    pub bth: Bth,
+    /// Datagram extended transport header.
+    pub deth: Option<Deth>,
+    /// RDMA extended transport header.
+    pub reth: Option<Reth>,
+    /// Atomic extended transport header.
+    pub atomic: Option<AtomicEth>,
+    /// Acknowledge extended transport header.
+    pub aeth: Option<Aeth>,
+    /// Original value in an atomic acknowledgement (AtomicAckETH, section 9.3.5.3).
+    pub atomic_ack: Option<u64>,
+    /// Immediate data as it stands on the wire, read big-endian.
+    pub immediate: Option<u32>,
+    /// IETH: the key that the peer is asked to invalidate.
+    pub invalidate: Option<u32>,
+    /// XRCETH: the shared receive queue that the packet is for, 24 bits.
+    pub xrc: Option<u32>,
+}
+
+impl Header {
+    /// A header of a BTH alone.
+    pub const fn new(bth: Bth) -> Header {
+        Header {
+            bth,
+            deth: None,
+            reth: None,
+            atomic: None,
+            aeth: None,
+            atomic_ack: None,
+            immediate: None,
+            invalidate: None,
+            xrc: None,
+        }
+    }
+
+    /// Reads the headers at the beginning of a UDP payload; gives them and their length in bytes.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`], [`Error::Version`] where the BTH's version is not 0, and
+    /// [`Error::Opcode`] where [`Opcode::extensions`](crate::Opcode::extensions) is `None`.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<(Header, usize), Error> {
+        let bth = Bth::parse(&bth::Packet::new(bytes)?);
+        if bth.version != 0 {
+            return Err(Error::Version(bth.version));
+        }
+        let extensions = bth.opcode.extensions().ok_or(Error::Opcode(bth.opcode))?;
+        let mut header = Header::new(bth);
+        let mut at = bth::LEN;
+        if extensions.is_empty() {
+            return Ok((header, at));
+        }
+        if extensions.contains(Extensions::XRCETH) {
+            header.xrc = Some(xrceth::Packet::new(&bytes[at..])?.shared_receive_queue());
+            at += xrceth::LEN;
+        }
+        if extensions.contains(Extensions::DETH) {
+            header.deth = Some(Deth::parse(&deth::Packet::new(&bytes[at..])?));
+            at += deth::LEN;
+        }
+        if extensions.contains(Extensions::RETH) {
+            header.reth = Some(Reth::parse(&reth::Packet::new(&bytes[at..])?));
+            at += reth::LEN;
+        }
+        if extensions.contains(Extensions::ATOMIC_ETH) {
+            header.atomic = Some(AtomicEth::parse(&atomic_eth::Packet::new(&bytes[at..])?));
+            at += atomic_eth::LEN;
+        }
+        if extensions.contains(Extensions::AETH) {
+            header.aeth = Some(Aeth::parse(&aeth::Packet::new(&bytes[at..])?));
+            at += aeth::LEN;
+        }
+        if extensions.contains(Extensions::ATOMIC_ACK_ETH) {
+            header.atomic_ack = Some(atomic_ack_eth::Packet::new(&bytes[at..])?.original());
+            at += atomic_ack_eth::LEN;
+        }
+        if extensions.contains(Extensions::IMM_DT) {
+            header.immediate = Some(imm_dt::Packet::new(&bytes[at..])?.immediate());
+            at += imm_dt::LEN;
+        }
+        if extensions.contains(Extensions::IETH) {
+            header.invalidate = Some(ieth::Packet::new(&bytes[at..])?.key());
+            at += ieth::LEN;
+        }
+        Ok((header, at))
+    }
+
+    /// The extended headers that are present.
+    pub fn extensions(&self) -> Extensions {
+        let mut extensions = Extensions::empty();
+        extensions.set(Extensions::XRCETH, self.xrc.is_some());
+        extensions.set(Extensions::DETH, self.deth.is_some());
+        extensions.set(Extensions::RETH, self.reth.is_some());
+        extensions.set(Extensions::ATOMIC_ETH, self.atomic.is_some());
+        extensions.set(Extensions::AETH, self.aeth.is_some());
+        extensions.set(Extensions::ATOMIC_ACK_ETH, self.atomic_ack.is_some());
+        extensions.set(Extensions::IMM_DT, self.immediate.is_some());
+        extensions.set(Extensions::IETH, self.invalidate.is_some());
+        extensions
+    }
+
+    /// Bytes that [`emit`](Self::emit) writes: a multiple of four, at most
+    /// [`MAX_HEADER_LEN`](crate::limits::MAX_HEADER_LEN) for what the specification allows.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)] // There is always a BTH.
+    pub fn len(&self) -> usize {
+        bth::LEN
+            + self.xrc.map_or(0, |_| xrceth::LEN)
+            + self.deth.map_or(0, |_| deth::LEN)
+            + self.reth.map_or(0, |_| reth::LEN)
+            + self.atomic.map_or(0, |_| atomic_eth::LEN)
+            + self.aeth.map_or(0, |_| aeth::LEN)
+            + self.atomic_ack.map_or(0, |_| atomic_ack_eth::LEN)
+            + self.immediate.map_or(0, |_| imm_dt::LEN)
+            + self.invalidate.map_or(0, |_| ieth::LEN)
+    }
+
+    /// Writes the headers at the beginning of `buffer` and gives their length in bytes. The extended
+    /// headers present must be those that the opcode calls for (checked in debug builds).
+    ///
+    /// # Panics
+    /// Where `buffer` is shorter than [`len`](Self::len).
+    pub fn emit(&self, buffer: &mut [u8]) -> usize {
+        debug_assert_eq!(Some(self.extensions()), self.bth.opcode.extensions(), "{self:?}");
+        const FITS: &str = "the buffer is as long as Header::len says";
+        let mut at = bth::LEN;
+        self.bth.emit(&mut bth::Packet::new(&mut *buffer).expect(FITS));
+        if let Some(xrc) = self.xrc {
+            xrceth::Packet::new(&mut buffer[at..]).expect(FITS).set_shared_receive_queue(xrc);
+            at += xrceth::LEN;
+        }
+        if let Some(deth) = &self.deth {
+            deth.emit(&mut deth::Packet::new(&mut buffer[at..]).expect(FITS));
+            at += deth::LEN;
+        }
+        if let Some(reth) = &self.reth {
+            reth.emit(&mut reth::Packet::new(&mut buffer[at..]).expect(FITS));
+            at += reth::LEN;
+        }
+        if let Some(atomic) = &self.atomic {
+            atomic.emit(&mut atomic_eth::Packet::new(&mut buffer[at..]).expect(FITS));
+            at += atomic_eth::LEN;
+        }
+        if let Some(aeth) = &self.aeth {
+            aeth.emit(&mut aeth::Packet::new(&mut buffer[at..]).expect(FITS));
+            at += aeth::LEN;
+        }
+        if let Some(original) = self.atomic_ack {
+            atomic_ack_eth::Packet::new(&mut buffer[at..]).expect(FITS).set_original(original);
+            at += atomic_ack_eth::LEN;
+        }
+        if let Some(immediate) = self.immediate {
+            imm_dt::Packet::new(&mut buffer[at..]).expect(FITS).set_immediate(immediate);
+            at += imm_dt::LEN;
+        }
+        if let Some(key) = self.invalidate {
+            ieth::Packet::new(&mut buffer[at..]).expect(FITS).set_key(key);
+            at += ieth::LEN;
+        }
+        at
+    }
+}

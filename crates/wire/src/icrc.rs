@@ -1,0 +1,189 @@
+//! The invariant CRC of RoCEv2 (InfiniBand specification, volume 1, section 7.8.1 and annex A17).
+//!
+//! It is the CRC-32 of Ethernet over eight bytes of ones (in place of an InfiniBand local route
+//! header), the IP header, the UDP header, and the packet up to its ICRC, where every field that a
+//! router or switch may change counts as all ones: ToS, TTL and header checksum of IPv4; traffic class,
+//! flow label and hop limit of IPv6; the UDP checksum; and the byte of the BTH with FECN and BECN.
+//!
+//! Most of what stands in front of the BTH is the same for every packet of a connection. A CRC is
+//! affine in the bits it covers, so [`Icrc`] holds the CRC register behind the headers as if lengths
+//! and identification were zero, and adds what they contribute from tables; likewise the masked byte of
+//! the BTH is undone by a change of the register in front of the BTH. What is left is one pass over
+//! the packet as it lies in memory.
+
+mod polynomial;
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::{bth, ipv4, ipv6, packet, udp};
+use polynomial::{contribution, divide_by_x, multiply, power_of_inverse};
+
+/// Computes and checks the ICRC of packets between two UDP endpoints. 8 bytes; making one costs about
+/// as much as the CRC of 50 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Icrc {
+    /// The CRC register behind IP and UDP header, with lengths and identification zero.
+    register: u32,
+    network: Network,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Network {
+    V4,
+    V6,
+}
+
+/// Bytes of ones in front of the IP header.
+const ONES: usize = 8;
+/// Bytes of what the register covers.
+const V4_LEN: usize = ONES + ipv4::LEN + udp::LEN;
+const V6_LEN: usize = ONES + ipv6::LEN + udp::LEN;
+
+/// What a 16-bit field contributes to a register: one table for each of its bytes.
+type FieldTable = [[u32; 256]; 2];
+
+const fn field_table(covered: usize, at: usize) -> FieldTable {
+    [contribution(covered - at - 1), contribution(covered - at - 2)]
+}
+
+static V4_TOTAL_LENGTH: FieldTable = field_table(V4_LEN, ONES + ipv4::field::TOTAL_LENGTH);
+static V4_IDENTIFICATION: FieldTable = field_table(V4_LEN, ONES + ipv4::field::IDENTIFICATION);
+static V6_PAYLOAD_LENGTH: FieldTable = field_table(V6_LEN, ONES + ipv6::field::PAYLOAD_LENGTH);
+/// The UDP header is the last of both, so that one table serves both.
+static UDP_LENGTH: FieldTable = field_table(V4_LEN, ONES + ipv4::LEN + udp::field::LENGTH);
+
+/// What must be added to the register in front of the BTH so that its masked byte counts as one that
+/// differs by the index: the contribution of that byte, taken back over the bytes up to it.
+static MASK: [u32; 256] = {
+    let mut table = contribution(0);
+    let mut value = 0;
+    while value < 256 {
+        let mut bits = 8 * (bth::MASKED + 1);
+        while bits > 0 {
+            table[value] = divide_by_x(table[value]);
+            bits -= 1;
+        }
+        value += 1;
+    }
+    table
+};
+
+/// Bytes between the IPv4 identification and the BTH.
+const BEHIND_IDENTIFICATION: usize = V4_LEN - (ONES + ipv4::field::IDENTIFICATION + 2);
+/// x^-(8 (i + BEHIND_IDENTIFICATION) + 32) for i in 0..256: takes a syndrome back to where the
+/// identification stood, over the low byte of the packet's length.
+static BACK: [u32; 256] = power_of_inverse(8 * BEHIND_IDENTIFICATION + 32, 8);
+/// x^-(8 * 256 i): the same over the high byte.
+static BACK_256: [u32; 256] = power_of_inverse(0, 8 * 256);
+
+impl Icrc {
+    /// For IPv4 without options. `dont_fragment` is the DF bit that the datagrams have.
+    pub fn ipv4(
+        source: Ipv4Addr,
+        destination: Ipv4Addr,
+        source_port: u16,
+        destination_port: u16,
+        dont_fragment: bool,
+    ) -> Icrc {
+        let mut covered = [0xff; V4_LEN];
+        let (ip, udp) = covered[ONES..].split_at_mut(ipv4::LEN);
+        ip[0] = 0x45;
+        ip[ipv4::field::TOTAL_LENGTH..ipv4::field::TTL].fill(0);
+        ip[ipv4::field::FRAGMENT] = u8::from(dont_fragment) << 6;
+        ip[ipv4::field::PROTOCOL] = udp::PROTOCOL;
+        ip[ipv4::field::SOURCE..][..4].copy_from_slice(&source.octets());
+        ip[ipv4::field::DESTINATION..][..4].copy_from_slice(&destination.octets());
+        ports(udp, source_port, destination_port);
+        Icrc { register: !crc32fast::hash(&covered), network: Network::V4 }
+    }
+
+    /// For IPv6 without extension headers.
+    pub fn ipv6(source: Ipv6Addr, destination: Ipv6Addr, source_port: u16, destination_port: u16) -> Icrc {
+        let mut covered = [0xff; V6_LEN];
+        let (ip, udp) = covered[ONES..].split_at_mut(ipv6::LEN);
+        ip[0] = 0x6f;
+        ip[ipv6::field::PAYLOAD_LENGTH..][..2].fill(0);
+        ip[ipv6::field::NEXT_HEADER] = udp::PROTOCOL;
+        ip[ipv6::field::SOURCE..][..16].copy_from_slice(&source.octets());
+        ip[ipv6::field::DESTINATION..][..16].copy_from_slice(&destination.octets());
+        ports(udp, source_port, destination_port);
+        Icrc { register: !crc32fast::hash(&covered), network: Network::V6 }
+    }
+
+    /// The ICRC of a packet whose BTH, extended headers, payload and pad are `body`, at most
+    /// [`MAX_UDP_PAYLOAD`](crate::limits::MAX_UDP_PAYLOAD) less 4 bytes. `identification` is that of
+    /// the IPv4 header; IPv6 has none, and ignores it.
+    #[inline]
+    pub fn compute(&self, identification: u16, body: &[u8]) -> u32 {
+        let udp_len = (body.len() + packet::ICRC_LEN + udp::LEN) as u16;
+        let mut register = self.register ^ add(&UDP_LENGTH, udp_len);
+        match self.network {
+            Network::V4 => {
+                register ^= add(&V4_TOTAL_LENGTH, udp_len.wrapping_add(ipv4::LEN as u16));
+                register ^= add(&V4_IDENTIFICATION, identification);
+            }
+            Network::V6 => register ^= add(&V6_PAYLOAD_LENGTH, udp_len),
+        }
+        if let Some(&masked) = body.get(bth::MASKED) {
+            register ^= MASK[usize::from(!masked)];
+        }
+        let mut hasher = crc32fast::Hasher::new_with_initial(!register);
+        hasher.update(body);
+        hasher.finalize()
+    }
+
+    /// Whether `udp_payload`, a packet with its ICRC, is intact, given its IPv4 identification.
+    #[inline]
+    pub fn verify(&self, identification: u16, udp_payload: &[u8]) -> bool {
+        packet::read_icrc(udp_payload).is_some_and(|(body, icrc)| self.compute(identification, body) == icrc)
+    }
+
+    /// Whether there is an IPv4 identification with which `udp_payload` is intact. For receivers on a
+    /// plain UDP socket, which do not see it.
+    ///
+    /// Costs 40 to 70 ns more than [`verify`](Self::verify), and nothing where the identification is 0. One
+    /// of 65,536 random corruptions is missed. No single flipped bit of a packet of up to
+    /// [`MAX_PACKET_LEN`](crate::limits::MAX_PACKET_LEN) is. On IPv6, which has no identification,
+    /// nothing is given away: this is [`verify`](Self::verify).
+    #[inline]
+    pub fn verify_unknown_identification(&self, udp_payload: &[u8]) -> bool {
+        self.recover_identification(udp_payload).is_some()
+    }
+
+    /// The only IPv4 identification with which `udp_payload` is intact; `None` if there is none. On
+    /// IPv6, 0 stands for an intact packet.
+    ///
+    /// With S the difference of the ICRC received and the one computed for identification 0, and I the
+    /// identification as a polynomial of degree below 16, intact means S = I x^k mod P, k being the bits
+    /// behind it and the CRC's own 32. P has a constant term, so x has an inverse, and I = S x^-k mod P:
+    /// there is a solution if and only if that has a degree below 16.
+    pub fn recover_identification(&self, udp_payload: &[u8]) -> Option<u16> {
+        let (body, icrc) = packet::read_icrc(udp_payload)?;
+        let syndrome = self.compute(0, body) ^ icrc;
+        if syndrome == 0 {
+            return Some(0);
+        }
+        if self.network == Network::V6 || body.len() > usize::from(u16::MAX) {
+            return None;
+        }
+        let [high, low] = (body.len() as u16).to_be_bytes();
+        let mut solution = multiply(syndrome, BACK[usize::from(low)]);
+        if high != 0 {
+            solution = multiply(solution, BACK_256[usize::from(high)]);
+        }
+        // Degrees 0 to 15 are the upper half of a register, the first byte in its low bits.
+        (solution & 0xffff == 0).then_some(((solution >> 16) as u16).swap_bytes())
+    }
+}
+
+fn ports(udp: &mut [u8], source: u16, destination: u16) {
+    udp[udp::field::SOURCE_PORT..][..2].copy_from_slice(&source.to_be_bytes());
+    udp[udp::field::DESTINATION_PORT..][..2].copy_from_slice(&destination.to_be_bytes());
+    udp[udp::field::LENGTH..][..2].fill(0);
+}
+
+#[inline]
+fn add(table: &FieldTable, value: u16) -> u32 {
+    let [high, low] = value.to_be_bytes();
+    table[0][usize::from(high)] ^ table[1][usize::from(low)]
+}

@@ -1,0 +1,65 @@
+//! RDMA extended transport header (InfiniBand specification, volume 1, section 9.3.3).
+
+use crate::view::{get_u32, get_u64, put, view};
+
+/// Bytes of a RETH.
+pub const LEN: usize = 16;
+
+mod field {
+    pub const ADDRESS: usize = 0;
+    pub const KEY: usize = 8;
+    pub const LENGTH: usize = 12;
+}
+
+/// RDMA extended transport header: which memory of the responder a WRITE or READ is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reth {
+    /// Virtual address of the first byte.
+    pub address: u64,
+    /// Remote key.
+    pub key: u32,
+    /// Length of the whole message, in bytes.
+    pub length: u32,
+}
+
+view! {
+    /// A view over a RETH.
+    Packet, LEN
+}
+
+impl<T: AsRef<[u8]>> Packet<T> {
+    /// Virtual address of the first byte.
+    #[inline]
+    pub fn address(&self) -> u64 {
+        get_u64(self.bytes(), field::ADDRESS)
+    }
+
+    /// Remote key.
+    #[inline]
+    pub fn key(&self) -> u32 {
+        get_u32(self.bytes(), field::KEY)
+    }
+
+    /// Length of the whole message, in bytes.
+    #[inline]
+    pub fn length(&self) -> u32 {
+        get_u32(self.bytes(), field::LENGTH)
+    }
+}
+
+impl Reth {
+    /// Reads every field; none has wrong values.
+    #[inline]
+    pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Reth {
+        Reth { address: packet.address(), key: packet.key(), length: packet.length() }
+    }
+
+    /// Writes every field.
+    #[inline]
+    pub fn emit<T: AsRef<[u8]> + AsMut<[u8]>>(&self, packet: &mut Packet<T>) {
+        let bytes = packet.bytes_mut();
+        put(bytes, field::ADDRESS, self.address.to_be_bytes());
+        put(bytes, field::KEY, self.key.to_be_bytes());
+        put(bytes, field::LENGTH, self.length.to_be_bytes());
+    }
+}

@@ -1,0 +1,416 @@
+//! Every format: what is emitted parses to the same value, and no bytes make a parser panic.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use pagewire_wire::datagram::{Datagram, Network};
+use pagewire_wire::limits::{MAX_HEADER_LEN, MAX_MTU, MAX_PACKET_LEN, MAX_SELECTIVE_BITS};
+use pagewire_wire::{
+    Aeth, AtomicEth, Bth, Capabilities, Deth, Error, Extensions, Grh, Header, Hello, Hold, Icrc, Ipv4, Ipv6,
+    Opcode, Own, Packet, Received, Reth, SelectiveAck, Syndrome, Udp, aeth, atomic_ack_eth, atomic_eth, bth,
+    cnp, deth, grh, ieth, imm_dt, ipv4, ipv6, packet, reth, udp, xrceth,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+fn u24() -> impl Strategy<Value = u32> {
+    0u32..1 << 24
+}
+
+fn bth(opcode: impl Strategy<Value = Opcode>, version: u8) -> impl Strategy<Value = Bth> {
+    (opcode, any::<[bool; 5]>(), 0u8..4, any::<u16>(), u24(), u24()).prop_map(
+        move |(opcode, [solicited, migration, fecn, becn, acknowledge], pad, partition, destination, psn)| {
+            Bth {
+                opcode,
+                solicited,
+                migration,
+                pad,
+                version,
+                partition,
+                fecn,
+                becn,
+                destination,
+                acknowledge,
+                psn,
+            }
+        },
+    )
+}
+
+fn opcode() -> impl Strategy<Value = Opcode> {
+    select((0..=u8::MAX).map(Opcode).filter(|opcode| opcode.extensions().is_some()).collect::<Vec<_>>())
+}
+
+fn reth() -> impl Strategy<Value = Reth> {
+    any::<(u64, u32, u32)>().prop_map(|(address, key, length)| Reth { address, key, length })
+}
+
+fn atomic() -> impl Strategy<Value = AtomicEth> {
+    any::<(u64, u32, u64, u64)>().prop_map(|(address, key, swap_or_add, compare)| AtomicEth {
+        address,
+        key,
+        swap_or_add,
+        compare,
+    })
+}
+
+fn deth() -> impl Strategy<Value = Deth> {
+    (any::<u32>(), u24()).prop_map(|(queue_key, source)| Deth { queue_key, source })
+}
+
+fn aeth() -> impl Strategy<Value = Aeth> {
+    (any::<u8>(), u24()).prop_map(|(byte, message)| Aeth { syndrome: Syndrome::from_byte(byte), message })
+}
+
+prop_compose! {
+    fn header()(
+        bth in bth(opcode(), 0),
+        deth in deth(),
+        reth in reth(),
+        atomic in atomic(),
+        aeth in aeth(),
+        original: u64,
+        immediate: u32,
+        key: u32,
+        xrc in u24(),
+    ) -> Header {
+        let extensions = bth.opcode.extensions().unwrap();
+        let has = |extension| extensions.contains(extension);
+        Header {
+            bth,
+            deth: has(Extensions::DETH).then_some(deth),
+            reth: has(Extensions::RETH).then_some(reth),
+            atomic: has(Extensions::ATOMIC_ETH).then_some(atomic),
+            aeth: has(Extensions::AETH).then_some(aeth),
+            atomic_ack: has(Extensions::ATOMIC_ACK_ETH).then_some(original),
+            immediate: has(Extensions::IMM_DT).then_some(immediate),
+            invalidate: has(Extensions::IETH).then_some(key),
+            xrc: has(Extensions::XRCETH).then_some(xrc),
+        }
+    }
+}
+
+prop_compose! {
+    fn ipv4_header()(
+        type_of_service: u8,
+        total_length in 20u16..,
+        identification: u16,
+        dont_fragment: bool,
+        more_fragments: bool,
+        fragment_offset in 0u16..1 << 13,
+        ttl: u8,
+        protocol: u8,
+        source: Ipv4Addr,
+        destination: Ipv4Addr,
+    ) -> Ipv4 {
+        Ipv4 {
+            type_of_service, total_length, identification, dont_fragment, more_fragments, fragment_offset, ttl,
+            protocol, source, destination,
+        }
+    }
+}
+
+prop_compose! {
+    fn ipv6_header()(
+        traffic_class: u8,
+        flow_label in 0u32..1 << 20,
+        payload_length: u16,
+        next_header: u8,
+        hop_limit: u8,
+        source: Ipv6Addr,
+        destination: Ipv6Addr,
+    ) -> Ipv6 {
+        Ipv6 { traffic_class, flow_label, payload_length, next_header, hop_limit, source, destination }
+    }
+}
+
+fn received() -> impl Strategy<Value = Received> {
+    vec(0..MAX_SELECTIVE_BITS, 0..60).prop_map(|bits| bits.into_iter().collect())
+}
+
+fn own() -> impl Strategy<Value = Own> {
+    prop_oneof![
+        any::<(bool, u32, u16, u64)>().prop_map(|(reply, capabilities, direct_port, instance)| Own::Hello(
+            Hello {
+                version: Hello::VERSION,
+                reply,
+                capabilities: Capabilities::from_bits_retain(capabilities),
+                direct_port,
+                instance,
+            }
+        )),
+        (u24(), u24(), received()).prop_map(|(expected, message, received)| Own::SelectiveAck(
+            SelectiveAck { expected, message, received }
+        )),
+        u24().prop_map(|psn| Own::Hold(Hold { psn })),
+    ]
+}
+
+/// Emits into a dirty buffer with bytes to spare, and gives what was written.
+macro_rules! emitted {
+    ($format:ident, $value:expr) => {{
+        let mut bytes = [0xa5; 64];
+        $value.emit(&mut $format::Packet::new(&mut bytes).unwrap());
+        assert!(bytes[$format::LEN..].iter().all(|&byte| byte == 0xa5), "wrote beyond its end");
+        bytes
+    }};
+}
+
+proptest! {
+    #[test]
+    fn single_formats(
+        bth in bth(any::<u8>().prop_map(Opcode), 0), version in 0u8..16, reth in reth(), atomic in atomic(),
+        deth in deth(), aeth in aeth(), word: u32, long: u64, srq in u24(),
+    ) {
+        let bth = Bth { version, ..bth };
+        prop_assert_eq!(Bth::parse(&bth::Packet::new(&emitted!(bth, bth)).unwrap()), bth);
+        prop_assert_eq!(Reth::parse(&reth::Packet::new(&emitted!(reth, reth)).unwrap()), reth);
+        prop_assert_eq!(AtomicEth::parse(&atomic_eth::Packet::new(&emitted!(atomic_eth, atomic)).unwrap()), atomic);
+        prop_assert_eq!(Deth::parse(&deth::Packet::new(&emitted!(deth, deth)).unwrap()), deth);
+        prop_assert_eq!(Aeth::parse(&aeth::Packet::new(&emitted!(aeth, aeth)).unwrap()), aeth);
+        let mut bytes = [0xa5; 8];
+        atomic_ack_eth::Packet::new(&mut bytes).unwrap().set_original(long);
+        prop_assert_eq!(atomic_ack_eth::Packet::new(&bytes).unwrap().original(), long);
+        imm_dt::Packet::new(&mut bytes).unwrap().set_immediate(word);
+        prop_assert_eq!(imm_dt::Packet::new(&bytes).unwrap().immediate(), word);
+        ieth::Packet::new(&mut bytes).unwrap().set_key(word);
+        prop_assert_eq!(ieth::Packet::new(&bytes).unwrap().key(), word);
+        xrceth::Packet::new(&mut bytes).unwrap().set_shared_receive_queue(srq);
+        prop_assert_eq!(xrceth::Packet::new(&bytes).unwrap().shared_receive_queue(), srq);
+    }
+
+    #[test]
+    fn network_formats(v4 in ipv4_header(), v6 in ipv6_header(), ports: [u16; 3], length in 8u16..) {
+        prop_assert_eq!(Ipv4::parse(&ipv4::Packet::new(&emitted!(ipv4, v4)).unwrap()), Ok(v4));
+        prop_assert_eq!(Ipv6::parse(&ipv6::Packet::new(&emitted!(ipv6, v6)).unwrap()), Ok(v6));
+        let [source_port, destination_port, checksum] = ports;
+        let udp = Udp { source_port, destination_port, length, checksum };
+        prop_assert_eq!(Udp::parse(&udp::Packet::new(&emitted!(udp, udp)).unwrap()), Ok(udp));
+        let grh = Grh::Ipv4(v4);
+        prop_assert_eq!(Grh::parse(&grh::Packet::new(&emitted!(grh, grh)).unwrap()), Ok(grh));
+        // Were the last 20 bytes of the IPv6 form a good IPv4 header, programs too would take it for one.
+        let grh = Grh::Ipv6(v6);
+        let bytes = emitted!(grh, grh);
+        prop_assume!(Ipv4::parse(&ipv4::Packet::new(&bytes[20..40]).unwrap()).is_err());
+        prop_assert_eq!(Grh::parse(&grh::Packet::new(&bytes).unwrap()), Ok(grh));
+    }
+
+    #[test]
+    fn ipv4_options_are_stepped_over(v4 in ipv4_header(), options in vec(any::<u32>(), 1..=10)) {
+        let mut bytes = emitted!(ipv4, v4).to_vec();
+        bytes[0] += options.len() as u8;
+        let options: Vec<u8> = options.iter().flat_map(|word| word.to_be_bytes()).collect();
+        bytes[20..][..options.len()].copy_from_slice(&options);
+        let len = 20 + options.len();
+        // The checksum anew, over header and options.
+        bytes[10..12].fill(0);
+        let sum: u32 = bytes[..len].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+        bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+        let packet = ipv4::Packet::new(&bytes[..len]).unwrap();
+        prop_assert_eq!(packet.options(), &options[..]);
+        if usize::from(v4.total_length) < len {
+            prop_assert_eq!(Ipv4::parse(&packet), Err(Error::Length));
+        } else {
+            prop_assert_eq!(Ipv4::parse(&packet), Ok(v4));
+            let short = ipv4::Packet::new(&bytes[..len - 1]).unwrap();
+            prop_assert_eq!(Ipv4::parse(&short), Err(Error::Truncated { need: len, have: len - 1 }));
+        }
+    }
+
+    #[test]
+    fn headers(header in header()) {
+        let mut bytes = [0xa5; MAX_HEADER_LEN];
+        let len = header.emit(&mut bytes);
+        prop_assert_eq!(len, header.len());
+        prop_assert_eq!(Some(len), header.bth.opcode.header_len());
+        prop_assert_eq!(Header::parse(&bytes[..len]), Ok((header, len)));
+        for short in 0..len {
+            let parsed = Header::parse(&bytes[..short]);
+            let truncated = matches!(parsed, Err(Error::Truncated { .. }));
+            prop_assert!(truncated, "{} of {} bytes: {:?}", short, len, parsed);
+        }
+    }
+
+    #[test]
+    fn packets(header in header(), payload in vec(any::<u8>(), 0..=MAX_MTU), v4: bool, id: u16) {
+        let icrc = if v4 {
+            Icrc::ipv4(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, 50_000, packet::PORT, true)
+        } else {
+            Icrc::ipv6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, 50_000, packet::PORT)
+        };
+        let mut bytes = [0xa5; MAX_PACKET_LEN];
+        bytes[header.len()..][..payload.len()].copy_from_slice(&payload);
+        let len = packet::emit(&header, payload.len(), &mut bytes);
+        packet::seal(&icrc, id, &mut bytes[..len]);
+        prop_assert_eq!(len % 4, 0);
+        let parsed = Packet::parse(&bytes[..len]).unwrap();
+        let pad = packet::pad_for(payload.len()) as u8;
+        prop_assert_eq!(parsed.header, Header { bth: Bth { pad, ..header.bth }, ..header });
+        prop_assert_eq!(parsed.payload, &payload[..]);
+        prop_assert!(icrc.verify(id, &bytes[..len]));
+        prop_assert_eq!(icrc.recover_identification(&bytes[..len]), Some(if v4 { id } else { 0 }));
+    }
+
+    #[test]
+    fn datagrams(
+        v4 in ipv4_header(), v6 in ipv6_header(), ipv4: bool, source: u16, destination: u16,
+        payload in vec(any::<u8>(), 0..100), spare in 0usize..20,
+    ) {
+        let network = if ipv4 {
+            Network::Ipv4(Ipv4 { more_fragments: false, fragment_offset: 0, ..v4 })
+        } else {
+            Network::Ipv6(v6)
+        };
+        let at = network.header_len() + udp::LEN;
+        let mut bytes = vec![0xa5; at + payload.len() + spare];
+        bytes[at..][..payload.len()].copy_from_slice(&payload);
+        let len = network.emit(source, destination, payload.len(), &mut bytes).unwrap();
+        let parsed = Datagram::parse(&bytes).unwrap();
+        prop_assert_eq!(len, at + payload.len());
+        prop_assert_eq!(parsed.payload, &payload[..]);
+        prop_assert_eq!((parsed.udp.source_port, parsed.udp.destination_port), (source, destination));
+        prop_assert_eq!(parsed.network, match network {
+            Network::Ipv4(ip) => Network::Ipv4(Ipv4 { protocol: 17, total_length: len as u16, ..ip }),
+            Network::Ipv6(ip) => Network::Ipv6(Ipv6 { next_header: 17, payload_length: (len - 40) as u16, ..ip }),
+        });
+        prop_assert!(Datagram::parse(&bytes[..len - 1]).is_err());
+    }
+
+    #[test]
+    fn congestion_notifications(destination in u24(), partition: u16) {
+        let value = cnp::Cnp { destination, partition };
+        let mut bytes = [0xa5; cnp::LEN];
+        value.emit(&mut bytes);
+        prop_assert_eq!(cnp::Cnp::parse(&Packet::parse(&bytes).unwrap()), Ok(value));
+    }
+
+    #[test]
+    fn own_packets(own in own()) {
+        let mut bytes = [0xa5; Own::MAX_LEN];
+        let len = own.emit(&mut bytes);
+        prop_assert_eq!(len, own.body_len());
+        prop_assert_eq!(len % 4, 0);
+        prop_assert_eq!(Own::parse(own.opcode(), &bytes[..len]), Ok(own));
+        for other in (0..=Own::MAX_LEN).filter(|&other| other != len) {
+            let result = Own::parse(own.opcode(), &bytes[..other]);
+            prop_assert!(result.is_err(), "{} instead of {} bytes: {:?}", other, len, result);
+        }
+        for version in (0..=u8::MAX).filter(|&version| version != 1) {
+            bytes[0] = version;
+            prop_assert_eq!(Own::parse(own.opcode(), &bytes[..len]), Err(Error::Version(version)));
+        }
+    }
+
+    #[test]
+    fn selective_acknowledgements_speak_of_what_was_inserted(
+        expected in u24(), bits in vec(0..MAX_SELECTIVE_BITS, 0..40), probe in u24(),
+    ) {
+        let ack = SelectiveAck { expected, message: 0, received: bits.iter().copied().collect() };
+        let mut sorted = bits.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        prop_assert_eq!(ack.received.iter().collect::<Vec<_>>(), sorted.clone());
+        prop_assert_eq!(ack.received.count(), sorted.len());
+        prop_assert_eq!(ack.received.len(), sorted.last().map_or(0, |last| last + 1));
+        for bit in 0..MAX_SELECTIVE_BITS {
+            prop_assert_eq!(ack.has((expected + 1 + bit as u32) % (1 << 24)), sorted.contains(&bit));
+        }
+        prop_assert!(!ack.has(expected));
+        let beyond = probe.wrapping_sub(expected) % (1 << 24);
+        if beyond > MAX_SELECTIVE_BITS as u32 {
+            prop_assert_eq!(ack.has(probe), beyond >= 1 << 23);
+        }
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes in vec(any::<u8>(), 0..200), id: u16, code: u8, ip_like: bool) {
+        let mut bytes = bytes;
+        if let (true, [first, _, _, _, _, _, _, _, _, protocol, ..]) = (ip_like, &mut bytes[..]) {
+            *first = 0x45;
+            *protocol = 17;
+        }
+        let _ = Header::parse(&bytes);
+        let _ = Packet::parse(&bytes).map(|packet| cnp::Cnp::parse(&packet));
+        let _ = Own::parse(Opcode(code), &bytes);
+        let _ = Own::parse(Opcode::SELECTIVE_ACK, &bytes);
+        let _ = Datagram::parse(&bytes).map(|datagram| datagram.packet().is_ok());
+        let _ = ipv4::Packet::new(&bytes).map(|packet| (Ipv4::parse(&packet), packet.options().len()));
+        let _ = ipv6::Packet::new(&bytes).map(|packet| Ipv6::parse(&packet));
+        let _ = udp::Packet::new(&bytes).map(|packet| Udp::parse(&packet));
+        let _ = grh::Packet::new(&bytes).map(|packet| Grh::parse(&packet));
+        for icrc in [
+            Icrc::ipv4(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, id, packet::PORT, false),
+            Icrc::ipv6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, id, packet::PORT),
+        ] {
+            let _ = icrc.compute(id, &bytes);
+            let _ = icrc.verify(id, &bytes);
+            let _ = icrc.verify_unknown_identification(&bytes);
+        }
+    }
+}
+
+#[test]
+fn other_versions_of_the_bth_are_refused() {
+    let mut bytes = [0; 16];
+    bytes[0] = 0x04;
+    assert!(Packet::parse(&bytes).is_ok());
+    for version in 1..16 {
+        bytes[1] = version;
+        assert_eq!(Header::parse(&bytes), Err(Error::Version(version)));
+    }
+}
+
+#[test]
+fn padding_must_fit() {
+    // A SEND Only with an empty payload, and every pad count; then with a length that is no multiple of 4.
+    let mut bytes = [0; 20];
+    bytes[0] = 0x04;
+    for pad in 1..4 {
+        bytes[1] = pad << 4;
+        assert_eq!(Packet::parse(&bytes[..16]), Err(Error::Padding));
+        assert_eq!(Packet::parse(&bytes).map(|packet| packet.payload.len()), Ok(4 - usize::from(pad)));
+        assert_eq!(Packet::parse(&bytes[..16 + usize::from(pad)]), Err(Error::Padding));
+    }
+}
+
+#[test]
+fn every_syndrome_round_trips() {
+    for byte in 0..=u8::MAX {
+        assert_eq!(Syndrome::from_byte(byte).to_byte(), byte);
+    }
+}
+
+#[test]
+fn opcodes_are_first_middle_last_or_only() {
+    for code in 0..=u8::MAX {
+        let opcode = Opcode(code);
+        let parts = [opcode.is_first(), opcode.is_middle(), opcode.is_last(), opcode.is_only()];
+        let count = parts.into_iter().filter(|&part| part).count();
+        assert_eq!(count, usize::from(opcode.operation().is_some()), "{opcode}");
+        if let Some(operation) = opcode.operation() {
+            assert_eq!(Opcode::new(opcode.transport(), operation), opcode);
+            for (part, word) in parts.into_iter().zip(["First", "Middle", "Last"]) {
+                assert_eq!(part, operation.name().contains(word), "{opcode}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bitmaps_refuse_what_does_not_fit() {
+    let mut received = Received::new();
+    assert!(received.is_empty());
+    assert!(!received.insert(MAX_SELECTIVE_BITS));
+    assert_eq!(received, Received::default());
+    assert!(received.insert(MAX_SELECTIVE_BITS - 1));
+    let own = Own::SelectiveAck(SelectiveAck { expected: 0, message: 0, received });
+    let mut bytes = [0; Own::MAX_LEN];
+    assert_eq!(own.emit(&mut bytes), Own::MAX_LEN);
+    // One bit less than the bitmap has, and one more than fits.
+    for bits in [255u16, 257, u16::MAX] {
+        bytes[2..4].copy_from_slice(&bits.to_be_bytes());
+        assert_eq!(Own::parse(Opcode::SELECTIVE_ACK, &bytes), Err(Error::Length));
+    }
+}

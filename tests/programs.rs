@@ -1,0 +1,87 @@
+//! The tests by name: `cargo test -p pagewire-end-to-end -- FILTER`.
+//!
+//! `PAGEWIRE_TESTS=all` runs every combination; without it a part that takes minutes.
+#![forbid(unsafe_code)]
+
+use anyhow::Result;
+use libtest_mimic::{Arguments, Failed, Trial};
+use pagewire_end_to_end::ground::{Ground, Setting};
+use pagewire_end_to_end::{basics, combinations, killed, perftest, pingpong, wire};
+use std::process::ExitCode;
+use std::sync::{Arc, LazyLock};
+
+/// Prepared at the first test that needs it; when it cannot be had, each test says why. Gone with the last test.
+type SharedGround = Arc<LazyLock<Result<Ground, String>>>;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Two spinning ends are enough for a small machine: time limits shall mean something.
+    arguments.test_threads.get_or_insert(1);
+    let conclusion =
+        match trials(&Arc::new(LazyLock::new(|| Ground::prepare().map_err(|error| format!("{error:#}"))))) {
+            Ok(trials) => libtest_mimic::run(&arguments, trials),
+            Err(error) => {
+                eprintln!("the table of combinations: {error:#}");
+                return ExitCode::FAILURE;
+            }
+        };
+    conclusion.exit_code()
+}
+
+fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
+    let all = std::env::var("PAGEWIRE_TESTS").is_ok_and(|value| value == "all");
+    let mut trials = vec![
+        Trial::test("combinations::table_is_whole", || outcome(combinations::table_is_whole())),
+        trial(ground, "basics::devices_are_listed", basics::devices_are_listed),
+        trial(ground, "basics::device_is_described", basics::device_is_described),
+        trial(ground, "basics::exit_status_passes", basics::exit_status_passes),
+        trial(ground, "basics::doctor_is_content", basics::doctor_is_content),
+        trial(ground, "basics::explain_finds_a_program", basics::explain_finds_a_program),
+        trial(ground, "basics::statistics_are_printed", basics::statistics_are_printed),
+        trial(ground, "wire::packets_are_right", wire::packets_are_right),
+    ];
+    for setting in Setting::ALL {
+        let name = setting.name();
+        trials.push(trial(ground, &format!("killed::{name}"), move |ground| {
+            killed::survivor_ends(ground, setting)
+        }));
+        for run in pingpong::runs().into_iter().filter(|run| all || pingpong::is_quick(run)) {
+            let events = if run.events { " -e" } else { "" };
+            let title = format!("pingpong::{name}::{} -s {}{events}", run.program, run.size);
+            trials.push(trial(ground, &title, move |ground| pingpong::check(ground, setting, &run)));
+        }
+        for combination in combinations::table()?.into_iter().filter(|c| all || perftest::is_quick(c)) {
+            let (program, transport) = (&combination.program, &combination.transport);
+            let title =
+                format!("perftest::{name}::{program} -c {transport} {}", combination.options.join(" "));
+            trials.push(trial(ground, title.trim_end(), move |ground| {
+                perftest::check(ground, setting, &combination)
+            }));
+        }
+    }
+    // Refusals do not depend on the setting; they cost nothing, so that all are tried always.
+    if !all {
+        let refused = |c: &combinations::Combination| c.expected != combinations::Expected::Runs;
+        for combination in combinations::table()?.into_iter().filter(refused) {
+            let (program, transport) = (&combination.program, &combination.transport);
+            let title =
+                format!("perftest::refused::{program} -c {transport} {}", combination.options.join(" "));
+            trials.push(trial(ground, title.trim_end(), move |ground| {
+                perftest::check(ground, Setting::Udp, &combination)
+            }));
+        }
+    }
+    Ok(trials)
+}
+
+fn trial(ground: &SharedGround, name: &str, test: impl Fn(&Ground) -> Result<()> + Send + 'static) -> Trial {
+    let ground = ground.clone();
+    Trial::test(name, move || match &**ground {
+        Ok(ground) => outcome(test(ground)),
+        Err(error) => Err(Failed::from(error.as_str())),
+    })
+}
+
+fn outcome(result: Result<()>) -> Result<(), Failed> {
+    result.map_err(|error| Failed::from(format!("{error:#}")))
+}

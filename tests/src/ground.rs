@@ -1,0 +1,117 @@
+//! What the tests stand on: an installation, two hosts, and three ways of putting programs on them.
+
+use crate::limits::{LINK_MTU, RUN};
+use anyhow::{Context, Result, bail, ensure};
+use pagewire_cli::arguments::PathChoice;
+use pagewire_cli::hosts::{Host, Hosts};
+use pagewire_cli::install::Installation;
+use pagewire_cli::stage::Stage;
+use pagewire_cli::workload::{Outcome, Workload};
+use std::path::{Path, PathBuf};
+
+/// Where the two ends of a connection are, and which path is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// Both on one host, from memory to memory.
+    Local,
+    /// Both on one host, in UDP datagrams.
+    Udp,
+    /// On two hosts, in UDP datagrams.
+    Hosts,
+}
+
+impl Setting {
+    /// All of them.
+    pub const ALL: [Setting; 3] = [Setting::Local, Setting::Udp, Setting::Hosts];
+
+    /// For the names of tests.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Setting::Local => "local",
+            Setting::Udp => "udp",
+            Setting::Hosts => "hosts",
+        }
+    }
+
+    /// The path that is asked for.
+    pub const fn path(self) -> PathChoice {
+        match self {
+            Setting::Local => PathChoice::Local,
+            Setting::Udp | Setting::Hosts => PathChoice::Udp,
+        }
+    }
+}
+
+/// The installation under test and two hosts.
+#[derive(Debug)]
+pub struct Ground {
+    /// The installation, where an unprivileged user can run it.
+    pub stage: Stage,
+    /// Two hosts that nobody else uses.
+    pub hosts: Hosts,
+}
+
+impl Ground {
+    /// Takes the install tree that `PAGEWIRE_BUILD` names (`build` in the project by default) and makes hosts.
+    ///
+    /// # Errors
+    /// If the tree is not built, or the kernel refuses namespaces: these tests then cannot tell anything.
+    pub fn prepare() -> Result<Ground> {
+        let tree = std::env::var_os("PAGEWIRE_BUILD")
+            .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../build"), PathBuf::from);
+        let command = tree.join("bin/pagewire");
+        let command =
+            command.canonicalize().with_context(|| format!("{} (make build)", command.display()))?;
+        let stage = Stage::prepare(&Installation::of(&command)?)?;
+        Ok(Ground { stage, hosts: Hosts::make(LINK_MTU)? })
+    }
+
+    /// The host of the server and that of the client in a setting.
+    pub const fn ends(&self, setting: Setting) -> (&Host, &Host) {
+        match setting {
+            Setting::Local | Setting::Udp => (&self.hosts.first, &self.hosts.first),
+            Setting::Hosts => (&self.hosts.first, &self.hosts.second),
+        }
+    }
+
+    /// Runs `program` at both ends.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn run(&self, setting: Setting, program: &str, arguments: &[&str]) -> Result<Outcome> {
+        let (server, client) = self.ends(setting);
+        let workload = Workload {
+            program,
+            arguments,
+            server,
+            client,
+            path: setting.path(),
+            environment: &[],
+            limit: RUN,
+        };
+        workload.run(&self.stage)
+    }
+
+    /// Runs `program` at both ends; both must succeed, and every byte must have taken the path asked for.
+    ///
+    /// # Errors
+    /// If one fails, hangs, or another path was used.
+    pub fn must_run(&self, setting: Setting, program: &str, arguments: &[&str]) -> Result<Outcome> {
+        let outcome = self.run(setting, program, arguments)?;
+        if !outcome.pair.success() {
+            bail!("{program} {}\n  {}", arguments.join(" "), outcome.pair.complaint());
+        }
+        let asked = setting.path().name();
+        for (end, reports) in [("server", &outcome.server), ("client", &outcome.client)] {
+            ensure!(!reports.is_empty(), "{program}: the {end}'s engine left no counters");
+            for report in reports {
+                ensure!(
+                    report.paths() == [asked],
+                    "{program}: asked for the path {asked}, by the counters of the {end} bytes took {:?}",
+                    report.paths()
+                );
+            }
+        }
+        Ok(outcome)
+    }
+}

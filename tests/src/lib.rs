@@ -1,0 +1,15 @@
+//! End-to-end tests: Debian's own programs, byte for byte, on an installed Pagewire.
+//!
+//! They need the install tree of `make build` and run every program as an unprivileged user with a locked-memory limit
+//! of 0, between network namespaces of their own: other users of the machine's ports do not disturb them. They never
+//! depend on speed: each run has a time limit far above its need, which only says that nothing hangs.
+#![forbid(unsafe_code)]
+
+pub mod basics;
+pub mod combinations;
+pub mod ground;
+pub mod killed;
+pub mod limits;
+pub mod perftest;
+pub mod pingpong;
+pub mod wire;

@@ -1,0 +1,16 @@
+//! Every bound of the end-to-end tests.
+
+use std::time::Duration;
+
+/// What one pair of programs may take before it counts as hanging; the machine may be slow and busy.
+pub const RUN: Duration = Duration::from_secs(60);
+
+/// What the survivor of a killed peer may take to see it: the largest time-out that perftest sets by default (14, so
+/// 67 ms, with 7 retries, and the retry of a receiver that is not ready) with ample room.
+pub const SURVIVOR: Duration = Duration::from_secs(30);
+
+/// The link's MTU: packets of 4,096 bytes fit in one frame.
+pub const LINK_MTU: u32 = 9000;
+
+/// The largest message of the pingpong tests.
+pub const LARGEST_PINGPONG: u64 = 8 << 20;

@@ -1,0 +1,65 @@
+//! perftest, in all combinations of the table.
+
+use crate::combinations::{Combination, Expected};
+use crate::ground::{Ground, Setting};
+use crate::limits::RUN;
+use anyhow::{Result, bail, ensure};
+use pagewire_cli::pair::Running;
+use pagewire_cli::perftest::rows;
+use std::time::Instant;
+
+/// Messages of one run: few, for what is tried is that it works, not how fast.
+const MESSAGES: &str = "100";
+
+/// The words of a combination's command line, the program's name not among them.
+fn arguments(combination: &Combination) -> Vec<&str> {
+    let mut words = vec!["-F", "-n", MESSAGES, "-c", &combination.transport];
+    words.extend(combination.options.iter().map(String::as_str));
+    words
+}
+
+/// Runs one combination; what comes of it must be what the table says.
+///
+/// # Errors
+/// If it is not.
+pub fn check(ground: &Ground, setting: Setting, combination: &Combination) -> Result<()> {
+    match &combination.expected {
+        Expected::Runs => {
+            let outcome = ground.must_run(setting, &combination.program, &arguments(combination))?;
+            // The results are the client's, except for bandwidth of SENDs that both print: one row for each size.
+            let client = outcome.pair.client.map(|client| client.output).unwrap_or_default();
+            ensure!(!rows(&client).is_empty(), "no result in the client's output:\n{client}");
+            Ok(())
+        }
+        Expected::Refused(message) => refused(ground, setting, combination, message),
+    }
+}
+
+/// perftest refuses while it reads its arguments: one end shows it, and no server ever waits.
+fn refused(ground: &Ground, setting: Setting, combination: &Combination, message: &str) -> Result<()> {
+    let mut command = ground.ends(setting).0.command(&ground.stage.command);
+    command
+        .args(["run", "--path", setting.path().name(), "--", &combination.program])
+        .args(arguments(combination));
+    let finished = Running::start(command)?.wait_until(Instant::now() + RUN);
+    if finished.success() || finished.status.is_none() {
+        bail!("was to be refused ({message}), but: {}\n{}", finished.verdict(), finished.output.trim());
+    }
+    ensure!(
+        finished.output.contains(message),
+        "was to be refused with \"{message}\", but said:\n{}",
+        finished.output.trim()
+    );
+    Ok(())
+}
+
+/// Whether a combination is in the quick part: each program and transport plain, and each option once.
+pub fn is_quick(combination: &Combination) -> bool {
+    if combination.expected != Expected::Runs {
+        return false;
+    }
+    let plain = combination.options.is_empty();
+    // Options on the test that uses most of the engine.
+    let (program, transport) = (combination.program.as_str(), combination.transport.as_str());
+    plain || program == "ib_send_bw" && transport != "UC" || program == "ib_write_bw" && transport == "RC"
+}

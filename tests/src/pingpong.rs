@@ -1,0 +1,62 @@
+//! The pingpong programs of ibverbs-utils: each with polling and with events, every byte checked by the program.
+
+use crate::ground::{Ground, Setting};
+use crate::limits::LARGEST_PINGPONG;
+use anyhow::Result;
+
+/// A run of a pingpong program.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The program.
+    pub program: &'static str,
+    /// The size of a message in bytes.
+    pub size: u64,
+    /// Whether it sleeps on completion events.
+    pub events: bool,
+}
+
+/// The largest datagram: ibv_ud_pingpong takes the port's active MTU as its bound.
+const LARGEST_DATAGRAM: u64 = 4096;
+
+/// All runs: every program, the sizes from 1 byte up around the MTUs and the pages, with and without events.
+pub fn runs() -> Vec<Run> {
+    let mut runs = Vec::new();
+    for program in ["ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_srq_pingpong", "ibv_ud_pingpong"] {
+        for size in [1, 7, 256, 1023, 1024, 1025, 2048, 4096, 4097, 65_536, 1 << 20, LARGEST_PINGPONG] {
+            if program == "ibv_ud_pingpong" && size > LARGEST_DATAGRAM {
+                continue;
+            }
+            for events in [false, true] {
+                runs.push(Run { program, size, events });
+            }
+        }
+    }
+    runs
+}
+
+/// Whether a run is in the quick part.
+pub fn is_quick(run: &Run) -> bool {
+    matches!(run.size, 1 | 1025 | 4096 | 65_536) || run.size == LARGEST_PINGPONG && !run.events
+}
+
+/// Runs it; both ends must succeed over the path asked for.
+///
+/// # Errors
+/// If they do not; the programs themselves check every byte (-c).
+pub fn check(ground: &Ground, setting: Setting, run: &Run) -> Result<()> {
+    let size = run.size.to_string();
+    let messages = match run.size {
+        0..=65_536 => "200",
+        65_537..=1_048_576 => "20",
+        _ => "5",
+    };
+    let mut arguments = vec!["-g", "0", "-c", "-s", &size, "-n", messages];
+    if run.size > 65_536 {
+        // As many buffers as messages: one region of 500 receives is not the point.
+        arguments.extend(["-r", "4"]);
+    }
+    if run.events {
+        arguments.push("-e");
+    }
+    ground.must_run(setting, run.program, &arguments).map(drop)
+}

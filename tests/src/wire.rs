@@ -1,0 +1,160 @@
+//! The wire, by judges that share no code with Pagewire: tshark must find no malformed packet, scapy must find every
+//! ICRC right, in the engine's own capture and in one taken by the kernel (AF_PACKET).
+
+use crate::ground::{Ground, Setting};
+use crate::limits::RUN;
+use anyhow::{Context, Result, bail, ensure};
+use pagewire_cli::hosts::INTERFACE;
+use pagewire_cli::install::find_program;
+use pagewire_cli::pair::Running;
+use pagewire_cli::workload::Workload;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The programs whose packets are judged: all opcodes of RC, UC and UD that they can be made to send.
+const TRAFFIC: &[(&str, &[&str])] = &[
+    ("ibv_rc_pingpong", &["-g", "0", "-n", "20", "-s", "10000", "-c"]),
+    ("ibv_uc_pingpong", &["-g", "0", "-n", "20", "-s", "10000", "-c"]),
+    ("ibv_ud_pingpong", &["-g", "0", "-n", "20", "-s", "1001", "-c"]),
+    ("ib_write_bw", &["-F", "-n", "20", "-s", "20001"]),
+    ("ib_read_bw", &["-F", "-n", "20", "-s", "20001"]),
+    ("ib_atomic_lat", &["-F", "-n", "20"]),
+];
+
+/// Runs the traffic, captures it both ways, has both captures judged.
+///
+/// # Errors
+/// If a program of the judges is missing, or a judge finds fault.
+pub fn packets_are_right(ground: &Ground) -> Result<()> {
+    for program in ["tshark", "dumpcap"] {
+        ensure!(find_program(program).is_some(), "{program} is missing (Debian package tshark)");
+    }
+    let directory = tempfile::Builder::new().prefix("pagewire-wire-").tempdir()?;
+    // The programs run as another user.
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o777))?;
+
+    // What leaves in one piece would be captured in one piece: the kernel is to cut before its tap.
+    for host in [&ground.hosts.first, &ground.hosts.second] {
+        host.ip(&["link", "set", INTERFACE, "gso_max_segs", "1"])?;
+    }
+    let judged = judge_traffic(ground, directory.path());
+    for host in [&ground.hosts.first, &ground.hosts.second] {
+        host.ip(&["link", "set", INTERFACE, "gso_max_segs", "65535"])?;
+    }
+    judged
+}
+
+fn judge_traffic(ground: &Ground, directory: &Path) -> Result<()> {
+    let kernel = directory.join("kernel.pcapng");
+    let mut command = ground.hosts.first.privileged("dumpcap");
+    command.args(["-q", "-i", INTERFACE, "-f", "udp port 4791", "-w"]).arg(&kernel);
+    let mut capture = Running::start(command)?;
+    wait_for(&kernel, &mut capture)?;
+
+    let own = directory.join("own.pcap");
+    let own_text = own.to_str().context("a temporary directory that is not UTF-8")?;
+    let (server, client) = ground.ends(Setting::Hosts);
+    for &(program, arguments) in TRAFFIC {
+        let workload = Workload {
+            program,
+            arguments,
+            server,
+            client,
+            path: Setting::Hosts.path(),
+            environment: &[("PAGEWIRE_PCAP", own_text)],
+            limit: RUN,
+        };
+        let outcome = workload.run(&ground.stage)?;
+        ensure!(outcome.pair.success(), "{program}\n  {}", outcome.pair.complaint());
+    }
+    // dumpcap writes what it has when it is asked to end; then the file is complete.
+    interrupt(&capture)?;
+    let finished = capture.wait_until(Instant::now() + RUN);
+    ensure!(finished.status.is_some(), "dumpcap did not end:\n{}", finished.output);
+
+    let captures = files(directory)?;
+    // Two processes for each program, and the kernel's.
+    ensure!(captures.len() == 2 * TRAFFIC.len() + 1, "captures: {captures:?}");
+    for file in captures {
+        judge(&file).with_context(|| file.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Waits until dumpcap has opened its device: it makes the file then.
+fn wait_for(file: &Path, capture: &mut Running) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !file.metadata().is_ok_and(|metadata| metadata.len() > 0) {
+        ensure!(!capture.has_ended(), "dumpcap ended at once");
+        ensure!(Instant::now() < deadline, "dumpcap did not begin");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn interrupt(capture: &Running) -> Result<()> {
+    let status = Command::new("kill").args(["-INT", &capture.pid().to_string()]).status()?;
+    ensure!(status.success(), "dumpcap could not be asked to end");
+    Ok(())
+}
+
+fn files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> = fs::read_dir(directory)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<std::io::Result<_>>()?;
+    files.sort();
+    Ok(files)
+}
+
+fn judge(file: &Path) -> Result<()> {
+    // A packet that tshark takes for something else would never be called malformed.
+    let protocols = tshark(file, &["-T", "fields", "-e", "frame.protocols"])?;
+    ensure!(!protocols.is_empty(), "no packet was captured");
+    if let Some(other) = protocols.iter().find(|line| !line.contains("infiniband")) {
+        bail!("tshark takes a packet for {other}");
+    }
+    let faults = tshark(file, &["-Y", "_ws.malformed || _ws.expert.severity == \"Error\""])?;
+    if !faults.is_empty() {
+        bail!(
+            "tshark finds fault with {} packets:\n{}",
+            faults.len(),
+            faults[..faults.len().min(10)].join("\n")
+        );
+    }
+    let mut command = Command::new("/usr/bin/python3");
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/check-icrc")).arg(file);
+    let finished = Running::start(command)?.wait_until(Instant::now() + 5 * RUN);
+    ensure!(finished.success(), "scapy: {}\n{}", finished.verdict(), finished.output);
+    Ok(())
+}
+
+/// Protocols above RDMA that tshark guesses from any payload: the bytes of a pingpong are none of them, and would be
+/// called malformed.
+const GUESSED: [&str; 9] = [
+    "smc",
+    "smb_direct",
+    "rpcordma",
+    "nvme-rdma",
+    "lnet",
+    "iser",
+    "infiniband.eoib",
+    "infiniband_sdp",
+    "fcoib",
+];
+
+/// What tshark prints about the packets of `file`, without its remark on running as root.
+fn tshark(file: &Path, arguments: &[&str]) -> Result<Vec<String>> {
+    let mut command = Command::new("tshark");
+    for protocol in GUESSED {
+        command.args(["--disable-protocol", protocol]);
+    }
+    command.args(["--disable-heuristic", "eth_over_ib", "-r"]).arg(file).args(arguments);
+    let finished = Running::start(command)?.wait_until(Instant::now() + RUN);
+    ensure!(finished.success(), "tshark: {}\n{}", finished.verdict(), finished.output);
+    let lines =
+        finished.output.lines().filter(|line| !line.is_empty() && !line.starts_with("Running as user"));
+    Ok(lines.map(str::to_owned).collect())
+}
