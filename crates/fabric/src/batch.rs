@@ -25,6 +25,8 @@ pub(crate) struct Packet {
     pub start: usize,
     /// Bytes with the ICRC.
     pub length: usize,
+    /// A bit to be turned round once the ICRC is there.
+    pub damage: Option<usize>,
 }
 
 impl HostBatch {
@@ -89,7 +91,7 @@ impl Batch for HostBatch {
         };
         let start = self.used;
         let room = arena.bytes_mut().get_mut(start..start + length)?;
-        self.packets.push(Packet { route: *route, start, length: whole });
+        self.packets.push(Packet { route: *route, start, length: whole, damage: None });
         self.used += whole;
         Some(room)
     }
@@ -99,6 +101,12 @@ impl Batch for HostBatch {
             self.lost = self.lost.saturating_sub(1);
         } else if let Some(packet) = self.packets.pop() {
             self.used = packet.start;
+        }
+    }
+
+    fn damage(&mut self, bit: usize) {
+        if let Some(packet) = self.packets.last_mut() {
+            packet.damage = Some(bit % (packet.length * 8));
         }
     }
 }

@@ -76,14 +76,4 @@ counters! {
     bring_in_overflow,
     /// Packets that the capture could not keep.
     capture_lost,
-    /// Datagrams that the fault injector dropped.
-    faults_dropped,
-    /// Datagrams that it doubled.
-    faults_duplicated,
-    /// Datagrams that it let later ones overtake.
-    faults_reordered,
-    /// Datagrams in which it turned a bit round.
-    faults_corrupted,
-    /// Datagrams that it delayed.
-    faults_delayed,
 }

@@ -97,6 +97,12 @@ pub trait Batch {
     fn packet(&mut self, route: &Route, length: usize) -> Option<&mut [u8]>;
     /// Takes the last packet back (its payload could not be read).
     fn cancel(&mut self);
+    /// Has a bit of the last packet turned round after its ICRC has been computed, as a bad network would. For fault
+    /// injection. A batch that cannot do it takes the packet back: every receiver drops it anyway.
+    fn damage(&mut self, bit: usize) {
+        let _ = bit;
+        self.cancel();
+    }
 }
 
 /// The world around a NIC.

@@ -1,6 +1,7 @@
 //! Datagrams that reached the wrong process of several that share the port are handed on to the right one.
 //!
-//! One message: a header that says where the datagram came from, then the UDP payload. Only processes of one user
+//! One message: a header that says where the datagrams came from, then their payloads, cut as the kernel merged
+//! them. (A UNIX socket queues few messages by default, however short they are.) Only processes of one user
 //! can share a port, so that messages of another user are not taken; beyond that the contents are as untrusted as
 //! any datagram.
 
@@ -10,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const MAGIC: [u8; 4] = *b"pwf1";
 
-/// The header in front of a datagram.
+/// The header in front of datagrams of `arrival.segment` bytes each, the last of which may be shorter.
 pub fn header(arrival: &Arrival) -> [u8; FORWARD_HEADER] {
     let mut header = [0; FORWARD_HEADER];
     header[..4].copy_from_slice(&MAGIC);
@@ -18,6 +19,7 @@ pub fn header(arrival: &Arrival) -> [u8; FORWARD_HEADER] {
     header[5] = arrival.traffic_class;
     header[6] = arrival.hop_limit;
     header[8..10].copy_from_slice(&arrival.source_port.to_be_bytes());
+    header[10..12].copy_from_slice(&(arrival.segment as u16).to_be_bytes());
     header[16..32].copy_from_slice(&octets(arrival.source));
     header[32..48].copy_from_slice(&octets(arrival.destination));
     header
@@ -26,7 +28,7 @@ pub fn header(arrival: &Arrival) -> [u8; FORWARD_HEADER] {
 /// Reads a message. `None`: it is none.
 pub fn parse(message: &[u8]) -> Option<(Arrival, &[u8])> {
     let (header, payload) = message.split_first_chunk::<FORWARD_HEADER>()?;
-    if header[..4] != MAGIC || header[7] != 0 || header[10..16] != [0; 6] {
+    if header[..4] != MAGIC || header[7] != 0 || header[12..16] != [0; 4] {
         return None;
     }
     let address = |at: usize| {
@@ -44,7 +46,7 @@ pub fn parse(message: &[u8]) -> Option<(Arrival, &[u8])> {
         destination: address(32)?,
         traffic_class: header[5],
         hop_limit: header[6],
-        segment: payload.len(),
+        segment: usize::from(u16::from_be_bytes([header[10], header[11]])).max(1),
         length: payload.len(),
     };
     Some((arrival, payload))
@@ -88,6 +90,7 @@ mod tests {
             prop_assert_eq!((got.source, got.destination), (source, destination));
             prop_assert_eq!((got.source_port, got.hop_limit), (source_port, hop_limit));
             prop_assert_eq!((got.traffic_class, got.length), (traffic_class, length));
+            prop_assert_eq!(got.segment, length.max(1));
         }
     }
 }

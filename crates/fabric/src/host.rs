@@ -28,6 +28,11 @@ const CONTROL: u64 = 0;
 const NETWORK: u64 = 1;
 const KICK: u64 = 2;
 
+/// A NIC that in so many rounds has not asked for datagrams wants none.
+const UNUSED_ROUNDS: u32 = 64;
+/// Datagrams looked at on its behalf in one round.
+const NETWORK_ROUND: usize = 64;
+
 /// Sleep where the kernel answers a wait with an error that should not be, so that nobody spins on it.
 const AFTER_ERROR: Duration = Duration::from_millis(10);
 
@@ -49,11 +54,15 @@ struct Inner {
     network: Network,
     /// The network told a sleeper of datagrams, and says nothing more until it is asked.
     network_told: AtomicBool,
+    /// Rounds of the NIC since it last asked for datagrams, about.
+    rounds: AtomicU32,
     pool: Arc<Pool>,
     leased: Mutex<usize>,
     sleepers: AtomicU32,
     looked: AtomicU64,
+    /// Things with a clock are under way: handshakes, and the steering of the port.
     handshakes: AtomicBool,
+    steering: AtomicBool,
     addresses: Addresses,
     counters: Arc<Counters>,
     capture: Option<Arc<Capture>>,
@@ -93,7 +102,7 @@ impl HostFabric {
         let sleep = Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let control = Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?));
         let kick = Arc::new(Descriptor::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
-        let network = Network::new(counters.clone(), capture.clone())?;
+        let network = Network::new(shown.instance, counters.clone(), capture.clone())?;
         let watch = |source: &Descriptor, token: u64, flags: epoll::EventFlags| {
             epoll::add(&sleep, source, epoll::EventData::new_u64(token), flags)
         };
@@ -123,11 +132,13 @@ impl HostFabric {
             news,
             network,
             network_told: AtomicBool::new(false),
+            rounds: AtomicU32::new(0),
             pool,
             leased: Mutex::new(0),
             sleepers: AtomicU32::new(0),
             looked: AtomicU64::new(0),
             handshakes: AtomicBool::new(false),
+            steering: AtomicBool::new(false),
             addresses: Addresses::new(),
             counters,
             capture,
@@ -192,6 +203,36 @@ impl Inner {
         self.news.add(events);
         if any && !sleeper {
             ring(&self.kick);
+        }
+        let nonce = || random().unwrap_or(now);
+        self.steering.store(self.network.keep_up(now, nonce), Ordering::Relaxed);
+        // The NIC may have no use for the network; other processes that share the port still want what came here.
+        if self.rounds.load(Ordering::Relaxed) >= UNUSED_ROUNDS {
+            self.hand_on_only(now);
+        }
+    }
+}
+
+impl Inner {
+    fn count_round(&self) {
+        // Lost counts of two threads at once do no harm.
+        self.rounds.store(self.rounds.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Hands on what belongs to other processes. What belongs to this one is lost: its NIC does not ask for it.
+    fn hand_on_only(&self, now: u64) {
+        self.network.receive(NETWORK_ROUND, now, &mut |_| ());
+        self.watch_network();
+    }
+
+    /// Has sleepers told of datagrams again.
+    fn watch_network(&self) {
+        if self.network_told.swap(false, Ordering::AcqRel) {
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
+            let data = epoll::EventData::new_u64(NETWORK);
+            if let Err(error) = epoll::modify(&self.sleep, self.network.ready(), data, flags) {
+                log::debug!("the network cannot be watched: {error}");
+            }
         }
     }
 }
@@ -289,6 +330,7 @@ impl Fabric for HostFabric {
 
     fn events(&self, into: &mut Vec<HostEvent>) {
         let inner = &*self.inner;
+        inner.count_round();
         if inner.sleepers.load(Ordering::Relaxed) == 0
             && inner.now().saturating_sub(inner.looked.load(Ordering::Relaxed)) >= LOOK_TIME
         {
@@ -311,14 +353,10 @@ impl Fabric for HostFabric {
 
     fn receive(&self, limit: usize, each: &mut dyn FnMut(Datagram<'_>)) -> usize {
         let inner = &*self.inner;
-        let handed = inner.network.receive(limit, inner.now(), each);
-        if inner.network_told.swap(false, Ordering::AcqRel) {
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
-            let data = epoll::EventData::new_u64(NETWORK);
-            if let Err(error) = epoll::modify(&inner.sleep, inner.network.ready(), data, flags) {
-                log::debug!("the network cannot be watched: {error}");
-            }
-        }
+        let now = inner.now();
+        inner.rounds.store(0, Ordering::Relaxed);
+        let handed = inner.network.receive(limit, now, each);
+        inner.watch_network();
         handed
     }
 
@@ -332,13 +370,14 @@ impl Fabric for HostFabric {
             return;
         }
         let mut left = deadline.map(|deadline| deadline.saturating_sub(inner.now()));
-        if inner.handshakes.load(Ordering::Relaxed) {
+        if inner.handshakes.load(Ordering::Relaxed) || inner.steering.load(Ordering::Relaxed) {
             left = Some(left.unwrap_or(u64::MAX).min(RETRY_TIME));
         }
         let timeout = left.map(|left| Timespec {
             tv_sec: (left / 1_000_000_000) as _,
             tv_nsec: (left % 1_000_000_000) as _,
         });
+        inner.count_round();
         inner.sleepers.fetch_add(1, Ordering::AcqRel);
         let mut events = [std::mem::MaybeUninit::uninit(); 3];
         match epoll::wait(&inner.sleep, &mut events, timeout.as_ref()) {

@@ -68,3 +68,13 @@ pub const CAPTURE_FLUSH: u64 = 50;
 pub const DELAYED_PACKETS: usize = 65_536;
 /// Milliseconds for which the list of this host's addresses is believed.
 pub const ADDRESSES_TIME: u64 = 500;
+/// Blocks that the steering program of port 4791 knows (a program has at most 4,096 instructions).
+pub const STEERED_BLOCKS: usize = 1500;
+/// Processes that share the port and are found by probes.
+pub const STEERED_PLACES: u16 = 1024;
+/// Probes under way at once (the kernel queues 10 messages at a UNIX datagram socket by default).
+pub const STEERING_PROBES: u16 = 4;
+/// Nanoseconds that the answers to probes may take.
+pub const STEERING_TIME: u64 = 20_000_000;
+/// Nanoseconds between two rounds of probing by one process.
+pub const STEERING_PAUSE: u64 = 50_000_000;

@@ -6,11 +6,12 @@ use crate::descriptors::Descriptor;
 use crate::fabric::{Datagram, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, Route};
 use crate::limits::{
     BATCH_BYTES, BATCHES_KEPT, BLOCKS, FORWARD_HEADER, FORWARD_ROUND, PACKET_BYTES, RECEIVE_BYTES,
+    SOCKET_BUFFER,
 };
 use crate::pcap::Capture;
-use crate::steering::Steering;
+use crate::steering::{Sockets, Steering};
 use crate::udp::{self, Arrival, Family, Receiver, Transmit};
-use crate::{forward, names, sockets};
+use crate::{forward, names, sockets, steering};
 use pagewire_memory::Arena;
 use pagewire_wire::packet::ICRC_LEN;
 use pagewire_wire::{Icrc, bth, packet};
@@ -46,7 +47,7 @@ pub struct Network {
     blocks: Box<[AtomicU64]>,
     /// When the thread that hands datagrams over began; 0: none does.
     turn: AtomicU64,
-    receivers: Mutex<Vec<Box<Receiving>>>,
+    receivers: Mutex<Vec<Receiving>>,
     batches: Mutex<Vec<HostBatch>>,
     steering: Option<Steering>,
     counters: Arc<Counters>,
@@ -59,7 +60,7 @@ struct Receiving {
     message: usize,
     offset: usize,
     icrc: IcrcCache,
-    forwarded: Vec<u8>,
+    forwarded: Forwarded,
 }
 
 impl Network {
@@ -67,7 +68,7 @@ impl Network {
     ///
     /// # Errors
     /// The kernel's, where there is no way to have sockets at all.
-    pub fn new(counters: Arc<Counters>, capture: Option<Arc<Capture>>) -> io::Result<Self> {
+    pub fn new(instance: u64, counters: Arc<Counters>, capture: Option<Arc<Capture>>) -> io::Result<Self> {
         let ready = Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?));
         let mut port_reason = None;
         let v4 = udp::open(Family::V4, ROCE_PORT, true).or_else(|error| {
@@ -112,14 +113,18 @@ impl Network {
         }
         Ok(Network {
             ready,
-            steering: (port == ROCE_PORT).then(Steering::new),
+            steering: (port == ROCE_PORT).then(|| Steering::new(instance)),
             v4,
             v6,
             port,
             port_reason,
             send_reason: Mutex::new(None),
             segments: AtomicBool::new(true),
-            hand_on: names::datagrams(None)?,
+            hand_on: {
+                let socket = names::datagrams(None)?;
+                rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER)?;
+                socket
+            },
             forwards: RwLock::new(Vec::new()),
             blocks: (0..1024).map(|_| AtomicU64::new(0)).collect(),
             turn: AtomicU64::new(0),
@@ -163,7 +168,7 @@ impl Network {
         drop(forwards);
         self.blocks[block as usize / 64].fetch_or(1 << (block % 64), Ordering::AcqRel);
         if let Some(steering) = &self.steering {
-            steering.outdated();
+            steering.want();
         }
         Ok(())
     }
@@ -183,6 +188,14 @@ impl Network {
                 self.blocks[usize::from(*block) / 64].load(Ordering::Acquire) >> (block % 64) & 1 == 1
             })
             .collect()
+    }
+
+    /// Does the next step of steering; true: another one is due soon.
+    pub fn keep_up(&self, now: u64, nonce: impl FnOnce() -> u64) -> bool {
+        let Some(steering) = &self.steering else { return false };
+        let sockets = Sockets { v4: self.v4.as_ref(), v6: self.v6.as_ref() };
+        steering.keep_up(now, nonce, sockets, &self.counters);
+        steering.is_busy()
     }
 
     // Sending.
@@ -220,7 +233,9 @@ impl Network {
             let run = if segments { batch.run(from) } else { from..from + 1 };
             if run.len() > 1 {
                 self.seal(batch, run.clone(), true, &mut icrc);
-                if !self.send_segmented(batch, run.clone()) {
+                if self.send_segmented(batch, run.clone()) {
+                    self.capture(batch, run.clone(), true);
+                } else {
                     self.seal(batch, run.clone(), false, &mut icrc);
                     self.send_singly(batch, run.clone());
                 }
@@ -258,7 +273,17 @@ impl Network {
             let Some(bytes) = bytes.get_mut(packet.start..packet.start + packet.length) else { return };
             let Some(icrc) = icrc else { continue };
             packet::seal(&icrc, identification, bytes);
-            if let Some(capture) = &self.capture {
+            if let Some(bit) = packet.damage {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    fn capture(&self, batch: &HostBatch, run: std::ops::Range<usize>, segmented: bool) {
+        let Some(capture) = &self.capture else { return };
+        for (index, packet) in batch.packets()[run].iter().enumerate() {
+            let identification = if segmented { index as u16 } else { 0 };
+            if let Some(bytes) = batch.bytes().get(packet.start..packet.start + packet.length) {
                 capture.sent(&packet.route, self.port, identification, bytes);
             }
         }
@@ -309,6 +334,7 @@ impl Network {
     }
 
     fn send_singly(&self, batch: &HostBatch, run: std::ops::Range<usize>) {
+        self.capture(batch, run.clone(), false);
         let packets = &batch.packets()[run];
         let mut transmits = Vec::with_capacity(packets.len());
         for packet in packets {
@@ -377,8 +403,8 @@ impl Network {
         let fresh = || {
             let receiver =
                 Receiver::new().inspect_err(|error| log::debug!("no memory to receive: {error}")).ok()?;
-            let (icrc, forwarded) = (IcrcCache::default(), Vec::new());
-            Some(Box::new(Receiving { receiver, message: 0, offset: 0, icrc, forwarded }))
+            let (icrc, forwarded) = (IcrcCache::default(), Forwarded::default());
+            Some(Receiving { receiver, message: 0, offset: 0, icrc, forwarded })
         };
         let mut handed = 0;
         if let Some(mut receiving) = known.or_else(fresh) {
@@ -434,9 +460,6 @@ impl Network {
             (receiving.message, receiving.offset) = (0, 0);
             handed += self.hand_over(receiving, limit - handed, each);
         }
-        if let Some(steering) = &self.steering {
-            steering.keep_up(self.v4.as_ref(), self.v6.as_ref(), || self.served(), &self.counters);
-        }
         handed
     }
 
@@ -448,7 +471,13 @@ impl Network {
         each: &mut dyn FnMut(Datagram<'_>),
     ) -> usize {
         let mut handed = 0;
-        let Receiving { receiver, message, offset, icrc, .. } = receiving;
+        let Receiving { receiver, message, offset, icrc, forwarded } = receiving;
+        while let Some((arrival, bytes)) = forwarded.message().filter(|_| handed < limit) {
+            let end = (forwarded.offset + arrival.segment).min(bytes.len());
+            let datagram = forwarded.offset..end;
+            handed += usize::from(self.take(&arrival, &bytes[datagram], icrc, each));
+            forwarded.offset = end;
+        }
         while handed < limit && *message < receiver.count() {
             let Some((arrival, bytes)) = receiver.message(*message) else {
                 self.counters.bad_length.add(1);
@@ -456,16 +485,34 @@ impl Network {
                 *offset = 0;
                 continue;
             };
-            let end = (*offset + arrival.segment).min(bytes.len());
-            let datagram = &bytes[*offset..end];
+            let start = *offset;
+            let mut end = (start + arrival.segment).min(bytes.len());
+            match block_of(&bytes[start..end]).filter(|block| !self.serves(*block)) {
+                // A message is mostly of one flow: what belongs together is handed on together.
+                Some(block) if !self.is_probe(arrival, &bytes[start..end]) => {
+                    let mut datagrams = 1;
+                    while end < bytes.len() {
+                        let next = (end + arrival.segment).min(bytes.len());
+                        if block_of(&bytes[end..next]) != Some(block) {
+                            break;
+                        }
+                        (end, datagrams) = (next, datagrams + 1);
+                    }
+                    self.hand_on(block, arrival, &bytes[start..end], datagrams);
+                }
+                _ => handed += usize::from(self.take(arrival, &bytes[start..end], icrc, each)),
+            }
             *offset = end;
             if end >= bytes.len() {
                 *message += 1;
                 *offset = 0;
             }
-            handed += usize::from(self.take(arrival, datagram, true, icrc, each));
         }
         handed
+    }
+
+    fn is_probe(&self, arrival: &Arrival, bytes: &[u8]) -> bool {
+        self.steering.is_some() && steering::is_probe(arrival, bytes)
     }
 
     /// One datagram. True: it was handed to the NIC.
@@ -473,7 +520,6 @@ impl Network {
         &self,
         arrival: &Arrival,
         bytes: &[u8],
-        may_hand_on: bool,
         icrc: &mut IcrcCache,
         each: &mut dyn FnMut(Datagram<'_>),
     ) -> bool {
@@ -481,19 +527,13 @@ impl Network {
             self.counters.bad_length.add(1);
             return false;
         }
-        if let Some(steering) = &self.steering {
-            if steering.is_probe(arrival, bytes) {
-                return false;
-            }
+        if let (Some(steering), true) = (&self.steering, self.is_probe(arrival, bytes)) {
+            steering.answer(bytes, &self.hand_on, &self.served());
+            return false;
         }
-        // An adaptor or a capture would see the whole; what is forwarded is checked by its receiver.
-        let block = u32::from_be_bytes([0, bytes[5], bytes[6], bytes[7]]) / QUEUE_PAIRS_PER_BLOCK;
-        if !self.serves(block) {
-            if may_hand_on {
-                self.hand_on(block, arrival, bytes);
-            } else {
-                self.counters.unknown_block.add(1);
-            }
+        // Handed on by a process that thinks so, but not ours either (any more).
+        if block_of(bytes).is_none_or(|block| !self.serves(block)) {
+            self.counters.unknown_block.add(1);
             return false;
         }
         let icrc = icrc.of(arrival.source, arrival.destination, arrival.source_port, self.port);
@@ -520,18 +560,18 @@ impl Network {
 
     // Other processes' datagrams.
 
-    fn hand_on(&self, block: u32, arrival: &Arrival, bytes: &[u8]) {
+    fn hand_on(&self, block: u32, arrival: &Arrival, bytes: &[u8], datagrams: u64) {
         let header = forward::header(arrival);
         let sent = names::of_forwarding(block)
             .and_then(|name| sockets::send_datagram(&self.hand_on, &name, &header, bytes));
         match sent {
             Ok(()) => {
-                self.counters.forwarded.add(1);
+                self.counters.forwarded.add(datagrams);
                 if let Some(steering) = &self.steering {
-                    steering.misdelivered();
+                    steering.want();
                 }
             }
-            Err(_) => self.counters.unknown_block.add(1),
+            Err(_) => self.counters.unknown_block.add(datagrams),
         }
     }
 
@@ -544,25 +584,52 @@ impl Network {
     ) -> usize {
         let forwards = self.forwards.read();
         let Some(socket) = forwards.get(index) else { return 0 };
-        receiving.forwarded.resize(FORWARD_HEADER + RECEIVE_BYTES, 0);
         let mut handed = 0;
-        for _ in 0..FORWARD_ROUND.min(limit) {
-            let length = match sockets::receive_datagram(socket, &mut receiving.forwarded) {
-                Ok(Some(length)) => length,
+        for _ in 0..FORWARD_ROUND {
+            if handed >= limit {
+                break;
+            }
+            let Forwarded { buffer, length, offset, .. } = &mut receiving.forwarded;
+            buffer.resize(FORWARD_HEADER + RECEIVE_BYTES, 0);
+            (*length, *offset) = (0, 0);
+            match sockets::receive_datagram(socket, buffer) {
+                Ok(Some(received)) => *length = received,
                 Ok(None) => break,
                 Err(error) => {
                     log::debug!("nothing received from another process: {error}");
                     break;
                 }
-            };
-            let Some((arrival, bytes)) = forward::parse(&receiving.forwarded[..length]) else {
-                self.counters.bad_length.add(1);
-                continue;
-            };
-            self.counters.forwarded_here.add(1);
-            handed += usize::from(self.take(&arrival, bytes, false, &mut receiving.icrc, each));
+            }
+            match receiving.forwarded.message() {
+                Some((arrival, bytes)) => {
+                    self.counters.forwarded_here.add(bytes.len().div_ceil(arrival.segment) as u64);
+                }
+                None => self.counters.bad_length.add(1),
+            }
+            handed += self.hand_over(receiving, limit - handed, each);
         }
         handed
+    }
+}
+
+/// The block that a datagram's destination belongs to. `None`: it is too short.
+fn block_of(bytes: &[u8]) -> Option<u32> {
+    let queue_pair = bytes.get(4..8)?.first_chunk::<4>()?;
+    Some((u32::from_be_bytes(*queue_pair) & 0xFF_FFFF) / QUEUE_PAIRS_PER_BLOCK)
+}
+
+/// The last message from another process, and how far it has been handed over.
+#[derive(Default)]
+struct Forwarded {
+    buffer: Vec<u8>,
+    length: usize,
+    offset: usize,
+}
+
+impl Forwarded {
+    /// What is left of it, as the whole message.
+    fn message(&self) -> Option<(Arrival, &[u8])> {
+        forward::parse(self.buffer.get(..self.length)?).filter(|(_, bytes)| self.offset < bytes.len())
     }
 }
 

@@ -1,22 +1,253 @@
-//! Capture of the packets that leave and come in, as a pcap file.
+//! Capture of the packets that leave and come in, as a pcap file (LINKTYPE_RAW, nanoseconds).
+//!
+//! The datagrams in it are put together from what this process knows: IP and UDP headers are those that the kernel
+//! writes or has taken off (the identification is recovered from the ICRC), the ICRC is the real one. The hot path
+//! copies a packet into a bounded queue; a thread writes.
 
+use crate::counters::Counters;
 use crate::fabric::Route;
+use crate::limits::{CAPTURE_FLUSH, CAPTURE_QUEUE};
 use crate::udp::Arrival;
-use pagewire_wire::Icrc;
+use pagewire_memory::fork;
+use pagewire_wire::datagram::Network;
+use pagewire_wire::{Icrc, Ipv4, Ipv6};
+use parking_lot::Mutex;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Once};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Names the capture. Each process writes a file of its own: its number is put in front of the extension, so that
+/// `trace.pcap` becomes `trace.1234.pcap`.
+pub const CAPTURE_VARIABLE: &str = "PAGEWIRE_PCAP";
+
+/// pcap with nanoseconds, in this machine's byte order.
+const MAGIC: u32 = 0xA1B2_3C4D;
+/// Packets begin with an IPv4 or IPv6 header (LINKTYPE_RAW).
+const LINK_TYPE: u32 = 101;
+/// Bytes of a record in front of the packet.
+const RECORD: usize = 16;
+/// The longest headers: IPv6 and UDP.
+const HEADERS: usize = 48;
 
 /// An open capture.
-pub struct Capture {}
+pub struct Capture {
+    queue: Mutex<Option<SyncSender<Vec<u8>>>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    counters: Arc<Counters>,
+    generation: u64,
+}
+
+/// Captures to be finished when the process exits.
+static OPEN: Mutex<Vec<Arc<Capture>>> = Mutex::new(Vec::new());
+static AT_EXIT: Once = Once::new();
 
 impl Capture {
-    pub fn from_environment(
-        _counters: &std::sync::Arc<crate::counters::Counters>,
-    ) -> std::io::Result<Option<std::sync::Arc<Self>>> {
-        Ok(None)
+    /// The capture that [`CAPTURE_VARIABLE`] asks for, if it does.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub fn from_environment(counters: &Arc<Counters>) -> io::Result<Option<Arc<Self>>> {
+        match std::env::var_os(CAPTURE_VARIABLE) {
+            Some(path) if !path.is_empty() => {
+                let path = with_number(Path::new(&path), std::process::id());
+                let named = |error: io::Error| {
+                    io::Error::new(error.kind(), format!("{CAPTURE_VARIABLE}: {}: {error}", path.display()))
+                };
+                Ok(Some(Self::create(&path, counters.clone()).map_err(named)?))
+            }
+            _ => Ok(None),
+        }
     }
 
-    pub fn finish(&self) {}
+    /// Writes to a file, which is made anew.
+    ///
+    /// # Errors
+    /// The file cannot be made, or there is no thread.
+    pub fn create(path: &Path, counters: Arc<Counters>) -> io::Result<Arc<Self>> {
+        let mut file = BufWriter::new(File::create(path)?);
+        file.write_all(&MAGIC.to_ne_bytes())?;
+        file.write_all(&2u16.to_ne_bytes())?;
+        file.write_all(&4u16.to_ne_bytes())?;
+        // Time zone and accuracy are always zero; then the longest packet.
+        file.write_all(&[0; 8])?;
+        file.write_all(&65_535u32.to_ne_bytes())?;
+        file.write_all(&LINK_TYPE.to_ne_bytes())?;
+        file.flush()?;
+        let (sender, receiver) = sync_channel(CAPTURE_QUEUE);
+        let writer =
+            std::thread::Builder::new().name("pagewire-pcap".into()).spawn(move || write(file, &receiver))?;
+        let capture = Arc::new(Capture {
+            queue: Mutex::new(Some(sender)),
+            writer: Mutex::new(Some(writer)),
+            counters,
+            generation: fork::generation(),
+        });
+        OPEN.lock().push(capture.clone());
+        AT_EXIT.call_once(|| {
+            // SAFETY: the function only uses what is static, and may run at any exit(3).
+            if unsafe { libc::atexit(finish_all) } != 0 {
+                log::debug!("the last packets before exit may be missing from the capture");
+            }
+        });
+        Ok(capture)
+    }
 
-    pub fn sent(&self, _route: &Route, _source_port: u16, _identification: u16, _bytes: &[u8]) {}
+    /// A packet that was handed to the kernel.
+    pub fn sent(&self, route: &Route, source_port: u16, identification: u16, bytes: &[u8]) {
+        let hops = if route.hop_limit == 0 { crate::udp::DEFAULT_HOPS } else { route.hop_limit };
+        let network = headers(route.source, route.destination, route.traffic_class, hops, identification);
+        self.add(network, source_port, route.port, bytes);
+    }
 
-    pub fn received(&self, _arrival: &Arrival, _port: u16, _icrc: Option<&Icrc>, _bytes: &[u8]) {}
+    /// A packet that came in, whether intact or not.
+    pub fn received(&self, arrival: &Arrival, port: u16, icrc: Option<&Icrc>, bytes: &[u8]) {
+        let identification = icrc.and_then(|icrc| icrc.recover_identification(bytes)).unwrap_or(0);
+        let Arrival { source, destination, traffic_class, hop_limit, .. } = *arrival;
+        let network = headers(source, destination, traffic_class, hop_limit, identification);
+        self.add(network, arrival.source_port, port, bytes);
+    }
+
+    fn add(&self, network: Option<Network>, source_port: u16, port: u16, bytes: &[u8]) {
+        let Some(network) = network else { return };
+        let mut record = vec![0; RECORD + HEADERS + bytes.len()];
+        let at = RECORD + network.header_len() + pagewire_wire::udp::LEN;
+        record[at..at + bytes.len()].copy_from_slice(bytes);
+        let Ok(length) = network.emit(source_port, port, bytes.len(), &mut record[RECORD..]) else { return };
+        record.truncate(RECORD + length);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let fields = [now.as_secs() as u32, now.subsec_nanos(), length as u32, length as u32];
+        for (to, field) in record.chunks_mut(4).zip(fields) {
+            to.copy_from_slice(&field.to_ne_bytes());
+        }
+        let kept = self.queue.lock().as_ref().is_some_and(|queue| queue.try_send(record).is_ok());
+        if !kept {
+            self.counters.capture_lost.add(1);
+        }
+    }
+
+    /// Writes what is left and ends the capture.
+    pub fn finish(&self) {
+        if self.generation != fork::generation() {
+            return;
+        }
+        drop(self.queue.lock().take());
+        if let Some(writer) = self.writer.lock().take() {
+            if writer.join().is_err() {
+                log::debug!("the capture's thread failed");
+            }
+        }
+    }
+}
+
+extern "C" fn finish_all() {
+    // A thread that exits while another opens a capture does not wait for it.
+    let Some(mut open) = OPEN.try_lock() else { return };
+    for capture in open.drain(..) {
+        capture.finish();
+    }
+}
+
+fn write(mut file: BufWriter<File>, queue: &Receiver<Vec<u8>>) {
+    let mut result = Ok(());
+    loop {
+        match queue.recv_timeout(Duration::from_millis(CAPTURE_FLUSH)) {
+            Ok(record) => result = result.and_then(|()| file.write_all(&record)),
+            Err(RecvTimeoutError::Timeout) => result = result.and_then(|()| file.flush()),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    if let Err(error) = result.and_then(|()| file.flush()) {
+        log::debug!("the capture is not complete: {error}");
+    }
+}
+
+fn headers(
+    source: IpAddr,
+    destination: IpAddr,
+    traffic_class: u8,
+    hop_limit: u8,
+    identification: u16,
+) -> Option<Network> {
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => Some(Network::Ipv4(Ipv4 {
+            type_of_service: traffic_class,
+            total_length: 0,
+            identification,
+            dont_fragment: true,
+            more_fragments: false,
+            fragment_offset: 0,
+            ttl: hop_limit,
+            protocol: 0,
+            source,
+            destination,
+        })),
+        (IpAddr::V6(source), IpAddr::V6(destination)) => Some(Network::Ipv6(Ipv6 {
+            traffic_class,
+            flow_label: 0,
+            payload_length: 0,
+            next_header: 0,
+            hop_limit,
+            source,
+            destination,
+        })),
+        _ => None,
+    }
+}
+
+/// A path with a process number in front of its extension.
+fn with_number(path: &Path, number: u32) -> PathBuf {
+    let mut name = path.file_stem().map(OsString::from).unwrap_or_default();
+    name.push(format!(".{number}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagewire_wire::datagram::Datagram;
+    use pagewire_wire::packet;
+
+    #[test]
+    fn numbers_stand_in_front_of_the_extension() {
+        assert_eq!(with_number(Path::new("/tmp/a.b/trace.pcap"), 7), Path::new("/tmp/a.b/trace.7.pcap"));
+        assert_eq!(with_number(Path::new("trace"), 7), Path::new("trace.7"));
+    }
+
+    #[test]
+    fn packets_are_whole_datagrams() {
+        let path = std::env::temp_dir().join(format!("pagewire-capture-{}.pcap", std::process::id()));
+        let capture = Capture::create(&path, Arc::default()).unwrap();
+        let (source, destination) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let icrc = Icrc::ipv4(source, destination, 4791, 4791, true);
+        let mut bytes = vec![3; 12 + 16 + 4];
+        packet::seal(&icrc, 0x1234, &mut bytes);
+        let arrival = Arrival {
+            source: source.into(),
+            source_port: 4791,
+            destination: destination.into(),
+            traffic_class: 1,
+            hop_limit: 2,
+            segment: bytes.len(),
+            length: bytes.len(),
+        };
+        capture.received(&arrival, 4791, Some(&icrc), &bytes);
+        capture.finish();
+        let file = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let datagram = Datagram::parse(&file[24 + RECORD..]).unwrap();
+        assert_eq!(datagram.payload, bytes);
+        assert_eq!(datagram.identification(), 0x1234);
+        assert!(datagram.icrc().verify(0x1234, datagram.payload));
+        assert_eq!(file.len(), 24 + RECORD + 28 + bytes.len());
+    }
 }

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// Room for all control messages of one packet.
 const CONTROL_BYTES: usize = 256;
 /// Hops for routes that name none.
-const DEFAULT_HOPS: u8 = 64;
+pub const DEFAULT_HOPS: u8 = 64;
 
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]

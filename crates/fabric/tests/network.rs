@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Got, packet, receive, route, send};
+use common::{Got, alone, packet, receive, route, send};
 use pagewire_fabric::{Batch, Fabric, HostFabric};
 use pagewire_wire::{Icrc, packet as wire};
 use std::net::UdpSocket;
@@ -36,6 +36,7 @@ fn round_trip(source: &str, destination: &str) {
 
 #[test]
 fn over_ipv4() {
+    let _alone = alone();
     round_trip("127.0.0.1", "127.0.0.1");
     // Another address of the loopback device, as source and as destination.
     round_trip("127.0.0.2", "127.0.0.3");
@@ -43,6 +44,7 @@ fn over_ipv4() {
 
 #[test]
 fn over_ipv6() {
+    let _alone = alone();
     if UdpSocket::bind("[::1]:0").is_err() {
         eprintln!("this host has no IPv6");
         return;
@@ -52,6 +54,7 @@ fn over_ipv6() {
 
 #[test]
 fn damaged_packets_are_dropped() {
+    let _alone = alone();
     let a = HostFabric::new().unwrap();
     let queue_pair = a.lease_block().unwrap() << 8;
     let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -87,6 +90,7 @@ fn damaged_packets_are_dropped() {
 
 #[test]
 fn unknown_queue_pairs() {
+    let _alone = alone();
     let a = HostFabric::new().unwrap();
     let free = {
         let b = HostFabric::new().unwrap();
@@ -100,6 +104,7 @@ fn unknown_queue_pairs() {
 
 #[test]
 fn packets_are_taken_back() {
+    let _alone = alone();
     let a = HostFabric::new().unwrap();
     let queue_pair = a.lease_block().unwrap() << 8;
     let route = route("127.0.0.1", "127.0.0.1", &a);
@@ -116,6 +121,7 @@ fn packets_are_taken_back() {
 
 #[test]
 fn refusals_are_counted_with_their_reason() {
+    let _alone = alone();
     let a = HostFabric::new().unwrap();
     let mut route = route("127.0.0.1", "127.0.0.1", &a);
     route.source = "192.0.2.7".parse().unwrap();
@@ -129,6 +135,7 @@ fn refusals_are_counted_with_their_reason() {
 
 #[test]
 fn batches_have_an_end() {
+    let _alone = alone();
     let a = HostFabric::new().unwrap();
     let route = route("127.0.0.1", "127.0.0.1", &a);
     let mut batch = a.batch();
@@ -142,6 +149,7 @@ fn batches_have_an_end() {
 
 #[test]
 fn a_sleeper_notices_datagrams() {
+    let _alone = alone();
     let a = HostFabric::new().unwrap();
     let queue_pair = a.lease_block().unwrap() << 8;
     let route = route("127.0.0.1", "127.0.0.1", &a);

@@ -301,7 +301,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// One turn. True: there is more to do soon.
-    fn drive(&self, core: &mut Core<F>) -> bool {
+    pub(crate) fn drive(&self, core: &mut Core<F>) -> bool {
         let mut attributes = *self.attributes.lock();
         if !attributes.state.receives() {
             return false;

@@ -38,6 +38,9 @@ const QUIET_NETWORK_POLLS: u64 = 1024;
 /// A full ring or batch is tried again after this many nanoseconds.
 const RETRY_NANOSECONDS: u64 = 50_000;
 
+/// Rounds in which a departed peer's ring is read to its end.
+const MAX_LAST_ROUNDS: usize = 1 << 16;
+
 /// How an engine is set up.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
@@ -307,11 +310,16 @@ impl<F: Fabric> Nic<F> {
     }
 
     fn depart(&self, id: ChannelId) {
-        let mut channels = self.channels.write();
-        let Some(place) = channels.iter().position(|channel| channel.channel.id == id) else { return };
-        let channel = channels.swap_remove(place);
-        drop(channels);
+        let known = self.channels.read().iter().find(|channel| channel.channel.id == id).cloned();
+        let Some(channel) = known else { return };
+        // What the peer sent before it ended still counts.
+        for _ in 0..MAX_LAST_ROUNDS {
+            if !channel.has_record() || !self.poll_channel(&channel) {
+                break;
+            }
+        }
         channel.set_gone();
+        self.channels.write().retain(|channel| channel.channel.id != id);
         self.blocks.lock().retain(|_, state| !state.uses(id));
         for queue_pair in self.queue_pairs.all() {
             queue_pair.run();
@@ -323,7 +331,7 @@ impl<F: Fabric> Nic<F> {
         let channels = self.channels.read();
         let busy: smallvec::SmallVec<[Arc<LocalChannel<F>>; 8]> = channels
             .iter()
-            .filter(|channel| channel.consumer.try_lock().is_some_and(|consumer| consumer.has_record()))
+            .filter(|channel| channel.has_record())
             .cloned()
             .collect();
         drop(channels);
@@ -352,8 +360,11 @@ impl<F: Fabric> Nic<F> {
                 }
                 Err(_) => {
                     drop(consumer);
-                    log::debug!("a ring was broken by its writer");
-                    self.depart(channel.channel.id);
+                    if !channel.is_broken() {
+                        log::debug!("a ring was broken by its writer");
+                        channel.set_broken();
+                        self.depart(channel.channel.id);
+                    }
                     more = false;
                     break;
                 }
@@ -565,10 +576,7 @@ impl<F: Fabric> Nic<F> {
     }
 
     fn has_work(&self) -> bool {
-        self.channels
-            .read()
-            .iter()
-            .any(|channel| channel.consumer.try_lock().is_some_and(|consumer| consumer.has_record()))
+        self.channels.read().iter().any(|channel| channel.has_record())
     }
 
     /// Whether an address is one of this host's and the options permit the local path.

@@ -528,6 +528,8 @@ impl<F: Fabric> QueuePair<F> {
     /// Ends the queue pair. When this returns none of its accesses is under way (`ibv_destroy_qp(3)`).
     pub fn destroy(self: &Arc<Self>) -> Result<()> {
         let mut core = self.lock_core()?;
+        // Acknowledgements of what has arrived still leave: the peer counts on them.
+        self.drive(&mut core);
         let mut attributes = *self.attributes.lock();
         self.reset(&mut core, &mut attributes);
         self.set_attributes(attributes);

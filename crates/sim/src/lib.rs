@@ -13,7 +13,9 @@ mod memory;
 mod network;
 mod plant;
 mod process;
+mod scenario;
 mod words;
+pub mod workload;
 mod world;
 
 pub use fabric::{SimBatch, SimFabric};
@@ -21,6 +23,7 @@ pub use memory::{SimMemory, SimProcess};
 pub use network::{Faults, NetworkCounters};
 pub use plant::Plant;
 pub use process::{CrashPoint, Process, ProcessId, SiteTally};
+pub use scenario::{Built, MEMORY, Scenario, SimStage};
 pub use words::SimWords;
 pub use world::{HostId, SimEvent, World};
 

@@ -2,7 +2,7 @@
 
 use crate::clock::Clock;
 use crate::memory::AddressSpace;
-use crate::plant::Planted;
+use crate::plant::{Plant, Planted};
 use crate::world::HostId;
 use pagewire_iommu::words::Site;
 use parking_lot::Mutex;
@@ -119,6 +119,16 @@ impl Process {
     /// Whether the interruption is still to come; forgets it.
     pub fn cancel_interruption(&self) -> bool {
         self.steps.lock().interruption.take().is_some()
+    }
+
+    /// Plants a bug in its memory that shows once, after so many harmless chances.
+    pub fn plant(&self, plant: Plant, chances: u32) {
+        self.plant.set(plant, chances);
+    }
+
+    /// Whether the planted bug has shown.
+    pub fn plant_has_fired(&self) -> bool {
+        self.plant.has_fired()
     }
 
     /// Stores so far.

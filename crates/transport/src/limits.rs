@@ -43,7 +43,7 @@ pub const MAX_READS: usize = 255;
 pub const LOSSLESS_POLL: u64 = 100_000_000;
 
 /// Bounds, in nanoseconds, of the early retransmission timer between two Pagewires.
-pub const MIN_PROBE: u64 = 4_000_000;
+pub const MIN_PROBE: u64 = 1_000_000;
 /// See [`MIN_PROBE`].
 pub const MAX_PROBE: u64 = 1_000_000_000;
 /// Nanoseconds of the early retransmission timer before a round trip was measured.

@@ -318,6 +318,37 @@ fn a_gap_makes_one_nak() {
 }
 
 #[test]
+fn every_gap_makes_a_nak() {
+    let mut pair = pair_with(|_, _| ());
+    lose(&mut pair, 1, |from, packet| from == 0 && is(packet, Code::WriteMiddle));
+    pair.post(0, write(0, 5000), vec![3; 5000]);
+    pair.run(FOREVER);
+    lose(&mut pair, 1, |from, packet| from == 0 && is(packet, Code::WriteMiddle));
+    pair.post(0, write(0, 5000), vec![4; 5000]);
+    pair.run(FOREVER);
+    assert_eq!(naks(&pair, 1), [Syndrome::Nak(Nak::PsnSequence); 2]);
+    assert_eq!(pair.ends[0].connection.counters().timeouts, 0);
+}
+
+#[test]
+fn a_read_that_is_being_answered_is_not_answered_twice() {
+    let mut pair = Pair::new(lossy(1024), 1);
+    let host = &mut pair.ends[1].host;
+    let mut connection = RcConnection::new(settings(lossy(1024), 0x11, 0));
+    let request =
+        Header { reth: Some(Reth { address: BASE, key: KEY, length: 5000 }), ..header(Code::ReadRequest, 0) };
+    for _ in 0..2 {
+        assert_eq!(connection.receive(Time(0), &request, Payload::Bytes(&[]), host), Outcome::Done(()));
+    }
+    connection.drive(Time(0), host);
+    assert_eq!(host.sent.len(), 5);
+    // Afterwards it is: the responses were lost.
+    assert_eq!(connection.receive(Time(0), &request, Payload::Bytes(&[]), host), Outcome::Done(()));
+    connection.drive(Time(0), host);
+    assert_eq!(host.sent.len(), 10);
+}
+
+#[test]
 fn a_gap_between_pagewires_is_filled_alone() {
     let mut pair = pair_with(|_, _| ()).selective();
     lose(&mut pair, 1, |from, packet| from == 0 && is(packet, Code::WriteMiddle));
@@ -373,6 +404,11 @@ fn an_acknowledgement_past_a_read_is_an_implied_nak() {
         assert_eq!(statuses(&pair, 0), [Status::Success; 2]);
         assert_eq!(pair.ends[0].connection.counters().implied_naks, 1);
         assert_eq!(pair.ends[0].connection.counters().timeouts, 0);
+        if selective {
+            // What was acknowledged is not sent again.
+            assert_eq!(codes(&pair, 0), [Code::ReadRequest, Code::WriteOnly, Code::ReadRequest]);
+            assert_eq!(pair.ends[0].connection.counters().probes, 0);
+        }
     }
 }
 
@@ -404,6 +440,20 @@ fn a_repeated_send_is_acknowledged_and_not_executed() {
     assert_eq!(pair.ends[1].host.received.len(), 1);
     assert_eq!(pair.ends[1].host.receives_posted(), 1);
     assert_eq!(pair.ends[0].connection.counters().timeouts, 2);
+}
+
+#[test]
+fn a_repetition_reads_no_more_than_was_asked_for() {
+    let mut pair = Pair::new(lossy(1024), 1);
+    let host = &mut pair.ends[1].host;
+    let mut connection = RcConnection::new(settings(lossy(1024), 0x11, 0));
+    for (length, answers) in [(1000, 1), (1025, 0), (5000, 0), (900, 1)] {
+        let request =
+            Header { reth: Some(Reth { address: BASE, key: KEY, length }), ..header(Code::ReadRequest, 0) };
+        assert_eq!(connection.receive(Time(0), &request, Payload::Bytes(&[]), host), Outcome::Done(()));
+        connection.drive(Time(0), host);
+        assert_eq!(std::mem::take(&mut host.sent).len(), answers, "{length}");
+    }
 }
 
 #[test]

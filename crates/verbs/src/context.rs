@@ -29,7 +29,7 @@ pub struct ContextObject {
     /// Held from the taking of an event until it is counted: what destroys an object takes it once in between.
     delivery: Mutex<()>,
     leftovers: Arc<Leftovers>,
-    _engine: Arc<Engine>,
+    engine: Arc<Engine>,
     epoch: u32,
 }
 
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
             descriptor,
             delivery: Mutex::new(()),
             leftovers: Arc::default(),
-            _engine: engine,
+            engine,
             epoch: epoch(),
         }));
         // SAFETY: the object was just made; the public part is never moved, as the object stays in its box.
@@ -157,7 +157,9 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     number(|| {
         // SAFETY: the caller's promise.
-        unsafe { ContextObject::of(context) }?.leftovers.end();
+        let object = unsafe { ContextObject::of(context) }?;
+        object.leftovers.end();
+        object.engine.last_round();
         // SAFETY: `of` has checked that it is a context of this process; the pointer came from `Box::into_raw`.
         drop(unsafe { Box::from_raw(context.byte_sub(CONTEXT_OFFSET).cast::<ContextObject>()) });
         Ok(0)

@@ -4,7 +4,7 @@ use crate::boundary::{Errno, Result};
 use crate::explain;
 use crate::settings::Settings;
 use libc::{EINVAL, c_int};
-use pagewire_fabric::HostFabric;
+use pagewire_fabric::{FaultInjector, HostFabric};
 use pagewire_nic::{Nic, Options};
 use parking_lot::Mutex;
 use parking_lot::lock_api::RawMutex as _;
@@ -14,8 +14,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 
-/// The world around the engine.
-pub type Host = HostFabric;
+/// The world around the engine: the real one, with the faults that the environment asks for.
+pub type Host = FaultInjector<HostFabric>;
 
 /// A running engine.
 pub struct Engine {
@@ -27,6 +27,12 @@ impl Engine {
     /// The software NIC.
     pub fn nic(&self) -> &Arc<Nic<Host>> {
         &self.nic
+    }
+
+    /// Serves what has come in, before this process may end: datagrams that the kernel gave to its socket but that are for
+    /// other processes (the port is shared) would be lost with the socket, last acknowledgements among them.
+    pub fn last_round(&self) {
+        self.nic.progress();
     }
 
     /// What the environment asked for.
@@ -58,11 +64,15 @@ pub fn check_environment() -> Result<()> {
 
 fn settings() -> Result<Settings> {
     Settings::from_environment().map_err(|reason| {
-        static SAID: Once = Once::new();
-        // A program would only say that it found no devices: the reason must reach the user.
-        SAID.call_once(|| eprintln!("pagewire: {reason}"));
+        tell(&reason);
         Errno(EINVAL)
     })
+}
+
+/// Says once on standard error why there is no NIC; the program itself would only say that it found no device.
+fn tell(reason: &str) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| eprintln!("pagewire: {reason}"));
 }
 
 /// `PAGEWIRE_LOG=debug` (or `pagewire_nic=trace`, as in `RUST_LOG`) shows on standard error why calls were refused.
@@ -90,7 +100,9 @@ pub fn engine() -> Result<Arc<Engine>> {
 
 fn start() -> Result<Arc<Engine>> {
     let settings = settings()?;
-    let nic = Nic::new(HostFabric::new()?, Options { path: settings.path });
+    let host = with_signals_blocked(HostFabric::new)
+        .inspect_err(|error| tell(&format!("the NIC cannot start: {error}")))?;
+    let nic = Nic::new(FaultInjector::new(host, settings.faults), Options { path: settings.path });
     let engine = Arc::new(Engine { nic: nic.clone(), settings });
     with_signals_blocked(|| {
         std::thread::Builder::new()
@@ -102,17 +114,20 @@ fn start() -> Result<Arc<Engine>> {
         // The program can do without; `pagewire explain` then does not find it.
         Err(error) => log::warn!("`pagewire explain` cannot ask this process: {error}"),
     }
-    if engine.settings.statistics.is_some() {
-        // SAFETY: `write_statistics` is an `extern "C"` function of no arguments that unwinds nowhere.
-        unsafe { libc::atexit(write_statistics) };
+    // SAFETY: `at_exit` is an `extern "C"` function of no arguments that unwinds nowhere.
+    if unsafe { libc::atexit(at_exit) } != 0 {
+        log::warn!("no statistics will be written: the C library takes no more functions for the exit");
     }
     Ok(engine)
 }
 
-extern "C" fn write_statistics() {
+extern "C" fn at_exit() {
     // `try_lock`: another thread may be at it while this one ends the process.
     let Some(engine) = ENGINE.try_lock().and_then(|engine| engine.clone()) else { return };
-    let written = catch_unwind(AssertUnwindSafe(|| explain::write_statistics(&engine)));
+    let written = catch_unwind(AssertUnwindSafe(|| {
+        engine.last_round();
+        explain::write_statistics(&engine)
+    }));
     if let Ok(Err(error)) = written {
         eprintln!("pagewire: the statistics could not be written: {error}");
     }

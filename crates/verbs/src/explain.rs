@@ -4,8 +4,13 @@
 //! or root, it sends lines of JSON and closes; others get nothing. The first line is the process:
 //!
 //! ```json
-//! {"pid":1,"program":"ib_write_bw","path_choice":"auto","devices":[{"name":"pagewire0","interface":"eth0","addresses":["10.0.0.1"]}]}
+//! {"pid":1,"program":"ib_write_bw","path_choice":"auto","port":4791,
+//!  "devices":[{"name":"pagewire0","interface":"eth0","addresses":["10.0.0.1"]}],
+//!  "counters":{"datagrams_sent":9,"bad_icrc":0},"faults":{"dropped":0,"duplicated":0}}
 //! ```
+//!
+//! `port` is the UDP port, with `port_reason` where it is not 4791; `send_reason` says why the kernel last refused to send.
+//! `counters` are those of `pagewire_fabric::Counters`, `faults` what was done on purpose (`PAGEWIRE_FAULTS`).
 //!
 //! Each further line is one queue pair ([`Connection`]); counters only grow while it lives:
 //!
@@ -24,11 +29,13 @@
 
 use crate::engine::{Engine, Host};
 use crate::limits::{EXPLAIN_BACKLOG, EXPLAIN_TIMEOUT_SECONDS, MAX_ENDED_CONNECTIONS};
+use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::{QueuePairType, State};
 use pagewire_nic::device;
 use pagewire_nic::{ConnectionReport, QueuePair};
 use parking_lot::Mutex;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
@@ -42,7 +49,14 @@ struct Process {
     pid: u32,
     program: String,
     path_choice: &'static str,
+    port: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port_reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    send_reason: Option<String>,
     devices: Vec<DeviceLine>,
+    counters: BTreeMap<&'static str, u64>,
+    faults: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Serialize)]
@@ -121,7 +135,25 @@ fn process(engine: &Engine) -> io::Result<Process> {
             addresses: device.gids.iter().map(|gid| gid.address.to_string()).collect(),
         })
         .collect();
-    Ok(Process { pid: std::process::id(), program, path_choice: engine.settings().path_name(), devices })
+    let fabric = engine.nic().fabric();
+    let (host, faults) = (fabric.inner(), fabric.counters());
+    Ok(Process {
+        pid: std::process::id(),
+        program,
+        path_choice: engine.settings().path_name(),
+        port: host.direct_port(),
+        port_reason: host.port_reason(),
+        send_reason: host.send_reason(),
+        devices,
+        counters: host.counters().all().collect(),
+        faults: BTreeMap::from([
+            ("dropped", faults.dropped.get()),
+            ("duplicated", faults.duplicated.get()),
+            ("reordered", faults.reordered.get()),
+            ("corrupted", faults.corrupted.get()),
+            ("delayed", faults.delayed.get()),
+        ]),
+    })
 }
 
 /// Starts the thread that answers; gives the listener, which is also the thread's.

@@ -1,5 +1,6 @@
 //! What the environment asks of the engine. `pagewire run` sets these variables from its options.
 
+use pagewire_fabric::{FAULTS_VARIABLE, FaultPlan};
 use pagewire_nic::PathChoice;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,6 +10,8 @@ use std::path::PathBuf;
 pub struct Settings {
     /// `PAGEWIRE_PATH`: `auto` (default), `local` or `udp`.
     pub path: PathChoice,
+    /// `PAGEWIRE_FAULTS`: faults on purpose, for packets over UDP ([`FaultPlan::parse`]).
+    pub faults: FaultPlan,
     /// `PAGEWIRE_STATS`: a file to which one line of JSON is appended at exit (the form is that of `pagewire explain`).
     pub statistics: Option<PathBuf>,
 }
@@ -29,7 +32,12 @@ impl Settings {
                 other => return Err(format!("PAGEWIRE_PATH is '{other}': it must be auto, local or udp")),
             },
         };
-        Ok(Settings { path, statistics: variable("PAGEWIRE_STATS").map(PathBuf::from) })
+        let faults = match variable(FAULTS_VARIABLE) {
+            None => FaultPlan::default(),
+            Some(value) => FaultPlan::parse(&value.to_string_lossy())
+                .map_err(|error| format!("{FAULTS_VARIABLE} is wrong: {error}"))?,
+        };
+        Ok(Settings { path, faults, statistics: variable("PAGEWIRE_STATS").map(PathBuf::from) })
     }
 
     /// The name of the path choice.
@@ -64,5 +72,7 @@ mod tests {
     #[test]
     fn mistakes_are_told() {
         assert!(with("PAGEWIRE_PATH", "rdma").unwrap_err().contains("auto, local or udp"));
+        assert!(with(FAULTS_VARIABLE, "drop=often").unwrap_err().contains(FAULTS_VARIABLE));
+        assert!(with(FAULTS_VARIABLE, "drop=0.5,seed=3").unwrap().faults.drop == 0.5);
     }
 }

@@ -4,6 +4,7 @@
 use pagewire_fabric::{Batch, Channel, Fabric, FabricEvent, HostFabric, MappedWords, ROCE_PORT, Route};
 use pagewire_memory::HostProcess;
 use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 pub type Event = FabricEvent<MappedWords, HostProcess>;
@@ -11,6 +12,13 @@ pub type HostChannel = Channel<MappedWords, HostProcess>;
 
 /// Far longer than anything takes; only a hang gets there.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Fabrics of other tests would share the port; what reached them when they end would be lost.
+static ALONE: Mutex<()> = Mutex::new(());
+
+pub fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(|failed| failed.into_inner())
+}
 
 /// Serves the fabrics until `done` gives something. `done` sees each event once.
 pub fn until<R>(fabrics: &[&HostFabric], mut done: impl FnMut(usize, &mut Vec<Event>) -> Option<R>) -> R {

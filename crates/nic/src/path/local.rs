@@ -94,7 +94,10 @@ pub struct LocalChannel<F: Fabric> {
     /// The peer's accesses to ours.
     pub peer_hazards: Hazards<F::Words>,
     pub peer_regions: RegionView<F::Words>,
+    /// First word of the peer's direction.
+    theirs: usize,
     gone: AtomicBool,
+    broken: AtomicBool,
 }
 
 impl<F: Fabric> LocalChannel<F> {
@@ -118,7 +121,9 @@ impl<F: Fabric> LocalChannel<F> {
             own_hazards: Hazards::new(words.clone(), ours + ring::HAZARDS, ring::HAZARD_SLOTS),
             peer_hazards: Hazards::new(words.clone(), theirs + ring::HAZARDS, ring::HAZARD_SLOTS),
             peer_regions: RegionView::new(channel.tables.clone()),
+            theirs,
             gone: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
             channel,
         }))
     }
@@ -164,6 +169,21 @@ impl<F: Fabric> LocalChannel<F> {
     /// Whether the peer has taken everything that was sent.
     pub fn is_drained(&self) -> bool {
         self.producer.lock().is_drained()
+    }
+
+    /// Whether the peer has sent something that was not taken.
+    pub fn has_record(&self) -> bool {
+        !self.is_broken() && ring::has_record(&self.channel.words, self.theirs)
+    }
+
+    /// The peer wrote what no writer of a ring writes: nothing more is read.
+    pub fn set_broken(&self) {
+        self.broken.store(true, Ordering::Release);
+    }
+
+    /// See [`set_broken`](Self::set_broken).
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
     }
 
     /// The peer has ended, or broke the rules.

@@ -155,8 +155,8 @@ impl<W: SharedWords> Producer<W> {
             if self.area + 1 == AREAS.len() || free < 1 {
                 return None;
             }
+            // Becomes visible with the record that follows it: the reader never finds an area that holds nothing.
             self.words.store(RECORD, self.base + offset + place as usize, u64::from(GROW));
-            self.words.store(TAIL, self.base + TAIL_WORD, at(self.area, self.position + 1));
             (self.area, self.position) = (self.area + 1, 0);
         }
     }
@@ -170,6 +170,12 @@ impl<W: SharedWords> Producer<W> {
 /// The other side broke the rules of the ring; the channel is of no more use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BrokenRing;
+
+/// Whether the ring whose words start at `base` holds something that was not taken. Needs no lock: the thread that
+/// is about to sleep must see a record even while another one looks.
+pub fn has_record<W: SharedWords>(words: &W, base: usize) -> bool {
+    words.load(base + TAIL_WORD) != words.load(base + HEAD_WORD)
+}
 
 /// The reading end.
 pub struct Consumer<W> {
@@ -222,11 +228,6 @@ impl<W: SharedWords> Consumer<W> {
             }
             self.publish();
         }
-    }
-
-    /// Whether the writer has published something that was not taken.
-    pub fn has_record(&self) -> bool {
-        self.words.load(self.base + TAIL_WORD) != at(self.area, self.position)
     }
 
     fn publish(&self) {
@@ -292,6 +293,56 @@ mod tests {
                     break;
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_look_at_any_moment_of_growing_finds_the_ring_whole() {
+        // The reader looks after each store of the writer.
+        #[derive(Clone)]
+        struct Watched(ProcessWords, std::sync::Arc<std::sync::Mutex<Option<Consumer<ProcessWords>>>>);
+        impl Watched {
+            fn look(&self) {
+                if let Some(consumer) = &mut *self.1.lock().unwrap() {
+                    consumer.pop(&mut Vec::new()).expect("a whole ring");
+                }
+            }
+        }
+        impl SharedWords for Watched {
+            fn len(&self) -> usize {
+                self.0.len()
+            }
+            fn load(&self, index: usize) -> u64 {
+                self.0.load(index)
+            }
+            fn store(&self, site: Site, index: usize, value: u64) {
+                self.0.store(site, index, value);
+                self.look();
+            }
+            fn compare_exchange(&self, site: Site, index: usize, current: u64, value: u64) -> Result<u64, u64> {
+                self.0.compare_exchange(site, index, current, value)
+            }
+            fn fetch_or(&self, site: Site, index: usize, bits: u64) -> u64 {
+                self.0.fetch_or(site, index, bits)
+            }
+            fn swap(&self, site: Site, index: usize, value: u64) -> u64 {
+                self.0.swap(site, index, value)
+            }
+            fn fence(&self) {}
+            fn write_bytes(&self, site: Site, index: usize, bytes: &[u8]) {
+                self.0.write_bytes(site, index, bytes);
+                self.look();
+            }
+            fn read_bytes(&self, index: usize, bytes: &mut [u8]) {
+                self.0.read_bytes(index, bytes);
+            }
+        }
+        let words = ProcessWords::new(DIRECTION_WORDS);
+        let consumer = Consumer::new(words.clone(), 0);
+        let mut producer = Producer::new(Watched(words, std::sync::Arc::new(std::sync::Mutex::new(Some(consumer)))), 0);
+        for payload in [8, 4096, 8, 60_000, 8, 130_000usize] {
+            let header = RecordHeader { kind: Kind::Bytes, header: 12, payload: payload as u32 };
+            assert!(producer.push(&header, &[1; 12], &vec![2; payload]), "{payload}");
         }
     }
 

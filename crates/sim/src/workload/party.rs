@@ -3,6 +3,7 @@
 use super::pattern;
 use super::receive::PostedReceive;
 use super::space::{Range, Space};
+use super::window::Window;
 use pagewire_fabric::Fabric;
 use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_nic::device::Device;
@@ -73,6 +74,7 @@ pub struct Party<F: Fabric> {
     pub srq: Arc<SharedReceiveQueue<F>>,
     pub shared_receives: HashMap<u64, PostedReceive>,
     pub dead: bool,
+    pub windows_taken: u64,
     base: u64,
     shadow: Vec<u8>,
     /// Ranges whose bytes are not known now: first byte and end.
@@ -97,6 +99,7 @@ impl<F: Fabric> Party<F> {
             srq,
             shared_receives: HashMap::new(),
             dead: false,
+            windows_taken: 0,
             base: init.address,
             shadow: vec![0; init.length as usize],
             flux: BTreeMap::new(),
@@ -153,6 +156,14 @@ impl<F: Fabric> Party<F> {
             }
         }
         None
+    }
+
+    /// Takes the next window; `salt` decides its bytes.
+    pub fn take_window(&mut self, salt: u64) -> Window {
+        let range = Range::fixed(1, self.zones[1].address + self.windows_taken * WINDOW, WINDOW);
+        self.windows_taken += 1;
+        self.unsettle(range.address, range.length);
+        Window::new(range, salt)
     }
 
     /// Takes 1 to `pieces` ranges that hold `length` bytes together.

@@ -48,17 +48,17 @@ enum Message {
 pub(super) struct Executor {
     rights: RemoteRights,
     message: Message,
-    /// The receive of the message that is coming in was taken.
+    /// A receive was taken and neither completed nor failed.
     begun: bool,
-    /// The bytes of the packet that waits are in place already.
-    placed: bool,
+    /// The last bytes of the message are in place, though its packet waits: the message's length.
+    placed: Option<u32>,
     /// Messages completed, 24 bits (MSN, section 9.7.7.1).
     messages: u32,
 }
 
 impl Executor {
     pub(super) fn new(rights: RemoteRights) -> Executor {
-        Executor { rights, message: Message::None, begun: false, placed: false, messages: 0 }
+        Executor { rights, message: Message::None, begun: false, placed: None, messages: 0 }
     }
 
     pub(super) fn set_rights(&mut self, rights: RemoteRights) {
@@ -122,8 +122,9 @@ impl Executor {
             _ => return Err(Stop::INVALID),
         };
         let end = message_end(offset, payload, place, link)?;
+        let end = self.placed.unwrap_or(end);
         self.begin_receive(environment)?;
-        if !payload.is_empty() && !self.placed {
+        if !payload.is_empty() && self.placed.is_none() {
             match environment.place_receive(offset.into(), payload, place.is_end()) {
                 Outcome::Done(()) => {}
                 Outcome::Wait => return Err(Stop::Wait),
@@ -139,7 +140,7 @@ impl Executor {
         }
         if let Some(key) = header.invalidate {
             // Should it have to wait, the bytes are not placed a second time: they are visible.
-            self.placed = true;
+            self.placed = Some(end);
             match environment.invalidate(key) {
                 Outcome::Done(()) => {}
                 Outcome::Wait => return Err(Stop::Wait),
@@ -148,6 +149,7 @@ impl Executor {
                 }
             }
         }
+        self.begun = false;
         environment.finish_receive(Arrival {
             kind: ArrivalKind::Send,
             length: end,
@@ -197,6 +199,7 @@ impl Executor {
             return Ok(Answer::Placed);
         }
         if header.immediate.is_some() {
+            self.begun = false;
             environment.finish_receive(Arrival {
                 kind: ArrivalKind::WriteImmediate,
                 length,
@@ -270,7 +273,7 @@ impl Executor {
 
     fn finish_message(&mut self) {
         self.message = Message::None;
-        (self.begun, self.placed) = (false, false);
+        self.placed = None;
         self.messages = (self.messages + 1) & 0xff_ffff;
     }
 }

@@ -190,7 +190,10 @@ impl Requester {
             match environment.link() {
                 LinkState::Pending => return self.retry.patience(now, pace),
                 LinkState::Dead => return self.fail(Status::RetryExceeded, shared, environment),
-                LinkState::Delivered if expiry == Expiry::Probe => return self.retry.probed(now, pace),
+                LinkState::Delivered if expiry == Expiry::Probe => {
+                    self.retry.probed(now, pace);
+                    return;
+                }
                 LinkState::Delivered => {}
             }
         }
@@ -206,12 +209,34 @@ impl Requester {
             }
         } else {
             shared.counters.probes += 1;
-            self.retry.probed(now, pace);
+            if self.retry.probed(now, pace) == 1 && shared.fills_gaps() && self.resend.is_none() {
+                return self.probe_tail();
+            }
         }
         self.window.silent();
         self.recover = Some(self.next);
         self.gone_back = None;
         self.go_back(self.unacked, shared);
+    }
+
+    /// Sends the last request again: what comes back tells what is missing before it (the idea of
+    /// TCP's tail loss probe, RFC 8985).
+    fn probe_tail(&mut self) {
+        let last = self.next.previous();
+        let Some(entry) = self.find(last).map(|at| self.queue[at]) else { return };
+        let offset = last.since(entry.first);
+        let start = match entry.work.operation {
+            Operation::Read { .. } => entry.first.plus(offset - offset % self.read_chunk),
+            _ => last,
+        };
+        let from = start.later(self.unacked).since(self.unacked);
+        for index in from..self.next.since(self.unacked) {
+            if !self.kept.has(index) {
+                self.board.lose(index);
+            }
+        }
+        // What was repeated and is still missing was lost again.
+        self.board.unmark(self.unacked);
     }
 
     /// Sends again everything from `from` on that may be missing.

@@ -29,7 +29,7 @@ pub(super) struct Retry {
     silent_since: Time,
     /// End of the wait after an RNR NAK.
     rnr_until: Option<Time>,
-    /// The early timer's interval doubles with each expiry.
+    /// Expiries of the early timer in a row; each makes its interval four times as long.
     backoff: u32,
     round_trip: Option<u64>,
     /// The PSN whose acknowledgement ends the running measurement, and its start.
@@ -127,11 +127,12 @@ impl Retry {
         }
     }
 
-    /// Goes on after an [`Expiry::Probe`].
-    pub(super) fn probed(&mut self, now: Time, pace: Pace) {
-        self.backoff = (self.backoff + 1).min(16);
+    /// Goes on after an [`Expiry::Probe`]; gives how many there were in a row.
+    pub(super) fn probed(&mut self, now: Time, pace: Pace) -> u32 {
+        self.backoff = (self.backoff + 1).min(8);
         self.measured = None;
         self.arm(now, pace);
+        self.backoff
     }
 
     /// Uses up one retry; false: there is none left.
@@ -199,7 +200,7 @@ impl Retry {
             Pace::Lossless => Some(limits::LOSSLESS_POLL),
             Pace::Selective => {
                 let interval = self.round_trip.map_or(limits::FIRST_PROBE, |mean| mean.saturating_mul(4));
-                let interval = interval.clamp(limits::MIN_PROBE, limits::MAX_PROBE) << self.backoff;
+                let interval = interval.clamp(limits::MIN_PROBE, limits::MAX_PROBE) << (2 * self.backoff);
                 Some(interval.min(limits::MAX_PROBE))
             }
         };

@@ -87,20 +87,20 @@ pub fn run(pair: &mut Pair, mix: Mix, seed: u64) {
     // Stragglers change nothing.
     let until = pair.now + 10_000_000_000;
     pair.run(until);
-    for at in 0..2 {
+    for (at, side) in sides.iter().enumerate() {
         let (own, peer) = (&pair.ends[at].host, &pair.ends[1 - at].host);
         let ids: Vec<_> = own.completions.iter().map(|completion| completion.0.0).collect();
         assert_eq!(ids, (0..mix.operations as u64).collect::<Vec<_>>());
         assert!(own.completions.iter().all(|completion| completion.1 == Status::Success));
-        for (id, bytes) in &sides[at].responses {
+        for (id, bytes) in &side.responses {
             assert!(own.buffers[id] == *bytes, "response of {id:?} is wrong");
         }
-        assert_eq!(peer.received.len(), sides[at].arrivals.len());
-        for (index, (got, wanted)) in peer.received.iter().zip(&sides[at].arrivals).enumerate() {
+        assert_eq!(peer.received.len(), side.arrivals.len());
+        for (index, (got, wanted)) in peer.received.iter().zip(&side.arrivals).enumerate() {
             assert_eq!(got.result, wanted.result, "receive {index}");
             assert!(got.bytes == wanted.bytes, "bytes of receive {index}");
         }
-        assert!(*peer.memory.borrow() == sides[at].model, "the peer's memory is wrong");
+        assert!(*peer.memory.borrow() == side.model, "the peer's memory is wrong");
         assert!(pair.ends[at].connection.is_drained());
         assert_eq!(own.events, []);
     }

@@ -1,0 +1,280 @@
+//! Several processes: this test binary runs itself in other roles.
+
+mod common;
+
+use common::{packet, route, send, until};
+use pagewire_fabric::{Fabric, FabricEvent, HostFabric, ROCE_PORT};
+use pagewire_iommu::words::{SharedWords, Site};
+use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const TEST: Site = Site("test");
+const ROLE: &str = "PAGEWIRE_TEST_ROLE";
+/// Whatever this user is, it is not root.
+const NOBODY: u32 = 65_534;
+
+/// A process in a role, answering lines with lines.
+struct Other {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Other {
+    fn start(role: &str, user: Option<u32>) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "in_a_role", "--nocapture", "--test-threads", "1"]).env(ROLE, role);
+        if let Some(user) = user {
+            command.uid(user).gid(user).current_dir("/");
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Other { child, lines }
+    }
+
+    /// The rest of the next line that begins with `word`.
+    fn expect(&mut self, word: &str) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(
+                self.lines.read_line(&mut line).unwrap() > 0,
+                "the process ended before it said `{word}`"
+            );
+            // The test harness writes its own words in front.
+            if let Some(at) = line.find(&format!("@{word} ")) {
+                return line[at + word.len() + 2..].trim().to_owned();
+            }
+        }
+    }
+
+    fn ask(&mut self, question: &str) -> String {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{question}").unwrap();
+        self.expect(question)
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn in_a_role() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("serve") => serve(HostFabric::new().unwrap()),
+        Ok("fork") => fork_and_serve(),
+        Ok(role) => panic!("no role {role}"),
+        Err(_) => {}
+    }
+}
+
+/// Leases a block, counts datagrams, answers questions, until its input ends.
+fn serve(fabric: HostFabric) {
+    let block = fabric.lease_block().unwrap();
+    let page = vec![7u8; 4096];
+    println!("@block {block}");
+    println!("@page {}", page.as_ptr() as u64);
+    let (sender, questions) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines() {
+            sender.send(line.unwrap()).unwrap();
+        }
+    });
+    let (mut events, mut got) = (Vec::new(), 0);
+    loop {
+        fabric.wait(Some(fabric.now() + 5_000_000));
+        fabric.events(&mut events);
+        for event in events.drain(..) {
+            if let FabricEvent::Accepted { channel } = event {
+                channel.words.store(TEST, 9, 99);
+            }
+        }
+        loop {
+            let handed = fabric.receive(64, &mut |datagram| {
+                assert_eq!(u32::from_be_bytes(datagram.bytes[4..8].try_into().unwrap()) >> 8, block);
+            });
+            got += handed;
+            if handed == 0 {
+                break;
+            }
+        }
+        match questions.try_recv().as_deref() {
+            Ok("got") => println!("@got {got}"),
+            Ok("forwarded") => println!("@forwarded {}", fabric.counters().forwarded.get()),
+            Ok("port") => {
+                println!("@port {} {}", fabric.direct_port(), fabric.port_reason().unwrap_or_default())
+            }
+            Ok("sum") => println!("@sum {}", page.iter().map(|byte| u64::from(*byte)).sum::<u64>()),
+            Ok(other) => panic!("{other}"),
+            Err(std::sync::mpsc::TryRecvError::Empty) => {}
+            Err(std::sync::mpsc::TryRecvError::Disconnected) => return,
+        }
+    }
+}
+
+/// Makes a fabric, then a child that goes on without it; the parent serves.
+fn fork_and_serve() {
+    let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = count();
+    let fabric = HostFabric::new().unwrap();
+    fabric.lease_block().unwrap();
+    assert!(count() > before + 5);
+    // SAFETY: the child uses what fork(2) leaves usable in a process with one more thread (the test harness), and ends by
+    // _exit.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let clean = fabric.is_forked_child() && count() == before;
+        // Its memory of the engine is gone; dropping what is left of it does no harm.
+        drop(fabric);
+        println!("@child {}", if clean { "clean" } else { "not clean" });
+        std::io::stdout().flush().unwrap();
+        // Outlives its parent.
+        std::thread::sleep(Duration::from_secs(5));
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(0) };
+    }
+    assert!(!fabric.is_forked_child());
+    serve(fabric);
+}
+
+#[test]
+fn a_killed_process_departs() {
+    let _alone = common::alone();
+    let fabric = HostFabric::new().unwrap();
+    let mut other = Other::start("serve", None);
+    let block: u32 = other.expect("block").parse().unwrap();
+    let page: u64 = other.expect("page").parse().unwrap();
+    fabric.connect(block);
+    let channel = until(&[&fabric], |_, events| {
+        events.drain(..).find_map(|event| match event {
+            FabricEvent::Connected { channel, .. } => Some(channel),
+            FabricEvent::Refused { reason, .. } => panic!("{reason}"),
+            _ => None,
+        })
+    });
+    let start = Instant::now();
+    while channel.words.load(9) != 99 {
+        assert!(start.elapsed() < common::PATIENCE);
+    }
+    let process = channel.cross_memory.clone().unwrap();
+    channel.peer_cross_memory.clone().unwrap();
+    let ones = [1u8; 4096];
+    let from = [Segment { address: ones.as_ptr() as u64, length: 4096 }];
+    let to = [Segment { address: page, length: 4096 }];
+    fabric.memory().push(&process, &from, &to, true).unwrap();
+    assert_eq!(other.ask("sum"), "4096");
+    let unmapped = [Segment { address: 4096, length: 4096 }];
+    assert_eq!(fabric.memory().push(&process, &from, &unmapped, true), Err(MemoryError::NotMapped));
+
+    other.child.kill().unwrap();
+    let departed = until(&[&fabric], |_, events| {
+        events.drain(..).find_map(|event| match event {
+            FabricEvent::Departed { channel } => Some(channel),
+            _ => None,
+        })
+    });
+    assert_eq!(departed, channel.id);
+    assert_eq!(fabric.memory().push(&process, &from, &to, true), Err(MemoryError::PeerGone));
+    // Its name is free again.
+    fabric.connect(block);
+    until(&[&fabric], |_, events| {
+        events.drain(..).find(|event| matches!(event, FabricEvent::Refused { absent: true, .. }))
+    });
+}
+
+#[test]
+fn a_forked_child_holds_nothing() {
+    let _alone = common::alone();
+    let fabric = HostFabric::new().unwrap();
+    let mut other = Other::start("fork", None);
+    let said = [other.expect("child"), other.expect("block")];
+    assert_eq!(said[0], "clean");
+    let block: u32 = said[1].parse().unwrap();
+    fabric.connect(block);
+    until(&[&fabric], |_, events| {
+        events.drain(..).find(|event| matches!(event, FabricEvent::Connected { .. }))
+    });
+    // The child lives on for seconds; the parent's end is noticed all the same.
+    other.child.kill().unwrap();
+    until(&[&fabric], |_, events| {
+        events.drain(..).find(|event| matches!(event, FabricEvent::Departed { .. }))
+    });
+}
+
+#[test]
+fn datagrams_find_their_process() {
+    let _alone = common::alone();
+    let sender = HostFabric::new().unwrap();
+    if sender.direct_port() != ROCE_PORT {
+        eprintln!("{}", sender.port_reason().unwrap());
+        return;
+    }
+    let mut others: Vec<Other> = (0..3).map(|_| Other::start("serve", None)).collect();
+    let blocks: Vec<u32> = others.iter_mut().map(|other| other.expect("block").parse().unwrap()).collect();
+    for address in ["127.0.0.1", "::1"] {
+        let route = route(address, address, &sender);
+        let forwarded = |others: &mut Vec<Other>| -> u64 {
+            let handed_on: u64 =
+                others.iter_mut().map(|other| other.ask("forwarded").parse::<u64>().unwrap()).sum();
+            handed_on + sender.counters().forwarded.get()
+        };
+        // Until a round in which nothing had to be handed on: the kernel knows the processes now.
+        let start = Instant::now();
+        loop {
+            let handed_on = forwarded(&mut others);
+            for (other, block) in others.iter_mut().zip(&blocks) {
+                let before: u32 = other.ask("got").parse().unwrap();
+                let packets: Vec<Vec<u8>> = (0..20).map(|seed| packet(block << 8, seed, 256)).collect();
+                send(&sender, &route, &packets);
+                let sent = Instant::now();
+                while other.ask("got").parse::<u32>().unwrap() < before + 20 {
+                    sender.receive(64, &mut |_| panic!("not ours"));
+                    sender.wait(Some(sender.now() + 1_000_000));
+                    assert!(sent.elapsed() < common::PATIENCE, "packets were lost");
+                }
+            }
+            if forwarded(&mut others) == handed_on {
+                break;
+            }
+            assert!(start.elapsed() < common::PATIENCE, "datagrams are handed on for ever");
+        }
+    }
+}
+
+#[test]
+fn other_users_are_told_apart() {
+    let _alone = common::alone();
+    // SAFETY: geteuid(2) only gives a number.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("only root can start processes of other users");
+        return;
+    }
+    let fabric = HostFabric::new().unwrap();
+    let mut other = Other::start("serve", Some(NOBODY));
+    let block = other.expect("block").parse().unwrap();
+    fabric.connect(block);
+    let reason = until(&[&fabric], |_, events| {
+        events.drain(..).find_map(|event| match event {
+            FabricEvent::Refused { reason, absent: false, .. } => Some(reason),
+            _ => panic!(),
+        })
+    });
+    assert!(reason.contains("belongs to user 65534"), "{reason}");
+    // The port is root's here.
+    let port = other.ask("port");
+    if fabric.direct_port() == ROCE_PORT {
+        assert!(port.contains("another user"), "{port}");
+    }
+
+    // Two processes of an unprivileged user reach each other like any.
+    drop(fabric);
+    let mut status = Command::new(std::env::current_exe().unwrap());
+    status.args(["--exact", "a_killed_process_departs", "datagrams_find_their_process"]);
+    status.uid(NOBODY).gid(NOBODY).current_dir("/").stdout(Stdio::null()).stderr(Stdio::null());
+    assert!(status.status().unwrap().success());
+}

@@ -1,0 +1,186 @@
+//! Checking completions of send requests.
+
+use super::connection::{Kind, Posted};
+use super::driver::Workload;
+use super::pattern;
+use super::receive::RECEIVE_IDS;
+use super::{Stage, Violation};
+use pagewire_fabric::Fabric;
+use pagewire_nic::attributes::QueuePairType;
+use pagewire_nic::{Completion, Status};
+
+impl<F: Fabric, S: Stage> Workload<F, S> {
+    /// Checks one completion of a party.
+    pub(super) fn completed(&mut self, party: usize, completion: &Completion) -> Result<(), Violation> {
+        self.report.completions += 1;
+        let Some((connection, side)) = self.by_number.get(&(party, completion.queue_pair)).copied() else {
+            return Err(self.violation(format!("a completion of a queue pair that is gone: {completion:?}")));
+        };
+        if completion.wr_id >= RECEIVE_IDS {
+            self.receive_completed(connection, side, completion)
+        } else {
+            self.send_completed(connection, side, completion)
+        }
+    }
+
+    fn send_completed(
+        &mut self,
+        connection: usize,
+        side: usize,
+        completion: &Completion,
+    ) -> Result<(), Violation> {
+        let posted = loop {
+            let end = &mut self.connections[connection].ends[side];
+            match end.sends.pop_front() {
+                Some(posted) if posted.id == completion.wr_id => break posted,
+                // What is not signaled and comes before a completion has succeeded.
+                Some(posted) if !posted.signaled && !end.failed => self.succeeded(connection, side, posted)?,
+                other => {
+                    let what = format!("{completion:?} is out of order or a second one; expected was {other:?}");
+                    return Err(self.violation(what));
+                }
+            }
+        };
+        let failed = self.connections[connection].ends[side].failed;
+        if completion.status == Status::Success {
+            let answers = matches!(posted.kind, Kind::Read | Kind::Atomic(_));
+            let wrong = failed
+                || posted.stale
+                || !posted.signaled
+                || completion.opcode != posted.opcode
+                || answers && u64::from(completion.byte_length) != posted.length;
+            if wrong {
+                return Err(self.violation(format!("{completion:?} does not fit {posted:?} (after an error: {failed})")));
+            }
+            return self.succeeded(connection, side, posted);
+        }
+        let link = &self.connections[connection];
+        let possible = match completion.status {
+            Status::Flushed => true,
+            // The refusal, or the receiver's silence after it was lost or after the other end was stopped.
+            Status::RemoteAccess | Status::RetryExceeded => link.kind == QueuePairType::Rc && !failed,
+            _ => false,
+        };
+        if !link.may_fail || !possible {
+            return Err(self.violation(format!("{completion:?} of {posted:?} is not to be expected")));
+        }
+        let refusal = posted.stale && link.ends[1 - side].stopped.is_none() && !failed;
+        let told = completion.status == Status::RemoteAccess || link.ends[side].stopped.is_some();
+        let peer_alive = self.stage.is_alive(link.ends[1 - side].party);
+        if refusal && self.plan.exact && !told && peer_alive && completion.status != Status::Flushed {
+            return Err(self.violation(format!("{completion:?}, though the key was dead")));
+        }
+        self.report.errors += 1;
+        self.connections[connection].ends[side].failed = true;
+        self.connections[connection].failed.push((side, posted));
+        self.begin_failing(connection);
+        Ok(())
+    }
+
+    /// A request has succeeded: everything must be where it should.
+    fn succeeded(&mut self, connection: usize, side: usize, posted: Posted) -> Result<(), Violation> {
+        let link = &self.connections[connection];
+        let (from, to) = (link.ends[side].party, link.ends[1 - side].party);
+        let peer_alive = self.stage.is_alive(to);
+        if posted.stale {
+            return Err(self.violation(format!("{posted:?} succeeded though its key was dead")));
+        }
+        if link.kind == QueuePairType::Rc && peer_alive {
+            match posted.kind {
+                Kind::Send => self.check_send_placed(connection, 1 - side, posted.id)?,
+                Kind::Write => self.check_write(to, &posted)?,
+                Kind::Read | Kind::Atomic(_) => {}
+            }
+        }
+        match (posted.kind, &posted.remote) {
+            (Kind::Read, Some(range)) => {
+                let expected = self.parties[to].expected(range.address, range.length).to_vec();
+                let bytes = self.gathered(from, &posted);
+                if let Some(place) = pattern::difference(&bytes, &expected) {
+                    return Err(self.violation(format!("byte {place} of {posted:?} is wrong")));
+                }
+                self.report.bytes_checked += bytes.len() as u64;
+            }
+            (Kind::Atomic(atomic), Some(range)) => {
+                let mut original = [0; 8];
+                original.copy_from_slice(&self.gathered(from, &posted));
+                let word = (range.address - self.parties[to].zones[0].address) / 8;
+                self.chains[to][word as usize].answered(atomic, u64::from_ne_bytes(original));
+                self.report.atomics += 1;
+            }
+            _ => {}
+        }
+        self.release(connection, side, posted);
+        Ok(())
+    }
+
+    /// The bytes in a request's own buffers.
+    fn gathered(&self, party: usize, posted: &Posted) -> Vec<u8> {
+        posted.pieces.iter().flat_map(|piece| self.parties[party].memory(piece.address, piece.length)).collect()
+    }
+
+    fn check_write(&mut self, to: usize, posted: &Posted) -> Result<(), Violation> {
+        let Some(range) = &posted.remote else { return Ok(()) };
+        let bytes = self.parties[to].memory(range.address, range.length);
+        let expected = pattern::of(posted.id, posted.length as usize);
+        if let Some(place) = pattern::difference(&bytes, &expected) {
+            return Err(self.violation(format!("byte {place} of {posted:?} is not at its target")));
+        }
+        self.report.bytes_checked += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// A WRITE with immediate was announced to its receiver: its bytes must be there.
+    pub(super) fn check_write_landed(&mut self, connection: usize, side: usize, id: u64) -> Result<(), Violation> {
+        let link = &mut self.connections[connection];
+        let to = link.ends[1 - side].party;
+        let Some(place) = link.ends[side].sends.iter().position(|posted| posted.id == id) else { return Ok(()) };
+        // Taken out for the look, since looking needs the whole workload.
+        let Some(posted) = link.ends[side].sends.remove(place) else { return Ok(()) };
+        let outcome = self.check_write(to, &posted);
+        self.connections[connection].ends[side].sends.insert(place, posted);
+        outcome
+    }
+
+    /// A SEND succeeded: its receiver must have placed it, whether or not it has looked.
+    fn check_send_placed(&mut self, connection: usize, to: usize, id: u64) -> Result<(), Violation> {
+        let end = &self.connections[connection].ends[to];
+        let Some(place) = end.expected.iter().position(|message| message.id == id) else { return Ok(()) };
+        if end.shared {
+            return Ok(());
+        }
+        let message = end.expected[place];
+        let Some(receive) = end.receives.get(place) else {
+            return Err(self.violation(format!("{message:?} succeeded without a receive")));
+        };
+        let bytes = self.received(end.party, receive, message.length);
+        if bytes != pattern::of(id, message.length as usize) {
+            return Err(self.violation(format!("{message:?} succeeded before its receiver had placed it")));
+        }
+        Ok(())
+    }
+
+    /// The memory that a request used may be used for other things; what it holds now is what it must hold.
+    pub(super) fn release(&mut self, connection: usize, side: usize, posted: Posted) {
+        let link = &self.connections[connection];
+        let (from, to) = (link.ends[side].party, link.ends[1 - side].party);
+        for piece in &posted.pieces {
+            if matches!(posted.kind, Kind::Read | Kind::Atomic(_)) {
+                let bytes = self.parties[from].memory(piece.address, piece.length);
+                self.parties[from].expect(piece.address, &bytes);
+                self.parties[from].settle(piece.address);
+            }
+            self.parties[from].give_back(piece);
+        }
+        self.thaw(from, &posted.pieces);
+        if let Some(range) = posted.remote.filter(|_| !matches!(posted.kind, Kind::Atomic(_))) {
+            if posted.kind == Kind::Write {
+                let bytes = self.parties[to].memory(range.address, range.length);
+                self.parties[to].expect(range.address, &bytes);
+                self.parties[to].settle(range.address);
+            }
+            self.parties[to].give_back(&range);
+            self.thaw(to, &[range]);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Connections: a queue pair at either end, and what is under way between them.
+
+use super::atomics::Atomic;
+use super::receive::PostedReceive;
+use super::space::Range;
+use super::window::Window;
+use pagewire_fabric::Fabric;
+use pagewire_nic::attributes::QueuePairType;
+use pagewire_nic::{AddressHandle, MemoryRegion, Opcode, QueuePair};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What a send request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Send,
+    Write,
+    Read,
+    Atomic(Atomic),
+}
+
+/// A send request that was posted and is not complete.
+#[derive(Debug)]
+pub struct Posted {
+    pub id: u64,
+    pub kind: Kind,
+    pub opcode: Opcode,
+    pub length: u64,
+    pub signaled: bool,
+    /// Buffers of this side: none if inline.
+    pub pieces: Vec<Range>,
+    /// Memory of the other side.
+    pub remote: Option<Range>,
+    /// Its key is dead: it must not succeed.
+    pub stale: bool,
+}
+
+/// A message that will take a receive at the other side.
+#[derive(Debug, Clone, Copy)]
+pub struct Message {
+    pub id: u64,
+    pub length: u64,
+    pub immediate: Option<u32>,
+    pub solicited: bool,
+    pub write: bool,
+}
+
+/// One end.
+pub struct End<F: Fabric> {
+    pub party: usize,
+    pub queue_pair: Arc<QueuePair<F>>,
+    pub shared: bool,
+    /// Posted and not complete, in order.
+    pub sends: VecDeque<Posted>,
+    /// Receives of the queue pair's own queue, in order.
+    pub receives: VecDeque<PostedReceive>,
+    /// Messages on their way to this end, in order, where none may be lost.
+    pub expected: VecDeque<Message>,
+    /// The latest messages to this end, where they may be lost.
+    pub history: VecDeque<Message>,
+    /// Unsignaled requests since the last signaled one.
+    pub unsignaled: u32,
+    /// An error completion was seen.
+    pub failed: bool,
+    /// The workload moved it to ERR or RESET, and when.
+    pub stopped: Option<u64>,
+    /// When it will.
+    pub stop_at: u64,
+    /// Where the other end's UC WRITEs go.
+    pub window: Option<Window>,
+    /// How to reach the other end (UD).
+    pub address: Option<Arc<AddressHandle<F>>>,
+    pub incarnation: u64,
+}
+
+/// A region that lives for a few requests only.
+pub struct Temporary<F: Fabric> {
+    pub region: Option<Arc<MemoryRegion<F>>>,
+    pub range: Range,
+    /// The end that uses it; it lies in the other's memory.
+    pub side: usize,
+    pub key: u32,
+    pub cursor: u64,
+    pub requests: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    Running,
+    /// Coming down, since when.
+    Failing(u64),
+    /// Down, until nothing of it is under way any more.
+    Cooling(u64),
+    /// One party is dead.
+    Gone,
+}
+
+/// A connection.
+pub struct Connection<F: Fabric> {
+    pub kind: QueuePairType,
+    pub ends: [End<F>; 2],
+    pub phase: Phase,
+    /// Something was done that makes requests fail.
+    pub may_fail: bool,
+    /// Requests that ended with an error, and the side that posted them.
+    pub failed: Vec<(usize, Posted)>,
+    /// Receives that ended with an error, and their side.
+    pub flushed: Vec<(usize, PostedReceive)>,
+    pub temporary: Option<Temporary<F>>,
+}
+
+impl<F: Fabric> Connection<F> {
+    /// Whether nothing is under way.
+    pub fn is_drained(&self, exact: bool) -> bool {
+        let reliable = exact || self.kind == QueuePairType::Rc;
+        self.ends.iter().all(|end| end.sends.is_empty() && (!reliable || end.expected.is_empty()))
+    }
+}

@@ -1,0 +1,355 @@
+//! The loop that plays the programs of all parties.
+
+use super::atomics::Chain;
+use super::connection::{Connection, Phase};
+use super::party::{ATOMIC_WORDS, Party, PartyInit};
+use super::pattern;
+use super::{Plan, Report, Stage, Violation};
+use pagewire_fabric::Fabric;
+use pagewire_nic::attributes::QueuePairType;
+use pagewire_nic::{Completion, CompletionQueue};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Completions taken at once.
+const BATCH: usize = 64;
+/// Requests posted at once.
+const BURST: usize = 4;
+/// Send requests between two upheavals.
+const BETWEEN_UPHEAVALS: u64 = 400;
+
+type CompletionHook = Box<dyn FnMut(usize, &mut Vec<Completion>)>;
+type DeregisteredHook = Box<dyn FnMut(usize, u64, u64)>;
+
+/// Places at which a test can play the engine a trick.
+#[derive(Default)]
+pub struct Hooks {
+    /// Completions that one poll gave to a party.
+    pub completions: Option<CompletionHook>,
+    /// Memory of a party (first byte, length) that was deregistered just now.
+    pub deregistered: Option<DeregisteredHook>,
+}
+
+/// A workload under way.
+pub struct Workload<F: Fabric, S: Stage> {
+    pub(super) plan: Plan,
+    pub(super) stage: S,
+    pub(super) random: fastrand::Rng,
+    pub(super) parties: Vec<Party<F>>,
+    pub(super) connections: Vec<Connection<F>>,
+    /// Connection and side of a queue pair.
+    pub(super) by_number: HashMap<(usize, u32), (usize, usize)>,
+    /// For each party the atomics on each of its words.
+    pub(super) chains: Vec<Vec<Chain>>,
+    /// Memory that must not change: (party, address) and its bytes.
+    pub(super) frozen: HashMap<(usize, u64), Vec<u8>>,
+    pub(super) doorbells: Vec<(usize, usize)>,
+    pub(super) hooks: Hooks,
+    pub(super) report: Report,
+    pub(super) next_id: u64,
+    pub(super) next_incarnation: u64,
+    deaths: Vec<(usize, u64)>,
+}
+
+impl<F: Fabric, S: Stage> Workload<F, S> {
+    /// Makes the queue pairs between the parties, all with all in turn.
+    pub fn new(plan: Plan, stage: S, parties: Vec<PartyInit<F>>, hooks: Hooks) -> Result<Self, Violation> {
+        let mut workload = Workload {
+            random: fastrand::Rng::with_seed(plan.seed),
+            plan,
+            stage,
+            parties: Vec::new(),
+            connections: Vec::new(),
+            by_number: HashMap::new(),
+            chains: Vec::new(),
+            frozen: HashMap::new(),
+            doorbells: Vec::new(),
+            hooks,
+            report: Report::default(),
+            next_id: 1,
+            next_incarnation: 0,
+            deaths: Vec::new(),
+        };
+        let count = workload.plan.connections;
+        for init in parties {
+            let party = Party::new(init, &mut workload.random, count)
+                .map_err(|error| workload.violation(format!("a party cannot be set up: {error}")))?;
+            let zone = &party.zones[0];
+            let words = (0..ATOMIC_WORDS).map(|word| {
+                let mut value = [0; 8];
+                value.copy_from_slice(party.expected(zone.address + word * 8, 8));
+                Chain::new(u64::from_ne_bytes(value))
+            });
+            workload.chains.push(words.collect());
+            let (address, length) = (party.zones[0].address, ATOMIC_WORDS * 8);
+            workload.parties.push(party);
+            if let Some(party) = workload.parties.last_mut() {
+                party.unsettle(address, length);
+            }
+        }
+        workload.look_for_deaths();
+        let members = workload.parties.len();
+        let pairs: Vec<(usize, usize)> =
+            (0..members).flat_map(|one| (one + 1..members).map(move |other| (one, other))).collect();
+        for number in 0..count {
+            let kind = match number % 8 {
+                0..5 => QueuePairType::Rc,
+                5 | 6 => QueuePairType::Uc,
+                _ => QueuePairType::Ud,
+            };
+            let pair = pairs[number % pairs.len()];
+            if let Some(connection) = workload.create_connection(pair, kind)? {
+                let index = workload.connections.len();
+                for (side, end) in connection.ends.iter().enumerate() {
+                    workload.by_number.insert((end.party, end.queue_pair.number()), (index, side));
+                }
+                workload.connections.push(connection);
+            }
+        }
+        Ok(workload)
+    }
+
+    pub(super) fn violation(&self, what: String) -> Violation {
+        Violation { seed: self.plan.seed, operations: self.report.operations, what }
+    }
+
+    /// The surroundings.
+    pub fn stage(&mut self) -> &mut S {
+        &mut self.stage
+    }
+
+    /// What was done so far.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Runs the plan to its end; `progress` is told of each audit.
+    pub fn run(&mut self, mut progress: impl FnMut(&Report)) -> Result<Report, Violation> {
+        while self.report.operations < self.plan.operations {
+            let until = (self.report.operations + self.plan.between_audits).min(self.plan.operations);
+            self.work(until)?;
+            self.drain()?;
+            self.audit()?;
+            progress(&self.report);
+            if self.connections.iter().all(|connection| connection.phase == Phase::Gone) {
+                break;
+            }
+        }
+        Ok(self.report.clone())
+    }
+
+    /// Posts until so many requests were posted.
+    fn work(&mut self, until: u64) -> Result<(), Violation> {
+        let mut upheaval = self.report.operations + BETWEEN_UPHEAVALS;
+        let mut last = self.stage.now();
+        while self.report.operations < until {
+            let mut active = self.turn()?;
+            if self.connections.iter().all(|connection| connection.phase == Phase::Gone) {
+                return Ok(());
+            }
+            for _ in 0..self.random.usize(0..=2 * self.parties.len()) {
+                let connection = self.random.usize(0..self.connections.len());
+                let side = self.random.usize(0..2);
+                if self.is_orphaned(connection) {
+                    continue;
+                }
+                for _ in 0..self.random.usize(1..=BURST) {
+                    active |= self.post(connection, side)?;
+                }
+                active |= self.maybe_end_temporary(connection)?;
+            }
+            self.ring_doorbells();
+            if self.plan.upheaval && self.report.operations >= upheaval {
+                upheaval = self.report.operations + BETWEEN_UPHEAVALS;
+                self.upheave()?;
+            }
+            self.pass_time(active, &mut last)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing is under way and every connection is up.
+    fn drain(&mut self) -> Result<(), Violation> {
+        let mut last = self.stage.now();
+        loop {
+            let mut active = self.turn()?;
+            let mut drained = true;
+            for connection in 0..self.connections.len() {
+                for side in 0..2 {
+                    active |= self.post_last(connection, side)?;
+                }
+                let link = &self.connections[connection];
+                drained &= match link.phase {
+                    Phase::Running => link.is_drained(self.plan.exact) && !link.may_fail,
+                    Phase::Gone => true,
+                    Phase::Failing(_) | Phase::Cooling(_) => false,
+                };
+            }
+            self.ring_doorbells();
+            if drained {
+                return Ok(());
+            }
+            self.pass_time(active, &mut last)?;
+        }
+    }
+
+    /// Everybody polls, and time does its work. True: something happened.
+    fn turn(&mut self) -> Result<bool, Violation> {
+        let mut active = false;
+        let first = self.random.usize(0..self.parties.len());
+        for offset in 0..self.parties.len() {
+            let party = (first + offset) % self.parties.len();
+            if self.parties[party].dead {
+                continue;
+            }
+            self.stage.turn(party);
+            active |= self.poll(party)?;
+            active |= self.replenish(party)?;
+            active |= self.reregister(party)?;
+        }
+        self.look_for_deaths();
+        for connection in 0..self.connections.len() {
+            active |= self.tick(connection)?;
+        }
+        Ok(active)
+    }
+
+    fn look_for_deaths(&mut self) {
+        for party in 0..self.parties.len() {
+            if !self.parties[party].dead && !self.stage.is_alive(party) {
+                self.mourn(party);
+                self.deaths.push((party, self.stage.now()));
+            }
+        }
+    }
+
+    /// Takes and checks all completions of a party. True: there were some.
+    pub(super) fn poll(&mut self, party: usize) -> Result<bool, Violation> {
+        let owner = &self.parties[party];
+        let queues: [Arc<CompletionQueue<F>>; 3] =
+            [owner.send_cq.clone(), owner.receive_cq.clone(), owner.common_cq.clone()];
+        let mut some = false;
+        for queue in queues {
+            loop {
+                let mut completions = Vec::new();
+                queue.poll(BATCH, &mut |completion| completions.push(*completion));
+                if completions.is_empty() || !self.stage.is_alive(party) {
+                    break;
+                }
+                if let Some(hook) = &mut self.hooks.completions {
+                    hook(party, &mut completions);
+                }
+                for completion in &completions {
+                    self.completed(party, completion)?;
+                    self.notice(completion);
+                }
+                some = true;
+            }
+        }
+        while self.parties[party].context.next_async_event().is_some() {}
+        Ok(some)
+    }
+
+    /// Keeps the longest time from a death to an error that came of it.
+    fn notice(&mut self, completion: &Completion) {
+        use pagewire_nic::Status;
+        if let (Some((_, at)), Status::RetryExceeded) = (self.deaths.last(), completion.status) {
+            let time = self.stage.now().saturating_sub(*at);
+            self.report.slowest_notice = self.report.slowest_notice.max(time);
+        }
+    }
+
+    /// If nothing happened, lets time pass; not for ever.
+    fn pass_time(&mut self, active: bool, last: &mut u64) -> Result<(), Violation> {
+        let now = self.stage.now();
+        if active {
+            *last = now;
+            return Ok(());
+        }
+        let mut next = None;
+        let mut sooner = |at: Option<u64>| next = next.into_iter().chain(at).min();
+        for party in self.parties.iter().filter(|party| !party.dead) {
+            sooner(party.nic.progress());
+        }
+        for connection in &self.connections {
+            match connection.phase {
+                Phase::Cooling(until) => sooner(Some(until)),
+                Phase::Failing(_) => {
+                    connection.ends.iter().filter(|end| end.stopped.is_none()).for_each(|end| sooner(Some(end.stop_at)));
+                    sooner(Some(now + 10_000_000));
+                }
+                Phase::Running | Phase::Gone => {}
+            }
+        }
+        let waiting = self.stage.idle(next);
+        if !waiting || self.stage.now().saturating_sub(*last) > self.plan.patience {
+            return Err(self.violation(format!("nothing happens any more: {}", self.describe())));
+        }
+        Ok(())
+    }
+
+    /// What is under way, for a violation.
+    pub(super) fn describe(&self) -> String {
+        let mut text = String::new();
+        for (index, link) in self.connections.iter().enumerate() {
+            if link.phase == Phase::Running && link.is_drained(self.plan.exact) && !link.may_fail {
+                continue;
+            }
+            text.push_str(&format!("\n  connection {index} ({:?}, {:?}):", link.kind, link.phase));
+            for end in &link.ends {
+                let oldest = end.sends.front().map(|posted| (posted.id, posted.opcode, posted.length));
+                text.push_str(&format!(
+                    " [party {} qp {:#x} {:?}: {} sends, oldest {oldest:?}, {} receives, {} expected]",
+                    end.party,
+                    end.queue_pair.number(),
+                    end.queue_pair.state(),
+                    end.sends.len(),
+                    end.receives.len(),
+                    end.expected.len(),
+                ));
+            }
+        }
+        text
+    }
+
+    /// Compares all memory with the model.
+    fn audit(&mut self) -> Result<(), Violation> {
+        self.report.audits += 1;
+        for party in 0..self.parties.len() {
+            if self.parties[party].dead {
+                continue;
+            }
+            match self.parties[party].compare() {
+                Ok(bytes) => self.report.bytes_checked += bytes,
+                Err(address) => {
+                    let what = format!("byte {address:#x} of party {party} was touched by nothing that may have");
+                    return Err(self.violation(what));
+                }
+            }
+            let zone = self.parties[party].zones[0].address;
+            for word in 0..ATOMIC_WORDS {
+                let mut value = [0; 8];
+                value.copy_from_slice(&self.parties[party].memory(zone + word * 8, 8));
+                let audited = self.chains[party][word as usize].audit(u64::from_ne_bytes(value));
+                audited.map_err(|what| self.violation(format!("word {word} of party {party}: {what}")))?;
+            }
+        }
+        for link in &self.connections {
+            for end in link.ends.iter().filter(|end| !self.parties[end.party].dead) {
+                if let Some(window) = &end.window {
+                    let memory = self.parties[end.party].memory(window.range.address, window.range.length);
+                    let exact = self.plan.exact && link.phase == Phase::Running;
+                    window.check(&memory, exact).map_err(|what| self.violation(what))?;
+                }
+            }
+        }
+        let wrong = self.frozen.iter().find(|((party, address), bytes)| {
+            let now = self.parties[*party].memory(*address, bytes.len() as u64);
+            !self.parties[*party].dead && pattern::difference(bytes, &now).is_some()
+        });
+        if let Some(((party, address), _)) = wrong {
+            return Err(self.violation(format!("memory at {address:#x} of party {party} was written though it was revoked")));
+        }
+        Ok(())
+    }
+}

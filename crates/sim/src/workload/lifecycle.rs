@@ -1,0 +1,603 @@
+//! Bringing connections up, down and up again, and regions to their end.
+
+use super::connection::{Connection, End, Kind, Phase, Posted, Temporary};
+use super::driver::Workload;
+use super::party::{Party, Use};
+use super::pattern;
+use super::post::{INLINE, QUEUE_KEY};
+use super::space::Range;
+use super::{Stage, Violation};
+use pagewire_fabric::Fabric;
+use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::{Error, QueuePairInit, Reregistration, Rights};
+use std::collections::VecDeque;
+
+/// Nanoseconds in which a queue pair in ERR must have flushed.
+const FLUSH_TIME: u64 = 1_000_000_000;
+/// Nanoseconds in which requests to a silent peer must fail.
+const NOTICE_TIME: u64 = 20_000_000_000;
+/// Acknowledgement timeout: 4.096 us times 2 to the power of this (16.8 ms).
+const TIMEOUT: u8 = 12;
+
+fn rights() -> Rights {
+    Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC
+}
+
+fn create_end<F: Fabric>(
+    parties: &mut [Party<F>],
+    random: &mut fastrand::Rng,
+    (party, peer): (usize, usize),
+    kind: QueuePairType,
+    shared: bool,
+) -> Result<End<F>, Error> {
+    let vector = address_of(&parties[peer]);
+    let owner = &mut parties[party];
+    let common = random.u32(0..4) == 0;
+    let init = QueuePairInit {
+        kind,
+        send_cq: if common { owner.common_cq.clone() } else { owner.send_cq.clone() },
+        recv_cq: if common { owner.common_cq.clone() } else { owner.receive_cq.clone() },
+        srq: shared.then(|| owner.srq.clone()),
+        capabilities: Capabilities {
+            max_send_wr: 32,
+            max_recv_wr: 32,
+            max_send_sge: 8,
+            max_recv_sge: 8,
+            max_inline_data: INLINE,
+        },
+        signal_all: false,
+    };
+    let address = if kind == QueuePairType::Ud { Some(owner.domain.create_ah(&vector)?) } else { None };
+    Ok(End {
+        party,
+        queue_pair: owner.domain.create_qp(init)?,
+        shared,
+        sends: VecDeque::new(),
+        receives: VecDeque::new(),
+        expected: VecDeque::new(),
+        history: VecDeque::new(),
+        unsignaled: 0,
+        failed: false,
+        stopped: None,
+        stop_at: 0,
+        window: None,
+        address,
+        incarnation: 0,
+    })
+}
+
+fn address_of<F: Fabric>(party: &Party<F>) -> AddressVector {
+    AddressVector {
+        destination_gid: party.context.device().gids[0].raw(),
+        is_global: true,
+        hop_limit: 64,
+        port: 1,
+        ..AddressVector::default()
+    }
+}
+
+impl<F: Fabric, S: Stage> Workload<F, S> {
+    /// Makes a connection between two parties, down as yet. `None`: one of them is dead.
+    pub(super) fn create_connection(
+        &mut self,
+        parties: (usize, usize),
+        kind: QueuePairType,
+    ) -> Result<Option<Connection<F>>, Violation> {
+        let mut ends = Vec::with_capacity(2);
+        for (party, peer) in [(parties.0, parties.1), (parties.1, parties.0)] {
+            let shared = kind == QueuePairType::Rc && self.random.u32(0..4) == 0;
+            match create_end(&mut self.parties, &mut self.random, (party, peer), kind, shared) {
+                Ok(mut end) => {
+                    if kind == QueuePairType::Uc {
+                        end.window = Some(self.parties[party].take_window(self.random.u64(..)));
+                    }
+                    ends.push(end);
+                }
+                Err(_) if !self.stage.is_alive(party) => return Ok(None),
+                Err(error) => return Err(self.violation(format!("a queue pair cannot be created: {error}"))),
+            }
+        }
+        let [Some(one), Some(other)] = [ends.pop(), ends.pop()] else { return Ok(None) };
+        Ok(Some(Connection {
+            kind,
+            ends: [other, one],
+            phase: Phase::Cooling(0),
+            may_fail: false,
+            failed: Vec::new(),
+            flushed: Vec::new(),
+            temporary: None,
+        }))
+    }
+
+    /// RESET to RTS at both ends.
+    fn bring_up(&mut self, connection: usize) -> Result<(), Violation> {
+        let psns = [self.random.u32(0..1 << 24), self.random.u32(0..1 << 24)];
+        // Now and then the numbers wrap soon.
+        let psns = psns.map(|psn| if self.random.u32(0..4) == 0 { 0xFF_FFF0 | psn } else { psn });
+        let kind = self.connections[connection].kind;
+        for side in 0..2 {
+            let link = &self.connections[connection];
+            let (end, peer) = (&link.ends[side], &link.ends[1 - side]);
+            let rc = kind == QueuePairType::Rc;
+            let connected = kind != QueuePairType::Ud;
+            let mtu = self.parties[end.party].context.device().mtu;
+            let init = QueuePairChange {
+                state: Some(State::Init),
+                pkey_index: Some(0),
+                port: Some(1),
+                access: connected.then(rights),
+                queue_key: (!connected).then_some(QUEUE_KEY),
+                ..QueuePairChange::default()
+            };
+            let receive = QueuePairChange {
+                state: Some(State::ReadyToReceive),
+                address: connected.then(|| address_of(&self.parties[peer.party])),
+                path_mtu: connected.then_some(mtu),
+                destination: connected.then(|| peer.queue_pair.number()),
+                receive_psn: connected.then_some(psns[1 - side]),
+                max_dest_read_atomic: rc.then_some(8),
+                min_rnr_timer: rc.then_some(8),
+                ..QueuePairChange::default()
+            };
+            let send = QueuePairChange {
+                state: Some(State::ReadyToSend),
+                send_psn: Some(psns[side]),
+                timeout: rc.then_some(TIMEOUT),
+                retry_count: rc.then_some(7),
+                rnr_retry: rc.then_some(7),
+                max_read_atomic: rc.then_some(8),
+                ..QueuePairChange::default()
+            };
+            let (queue_pair, party) = (end.queue_pair.clone(), end.party);
+            for change in [init, receive, send] {
+                if let Err(error) = queue_pair.modify(&change) {
+                    if !self.stage.is_alive(party) {
+                        return Ok(());
+                    }
+                    return Err(self.violation(format!("a queue pair cannot go to {:?}: {error}", change.state)));
+                }
+            }
+        }
+        self.next_incarnation += 2;
+        let incarnation = self.next_incarnation;
+        let link = &mut self.connections[connection];
+        for (side, end) in link.ends.iter_mut().enumerate() {
+            (end.failed, end.stopped, end.unsignaled) = (false, None, 0);
+            end.incarnation = incarnation + side as u64;
+        }
+        link.may_fail = false;
+        link.phase = Phase::Running;
+        Ok(())
+    }
+
+    /// An error was seen: the connection has to come down.
+    pub(super) fn begin_failing(&mut self, connection: usize) {
+        let now = self.stage.now();
+        let natural = self.random.bool() && self.connections[connection].kind == QueuePairType::Rc;
+        let link = &mut self.connections[connection];
+        if link.phase != Phase::Running {
+            return;
+        }
+        link.phase = Phase::Failing(now);
+        for end in &mut link.ends {
+            // Half of the time the other end has to find out by itself.
+            end.stop_at = if natural { u64::MAX } else { now + self.random.u64(0..2_000_000) };
+        }
+    }
+
+    /// Moves one end to ERR or RESET. From now on nothing may land in its memory through it.
+    fn stop(&mut self, connection: usize, side: usize, to: State) -> Result<(), Violation> {
+        let end = &self.connections[connection].ends[side];
+        let (party, queue_pair) = (end.party, end.queue_pair.clone());
+        let change = QueuePairChange { state: Some(to), ..QueuePairChange::default() };
+        let changed = queue_pair.modify(&change);
+        self.connections[connection].may_fail = true;
+        if let (Err(error), true) = (changed, self.stage.is_alive(party)) {
+            return Err(self.violation(format!("a queue pair cannot go to {to:?}: {error}")));
+        }
+        self.freeze_end(connection, side);
+        let now = self.stage.now();
+        let end = &mut self.connections[connection].ends[side];
+        end.stopped = Some(now);
+        if to == State::Reset {
+            self.poll(party)?;
+            // What is not complete by now never will be.
+            let end = &mut self.connections[connection].ends[side];
+            end.failed = true;
+            let sends: Vec<Posted> = end.sends.drain(..).collect();
+            let receives: Vec<_> = end.receives.drain(..).collect();
+            let link = &mut self.connections[connection];
+            link.failed.extend(sends.into_iter().map(|posted| (side, posted)));
+            link.flushed.extend(receives.into_iter().map(|receive| (side, receive)));
+        }
+        self.begin_failing(connection);
+        Ok(())
+    }
+
+    /// Remembers memory of one end that its queue pair may have written until now.
+    fn freeze_end(&mut self, connection: usize, side: usize) {
+        let link = &self.connections[connection];
+        let (own, peer) = (&link.ends[side], &link.ends[1 - side]);
+        let (party, failed) = (own.party, &link.failed);
+        let of_peer = peer.sends.iter().chain(failed.iter().filter(|(of, _)| *of != side).map(|(_, posted)| posted));
+        let targets = of_peer.filter(|posted| posted.kind == Kind::Write).filter_map(|posted| posted.remote);
+        let of_own = own.sends.iter().chain(failed.iter().filter(|(of, _)| *of == side).map(|(_, posted)| posted));
+        let answers = of_own
+            .filter(|posted| matches!(posted.kind, Kind::Read | Kind::Atomic(_)))
+            .flat_map(|posted| posted.pieces.iter().copied());
+        let receives = own.receives.iter().flat_map(|receive| receive.pieces.iter().copied());
+        let ranges: Vec<Range> = targets.chain(answers).chain(receives).collect();
+        for range in ranges {
+            self.freeze(party, &range);
+        }
+    }
+
+    /// Remembers a range that must not change until it is thawed.
+    fn freeze(&mut self, party: usize, range: &Range) {
+        if range.length > 0 {
+            let bytes = self.parties[party].memory(range.address, range.length);
+            self.frozen.insert((party, range.address), bytes);
+        }
+    }
+
+    /// Ranges are about to be used for other things.
+    pub(super) fn thaw(&mut self, party: usize, ranges: &[Range]) {
+        for range in ranges {
+            self.frozen.remove(&(party, range.address));
+        }
+    }
+
+    fn check_frozen(&mut self, party: usize, range: &Range) -> Result<(), Violation> {
+        let Some(before) = self.frozen.remove(&(party, range.address)) else { return Ok(()) };
+        let now = self.parties[party].memory(range.address, before.len() as u64);
+        match pattern::difference(&before, &now) {
+            Some(place) if self.stage.is_alive(party) => {
+                let address = range.address + place as u64;
+                Err(self.violation(format!("{address:#x} was written after its queue pair or region had ended")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets time do its work on a connection. True: something happened.
+    pub(super) fn tick(&mut self, connection: usize) -> Result<bool, Violation> {
+        let now = self.stage.now();
+        match self.connections[connection].phase {
+            Phase::Running | Phase::Gone => Ok(false),
+            Phase::Cooling(until) => {
+                if now >= until && !self.is_orphaned(connection) {
+                    self.bring_up(connection)?;
+                    return Ok(true);
+                }
+                Ok(false)
+            }
+            Phase::Failing(since) => self.come_down(connection, since, now),
+        }
+    }
+
+    pub(super) fn is_orphaned(&self, connection: usize) -> bool {
+        self.connections[connection].ends.iter().any(|end| self.parties[end.party].dead)
+    }
+
+    fn come_down(&mut self, connection: usize, since: u64, now: u64) -> Result<bool, Violation> {
+        let mut acted = false;
+        for side in 0..2 {
+            let link = &self.connections[connection];
+            let (end, peer) = (&link.ends[side], &link.ends[1 - side]);
+            if self.parties[end.party].dead {
+                continue;
+            }
+            match end.stopped {
+                None => {
+                    let peer_is_silent = peer.stopped.is_some() || peer.failed || self.parties[peer.party].dead;
+                    let waits = !end.sends.is_empty() && end.stop_at > now && peer_is_silent;
+                    if waits && now > since + NOTICE_TIME {
+                        let waiting = end.sends.front().map(|posted| posted.id);
+                        return Err(self.violation(format!("request {waiting:?} to a silent peer does not fail")));
+                    }
+                    if !waits {
+                        self.stop(connection, side, State::Error)?;
+                        acted = true;
+                    }
+                }
+                Some(at) => {
+                    let left = end.sends.len() + end.receives.len();
+                    if left > 0 && now > at + FLUSH_TIME {
+                        let what = format!(
+                            "{left} requests of a queue pair in ERR were not flushed (side {side}, sends {:?}, receives {:?}):{}",
+                            end.sends,
+                            end.receives,
+                            self.describe(),
+                        );
+                        return Err(self.violation(what));
+                    }
+                }
+            }
+        }
+        let link = &self.connections[connection];
+        let down = link.ends.iter().all(|end| {
+            self.parties[end.party].dead
+                || end.stopped.is_some() && end.sends.is_empty() && end.receives.is_empty()
+        });
+        if down {
+            self.recycle(connection)?;
+            return Ok(true);
+        }
+        Ok(acted)
+    }
+
+    /// Both ends are down: checks what is left, and makes the queue pairs new.
+    fn recycle(&mut self, connection: usize) -> Result<(), Violation> {
+        self.report.upheavals += 1;
+        self.end_temporary(connection)?;
+        for side in 0..2 {
+            let party = self.connections[connection].ends[side].party;
+            if self.parties[party].dead {
+                continue;
+            }
+            let fresh = self.random.u32(0..4) == 0;
+            self.renew(connection, side, fresh)?;
+            self.poll(party)?;
+        }
+        let link = &mut self.connections[connection];
+        let failed = std::mem::take(&mut link.failed);
+        let flushed = std::mem::take(&mut link.flushed);
+        if let Some(temporary) = self.connections[connection].temporary.take() {
+            let party = self.connections[connection].ends[1 - temporary.side].party;
+            self.check_frozen(party, &temporary.range)?;
+            self.parties[party].give_back(&temporary.range);
+        }
+        for (side, posted) in failed {
+            self.adopt(connection, side, posted)?;
+        }
+        for (side, receive) in flushed {
+            let party = self.connections[connection].ends[side].party;
+            for piece in &receive.pieces {
+                self.check_frozen(party, piece)?;
+            }
+            self.release_receive(party, &receive);
+        }
+        let settle = self.stage.now() + self.plan.settle;
+        let gone = self.is_orphaned(connection);
+        for side in 0..2 {
+            let end = &mut self.connections[connection].ends[side];
+            end.expected.clear();
+            if let Some(window) = &mut end.window {
+                let memory = self.parties[end.party].memory(window.range.address, window.range.length);
+                window.adopt(&memory);
+            }
+        }
+        self.connections[connection].phase = if gone { Phase::Gone } else { Phase::Cooling(settle) };
+        Ok(())
+    }
+
+    /// RESET, or another queue pair in its place.
+    fn renew(&mut self, connection: usize, side: usize, fresh: bool) -> Result<(), Violation> {
+        let end = &self.connections[connection].ends[side];
+        let (party, peer) = (end.party, self.connections[connection].ends[1 - side].party);
+        let (old, shared) = (end.queue_pair.clone(), end.shared);
+        let kind = self.connections[connection].kind;
+        let outcome = match fresh {
+            false => {
+                let change = QueuePairChange { state: Some(State::Reset), ..QueuePairChange::default() };
+                old.modify(&change)
+            }
+            true => old.destroy(),
+        };
+        if let Err(error) = outcome {
+            return match self.stage.is_alive(party) {
+                true => Err(self.violation(format!("a queue pair cannot be reset or destroyed: {error}"))),
+                false => Ok(()),
+            };
+        }
+        if !fresh {
+            return Ok(());
+        }
+        self.poll(party)?;
+        self.by_number.remove(&(party, old.number()));
+        match create_end(&mut self.parties, &mut self.random, (party, peer), kind, shared) {
+            Ok(made) => {
+                self.by_number.insert((party, made.queue_pair.number()), (connection, side));
+                let end = &mut self.connections[connection].ends[side];
+                // Its window stays where it was.
+                (end.queue_pair, end.address) = (made.queue_pair, made.address);
+                Ok(())
+            }
+            Err(_) if !self.stage.is_alive(party) => Ok(()),
+            Err(error) => Err(self.violation(format!("a queue pair cannot be created: {error}"))),
+        }
+    }
+
+    /// A request failed: what it touched holds the old bytes or the new, and counts from now on.
+    fn adopt(&mut self, connection: usize, side: usize, posted: Posted) -> Result<(), Violation> {
+        let link = &self.connections[connection];
+        let incarnation = link.ends[side].incarnation;
+        let (from, to) = (link.ends[side].party, link.ends[1 - side].party);
+        for piece in &posted.pieces {
+            self.check_frozen(from, piece)?;
+        }
+        if let Some(range) = &posted.remote {
+            match posted.kind {
+                Kind::Atomic(atomic) => {
+                    let word = (range.address - self.parties[to].zones[0].address) / 8;
+                    self.chains[to][word as usize].unanswered(incarnation, atomic);
+                }
+                Kind::Write => {
+                    self.check_frozen(to, range)?;
+                    let now = self.parties[to].memory(range.address, range.length);
+                    let old = self.parties[to].expected(range.address, range.length);
+                    let new = pattern::of(posted.id, range.length as usize);
+                    let strange = now.iter().zip(old).zip(&new).position(|((now, old), new)| now != old && now != new);
+                    if let (Some(place), true) = (strange, self.stage.is_alive(to)) {
+                        return Err(self.violation(format!("byte {place} of failed {posted:?} is neither old nor new")));
+                    }
+                }
+                Kind::Send | Kind::Read => {}
+            }
+        }
+        self.release(connection, side, posted);
+        Ok(())
+    }
+
+    // Regions.
+
+    /// Registers a region that a few requests of one end will use.
+    pub(super) fn begin_temporary(&mut self, connection: usize, side: usize) -> Result<(), Violation> {
+        let party = self.connections[connection].ends[1 - side].party;
+        let length = self.random.u64(4096..=128 << 10);
+        let Some(range) = self.parties[party].take(&mut self.random, Use::Temporary, length, false) else {
+            return Ok(());
+        };
+        let region = match self.parties[party].register(range.address, range.length) {
+            Ok(region) => region,
+            Err(_) if !self.stage.is_alive(party) => return Ok(()),
+            Err(error) => return Err(self.violation(format!("registration failed: {error}"))),
+        };
+        let key = region.rkey();
+        let requests = self.random.u32(1..12);
+        self.connections[connection].temporary =
+            Some(Temporary { region: Some(region), range, side, key, cursor: 8, requests });
+        Ok(())
+    }
+
+    /// Deregisters it when it was used enough, whatever is under way, and goes on using it.
+    pub(super) fn maybe_end_temporary(&mut self, connection: usize) -> Result<bool, Violation> {
+        let link = &self.connections[connection];
+        let due = link.temporary.as_ref().is_some_and(|temporary| temporary.requests == 0 && temporary.region.is_some());
+        if !due || link.phase != Phase::Running {
+            return Ok(false);
+        }
+        self.connections[connection].may_fail = true;
+        self.end_temporary(connection)?;
+        if let Some(temporary) = &self.connections[connection].temporary {
+            let (side, key) = (temporary.side, temporary.key);
+            let address = temporary.range.address + self.random.u64(0..2048);
+            if !self.post_stale(connection, side, address, key)? {
+                // No room to show that the key is dead: down it goes all the same.
+                self.stop(connection, side, State::Error)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn end_temporary(&mut self, connection: usize) -> Result<(), Violation> {
+        let Some(temporary) = &mut self.connections[connection].temporary else { return Ok(()) };
+        let (side, range) = (temporary.side, temporary.range);
+        let Some(region) = temporary.region.take() else { return Ok(()) };
+        let party = self.connections[connection].ends[1 - side].party;
+        self.report.deregistrations += 1;
+        if let (Err(error), true) = (region.deregister(), self.stage.is_alive(party)) {
+            return Err(self.violation(format!("deregistration failed: {error}")));
+        }
+        self.freeze(party, &range);
+        if let Some(hook) = &mut self.hooks.deregistered {
+            hook(party, range.address, range.length);
+        }
+        Ok(())
+    }
+
+    /// Begins to empty a data zone, so that it can be registered anew.
+    pub(super) fn close_zone(&mut self, party: usize) {
+        let zones = &mut self.parties[party].zones;
+        if zones.iter().any(|zone| zone.closing) {
+            return;
+        }
+        let index = self.random.usize(0..zones.len());
+        zones[index].closing = zones[index].kind == Use::Data;
+    }
+
+    /// Registers zones anew that are empty. True: it did.
+    pub(super) fn reregister(&mut self, party: usize) -> Result<bool, Violation> {
+        let owner = &mut self.parties[party];
+        let ready = |zone: &super::party::Zone<F>| zone.closing && zone.space.is_unused();
+        let Some(index) = owner.zones.iter().position(ready) else { return Ok(false) };
+        let (address, length) = (owner.zones[index].address, owner.zones[index].length);
+        let Some(region) = owner.zones[index].region.take() else { return Ok(false) };
+        let old = region.rkey();
+        self.report.deregistrations += 1;
+        let again = match self.random.bool() {
+            true => region.deregister().and_then(|()| owner.register(address, length)),
+            false => region
+                .reregister(Reregistration { domain: None, translation: Some((address, length)), access: None })
+                .map(|()| region),
+        };
+        let region = match again {
+            Ok(region) => region,
+            Err(_) if !self.stage.is_alive(party) => return Ok(false),
+            Err(error) => return Err(self.violation(format!("a region cannot be registered anew: {error}"))),
+        };
+        let same = region.rkey() == old;
+        owner.zones[index].region = Some(region);
+        owner.zones[index].closing = false;
+        if same {
+            return Err(self.violation("a region came back with the key it had".to_owned()));
+        }
+        if self.random.bool() {
+            let candidates: Vec<(usize, usize)> = (0..self.connections.len())
+                .filter(|index| self.connections[*index].kind == QueuePairType::Rc)
+                .filter(|index| self.connections[*index].phase == Phase::Running && !self.connections[*index].may_fail)
+                .flat_map(|index| [(index, 0), (index, 1)])
+                .filter(|(index, side)| {
+                    let link = &self.connections[*index];
+                    link.ends[1 - side].party == party && link.ends[*side].sends.len() < 20 && !link.ends[*side].failed
+                })
+                .collect();
+            if !candidates.is_empty() {
+                let (connection, side) = candidates[self.random.usize(0..candidates.len())];
+                let target = address + self.random.u64(0..length - 1024);
+                if self.post_stale(connection, side, target, old)? {
+                    return Ok(true);
+                }
+                self.stop(connection, side, State::Error)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Does something drastic to one connection.
+    pub(super) fn upheave(&mut self) -> Result<(), Violation> {
+        let connection = self.random.usize(0..self.connections.len());
+        let side = self.random.usize(0..2);
+        let link = &self.connections[connection];
+        if link.phase != Phase::Running || link.may_fail || self.is_orphaned(connection) {
+            return Ok(());
+        }
+        match self.random.u32(0..10) {
+            0..3 => self.stop(connection, side, State::Error),
+            3..5 => self.stop(connection, side, State::Reset),
+            _ if link.kind == QueuePairType::Rc && link.temporary.is_none() => self.begin_temporary(connection, side),
+            _ => {
+                self.close_zone(self.connections[connection].ends[side].party);
+                Ok(())
+            }
+        }
+    }
+
+    /// A party has died: its connections come down at the other end.
+    pub(super) fn mourn(&mut self, party: usize) {
+        self.parties[party].dead = true;
+        let now = self.stage.now();
+        for connection in 0..self.connections.len() {
+            let link = &mut self.connections[connection];
+            let Some(side) = link.ends.iter().position(|end| end.party == party) else { continue };
+            let end = &mut link.ends[side];
+            end.failed = true;
+            end.stopped = Some(now);
+            end.receives.clear();
+            end.expected.clear();
+            let sends: Vec<Posted> = end.sends.drain(..).collect();
+            link.failed.extend(sends.into_iter().map(|posted| (side, posted)));
+            link.may_fail = true;
+            if matches!(link.phase, Phase::Cooling(_)) {
+                link.phase = Phase::Gone;
+            }
+            if link.phase == Phase::Running {
+                link.phase = Phase::Failing(now);
+            }
+            for end in &mut link.ends {
+                // RC finds out by itself.
+                end.stop_at = if link.kind == QueuePairType::Rc { u64::MAX } else { now };
+            }
+        }
+    }
+}

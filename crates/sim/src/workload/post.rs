@@ -1,0 +1,359 @@
+//! Posting random send requests.
+
+use super::atomics::Atomic;
+use super::connection::{Kind, Message, Phase, Posted};
+use super::driver::Workload;
+use super::party::{ATOMIC_WORDS, SHARED_RECEIVE, Use};
+use super::pattern;
+use super::receive::SHORTEST_RECEIVE;
+use super::space::Range;
+use super::{Stage, Violation};
+use pagewire_fabric::Fabric;
+use pagewire_nic::attributes::QueuePairType;
+use pagewire_nic::{Data, Destination, Opcode, ScatterGather, SendOperation, SendRequest};
+
+/// Send requests of one queue pair under way.
+const OUTSTANDING: usize = 24;
+/// Unsignaled requests in a row.
+const UNSIGNALED: u32 = 7;
+/// Bytes that are sent inline at most.
+pub const INLINE: u32 = 256;
+/// Messages that are remembered where they may be lost.
+const HISTORY: usize = 2048;
+/// The Q_Key of every UD queue pair.
+pub const QUEUE_KEY: u32 = 0x1111_1111;
+
+/// A request about to be posted.
+struct Draft {
+    kind: Kind,
+    length: u64,
+    immediate: Option<u32>,
+    remote: Option<Range>,
+    /// Where the other side's memory is accessed, by which key.
+    target: (u64, u32),
+    /// Bytes to send, where they are not those of the request's number.
+    bytes: Option<Vec<u8>>,
+    stale: bool,
+}
+
+impl<F: Fabric, S: Stage> Workload<F, S> {
+    /// Bytes of the next message.
+    fn random_length(&mut self, most: u64) -> u64 {
+        let random = &mut self.random;
+        let length = match random.u32(0..1000) {
+            0..60 => 0,
+            60..600 => random.u64(1..=256),
+            600..900 => random.u64(1..=4096),
+            900..990 => random.u64(1..=32 << 10),
+            _ => random.u64(1..=1 << 20),
+        };
+        length.min(most).min(u64::from(self.plan.longest))
+    }
+
+    /// Posts one random request, if there is room. True: it did.
+    pub(super) fn post(&mut self, connection: usize, side: usize) -> Result<bool, Violation> {
+        let link = &self.connections[connection];
+        if link.phase != Phase::Running || link.ends[side].sends.len() >= OUTSTANDING || link.ends[side].failed {
+            return Ok(false);
+        }
+        let draft = match link.kind {
+            QueuePairType::Rc => match self.random.u32(0..100) {
+                0..35 => self.draft_send(connection, side),
+                35..65 => self.draft_write(connection, side),
+                65..85 => self.draft_read(connection, side),
+                _ => self.draft_atomic(connection, side),
+            },
+            QueuePairType::Uc if self.random.bool() => self.draft_window_write(connection, side),
+            QueuePairType::Uc | QueuePairType::Ud => self.draft_send(connection, side),
+        };
+        match draft {
+            Some(draft) => self.post_draft(connection, side, draft, false),
+            None => Ok(false),
+        }
+    }
+
+    /// Posts something whose completion tells that everything before it is done.
+    pub(super) fn post_last(&mut self, connection: usize, side: usize) -> Result<bool, Violation> {
+        let link = &self.connections[connection];
+        let kind = link.kind;
+        let open = link.phase == Phase::Running && !link.ends[side].failed;
+        if !open || link.ends[side].sends.back().is_none_or(|last| last.signaled) {
+            return Ok(false);
+        }
+        let draft = match kind {
+            QueuePairType::Rc => Some(Draft {
+                kind: Kind::Write,
+                length: 0,
+                immediate: None,
+                remote: None,
+                target: (self.random.u64(..), self.random.u32(..)),
+                bytes: None,
+                stale: false,
+            }),
+            QueuePairType::Uc => self.draft_window_write(connection, side),
+            QueuePairType::Ud => self.draft_send(connection, side),
+        };
+        match draft {
+            Some(draft) => self.post_draft(connection, side, draft, true),
+            None => Ok(false),
+        }
+    }
+
+    /// Posts a WRITE through a key that is dead.
+    pub(super) fn post_stale(
+        &mut self,
+        connection: usize,
+        side: usize,
+        address: u64,
+        key: u32,
+    ) -> Result<bool, Violation> {
+        self.report.stale_requests += 1;
+        self.connections[connection].may_fail = true;
+        let draft = Draft {
+            kind: Kind::Write,
+            length: self.random.u64(1..=512),
+            immediate: None,
+            remote: None,
+            target: (address, key),
+            bytes: None,
+            stale: true,
+        };
+        self.post_draft(connection, side, draft, true)
+    }
+
+    fn draft_send(&mut self, connection: usize, side: usize) -> Option<Draft> {
+        let reliable = self.plan.exact || self.connections[connection].kind == QueuePairType::Rc;
+        let to = &self.connections[connection].ends[1 - side];
+        let mtu = u64::from(self.parties[to.party].context.device().mtu.bytes());
+        // The receive that this message will find, if it is there already.
+        let receive = to.receives.get(to.expected.len()).map(|receive| receive.length());
+        let room = match (self.connections[connection].kind, receive) {
+            (QueuePairType::Ud, _) => mtu,
+            _ if to.shared => SHARED_RECEIVE,
+            (_, Some(room)) if reliable => room,
+            _ => SHORTEST_RECEIVE,
+        };
+        if reliable && receive.is_none() && !to.shared {
+            // Nothing may be sent into the void where losing it would be noticed; RC may now and then.
+            let may_wait = self.connections[connection].kind == QueuePairType::Rc && self.random.u32(0..16) == 0;
+            if !may_wait {
+                return None;
+            }
+        }
+        let length = self.random_length(room);
+        let immediate = self.random.bool().then(|| self.random.u32(..));
+        Some(Draft { kind: Kind::Send, length, immediate, remote: None, target: (0, 0), bytes: None, stale: false })
+    }
+
+    fn draft_window_write(&mut self, connection: usize, side: usize) -> Option<Draft> {
+        let to = &self.connections[connection].ends[1 - side];
+        let room = to.receives.len() > to.expected.len();
+        let party = to.party;
+        let length = self.random_length(16 << 10);
+        let window = self.connections[connection].ends[1 - side].window.as_mut()?;
+        let (address, bytes) = window.place(length);
+        let key = self.parties[party].key(&window.range);
+        let immediate = (room && self.random.u32(0..4) == 0).then(|| self.random.u32(..));
+        let target = (address, key);
+        Some(Draft { kind: Kind::Write, length, immediate, remote: None, target, bytes: Some(bytes), stale: false })
+    }
+
+    /// Memory of the other side for a WRITE or READ, and the key it is accessed by.
+    fn draft_remote(&mut self, connection: usize, side: usize, length: u64) -> Option<(Range, u32)> {
+        let party = self.connections[connection].ends[1 - side].party;
+        if let Some(temporary) = &mut self.connections[connection].temporary {
+            let fits = temporary.cursor + length + 8 <= temporary.range.length;
+            if temporary.side == side && temporary.region.is_some() && fits && length > 0 {
+                let address = temporary.range.address + temporary.cursor;
+                temporary.cursor += length + 8;
+                temporary.requests = temporary.requests.saturating_sub(1);
+                return Some((Range::fixed(temporary.range.zone, address, length), temporary.key));
+            }
+        }
+        let range = self.parties[party].take(&mut self.random, Use::Data, length, false)?;
+        let key = self.parties[party].key(&range);
+        Some((range, key))
+    }
+
+    fn draft_write(&mut self, connection: usize, side: usize) -> Option<Draft> {
+        let length = self.random_length(u64::from(self.plan.longest));
+        let to = &self.connections[connection].ends[1 - side];
+        let receive = to.shared || to.receives.len() > to.expected.len();
+        let (range, key) = self.draft_remote(connection, side, length)?;
+        let immediate = (receive && self.random.u32(0..3) == 0).then(|| self.random.u32(..));
+        let target = if length == 0 { (self.random.u64(..), self.random.u32(..)) } else { (range.address, key) };
+        let remote = Some(range);
+        Some(Draft { kind: Kind::Write, length, immediate, remote, target, bytes: None, stale: false })
+    }
+
+    fn draft_read(&mut self, connection: usize, side: usize) -> Option<Draft> {
+        let length = self.random_length(u64::from(self.plan.longest));
+        let (range, key) = self.draft_remote(connection, side, length)?;
+        let target = if length == 0 { (self.random.u64(..), self.random.u32(..)) } else { (range.address, key) };
+        let remote = Some(range);
+        Some(Draft { kind: Kind::Read, length, immediate: None, remote, target, bytes: None, stale: false })
+    }
+
+    fn draft_atomic(&mut self, connection: usize, side: usize) -> Option<Draft> {
+        let party = self.connections[connection].ends[1 - side].party;
+        let word = self.random.u64(0..ATOMIC_WORDS);
+        let zone = &self.parties[party].zones[0];
+        let range = Range::fixed(0, zone.address + word * 8, 8);
+        let key = self.parties[party].key(&range);
+        let atomic = match self.random.bool() {
+            true => Atomic::FetchAdd { add: self.random.u64(1..) },
+            false => {
+                Atomic::CompareSwap { compare: self.chains[party][word as usize].recent, swap: self.random.u64(..) }
+            }
+        };
+        let target = (range.address, key);
+        let kind = Kind::Atomic(atomic);
+        Some(Draft { kind, length: 8, immediate: None, remote: Some(range), target, bytes: None, stale: false })
+    }
+
+    fn post_draft(
+        &mut self,
+        connection: usize,
+        side: usize,
+        draft: Draft,
+        signaled: bool,
+    ) -> Result<bool, Violation> {
+        let party = self.connections[connection].ends[side].party;
+        let kind = self.connections[connection].kind;
+        let id = self.next_id;
+        let sends = matches!(draft.kind, Kind::Send | Kind::Write);
+        let inline = sends && draft.length <= u64::from(INLINE) && self.random.u32(0..3) == 0;
+        let count = if matches!(draft.kind, Kind::Atomic(_)) { 1 } else { self.random.usize(1..=8) };
+        let pieces = match inline {
+            true => Vec::new(),
+            false => {
+                let taken = self.parties[party].take_pieces(&mut self.random, Use::Data, draft.length, count);
+                let Some(pieces) = taken else {
+                    self.give_back_remote(connection, side, draft.remote.as_ref());
+                    return Ok(false);
+                };
+                pieces
+            }
+        };
+        self.next_id += 1;
+        let bytes = match draft.bytes {
+            Some(bytes) => bytes,
+            None if sends => pattern::of(id, draft.length as usize),
+            None => Vec::new(),
+        };
+        let mut at = 0;
+        for piece in &pieces {
+            if sends {
+                self.parties[party].program_writes(piece.address, &bytes[at..at + piece.length as usize]);
+                at += piece.length as usize;
+            } else {
+                self.parties[party].unsettle(piece.address, piece.length);
+            }
+        }
+        if let (Some(range), Kind::Write) = (&draft.remote, draft.kind) {
+            let to = self.connections[connection].ends[1 - side].party;
+            self.parties[to].unsettle(range.address, range.length);
+        }
+        let end = &mut self.connections[connection].ends[side];
+        end.unsignaled = if signaled || self.random.u32(0..3) > 0 || end.unsignaled >= UNSIGNALED { 0 } else { end.unsignaled + 1 };
+        let signaled = end.unsignaled == 0;
+        let solicited = draft.immediate.is_some() && self.random.bool() || draft.kind == Kind::Send && self.random.bool();
+        let (operation, opcode) = operation(&draft.kind, draft.immediate, draft.target);
+        let message = Message {
+            id,
+            length: draft.length,
+            immediate: draft.immediate,
+            solicited,
+            write: draft.kind == Kind::Write,
+        };
+        let segments: Vec<ScatterGather> = self.parties[party].segments(&pieces);
+        let cut = if inline { self.random.usize(0..=bytes.len()) } else { 0 };
+        let parts = [&bytes[..cut], &bytes[cut..]];
+        let link = &mut self.connections[connection];
+        let peer_number = link.ends[1 - side].queue_pair.number();
+        let end = &mut link.ends[side];
+        let destination = end.address.as_ref().filter(|_| kind == QueuePairType::Ud).map(|address| Destination {
+            address,
+            queue_pair: peer_number,
+            // With the top bit set: the queue pair's own.
+            queue_key: if self.random.bool() { QUEUE_KEY } else { 1 << 31 },
+        });
+        let request = SendRequest {
+            wr_id: id,
+            data: if inline { Data::Inline(&parts) } else { Data::Segments(&segments) },
+            operation,
+            signaled,
+            fence: self.random.u32(0..10) == 0,
+            solicited,
+            destination,
+        };
+        let outcome = end.queue_pair.post_send(&request);
+        if self.random.bool() {
+            end.queue_pair.doorbell();
+        } else {
+            self.doorbells.push((connection, side));
+        }
+        let end = &mut self.connections[connection].ends[side];
+        end.sends.push_back(Posted {
+            id,
+            kind: draft.kind,
+            opcode,
+            length: draft.length,
+            signaled,
+            pieces,
+            remote: draft.remote,
+            stale: draft.stale,
+        });
+        if message.immediate.is_some() || draft.kind == Kind::Send {
+            let to = &mut self.connections[connection].ends[1 - side];
+            if self.plan.exact || kind == QueuePairType::Rc {
+                to.expected.push_back(message);
+            } else {
+                to.history.push_back(message);
+                if to.history.len() > HISTORY {
+                    to.history.pop_front();
+                }
+            }
+        }
+        if kind != QueuePairType::Rc && (message.immediate.is_some() || draft.kind == Kind::Send) {
+            self.report.unreliable_sent += 1;
+        }
+        self.report.operations += 1;
+        match outcome {
+            Ok(()) => Ok(true),
+            Err(_) if !self.stage.is_alive(party) => Ok(true),
+            Err(error) => Err(self.violation(format!("a request was refused: {error}"))),
+        }
+    }
+
+    /// Gives back the other side's memory that a request would have used.
+    pub(super) fn give_back_remote(&mut self, connection: usize, side: usize, remote: Option<&Range>) {
+        let party = self.connections[connection].ends[1 - side].party;
+        if let Some(range) = remote {
+            self.parties[party].give_back(range);
+        }
+    }
+
+    /// Rings the doorbells that were put off.
+    pub(super) fn ring_doorbells(&mut self) {
+        for (connection, side) in std::mem::take(&mut self.doorbells) {
+            self.connections[connection].ends[side].queue_pair.doorbell();
+        }
+    }
+}
+
+fn operation(kind: &Kind, immediate: Option<u32>, (address, key): (u64, u32)) -> (SendOperation, Opcode) {
+    match (*kind, immediate) {
+        (Kind::Send, None) => (SendOperation::Send, Opcode::Send),
+        (Kind::Send, Some(immediate)) => (SendOperation::SendImmediate(immediate), Opcode::Send),
+        (Kind::Write, None) => (SendOperation::Write { address, key }, Opcode::Write),
+        (Kind::Write, Some(immediate)) => (SendOperation::WriteImmediate { address, key, immediate }, Opcode::Write),
+        (Kind::Read, _) => (SendOperation::Read { address, key }, Opcode::Read),
+        (Kind::Atomic(Atomic::CompareSwap { compare, swap }), _) => {
+            (SendOperation::CompareSwap { address, key, compare, swap }, Opcode::CompareSwap)
+        }
+        (Kind::Atomic(Atomic::FetchAdd { add }), _) => {
+            (SendOperation::FetchAdd { address, key, add }, Opcode::FetchAdd)
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Receives: posting them, and checking what arrived in them.
+
+use super::connection::{Message, Phase};
+use super::driver::Workload;
+use super::party::{SHARED_RECEIVE, Use};
+use super::pattern;
+use super::space::Range;
+use super::{Stage, Violation};
+use pagewire_fabric::Fabric;
+use pagewire_nic::attributes::QueuePairType;
+use pagewire_nic::{Completion, Opcode, ReceiveRequest, Status};
+
+/// Requests of receives are numbered from here on.
+pub const RECEIVE_IDS: u64 = 1 << 63;
+/// Bytes that every receive holds at least.
+pub const SHORTEST_RECEIVE: u64 = 512;
+/// Bytes in front of a datagram.
+pub const GLOBAL_ROUTE: u64 = 40;
+/// Receives of one queue pair.
+const RECEIVES: usize = 8;
+
+/// A receive that was posted and is not complete.
+#[derive(Debug)]
+pub struct PostedReceive {
+    pub id: u64,
+    pub pieces: Vec<Range>,
+}
+
+impl PostedReceive {
+    /// Bytes that fit.
+    pub fn length(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.length).sum()
+    }
+}
+
+impl<F: Fabric, S: Stage> Workload<F, S> {
+    /// Posts receives where some are missing. True: it did.
+    pub(super) fn replenish(&mut self, party: usize) -> Result<bool, Violation> {
+        let mut posted = false;
+        while self.parties[party].shared_receives.len() < 96 {
+            if !self.post_shared_receive(party)? {
+                break;
+            }
+            posted = true;
+        }
+        for connection in 0..self.connections.len() {
+            for side in 0..2 {
+                let wanted = self.connections[connection].phase == Phase::Running
+                    && self.connections[connection].ends[side].party == party
+                    && !self.connections[connection].ends[side].shared
+                    && !self.connections[connection].ends[side].failed;
+                // Now and then there are none: the other side learns of RNR.
+                while wanted && self.connections[connection].ends[side].receives.len() < RECEIVES {
+                    if !self.post_receive(connection, side)? {
+                        break;
+                    }
+                    posted = true;
+                    if self.random.u32(0..4) == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(posted)
+    }
+
+    fn post_shared_receive(&mut self, party: usize) -> Result<bool, Violation> {
+        let count = self.random.usize(1..=4);
+        let owner = &mut self.parties[party];
+        let Some(pieces) = owner.take_pieces(&mut self.random, Use::Receives, SHARED_RECEIVE, count) else {
+            return Ok(false);
+        };
+        let id = RECEIVE_IDS + self.next_id;
+        self.next_id += 1;
+        let segments = owner.segments(&pieces);
+        let posted = owner.srq.post(&ReceiveRequest { wr_id: id, segments: &segments });
+        pieces.iter().for_each(|piece| owner.unsettle(piece.address, piece.length));
+        owner.shared_receives.insert(id, PostedReceive { id, pieces });
+        posted.map_err(|error| self.violation(format!("a receive was refused by a shared queue: {error}")))?;
+        Ok(true)
+    }
+
+    fn post_receive(&mut self, connection: usize, side: usize) -> Result<bool, Violation> {
+        let kind = self.connections[connection].kind;
+        let party = self.connections[connection].ends[side].party;
+        let length = match (kind, self.random.u32(0..64)) {
+            (QueuePairType::Ud, _) => u64::from(self.parties[party].context.device().mtu.bytes()) + GLOBAL_ROUTE,
+            (_, 0) => u64::from(self.plan.longest),
+            (_, 1..6) => 64 << 10,
+            _ => self.random.u64(SHORTEST_RECEIVE..=8192),
+        }
+        .max(SHORTEST_RECEIVE);
+        let count = self.random.usize(1..=8);
+        let owner = &mut self.parties[party];
+        let Some(pieces) = owner.take_pieces(&mut self.random, Use::Receives, length, count) else {
+            return Ok(false);
+        };
+        let id = RECEIVE_IDS + self.next_id;
+        self.next_id += 1;
+        let segments = owner.segments(&pieces);
+        let end = &mut self.connections[connection].ends[side];
+        let posted = end.queue_pair.post_receive(&ReceiveRequest { wr_id: id, segments: &segments });
+        pieces.iter().for_each(|piece| owner.unsettle(piece.address, piece.length));
+        end.receives.push_back(PostedReceive { id, pieces });
+        posted.map_err(|error| self.violation(format!("a receive was refused: {error}")))?;
+        Ok(true)
+    }
+
+    /// Checks the completion of a receive.
+    pub(super) fn receive_completed(
+        &mut self,
+        connection: usize,
+        side: usize,
+        completion: &Completion,
+    ) -> Result<(), Violation> {
+        let end = &mut self.connections[connection].ends[side];
+        let party = end.party;
+        let receive = match end.shared {
+            true => self.parties[party].shared_receives.remove(&completion.wr_id),
+            false => end.receives.pop_front().filter(|receive| receive.id == completion.wr_id),
+        };
+        let Some(receive) = receive else {
+            return Err(self.violation(format!("a receive completed twice or out of order: {completion:?}")));
+        };
+        if completion.status != Status::Success {
+            let allowed = self.connections[connection].may_fail && completion.status == Status::Flushed;
+            if !allowed {
+                return Err(self.violation(format!("a receive failed: {completion:?}")));
+            }
+            self.report.errors += 1;
+            self.connections[connection].ends[side].failed = true;
+            self.connections[connection].flushed.push((side, receive));
+            self.begin_failing(connection);
+            return Ok(());
+        }
+        let message = self.match_message(connection, side, completion, &receive)?;
+        self.check_arrival(connection, side, completion, &receive, &message)?;
+        self.release_receive(party, &receive);
+        Ok(())
+    }
+
+    /// What was received: the next message, or where some may be lost, any late one that fits.
+    fn match_message(
+        &mut self,
+        connection: usize,
+        side: usize,
+        completion: &Completion,
+        receive: &PostedReceive,
+    ) -> Result<Message, Violation> {
+        let kind = self.connections[connection].kind;
+        if kind != QueuePairType::Rc {
+            self.report.unreliable_received += 1;
+        }
+        if self.plan.exact || kind == QueuePairType::Rc {
+            return self.connections[connection].ends[side]
+                .expected
+                .pop_front()
+                .ok_or_else(|| self.violation(format!("received what nobody sent: {completion:?}")));
+        }
+        let front = if kind == QueuePairType::Ud { GLOBAL_ROUTE } else { 0 };
+        let length = u64::from(completion.byte_length).saturating_sub(front);
+        let party = self.connections[connection].ends[side].party;
+        let bytes = self.received(party, receive, front + length);
+        let fits = |message: &&Message| {
+            message.length == length
+                && message.immediate == completion.immediate
+                && message.write == (completion.opcode == Opcode::ReceiveWriteImmediate)
+                && (message.write || bytes[front as usize..] == pattern::of(message.id, length as usize))
+        };
+        let found = self.connections[connection].ends[side].history.iter().rev().find(fits).copied();
+        found.ok_or_else(|| self.violation(format!("received what nobody sent: {completion:?}")))
+    }
+
+    /// The first bytes that a receive holds now.
+    pub(super) fn received(&self, party: usize, receive: &PostedReceive, length: u64) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(length as usize);
+        for piece in &receive.pieces {
+            let take = piece.length.min(length - bytes.len() as u64);
+            if take > 0 {
+                bytes.extend_from_slice(&self.parties[party].memory(piece.address, take));
+            }
+        }
+        bytes
+    }
+
+    fn check_arrival(
+        &mut self,
+        connection: usize,
+        side: usize,
+        completion: &Completion,
+        receive: &PostedReceive,
+        message: &Message,
+    ) -> Result<(), Violation> {
+        let kind = self.connections[connection].kind;
+        let party = self.connections[connection].ends[side].party;
+        let front = if kind == QueuePairType::Ud { GLOBAL_ROUTE } else { 0 };
+        let opcode = if message.write { Opcode::ReceiveWriteImmediate } else { Opcode::Receive };
+        let as_sent = completion.opcode == opcode
+            && completion.immediate == message.immediate
+            && completion.solicited == message.solicited
+            && u64::from(completion.byte_length) == message.length + front
+            && completion.grh == (kind == QueuePairType::Ud);
+        if !as_sent {
+            return Err(self.violation(format!("{completion:?} does not fit {message:?}")));
+        }
+        let placed = if message.write { 0 } else { front + message.length };
+        let bytes = self.received(party, receive, receive.length());
+        let body = pattern::of(message.id, message.length as usize);
+        let sender = &self.connections[connection].ends[1 - side];
+        if kind == QueuePairType::Ud && completion.source_queue_pair != sender.queue_pair.number() {
+            // Messages of an earlier queue pair in its place may still arrive where the network is bad.
+            if self.plan.exact {
+                return Err(self.violation(format!("a datagram from the wrong queue pair: {completion:?}")));
+            }
+        }
+        if !message.write && bytes[front as usize..placed as usize] != body {
+            let place = pattern::difference(&bytes[front as usize..placed as usize], &body);
+            return Err(self.violation(format!("byte {place:?} of received {message:?} is wrong")));
+        }
+        // Behind the message nothing was touched.
+        let before: Vec<u8> = receive
+            .pieces
+            .iter()
+            .flat_map(|piece| self.parties[party].expected(piece.address, piece.length).to_vec())
+            .collect();
+        if bytes[placed as usize..] != before[placed as usize..] {
+            return Err(self.violation(format!("bytes behind received {message:?} were touched")));
+        }
+        if message.write && kind == QueuePairType::Rc {
+            self.check_write_landed(connection, 1 - side, message.id)?;
+        }
+        self.report.bytes_checked += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// What a receive holds is what it should; its memory may be used for other things.
+    pub(super) fn release_receive(&mut self, party: usize, receive: &PostedReceive) {
+        let owner = &mut self.parties[party];
+        for piece in &receive.pieces {
+            let bytes = owner.memory(piece.address, piece.length);
+            owner.expect(piece.address, &bytes);
+            owner.settle(piece.address);
+            owner.give_back(piece);
+        }
+        self.thaw(party, &receive.pieces);
+    }
+}
