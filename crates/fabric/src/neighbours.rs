@@ -93,7 +93,12 @@ struct Pieces {
 }
 
 /// Why a connection ends.
-struct End(String);
+enum End {
+    /// The process has ended.
+    Departed,
+    /// For this reason.
+    Because(String),
+}
 
 /// What driving the connections brought.
 #[derive(Default)]
@@ -246,7 +251,7 @@ impl Neighbours {
         }
         for token in late {
             let reason = format!("the process did not answer within {} s", HANDSHAKE_TIME / 1_000_000_000);
-            self.end(token, End(reason));
+            self.end(token, End::Because(reason));
         }
         for (token, block) in again {
             if let Err(refusal) = self.try_connect(token, block, now) {
@@ -302,7 +307,7 @@ impl Neighbours {
             let mut buffer = [0; MESSAGE_BYTES];
             let outcome = match sockets::receive_message(&connection.socket, &mut buffer) {
                 Ok(None) => return,
-                Ok(Some((0, _))) => Err(End("the process has ended".into())),
+                Ok(Some((0, _))) => Err(End::Departed),
                 Ok(Some((length, files))) => match connection.stage {
                     Stage::Open { .. } if length == 1 && files.is_empty() => {
                         driven.wakes += 1;
@@ -310,10 +315,10 @@ impl Neighbours {
                     }
                     Stage::Open { .. } => Err(broken()),
                     _ => Message::decode(&buffer[..length])
-                        .map_err(End)
+                        .map_err(End::Because)
                         .and_then(|message| self.take_message(token, message, files)),
                 },
-                Err(error) => Err(End(explain("the connection to the process broke", &error))),
+                Err(error) => Err(End::Because(explain("the connection to the process broke", &error))),
             };
             if let Err(end) = outcome {
                 self.end(token, end);
@@ -339,7 +344,7 @@ impl Neighbours {
                 };
                 self.finish_opening(token, pieces, touches)
             }
-            (Stage::Asked { .. }, Message::Refuse { reason }) => Err(End(reason)),
+            (Stage::Asked { .. }, Message::Refuse { reason }) => Err(End::Because(reason)),
             (Stage::Accepted { peer }, Message::Hello { identity }) => {
                 let [tables, mailbox, words]: [OwnedFd; HELLO_FILES] =
                     files.try_into().map_err(|_| no_files())?;
@@ -356,7 +361,8 @@ impl Neighbours {
                 let touches = pieces.cross_memory.as_ref().map(|_| ()).map_err(String::clone);
                 let identity = self.shown.identity(connection.slot.unwrap_or(0));
                 let files = [self.shown.tables.1.as_fd(), self.shown.mailbox.1.as_fd()];
-                send(&connection.socket, &Message::Welcome { identity, touches }, &files).map_err(End)?;
+                send(&connection.socket, &Message::Welcome { identity, touches }, &files)
+                    .map_err(End::Because)?;
                 connection.stage = Stage::Answered { pieces: Box::new(pieces) };
                 Ok(())
             }
@@ -384,7 +390,7 @@ impl Neighbours {
             return Ok(());
         }
         let verdict = pieces.cross_memory.as_ref().map(|_| ()).map_err(String::clone);
-        send(&connection.socket, &Message::Ready { touches: verdict }, &[]).map_err(End)?;
+        send(&connection.socket, &Message::Ready { touches: verdict }, &[]).map_err(End::Because)?;
         let channel = self.make_channel(token, Side::Opened, pieces, touches)?;
         self.events.push(FabricEvent::Connected { block, channel });
         Ok(())
@@ -401,7 +407,7 @@ impl Neighbours {
         let Some(connection) = self.connections.get_mut(&token) else { return Err(broken()) };
         // 4,096 exist at once, and a new one costs two processes a handshake: the numbers last for years.
         self.next_channel =
-            self.next_channel.checked_add(1).ok_or_else(|| End("channel numbers ran out".into()))?;
+            self.next_channel.checked_add(1).ok_or_else(|| End::Because("channel numbers ran out".into()))?;
         connection.stage = Stage::Open { channel: id, process: pieces.cross_memory.as_ref().ok().cloned() };
         let channel = Channel {
             id,
@@ -422,12 +428,19 @@ impl Neighbours {
     }
 
     /// Ends a connection and tells whoever must know.
-    fn end(&mut self, token: u64, End(reason): End) {
+    fn end(&mut self, token: u64, end: End) {
+        let (reason, absent) = match end {
+            End::Departed => ("the process has ended".to_owned(), true),
+            End::Because(reason) => (reason, false),
+        };
+        if !absent {
+            self.counters.broken_peers.add(1);
+        }
         let Some(connection) = self.connections.get(&token) else { return };
         match &connection.stage {
             Stage::Unconnected { block, .. } | Stage::Asked { block, .. } => {
                 let block = *block;
-                self.refuse(block, Refusal::new(reason));
+                self.refuse(block, Refusal { reason, absent });
             }
             Stage::Accepted { .. } | Stage::Answered { .. } => log::debug!("a handshake failed: {reason}"),
             Stage::Open { channel, process } => {
@@ -487,15 +500,17 @@ impl Refusal {
 }
 
 fn broken() -> End {
-    End("the process there broke the rules of the channel".into())
+    End::Because("the process there broke the rules of the channel".into())
 }
 
 fn no_files() -> End {
-    End("the files of the channel did not arrive: the limit of descriptors (ulimit -n) may be reached".into())
+    End::Because(
+        "the files of the channel did not arrive: the limit of descriptors (ulimit -n) may be reached".into(),
+    )
 }
 
 fn unusable(error: &std::io::Error) -> End {
-    End(explain("a file of the channel cannot be used", error))
+    End::Because(explain("a file of the channel cannot be used", error))
 }
 
 fn explain(what: &str, error: &std::io::Error) -> String {

@@ -22,8 +22,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// Bytes of a READ response that go into one ring record.
-const RING_RESPONSE: u32 = 16_384;
+/// Bytes of a READ response, or of a UC request, that go into one ring record.
+const RING_PAYLOAD: u32 = 16_384;
 /// HELLOs sent to a peer that does not answer them.
 const HELLO_TRIES: u32 = 8;
 /// Nanoseconds between them.
@@ -132,7 +132,10 @@ impl<F: Fabric> Core<F> {
             let link = match &self.path {
                 Path::None | Path::Asked { .. } => return,
                 Path::Local(_) => {
-                    Link { request_mtu: 1 << 31, response_mtu: RING_RESPONSE, lossless: true, direct: true }
+                    // What RC sends may be longer than a record: the receiver pulls it.
+                    let request_mtu =
+                        if queue_pair.kind == QueuePairType::Rc { 1 << 31 } else { RING_PAYLOAD };
+                    Link { request_mtu, response_mtu: RING_PAYLOAD, lossless: true, direct: true }
                 }
                 Path::Udp { .. } | Path::Dead { .. } => {
                     let mtu = attributes.path_mtu.bytes();

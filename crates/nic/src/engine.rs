@@ -29,9 +29,13 @@ use std::time::Duration;
 /// Making the tables valid.
 pub const TABLES: Site = Site("tables.publish");
 
-/// How long the NIC thread leaves the work to a polling program before it looks again.
-const POLLER_GRACE: Duration = Duration::from_micros(500);
-/// Polls in a row that make a program a polling one.
+/// How long the NIC thread leaves the work to a polling program before it looks again: doubles from the first to the
+/// second while the program goes on polling.
+const POLLER_GRACE: (u64, u64) = (50_000, 500_000);
+/// A program polls continuously if so many nanoseconds at most lie between two polls, on average. One that looks at its
+/// completion queue now and then, and otherwise at its memory, does not: it needs the NIC thread.
+const POLL_INTERVAL: u64 = 2_000;
+/// Fewer polls than this say nothing.
 const POLLS_THAT_COUNT: u64 = 4;
 /// A polling program looks at the network only once in so many polls while no queue pair needs it.
 const QUIET_NETWORK_POLLS: u64 = 1024;
@@ -329,11 +333,8 @@ impl<F: Fabric> Nic<F> {
     /// Takes records from all rings. True: there may be more.
     fn poll_channels(&self) -> bool {
         let channels = self.channels.read();
-        let busy: smallvec::SmallVec<[Arc<LocalChannel<F>>; 8]> = channels
-            .iter()
-            .filter(|channel| channel.has_record())
-            .cloned()
-            .collect();
+        let busy: smallvec::SmallVec<[Arc<LocalChannel<F>>; 8]> =
+            channels.iter().filter(|channel| channel.has_record()).cloned().collect();
         drop(channels);
         let mut more = false;
         for channel in busy {
@@ -542,16 +543,17 @@ impl<F: Fabric> Nic<F> {
     pub fn run(&self, stop: &AtomicBool) {
         *self.nic_thread.lock() = Some(std::thread::current());
         let mailbox = self.fabric.mailbox().clone();
-        let mut seen = self.polls.load(Ordering::Relaxed);
+        let mut watch = PollWatch {
+            polls: self.polls.load(Ordering::Relaxed),
+            since: self.fabric.now(),
+            grace: POLLER_GRACE.0,
+        };
         while !stop.load(Ordering::Acquire) {
-            let polls = self.polls.load(Ordering::Relaxed);
-            let polled = polls.wrapping_sub(seen) >= POLLS_THAT_COUNT;
-            seen = polls;
-            if polled {
+            if let Some(grace) = watch.look(self.polls.load(Ordering::Relaxed), self.fabric.now()) {
                 self.nic_thread_parked.store(true, Ordering::SeqCst);
                 let leave = self.sleepers.load(Ordering::SeqCst) == 0;
                 if leave {
-                    std::thread::park_timeout(POLLER_GRACE);
+                    std::thread::park_timeout(grace);
                 }
                 self.nic_thread_parked.store(false, Ordering::SeqCst);
                 if leave {
@@ -582,6 +584,28 @@ impl<F: Fabric> Nic<F> {
     /// Whether an address is one of this host's and the options permit the local path.
     pub(crate) fn may_be_local(&self, address: IpAddr) -> bool {
         self.options.path != PathChoice::Udp && self.fabric.is_local(address)
+    }
+}
+
+/// Tells whether the program polls continuously.
+struct PollWatch {
+    polls: u64,
+    since: u64,
+    grace: u64,
+}
+
+impl PollWatch {
+    /// How long the work may be left to the program; `None`: not at all.
+    fn look(&mut self, polls: u64, now: u64) -> Option<Duration> {
+        let (new, passed) = (polls.wrapping_sub(self.polls), now.saturating_sub(self.since));
+        (self.polls, self.since) = (polls, now);
+        if new < POLLS_THAT_COUNT || new.saturating_mul(POLL_INTERVAL) < passed {
+            self.grace = POLLER_GRACE.0;
+            return None;
+        }
+        let grace = self.grace;
+        self.grace = (grace * 2).min(POLLER_GRACE.1);
+        Some(Duration::from_nanos(grace))
     }
 }
 

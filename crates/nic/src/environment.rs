@@ -1,6 +1,7 @@
 //! What the protocol of one queue pair is given by the NIC: memory, receives, completions, the link.
 
 use crate::access::AccessError;
+use crate::attributes::QueuePairType;
 use crate::completion::{Completion, Opcode, Status};
 use crate::drive::Core;
 use crate::event::AsyncEventKind;
@@ -190,7 +191,8 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
         };
         let domain = self.queue_pair.domain.number();
         match &self.core.path {
-            Path::Local(channel) if length > RING_INLINE => {
+            // Only RC keeps the bytes until the receiver has them; UC completes when they have left.
+            Path::Local(channel) if length > RING_INLINE && self.queue_pair.kind == QueuePairType::Rc => {
                 let channel = channel.clone();
                 self.transmit_reference(&channel, header, domain, &pieces)
             }

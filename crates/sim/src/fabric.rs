@@ -157,6 +157,7 @@ impl Fabric for SimFabric {
     }
 
     fn events(&self, into: &mut Vec<SimEvent>) {
+        self.shared.clock.stir();
         if self.process.is_alive() {
             self.shared.take_events(self.process.id, into);
         }

@@ -220,7 +220,9 @@ pub trait Environment {
     // Responder.
 
     /// Takes the next receive from the receive queue or shared receive queue and makes it current.
-    /// False: there is none (receiver not ready).
+    /// False: there is none (receiver not ready). Not called again before that receive is finished or
+    /// failed: where UC drops a message, its receive stays current and is filled again from offset 0.
+    /// One that is current when the connection dies is the caller's to flush.
     fn begin_receive(&mut self) -> bool;
     /// Places bytes of the current receive; `last` is set with the message's final bytes, whose last
     /// 8 bytes become visible last.

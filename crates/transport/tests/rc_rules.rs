@@ -189,6 +189,17 @@ fn local_errors_come_after_what_was_posted_before() {
 }
 
 #[test]
+fn a_local_error_waits_for_reads_too() {
+    let mut pair = pair_with(|_, _| ());
+    pair.post_zeroed(0, read(0, 5000));
+    let id = pair.post_zeroed(0, write(0, 3000));
+    pair.ends[0].host.deny_transmit = Some((id, Denial::LocalProtection));
+    pair.run(FOREVER);
+    assert_eq!(statuses(&pair, 0), [Status::Success, Status::LocalProtection]);
+    assert_eq!(pair.now, 2 * DELAY);
+}
+
+#[test]
 fn unreachable_response_buffer_is_local_protection() {
     let mut pair = pair_with(|_, _| ());
     pair.post_zeroed(0, write(0, 3000));

@@ -319,7 +319,13 @@ mod tests {
                 self.0.store(site, index, value);
                 self.look();
             }
-            fn compare_exchange(&self, site: Site, index: usize, current: u64, value: u64) -> Result<u64, u64> {
+            fn compare_exchange(
+                &self,
+                site: Site,
+                index: usize,
+                current: u64,
+                value: u64,
+            ) -> Result<u64, u64> {
                 self.0.compare_exchange(site, index, current, value)
             }
             fn fetch_or(&self, site: Site, index: usize, bits: u64) -> u64 {
@@ -339,7 +345,8 @@ mod tests {
         }
         let words = ProcessWords::new(DIRECTION_WORDS);
         let consumer = Consumer::new(words.clone(), 0);
-        let mut producer = Producer::new(Watched(words, std::sync::Arc::new(std::sync::Mutex::new(Some(consumer)))), 0);
+        let mut producer =
+            Producer::new(Watched(words, std::sync::Arc::new(std::sync::Mutex::new(Some(consumer)))), 0);
         for payload in [8, 4096, 8, 60_000, 8, 130_000usize] {
             let header = RecordHeader { kind: Kind::Bytes, header: 12, payload: payload as u32 };
             assert!(producer.push(&header, &[1; 12], &vec![2; payload]), "{payload}");

@@ -34,14 +34,14 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             match end.sends.pop_front() {
                 Some(posted) if posted.id == completion.wr_id => break posted,
                 // What is not signaled and comes before a completion has succeeded.
-                Some(posted) if !posted.signaled && !end.failed => self.succeeded(connection, side, posted)?,
+                Some(posted) if !posted.signaled && !end.send_failed => self.succeeded(connection, side, posted)?,
                 other => {
                     let what = format!("{completion:?} is out of order or a second one; expected was {other:?}");
                     return Err(self.violation(what));
                 }
             }
         };
-        let failed = self.connections[connection].ends[side].failed;
+        let failed = self.connections[connection].ends[side].send_failed;
         if completion.status == Status::Success {
             let answers = matches!(posted.kind, Kind::Read | Kind::Atomic(_));
             let wrong = failed
@@ -71,14 +71,15 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             return Err(self.violation(format!("{completion:?}, though the key was dead")));
         }
         self.report.errors += 1;
-        self.connections[connection].ends[side].failed = true;
+        let end = &mut self.connections[connection].ends[side];
+        (end.failed, end.send_failed) = (true, true);
         self.connections[connection].failed.push((side, posted));
         self.begin_failing(connection);
         Ok(())
     }
 
     /// A request has succeeded: everything must be where it should.
-    fn succeeded(&mut self, connection: usize, side: usize, posted: Posted) -> Result<(), Violation> {
+    pub(super) fn succeeded(&mut self, connection: usize, side: usize, posted: Posted) -> Result<(), Violation> {
         let link = &self.connections[connection];
         let (from, to) = (link.ends[side].party, link.ends[1 - side].party);
         let peer_alive = self.stage.is_alive(to);

@@ -62,6 +62,8 @@ pub struct End<F: Fabric> {
     pub unsignaled: u32,
     /// An error completion was seen.
     pub failed: bool,
+    /// One of a send request was: all after it are flushed.
+    pub send_failed: bool,
     /// The workload moved it to ERR or RESET, and when.
     pub stopped: Option<u64>,
     /// When it will.

@@ -58,6 +58,7 @@ fn create_end<F: Fabric>(
         history: VecDeque::new(),
         unsignaled: 0,
         failed: false,
+        send_failed: false,
         stopped: None,
         stop_at: 0,
         window: None,
@@ -162,7 +163,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let incarnation = self.next_incarnation;
         let link = &mut self.connections[connection];
         for (side, end) in link.ends.iter_mut().enumerate() {
-            (end.failed, end.stopped, end.unsignaled) = (false, None, 0);
+            (end.failed, end.send_failed, end.stopped, end.unsignaled) = (false, false, None, 0);
             end.incarnation = incarnation + side as u64;
         }
         link.may_fail = false;
@@ -290,7 +291,9 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             match end.stopped {
                 None => {
                     let peer_is_silent = peer.stopped.is_some() || peer.failed || self.parties[peer.party].dead;
-                    let waits = !end.sends.is_empty() && end.stop_at > now && peer_is_silent;
+                    // What is not signaled may have succeeded long ago.
+                    let open = end.sends.iter().any(|posted| posted.signaled);
+                    let waits = open && end.stop_at > now && peer_is_silent;
                     if waits && now > since + NOTICE_TIME {
                         let waiting = end.sends.front().map(|posted| posted.id);
                         return Err(self.violation(format!("request {waiting:?} to a silent peer does not fail")));
@@ -301,6 +304,9 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
                     }
                 }
                 Some(at) => {
+                    acted |= self.poll(self.connections[connection].ends[side].party)?;
+                    self.finish_silent(connection, side)?;
+                    let end = &self.connections[connection].ends[side];
                     let left = end.sends.len() + end.receives.len();
                     if left > 0 && now > at + FLUSH_TIME {
                         let what = format!(
@@ -324,6 +330,19 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             return Ok(true);
         }
         Ok(acted)
+    }
+
+    /// A queue pair in ERR has flushed. Requests that made no completion were unsignaled and had succeeded before.
+    fn finish_silent(&mut self, connection: usize, side: usize) -> Result<(), Violation> {
+        let end = &mut self.connections[connection].ends[side];
+        if end.send_failed || end.sends.iter().any(|posted| posted.signaled) {
+            return Ok(());
+        }
+        let sends: Vec<Posted> = end.sends.drain(..).collect();
+        for posted in sends {
+            self.succeeded(connection, side, posted)?;
+        }
+        Ok(())
     }
 
     /// Both ends are down: checks what is left, and makes the queue pairs new.

@@ -164,6 +164,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let fits = |message: &&Message| {
             message.length == length
                 && message.immediate == completion.immediate
+                && message.solicited == completion.solicited
                 && message.write == (completion.opcode == Opcode::ReceiveWriteImmediate)
                 && (message.write || bytes[front as usize..] == pattern::of(message.id, length as usize))
         };
