@@ -47,7 +47,7 @@ pub fn exit_status_passes(ground: &Ground) -> Result<()> {
         (&["run", "--stats", "--", "sh", "-c", "exit 7"], 7),
         (&["run", "--stats", "--", "sh", "-c", "kill -TERM $$"], 128 + 15),
         (&["run", "--", "no-program-has-this-name"], 127),
-        (&["run", "--", "/etc/hostname"], 126),
+        (&["run", "--", "/etc/passwd"], 126),
     ];
     for (words, code) in cases {
         let finished = run(ground, words)?;

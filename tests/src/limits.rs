@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// What one pair of programs may take before it counts as hanging; the machine may be slow and busy.
-pub const RUN: Duration = Duration::from_secs(60);
+pub const RUN: Duration = Duration::from_secs(120);
 
 /// What the survivor of a killed peer may take to see it: the largest time-out that perftest sets by default (14, so
 /// 67 ms, with 7 retries, and the retry of a receiver that is not ready) with ample room.

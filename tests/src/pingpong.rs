@@ -52,8 +52,8 @@ pub fn check(ground: &Ground, setting: Setting, run: &Run) -> Result<()> {
     };
     let mut arguments = vec!["-g", "0", "-c", "-s", &size, "-n", messages];
     if run.size > 65_536 {
-        // As many buffers as messages: one region of 500 receives is not the point.
-        arguments.extend(["-r", "4"]);
+        // ibv_srq_pingpong wants one receive at least for each of its 16 QPs.
+        arguments.extend(["-r", "16"]);
     }
     if run.events {
         arguments.push("-e");

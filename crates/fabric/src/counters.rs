@@ -68,7 +68,7 @@ counters! {
     wakes_received,
     /// Channels made.
     channels,
-    /// Connections of peers that were ended for breaking the rules.
+    /// Handshakes that failed, and channels whose peer broke the rules.
     broken_peers,
     /// Requests to bring pages in.
     brought_in,

@@ -65,7 +65,6 @@ struct Inner {
     steering: AtomicBool,
     addresses: Addresses,
     counters: Arc<Counters>,
-    capture: Option<Arc<Capture>>,
 }
 
 /// What happened and was not taken yet.
@@ -102,7 +101,7 @@ impl HostFabric {
         let sleep = Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let control = Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?));
         let kick = Arc::new(Descriptor::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
-        let network = Network::new(shown.instance, counters.clone(), capture.clone())?;
+        let network = Network::new(shown.instance, counters.clone(), capture)?;
         let watch = |source: &Descriptor, token: u64, flags: epoll::EventFlags| {
             epoll::add(&sleep, source, epoll::EventData::new_u64(token), flags)
         };
@@ -141,7 +140,6 @@ impl HostFabric {
             steering: AtomicBool::new(false),
             addresses: Addresses::new(),
             counters,
-            capture,
         };
         Ok(HostFabric { inner: Arc::new(inner) })
     }
@@ -174,9 +172,6 @@ impl Drop for HostFabric {
             return;
         }
         self.inner.pool.stop();
-        if let Some(capture) = &self.inner.capture {
-            capture.finish();
-        }
     }
 }
 

@@ -193,7 +193,10 @@ impl Neighbours {
             .map_err(|error| Refusal::new(explain("no memory for a channel", &error)))?;
         let identity = self.shown.identity(connection.slot.unwrap_or(0));
         let files = [self.shown.tables.1.as_fd(), self.shown.mailbox.1.as_fd(), file.as_fd()];
-        send(&connection.socket, &Message::Hello { identity }, &files).map_err(Refusal::new)?;
+        send(&connection.socket, &Message::Hello { identity }, &files).map_err(|end| match end {
+            End::Departed => Refusal { reason: DEPARTED.into(), absent: true },
+            End::Because(reason) => Refusal::new(reason),
+        })?;
         connection.stage = Stage::Asked { block, words, peer };
         watch(&self.control, &connection.socket, token).map_err(Refusal::new)
     }
@@ -361,8 +364,7 @@ impl Neighbours {
                 let touches = pieces.cross_memory.as_ref().map(|_| ()).map_err(String::clone);
                 let identity = self.shown.identity(connection.slot.unwrap_or(0));
                 let files = [self.shown.tables.1.as_fd(), self.shown.mailbox.1.as_fd()];
-                send(&connection.socket, &Message::Welcome { identity, touches }, &files)
-                    .map_err(End::Because)?;
+                send(&connection.socket, &Message::Welcome { identity, touches }, &files)?;
                 connection.stage = Stage::Answered { pieces: Box::new(pieces) };
                 Ok(())
             }
@@ -390,7 +392,7 @@ impl Neighbours {
             return Ok(());
         }
         let verdict = pieces.cross_memory.as_ref().map(|_| ()).map_err(String::clone);
-        send(&connection.socket, &Message::Ready { touches: verdict }, &[]).map_err(End::Because)?;
+        send(&connection.socket, &Message::Ready { touches: verdict }, &[])?;
         let channel = self.make_channel(token, Side::Opened, pieces, touches)?;
         self.events.push(FabricEvent::Connected { block, channel });
         Ok(())
@@ -430,7 +432,7 @@ impl Neighbours {
     /// Ends a connection and tells whoever must know.
     fn end(&mut self, token: u64, end: End) {
         let (reason, absent) = match end {
-            End::Departed => ("the process has ended".to_owned(), true),
+            End::Departed => (DEPARTED.to_owned(), true),
             End::Because(reason) => (reason, false),
         };
         if !absent {
@@ -522,9 +524,13 @@ fn explain(what: &str, error: &std::io::Error) -> String {
     }
 }
 
-fn send(socket: &Descriptor, message: &Message, files: &[BorrowedFd<'_>]) -> Result<(), String> {
-    sockets::send_message(socket, &message.encode(), files)
-        .map_err(|error| explain("the handshake broke", &error))
+const DEPARTED: &str = "the process has ended";
+
+fn send(socket: &Descriptor, message: &Message, files: &[BorrowedFd<'_>]) -> Result<(), End> {
+    sockets::send_message(socket, &message.encode(), files).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPIPE | libc::ECONNRESET) => End::Departed,
+        _ => End::Because(explain("the handshake broke", &error)),
+    })
 }
 
 fn watch(control: &Descriptor, socket: &Descriptor, token: u64) -> Result<(), String> {

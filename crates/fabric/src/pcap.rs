@@ -40,6 +40,7 @@ pub struct Capture {
     queue: Mutex<Option<SyncSender<Vec<u8>>>>,
     writer: Mutex<Option<JoinHandle<()>>>,
     counters: Arc<Counters>,
+    path: PathBuf,
     generation: u64,
 }
 
@@ -56,6 +57,12 @@ impl Capture {
         match std::env::var_os(CAPTURE_VARIABLE) {
             Some(path) if !path.is_empty() => {
                 let path = with_number(Path::new(&path), std::process::id());
+                // One file for all fabrics of this process.
+                let open = OPEN.lock();
+                if let Some(open) = open.iter().find(|capture| capture.path == path) {
+                    return Ok(Some(open.clone()));
+                }
+                drop(open);
                 let named = |error: io::Error| {
                     io::Error::new(error.kind(), format!("{CAPTURE_VARIABLE}: {}: {error}", path.display()))
                 };
@@ -86,6 +93,7 @@ impl Capture {
             queue: Mutex::new(Some(sender)),
             writer: Mutex::new(Some(writer)),
             counters,
+            path: path.to_owned(),
             generation: fork::generation(),
         });
         OPEN.lock().push(capture.clone());
@@ -132,7 +140,7 @@ impl Capture {
     }
 
     /// Writes what is left and ends the capture.
-    pub fn finish(&self) {
+    fn finish(&self) {
         if self.generation != fork::generation() {
             return;
         }

@@ -20,6 +20,8 @@ const NOBODY: u32 = 65_534;
 struct Other {
     child: Child,
     lines: BufReader<ChildStdout>,
+    /// What it said and nobody wanted to know yet.
+    said: Vec<String>,
 }
 
 impl Other {
@@ -31,22 +33,22 @@ impl Other {
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
-        Other { child, lines }
+        Other { child, lines, said: Vec::new() }
     }
 
-    /// The rest of the next line that begins with `word`.
+    /// The rest of the line that begins with `word`, once it is there.
     fn expect(&mut self, word: &str) -> String {
-        let mut line = String::new();
+        // The test harness writes its own words in front.
+        let mark = format!("@{word} ");
         loop {
-            line.clear();
-            assert!(
-                self.lines.read_line(&mut line).unwrap() > 0,
-                "the process ended before it said `{word}`"
-            );
-            // The test harness writes its own words in front.
-            if let Some(at) = line.find(&format!("@{word} ")) {
-                return line[at + word.len() + 2..].trim().to_owned();
+            if let Some(place) = self.said.iter().position(|line| line.contains(&mark)) {
+                let line = self.said.remove(place);
+                return line[line.find(&mark).unwrap() + mark.len()..].trim().to_owned();
             }
+            let mut line = String::new();
+            let length = self.lines.read_line(&mut line).unwrap();
+            assert!(length > 0, "the process ended before it said `{word}`");
+            self.said.push(line);
         }
     }
 
@@ -183,7 +185,13 @@ fn a_killed_process_departs() {
     // Its name is free again.
     fabric.connect(block);
     until(&[&fabric], |_, events| {
-        events.drain(..).find(|event| matches!(event, FabricEvent::Refused { absent: true, .. }))
+        events.drain(..).find_map(|event| match event {
+            FabricEvent::Refused { absent, reason, .. } => {
+                assert!(absent, "{reason}");
+                Some(())
+            }
+            _ => None,
+        })
     });
 }
 

@@ -1,7 +1,7 @@
 //! The real [`ApplicationMemory`].
 //!
 //! Between the application and engine buffers: `preadv` and `pwritev` on the arena's file where the buffer is part
-//! of one; small copies by way of a scratch page that is; else `process_vm_readv` and `process_vm_writev` on
+//! of one; small copies by way of scratch memory that is; else `process_vm_readv` and `process_vm_writev` on
 //! ourselves. Between processes: the latter two. Where the kernel cannot reach a page (a userfaultfd that handles
 //! faults of user mode only), the page is touched in user mode under the [`guard`](crate::guard), and the
 //! copy goes on.

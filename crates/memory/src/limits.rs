@@ -9,10 +9,10 @@ pub const ARENAS: usize = 256;
 /// Bytes of the largest arena.
 pub const ARENA_BYTES: usize = 1 << 20;
 /// Bytes of a thread's scratch memory.
-pub const SCRATCH_BYTES: usize = 4096;
+pub const SCRATCH_BYTES: usize = 16 << 10;
 /// Copies up to this many bytes go through the scratch memory: two copies and a cheap system call cost less than
 /// one expensive system call. Measured by `benches/copies.rs`.
-pub const SCRATCH_COPY: usize = 2048;
+pub const SCRATCH_COPY: usize = SCRATCH_BYTES;
 /// Bytes at the end of a message that become visible last.
 pub const TAIL: u64 = 8;
 /// Pages that are remembered as resident.

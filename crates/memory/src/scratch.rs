@@ -1,4 +1,4 @@
-//! One page for each thread, in an arena: small copies to and from engine memory that is no arena go through it.
+//! A few pages for each thread, in an arena: small copies to and from engine memory that is no arena go through it.
 
 use crate::Arena;
 use crate::fork;

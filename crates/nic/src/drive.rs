@@ -17,7 +17,7 @@ use pagewire_transport::{
     Drive, Link, Outcome, Payload, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Time,
     UcConnection, UcSettings, WorkId,
 };
-use pagewire_wire::{Capabilities, Header, Hello, Own, Transport};
+use pagewire_wire::{Capabilities, Header, Hello, Operation, Own, Transport};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -28,6 +28,8 @@ const RING_PAYLOAD: u32 = 16_384;
 const HELLO_TRIES: u32 = 8;
 /// Nanoseconds between them.
 const HELLO_INTERVAL: u64 = 20_000_000;
+/// Nanoseconds that a UC or UD message waits for a receive before it is dropped.
+const UNRELIABLE_PATIENCE: u64 = 50_000_000;
 
 /// The state machine of a connected queue pair.
 enum Connection {
@@ -51,6 +53,9 @@ pub struct Core<F: Fabric> {
     hello: HelloState,
     holding: bool,
     drained_raised: bool,
+    /// UC and UD: since when a message waits for a receive.
+    no_receive_since: Option<u64>,
+    waits_for_receive: bool,
 }
 
 #[derive(Default)]
@@ -74,6 +79,8 @@ impl<F: Fabric> Default for Core<F> {
             hello: HelloState::default(),
             holding: false,
             drained_raised: false,
+            no_receive_since: None,
+            waits_for_receive: false,
         }
     }
 }
@@ -182,7 +189,12 @@ impl<F: Fabric> Core<F> {
 
     /// Greets the peer over the network until it answers or seems to be a standard one.
     fn greet(&mut self, queue_pair: &QueuePair<F>, now: u64) -> Option<Own> {
-        let due = matches!(self.connection, Connection::Rc(_))
+        if self.hello.sent >= HELLO_TRIES && !self.hello.answered && now >= self.hello.next {
+            if let Connection::Uc(uc) = &mut self.connection {
+                uc.set_reporting(false);
+            }
+        }
+        let due = matches!(self.connection, Connection::Rc(_) | Connection::Uc(_))
             && matches!(self.path, Path::Udp { .. })
             && !self.hello.answered
             && self.hello.sent < HELLO_TRIES
@@ -221,7 +233,7 @@ impl<F: Fabric> QueuePair<F> {
             Transport::Rc => self.kind == QueuePairType::Rc,
             Transport::Uc => self.kind == QueuePairType::Uc,
             Transport::Ud => self.kind == QueuePairType::Ud,
-            Transport::Manufacturer => self.kind == QueuePairType::Rc,
+            Transport::Manufacturer => self.kind != QueuePairType::Ud,
             _ => false,
         };
         if !kind || header.bth.partition & 0x7FFF != 0x7FFF || !self.state().receives() {
@@ -252,6 +264,9 @@ impl<F: Fabric> QueuePair<F> {
         }
         core.establish(self, &attributes);
         let now = Time(self.nic.fabric().now());
+        if self.kind != QueuePairType::Rc && self.waits_for_receive(core, header, now.0) {
+            return false;
+        }
         if matches!(core.connection, Connection::Ud) {
             return self.take_datagram(core, &attributes, header, payload, global_route);
         }
@@ -277,8 +292,30 @@ impl<F: Fabric> QueuePair<F> {
         !waits
     }
 
+    /// Whether an unreliable message that finds no receive is kept a little longer: a program that is about to post one
+    /// may only have lost the processor for a moment.
+    fn waits_for_receive(&self, core: &mut Core<F>, header: &Header, now: u64) -> bool {
+        let takes = matches!(
+            header.bth.opcode.operation(),
+            Some(
+                Operation::SendFirst
+                    | Operation::SendOnly
+                    | Operation::SendOnlyImmediate
+                    | Operation::WriteLastImmediate
+                    | Operation::WriteOnlyImmediate
+            )
+        );
+        if !takes || core.receive.is_some() || self.has_receive() {
+            (core.no_receive_since, core.waits_for_receive) = (None, false);
+            return false;
+        }
+        let since = *core.no_receive_since.get_or_insert(now);
+        core.waits_for_receive = now.saturating_sub(since) < UNRELIABLE_PATIENCE;
+        core.waits_for_receive
+    }
+
     /// Lets local peers see that silence means waiting.
-    fn set_holding(&self, core: &mut Core<F>, holding: bool) {
+    pub(crate) fn set_holding(&self, core: &mut Core<F>, holding: bool) {
         if core.holding != holding {
             core.holding = holding;
             publish_holding(self.nic.fabric().tables(), self.place, holding);
@@ -310,6 +347,7 @@ impl<F: Fabric> QueuePair<F> {
             return false;
         }
         core.establish(self, &attributes);
+        core.waits_for_receive = false;
         loop {
             let Some(packet) = self.inbox.lock().pop() else { break };
             let taken = match &packet.content {
@@ -331,7 +369,7 @@ impl<F: Fabric> QueuePair<F> {
             return false;
         }
         if matches!(core.connection, Connection::Ud) {
-            return self.drive_datagrams(core, &attributes);
+            return self.drive_datagrams(core, &attributes) || core.waits_for_receive;
         }
         self.submit(core, &attributes);
         let now = self.nic.fabric().now();
@@ -370,7 +408,7 @@ impl<F: Fabric> QueuePair<F> {
                 self.raise(AsyncEventKind::SendQueueDrained);
             }
         }
-        matches!(driven, Drive::Again) || waits_for_link
+        matches!(driven, Drive::Again) || waits_for_link || core.waits_for_receive
     }
 
     /// Hands posted work to the protocol; in SQD what came after stays.
@@ -395,16 +433,16 @@ impl<F: Fabric> QueuePair<F> {
         let now = Time(self.nic.fabric().now());
         let mut connection = std::mem::replace(&mut core.connection, Connection::None);
         let mut answer = None;
-        if let Connection::Rc(rc) = &mut connection {
-            match own {
-                Own::Hello(greeting) => {
-                    core.hello.answered = true;
-                    core.hello.port = Some(greeting.direct_port);
-                    rc.set_selective(greeting.capabilities.contains(Capabilities::SELECTIVE_ACK));
-                    answer = (!greeting.reply).then(|| Own::Hello(hello(self, true)));
-                }
-                Own::SelectiveAck(_) | Own::Hold(_) => {}
+        if let Own::Hello(greeting) = own {
+            let selective = greeting.capabilities.contains(Capabilities::SELECTIVE_ACK);
+            match &mut connection {
+                Connection::Rc(rc) => rc.set_selective(selective),
+                Connection::Uc(uc) => uc.set_reporting(selective),
+                Connection::None | Connection::Ud => {}
             }
+            core.hello.answered = true;
+            core.hello.port = Some(greeting.direct_port);
+            answer = (!greeting.reply).then(|| Own::Hello(hello(self, true)));
         }
         if let (Some(port), Path::Udp { route, .. }) = (core.hello.port, &mut core.path) {
             route.port = if port == 0 { route.port } else { port };
@@ -413,8 +451,10 @@ impl<F: Fabric> QueuePair<F> {
         if let Some(answer) = answer {
             environment.transmit_own(&answer);
         }
-        if let Connection::Rc(rc) = &mut connection {
-            rc.receive_control(now, own, &mut environment);
+        match (&mut connection, own) {
+            (_, Own::Hello(_)) | (Connection::None | Connection::Ud, _) => {}
+            (Connection::Rc(rc), _) => rc.receive_control(now, own, &mut environment),
+            (Connection::Uc(uc), _) => uc.receive_control(own),
         }
         let ended = environment.finish();
         core.connection = connection;

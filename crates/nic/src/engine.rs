@@ -37,6 +37,8 @@ const POLLER_GRACE: (u64, u64) = (50_000, 500_000);
 const POLL_INTERVAL: u64 = 2_000;
 /// Fewer polls than this say nothing.
 const POLLS_THAT_COUNT: u64 = 4;
+/// Polls of empty queues after which the processor is offered to others: free where nobody wants it.
+const POLLS_BETWEEN_YIELDS: u64 = 64;
 /// A polling program looks at the network only once in so many polls while no queue pair needs it.
 const QUIET_NETWORK_POLLS: u64 = 1024;
 /// A full ring or batch is tried again after this many nanoseconds.
@@ -521,6 +523,10 @@ impl<F: Fabric> Nic<F> {
         self.polls.store(polls, Ordering::Relaxed);
         let network = self.network_users.load(Ordering::Relaxed) > 0 || polls % QUIET_NETWORK_POLLS == 0;
         self.round(network);
+        if polls % POLLS_BETWEEN_YIELDS == 0 {
+            // The one that is waited for may need this very processor.
+            std::thread::yield_now();
+        }
     }
 
     /// A completion queue was armed: a thread of the program will sleep until it fires, so the NIC thread works.

@@ -13,7 +13,7 @@ use crate::queue_pair::QueuePair;
 use crate::request::{KeptData, ScatterGather, slice_of, total_length};
 use pagewire_fabric::{Batch, Fabric, Route};
 use pagewire_iommu::Rights;
-use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
+use pagewire_memory::{ApplicationMemory, AtomicOperation, MemoryError, Segment};
 use pagewire_transport::{
     Arrival, ArrivalKind, Atomic, Denial, Direct, Environment, Event, LinkState, Operation, Outcome, Payload,
     RemoteAddress, Right, Source, Status as Protocol, Work, WorkId,
@@ -286,21 +286,27 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
         };
         let memory = nic.fabric().memory();
         let placed = match (payload, self.origin) {
-            (Payload::Bytes(bytes), _) => memory.write(bytes, &access.segments, last).is_ok(),
+            (Payload::Bytes(bytes), _) => memory.write(bytes, &access.segments, last),
             (Payload::Reference(from), Some(Origin::Local(channel))) => {
                 let from: SmallVec<[Segment; 4]> = from
                     .iter()
                     .map(|(address, length)| Segment { address: *address, length: *length })
                     .collect();
                 match &channel.channel.cross_memory {
-                    Ok(process) => memory.pull(process, &from, &access.segments, last).is_ok(),
-                    Err(_) => false,
+                    Ok(process) => memory.pull(process, &from, &access.segments, last),
+                    Err(_) => Err(MemoryError::NotMapped),
                 }
             }
-            (Payload::Reference(_), _) => false,
+            (Payload::Reference(_), _) => Err(MemoryError::NotMapped),
         };
         nic.finish(access);
-        if placed { Outcome::Done(()) } else { Outcome::Denied(denial) }
+        match placed {
+            Ok(()) => Outcome::Done(()),
+            Err(MemoryError::NotMapped) => Outcome::Denied(denial),
+            // The sender has ended in the middle of a message. That is no fault of this side: the message stays
+            // unfinished, as if the rest had been lost, until the queue pair is brought down.
+            Err(MemoryError::PeerGone) => Outcome::Wait,
+        }
     }
 
     fn fail(&mut self, event: Option<AsyncEventKind>, send_only: bool) {

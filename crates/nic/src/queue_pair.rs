@@ -264,6 +264,11 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     fn reset(&self, core: &mut Core<F>, attributes: &mut Attributes) {
+        self.set_holding(core, false);
+        if let (Some(_), Some(srq)) = (core.receive.take(), &self.srq) {
+            // A message was being placed: its receive is used up without a completion.
+            srq.completed();
+        }
         *core = Core::default();
         self.set_on_network(false);
         *attributes = Attributes::default();
@@ -284,6 +289,8 @@ impl<F: Fabric> QueuePair<F> {
         attributes.state = State::Error;
         self.set_attributes(attributes);
         core.stop();
+        // What waited for a page is dropped: peers must take silence for silence from now on.
+        self.set_holding(core, false);
         self.inbox.lock().clear();
         self.deadline.store(u64::MAX, Ordering::Release);
         self.flush_send();
@@ -503,6 +510,14 @@ impl<F: Fabric> QueuePair<F> {
         match &self.srq {
             Some(srq) => srq.take(),
             None => self.receive.lock().take(),
+        }
+    }
+
+    /// Whether a message would find a receive.
+    pub(crate) fn has_receive(&self) -> bool {
+        match &self.srq {
+            Some(srq) => srq.has_receive(),
+            None => self.receive.lock().waiting() > 0,
         }
     }
 

@@ -115,6 +115,10 @@ impl<F: Fabric> SharedReceiveQueue<F> {
         work
     }
 
+    pub(crate) fn has_receive(&self) -> bool {
+        self.shared.lock().queue.waiting() > 0
+    }
+
     pub(crate) fn completed(&self) {
         self.shared.lock().queue.completed();
     }

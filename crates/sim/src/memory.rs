@@ -100,6 +100,13 @@ impl AddressSpace {
         Ok((&mut mapping.bytes[at..end], absent))
     }
 
+    /// Changes bytes. What is not mapped stays so.
+    pub fn poke(&mut self, address: u64, bytes: &[u8]) {
+        if let Ok((into, _)) = self.touch(address, bytes.len() as u64) {
+            into.copy_from_slice(bytes);
+        }
+    }
+
     fn residency(&mut self, segment: &Segment) -> Residency {
         if segment.length == 0 {
             return Residency::Resident;
@@ -187,7 +194,7 @@ impl SimMemory {
         let mut space = of.space.lock();
         let (into, absent) = space.touch(address, bytes.len() as u64)?;
         into.copy_from_slice(bytes);
-        match self.0.plant.fires(bytes.len()) {
+        match self.0.plant.fires(bytes.len(), site == TAIL) {
             Some(Plant::LostByte) => into[bytes.len() / 2] ^= 0x5A,
             Some(Plant::Overrun) => {
                 if let Ok((beyond, _)) = space.touch(address + bytes.len() as u64, 1) {

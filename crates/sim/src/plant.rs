@@ -28,9 +28,13 @@ impl Planted {
         self.0.lock().is_none()
     }
 
-    /// The bug that shows in this copy of `length` bytes.
-    pub(crate) fn fires(&self, length: usize) -> Option<Plant> {
-        self.chance(|plant| plant != Plant::AtomicTwice && length > 0)
+    /// The bug that shows in this copy of `length` bytes; `last`: nothing of the message comes behind them.
+    pub(crate) fn fires(&self, length: usize, last: bool) -> Option<Plant> {
+        self.chance(|plant| match plant {
+            Plant::LostByte => length > 0,
+            Plant::Overrun => last && length > 0,
+            Plant::AtomicTwice => false,
+        })
     }
 
     pub(crate) fn fires_at_atomic(&self) -> bool {

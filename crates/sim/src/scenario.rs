@@ -26,6 +26,8 @@ pub struct Scenario {
     pub faults: Faults,
     /// Whether pages are absent now and then.
     pub evictions: bool,
+    /// Bytes of each party's memory.
+    pub memory: u64,
 }
 
 impl Scenario {
@@ -33,7 +35,26 @@ impl Scenario {
     pub fn new(seed: u64, operations: u64, path: PathChoice, loss: f64) -> Self {
         let faults = if loss > 0.0 { Faults::lossy(loss) } else { Faults::NONE };
         let exact = path == PathChoice::Local || loss == 0.0;
-        Scenario { plan: Plan { exact, ..Plan::new(seed, operations) }, path, parties: 2, faults, evictions: true }
+        Scenario {
+            plan: Plan { exact, ..Plan::new(seed, operations) },
+            path,
+            parties: 2,
+            faults,
+            evictions: true,
+            memory: PartyInit::<SimFabric>::MEMORY,
+        }
+    }
+
+    /// The same with fewer connections, shorter messages and less memory: quick to set up.
+    pub fn small(self) -> Self {
+        let plan = Plan {
+            connections: 16,
+            longest: 32 << 10,
+            between_audits: 500,
+            between_upheavals: 50,
+            ..self.plan
+        };
+        Scenario { plan, memory: 8 << 20, ..self }
     }
 
     /// Makes the world. A process that `crash` names ends there, during the making if need be.
@@ -50,7 +71,7 @@ impl Scenario {
             if let Some((_, point)) = crash.filter(|(which, _)| *which == index) {
                 world.get(process).crash_at(point);
             }
-            let length = PartyInit::<SimFabric>::MEMORY;
+            let length = self.memory;
             world.map(process, MEMORY, length);
             let nic: Arc<Nic<SimFabric>> = Nic::new(fabric, Options { path: self.path });
             parties.push(PartyInit { nic, device: world.device(process), address: MEMORY, length });
@@ -61,6 +82,7 @@ impl Scenario {
             processes: processes.clone(),
             random: fastrand::Rng::with_seed(!self.plan.seed),
             evictions: self.evictions,
+            memory: self.memory,
         };
         Built { world, processes, parties, stage }
     }
@@ -86,6 +108,7 @@ pub struct SimStage {
     processes: Vec<ProcessId>,
     random: fastrand::Rng,
     evictions: bool,
+    memory: u64,
 }
 
 impl Stage for SimStage {
@@ -100,7 +123,7 @@ impl Stage for SimStage {
     fn turn(&mut self, party: usize) {
         if self.evictions && self.random.u32(0..TURNS_BETWEEN_EVICTIONS) == 0 {
             let pages = self.random.u64(1..=EVICTED);
-            let first = self.random.u64(0..PartyInit::<SimFabric>::MEMORY / PAGE - pages);
+            let first = self.random.u64(0..self.memory / PAGE - pages);
             self.world.evict(self.processes[party], MEMORY + first * PAGE, pages * PAGE);
         }
     }

@@ -35,6 +35,10 @@ pub struct Plan {
     pub longest: u32,
     /// Whether queue pairs go through ERR and RESET and regions are deregistered while work is under way.
     pub upheaval: bool,
+    /// Whether programs overwrite the buffers of a request as soon as its flush is reported, as they may.
+    pub reuse_flushed: bool,
+    /// Send requests between two such acts.
+    pub between_upheavals: u64,
     /// Send requests between two occasions at which everything is drained and all memory is compared.
     pub between_audits: u64,
     /// Nanoseconds after which nothing of a queue pair that was reset is under way any more.
@@ -53,6 +57,8 @@ impl Plan {
             exact: true,
             longest: 1 << 20,
             upheaval: true,
+            reuse_flushed: false,
+            between_upheavals: 400,
             between_audits: 20_000,
             settle: 2_000_000,
             patience: 60_000_000_000,

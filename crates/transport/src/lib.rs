@@ -7,6 +7,7 @@ pub mod limits;
 mod message;
 mod psn;
 mod rc;
+mod stash;
 pub mod timers;
 mod uc;
 pub mod ud;

@@ -51,3 +51,15 @@ pub const FIRST_PROBE: u64 = 20_000_000;
 
 /// Nanoseconds between two HOLDs of one connection.
 pub const HOLD_INTERVAL: u64 = 1_000_000;
+
+/// Payload bytes of a UC connection on the way between two Pagewires, at most; see [`MAX_IN_FLIGHT`].
+pub const UC_WINDOW: u32 = 96 << 10;
+/// Reports that a UC receiver makes in the time of one window.
+pub const UC_REPORTS: u32 = 8;
+/// Nanoseconds after which a full window of a peer that reports is taken as received.
+pub const UC_PATIENCE: u64 = 200_000_000;
+/// Nanoseconds after which a full window of a peer that has not said what it is is taken as received.
+pub const UC_PROBE: u64 = 5_000_000;
+/// Nanoseconds that a UC packet of a peer that reports is kept for one before it that is missing: datagrams overtake each
+/// other where the kernel and another process hand them over.
+pub const UC_REORDERING: u64 = 5_000_000;

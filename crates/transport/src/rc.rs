@@ -12,7 +12,6 @@ mod responder;
 mod response;
 mod retry;
 mod scoreboard;
-mod stash;
 
 use pagewire_wire::{Header, Opcode, Operation as Code, Own, Transport};
 

@@ -1,9 +1,13 @@
 //! Unreliable connection (InfiniBand specification, volume 1, sections 9.8.1 and 9.8.2): SENDs and
 //! WRITEs without acknowledgement. A message with a gap is dropped whole; the next one is taken again.
 
+mod meter;
+
 use std::collections::VecDeque;
 
-use pagewire_wire::{Header, Opcode, Operation as Code, Transport};
+use crate::stash::Stash;
+use meter::Meter;
+use pagewire_wire::{Header, Opcode, Operation as Code, Own, Received, SelectiveAck, Transport};
 
 use crate::message::{Place, denied_status, piece, send_code, write_code};
 use crate::{
@@ -80,6 +84,10 @@ pub struct UcConnection {
     waiting: bool,
     established: bool,
     dead: bool,
+    meter: Meter,
+    /// Packets that came before one that is missing, and since when it is.
+    stash: Stash,
+    gap_since: Option<Time>,
     counters: UcCounters,
 }
 
@@ -111,13 +119,30 @@ impl UcConnection {
             waiting: false,
             established: false,
             dead: false,
+            meter: Meter::new(settings.link.request_mtu),
+            stash: Stash::default(),
+            gap_since: None,
             counters: UcCounters::default(),
+        }
+    }
+
+    /// Whether the peer is another Pagewire, which reports what has arrived, or a standard one.
+    pub fn set_reporting(&mut self, on: bool) {
+        self.meter.set_reporting(on);
+    }
+
+    /// Takes one of Pagewire's own packets of this connection, which must come from the peer.
+    pub fn receive_control(&mut self, body: &Own) {
+        match body {
+            Own::SelectiveAck(report) => self.meter.report(Psn::new(report.expected), self.next),
+            Own::Hello(_) | Own::Hold(_) => self.counters.dropped += 1,
         }
     }
 
     /// Goes to RTS: posted work is sent from now on, the first packet with `send_psn`.
     pub fn start_requester(&mut self, send_psn: u32) {
         self.next = Psn::new(send_psn);
+        self.meter.start(self.next);
         self.running = true;
         self.established = true;
     }
@@ -131,7 +156,7 @@ impl UcConnection {
     /// offers the same packet again, and packets behind it afterwards. Never `Denied`.
     pub fn receive<E: Environment>(
         &mut self,
-        _now: Time,
+        now: Time,
         header: &Header,
         payload: Payload<'_>,
         environment: &mut E,
@@ -153,15 +178,38 @@ impl UcConnection {
         }
         let psn = Psn::new(header.bth.psn);
         if psn != self.expected {
+            if self.keeps(now, psn, header, payload) {
+                return Outcome::Done(());
+            }
             // Whatever was coming in is incomplete.
             self.counters.gaps += 1;
             self.message = Message::Skipped;
+            self.expected = psn;
+            (self.gap_since, self.waiting) = (None, false);
+            self.stash.clear();
         }
+        match self.take(code, header, payload, environment) {
+            Outcome::Wait => Outcome::Wait,
+            _ => {
+                self.stash.advance(1);
+                // A kept packet that has to wait is tried again by `drive`.
+                self.drain(now, environment);
+                Outcome::Done(())
+            }
+        }
+    }
+
+    /// Executes the packet that is expected.
+    fn take<E: Environment>(
+        &mut self,
+        code: Code,
+        header: &Header,
+        payload: Payload<'_>,
+        environment: &mut E,
+    ) -> Outcome<()> {
         match self.execute(code, header, payload, environment) {
             Ok(()) => {}
             Err(Stop::Wait) => {
-                // The packet comes again with this PSN.
-                self.expected = psn;
                 self.waiting = true;
                 return Outcome::Wait;
             }
@@ -174,16 +222,74 @@ impl UcConnection {
                 environment.event(event);
             }
         }
-        self.expected = psn.plus(1);
+        self.expected = self.expected.plus(1);
+        self.meter.received();
         Outcome::Done(())
+    }
+
+    /// Whether a packet that is not the expected one is dealt with: kept for its turn, or dropped because its turn is over.
+    fn keeps(&mut self, now: Time, psn: Psn, header: &Header, payload: Payload<'_>) -> bool {
+        if self.link.lossless || !self.meter.peer_reports() {
+            return false;
+        }
+        if self.expected.since(psn) <= limits::LOSSY_SPAN {
+            self.counters.dropped += 1;
+            return true;
+        }
+        let Payload::Bytes(bytes) = payload else { return false };
+        let ahead = psn.since(self.expected);
+        if self.stash.has(ahead) {
+            self.counters.dropped += 1;
+            return true;
+        }
+        let kept = self.stash.insert(ahead, header, bytes);
+        if kept {
+            self.gap_since.get_or_insert(now);
+        }
+        kept
+    }
+
+    /// Executes kept packets whose turn has come. True: one has to wait.
+    fn drain<E: Environment>(&mut self, now: Time, environment: &mut E) -> bool {
+        while let Some(kept) = self.stash.take_first() {
+            let Some(code) = kept.header.bth.opcode.operation().filter(|_| !self.dead) else { break };
+            if let Outcome::Wait = self.take(code, &kept.header, Payload::Bytes(&kept.bytes), environment) {
+                self.waiting = false;
+                self.stash.put_back(kept);
+                return true;
+            }
+            self.stash.advance(1);
+        }
+        self.gap_since = (!self.stash.is_empty()).then_some(now);
+        false
+    }
+
+    /// Gives up on a packet that did not come in time.
+    fn skip_gap<E: Environment>(&mut self, now: Time, environment: &mut E) {
+        let late = self.gap_since.is_some_and(|since| now.0.saturating_sub(since.0) >= limits::UC_REORDERING);
+        let Some(missing) = self.stash.iter().next().map(|(index, _)| index).filter(|_| late) else { return };
+        if missing > 0 {
+            self.counters.gaps += 1;
+            self.message = Message::Skipped;
+            self.expected = self.expected.plus(missing);
+            self.stash.advance(missing);
+        }
+        self.drain(now, environment);
     }
 
     /// Sends what may go, at most [`DRIVE_PACKETS`](limits::DRIVE_PACKETS) packets. A work request is
     /// complete when its last packet was handed out.
-    pub fn drive<E: Environment>(&mut self, _now: Time, environment: &mut E) -> Drive {
+    pub fn drive<E: Environment>(&mut self, now: Time, environment: &mut E) -> Drive {
+        let kept_waits = self.drain_kept(now, environment);
+        if self.meter.owes_report() && !self.link.lossless && !self.dead {
+            self.report(environment);
+        }
         for _ in 0..limits::DRIVE_PACKETS {
-            let Some(&work) = self.queue.front() else { return Drive::Idle };
+            let Some(&work) = self.queue.front() else { break };
             if self.dead || !self.running || (self.draining && self.sent == 0) {
+                return Drive::Idle;
+            }
+            if !self.link.lossless && !self.meter.permits(self.next, now) {
                 return Drive::Idle;
             }
             let outcome = match work.operation {
@@ -210,12 +316,37 @@ impl UcConnection {
                 }
             }
         }
-        if self.queue.is_empty() { Drive::Idle } else { Drive::Again }
+        match kept_waits {
+            true => Drive::Wait,
+            false if self.queue.is_empty() => Drive::Idle,
+            false => Drive::Again,
+        }
     }
 
-    /// Nothing happens by time alone.
+    /// Kept packets, if there are any. True: one has to wait.
+    fn drain_kept<E: Environment>(&mut self, now: Time, environment: &mut E) -> bool {
+        if self.stash.is_empty() || self.dead {
+            return false;
+        }
+        self.skip_gap(now, environment);
+        self.stash.has(0) && self.drain(now, environment)
+    }
+
+    fn report<E: Environment>(&mut self, environment: &mut E) {
+        let report =
+            SelectiveAck { expected: self.expected.value(), message: 0, received: Received::default() };
+        let bth = plain_bth(Opcode::SELECTIVE_ACK, self.destination, self.partition, self.expected);
+        // One that finds no room is made at the next turn.
+        if let Outcome::Done(()) = environment.transmit_control(&Header::new(bth), &Own::SelectiveAck(report)) {
+            self.meter.reported();
+        }
+    }
+
+    /// When to drive again though nothing comes: a report or a missing packet is overdue.
     pub fn deadline(&self) -> Option<Time> {
-        None
+        let report = self.meter.deadline().filter(|_| !self.queue.is_empty());
+        let gap = self.gap_since.map(|since| Time(since.0 + limits::UC_REORDERING));
+        report.into_iter().chain(gap).min()
     }
 
     /// Stops (or lets go on) the start of further work requests (SQD).

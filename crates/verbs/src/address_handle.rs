@@ -257,6 +257,24 @@ mod tests {
         assert_eq!(origin_of(&header), Some(expected));
     }
 
+    proptest::proptest! {
+        #[test]
+        fn a_reply_goes_to_the_sender(source: [u8; 4], destination: [u8; 4], traffic_class: u8, hop_limit: u8, payload: u16) {
+            let (source, destination) = (IpAddr::from(source), IpAddr::from(destination));
+            let header = global_routing_header(source, destination, traffic_class, hop_limit, payload);
+            let expected = Origin { source, destination, flow_label: 0, traffic_class };
+            proptest::prop_assert_eq!(origin_of(&header), Some(expected));
+        }
+
+        #[test]
+        fn any_bytes_are_read(header: [[u8; 20]; 2]) {
+            let mut bytes = [0; 40];
+            bytes.copy_from_slice(header.as_flattened());
+            let version = bytes[0] >> 4;
+            proptest::prop_assert!(origin_of(&bytes).is_none() || version == 6 || bytes[20] == 0x45);
+        }
+    }
+
     #[test]
     fn rubbish_is_refused() {
         assert_eq!(origin_of(&[0; 40]), None);

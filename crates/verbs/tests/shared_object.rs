@@ -82,9 +82,9 @@ fn all_names_are_one_file() {
     }
 }
 
-/// Compiles a program of `tests/c` against the installed headers and runs it on the library.
-fn run(name: &str) {
-    let program = library().parent().unwrap().join(name);
+/// Compiles a program of `tests/c` against the installed headers; gives how to run it on the library.
+fn program(name: &str, as_name: &str) -> Command {
+    let program = library().parent().unwrap().join(as_name);
     let status = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
         .args(["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-O1", "-g", "-o"])
         .arg(&program)
@@ -94,7 +94,14 @@ fn run(name: &str) {
         .status()
         .unwrap();
     assert!(status.success(), "{name}.c does not compile");
-    let output = Command::new(&program).env("LD_LIBRARY_PATH", library()).output().unwrap();
+    let mut command = Command::new(&program);
+    command.env("LD_LIBRARY_PATH", library());
+    command
+}
+
+/// Runs a program of `tests/c`, which says itself what is wrong.
+fn run(name: &str) {
+    let output = program(name, name).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}: {}\n{told}", output.status);
 }
@@ -112,4 +119,30 @@ fn what_is_not_supported_is_refused() {
 #[test]
 fn a_forked_child_has_no_engine() {
     run("fork");
+}
+
+#[test]
+fn a_process_explains_its_connections() {
+    run("explain");
+}
+
+#[test]
+fn statistics_are_written_at_exit() {
+    let file = library().parent().unwrap().join(format!("statistics-{}", std::process::id()));
+    let mut program = program("objects", "objects-statistics");
+    let output = program.env("PAGEWIRE_STATS", &file).env("PAGEWIRE_PATH", "udp").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let line: serde_json::Value = serde_json::from_str(text.trim_end()).unwrap();
+    assert_eq!(line["path_choice"], "udp");
+    assert_eq!(line["connections"][0]["type"], "RC");
+    assert!(line["counters"]["datagrams_sent"].is_u64());
+}
+
+#[test]
+fn a_wrong_setting_is_told() {
+    let output = program("explain", "explain-wrong").env("PAGEWIRE_PATH", "rdma").output().unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("it must be auto, local or udp"));
 }

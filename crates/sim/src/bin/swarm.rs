@@ -4,8 +4,8 @@
 
 use clap::{Parser, ValueEnum};
 use pagewire_nic::PathChoice;
-use pagewire_sim::workload::{Hooks, Report, Workload};
 use pagewire_sim::Scenario;
+use pagewire_sim::workload::{Hooks, Report, Workload};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -39,6 +39,12 @@ struct Arguments {
     /// No ERR, RESET and deregistration while work is under way.
     #[arg(long)]
     calm: bool,
+    /// Send requests between two upheavals.
+    #[arg(long, default_value_t = 400)]
+    between_upheavals: u64,
+    /// Programs overwrite the buffers of flushed requests at once.
+    #[arg(long)]
+    reuse_flushed: bool,
     /// No absent pages.
     #[arg(long)]
     resident: bool,
@@ -54,6 +60,8 @@ fn main() -> ExitCode {
     scenario.parties = arguments.parties.max(2);
     scenario.plan.connections = arguments.connections.max(1);
     scenario.plan.upheaval = !arguments.calm;
+    scenario.plan.between_upheavals = arguments.between_upheavals.max(1);
+    scenario.plan.reuse_flushed = arguments.reuse_flushed;
     scenario.evictions = !arguments.resident;
     let built = scenario.build(None);
     let world = built.world.clone();

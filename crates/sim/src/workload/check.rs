@@ -4,6 +4,7 @@ use super::connection::{Kind, Posted};
 use super::driver::Workload;
 use super::pattern;
 use super::receive::RECEIVE_IDS;
+use super::space::Range;
 use super::{Stage, Violation};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
@@ -34,9 +35,12 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             match end.sends.pop_front() {
                 Some(posted) if posted.id == completion.wr_id => break posted,
                 // What is not signaled and comes before a completion has succeeded.
-                Some(posted) if !posted.signaled && !end.send_failed => self.succeeded(connection, side, posted)?,
+                Some(posted) if !posted.signaled && !end.send_failed => {
+                    self.succeeded(connection, side, posted)?
+                }
                 other => {
-                    let what = format!("{completion:?} is out of order or a second one; expected was {other:?}");
+                    let what =
+                        format!("{completion:?} is out of order or a second one; expected was {other:?}");
                     return Err(self.violation(what));
                 }
             }
@@ -50,7 +54,9 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
                 || completion.opcode != posted.opcode
                 || answers && u64::from(completion.byte_length) != posted.length;
             if wrong {
-                return Err(self.violation(format!("{completion:?} does not fit {posted:?} (after an error: {failed})")));
+                return Err(self.violation(format!(
+                    "{completion:?} does not fit {posted:?} (after an error: {failed})"
+                )));
             }
             return self.succeeded(connection, side, posted);
         }
@@ -73,13 +79,25 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         self.report.errors += 1;
         let end = &mut self.connections[connection].ends[side];
         (end.failed, end.send_failed) = (true, true);
+        if self.plan.reuse_flushed && matches!(posted.kind, Kind::Send | Kind::Write) {
+            let party = self.connections[connection].ends[side].party;
+            for piece in &posted.pieces {
+                let bytes = pattern::of(!posted.id, piece.length as usize);
+                self.parties[party].program_writes(piece.address, &bytes);
+            }
+        }
         self.connections[connection].failed.push((side, posted));
         self.begin_failing(connection);
         Ok(())
     }
 
     /// A request has succeeded: everything must be where it should.
-    pub(super) fn succeeded(&mut self, connection: usize, side: usize, posted: Posted) -> Result<(), Violation> {
+    pub(super) fn succeeded(
+        &mut self,
+        connection: usize,
+        side: usize,
+        posted: Posted,
+    ) -> Result<(), Violation> {
         let link = &self.connections[connection];
         let (from, to) = (link.ends[side].party, link.ends[1 - side].party);
         let peer_alive = self.stage.is_alive(to);
@@ -111,13 +129,16 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             }
             _ => {}
         }
-        self.release(connection, side, posted);
-        Ok(())
+        self.release(connection, side, posted)
     }
 
     /// The bytes in a request's own buffers.
     fn gathered(&self, party: usize, posted: &Posted) -> Vec<u8> {
-        posted.pieces.iter().flat_map(|piece| self.parties[party].memory(piece.address, piece.length)).collect()
+        posted
+            .pieces
+            .iter()
+            .flat_map(|piece| self.parties[party].memory(piece.address, piece.length))
+            .collect()
     }
 
     fn check_write(&mut self, to: usize, posted: &Posted) -> Result<(), Violation> {
@@ -132,10 +153,17 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
     }
 
     /// A WRITE with immediate was announced to its receiver: its bytes must be there.
-    pub(super) fn check_write_landed(&mut self, connection: usize, side: usize, id: u64) -> Result<(), Violation> {
+    pub(super) fn check_write_landed(
+        &mut self,
+        connection: usize,
+        side: usize,
+        id: u64,
+    ) -> Result<(), Violation> {
         let link = &mut self.connections[connection];
         let to = link.ends[1 - side].party;
-        let Some(place) = link.ends[side].sends.iter().position(|posted| posted.id == id) else { return Ok(()) };
+        let Some(place) = link.ends[side].sends.iter().position(|posted| posted.id == id) else {
+            return Ok(());
+        };
         // Taken out for the look, since looking needs the whole workload.
         let Some(posted) = link.ends[side].sends.remove(place) else { return Ok(()) };
         let outcome = self.check_write(to, &posted);
@@ -162,9 +190,16 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
     }
 
     /// The memory that a request used may be used for other things; what it holds now is what it must hold.
-    pub(super) fn release(&mut self, connection: usize, side: usize, posted: Posted) {
+    pub(super) fn release(
+        &mut self,
+        connection: usize,
+        side: usize,
+        posted: Posted,
+    ) -> Result<(), Violation> {
         let link = &self.connections[connection];
         let (from, to) = (link.ends[side].party, link.ends[1 - side].party);
+        self.check_guards(from, &posted.pieces)?;
+        self.check_guards(to, posted.remote.as_slice())?;
         for piece in &posted.pieces {
             if matches!(posted.kind, Kind::Read | Kind::Atomic(_)) {
                 let bytes = self.parties[from].memory(piece.address, piece.length);
@@ -182,6 +217,17 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             }
             self.parties[to].give_back(&range);
             self.thaw(to, &[range]);
+        }
+        Ok(())
+    }
+
+    /// Around ranges that are given up nothing was touched.
+    pub(super) fn check_guards(&self, party: usize, ranges: &[Range]) -> Result<(), Violation> {
+        match ranges.iter().find_map(|range| self.parties[party].touched_guard(range)) {
+            Some(address) => {
+                Err(self.violation(format!("byte {address:#x} of party {party} is beyond any target")))
+            }
+            None => Ok(()),
         }
     }
 }

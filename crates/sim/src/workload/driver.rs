@@ -15,8 +15,8 @@ use std::sync::Arc;
 const BATCH: usize = 64;
 /// Requests posted at once.
 const BURST: usize = 4;
-/// Send requests between two upheavals.
-const BETWEEN_UPHEAVALS: u64 = 400;
+/// Turns in a row without anything to do or to wait for, while more is to be posted.
+const IDLE_TURNS: u32 = 100_000;
 
 type CompletionHook = Box<dyn FnMut(usize, &mut Vec<Completion>)>;
 type DeregisteredHook = Box<dyn FnMut(usize, u64, u64)>;
@@ -49,6 +49,7 @@ pub struct Workload<F: Fabric, S: Stage> {
     pub(super) next_id: u64,
     pub(super) next_incarnation: u64,
     deaths: Vec<(usize, u64)>,
+    idle_turns: u32,
 }
 
 impl<F: Fabric, S: Stage> Workload<F, S> {
@@ -69,6 +70,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             next_id: 1,
             next_incarnation: 0,
             deaths: Vec::new(),
+            idle_turns: 0,
         };
         let count = workload.plan.connections;
         for init in parties {
@@ -140,7 +142,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
 
     /// Posts until so many requests were posted.
     fn work(&mut self, until: u64) -> Result<(), Violation> {
-        let mut upheaval = self.report.operations + BETWEEN_UPHEAVALS;
+        let mut upheaval = self.report.operations + self.plan.between_upheavals;
         let mut last = self.stage.now();
         while self.report.operations < until {
             let mut active = self.turn()?;
@@ -160,10 +162,10 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             }
             self.ring_doorbells();
             if self.plan.upheaval && self.report.operations >= upheaval {
-                upheaval = self.report.operations + BETWEEN_UPHEAVALS;
+                upheaval = self.report.operations + self.plan.between_upheavals;
                 self.upheave()?;
             }
-            self.pass_time(active, &mut last)?;
+            self.pass_time(active, true, &mut last)?;
         }
         Ok(())
     }
@@ -173,23 +175,16 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let mut last = self.stage.now();
         loop {
             let mut active = self.turn()?;
-            let mut drained = true;
             for connection in 0..self.connections.len() {
                 for side in 0..2 {
                     active |= self.post_last(connection, side)?;
                 }
-                let link = &self.connections[connection];
-                drained &= match link.phase {
-                    Phase::Running => link.is_drained(self.plan.exact) && !link.may_fail,
-                    Phase::Gone => true,
-                    Phase::Failing(_) | Phase::Cooling(_) => false,
-                };
             }
             self.ring_doorbells();
-            if drained {
+            if self.nothing_is_due() {
                 return Ok(());
             }
-            self.pass_time(active, &mut last)?;
+            self.pass_time(active, false, &mut last)?;
         }
     }
 
@@ -239,6 +234,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
                 if let Some(hook) = &mut self.hooks.completions {
                     hook(party, &mut completions);
                 }
+                self.look_for_deaths();
                 for completion in &completions {
                     self.completed(party, completion)?;
                     self.notice(completion);
@@ -260,9 +256,10 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
     }
 
     /// If nothing happened, lets time pass; not for ever.
-    fn pass_time(&mut self, active: bool, last: &mut u64) -> Result<(), Violation> {
+    fn pass_time(&mut self, active: bool, posting: bool, last: &mut u64) -> Result<(), Violation> {
         let now = self.stage.now();
         if active {
+            self.idle_turns = 0;
             *last = now;
             return Ok(());
         }
@@ -275,17 +272,32 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             match connection.phase {
                 Phase::Cooling(until) => sooner(Some(until)),
                 Phase::Failing(_) => {
-                    connection.ends.iter().filter(|end| end.stopped.is_none()).for_each(|end| sooner(Some(end.stop_at)));
+                    connection
+                        .ends
+                        .iter()
+                        .filter(|end| end.stopped.is_none())
+                        .for_each(|end| sooner(Some(end.stop_at)));
                     sooner(Some(now + 10_000_000));
                 }
                 Phase::Running | Phase::Gone => {}
             }
         }
-        let waiting = self.stage.idle(next);
+        // While more is to be posted, work may rest that nobody was to be told of.
+        self.idle_turns += 1;
+        let waiting = self.stage.idle(next) || posting && self.idle_turns < IDLE_TURNS;
         if !waiting || self.stage.now().saturating_sub(*last) > self.plan.patience {
             return Err(self.violation(format!("nothing happens any more: {}", self.describe())));
         }
         Ok(())
+    }
+
+    /// Whether nothing is under way that should end.
+    fn nothing_is_due(&self) -> bool {
+        self.connections.iter().all(|link| match link.phase {
+            Phase::Running => link.is_drained(self.plan.exact) && !link.may_fail,
+            Phase::Gone => true,
+            Phase::Failing(_) | Phase::Cooling(_) => false,
+        })
     }
 
     /// What is under way, for a violation.
@@ -322,7 +334,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             match self.parties[party].compare() {
                 Ok(bytes) => self.report.bytes_checked += bytes,
                 Err(address) => {
-                    let what = format!("byte {address:#x} of party {party} was touched by nothing that may have");
+                    let what =
+                        format!("byte {address:#x} of party {party} was touched by nothing that may have");
                     return Err(self.violation(what));
                 }
             }
@@ -348,7 +361,9 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             !self.parties[*party].dead && pattern::difference(bytes, &now).is_some()
         });
         if let Some(((party, address), _)) = wrong {
-            return Err(self.violation(format!("memory at {address:#x} of party {party} was written though it was revoked")));
+            return Err(self.violation(format!(
+                "memory at {address:#x} of party {party} was written though it was revoked"
+            )));
         }
         Ok(())
     }

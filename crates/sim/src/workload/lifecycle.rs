@@ -16,6 +16,8 @@ use std::collections::VecDeque;
 const FLUSH_TIME: u64 = 1_000_000_000;
 /// Nanoseconds in which requests to a silent peer must fail.
 const NOTICE_TIME: u64 = 20_000_000_000;
+/// Times that a call is repeated while a dead process seems to be busy.
+const BUSY_TRIES: u32 = 3;
 /// Acknowledgement timeout: 4.096 us times 2 to the power of this (16.8 ms).
 const TIMEOUT: u8 = 12;
 
@@ -155,7 +157,9 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
                     if !self.stage.is_alive(party) {
                         return Ok(());
                     }
-                    return Err(self.violation(format!("a queue pair cannot go to {:?}: {error}", change.state)));
+                    return Err(
+                        self.violation(format!("a queue pair cannot go to {:?}: {error}", change.state))
+                    );
                 }
             }
         }
@@ -191,7 +195,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let end = &self.connections[connection].ends[side];
         let (party, queue_pair) = (end.party, end.queue_pair.clone());
         let change = QueuePairChange { state: Some(to), ..QueuePairChange::default() };
-        let changed = queue_pair.modify(&change);
+        let changed = self.patiently(party, || queue_pair.modify(&change));
         self.connections[connection].may_fail = true;
         if let (Err(error), true) = (changed, self.stage.is_alive(party)) {
             return Err(self.violation(format!("a queue pair cannot go to {to:?}: {error}")));
@@ -215,14 +219,31 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         Ok(())
     }
 
+    /// Repeats what is refused because a process that has ended seems to be in the middle of an access, until its
+    /// engine has heard of that.
+    fn patiently(&self, party: usize, call: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
+        let mut outcome = call();
+        for _ in 0..BUSY_TRIES {
+            let excused = (0..self.parties.len()).any(|other| !self.stage.is_alive(other));
+            if !matches!(outcome, Err(Error::Busy(_))) || !excused {
+                break;
+            }
+            self.parties[party].nic.progress();
+            outcome = call();
+        }
+        outcome
+    }
+
     /// Remembers memory of one end that its queue pair may have written until now.
     fn freeze_end(&mut self, connection: usize, side: usize) {
         let link = &self.connections[connection];
         let (own, peer) = (&link.ends[side], &link.ends[1 - side]);
         let (party, failed) = (own.party, &link.failed);
-        let of_peer = peer.sends.iter().chain(failed.iter().filter(|(of, _)| *of != side).map(|(_, posted)| posted));
+        let of_peer =
+            peer.sends.iter().chain(failed.iter().filter(|(of, _)| *of != side).map(|(_, posted)| posted));
         let targets = of_peer.filter(|posted| posted.kind == Kind::Write).filter_map(|posted| posted.remote);
-        let of_own = own.sends.iter().chain(failed.iter().filter(|(of, _)| *of == side).map(|(_, posted)| posted));
+        let of_own =
+            own.sends.iter().chain(failed.iter().filter(|(of, _)| *of == side).map(|(_, posted)| posted));
         let answers = of_own
             .filter(|posted| matches!(posted.kind, Kind::Read | Kind::Atomic(_)))
             .flat_map(|posted| posted.pieces.iter().copied());
@@ -254,7 +275,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         match pattern::difference(&before, &now) {
             Some(place) if self.stage.is_alive(party) => {
                 let address = range.address + place as u64;
-                Err(self.violation(format!("{address:#x} was written after its queue pair or region had ended")))
+                Err(self
+                    .violation(format!("{address:#x} was written after its queue pair or region had ended")))
             }
             _ => Ok(()),
         }
@@ -290,13 +312,16 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             }
             match end.stopped {
                 None => {
-                    let peer_is_silent = peer.stopped.is_some() || peer.failed || self.parties[peer.party].dead;
+                    let peer_is_silent =
+                        peer.stopped.is_some() || peer.failed || self.parties[peer.party].dead;
                     // What is not signaled may have succeeded long ago.
                     let open = end.sends.iter().any(|posted| posted.signaled);
                     let waits = open && end.stop_at > now && peer_is_silent;
                     if waits && now > since + NOTICE_TIME {
                         let waiting = end.sends.front().map(|posted| posted.id);
-                        return Err(self.violation(format!("request {waiting:?} to a silent peer does not fail")));
+                        let what =
+                            format!("request {waiting:?} to a silent peer does not fail:{}", self.describe());
+                        return Err(self.violation(what));
                     }
                     if !waits {
                         self.stop(connection, side, State::Error)?;
@@ -374,7 +399,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             for piece in &receive.pieces {
                 self.check_frozen(party, piece)?;
             }
-            self.release_receive(party, &receive);
+            self.release_receive(party, &receive)?;
         }
         let settle = self.stage.now() + self.plan.settle;
         let gone = self.is_orphaned(connection);
@@ -396,13 +421,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let (party, peer) = (end.party, self.connections[connection].ends[1 - side].party);
         let (old, shared) = (end.queue_pair.clone(), end.shared);
         let kind = self.connections[connection].kind;
-        let outcome = match fresh {
-            false => {
-                let change = QueuePairChange { state: Some(State::Reset), ..QueuePairChange::default() };
-                old.modify(&change)
-            }
-            true => old.destroy(),
-        };
+        let change = QueuePairChange { state: Some(State::Reset), ..QueuePairChange::default() };
+        let outcome = self.patiently(party, || if fresh { old.destroy() } else { old.modify(&change) });
         if let Err(error) = outcome {
             return match self.stage.is_alive(party) {
                 true => Err(self.violation(format!("a queue pair cannot be reset or destroyed: {error}"))),
@@ -446,16 +466,17 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
                     let now = self.parties[to].memory(range.address, range.length);
                     let old = self.parties[to].expected(range.address, range.length);
                     let new = pattern::of(posted.id, range.length as usize);
-                    let strange = now.iter().zip(old).zip(&new).position(|((now, old), new)| now != old && now != new);
+                    let strange =
+                        now.iter().zip(old).zip(&new).position(|((now, old), new)| now != old && now != new);
                     if let (Some(place), true) = (strange, self.stage.is_alive(to)) {
-                        return Err(self.violation(format!("byte {place} of failed {posted:?} is neither old nor new")));
+                        return Err(self
+                            .violation(format!("byte {place} of failed {posted:?} is neither old nor new")));
                     }
                 }
                 Kind::Send | Kind::Read => {}
             }
         }
-        self.release(connection, side, posted);
-        Ok(())
+        self.release(connection, side, posted)
     }
 
     // Regions.
@@ -482,7 +503,10 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
     /// Deregisters it when it was used enough, whatever is under way, and goes on using it.
     pub(super) fn maybe_end_temporary(&mut self, connection: usize) -> Result<bool, Violation> {
         let link = &self.connections[connection];
-        let due = link.temporary.as_ref().is_some_and(|temporary| temporary.requests == 0 && temporary.region.is_some());
+        let due = link
+            .temporary
+            .as_ref()
+            .is_some_and(|temporary| temporary.requests == 0 && temporary.region.is_some());
         if !due || link.phase != Phase::Running {
             return Ok(false);
         }
@@ -505,7 +529,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let Some(region) = temporary.region.take() else { return Ok(()) };
         let party = self.connections[connection].ends[1 - side].party;
         self.report.deregistrations += 1;
-        if let (Err(error), true) = (region.deregister(), self.stage.is_alive(party)) {
+        let ended = self.patiently(party, || region.deregister());
+        if let (Err(error), true) = (ended, self.stage.is_alive(party)) {
             return Err(self.violation(format!("deregistration failed: {error}")));
         }
         self.freeze(party, &range);
@@ -534,11 +559,18 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let Some(region) = owner.zones[index].region.take() else { return Ok(false) };
         let old = region.rkey();
         self.report.deregistrations += 1;
-        let again = match self.random.bool() {
-            true => region.deregister().and_then(|()| owner.register(address, length)),
-            false => region
-                .reregister(Reregistration { domain: None, translation: Some((address, length)), access: None })
-                .map(|()| region),
+        let anew = self.random.bool();
+        let ended = self.patiently(party, || match anew {
+            true => region.deregister(),
+            false => region.reregister(Reregistration {
+                domain: None,
+                translation: Some((address, length)),
+                access: None,
+            }),
+        });
+        let again = match anew {
+            true => ended.and_then(|()| self.parties[party].register(address, length)),
+            false => ended.map(|()| region),
         };
         let region = match again {
             Ok(region) => region,
@@ -546,6 +578,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             Err(error) => return Err(self.violation(format!("a region cannot be registered anew: {error}"))),
         };
         let same = region.rkey() == old;
+        let owner = &mut self.parties[party];
         owner.zones[index].region = Some(region);
         owner.zones[index].closing = false;
         if same {
@@ -554,11 +587,15 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         if self.random.bool() {
             let candidates: Vec<(usize, usize)> = (0..self.connections.len())
                 .filter(|index| self.connections[*index].kind == QueuePairType::Rc)
-                .filter(|index| self.connections[*index].phase == Phase::Running && !self.connections[*index].may_fail)
+                .filter(|index| {
+                    self.connections[*index].phase == Phase::Running && !self.connections[*index].may_fail
+                })
                 .flat_map(|index| [(index, 0), (index, 1)])
                 .filter(|(index, side)| {
                     let link = &self.connections[*index];
-                    link.ends[1 - side].party == party && link.ends[*side].sends.len() < 20 && !link.ends[*side].failed
+                    link.ends[1 - side].party == party
+                        && link.ends[*side].sends.len() < 20
+                        && !link.ends[*side].failed
                 })
                 .collect();
             if !candidates.is_empty() {
@@ -584,7 +621,9 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         match self.random.u32(0..10) {
             0..3 => self.stop(connection, side, State::Error),
             3..5 => self.stop(connection, side, State::Reset),
-            _ if link.kind == QueuePairType::Rc && link.temporary.is_none() => self.begin_temporary(connection, side),
+            _ if link.kind == QueuePairType::Rc && link.temporary.is_none() => {
+                self.begin_temporary(connection, side)
+            }
             _ => {
                 self.close_zone(self.connections[connection].ends[side].party);
                 Ok(())

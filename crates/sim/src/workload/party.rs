@@ -8,8 +8,8 @@ use pagewire_fabric::Fabric;
 use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_nic::device::Device;
 use pagewire_nic::{
-    CompletionQueue, Context, Error, MemoryRegion, Nic, ProtectionDomain, Rights, ScatterGather, SharedReceiveInit,
-    SharedReceiveQueue,
+    CompletionQueue, Context, Error, MemoryRegion, Nic, ProtectionDomain, Rights, ScatterGather,
+    SharedReceiveInit, SharedReceiveQueue,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,12 +20,12 @@ pub struct PartyInit<F: Fabric> {
     pub device: Device,
     /// First byte, on a page boundary.
     pub address: u64,
-    /// Bytes; at least [`PartyInit::MEMORY`].
+    /// Bytes; [`PartyInit::MEMORY`] for messages of up to 1 MiB and 64 connections.
     pub length: u64,
 }
 
 impl<F: Fabric> PartyInit<F> {
-    /// Bytes that a party needs.
+    /// Bytes that a party needs for the usual plan.
     pub const MEMORY: u64 = 48 << 20;
 }
 
@@ -125,8 +125,14 @@ impl<F: Fabric> Party<F> {
 
     fn add_zone(&mut self, kind: Use, next: &mut u64, length: u64) -> Result<(), Error> {
         let length = length.next_multiple_of(PAGE);
-        let mut zone =
-            Zone { kind, address: *next, length, space: Space::new(*next, length), region: None, closing: false };
+        let mut zone = Zone {
+            kind,
+            address: *next,
+            length,
+            space: Space::new(*next, length),
+            region: None,
+            closing: false,
+        };
         if kind != Use::Temporary {
             zone.region = Some(self.register(*next, length)?);
         }
@@ -138,13 +144,18 @@ impl<F: Fabric> Party<F> {
 
     /// Registers memory with all rights.
     pub fn register(&self, address: u64, length: u64) -> Result<Arc<MemoryRegion<F>>, Error> {
-        let rights =
-            Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
+        let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
         self.domain.register(address, length, address, rights)
     }
 
     /// Takes a range in a zone of a kind.
-    pub fn take(&mut self, random: &mut fastrand::Rng, kind: Use, length: u64, aligned: bool) -> Option<Range> {
+    pub fn take(
+        &mut self,
+        random: &mut fastrand::Rng,
+        kind: Use,
+        length: u64,
+        aligned: bool,
+    ) -> Option<Range> {
         let start = random.usize(0..self.zones.len());
         for offset in 0..self.zones.len() {
             let index = (start + offset) % self.zones.len();
@@ -156,6 +167,17 @@ impl<F: Fabric> Party<F> {
             }
         }
         None
+    }
+
+    /// Looks at the bytes around a range; where the first is that was touched.
+    pub fn touched_guard(&self, range: &Range) -> Option<u64> {
+        range.guards().into_iter().filter(|(_, length)| *length > 0 && !self.dead).find_map(
+            |(address, length)| {
+                let place =
+                    pattern::difference(&self.memory(address, length), self.expected(address, length))?;
+                Some(address + place as u64)
+            },
+        )
     }
 
     /// Takes the next window; `salt` decides its bytes.
@@ -204,7 +226,11 @@ impl<F: Fabric> Party<F> {
     pub fn segments(&self, ranges: &[Range]) -> Vec<ScatterGather> {
         ranges
             .iter()
-            .map(|range| ScatterGather { address: range.address, length: range.length as u32, key: self.key(range) })
+            .map(|range| ScatterGather {
+                address: range.address,
+                length: range.length as u32,
+                key: self.key(range),
+            })
             .collect()
     }
 

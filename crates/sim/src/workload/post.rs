@@ -53,7 +53,10 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
     /// Posts one random request, if there is room. True: it did.
     pub(super) fn post(&mut self, connection: usize, side: usize) -> Result<bool, Violation> {
         let link = &self.connections[connection];
-        if link.phase != Phase::Running || link.ends[side].sends.len() >= OUTSTANDING || link.ends[side].failed {
+        if link.phase != Phase::Running
+            || link.ends[side].sends.len() >= OUTSTANDING
+            || link.ends[side].failed
+        {
             return Ok(false);
         }
         let draft = match link.kind {
@@ -135,14 +138,23 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         };
         if reliable && receive.is_none() && !to.shared {
             // Nothing may be sent into the void where losing it would be noticed; RC may now and then.
-            let may_wait = self.connections[connection].kind == QueuePairType::Rc && self.random.u32(0..16) == 0;
+            let may_wait =
+                self.connections[connection].kind == QueuePairType::Rc && self.random.u32(0..16) == 0;
             if !may_wait {
                 return None;
             }
         }
         let length = self.random_length(room);
         let immediate = self.random.bool().then(|| self.random.u32(..));
-        Some(Draft { kind: Kind::Send, length, immediate, remote: None, target: (0, 0), bytes: None, stale: false })
+        Some(Draft {
+            kind: Kind::Send,
+            length,
+            immediate,
+            remote: None,
+            target: (0, 0),
+            bytes: None,
+            stale: false,
+        })
     }
 
     fn draft_window_write(&mut self, connection: usize, side: usize) -> Option<Draft> {
@@ -155,7 +167,15 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let key = self.parties[party].key(&window.range);
         let immediate = (room && self.random.u32(0..4) == 0).then(|| self.random.u32(..));
         let target = (address, key);
-        Some(Draft { kind: Kind::Write, length, immediate, remote: None, target, bytes: Some(bytes), stale: false })
+        Some(Draft {
+            kind: Kind::Write,
+            length,
+            immediate,
+            remote: None,
+            target,
+            bytes: Some(bytes),
+            stale: false,
+        })
     }
 
     /// Memory of the other side for a WRITE or READ, and the key it is accessed by.
@@ -181,7 +201,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let receive = to.shared || to.receives.len() > to.expected.len();
         let (range, key) = self.draft_remote(connection, side, length)?;
         let immediate = (receive && self.random.u32(0..3) == 0).then(|| self.random.u32(..));
-        let target = if length == 0 { (self.random.u64(..), self.random.u32(..)) } else { (range.address, key) };
+        let target =
+            if length == 0 { (self.random.u64(..), self.random.u32(..)) } else { (range.address, key) };
         let remote = Some(range);
         Some(Draft { kind: Kind::Write, length, immediate, remote, target, bytes: None, stale: false })
     }
@@ -189,7 +210,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
     fn draft_read(&mut self, connection: usize, side: usize) -> Option<Draft> {
         let length = self.random_length(u64::from(self.plan.longest));
         let (range, key) = self.draft_remote(connection, side, length)?;
-        let target = if length == 0 { (self.random.u64(..), self.random.u32(..)) } else { (range.address, key) };
+        let target =
+            if length == 0 { (self.random.u64(..), self.random.u32(..)) } else { (range.address, key) };
         let remote = Some(range);
         Some(Draft { kind: Kind::Read, length, immediate: None, remote, target, bytes: None, stale: false })
     }
@@ -202,13 +224,22 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let key = self.parties[party].key(&range);
         let atomic = match self.random.bool() {
             true => Atomic::FetchAdd { add: self.random.u64(1..) },
-            false => {
-                Atomic::CompareSwap { compare: self.chains[party][word as usize].recent, swap: self.random.u64(..) }
-            }
+            false => Atomic::CompareSwap {
+                compare: self.chains[party][word as usize].recent,
+                swap: self.random.u64(..),
+            },
         };
         let target = (range.address, key);
         let kind = Kind::Atomic(atomic);
-        Some(Draft { kind, length: 8, immediate: None, remote: Some(range), target, bytes: None, stale: false })
+        Some(Draft {
+            kind,
+            length: 8,
+            immediate: None,
+            remote: Some(range),
+            target,
+            bytes: None,
+            stale: false,
+        })
     }
 
     fn post_draft(
@@ -255,9 +286,14 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             self.parties[to].unsettle(range.address, range.length);
         }
         let end = &mut self.connections[connection].ends[side];
-        end.unsignaled = if signaled || self.random.u32(0..3) > 0 || end.unsignaled >= UNSIGNALED { 0 } else { end.unsignaled + 1 };
+        end.unsignaled = if signaled || self.random.u32(0..3) > 0 || end.unsignaled >= UNSIGNALED {
+            0
+        } else {
+            end.unsignaled + 1
+        };
         let signaled = end.unsignaled == 0;
-        let solicited = draft.immediate.is_some() && self.random.bool() || draft.kind == Kind::Send && self.random.bool();
+        let solicited =
+            draft.immediate.is_some() && self.random.bool() || draft.kind == Kind::Send && self.random.bool();
         let (operation, opcode) = operation(&draft.kind, draft.immediate, draft.target);
         let message = Message {
             id,
@@ -272,12 +308,13 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let link = &mut self.connections[connection];
         let peer_number = link.ends[1 - side].queue_pair.number();
         let end = &mut link.ends[side];
-        let destination = end.address.as_ref().filter(|_| kind == QueuePairType::Ud).map(|address| Destination {
-            address,
-            queue_pair: peer_number,
-            // With the top bit set: the queue pair's own.
-            queue_key: if self.random.bool() { QUEUE_KEY } else { 1 << 31 },
-        });
+        let destination =
+            end.address.as_ref().filter(|_| kind == QueuePairType::Ud).map(|address| Destination {
+                address,
+                queue_pair: peer_number,
+                // With the top bit set: the queue pair's own.
+                queue_key: if self.random.bool() { QUEUE_KEY } else { 1 << 31 },
+            });
         let request = SendRequest {
             wr_id: id,
             data: if inline { Data::Inline(&parts) } else { Data::Segments(&segments) },
@@ -347,7 +384,9 @@ fn operation(kind: &Kind, immediate: Option<u32>, (address, key): (u64, u32)) ->
         (Kind::Send, None) => (SendOperation::Send, Opcode::Send),
         (Kind::Send, Some(immediate)) => (SendOperation::SendImmediate(immediate), Opcode::Send),
         (Kind::Write, None) => (SendOperation::Write { address, key }, Opcode::Write),
-        (Kind::Write, Some(immediate)) => (SendOperation::WriteImmediate { address, key, immediate }, Opcode::Write),
+        (Kind::Write, Some(immediate)) => {
+            (SendOperation::WriteImmediate { address, key, immediate }, Opcode::Write)
+        }
         (Kind::Read, _) => (SendOperation::Read { address, key }, Opcode::Read),
         (Kind::Atomic(Atomic::CompareSwap { compare, swap }), _) => {
             (SendOperation::CompareSwap { address, key, compare, swap }, Opcode::CompareSwap)

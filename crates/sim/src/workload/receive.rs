@@ -76,7 +76,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let posted = owner.srq.post(&ReceiveRequest { wr_id: id, segments: &segments });
         pieces.iter().for_each(|piece| owner.unsettle(piece.address, piece.length));
         owner.shared_receives.insert(id, PostedReceive { id, pieces });
-        posted.map_err(|error| self.violation(format!("a receive was refused by a shared queue: {error}")))?;
+        posted
+            .map_err(|error| self.violation(format!("a receive was refused by a shared queue: {error}")))?;
         Ok(true)
     }
 
@@ -84,7 +85,9 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let kind = self.connections[connection].kind;
         let party = self.connections[connection].ends[side].party;
         let length = match (kind, self.random.u32(0..64)) {
-            (QueuePairType::Ud, _) => u64::from(self.parties[party].context.device().mtu.bytes()) + GLOBAL_ROUTE,
+            (QueuePairType::Ud, _) => {
+                u64::from(self.parties[party].context.device().mtu.bytes()) + GLOBAL_ROUTE
+            }
             (_, 0) => u64::from(self.plan.longest),
             (_, 1..6) => 64 << 10,
             _ => self.random.u64(SHORTEST_RECEIVE..=8192),
@@ -135,8 +138,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         }
         let message = self.match_message(connection, side, completion, &receive)?;
         self.check_arrival(connection, side, completion, &receive, &message)?;
-        self.release_receive(party, &receive);
-        Ok(())
+        self.release_receive(party, &receive)
     }
 
     /// What was received: the next message, or where some may be lost, any late one that fits.
@@ -202,7 +204,9 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             && u64::from(completion.byte_length) == message.length + front
             && completion.grh == (kind == QueuePairType::Ud);
         if !as_sent {
-            return Err(self.violation(format!("{completion:?} does not fit {message:?}")));
+            return Err(
+                self.violation(format!("{completion:?} does not fit {message:?} of a {kind:?} connection"))
+            );
         }
         let placed = if message.write { 0 } else { front + message.length };
         let bytes = self.received(party, receive, receive.length());
@@ -235,7 +239,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
     }
 
     /// What a receive holds is what it should; its memory may be used for other things.
-    pub(super) fn release_receive(&mut self, party: usize, receive: &PostedReceive) {
+    pub(super) fn release_receive(&mut self, party: usize, receive: &PostedReceive) -> Result<(), Violation> {
+        self.check_guards(party, &receive.pieces)?;
         let owner = &mut self.parties[party];
         for piece in &receive.pieces {
             let bytes = owner.memory(piece.address, piece.length);
@@ -244,5 +249,6 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             owner.give_back(piece);
         }
         self.thaw(party, &receive.pieces);
+        Ok(())
     }
 }

@@ -21,6 +21,18 @@ impl Range {
     }
 }
 
+impl Range {
+    /// The guards before and behind it, as first byte and length.
+    pub fn guards(&self) -> [(u64, u64); 2] {
+        let (start, size) = self.taken;
+        if size == 0 {
+            return [(self.address, 0); 2];
+        }
+        let end = self.address + self.length;
+        [(start, self.address - start), (end, start + size - end)]
+    }
+}
+
 /// Free stretches by address.
 pub struct Space {
     free: BTreeMap<u64, u64>,
@@ -39,7 +51,13 @@ impl Space {
     }
 
     /// Takes a range, with guards; without `aligned` to 8 bytes, at any address. `None`: there is no room.
-    pub fn take(&mut self, random: &mut fastrand::Rng, zone: usize, length: u64, aligned: bool) -> Option<Range> {
+    pub fn take(
+        &mut self,
+        random: &mut fastrand::Rng,
+        zone: usize,
+        length: u64,
+        aligned: bool,
+    ) -> Option<Range> {
         let need = length + 2 * GUARD + 8;
         let lowest = *self.free.first_key_value()?.0;
         let highest = self.free.last_key_value().map(|(start, size)| start + size)?;
@@ -66,7 +84,9 @@ impl Space {
             return;
         }
         self.used -= size;
-        if let Some((before, length)) = self.free.range(..start).next_back().map(|(at, length)| (*at, *length)) {
+        if let Some((before, length)) =
+            self.free.range(..start).next_back().map(|(at, length)| (*at, *length))
+        {
             if before + length == start {
                 self.free.remove(&before);
                 (start, size) = (before, size + length);

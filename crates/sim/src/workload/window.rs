@@ -28,7 +28,7 @@ impl Window {
     }
 
     fn value(&self, offset: u64, generation: u64) -> u8 {
-        let word = (self.salt ^ offset / 8 ^ (generation & 3) << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let word = (self.salt ^ (offset / 8) ^ ((generation & 3) << 40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (word ^ word >> 31).to_le_bytes()[(offset % 8) as usize]
     }
 
@@ -39,7 +39,8 @@ impl Window {
         }
         let from = self.cursor;
         self.cursor += length + GAP;
-        let bytes: Vec<u8> = (from..from + length).map(|offset| self.value(offset, self.generation)).collect();
+        let bytes: Vec<u8> =
+            (from..from + length).map(|offset| self.value(offset, self.generation)).collect();
         for (offset, byte) in (from as usize..).zip(&bytes) {
             self.sent[offset] |= 1 << (self.generation & 3);
             self.last[offset] = *byte;
@@ -55,7 +56,9 @@ impl Window {
             });
             if !possible && *byte != 0 || exact && *byte != self.last[offset] {
                 let address = self.range.address + offset as u64;
-                return Err(format!("byte {address:#x} of a UC window is {byte:#x}, which was not written there"));
+                return Err(format!(
+                    "byte {address:#x} of a UC window is {byte:#x}, which was not written there"
+                ));
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use pagewire_wire::{AtomicEth, Header, Operation as Code, Reth};
 use super::congestion::Window;
 use super::retry::{Expiry, Pace, Retry};
 use super::scoreboard::Scoreboard;
-use super::stash::Stash;
+use crate::stash::Stash;
 use super::{RcUpdate, RequesterSettings, Shared, State, Step};
 use crate::message::{Place, denied_status, piece, send_code, write_code};
 use crate::{
@@ -183,6 +183,10 @@ impl Requester {
         }
         let pace = pace(shared);
         if shared.stalled {
+            // Nothing that waits here is worth waiting for once the peer's process has ended.
+            if shared.link.lossless && environment.link() == LinkState::Dead {
+                return self.fail(Status::RetryExceeded, shared, environment);
+            }
             self.retry.patience(now, pace);
             return;
         }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use pagewire_wire::{Aeth, Header, Nak, Opcode, Operation as Code, Own, Received, SelectiveAck, Syndrome};
 
 use super::execute::{Answer, Executor, Stop, refusal};
-use super::stash::Stash;
+use crate::stash::Stash;
 use super::{RcSettings, RcUpdate, Shared, State, Step};
 use crate::{Environment, Event, Outcome, Payload, Psn, RemoteAddress, Right, Source, limits, packets_for};
 

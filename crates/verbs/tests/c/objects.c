@@ -296,6 +296,51 @@ static void address_of_completion(struct ibv_context *context)
 	CHECK(memcmp(&attr.grh.dgid, &grh.sgid, sizeof(gid)) == 0);
 }
 
+/* The extended queue hands over one completion at a time, in order, and says ENOENT behind the last. */
+static void extended_polling(struct ibv_context *context)
+{
+	struct ibv_cq_init_attr_ex cq_init = { .cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(context, &cq_init);
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_poll_cq_attr attr = { 0 };
+	struct ibv_qp_init_attr init;
+	struct ibv_recv_wr wr = { 0 }, *bad;
+	struct ibv_qp *qp;
+
+	CHECK(cq && pd);
+	init = plain_attributes(ibv_cq_ex_to_cq(cq), IBV_QPT_RC);
+	qp = ibv_create_qp(pd, &init);
+	CHECK(qp);
+	to_init(qp);
+	to_error(qp);
+	for (wr.wr_id = 1; wr.wr_id <= 3; wr.wr_id++)
+		CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
+	CHECK(ibv_start_poll(cq, &attr) == 0);
+	CHECK(cq->wr_id == 1 && cq->status == IBV_WC_WR_FLUSH_ERR && ibv_wc_read_qp_num(cq) == qp->qp_num);
+	CHECK(ibv_next_poll(cq) == 0 && cq->wr_id == 2);
+	ibv_end_poll(cq);
+	CHECK(ibv_start_poll(cq, &attr) == 0 && cq->wr_id == 3);
+	CHECK(ibv_next_poll(cq) == ENOENT);
+	ibv_end_poll(cq);
+	CHECK(ibv_start_poll(cq, &attr) == ENOENT);
+	CHECK(ibv_destroy_qp(qp) == 0);
+	CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0);
+	CHECK(ibv_dealloc_pd(pd) == 0);
+}
+
+/* Closing a device ends what is left of it. */
+static void closed_with_leftovers(void)
+{
+	struct ibv_context *context = open_first_device();
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = plain_attributes(cq, IBV_QPT_RC);
+
+	CHECK(ibv_create_qp(pd, &init));
+	CHECK(ibv_reg_mr(pd, buffer, sizeof(buffer), IBV_ACCESS_LOCAL_WRITE));
+	CHECK(ibv_close_device(context) == 0);
+}
+
 int main(void)
 {
 	struct ibv_context *context = open_first_device();
@@ -308,6 +353,8 @@ int main(void)
 	completion_events(context);
 	asynchronous_events(context);
 	address_of_completion(context);
+	extended_polling(context);
+	closed_with_leftovers();
 	CHECK(ibv_close_device(context) == 0);
 	return 0;
 }

@@ -8,30 +8,30 @@ use crate::limits;
 
 /// A packet with its bytes.
 #[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) header: Header,
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Kept {
+    pub(crate) header: Header,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// Packets by the distance of their PSN from the one that is expected; bounded in number and bytes.
 #[derive(Debug, Default)]
-pub(super) struct Stash {
+pub(crate) struct Stash {
     slots: VecDeque<Option<Kept>>,
     bytes: usize,
     count: usize,
 }
 
 impl Stash {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    pub(super) fn has(&self, index: u32) -> bool {
+    pub(crate) fn has(&self, index: u32) -> bool {
         self.slots.get(index as usize).is_some_and(Option::is_some)
     }
 
     /// Keeps a packet unless the stash is full or has it.
-    pub(super) fn insert(&mut self, index: u32, header: &Header, bytes: &[u8]) -> bool {
+    pub(crate) fn insert(&mut self, index: u32, header: &Header, bytes: &[u8]) -> bool {
         let index = index as usize;
         if index >= limits::KEPT_PACKETS || self.bytes + bytes.len() > limits::KEPT_BYTES {
             return false;
@@ -50,14 +50,14 @@ impl Stash {
     }
 
     /// Takes the packet that is expected; its slot stays.
-    pub(super) fn take_first(&mut self) -> Option<Kept> {
+    pub(crate) fn take_first(&mut self) -> Option<Kept> {
         let kept = self.slots.front_mut()?.take()?;
         self.forget(&kept);
         Some(kept)
     }
 
     /// Puts back what [`take_first`](Self::take_first) gave.
-    pub(super) fn put_back(&mut self, kept: Kept) {
+    pub(crate) fn put_back(&mut self, kept: Kept) {
         if let Some(slot @ None) = self.slots.front_mut() {
             self.bytes += kept.bytes.len();
             self.count += 1;
@@ -66,7 +66,7 @@ impl Stash {
     }
 
     /// The expected PSN moved up by `count`: what is before it is dropped.
-    pub(super) fn advance(&mut self, count: u32) {
+    pub(crate) fn advance(&mut self, count: u32) {
         if self.count == 0 {
             self.slots.clear();
             return;
@@ -80,13 +80,13 @@ impl Stash {
         }
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.slots.clear();
         (self.bytes, self.count) = (0, 0);
     }
 
     /// What is kept, with the distance of each.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Kept)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Kept)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index as u32, slot.as_ref()?)))
     }
 

@@ -1,0 +1,239 @@
+//! The end of a region or queue pair, at every instruction of an access by a peer.
+//!
+//! One process is halted just before each of its stores in turn; meanwhile the other ends the region or the queue
+//! pair. If that call succeeds, nothing may land any more, whatever the halted process does when it goes on.
+
+use pagewire_fabric::Fabric;
+use pagewire_memory::{ApplicationMemory, Segment};
+use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::{
+    CompletionQueue, Data, Error, MemoryRegion, Nic, Options, PathChoice, QueuePair, QueuePairInit, Rights,
+    ScatterGather, SendOperation, SendRequest, Status,
+};
+use pagewire_sim::{Faults, MEMORY, ProcessId, SimFabric, World};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+const LENGTH: u64 = 20_000;
+const SPAN: u64 = 1 << 20;
+
+struct Side {
+    process: ProcessId,
+    nic: Arc<Nic<SimFabric>>,
+    cq: Arc<CompletionQueue<SimFabric>>,
+    region: Arc<MemoryRegion<SimFabric>>,
+    queue_pair: Arc<QueuePair<SimFabric>>,
+}
+
+fn side(world: &World, host: pagewire_sim::HostId, path: PathChoice) -> Side {
+    let (process, fabric) = world.process(host);
+    world.map(process, MEMORY, SPAN);
+    let nic = Nic::new(fabric, Options { path });
+    let context = nic.open(world.device(process), Box::new(|| {}));
+    let domain = context.alloc_pd().unwrap();
+    let cq = context.create_cq(64, None).unwrap();
+    let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ;
+    let region = domain.register(MEMORY, SPAN, MEMORY, rights).unwrap();
+    let capabilities =
+        Capabilities { max_send_wr: 8, max_recv_wr: 8, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+    let init = QueuePairInit {
+        kind: QueuePairType::Rc,
+        send_cq: cq.clone(),
+        recv_cq: cq.clone(),
+        srq: None,
+        capabilities,
+        signal_all: true,
+    };
+    let queue_pair = domain.create_qp(init).unwrap();
+    Side { process, nic, cq, region, queue_pair }
+}
+
+fn connect(world: &World, own: &Side, peer: &Side) {
+    let device = world.device(own.process);
+    let address = AddressVector {
+        destination_gid: world.device(peer.process).gids[0].raw(),
+        is_global: true,
+        hop_limit: 64,
+        port: 1,
+        ..AddressVector::default()
+    };
+    let init = QueuePairChange {
+        state: Some(State::Init),
+        pkey_index: Some(0),
+        port: Some(1),
+        access: Some(Rights::REMOTE_WRITE | Rights::REMOTE_READ),
+        ..QueuePairChange::default()
+    };
+    let receive = QueuePairChange {
+        state: Some(State::ReadyToReceive),
+        address: Some(address),
+        path_mtu: Some(device.mtu),
+        destination: Some(peer.queue_pair.number()),
+        receive_psn: Some(100),
+        max_dest_read_atomic: Some(4),
+        min_rnr_timer: Some(8),
+        ..QueuePairChange::default()
+    };
+    let send = QueuePairChange {
+        state: Some(State::ReadyToSend),
+        send_psn: Some(100),
+        timeout: Some(12),
+        retry_count: Some(7),
+        rnr_retry: Some(7),
+        max_read_atomic: Some(4),
+        ..QueuePairChange::default()
+    };
+    for change in [init, receive, send] {
+        own.queue_pair.modify(&change).unwrap();
+    }
+}
+
+fn pair(path: PathChoice) -> (World, Side, Side) {
+    let world = World::new(3, Faults::NONE);
+    let host = world.host();
+    let other = if path == PathChoice::Udp { world.host() } else { host };
+    let (one, two) = (side(&world, host, path), side(&world, other, path));
+    connect(&world, &one, &two);
+    connect(&world, &two, &one);
+    for _ in 0..20 {
+        one.nic.progress();
+        two.nic.progress();
+        world.advance(Some(world.now() + 50_000));
+    }
+    (world, one, two)
+}
+
+fn memory(side: &Side, address: u64, length: u64) -> Vec<u8> {
+    let mut bytes = vec![0; length as usize];
+    side.nic.fabric().memory().read(&[Segment { address, length }], &mut bytes).unwrap();
+    bytes
+}
+
+/// How the queue pair or region comes to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Deregister,
+    Reset,
+    Error,
+    Destroy,
+}
+
+fn end(
+    ending: Ending,
+    region: &MemoryRegion<SimFabric>,
+    queue_pair: &Arc<QueuePair<SimFabric>>,
+) -> Result<(), Error> {
+    let to = |state| queue_pair.modify(&QueuePairChange { state: Some(state), ..QueuePairChange::default() });
+    match ending {
+        Ending::Deregister => region.deregister(),
+        Ending::Reset => to(State::Reset),
+        Ending::Error => to(State::Error),
+        Ending::Destroy => queue_pair.destroy(),
+    }
+}
+
+/// What the interruption saw.
+#[derive(Default)]
+struct Seen {
+    outcome: Option<Result<(), Error>>,
+    then: Vec<u8>,
+}
+
+/// Has `halted` stand still before its store number `store` from now, counted while it sends a WRITE (or takes
+/// it), and the target side end things meanwhile. False: the store was not reached.
+fn attempt(path: PathChoice, ending: Ending, halt_target: bool, store: u64) -> bool {
+    let (world, one, two) = pair(path);
+    one.nic
+        .fabric()
+        .memory()
+        .write(&vec![0xAB; LENGTH as usize], &[Segment { address: MEMORY, length: LENGTH }], false)
+        .unwrap();
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let halted = world.get(if halt_target { two.process } else { one.process });
+    let (region, queue_pair, note, nic) =
+        (two.region.clone(), two.queue_pair.clone(), seen.clone(), two.nic.clone());
+    halted.interrupt_at(store, move || {
+        let outcome = end(ending, &region, &queue_pair);
+        let mut then = vec![0; SPAN as usize];
+        nic.fabric().memory().read(&[Segment { address: MEMORY, length: SPAN }], &mut then).unwrap();
+        *note.lock() = Seen { outcome: Some(outcome), then };
+    });
+    let segments = [ScatterGather { address: MEMORY, length: LENGTH as u32, key: one.region.lkey() }];
+    let operation = SendOperation::Write { address: MEMORY + 4096, key: two.region.rkey() };
+    let request = SendRequest {
+        wr_id: 1,
+        data: Data::Segments(&segments),
+        operation,
+        signaled: true,
+        fence: false,
+        solicited: false,
+        destination: None,
+    };
+    one.queue_pair.post_send(&request).unwrap();
+    one.queue_pair.doorbell();
+    let mut status = None;
+    for _ in 0..2_000 {
+        one.cq.poll(8, &mut |completion| status = Some(completion.status));
+        two.cq.poll(8, &mut |_| ());
+        if status.is_some() {
+            break;
+        }
+        let next = one.nic.progress().into_iter().chain(two.nic.progress()).min();
+        world.advance(next);
+    }
+    let reached = !halted.cancel_interruption();
+    let seen = seen.lock();
+    let what = format!("path {path:?}, {ending:?}, target halted: {halt_target}, store {store}");
+    let landed = memory(&two, MEMORY + 4096, LENGTH) == vec![0xAB; LENGTH as usize];
+    match (&seen.outcome, status) {
+        (None, status) => {
+            assert_eq!((status, landed), (Some(Status::Success), true), "{what}: nobody disturbed it")
+        }
+        (Some(Ok(())), status) => {
+            assert!(memory(&two, MEMORY, SPAN) == seen.then, "{what}: bytes landed after the end");
+            assert!(status.is_some(), "{what}: the initiator was never told");
+            assert!(
+                status != Some(Status::Success) || landed,
+                "{what}: success, but the bytes are not there"
+            );
+        }
+        (Some(Err(Error::Busy(_))), _) => {
+            // An access was under way and could not end. It has ended now.
+            if ending == Ending::Deregister {
+                assert!(end(ending, &two.region, &two.queue_pair).is_ok(), "{what}: busy for ever");
+            }
+        }
+        (Some(Err(error)), _) => panic!("{what}: {error}"),
+    }
+    reached
+}
+
+fn at_every_store(path: PathChoice, ending: Ending, halt_target: bool) {
+    let mut store = 1;
+    while attempt(path, ending, halt_target, store) {
+        store += 1;
+    }
+    assert!(store > 5, "path {path:?}: only {store} stores were seen");
+}
+
+#[test]
+fn a_region_ends_while_a_local_peer_writes() {
+    at_every_store(PathChoice::Local, Ending::Deregister, false);
+}
+
+#[test]
+fn a_queue_pair_ends_while_a_local_peer_writes() {
+    for ending in [Ending::Reset, Ending::Error, Ending::Destroy] {
+        at_every_store(PathChoice::Local, ending, false);
+    }
+}
+
+#[test]
+fn a_region_ends_while_packets_are_placed() {
+    at_every_store(PathChoice::Udp, Ending::Deregister, true);
+}
+
+#[test]
+fn a_region_ends_while_packets_are_sent() {
+    at_every_store(PathChoice::Udp, Ending::Deregister, false);
+}
