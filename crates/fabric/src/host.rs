@@ -6,7 +6,9 @@ use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::devices::Addresses;
 use crate::fabric::{ChannelId, Datagram, Fabric, FabricEvent};
-use crate::limits::{BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, TABLE_WORDS};
+use crate::limits::{
+    BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, STEERING_SETTLES, STEERING_STEP, TABLE_WORDS,
+};
 use crate::names;
 use crate::neighbours::{Bells, HostEvent, Neighbours, Shown};
 use crate::network::Network;
@@ -209,6 +211,17 @@ impl Inner {
 }
 
 impl Inner {
+    /// Waits a moment until the port's datagrams for a new block come here: those that others hand on may overtake each
+    /// other, or be lost. Somebody must be at work in this process meanwhile; if nobody is, the moment just passes.
+    fn settle_steering(&self) {
+        let until = self.now() + STEERING_SETTLES;
+        self.look(false);
+        while self.steering.load(Ordering::Relaxed) && self.now() < until {
+            std::thread::sleep(STEERING_STEP);
+            self.look(false);
+        }
+    }
+
     fn count_round(&self) {
         // Lost counts of two threads at once do no harm.
         self.rounds.store(self.rounds.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
@@ -281,6 +294,8 @@ impl Fabric for HostFabric {
             inner.network.serve_block(block, forwarding)?;
             inner.neighbours.lock().listen(listener)?;
             *leased += 1;
+            drop(leased);
+            inner.settle_steering();
             return Ok(block);
         }
         Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "all queue pair numbers of this host are leased"))

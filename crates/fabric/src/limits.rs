@@ -78,3 +78,7 @@ pub const STEERING_PROBES: u16 = 4;
 pub const STEERING_TIME: u64 = 20_000_000;
 /// Nanoseconds between two rounds of probing by one process.
 pub const STEERING_PAUSE: u64 = 50_000_000;
+/// Nanoseconds that leasing a block waits for the steering at most.
+pub const STEERING_SETTLES: u64 = 60_000_000;
+/// Time between two looks meanwhile.
+pub const STEERING_STEP: std::time::Duration = std::time::Duration::from_micros(200);

@@ -23,6 +23,11 @@ pub fn of_steering(port: u16) -> io::Result<SocketAddrUnix> {
     named(&format!("pagewire-steer-{port}"))
 }
 
+/// Held by one of the processes that share a port, as long as the port's sockets have a steering program.
+pub fn of_steered(port: u16) -> io::Result<SocketAddrUnix> {
+    named(&format!("pagewire-steered-{port}"))
+}
+
 fn named(name: &str) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
 }

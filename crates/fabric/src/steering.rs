@@ -44,6 +44,8 @@ struct State {
     /// Not before this time.
     next: u64,
     round: Option<Round>,
+    /// Tells the others that the port's sockets have a program.
+    marker: Option<Descriptor>,
 }
 
 /// Probing under way.
@@ -124,7 +126,7 @@ impl Steering {
                 return;
             }
             state.next = now + STEERING_PAUSE;
-            match Round::start(now, nonce(), sockets) {
+            match Round::start(now, nonce(), sockets, &mut state.marker) {
                 Ok(round) => {
                     self.active.store(true, Ordering::Release);
                     state.round = Some(round);
@@ -167,12 +169,25 @@ pub fn is_probe(arrival: &Arrival, bytes: &[u8]) -> bool {
 }
 
 impl Round {
-    fn start(now: u64, nonce: u64, sockets: Sockets<'_>) -> io::Result<Self> {
+    fn start(
+        now: u64,
+        nonce: u64,
+        sockets: Sockets<'_>,
+        marker: &mut Option<Descriptor>,
+    ) -> io::Result<Self> {
         let answers = names::datagrams(Some(&names::of_steering(ROCE_PORT)?))?;
         rustix::net::sockopt::set_socket_passcred(&answers, true)?;
-        // The first program knows probes only.
+        // The first program knows probes only. One that is there already goes on steering meanwhile: it knows probes too.
+        let steered = marker.is_some()
+            || match names::datagrams(Some(&names::of_steered(ROCE_PORT)?)) {
+                Ok(taken) => {
+                    *marker = Some(taken);
+                    false
+                }
+                Err(error) => error.kind() == io::ErrorKind::AddrInUse,
+            };
         for family in FAMILIES {
-            if let Some(socket) = sockets.of(family) {
+            if let Some(socket) = sockets.of(family).filter(|_| !steered) {
                 udp::attach_steering(socket, &program(&BTreeMap::new()))?;
             }
         }

@@ -34,23 +34,30 @@ impl<F: Fabric> QueuePairs<F> {
 
     /// Takes a free number and its place, leasing another block if none is free.
     pub fn reserve(&self, nic: &Nic<F>) -> Result<(u32, u32)> {
-        let mut table = self.0.write();
-        if table.free.is_empty() {
-            if table.by_place.len() as u32 >= MAX_QUEUE_PAIRS || table.blocks.len() >= MAX_BLOCKS {
-                return Err(Error::NoMemory("queue pairs"));
-            }
-            let block = nic.fabric().lease_block()?;
-            let ordinal = table.blocks.len() as u32;
-            nic.fabric().tables().store(BLOCK, BLOCKS + ordinal as usize, u64::from(block) + 1);
-            table.blocks.push(block);
-            let first = ordinal * QUEUE_PAIRS_PER_BLOCK;
-            table.free.extend(first..first + QUEUE_PAIRS_PER_BLOCK);
-            let places = (first + QUEUE_PAIRS_PER_BLOCK) as usize;
-            table.by_place.resize_with(places, || None);
+        if self.0.read().free.is_empty() {
+            // Without the lock: packets for the queue pairs that exist go on meanwhile.
+            let leased = nic.fabric().lease_block()?;
+            self.add_block(nic, leased)?;
         }
+        let mut table = self.0.write();
         let place = table.free.pop_front().ok_or(Error::NoMemory("queue pairs"))?;
         let block = table.blocks[(place / QUEUE_PAIRS_PER_BLOCK) as usize];
         Ok((block * QUEUE_PAIRS_PER_BLOCK + place % QUEUE_PAIRS_PER_BLOCK, place))
+    }
+
+    fn add_block(&self, nic: &Nic<F>, block: u32) -> Result<()> {
+        let mut table = self.0.write();
+        let ordinal = table.blocks.len() as u32;
+        if table.by_place.len() as u32 >= MAX_QUEUE_PAIRS || ordinal as usize >= MAX_BLOCKS {
+            return Err(Error::NoMemory("queue pairs"));
+        }
+        nic.fabric().tables().store(BLOCK, BLOCKS + ordinal as usize, u64::from(block) + 1);
+        table.blocks.push(block);
+        let first = ordinal * QUEUE_PAIRS_PER_BLOCK;
+        table.free.extend(first..first + QUEUE_PAIRS_PER_BLOCK);
+        let places = (first + QUEUE_PAIRS_PER_BLOCK) as usize;
+        table.by_place.resize_with(places, || None);
+        Ok(())
     }
 
     /// Makes a queue pair findable.

@@ -337,7 +337,8 @@ impl UcConnection {
             SelectiveAck { expected: self.expected.value(), message: 0, received: Received::default() };
         let bth = plain_bth(Opcode::SELECTIVE_ACK, self.destination, self.partition, self.expected);
         // One that finds no room is made at the next turn.
-        if let Outcome::Done(()) = environment.transmit_control(&Header::new(bth), &Own::SelectiveAck(report)) {
+        if let Outcome::Done(()) = environment.transmit_control(&Header::new(bth), &Own::SelectiveAck(report))
+        {
             self.meter.reported();
         }
     }

@@ -9,9 +9,9 @@ use pagewire_wire::{AtomicEth, Header, Operation as Code, Reth};
 use super::congestion::Window;
 use super::retry::{Expiry, Pace, Retry};
 use super::scoreboard::Scoreboard;
-use crate::stash::Stash;
 use super::{RcUpdate, RequesterSettings, Shared, State, Step};
 use crate::message::{Place, denied_status, piece, send_code, write_code};
+use crate::stash::Stash;
 use crate::{
     Atomic, Direct, Environment, Link, LinkState, Operation, Outcome, Psn, RemoteAddress, Source, Status,
     Time, Work, WorkId, limits, packets_for,

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use pagewire_wire::{Aeth, Header, Nak, Opcode, Operation as Code, Own, Received, SelectiveAck, Syndrome};
 
 use super::execute::{Answer, Executor, Stop, refusal};
-use crate::stash::Stash;
 use super::{RcSettings, RcUpdate, Shared, State, Step};
+use crate::stash::Stash;
 use crate::{Environment, Event, Outcome, Payload, Psn, RemoteAddress, Right, Source, limits, packets_for};
 
 /// The credit count that means: credits are not used (InfiniBand specification, volume 1, section
