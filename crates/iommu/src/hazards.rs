@@ -41,7 +41,15 @@ impl<W: SharedWords> Hazards<W> {
     /// Announces an access to a region through a queue pair (indices in the owner's tables). `None`: all slots
     /// are taken; try again soon.
     pub fn claim(&self, region: u32, queue_pair: u32) -> Option<Claim> {
-        let token = (u64::from(region) + 1) | ((u64::from(queue_pair) + 1) << 32);
+        self.claim_token((u64::from(region) + 1) | ((u64::from(queue_pair) + 1) << 32))
+    }
+
+    /// Announces an access through a queue pair that names no region (a message's payload in its sender's buffers).
+    pub fn claim_queue_pair(&self, queue_pair: u32) -> Option<Claim> {
+        self.claim_token((u64::from(queue_pair) + 1) << 32)
+    }
+
+    fn claim_token(&self, token: u64) -> Option<Claim> {
         for slot in 0..self.slots {
             let index = self.first + slot;
             if self.words.load(index) == 0 && self.words.compare_exchange(CLAIM, index, 0, token).is_ok() {

@@ -4,7 +4,7 @@ use pagewire_memory::{
     ApplicationMemory, Arena, AtomicOperation, HostMemory, HostProcess, MemoryError, Residency, Segment,
 };
 use proptest::prelude::*;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 const PAGE: usize = 4096;
@@ -30,13 +30,18 @@ struct Pages {
 unsafe impl Sync for Pages {}
 
 impl Pages {
+    /// At addresses that the kernel, which fills the address space from its top, gives to nobody else: what a test has
+    /// unmapped stays unmapped, whatever the harness's own threads map meanwhile.
     fn new(length: usize) -> Self {
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        static NEXT: AtomicUsize = AtomicUsize::new(1 << 36);
+        let place =
+            NEXT.fetch_add(length.next_multiple_of(PAGE) + PAGE, Ordering::Relaxed) as *mut libc::c_void;
+        // SAFETY: a new mapping, refused where there is one.
         let start = unsafe {
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            libc::mmap(place, length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
         };
-        assert_ne!(start, libc::MAP_FAILED);
+        assert_eq!(start, place);
         Pages { start, length }
     }
 

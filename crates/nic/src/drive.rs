@@ -286,6 +286,11 @@ impl<F: Fabric> QueuePair<F> {
             }
         }
         let ended = environment.finish();
+        let lost = waits && ended.sender_gone;
+        if let (true, Connection::Rc(rc)) = (lost, &mut connection) {
+            rc.abandon_packet();
+        }
+        let waits = waits && !lost;
         core.connection = connection;
         self.set_holding(core, waits);
         self.settle(core, ended);

@@ -51,6 +51,8 @@ pub struct Ended {
     pub failure: Option<Failure>,
     /// Something could not be sent because the link was full.
     pub link_full: bool,
+    /// The packet in hand names memory of a sender that has ended, or has ended its queue pair: it will never be placed.
+    pub sender_gone: bool,
 }
 
 /// The surroundings of one queue pair while it is driven.
@@ -288,14 +290,7 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
         let placed = match (payload, self.origin) {
             (Payload::Bytes(bytes), _) => memory.write(bytes, &access.segments, last),
             (Payload::Reference(from), Some(Origin::Local(channel))) => {
-                let from: SmallVec<[Segment; 4]> = from
-                    .iter()
-                    .map(|(address, length)| Segment { address: *address, length: *length })
-                    .collect();
-                match &channel.channel.cross_memory {
-                    Ok(process) => memory.pull(process, &from, &access.segments, last),
-                    Err(_) => Err(MemoryError::NotMapped),
-                }
+                self.pull_reference(channel, from, &access.segments, last)
             }
             (Payload::Reference(_), _) => Err(MemoryError::NotMapped),
         };
@@ -303,10 +298,45 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
         match placed {
             Ok(()) => Outcome::Done(()),
             Err(MemoryError::NotMapped) => Outcome::Denied(denial),
-            // The sender has ended in the middle of a message. That is no fault of this side: the message stays
-            // unfinished, as if the rest had been lost, until the queue pair is brought down.
-            Err(MemoryError::PeerGone) => Outcome::Wait,
+            // The sender has ended, or ended its queue pair, in the middle of a message. That is no fault of this side: the
+            // message stays unfinished, as if the rest had been lost.
+            Err(MemoryError::PeerGone) => {
+                self.ended.sender_gone = true;
+                Outcome::Wait
+            }
         }
+    }
+
+    /// Pulls what a record names from the sender's memory. The sender's queue pair must still be connected to this one:
+    /// once it has flushed its requests, their buffers are the program's again. Its end waits for the claim.
+    fn pull_reference(
+        &self,
+        channel: &LocalChannel<F>,
+        from: &[(u64, u64)],
+        to: &[Segment],
+        last: bool,
+    ) -> Result<(), MemoryError> {
+        let queue_pair = self.queue_pair;
+        let Ok(process) = &channel.channel.cross_memory else { return Err(MemoryError::NotMapped) };
+        let sender = queue_pair.attributes.lock().destination;
+        let connected = || channel.receptive(sender, queue_pair.number);
+        let (place, _) = connected().ok_or(MemoryError::PeerGone)?;
+        let claim = loop {
+            // Slots are held for the time of a copy only.
+            match channel.own_hazards.claim_queue_pair(place) {
+                Some(claim) => break claim,
+                None if channel.is_gone() => return Err(MemoryError::PeerGone),
+                None => std::thread::yield_now(),
+            }
+        };
+        let from: SmallVec<[Segment; 4]> =
+            from.iter().map(|(address, length)| Segment { address: *address, length: *length }).collect();
+        let pulled = match connected() {
+            Some(_) => queue_pair.nic.fabric().memory().pull(process, &from, to, last),
+            None => Err(MemoryError::PeerGone),
+        };
+        channel.own_hazards.release(claim);
+        pulled
     }
 
     fn fail(&mut self, event: Option<AsyncEventKind>, send_only: bool) {

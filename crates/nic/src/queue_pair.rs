@@ -17,6 +17,7 @@ use crate::inbox::Inbox;
 use crate::limits::{
     MAX_INLINE, MAX_MESSAGE, MAX_READ_ATOMIC, MAX_SEGMENTS, MAX_WORK_REQUESTS, REVOCATION_BOUND,
 };
+use crate::path::Path;
 use crate::path::local::PublishedQueuePair;
 use crate::protection::ProtectionDomain;
 use crate::request::{
@@ -293,6 +294,16 @@ impl<F: Fabric> QueuePair<F> {
         self.set_holding(core, false);
         self.inbox.lock().clear();
         self.deadline.store(u64::MAX, Ordering::Release);
+        if matches!(core.path, Path::Local(_)) {
+            // A receiver may be pulling from buffers that the flush gives back to the program. One that is stopped in the
+            // middle of it is waited for no longer than the bound.
+            if let Err(error) = self.wait_for_peers() {
+                log::warn!(
+                    "queue pair {}: flushed while its peer still reads a message: {error}",
+                    self.number
+                );
+            }
+        }
         self.flush_send();
         if let Some(current) = core.receive.take() {
             self.complete_receive(self.flushed(current.wr_id, Opcode::Receive));

@@ -57,7 +57,7 @@ impl Plan {
             exact: true,
             longest: 1 << 20,
             upheaval: true,
-            reuse_flushed: false,
+            reuse_flushed: true,
             between_upheavals: 400,
             between_audits: 20_000,
             settle: 2_000_000,

@@ -280,6 +280,11 @@ impl RcConnection {
         Outcome::Done(())
     }
 
+    /// The packet for which [`receive`](Self::receive) said `Wait` will not be offered again: it counts as lost.
+    pub fn abandon_packet(&mut self) {
+        self.shared.stalled = false;
+    }
+
     /// Takes one of Pagewire's own packets of this connection, which must come from the peer. HELLO is
     /// not for a connection and is dropped.
     pub fn receive_control<E: Environment>(&mut self, now: Time, body: &Own, environment: &mut E) {

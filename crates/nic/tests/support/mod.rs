@@ -1,4 +1,6 @@
 //! Two engines in one process, on the real fabric, driven by the test's own thread.
+// Each test file uses its part.
+#![allow(dead_code)]
 
 use pagewire_fabric::HostFabric;
 use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
