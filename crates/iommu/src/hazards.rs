@@ -40,6 +40,7 @@ impl<W: SharedWords> Hazards<W> {
 
     /// Announces an access to a region through a queue pair (indices in the owner's tables). `None`: all slots
     /// are taken; try again soon.
+    #[inline]
     pub fn claim(&self, region: u32, queue_pair: u32) -> Option<Claim> {
         self.claim_token((u64::from(region) + 1) | ((u64::from(queue_pair) + 1) << 32))
     }
@@ -61,11 +62,13 @@ impl<W: SharedWords> Hazards<W> {
     }
 
     /// Ends the access.
+    #[inline]
     pub fn release(&self, claim: Claim) {
         self.words.store(RELEASE, claim.0, 0);
     }
 
     /// Whether someone may still be touching what was revoked. The caller has fenced after revoking.
+    #[inline]
     pub fn holds(&self, revoked: Revoked) -> bool {
         (0..self.slots).any(|slot| {
             let token = self.words.load(self.first + slot);

@@ -20,14 +20,17 @@ impl SharedWords for ProcessWords {
         self.0.len()
     }
 
+    #[inline]
     fn load(&self, index: usize) -> u64 {
         self.0[index].load(Ordering::Acquire)
     }
 
+    #[inline]
     fn store(&self, _site: Site, index: usize, value: u64) {
         self.0[index].store(value, Ordering::Release);
     }
 
+    #[inline]
     fn compare_exchange(&self, _site: Site, index: usize, current: u64, value: u64) -> Result<u64, u64> {
         self.0[index].compare_exchange(current, value, Ordering::SeqCst, Ordering::SeqCst)
     }
@@ -40,6 +43,7 @@ impl SharedWords for ProcessWords {
         self.0[index].swap(value, Ordering::SeqCst)
     }
 
+    #[inline]
     fn fence(&self) {
         fence(Ordering::SeqCst);
     }

@@ -76,6 +76,7 @@ pub struct Nic<F: Fabric> {
     timers: Mutex<BTreeSet<(u64, u32)>>,
     earliest: AtomicU64,
     next_domain: AtomicU32,
+    key_bytes: AtomicU64,
     pub(crate) counts: Counts,
     polls: AtomicU64,
     /// Completion queues that will wake a thread of the program.
@@ -103,6 +104,7 @@ impl<F: Fabric> Nic<F> {
             timers: Mutex::new(BTreeSet::new()),
             earliest: AtomicU64::new(u64::MAX),
             next_domain: AtomicU32::new(1),
+            key_bytes: AtomicU64::new(fabric.random()),
             counts: Counts {
                 completion_queues: ObjectCount::new(limits::MAX_COMPLETION_QUEUES),
                 protection_domains: ObjectCount::new(limits::MAX_PROTECTION_DOMAINS),
@@ -141,8 +143,13 @@ impl<F: Fabric> Nic<F> {
         &self.queue_pairs
     }
 
+    /// The consumer's byte of a new key: no system call, and not to be guessed from other keys (splitmix64 over a
+    /// secret start).
     pub(crate) fn random_byte(&self) -> u8 {
-        self.fabric.random() as u8
+        let step = self.key_bytes.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+        let mixed = (step ^ (step >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed >> 56) as u8
     }
 
     pub(crate) fn next_protection_domain(&self) -> u32 {
