@@ -63,6 +63,13 @@ struct Receiving {
     forwarded: Forwarded,
 }
 
+impl Receiving {
+    /// Whether it holds datagrams that were not handed over.
+    fn is_left(&self) -> bool {
+        self.message < self.receiver.count() || self.forwarded.message().is_some()
+    }
+}
+
 impl Network {
     /// Binds the sockets: to port 4791, or to any where that cannot be had.
     ///
@@ -399,7 +406,7 @@ impl Network {
         if self.turn.compare_exchange(turn, stamp, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return 0;
         }
-        let known = self.receivers.lock().pop();
+        let known = self.next_receiving();
         let fresh = || {
             let receiver =
                 Receiver::new().inspect_err(|error| log::debug!("no memory to receive: {error}")).ok()?;
@@ -409,17 +416,34 @@ impl Network {
         let mut handed = 0;
         if let Some(mut receiving) = known.or_else(fresh) {
             handed = self.hand_over(&mut receiving, limit, each);
+            // What another thread left behind when it was overtaken came before anything that the sockets hold.
+            while handed < limit && self.receivers.lock().iter().any(Receiving::is_left) {
+                let Some(left) = self.next_receiving() else { break };
+                let done = std::mem::replace(&mut receiving, left);
+                self.receivers.lock().push(done);
+                handed += self.hand_over(&mut receiving, limit - handed, each);
+            }
             if handed < limit {
                 handed += self.read_sockets(&mut receiving, limit - handed, each);
             }
             let mut receivers = self.receivers.lock();
-            if receivers.len() < BATCHES_KEPT {
+            if receivers.len() < BATCHES_KEPT || receiving.is_left() {
                 receivers.push(receiving);
             }
         }
         // Somebody may have overtaken us: then the turn is theirs.
         let _ = self.turn.compare_exchange(stamp, 0, Ordering::AcqRel, Ordering::Acquire);
         handed
+    }
+
+    /// Buffers to go on with: those that hold something first.
+    fn next_receiving(&self) -> Option<Receiving> {
+        let mut receivers = self.receivers.lock();
+        let left = receivers.iter().position(Receiving::is_left);
+        match left {
+            Some(place) => Some(receivers.remove(place)),
+            None => receivers.pop(),
+        }
     }
 
     fn read_sockets(
