@@ -391,7 +391,10 @@ impl<F: Fabric> QueuePair<F> {
                 let driven = rc.drive(Time(now), &mut environment);
                 (driven, rc.deadline(), rc.is_drained())
             }
-            Connection::Uc(uc) => (uc.drive(Time(now), &mut environment), uc.deadline(), uc.is_drained()),
+            Connection::Uc(uc) => {
+                uc.set_sharers(self.nic.network_users.load(Ordering::Relaxed));
+                (uc.drive(Time(now), &mut environment), uc.deadline(), uc.is_drained())
+            }
             Connection::None | Connection::Ud => (Drive::Idle, None, false),
         };
         let ended = environment.finish();

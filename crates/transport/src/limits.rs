@@ -54,6 +54,8 @@ pub const HOLD_INTERVAL: u64 = 1_000_000;
 
 /// Payload bytes of a UC connection on the way between two Pagewires, at most; see [`MAX_IN_FLIGHT`].
 pub const UC_WINDOW: u32 = 96 << 10;
+/// Packets of a UC connection on the way at least, however many share the sockets.
+pub const UC_LEAST: u32 = 4;
 /// Reports that a UC receiver makes in the time of one window.
 pub const UC_REPORTS: u32 = 8;
 /// Nanoseconds after which a full window of a peer that reports is taken as received.

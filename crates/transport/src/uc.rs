@@ -131,6 +131,11 @@ impl UcConnection {
         self.meter.set_reporting(on);
     }
 
+    /// Tells how many connections of this process share its sockets: they share what may be on the way, too.
+    pub fn set_sharers(&mut self, sharers: u32) {
+        self.meter.set_sharers(sharers);
+    }
+
     /// Takes one of Pagewire's own packets of this connection, which must come from the peer.
     pub fn receive_control(&mut self, body: &Own) {
         match body {

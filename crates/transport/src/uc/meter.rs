@@ -5,7 +5,7 @@
 //! distance bounded. Nothing is ever sent again, and a report that does not come only costs time. A standard peer
 //! reports nothing and gets everything at once, as the specification has it.
 
-use crate::limits::{UC_PATIENCE, UC_PROBE, UC_REPORTS, UC_WINDOW};
+use crate::limits::{UC_LEAST, UC_PATIENCE, UC_PROBE, UC_REPORTS, UC_WINDOW};
 use crate::{Psn, Time};
 
 /// What is known of the peer.
@@ -22,6 +22,9 @@ enum Peer {
 #[derive(Debug)]
 pub struct Meter {
     peer: Peer,
+    /// Packets that fill a socket's worth.
+    whole: u32,
+    /// Packets that may be on the way: this connection's share of it.
     window: u32,
     /// The sender's first PSN that the peer has not reported.
     reported: Psn,
@@ -34,13 +37,20 @@ pub struct Meter {
 impl Meter {
     /// For packets of at most `mtu` bytes of payload.
     pub fn new(mtu: u32) -> Self {
+        let whole = (UC_WINDOW / mtu.max(1)).max(UC_LEAST);
         Meter {
             peer: Peer::Unknown,
-            window: (UC_WINDOW / mtu.max(1)).max(UC_REPORTS),
+            whole,
+            window: whole,
             reported: Psn::default(),
             full_since: None,
             unreported: 0,
         }
+    }
+
+    /// So many connections share the sockets.
+    pub fn set_sharers(&mut self, sharers: u32) {
+        self.window = (self.whole / sharers.max(1)).max(UC_LEAST);
     }
 
     /// The first PSN that will be sent.
@@ -96,7 +106,7 @@ impl Meter {
 
     /// Whether this side owes a report.
     pub fn owes_report(&self) -> bool {
-        self.peer == Peer::Pagewire && self.unreported >= self.window / UC_REPORTS
+        self.peer == Peer::Pagewire && self.unreported >= (self.window / UC_REPORTS).max(1)
     }
 
     /// It was sent.
