@@ -43,6 +43,9 @@ pub struct Plan {
     pub between_audits: u64,
     /// Nanoseconds after which nothing of a queue pair that was reset is under way any more.
     pub settle: u64,
+    /// Acknowledgement timeout of the RC queue pairs: 4.096 us times 2 to the power of this. On a real machine it must be
+    /// longer than the processor may be away.
+    pub timeout: u8,
     /// Nanoseconds in which something must happen while work is outstanding.
     pub patience: u64,
 }
@@ -61,6 +64,7 @@ impl Plan {
             between_upheavals: 400,
             between_audits: 20_000,
             settle: 2_000_000,
+            timeout: 12,
             patience: 60_000_000_000,
         }
     }

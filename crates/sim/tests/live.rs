@@ -43,7 +43,7 @@ fn party(path: PathChoice, faults: &str) -> PartyInit<Live> {
 fn run(seed: u64, path: PathChoice, faults: &str) -> Report {
     let lossless = faults.is_empty() && path == PathChoice::Local;
     // Sockets lose unreliable messages on their own; nothing else may differ.
-    let plan = Plan { exact: lossless, settle: 20_000_000, ..Plan::new(seed, operations()) };
+    let plan = Plan { exact: lossless, settle: 20_000_000, timeout: 15, ..Plan::new(seed, operations()) };
     let parties = vec![party(path, faults), party(path, faults)];
     let stage = RealTime(Instant::now());
     let started = Instant::now();

@@ -153,6 +153,8 @@ struct Shared {
     /// A packet that arrived waits at this side; what is queued behind it may be the answer that the
     /// requester misses.
     stalled: bool,
+    /// The last request could not be handed out at this side (an absent page, a full link): no answer can be missing.
+    requests_wait: bool,
     state: State,
     counters: RcCounters,
 }
@@ -203,6 +205,7 @@ impl RcConnection {
                 partition: settings.partition,
                 selective: false,
                 stalled: false,
+                requests_wait: false,
                 state: State::Alive,
                 counters: RcCounters::default(),
             },
@@ -326,6 +329,7 @@ impl RcConnection {
         // One packet of each half in turn: neither requests nor responses starve. A half that waits
         // does not keep the other from going on.
         let (mut requests, mut responses) = (true, true);
+        self.shared.requests_wait = false;
         for _ in 0..limits::DRIVE_PACKETS {
             if responses && self.shared.state != State::Dead {
                 match self.responder.step(&mut self.shared, environment) {
@@ -338,7 +342,7 @@ impl RcConnection {
                 match self.requester.step(now, &mut self.shared, environment) {
                     Step::Sent => {}
                     Step::Idle => requests = false,
-                    Step::Wait => (requests, waits) = (false, true),
+                    Step::Wait => (requests, waits, self.shared.requests_wait) = (false, true, true),
                 }
             }
             if self.shared.state == State::Dead {

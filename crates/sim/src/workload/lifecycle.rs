@@ -18,8 +18,6 @@ const FLUSH_TIME: u64 = 1_000_000_000;
 const NOTICE_TIME: u64 = 20_000_000_000;
 /// Times that a call is repeated while a dead process seems to be busy.
 const BUSY_TRIES: u32 = 3;
-/// Acknowledgement timeout: 4.096 us times 2 to the power of this (16.8 ms).
-const TIMEOUT: u8 = 12;
 
 fn rights() -> Rights {
     Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC
@@ -145,7 +143,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             let send = QueuePairChange {
                 state: Some(State::ReadyToSend),
                 send_psn: Some(psns[side]),
-                timeout: rc.then_some(TIMEOUT),
+                timeout: rc.then_some(self.plan.timeout),
                 retry_count: rc.then_some(7),
                 rnr_retry: rc.then_some(7),
                 max_read_atomic: rc.then_some(8),
