@@ -205,3 +205,55 @@ fn writes_may_go_direct() {
     assert!(uc.send().is_empty());
     assert_eq!(uc.to.memory.borrow()[..2000], [1; 2000]);
 }
+
+/// A receiver whose peer is another Pagewire, and the packets of three messages of three packets each.
+fn reported(bytes: &mut Vec<Vec<u8>>) -> (Uc, Vec<(Header, Vec<u8>)>) {
+    let mut uc = Uc::new(lossy(1024), 0xff_fffd, 1);
+    uc.receiver.set_reporting(true);
+    for number in 0..3u8 {
+        uc.to.post_receive(4000);
+        bytes.push((0..3000u32).map(|at| (at % 251) as u8 ^ number).collect());
+        uc.post(send_immediate(3000, number.into()), bytes[usize::from(number)].clone());
+    }
+    let packets = uc.send();
+    assert_eq!(packets.len(), 9);
+    (uc, packets)
+}
+
+fn offer(uc: &mut Uc, (header, payload): &(Header, Vec<u8>)) {
+    let outcome = uc.receiver.receive(Time(0), header, Payload::Bytes(payload), &mut uc.to);
+    assert_eq!(outcome, Outcome::Done(()));
+}
+
+#[test]
+fn packets_of_a_pagewire_may_overtake_each_other() {
+    for seed in 0..200 {
+        let mut bytes = Vec::new();
+        let (mut uc, mut packets) = reported(&mut bytes);
+        // The first stays in front: a connection begins with the PSN that it expects.
+        fastrand::Rng::with_seed(seed).shuffle(&mut packets[1..]);
+        packets.iter().for_each(|packet| offer(&mut uc, packet));
+        let arrived: Vec<&Vec<u8>> = uc.to.received.iter().map(|received| &received.bytes).collect();
+        assert_eq!(arrived, bytes.iter().collect::<Vec<_>>(), "seed {seed}");
+        assert_eq!((uc.receiver.counters().gaps, uc.receiver.deadline()), (0, None), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_packet_that_does_not_come_is_given_up_in_time() {
+    let mut bytes = Vec::new();
+    let (mut uc, packets) = reported(&mut bytes);
+    packets.iter().enumerate().filter(|(at, _)| *at != 4).for_each(|(_, packet)| offer(&mut uc, packet));
+    assert_eq!(uc.to.received.len(), 1, "the rest waits for the fifth packet");
+    let late = uc.receiver.deadline().expect("a deadline");
+    assert_eq!(uc.receiver.drive(Time(late.0 - 1), &mut uc.to), Drive::Idle);
+    assert_eq!(uc.to.received.len(), 1);
+    assert_eq!(uc.receiver.drive(late, &mut uc.to), Drive::Idle);
+    let arrived: Vec<u32> =
+        uc.to.received.iter().map(|received| received.result.unwrap().immediate.unwrap()).collect();
+    assert_eq!(arrived, [0, 2], "the message with the gap is lost, and only that");
+    assert_eq!(uc.to.received[1].bytes, bytes[2]);
+    // It comes after all: its turn is over.
+    offer(&mut uc, &packets[4]);
+    assert_eq!((uc.to.received.len(), uc.receiver.deadline()), (2, None));
+}
