@@ -4,7 +4,7 @@
 //! is a step from the value it returned to the next; run twice, or not at all, it breaks the chain. Atomics
 //! whose connection died may have run or not, in the order in which they were posted.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Atomic {
@@ -55,55 +55,72 @@ impl Chain {
 
     /// Whether all answers fit one order that ends with `value`. Starts afresh from there and gives how many atomics it was.
     pub fn audit(&mut self, value: u64) -> Result<u64, String> {
-        let mut steps: HashMap<u64, (u64, usize)> = HashMap::new();
-        let mut watchers = Vec::new();
+        let mut steps: HashMap<u64, u64> = HashMap::new();
+        // Values that were seen by atomics that changed nothing.
+        let mut witnessed = BTreeSet::new();
         for (atomic, original) in &self.known {
             let next = atomic.apply(*original);
             if next == *original {
-                watchers.push(*original);
-            } else if let Some((_, count)) = steps.insert(*original, (next, 1)) {
-                return Err(format!("{} atomics took effect on the same value {original:#x}", count + 1));
+                witnessed.insert(*original);
+            } else if steps.insert(*original, next).is_some() {
+                return Err(format!("two atomics took effect on the same value {original:#x}"));
             }
         }
         let doubtful: Vec<Vec<Atomic>> = self.doubtful.drain().map(|(_, atomics)| atomics).collect();
-        let mut tries = 0;
+        let start =
+            Place { at: self.start, doubtful: vec![0; doubtful.len()], steps: 0, unmet: witnessed.clone() };
         let mut seen = HashSet::new();
-        let mut open = vec![(self.start, vec![0; doubtful.len()], 0_usize, vec![self.start])];
-        while let Some((at, places, used, passed)) = open.pop() {
-            tries += 1;
-            if tries > TRIES {
+        let mut open = vec![start];
+        let mut failure = format!("no order of the atomics leads from {:#x} to {value:#x}", self.start);
+        while let Some(mut place) = open.pop() {
+            place.unmet.remove(&place.at);
+            if !seen.insert(place.clone()) {
+                continue;
+            }
+            if seen.len() > TRIES {
                 return Err("the order of the atomics cannot be found: too many are doubtful".into());
             }
-            if used == steps.len() && at == value {
-                let passed: HashSet<u64> = passed.into_iter().collect();
-                if let Some(lost) = watchers.iter().find(|watched| !passed.contains(watched)) {
-                    return Err(format!("an atomic returned {lost:#x}, which the word never held"));
-                }
-                let count = self.known.len() as u64;
-                *self = Chain::new(value);
-                return Ok(count);
-            }
-            for (which, atomics) in doubtful.iter().enumerate() {
-                if let Some(atomic) = atomics.get(places[which]) {
-                    let mut places = places.clone();
-                    places[which] += 1;
-                    let next = atomic.apply(at);
-                    if seen.insert((next, places.clone(), used)) {
-                        let mut passed = passed.clone();
-                        passed.push(next);
-                        open.push((next, places, used, passed));
+            if place.steps == steps.len() && place.at == value {
+                // Doubtful ones that commute may reach it by other values, too.
+                match place.unmet.first() {
+                    Some(lost) => {
+                        failure = format!("an atomic returned {lost:#x}, which the word never held")
+                    }
+                    None => {
+                        let count = self.known.len() as u64;
+                        *self = Chain::new(value);
+                        return Ok(count);
                     }
                 }
             }
+            for (which, atomics) in doubtful.iter().enumerate() {
+                if let Some(atomic) = atomics.get(place.doubtful[which]) {
+                    let mut next = place.clone();
+                    next.doubtful[which] += 1;
+                    next.at = atomic.apply(place.at);
+                    open.push(next);
+                }
+            }
             // What is known comes first: pushed last.
-            if let Some((next, _)) = steps.get(&at) {
-                let mut passed = passed;
-                passed.push(*next);
-                open.push((*next, places, used + 1, passed));
+            if let Some(next) = steps.get(&place.at) {
+                open.push(Place { at: *next, steps: place.steps + 1, ..place });
             }
         }
-        Err(format!("no order of the atomics leads from {:#x} to {value:#x}", self.start))
+        Err(failure)
     }
+}
+
+/// How far an order of the atomics has come.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Place {
+    /// The word's value.
+    at: u64,
+    /// How many of each incarnation's doubtful atomics have run.
+    doubtful: Vec<usize>,
+    /// How many of the known ones that change the word.
+    steps: usize,
+    /// Values that an atomic returned and that the word has not held yet.
+    unmet: BTreeSet<u64>,
 }
 
 #[cfg(test)]
@@ -130,5 +147,21 @@ mod tests {
             }
             assert_eq!(chain.audit(end).is_ok(), fits, "{end}");
         }
+    }
+
+    /// Two that were never answered commute; a third saw the word between them.
+    #[test]
+    fn the_order_of_doubtful_ones_is_what_a_witness_saw() {
+        for seen in [10, 11, 12, 13] {
+            let mut chain = Chain::new(10);
+            chain.unanswered(1, Atomic::FetchAdd { add: 1 });
+            chain.unanswered(2, Atomic::FetchAdd { add: 2 });
+            chain.answered(Atomic::CompareSwap { compare: 99, swap: 7 }, seen);
+            assert_eq!(chain.audit(13), Ok(1), "{seen}");
+        }
+        let mut chain = Chain::new(10);
+        chain.unanswered(1, Atomic::FetchAdd { add: 1 });
+        chain.answered(Atomic::CompareSwap { compare: 99, swap: 7 }, 12);
+        assert!(chain.audit(11).is_err(), "never held");
     }
 }
