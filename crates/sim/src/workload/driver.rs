@@ -165,7 +165,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
                 upheaval = self.report.operations + self.plan.between_upheavals;
                 self.upheave()?;
             }
-            self.pass_time(active, true, &mut last)?;
+            self.pass_time(active, true, None, &mut last)?;
         }
         Ok(())
     }
@@ -173,6 +173,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
     /// Waits until nothing is under way and every connection is up.
     fn drain(&mut self) -> Result<(), Violation> {
         let mut last = self.stage.now();
+        let mut arrived = None;
         loop {
             let mut active = self.turn()?;
             for connection in 0..self.connections.len() {
@@ -181,10 +182,14 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
                 }
             }
             self.ring_doorbells();
-            if self.nothing_is_due() {
-                return Ok(());
+            // UC completes what has left: it may still be on its way.
+            match (self.nothing_is_due(), arrived) {
+                (false, _) => arrived = None,
+                (true, None) => arrived = Some(self.stage.now() + self.plan.settle),
+                (true, Some(at)) if self.stage.now() >= at => return Ok(()),
+                (true, Some(_)) => {}
             }
-            self.pass_time(active, false, &mut last)?;
+            self.pass_time(active, false, arrived, &mut last)?;
         }
     }
 
@@ -255,8 +260,14 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         }
     }
 
-    /// If nothing happened, lets time pass; not for ever.
-    fn pass_time(&mut self, active: bool, posting: bool, last: &mut u64) -> Result<(), Violation> {
+    /// If nothing happened, lets time pass, until `until` at most; not for ever.
+    fn pass_time(
+        &mut self,
+        active: bool,
+        posting: bool,
+        until: Option<u64>,
+        last: &mut u64,
+    ) -> Result<(), Violation> {
         let now = self.stage.now();
         if active {
             self.idle_turns = 0;
@@ -265,6 +276,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         }
         let mut next = None;
         let mut sooner = |at: Option<u64>| next = next.into_iter().chain(at).min();
+        sooner(until);
         for party in self.parties.iter().filter(|party| !party.dead) {
             sooner(party.nic.progress());
         }
