@@ -2,7 +2,7 @@
 //!
 //! Every path comes through here, with local keys and with remote ones.
 
-use crate::engine::Nic;
+use crate::engine::{Again, Nic};
 use crate::limits::BRING_IN_TRIES;
 use crate::queue_pair::QueuePair;
 use crate::request::ScatterGather;
@@ -48,7 +48,7 @@ impl<F: Fabric> Nic<F> {
                 if last != Some(granted.index) {
                     let claim =
                         self.own_hazards().claim(granted.index, queue_pair.place).ok_or_else(|| {
-                            self.ready(queue_pair.number);
+                            self.ready(queue_pair, Again::Later);
                             AccessError::Wait
                         })?;
                     access.claims.push(claim);

@@ -111,7 +111,7 @@ impl<F: Fabric> QueuePair<F> {
         peer: u32,
         length: u32,
     ) -> Sent {
-        let path = self.nic.choose_path(route, peer);
+        let path = self.nic.choose_path(self.number, route, peer);
         let access = match data {
             KeptData::Inline(_) => None,
             KeptData::Segments(pieces) => {
@@ -133,7 +133,7 @@ impl<F: Fabric> QueuePair<F> {
             (KeptData::Segments(_), None) => false,
         };
         let sent = match &path {
-            Path::None | Path::Asked { .. } => Sent::Wait { link_full: true },
+            Path::None | Path::Asked { .. } => Sent::Wait { link_full: false },
             Path::Dead { .. } => Sent::Done,
             Path::Local(channel) => {
                 let mut bytes: SmallVec<[u8; 512]> = SmallVec::from_elem(0, length as usize);
@@ -149,9 +149,9 @@ impl<F: Fabric> QueuePair<F> {
                 let header_length = GLOBAL_ROUTE + header.emit(&mut headers[GLOBAL_ROUTE..]);
                 if !fill(&mut bytes) {
                     Sent::Failed(Status::LocalProtection)
-                } else if channel.is_gone()
-                    || channel.send(self.nic.fabric(), Kind::Datagram, &headers[..header_length], &bytes)
-                {
+                } else if channel.is_gone() {
+                    Sent::Done
+                } else if channel.send(self.nic.fabric(), Kind::Datagram, &headers[..header_length], &bytes) {
                     self.counters.ring_packets_sent.add(1);
                     Sent::Done
                 } else {

@@ -4,6 +4,7 @@
 //! page, a full link or its turn is driven again by whoever learns that the reason is gone.
 
 use crate::attributes::{Attributes, QueuePairType, State};
+use crate::engine::Again;
 use crate::environment::{Ended, QueuePairEnvironment};
 use crate::event::AsyncEventKind;
 use crate::inbox::{Content, Origin};
@@ -24,6 +25,8 @@ use std::sync::atomic::{Ordering, fence};
 
 /// Bytes of a READ response, or of a UC request, that go into one ring record.
 const RING_PAYLOAD: u32 = 16_384;
+/// Turns that a thread takes in a row.
+const TURNS: u32 = 16;
 /// HELLOs sent to a peer that does not answer them.
 const HELLO_TRIES: u32 = 8;
 /// Nanoseconds between them.
@@ -42,6 +45,8 @@ enum Connection {
 /// What belongs to whoever drives the queue pair.
 pub struct Core<F: Fabric> {
     connection: Connection,
+    /// A connection that has ended and whose refusal has not left yet.
+    last_words: Option<Box<RcConnection>>,
     sending: bool,
     pub path: Path<F>,
     /// The receive that a message is being placed into.
@@ -62,15 +67,15 @@ pub struct Core<F: Fabric> {
 struct HelloState {
     sent: u32,
     next: u64,
-    answered: bool,
-    /// The peer's direct port.
-    port: Option<u16>,
+    /// What the peer said of itself.
+    peer: Option<Hello>,
 }
 
 impl<F: Fabric> Default for Core<F> {
     fn default() -> Self {
         Core {
             connection: Connection::None,
+            last_words: None,
             sending: false,
             path: Path::None,
             receive: None,
@@ -100,7 +105,7 @@ impl<F: Fabric> Core<F> {
         }
         let device = queue_pair.domain.context().device();
         self.path = match attributes.address.route(device) {
-            Ok(route) => queue_pair.nic.choose_path(&route, attributes.destination),
+            Ok(route) => queue_pair.nic.choose_path(queue_pair.number, &route, attributes.destination),
             Err(error) => Path::Dead { reason: error.to_string() },
         };
     }
@@ -133,7 +138,7 @@ impl<F: Fabric> Core<F> {
     fn establish(&mut self, queue_pair: &QueuePair<F>, attributes: &Attributes) {
         if let Path::Asked { route, peer } = &self.path {
             let (route, peer) = (*route, *peer);
-            self.path = queue_pair.nic.choose_path(&route, peer);
+            self.path = queue_pair.nic.choose_path(queue_pair.number, &route, peer);
         }
         if matches!(self.connection, Connection::None) && attributes.state.receives() {
             let link = match &self.path {
@@ -150,7 +155,7 @@ impl<F: Fabric> Core<F> {
                 }
             };
             queue_pair.set_on_network(!link.lossless);
-            self.connection = match queue_pair.kind {
+            let connection = match queue_pair.kind {
                 QueuePairType::Rc => Connection::Rc(Box::new(RcConnection::new(RcSettings {
                     link,
                     destination: attributes.destination,
@@ -169,6 +174,8 @@ impl<F: Fabric> Core<F> {
                 }))),
                 QueuePairType::Ud => Connection::Ud,
             };
+            self.connection = connection;
+            self.believe_hello();
         }
         if !self.sending && matches!(attributes.state, State::ReadyToSend | State::SendQueueDrain) {
             match &mut self.connection {
@@ -189,14 +196,16 @@ impl<F: Fabric> Core<F> {
 
     /// Greets the peer over the network until it answers or seems to be a standard one.
     fn greet(&mut self, queue_pair: &QueuePair<F>, now: u64) -> Option<Own> {
-        if self.hello.sent >= HELLO_TRIES && !self.hello.answered && now >= self.hello.next {
+        if self.hello.sent >= HELLO_TRIES && self.hello.peer.is_none() && now >= self.hello.next {
             if let Connection::Uc(uc) = &mut self.connection {
                 uc.set_reporting(false);
             }
         }
-        let due = matches!(self.connection, Connection::Rc(_) | Connection::Uc(_))
+        // Only who sends has a PSN by which the peer knows the greeting.
+        let due = self.sending
+            && matches!(self.connection, Connection::Rc(_) | Connection::Uc(_))
             && matches!(self.path, Path::Udp { .. })
-            && !self.hello.answered
+            && self.hello.peer.is_none()
             && self.hello.sent < HELLO_TRIES
             && now >= self.hello.next;
         due.then(|| {
@@ -204,6 +213,20 @@ impl<F: Fabric> Core<F> {
             self.hello.next = now + HELLO_INTERVAL;
             Own::Hello(hello(queue_pair, false))
         })
+    }
+
+    /// Does as the peer's HELLO says it can, once there is a connection.
+    fn believe_hello(&mut self) {
+        let Some(peer) = self.hello.peer else { return };
+        let selective = peer.capabilities.contains(Capabilities::SELECTIVE_ACK);
+        match &mut self.connection {
+            Connection::Rc(rc) => rc.set_selective(selective),
+            Connection::Uc(uc) => uc.set_reporting(selective),
+            Connection::None | Connection::Ud => {}
+        }
+        if let (Path::Udp { route, .. }, true) = (&mut self.path, peer.direct_port != 0) {
+            route.port = peer.direct_port;
+        }
     }
 }
 
@@ -227,13 +250,16 @@ fn remote_rights(access: Rights) -> RemoteRights {
 }
 
 impl<F: Fabric> QueuePair<F> {
-    /// Whether a packet is for this queue pair: right type, right partition, and from its peer.
+    /// Whether a packet is for this queue pair: right type, right partition, and from its peer's host.
     pub(crate) fn accepts(&self, header: &Header, origin: &Origin<F>) -> bool {
         let kind = match header.bth.opcode.transport() {
             Transport::Rc => self.kind == QueuePairType::Rc,
             Transport::Uc => self.kind == QueuePairType::Uc,
             Transport::Ud => self.kind == QueuePairType::Ud,
-            Transport::Manufacturer => self.kind != QueuePairType::Ud,
+            // Rings lose nothing: nobody has anything to say there.
+            Transport::Manufacturer => {
+                self.kind != QueuePairType::Ud && matches!(origin, Origin::Network { .. })
+            }
             _ => false,
         };
         if !kind || header.bth.partition & 0x7FFF != 0x7FFF || !self.state().receives() {
@@ -242,6 +268,26 @@ impl<F: Fabric> QueuePair<F> {
         match (self.kind, origin) {
             (QueuePairType::Ud, _) | (_, Origin::Local(_)) => true,
             (_, Origin::Network { source }) => self.peer_address() == Some(*source),
+        }
+    }
+
+    /// Whether a greeting shows that its sender knows the connection: it carries the PSN at which the asking side begins
+    /// to send, the answer that one again.
+    pub(crate) fn knows_greeting(&self, greeting: &Hello, psn: u32) -> bool {
+        let attributes = self.attributes.lock();
+        psn == if greeting.reply { attributes.send_psn } else { attributes.receive_psn }
+    }
+
+    /// Whether what came over a ring comes from the process that holds the peer. `None`: not known yet.
+    fn is_from_peer(&self, core: &Core<F>, origin: &Origin<F>) -> Option<bool> {
+        let Origin::Local(theirs) = origin else { return Some(true) };
+        match &core.path {
+            Path::Local(ours) => Some(ours.channel.instance == theirs.channel.instance),
+            Path::None | Path::Asked { .. } => None,
+            // This side would not have it, or could not: what the peer publishes has to do.
+            Path::Udp { .. } | Path::Dead { .. } => {
+                Some(theirs.place_of(self.attributes.lock().destination).is_some())
+            }
         }
     }
 
@@ -269,6 +315,17 @@ impl<F: Fabric> QueuePair<F> {
         }
         if matches!(core.connection, Connection::Ud) {
             return self.take_datagram(core, &attributes, header, payload, global_route);
+        }
+        match self.is_from_peer(core, origin) {
+            Some(true) => {}
+            Some(false) => {
+                self.counters.dropped.add(1);
+                return true;
+            }
+            None => {
+                self.set_holding(core, true);
+                return false;
+            }
         }
         let mut connection = std::mem::replace(&mut core.connection, Connection::None);
         let mut environment = QueuePairEnvironment::new(self, core, Some(origin));
@@ -330,26 +387,28 @@ impl<F: Fabric> QueuePair<F> {
     /// Drives the queue pair, or leaves word for the thread that does.
     pub(crate) fn run(self: &Arc<Self>) {
         self.pending.store(true, Ordering::SeqCst);
-        loop {
+        for _ in 0..TURNS {
             let Some(mut core) = self.core.try_lock() else { return };
             self.pending.store(false, Ordering::SeqCst);
             let again = self.drive(&mut core);
             drop(core);
             fence(Ordering::SeqCst);
-            if again {
-                self.nic.ready(self.number);
+            if let Some(again) = again {
+                self.nic.ready(self, again);
             }
             if !self.pending.load(Ordering::SeqCst) {
                 return;
             }
         }
+        // Others leave notes faster than this thread works: it has other things to do, too.
+        self.nic.ready(self, Again::Soon);
     }
 
-    /// One turn. True: there is more to do soon.
-    pub(crate) fn drive(&self, core: &mut Core<F>) -> bool {
+    /// One turn. Tells whether there is more to do, and when.
+    pub(crate) fn drive(&self, core: &mut Core<F>) -> Option<Again> {
         let mut attributes = *self.attributes.lock();
         if !attributes.state.receives() {
-            return false;
+            return self.finish_last_words(core);
         }
         core.establish(self, &attributes);
         core.waits_for_receive = false;
@@ -371,20 +430,24 @@ impl<F: Fabric> QueuePair<F> {
         }
         attributes = *self.attributes.lock();
         if !attributes.state.receives() {
-            return false;
+            return self.finish_last_words(core);
         }
         if matches!(core.connection, Connection::Ud) {
-            return self.drive_datagrams(core, &attributes) || core.waits_for_receive;
+            let waits = self.drive_datagrams(core, &attributes) || core.waits_for_receive;
+            return waits.then_some(Again::Later);
         }
         self.submit(core, &attributes);
         let now = self.nic.fabric().now();
         let greeting = core.greet(self, now);
-        let hello_next =
-            if core.hello.answered || core.hello.sent >= HELLO_TRIES { u64::MAX } else { core.hello.next };
+        let hello_next = if core.hello.peer.is_some() || core.hello.sent >= HELLO_TRIES {
+            u64::MAX
+        } else {
+            core.hello.next
+        };
         let mut connection = std::mem::replace(&mut core.connection, Connection::None);
         let mut environment = QueuePairEnvironment::new(self, core, None);
         if let Some(own) = greeting {
-            environment.transmit_own(&own);
+            environment.transmit_hello(&own);
         }
         let (driven, deadline, drained) = match &mut connection {
             Connection::Rc(rc) => {
@@ -404,7 +467,7 @@ impl<F: Fabric> QueuePair<F> {
         let alive = ended.failure.is_none();
         self.settle(core, ended);
         if !alive {
-            return false;
+            return self.finish_last_words(core);
         }
         let deadline = deadline.map_or(u64::MAX, |at| at.0);
         let hello_next =
@@ -416,7 +479,10 @@ impl<F: Fabric> QueuePair<F> {
                 self.raise(AsyncEventKind::SendQueueDrained);
             }
         }
-        matches!(driven, Drive::Again) || waits_for_link || core.waits_for_receive
+        match driven {
+            Drive::Again => Some(Again::Soon),
+            Drive::Idle | Drive::Wait => (waits_for_link || core.waits_for_receive).then_some(Again::Later),
+        }
     }
 
     /// Hands posted work to the protocol; in SQD what came after stays.
@@ -439,25 +505,19 @@ impl<F: Fabric> QueuePair<F> {
     /// A packet of Pagewire's own.
     fn take_own(&self, core: &mut Core<F>, own: &Own) {
         let now = Time(self.nic.fabric().now());
-        let mut connection = std::mem::replace(&mut core.connection, Connection::None);
         let mut answer = None;
         if let Own::Hello(greeting) = own {
-            let selective = greeting.capabilities.contains(Capabilities::SELECTIVE_ACK);
-            match &mut connection {
-                Connection::Rc(rc) => rc.set_selective(selective),
-                Connection::Uc(uc) => uc.set_reporting(selective),
-                Connection::None | Connection::Ud => {}
+            // A repetition only wants to be answered again.
+            if core.hello.peer.is_none_or(|known| known.instance != greeting.instance) {
+                core.hello.peer = Some(*greeting);
+                core.believe_hello();
             }
-            core.hello.answered = true;
-            core.hello.port = Some(greeting.direct_port);
             answer = (!greeting.reply).then(|| Own::Hello(hello(self, true)));
         }
-        if let (Some(port), Path::Udp { route, .. }) = (core.hello.port, &mut core.path) {
-            route.port = if port == 0 { route.port } else { port };
-        }
+        let mut connection = std::mem::replace(&mut core.connection, Connection::None);
         let mut environment = QueuePairEnvironment::new(self, core, None);
         if let Some(answer) = answer {
-            environment.transmit_own(&answer);
+            environment.transmit_hello(&answer);
         }
         match (&mut connection, own) {
             (_, Own::Hello(_)) | (Connection::None | Connection::Ud, _) => {}
@@ -469,15 +529,25 @@ impl<F: Fabric> QueuePair<F> {
         self.settle(core, ended);
     }
 
+    /// Sends the refusal that the protocol ended with, before or after the queue pair has gone to ERR.
+    fn finish_last_words(&self, core: &mut Core<F>) -> Option<Again> {
+        let mut connection = core.last_words.take()?;
+        let now = Time(self.nic.fabric().now());
+        let mut environment = QueuePairEnvironment::new(self, core, None);
+        connection.drive(now, &mut environment);
+        if environment.finish().link_full {
+            core.last_words = Some(connection);
+            return Some(Again::Later);
+        }
+        None
+    }
+
     /// What follows from how the protocol ended.
     fn settle(&self, core: &mut Core<F>, ended: Ended) {
         let Some(failure) = ended.failure else { return };
-        // The refusal itself still has to leave.
-        if let Connection::Rc(mut rc) = std::mem::replace(&mut core.connection, Connection::None) {
-            let now = Time(self.nic.fabric().now());
-            let mut environment = QueuePairEnvironment::new(self, core, None);
-            rc.drive(now, &mut environment);
-            environment.finish();
+        if let Connection::Rc(rc) = std::mem::replace(&mut core.connection, Connection::None) {
+            core.last_words = Some(rc);
+            self.finish_last_words(core);
         }
         if failure.send_only && self.kind != QueuePairType::Rc {
             // The receiving half begins anew with the next message; so does the sending one when the program says so.

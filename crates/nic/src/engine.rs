@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::inbox::{Content, Inbox, InboxPacket, KeptPayload, Origin};
 use crate::limits;
 use crate::path::local::{ATTENTION, ATTENTION_WORD, LocalChannel, ProcessOf};
-use crate::path::ring::Kind;
+use crate::path::ring::{Consumer, Kind};
 use crate::path::{BlockState, PathChoice};
 use crate::queue_pair::QueuePair;
 use crate::queue_pairs::QueuePairs;
@@ -19,11 +19,11 @@ use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, ProcessWords, RegionTable};
 use pagewire_transport::Payload;
 use pagewire_wire::{Header, Own, Transport};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Making the tables valid.
@@ -46,6 +46,16 @@ const RETRY_NANOSECONDS: u64 = 50_000;
 
 /// Rounds in which a departed peer's ring is read to its end.
 const MAX_LAST_ROUNDS: usize = 1 << 16;
+
+/// How soon a queue pair is to be driven again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Again {
+    /// It waits for others, who say nothing when they are done: a full ring, a full batch, slots that are all taken.
+    Later = 1,
+    /// Its turn was over before its work was.
+    Soon = 2,
+}
 
 /// How an engine is set up.
 #[derive(Debug, Clone, Copy)]
@@ -70,9 +80,12 @@ pub struct Nic<F: Fabric> {
     queue_pairs: QueuePairs<F>,
     channels: RwLock<Vec<Arc<LocalChannel<F>>>>,
     pub(crate) blocks: Mutex<HashMap<u32, BlockState<F>>>,
-    /// Numbers of queue pairs that want to be driven soon.
+    /// Numbers of queue pairs that want to be driven in the next round, each once.
     ready: Mutex<VecDeque<u32>>,
-    has_ready: AtomicBool,
+    /// How soon that is to be: the most urgent [`Again`] among them.
+    urgency: AtomicU8,
+    /// Held while events are taken and the channels they tell of are noted, so that these are known in their order.
+    event_turn: Mutex<()>,
     timers: Mutex<BTreeSet<(u64, u32)>>,
     earliest: AtomicU64,
     next_domain: AtomicU32,
@@ -100,7 +113,8 @@ impl<F: Fabric> Nic<F> {
             channels: RwLock::new(Vec::new()),
             blocks: Mutex::new(HashMap::new()),
             ready: Mutex::new(VecDeque::new()),
-            has_ready: AtomicBool::new(false),
+            urgency: AtomicU8::new(0),
+            event_turn: Mutex::new(()),
             timers: Mutex::new(BTreeSet::new()),
             earliest: AtomicU64::new(u64::MAX),
             next_domain: AtomicU32::new(1),
@@ -175,13 +189,12 @@ impl<F: Fabric> Nic<F> {
 
     /// Waits a bounded time until nobody touches what was revoked.
     pub(crate) fn wait_for_hazards(&self, revoked: Revoked) -> Result<()> {
+        // A peer whose channel is not known yet may be at it, too; one that has died holds nothing any more. A peer that broke
+        // the rules of its ring still lives.
         let held = || {
+            self.handle_events();
             self.own_hazards.holds(revoked)
-                || self
-                    .channels
-                    .read()
-                    .iter()
-                    .any(|channel| !channel.is_gone() && channel.peer_hazards.holds(revoked))
+                || self.channels.read().iter().any(|channel| channel.peer_hazards.holds(revoked))
         };
         let mut until = None;
         while held() {
@@ -194,28 +207,44 @@ impl<F: Fabric> Nic<F> {
         Ok(())
     }
 
-    /// Has a queue pair driven in the next round.
-    pub(crate) fn ready(&self, number: u32) {
-        self.ready.lock().push_back(number);
-        self.has_ready.store(true, Ordering::Release);
-    }
-
-    /// Has a queue pair driven at a time.
-    pub(crate) fn schedule(&self, queue_pair: &QueuePair<F>, deadline: u64) {
-        queue_pair.deadline.store(deadline, Ordering::Release);
-        if deadline >= queue_pair.scheduled.load(Ordering::Acquire) {
+    /// Has a queue pair driven in the next round, by whichever thread runs it.
+    pub(crate) fn ready(&self, queue_pair: &QueuePair<F>, again: Again) {
+        self.urgency.fetch_max(again as u8, Ordering::SeqCst);
+        if queue_pair.queued.swap(true, Ordering::SeqCst) {
             return;
         }
+        self.ready.lock().push_back(queue_pair.number);
+        // A NIC thread that goes to sleep says so first and looks at `urgency` then; one that sleeps is woken.
+        if self.fabric.mailbox().load(ATTENTION_WORD) == 1 {
+            self.fabric.kick();
+        }
+    }
+
+    /// Has a queue pair driven at a time. Called by whoever drives it.
+    pub(crate) fn schedule(&self, queue_pair: &QueuePair<F>, deadline: u64) {
+        // `run_timers` writes `scheduled` and reads `deadline`, this does the opposite: one of them sees the other.
+        queue_pair.deadline.store(deadline, Ordering::SeqCst);
+        if deadline < queue_pair.scheduled.load(Ordering::SeqCst) {
+            self.arm(queue_pair, deadline);
+        }
+    }
+
+    /// Enters a queue pair in the list of timers, unless it is there with an earlier time.
+    fn arm(&self, queue_pair: &QueuePair<F>, deadline: u64) {
         let mut timers = self.timers.lock();
-        let scheduled = queue_pair.scheduled.swap(deadline, Ordering::AcqRel);
+        let scheduled = queue_pair.scheduled.load(Ordering::SeqCst);
+        if scheduled <= deadline {
+            return;
+        }
         timers.remove(&(scheduled, queue_pair.number));
         timers.insert((deadline, queue_pair.number));
-        let sooner = deadline < self.earliest.load(Ordering::Acquire);
+        queue_pair.scheduled.store(deadline, Ordering::SeqCst);
+        let sooner = deadline < self.earliest.load(Ordering::SeqCst);
         if sooner {
-            self.earliest.store(deadline, Ordering::Release);
+            self.earliest.store(deadline, Ordering::SeqCst);
         }
         drop(timers);
-        if sooner && !self.nic_thread_parked.load(Ordering::Acquire) {
+        if sooner && !self.nic_thread_parked.load(Ordering::SeqCst) {
             self.fabric.kick();
         }
     }
@@ -233,17 +262,17 @@ impl<F: Fabric> Nic<F> {
                 }
                 timers.pop_first();
                 if let Some(queue_pair) = self.queue_pairs.get(number) {
-                    queue_pair.scheduled.store(u64::MAX, Ordering::Release);
+                    queue_pair.scheduled.store(u64::MAX, Ordering::SeqCst);
                     due.push(queue_pair);
                 }
             }
-            self.earliest.store(timers.first().map_or(u64::MAX, |first| first.0), Ordering::Release);
+            self.earliest.store(timers.first().map_or(u64::MAX, |first| first.0), Ordering::SeqCst);
         }
         for queue_pair in due {
-            let deadline = queue_pair.deadline.load(Ordering::Acquire);
+            let deadline = queue_pair.deadline.load(Ordering::SeqCst);
             match deadline {
                 u64::MAX => {}
-                deadline if deadline > now => self.schedule(&queue_pair, deadline),
+                deadline if deadline > now => self.arm(&queue_pair, deadline),
                 _ => queue_pair.run(),
             }
         }
@@ -262,41 +291,57 @@ impl<F: Fabric> Nic<F> {
         self.run_ready();
         let now = self.fabric.now();
         self.run_timers(now);
-        if channels || datagrams {
-            return Some(now);
-        }
-        let earliest = self.earliest.load(Ordering::Acquire);
-        let retry = if self.has_ready.load(Ordering::Acquire) { now + RETRY_NANOSECONDS } else { u64::MAX };
-        Some(earliest.min(retry)).filter(|at| *at != u64::MAX)
+        if channels || datagrams { Some(now) } else { self.next_due(now) }
     }
 
+    /// When the next round is due at the latest.
+    fn next_due(&self, now: u64) -> Option<u64> {
+        let again = match self.urgency.load(Ordering::SeqCst) {
+            0 => u64::MAX,
+            urgency if urgency == Again::Later as u8 => now + RETRY_NANOSECONDS,
+            _ => now,
+        };
+        Some(self.earliest.load(Ordering::SeqCst).min(again)).filter(|at| *at != u64::MAX)
+    }
+
+    /// Takes what happened outside. Channels are known, and open to revocation, before anything is done with them.
     fn handle_events(&self) {
         let mut events = Vec::new();
-        self.fabric.events(&mut events);
-        for event in events {
-            match event {
-                FabricEvent::Connected { block, channel } => {
-                    let at = self.fabric.now();
-                    let state = match self.adopt(channel) {
-                        Ok(channel) => BlockState::from_channel(channel, at),
-                        Err(reason) => BlockState::Refused { reason, at },
-                    };
-                    self.settle(block, state);
-                }
-                FabricEvent::Accepted { channel } => {
-                    if let Err(reason) = self.adopt(channel) {
-                        log::debug!("a channel was not taken: {reason}");
+        let mut waiting: Vec<u32> = Vec::new();
+        let mut departed = Vec::new();
+        {
+            let _turn = self.event_turn.lock();
+            self.fabric.events(&mut events);
+            for event in events {
+                match event {
+                    FabricEvent::Connected { block, channel } => {
+                        let at = self.fabric.now();
+                        let state = match self.adopt(channel) {
+                            Ok(channel) => BlockState::from_channel(channel, at),
+                            Err(reason) => BlockState::Refused { reason, at },
+                        };
+                        waiting.extend(self.settle(block, state));
                     }
-                }
-                FabricEvent::Refused { block, reason, absent: _ } => {
-                    self.settle(block, BlockState::Refused { reason, at: self.fabric.now() });
-                }
-                FabricEvent::Departed { channel } => self.depart(channel),
-                FabricEvent::BroughtIn { token } => {
-                    if let Some(queue_pair) = self.queue_pairs.get(token as u32) {
-                        queue_pair.run();
+                    FabricEvent::Accepted { channel } => {
+                        if let Err(reason) = self.adopt(channel) {
+                            log::debug!("a channel was not taken: {reason}");
+                        }
                     }
+                    FabricEvent::Refused { block, reason, absent: _ } => {
+                        let state = BlockState::Refused { reason, at: self.fabric.now() };
+                        waiting.extend(self.settle(block, state));
+                    }
+                    FabricEvent::Departed { channel } => departed.push(channel),
+                    FabricEvent::BroughtIn { token } => waiting.push(token as u32),
                 }
+            }
+        }
+        for channel in departed {
+            self.depart(channel);
+        }
+        for number in waiting {
+            if let Some(queue_pair) = self.queue_pairs.get(number) {
+                queue_pair.run();
             }
         }
     }
@@ -314,26 +359,32 @@ impl<F: Fabric> Nic<F> {
         Ok(adopted)
     }
 
-    /// The answer to a question for the process behind a block.
-    fn settle(&self, block: u32, state: BlockState<F>) {
-        self.blocks.lock().insert(block, state);
-        for queue_pair in self.queue_pairs.all() {
-            queue_pair.run();
+    /// The answer to a question for the process behind a block; gives the queue pairs that waited for it.
+    fn settle(&self, block: u32, state: BlockState<F>) -> Vec<u32> {
+        match self.blocks.lock().insert(block, state) {
+            Some(BlockState::Asked { waiting }) => waiting,
+            _ => Vec::new(),
         }
     }
 
+    /// The process at the other end has ended: whatever it was touching, it touches no more.
     fn depart(&self, id: ChannelId) {
         let known = self.channels.read().iter().find(|channel| channel.channel.id == id).cloned();
         let Some(channel) = known else { return };
         // What the peer sent before it ended still counts.
-        for _ in 0..MAX_LAST_ROUNDS {
-            if !channel.has_record() || !self.poll_channel(&channel) {
-                break;
-            }
+        let mut rounds = 0;
+        while rounds < MAX_LAST_ROUNDS && channel.has_record() {
+            rounds += 1;
+            self.take_records(&channel, || Some(channel.consumer.lock()));
         }
-        channel.set_gone();
         self.channels.write().retain(|channel| channel.channel.id != id);
-        self.blocks.lock().retain(|_, state| !state.uses(id));
+        self.close(&channel);
+    }
+
+    /// Nothing goes over the channel any more.
+    fn close(&self, channel: &Arc<LocalChannel<F>>) {
+        channel.set_gone();
+        self.blocks.lock().retain(|_, state| !state.uses(channel.channel.id));
         for queue_pair in self.queue_pairs.all() {
             queue_pair.run();
         }
@@ -353,12 +404,22 @@ impl<F: Fabric> Nic<F> {
     }
 
     fn poll_channel(&self, channel: &Arc<LocalChannel<F>>) -> bool {
+        // Where another thread is at it, that one goes on.
+        self.take_records(channel, || channel.consumer.try_lock())
+    }
+
+    /// Takes a round of records from a ring. True: there may be more.
+    fn take_records<'a>(
+        &self,
+        channel: &'a Arc<LocalChannel<F>>,
+        lock: impl Fn() -> Option<MutexGuard<'a, Consumer<F::Words>>>,
+    ) -> bool {
         let mut touched = Touched::default();
         let mut bytes = Vec::new();
         let mut more = true;
         for _ in 0..limits::ROUND {
             // The ring is held while its record is handed over, so that the order stays.
-            let Some(mut consumer) = channel.consumer.try_lock() else {
+            let Some(mut consumer) = lock() else {
                 more = false;
                 break;
             };
@@ -371,9 +432,12 @@ impl<F: Fabric> Nic<F> {
                 Err(_) => {
                     drop(consumer);
                     if !channel.is_broken() {
-                        log::debug!("a ring was broken by its writer");
+                        log::warn!(
+                            "process {:#x} broke the rules of its ring: nothing more is read from it",
+                            channel.channel.instance
+                        );
                         channel.set_broken();
-                        self.depart(channel.channel.id);
+                        self.close(channel);
                     }
                     more = false;
                     break;
@@ -478,6 +542,9 @@ impl<F: Fabric> Nic<F> {
         if header.bth.opcode.transport() == Transport::Manufacturer {
             let Payload::Bytes(bytes) = payload else { return };
             match Own::parse(header.bth.opcode, bytes) {
+                Ok(Own::Hello(greeting)) if !queue_pair.knows_greeting(&greeting, header.bth.psn) => {
+                    queue_pair.counters.dropped.add(1);
+                }
                 Ok(own) => self.keep(&queue_pair, InboxPacket { content: Content::Own(own), origin }),
                 Err(_) => queue_pair.counters.dropped.add(1),
             }
@@ -507,16 +574,17 @@ impl<F: Fabric> Nic<F> {
     }
 
     fn run_ready(&self) {
-        if !self.has_ready.load(Ordering::Acquire) {
+        if self.urgency.load(Ordering::SeqCst) == 0 {
             return;
         }
         let turn = {
             let mut ready = self.ready.lock();
-            self.has_ready.store(false, Ordering::Release);
+            self.urgency.store(0, Ordering::SeqCst);
             std::mem::take(&mut *ready)
         };
         for number in turn {
             if let Some(queue_pair) = self.queue_pairs.get(number) {
+                queue_pair.queued.store(false, Ordering::SeqCst);
                 queue_pair.run();
             }
         }
@@ -573,25 +641,21 @@ impl<F: Fabric> Nic<F> {
                     continue;
                 }
             }
-            let next = self.progress();
-            let now = self.fabric.now();
-            if next.is_some_and(|at| at <= now) {
+            if self.progress().is_some_and(|at| at <= self.fabric.now()) {
                 continue;
             }
+            let now = self.fabric.now();
             mailbox.store(ATTENTION, ATTENTION_WORD, 1);
             mailbox.fence();
-            if self.has_work() {
+            if self.channels.read().iter().any(|channel| channel.has_record()) {
                 mailbox.store(ATTENTION, ATTENTION_WORD, 0);
                 continue;
             }
-            self.fabric.wait(next);
+            // Looked at once more: what came up after the round found nobody to wake.
+            self.fabric.wait(self.next_due(now));
             mailbox.store(ATTENTION, ATTENTION_WORD, 0);
         }
         *self.nic_thread.lock() = None;
-    }
-
-    fn has_work(&self) -> bool {
-        self.channels.read().iter().any(|channel| channel.has_record())
     }
 
     /// Whether an address is one of this host's and the options permit the local path.

@@ -4,6 +4,7 @@ use crate::access::AccessError;
 use crate::attributes::QueuePairType;
 use crate::completion::{Completion, Opcode, Status};
 use crate::drive::Core;
+use crate::engine::Again;
 use crate::event::AsyncEventKind;
 use crate::inbox::Origin;
 use crate::path::Path;
@@ -79,9 +80,10 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
         self.ended
     }
 
-    /// Sends one of Pagewire's own packets to the peer's queue pair.
-    pub fn transmit_own(&mut self, own: &Own) {
-        let destination = self.queue_pair.attributes.lock().destination;
+    /// Sends a greeting to the peer's queue pair; [`QueuePair::knows_greeting`] says which PSN it carries.
+    pub fn transmit_hello(&mut self, own: &Own) {
+        let attributes = *self.queue_pair.attributes.lock();
+        let reply = matches!(own, Own::Hello(hello) if hello.reply);
         let header = Header::new(Bth {
             opcode: own.opcode(),
             solicited: false,
@@ -91,9 +93,9 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
             partition: 0xFFFF,
             fecn: false,
             becn: false,
-            destination,
+            destination: attributes.destination,
             acknowledge: false,
-            psn: 0,
+            psn: if reply { attributes.receive_psn } else { attributes.send_psn },
         });
         // Lost if the link is full, as it may be lost on the way.
         let _ = self.transmit_control(&header, own);
@@ -393,7 +395,7 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
         let memory = nic.fabric().memory();
         let done = match channel.own_hazards.claim(granted.index, place) {
             None => {
-                nic.ready(queue_pair.number);
+                nic.ready(queue_pair, Again::Later);
                 Direct::Wait
             }
             Some(claim) => {

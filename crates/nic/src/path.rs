@@ -25,8 +25,8 @@ pub enum PathChoice {
 
 /// What is known of the process that leases a block of queue pair numbers on this host.
 pub enum BlockState<F: Fabric> {
-    /// It was asked.
-    Asked,
+    /// It was asked; these queue pairs wait for the answer.
+    Asked { waiting: Vec<u32> },
     /// It can be reached, memory and all.
     Open(Arc<LocalChannel<F>>),
     /// It cannot; the reason, for the user, and when that was learnt.
@@ -97,8 +97,9 @@ impl<F: Fabric> Path<F> {
 }
 
 impl<F: Fabric> Nic<F> {
-    /// Chooses the path to a queue pair. `Asked`: not known yet; ask again when the engine has heard from the process.
-    pub fn choose_path(&self, route: &Route, peer: u32) -> Path<F> {
+    /// Chooses the path from one of this process's queue pairs to its peer. `Asked`: not known yet; the queue pair is
+    /// driven when the engine has heard from the process, and asks again.
+    pub fn choose_path(&self, asker: u32, route: &Route, peer: u32) -> Path<F> {
         let udp = |reason: String| Path::Udp { route: *route, reason };
         match self.options().path {
             PathChoice::Udp => return udp("asked for".into()),
@@ -114,17 +115,22 @@ impl<F: Fabric> Nic<F> {
         }
         let block = peer / QUEUE_PAIRS_PER_BLOCK;
         let mut blocks = self.blocks.lock();
-        match blocks.get(&block) {
-            Some(BlockState::Asked) => Path::Asked { route: *route, peer },
+        match blocks.get_mut(&block) {
+            Some(BlockState::Asked { waiting }) => {
+                if !waiting.contains(&asker) {
+                    waiting.push(asker);
+                }
+                Path::Asked { route: *route, peer }
+            }
             Some(BlockState::Open(channel)) => Path::Local(channel.clone()),
-            Some(BlockState::Refused { reason, at }) if self.fabric().now() < at + REFUSAL_HOLDS => {
+            Some(BlockState::Refused { reason, at }) if self.fabric().now() < *at + REFUSAL_HOLDS => {
                 match self.options().path {
                     PathChoice::Local => Path::Dead { reason: reason.clone() },
                     PathChoice::Auto | PathChoice::Udp => udp(reason.clone()),
                 }
             }
             Some(BlockState::Refused { .. }) | None => {
-                blocks.insert(block, BlockState::Asked);
+                blocks.insert(block, BlockState::Asked { waiting: vec![asker] });
                 drop(blocks);
                 self.fabric().connect(block);
                 Path::Asked { route: *route, peer }

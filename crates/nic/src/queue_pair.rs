@@ -64,6 +64,8 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) receive: Mutex<ReceiveQueue>,
     pub(crate) core: Mutex<Core<F>>,
     pub(crate) pending: AtomicBool,
+    /// Is in the engine's list of those that are to be driven again.
+    pub(crate) queued: AtomicBool,
     /// Counted among those that need the network to be polled.
     on_network: AtomicBool,
     pub(crate) inbox: Mutex<Inbox<F>>,
@@ -115,6 +117,7 @@ impl<F: Fabric> QueuePair<F> {
             receive: Mutex::new(ReceiveQueue::new(capabilities.max_recv_wr)),
             core: Mutex::new(Core::default()),
             pending: AtomicBool::new(false),
+            queued: AtomicBool::new(false),
             on_network: AtomicBool::new(false),
             inbox: Mutex::new(Inbox::default()),
             deadline: AtomicU64::new(u64::MAX),

@@ -206,6 +206,8 @@ impl<W: SharedWords> Consumer<W> {
             let place = self.position % size;
             let word = self.words.load(self.base + offset + place as usize);
             match word as u8 {
+                // No writer skips a whole ring: one that says so would keep the reader here for ever.
+                WRAP if place == 0 => return Err(BrokenRing),
                 WRAP => self.position += size - place,
                 GROW => {
                     if self.area + 1 >= AREAS.len() {
@@ -294,6 +296,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_ring_of_nothing_but_wraps_is_broken() {
+        let (_, mut consumer, shared) = pair();
+        shared.store(RECORD, AREAS[0].0, u64::from(WRAP));
+        shared.store(TAIL, TAIL_WORD, at(0, POSITION_MASK));
+        assert_eq!(consumer.pop(&mut Vec::new()), Err(BrokenRing));
     }
 
     #[test]
