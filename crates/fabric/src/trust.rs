@@ -60,7 +60,7 @@ pub fn touch(peer: &Peer, nonce_address: u64, nonce: u64) -> Result<HostProcess,
     let to = [Segment { address: &raw mut seen as u64, length: 8 }];
     match HostMemory::new().pull(&process, &from, &to, false) {
         Ok(()) if std::hint::black_box(seen) == nonce => Ok(process),
-        Ok(()) | Err(MemoryError::NotMapped) => {
+        Ok(()) | Err(MemoryError::NotMapped | MemoryError::PeerNotMapped) => {
             Err(format!("process {pid} is another one than it seems (another PID namespace)"))
         }
         Err(MemoryError::PeerGone) => Err(refusal(pid)),

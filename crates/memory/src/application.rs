@@ -14,6 +14,8 @@ pub struct Segment {
 pub enum MemoryError {
     /// Nothing is mapped there, or not with the right that the access needs.
     NotMapped,
+    /// The same, on the other process's side: only [`pull`](ApplicationMemory::pull) tells.
+    PeerNotMapped,
     /// The other process has ended or no longer lets itself be accessed.
     PeerGone,
 }

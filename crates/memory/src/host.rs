@@ -7,7 +7,7 @@
 //! copy goes on.
 
 use crate::guard::Guard;
-use crate::limits::{SCRATCH_BYTES, SCRATCH_COPY, TAIL};
+use crate::limits::{PIECE, SCRATCH_BYTES, SCRATCH_COPY, TAIL};
 use crate::process::HostProcess;
 use crate::residency::ResidentPages;
 use crate::segments::{address_at, total};
@@ -184,8 +184,35 @@ fn between(
         Stop::Gone => MemoryError::PeerGone,
         // The kernel answers EFAULT also while the process is taken down.
         Stop::Fault(_) if !process.is_alive() => MemoryError::PeerGone,
+        Stop::Fault(at) if matches!(way, ProcessTransfer::Read) && !is_readable(process, theirs, at) => {
+            MemoryError::PeerNotMapped
+        }
         Stop::Fault(_) => MemoryError::NotMapped,
     })
+}
+
+/// Whether every page of another process can be read that a failed copy from `at` on may have stopped at.
+fn is_readable(process: &HostProcess, theirs: &[Segment], at: u64) -> bool {
+    let page = rustix::param::page_size() as u64;
+    let mut position = at;
+    while position < at + PIECE as u64 {
+        let Some(address) = address_at(theirs, position) else { break };
+        let (mut byte, there) = ([0u8], [Segment { address, length: 1 }]);
+        let here = [Segment { address: byte.as_mut_ptr() as u64, length: 1 }];
+        if through_process(ProcessTransfer::Read, process.pid(), &here, &there, 1, false).is_err() {
+            return false;
+        }
+        let segment_end = theirs
+            .iter()
+            .scan(0, |end, segment| {
+                *end += segment.length;
+                Some(*end)
+            })
+            .find(|end| *end > position);
+        let to_page_end = page - address % page;
+        position = (position + to_page_end).min(segment_end.unwrap_or(u64::MAX));
+    }
+    true
 }
 
 /// [`through_file`]; a page that the kernel cannot reach is touched in user mode, once.

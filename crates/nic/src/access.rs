@@ -95,6 +95,7 @@ impl<F: Fabric> Nic<F> {
 }
 
 impl From<MemoryError> for AccessError {
+    /// For copies inside this process.
     fn from(_: MemoryError) -> Self {
         AccessError::NotMapped
     }

@@ -116,7 +116,8 @@ impl<F: Fabric> QueuePair<F> {
             KeptData::Inline(_) => None,
             KeptData::Segments(pieces) => {
                 let domain = self.domain.number();
-                match self.nic.begin(self, domain, pieces, Rights::empty(), false, &mut core.waits) {
+                match self.nic.begin(self, domain, pieces, Rights::empty(), false, &mut core.requester_waits)
+                {
                     Ok(access) => Some(access),
                     Err(AccessError::Wait) => return Sent::Wait { link_full: false },
                     Err(_) => return Sent::Failed(Status::LocalProtection),

@@ -5,9 +5,9 @@
 
 use crate::attributes::{Attributes, QueuePairType, State};
 use crate::engine::Again;
-use crate::environment::{Ended, QueuePairEnvironment};
+use crate::environment::{Ended, Lost, QueuePairEnvironment};
 use crate::event::AsyncEventKind;
-use crate::inbox::{Content, Origin};
+use crate::inbox::{Content, Half, Origin};
 use crate::path::Path;
 use crate::path::local::publish_holding;
 use crate::queue_pair::QueuePair;
@@ -53,8 +53,9 @@ pub struct Core<F: Fabric> {
     pub receive: Option<ReceiveWork>,
     /// The next send request to hand to the protocol.
     pub submitted: u64,
-    /// Times in a row that an access waited for a page.
-    pub waits: u32,
+    /// Times in a row that an access waited for a page, of each half.
+    pub requester_waits: u32,
+    pub responder_waits: u32,
     hello: HelloState,
     holding: bool,
     drained_raised: bool,
@@ -80,7 +81,8 @@ impl<F: Fabric> Default for Core<F> {
             path: Path::None,
             receive: None,
             submitted: 0,
-            waits: 0,
+            requester_waits: 0,
+            responder_waits: 0,
             hello: HelloState::default(),
             holding: false,
             drained_raised: false,
@@ -91,6 +93,14 @@ impl<F: Fabric> Default for Core<F> {
 }
 
 impl<F: Fabric> Core<F> {
+    /// Times in a row that an access of one half waited for a page.
+    pub fn waits(&mut self, half: Half) -> &mut u32 {
+        match half {
+            Half::Requester => &mut self.requester_waits,
+            Half::Responder => &mut self.responder_waits,
+        }
+    }
+
     /// Ends the protocol; the path stays to be looked at.
     pub fn stop(&mut self) {
         self.connection = Connection::None;
@@ -335,21 +345,24 @@ impl<F: Fabric> QueuePair<F> {
             // Not known yet how to answer: the packet waits for the path.
             Connection::None | Connection::Ud => Outcome::Wait,
         };
+        let half = Half::of(header);
         let waits = matches!(outcome, Outcome::Wait);
-        if waits {
-            if let Connection::Rc(rc) = &mut connection {
-                // A HOLD that finds no room is sent with the next one.
-                let _ = rc.hold(now, &mut environment);
-            }
+        if let (true, Half::Responder, Connection::Rc(rc)) = (waits, half, &mut connection) {
+            // A HOLD that finds no room is sent with the next one.
+            let _ = rc.hold(now, &mut environment);
         }
         let ended = environment.finish();
-        let lost = waits && ended.sender_gone;
-        if let (true, Connection::Rc(rc)) = (lost, &mut connection) {
-            rc.abandon_packet();
+        let lost = ended.lost.filter(|_| waits);
+        match (lost, &mut connection) {
+            (Some(Lost::SenderGone), Connection::Rc(rc)) => rc.abandon_request(),
+            (Some(Lost::Unreadable), Connection::Rc(rc)) => rc.ask_again(),
+            _ => {}
         }
-        let waits = waits && !lost;
+        let waits = waits && lost.is_none();
         core.connection = connection;
-        self.set_holding(core, waits);
+        if half == Half::Responder {
+            self.set_holding(core, waits);
+        }
         self.settle(core, ended);
         !waits
     }
@@ -412,22 +425,8 @@ impl<F: Fabric> QueuePair<F> {
         }
         core.establish(self, &attributes);
         core.waits_for_receive = false;
-        loop {
-            let Some(packet) = self.inbox.lock().pop() else { break };
-            let taken = match &packet.content {
-                Content::Packet { header, payload, global_route } => {
-                    self.take_packet(core, header, payload.payload(), global_route.as_ref(), &packet.origin)
-                }
-                Content::Own(own) => {
-                    self.take_own(core, own);
-                    true
-                }
-            };
-            if !taken {
-                self.inbox.lock().put_back(packet);
-                break;
-            }
-        }
+        self.take_waiting(core, Half::Requester);
+        self.take_waiting(core, Half::Responder);
         attributes = *self.attributes.lock();
         if !attributes.state.receives() {
             return self.finish_last_words(core);
@@ -482,6 +481,26 @@ impl<F: Fabric> QueuePair<F> {
         match driven {
             Drive::Again => Some(Again::Soon),
             Drive::Idle | Drive::Wait => (waits_for_link || core.waits_for_receive).then_some(Again::Later),
+        }
+    }
+
+    /// Takes packets out of the inbox until one has to wait on.
+    fn take_waiting(&self, core: &mut Core<F>, half: Half) {
+        loop {
+            let Some(packet) = self.inbox.lock().pop(half) else { return };
+            let taken = match &packet.content {
+                Content::Packet { header, payload, global_route } => {
+                    self.take_packet(core, header, payload.payload(), global_route.as_ref(), &packet.origin)
+                }
+                Content::Own(own) => {
+                    self.take_own(core, own);
+                    true
+                }
+            };
+            if !taken {
+                self.inbox.lock().put_back(packet);
+                return;
+            }
         }
     }
 

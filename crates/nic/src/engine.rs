@@ -5,10 +5,10 @@
 
 use crate::counters::ObjectCount;
 use crate::error::{Error, Result};
-use crate::inbox::{Content, Inbox, InboxPacket, KeptPayload, Origin};
+use crate::inbox::{Content, Half, Inbox, InboxPacket, KeptPayload, Origin};
 use crate::limits;
 use crate::path::local::{ATTENTION, ATTENTION_WORD, LocalChannel, ProcessOf};
-use crate::path::ring::{Consumer, Kind};
+use crate::path::ring::{Consumer, Kind, REFERENCE_BYTES, parse_reference};
 use crate::path::{BlockState, PathChoice};
 use crate::queue_pair::QueuePair;
 use crate::queue_pairs::QueuePairs;
@@ -17,7 +17,7 @@ use pagewire_iommu::hazards::Revoked;
 use pagewire_iommu::layout::{MAGIC, MAGIC_WORD};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, ProcessWords, RegionTable};
-use pagewire_transport::Payload;
+use pagewire_transport::{Payload, RemoteAddress};
 use pagewire_wire::{Header, Own, Transport};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -465,8 +465,8 @@ impl<F: Fabric> Nic<F> {
         };
         let origin = Origin::Local(channel.clone());
         if record.kind == Kind::Reference {
-            let pieces: smallvec::SmallVec<[(u64, u64); 4]> =
-                payload.chunks_exact(16).map(|pair| (word_of(&pair[..8]), word_of(&pair[8..]))).collect();
+            let pieces: smallvec::SmallVec<[(RemoteAddress, u32); 4]> =
+                payload.chunks_exact(REFERENCE_BYTES).map(parse_reference).collect();
             self.deliver(headers, Payload::Reference(&pieces), None, origin, touched);
         } else {
             self.deliver(headers, Payload::Bytes(payload), global_route, origin, touched);
@@ -551,7 +551,7 @@ impl<F: Fabric> Nic<F> {
             return;
         }
         if let Some(mut core) = queue_pair.core.try_lock() {
-            if queue_pair.inbox.lock().is_empty() {
+            if queue_pair.inbox.lock().is_empty(Half::of(&header)) {
                 let taken =
                     queue_pair.take_packet(&mut core, &header, payload, global_route.as_ref(), &origin);
                 if taken {
@@ -684,12 +684,6 @@ impl PollWatch {
         self.grace = (grace * 2).min(POLLER_GRACE.1);
         Some(Duration::from_nanos(grace))
     }
-}
-
-fn word_of(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(bytes);
-    u64::from_ne_bytes(word)
 }
 
 /// Queue pairs that got packets in a round; they are driven once, at its end, so that one acknowledgement covers many packets.

@@ -6,10 +6,10 @@ use crate::completion::{Completion, Opcode, Status};
 use crate::drive::Core;
 use crate::engine::Again;
 use crate::event::AsyncEventKind;
-use crate::inbox::Origin;
+use crate::inbox::{Half, Origin};
 use crate::path::Path;
 use crate::path::local::LocalChannel;
-use crate::path::ring::Kind;
+use crate::path::ring::{Kind, emit_reference};
 use crate::queue_pair::QueuePair;
 use crate::request::{KeptData, ScatterGather, slice_of, total_length};
 use pagewire_fabric::{Batch, Fabric, Route};
@@ -20,7 +20,7 @@ use pagewire_transport::{
     RemoteAddress, Right, Source, Status as Protocol, Work, WorkId,
 };
 use pagewire_wire::{Bth, Header, Own, packet};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
 /// Bytes of a message that travel inside a ring record; longer ones are pulled by the receiver.
@@ -37,13 +37,15 @@ pub struct Failure {
     pub send_only: bool,
 }
 
-/// Registered memory that a payload goes to.
-struct Target<'a> {
+/// Registered memory of this process that a payload goes to or comes from.
+struct Named<'a> {
     domain: u32,
     pieces: &'a [ScatterGather],
     need: Rights,
     /// What a refusal means to the protocol.
     denial: Denial,
+    /// Whose access it is.
+    half: Half,
 }
 
 /// What happened while the protocol ran.
@@ -52,8 +54,36 @@ pub struct Ended {
     pub failure: Option<Failure>,
     /// Something could not be sent because the link was full.
     pub link_full: bool,
-    /// The packet in hand names memory of a sender that has ended, or has ended its queue pair: it will never be placed.
-    pub sender_gone: bool,
+    /// The packet in hand names memory of its sender that will never be read.
+    pub lost: Option<Lost>,
+}
+
+/// Why a packet will never be placed, through no fault of this side: the message stays unfinished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lost {
+    /// Its sender has ended, or has ended its queue pair.
+    SenderGone,
+    /// Its sender's memory cannot be read: the key is dead, or nothing is mapped there any more.
+    Unreadable,
+}
+
+/// Why bytes could not be pulled from their sender.
+enum PullError {
+    /// Not now.
+    Wait,
+    Lost(Lost),
+    /// This side's memory is not mapped.
+    NotMapped,
+}
+
+impl From<MemoryError> for PullError {
+    fn from(error: MemoryError) -> Self {
+        match error {
+            MemoryError::NotMapped => PullError::NotMapped,
+            MemoryError::PeerNotMapped => PullError::Lost(Lost::Unreadable),
+            MemoryError::PeerGone => PullError::Lost(Lost::SenderGone),
+        }
+    }
 }
 
 /// The surroundings of one queue pair while it is driven.
@@ -200,30 +230,26 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
                 let channel = channel.clone();
                 self.transmit_reference(&channel, header, domain, &pieces)
             }
-            _ => self.transmit_pieces(
-                header,
-                domain,
-                &pieces,
-                length,
-                Rights::empty(),
-                Denial::LocalProtection,
-            ),
+            _ => {
+                let source = Named {
+                    domain,
+                    pieces: &pieces,
+                    need: Rights::empty(),
+                    denial: Denial::LocalProtection,
+                    half: Half::Requester,
+                };
+                self.transmit_pieces(header, &source, length)
+            }
         }
     }
 
     /// Sends a packet whose payload is read from registered memory.
-    fn transmit_pieces(
-        &mut self,
-        header: &Header,
-        domain: u32,
-        pieces: &[ScatterGather],
-        length: u32,
-        need: Rights,
-        denial: Denial,
-    ) -> Outcome<()> {
+    fn transmit_pieces(&mut self, header: &Header, source: &Named<'_>, length: u32) -> Outcome<()> {
         let queue_pair = self.queue_pair;
         let nic = &queue_pair.nic;
-        let access = match nic.begin(queue_pair, domain, pieces, need, false, &mut self.core.waits) {
+        let Named { domain, pieces, need, denial, half } = *source;
+        let waits = self.core.waits(half);
+        let access = match nic.begin(queue_pair, domain, pieces, need, false, waits) {
             Ok(access) => access,
             Err(error) => return refused(error, denial),
         };
@@ -260,85 +286,122 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
         pieces: &[ScatterGather],
     ) -> Outcome<()> {
         let queue_pair = self.queue_pair;
-        let mut waits = u32::MAX;
-        let access =
-            match queue_pair.nic.begin(queue_pair, domain, pieces, Rights::empty(), false, &mut waits) {
-                Ok(access) => access,
-                Err(error) => return refused(error, Denial::LocalProtection),
-            };
+        let nic = &queue_pair.nic;
+        // The pages are brought in here: the receiver's thread must not wait for them.
+        let access = match nic.begin(
+            queue_pair,
+            domain,
+            pieces,
+            Rights::empty(),
+            false,
+            &mut self.core.requester_waits,
+        ) {
+            Ok(access) => access,
+            Err(error) => return refused(error, Denial::LocalProtection),
+        };
         let mut named: SmallVec<[u8; 64]> = SmallVec::new();
-        for segment in &access.segments {
-            named.extend_from_slice(&segment.address.to_ne_bytes());
-            named.extend_from_slice(&segment.length.to_ne_bytes());
+        for piece in pieces {
+            let at = RemoteAddress { address: piece.address, key: piece.key };
+            named.extend_from_slice(&emit_reference(at, piece.length));
         }
         let outcome = self.send_record(channel, Kind::Reference, header, &named);
-        queue_pair.nic.finish(access);
+        nic.finish(access);
         outcome
     }
 
     /// Places a payload into registered memory of this process.
-    fn place(&mut self, target: &Target<'_>, payload: Payload<'_>, last: bool) -> Outcome<()> {
+    fn place(&mut self, target: &Named<'_>, payload: Payload<'_>, last: bool) -> Outcome<()> {
         if payload.is_empty() {
             return Outcome::Done(());
         }
         let queue_pair = self.queue_pair;
         let nic = &queue_pair.nic;
-        let Target { domain, pieces, need, denial } = *target;
-        let access = match nic.begin(queue_pair, domain, pieces, need, true, &mut self.core.waits) {
+        let Named { domain, pieces, need, denial, half } = *target;
+        let waits = self.core.waits(half);
+        let access = match nic.begin(queue_pair, domain, pieces, need, true, waits) {
             Ok(access) => access,
             Err(error) => return refused(error, denial),
         };
         let memory = nic.fabric().memory();
         let placed = match (payload, self.origin) {
-            (Payload::Bytes(bytes), _) => memory.write(bytes, &access.segments, last),
+            (Payload::Bytes(bytes), _) => {
+                memory.write(bytes, &access.segments, last).map_err(PullError::from)
+            }
             (Payload::Reference(from), Some(Origin::Local(channel))) => {
                 self.pull_reference(channel, from, &access.segments, last)
             }
-            (Payload::Reference(_), _) => Err(MemoryError::NotMapped),
+            (Payload::Reference(_), _) => Err(PullError::Lost(Lost::SenderGone)),
         };
         nic.finish(access);
         match placed {
             Ok(()) => Outcome::Done(()),
-            Err(MemoryError::NotMapped) => Outcome::Denied(denial),
-            // The sender has ended, or ended its queue pair, in the middle of a message. That is no fault of this side: the
-            // message stays unfinished, as if the rest had been lost.
-            Err(MemoryError::PeerGone) => {
-                self.ended.sender_gone = true;
+            Err(PullError::NotMapped) => Outcome::Denied(denial),
+            Err(PullError::Wait) => Outcome::Wait,
+            Err(PullError::Lost(lost)) => {
+                self.ended.lost = Some(lost);
                 Outcome::Wait
             }
         }
     }
 
-    /// Pulls what a record names from the sender's memory. The sender's queue pair must still be connected to this one:
-    /// once it has flushed its requests, their buffers are the program's again. Its end waits for the claim.
+    /// Pulls what a record names from the sender's memory. The sender's queue pair must still be connected to this one, and
+    /// its keys must be good: once it has flushed its requests or deregistered their memory, that is the program's again. The
+    /// end of either waits for the claims.
     fn pull_reference(
         &self,
         channel: &LocalChannel<F>,
-        from: &[(u64, u64)],
+        from: &[(RemoteAddress, u32)],
         to: &[Segment],
         last: bool,
-    ) -> Result<(), MemoryError> {
+    ) -> Result<(), PullError> {
         let queue_pair = self.queue_pair;
-        let Ok(process) = &channel.channel.cross_memory else { return Err(MemoryError::NotMapped) };
+        let nic = &queue_pair.nic;
+        let process = channel.channel.cross_memory.as_ref().map_err(|_| PullError::Lost(Lost::SenderGone))?;
         let sender = queue_pair.attributes.lock().destination;
-        let connected = || channel.receptive(sender, queue_pair.number);
-        let (place, _) = connected().ok_or(MemoryError::PeerGone)?;
-        let claim = loop {
-            // Slots are held for the time of a copy only.
-            match channel.own_hazards.claim_queue_pair(place) {
-                Some(claim) => break claim,
-                None if channel.is_gone() => return Err(MemoryError::PeerGone),
-                None => std::thread::yield_now(),
+        let connected =
+            || channel.receptive(sender, queue_pair.number).ok_or(PullError::Lost(Lost::SenderGone));
+        let (place, peer) = connected()?;
+        let mut pieces = from.iter().filter(|(_, length)| *length > 0).peekable();
+        let mut offset = 0;
+        // One region after the other: slots for claims are few.
+        while let Some(&(first, length)) = pieces.next() {
+            let granted = |at: RemoteAddress, length: u32| {
+                let checked = channel.peer_regions.check(
+                    at.key,
+                    at.address,
+                    u64::from(length),
+                    Rights::empty(),
+                    peer.domain,
+                );
+                checked.map_err(|_| PullError::Lost(Lost::Unreadable))
+            };
+            let region = granted(first, length)?;
+            let mut segments: SmallVec<[Segment; 4]> =
+                smallvec![Segment { address: region.address, length: u64::from(length) }];
+            while let Some(&(next, length)) = pieces.next_if(|(next, _)| next.key == first.key) {
+                let address = granted(next, length)?.address;
+                segments.push(Segment { address, length: u64::from(length) });
             }
-        };
-        let from: SmallVec<[Segment; 4]> =
-            from.iter().map(|(address, length)| Segment { address: *address, length: *length }).collect();
-        let pulled = match connected() {
-            Some(_) => queue_pair.nic.fabric().memory().pull(process, &from, to, last),
-            None => Err(MemoryError::PeerGone),
-        };
-        channel.own_hazards.release(claim);
-        pulled
+            let Some(claim) = channel.own_hazards.claim(region.index, place) else {
+                nic.ready(queue_pair, Again::Later);
+                return Err(PullError::Wait);
+            };
+            // Both are asked once more behind the claim: revocation changes them first and looks for claims then.
+            let valid = match channel.peer_regions.still(&region) {
+                true => connected().map(drop),
+                false => Err(PullError::Lost(Lost::Unreadable)),
+            };
+            let bytes = segments.iter().map(|segment| segment.length).sum();
+            let pulled = valid.and_then(|()| {
+                let into = slice_of(to, offset, bytes);
+                let last = last && pieces.peek().is_none();
+                Ok(nic.fabric().memory().pull(process, &segments, &into, last)?)
+            });
+            channel.own_hazards.release(claim);
+            pulled?;
+            offset += bytes;
+        }
+        Ok(())
     }
 
     fn fail(&mut self, event: Option<AsyncEventKind>, send_only: bool) {
@@ -384,7 +447,8 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
             Err(pieces) => {
                 let need = if reads { Rights::LOCAL_WRITE } else { Rights::empty() };
                 let domain = queue_pair.domain.number();
-                match nic.begin(queue_pair, domain, pieces, need, reads, &mut self.core.waits) {
+                let waits = &mut self.core.requester_waits;
+                match nic.begin(queue_pair, domain, pieces, need, reads, waits) {
                     Ok(granted) => access.insert(granted).segments.clone(),
                     Err(AccessError::Wait) => return Direct::Wait,
                     Err(_) => return Direct::Unavailable,
@@ -451,15 +515,14 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, F> {
             }
             Source::Work { id, offset, length } => self.transmit_work(header, id, offset, length),
             Source::Remote { remote, length } => {
-                let domain = self.queue_pair.domain.number();
-                self.transmit_pieces(
-                    header,
-                    domain,
-                    &piece(remote, length),
-                    length,
-                    Rights::REMOTE_READ,
-                    Denial::RemoteAccess,
-                )
+                let source = Named {
+                    domain: self.queue_pair.domain.number(),
+                    pieces: &piece(remote, length),
+                    need: Rights::REMOTE_READ,
+                    denial: Denial::RemoteAccess,
+                    half: Half::Responder,
+                };
+                self.transmit_pieces(header, &source, length)
             }
         }
     }
@@ -506,8 +569,13 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, F> {
         }
         let pieces = slice_of(&receive.segments, offset, payload.len());
         let domain = self.queue_pair.receive_domain();
-        let target =
-            Target { domain, pieces: &pieces, need: Rights::LOCAL_WRITE, denial: Denial::LocalProtection };
+        let target = Named {
+            domain,
+            pieces: &pieces,
+            need: Rights::LOCAL_WRITE,
+            denial: Denial::LocalProtection,
+            half: Half::Responder,
+        };
         self.place(&target, payload, last)
     }
 
@@ -546,8 +614,13 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, F> {
         let length = payload.len() as u32;
         let domain = self.queue_pair.domain.number();
         let pieces = piece(remote, length);
-        let target =
-            Target { domain, pieces: &pieces, need: Rights::REMOTE_WRITE, denial: Denial::RemoteAccess };
+        let target = Named {
+            domain,
+            pieces: &pieces,
+            need: Rights::REMOTE_WRITE,
+            denial: Denial::RemoteAccess,
+            half: Half::Responder,
+        };
         self.place(&target, payload, last)
     }
 
@@ -556,11 +629,17 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, F> {
         let nic = &queue_pair.nic;
         let domain = queue_pair.domain.number();
         let pieces = piece(remote, 8);
-        let access =
-            match nic.begin(queue_pair, domain, &pieces, Rights::REMOTE_ATOMIC, true, &mut self.core.waits) {
-                Ok(access) => access,
-                Err(error) => return refused(error, Denial::RemoteAccess),
-            };
+        let access = match nic.begin(
+            queue_pair,
+            domain,
+            &pieces,
+            Rights::REMOTE_ATOMIC,
+            true,
+            &mut self.core.responder_waits,
+        ) {
+            Ok(access) => access,
+            Err(error) => return refused(error, Denial::RemoteAccess),
+        };
         let operation = match atomic {
             Atomic::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },
             Atomic::FetchAdd { add } => AtomicOperation::FetchAdd { add },
@@ -591,8 +670,13 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, F> {
             return Outcome::Denied(Denial::LocalProtection);
         };
         let domain = self.queue_pair.domain.number();
-        let target =
-            Target { domain, pieces: &pieces, need: Rights::LOCAL_WRITE, denial: Denial::LocalProtection };
+        let target = Named {
+            domain,
+            pieces: &pieces,
+            need: Rights::LOCAL_WRITE,
+            denial: Denial::LocalProtection,
+            half: Half::Requester,
+        };
         self.place(&target, payload, last)
     }
 

@@ -1,10 +1,10 @@
 //! Packets that wait at a queue pair: for its turn, or for a page.
 
-use crate::limits::MAX_INBOX_PACKETS;
+use crate::limits::{MAX_INBOX_BYTES, MAX_INBOX_PACKETS};
 use crate::path::local::LocalChannel;
 use pagewire_fabric::Fabric;
-use pagewire_transport::Payload;
-use pagewire_wire::{Header, Own};
+use pagewire_transport::{Payload, RemoteAddress};
+use pagewire_wire::{Header, Operation, Own};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ impl<F: Fabric> Clone for Origin<F> {
 /// Bytes of a packet, or pieces of the sender's memory.
 pub enum KeptPayload {
     Bytes(SmallVec<[u8; 128]>),
-    Reference(SmallVec<[(u64, u64); 4]>),
+    Reference(SmallVec<[(RemoteAddress, u32); 4]>),
 }
 
 impl KeptPayload {
@@ -63,43 +63,105 @@ pub struct InboxPacket<F: Fabric> {
     pub origin: Origin<F>,
 }
 
-/// The packets of one queue pair that wait, oldest first.
-pub struct Inbox<F: Fabric>(VecDeque<InboxPacket<F>>);
+/// The half of a queue pair that a packet is for. Neither waits for the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Half {
+    /// Responses, acknowledgements, and what the peer's NIC has to say.
+    Requester,
+    /// Requests.
+    Responder,
+}
+
+impl Half {
+    /// Which one a packet is for.
+    pub fn of(header: &Header) -> Half {
+        use Operation::{
+            Acknowledge, AtomicAcknowledge, ReadResponseFirst, ReadResponseLast, ReadResponseMiddle,
+            ReadResponseOnly,
+        };
+        match header.bth.opcode.operation() {
+            None
+            | Some(
+                Acknowledge | AtomicAcknowledge | ReadResponseFirst | ReadResponseMiddle | ReadResponseLast
+                | ReadResponseOnly,
+            ) => Half::Requester,
+            Some(_) => Half::Responder,
+        }
+    }
+}
+
+impl<F: Fabric> InboxPacket<F> {
+    /// Which half it is for.
+    pub fn half(&self) -> Half {
+        match &self.content {
+            Content::Packet { header, .. } => Half::of(header),
+            Content::Own(_) => Half::Requester,
+        }
+    }
+
+    /// Bytes that are kept for it, about.
+    fn bytes(&self) -> usize {
+        match &self.content {
+            Content::Packet { payload: KeptPayload::Bytes(bytes), .. } => bytes.len(),
+            Content::Packet { payload: KeptPayload::Reference(pieces), .. } => size_of_val(&pieces[..]),
+            Content::Own(_) => 0,
+        }
+    }
+}
+
+/// The packets of one queue pair that wait, oldest first in each half.
+pub struct Inbox<F: Fabric> {
+    requester: VecDeque<InboxPacket<F>>,
+    responder: VecDeque<InboxPacket<F>>,
+    bytes: usize,
+}
 
 impl<F: Fabric> Default for Inbox<F> {
     fn default() -> Self {
-        Inbox(VecDeque::new())
+        Inbox { requester: VecDeque::new(), responder: VecDeque::new(), bytes: 0 }
     }
 }
 
 impl<F: Fabric> Inbox<F> {
-    /// Whether nothing waits.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    fn lane(&mut self, half: Half) -> &mut VecDeque<InboxPacket<F>> {
+        match half {
+            Half::Requester => &mut self.requester,
+            Half::Responder => &mut self.responder,
+        }
     }
 
-    /// Adds a packet. False: it was dropped, because too many wait. What came over a ring is bounded by the peer's
-    /// send queue and is never dropped.
+    /// Whether nothing waits for one half.
+    pub fn is_empty(&mut self, half: Half) -> bool {
+        self.lane(half).is_empty()
+    }
+
+    /// Adds a packet. False: it was dropped, because too much waits; what is reliable is sent again by its source.
     pub fn push(&mut self, packet: InboxPacket<F>) -> bool {
-        if self.0.len() >= MAX_INBOX_PACKETS && matches!(packet.origin, Origin::Network { .. }) {
+        let bytes = packet.bytes();
+        let lane = self.lane(packet.half());
+        if lane.len() >= MAX_INBOX_PACKETS || self.bytes + bytes > MAX_INBOX_BYTES {
             return false;
         }
-        self.0.push_back(packet);
+        self.bytes += bytes;
+        self.lane(packet.half()).push_back(packet);
         true
     }
 
     /// Puts a packet back that has to wait on.
     pub fn put_back(&mut self, packet: InboxPacket<F>) {
-        self.0.push_front(packet);
+        self.bytes += packet.bytes();
+        self.lane(packet.half()).push_front(packet);
     }
 
-    /// The oldest.
-    pub fn pop(&mut self) -> Option<InboxPacket<F>> {
-        self.0.pop_front()
+    /// The oldest for one half.
+    pub fn pop(&mut self, half: Half) -> Option<InboxPacket<F>> {
+        let packet = self.lane(half).pop_front()?;
+        self.bytes -= packet.bytes();
+        Some(packet)
     }
 
     /// Forgets all.
     pub fn clear(&mut self) {
-        self.0.clear();
+        *self = Inbox::default();
     }
 }

@@ -24,8 +24,11 @@ pub const MAX_READ_ATOMIC: u8 = 16;
 pub const MAX_INLINE: u32 = 1024;
 /// Longest message.
 pub const MAX_MESSAGE: u32 = 1 << 31;
-/// Packets that wait at one queue pair for a page or its turn; more are dropped and sent again by their source.
+/// Packets that wait at each half of a queue pair for a page or its turn; more are dropped, and sent again by their
+/// source where it is reliable.
 pub const MAX_INBOX_PACKETS: usize = 1024;
+/// Bytes that these hold at most.
+pub const MAX_INBOX_BYTES: usize = 16 << 20;
 /// Nanoseconds that `dereg` and the like wait for an access under way before they answer EBUSY.
 pub const REVOCATION_BOUND: u64 = 2_000_000_000;
 /// Accesses of this process's own threads under way at once.

@@ -3,6 +3,7 @@
 use crate::address_handle::AddressHandle;
 use crate::completion::Opcode;
 use pagewire_fabric::Fabric;
+use pagewire_memory::Segment;
 use pagewire_transport::{Work, WorkId};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -20,25 +21,48 @@ pub struct ScatterGather {
 /// A few pieces without an allocation, many with one.
 pub type ScatterGatherList = SmallVec<[ScatterGather; 4]>;
 
+/// Something that is some bytes long and can be cut.
+pub trait Piece: Copy {
+    /// Bytes.
+    fn length(&self) -> u64;
+    /// `length` bytes from `skip` on, which are there.
+    fn part(&self, skip: u64, length: u64) -> Self;
+}
+
+impl Piece for ScatterGather {
+    fn length(&self) -> u64 {
+        u64::from(self.length)
+    }
+
+    fn part(&self, skip: u64, length: u64) -> Self {
+        ScatterGather { address: self.address.wrapping_add(skip), length: length as u32, key: self.key }
+    }
+}
+
+impl Piece for Segment {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn part(&self, skip: u64, length: u64) -> Self {
+        Segment { address: self.address + skip, length }
+    }
+}
+
 /// Cuts the bytes `offset .. offset + length` out of a list. Gives less where the list is shorter.
-pub fn slice_of(list: &[ScatterGather], offset: u64, length: u64) -> ScatterGatherList {
+pub fn slice_of<P: Piece>(list: &[P], offset: u64, length: u64) -> SmallVec<[P; 4]> {
     let (mut skip, mut left) = (offset, length);
-    let mut cut = ScatterGatherList::new();
+    let mut cut = SmallVec::new();
     for piece in list {
         if left == 0 {
             break;
         }
-        let size = u64::from(piece.length);
-        if skip >= size {
-            skip -= size;
+        if skip >= piece.length() {
+            skip -= piece.length();
             continue;
         }
-        let take = (size - skip).min(left);
-        cut.push(ScatterGather {
-            address: piece.address.wrapping_add(skip),
-            length: take as u32,
-            key: piece.key,
-        });
+        let take = (piece.length() - skip).min(left);
+        cut.push(piece.part(skip, take));
         (skip, left) = (0, left - take);
     }
     cut

@@ -216,6 +216,14 @@ impl SimMemory {
     }
 }
 
+/// What is not mapped is the other process's.
+fn of_peer(error: MemoryError) -> MemoryError {
+    match error {
+        MemoryError::NotMapped => MemoryError::PeerNotMapped,
+        other => other,
+    }
+}
+
 fn total(segments: &[Segment]) -> usize {
     segments.iter().map(|segment| segment.length as usize).sum()
 }
@@ -240,7 +248,7 @@ impl ApplicationMemory for SimMemory {
     ) -> Result<(), MemoryError> {
         self.alive(process)?;
         let mut bytes = vec![0; total(from).min(total(to))];
-        self.gather(&process.0, from, &mut bytes)?;
+        self.gather(&process.0, from, &mut bytes).map_err(of_peer)?;
         self.scatter(&self.0, &bytes, to, tail_last)
     }
 

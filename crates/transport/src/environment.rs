@@ -114,9 +114,9 @@ pub enum Source {
 #[derive(Debug, Clone, Copy)]
 pub enum Payload<'a> {
     Bytes(&'a [u8]),
-    /// Bytes that still lie in the sending process: (address, length) pieces there. Only on links
-    /// inside one host; never kept beyond the call.
-    Reference(&'a [(u64, u64)]),
+    /// Bytes that still lie in the sending process: pieces of its memory, by its own local keys, and their
+    /// lengths. Only on links inside one host; never kept beyond the call.
+    Reference(&'a [(RemoteAddress, u32)]),
 }
 
 impl Payload<'_> {
@@ -124,7 +124,7 @@ impl Payload<'_> {
     pub fn len(&self) -> u64 {
         match self {
             Payload::Bytes(bytes) => bytes.len() as u64,
-            Payload::Reference(pieces) => pieces.iter().map(|piece| piece.1).sum(),
+            Payload::Reference(pieces) => pieces.iter().map(|piece| u64::from(piece.1)).sum(),
         }
     }
 

@@ -150,9 +150,10 @@ struct Shared {
     destination: u32,
     partition: u16,
     selective: bool,
-    /// A packet that arrived waits at this side; what is queued behind it may be the answer that the
-    /// requester misses.
-    stalled: bool,
+    /// A request that arrived waits at this side.
+    request_stalled: bool,
+    /// A response that arrived does; what is queued behind it may be the answer that the requester misses.
+    response_stalled: bool,
     /// The last request could not be handed out at this side (an absent page, a full link): no answer can be missing.
     requests_wait: bool,
     state: State,
@@ -181,6 +182,26 @@ enum Step {
     Wait,
 }
 
+/// What a packet is to the two halves.
+enum Kind {
+    Request,
+    /// Carries data for the requester.
+    Response,
+    Acknowledgement,
+}
+
+fn kind_of(code: Code) -> Kind {
+    match code {
+        Code::Acknowledge => Kind::Acknowledgement,
+        Code::ReadResponseFirst
+        | Code::ReadResponseMiddle
+        | Code::ReadResponseLast
+        | Code::ReadResponseOnly
+        | Code::AtomicAcknowledge => Kind::Response,
+        _ => Kind::Request,
+    }
+}
+
 /// Both halves of an RC queue pair.
 #[derive(Debug)]
 pub struct RcConnection {
@@ -204,7 +225,8 @@ impl RcConnection {
                 destination: settings.destination,
                 partition: settings.partition,
                 selective: false,
-                stalled: false,
+                request_stalled: false,
+                response_stalled: false,
                 requests_wait: false,
                 state: State::Alive,
                 counters: RcCounters::default(),
@@ -229,7 +251,7 @@ impl RcConnection {
     }
 
     /// Takes one packet of this connection. `Wait`: the environment cannot execute it now; the caller
-    /// offers the same packet again, and packets behind it afterwards. Never `Denied`.
+    /// offers the same packet again, and others of its kind (requests, or responses) afterwards. Never `Denied`.
     pub fn receive<E: Environment>(
         &mut self,
         now: Time,
@@ -237,10 +259,15 @@ impl RcConnection {
         payload: Payload<'_>,
         environment: &mut E,
     ) -> Outcome<()> {
-        if !self.shared.stalled {
+        let code = header.bth.opcode.operation();
+        let repeated = match code.map(kind_of) {
+            Some(Kind::Request) => std::mem::take(&mut self.shared.request_stalled),
+            Some(Kind::Response) => std::mem::take(&mut self.shared.response_stalled),
+            Some(Kind::Acknowledgement) | None => false,
+        };
+        if !repeated {
             self.shared.counters.packets_received += 1;
         }
-        self.shared.stalled = false;
         if self.shared.state != State::Alive {
             return Outcome::Done(());
         }
@@ -250,42 +277,45 @@ impl RcConnection {
         }
         let ours = header.bth.opcode.transport() == Transport::Rc
             && partitions_match(header.bth.partition, self.shared.partition);
-        let Some(code) = header.bth.opcode.operation().filter(|_| ours) else {
+        let Some(code) = code.filter(|_| ours) else {
             self.shared.counters.dropped += 1;
             return Outcome::Done(());
         };
-        let waits = match code {
-            Code::Acknowledge => {
+        match kind_of(code) {
+            Kind::Acknowledgement => {
                 self.requester.acknowledgement(now, header, &mut self.shared, environment);
-                false
+                Outcome::Done(())
             }
-            Code::ReadResponseFirst
-            | Code::ReadResponseMiddle
-            | Code::ReadResponseLast
-            | Code::ReadResponseOnly
-            | Code::AtomicAcknowledge => {
-                self.requester.response(now, header, payload, &mut self.shared, environment)
+            Kind::Response => {
+                let waits = self.requester.response(now, header, payload, &mut self.shared, environment);
+                self.shared.response_stalled = waits;
+                if waits { Outcome::Wait } else { Outcome::Done(()) }
             }
-            _ => {
+            Kind::Request => {
                 if !self.established {
                     self.established = true;
                     environment.event(Event::CommunicationEstablished);
                 }
                 let waits = self.responder.request(header, payload, &mut self.shared, environment);
                 self.hold_due |= self.responder.take_hold();
-                waits
+                self.shared.request_stalled = waits;
+                if waits { Outcome::Wait } else { Outcome::Done(()) }
             }
-        };
-        if waits {
-            self.shared.stalled = true;
-            return Outcome::Wait;
         }
-        Outcome::Done(())
     }
 
-    /// The packet for which [`receive`](Self::receive) said `Wait` will not be offered again: it counts as lost.
-    pub fn abandon_packet(&mut self) {
-        self.shared.stalled = false;
+    /// The request for which [`receive`](Self::receive) said `Wait` will not be offered again: it counts as lost.
+    pub fn abandon_request(&mut self) {
+        self.shared.request_stalled = false;
+    }
+
+    /// As [`abandon_request`](Self::abandon_request), for one whose bytes cannot be read where they lie: the peer
+    /// is asked for it again, and finds out by itself what is wrong with its memory.
+    pub fn ask_again(&mut self) {
+        self.abandon_request();
+        if self.shared.state == State::Alive {
+            self.responder.ask_again(&self.shared);
+        }
     }
 
     /// Takes one of Pagewire's own packets of this connection, which must come from the peer. HELLO is

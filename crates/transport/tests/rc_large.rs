@@ -121,7 +121,7 @@ fn run(link: Link, operation: Operation) -> [Counting; 2] {
             connections[at].drive(Time(0), &mut environments[at]);
             for (header, length) in std::mem::take(&mut environments[at].sent) {
                 moved += 1;
-                let payload = [(0, length)];
+                let payload = [(NOWHERE, length as u32)];
                 let outcome = connections[1 - at].receive(
                     Time(0),
                     &header,

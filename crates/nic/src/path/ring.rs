@@ -6,6 +6,7 @@
 //! The other side may die or lie at any moment: whatever is read is checked, and nothing is read twice.
 
 use pagewire_iommu::words::{SharedWords, Site};
+use pagewire_transport::RemoteAddress;
 
 /// Writing a record's words.
 pub const RECORD: Site = Site("ring.record");
@@ -36,10 +37,32 @@ pub const MAX_RECORD_WORDS: usize = 16_384;
 pub enum Kind {
     /// Headers and payload bytes.
     Bytes,
-    /// Headers and pieces of the sender's memory, as pairs of words (address, length).
+    /// Headers and pieces of the sender's memory ([`emit_reference`]).
     Reference,
     /// Global routing header, headers and payload bytes.
     Datagram,
+}
+
+/// Bytes of one piece of the sender's memory in a record.
+pub const REFERENCE_BYTES: usize = 16;
+
+/// One piece: address, length, and the sender's own key to it.
+pub fn emit_reference(piece: RemoteAddress, length: u32) -> [u8; REFERENCE_BYTES] {
+    let mut bytes = [0; REFERENCE_BYTES];
+    bytes[..8].copy_from_slice(&piece.address.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&length.to_ne_bytes());
+    bytes[12..].copy_from_slice(&piece.key.to_ne_bytes());
+    bytes
+}
+
+/// What [`emit_reference`] wrote.
+pub fn parse_reference(bytes: &[u8]) -> (RemoteAddress, u32) {
+    let (mut address, mut length, mut key) = ([0; 8], [0; 4], [0; 4]);
+    address.copy_from_slice(&bytes[..8]);
+    length.copy_from_slice(&bytes[8..12]);
+    key.copy_from_slice(&bytes[12..REFERENCE_BYTES]);
+    let remote = RemoteAddress { address: u64::from_ne_bytes(address), key: u32::from_ne_bytes(key) };
+    (remote, u32::from_ne_bytes(length))
 }
 
 const WRAP: u8 = 14;

@@ -182,7 +182,7 @@ impl Requester {
             return;
         }
         let pace = pace(shared);
-        if shared.stalled || shared.requests_wait {
+        if shared.response_stalled || shared.requests_wait {
             // Nothing that waits here is worth waiting for once the peer's process has ended.
             if shared.link.lossless && environment.link() == LinkState::Dead {
                 return self.fail(Status::RetryExceeded, shared, environment);

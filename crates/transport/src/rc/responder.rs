@@ -154,11 +154,18 @@ impl Responder {
             }
             // While a receive is missing the requester knows what it waits for.
             self.report_due |= !self.not_ready;
-        } else if !self.nak_sent {
+        } else {
+            self.ask_again(shared);
+        }
+        false
+    }
+
+    /// Asks for the expected request once more, unless the peer knows already.
+    pub(super) fn ask_again(&mut self, shared: &Shared) {
+        if !self.nak_sent {
             self.nak_sent = true;
             self.retry(Syndrome::Nak(Nak::PsnSequence), shared);
         }
-        false
     }
 
     /// Goes on with requests that were kept; true: the environment says wait.
