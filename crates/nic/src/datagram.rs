@@ -164,7 +164,7 @@ impl<F: Fabric> QueuePair<F> {
         if let Some(access) = access {
             self.nic.finish(access);
         }
-        core.path = path;
+        core.set_path(self, path);
         sent
     }
 

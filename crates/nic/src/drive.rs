@@ -4,6 +4,7 @@
 //! page, a full link or its turn is driven again by whoever learns that the reason is gone.
 
 use crate::attributes::{Attributes, QueuePairType, State};
+use crate::counters::ProtocolCounters;
 use crate::engine::Again;
 use crate::environment::{Ended, Lost, QueuePairEnvironment};
 use crate::event::AsyncEventKind;
@@ -42,13 +43,25 @@ enum Connection {
     Ud,
 }
 
+impl Connection {
+    fn counters(&self) -> ProtocolCounters {
+        match self {
+            Connection::Rc(rc) => rc.counters().into(),
+            Connection::Uc(uc) => uc.counters().into(),
+            Connection::None | Connection::Ud => ProtocolCounters::default(),
+        }
+    }
+}
+
 /// What belongs to whoever drives the queue pair.
 pub struct Core<F: Fabric> {
     connection: Connection,
     /// A connection that has ended and whose refusal has not left yet.
     last_words: Option<Box<RcConnection>>,
     sending: bool,
-    pub path: Path<F>,
+    path: Path<F>,
+    /// What connections that have ended counted.
+    ended: ProtocolCounters,
     /// The receive that a message is being placed into.
     pub receive: Option<ReceiveWork>,
     /// The next send request to hand to the protocol.
@@ -79,6 +92,7 @@ impl<F: Fabric> Default for Core<F> {
             last_words: None,
             sending: false,
             path: Path::None,
+            ended: ProtocolCounters::default(),
             receive: None,
             submitted: 0,
             requester_waits: 0,
@@ -101,9 +115,39 @@ impl<F: Fabric> Core<F> {
         }
     }
 
+    /// The path to the peer.
+    pub fn path(&self) -> &Path<F> {
+        &self.path
+    }
+
+    /// Takes another path, for everybody to see.
+    pub fn set_path(&mut self, queue_pair: &QueuePair<F>, path: Path<F>) {
+        if (self.path.name(), self.path.reason()) != (path.name(), path.reason()) {
+            queue_pair.shown_path.set(&path);
+        }
+        self.path = path;
+    }
+
+    /// Forgets everything but what was counted (RESET).
+    pub fn reset(&mut self, queue_pair: &QueuePair<F>) {
+        self.set_path(queue_pair, Path::None);
+        *self = Core { ended: self.protocol_counters(), ..Core::default() };
+    }
+
     /// Ends the protocol; the path stays to be looked at.
     pub fn stop(&mut self) {
+        self.ended += self.connection.counters();
         self.connection = Connection::None;
+    }
+
+    /// What the protocol counted since the queue pair was made.
+    pub fn protocol_counters(&self) -> ProtocolCounters {
+        let mut sum = self.ended;
+        sum += self.connection.counters();
+        if let Some(rc) = &self.last_words {
+            sum += rc.counters().into();
+        }
+        sum
     }
 
     /// Chooses the path to the peer (INIT to RTR).
@@ -114,10 +158,11 @@ impl<F: Fabric> Core<F> {
             return;
         }
         let device = queue_pair.domain.context().device();
-        self.path = match attributes.address.route(device) {
+        let path = match attributes.address.route(device) {
             Ok(route) => queue_pair.nic.choose_path(queue_pair.number, &route, attributes.destination),
             Err(error) => Path::Dead { reason: error.to_string() },
         };
+        self.set_path(queue_pair, path);
     }
 
     /// Takes over attributes that may change while the protocol runs.
@@ -148,7 +193,7 @@ impl<F: Fabric> Core<F> {
     fn establish(&mut self, queue_pair: &QueuePair<F>, attributes: &Attributes) {
         if let Path::Asked { route, peer } = &self.path {
             let (route, peer) = (*route, *peer);
-            self.path = queue_pair.nic.choose_path(queue_pair.number, &route, peer);
+            self.set_path(queue_pair, queue_pair.nic.choose_path(queue_pair.number, &route, peer));
         }
         if matches!(self.connection, Connection::None) && attributes.state.receives() {
             let link = match &self.path {
@@ -558,6 +603,7 @@ impl<F: Fabric> QueuePair<F> {
             core.last_words = Some(connection);
             return Some(Again::Later);
         }
+        core.ended += connection.counters().into();
         None
     }
 

@@ -133,7 +133,7 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
 
     /// Sends headers and bytes that are at hand.
     fn emit(&mut self, header: &Header, bytes: &[u8]) -> Outcome<()> {
-        match &self.core.path {
+        match self.core.path() {
             Path::None | Path::Asked { .. } => Outcome::Wait,
             Path::Dead { .. } => Outcome::Done(()),
             Path::Local(channel) => {
@@ -224,7 +224,7 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
             None => return Outcome::Denied(Denial::LocalProtection),
         };
         let domain = self.queue_pair.domain.number();
-        match &self.core.path {
+        match self.core.path() {
             // Only RC keeps the bytes until the receiver has them; UC completes when they have left.
             Path::Local(channel) if length > RING_INLINE && self.queue_pair.kind == QueuePairType::Rc => {
                 let channel = channel.clone();
@@ -254,7 +254,7 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
             Err(error) => return refused(error, denial),
         };
         let memory = nic.fabric().memory();
-        let outcome = match &self.core.path {
+        let outcome = match self.core.path() {
             Path::Udp { route, .. } => {
                 let route = *route;
                 let outcome = self.send_packet(&route, header, length as usize, |into| {
@@ -534,7 +534,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, F> {
     }
 
     fn direct(&mut self, work: &Work) -> Direct {
-        match &self.core.path {
+        match self.core.path() {
             Path::Local(channel) => {
                 let channel = channel.clone();
                 self.execute(&channel, work)
@@ -544,7 +544,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, F> {
     }
 
     fn link(&mut self) -> LinkState {
-        let Path::Local(channel) = &self.core.path else { return LinkState::Delivered };
+        let Path::Local(channel) = self.core.path() else { return LinkState::Delivered };
         if channel.is_gone() {
             return LinkState::Dead;
         }

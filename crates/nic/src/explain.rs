@@ -1,11 +1,17 @@
 //! What the engine can say about its connections.
 
 use crate::attributes::{QueuePairType, State};
+use crate::counters::ProtocolCounters;
 use crate::engine::Nic;
+use crate::limits::EXPLAIN_PATIENCE;
+use crate::path::Path;
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
+use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Instant;
 
 /// One queue pair as `pagewire explain` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,10 +21,15 @@ pub struct ConnectionReport {
     pub state: State,
     /// The peer's queue pair and address; none for UD and before RTR.
     pub peer: Option<(u32, IpAddr)>,
-    /// `local`, `udp`, `asked`, `dead` or `none`; `busy` while another thread holds the queue pair.
+    /// `local`, `udp`, `asked` (the peer's process is being asked), `dead` (the path asked for cannot be had) or `none`
+    /// (no peer yet); for UD that of the last datagram sent.
     pub path: &'static str,
     /// Why the path is not a better one.
     pub reason: String,
+    /// Send requests posted and not complete.
+    pub send_requests: u64,
+    /// Receive requests posted that no message has taken; none where they are those of a shared receive queue.
+    pub receive_requests: Option<u64>,
     pub direct_operations: u64,
     pub direct_bytes: u64,
     pub ring_packets_sent: u64,
@@ -27,39 +38,172 @@ pub struct ConnectionReport {
     pub udp_packets_received: u64,
     pub dropped: u64,
     pub page_waits: u64,
+    /// None if another thread worked on the queue pair all the time that was waited for it.
+    pub protocol: Option<ProtocolCounters>,
+}
+
+/// The path of a queue pair for readers that cannot have its core, because a thread drives it.
+pub(crate) struct ShownPath(Mutex<(&'static str, String)>);
+
+impl Default for ShownPath {
+    fn default() -> Self {
+        ShownPath(Mutex::new(("none", String::new())))
+    }
+}
+
+impl ShownPath {
+    /// Shows another path.
+    pub(crate) fn set<F: Fabric>(&self, path: &Path<F>) {
+        *self.0.lock() = (path.name(), path.reason().to_owned());
+    }
 }
 
 impl<F: Fabric> Nic<F> {
     /// The connections that exist now.
     pub fn explain(&self) -> Vec<ConnectionReport> {
-        self.all_queue_pairs().iter().map(report).collect()
+        let deadline = Instant::now() + EXPLAIN_PATIENCE;
+        self.all_queue_pairs().iter().map(|queue_pair| queue_pair.report_until(deadline)).collect()
     }
 }
 
-fn report<F: Fabric>(queue_pair: &Arc<QueuePair<F>>) -> ConnectionReport {
-    let attributes = queue_pair.query();
-    let (path, reason) = match queue_pair.core.try_lock() {
-        Some(core) => (core.path.name(), core.path.reason().to_owned()),
-        None => ("busy", String::new()),
-    };
-    let connected = queue_pair.kind() != QueuePairType::Ud && attributes.destination != 0;
-    let counters = &queue_pair.counters;
-    ConnectionReport {
-        number: queue_pair.number(),
-        kind: queue_pair.kind(),
-        state: attributes.state,
-        peer: connected.then(|| {
-            (attributes.destination, crate::device::address_of_gid(attributes.address.destination_gid))
-        }),
-        path,
-        reason,
-        direct_operations: counters.direct_operations.get(),
-        direct_bytes: counters.direct_bytes.get(),
-        ring_packets_sent: counters.ring_packets_sent.get(),
-        ring_packets_received: counters.ring_packets_received.get(),
-        udp_packets_sent: counters.udp_packets_sent.get(),
-        udp_packets_received: counters.udp_packets_received.get(),
-        dropped: counters.dropped.get(),
-        page_waits: counters.page_waits.get(),
+impl<F: Fabric> QueuePair<F> {
+    /// What there is to say about it.
+    pub fn report(self: &Arc<Self>) -> ConnectionReport {
+        self.report_until(Instant::now() + EXPLAIN_PATIENCE)
+    }
+
+    fn report_until(self: &Arc<Self>, deadline: Instant) -> ConnectionReport {
+        let attributes = self.query();
+        let (path, reason) = self.shown_path.0.lock().clone();
+        let connected = self.kind != QueuePairType::Ud && attributes.destination != 0;
+        let counters = &self.counters;
+        ConnectionReport {
+            number: self.number,
+            kind: self.kind,
+            state: attributes.state,
+            peer: connected.then(|| {
+                (attributes.destination, crate::device::address_of_gid(attributes.address.destination_gid))
+            }),
+            path,
+            reason,
+            send_requests: self.send.lock().outstanding() as u64,
+            receive_requests: self.srq.is_none().then(|| self.receive.lock().waiting() as u64),
+            direct_operations: counters.direct_operations.get(),
+            direct_bytes: counters.direct_bytes.get(),
+            ring_packets_sent: counters.ring_packets_sent.get(),
+            ring_packets_received: counters.ring_packets_received.get(),
+            udp_packets_sent: counters.udp_packets_sent.get(),
+            udp_packets_received: counters.udp_packets_received.get(),
+            dropped: counters.dropped.get(),
+            page_waits: counters.page_waits.get(),
+            protocol: self.protocol_counters(deadline),
+        }
+    }
+
+    /// Looks into the core, if it can be had before `deadline`.
+    fn protocol_counters(self: &Arc<Self>, deadline: Instant) -> Option<ProtocolCounters> {
+        let core = self.core.try_lock_until(deadline)?;
+        let protocol = core.protocol_counters();
+        drop(core);
+        // A thread that had work and found the core taken left the work to whoever held it.
+        fence(Ordering::SeqCst);
+        if self.pending.load(Ordering::SeqCst) {
+            self.run();
+        }
+        Some(protocol)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attributes::{AddressVector, Capabilities, QueuePairChange};
+    use crate::device::Mtu;
+    use crate::{Options, PathChoice, QueuePairInit, Rights, device};
+    use pagewire_fabric::HostFabric;
+
+    /// A queue pair in RTR whose path is UDP, and its engine.
+    fn connected() -> (Arc<Nic<HostFabric>>, Arc<QueuePair<HostFabric>>) {
+        let nic = Nic::new(HostFabric::new().expect("a fabric"), Options { path: PathChoice::Udp });
+        let device = device::devices().expect("devices").into_iter().next().expect("a device");
+        let gid = device.gids.iter().position(|gid| gid.address.is_ipv4()).unwrap_or(0);
+        let destination_gid = device.gids[gid].raw();
+        let context = nic.open(device, Box::new(|| {}));
+        let domain = context.alloc_pd().expect("room");
+        let queue = context.create_cq(16, None).expect("room");
+        let capabilities = Capabilities {
+            max_send_wr: 1,
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
+        let queue_pair = domain
+            .create_qp(QueuePairInit {
+                kind: QueuePairType::Rc,
+                send_cq: queue.clone(),
+                recv_cq: queue,
+                srq: None,
+                capabilities,
+                signal_all: true,
+            })
+            .expect("room");
+        let init = QueuePairChange {
+            state: Some(State::Init),
+            pkey_index: Some(0),
+            port: Some(1),
+            access: Some(Rights::empty()),
+            ..Default::default()
+        };
+        queue_pair.modify(&init).expect("INIT");
+        let ready = QueuePairChange {
+            state: Some(State::ReadyToReceive),
+            address: Some(AddressVector {
+                destination_gid,
+                source_gid_index: gid as u8,
+                is_global: true,
+                port: 1,
+                hop_limit: 64,
+                ..Default::default()
+            }),
+            path_mtu: Some(Mtu::Mtu1024),
+            destination: Some(77),
+            receive_psn: Some(0),
+            max_dest_read_atomic: Some(1),
+            min_rnr_timer: Some(1),
+            ..Default::default()
+        };
+        queue_pair.modify(&ready).expect("RTR");
+        (nic, queue_pair)
+    }
+
+    #[test]
+    fn path_and_reason_are_known_while_another_thread_drives() {
+        let (nic, queue_pair) = connected();
+        let driven = queue_pair.core.lock();
+        let report = nic.explain().pop().expect("one queue pair");
+        assert_eq!((report.path, report.reason.as_str()), ("udp", "asked for"));
+        assert_eq!(report.peer.map(|(number, _)| number), Some(77));
+        assert_eq!(report.protocol, None);
+        drop(driven);
+        assert_eq!(queue_pair.report().protocol, Some(ProtocolCounters::default()));
+    }
+
+    #[test]
+    fn the_path_ends_with_the_connection() {
+        let (_nic, queue_pair) = connected();
+        queue_pair
+            .modify(&QueuePairChange { state: Some(State::Reset), ..Default::default() })
+            .expect("RESET");
+        assert_eq!(queue_pair.report().path, "none");
+    }
+
+    #[test]
+    fn who_looks_does_the_work_that_others_left_meanwhile() {
+        let (_nic, queue_pair) = connected();
+        // As left by a thread that rang the doorbell while the core was looked at.
+        queue_pair.pending.store(true, Ordering::SeqCst);
+        queue_pair.report();
+        assert!(!queue_pair.pending.load(Ordering::SeqCst));
     }
 }

@@ -32,6 +32,7 @@ mod shared_receive;
 pub use address_handle::AddressHandle;
 pub use completion::{Completion, CompletionChannel, CompletionQueue, Opcode, Status};
 pub use context::Context;
+pub use counters::ProtocolCounters;
 pub use engine::{Nic, Options};
 pub use error::{Error, Result};
 pub use event::{AsyncEvent, AsyncEventKind, Element};

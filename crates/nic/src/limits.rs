@@ -1,6 +1,7 @@
 //! Bounds of the NIC; `ibv_query_device` reports them.
 
 use pagewire_iommu::limits as iommu;
+use std::time::Duration;
 
 /// Queue pairs of one process.
 pub const MAX_QUEUE_PAIRS: u32 = iommu::MAX_QUEUE_PAIRS;
@@ -31,6 +32,8 @@ pub const MAX_INBOX_PACKETS: usize = 1024;
 pub const MAX_INBOX_BYTES: usize = 16 << 20;
 /// Nanoseconds that `dereg` and the like wait for an access under way before they answer EBUSY.
 pub const REVOCATION_BOUND: u64 = 2_000_000_000;
+/// How long a report about all queue pairs waits for those that other threads drive.
+pub const EXPLAIN_PATIENCE: Duration = Duration::from_millis(50);
 /// Accesses of this process's own threads under way at once.
 pub const OWN_HAZARDS: usize = 64;
 /// Times an absent page is brought in for one access before the access is simply made, whatever it waits for.

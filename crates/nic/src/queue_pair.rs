@@ -3,8 +3,8 @@
 //! Here are creation, state changes, posting and the end. What a queue pair does by itself is in
 //! [`drive`](crate::drive). Locks, in the order in which they may be taken: `core` (held by whoever drives the
 //! queue pair; a thread that cannot have it leaves a note in `pending` instead of waiting), then one of
-//! `attributes`, `inbox`, `send`, `receive`, then those of a completion queue. Only `core` is held while the
-//! application's memory is touched.
+//! `attributes`, `inbox`, `send`, `receive`, `shown_path`, then those of a completion queue. Only `core` is held
+//! while the application's memory is touched.
 
 use crate::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType, State, check};
 use crate::completion::{Completion, CompletionQueue, Opcode, Status};
@@ -13,6 +13,7 @@ use crate::drive::Core;
 use crate::engine::Nic;
 use crate::error::{Error, Result};
 use crate::event::{AcknowledgementGate, AsyncEventKind, Element};
+use crate::explain::ShownPath;
 use crate::inbox::Inbox;
 use crate::limits::{
     MAX_INLINE, MAX_MESSAGE, MAX_READ_ATOMIC, MAX_SEGMENTS, MAX_WORK_REQUESTS, REVOCATION_BOUND,
@@ -76,6 +77,7 @@ pub struct QueuePair<F: Fabric> {
     cookie: AtomicU64,
     async_events: AcknowledgementGate,
     pub(crate) counters: QueuePairCounters,
+    pub(crate) shown_path: ShownPath,
 }
 
 impl<F: Fabric> QueuePair<F> {
@@ -125,6 +127,7 @@ impl<F: Fabric> QueuePair<F> {
             cookie: AtomicU64::new(0),
             async_events: AcknowledgementGate::default(),
             counters: QueuePairCounters::default(),
+            shown_path: ShownPath::default(),
             nic,
             domain,
         });
@@ -273,7 +276,7 @@ impl<F: Fabric> QueuePair<F> {
             // A message was being placed: its receive is used up without a completion.
             srq.completed();
         }
-        *core = Core::default();
+        core.reset(self);
         self.set_on_network(false);
         *attributes = Attributes::default();
         let old = {
@@ -297,7 +300,7 @@ impl<F: Fabric> QueuePair<F> {
         self.set_holding(core, false);
         self.inbox.lock().clear();
         self.deadline.store(u64::MAX, Ordering::Release);
-        if matches!(core.path, Path::Local(_)) {
+        if matches!(core.path(), Path::Local(_)) {
             // A receiver may be pulling from buffers that the flush gives back to the program. One that is stopped in the
             // middle of it is waited for no longer than the bound.
             if let Err(error) = self.wait_for_peers() {

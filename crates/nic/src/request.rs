@@ -151,6 +151,11 @@ impl<F: Fabric> SendQueue<F> {
         SendQueue { kept: VecDeque::with_capacity(capacity.min(1024)), oldest: 0, capacity }
     }
 
+    /// Requests that are not complete.
+    pub fn outstanding(&self) -> usize {
+        self.kept.len()
+    }
+
     /// Whether another request would be one too many.
     pub fn is_full(&self) -> bool {
         self.kept.len() >= self.capacity

@@ -290,6 +290,29 @@ fn no_receive_ends_in_rnr_retry_exceeded() {
 }
 
 #[test]
+fn what_the_protocol_counted_outlives_the_connection() {
+    let mut pair = Pair::new(PathChoice::Udp, QueuePairType::Rc, all_rights());
+    let source = pair.a.buffer(64, all_rights());
+    pair.post(1, SendOperation::Send, &[source.piece(0, 8)]).unwrap();
+    pair.until(1, 0);
+    assert_eq!(pair.qa.state(), State::Error);
+    let counted = |queue_pair: &std::sync::Arc<QueuePair<_>>| {
+        let start = std::time::Instant::now();
+        loop {
+            match queue_pair.report().protocol {
+                Some(protocol) => return protocol,
+                None => assert!(start.elapsed() < PATIENCE, "its core was never to be had"),
+            }
+        }
+    };
+    // The first and, with rnr_retry 1, one repetition.
+    assert_eq!(counted(&pair.qa).rnr_naks_received, 2);
+    assert_eq!(counted(&pair.qb).rnr_naks_sent, 2);
+    pair.qa.modify(&QueuePairChange { state: Some(State::Reset), ..Default::default() }).unwrap();
+    assert_eq!(counted(&pair.qa).rnr_naks_received, 2);
+}
+
+#[test]
 fn a_silent_peer_ends_in_retry_exceeded() {
     for state in [State::Reset, State::Error] {
         let expected = Outcome {

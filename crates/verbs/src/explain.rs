@@ -16,13 +16,16 @@
 //!
 //! ```json
 //! {"qpn":256,"type":"RC","state":"RTS","peer_qpn":512,"peer":"10.0.0.1","path":"local","reason":"",
+//!  "send_requests":1,"receive_requests":0,
 //!  "local_direct_operations":7,"local_direct_bytes":448,"ring_packets_sent":2,"ring_packets_received":2,
-//!  "packets_sent":0,"packets_received":0,"dropped":0,"page_waits":0}
+//!  "packets_sent":0,"packets_received":0,"dropped":0,"page_waits":0,"protocol":{"retransmissions":0,"timeouts":0}}
 //! ```
 //!
-//! `path` is `local`, `udp`, `asked` (being chosen), `dead` (the path asked for cannot be had), `none` (no peer yet)
-//! or `busy` (another thread works on it this moment). `reason` says why it is not a better one. `peer` and `peer_qpn` are absent for
-//! UD and before RTR. `packets_*` count RoCEv2 packets over UDP, `ring_packets_*` those through shared memory.
+//! `path` is `local`, `udp`, `asked` (being chosen), `dead` (the path asked for cannot be had) or `none` (no peer yet);
+//! `reason` says why it is not a better one. `peer` and `peer_qpn` are absent for UD and before RTR. `send_requests` are
+//! posted and not complete, `receive_requests` posted and not taken by a message (absent with a shared receive queue).
+//! `packets_*` count RoCEv2 packets over UDP, `ring_packets_*` those through shared memory. `protocol` has the counters
+//! of `pagewire_nic::ProtocolCounters`; it is absent if another thread works on the queue pair without a pause.
 //!
 //! At exit the same goes to the file that `PAGEWIRE_STATS` names, as one line: the process with its queue
 //! pairs, living and ended ones, in `connections`.
@@ -79,6 +82,9 @@ struct Connection {
     peer: Option<String>,
     path: &'static str,
     reason: String,
+    send_requests: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receive_requests: Option<u64>,
     local_direct_operations: u64,
     local_direct_bytes: u64,
     ring_packets_sent: u64,
@@ -87,6 +93,8 @@ struct Connection {
     packets_received: u64,
     dropped: u64,
     page_waits: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<BTreeMap<&'static str, u64>>,
 }
 
 impl From<ConnectionReport> for Connection {
@@ -111,6 +119,8 @@ impl From<ConnectionReport> for Connection {
             peer: report.peer.map(|(_, address)| address.to_string()),
             path: report.path,
             reason: report.reason,
+            send_requests: report.send_requests,
+            receive_requests: report.receive_requests,
             local_direct_operations: report.direct_operations,
             local_direct_bytes: report.direct_bytes,
             ring_packets_sent: report.ring_packets_sent,
@@ -119,6 +129,7 @@ impl From<ConnectionReport> for Connection {
             packets_received: report.udp_packets_received,
             dropped: report.dropped,
             page_waits: report.page_waits,
+            protocol: report.protocol.map(|protocol| protocol.all().collect()),
         }
     }
 }
@@ -222,9 +233,9 @@ fn may_read(reader: &UnixStream) -> io::Result<bool> {
 static ENDED: Mutex<Vec<Connection>> = Mutex::new(Vec::new());
 
 /// What a queue pair did that is about to be destroyed, if statistics are wanted.
-pub fn last_report(engine: &Engine, queue_pair: &QueuePair<Host>) -> Option<ConnectionReport> {
+pub fn last_report(engine: &Engine, queue_pair: &Arc<QueuePair<Host>>) -> Option<ConnectionReport> {
     engine.settings().statistics.as_ref()?;
-    engine.nic().explain().into_iter().find(|report| report.number == queue_pair.number())
+    Some(queue_pair.report())
 }
 
 /// Keeps the report of a queue pair that is gone.

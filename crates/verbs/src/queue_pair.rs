@@ -298,10 +298,10 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
         let object = unsafe { QueuePairObject::of(qp) }?;
-        let last_report = explain::last_report(&*engine()?, &object.queue_pair);
         // A program that has its last completion may end the queue pair before the acknowledgement of that message has
         // left; adapters send it by themselves, so drive it out first.
         object.queue_pair.doorbell();
+        let last_report = explain::last_report(&*engine()?, &object.queue_pair);
         object.queue_pair.destroy()?;
         object.leftovers.remove_queue_pair(object.number);
         explain::remember(last_report);
