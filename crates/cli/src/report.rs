@@ -8,7 +8,7 @@ use crate::table::{Table, heading};
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
 /// One process and its connections.
@@ -91,21 +91,33 @@ pub fn read_file(file: &Path) -> Result<Vec<ProcessReport>> {
 /// If they cannot be written.
 pub fn print_summary(reports: &[ProcessReport]) -> Result<()> {
     let mut out = anstream::stderr().lock();
-    if reports.is_empty() {
-        use std::io::Write;
-        writeln!(out, "pagewire: no process opened a device, so there are no counters")?;
-    }
     for report in reports {
         write_report(&mut out, report)?;
     }
     Ok(())
 }
 
-/// Writes one report for people.
+/// Writes one report as JSON lines: the process, then its connections, each with its `pid` in front.
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn write_report(out: &mut impl std::io::Write, report: &ProcessReport) -> Result<()> {
+pub fn write_lines(out: &mut impl io::Write, report: &ProcessReport) -> Result<()> {
+    writeln!(out, "{}", serde_json::to_string(&report.process)?)?;
+    for connection in &report.connections {
+        let mut line = Map::new();
+        line.insert("pid".to_owned(), report.process.get("pid").cloned().unwrap_or_default());
+        line.extend(connection.clone());
+        writeln!(out, "{}", serde_json::to_string(&line)?)?;
+    }
+    Ok(())
+}
+
+/// Writes one report for people: what it says of the process, a table of its queue pairs, and below each of these what
+/// it has counted. Counts of 0 are left out.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write_report(out: &mut impl io::Write, report: &ProcessReport) -> Result<()> {
     let text = |name: &str| report.process.get(name).map_or_else(|| "?".to_owned(), plain);
     let head = heading();
     writeln!(
@@ -116,46 +128,92 @@ pub fn write_report(out: &mut impl std::io::Write, report: &ProcessReport) -> Re
         text("path_choice")
     )?;
     for (name, value) in &report.process {
-        if !matches!(name.as_str(), "program" | "pid" | "path_choice") && !is_zero(value) {
-            writeln!(out, "  {}: {}", name.replace('_', " "), plain(value))?;
+        match (name.as_str(), value) {
+            ("program" | "pid" | "path_choice", _) => {}
+            ("devices", Value::Array(devices)) => {
+                for device in devices.iter().filter_map(Value::as_object) {
+                    let field = |name: &str| device.get(name).map(plain).unwrap_or_default();
+                    writeln!(
+                        out,
+                        "  device: {} on {}: {}",
+                        field("name"),
+                        field("interface"),
+                        field("addresses")
+                    )?;
+                }
+            }
+            ("port", _) => writeln!(out, "  UDP port: {}", plain(value))?,
+            ("faults", _) => line(out, "faults on purpose", value)?,
+            _ => line(out, &words(name), value)?,
         }
     }
     if report.connections.is_empty() {
-        writeln!(out, "  no connection")?;
+        writeln!(out, "  no queue pair")?;
         return Ok(());
     }
-    let mut table = Table::new(&["QPN", "type", "state", "peer", "path", "why", "counters"]);
+    let mut table = Table::new(&["QPN", "type", "state", "peer", "path", "why"]);
     for connection in &report.connections {
         let field = |name: &str| connection.get(name).map(plain).unwrap_or_default();
-        let counters: Vec<String> = connection
-            .iter()
-            .filter(|(name, value)| !is_described(name) && value.is_number() && !is_zero(value))
-            .map(|(name, value)| format!("{} {value}", name.replace('_', " ")))
-            .collect();
-        let peer = match field("peer_qpn").as_str() {
-            "" | "0" => field("peer"),
-            number => format!("{} QPN {number}", field("peer")),
+        let peer = match number(connection, "peer_qpn") {
+            Some(peer) => format!("{} QPN {peer}", field("peer")),
+            None => field("peer"),
         };
         table.row(vec![
-            field("qpn"),
+            number(connection, "qpn").unwrap_or_default(),
             field("type"),
             field("state"),
             peer,
             field("path"),
             field("reason"),
-            counters.join(", "),
         ]);
+        let counted: Vec<String> = connection
+            .iter()
+            .filter(|(name, _)| !is_in_table(name))
+            .flat_map(|(name, value)| labelled(&words(name), value))
+            .collect();
+        table.note(counted.join(", "));
     }
     table.write(out, "  ")?;
     Ok(())
 }
 
-fn is_described(name: &str) -> bool {
-    matches!(name, "qpn" | "type" | "state" | "peer" | "peer_qpn" | "path" | "reason")
+fn is_in_table(name: &str) -> bool {
+    matches!(name, "qpn" | "type" | "state" | "peer" | "peer_qpn" | "path" | "reason" | "pid")
 }
 
-fn is_zero(value: &Value) -> bool {
-    value.as_u64() == Some(0) || value.is_null()
+/// A queue pair number as verbs programs print it.
+fn number(connection: &Map<String, Value>, name: &str) -> Option<String> {
+    connection.get(name).and_then(Value::as_u64).map(|number| format!("{number:#06x}"))
+}
+
+/// One line `name: value`; none where there is nothing to say.
+fn line(out: &mut impl io::Write, name: &str, value: &Value) -> io::Result<()> {
+    let text = match value {
+        Value::Object(fields) => fields
+            .iter()
+            .flat_map(|(name, value)| labelled(&words(name), value))
+            .collect::<Vec<_>>()
+            .join(", "),
+        other => plain(other),
+    };
+    if text.is_empty() { Ok(()) } else { writeln!(out, "  {name}: {text}") }
+}
+
+/// What a field says, with its name; nothing where it counts 0. Groups of fields are taken apart.
+fn labelled(name: &str, value: &Value) -> Vec<String> {
+    match value {
+        Value::Null => Vec::new(),
+        Value::Number(count) if count.as_u64() == Some(0) => Vec::new(),
+        Value::Object(fields) => {
+            fields.iter().flat_map(|(name, value)| labelled(&words(name), value)).collect()
+        }
+        other => vec![format!("{name} {}", plain(other))],
+    }
+}
+
+/// The name of a field in words.
+fn words(name: &str) -> String {
+    name.replace('_', " ")
 }
 
 fn plain(value: &Value) -> String {
@@ -163,7 +221,6 @@ fn plain(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
         Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(", "),
-        Value::Object(fields) => fields.values().map(plain).collect::<Vec<_>>().join(" "),
         other => other.to_string(),
     }
 }
@@ -196,14 +253,50 @@ mod tests {
         assert!(parse("").expect("empty").is_empty());
     }
 
-    #[test]
-    fn a_report_is_written_with_its_reason() {
+    const WHOLE: &str = r#"{"pid":7,"program":"a","path_choice":"auto","port":4791,"devices":[{"name":"pagewire0","interface":"eth0","addresses":["10.0.0.1","fe80::1"]}],"counters":{"datagrams_sent":9,"bad_icrc":0},"faults":{"dropped":3,"duplicated":0}}
+{"qpn":17,"type":"RC","state":"RTS","peer_qpn":18,"peer":"10.0.0.2","path":"udp","reason":"other host","send_requests":2,"packets_sent":3,"dropped":0,"protocol":{"retransmissions":4,"timeouts":0}}
+"#;
+
+    fn written(lines: &str) -> String {
         let mut out = Vec::new();
-        let lines = "{\"pid\":7,\"program\":\"a\"}\n{\"qpn\":17,\"path\":\"udp\",\"reason\":\"other host\"}";
         for report in parse(lines).expect("valid") {
             write_report(&mut out, &report).expect("memory");
         }
+        anstream::adapter::strip_str(&String::from_utf8(out).expect("UTF-8")).to_string()
+    }
+
+    #[test]
+    fn a_report_names_what_it_counts() {
+        let expected = "\
+a (PID 7)  path asked for: auto
+  UDP port: 4791
+  device: pagewire0 on eth0: 10.0.0.1, fe80::1
+  counters: datagrams sent 9
+  faults on purpose: dropped 3
+  QPN     type  state  peer                 path  why
+  0x0011  RC    RTS    10.0.0.2 QPN 0x0012  udp   other host
+      send requests 2, packets sent 3, retransmissions 4
+";
+        assert_eq!(written(WHOLE), expected);
+    }
+
+    #[test]
+    fn a_process_without_queue_pairs_says_so() {
+        assert!(
+            written("{\"pid\":7,\"program\":\"a\",\"faults\":{\"dropped\":0}}").ends_with("no queue pair\n")
+        );
+    }
+
+    #[test]
+    fn each_line_of_json_names_its_process() {
+        let mut out = Vec::new();
+        for report in parse(WHOLE).expect("valid") {
+            write_lines(&mut out, &report).expect("memory");
+        }
         let text = String::from_utf8(out).expect("UTF-8");
-        assert!(text.contains("other host") && text.contains("17"), "{text}");
+        let (process, connection) = text.split_once('\n').expect("two lines");
+        assert_eq!(Some(process), WHOLE.lines().next());
+        assert!(connection.starts_with(r#"{"pid":7,"qpn":17,"#), "{connection}");
+        assert!(connection.contains(r#""protocol":{"retransmissions":4,"timeouts":0}"#), "{connection}");
     }
 }

@@ -8,18 +8,32 @@ use std::io::{self, Write};
 pub struct Table {
     head: Vec<String>,
     rows: Vec<Vec<String>>,
+    /// Below the row of the same index.
+    notes: Vec<String>,
 }
 
 impl Table {
     /// An empty table with these columns.
     pub fn new(head: &[&str]) -> Table {
-        Table { head: head.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
+        Table {
+            head: head.iter().map(|&name| name.to_owned()).collect(),
+            rows: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 
     /// Appends a row; missing cells are empty, surplus ones are dropped.
     pub fn row(&mut self, mut cells: Vec<String>) {
         cells.resize(self.head.len(), String::new());
         self.rows.push(cells);
+        self.notes.push(String::new());
+    }
+
+    /// Puts a line of text below the last row; an empty one is no line.
+    pub fn note(&mut self, text: String) {
+        if let Some(last) = self.notes.last_mut() {
+            *last = text;
+        }
     }
 
     /// Writes the table, each line behind `indent`.
@@ -34,8 +48,11 @@ impl Table {
             .collect();
         let head = heading();
         writeln!(out, "{indent}{head}{}{head:#}", line(&self.head, &widths))?;
-        for row in &self.rows {
+        for (row, note) in self.rows.iter().zip(&self.notes) {
             writeln!(out, "{indent}{}", line(row, &widths))?;
+            if !note.is_empty() {
+                writeln!(out, "{indent}    {note}")?;
+            }
         }
         Ok(())
     }
