@@ -9,6 +9,7 @@ mod network;
 
 use crate::arguments::DoctorArguments;
 use crate::table::{bad, good, heading, warning};
+use anstyle::Style;
 use anyhow::Result;
 use serde::Serialize;
 use std::io::Write;
@@ -23,6 +24,8 @@ pub enum Verdict {
     Costs,
     /// Pagewire cannot run.
     Forbids,
+    /// There or not: Pagewire does not use it.
+    Unused,
 }
 
 /// One thing that was looked at.
@@ -43,6 +46,11 @@ pub struct Finding {
 impl Finding {
     fn ok(check: &'static str, found: impl Into<String>, means: &'static str) -> Finding {
         Finding { check, verdict: Verdict::Ok, found: found.into(), means, mend: None }
+    }
+
+    fn unused(check: &'static str, found: impl Into<String>) -> Finding {
+        let means = "nothing in Pagewire uses it yet";
+        Finding { check, verdict: Verdict::Unused, found: found.into(), means, mend: None }
     }
 
     fn costs(
@@ -96,10 +104,14 @@ fn print(out: &mut impl Write, findings: &[Finding]) -> Result<()> {
             Verdict::Ok => (good(), "ok"),
             Verdict::Costs => (warning(), "costs"),
             Verdict::Forbids => (bad(), "forbids"),
+            Verdict::Unused => (Style::new(), "unused"),
         };
-        writeln!(out, "{style}{word:<8}{style:#}{:<wide$}  {}", finding.check, finding.found)?;
-        if finding.verdict != Verdict::Ok {
-            writeln!(out, "{:width$}{}", "", finding.means, width = wide + 10)?;
+        write!(out, "{style}{word:<8}{style:#}{:<wide$}  {}", finding.check, finding.found)?;
+        match finding.verdict {
+            Verdict::Ok | Verdict::Unused => writeln!(out, "; {}", finding.means)?,
+            Verdict::Costs | Verdict::Forbids => {
+                writeln!(out, "\n{:width$}{}", "", finding.means, width = wide + 10)?;
+            }
         }
         if let Some(mend) = finding.mend {
             writeln!(out, "{:width$}mend: {mend}", "", width = wide + 10)?;
@@ -109,9 +121,10 @@ fn print(out: &mut impl Write, findings: &[Finding]) -> Result<()> {
     let head = heading();
     let (costs, forbids) = (count(Verdict::Costs), count(Verdict::Forbids));
     let conclusion = if forbids == 0 { "Pagewire runs here" } else { "Pagewire does not run here" };
+    let unused = count(Verdict::Unused);
     writeln!(
         out,
-        "\n{head}{conclusion}{head:#}: {} ok, {costs} cost something, {forbids} forbid it",
+        "\n{head}{conclusion}{head:#}: {} ok, {costs} cost something, {forbids} forbid it, {unused} do not matter",
         count(Verdict::Ok)
     )?;
     Ok(())
@@ -129,8 +142,31 @@ mod tests {
     #[test]
     fn whatever_is_not_well_says_how_to_mend_it() {
         for finding in examine() {
-            assert_eq!(finding.verdict == Verdict::Ok, finding.mend.is_none(), "{finding:?}");
+            let well = matches!(finding.verdict, Verdict::Ok | Verdict::Unused);
+            assert_eq!(well, finding.mend.is_none(), "{finding:?}");
             assert!(!finding.found.is_empty() && !finding.means.is_empty(), "{finding:?}");
         }
+    }
+
+    #[test]
+    fn each_finding_says_what_it_means() {
+        let findings = [
+            Finding::ok("a", "there", "good for x"),
+            Finding::unused("io_uring", "not available: EPERM"),
+            Finding::costs("b", "small", "slow", "make it larger"),
+        ];
+        let mut out = Vec::new();
+        print(&mut out, &findings).expect("memory");
+        let text = anstream::adapter::strip_str(&String::from_utf8(out).expect("UTF-8")).to_string();
+        let expected = "\
+ok      a         there; good for x
+unused  io_uring  not available: EPERM; nothing in Pagewire uses it yet
+costs   b         small
+                  slow
+                  mend: make it larger
+
+Pagewire runs here: 1 ok, 1 cost something, 0 forbid it, 1 do not matter
+";
+        assert_eq!(text, expected);
     }
 }

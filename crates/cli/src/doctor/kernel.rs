@@ -28,14 +28,14 @@ fn version() -> Finding {
     let release = setting("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
     let found = format!("Linux {release}");
     match kernel_version() {
-        Some(version) if version >= (6, 7) => {
-            Finding::ok("kernel", found, "every mechanism that Pagewire knows is there")
+        Some(version) if version >= (5, 14) => {
+            Finding::ok("kernel", found, "every mechanism that Pagewire uses is there")
         }
         Some(version) if version >= (5, 10) => Finding::costs(
             "kernel",
             found,
-            "before 6.7 there is no PAGEMAP_SCAN: residency is read by mincore and pagemap, which is slower",
-            "a kernel of 6.7 or later",
+            "before 5.14 (MADV_POPULATE_WRITE) an atomic looks up in /proc/self/maps whether its page may be written, which is slow",
+            "a kernel of 5.14 or later",
         ),
         _ => Finding::costs(
             "kernel",
@@ -89,7 +89,15 @@ fn cross_memory() -> Finding {
         CHECK,
         format!("process_vm_readv: {refused:#} ({scope})"),
         "no local path: peers on this host are reached over UDP",
-        "sysctl kernel.yama.ptrace_scope=1 (or 0); in a container allow process_vm_readv (--cap-add SYS_PTRACE, or a seccomp profile with it)",
+        match setting("/proc/sys/kernel/yama/ptrace_scope").as_deref() {
+            Some("3") => {
+                "kernel.yama.ptrace_scope=1 in /etc/sysctl.d, then start the machine anew (3 cannot be taken back)"
+            }
+            Some("2") => "sysctl kernel.yama.ptrace_scope=1",
+            _ => {
+                "in a container: --cap-add SYS_PTRACE, or a seccomp profile that allows process_vm_readv and process_vm_writev; a kernel with CONFIG_CROSS_MEMORY_ATTACH"
+            }
+        },
     )
 }
 
@@ -118,29 +126,40 @@ fn memfd() -> Finding {
 }
 
 fn io_uring() -> Finding {
-    match io_uring::IoUring::new(2) {
-        Ok(_) => Finding::ok("io_uring", "works", "not used yet; nothing depends on it"),
-        Err(error) => {
-            Finding::ok("io_uring", format!("not available: {error}"), "not used yet; nothing depends on it")
-        }
-    }
+    let found = match io_uring::IoUring::new(2) {
+        Ok(_) => "works".to_owned(),
+        Err(error) => format!("not available: {error}"),
+    };
+    Finding::unused("io_uring", found)
 }
 
 fn namespaces() -> Finding {
     const CHECK: &str = "namespaces";
-    match probe::namespaces() {
-        Ok(()) => Finding::ok(
+    let Err(refused) = probe::namespaces() else {
+        return Finding::ok(
             CHECK,
-            "this user may make user and network namespaces",
+            "this user may make network namespaces",
             "the demonstration has two hosts",
-        ),
-        Err(refused) => Finding::costs(
-            CHECK,
-            format!("unshare: {refused:#}"),
-            "the demonstration and some tests have one host instead of two; nothing else needs them",
-            "sysctl kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces above 0",
-        ),
-    }
+        );
+    };
+    let is = |file: &str, value: &str| setting(file).as_deref() == Some(value);
+    let mend = if is("/proc/sys/user/max_user_namespaces", "0") {
+        "sysctl user.max_user_namespaces=10000"
+    } else if is("/proc/sys/kernel/unprivileged_userns_clone", "0") {
+        "sysctl kernel.unprivileged_userns_clone=1"
+    } else if is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
+        "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile with userns"
+    } else if is("/proc/sys/user/max_net_namespaces", "0") {
+        "sysctl user.max_net_namespaces=10000"
+    } else {
+        "in a container: --cap-add SYS_ADMIN, or a seccomp profile that allows unshare"
+    };
+    Finding::costs(
+        CHECK,
+        format!("unshare: {refused:#}"),
+        "the demonstration has one host instead of two, and the end-to-end tests do not run; nothing else needs them",
+        mend,
+    )
 }
 
 fn descriptors() -> Finding {

@@ -5,7 +5,16 @@ use super::{Finding, setting};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
 pub(super) fn findings() -> Vec<Finding> {
-    vec![locked_memory(), userfaultfd(), pagemap_scan(), transparent_huge_pages(), huge_pages(), swap()]
+    vec![
+        locked_memory(),
+        address_space(),
+        file_size(),
+        userfaultfd(),
+        pagemap_scan(),
+        transparent_huge_pages(),
+        huge_pages(),
+        swap(),
+    ]
 }
 
 fn locked_memory() -> Finding {
@@ -17,33 +26,81 @@ fn locked_memory() -> Finding {
     Finding::ok("locked memory", found, "of no importance, 0 will do: nothing is pinned")
 }
 
-fn userfaultfd() -> Finding {
-    const CHECK: &str = "userfaultfd";
-    // The file is there if and only if the kernel was built with it.
-    let Some(unprivileged) = setting("/proc/sys/vm/unprivileged_userfaultfd") else {
-        return Finding::ok(CHECK, "not in this kernel", "not used yet; nothing depends on it");
-    };
-    let found = match (unprivileged.as_str(), kernel_version()) {
-        ("1", _) => "for all faults (by setting, not tried)",
-        (_, Some(version)) if version >= (5, 11) => {
-            "for faults of user mode (by setting and version, not tried)"
+fn address_space() -> Finding {
+    const CHECK: &str = "address space";
+    // The arenas, threads, and some dozens of peers: a channel of 8 MB and tables of 72 MB each.
+    const ENOUGH: u64 = 4 << 30;
+    match getrlimit(Resource::RLIMIT_AS) {
+        Ok((RLIM_INFINITY, _)) => {
+            Finding::ok(CHECK, "unlimited", "regions of any size, channels to any number of peers")
         }
-        _ => "for root only (by setting, not tried)",
-    };
-    Finding::ok(
-        CHECK,
-        found,
-        "programs may use it on registered memory; Pagewire itself does not need it yet",
+        Ok((soft, _)) if soft >= ENOUGH => {
+            Finding::ok(CHECK, format!("limit {} MB", soft >> 20), "room for channels to many peers")
+        }
+        Ok((soft, _)) => Finding::costs(
+            CHECK,
+            format!("limit {} MB", soft >> 20),
+            "each local peer process takes 80 MB of addresses (not of memory): the local path may be refused",
+            "ulimit -v unlimited",
+        ),
+        Err(error) => Finding::costs(
+            CHECK,
+            format!("unknown: {error}"),
+            "the limit could not be read",
+            "ulimit -v unlimited",
+        ),
+    }
+}
+
+fn file_size() -> Finding {
+    const CHECK: &str = "file size";
+    // The largest of the files in memory that processes share are the tables, of somewhat less.
+    const ENOUGH: u64 = 72 << 20;
+    match getrlimit(Resource::RLIMIT_FSIZE) {
+        Ok((RLIM_INFINITY, _)) => {
+            Finding::ok(CHECK, "unlimited", "room for the files in memory that processes share")
+        }
+        Ok((soft, _)) if soft >= ENOUGH => Finding::ok(
+            CHECK,
+            format!("limit {} MB", soft >> 20),
+            "room for the files in memory that processes share",
+        ),
+        Ok((soft, _)) => Finding::forbids(
+            CHECK,
+            format!("limit {} KB", soft >> 10),
+            "the limit holds for the files in memory too that processes share: the engine does not start",
+            "ulimit -f unlimited",
+        ),
+        Err(error) => Finding::costs(
+            CHECK,
+            format!("unknown: {error}"),
+            "the limit could not be read",
+            "ulimit -f unlimited",
+        ),
+    }
+}
+
+fn userfaultfd() -> Finding {
+    // The file is there if and only if the kernel was built with it.
+    let unprivileged = setting("/proc/sys/vm/unprivileged_userfaultfd");
+    Finding::unused(
+        "userfaultfd",
+        match (unprivileged.as_deref(), kernel_version()) {
+            (None, _) => "not in this kernel",
+            (Some("1"), _) => "for all faults (by setting, not tried)",
+            (_, Some(version)) if version >= (5, 11) => {
+                "for faults of user mode (by setting and version, not tried)"
+            }
+            _ => "for root only (by setting, not tried)",
+        },
     )
 }
 
 fn pagemap_scan() -> Finding {
-    let found = if kernel_version().is_some_and(|version| version >= (6, 7)) {
-        "in this kernel (by version, not tried)"
-    } else {
-        "not in this kernel (by version): mincore and pagemap take its place"
-    };
-    Finding::ok("PAGEMAP_SCAN", found, "which pages are present is asked for whole blocks at once")
+    let there = kernel_version().is_some_and(|version| version >= (6, 7));
+    let found =
+        if there { "in this kernel (by version, not tried)" } else { "not in this kernel (by version)" };
+    Finding::unused("PAGEMAP_SCAN", found)
 }
 
 fn transparent_huge_pages() -> Finding {
@@ -58,9 +115,12 @@ fn transparent_huge_pages() -> Finding {
     };
     let chosen = choice.split(['[', ']']).nth(1).unwrap_or("unknown").to_owned();
     match chosen.as_str() {
-        "always" | "madvise" => {
-            Finding::ok(CHECK, chosen, "large copies between processes are cheaper on huge pages")
-        }
+        "always" => Finding::ok(CHECK, chosen, "large copies between processes are cheaper on huge pages"),
+        "madvise" => Finding::ok(
+            CHECK,
+            chosen,
+            "large copies are cheaper in memory for which the program asks for them (MADV_HUGEPAGE)",
+        ),
         _ => Finding::costs(
             CHECK,
             chosen,
@@ -72,26 +132,65 @@ fn transparent_huge_pages() -> Finding {
 
 fn huge_pages() -> Finding {
     let count = setting("/proc/sys/vm/nr_hugepages").unwrap_or_else(|| "unknown".to_owned());
-    Finding::ok("huge pages", format!("{count} reserved"), "only for programs that ask for them themselves")
+    Finding::ok(
+        "huge pages",
+        format!("{count} reserved"),
+        "only for programs that ask for them (MAP_HUGETLB, perftest --use_hugepages); Pagewire needs none",
+    )
 }
 
 fn swap() -> Finding {
+    swap_in(&setting("/proc/swaps").unwrap_or_default())
+}
+
+/// A line of /proc/swaps: `file type size used priority`, in KB.
+fn swap_in(table: &str) -> Finding {
     const CHECK: &str = "swap";
-    let table = setting("/proc/swaps").unwrap_or_default();
-    let devices: Vec<&str> =
-        table.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    let devices: Vec<(&str, u64)> = table
+        .lines()
+        .skip(1)
+        .filter_map(|line| {
+            let mut fields = line.split_whitespace();
+            Some((fields.next()?, fields.nth(2)?.parse().ok()?))
+        })
+        .collect();
     if devices.is_empty() {
         return Finding::ok(CHECK, "none", "anonymous memory stays present once it is touched");
     }
-    let compressed = devices.iter().all(|device| device.contains("zram"));
-    let found = devices.join(", ");
-    if compressed {
-        Finding::ok(CHECK, found, "memory that is out comes back from compressed memory in microseconds")
-    } else {
+    let used: u64 = devices.iter().map(|(_, used)| used).sum();
+    let names: Vec<&str> = devices.iter().map(|(name, _)| *name).collect();
+    let found = format!("{}, {} MB used", names.join(", "), used >> 10);
+    if names.iter().all(|name| name.contains("zram")) {
         Finding::ok(
             CHECK,
             found,
-            "memory that is out comes back at the speed of the disk; other accesses do not wait for it",
+            "registered memory that is out comes back from compressed memory in microseconds",
         )
+    } else if used == 0 {
+        Finding::ok(CHECK, found, "registered memory may go to the disk when memory is short")
+    } else {
+        Finding::costs(
+            CHECK,
+            found,
+            "registered memory that is out comes back at the speed of the disk; only accesses to it wait",
+            "swap to compressed memory (zram), or give the programs that matter a memory.swap.max of 0 (cgroup)",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Verdict;
+
+    #[test]
+    fn swap_costs_while_it_is_used_and_is_a_disk() {
+        let head = "Filename Type Size Used Priority\n";
+        let verdict = |lines: &str| swap_in(&format!("{head}{lines}")).verdict;
+        assert_eq!(verdict(""), Verdict::Ok);
+        assert_eq!(verdict("/dev/sda2 partition 8388604 0 -2\n"), Verdict::Ok);
+        assert_eq!(verdict("/dev/sda2 partition 8388604 1024 -2\n"), Verdict::Costs);
+        assert_eq!(verdict("/dev/zram0 partition 8388604 1024 100\n"), Verdict::Ok);
+        assert_eq!(verdict("/dev/zram0 partition 8 1 100\n/dev/sda2 partition 8 1 -2\n"), Verdict::Costs);
     }
 }

@@ -1,8 +1,10 @@
-//! UDP: the port of RoCEv2, segmentation and coalescing, buffers.
+//! Network devices, and UDP: the port of RoCEv2, segmentation and coalescing, buffers.
 
-use super::{Finding, setting};
+use super::{Finding, Verdict, setting};
 use anyhow::{Result, bail};
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+use nix::sys::socket::{AddressFamily, SockaddrLike, getsockopt, setsockopt, sockopt};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, UdpSocket};
 
@@ -10,24 +12,86 @@ use std::net::{Ipv4Addr, UdpSocket};
 const ROCE_PORT: u16 = 4791;
 
 /// A socket buffer that holds a window of 1 MB with the kernel's own overhead.
-const BUFFER: u64 = 2 << 20;
+const BUFFER: usize = 2 << 20;
+
+/// What the engine asks for.
+const BUFFER_ASKED: usize = 8 << 20;
 
 pub(super) fn findings() -> Vec<Finding> {
-    let mut findings = vec![socket()];
-    if findings[0].verdict == super::Verdict::Ok {
+    let mut findings = vec![devices(), loopback()];
+    if findings[1].verdict == Verdict::Ok {
         findings.extend([port(), segmentation(), coalescing()]);
     }
-    findings.extend([buffer("rmem_max", "net.core.rmem_max"), buffer("wmem_max", "net.core.wmem_max")]);
+    findings.extend([
+        buffer("receive buffer", |socket| {
+            setsockopt(socket, sockopt::RcvBuf, &BUFFER_ASKED)?;
+            getsockopt(socket, sockopt::RcvBuf)
+        }),
+        buffer("send buffer", |socket| {
+            setsockopt(socket, sockopt::SndBuf, &BUFFER_ASKED)?;
+            getsockopt(socket, sockopt::SndBuf)
+        }),
+    ]);
     findings
 }
 
-fn socket() -> Finding {
+/// The network devices that are up and have an address: each is a verbs device; the loopback device only alone.
+fn devices() -> Finding {
+    const CHECK: &str = "network devices";
+    let mut names: Vec<String> = Vec::new();
+    let mut loopback: Option<String> = None;
+    let interfaces = match getifaddrs() {
+        Ok(interfaces) => interfaces,
+        Err(error) => {
+            return Finding::forbids(
+                CHECK,
+                format!("getifaddrs: {error}"),
+                "the engine finds no device either",
+                "allow netlink sockets (seccomp, AppArmor)",
+            );
+        }
+    };
+    for interface in interfaces {
+        let addressed = interface.address.is_some_and(|address| {
+            matches!(address.family(), Some(AddressFamily::Inet | AddressFamily::Inet6))
+        });
+        if !addressed || !interface.flags.contains(InterfaceFlags::IFF_UP) {
+            continue;
+        }
+        if interface.flags.contains(InterfaceFlags::IFF_LOOPBACK) {
+            loopback = Some(interface.interface_name);
+        } else if !names.contains(&interface.interface_name) {
+            names.push(interface.interface_name);
+        }
+    }
+    let (names, means) = match loopback.filter(|_| names.is_empty()) {
+        Some(loopback) => (vec![loopback], "one verbs device, for peers on this host only"),
+        None => (names, "each is one verbs device; its MTU bounds that of the packets"),
+    };
+    if names.is_empty() {
+        return Finding::forbids(
+            CHECK,
+            "none is up and has an address",
+            "programs find no verbs device",
+            "ip link set lo up (peers on this host), or give a network device an address: ip address add",
+        );
+    }
+    let with_mtu = |name: String| match setting(&format!("/sys/class/net/{name}/mtu")) {
+        Some(mtu) => format!("{name} (MTU {mtu})"),
+        None => name,
+    };
+    Finding::ok(CHECK, names.into_iter().map(with_mtu).collect::<Vec<_>>().join(", "), means)
+}
+
+fn loopback() -> Finding {
     match UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) {
-        Ok(_) => Finding::ok("UDP", "works on the loopback device", "the udp path"),
-        Err(error) => Finding::forbids(
-            "UDP",
-            format!("no socket on 127.0.0.1: {error}"),
-            "without it no path is left to other hosts, and no device is found",
+        Ok(_) => {
+            Finding::ok("loopback device", "UDP works on it", "the udp path between processes of this host")
+        }
+        Err(error) => Finding::costs(
+            "loopback device",
+            format!("no UDP socket on 127.0.0.1: {error}"),
+            "processes of this host do not reach each other over UDP, and UDP could not be tried",
             "ip link set lo up",
         ),
     }
@@ -49,13 +113,13 @@ fn port() -> Finding {
     Finding::costs(
         CHECK,
         format!("{error}; held by {}", holder()),
-        "only Pagewire peers reach this user's programs (by direct ports), standard RoCEv2 peers do not",
+        "this user's programs get a port of their own, and cannot be reached over UDP; the local path is not affected",
         "end what holds it (a kernel rxe device: rdma link delete NAME), or run as its user",
     )
 }
 
 fn shared_bind() -> Result<()> {
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, socket};
+    use nix::sys::socket::{SockFlag, SockType, SockaddrIn, bind, socket};
     let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     setsockopt(&socket, sockopt::ReusePort, &true)?;
     bind(std::os::fd::AsRawFd::as_raw_fd(&socket), &SockaddrIn::new(0, 0, 0, 0, ROCE_PORT))?;
@@ -147,23 +211,26 @@ fn two_datagrams(coalesce: bool) -> Result<usize> {
     Ok(length / SEGMENT)
 }
 
-fn buffer(check: &'static str, name: &'static str) -> Finding {
-    let file = format!("/proc/sys/{}", name.replace('.', "/"));
-    let Some(bytes) = setting(&file).and_then(|text| text.parse::<u64>().ok()) else {
-        // Not visible in network namespaces of older kernels.
-        return Finding::ok(
+/// Tries what a socket gets; the kernel counts its own overhead, and so doubles what it grants.
+fn buffer(check: &'static str, ask: fn(&UdpSocket) -> nix::Result<usize>) -> Finding {
+    let got = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
+        .and_then(|socket| ask(&socket).map_err(std::io::Error::from))
+        .map(|doubled| doubled / 2);
+    match got {
+        Ok(bytes) if bytes >= BUFFER => {
+            Finding::ok(check, format!("{} KB", bytes >> 10), "holds a window of packets")
+        }
+        Ok(bytes) => Finding::costs(
             check,
-            "not visible here",
-            "socket buffers are what the machine's administrator set",
-        );
-    };
-    if bytes >= BUFFER {
-        return Finding::ok(check, format!("{} KB", bytes / 1024), "socket buffers hold a window of packets");
+            format!("{} KB of the {} KB asked for", bytes >> 10, BUFFER_ASKED >> 10),
+            "bursts of packets are lost, and sent again, on the udp path",
+            "sysctl net.core.rmem_max=8388608 net.core.wmem_max=8388608 (on the host, if this is a container)",
+        ),
+        Err(error) => Finding::costs(
+            check,
+            format!("cannot be asked for: {error}"),
+            "the udp path works with what the kernel gives",
+            "allow setsockopt (seccomp)",
+        ),
     }
-    Finding::costs(
-        check,
-        format!("{} KB", bytes / 1024),
-        "small socket buffers lose packets in bursts, which are then sent again",
-        "sysctl net.core.rmem_max=4194304 net.core.wmem_max=4194304",
-    )
 }
