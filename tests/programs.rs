@@ -6,7 +6,7 @@
 use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
 use pagewire_end_to_end::ground::{Ground, Setting};
-use pagewire_end_to_end::{basics, combinations, killed, perftest, pingpong, wire};
+use pagewire_end_to_end::{basics, combinations, command, killed, perftest, pingpong, wire};
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock};
 
@@ -38,6 +38,16 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
         trial(ground, "basics::doctor_is_content", basics::doctor_is_content),
         trial(ground, "basics::explain_finds_a_program", basics::explain_finds_a_program),
         trial(ground, "basics::statistics_are_printed", basics::statistics_are_printed),
+        trial(ground, "command::path_of_the_environment_holds", command::path_of_the_environment_holds),
+        trial(ground, "command::refusals_say_what_and_where", command::refusals_say_what_and_where),
+        trial(ground, "command::signals_reach_the_program", command::signals_reach_the_program),
+        trial(ground, "command::explain_shows_a_busy_connection", command::explain_shows_a_busy_connection),
+        trial(
+            ground,
+            "command::statistics_have_protocol_counters",
+            command::statistics_have_protocol_counters,
+        ),
+        trial(ground, "command::pipes_get_plain_text", command::pipes_get_plain_text),
         trial(ground, "wire::packets_are_right", wire::packets_are_right),
     ];
     for setting in Setting::ALL {

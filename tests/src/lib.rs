@@ -7,6 +7,7 @@
 
 pub mod basics;
 pub mod combinations;
+pub mod command;
 pub mod ground;
 pub mod killed;
 pub mod limits;

@@ -1,7 +1,9 @@
 //! The command line, as clap sees it: names, help texts and examples.
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 /// RDMA verbs on memory that is never pinned: no RDMA hardware, no kernel module, no root.
@@ -70,6 +72,23 @@ impl PathChoice {
             PathChoice::Udp => "udp",
         }
     }
+
+    /// The choice that a value of `PAGEWIRE_PATH` stands for; as in the engine, an empty one is none.
+    ///
+    /// # Errors
+    /// With what is wrong with the value.
+    pub fn from_variable(value: &OsStr) -> Result<Option<PathChoice>, String> {
+        if value.is_empty() {
+            return Ok(None);
+        }
+        let found = PathChoice::value_variants().iter().find(|choice| value == choice.name());
+        found.copied().map(Some).ok_or_else(|| {
+            format!(
+                "the environment variable PAGEWIRE_PATH is '{}': it must be auto, local or udp",
+                value.to_string_lossy()
+            )
+        })
+    }
 }
 
 /// Arguments of `pagewire run`.
@@ -79,16 +98,17 @@ impl PathChoice {
     pagewire run --path udp --pcap /tmp/wire.pcap -- ibv_rc_pingpong -g 0 127.0.0.1\n  \
     pagewire run --stats -- ib_write_bw --size 1048576 192.0.2.7\n\n\
     Exit status: the program's own; 126 if it cannot be run, 127 if it is not found,\n\
-    128 + N if signal N ended it (with --stats), 125 if Pagewire itself failed.")]
+    128 + N if signal N ended it (with --stats), 125 if Pagewire itself failed,\n\
+    2 for a wrong command line.")]
 pub struct RunArguments {
-    /// How connections travel
-    #[arg(long, value_enum, default_value_t)]
-    pub path: PathChoice,
+    /// How connections travel; where it is not given, as the environment variable PAGEWIRE_PATH says, else auto
+    #[arg(long, value_enum)]
+    pub path: Option<PathChoice>,
     /// Write the packets sent and received to FILE (classic pcap, one file a process: its PID is put before the
     /// extension)
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
-    /// Print what the connections did when the program has ended
+    /// Print, on standard error, what the connections did when the program has ended (the counters of pagewire explain)
     #[arg(long)]
     pub stats: bool,
     /// The program and its arguments
@@ -150,11 +170,11 @@ pub struct DemoArguments {
     pagewire bench registration           one\n  \
     pagewire bench write_lat --path local --json\n\n\
     A line of --json: {bench, size, path, value, unit, peer, peer_value, ratio}; a ratio above 1\n\
-    means that Pagewire is better than the peer. Where the peer is not installed it is null.")]
+    means that Pagewire is better than the peer. Where the peer is not installed, peer is null.\n\n\
+    Exit status: 0, or 1 if a figure of Pagewire's own could not be had.")]
 pub struct BenchArguments {
-    /// The benchmarks, of: registration, write_lat, write_bw, send_lat, send_bw, read_lat, read_bw, atomic_lat,
-    /// atomic_bw; all where none is named
-    #[arg(value_name = "NAME")]
+    /// The benchmarks; all where none is named
+    #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(crate::bench::names()))]
     pub names: Vec<String>,
     /// Only this path
     #[arg(long, value_enum, default_value_t)]
@@ -167,5 +187,40 @@ pub struct BenchArguments {
     pub plot: Option<PathBuf>,
     /// How often each benchmark and its peer are run, in turn
     #[arg(long, value_name = "N", default_value_t = crate::limits::BENCH_ROUNDS)]
-    pub rounds: usize,
+    pub rounds: NonZeroU32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_variable_takes_what_the_option_takes() {
+        for choice in PathChoice::value_variants() {
+            let shown = choice.to_possible_value().expect("none is hidden");
+            assert_eq!(shown.get_name(), choice.name());
+            assert_eq!(PathChoice::from_variable(choice.name().as_ref()), Ok(Some(*choice)));
+        }
+        assert_eq!(PathChoice::from_variable("".as_ref()), Ok(None));
+        let refused = PathChoice::from_variable("rdma".as_ref()).expect_err("no such path");
+        assert!(refused.contains("PAGEWIRE_PATH") && refused.contains("auto, local or udp"), "{refused}");
+    }
+
+    #[test]
+    fn a_benchmark_that_does_not_exist_is_a_wrong_command_line() {
+        let refused =
+            Arguments::try_parse_from(["pagewire", "bench", "write_latency"]).expect_err("no such name");
+        assert_eq!(refused.exit_code(), 2);
+        let text = refused.to_string();
+        assert!(crate::bench::names().iter().all(|name| text.contains(name)), "{text}");
+        let refused =
+            Arguments::try_parse_from(["pagewire", "bench", "--rounds", "0"]).expect_err("no round");
+        assert_eq!(refused.exit_code(), 2);
+    }
 }

@@ -56,14 +56,21 @@ impl Installation {
     }
 }
 
-/// The first executable file called `program` in `$PATH` (and, for tools of the administrator, in /usr/sbin and
-/// /sbin).
-pub fn find_program(program: &str) -> Option<PathBuf> {
+/// The first executable file called `program` in `$PATH`.
+pub fn in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")])
-        .map(|directory| directory.join(program))
-        .find(|file| is_executable(file))
+    first_executable(program, std::env::split_paths(&path))
+}
+
+/// The first executable file called `program` in `$PATH` or, as for tools of the administrator, in /usr/sbin and
+/// /sbin.
+pub fn find_program(program: &str) -> Option<PathBuf> {
+    let places = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    in_path(program).or_else(|| first_executable(program, places))
+}
+
+fn first_executable(program: &str, directories: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
+    directories.into_iter().map(|directory| directory.join(program)).find(|file| is_executable(file))
 }
 
 /// Whether `file` is a regular file that somebody may execute.

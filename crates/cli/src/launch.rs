@@ -6,6 +6,9 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The environment variable by which the engine is told the path.
+pub const PATH_VARIABLE: &str = "PAGEWIRE_PATH";
+
 /// How a program is to run on Pagewire.
 #[derive(Clone, Debug)]
 pub struct Launch {
@@ -32,7 +35,7 @@ impl Launch {
     pub fn apply(&self, command: &mut Command) {
         command.env("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", self.library.as_os_str(), ":"));
         command.env("LD_PRELOAD", prepended("LD_PRELOAD", self.library.join(LIBRARY).as_os_str(), ":"));
-        command.env("PAGEWIRE_PATH", self.path.name());
+        command.env(PATH_VARIABLE, self.path.name());
         set(command, "PAGEWIRE_PCAP", self.pcap.as_deref());
         set(command, "PAGEWIRE_STATS", self.stats.as_deref());
     }

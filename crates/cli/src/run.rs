@@ -1,17 +1,21 @@
 //! `pagewire run`: starts a program with the engine in place of libibverbs.
 
-use crate::arguments::RunArguments;
-use crate::install::{Installation, find_program};
-use crate::launch::Launch;
+use crate::arguments::{PathChoice, RunArguments};
+use crate::install::{Installation, in_path, is_executable};
+use crate::launch::{Launch, PATH_VARIABLE};
 use crate::report;
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::origin::WithOrigin;
+use signal_hook::low_level::siginfo::Cause;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Command, ExitStatus};
 
 /// Exit status if Pagewire itself failed.
@@ -23,12 +27,16 @@ pub const FAILURE: u8 = 125;
 /// own; with it, this process waits.
 ///
 /// # Errors
-/// If the engine is not found, or the counters cannot be read.
+/// If the engine is not found, `PAGEWIRE_PATH` or the file of the capture is of no use, or the counters cannot be read.
 pub fn run(arguments: &RunArguments) -> Result<u8> {
     let installation = Installation::find()?;
-    let mut launch = Launch::new(&installation, arguments.path);
-    // A program may change its directory before the engine opens the file.
-    launch.pcap = arguments.pcap.as_ref().map(std::path::absolute).transpose()?;
+    let mut launch = Launch::new(&installation, path(arguments)?);
+    if let Some(file) = &arguments.pcap {
+        // A program may change its directory before the engine opens the file.
+        let file = std::path::absolute(file)?;
+        try_capture(&file).with_context(|| format!("--pcap {}", file.display()))?;
+        launch.pcap = Some(file);
+    }
 
     let (program, operands) = arguments.program.split_first().context("no program is named")?;
     let mut command = Command::new(program);
@@ -46,27 +54,75 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
         Ok(status) => status,
         Err(error) => return Ok(refusal(program, &error)),
     };
-    report::print_summary(&report::read_file(&file)?)?;
+    let reports = report::read_file(&file)?;
+    match (reports.is_empty(), status.signal()) {
+        (true, Some(signal)) => {
+            anstream::eprintln!(
+                "pagewire: no counters: signal {signal} ended the program before it wrote them"
+            );
+        }
+        (true, None) => anstream::eprintln!(
+            "pagewire: no counters: no process of the program opened a device and ended by exit(3)"
+        ),
+        (false, _) => report::print_summary(&reports)?,
+    }
     Ok(code(status))
+}
+
+/// The path asked for: by the option, else by the environment.
+fn path(arguments: &RunArguments) -> Result<PathChoice> {
+    if let Some(path) = arguments.path {
+        return Ok(path);
+    }
+    let variable = std::env::var_os(PATH_VARIABLE).unwrap_or_default();
+    Ok(PathChoice::from_variable(&variable).map_err(Error::msg)?.unwrap_or_default())
+}
+
+/// Makes sure that the engine will be able to make its capture beside `file`, before the program starts: in the
+/// program it could only say so where the program finds no device.
+fn try_capture(file: &Path) -> Result<()> {
+    let name = file.file_name().filter(|_| !file.is_dir()).context("this is a directory, not a file")?;
+    let directory = file.parent().unwrap_or(Path::new("/"));
+    // A name of its own, as the engine's has the PID of each process in it.
+    let mut own = name.to_os_string();
+    own.push(format!(".{}.try", std::process::id()));
+    let tried = directory.join(own);
+    File::create_new(&tried)
+        .and_then(|_| std::fs::remove_file(&tried))
+        .with_context(|| format!("no file can be made in {}", directory.display()))
 }
 
 /// Says why `program` could not be started; gives the exit status that a shell would.
 fn refusal(program: &OsStr, error: &io::Error) -> u8 {
     let name = program.to_string_lossy();
-    // A directory in PATH that is closed to this user makes the kernel's answer "permission denied".
-    let nowhere = !name.contains('/') && find_program(&name).is_none();
-    if nowhere || error.kind() == io::ErrorKind::NotFound {
-        anstream::eprintln!("pagewire: {name}: not found");
-        return 127;
-    }
-    anstream::eprintln!("pagewire: {name}: {error}");
-    126
+    let file = Path::new(program);
+    let (code, why) = if !name.contains('/') {
+        // Without a slash only PATH is searched, as in a shell. A directory in it that is closed to this user makes
+        // the kernel's answer "permission denied", though nothing was found.
+        match in_path(&name) {
+            None if is_executable(file) => (127, format!("not found in PATH; did you mean ./{name}?")),
+            None => (127, "not found in PATH".to_owned()),
+            Some(found) => (126, format!("{}: {error}", found.display())),
+        }
+    } else if file.is_dir() {
+        (126, "this is a directory, not a program".to_owned())
+    } else if file.is_file() && !is_executable(file) {
+        (126, format!("not executable (chmod +x {name})"))
+    } else if file.is_file() && error.kind() == io::ErrorKind::NotFound {
+        (126, "the interpreter or loader that it names does not exist".to_owned())
+    } else if error.kind() == io::ErrorKind::NotFound {
+        (127, "no such file".to_owned())
+    } else {
+        (126, error.to_string())
+    };
+    anstream::eprintln!("pagewire: {name}: {why}");
+    code
 }
 
 /// Starts `command` and waits for it; the inner error says that it could not be started.
 fn wait_forwarding_signals(command: &mut Command) -> Result<io::Result<ExitStatus>> {
     // Registered before the start: a signal between the two must not end this process and orphan the program.
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2])?;
+    let mut signals = SignalsInfo::<WithOrigin>::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2])?;
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Ok(Err(error)),
@@ -74,12 +130,12 @@ fn wait_forwarding_signals(command: &mut Command) -> Result<io::Result<ExitStatu
     let pid = Pid::from_raw(i32::try_from(child.id())?);
     let handle = signals.handle();
     let forwarder = std::thread::spawn(move || {
-        for signal in signals.forever() {
-            // The terminal sends these two to the whole foreground group, the program included.
-            if signal == SIGINT || signal == SIGQUIT {
+        for origin in signals.forever() {
+            // The terminal (the kernel, that is) sends its signals to the whole foreground group, the program included.
+            if origin.cause == Cause::Kernel {
                 continue;
             }
-            if let Ok(signal) = Signal::try_from(signal) {
+            if let Ok(signal) = Signal::try_from(origin.signal) {
                 // The program may have ended just now; then there is nobody left to tell.
                 let _ended = nix::sys::signal::kill(pid, signal);
             }

@@ -1,18 +1,27 @@
 //! The figures as pictures: one SVG file for each benchmark, both axes logarithmic.
 
 use super::Line;
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use plotters::prelude::*;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Draws all benchmarks of more than one size into `directory`; gives the files.
+/// Makes sure that files can be made in `directory`; makes it if it does not exist.
+///
+/// # Errors
+/// If not; the error names the directory.
+pub(super) fn prepare(directory: &Path) -> Result<()> {
+    let refused = || format!("--plot {}: no files can be made there", directory.display());
+    fs::create_dir_all(directory).with_context(refused)?;
+    tempfile::tempfile_in(directory).map(drop).with_context(refused)
+}
+
+/// Draws all benchmarks of more than one size into `directory`, which exists; gives the files.
 ///
 /// # Errors
 /// If a file cannot be written.
 pub(super) fn draw(lines: &[Line], directory: &Path) -> Result<Vec<PathBuf>> {
-    fs::create_dir_all(directory)?;
     let mut benches: BTreeMap<&str, Vec<&Line>> = BTreeMap::new();
     for line in lines {
         benches.entry(line.bench).or_default().push(line);
@@ -36,7 +45,7 @@ fn curves(lines: &[&Line]) -> BTreeMap<String, Vec<(f64, f64)>> {
     let mut curves: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     for line in lines {
         let own = (format!("Pagewire {}", line.path), line.value);
-        for (name, value) in [own, (line.peer.to_owned(), line.peer_value)] {
+        for (name, value) in [own, (line.peer.clone().unwrap_or_default(), line.peer_value)] {
             let Some(value) = value.filter(|value| *value > 0.0) else { continue };
             let points = curves.entry(name).or_default();
             // Pagewire's figure stands beside each peer's.

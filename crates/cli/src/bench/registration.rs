@@ -30,7 +30,7 @@ const MEASURED: [(&str, u64, f64); 4] = [
 ];
 
 /// Measures; lines without a value where the helper is missing or fails.
-pub(super) fn measure(stage: &Stage, rounds: usize) -> Result<Vec<Line>> {
+pub(super) fn measure(stage: &Stage, rounds: u32) -> Result<Vec<Line>> {
     let helper = stage.helpers.join("registration");
     let mut figures: Vec<Figure> = Vec::new();
     if !helper.is_file() {
@@ -57,7 +57,11 @@ pub(super) fn measure(stage: &Stage, rounds: usize) -> Result<Vec<Line>> {
         .map(|&(bench, size, published)| {
             let wanted = figures.iter().filter(|figure| figure.bench == bench && figure.size == size);
             let mut values: Vec<f64> = wanted.map(|figure| figure.microseconds).collect();
-            Line::new((bench, size, "-", "us"), median(&mut values), ("JBMT (published)", Some(published)))
+            Line::new(
+                (bench, size, "-", "us"),
+                median(&mut values),
+                (Some("JBMT (published)".to_owned()), Some(published)),
+            )
         })
         .collect())
 }

@@ -3,64 +3,158 @@
 use crate::arguments::PathChoice;
 use crate::hosts::Host;
 use crate::install::find_program;
-use crate::limits::BENCH_RUN;
-use crate::pair::run_pair;
+use crate::limits::{BENCH_RUN, PROBE_PATIENCE};
+use crate::pair::{Running, run_pair};
 use anyhow::Result;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Instant;
+
+/// Operations under way at once in a bandwidth test, as many as perftest has READs.
+const WINDOW: &str = "16";
 
 static PORT: AtomicU16 = AtomicU16::new(29_000);
 
-/// One run of the test `test`; `None` where UCX is not installed or fails.
-pub(super) fn measure(test: &str, unit: &str, path: PathChoice, size: u64) -> Result<Option<f64>> {
-    let Some(program) = find_program("ucx_perftest") else { return Ok(None) };
-    let here = Host::here();
-    let port = PORT.fetch_add(1, Ordering::Relaxed);
-    let (transports, device) = match path {
-        PathChoice::Udp => ("tcp,self", "lo"),
-        _ => ("posix,cma", "all"),
-    };
-    let command = || {
-        let mut command = here.command(&program);
-        command
-            .env("UCX_TLS", transports)
-            .env("UCX_NET_DEVICES", device)
-            .env("UCX_WARN_UNUSED_ENV_VARS", "n");
-        // Ordinary memory, as a verbs program's is, instead of memory that UCX shares beforehand.
-        command.env("UCX_ALLOC_PRIO", "heap").args(["-p", &port.to_string()]);
-        command
-    };
-    // Emulated READs and atomics take milliseconds each.
-    let count =
-        if test.starts_with("ucp_put") || test.starts_with("tag") { (1_u64 << 28) / size } else { 300 };
-    let count = count.clamp(100, 20_000);
-    let mut client = command();
-    client.args(["127.0.0.1", "-f", "-t", test, "-s", &size.to_string()]);
-    client.args(["-n", &count.to_string(), "-w", &(count / 10).to_string()]);
-    let pair = run_pair(command(), client, port, BENCH_RUN)?;
-    Ok(pair.client.filter(|client| client.success()).and_then(|client| figure(&client.output, unit)))
+/// An installed UCX.
+pub(super) struct Ucx {
+    program: PathBuf,
+    /// The directory of its libraries, if that is not the system's.
+    libraries: Option<PathBuf>,
+    version: Option<String>,
 }
 
-/// The last line of numbers: messages, median, average and overall microseconds, average and overall MB/s, ...
+impl Ucx {
+    /// The first that PATH leads to.
+    pub(super) fn find() -> Option<Ucx> {
+        let program = find_program("ucx_perftest")?;
+        let mut ucx = Ucx { libraries: libraries(&program), program, version: None };
+        if let Some(info) =
+            ucx.program.parent().map(|here| here.join("ucx_info")).filter(|info| info.is_file())
+        {
+            let mut command = ucx.command(&Host::here(), &info);
+            command.arg("-v");
+            let asked = Running::start(command).ok()?.wait_until(Instant::now() + PROBE_PATIENCE);
+            ucx.version = version(&asked.output);
+        }
+        Some(ucx)
+    }
+
+    /// What it is called in the figures of `path`.
+    pub(super) fn name(&self, path: PathChoice) -> String {
+        let version = self.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
+        let over = if path == PathChoice::Udp { "TCP" } else { "posix,cma" };
+        format!("UCX{version} over {over}")
+    }
+
+    fn command(&self, host: &Host, program: &Path) -> Command {
+        let mut command = host.command(program);
+        if let Some(libraries) = &self.libraries {
+            command.env("LD_LIBRARY_PATH", libraries);
+        }
+        command
+    }
+
+    /// One run of the test `test`; the inner error says what went wrong with it.
+    pub(super) fn measure(
+        &self,
+        test: &str,
+        unit: &str,
+        path: PathChoice,
+        size: u64,
+    ) -> Result<Result<f64, String>> {
+        let here = Host::here();
+        let port = PORT.fetch_add(1, Ordering::Relaxed);
+        let (transports, device) = match path {
+            PathChoice::Udp => ("tcp,self", "lo"),
+            _ => ("posix,cma", "all"),
+        };
+        let command = || {
+            let mut command = self.command(&here, &self.program);
+            command
+                .env("UCX_TLS", transports)
+                .env("UCX_NET_DEVICES", device)
+                .env("UCX_WARN_UNUSED_ENV_VARS", "n");
+            // Ordinary memory, as a verbs program's is, instead of memory that UCX shares beforehand.
+            command.env("UCX_ALLOC_PRIO", "heap").args(["-p", &port.to_string()]);
+            command
+        };
+        let count = count(test, size);
+        let mut client = command();
+        client.args(["127.0.0.1", "-f", "-t", test, "-s", &size.to_string()]);
+        client.args(["-n", &count.to_string(), "-w", &(count / 10).to_string()]);
+        if unit != "us" {
+            client.args(["-O", WINDOW]);
+        }
+        let pair = run_pair(command(), client, port, BENCH_RUN)?;
+        let Some(client) = pair.client.as_ref().filter(|client| client.success()) else {
+            return Ok(Err(pair.complaint()));
+        };
+        Ok(figure(&client.output, unit).ok_or_else(|| format!("no figure in its output:\n{}", client.output)))
+    }
+}
+
+/// The libraries of an installation in a directory of its own (a Python wheel, say), which the loader does not find.
+fn libraries(program: &Path) -> Option<PathBuf> {
+    let directory = program.parent()?.parent()?.join("lib");
+    directory.join("libucp.so.0").is_file().then_some(directory)
+}
+
+/// Releases differ: `# Version 1.13.1`, `# Library version: 1.22.0`.
+fn version(output: &str) -> Option<String> {
+    let line =
+        output.lines().find(|line| line.starts_with('#') && line.to_lowercase().contains("version"))?;
+    let word = line.split(|c: char| c.is_whitespace() || c == '=').next_back()?;
+    word.starts_with(|c: char| c.is_ascii_digit()).then(|| word.to_owned())
+}
+
+/// How many operations: so many that a run takes some tenths of a second where READs and atomics are emulated too, which
+/// then take a millisecond each.
+fn count(test: &str, size: u64) -> u64 {
+    let most = if test.starts_with("ucp_put") || test.starts_with("tag") { 20_000 } else { 1000 };
+    ((1_u64 << 28) / size).clamp(100, most)
+}
+
+/// The last line of eight numbers (behind `Final:` where it was not asked for alone): messages; median, recent and
+/// overall microseconds; recent and overall MB/s; recent and overall messages a second. "Recent" is since the last of the
+/// lines that come once a second, so of no use here.
 fn figure(output: &str, unit: &str) -> Option<f64> {
-    let line = output.lines().rfind(|line| !line.trim().is_empty())?;
-    let line = line.trim().trim_start_matches("Final:");
-    let numbers: Vec<f64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    let numbers = output.lines().rev().find_map(|line| {
+        let fields = line.trim_start_matches("Final:").split_whitespace();
+        let numbers: Option<Vec<f64>> = fields.map(|field| field.parse().ok()).collect();
+        numbers.filter(|numbers| numbers.len() == 8)
+    })?;
     match unit {
-        "us" => numbers.get(2).copied(),
+        // The median, as perftest's typical latency; of a ping-pong both are half a round trip.
+        "us" => numbers.get(1).copied(),
         // Its MB are 2^20 bytes.
-        _ => numbers.get(4).map(|rate| rate * 1.048_576),
+        _ => numbers.get(5).map(|rate| rate * 1.048_576),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::figure;
+    use super::*;
 
     #[test]
-    fn the_final_line_is_read() {
-        let output = "Final:                  1000      1.500     1.600     1.650     2500.00    2400.00      640000      620000\n";
-        assert_eq!(figure(output, "us"), Some(1.6));
-        assert_eq!(figure(output, "MB/s"), Some(2621.44));
+    fn median_and_overall_rate_are_read_from_the_last_line_of_figures() {
+        let figures = "1000   1.500   1.600   1.650   2400.00   2500.00   640000   620000";
+        for output in [
+            format!("| Stage | # iterations |\n+----+\n     {figures}\n\n"),
+            format!("[thread 0]  500  9.0  9.0  9.0  1.00  1.00  1  1\nFinal:  {figures}\nnote 7\n"),
+        ] {
+            assert_eq!(figure(&output, "us"), Some(1.5));
+            assert_eq!(figure(&output, "MB/s"), Some(2621.44));
+        }
         assert_eq!(figure("an error\n", "us"), None);
+        assert_eq!(figure("Final:  1000  1.5\n", "us"), None);
+    }
+
+    #[test]
+    fn the_version_is_read_as_old_and_new_releases_print_it() {
+        assert_eq!(version("# Version 1.13.1\n# Git branch\n").as_deref(), Some("1.13.1"));
+        assert_eq!(version("# Library version: 1.22.0\n# Library path: x\n").as_deref(), Some("1.22.0"));
+        assert_eq!(version("# UCT version=1.10.0 revision\n"), None);
+        assert_eq!(version("not found\n"), None);
     }
 }

@@ -1,0 +1,215 @@
+//! The command itself: what it passes on, what it refuses and how it says so.
+
+use crate::ground::{Ground, Setting};
+use crate::limits::RUN;
+use anyhow::{Context, Result, ensure};
+use pagewire_cli::pair::{Finished, Running};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn command(ground: &Ground, words: &[&str]) -> Command {
+    let mut command = ground.hosts.first.command(&ground.stage.command);
+    command.args(words).env_remove("PAGEWIRE_PATH");
+    command
+}
+
+fn run(command: Command) -> Result<Finished> {
+    Ok(Running::start(command)?.wait_until(Instant::now() + RUN))
+}
+
+fn code(finished: &Finished) -> Option<i32> {
+    finished.status.and_then(|status| status.code())
+}
+
+/// PAGEWIRE_PATH holds where --path is not given, and is checked.
+///
+/// # Errors
+/// If not.
+pub fn path_of_the_environment_holds(ground: &Ground) -> Result<()> {
+    let cases: [(Option<&str>, &[&str], &str); 5] = [
+        (None, &[], "auto"),
+        (Some(""), &[], "auto"),
+        (Some("udp"), &[], "udp"),
+        (Some("udp"), &["--path", "local"], "local"),
+        (Some("wrong"), &["--path", "local"], "local"),
+    ];
+    for (variable, options, expected) in cases {
+        let mut command = command(ground, &["run"]);
+        command.args(options).args(["--", "printenv", "PAGEWIRE_PATH"]);
+        command.envs(variable.map(|value| ("PAGEWIRE_PATH", value)));
+        let finished = run(command)?;
+        ensure!(finished.output.trim() == expected, "{variable:?} {options:?}: {}", finished.output);
+    }
+    let mut command = command(ground, &["run", "--", "true"]);
+    command.env("PAGEWIRE_PATH", "rdma");
+    let finished = run(command)?;
+    ensure!(code(&finished) == Some(125), "{}", finished.verdict());
+    for wanted in ["PAGEWIRE_PATH", "'rdma'", "auto, local or udp"] {
+        ensure!(finished.output.contains(wanted), "{wanted} is missing in: {}", finished.output);
+    }
+    Ok(())
+}
+
+/// What cannot be done is refused before anything is started, with the exit status promised and with what was wrong.
+///
+/// # Errors
+/// If not.
+pub fn refusals_say_what_and_where(ground: &Ground) -> Result<()> {
+    let script = ground.stage.file("no-interpreter");
+    std::fs::write(&script, "#!/no/such/interpreter\n")?;
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let script = script.to_str().context("a name in UTF-8")?;
+    let cases: [(&[&str], i32, &str); 14] = [
+        (&["run", "--", "no-program-has-this-name"], 127, "not found in PATH"),
+        (&["run", "--", "/no/such/program"], 127, "no such file"),
+        (&["run", "--stats", "--", "/no/such/program"], 127, "no such file"),
+        (&["run", "--", "/etc/passwd"], 126, "not executable"),
+        (&["run", "--", "/etc"], 126, "directory"),
+        (&["run", "--", script], 126, "interpreter"),
+        (&["run", "--pcap", "/no/such/directory/a.pcap", "--", "echo", "started"], 125, "/no/such/directory"),
+        (&["run", "--pcap", "/proc", "--", "echo", "started"], 125, "directory"),
+        (&["bench", "write_latency"], 2, "write_lat"),
+        (&["bench", "--rounds", "0"], 2, "--rounds"),
+        (&["bench", "--plot", "/proc/pictures", "registration"], 1, "/proc/pictures"),
+        (&["explain", "8388608"], 1, "no such process"),
+        (&["explain", "1"], 1, "process 1"),
+        (&["nonsense"], 2, "nonsense"),
+    ];
+    for (words, expected, text) in cases {
+        let finished = run(command(ground, words))?;
+        let output = &finished.output;
+        ensure!(
+            code(&finished) == Some(expected),
+            "{words:?}: {} instead of {expected}\n{output}",
+            finished.verdict()
+        );
+        ensure!(output.contains(text), "{words:?}: {text} is missing in: {output}");
+        for unwanted in ["started\n", "measuring", "panicked"] {
+            ensure!(!output.contains(unwanted), "{words:?}: {output}");
+        }
+    }
+    Ok(())
+}
+
+/// Signals that are sent to `pagewire run` reach the program, with --stats too, and its exit status comes back.
+///
+/// # Errors
+/// If not.
+pub fn signals_reach_the_program(ground: &Ground) -> Result<()> {
+    for (index, (options, signal)) in [
+        (&["run"] as &[&str], "TERM"),
+        (&["run"], "INT"),
+        (&["run", "--stats"], "TERM"),
+        (&["run", "--stats"], "INT"),
+        (&["run", "--stats"], "USR1"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let ready = ground.stage.file(&format!("ready-{index}"));
+        let mut command = command(ground, options);
+        command.args([
+            "--",
+            "sh",
+            "-c",
+            "trap 'exit 9' TERM INT USR1; : > \"$0\"; for i in $(seq 600); do sleep 0.05; done",
+        ]);
+        command.arg(&ready);
+        let program = Running::start(command)?;
+        let patience = Instant::now() + RUN;
+        while !ready.exists() {
+            ensure!(Instant::now() < patience, "the program did not start");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut kill = Command::new("kill");
+        kill.args(["-s", signal, &program.pid().to_string()]);
+        ensure!(run(kill)?.success(), "kill");
+        let finished = program.wait_until(patience);
+        ensure!(
+            code(&finished) == Some(9),
+            "{options:?} {signal}: {}\n{}",
+            finished.verdict(),
+            finished.output
+        );
+    }
+    Ok(())
+}
+
+/// `pagewire explain` shows path, reason, peer and named counters of a connection that is being driven all the time.
+///
+/// # Errors
+/// If not.
+pub fn explain_shows_a_busy_connection(ground: &Ground) -> Result<()> {
+    let port = "18510";
+    let end =
+        || command(ground, &["run", "--path", "udp", "--", "ib_write_bw", "-F", "-D", "30", "-p", port]);
+    let mut server = Running::start(end())?;
+    ensure!(server.wait_listening(port.parse()?), "the server did not listen");
+    let mut client = end();
+    client.arg(ground.hosts.first.address.to_string());
+    let client = Running::start(client)?;
+    let asked = client.pid().to_string();
+
+    let patience = Instant::now() + RUN;
+    let text = loop {
+        let text = run(command(ground, &["explain", &asked]))?.output;
+        if text.contains("RTS") && text.contains("packets sent") {
+            break text;
+        }
+        ensure!(Instant::now() < patience, "no connection was shown:\n{text}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let peer = format!("{} QPN 0x", ground.hosts.first.address);
+    for wanted in ["device: pagewire0", "counters: ", "datagrams sent ", "asked for", "send requests", &peer]
+    {
+        ensure!(text.contains(wanted), "{wanted} is missing in:\n{text}");
+    }
+    for _ in 0..20 {
+        let json = run(command(ground, &["explain", "--json", &asked]))?.output;
+        let connection = json.lines().nth(1).with_context(|| format!("no connection in:\n{json}"))?;
+        let start = format!("{{\"pid\":{asked},\"qpn\":");
+        ensure!(connection.starts_with(&start), "{connection}");
+        for wanted in ["\"path\":\"udp\"", "\"reason\":\"asked for\"", "\"peer\":\""] {
+            ensure!(connection.contains(wanted), "{wanted} is missing in: {connection}");
+        }
+    }
+    Ok(())
+}
+
+/// The statistics that a program leaves name what the protocol counted, of queue pairs that are gone too.
+///
+/// # Errors
+/// If not.
+pub fn statistics_have_protocol_counters(ground: &Ground) -> Result<()> {
+    let outcome = ground.must_run(Setting::Udp, "ibv_rc_pingpong", &["-g", "0", "-n", "50"])?;
+    for report in outcome.server.iter().chain(&outcome.client) {
+        let connection = report.connections.first().context("no queue pair")?;
+        let protocol = connection.get("protocol").and_then(|protocol| protocol.as_object());
+        let protocol = protocol.with_context(|| format!("no protocol counters in {connection:?}"))?;
+        for name in ["retransmissions", "timeouts", "rnr_naks_sent"] {
+            ensure!(
+                protocol.get(name).is_some_and(|count| count.is_u64()),
+                "{name} is missing in {protocol:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Nothing is coloured where the output is no terminal, and a reader that goes away early is no failure.
+///
+/// # Errors
+/// If not.
+pub fn pipes_get_plain_text(ground: &Ground) -> Result<()> {
+    for words in
+        [&["doctor"] as &[&str], &["explain"], &["--help"], &["run", "--help"], &["bench", "nonsense"]]
+    {
+        let finished = run(command(ground, words))?;
+        ensure!(!finished.output.contains('\u{1b}'), "{words:?}: {:?}", finished.output);
+    }
+    let mut shell = ground.hosts.first.command("sh");
+    shell.args(["-c", "\"$0\" doctor --json | head -n 1"]).arg(&ground.stage.command);
+    let finished = run(shell)?;
+    ensure!(finished.output.lines().count() == 1 && finished.success(), "{}", finished.output);
+    Ok(())
+}
