@@ -213,3 +213,56 @@ pub fn pipes_get_plain_text(ground: &Ground) -> Result<()> {
     ensure!(finished.output.lines().count() == 1 && finished.success(), "{}", finished.output);
     Ok(())
 }
+
+/// A demonstration that is interrupted, or whose reader goes away, leaves no file and no program behind.
+///
+/// # Errors
+/// If it does.
+pub fn ended_early_leaves_nothing(ground: &Ground) -> Result<()> {
+    let temporary = ground.stage.file("temporary");
+    std::fs::create_dir(&temporary)?;
+    std::fs::set_permissions(&temporary, std::os::unix::fs::PermissionsExt::from_mode(0o777))?;
+    let is_empty = || -> Result<bool> { Ok(std::fs::read_dir(&temporary)?.next().is_none()) };
+
+    let mut demo = command(ground, &["demo", "--one-host"]);
+    demo.env("TMPDIR", &temporary);
+    let demo = Running::start(demo)?;
+    let patience = Instant::now() + RUN;
+    while is_empty()? {
+        ensure!(Instant::now() < patience, "the demonstration did not start");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut kill = Command::new("kill");
+    kill.args(["-s", "TERM", &demo.pid().to_string()]);
+    ensure!(run(kill)?.success(), "kill");
+    let finished = demo.wait_until(patience);
+    ensure!(code(&finished) == Some(128 + 15), "{}\n{}", finished.verdict(), finished.output);
+    ensure!(is_empty()?, "files are left in {}", temporary.display());
+
+    let mut shell = ground.hosts.first.command("sh");
+    shell.args(["-c", "\"$0\" demo --one-host | head -n 1"]).arg(&ground.stage.command);
+    shell.env("TMPDIR", &temporary);
+    let finished = run(shell)?;
+    ensure!(finished.success() && !finished.output.contains("panicked"), "{}", finished.output);
+    ensure!(is_empty()?, "files are left in {}", temporary.display());
+    Ok(())
+}
+
+/// Root of a user namespace in which nobody has no number (a container of an ordinary user) can run programs too.
+///
+/// # Errors
+/// If not.
+pub fn root_of_a_user_namespace_may_run(ground: &Ground) -> Result<()> {
+    let mut command = ground.hosts.first.privileged("unshare");
+    command.args(["--user", "--map-root-user", "--net", "sh", "-c"]);
+    command.arg("ip link set lo up && exec \"$0\" bench --json --rounds 1 registration");
+    command.arg(&ground.stage.command);
+    let finished = run(command)?;
+    ensure!(finished.success(), "{}\n{}", finished.verdict(), finished.output);
+    ensure!(
+        finished.output.contains("\"bench\":\"reg_mr\",\"size\":4096,\"path\":\"-\",\"value\":"),
+        "{}",
+        finished.output
+    );
+    Ok(())
+}

@@ -14,6 +14,7 @@ use self::ucx::Ucx;
 use crate::arguments::{BenchArguments, PathChoice};
 use crate::hosts::Host;
 use crate::install::{Installation, find_program};
+use crate::interrupt;
 use crate::limits::BENCH_RUN;
 use crate::perftest::rows;
 use crate::stage::Stage;
@@ -108,6 +109,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
     if !missing.is_empty() {
         bail!("not installed: {} (Debian package perftest)", missing.join(", "));
     }
+    interrupt::watch()?;
     let stage = Stage::prepare(&Installation::find()?)?;
     let rounds = arguments.rounds.get();
     let ucx = Ucx::find();
@@ -253,6 +255,7 @@ fn measure(
         if let Some(ucx) = ucx {
             of_ucx.add(ucx.measure(bench.ucx, bench.unit, path, size)?);
         }
+        interrupt::check()?;
         if let Some(limit) = limit {
             of_machine.add((limit.measure)(size as usize).map_err(|error| format!("{error:#}")));
         }

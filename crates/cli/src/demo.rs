@@ -3,6 +3,7 @@
 use crate::arguments::{DemoArguments, PathChoice};
 use crate::hosts::{Host, Hosts};
 use crate::install::{Installation, find_program};
+use crate::interrupt;
 use crate::limits::{DEMO_STEP, DEMO_TOTAL};
 use crate::pair::Running;
 use crate::perftest::{pingpong_microseconds, rows};
@@ -69,6 +70,7 @@ pub fn demo(arguments: &DemoArguments) -> Result<u8> {
     if !missing.is_empty() {
         bail!("not installed: {} (Debian packages ibverbs-utils and perftest)", missing.join(", "));
     }
+    interrupt::watch()?;
     let stage = Stage::prepare(&installation)?;
     let view = View::new(arguments.json);
 
@@ -80,12 +82,12 @@ pub fn demo(arguments: &DemoArguments) -> Result<u8> {
                 view.say(&format!(
                     "Two hosts, {} and {}, as network namespaces made without leaving anything behind;",
                     hosts.first.address, hosts.second.address
-                ));
+                ))?;
                 (&hosts.first, &hosts.second)
             }
             Err(refused) => {
                 if let Some(refused) = refused {
-                    view.say(&format!("One host only: {refused:#}."));
+                    view.say(&format!("One host only: {refused:#}."))?;
                 }
                 here = Host::here();
                 (&here, &here)
@@ -93,8 +95,8 @@ pub fn demo(arguments: &DemoArguments) -> Result<u8> {
         };
     view.say(
         "programs of Debian's ibverbs-utils and perftest, unprivileged, with a locked-memory limit of 0.",
-    );
-    view.say("");
+    )?;
+    view.say("")?;
 
     let started = Instant::now();
     let mut failed = !devices_are_shown(&stage, first, &view)?;
@@ -112,20 +114,22 @@ pub fn demo(arguments: &DemoArguments) -> Result<u8> {
         } else {
             let bar = view.start(&format!("{} ({between}, path {})", step.program, step.path.name()));
             let shown = run(step, &stage, first, client)?;
-            view.finish(&bar, step, between, &shown);
+            interrupt::check()?;
+            view.finish(&bar, step, between, &shown)?;
             shown
         };
         failed |= shown.complaint.is_some();
         let (style, word) = if shown.complaint.is_none() { (good(), "ok") } else { (bad(), "FAILED") };
         if arguments.json {
-            println!(
+            writeln!(
+                std::io::stdout(),
                 "{}",
                 json!({
                     "program": step.program, "arguments": step.arguments, "between": between,
                     "path_asked": step.path.name(), "path": shown.path, "figure": shown.figure,
                     "verified": shown.verified, "ok": shown.complaint.is_none(), "complaint": shown.complaint,
                 })
-            );
+            )?;
         }
         table.row(vec![
             step.program.to_owned(),
@@ -162,11 +166,11 @@ fn devices_are_shown(stage: &Stage, host: &Host, view: &View) -> Result<bool> {
                 .any(|name| line.trim_start().starts_with(name))
         });
         for line in lines {
-            view.say(&format!("  ibv_devinfo  {}", line.split_whitespace().collect::<Vec<_>>().join(" ")));
+            view.say(&format!("  ibv_devinfo  {}", line.split_whitespace().collect::<Vec<_>>().join(" ")))?;
         }
-        view.say("");
+        view.say("")?;
     } else {
-        view.say(&format!("ibv_devinfo: {}\n{}", finished.verdict(), finished.output.trim()));
+        view.say(&format!("ibv_devinfo: {}\n{}", finished.verdict(), finished.output.trim()))?;
     }
     Ok(finished.success())
 }
@@ -202,7 +206,7 @@ fn figure(step: &Step, outcome: &Outcome) -> String {
     }
     let Some(row) = rows(output).pop() else { return String::new() };
     if step.program.ends_with("_bw") {
-        row.average_bandwidth().map_or_else(String::new, |rate| format!("{rate:.0} MB/s at {} B", row.size))
+        row.average_bandwidth().map_or_else(String::new, |rate| format!("{rate:.0} MiB/s at {} B", row.size))
     } else {
         row.typical_latency().map_or_else(String::new, |us| format!("{us:.2} us at {} B", row.size))
     }
@@ -220,10 +224,12 @@ impl View {
         View { bars: live.then(MultiProgress::new), quiet }
     }
 
-    fn say(&self, line: &str) {
+    /// Not with println: a reader that goes away shall end the demonstration, not make it panic.
+    fn say(&self, line: &str) -> Result<()> {
         if !self.quiet {
-            anstream::println!("{line}");
+            writeln!(anstream::stdout(), "{line}")?;
         }
+        Ok(())
     }
 
     fn start(&self, what: &str) -> ProgressBar {
@@ -238,19 +244,17 @@ impl View {
         bar
     }
 
-    fn finish(&self, bar: &ProgressBar, step: &Step, between: &str, shown: &Shown) {
+    fn finish(&self, bar: &ProgressBar, step: &Step, between: &str, shown: &Shown) -> Result<()> {
         bar.finish_and_clear();
-        if self.quiet {
-            return;
-        }
         let (style, mark) = if shown.complaint.is_none() { (good(), "ok") } else { (bad(), "FAILED") };
         let line = format!(
             "{style}{mark:<7}{style:#}{:<17} {between:<10} {:<6} {}",
             step.program, shown.path, shown.figure
         );
-        anstream::println!("{}", line.trim_end());
-        if let Some(complaint) = &shown.complaint {
-            anstream::println!("  {complaint}");
+        self.say(line.trim_end())?;
+        match &shown.complaint {
+            Some(complaint) => self.say(&format!("  {complaint}")),
+            None => Ok(()),
         }
     }
 }

@@ -10,11 +10,12 @@
 use crate::install::find_program;
 use crate::limits::HOSTS_PATIENCE;
 use crate::pair::Running;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
 use std::net::Ipv4Addr;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 /// The name of each host's end of the veth pair.
@@ -54,6 +55,35 @@ enum Privileges {
     Namespace,
 }
 
+impl Privileges {
+    /// What this process has to drop. Root of a user namespace often cannot become nobody, who may have no number there.
+    fn of_this_process() -> Privileges {
+        static FOUND: OnceLock<Privileges> = OnceLock::new();
+        *FOUND.get_or_init(|| {
+            if !nix::unistd::geteuid().is_root() {
+                return Privileges::None;
+            }
+            let mut tried = command_of(Privileges::Root.drop().iter().map(OsString::from).collect());
+            tried.arg("true").stdout(Stdio::null()).stderr(Stdio::null());
+            match tried.status() {
+                Ok(status) if status.success() => Privileges::Root,
+                Ok(_) | Err(_) => Privileges::Namespace,
+            }
+        })
+    }
+
+    /// The words in front of a program that drop it.
+    const fn drop(self) -> &'static [&'static str] {
+        match self {
+            Privileges::None => &[],
+            Privileges::Root => {
+                &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"]
+            }
+            Privileges::Namespace => &["setpriv", "--inh-caps=-all", "--bounding-set=-all", "--"],
+        }
+    }
+}
+
 impl Host {
     /// The machine itself, by its loopback address.
     pub fn here() -> Host {
@@ -61,7 +91,7 @@ impl Host {
             name: "this host",
             address: Ipv4Addr::LOCALHOST,
             enter: Vec::new(),
-            privileges: if nix::unistd::geteuid().is_root() { Privileges::Root } else { Privileges::None },
+            privileges: Privileges::of_this_process(),
             holder: None,
         }
     }
@@ -72,14 +102,7 @@ impl Host {
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut words = self.enter.clone();
         words.extend(["prlimit", "--memlock=0:0"].map(OsString::from));
-        let drop: &[&str] = match self.privileges {
-            Privileges::None => &[],
-            Privileges::Root => {
-                &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"]
-            }
-            Privileges::Namespace => &["setpriv", "--inh-caps=-all", "--bounding-set=-all", "--"],
-        };
-        words.extend(drop.iter().map(OsString::from));
+        words.extend(self.privileges.drop().iter().map(OsString::from));
         words.push(program.as_ref().to_os_string());
         command_of(words)
     }
@@ -117,21 +140,22 @@ impl Hosts {
         let made = Hosts::with(root, mtu);
         match made {
             // Root in a container often lacks CAP_SYS_ADMIN, but may have user namespaces.
-            Err(error) if root => {
-                Hosts::with(false, mtu).with_context(|| format!("as root: {error:#}; without root"))
-            }
+            Err(as_root) if root => Hosts::with(false, mtu).map_err(|error| {
+                let (first, second) = (format!("{as_root:#}"), format!("{error:#}"));
+                if first == second { error } else { anyhow!("{first}; and in a user namespace: {second}") }
+            }),
             made => made,
         }
     }
 
     fn with(as_root: bool, mtu: u32) -> Result<Hosts> {
         let (unshare, privileges): (&[&str], _) = if as_root {
-            (&["unshare", "--net"], Privileges::Root)
+            (&["unshare", "--net"], Privileges::of_this_process())
         } else {
             (&["unshare", "--user", "--map-root-user", "--net"], Privileges::Namespace)
         };
         let first = Holder::start(command_of(unshare.iter().map(OsString::from).collect()))
-            .context("the kernel refuses namespaces to this user (pagewire doctor says why)")?;
+            .context("the kernel refuses namespaces to this user (pagewire doctor says how to mend it)")?;
         let user: &[&str] = if as_root { &[] } else { &["--user", "--preserve-credentials"] };
         let enter = |holder: &Holder| -> Vec<OsString> {
             let mut words: Vec<OsString> =
@@ -221,7 +245,7 @@ impl Holder {
             if let Some(stderr) = stderr {
                 stderr.take(4096).read_to_string(&mut why)?;
             }
-            bail!("{}", why.trim());
+            bail!("{}", explained(why.trim()));
         }
         Ok(holder)
     }
@@ -229,6 +253,16 @@ impl Holder {
     fn pid(&self) -> u32 {
         self.child.id()
     }
+}
+
+/// What unshare(1) says, with what its most puzzling answer means (ENOSPC, user_namespaces(7)).
+fn explained(said: &str) -> String {
+    let meaning = if said.contains("No space left on device") {
+        " (user.max_user_namespaces or user.max_net_namespaces is 0 or used up)"
+    } else {
+        ""
+    };
+    format!("{said}{meaning}")
 }
 
 impl Drop for Holder {

@@ -15,6 +15,7 @@ pub mod doctor;
 pub mod explain;
 pub mod hosts;
 pub mod install;
+pub mod interrupt;
 pub mod launch;
 pub mod limits;
 pub mod pair;

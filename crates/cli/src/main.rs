@@ -4,6 +4,7 @@
 use anstyle::{AnsiColor, Style};
 use clap::{CommandFactory, Parser};
 use pagewire_cli::arguments::{Arguments, Command};
+use pagewire_cli::interrupt::Interrupted;
 use pagewire_cli::{bench, demo, doctor, explain, probe, run};
 use std::process::ExitCode;
 
@@ -15,6 +16,9 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
+            if let Some(Interrupted { signal }) = error.downcast_ref() {
+                return ExitCode::from(128 + signal);
+            }
             let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
             anstream::eprintln!("{style}pagewire:{style:#} {error:#}");
             ExitCode::from(failure)

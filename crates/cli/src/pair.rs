@@ -1,5 +1,6 @@
 //! Running other people's programs, one or a server and its client, in bounded time.
 
+use crate::interrupt;
 use crate::limits::{LISTEN_PATIENCE, OUTPUT_BYTES};
 use anyhow::{Context, Result};
 use nix::fcntl::OFlag;
@@ -68,12 +69,14 @@ impl Running {
         self.child.id()
     }
 
-    /// Waits until it has ended, or kills it at `deadline`.
+    /// Waits until it has ended, or kills it at `deadline` or when this process is interrupted.
     pub fn wait_until(mut self, deadline: Instant) -> Finished {
         let status = loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => break Some(status),
-                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
+                Ok(None) if Instant::now() < deadline && !interrupt::has_come() => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
                 Ok(None) | Err(_) => break None,
             }
         };
@@ -106,7 +109,7 @@ impl Running {
     /// Waits until its host listens on `port`; false if it ends or the patience is at its end before that.
     pub fn wait_listening(&mut self, port: u16) -> bool {
         let deadline = Instant::now() + LISTEN_PATIENCE;
-        while Instant::now() < deadline {
+        while Instant::now() < deadline && !interrupt::has_come() {
             if self.host_listens(port) {
                 return true;
             }

@@ -4,6 +4,7 @@
 
 use super::{Line, median};
 use crate::hosts::Host;
+use crate::interrupt;
 use crate::limits::BENCH_RUN;
 use crate::pair::Running;
 use crate::stage::Stage;
@@ -43,6 +44,7 @@ pub(super) fn measure(stage: &Stage, rounds: u32) -> Result<Vec<Line>> {
             let mut command = Host::here().command(&stage.command);
             command.args(["run", "--"]).arg(&helper);
             let finished = Running::start(command)?.wait_until(Instant::now() + BENCH_RUN);
+            interrupt::check()?;
             if !finished.success() {
                 anstream::eprintln!("{NAME}: {}\n{}", finished.verdict(), finished.output.trim());
                 continue;
