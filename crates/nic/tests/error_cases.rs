@@ -243,6 +243,77 @@ fn local_keys_are_checked_at_the_side_at_fault() {
     });
 }
 
+/// Registers a page that is not mapped: below the lowest address that the kernel maps (vm.mmap_min_addr).
+fn not_mapped(side: &Side) -> (u64, std::sync::Arc<MemoryRegion<pagewire_fabric::HostFabric>>) {
+    const ADDRESS: u64 = 4096;
+    (
+        ADDRESS,
+        side.domain.register(ADDRESS, 4096, ADDRESS, all_rights()).expect("registering looks at no page"),
+    )
+}
+
+#[test]
+fn memory_that_is_not_mapped_is_registered_and_refused_when_it_is_accessed() {
+    for (name, read) in
+        [("WRITE to memory that is not mapped", false), ("READ of memory that is not mapped", true)]
+    {
+        on_both_paths(name, &refused(Status::RemoteAccess), |path| {
+            let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
+            let local = pair.a.buffer(64, all_rights());
+            let spare = pair.b.buffer(64, Rights::LOCAL_WRITE);
+            let (address, region) = not_mapped(&pair.b);
+            let key = region.rkey();
+            pair.receive(9, &[spare.piece(0, 64)]);
+            let operation = match read {
+                true => SendOperation::Read { address, key },
+                false => SendOperation::Write { address, key },
+            };
+            pair.post(1, operation, &[local.piece(0, 64)]).unwrap();
+            // What is behind a WRITE is not executed; what is behind a READ may be, before its response is made.
+            let behind = if read { operation } else { SendOperation::Send };
+            pair.post(2, behind, &[local.piece(0, 8)]).unwrap();
+            outcome(&mut pair, 2, 1)
+        });
+    }
+    let expected = Outcome {
+        sent: vec![(1, Status::LocalProtection), (2, Status::Flushed)],
+        received: vec![],
+        states: (State::Error, RTS),
+        events: vec![],
+    };
+    for read in [false, true] {
+        on_both_paths("local memory that is not mapped", &expected, |path| {
+            let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
+            let target = pair.b.buffer(64, all_rights());
+            let (mapped_not, region) = not_mapped(&pair.a);
+            let piece = ScatterGather { address: mapped_not, length: 64, key: region.lkey() };
+            let (address, key) = (target.address, target.region.rkey());
+            let operation = match read {
+                true => SendOperation::Read { address, key },
+                false => SendOperation::Write { address, key },
+            };
+            pair.post(1, operation, &[piece]).unwrap();
+            pair.post(2, SendOperation::Send, &[piece]).unwrap();
+            outcome(&mut pair, 2, 0)
+        });
+    }
+    // A receive buffer: the receiver reports a protection error, and the sender learns that the peer could not do it.
+    let expected = Outcome {
+        sent: vec![(1, Status::RemoteOperation)],
+        received: vec![(9, Status::LocalProtection)],
+        states: (State::Error, State::Error),
+        events: vec![AsyncEventKind::QueuePairRequestError],
+    };
+    on_both_paths("a receive buffer that is not mapped", &expected, |path| {
+        let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
+        let local = pair.a.buffer(64, all_rights());
+        let (address, region) = not_mapped(&pair.b);
+        pair.receive(9, &[ScatterGather { address, length: 64, key: region.lkey() }]);
+        pair.post(1, SendOperation::Send, &[local.piece(0, 8)]).unwrap();
+        outcome(&mut pair, 1, 1)
+    });
+}
+
 #[test]
 fn a_read_into_memory_that_may_not_be_written_fails_locally() {
     let expected = Outcome {
