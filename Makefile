@@ -1,6 +1,6 @@
 # make demo    see other people's RDMA programs run
 # make test    every check of the project; the last line says how many passed and how many failed
-# make bench   measure beside peers; JSON and pictures in build/bench/
+# make bench   measure beside peers; JSON and pictures in build/bench/ (BENCH="--rounds 1 write_lat": only that)
 # make build   the install tree in build/
 # make install PREFIX=/usr/local
 #
@@ -9,6 +9,7 @@
 CARGO ?= cargo
 PREFIX ?= /usr/local
 BUILD ?= build
+BENCH ?=
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)/release
 
 .PHONY: build demo test test-perftest bench install deny clean
@@ -33,7 +34,7 @@ test-perftest: dependencies-test
 bench: dependencies-bench
 	$(MAKE) --no-print-directory build
 	mkdir -p "$(BUILD)/bench"
-	$(BUILD)/bin/pagewire bench --json --plot "$(BUILD)/bench" > "$(BUILD)/bench/bench.jsonl"; \
+	$(BUILD)/bin/pagewire bench --json --plot "$(BUILD)/bench" $(BENCH) > "$(BUILD)/bench/bench.jsonl"; \
 	status=$$?; cat "$(BUILD)/bench/bench.jsonl"; exit $$status
 
 install:
