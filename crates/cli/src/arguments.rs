@@ -1,7 +1,7 @@
 //! The command line, as clap sees it: names, help texts and examples.
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -40,15 +40,25 @@ pub enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// One side of a real try; used by doctor and bench only
-    #[command(hide = true)]
-    Probe {
-        /// Which side of which try
-        #[arg(value_enum)]
-        kind: crate::probe::Kind,
-        /// Its operand
-        operands: Vec<String>,
-    },
+}
+
+/// One side of a real try: `pagewire probe`, by which doctor and bench start this command once more. It is no subcommand,
+/// so that neither help nor completions know it.
+#[derive(Debug, Parser)]
+#[command(name = "pagewire probe")]
+pub struct ProbeArguments {
+    /// Which side of which try
+    #[arg(value_enum)]
+    pub kind: crate::probe::Kind,
+    /// Its operands
+    pub operands: Vec<String>,
+}
+
+/// The completion script for `shell`.
+pub fn completion_script(shell: clap_complete::Shell) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "pagewire", &mut script);
+    script
 }
 
 /// The way by which the bytes of a connection travel.
@@ -106,13 +116,13 @@ pub struct RunArguments {
     pub path: Option<PathChoice>,
     /// Write the packets sent and received to FILE (classic pcap, one file a process: its PID is put before the
     /// extension)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub pcap: Option<PathBuf>,
     /// Print, on standard error, what the connections did when the program has ended (the counters of pagewire explain)
     #[arg(long)]
     pub stats: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub program: Vec<OsString>,
 }
 
@@ -183,7 +193,7 @@ pub struct BenchArguments {
     #[arg(long)]
     pub json: bool,
     /// Draw the figures as SVG files into DIR
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub plot: Option<PathBuf>,
     /// How often each benchmark and its peer are run, in turn
     #[arg(long, value_name = "N", default_value_t = crate::limits::BENCH_ROUNDS)]
@@ -193,7 +203,6 @@ pub struct BenchArguments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -210,6 +219,17 @@ mod tests {
         assert_eq!(PathChoice::from_variable("".as_ref()), Ok(None));
         let refused = PathChoice::from_variable("rdma".as_ref()).expect_err("no such path");
         assert!(refused.contains("PAGEWIRE_PATH") && refused.contains("auto, local or udp"), "{refused}");
+    }
+
+    #[test]
+    fn completions_offer_every_command_and_nothing_hidden() {
+        for shell in clap_complete::Shell::value_variants() {
+            let script = String::from_utf8(completion_script(*shell)).expect("UTF-8");
+            for command in Arguments::command().get_subcommands() {
+                assert!(script.contains(command.get_name()), "{shell}: {}", command.get_name());
+            }
+            assert!(!script.contains("probe"), "{shell}");
+        }
     }
 
     #[test]

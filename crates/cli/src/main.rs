@@ -2,17 +2,26 @@
 #![forbid(unsafe_code)]
 
 use anstyle::{AnsiColor, Style};
-use clap::{CommandFactory, Parser};
-use pagewire_cli::arguments::{Arguments, Command};
+use clap::Parser;
+use pagewire_cli::arguments::{Arguments, Command, ProbeArguments, completion_script};
 use pagewire_cli::interrupt::Interrupted;
 use pagewire_cli::{bench, demo, doctor, explain, probe, run};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|word| word == "probe") {
+        let arguments = ProbeArguments::parse_from(std::env::args_os().skip(1));
+        return conclude(probe::serve(arguments.kind, &arguments.operands).map(|()| 0), 1);
+    }
     let arguments = Arguments::parse();
     // `run` reserves 125 for itself, so that a caller can tell Pagewire's failure from the program's.
     let failure = if matches!(arguments.command, Command::Run(_)) { run::FAILURE } else { 1 };
-    match dispatch(arguments.command) {
+    conclude(dispatch(arguments.command), failure)
+}
+
+/// The exit status; `failure` is that of an error, which is told.
+fn conclude(result: anyhow::Result<u8>, failure: u8) -> ExitCode {
+    match result {
         Ok(code) => ExitCode::from(code),
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -33,11 +42,8 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Explain(arguments) => explain::explain(&arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::Bench(arguments) => bench::bench(&arguments),
-        Command::Probe { kind, operands } => probe::serve(kind, &operands).map(|()| 0),
         Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "pagewire", &mut script);
-            std::io::Write::write_all(&mut std::io::stdout(), &script)?;
+            std::io::Write::write_all(&mut std::io::stdout(), &completion_script(shell))?;
             Ok(0)
         }
     }
