@@ -169,4 +169,17 @@ Pagewire runs here: 1 ok, 1 cost something, 0 forbid it, 1 do not matter
 ";
         assert_eq!(text, expected);
     }
+
+    #[test]
+    fn a_line_has_the_promised_fields() {
+        let text = |finding: &Finding| serde_json::to_string(finding).expect("plain data");
+        assert_eq!(
+            text(&Finding::costs("b", "small", "slow", "make it larger")),
+            r#"{"check":"b","verdict":"costs","found":"small","means":"slow","mend":"make it larger"}"#
+        );
+        assert_eq!(
+            text(&Finding::unused("u", "works")),
+            r#"{"check":"u","verdict":"unused","found":"works","means":"nothing in Pagewire uses it yet","mend":null}"#
+        );
+    }
 }

@@ -6,7 +6,7 @@ use crate::launch::{Launch, PATH_VARIABLE};
 use crate::report;
 use anyhow::{Context, Error, Result};
 use nix::sys::signal::Signal;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getegid, geteuid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
@@ -14,8 +14,9 @@ use signal_hook::low_level::siginfo::Cause;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 /// Exit status if Pagewire itself failed.
@@ -39,6 +40,13 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
     }
 
     let (program, operands) = arguments.program.split_first().context("no program is named")?;
+    if let Some(file) = set_user_id(program) {
+        anstream::eprintln!(
+            "pagewire: {} is set-user-ID or set-group-ID: the loader gives it no engine, so it does not run on Pagewire \
+             itself (pagewire run may be put behind it)",
+            file.display()
+        );
+    }
     let mut command = Command::new(program);
     command.args(operands);
     if !arguments.stats {
@@ -67,6 +75,16 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
         (false, _) => report::print_summary(&reports)?,
     }
     Ok(code(status))
+}
+
+/// The file of `program`, if the loader ignores LD_PRELOAD for it (ld.so(8), secure-execution mode).
+fn set_user_id(program: &OsStr) -> Option<PathBuf> {
+    let name = program.to_string_lossy();
+    let file = if name.contains('/') { PathBuf::from(program) } else { in_path(&name)? };
+    let about = file.metadata().ok()?;
+    let (mode, user, group) = (about.mode(), geteuid().as_raw(), getegid().as_raw());
+    let changes = (mode & 0o4000 != 0 && about.uid() != user) || (mode & 0o2000 != 0 && about.gid() != group);
+    (about.is_file() && changes).then_some(file)
 }
 
 /// The path asked for: by the option, else by the environment.
@@ -150,4 +168,29 @@ fn wait_forwarding_signals(command: &mut Command) -> Result<io::Result<ExitStatu
 fn code(status: ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(code).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn only_a_file_that_changes_the_user_runs_without_the_engine() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("program");
+        std::fs::write(&file, "").expect("room");
+        let with = |mode| {
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("our file");
+            set_user_id(file.as_os_str())
+        };
+        assert_eq!(with(0o755), None);
+        // Its owner is who runs it: nothing changes.
+        assert_eq!(with(0o4755), None);
+        assert_eq!(set_user_id(OsStr::new("no-program-has-this-name")), None);
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&file, Some(12_345), None).expect("root");
+            assert_eq!(with(0o4755), Some(file.clone()));
+        }
+    }
 }
