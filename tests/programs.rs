@@ -47,6 +47,7 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
             "command::statistics_have_protocol_counters",
             command::statistics_have_protocol_counters,
         ),
+        trial(ground, "command::doctor_names_what_forbids", command::doctor_names_what_forbids),
         trial(ground, "command::ended_early_leaves_nothing", command::ended_early_leaves_nothing),
         trial(ground, "command::root_of_a_user_namespace_may_run", command::root_of_a_user_namespace_may_run),
         trial(ground, "command::pipes_get_plain_text", command::pipes_get_plain_text),

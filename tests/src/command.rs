@@ -266,3 +266,33 @@ pub fn root_of_a_user_namespace_may_run(ground: &Ground) -> Result<()> {
     );
     Ok(())
 }
+
+/// `pagewire doctor` names what a namespace without any working device, or a limit, forbids, with the way to mend it.
+///
+/// # Errors
+/// If not.
+pub fn doctor_names_what_forbids(ground: &Ground) -> Result<()> {
+    let mut shell = ground.hosts.first.privileged("unshare");
+    shell.args([
+        "--user",
+        "--map-root-user",
+        "--net",
+        "sh",
+        "-c",
+        "ulimit -f 1000; exec \"$0\" doctor --json",
+    ]);
+    shell.arg(&ground.stage.command);
+    let finished = run(shell)?;
+    ensure!(code(&finished) == Some(1), "{}\n{}", finished.verdict(), finished.output);
+    for wanted in [
+        r#"{"check":"file size","verdict":"forbids","#,
+        r#"{"check":"network devices","verdict":"forbids","#,
+        r#"{"check":"loopback device","verdict":"costs","#,
+        "ip link set lo up",
+        "ulimit -f unlimited",
+    ] {
+        ensure!(finished.output.contains(wanted), "{wanted} is missing in:\n{}", finished.output);
+    }
+    ensure!(!finished.output.contains("GSO"), "tried without a device:\n{}", finished.output);
+    Ok(())
+}

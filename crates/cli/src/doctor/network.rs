@@ -1,7 +1,7 @@
 //! Network devices, and UDP: the port of RoCEv2, segmentation and coalescing, buffers.
 
 use super::{Finding, Verdict, setting};
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::{AddressFamily, SockaddrLike, getsockopt, setsockopt, sockopt};
@@ -84,17 +84,29 @@ fn devices() -> Finding {
 }
 
 fn loopback() -> Finding {
-    match UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) {
-        Ok(_) => {
+    match one_datagram() {
+        Ok(()) => {
             Finding::ok("loopback device", "UDP works on it", "the udp path between processes of this host")
         }
         Err(error) => Finding::costs(
             "loopback device",
-            format!("no UDP socket on 127.0.0.1: {error}"),
-            "processes of this host do not reach each other over UDP, and UDP could not be tried",
+            format!("no datagram gets through: {error:#}"),
+            "processes of this host do not reach each other over UDP, and nothing more of UDP can be tried",
             "ip link set lo up",
         ),
     }
+}
+
+/// Sends a datagram over the loopback device.
+fn one_datagram() -> Result<()> {
+    // A socket can be bound to the address while the device is down.
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    socket.set_read_timeout(Some(crate::limits::PROBE_PATIENCE))?;
+    socket.send_to(b"pagewire", socket.local_addr()?)?;
+    let mut buffer = [0; 16];
+    let length = socket.recv(&mut buffer)?;
+    ensure!(&buffer[..length] == b"pagewire", "another datagram came");
+    Ok(())
 }
 
 fn port() -> Finding {
