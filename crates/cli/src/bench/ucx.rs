@@ -91,7 +91,8 @@ impl Ucx {
         let Some(client) = pair.client.as_ref().filter(|client| client.success()) else {
             return Ok(Err(pair.complaint()));
         };
-        Ok(figure(&client.output, unit).ok_or_else(|| format!("no figure in its output:\n{}", client.output)))
+        Ok(figure(&client.output, unit, size)
+            .ok_or_else(|| format!("no figure in its output:\n{}", client.output)))
     }
 }
 
@@ -119,7 +120,7 @@ fn count(test: &str, size: u64) -> u64 {
 /// The last line of eight numbers (behind `Final:` where it was not asked for alone): messages; median, recent and
 /// overall microseconds; recent and overall MB/s; recent and overall messages a second. "Recent" is since the last of the
 /// lines that come once a second, so of no use here.
-fn figure(output: &str, unit: &str) -> Option<f64> {
+fn figure(output: &str, unit: &str, size: u64) -> Option<f64> {
     let numbers = output.lines().rev().find_map(|line| {
         let fields = line.trim_start_matches("Final:").split_whitespace();
         let numbers: Option<Vec<f64>> = fields.map(|field| field.parse().ok()).collect();
@@ -128,8 +129,8 @@ fn figure(output: &str, unit: &str) -> Option<f64> {
     match unit {
         // The median, as perftest's typical latency; of a ping-pong both are half a round trip.
         "us" => numbers.get(1).copied(),
-        // Its MB are 2^20 bytes.
-        _ => numbers.get(5).map(|rate| rate * 1.048_576),
+        // Not its own MB/s, which have two decimals only: a rate of words would be 0.
+        _ => numbers.get(7).map(|messages| messages * size as f64 / 1e6),
     }
 }
 
@@ -144,11 +145,12 @@ mod tests {
             format!("| Stage | # iterations |\n+----+\n     {figures}\n\n"),
             format!("[thread 0]  500  9.0  9.0  9.0  1.00  1.00  1  1\nFinal:  {figures}\nnote 7\n"),
         ] {
-            assert_eq!(figure(&output, "us"), Some(1.5));
-            assert_eq!(figure(&output, "MB/s"), Some(2621.44));
+            assert_eq!(figure(&output, "us", 4096), Some(1.5));
+            assert_eq!(figure(&output, "MB/s", 4096), Some(2539.52));
+            assert_eq!(figure(&output, "MB/s", 8), Some(4.96));
         }
-        assert_eq!(figure("an error\n", "us"), None);
-        assert_eq!(figure("Final:  1000  1.5\n", "us"), None);
+        assert_eq!(figure("an error\n", "us", 8), None);
+        assert_eq!(figure("Final:  1000  1.5\n", "us", 8), None);
     }
 
     #[test]
