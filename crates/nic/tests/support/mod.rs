@@ -192,7 +192,11 @@ pub fn all_rights() -> Rights {
 impl Pair {
     /// Connected, in RTS, with these rights for requests to b.
     pub fn new(path: PathChoice, kind: QueuePairType, rights: Rights) -> Self {
-        let (a, b) = (Side::new(path), Side::new(path));
+        Pair::connect(Side::new(path), Side::new(path), kind, rights)
+    }
+
+    /// The same between two given engines.
+    pub fn connect(a: Side, b: Side, kind: QueuePairType, rights: Rights) -> Self {
         let (qa, qb) = (a.queue_pair(kind, all_rights()), b.queue_pair(kind, rights));
         to_rtr(&a, &qa, qb.number());
         to_rtr(&b, &qb, qa.number());
