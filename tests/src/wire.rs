@@ -4,6 +4,8 @@
 use crate::ground::{Ground, Setting};
 use crate::limits::RUN;
 use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use pagewire_cli::hosts::INTERFACE;
 use pagewire_cli::install::find_program;
 use pagewire_cli::pair::Running;
@@ -96,9 +98,8 @@ fn wait_for(file: &Path, capture: &mut Running) -> Result<()> {
 }
 
 fn interrupt(capture: &Running) -> Result<()> {
-    let status = Command::new("kill").args(["-INT", &capture.pid().to_string()]).status()?;
-    ensure!(status.success(), "dumpcap could not be asked to end");
-    Ok(())
+    let pid = i32::try_from(capture.pid()).context("a PID that is not one")?;
+    kill(Pid::from_raw(pid), Signal::SIGINT).context("dumpcap could not be asked to end")
 }
 
 fn files(directory: &Path) -> Result<Vec<PathBuf>> {

@@ -93,8 +93,8 @@ fn nobody_there() {
     let a = HostFabric::new().unwrap();
     a.connect(0xFFFF);
     let reason = until(&[&a], |_, events| {
-        events.drain(..).find_map(|event| match event {
-            FabricEvent::Refused { block: 0xFFFF, reason, absent: true } => Some(reason),
+        events.drain(..).next().map(|event| match event {
+            FabricEvent::Refused { block: 0xFFFF, reason, absent: true } => reason,
             _ => panic!(),
         })
     });

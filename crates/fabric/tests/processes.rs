@@ -8,6 +8,7 @@ use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,30 @@ const TEST: Site = Site("test");
 const ROLE: &str = "PAGEWIRE_TEST_ROLE";
 /// Whatever this user is, it is not root.
 const NOBODY: u32 = 65_534;
+
+/// This test binary where any user can run it: the checkout may be in somebody's home. It goes with the value.
+struct OpenCopy(PathBuf);
+
+impl OpenCopy {
+    fn new() -> Self {
+        let copy = std::env::temp_dir().join(format!("pagewire-processes-{}", std::process::id()));
+        std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+        OpenCopy(copy)
+    }
+
+    /// A command of another user.
+    fn command(&self, user: u32) -> Command {
+        let mut command = Command::new(&self.0);
+        command.uid(user).gid(user).current_dir("/");
+        command
+    }
+}
+
+impl Drop for OpenCopy {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
 
 /// A process in a role, answering lines with lines.
 struct Other {
@@ -25,12 +50,12 @@ struct Other {
 }
 
 impl Other {
-    fn start(role: &str, user: Option<u32>) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
+    fn start(role: &str) -> Self {
+        Other::start_by(role, Command::new(std::env::current_exe().unwrap()))
+    }
+
+    fn start_by(role: &str, mut command: Command) -> Self {
         command.args(["--exact", "in_a_role", "--nocapture", "--test-threads", "1"]).env(ROLE, role);
-        if let Some(user) = user {
-            command.uid(user).gid(user).current_dir("/");
-        }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Other { child, lines, said: Vec::new() }
@@ -148,7 +173,7 @@ fn fork_and_serve() {
 fn a_killed_process_departs() {
     let _alone = common::alone();
     let fabric = HostFabric::new().unwrap();
-    let mut other = Other::start("serve", None);
+    let mut other = Other::start("serve");
     let block: u32 = other.expect("block").parse().unwrap();
     let page: u64 = other.expect("page").parse().unwrap();
     fabric.connect(block);
@@ -199,7 +224,7 @@ fn a_killed_process_departs() {
 fn a_forked_child_holds_nothing() {
     let _alone = common::alone();
     let fabric = HostFabric::new().unwrap();
-    let mut other = Other::start("fork", None);
+    let mut other = Other::start("fork");
     let said = [other.expect("child"), other.expect("block")];
     assert_eq!(said[0], "clean");
     let block: u32 = said[1].parse().unwrap();
@@ -222,7 +247,7 @@ fn datagrams_find_their_process() {
         eprintln!("{}", sender.port_reason().unwrap());
         return;
     }
-    let mut others: Vec<Other> = (0..3).map(|_| Other::start("serve", None)).collect();
+    let mut others: Vec<Other> = (0..3).map(|_| Other::start("serve")).collect();
     let blocks: Vec<u32> = others.iter_mut().map(|other| other.expect("block").parse().unwrap()).collect();
     for address in ["127.0.0.1", "::1"] {
         let route = route(address, address, &sender);
@@ -263,12 +288,13 @@ fn other_users_are_told_apart() {
         return;
     }
     let fabric = HostFabric::new().unwrap();
-    let mut other = Other::start("serve", Some(NOBODY));
+    let program = OpenCopy::new();
+    let mut other = Other::start_by("serve", program.command(NOBODY));
     let block = other.expect("block").parse().unwrap();
     fabric.connect(block);
     let reason = until(&[&fabric], |_, events| {
-        events.drain(..).find_map(|event| match event {
-            FabricEvent::Refused { reason, absent: false, .. } => Some(reason),
+        events.drain(..).next().map(|event| match event {
+            FabricEvent::Refused { reason, absent: false, .. } => reason,
             _ => panic!(),
         })
     });
@@ -281,8 +307,8 @@ fn other_users_are_told_apart() {
 
     // Two processes of an unprivileged user reach each other like any.
     drop(fabric);
-    let mut status = Command::new(std::env::current_exe().unwrap());
+    let mut status = program.command(NOBODY);
     status.args(["--exact", "a_killed_process_departs", "datagrams_find_their_process"]);
-    status.uid(NOBODY).gid(NOBODY).current_dir("/").stdout(Stdio::null()).stderr(Stdio::null());
+    status.stdout(Stdio::null()).stderr(Stdio::null());
     assert!(status.status().unwrap().success());
 }

@@ -157,10 +157,11 @@ fn with_signals_blocked<T>(spawn: impl FnOnce() -> T) -> T {
 /// Registers, once, what happens at a fork: the child has no engine, and may start one of its own.
 fn handle_forks() {
     static REGISTERED: OnceLock<c_int> = OnceLock::new();
-    // SAFETY: the three are `extern "C"` functions of no arguments that stay loaded (a library with
-    // threads is never unloaded: it is linked with -z nodelete).
-    let failed = *REGISTERED
-        .get_or_init(|| unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) });
+    let failed = *REGISTERED.get_or_init(|| {
+        // SAFETY: the three are `extern "C"` functions of no arguments that stay loaded (a library with
+        // threads is never unloaded: it is linked with -z nodelete).
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) }
+    });
     if failed != 0 {
         log::warn!("fork handlers could not be registered: error {failed}");
     }
