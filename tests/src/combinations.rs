@@ -7,8 +7,10 @@ use anyhow::{Context, Result, ensure};
 pub enum Expected {
     /// Both ends succeed.
     Runs,
-    /// perftest refuses, with this message.
+    /// perftest refuses while it reads its arguments or opens the device, with this message.
     Refused(String),
+    /// What it asks of the device at a connection is refused, and both ends say so; this is the client's message.
+    Denied(String),
 }
 
 /// One test, transport and option of perftest.
@@ -58,24 +60,32 @@ pub const OPTIONS: [&str; 13] = [
     "-o 4",
 ];
 
-/// How many combinations must run; the rest must be refused.
+/// How many combinations of the product must run; the rest must be refused.
 pub const RUNNING: usize = 132;
+
+/// The line of the table behind which more combinations stand, chosen one by one.
+const CHOSEN: &str = "# Chosen one by one.";
 
 /// Reads the table.
 ///
 /// # Errors
 /// If a line is not in the format.
 pub fn table() -> Result<Vec<Combination>> {
-    TABLE.lines().filter(|line| !line.starts_with('#')).map(parse).collect()
+    parse_all(TABLE)
+}
+
+fn parse_all(text: &str) -> Result<Vec<Combination>> {
+    text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(parse).collect()
 }
 
 fn parse(line: &str) -> Result<Combination> {
     let mut fields = line.split('\t');
     let mut field = || fields.next().with_context(|| format!("a field is missing: {line}"));
     let (program, transport, options, outcome) = (field()?, field()?, field()?, field()?);
-    let expected = match outcome.strip_prefix("refused: ") {
-        Some(message) => Expected::Refused(message.to_owned()),
-        None => {
+    let expected = match outcome.split_once(": ") {
+        Some(("refused", message)) => Expected::Refused(message.to_owned()),
+        Some(("denied", message)) => Expected::Denied(message.to_owned()),
+        _ => {
             ensure!(outcome == "runs", "an unknown outcome: {line}");
             Expected::Runs
         }
@@ -89,12 +99,26 @@ fn parse(line: &str) -> Result<Combination> {
     })
 }
 
-/// The table is the whole product of programs, transports and options, each once, with the promised number running.
+/// The table begins with the whole product of programs, transports and options, each once, with the promised number
+/// running; behind it no combination stands twice either.
 ///
 /// # Errors
-/// If it is not.
+/// If it is not so.
 pub fn table_is_whole() -> Result<()> {
-    let table = table()?;
+    let (product, chosen) = TABLE.split_once(CHOSEN).context("no combinations are chosen one by one")?;
+    let (table, chosen) = (parse_all(product)?, parse_all(chosen)?);
+    for (place, one) in chosen.iter().enumerate() {
+        let same = |other: &&Combination| {
+            (&other.program, &other.transport, &other.options) == (&one.program, &one.transport, &one.options)
+        };
+        ensure!(
+            table.iter().chain(&chosen[place + 1..]).find(same).is_none(),
+            "{} -c {} {} stands in the table twice",
+            one.program,
+            one.transport,
+            one.options.join(" ")
+        );
+    }
     for program in PROGRAMS {
         for transport in TRANSPORTS {
             for options in OPTIONS {

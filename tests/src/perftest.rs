@@ -11,9 +11,14 @@ use std::time::Instant;
 /// Messages of one run: few, for what is tried is that it works, not how fast.
 const MESSAGES: &str = "100";
 
-/// The words of a combination's command line, the program's name not among them.
+/// The words of a combination's command line, the program's name not among them. Options of a combination may say
+/// otherwise what stands before them: the last counts.
 fn arguments(combination: &Combination) -> Vec<&str> {
-    let mut words = vec!["-F", "-n", MESSAGES, "-c", &combination.transport];
+    let mut words = vec!["-F", "-c", &combination.transport];
+    // perftest takes either a number or a duration.
+    if !combination.options.iter().any(|option| option == "-D") {
+        words.extend(["-n", MESSAGES]);
+    }
     words.extend(combination.options.iter().map(String::as_str));
     words
 }
@@ -31,6 +36,7 @@ pub fn check(ground: &Ground, setting: Setting, combination: &Combination) -> Re
             ensure!(!rows(&client).is_empty(), "no result in the client's output:\n{client}");
             Ok(())
         }
+        Expected::Denied(message) => denied(ground, setting, combination, message),
         Expected::Refused(message) => refused(ground, setting, combination, message),
     }
 }
@@ -49,6 +55,23 @@ fn refused(ground: &Ground, setting: Setting, combination: &Combination, message
         finished.output.contains(message),
         "was to be refused with \"{message}\", but said:\n{}",
         finished.output.trim()
+    );
+    Ok(())
+}
+
+/// Both ends start; the device refuses what the client asks for, which must end both in good time.
+fn denied(ground: &Ground, setting: Setting, combination: &Combination, message: &str) -> Result<()> {
+    let outcome = ground.run(setting, &combination.program, &arguments(combination))?;
+    let Some(client) = &outcome.pair.client else {
+        bail!("the server never listened:\n{}", outcome.pair.server.output.trim())
+    };
+    if client.success() || client.status.is_none() {
+        bail!("was to be denied ({message}), but the client: {}\n{}", client.verdict(), client.output.trim());
+    }
+    ensure!(
+        client.output.contains(message),
+        "was to be denied with \"{message}\", but the client said:\n{}",
+        client.output.trim()
     );
     Ok(())
 }
