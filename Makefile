@@ -1,6 +1,7 @@
 # make demo    see other people's RDMA programs run
 # make test    every check of the project; the last line says how many passed and how many failed
 # make bench   measure beside peers; JSON and pictures in build/bench/ (BENCH="--rounds 1 write_lat": only that)
+# make soak SECONDS=600   the random workload for so long; SEED=... repeats one
 # make build   the install tree in build/
 # make install PREFIX=/usr/local
 #
@@ -12,7 +13,9 @@ BUILD ?= build
 BENCH ?=
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)/release
 
-.PHONY: build demo test test-perftest bench install deny clean
+SECONDS ?= 600
+
+.PHONY: build demo test test-perftest soak bench install deny clean
 
 build:
 	$(CARGO) build --release -p pagewire-verbs -p pagewire-cli
@@ -30,6 +33,9 @@ test: dependencies-test
 test-perftest: dependencies-test
 	$(MAKE) --no-print-directory build
 	PAGEWIRE_TESTS=all PAGEWIRE_BUILD="$(abspath $(BUILD))" $(CARGO) test -p pagewire-end-to-end --test programs
+
+soak:
+	CARGO="$(CARGO)" scripts/soak $(SECONDS) $(SEED)
 
 bench: dependencies-bench
 	$(MAKE) --no-print-directory build

@@ -14,6 +14,11 @@ fn operations() -> u64 {
     std::env::var("PAGEWIRE_LIVE_OPERATIONS").map_or(100_000, |number| number.parse().expect("a number"))
 }
 
+/// The seed of the first run, the others follow; `PAGEWIRE_LIVE_SEED` asks for another.
+fn first_seed() -> u64 {
+    std::env::var("PAGEWIRE_LIVE_SEED").map_or(41, |number| number.parse().expect("a number"))
+}
+
 /// The machine's own clock; nothing is arranged.
 struct RealTime(Instant);
 
@@ -59,8 +64,11 @@ fn run(seed: u64, path: PathChoice, faults: &str) -> Report {
 /// One after the other: the ports and the two processors are shared.
 #[test]
 fn every_byte_and_every_completion() {
-    run(41, PathChoice::Local, "");
-    run(42, PathChoice::Udp, "");
-    run(43, PathChoice::Udp, "drop=0.01,duplicate=0.01,reorder=0.01,seed=43");
-    run(44, PathChoice::Udp, "drop=0.05,duplicate=0.05,reorder=0.05,seed=44");
+    let seed = first_seed();
+    run(seed, PathChoice::Local, "");
+    run(seed + 1, PathChoice::Udp, "");
+    for (seed, share) in [(seed + 2, "0.01"), (seed + 3, "0.05")] {
+        let faults = format!("drop={share},duplicate={share},reorder={share},seed={seed}");
+        run(seed, PathChoice::Udp, &faults);
+    }
 }
