@@ -35,10 +35,16 @@ pub struct Done {
 impl Side {
     /// An engine that is to use a path.
     pub fn new(path: PathChoice) -> Self {
-        let nic = Nic::new(HostFabric::new().expect("a fabric"), Options { path });
+        let side = Side::without_thread(path);
         // As in a real process; it ends with the test's.
-        let worker = nic.clone();
+        let worker = side.nic.clone();
         std::thread::spawn(move || worker.run(&AtomicBool::new(false)));
+        side
+    }
+
+    /// One that does nothing but when the test drives it.
+    pub fn without_thread(path: PathChoice) -> Self {
+        let nic = Nic::new(HostFabric::new().expect("a fabric"), Options { path });
         let device = device::devices().expect("devices").into_iter().next().expect("a device");
         let context = nic.open(device, Box::new(|| {}));
         let domain = context.alloc_pd().unwrap();
