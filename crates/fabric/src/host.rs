@@ -212,13 +212,23 @@ impl Inner {
 
 impl Inner {
     /// Waits a moment until the port's datagrams for a new block come here: those that others hand on may overtake each
-    /// other, or be lost. Somebody must be at work in this process meanwhile; if nobody is, the moment just passes.
+    /// other, or be lost. Meanwhile this thread answers probes, its own among them; nobody else may be at work here.
     fn settle_steering(&self) {
         let until = self.now() + STEERING_SETTLES;
         self.look(false);
         while self.steering.load(Ordering::Relaxed) && self.now() < until {
+            self.network.serve_others(self.now());
             std::thread::sleep(STEERING_STEP);
             self.look(false);
+        }
+        self.watch_network();
+        self.tell_of_left();
+    }
+
+    /// Wakes a sleeper for datagrams that were taken off the sockets and wait for the next [`Fabric::receive`].
+    fn tell_of_left(&self) {
+        if self.network.has_left() {
+            ring(&self.kick);
         }
     }
 
@@ -367,6 +377,9 @@ impl Fabric for HostFabric {
         inner.rounds.store(0, Ordering::Relaxed);
         let handed = inner.network.receive(limit, now, each);
         inner.watch_network();
+        if handed >= limit {
+            inner.tell_of_left();
+        }
         handed
     }
 

@@ -74,11 +74,14 @@ pub const STEERED_BLOCKS: usize = 1500;
 pub const STEERED_PLACES: u16 = 1024;
 /// Probes under way at once (the kernel queues 10 messages at a UNIX datagram socket by default).
 pub const STEERING_PROBES: u16 = 4;
+/// Times in a row that so many probes may stay without any answer before the list of sockets is taken to end: members that
+/// were stopped do not answer.
+pub const STEERING_SILENCE: u16 = 3;
 /// Nanoseconds that the answers to probes may take.
 pub const STEERING_TIME: u64 = 20_000_000;
 /// Nanoseconds between two rounds of probing by one process.
 pub const STEERING_PAUSE: u64 = 50_000_000;
 /// Nanoseconds that leasing a block waits for the steering at most.
-pub const STEERING_SETTLES: u64 = 60_000_000;
+pub const STEERING_SETTLES: u64 = 120_000_000;
 /// Time between two looks meanwhile.
 pub const STEERING_STEP: std::time::Duration = std::time::Duration::from_micros(200);

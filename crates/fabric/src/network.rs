@@ -63,6 +63,13 @@ struct Receiving {
     forwarded: Forwarded,
 }
 
+/// Who gets the datagrams of this process.
+enum Taker<'a> {
+    Nic(&'a mut dyn FnMut(Datagram<'_>)),
+    /// They stay in the buffers.
+    Nobody,
+}
+
 impl Receiving {
     /// Whether it holds datagrams that were not handed over.
     fn is_left(&self) -> bool {
@@ -398,6 +405,21 @@ impl Network {
     /// Hands datagrams over, at most `limit`, and gives how many. One thread at a time, so that their order stays; but
     /// one that is stuck in `each` is overtaken.
     pub fn receive(&self, limit: usize, now: u64, each: &mut dyn FnMut(Datagram<'_>)) -> usize {
+        self.receive_for(&mut Taker::Nic(each), limit, now)
+    }
+
+    /// Answers probes and hands on what belongs to other processes; stops at the first datagram for this one, which is
+    /// kept for the next [`receive`](Self::receive).
+    pub fn serve_others(&self, now: u64) {
+        self.receive_for(&mut Taker::Nobody, usize::MAX, now);
+    }
+
+    /// Whether datagrams were read from the sockets and not handed over: no sleeper is told of them.
+    pub fn has_left(&self) -> bool {
+        self.receivers.lock().iter().any(Receiving::is_left)
+    }
+
+    fn receive_for(&self, taker: &mut Taker<'_>, limit: usize, now: u64) -> usize {
         let stamp = now.max(1);
         let turn = self.turn.load(Ordering::Acquire);
         if turn != 0 && stamp.saturating_sub(turn) < STUCK {
@@ -415,16 +437,16 @@ impl Network {
         };
         let mut handed = 0;
         if let Some(mut receiving) = known.or_else(fresh) {
-            handed = self.hand_over(&mut receiving, limit, each);
+            handed = self.hand_over(&mut receiving, limit, taker);
             // What another thread left behind when it was overtaken came before anything that the sockets hold.
-            while handed < limit && self.receivers.lock().iter().any(Receiving::is_left) {
+            while handed < limit && !receiving.is_left() && self.has_left() {
                 let Some(left) = self.next_receiving() else { break };
                 let done = std::mem::replace(&mut receiving, left);
                 self.receivers.lock().push(done);
-                handed += self.hand_over(&mut receiving, limit - handed, each);
+                handed += self.hand_over(&mut receiving, limit - handed, taker);
             }
-            if handed < limit {
-                handed += self.read_sockets(&mut receiving, limit - handed, each);
+            if handed < limit && !receiving.is_left() {
+                handed += self.read_sockets(&mut receiving, limit - handed, taker);
             }
             let mut receivers = self.receivers.lock();
             if receivers.len() < BATCHES_KEPT || receiving.is_left() {
@@ -446,12 +468,7 @@ impl Network {
         }
     }
 
-    fn read_sockets(
-        &self,
-        receiving: &mut Receiving,
-        limit: usize,
-        each: &mut dyn FnMut(Datagram<'_>),
-    ) -> usize {
+    fn read_sockets(&self, receiving: &mut Receiving, limit: usize, taker: &mut Taker<'_>) -> usize {
         let mut ready = Vec::new();
         let mut events = [std::mem::MaybeUninit::uninit(); 16];
         let zero = rustix::event::Timespec::default();
@@ -460,7 +477,7 @@ impl Network {
         }
         let mut handed = 0;
         for token in ready {
-            if handed >= limit {
+            if handed >= limit || receiving.is_left() {
                 break;
             }
             let socket = match token {
@@ -471,7 +488,7 @@ impl Network {
                         receiving,
                         (token - FIRST_FORWARD) as usize,
                         limit - handed,
-                        each,
+                        taker,
                     );
                     continue;
                 }
@@ -482,21 +499,17 @@ impl Network {
                 continue;
             }
             (receiving.message, receiving.offset) = (0, 0);
-            handed += self.hand_over(receiving, limit - handed, each);
+            handed += self.hand_over(receiving, limit - handed, taker);
         }
         handed
     }
 
     /// Hands over what the buffers hold.
-    fn hand_over(
-        &self,
-        receiving: &mut Receiving,
-        limit: usize,
-        each: &mut dyn FnMut(Datagram<'_>),
-    ) -> usize {
+    fn hand_over(&self, receiving: &mut Receiving, limit: usize, taker: &mut Taker<'_>) -> usize {
         let mut handed = 0;
         let Receiving { receiver, message, offset, icrc, forwarded } = receiving;
         while let Some((arrival, bytes)) = forwarded.message().filter(|_| handed < limit) {
+            let Taker::Nic(each) = taker else { return handed };
             let end = (forwarded.offset + arrival.segment).min(bytes.len());
             let datagram = forwarded.offset..end;
             handed += usize::from(self.take(&arrival, &bytes[datagram], icrc, each));
@@ -511,9 +524,11 @@ impl Network {
             };
             let start = *offset;
             let mut end = (start + arrival.segment).min(bytes.len());
-            match block_of(&bytes[start..end]).filter(|block| !self.serves(*block)) {
+            let block = block_of(&bytes[start..end]).filter(|block| !self.serves(*block));
+            match (block, &mut *taker) {
+                _ if self.is_probe(arrival, &bytes[start..end]) => self.answer_probe(&bytes[start..end]),
                 // A message is mostly of one flow: what belongs together is handed on together.
-                Some(block) if !self.is_probe(arrival, &bytes[start..end]) => {
+                (Some(block), _) => {
                     let mut datagrams = 1;
                     while end < bytes.len() {
                         let next = (end + arrival.segment).min(bytes.len());
@@ -524,7 +539,10 @@ impl Network {
                     }
                     self.hand_on(block, arrival, &bytes[start..end], datagrams);
                 }
-                _ => handed += usize::from(self.take(arrival, &bytes[start..end], icrc, each)),
+                (None, Taker::Nic(each)) => {
+                    handed += usize::from(self.take(arrival, &bytes[start..end], icrc, each));
+                }
+                (None, Taker::Nobody) => return handed,
             }
             *offset = end;
             if end >= bytes.len() {
@@ -539,6 +557,12 @@ impl Network {
         self.steering.is_some() && steering::is_probe(arrival, bytes)
     }
 
+    fn answer_probe(&self, bytes: &[u8]) {
+        if let Some(steering) = &self.steering {
+            steering.answer(bytes, &self.hand_on, &self.served());
+        }
+    }
+
     /// One datagram. True: it was handed to the NIC.
     fn take(
         &self,
@@ -549,10 +573,6 @@ impl Network {
     ) -> bool {
         if bytes.len() < SHORTEST || bytes.len() > PACKET_BYTES {
             self.counters.bad_length.add(1);
-            return false;
-        }
-        if let (Some(steering), true) = (&self.steering, self.is_probe(arrival, bytes)) {
-            steering.answer(bytes, &self.hand_on, &self.served());
             return false;
         }
         // Handed on by a process that thinks so, but not ours either (any more).
@@ -604,13 +624,13 @@ impl Network {
         receiving: &mut Receiving,
         index: usize,
         limit: usize,
-        each: &mut dyn FnMut(Datagram<'_>),
+        taker: &mut Taker<'_>,
     ) -> usize {
         let forwards = self.forwards.read();
         let Some(socket) = forwards.get(index) else { return 0 };
         let mut handed = 0;
         for _ in 0..FORWARD_ROUND {
-            if handed >= limit {
+            if handed >= limit || receiving.is_left() {
                 break;
             }
             let Forwarded { buffer, length, offset, .. } = &mut receiving.forwarded;
@@ -630,7 +650,7 @@ impl Network {
                 }
                 None => self.counters.bad_length.add(1),
             }
-            handed += self.hand_over(receiving, limit - handed, each);
+            handed += self.hand_over(receiving, limit - handed, taker);
         }
         handed
     }

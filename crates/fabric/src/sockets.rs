@@ -2,6 +2,7 @@
 
 use crate::descriptors::Descriptor;
 use crate::handshake::HELLO_FILES;
+use crate::limits::MESSAGES_IN_A_ROW;
 use rustix::cmsg_space;
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
@@ -63,12 +64,13 @@ pub fn send_datagram(
     Ok(())
 }
 
-/// Receives a datagram that a process of this user sent; those of others are dropped. `None`: there is none now.
+/// Receives a datagram that a process of this user sent; those of others are dropped, a few at a time. `None`: there is
+/// none now.
 ///
 /// # Errors
 /// The kernel's.
 pub fn receive_datagram(socket: &Descriptor, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-    loop {
+    for _ in 0..MESSAGES_IN_A_ROW {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmCredentials(1), ScmRights(HELLO_FILES))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -88,4 +90,6 @@ pub fn receive_datagram(socket: &Descriptor, buffer: &mut [u8]) -> io::Result<Op
             return Ok(Some(received.bytes));
         }
     }
+    // Somebody floods the socket: others have their turn.
+    Ok(None)
 }

@@ -11,7 +11,9 @@
 use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::fabric::{ROCE_PORT, Route};
-use crate::limits::{STEERED_BLOCKS, STEERED_PLACES, STEERING_PAUSE, STEERING_PROBES, STEERING_TIME};
+use crate::limits::{
+    STEERED_BLOCKS, STEERED_PLACES, STEERING_PAUSE, STEERING_PROBES, STEERING_SILENCE, STEERING_TIME,
+};
 use crate::udp::{self, Arrival, Family, Transmit};
 use crate::{names, sockets};
 use parking_lot::Mutex;
@@ -147,7 +149,7 @@ impl Steering {
         if !round.is_complete() && now < round.deadline {
             return;
         }
-        if round.may_have_more() {
+        if round.may_have_more(sockets) {
             round.probe(now, sockets);
             return;
         }
@@ -269,13 +271,14 @@ impl Round {
             && !self.found[0].is_empty()
     }
 
-    /// Whether no answer told yet where the list ends.
-    fn may_have_more(&self) -> bool {
-        let last = self.probed - STEERING_PROBES;
+    /// Whether no answer told yet where the list ends. Members that were stopped do not answer.
+    fn may_have_more(&self, sockets: Sockets<'_>) -> bool {
+        let known = self.probed - (STEERING_PROBES * (1 + STEERING_SILENCE)).min(self.probed);
         self.probed < STEERED_PLACES
-            && FAMILIES.into_iter().any(|family| {
+            && FAMILIES.into_iter().filter(|family| sockets.of(*family).is_some()).any(|family| {
                 let found = &self.found[usize::from(family == Family::V6)];
-                self.members(family).count() == found.len() && found.range(last..).next().is_some()
+                let repeated = self.members(family).count() < found.len();
+                !repeated && (known == 0 || found.range(known..).next().is_some())
             })
     }
 

@@ -3,9 +3,10 @@
 mod common;
 
 use common::{Got, alone, packet, receive, route, send};
-use pagewire_fabric::{Batch, Fabric, HostFabric};
+use pagewire_fabric::{Batch, Fabric, HostFabric, ROCE_PORT};
 use pagewire_wire::{Icrc, packet as wire};
 use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -171,4 +172,87 @@ fn a_sleeper_notices_datagrams() {
         rounds += 1;
     }
     assert!(rounds < 10, "{rounds}");
+}
+
+#[test]
+fn members_that_read_nothing_take_nothing() {
+    let _alone = alone();
+    // As processes that were stopped: their sockets share the port, and nobody looks at them.
+    let _idle: Vec<HostFabric> = (0..5).map(|_| HostFabric::new().unwrap()).collect();
+    let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
+    if a.direct_port() != ROCE_PORT {
+        eprintln!("{}", a.port_reason().unwrap());
+        return;
+    }
+    let queue_pair = b.lease_block().unwrap() << 8;
+    // What a process at work does meanwhile.
+    let leased = AtomicBool::new(false);
+    let other = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !leased.load(Ordering::Relaxed) {
+                b.wait(Some(b.now() + 1_000_000));
+                b.receive(64, &mut |_| panic!("nothing was sent"));
+            }
+        });
+        let block = a.lease_block();
+        leased.store(true, Ordering::Relaxed);
+        block.unwrap() << 8
+    });
+    for (from, to) in [(&a, queue_pair), (&b, other)] {
+        // The kernel's hash of the addresses would spread these over all sockets.
+        for host in 1..=20 {
+            let source = format!("127.0.0.{host}");
+            send(from, &route(&source, "127.0.0.1", from), &[packet(to, host, 8)]);
+        }
+        let got = receive(&[&a, &b], 20, LONG);
+        assert_eq!(got.iter().map(Vec::len).sum::<usize>(), 20);
+    }
+}
+
+#[test]
+fn an_overtaken_receiver_leaves_nothing_behind() {
+    let _alone = alone();
+    let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
+    let queue_pair = b.lease_block().unwrap() << 8;
+    let route = route("127.0.0.1", "127.0.0.1", &b);
+    let packets: Vec<Vec<u8>> = (0..30).map(|seed| packet(queue_pair, seed, 64)).collect();
+    send(&a, &route, &packets);
+    let (entered, inside) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let mut got = Vec::new();
+    std::thread::scope(|scope| {
+        let b = &b;
+        let stuck = scope.spawn(move || {
+            let start = std::time::Instant::now();
+            let mut got = Vec::new();
+            while got.is_empty() && start.elapsed() < common::PATIENCE {
+                b.receive(1, &mut |datagram| {
+                    got.push(datagram.bytes.to_vec());
+                    entered.send(()).unwrap();
+                    released.recv().unwrap();
+                });
+            }
+            got
+        });
+        // Datagrams that came to `a` are handed on to `b` meanwhile.
+        while inside.try_recv().is_err() {
+            a.receive(64, &mut |_| panic!("not of a"));
+        }
+        // One thread is in the middle of its first datagram; this one goes on with what it can have.
+        std::thread::sleep(Duration::from_millis(5));
+        got.extend(receive(&[b], usize::MAX, Duration::from_millis(50)).remove(0));
+        release.send(()).unwrap();
+        let first = stuck.join().unwrap();
+        assert_eq!(first, &packets[..1]);
+    });
+    // Nothing more comes in, but a sleeper is told of what the stuck thread had in its hands.
+    let start = std::time::Instant::now();
+    while got.len() + 1 < packets.len() && start.elapsed() < LONG {
+        b.wait(Some(b.now() + LONG.as_nanos() as u64));
+        got.extend(receive(&[&b], usize::MAX, Duration::from_millis(1)).remove(0));
+    }
+    assert!(start.elapsed() < LONG, "the sleeper was not woken");
+    let mut bytes: Vec<Vec<u8>> = got.into_iter().map(|got| got.bytes).collect();
+    bytes.sort_by_key(|bytes| u32::from_be_bytes(bytes[8..12].try_into().unwrap()));
+    assert!(bytes == packets[1..], "{} of 29 datagrams", bytes.len());
 }
