@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use rustix::net::{SocketFlags, SocketType, socket_with};
 use std::collections::{BTreeMap, HashSet};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::AsRawFd;
 
-/// A network device that is up and has an address.
+/// A network device that is up and has an address that can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkDevice {
     pub name: String,
@@ -29,14 +29,16 @@ pub struct NetworkDevice {
     pub has_default_route: bool,
 }
 
-/// All network devices that are up and have an address: the one with the default route first, then by index. The loopback
-/// device only where there is no other.
+/// All network devices that are up and have an address that can be used: the one with the default route first, those that
+/// have link-local addresses only last, else by index. The loopback device only where there is no other.
 ///
 /// # Errors
 /// The kernel's.
 pub fn network_devices() -> io::Result<Vec<NetworkDevice>> {
     let mut devices: BTreeMap<u32, NetworkDevice> = BTreeMap::new();
     let default = default_route_device();
+    let unusable =
+        unusable_addresses(&std::fs::read_to_string("/proc/self/net/if_inet6").unwrap_or_default());
     for entry in getifaddrs()? {
         if !entry.flags.contains(InterfaceFlags::IFF_UP) {
             continue;
@@ -56,7 +58,7 @@ pub fn network_devices() -> io::Result<Vec<NetworkDevice>> {
         let Some(address) = entry.address else { continue };
         if let Some(link) = address.as_link_addr() {
             device.mac = link.addr().unwrap_or_default();
-        } else if let Some(address) = ip_of(&address) {
+        } else if let Some(address) = ip_of(&address).filter(|ip| !unusable.contains(&(index, *ip))) {
             device.addresses.push(address);
         }
     }
@@ -74,8 +76,33 @@ pub fn network_devices() -> io::Result<Vec<NetworkDevice>> {
             IpAddr::V6(_) => 1,
         });
     }
-    devices.sort_by_key(|device| (!device.has_default_route, device.index));
+    devices.sort_by_key(|device| {
+        (!device.has_default_route, device.has_only_link_local_addresses(), device.index)
+    });
     Ok(devices)
+}
+
+impl NetworkDevice {
+    fn has_only_link_local_addresses(&self) -> bool {
+        self.addresses.iter().all(|address| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()))
+    }
+}
+
+/// IPv6 addresses that cannot be used yet, or never will (with their interface's index): duplicate address detection
+/// (RFC 4862) is under way for up to 2 s after an interface came up, or has found a duplicate. Until it is over the kernel takes
+/// no packet from such an address, and answers none to it. `list`: /proc/net/if_inet6.
+fn unusable_addresses(list: &str) -> HashSet<(u32, IpAddr)> {
+    list.lines()
+        .filter_map(|line| {
+            let mut fields = line.split_whitespace();
+            let address = u128::from_str_radix(fields.next()?, 16).ok()?;
+            let index = u32::from_str_radix(fields.next()?, 16).ok()?;
+            let flags = u32::from_str_radix(fields.nth(2)?, 16).ok()?;
+            let unusable = flags & (libc::IFA_F_TENTATIVE | libc::IFA_F_DADFAILED) != 0
+                && flags & libc::IFA_F_OPTIMISTIC == 0;
+            unusable.then_some((index, IpAddr::V6(Ipv6Addr::from(address))))
+        })
+        .collect()
 }
 
 fn ip_of(address: &nix::sys::socket::SockaddrStorage) -> Option<IpAddr> {
@@ -171,5 +198,25 @@ impl Addresses {
                 }
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_under_detection_are_not_used() {
+        // Address, interface, length of the prefix, scope, flags, name: tentative, permanent, duplicate, optimistic.
+        let list = "\
+fe80000000000000541fabfffe000001 02 40 20 c0    veth0
+fe80000000000000541fabfffe000002 03 40 20 80    veth1
+20010db8000000000000000000000001 03 40 00 88    veth1
+20010db8000000000000000000000002 0a 40 00 44    veth2
+";
+        let expected = [(2, "fe80::541f:abff:fe00:1"), (3, "2001:db8::1")];
+        let expected = expected.map(|(index, address)| (index, address.parse().unwrap()));
+        assert_eq!(unusable_addresses(list), HashSet::from(expected));
+        assert!(unusable_addresses("nonsense\n\nfe80 zz\n").is_empty());
     }
 }
