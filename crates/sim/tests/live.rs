@@ -3,6 +3,7 @@
 use pagewire_fabric::{FaultInjector, FaultPlan, HostFabric};
 use pagewire_nic::{Nic, Options, PathChoice, device};
 use pagewire_sim::workload::{Hooks, PartyInit, Plan, Report, Stage, Workload};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 type Live = FaultInjector<HostFabric>;
@@ -50,6 +51,7 @@ fn run(seed: u64, path: PathChoice, faults: &str) -> Report {
     // Sockets lose unreliable messages on their own; nothing else may differ.
     let plan = Plan { exact: lossless, settle: 20_000_000, timeout: 15, ..Plan::new(seed, operations()) };
     let parties = vec![party(path, faults), party(path, faults)];
+    let nics: Vec<Arc<Nic<Live>>> = parties.iter().map(|party| party.nic.clone()).collect();
     let stage = RealTime(Instant::now());
     let started = Instant::now();
     let report = Workload::new(plan, stage, parties, Hooks::default())
@@ -57,8 +59,19 @@ fn run(seed: u64, path: PathChoice, faults: &str) -> Report {
         .unwrap_or_else(|violation| panic!("path {path:?}, faults \"{faults}\": {violation}"));
     assert!(report.operations >= operations(), "{report:?}");
     assert!(report.bytes_checked > 0 && report.atomics > 0 && report.deregistrations > 0, "{report:?}");
+    end(nics);
     println!("{path:?} \"{faults}\": {report:?} in {:?}", Duration::from_secs(started.elapsed().as_secs()));
     report
+}
+
+/// Ends the engines: while they exist their sockets share the port, and nobody would look at them.
+fn end(nics: Vec<Arc<Nic<Live>>>) {
+    for queue_pair in nics.iter().flat_map(|nic| nic.all_queue_pairs()) {
+        queue_pair.destroy().expect("nothing is under way");
+    }
+    let left: Vec<_> = nics.iter().map(Arc::downgrade).collect();
+    drop(nics);
+    assert!(left.iter().all(|nic| nic.upgrade().is_none()), "an engine outlives its queue pairs");
 }
 
 /// One after the other: the ports and the two processors are shared.
