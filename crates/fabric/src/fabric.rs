@@ -14,6 +14,19 @@ pub const ROCE_PORT: u16 = 4791;
 /// Queue pair numbers are leased to processes in blocks of this many.
 pub const QUEUE_PAIRS_PER_BLOCK: u32 = 256;
 
+/// First of the blocks that are reached at direct ports: their process could not have port 4791, because another user or the
+/// kernel holds it. A block from here on is the number of a UDP port, which only its leaseholder binds. A peer, on whatever
+/// host, therefore knows the port by the queue pair number alone; adapters and rxe number their queue pairs from below, and do
+/// not come this far.
+pub const FIRST_DIRECT_BLOCK: u32 = 0xF000;
+
+/// The UDP port at which a queue pair is reached.
+pub fn port_of(queue_pair: u32) -> u16 {
+    let block = queue_pair / QUEUE_PAIRS_PER_BLOCK;
+    // The last block has the multicast number; nobody leases it.
+    if (FIRST_DIRECT_BLOCK..0xFFFF).contains(&block) { block as u16 } else { ROCE_PORT }
+}
+
 /// Names one channel of this process for as long as the process lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChannelId(pub u32);
@@ -151,7 +164,8 @@ pub trait Fabric: Send + Sync + 'static {
     /// Hands over datagrams that have come in, at most `limit`; gives how many. Another thread may be at it
     /// already: then 0.
     fn receive(&self, limit: usize, each: &mut dyn FnMut(Datagram<'_>)) -> usize;
-    /// This process's direct UDP port, where port 4791 could not be had or steering fails: else 4791.
+    /// The UDP port that takes packets for all queue pairs of this process: 4791, or a direct port where that could not be
+    /// had (0 before the first block is leased).
     fn direct_port(&self) -> u16;
 
     // Sleep.
@@ -160,4 +174,19 @@ pub trait Fabric: Send + Sync + 'static {
     fn wait(&self, deadline: Option<u64>);
     /// Ends a `wait` of another thread of this process.
     fn kick(&self);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_tells_the_port() {
+        assert_eq!(port_of(0), ROCE_PORT);
+        assert_eq!(port_of(1), ROCE_PORT);
+        assert_eq!(port_of(0xEF_FFFF), ROCE_PORT);
+        assert_eq!(port_of(0xF0_0000), 0xF000);
+        assert_eq!(port_of(0xFF_FEFF), 0xFFFE);
+        assert_eq!(port_of(0xFF_FFFF), ROCE_PORT);
+    }
 }

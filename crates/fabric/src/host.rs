@@ -157,7 +157,7 @@ impl HostFabric {
         &self.inner.counters
     }
 
-    /// Why [`direct_port`](Fabric::direct_port) is not 4791; `None` if it is.
+    /// Why port 4791 is not this process's; `None` if it is.
     pub fn port_reason(&self) -> Option<String> {
         self.inner.network.port_reason()
     }
@@ -286,11 +286,11 @@ impl Fabric for HostFabric {
                 "all blocks of queue pair numbers are leased",
             ));
         }
-        // Block 0 holds the special queue pairs, the last one the multicast number.
-        const USABLE: u64 = 0xFFFE;
-        let first = random()? % USABLE;
-        for offset in 0..USABLE {
-            let block = 1 + ((first + offset) % USABLE) as u32;
+        let usable = inner.network.blocks_to_lease();
+        let count = u64::from(usable.end - usable.start);
+        let first = random()? % count;
+        for offset in 0..count {
+            let block = usable.start + ((first + offset) % count) as u32;
             let listener = match names::listener(&names::of_block(block)?) {
                 Ok(listener) => listener,
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
@@ -301,7 +301,10 @@ impl Fabric for HostFabric {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
                 Err(error) => return Err(error),
             };
-            inner.network.serve_block(block, forwarding)?;
+            match inner.network.serve_block(block, forwarding) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
+                other => other?,
+            }
             inner.neighbours.lock().listen(listener)?;
             *leased += 1;
             drop(leased);

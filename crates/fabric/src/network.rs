@@ -3,7 +3,7 @@
 use crate::batch::HostBatch;
 use crate::counters::Counters;
 use crate::descriptors::Descriptor;
-use crate::fabric::{Datagram, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, Route};
+use crate::fabric::{Datagram, FIRST_DIRECT_BLOCK, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, Route, port_of};
 use crate::limits::{
     BATCH_BYTES, BATCHES_KEPT, BLOCKS, FORWARD_HEADER, FORWARD_ROUND, PACKET_BYTES, RECEIVE_BYTES,
     SOCKET_BUFFER,
@@ -19,25 +19,26 @@ use parking_lot::{Mutex, RwLock};
 use rustix::event::epoll;
 use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Nanoseconds after which a thread that stays in the handing over of datagrams is overtaken by others.
 const STUCK: u64 = 1_000_000;
 /// The shortest packet: a BTH and the ICRC.
 const SHORTEST: usize = bth::LEN + ICRC_LEN;
 
-const V4: u64 = 0;
-const V6: u64 = 1;
-const FIRST_FORWARD: u64 = 2;
+/// What `ready` tells of: a socket for forwarded messages by its place, or one of a port (place and family).
+const FORWARDS: u64 = 1 << 32;
 
 /// The sockets of a process and what belongs to them.
 pub struct Network {
     /// Ready when a socket has datagrams.
     ready: Arc<Descriptor>,
-    v4: Option<Descriptor>,
-    v6: Option<Descriptor>,
-    port: u16,
+    /// Port 4791, or the direct ports, one for each leased block.
+    ports: RwLock<Vec<Arc<Port>>>,
+    /// The first of them, from which packets leave; none yet where port 4791 cannot be had and no block is leased.
+    first: OnceLock<Arc<Port>>,
+    /// Why port 4791 cannot be had.
     port_reason: Option<String>,
     send_reason: Mutex<Option<String>>,
     segments: AtomicBool,
@@ -57,6 +58,8 @@ pub struct Network {
 /// Buffers, and how far their contents have been handed over.
 struct Receiving {
     receiver: Receiver,
+    /// Where its messages came to.
+    port: u16,
     message: usize,
     offset: usize,
     icrc: IcrcCache,
@@ -78,60 +81,16 @@ impl Receiving {
 }
 
 impl Network {
-    /// Binds the sockets: to port 4791, or to any where that cannot be had.
+    /// Binds the sockets to port 4791. Where that cannot be had, each leased block will get a direct port.
     ///
     /// # Errors
     /// The kernel's, where there is no way to have sockets at all.
     pub fn new(instance: u64, counters: Arc<Counters>, capture: Option<Arc<Capture>>) -> io::Result<Self> {
-        let ready = Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?));
-        let mut port_reason = None;
-        let v4 = udp::open(Family::V4, ROCE_PORT, true).or_else(|error| {
-            port_reason = Some(match error.kind() {
-                io::ErrorKind::AddrInUse => {
-                    format!("UDP port {ROCE_PORT} is held by another user or by the kernel (rxe): only Pagewire peers can be reached")
-                }
-                _ => format!("UDP port {ROCE_PORT} cannot be had: {error}"),
-            });
-            udp::open(Family::V4, 0, false)
-        });
-        let v4 = match v4 {
-            Ok(socket) => Some(socket),
-            Err(error) => {
-                log::debug!("no IPv4 socket: {error}");
-                None
-            }
-        };
-        let mut port = v4.as_ref().map_or(Ok(ROCE_PORT), udp::port)?;
-        // Both families answer on one port.
-        let v6 = match udp::open(Family::V6, port, port == ROCE_PORT) {
-            Ok(socket) => Some(socket),
-            Err(error) if v4.is_none() => {
-                port_reason = Some(format!("UDP port {ROCE_PORT} cannot be had: {error}"));
-                Some(udp::open(Family::V6, 0, false)?)
-            }
-            Err(error) => {
-                log::debug!("no IPv6 socket: {error}");
-                None
-            }
-        };
-        if let (None, Some(v6)) = (&v4, &v6) {
-            port = udp::port(v6)?;
-        }
-        for (socket, token) in [(&v4, V4), (&v6, V6)] {
-            if let Some(socket) = socket {
-                epoll::add(&*ready, socket, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?;
-            }
-        }
-        if let Some(reason) = &port_reason {
-            log::debug!("{reason}");
-        }
-        Ok(Network {
-            ready,
-            steering: (port == ROCE_PORT).then(|| Steering::new(instance)),
-            v4,
-            v6,
-            port,
-            port_reason,
+        let network = Network {
+            ready: Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)),
+            ports: RwLock::new(Vec::new()),
+            first: OnceLock::new(),
+            port_reason: None,
             send_reason: Mutex::new(None),
             segments: AtomicBool::new(true),
             hand_on: {
@@ -144,9 +103,40 @@ impl Network {
             turn: AtomicU64::new(0),
             receivers: Mutex::new(Vec::new()),
             batches: Mutex::new(Vec::new()),
+            steering: None,
             counters,
             capture,
-        })
+        };
+        match Port::open(ROCE_PORT, true).and_then(|port| network.add_port(port)) {
+            Ok(()) => Ok(Network { steering: Some(Steering::new(instance)), ..network }),
+            Err(error) => {
+                let held = match error.kind() {
+                    io::ErrorKind::AddrInUse => "is held by another user or by the kernel (rxe)".to_owned(),
+                    _ => format!("cannot be had: {error}"),
+                };
+                let reason = format!(
+                    "UDP port {ROCE_PORT} {held}: only Pagewire peers can reach this process, at direct ports"
+                );
+                log::debug!("{reason}");
+                Ok(Network { port_reason: Some(reason), ..network })
+            }
+        }
+    }
+
+    /// Takes datagrams of one more port.
+    fn add_port(&self, port: Port) -> io::Result<()> {
+        let mut ports = self.ports.write();
+        for (socket, family) in [(&port.v4, 0), (&port.v6, 1)] {
+            if let Some(socket) = socket {
+                let token = epoll::EventData::new_u64(ports.len() as u64 * 2 + family);
+                epoll::add(&*self.ready, socket, token, epoll::EventFlags::IN)?;
+            }
+        }
+        let port = Arc::new(port);
+        // The first one stays the first.
+        let _ = self.first.set(port.clone());
+        ports.push(port);
+        Ok(())
     }
 
     /// Readable when datagrams are there.
@@ -154,9 +144,17 @@ impl Network {
         &self.ready
     }
 
-    /// The UDP port of this process.
+    /// The UDP port that packets of this process come from and that takes packets for all its queue pairs; 0 where port
+    /// 4791 cannot be had and no block is leased yet.
     pub fn port(&self) -> u16 {
-        self.port
+        self.first.get().map_or(0, |port| port.number)
+    }
+
+    /// The numbers of blocks that this process may lease: those that peers reach at port 4791, or those that they reach at
+    /// direct ports.
+    pub fn blocks_to_lease(&self) -> std::ops::Range<u32> {
+        // Block 0 holds the special queue pairs, the last one the multicast number.
+        if self.port_reason.is_none() { 1..FIRST_DIRECT_BLOCK } else { FIRST_DIRECT_BLOCK..0xFFFF }
     }
 
     /// Why it is not 4791.
@@ -170,13 +168,19 @@ impl Network {
     }
 
     /// Takes packets for the queue pairs of one more block; `forwarding` is where other processes hand them on to.
+    ///
+    /// # Errors
+    /// `AddrInUse` where somebody holds the block's direct port.
     pub fn serve_block(&self, block: u32, forwarding: Descriptor) -> io::Result<()> {
         let mut forwards = self.forwards.write();
         if forwards.len() >= BLOCKS {
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, "all blocks are leased"));
         }
         rustix::net::sockopt::set_socket_passcred(&forwarding, true)?;
-        let token = FIRST_FORWARD + forwards.len() as u64;
+        if self.port_reason.is_some() {
+            self.add_port(Port::open(port_of(block * QUEUE_PAIRS_PER_BLOCK), false)?)?;
+        }
+        let token = FORWARDS + forwards.len() as u64;
         epoll::add(&*self.ready, &forwarding, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?;
         forwards.push(forwarding);
         drop(forwards);
@@ -207,7 +211,8 @@ impl Network {
     /// Does the next step of steering; true: another one is due soon.
     pub fn keep_up(&self, now: u64, nonce: impl FnOnce() -> u64) -> bool {
         let Some(steering) = &self.steering else { return false };
-        let sockets = Sockets { v4: self.v4.as_ref(), v6: self.v6.as_ref() };
+        let Some(port) = self.first.get() else { return false };
+        let sockets = Sockets { v4: port.v4.as_ref(), v6: port.v6.as_ref() };
         steering.keep_up(now, nonce, sockets, &self.counters);
         steering.is_busy()
     }
@@ -280,9 +285,10 @@ impl Network {
         segmented: bool,
         cache: &mut IcrcCache,
     ) {
+        let port = self.port();
         let (packets, bytes) = batch.packets_and_bytes();
         for (index, packet) in packets[run].iter().enumerate() {
-            let icrc = cache.of(packet.route.source, packet.route.destination, self.port, packet.route.port);
+            let icrc = cache.of(packet.route.source, packet.route.destination, port, packet.route.port);
             let identification = if segmented { index as u16 } else { 0 };
             let Some(bytes) = bytes.get_mut(packet.start..packet.start + packet.length) else { return };
             let Some(icrc) = icrc else { continue };
@@ -298,7 +304,7 @@ impl Network {
         for (index, packet) in batch.packets()[run].iter().enumerate() {
             let identification = if segmented { index as u16 } else { 0 };
             if let Some(bytes) = batch.bytes().get(packet.start..packet.start + packet.length) {
-                capture.sent(&packet.route, self.port, identification, bytes);
+                capture.sent(&packet.route, self.port(), identification, bytes);
             }
         }
     }
@@ -310,9 +316,10 @@ impl Network {
         if route.source.is_unspecified() {
             return Err("a packet without a source address".into());
         }
+        let port = self.first.get().ok_or("no block of queue pair numbers is leased, hence no port")?;
         let (socket, name) = match Family::of(route.destination) {
-            Family::V4 => (&self.v4, "IPv4"),
-            Family::V6 => (&self.v6, "IPv6"),
+            Family::V4 => (&port.v4, "IPv4"),
+            Family::V6 => (&port.v6, "IPv6"),
         };
         socket.as_ref().ok_or_else(|| format!("this host has no {name}"))
     }
@@ -433,7 +440,7 @@ impl Network {
             let receiver =
                 Receiver::new().inspect_err(|error| log::debug!("no memory to receive: {error}")).ok()?;
             let (icrc, forwarded) = (IcrcCache::default(), Forwarded::default());
-            Some(Receiving { receiver, message: 0, offset: 0, icrc, forwarded })
+            Some(Receiving { receiver, port: 0, message: 0, offset: 0, icrc, forwarded })
         };
         let mut handed = 0;
         if let Some(mut receiving) = known.or_else(fresh) {
@@ -480,20 +487,13 @@ impl Network {
             if handed >= limit || receiving.is_left() {
                 break;
             }
-            let socket = match token {
-                V4 => &self.v4,
-                V6 => &self.v6,
-                token => {
-                    handed += self.read_forwarded(
-                        receiving,
-                        (token - FIRST_FORWARD) as usize,
-                        limit - handed,
-                        taker,
-                    );
-                    continue;
-                }
-            };
-            let Some(socket) = socket else { continue };
+            if token >= FORWARDS {
+                handed += self.read_forwarded(receiving, (token - FORWARDS) as usize, limit - handed, taker);
+                continue;
+            }
+            let Some(port) = self.ports.read().get(token as usize / 2).cloned() else { continue };
+            let Some(socket) = (if token % 2 == 0 { &port.v4 } else { &port.v6 }) else { continue };
+            receiving.port = port.number;
             if let Err(error) = receiving.receiver.receive(socket) {
                 log::debug!("nothing received: {error}");
                 continue;
@@ -507,12 +507,13 @@ impl Network {
     /// Hands over what the buffers hold.
     fn hand_over(&self, receiving: &mut Receiving, limit: usize, taker: &mut Taker<'_>) -> usize {
         let mut handed = 0;
-        let Receiving { receiver, message, offset, icrc, forwarded } = receiving;
+        let Receiving { receiver, port, message, offset, icrc, forwarded } = receiving;
+        let port = *port;
         while let Some((arrival, bytes)) = forwarded.message().filter(|_| handed < limit) {
             let Taker::Nic(each) = taker else { return handed };
             let end = (forwarded.offset + arrival.segment).min(bytes.len());
             let datagram = forwarded.offset..end;
-            handed += usize::from(self.take(&arrival, &bytes[datagram], icrc, each));
+            handed += usize::from(self.take(&arrival, ROCE_PORT, &bytes[datagram], icrc, each));
             forwarded.offset = end;
         }
         while handed < limit && *message < receiver.count() {
@@ -528,6 +529,7 @@ impl Network {
             match (block, &mut *taker) {
                 _ if self.is_probe(arrival, &bytes[start..end]) => self.answer_probe(&bytes[start..end]),
                 // A message is mostly of one flow: what belongs together is handed on together.
+                (Some(_), _) if port != ROCE_PORT => self.counters.unknown_block.add(1),
                 (Some(block), _) => {
                     let mut datagrams = 1;
                     while end < bytes.len() {
@@ -540,7 +542,7 @@ impl Network {
                     self.hand_on(block, arrival, &bytes[start..end], datagrams);
                 }
                 (None, Taker::Nic(each)) => {
-                    handed += usize::from(self.take(arrival, &bytes[start..end], icrc, each));
+                    handed += usize::from(self.take(arrival, port, &bytes[start..end], icrc, each));
                 }
                 (None, Taker::Nobody) => return handed,
             }
@@ -567,6 +569,7 @@ impl Network {
     fn take(
         &self,
         arrival: &Arrival,
+        port: u16,
         bytes: &[u8],
         icrc: &mut IcrcCache,
         each: &mut dyn FnMut(Datagram<'_>),
@@ -580,10 +583,10 @@ impl Network {
             self.counters.unknown_block.add(1);
             return false;
         }
-        let icrc = icrc.of(arrival.source, arrival.destination, arrival.source_port, self.port);
+        let icrc = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
         let intact = icrc.is_some_and(|icrc| icrc.verify_unknown_identification(bytes));
         if let Some(capture) = &self.capture {
-            capture.received(arrival, self.port, icrc.as_ref(), bytes);
+            capture.received(arrival, port, icrc.as_ref(), bytes);
         }
         if !intact {
             self.counters.bad_icrc.add(1);
@@ -653,6 +656,41 @@ impl Network {
             handed += self.hand_over(receiving, limit - handed, taker);
         }
         handed
+    }
+}
+
+/// One UDP port.
+struct Port {
+    number: u16,
+    v4: Option<Descriptor>,
+    v6: Option<Descriptor>,
+}
+
+impl Port {
+    /// Binds a socket for each family that this host has, `shared` with other processes of this user.
+    fn open(number: u16, shared: bool) -> io::Result<Self> {
+        let v4 = if_supported(udp::open(Family::V4, number, shared))?;
+        let v6 = match if_supported(udp::open(Family::V6, number, shared)) {
+            // Somebody holds 4791 for IPv6 alone: IPv4 is what most peers use.
+            Err(error) if shared && v4.is_some() => {
+                log::debug!("no IPv6 socket: {error}");
+                None
+            }
+            other => other?,
+        };
+        if v4.is_none() && v6.is_none() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "this host has neither IPv4 nor IPv6"));
+        }
+        Ok(Port { number, v4, v6 })
+    }
+}
+
+fn if_supported(socket: io::Result<Descriptor>) -> io::Result<Option<Descriptor>> {
+    match socket {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) => {
+            Ok(None)
+        }
+        other => other.map(Some),
     }
 }
 

@@ -7,8 +7,8 @@ use crate::fabric::Route;
 use crate::limits::{RECEIVE_BYTES, RECEIVE_MESSAGES, SOCKET_BUFFER};
 use pagewire_memory::Arena;
 use rustix::net::{
-    AddressFamily, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, SocketFlags, SocketType, bind,
-    getsockname, socket_with, sockopt,
+    AddressFamily, Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6, SocketFlags, SocketType, bind,
+    socket_with, sockopt,
 };
 use std::io;
 use std::net::IpAddr;
@@ -40,7 +40,7 @@ impl Family {
     }
 }
 
-/// A socket on a port of all addresses (0: any free port), shared with other processes of this user where `shared`.
+/// A socket on a port of all addresses, shared with other processes of this user where `shared`.
 pub fn open(family: Family, port: u16, shared: bool) -> io::Result<Descriptor> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let domain = if family == Family::V4 { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -73,11 +73,6 @@ pub fn open(family: Family, port: u16, shared: bool) -> io::Result<Descriptor> {
         Family::V6 => bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?,
     }
     Ok(socket)
-}
-
-/// The port that a socket is bound to.
-pub fn port(socket: &Descriptor) -> io::Result<u16> {
-    Ok(SocketAddr::try_from(getsockname(socket)?)?.port())
 }
 
 /// Sets an option whose value is an integer.

@@ -15,6 +15,7 @@ const SHORT: Duration = Duration::from_millis(300);
 fn round_trip(source: &str, destination: &str) {
     let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
     common::assert_port(&a);
+    a.lease_block().unwrap();
     let queue_pair = b.lease_block().unwrap() << 8 | 5;
     let route = route(source, destination, &b);
     // FIRST is longer than the MIDDLEs, LAST is shorter.
@@ -93,6 +94,7 @@ fn damaged_packets_are_dropped() {
 fn unknown_queue_pairs() {
     let _alone = alone();
     let a = HostFabric::new().unwrap();
+    a.lease_block().unwrap();
     let free = {
         let b = HostFabric::new().unwrap();
         b.lease_block().unwrap()
@@ -124,6 +126,7 @@ fn packets_are_taken_back() {
 fn refusals_are_counted_with_their_reason() {
     let _alone = alone();
     let a = HostFabric::new().unwrap();
+    a.lease_block().unwrap();
     let mut route = route("127.0.0.1", "127.0.0.1", &a);
     route.source = "192.0.2.7".parse().unwrap();
     send(&a, &route, &[packet(256, 1, 8), packet(256, 2, 8)]);
@@ -213,6 +216,7 @@ fn members_that_read_nothing_take_nothing() {
 fn an_overtaken_receiver_leaves_nothing_behind() {
     let _alone = alone();
     let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
+    a.lease_block().unwrap();
     let queue_pair = b.lease_block().unwrap() << 8;
     let route = route("127.0.0.1", "127.0.0.1", &b);
     let packets: Vec<Vec<u8>> = (0..30).map(|seed| packet(queue_pair, seed, 64)).collect();
@@ -235,7 +239,9 @@ fn an_overtaken_receiver_leaves_nothing_behind() {
             got
         });
         // Datagrams that came to `a` are handed on to `b` meanwhile.
+        let start = std::time::Instant::now();
         while inside.try_recv().is_err() {
+            assert!(start.elapsed() < common::PATIENCE);
             a.receive(64, &mut |_| panic!("not of a"));
         }
         // One thread is in the middle of its first datagram; this one goes on with what it can have.

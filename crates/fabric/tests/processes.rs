@@ -3,7 +3,7 @@
 mod common;
 
 use common::{packet, route, send, until};
-use pagewire_fabric::{Fabric, FabricEvent, HostFabric, ROCE_PORT};
+use pagewire_fabric::{FIRST_DIRECT_BLOCK, Fabric, FabricEvent, HostFabric, ROCE_PORT, Route, port_of};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
 use std::io::{BufRead, BufReader, Write};
@@ -16,6 +16,10 @@ const TEST: Site = Site("test");
 const ROLE: &str = "PAGEWIRE_TEST_ROLE";
 /// Whatever this user is, it is not root.
 const NOBODY: u32 = 65_534;
+/// Another one.
+const SOMEBODY: u32 = 65_533;
+
+const SOME: u32 = 20;
 
 /// This test binary where any user can run it: the checkout may be in somebody's home. It goes with the value.
 struct OpenCopy(PathBuf);
@@ -79,7 +83,7 @@ impl Other {
 
     fn ask(&mut self, question: &str) -> String {
         writeln!(self.child.stdin.as_mut().unwrap(), "{question}").unwrap();
-        self.expect(question)
+        self.expect(question.split(' ').next().unwrap())
     }
 }
 
@@ -136,12 +140,25 @@ fn serve(fabric: HostFabric) {
             Ok("port") => {
                 println!("@port {} {}", fabric.direct_port(), fabric.port_reason().unwrap_or_default())
             }
+            Ok(question) if question.starts_with("send ") => {
+                let words: Vec<&str> = question.split(' ').collect();
+                let (address, block) = (words[1], words[2].parse::<u32>().unwrap());
+                send_some(&fabric, address, block);
+                println!("@send {} refused", fabric.counters().dropped_refused.get());
+            }
             Ok("sum") => println!("@sum {}", page.iter().map(|byte| u64::from(*byte)).sum::<u64>()),
             Ok(other) => panic!("{other}"),
             Err(std::sync::mpsc::TryRecvError::Empty) => {}
             Err(std::sync::mpsc::TryRecvError::Disconnected) => return,
         }
     }
+}
+
+/// Sends [`SOME`] packets to a block of this host, where its number says that it is reached.
+fn send_some(fabric: &HostFabric, address: &str, block: u32) {
+    let route = Route { port: port_of(block << 8), ..route(address, address, fabric) };
+    let packets: Vec<Vec<u8>> = (0..SOME).map(|seed| packet(block << 8, seed, 256)).collect();
+    send(fabric, &route, &packets);
 }
 
 /// Makes a fabric, then a child that goes on without it; the parent serves.
@@ -275,6 +292,52 @@ fn datagrams_find_their_process() {
                 break;
             }
             assert!(start.elapsed() < common::PATIENCE, "datagrams are handed on for ever");
+        }
+    }
+}
+
+#[test]
+fn users_without_the_port_have_direct_ports() {
+    let _alone = common::alone();
+    // SAFETY: geteuid(2) only gives a number.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("only root can start processes of other users");
+        return;
+    }
+    let fabric = HostFabric::new().unwrap();
+    let own = fabric.lease_block().unwrap();
+    let users = [NOBODY, NOBODY, SOMEBODY];
+    let mut others = users.map(|user| Other::start("serve", Some(user)));
+    let blocks = others.each_mut().map(|other| other.expect("block").parse::<u32>().unwrap());
+    for (other, block) in others.iter_mut().zip(blocks) {
+        assert!(block >= FIRST_DIRECT_BLOCK);
+        assert!(other.ask("port").starts_with(&format!("{block} ")));
+    }
+    // Everybody reaches everybody.
+    let mut ours = 0;
+    for address in ["127.0.0.1", "::1"] {
+        for to in 0..others.len() {
+            for from in 0..=others.len() {
+                let before: u32 = others[to].ask("got").parse().unwrap();
+                match others.get_mut(from) {
+                    Some(other) => {
+                        assert_eq!(other.ask(&format!("send {address} {}", blocks[to])), "0 refused")
+                    }
+                    None => send_some(&fabric, address, blocks[to]),
+                }
+                let start = Instant::now();
+                while others[to].ask("got").parse::<u32>().unwrap() < before + SOME {
+                    assert!(start.elapsed() < common::PATIENCE, "{from} does not reach {to}");
+                }
+            }
+            assert_eq!(others[to].ask(&format!("send {address} {own}")), "0 refused");
+            ours += u64::from(SOME);
+            let start = Instant::now();
+            while fabric.counters().datagrams_received.get() < ours {
+                fabric.wait(Some(fabric.now() + 1_000_000));
+                fabric.receive(64, &mut |_| ());
+                assert!(start.elapsed() < common::PATIENCE, "{to} does not reach port {ROCE_PORT}");
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ pub mod ring;
 
 use crate::engine::Nic;
 use local::LocalChannel;
-use pagewire_fabric::{ChannelId, Fabric, QUEUE_PAIRS_PER_BLOCK, Route};
+use pagewire_fabric::{ChannelId, Fabric, QUEUE_PAIRS_PER_BLOCK, Route, port_of};
 use std::sync::Arc;
 
 /// Nanoseconds for which a refused connection is not tried again.
@@ -100,7 +100,7 @@ impl<F: Fabric> Nic<F> {
     /// Chooses the path from one of this process's queue pairs to its peer. `Asked`: not known yet; the queue pair is
     /// driven when the engine has heard from the process, and asks again.
     pub fn choose_path(&self, asker: u32, route: &Route, peer: u32) -> Path<F> {
-        let udp = |reason: String| Path::Udp { route: *route, reason };
+        let udp = |reason: String| Path::Udp { route: Route { port: port_of(peer), ..*route }, reason };
         match self.options().path {
             PathChoice::Udp => return udp("asked for".into()),
             PathChoice::Local if !self.may_be_local(route.destination) => {
