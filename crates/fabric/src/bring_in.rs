@@ -66,7 +66,7 @@ impl Pool {
 
     fn start(self: &Arc<Self>, counters: &Counters) {
         let pool = self.clone();
-        let started = std::thread::Builder::new().name("pagewire-pages".into()).spawn(move || pool.work());
+        let started = crate::threads::spawn("pagewire-pages", move || pool.work());
         if let Err(error) = started {
             log::debug!("no thread to wait for pages: {error}");
             let mut queue = self.queue.lock();

@@ -87,8 +87,7 @@ impl Capture {
         file.write_all(&LINK_TYPE.to_ne_bytes())?;
         file.flush()?;
         let (sender, receiver) = sync_channel(CAPTURE_QUEUE);
-        let writer =
-            std::thread::Builder::new().name("pagewire-pcap".into()).spawn(move || write(file, &receiver))?;
+        let writer = crate::threads::spawn("pagewire-pcap", move || write(file, &receiver))?;
         let capture = Arc::new(Capture {
             queue: Mutex::new(Some(sender)),
             writer: Mutex::new(Some(writer)),

@@ -172,3 +172,35 @@ fn absent_pages_are_brought_in() {
         events.drain(..).find(|event| matches!(event, FabricEvent::BroughtIn { token: 100 }))
     });
 }
+
+#[test]
+fn signals_of_the_program_stay_with_its_threads() {
+    let a = HostFabric::new().unwrap();
+    let length = 64 * 4096;
+    let fresh = Vec::<u8>::with_capacity(length + (32 << 20));
+    a.bring_in(&[Segment { address: fresh.as_ptr() as u64 + 4096, length: length as u64 }], true, 1);
+    until(&[&a], |_, events| events.drain(..).find(|event| matches!(event, FabricEvent::BroughtIn { .. })));
+    // The thread that did it waits a while for more.
+    let mut seen = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let task = task.unwrap().path();
+        // Threads of other tests may end in between.
+        let read = |file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
+        if read("comm").trim() != "pagewire-pages" {
+            continue;
+        }
+        let status = read("status");
+        let Some(mask) = status.lines().find_map(|line| line.strip_prefix("SigBlk:")) else { continue };
+        let mask = u64::from_str_radix(mask.trim(), 16).unwrap();
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1, libc::SIGALRM, libc::SIGCHLD, 34, 64] {
+            // The C library keeps 32 and 33, and lets nobody block them.
+            assert!(mask >> (signal - 1) & 1 == 1, "signal {signal} is open: {mask:x}");
+        }
+        assert!(mask >> (libc::SIGSEGV - 1) & 1 == 0);
+        seen += 1;
+    }
+    assert!(seen > 0, "no thread brought the pages in");
+    // This thread's mask is as it was.
+    let own = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    assert!(own.contains("SigBlk:\t0000000000000000"), "{own}");
+}

@@ -8,7 +8,6 @@ use pagewire_fabric::{FaultInjector, HostFabric};
 use pagewire_nic::{Nic, Options};
 use parking_lot::Mutex;
 use parking_lot::lock_api::RawMutex as _;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
@@ -100,16 +99,11 @@ pub fn engine() -> Result<Arc<Engine>> {
 
 fn start() -> Result<Arc<Engine>> {
     let settings = settings()?;
-    let host = with_signals_blocked(HostFabric::new)
-        .inspect_err(|error| tell(&format!("the NIC cannot start: {error}")))?;
+    let host = HostFabric::new().inspect_err(|error| tell(&format!("the NIC cannot start: {error}")))?;
     let nic = Nic::new(FaultInjector::new(host, settings.faults), Options { path: settings.path });
     let engine = Arc::new(Engine { nic: nic.clone(), settings });
-    with_signals_blocked(|| {
-        std::thread::Builder::new()
-            .name("pagewire-nic".into())
-            .spawn(move || nic.run(&AtomicBool::new(false)))
-    })?;
-    match with_signals_blocked(|| explain::serve(&engine)) {
+    pagewire_fabric::spawn("pagewire-nic", move || nic.run(&AtomicBool::new(false)))?;
+    match explain::serve(&engine) {
         Ok(listener) => EXPLAIN_LISTENER.store(listener.as_raw_fd(), Ordering::Release),
         // The program can do without; `pagewire explain` then does not find it.
         Err(error) => log::warn!("`pagewire explain` cannot ask this process: {error}"),
@@ -131,27 +125,6 @@ extern "C" fn at_exit() {
     if let Ok(Err(error)) = written {
         eprintln!("pagewire: the statistics could not be written: {error}");
     }
-}
-
-/// Runs `spawn` with every signal blocked that a thread of ours must not take from the program. The signals
-/// that an access of the thread itself raises stay open.
-fn with_signals_blocked<T>(spawn: impl FnOnce() -> T) -> T {
-    let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigfillset(3) initialises the set; both sets are local; pthread_sigmask(3) changes this thread only.
-    let masked = unsafe {
-        libc::sigfillset(blocked.as_mut_ptr());
-        for own in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT] {
-            libc::sigdelset(blocked.as_mut_ptr(), own);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, blocked.as_ptr(), before.as_mut_ptr()) == 0
-    };
-    let result = spawn();
-    if masked {
-        // SAFETY: `before` was written by the successful call above.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
-    }
-    result
 }
 
 /// Registers, once, what happens at a fork: the child has no engine, and may start one of its own.

@@ -174,7 +174,7 @@ pub fn serve(engine: &Arc<Engine>) -> io::Result<Arc<UnixListener>> {
     // SAFETY: listen(2) on our own descriptor; it only shortens the queue that `bind_addr` chose.
     unsafe { libc::listen(listener.as_raw_fd(), EXPLAIN_BACKLOG) };
     let (engine, accepting) = (engine.clone(), listener.clone());
-    std::thread::Builder::new().name("pagewire-explain".into()).spawn(move || {
+    pagewire_fabric::spawn("pagewire-explain", move || {
         loop {
             match accepting.accept() {
                 Ok((reader, _)) => {
