@@ -10,6 +10,8 @@ pub mod hazards;
 mod keys;
 pub mod layout;
 pub mod limits;
+#[cfg(feature = "model")]
+mod model;
 mod process_words;
 mod region;
 mod rights;
@@ -17,6 +19,8 @@ pub mod words;
 
 pub use hazards::{Claim, Hazards};
 pub use keys::KeySecret;
+#[cfg(feature = "model")]
+pub use model::ModelWords;
 pub use process_words::ProcessWords;
 pub use region::{Granted, Refusal, Region, RegionTable, RegionView};
 pub use rights::Rights;

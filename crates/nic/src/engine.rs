@@ -7,7 +7,8 @@ use crate::counters::ObjectCount;
 use crate::error::{Error, Result};
 use crate::inbox::{Content, Half, Inbox, InboxPacket, KeptPayload, Origin};
 use crate::limits;
-use crate::path::local::{ATTENTION, ATTENTION_WORD, LocalChannel, ProcessOf};
+use crate::path::attention;
+use crate::path::local::{LocalChannel, ProcessOf};
 use crate::path::ring::{Consumer, Kind, REFERENCE_BYTES, parse_reference};
 use crate::path::{BlockState, PathChoice};
 use crate::queue_pair::QueuePair;
@@ -215,7 +216,7 @@ impl<F: Fabric> Nic<F> {
         }
         self.ready.lock().push_back(queue_pair.number);
         // A NIC thread that goes to sleep says so first and looks at `urgency` then; one that sleeps is woken.
-        if self.fabric.mailbox().load(ATTENTION_WORD) == 1 {
+        if attention::is_asked(self.fabric.mailbox()) {
             self.fabric.kick();
         }
     }
@@ -645,15 +646,14 @@ impl<F: Fabric> Nic<F> {
                 continue;
             }
             let now = self.fabric.now();
-            mailbox.store(ATTENTION, ATTENTION_WORD, 1);
-            mailbox.fence();
+            attention::ask(&mailbox);
             if self.channels.read().iter().any(|channel| channel.has_record()) {
-                mailbox.store(ATTENTION, ATTENTION_WORD, 0);
+                attention::withdraw(&mailbox);
                 continue;
             }
             // Looked at once more: what came up after the round found nobody to wake.
             self.fabric.wait(self.next_due(now));
-            mailbox.store(ATTENTION, ATTENTION_WORD, 0);
+            attention::withdraw(&mailbox);
         }
         *self.nic_thread.lock() = None;
     }

@@ -50,7 +50,7 @@ pub const SITES: &[pagewire_iommu::words::Site] = &[
     queue_pairs::BLOCK,
     path::local::QUEUE_PAIR,
     path::local::HOLDING,
-    path::local::ATTENTION,
+    path::attention::ATTENTION,
     path::ring::RECORD,
     path::ring::TAIL,
     path::ring::HEAD,

@@ -1,5 +1,6 @@
 //! Paths: how a queue pair's packets reach its peer. Chosen once, with the reason kept.
 
+pub mod attention;
 pub mod local;
 pub mod ring;
 

@@ -1,6 +1,7 @@
 //! The local path: another process of this host, reached through a channel's rings and, where the kernel lets
 //! us, by touching its memory directly.
 
+use super::attention;
 use super::ring::{self, Consumer, Kind, Producer, RecordHeader};
 use pagewire_fabric::{Channel, Fabric, Side};
 use pagewire_iommu::layout::{BLOCKS, MAGIC, MAGIC_WORD, QUEUE_PAIR_WORDS, QUEUE_PAIRS, TABLE_WORDS};
@@ -11,11 +12,6 @@ use pagewire_memory::ApplicationMemory;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Asking to be woken, or no longer.
-pub const ATTENTION: Site = Site("mailbox.attention");
-/// Mailbox word: 1 while the owner sleeps and wants to be woken.
-pub const ATTENTION_WORD: usize = 0;
 
 /// Publishing a queue pair.
 pub const QUEUE_PAIR: Site = Site("queue_pair.publish");
@@ -156,11 +152,7 @@ impl<F: Fabric> LocalChannel<F> {
         if !self.producer.lock().push(&header, headers, payload) {
             return false;
         }
-        let mailbox = &self.channel.mailbox;
-        mailbox.fence();
-        if mailbox.load(ATTENTION_WORD) == 1
-            && mailbox.compare_exchange(ATTENTION, ATTENTION_WORD, 1, 0).is_ok()
-        {
+        if attention::take(&self.channel.mailbox) {
             fabric.wake(self.channel.id);
         }
         true
