@@ -164,6 +164,9 @@ pub trait Fabric: Send + Sync + 'static {
     /// Hands over datagrams that have come in, at most `limit`; gives how many. Another thread may be at it
     /// already: then 0.
     fn receive(&self, limit: usize, each: &mut dyn FnMut(Datagram<'_>)) -> usize;
+    /// The time by which every datagram that had come in has been handed over. As long as it lies behind, silence of a peer
+    /// may be one's own deafness: what it has sent may be waiting in the sockets.
+    fn heard(&self) -> u64;
     /// The UDP port that takes packets for all queue pairs of this process: 4791, or a direct port where that could not be
     /// had (0 before the first block is leased).
     fn direct_port(&self) -> u16;

@@ -393,6 +393,10 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.receive(limit, each)
     }
 
+    fn heard(&self) -> u64 {
+        self.inner.heard()
+    }
+
     fn direct_port(&self) -> u16 {
         self.inner.direct_port()
     }

@@ -386,6 +386,10 @@ impl Fabric for HostFabric {
         handed
     }
 
+    fn heard(&self) -> u64 {
+        self.inner.network.heard()
+    }
+
     fn direct_port(&self) -> u16 {
         self.inner.network.port()
     }

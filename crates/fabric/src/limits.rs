@@ -52,6 +52,8 @@ pub const SEGMENTED_BYTES: usize = 65_507;
 pub const RECEIVE_MESSAGES: usize = 8;
 /// Bytes of one received message: merged by UDP_GRO.
 pub const RECEIVE_BYTES: usize = 64 << 10;
+/// Reads of [`RECEIVE_MESSAGES`] after which everything has been read that a full socket buffer held when they began.
+pub const HEARD_AFTER: u32 = (2 * SOCKET_BUFFER / 512 / RECEIVE_MESSAGES) as u32;
 /// Bytes asked for as socket buffers; the kernel gives what its limits allow.
 pub const SOCKET_BUFFER: usize = 8 << 20;
 /// Datagrams that one process forwards to another: bytes of the header in front.

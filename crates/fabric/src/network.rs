@@ -5,8 +5,8 @@ use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::fabric::{Datagram, FIRST_DIRECT_BLOCK, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, Route, port_of};
 use crate::limits::{
-    BATCH_BYTES, BATCHES_KEPT, BLOCKS, FORWARD_HEADER, FORWARD_ROUND, PACKET_BYTES, RECEIVE_BYTES,
-    SOCKET_BUFFER,
+    BATCH_BYTES, BATCHES_KEPT, BLOCKS, FORWARD_HEADER, FORWARD_ROUND, HEARD_AFTER, PACKET_BYTES,
+    RECEIVE_BYTES, RECEIVE_MESSAGES, SOCKET_BUFFER,
 };
 use crate::pcap::Capture;
 use crate::steering::{Sockets, Steering};
@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::event::epoll;
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Nanoseconds after which a thread that stays in the handing over of datagrams is overtaken by others.
@@ -29,6 +29,8 @@ const SHORTEST: usize = bth::LEN + ICRC_LEN;
 
 /// What `ready` tells of: a socket for forwarded messages by its place, or one of a port (place and family).
 const FORWARDS: u64 = 1 << 32;
+/// Sockets read in one round.
+const READY_SOCKETS: usize = 16;
 
 /// The sockets of a process and what belongs to them.
 pub struct Network {
@@ -48,6 +50,12 @@ pub struct Network {
     blocks: Box<[AtomicU64]>,
     /// When the thread that hands datagrams over began; 0: none does.
     turn: AtomicU64,
+    /// What had come by this time has been handed over.
+    heard: AtomicU64,
+    /// Reading that has not come to an end: since when, and how many times it was taken up.
+    unheard: Mutex<(u64, u32)>,
+    /// Which of the sockets that are ready is read first: none has to wait until the others are empty.
+    read_first: AtomicUsize,
     receivers: Mutex<Vec<Receiving>>,
     batches: Mutex<Vec<HostBatch>>,
     steering: Option<Steering>,
@@ -101,6 +109,9 @@ impl Network {
             forwards: RwLock::new(Vec::new()),
             blocks: (0..1024).map(|_| AtomicU64::new(0)).collect(),
             turn: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
+            unheard: Mutex::new((0, 0)),
+            read_first: AtomicUsize::new(0),
             receivers: Mutex::new(Vec::new()),
             batches: Mutex::new(Vec::new()),
             steering: None,
@@ -421,6 +432,29 @@ impl Network {
         self.receive_for(&mut Taker::Nobody, usize::MAX, now);
     }
 
+    /// Sockets are queues of bounded length: what was in them at a time has been read once they were empty, or after so much
+    /// was read that it must have been among it. A flood does not hide the time for ever.
+    fn note_heard(&self, now: u64, emptied: bool) {
+        let mut unheard = self.unheard.lock();
+        let (since, times) = &mut *unheard;
+        if emptied {
+            self.heard.fetch_max(now, Ordering::Release);
+            *unheard = (0, 0);
+        } else if *since == 0 {
+            *unheard = (now, 1);
+        } else if *times < HEARD_AFTER {
+            *times += 1;
+        } else {
+            self.heard.fetch_max(*since, Ordering::Release);
+            *unheard = (now, 0);
+        }
+    }
+
+    /// The time by which everything that had come in has been handed over.
+    pub fn heard(&self) -> u64 {
+        self.heard.load(Ordering::Acquire)
+    }
+
     /// Whether datagrams were read from the sockets and not handed over: no sleeper is told of them.
     pub fn has_left(&self) -> bool {
         self.receivers.lock().iter().any(Receiving::is_left)
@@ -452,9 +486,13 @@ impl Network {
                 self.receivers.lock().push(done);
                 handed += self.hand_over(&mut receiving, limit - handed, taker);
             }
+            let mut emptied = false;
             if handed < limit && !receiving.is_left() {
-                handed += self.read_sockets(&mut receiving, limit - handed, taker);
+                let more;
+                (more, emptied) = self.read_sockets(&mut receiving, limit - handed, taker);
+                handed += more;
             }
+            self.note_heard(now, emptied && !receiving.is_left() && !self.has_left());
             let mut receivers = self.receivers.lock();
             if receivers.len() < BATCHES_KEPT || receiving.is_left() {
                 receivers.push(receiving);
@@ -475,33 +513,44 @@ impl Network {
         }
     }
 
-    fn read_sockets(&self, receiving: &mut Receiving, limit: usize, taker: &mut Taker<'_>) -> usize {
+    /// Reads each socket once. Gives the number of datagrams handed over, and whether the sockets were empty then.
+    fn read_sockets(&self, receiving: &mut Receiving, limit: usize, taker: &mut Taker<'_>) -> (usize, bool) {
         let mut ready = Vec::new();
-        let mut events = [std::mem::MaybeUninit::uninit(); 16];
+        let mut events = [std::mem::MaybeUninit::uninit(); READY_SOCKETS];
         let zero = rustix::event::Timespec::default();
         if let Ok((found, _)) = epoll::wait(&*self.ready, &mut events, Some(&zero)) {
             ready.extend(found.iter().map(|event| event.data.u64()));
         }
+        let first = self.read_first.fetch_add(1, Ordering::Relaxed);
+        let count = ready.len().max(1);
+        ready.rotate_left(first % count);
         let mut handed = 0;
+        let mut emptied = ready.len() < READY_SOCKETS;
         for token in ready {
             if handed >= limit || receiving.is_left() {
-                break;
+                return (handed, false);
             }
             if token >= FORWARDS {
-                handed += self.read_forwarded(receiving, (token - FORWARDS) as usize, limit - handed, taker);
+                let index = (token - FORWARDS) as usize;
+                let forwarded = self.read_forwarded(receiving, index, limit - handed, taker);
+                handed += forwarded;
+                emptied &= forwarded < FORWARD_ROUND;
                 continue;
             }
             let Some(port) = self.ports.read().get(token as usize / 2).cloned() else { continue };
             let Some(socket) = (if token % 2 == 0 { &port.v4 } else { &port.v6 }) else { continue };
             receiving.port = port.number;
-            if let Err(error) = receiving.receiver.receive(socket) {
-                log::debug!("nothing received: {error}");
-                continue;
+            match receiving.receiver.receive(socket) {
+                Ok(messages) => emptied &= messages < RECEIVE_MESSAGES,
+                Err(error) => {
+                    log::debug!("nothing received: {error}");
+                    continue;
+                }
             }
             (receiving.message, receiving.offset) = (0, 0);
             handed += self.hand_over(receiving, limit - handed, taker);
         }
-        handed
+        (handed, emptied)
     }
 
     /// Hands over what the buffers hold.

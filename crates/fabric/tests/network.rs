@@ -262,3 +262,28 @@ fn an_overtaken_receiver_leaves_nothing_behind() {
     bytes.sort_by_key(|bytes| u32::from_be_bytes(bytes[8..12].try_into().unwrap()));
     assert!(bytes == packets[1..], "{} of 29 datagrams", bytes.len());
 }
+
+#[test]
+fn what_was_heard_is_what_was_handed_over() {
+    let _alone = alone();
+    let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
+    a.lease_block().unwrap();
+    let queue_pair = b.lease_block().unwrap() << 8;
+    let route = route("127.0.0.1", "127.0.0.1", &b);
+    for seed in 0..20 {
+        send(&a, &route, &[packet(queue_pair, seed, 64)]);
+    }
+    let sent = a.now();
+    let start = std::time::Instant::now();
+    let mut got = 0;
+    while got < 20 {
+        a.receive(64, &mut |_| panic!("not of a"));
+        assert!(b.heard() < sent, "{got} of 20 datagrams were handed over");
+        got += b.receive(1, &mut |_| ());
+        assert!(start.elapsed() < LONG);
+    }
+    while b.heard() < sent {
+        assert_eq!(b.receive(1, &mut |_| ()), 0);
+        assert!(start.elapsed() < LONG);
+    }
+}

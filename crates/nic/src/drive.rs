@@ -495,7 +495,10 @@ impl<F: Fabric> QueuePair<F> {
         }
         let (driven, deadline, drained) = match &mut connection {
             Connection::Rc(rc) => {
-                let driven = rc.drive(Time(now), &mut environment);
+                let due = rc.deadline().map_or(u64::MAX, |at| at.0);
+                // Its timer is not judged before this side has listened until then.
+                let judged = if due <= now && self.nic.heard(now) < due { due - 1 } else { now };
+                let driven = rc.drive(Time(judged), &mut environment);
                 (driven, rc.deadline(), rc.is_drained())
             }
             Connection::Uc(uc) => {

@@ -291,8 +291,16 @@ impl<F: Fabric> Nic<F> {
         let datagrams = network && self.poll_network();
         self.run_ready();
         let now = self.fabric.now();
-        self.run_timers(now);
+        self.run_timers(self.heard(now));
         if channels || datagrams { Some(now) } else { self.next_due(now) }
+    }
+
+    /// The time by which timers are judged: a peer whose answer waits in a socket of this process is not silent.
+    pub(crate) fn heard(&self, now: u64) -> u64 {
+        if self.network_users.load(Ordering::Relaxed) == 0 {
+            return now;
+        }
+        self.fabric.heard().min(now)
     }
 
     /// When the next round is due at the latest.

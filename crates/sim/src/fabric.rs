@@ -186,6 +186,10 @@ impl Fabric for SimFabric {
         datagrams.len()
     }
 
+    fn heard(&self) -> u64 {
+        self.now()
+    }
+
     fn direct_port(&self) -> u16 {
         ROCE_PORT
     }
