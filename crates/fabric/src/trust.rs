@@ -5,11 +5,15 @@ use pagewire_memory::{ApplicationMemory, HostMemory, HostProcess, MemoryError, S
 use parking_lot::Mutex;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PTracer, Pid, geteuid, getpid, set_ptracer};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 /// The process at the other end of a connection, as the kernel tells.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Peer {
     pid: Option<i32>,
+    /// Names it for sure, even if it has ended and its number is another process's by now (Linux 6.5).
+    descriptor: Option<OwnedFd>,
 }
 
 /// Who is at the other end.
@@ -23,7 +27,30 @@ pub fn peer_of(socket: &Descriptor) -> Result<Peer, String> {
         let (theirs, ours) = (credentials.uid.as_raw(), geteuid().as_raw());
         return Err(format!("the process there belongs to user {theirs}, this one to user {ours}"));
     }
-    Ok(Peer { pid: Pid::as_raw(Some(credentials.pid)).checked_abs().filter(|pid| *pid > 0) })
+    let pid = Pid::as_raw(Some(credentials.pid)).checked_abs().filter(|pid| *pid > 0);
+    let descriptor =
+        peer_descriptor(socket).map_err(|error| format!("the process cannot be named: {error}"))?;
+    Ok(Peer { pid, descriptor })
+}
+
+/// A pidfd of the process at the other end; `None` where the kernel knows none for sockets.
+///
+/// # Errors
+/// ESRCH where the process has ended; EMFILE.
+fn peer_descriptor(socket: &Descriptor) -> io::Result<Option<OwnedFd>> {
+    let mut descriptor: i32 = -1;
+    let mut length = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the option's value is an int (unix(7)), which lives through the call, and its size is given.
+    let failed = unsafe {
+        let value = (&raw mut descriptor).cast();
+        libc::getsockopt(socket.as_fd().as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERPIDFD, value, &mut length)
+    };
+    if failed != 0 {
+        let error = io::Error::last_os_error();
+        return if error.raw_os_error() == Some(libc::ENOPROTOOPT) { Ok(None) } else { Err(error) };
+    }
+    // SAFETY: the kernel has made the descriptor for this call; nobody else has it.
+    Ok(Some(unsafe { OwnedFd::from_raw_fd(descriptor) }))
 }
 
 /// Lets a peer touch our memory where Yama would forbid it among processes of one user (ptrace_scope 1). One process can
@@ -53,8 +80,13 @@ pub fn allow(peer: &Peer) {
 /// Why that is refused, as a sentence.
 pub fn touch(peer: &Peer, nonce_address: u64, nonce: u64) -> Result<HostProcess, String> {
     let pid = peer.pid.ok_or("the process is not visible from here (another PID namespace)")?;
-    let process =
-        HostProcess::open(pid).map_err(|error| format!("process {pid} cannot be named: {error}"))?;
+    let named = match &peer.descriptor {
+        Some(descriptor) if pid != getpid().as_raw_nonzero().get() => {
+            descriptor.try_clone().map(|descriptor| HostProcess::from_descriptor(pid, descriptor))
+        }
+        _ => HostProcess::open(pid),
+    };
+    let process = named.map_err(|error| format!("process {pid} cannot be named: {error}"))?;
     let mut seen = 0u64;
     let from = [Segment { address: nonce_address, length: 8 }];
     let to = [Segment { address: &raw mut seen as u64, length: 8 }];
@@ -79,4 +111,27 @@ fn refusal(pid: i32) -> String {
 
 fn yama_scope() -> Option<u32> {
     std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    #[test]
+    fn a_peer_is_named_by_a_descriptor() {
+        let pair =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let peer = peer_of(&Descriptor::new(pair.0)).unwrap();
+        let own = getpid().as_raw_nonzero().get();
+        assert_eq!(peer.pid, Some(own));
+        let Some(descriptor) = peer.descriptor else {
+            eprintln!("this kernel has no SO_PEERPIDFD");
+            return;
+        };
+        let told = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd())).unwrap();
+        assert!(told.lines().any(|line| line == format!("Pid:\t{own}")), "{told}");
+        let flags = rustix::io::fcntl_getfd(&descriptor).unwrap();
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+    }
 }
