@@ -307,7 +307,8 @@ fn users_without_the_port_have_direct_ports() {
     let fabric = HostFabric::new().unwrap();
     let own = fabric.lease_block().unwrap();
     let users = [NOBODY, NOBODY, SOMEBODY];
-    let mut others = users.map(|user| Other::start("serve", Some(user)));
+    let program = OpenCopy::new();
+    let mut others = users.map(|user| Other::start_by("serve", program.command(user)));
     let blocks = others.each_mut().map(|other| other.expect("block").parse::<u32>().unwrap());
     for (other, block) in others.iter_mut().zip(blocks) {
         assert!(block >= FIRST_DIRECT_BLOCK);

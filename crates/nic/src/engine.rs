@@ -216,6 +216,7 @@ impl<F: Fabric> Nic<F> {
         }
         self.ready.lock().push_back(queue_pair.number);
         // A NIC thread that goes to sleep says so first and looks at `urgency` then; one that sleeps is woken.
+        self.fabric.mailbox().fence();
         if attention::is_asked(self.fabric.mailbox()) {
             self.fabric.kick();
         }

@@ -3,9 +3,8 @@
 mod support;
 
 use pagewire_fabric::Fabric;
-use pagewire_iommu::words::SharedWords;
 use pagewire_nic::attributes::QueuePairType;
-use pagewire_nic::path::local::ATTENTION_WORD;
+use pagewire_nic::path::attention;
 use pagewire_nic::*;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::sleep;
@@ -27,7 +26,7 @@ fn side_with_channel(path: PathChoice) -> (Side, Receiver<()>) {
 /// Waits until the NIC thread sleeps with nothing to do.
 fn asleep(side: &Side) {
     let start = Instant::now();
-    while side.nic.fabric().mailbox().load(ATTENTION_WORD) != 1 {
+    while !attention::is_asked(side.nic.fabric().mailbox()) {
         assert!(start.elapsed() < PATIENCE, "the NIC thread does not rest");
         sleep(Duration::from_millis(1));
     }
