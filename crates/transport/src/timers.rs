@@ -42,11 +42,12 @@ mod tests {
     fn rnr_delays_are_the_table() {
         assert_eq!(rnr_delay(0), 655_360_000);
         assert_eq!(rnr_delay(1), 10_000);
-        assert_eq!(rnr_delay(12), 640_000);
-        assert_eq!(rnr_delay(14), 1_280_000);
-        assert_eq!(rnr_delay(31), 491_520_000);
-        for code in 2..32 {
-            assert!(rnr_delay(code) > rnr_delay(code - 1));
+        // The table alternates between powers of two and the numbers half way between them.
+        for half in 1..16 {
+            assert_eq!(rnr_delay(2 * half), 10_000 << half);
+            assert_eq!(rnr_delay(2 * half + 1), 30_000 << (half - 1));
         }
+        assert_eq!(rnr_delay(31), 491_520_000);
+        assert_eq!(rnr_delay(32 + 12), rnr_delay(12), "five bits count");
     }
 }

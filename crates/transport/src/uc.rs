@@ -473,10 +473,10 @@ impl UcConnection {
         place: Place,
         environment: &mut E,
     ) -> Result<(), Stop> {
-        let offset = match self.message {
-            Message::None => 0,
-            Message::Send { offset } => offset,
-            Message::Skipped | Message::Write { .. } => return Err(Stop::Drop),
+        let offset = match (place.is_start(), self.message) {
+            (true, Message::None) => 0,
+            (false, Message::Send { offset }) => offset,
+            _ => return Err(Stop::Drop),
         };
         self.begin_receive(environment)?;
         if !payload.is_empty() {

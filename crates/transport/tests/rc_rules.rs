@@ -468,6 +468,41 @@ fn a_repetition_reads_no_more_than_was_asked_for() {
 }
 
 #[test]
+fn a_read_that_pretends_to_be_a_repetition_needs_the_right() {
+    let mut pair = Pair::new(lossy(1024), 1);
+    let host = &mut pair.ends[1].host;
+    let none = RemoteRights { read: false, write: true, atomic: true };
+    let mut connection =
+        RcConnection::new(RcSettings { remote_rights: none, ..settings(lossy(1024), 0x11, 0x50) });
+    let reth = Some(Reth { address: BASE, key: KEY, length: 1000 });
+    let request = Header { reth, ..header(Code::ReadRequest, 0x4f) };
+    assert_eq!(connection.receive(Time(0), &request, Payload::Bytes(&[]), host), Outcome::Done(()));
+    connection.drive(Time(0), host);
+    assert!(host.sent.is_empty() && !connection.is_dead());
+    assert_eq!(connection.counters().dropped, 1);
+}
+
+#[test]
+fn many_gaps_in_one_read_need_no_timer() {
+    let mut pair = pair_with(|rc, rts| (rc.max_dest_rd_atomic, rts.max_rd_atomic) = (1, 1)).selective();
+    // Every fourth of its responses is lost once.
+    let mut lost = std::collections::HashSet::new();
+    pair.filter = Some(Box::new(move |from, packet| match packet {
+        Packet::Standard { header, .. } if from == 1 && header.bth.psn % 4 == 2 => {
+            !lost.insert(header.bth.psn)
+        }
+        _ => true,
+    }));
+    pair.ends[1].host.memory.borrow_mut()[..40_000].fill(9);
+    let id = pair.post_zeroed(0, read(0, 40_000));
+    pair.run(FOREVER);
+    assert_eq!(statuses(&pair, 0), [Status::Success]);
+    assert!(pair.ends[0].host.buffers[&id] == [9; 40_000]);
+    let counters = pair.ends[0].connection.counters();
+    assert_eq!((counters.timeouts, counters.probes), (0, 0));
+}
+
+#[test]
 fn a_late_copy_of_a_read_does_not_end_the_connection() {
     let mut pair = pair_with(|_, _| ());
     pair.post_zeroed(0, read(0, 5000));
@@ -799,6 +834,88 @@ fn a_response_of_a_wrong_length_is_a_bad_response() {
     let outcome = end.connection.receive(Time(1000), &header, Payload::Bytes(&[0; 1000]), &mut end.host);
     assert_eq!(outcome, Outcome::Done(()));
     assert_eq!(end.host.completions, [(WorkId(0), Status::BadResponse)]);
+}
+
+#[test]
+fn a_response_that_is_no_acknowledgement_is_a_bad_response() {
+    for syndrome in [Syndrome::Nak(Nak::RemoteAccess), Syndrome::ReceiverNotReady { timer: 1 }] {
+        let mut pair = pair_with(|_, _| ());
+        pair.filter = Some(Box::new(|_, _| false));
+        pair.post_zeroed(0, fetch_add(0, 1));
+        pair.run(1000);
+        let end = &mut pair.ends[0];
+        let aeth = Some(Aeth { syndrome, message: 1 });
+        let header = Header { aeth, atomic_ack: Some(3), ..header(Code::AtomicAcknowledge, 0x100) };
+        let outcome = end.connection.receive(Time(1000), &header, Payload::Bytes(&[]), &mut end.host);
+        assert_eq!(outcome, Outcome::Done(()));
+        assert_eq!(end.host.completions, [(WorkId(0), Status::BadResponse)]);
+    }
+}
+
+#[test]
+fn acknowledgements_count_messages_and_give_no_credits() {
+    let mut pair = pair_with(|_, _| ());
+    pair.ends[1].host.post_receive(3000);
+    for work in [write(0, 8), send(3000), read(0, 3000), fetch_add(0, 1), write(0, 0)] {
+        pair.post_zeroed(0, work);
+        pair.run(FOREVER);
+    }
+    assert_eq!(statuses(&pair, 0), [Status::Success; 5]);
+    let aeths: Vec<_> = sent(&pair, 1).iter().filter_map(|(_, header)| header.aeth).collect();
+    // First and last response of the READ carry one each.
+    assert_eq!(aeths.iter().map(|aeth| aeth.message).collect::<Vec<_>>(), [1, 2, 3, 3, 4, 5]);
+    assert!(aeths.iter().all(|aeth| aeth.syndrome == Syndrome::Ack { credits: 31 }));
+}
+
+#[test]
+fn half_of_the_psns_are_the_past() {
+    const HALF: u32 = 1 << 23;
+    let expected = 0x300;
+    for (psn, ahead) in [
+        (expected + 1, true),
+        (expected + HALF - 1, true),
+        ((expected + HALF) & 0xff_ffff, false),
+        (expected - 1, false),
+    ] {
+        let mut pair = Pair::new(lossy(1024), 1);
+        let host = &mut pair.ends[1].host;
+        let mut connection = RcConnection::new(settings(lossy(1024), 0x11, expected));
+        let request = header(Code::SendOnly, psn);
+        assert_eq!(connection.receive(Time(0), &request, Payload::Bytes(&[]), host), Outcome::Done(()));
+        connection.drive(Time(0), host);
+        let [Packet::Standard { header, .. }] = &host.sent[..] else { panic!("{:?}", host.sent) };
+        let syndrome = header.aeth.unwrap().syndrome;
+        if ahead {
+            assert_eq!((header.bth.psn, syndrome), (expected, Syndrome::Nak(Nak::PsnSequence)), "{psn:#x}");
+        } else {
+            assert_eq!((header.bth.psn, syndrome), (expected - 1, Syndrome::Ack { credits: 31 }), "{psn:#x}");
+        }
+    }
+}
+
+#[test]
+fn a_congestion_notification_halves_what_is_under_way() {
+    let mut pair = pair_with(|_, _| ());
+    pair.filter = Some(Box::new(|_, _| false));
+    pair.post_zeroed(0, write(0, 1 << 20));
+    pair.run(1000);
+    let before = limits::INITIAL_IN_FLIGHT as usize / 1024;
+    assert_eq!(sent(&pair, 0).len(), before);
+    let end = &mut pair.ends[0];
+    let mut cnp = header(Code::Acknowledge, 0);
+    (cnp.bth.opcode, cnp.bth.acknowledge, cnp.bth.becn) = (Opcode::CNP, false, true);
+    let acknowledgement = Header {
+        aeth: Some(Aeth { syndrome: Syndrome::Ack { credits: 31 }, message: 0 }),
+        ..header(Code::Acknowledge, 0x100 + before as u32 - 1)
+    };
+    // Two for what is under way count once.
+    for (header, payload) in [(cnp, &[0; 16][..]), (cnp, &[0; 16]), (acknowledgement, &[])] {
+        let outcome = end.connection.receive(Time(1000), &header, Payload::Bytes(payload), &mut end.host);
+        assert_eq!(outcome, Outcome::Done(()));
+    }
+    pair.run(2000);
+    // And one packet more for the window that was acknowledged.
+    assert_eq!(sent(&pair, 0).len(), before + before / 2 + 1);
 }
 
 #[test]

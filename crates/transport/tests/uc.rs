@@ -199,6 +199,25 @@ fn a_local_error_ends_the_sender() {
 }
 
 #[test]
+fn a_message_without_its_beginning_is_dropped() {
+    use pagewire_wire::{Opcode, Operation as Code, Transport};
+    for code in [Code::SendMiddle, Code::SendLast, Code::SendLastImmediate, Code::WriteLast] {
+        let mut uc = Uc::new(lossy(1024), 0, 1);
+        uc.to.post_receive(4000);
+        uc.post(send_immediate(1024, 1), vec![1; 1024]);
+        uc.post(send_immediate(1024, 2), vec![2; 1024]);
+        let packets = uc.send();
+        let mut headless = packets[0].0;
+        headless.bth.opcode = Opcode::new(Transport::Uc, code);
+        headless.immediate = headless.immediate.filter(|_| code == Code::SendLastImmediate);
+        uc.deliver(&headless, &packets[0].1);
+        assert_eq!((uc.to.received.len(), uc.receiver.counters().dropped), (0, 1), "{code:?}");
+        uc.deliver(&packets[1].0, &packets[1].1);
+        assert_eq!(uc.to.received[0].bytes, [2; 1024], "{code:?}: the next message is taken again");
+    }
+}
+
+#[test]
 fn writes_may_go_direct() {
     let mut uc = Uc::new(local(true), 0, 1);
     uc.post(write(0, 2000), vec![1; 2000]);

@@ -65,6 +65,11 @@ impl Executor {
         self.rights = rights;
     }
 
+    /// Whether the peer may read at all.
+    pub(super) fn may_read(&self) -> bool {
+        self.rights.read
+    }
+
     /// The message sequence number to acknowledge with.
     pub(super) fn message(&self) -> u32 {
         self.messages

@@ -66,7 +66,7 @@ pub(super) struct Requester {
     pub(super) window: Window,
     pub(super) retry: Retry,
     /// The loss that the window was last reduced for is over when this PSN is acknowledged.
-    recover: Option<Psn>,
+    pub(super) recover: Option<Psn>,
     /// The PSN that a NAK last sent the requester back to; a repetition of that NAK is ignored.
     pub(super) gone_back: Option<Psn>,
     /// A work request that failed at this side; it is reported once those before it are complete.

@@ -284,15 +284,26 @@ impl Responder {
                 packets
             }
             Answer::Atomic { original } => {
-                if self.atomics.len() >= usize::from(self.max_dest_rd_atomic.max(1)) {
-                    self.atomics.pop_front();
-                }
-                self.atomics.push_back((psn, original));
+                self.remember(psn, original);
                 self.outputs.push_back(Output::Atomic { psn, original, message });
                 self.reads += 1;
                 1
             }
         }
+    }
+
+    /// Keeps the result of an atomic for repetitions, as many as the peer may have outstanding (section
+    /// 9.4.5).
+    fn remember(&mut self, psn: Psn, original: u64) {
+        if self.atomics.len() >= usize::from(self.max_dest_rd_atomic.max(1)) {
+            self.atomics.pop_front();
+        }
+        self.atomics.push_back((psn, original));
+    }
+
+    /// The result of the latest atomic with this PSN: one from before the PSNs wrapped may still be kept.
+    fn remembered(&self, psn: Psn) -> Option<u64> {
+        self.atomics.iter().rev().find(|atomic| atomic.0 == psn).map(|atomic| atomic.1)
     }
 
     /// Queues an acknowledgement of everything up to `psn`; it replaces one that has not gone out.
@@ -340,15 +351,14 @@ impl Responder {
             Some(Code::ReadRequest) => self.duplicate_read(header, psn, shared, environment),
             Some(Code::CompareSwap | Code::FetchAdd) => {
                 // Unknown: so old that the peer cannot have meant it; silence.
-                let found = self.atomics.iter().find(|atomic| atomic.0 == psn).copied();
-                if let Some((psn, original)) = found {
+                if let Some(original) = self.remembered(psn) {
                     let waiting = self.outputs.iter().chain(&self.replays);
                     let queued = waiting
                         .into_iter()
                         .any(|output| matches!(output, Output::Atomic { psn: at, .. } if *at == psn));
                     if !queued {
                         let message = self.executor.message();
-                        self.replay(Output::Atomic { psn, original, message });
+                        self.replay(Output::Atomic { psn, original, message }, shared);
                     }
                 }
                 false
@@ -374,7 +384,8 @@ impl Responder {
         let Some(reth) = header.reth else { return false };
         let remote = RemoteAddress { address: reth.address, key: reth.key };
         let packets = packets_for(reth.length, shared.link.response_mtu);
-        if reth.length > limits::MAX_MESSAGE || packets > self.expected.since(psn) {
+        let executed = self.expected.since(psn);
+        if !self.executor.may_read() || reth.length > limits::MAX_MESSAGE || packets > executed {
             // Not a piece of what was executed.
             shared.counters.dropped += 1;
             return false;
@@ -402,20 +413,16 @@ impl Responder {
             }
         }
         let message = self.executor.message();
-        self.replay(Output::Read(ReadResponses {
-            psn,
-            packets,
-            remote,
-            length: reth.length,
-            first: true,
-            message,
-        }));
+        let responses = ReadResponses { psn, packets, remote, length: reth.length, first: true, message };
+        self.replay(Output::Read(responses), shared);
         false
     }
 
     /// Queues the answer to a repeated request. Where there is no room the peer will ask again.
-    fn replay(&mut self, output: Output) {
-        if self.replays.len() <= usize::from(self.max_dest_rd_atomic) {
+    fn replay(&mut self, output: Output, shared: &Shared) {
+        // A selective peer asks for every gap in the responses to one request by itself.
+        let gaps = if shared.fills_gaps() { limits::LOSSY_SPAN as usize } else { 0 };
+        if self.replays.len() <= usize::from(self.max_dest_rd_atomic).max(gaps) {
             self.replays.push_back(output);
         }
     }
@@ -519,4 +526,31 @@ fn acknowledge<E: Environment>(
     let mut header = shared.header(Code::Acknowledge, psn);
     header.aeth = Some(Aeth { syndrome, message });
     environment.transmit(&header, Source::None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Link, RemoteRights};
+
+    #[test]
+    fn a_repeated_atomic_gets_its_own_result_though_its_psn_is_used_again() {
+        let mut responder = Responder::new(&RcSettings {
+            link: Link { request_mtu: 1024, response_mtu: 1024, lossless: false, direct: false },
+            destination: 1,
+            partition: 0xffff,
+            receive_psn: 0,
+            max_dest_rd_atomic: 2,
+            min_rnr_timer: 0,
+            remote_rights: RemoteRights::default(),
+        });
+        let psn = Psn::new(7);
+        responder.remember(psn, 1);
+        // 2^24 PSNs later, with no other atomic between.
+        responder.remember(psn, 2);
+        assert_eq!(responder.remembered(psn), Some(2));
+        responder.remember(psn.plus(1), 3);
+        responder.remember(psn.plus(2), 4);
+        assert_eq!([0, 1, 2].map(|n| responder.remembered(psn.plus(n))), [None, Some(3), Some(4)]);
+    }
 }

@@ -240,6 +240,9 @@ impl Requester {
         }
         self.unacked = to;
         self.executed = self.executed.later(to);
+        // Half the PSNs further on they would count as the future.
+        self.recover = self.recover.filter(|psn| to.is_before(*psn));
+        self.gone_back = self.gone_back.filter(|psn| !psn.is_before(to));
         if let Some(resend) = self.resend {
             let resend = resend.later(to);
             self.resend = (resend != self.next).then_some(resend);
@@ -259,7 +262,13 @@ impl Requester {
     ) -> Taken {
         let entry = self.queue[0];
         let offset = self.unacked.since(entry.first);
+        let refuses = header.aeth.is_some_and(|aeth| !matches!(aeth.syndrome, Syndrome::Ack { .. }));
         let outcome = match (entry.work.operation, header.bth.opcode.operation(), header.atomic_ack) {
+            // A refusal is an ACKNOWLEDGE of its own, never part of a response.
+            _ if refuses => {
+                self.fail(Status::BadResponse, shared, environment);
+                return Taken::Failed;
+            }
             (Operation::Read { .. }, Some(code), _) if code != Code::AtomicAcknowledge => {
                 let start = offset * shared.link.response_mtu;
                 let left = entry.work.length - start;
@@ -400,5 +409,46 @@ impl Requester {
         }
         self.gone_back = None;
         self.go_back(psn, shared);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rc::{RcCounters, RequesterSettings};
+    use crate::{Link, limits};
+
+    #[test]
+    fn a_loss_reduces_the_window_however_long_ago_the_last_one_was() {
+        let link = Link { request_mtu: 4096, response_mtu: 4096, lossless: false, direct: false };
+        let shared = Shared {
+            link,
+            destination: 1,
+            partition: 0xffff,
+            selective: true,
+            stalled: false,
+            requests_wait: false,
+            state: State::Alive,
+            counters: RcCounters::default(),
+        };
+        let mut requester = Requester::new(&link);
+        requester.start(RequesterSettings {
+            send_psn: 0,
+            timeout: 14,
+            retry_count: 7,
+            rnr_retry: 7,
+            max_rd_atomic: 1,
+        });
+        requester.next = Psn::new(10);
+        requester.reduce_window();
+        // Somewhat more than half of all PSNs, acknowledged in pieces of a window.
+        for _ in 0..(1 << 23) / limits::LOSSY_SPAN + 100 {
+            requester.next = requester.unacked.plus(limits::LOSSY_SPAN);
+            requester.advance(requester.next, Time(0), &shared);
+        }
+        let window = requester.window.packets();
+        requester.next = requester.unacked.plus(10);
+        requester.reduce_window();
+        assert_eq!(requester.window.packets(), window / 2);
     }
 }
