@@ -308,7 +308,7 @@ impl<F: Fabric> QueuePair<F> {
     /// Whether a packet is for this queue pair: right type, right partition, and from its peer's host.
     pub(crate) fn accepts(&self, header: &Header, origin: &Origin<F>) -> bool {
         let kind = match header.bth.opcode.transport() {
-            Transport::Rc => self.kind == QueuePairType::Rc,
+            Transport::Rc | Transport::Cnp => self.kind == QueuePairType::Rc,
             Transport::Uc => self.kind == QueuePairType::Uc,
             Transport::Ud => self.kind == QueuePairType::Ud,
             // Rings lose nothing: nobody has anything to say there.
