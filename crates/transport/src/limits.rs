@@ -20,8 +20,14 @@ pub const INITIAL_IN_FLIGHT: u32 = 64 << 10;
 /// Packets that may be in flight after any loss.
 pub const MIN_WINDOW: u32 = 2;
 
+/// Packets that may leave at once where sending is paced.
+pub const BURST: u64 = 4;
+/// Nanoseconds by which a timer is late without anybody's fault (prctl(2), `PR_SET_TIMERSLACK`): what is to leave within
+/// them may leave at once.
+pub const TIMER_SLACK: u64 = 50_000;
+
 /// Bytes that one READ request asks for at most on a link that may lose packets; longer READs go out
-/// as several requests, so that the requester, who sees the loss, meters the responses.
+/// as several requests, so that the requester, who sees the loss, meters the responses. Less while the window is smaller.
 pub const READ_CHUNK: u32 = 64 << 10;
 
 /// PSNs that one READ request spans at most on a link that loses nothing.

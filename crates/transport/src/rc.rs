@@ -7,6 +7,7 @@
 
 mod congestion;
 mod execute;
+mod pacer;
 mod requester;
 mod responder;
 mod response;

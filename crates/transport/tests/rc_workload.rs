@@ -59,7 +59,11 @@ fn check(name: &str, seeds: std::ops::Range<u64>, case: Case) {
 const MIX: Mix = Mix { operations: 300, largest: 100_000, late_receives: false, depth: 32 };
 
 fn faults(loss: f64) -> Faults {
-    if loss == 0.0 { Faults::default() } else { Faults { loss, duplication: 0.05, reordering: 0.05 } }
+    if loss == 0.0 {
+        Faults::default()
+    } else {
+        Faults { loss, duplication: 0.05, reordering: 0.05, bottleneck: None }
+    }
 }
 
 #[test]

@@ -239,6 +239,51 @@ fn reported(bytes: &mut Vec<Vec<u8>>) -> (Uc, Vec<(Header, Vec<u8>)>) {
     (uc, packets)
 }
 
+#[test]
+fn what_is_on_the_way_to_a_pagewire_is_bounded_by_its_reports() {
+    let whole = limits::UC_WINDOW / 1024;
+    for (sharers, window) in [(1, whole), (4, whole / 4), (1000, limits::UC_LEAST)] {
+        let mut uc = Uc::new(lossy(1024), 0xff_fff0, 1);
+        uc.sender.set_reporting(true);
+        uc.sender.set_sharers(sharers);
+        uc.receiver.set_reporting(true);
+        uc.receiver.set_sharers(sharers);
+        let packets = 3 * whole;
+        uc.to.post_receive(packets as usize * 1024);
+        uc.post(send_immediate(packets * 1024, 1), vec![1; packets as usize * 1024]);
+        let mut sent = 0;
+        while sent < packets {
+            let batch = uc.send();
+            assert!(!batch.is_empty() && batch.len() as u32 <= window, "{sharers}: {}", batch.len());
+            sent += batch.len() as u32;
+            batch.iter().for_each(|packet| offer(&mut uc, packet));
+            uc.receiver.drive(Time(0), &mut uc.to);
+            let reports = std::mem::take(&mut uc.to.sent);
+            assert_eq!(reports.len(), 1, "one report for what came together");
+            for report in reports {
+                let Packet::Own(report) = report else { panic!("{report:?}") };
+                uc.sender.receive_control(&report);
+            }
+        }
+        assert_eq!(uc.to.received[0].bytes, vec![1; packets as usize * 1024]);
+        assert_eq!((uc.sender.counters().packets_sent, uc.receiver.counters().gaps), (packets.into(), 0));
+    }
+}
+
+#[test]
+fn gaps_and_foreign_control_packets_are_counted() {
+    let mut uc = Uc::new(lossy(1024), 0, 1);
+    uc.to.post_receive(4000);
+    uc.post(send_immediate(3000, 1), vec![1; 3000]);
+    let packets = uc.send();
+    uc.deliver(&packets[0].0, &packets[0].1);
+    uc.deliver(&packets[2].0, &packets[2].1);
+    let counters = uc.receiver.counters();
+    assert_eq!((counters.packets_received, counters.gaps, counters.dropped), (2, 1, 1));
+    uc.receiver.receive_control(&pagewire_wire::Own::Hold(pagewire_wire::Hold { psn: 0 }));
+    assert_eq!(uc.receiver.counters().dropped, 2);
+}
+
 fn offer(uc: &mut Uc, (header, payload): &(Header, Vec<u8>)) {
     let outcome = uc.receiver.receive(Time(0), header, Payload::Bytes(payload), &mut uc.to);
     assert_eq!(outcome, Outcome::Done(()));

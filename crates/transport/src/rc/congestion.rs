@@ -12,6 +12,8 @@ pub(super) struct Window {
     threshold: u32,
     /// PSNs acknowledged towards the next increase.
     credit: u32,
+    /// It was reduced and has not grown back.
+    reduced: bool,
 }
 
 impl Window {
@@ -19,12 +21,18 @@ impl Window {
     pub(super) fn new(mtu: u32) -> Window {
         let packets = |bytes: u32| (bytes / mtu.max(1)).clamp(limits::MIN_WINDOW, limits::LOSSY_SPAN);
         let ceiling = packets(limits::MAX_IN_FLIGHT);
-        Window { packets: packets(limits::INITIAL_IN_FLIGHT), ceiling, threshold: ceiling, credit: 0 }
+        let packets = packets(limits::INITIAL_IN_FLIGHT);
+        Window { packets, ceiling, threshold: ceiling, credit: 0, reduced: false }
     }
 
     /// PSNs that may be in flight.
     pub(super) fn packets(&self) -> u32 {
         self.packets
+    }
+
+    /// Whether the network has shown that it is narrower than the ceiling.
+    pub(super) fn is_reduced(&self) -> bool {
+        self.reduced
     }
 
     /// `count` PSNs were acknowledged for the first time.
@@ -40,6 +48,7 @@ impl Window {
             self.credit -= self.packets;
             self.packets += 1;
         }
+        self.reduced &= self.packets < self.ceiling;
     }
 
     /// Something was lost, or the network asked for less.
@@ -47,6 +56,7 @@ impl Window {
         self.threshold = (self.packets / 2).max(limits::MIN_WINDOW);
         self.packets = self.threshold;
         self.credit = 0;
+        self.reduced = true;
     }
 
     /// Nothing came back at all.
@@ -54,6 +64,7 @@ impl Window {
         self.threshold = (self.packets / 2).max(limits::MIN_WINDOW);
         self.packets = limits::MIN_WINDOW;
         self.credit = 0;
+        self.reduced = true;
     }
 }
 

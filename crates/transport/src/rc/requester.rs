@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use pagewire_wire::{AtomicEth, Header, Operation as Code, Reth};
 
 use super::congestion::Window;
+use super::pacer::Pacer;
 use super::retry::{Expiry, Pace, Retry};
 use super::scoreboard::Scoreboard;
 use super::{RcUpdate, RequesterSettings, Shared, State, Step};
@@ -23,12 +24,33 @@ pub(super) struct Entry {
     pub(super) work: Work,
     pub(super) first: Psn,
     pub(super) packets: u32,
+    /// A READ goes out as requests of so many PSNs, counted from `cut_at` on; what is before is answered.
+    chunk: u32,
+    cut_at: u32,
 }
 
 impl Entry {
     /// The PSN behind the last one.
     pub(super) fn end(&self) -> Psn {
         self.first.plus(self.packets)
+    }
+
+    /// How many PSNs a packet at `offset` spans: a READ request has those of its responses.
+    fn span(&self, offset: u32) -> u32 {
+        match self.work.operation {
+            Operation::Read { .. } => (self.chunk - self.within_request(offset)).min(self.packets - offset),
+            _ => 1,
+        }
+    }
+
+    /// How many PSNs of the same READ request come before the one at `offset`.
+    fn within_request(&self, offset: u32) -> u32 {
+        offset.saturating_sub(self.cut_at) % self.chunk
+    }
+
+    /// Whether the PSN `offset` into a READ is the last of one request.
+    pub(super) fn ends_request(&self, offset: u32) -> bool {
+        self.span(offset) == 1
     }
 
     /// Whether it ends with responses of its own, not with an acknowledgement.
@@ -42,7 +64,7 @@ pub(super) struct Requester {
     running: bool,
     draining: bool,
     max_rd_atomic: u8,
-    /// PSNs of one READ request; longer READs are several requests that begin at its multiples.
+    /// PSNs of one READ request at most; longer READs are several requests.
     read_chunk: u32,
     pub(super) queue: VecDeque<Entry>,
     /// How many entries of the queue have PSNs; the last of them may be sent in part.
@@ -64,6 +86,7 @@ pub(super) struct Requester {
     /// Packets sent since an acknowledgement was asked for.
     unasked: u32,
     pub(super) window: Window,
+    pacer: Pacer,
     pub(super) retry: Retry,
     /// The loss that the window was last reduced for is over when this PSN is acknowledged.
     pub(super) recover: Option<Psn>,
@@ -97,6 +120,7 @@ impl Requester {
             reads: 0,
             unasked: 0,
             window: Window::new(link.request_mtu.max(link.response_mtu)),
+            pacer: Pacer::default(),
             retry: Retry::new(),
             recover: None,
             gone_back: None,
@@ -129,7 +153,13 @@ impl Requester {
     }
 
     pub(super) fn post(&mut self, work: Work) {
-        self.queue.push_back(Entry { work, first: Psn::default(), packets: 0 });
+        self.queue.push_back(Entry {
+            work,
+            first: Psn::default(),
+            packets: 0,
+            chunk: self.read_chunk,
+            cut_at: 0,
+        });
     }
 
     pub(super) fn set_draining(&mut self, on: bool) {
@@ -145,7 +175,7 @@ impl Requester {
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.retry.deadline()
+        self.retry.deadline().into_iter().chain(self.pacer.deadline()).min()
     }
 
     /// The network asks for less (a congestion notification).
@@ -160,6 +190,7 @@ impl Requester {
         shared: &mut Shared,
         environment: &mut E,
     ) -> Step {
+        self.pacer.look();
         if !self.running || self.retry.waits_for_receiver() {
             return Step::Idle;
         }
@@ -218,6 +249,7 @@ impl Requester {
             }
         }
         self.window.silent();
+        self.set_pace();
         self.recover = Some(self.next);
         self.gone_back = None;
         self.go_back(self.unacked, shared);
@@ -230,7 +262,7 @@ impl Requester {
         let Some(entry) = self.find(last).map(|at| self.queue[at]) else { return };
         let offset = last.since(entry.first);
         let start = match entry.work.operation {
-            Operation::Read { .. } => entry.first.plus(offset - offset % self.read_chunk),
+            Operation::Read { .. } => entry.first.plus(offset - entry.within_request(offset)),
             _ => last,
         };
         let from = start.later(self.unacked).since(self.unacked);
@@ -295,7 +327,14 @@ impl Requester {
         if self.recover.is_none_or(|psn| !self.unacked.is_before(psn)) {
             self.recover = Some(self.next);
             self.window.lost();
+            self.set_pace();
         }
+    }
+
+    /// Paces what is sent by what the window and the round trip have become.
+    pub(super) fn set_pace(&mut self) {
+        let round_trip = self.retry.shortest_round_trip().filter(|_| self.window.is_reduced());
+        self.pacer.set(self.window.packets(), round_trip);
     }
 
     /// The oldest work request ends with an error, and with it the connection.
@@ -328,16 +367,11 @@ impl Requester {
         (at - self.queue[index].first.since(base) < self.queue[index].packets).then_some(index)
     }
 
-    /// Whether the PSN `offset` into a READ is the last of one request.
-    pub(super) fn ends_read_request(&self, entry: &Entry, offset: u32) -> bool {
-        offset + 1 == entry.packets || (offset + 1) % self.read_chunk == 0
-    }
-
     /// The PSN behind the request packet that `psn` belongs to. Whoever takes a request for lost must take
     /// all of it: a READ that was asked for in part would be executed in part.
     pub(super) fn request_end(&self, psn: Psn) -> Psn {
         let Some(entry) = self.find(psn).map(|at| &self.queue[at]) else { return psn.plus(1) };
-        psn.plus(self.span(entry, psn.since(entry.first)))
+        psn.plus(entry.span(psn.since(entry.first)))
     }
 
     fn send_again<E: Environment>(
@@ -354,7 +388,7 @@ impl Requester {
         };
         let entry = self.queue[index];
         let offset = psn.since(entry.first);
-        let count = self.span(&entry, offset).min(self.next.since(psn));
+        let count = entry.span(offset).min(self.next.since(psn));
         match self.transmit(&entry, offset, count, true, now, shared, environment) {
             Step::Sent => {}
             other => return other,
@@ -378,7 +412,7 @@ impl Requester {
             return Step::Sent;
         };
         let offset = psn.since(entry.first);
-        let longest = self.span(&entry, offset).min(self.next.since(psn));
+        let longest = entry.span(offset).min(self.next.since(psn));
         // A READ asks again for as much as is missing in one piece.
         let mut count = 1;
         while count < longest && self.board.is_lost(index + count) {
@@ -403,9 +437,12 @@ impl Requester {
                 Begin::Wait => return Step::Wait,
             }
         }
+        if !self.cut(shared) {
+            return Step::Idle;
+        }
         let entry = self.queue[self.started - 1];
         let offset = self.next.since(entry.first);
-        let count = self.span(&entry, offset);
+        let count = entry.span(offset);
         if entry.awaits_response() && self.reads >= self.max_rd_atomic {
             return Step::Idle;
         }
@@ -418,6 +455,25 @@ impl Requester {
             self.reads += 1;
         }
         Step::Sent
+    }
+
+    /// Says how long the next requests of the READ that is being sent are: no longer than the window, which
+    /// their responses would overrun. What is asked for again keeps to the requests as they were: the
+    /// responder may have executed one and not the next. So the length changes only while nothing is
+    /// outstanding; false: wait for that.
+    fn cut(&mut self, shared: &Shared) -> bool {
+        let entry = &mut self.queue[self.started - 1];
+        if !matches!(entry.work.operation, Operation::Read { .. }) {
+            return true;
+        }
+        let longest = self.read_chunk;
+        let wanted = if shared.link.lossless { longest } else { longest.min(self.window.packets()) };
+        let offset = self.next.since(entry.first);
+        if offset == 0 || self.next == self.unacked {
+            (entry.cut_at, entry.chunk) = (offset, wanted);
+            return true;
+        }
+        wanted < 2 * entry.chunk
     }
 
     /// Starts the next work request, if its turn has come.
@@ -469,17 +525,6 @@ impl Requester {
         Begin::Started
     }
 
-    /// How many PSNs the packet at `offset` of a work request spans: a READ request has those of its
-    /// responses.
-    fn span(&self, entry: &Entry, offset: u32) -> u32 {
-        match entry.work.operation {
-            Operation::Read { .. } => {
-                (self.read_chunk - offset % self.read_chunk).min(entry.packets - offset)
-            }
-            _ => 1,
-        }
-    }
-
     /// Whether `count` more PSNs may be under way.
     fn fits(&self, count: u32, again: bool, shared: &Shared) -> bool {
         let outstanding = self.next.since(self.unacked);
@@ -514,6 +559,9 @@ impl Requester {
         if self.blocked.is_some_and(|(id, _)| entry.work.id >= id) || !self.fits(count, again, shared) {
             return Step::Idle;
         }
+        if !shared.link.lossless && !self.pacer.permits(now) {
+            return Step::Idle;
+        }
         let (mut header, source) = request(entry, offset, count, shared);
         let last = offset + count == entry.packets;
         if !entry.awaits_response() {
@@ -528,6 +576,7 @@ impl Requester {
             }
         }
         shared.counters.requests_sent += 1;
+        self.pacer.sent(count, now);
         self.unasked = if header.bth.acknowledge { 0 } else { self.unasked + 1 };
         self.retry.sent(now, pace(shared));
         if !again && (header.bth.acknowledge || entry.awaits_response()) {

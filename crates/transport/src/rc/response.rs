@@ -248,6 +248,9 @@ impl Requester {
             self.resend = (resend != self.next).then_some(resend);
         }
         self.retry.measured(to, now);
+        if !shared.link.lossless {
+            self.set_pace();
+        }
         self.retry.progress(now, to != self.next, pace(shared));
     }
 
@@ -299,7 +302,7 @@ impl Requester {
                 return Taken::Failed;
             }
         }
-        if self.ends_read_request(&entry, offset) {
+        if entry.ends_request(offset) {
             self.reads = self.reads.saturating_sub(1);
         }
         if offset + 1 == entry.packets {

@@ -32,6 +32,8 @@ pub(super) struct Retry {
     /// Expiries of the early timer in a row; each makes its interval four times as long.
     backoff: u32,
     round_trip: Option<u64>,
+    /// The shortest one that was measured: nothing waited on the way.
+    shortest: Option<u64>,
     /// The PSN whose acknowledgement ends the running measurement, and its start.
     measured: Option<(Psn, Time)>,
 }
@@ -49,6 +51,7 @@ impl Retry {
             rnr_until: None,
             backoff: 0,
             round_trip: None,
+            shortest: None,
             measured: None,
         }
     }
@@ -183,9 +186,15 @@ impl Retry {
         if psn.is_before(unacked) {
             self.measured = None;
             let sample = now.0.saturating_sub(start.0);
+            self.shortest = Some(self.shortest.map_or(sample, |shortest| shortest.min(sample)));
             // Smoothed as in RFC 6298.
             self.round_trip = Some(self.round_trip.map_or(sample, |mean| mean - mean / 8 + sample / 8));
         }
+    }
+
+    /// Nanoseconds of the shortest round trip; `None` before one was measured.
+    pub(super) fn shortest_round_trip(&self) -> Option<u64> {
+        self.shortest
     }
 
     /// A packet was repeated: which copy an acknowledgement is for cannot be known.

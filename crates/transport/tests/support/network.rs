@@ -15,6 +15,19 @@ pub struct Faults {
     pub duplication: f64,
     /// Packets delayed by more than those behind them.
     pub reordering: f64,
+    /// What is narrow between the ends, the same both ways.
+    pub bottleneck: Option<Bottleneck>,
+}
+
+/// A link with a queue in front of it that drops what does not fit.
+#[derive(Debug, Clone, Copy)]
+pub struct Bottleneck {
+    /// Nanoseconds that 1024 bytes take.
+    pub pace: u64,
+    /// Bytes that wait at most.
+    pub queue: u64,
+    /// Nanoseconds on the way besides [`DELAY`].
+    pub delay: u64,
 }
 
 pub struct End {
@@ -42,6 +55,10 @@ pub struct Pair {
     network: BTreeMap<(u64, u64), (usize, Packet)>,
     sequence: u64,
     last_arrival: [u64; 2],
+    /// When the bottleneck has sent what it was given, by sender.
+    free_at: [u64; 2],
+    /// Packets that found the queue full.
+    pub overflowed: u64,
 }
 
 /// Nanoseconds from end to end.
@@ -98,6 +115,8 @@ impl Pair {
             network: BTreeMap::new(),
             sequence: 0,
             last_arrival: [0; 2],
+            free_at: [0; 2],
+            overflowed: 0,
         }
     }
 
@@ -223,7 +242,8 @@ impl Pair {
         }
         let copies = if self.random.f64() < self.faults.duplication { 2 } else { 1 };
         for _ in 0..copies {
-            let mut arrival = (self.now + DELAY).max(self.last_arrival[from]);
+            let Some(sent) = self.pass_bottleneck(from, &packet) else { continue };
+            let mut arrival = (sent + DELAY).max(self.last_arrival[from]);
             if self.random.f64() < self.faults.reordering {
                 arrival += self.random.u64(0..20 * DELAY);
             } else {
@@ -232,5 +252,23 @@ impl Pair {
             self.sequence += 1;
             self.network.insert((arrival, self.sequence), (1 - from, packet.clone()));
         }
+    }
+
+    /// When a packet has left the bottleneck, with its delay; none: the queue is full.
+    fn pass_bottleneck(&mut self, from: usize, packet: &Packet) -> Option<u64> {
+        let Some(Bottleneck { pace, queue, delay }) = self.faults.bottleneck else { return Some(self.now) };
+        let begins = self.free_at[from].max(self.now);
+        if (begins - self.now) * 1024 / pace > queue {
+            self.overflowed += 1;
+            return None;
+        }
+        // Headers of Ethernet, IP, UDP and BTH.
+        let bytes = 58
+            + match packet {
+                Packet::Standard { payload, .. } => payload.len() as u64,
+                Packet::Own(_) => 44,
+            };
+        self.free_at[from] = begins + bytes * pace / 1024;
+        Some(self.free_at[from] + delay)
     }
 }
