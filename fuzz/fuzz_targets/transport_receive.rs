@@ -32,6 +32,11 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
     rc.set_selective(input.arbitrary()?);
     let mut uc =
         UcConnection::new(UcSettings { link, destination: 1, partition: 0xffff, receive_psn: PSN, remote_rights });
+    match input.arbitrary::<u8>()? % 3 {
+        0 => {}
+        kind => uc.set_reporting(kind == 1),
+    }
+    uc.start_requester(PSN);
     let mut environments = [Model::new(input.arbitrary()?), Model::new(input.arbitrary()?)];
     let mut now = 0;
     let mut posted = 0;
@@ -58,6 +63,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
                 for opcode in [pagewire_wire::Opcode::SELECTIVE_ACK, pagewire_wire::Opcode::HOLD] {
                     if let Ok(own) = Own::parse(opcode, body) {
                         rc.receive_control(Time(now), &own, &mut environments[0]);
+                        uc.receive_control(&own);
                     }
                 }
             }
@@ -82,6 +88,9 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
                 now += input.arbitrary::<u64>()? % 1_000_000_000;
                 rc.drive(Time(now), &mut environments[0]);
                 uc.drive(Time(now), &mut environments[1]);
+                for deadline in [rc.deadline(), uc.deadline()].into_iter().flatten() {
+                    assert!(deadline.0 > now, "drive handles what is due");
+                }
                 for environment in &mut environments {
                     assert!(environment.sent <= 2 * limits::DRIVE_PACKETS + 2);
                     environment.sent = 0;

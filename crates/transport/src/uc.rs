@@ -289,13 +289,11 @@ impl UcConnection {
         if self.meter.owes_report() && !self.link.lossless && !self.dead {
             self.report(environment);
         }
+        let idle = if kept_waits { Drive::Wait } else { Drive::Idle };
         for _ in 0..limits::DRIVE_PACKETS {
-            let Some(&work) = self.queue.front() else { break };
-            if self.dead || !self.running || (self.draining && self.sent == 0) {
-                return Drive::Idle;
-            }
-            if !self.link.lossless && !self.meter.permits(self.next, now) {
-                return Drive::Idle;
+            let Some(&work) = self.queue.front() else { return idle };
+            if !self.may_send() || !self.link.lossless && !self.meter.permits(self.next, now) {
+                return idle;
             }
             let outcome = match work.operation {
                 Operation::Local => Outcome::Done(true),
@@ -321,11 +319,7 @@ impl UcConnection {
                 }
             }
         }
-        match kept_waits {
-            true => Drive::Wait,
-            false if self.queue.is_empty() => Drive::Idle,
-            false => Drive::Again,
-        }
+        if self.queue.is_empty() { idle } else { Drive::Again }
     }
 
     /// Kept packets, if there are any. True: one has to wait.
@@ -348,11 +342,18 @@ impl UcConnection {
         }
     }
 
-    /// When to drive again though nothing comes: a report or a missing packet is overdue.
+    /// When to drive again though nothing comes: a report or a missing packet is overdue. `None` while that would
+    /// do nothing.
     pub fn deadline(&self) -> Option<Time> {
-        let report = self.meter.deadline().filter(|_| !self.queue.is_empty());
-        let gap = self.gap_since.map(|since| Time(since.0 + limits::UC_REORDERING));
+        let report = self.meter.deadline().filter(|_| self.may_send() && !self.queue.is_empty());
+        // A packet whose turn has come waits for something else.
+        let gap = self.gap_since.filter(|_| !self.dead && !self.stash.has(0));
+        let gap = gap.map(|since| Time(since.0 + limits::UC_REORDERING));
         report.into_iter().chain(gap).min()
+    }
+
+    fn may_send(&self) -> bool {
+        self.running && !self.dead && !(self.draining && self.sent == 0)
     }
 
     /// Stops (or lets go on) the start of further work requests (SQD).

@@ -270,6 +270,45 @@ fn what_is_on_the_way_to_a_pagewire_is_bounded_by_its_reports() {
     }
 }
 
+/// A deadline that has passed and that `drive` does nothing about would be asked for over and over.
+#[test]
+fn no_deadline_is_overdue() {
+    // The packet behind a gap waits for a page.
+    let mut bytes = Vec::new();
+    let (mut uc, packets) = reported(&mut bytes);
+    packets[..2].iter().chain(&packets[3..5]).for_each(|packet| offer(&mut uc, packet));
+    uc.to.page_absent = true;
+    let late = uc.receiver.deadline().expect("a deadline");
+    assert_eq!(uc.receiver.drive(late, &mut uc.to), Drive::Wait);
+    assert_eq!(uc.receiver.deadline(), None);
+    uc.to.page_absent = false;
+    packets[5..].iter().for_each(|packet| offer(&mut uc, packet));
+    uc.receiver.drive(late, &mut uc.to);
+    assert_eq!(uc.to.received.len(), 2);
+
+    // It has no receive that is long enough: the connection dies with packets kept behind it.
+    let (mut uc, packets) = reported(&mut bytes);
+    uc.to.deny_receive = Some(Denial::LocalProtection);
+    packets[1..].iter().for_each(|packet| offer(&mut uc, packet));
+    uc.receiver.drive(uc.receiver.deadline().expect("a deadline"), &mut uc.to);
+    assert!(uc.receiver.is_dead());
+    assert_eq!(uc.receiver.deadline(), None);
+
+    // A full window, and nothing may be started.
+    let mut uc = Uc::new(lossy(1024), 0, 1);
+    for _ in 0..2 * limits::UC_WINDOW / 1024 {
+        uc.post(send_immediate(8, 1), vec![1; 8]);
+    }
+    uc.send();
+    let full = uc.sender.deadline().expect("a deadline");
+    uc.sender.set_draining(true);
+    assert_eq!(uc.sender.drive(full, &mut uc.from), Drive::Idle);
+    assert_eq!(uc.sender.deadline(), None);
+    uc.sender.set_draining(false);
+    assert_ne!(uc.sender.drive(full, &mut uc.from), Drive::Wait);
+    assert!(!uc.from.sent.is_empty());
+}
+
 #[test]
 fn gaps_and_foreign_control_packets_are_counted() {
     let mut uc = Uc::new(lossy(1024), 0, 1);
