@@ -457,7 +457,7 @@ impl Requester {
         Step::Sent
     }
 
-    /// Says how long the next requests of the READ that is being sent are: no longer than the window, which
+    /// Says how long the next requests of the READ that is being sent are: hardly longer than the window, which
     /// their responses would overrun. What is asked for again keeps to the requests as they were: the
     /// responder may have executed one and not the next. So the length changes only while nothing is
     /// outstanding; false: wait for that.
@@ -467,7 +467,12 @@ impl Requester {
             return true;
         }
         let longest = self.read_chunk;
-        let wanted = if shared.link.lossless { longest } else { longest.min(self.window.packets()) };
+        let wanted = if shared.link.lossless {
+            longest
+        } else {
+            let least = limits::LEAST_READ_CHUNK / shared.link.response_mtu.max(1);
+            longest.min(self.window.packets().max(least))
+        };
         let offset = self.next.since(entry.first);
         if offset == 0 || self.next == self.unacked {
             (entry.cut_at, entry.chunk) = (offset, wanted);
