@@ -366,6 +366,8 @@ impl<F: Fabric> QueuePair<F> {
         core.establish(self, &attributes);
         let now = Time(self.nic.fabric().now());
         if self.kind != QueuePairType::Rc && self.waits_for_receive(core, header, now.0) {
+            // A direct WRITE behind it may not overtake it.
+            self.set_holding(core, self.kind == QueuePairType::Uc);
             return false;
         }
         if matches!(core.connection, Connection::Ud) {

@@ -214,7 +214,8 @@ pub trait Environment {
     /// Only called where [`Link::direct`](crate::Link::direct) is set and nothing is outstanding before it.
     fn direct(&mut self, work: &Work) -> Direct;
 
-    /// State of a lossless link; called when an acknowledgement is overdue.
+    /// State of a lossless link; called when an acknowledgement is overdue, and before a UC connection that has sent
+    /// packets goes direct again.
     fn link(&mut self) -> LinkState;
 
     // Responder.

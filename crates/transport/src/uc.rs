@@ -11,8 +11,9 @@ use pagewire_wire::{Header, Opcode, Operation as Code, Own, Received, SelectiveA
 
 use crate::message::{Place, denied_status, piece, send_code, write_code};
 use crate::{
-    Arrival, ArrivalKind, Denial, Drive, Environment, Event, Link, Operation, Outcome, Payload, Psn,
-    RemoteAddress, RemoteRights, Right, Status, Time, Work, limits, packets_for, partitions_match, plain_bth,
+    Arrival, ArrivalKind, Denial, Drive, Environment, Event, Link, LinkState, Operation, Outcome, Payload,
+    Psn, RemoteAddress, RemoteRights, Right, Status, Time, Work, limits, packets_for, partitions_match,
+    plain_bth,
 };
 
 /// What a connection is told on its way to RTR.
@@ -76,6 +77,8 @@ pub struct UcConnection {
     next: Psn,
     running: bool,
     draining: bool,
+    /// The peer may still have to take packets of a link that loses nothing.
+    undelivered: bool,
     expected: Psn,
     message: Message,
     /// A receive was taken and neither completed nor failed. It stays for the next message, should its
@@ -113,6 +116,7 @@ impl UcConnection {
             next: Psn::default(),
             running: false,
             draining: false,
+            undelivered: false,
             expected: Psn::new(settings.receive_psn),
             message: Message::None,
             begun: false,
@@ -388,8 +392,12 @@ impl UcConnection {
         self.counters
     }
 
-    /// Tries a WRITE without packets; true: it is complete.
+    /// Tries a WRITE without packets, unless it would overtake some; true: it is complete.
     fn direct<E: Environment>(&mut self, work: &Work, environment: &mut E) -> Outcome<bool> {
+        self.undelivered = self.undelivered && environment.link() == LinkState::Pending;
+        if self.undelivered {
+            return self.send_packet(work, environment);
+        }
         match environment.direct(work) {
             crate::Direct::Done => {
                 self.counters.direct += 1;
@@ -429,6 +437,7 @@ impl UcConnection {
             Outcome::Denied(denial) => return Outcome::Denied(denial),
         }
         self.counters.packets_sent += 1;
+        self.undelivered = self.link.lossless;
         self.next = self.next.plus(1);
         self.sent += 1;
         Outcome::Done(self.sent == packets)

@@ -225,6 +225,23 @@ fn writes_may_go_direct() {
     assert_eq!(uc.to.memory.borrow()[..2000], [1; 2000]);
 }
 
+#[test]
+fn direct_execution_does_not_overtake_packets() {
+    let mut uc = Uc::new(local(true), 0, 1);
+    uc.to.post_receive(0);
+    uc.post(write_immediate(0, 4, 7), vec![1; 4]);
+    uc.post(write(0, 4), vec![2; 4]);
+    uc.from.link = LinkState::Pending;
+    let packets = uc.send();
+    assert_eq!(packets.len(), 2, "the peer has not taken the first: the second goes the same way");
+    packets.iter().for_each(|(header, payload)| uc.deliver(header, payload));
+    assert_eq!(uc.to.memory.borrow()[..4], [2; 4]);
+    uc.from.link = LinkState::Delivered;
+    uc.post(write(0, 4), vec![3; 4]);
+    assert!(uc.send().is_empty());
+    assert_eq!((uc.to.memory.borrow()[0], uc.sender.counters().direct), (3, 1));
+}
+
 /// A receiver whose peer is another Pagewire, and the packets of three messages of three packets each.
 fn reported(bytes: &mut Vec<Vec<u8>>) -> (Uc, Vec<(Header, Vec<u8>)>) {
     let mut uc = Uc::new(lossy(1024), 0xff_fffd, 1);
