@@ -52,6 +52,36 @@ impl Place {
     }
 }
 
+/// What a message does that goes out in parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Send,
+    Write,
+}
+
+/// Which part of a SEND or WRITE a packet is; `None` for what is neither.
+pub(crate) fn part_of(code: Code) -> Option<(Kind, Place)> {
+    Some(match code {
+        Code::SendFirst => (Kind::Send, Place::First),
+        Code::SendMiddle => (Kind::Send, Place::Middle),
+        Code::SendLast | Code::SendLastImmediate | Code::SendLastInvalidate => (Kind::Send, Place::Last),
+        Code::SendOnly | Code::SendOnlyImmediate | Code::SendOnlyInvalidate => (Kind::Send, Place::Only),
+        Code::WriteFirst => (Kind::Write, Place::First),
+        Code::WriteMiddle => (Kind::Write, Place::Middle),
+        Code::WriteLast | Code::WriteLastImmediate => (Kind::Write, Place::Last),
+        Code::WriteOnly | Code::WriteOnlyImmediate => (Kind::Write, Place::Only),
+        Code::ReadRequest
+        | Code::ReadResponseFirst
+        | Code::ReadResponseMiddle
+        | Code::ReadResponseLast
+        | Code::ReadResponseOnly
+        | Code::Acknowledge
+        | Code::AtomicAcknowledge
+        | Code::CompareSwap
+        | Code::FetchAdd => return None,
+    })
+}
+
 pub(crate) fn send_code(place: Place, immediate: bool, invalidate: bool) -> Code {
     match (place, immediate, invalidate) {
         (Place::First, ..) => Code::SendFirst,

@@ -9,7 +9,7 @@ use crate::stash::Stash;
 use meter::Meter;
 use pagewire_wire::{Header, Opcode, Operation as Code, Own, Received, SelectiveAck, Transport};
 
-use crate::message::{Place, denied_status, piece, send_code, write_code};
+use crate::message::{Kind, Place, denied_status, part_of, piece, send_code, write_code};
 use crate::{
     Arrival, ArrivalKind, Denial, Drive, Environment, Event, Link, LinkState, Operation, Outcome, Payload,
     Psn, RemoteAddress, RemoteRights, Right, Status, Time, Work, limits, packets_for, partitions_match,
@@ -450,29 +450,17 @@ impl UcConnection {
         payload: Payload<'_>,
         environment: &mut E,
     ) -> Result<(), Stop> {
-        let (is_send, place) = match code {
-            Code::SendFirst => (true, Place::First),
-            Code::SendMiddle => (true, Place::Middle),
-            Code::SendLast | Code::SendLastImmediate => (true, Place::Last),
-            Code::SendOnly | Code::SendOnlyImmediate => (true, Place::Only),
-            Code::WriteFirst => (false, Place::First),
-            Code::WriteMiddle => (false, Place::Middle),
-            Code::WriteLast | Code::WriteLastImmediate => (false, Place::Last),
-            Code::WriteOnly | Code::WriteOnlyImmediate => (false, Place::Only),
-            _ => return Err(Stop::Drop),
-        };
-        let length = payload.len();
-        if !place.suits(length, self.link.request_mtu) {
+        let Some((kind, place)) = part_of(code) else { return Err(Stop::Drop) };
+        if !place.suits(payload.len(), self.link.request_mtu) {
             return Err(Stop::Drop);
         }
         if place.is_start() {
             // Ends whatever was coming in before (section 9.8.2.2.3).
             self.message = Message::None;
         }
-        if is_send {
-            self.send(header, payload, place, environment)
-        } else {
-            self.write(header, payload, place, environment)
+        match kind {
+            Kind::Send => self.send(header, payload, place, environment),
+            Kind::Write => self.write(header, payload, place, environment),
         }
     }
 

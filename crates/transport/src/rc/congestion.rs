@@ -93,15 +93,18 @@ mod tests {
     #[test]
     fn grows_back_after_loss() {
         let mut window = Window::new(4096);
+        assert!(!window.is_reduced());
         window.lost();
         let halved = window.packets();
         for _ in 0..halved {
             window.acknowledged(1);
         }
         assert_eq!(window.packets(), halved + 1);
+        assert!(window.is_reduced());
         for _ in 0..10_000 {
             window.acknowledged(1);
         }
         assert_eq!(window.packets(), 48);
+        assert!(!window.is_reduced());
     }
 }

@@ -4,7 +4,7 @@
 use pagewire_wire::{Header, Nak, Operation as Code};
 
 use super::RemoteRights;
-use crate::message::{Place, denied_status};
+use crate::message::{Kind, Place, denied_status, part_of};
 use crate::{
     Arrival, ArrivalKind, Atomic, Denial, Environment, Event, Link, Outcome, Payload, RemoteAddress, Right,
     Status, limits,
@@ -85,31 +85,15 @@ impl Executor {
         environment: &mut E,
     ) -> Result<Answer, Stop> {
         let Some(code) = header.bth.opcode.operation() else { return Err(Stop::INVALID) };
-        match code {
-            Code::SendFirst => self.send(header, payload, Place::First, link, environment),
-            Code::SendMiddle => self.send(header, payload, Place::Middle, link, environment),
-            Code::SendLast | Code::SendLastImmediate | Code::SendLastInvalidate => {
-                self.send(header, payload, Place::Last, link, environment)
+        match (part_of(code), code) {
+            (Some((Kind::Send, place)), _) => self.send(header, payload, place, link, environment),
+            (Some((Kind::Write, place)), _) => self.write(header, payload, place, link, environment),
+            (None, Code::ReadRequest) => self.read(header, payload, may_read, environment),
+            (None, Code::CompareSwap | Code::FetchAdd) => {
+                self.atomic(header, payload, code, may_read, environment)
             }
-            Code::SendOnly | Code::SendOnlyImmediate | Code::SendOnlyInvalidate => {
-                self.send(header, payload, Place::Only, link, environment)
-            }
-            Code::WriteFirst => self.write(header, payload, Place::First, link, environment),
-            Code::WriteMiddle => self.write(header, payload, Place::Middle, link, environment),
-            Code::WriteLast | Code::WriteLastImmediate => {
-                self.write(header, payload, Place::Last, link, environment)
-            }
-            Code::WriteOnly | Code::WriteOnlyImmediate => {
-                self.write(header, payload, Place::Only, link, environment)
-            }
-            Code::ReadRequest => self.read(header, payload, may_read, environment),
-            Code::CompareSwap | Code::FetchAdd => self.atomic(header, payload, code, may_read, environment),
-            Code::ReadResponseFirst
-            | Code::ReadResponseMiddle
-            | Code::ReadResponseLast
-            | Code::ReadResponseOnly
-            | Code::Acknowledge
-            | Code::AtomicAcknowledge => Err(Stop::INVALID),
+            // Responses.
+            (None, _) => Err(Stop::INVALID),
         }
     }
 
