@@ -297,6 +297,36 @@ fn receiver_not_ready_without_end() {
 }
 
 #[test]
+fn progress_restores_the_rnr_retries() {
+    let mut pair = pair_with(|_, rts| rts.rnr_retry = 1);
+    for count in 1..=3 {
+        pair.post_zeroed(0, send(8));
+        pair.run(pair.now + 300_000);
+        assert_eq!(pair.ends[0].connection.counters().rnr_naks_received, count);
+        pair.ends[1].host.post_receive(8);
+        pair.run(FOREVER);
+        assert_eq!(statuses(&pair, 0), vec![Status::Success; count as usize]);
+    }
+}
+
+#[test]
+fn a_receiver_that_is_not_ready_restores_the_retries() {
+    let mut pair = pair_with(|_, rts| rts.retry_count = 1);
+    // Lost, refused, lost, taken.
+    let mut sent = 0;
+    pair.filter = Some(Box::new(move |from, _| {
+        sent += u32::from(from == 0);
+        from != 0 || sent % 2 == 0
+    }));
+    pair.post_zeroed(0, send(8));
+    pair.run_while(FOREVER, |pair| pair.ends[0].connection.counters().rnr_naks_received == 0);
+    pair.ends[1].host.post_receive(8);
+    pair.run(FOREVER);
+    assert_eq!(statuses(&pair, 0), [Status::Success]);
+    assert_eq!(pair.ends[0].connection.counters().timeouts, 2);
+}
+
+#[test]
 fn write_with_immediate_needs_a_receive_before_it_writes() {
     let mut pair = pair_with(|_, _| ());
     pair.post(0, write_immediate(0, 8, 7), vec![1; 8]);
