@@ -3,8 +3,8 @@
 use crate::context::Context;
 use crate::engine::Nic;
 use crate::error::{Error, Result};
-use crate::event::{AcknowledgementGate, AsyncEventKind, Element};
-use crate::limits::MAX_COMPLETIONS;
+use crate::event::{Acknowledgements, AsyncEventKind, Element, EventQueue, Notifier};
+use crate::limits::{MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
 use pagewire_fabric::Fabric;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -106,8 +106,8 @@ pub struct CompletionQueue<F: Fabric> {
     queue: Mutex<Queue>,
     cookie: AtomicU64,
     pub(crate) users: AtomicU32,
-    completion_events: AcknowledgementGate,
-    pub(crate) async_events: AcknowledgementGate,
+    completion_events: Arc<Acknowledgements>,
+    async_events: Arc<Acknowledgements>,
 }
 
 impl<F: Fabric> CompletionQueue<F> {
@@ -135,8 +135,8 @@ impl<F: Fabric> CompletionQueue<F> {
             }),
             cookie: AtomicU64::new(0),
             users: AtomicU32::new(0),
-            completion_events: AcknowledgementGate::default(),
-            async_events: AcknowledgementGate::default(),
+            completion_events: Arc::default(),
+            async_events: Arc::default(),
         }))
     }
 
@@ -145,8 +145,7 @@ impl<F: Fabric> CompletionQueue<F> {
         self.cookie.store(cookie, Ordering::Relaxed);
     }
 
-    /// See [`set_cookie`](Self::set_cookie).
-    pub fn cookie(&self) -> u64 {
+    fn cookie(&self) -> u64 {
         self.cookie.load(Ordering::Relaxed)
     }
 
@@ -201,6 +200,7 @@ impl<F: Fabric> CompletionQueue<F> {
                 self.context.raise(
                     AsyncEventKind::CompletionQueueError,
                     Element::CompletionQueue { cookie: self.cookie() },
+                    &self.async_events,
                 );
             }
             return;
@@ -217,7 +217,7 @@ impl<F: Fabric> CompletionQueue<F> {
         drop(queue);
         if let Some(channel) = self.channel.as_ref().filter(|_| wanted) {
             self.nic.sleeper_woken();
-            channel.raise(self.cookie());
+            channel.raise(self.cookie(), &self.completion_events);
         }
     }
 
@@ -234,19 +234,14 @@ impl<F: Fabric> CompletionQueue<F> {
         Ok(())
     }
 
-    /// Tells that the program was given a completion event of this queue.
-    pub fn event_handed_out(&self) {
-        self.completion_events.handed_out();
+    /// Completion events that the program was given (`ibv_ack_cq_events(3)`).
+    pub fn completion_events(&self) -> &Acknowledgements {
+        &self.completion_events
     }
 
-    /// `ibv_ack_cq_events(3)`.
-    pub fn acknowledge_events(&self, events: u32) {
-        self.completion_events.acknowledge(u64::from(events));
-    }
-
-    /// `ibv_ack_async_event(3)`.
-    pub fn acknowledge_async_event(&self) {
-        self.async_events.acknowledge(1);
+    /// Asynchronous events that the program was given (`ibv_ack_async_event(3)`).
+    pub fn async_events(&self) -> &Acknowledgements {
+        &self.async_events
     }
 
     /// Destroys the queue; waits until its events are acknowledged (`ibv_destroy_cq(3)`).
@@ -258,14 +253,10 @@ impl<F: Fabric> CompletionQueue<F> {
             if std::mem::replace(&mut self.queue.lock().armed, Armed::No) != Armed::No {
                 self.nic.sleeper_woken();
             }
-            channel.forget(self.cookie());
+            channel.events.settle(&self.completion_events);
             channel.users.fetch_sub(1, Ordering::AcqRel);
         }
-        let cookie = self.cookie();
-        self.context
-            .forget(|element| matches!(element, Element::CompletionQueue { cookie: of } if *of == cookie));
-        self.completion_events.wait();
-        self.async_events.wait();
+        self.context.settle_events(&self.async_events);
         self.nic.counts.completion_queues.give_back();
         Ok(())
     }
@@ -273,30 +264,26 @@ impl<F: Fabric> CompletionQueue<F> {
 
 /// Where completion queues announce their events.
 pub struct CompletionChannel {
-    waiting: Mutex<VecDeque<u64>>,
-    notify: Box<dyn Fn() + Send + Sync>,
+    /// Cookies of completion queues.
+    events: EventQueue<u64>,
     users: AtomicU32,
 }
 
 impl CompletionChannel {
-    /// `notify` makes the channel's descriptor readable once.
-    pub fn new(notify: Box<dyn Fn() + Send + Sync>) -> Arc<Self> {
-        Arc::new(CompletionChannel { waiting: Mutex::new(VecDeque::new()), notify, users: AtomicU32::new(0) })
+    pub(crate) fn new(notifier: Arc<dyn Notifier>) -> Arc<Self> {
+        Arc::new(CompletionChannel { events: EventQueue::new(notifier), users: AtomicU32::new(0) })
     }
 
-    fn raise(&self, cookie: u64) {
-        self.waiting.lock().push_back(cookie);
-        (self.notify)();
+    fn raise(&self, cookie: u64, of: &Arc<Acknowledgements>) {
+        if !self.events.raise(cookie, of, MAX_COMPLETION_EVENTS) {
+            log::warn!("completion event dropped: {MAX_COMPLETION_EVENTS} are waiting to be read");
+        }
     }
 
-    fn forget(&self, cookie: u64) {
-        self.waiting.lock().retain(|waiting| *waiting != cookie);
-    }
-
-    /// The cookie of the next completion queue that has an event. `None`: there is none, though the descriptor was
-    /// readable (its queue was destroyed).
+    /// The cookie of the next completion queue that has an event; the queue is not destroyed before the event is acknowledged.
+    /// `None`: there is none, though the descriptor was readable (its queue was destroyed).
     pub fn next_event(&self) -> Option<u64> {
-        self.waiting.lock().pop_front()
+        self.events.next().map(|(cookie, _)| cookie)
     }
 
     /// Refused while a completion queue uses the channel.

@@ -4,26 +4,23 @@ use crate::completion::{CompletionChannel, CompletionQueue};
 use crate::device::Device;
 use crate::engine::Nic;
 use crate::error::Result;
-use crate::event::{AsyncEvent, AsyncEventKind, Element};
+use crate::event::{Acknowledgements, AsyncEvent, AsyncEventKind, Element, EventQueue, Notifier};
 use crate::limits::MAX_ASYNC_EVENTS;
 use crate::protection::ProtectionDomain;
 use pagewire_fabric::Fabric;
-use parking_lot::Mutex;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What `ibv_open_device(3)` gives: a device and its asynchronous events.
 pub struct Context<F: Fabric> {
     nic: Arc<Nic<F>>,
     device: Device,
-    events: Mutex<VecDeque<AsyncEvent>>,
-    notify: Box<dyn Fn() + Send + Sync>,
+    events: EventQueue<(AsyncEventKind, Element)>,
 }
 
 impl<F: Fabric> Nic<F> {
-    /// Opens a device; `notify` makes the context's event descriptor readable once.
-    pub fn open(self: &Arc<Self>, device: Device, notify: Box<dyn Fn() + Send + Sync>) -> Arc<Context<F>> {
-        Arc::new(Context { nic: self.clone(), device, events: Mutex::new(VecDeque::new()), notify })
+    /// Opens a device; `notifier` is the context's descriptor for asynchronous events.
+    pub fn open(self: &Arc<Self>, device: Device, notifier: Arc<dyn Notifier>) -> Arc<Context<F>> {
+        Arc::new(Context { nic: self.clone(), device, events: EventQueue::new(notifier) })
     }
 }
 
@@ -43,9 +40,9 @@ impl<F: Fabric> Context<F> {
         ProtectionDomain::new(self.clone())
     }
 
-    /// `ibv_create_comp_channel(3)`; `notify` makes its descriptor readable once.
-    pub fn create_channel(&self, notify: Box<dyn Fn() + Send + Sync>) -> Arc<CompletionChannel> {
-        CompletionChannel::new(notify)
+    /// `ibv_create_comp_channel(3)`; `notifier` is its descriptor.
+    pub fn create_channel(&self, notifier: Arc<dyn Notifier>) -> Arc<CompletionChannel> {
+        CompletionChannel::new(notifier)
     }
 
     /// `ibv_create_cq(3)`.
@@ -57,24 +54,21 @@ impl<F: Fabric> Context<F> {
         CompletionQueue::new(self.clone(), entries, channel)
     }
 
-    /// Takes the next asynchronous event. `None`: there is none, though the descriptor was readable (its object was destroyed).
+    /// Takes the next asynchronous event; its object is not destroyed before the event is acknowledged. `None`: there is none,
+    /// though the descriptor was readable (its object was destroyed).
     pub fn next_async_event(&self) -> Option<AsyncEvent> {
-        self.events.lock().pop_front()
+        let ((kind, element), of) = self.events.next()?;
+        Some(AsyncEvent { kind, element, of })
     }
 
-    pub(crate) fn raise(&self, kind: AsyncEventKind, element: Element) {
-        let mut events = self.events.lock();
-        if events.len() >= MAX_ASYNC_EVENTS {
+    pub(crate) fn raise(&self, kind: AsyncEventKind, element: Element, of: &Arc<Acknowledgements>) {
+        if !self.events.raise((kind, element), of, MAX_ASYNC_EVENTS) {
             log::warn!("asynchronous event {kind:?} dropped: {MAX_ASYNC_EVENTS} are waiting to be read");
-            return;
         }
-        events.push_back(AsyncEvent { kind, element });
-        drop(events);
-        (self.notify)();
     }
 
-    /// Forgets the events of an object that goes.
-    pub(crate) fn forget(&self, of: impl Fn(&Element) -> bool) {
-        self.events.lock().retain(|event| !of(&event.element));
+    /// Withdraws the events of an object that goes, and waits until the program has acknowledged those that it was given.
+    pub(crate) fn settle_events(&self, of: &Arc<Acknowledgements>) {
+        self.events.settle(of);
     }
 }

@@ -35,7 +35,7 @@ pub use context::Context;
 pub use counters::ProtocolCounters;
 pub use engine::{Nic, Options};
 pub use error::{Error, Result};
-pub use event::{AsyncEvent, AsyncEventKind, Element};
+pub use event::{Acknowledgements, AsyncEvent, AsyncEventKind, Element, Notifier, Unwatched};
 pub use explain::ConnectionReport;
 pub use pagewire_iommu::Rights;
 pub use path::PathChoice;

@@ -42,3 +42,5 @@ pub const BRING_IN_TRIES: u32 = 8;
 pub const ROUND: usize = 64;
 /// Asynchronous events that wait to be read in one context; more are dropped and logged.
 pub const MAX_ASYNC_EVENTS: usize = 65_536;
+/// Completion events that wait to be read in one channel; more are dropped and logged.
+pub const MAX_COMPLETION_EVENTS: usize = 1 << 20;

@@ -12,7 +12,7 @@ use crate::counters::QueuePairCounters;
 use crate::drive::Core;
 use crate::engine::Nic;
 use crate::error::{Error, Result};
-use crate::event::{AcknowledgementGate, AsyncEventKind, Element};
+use crate::event::{Acknowledgements, AsyncEventKind, Element};
 use crate::explain::ShownPath;
 use crate::inbox::Inbox;
 use crate::limits::{
@@ -75,7 +75,7 @@ pub struct QueuePair<F: Fabric> {
     /// When the timer list will look at this queue pair next.
     pub(crate) scheduled: AtomicU64,
     cookie: AtomicU64,
-    async_events: AcknowledgementGate,
+    async_events: Arc<Acknowledgements>,
     pub(crate) counters: QueuePairCounters,
     pub(crate) shown_path: ShownPath,
 }
@@ -125,7 +125,7 @@ impl<F: Fabric> QueuePair<F> {
             deadline: AtomicU64::new(u64::MAX),
             scheduled: AtomicU64::new(u64::MAX),
             cookie: AtomicU64::new(0),
-            async_events: AcknowledgementGate::default(),
+            async_events: Arc::default(),
             counters: QueuePairCounters::default(),
             shown_path: ShownPath::default(),
             nic,
@@ -160,14 +160,9 @@ impl<F: Fabric> QueuePair<F> {
         self.cookie.store(cookie, Ordering::Relaxed);
     }
 
-    /// `ibv_ack_async_event(3)`.
-    pub fn acknowledge_async_event(&self) {
-        self.async_events.acknowledge(1);
-    }
-
-    /// Tells that the program was given an asynchronous event of this queue pair.
-    pub fn async_event_handed_out(&self) {
-        self.async_events.handed_out();
+    /// Asynchronous events that the program was given (`ibv_ack_async_event(3)`).
+    pub fn async_events(&self) -> &Acknowledgements {
+        &self.async_events
     }
 
     /// State now.
@@ -181,8 +176,8 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     pub(crate) fn raise(&self, kind: AsyncEventKind) {
-        let element = Element::QueuePair { number: self.number, cookie: self.cookie.load(Ordering::Relaxed) };
-        self.domain.context().raise(kind, element);
+        let element = Element::QueuePair { cookie: self.cookie.load(Ordering::Relaxed) };
+        self.domain.context().raise(kind, element, &self.async_events);
     }
 
     /// The core, waiting a bounded time for a thread that may be stuck at an absent page.
@@ -557,7 +552,8 @@ impl<F: Fabric> QueuePair<F> {
         self.nic.wait_for_hazards(pagewire_iommu::hazards::Revoked::QueuePair(self.place))
     }
 
-    /// Ends the queue pair. When this returns none of its accesses is under way (`ibv_destroy_qp(3)`).
+    /// Ends the queue pair. When this returns none of its accesses is under way, and its events are acknowledged
+    /// (`ibv_destroy_qp(3)`).
     pub fn destroy(self: &Arc<Self>) -> Result<()> {
         let mut core = self.lock_core()?;
         // Acknowledgements of what has arrived still leave: the peer counts on them.
@@ -567,11 +563,7 @@ impl<F: Fabric> QueuePair<F> {
         self.set_attributes(attributes);
         drop(core);
         self.wait_for_peers()?;
-        let number = self.number;
-        self.domain
-            .context()
-            .forget(|element| matches!(element, Element::QueuePair { number: of, .. } if *of == number));
-        self.async_events.wait();
+        self.domain.context().settle_events(&self.async_events);
         self.nic.queue_pairs().remove(self);
         self.domain.users.fetch_sub(1, Ordering::AcqRel);
         self.send_cq.users.fetch_sub(1, Ordering::AcqRel);

@@ -1,7 +1,7 @@
 //! Shared receive queues.
 
 use crate::error::{Error, Result};
-use crate::event::{AcknowledgementGate, AsyncEventKind, Element};
+use crate::event::{Acknowledgements, AsyncEventKind, Element};
 use crate::limits::{MAX_SEGMENTS, MAX_WORK_REQUESTS};
 use crate::protection::ProtectionDomain;
 use crate::request::{ReceiveQueue, ReceiveRequest, ReceiveWork};
@@ -33,7 +33,7 @@ pub struct SharedReceiveQueue<F: Fabric> {
     max_sge: u32,
     cookie: AtomicU64,
     pub(crate) users: AtomicU32,
-    pub(crate) async_events: AcknowledgementGate,
+    async_events: Arc<Acknowledgements>,
 }
 
 impl<F: Fabric> SharedReceiveQueue<F> {
@@ -57,7 +57,7 @@ impl<F: Fabric> SharedReceiveQueue<F> {
             max_sge: init.max_sge.max(1),
             cookie: AtomicU64::new(0),
             users: AtomicU32::new(0),
-            async_events: AcknowledgementGate::default(),
+            async_events: Arc::default(),
         }))
     }
 
@@ -70,9 +70,9 @@ impl<F: Fabric> SharedReceiveQueue<F> {
         self.domain.number()
     }
 
-    /// `ibv_ack_async_event(3)`.
-    pub fn acknowledge_async_event(&self) {
-        self.async_events.acknowledge(1);
+    /// Asynchronous events that the program was given (`ibv_ack_async_event(3)`).
+    pub fn async_events(&self) -> &Acknowledgements {
+        &self.async_events
     }
 
     /// Current attributes (`ibv_query_srq(3)`).
@@ -129,20 +129,17 @@ impl<F: Fabric> SharedReceiveQueue<F> {
             shared.limit = 0;
             drop(shared);
             let element = Element::SharedReceiveQueue { cookie: self.cookie.load(Ordering::Relaxed) };
-            self.domain.context().raise(AsyncEventKind::SharedReceiveQueueLimitReached, element);
+            let kind = AsyncEventKind::SharedReceiveQueueLimitReached;
+            self.domain.context().raise(kind, element, &self.async_events);
         }
     }
 
-    /// Refused while a queue pair uses it (`ibv_destroy_srq(3)`).
+    /// Refused while a queue pair uses it, else waits until its events are acknowledged (`ibv_destroy_srq(3)`).
     pub fn destroy(&self) -> Result<()> {
         if self.users.load(Ordering::Acquire) != 0 {
             return Err(Error::Busy("a queue pair uses the shared receive queue"));
         }
-        let cookie = self.cookie.load(Ordering::Relaxed);
-        self.domain
-            .context()
-            .forget(|element| matches!(element, Element::SharedReceiveQueue { cookie: of } if *of == cookie));
-        self.async_events.wait();
+        self.domain.context().settle_events(&self.async_events);
         self.domain.nic().counts.shared_receive_queues.give_back();
         self.domain.users.fetch_sub(1, Ordering::AcqRel);
         Ok(())

@@ -28,6 +28,7 @@ fn outcome(pair: &mut Pair, sent: usize, received: usize) -> Outcome {
     assert_eq!(used.path, asked, "the path that was asked for was used: {}", used.reason);
     let mut events = Vec::new();
     while let Some(event) = pair.b.context.next_async_event() {
+        event.acknowledge();
         if event.kind != AsyncEventKind::CommunicationEstablished {
             events.push(event.kind);
         }

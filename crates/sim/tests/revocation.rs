@@ -8,7 +8,7 @@ use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
 use pagewire_nic::{
     CompletionQueue, Data, Error, MemoryRegion, Nic, Options, PathChoice, QueuePair, QueuePairInit, Rights,
-    ScatterGather, SendOperation, SendRequest, Status,
+    ScatterGather, SendOperation, SendRequest, Status, Unwatched,
 };
 use pagewire_sim::{Faults, MEMORY, ProcessId, SimFabric, World};
 use parking_lot::Mutex;
@@ -29,7 +29,7 @@ fn side(world: &World, host: pagewire_sim::HostId, path: PathChoice) -> Side {
     let (process, fabric) = world.process(host);
     world.map(process, MEMORY, SPAN);
     let nic = Nic::new(fabric, Options { path });
-    let context = nic.open(world.device(process), Box::new(|| {}));
+    let context = nic.open(world.device(process), Arc::new(Unwatched));
     let domain = context.alloc_pd().unwrap();
     let cq = context.create_cq(64, None).unwrap();
     let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ;

@@ -9,7 +9,6 @@ use crate::engine::epoch;
 use crate::object::{Object, not_null, put};
 use libc::{c_int, c_uint, c_void};
 use pagewire_nic::CompletionChannel;
-use parking_lot::Mutex;
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
@@ -19,8 +18,6 @@ pub struct CompletionChannelObject {
     public: UnsafeCell<ibv_comp_channel>,
     channel: Arc<CompletionChannel>,
     descriptor: Arc<EventDescriptor>,
-    /// As in [`ContextObject`]: held from the taking of an event until it is counted.
-    delivery: Arc<Mutex<()>>,
     epoch: u32,
 }
 
@@ -37,11 +34,6 @@ impl CompletionChannelObject {
     /// The engine's channel.
     pub fn channel(&self) -> &Arc<CompletionChannel> {
         &self.channel
-    }
-
-    /// The lock under which events are taken and counted.
-    pub fn delivery(&self) -> &Arc<Mutex<()>> {
-        &self.delivery
     }
 
     /// Counts the completion queues in the structure's `refcnt`, which debuggers and pyverbs show.
@@ -63,19 +55,10 @@ pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *
         // SAFETY: the caller's promise.
         let opened = unsafe { ContextObject::of(context) }?;
         let descriptor = Arc::new(EventDescriptor::new()?);
-        let notify = {
-            let descriptor = descriptor.clone();
-            Box::new(move || descriptor.raise())
-        };
-        let channel = opened.context().create_channel(notify);
+        let channel = opened.context().create_channel(descriptor.clone());
         let public = ibv_comp_channel { context, fd: descriptor.number(), refcnt: 0 };
-        let object = CompletionChannelObject {
-            public: UnsafeCell::new(public),
-            channel,
-            descriptor,
-            delivery: Arc::default(),
-            epoch: epoch(),
-        };
+        let object =
+            CompletionChannelObject { public: UnsafeCell::new(public), channel, descriptor, epoch: epoch() };
         Ok(Box::new(object).publish())
     })
 }
@@ -111,14 +94,12 @@ pub unsafe extern "C" fn ibv_get_cq_event(
         let place = not_null(cq)?;
         loop {
             channel.descriptor.take()?;
-            let _delivery = channel.delivery.lock();
             // Nothing is there when the event's queue was destroyed meanwhile.
             let Some(cookie) = channel.channel.next_event() else { continue };
             let public = cookie as *mut ibv_cq;
-            // SAFETY: the cookie is the address of a completion queue that lives: its destruction first forgets its
-            // events and then waits for `delivery`, which is held here. The places are the caller's.
+            // SAFETY: the cookie is the address of a completion queue that lives: its destruction withdraws its events or
+            // waits until they are acknowledged, which this one cannot be yet. The places are the caller's.
             unsafe {
-                (*public.cast::<CompletionQueueObject>()).completion_events().handed_out();
                 place.write(public);
                 put(cq_context, (*public).cq_context);
             }
@@ -135,6 +116,6 @@ pub unsafe extern "C" fn ibv_get_cq_event(
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, events: c_uint) {
     // SAFETY: the caller's promise.
     if let Ok(cq) = unsafe { CompletionQueueObject::of(cq) } {
-        cq.completion_events().acknowledge(events);
+        cq.queue().completion_events().acknowledge(events);
     }
 }

@@ -5,13 +5,11 @@ use crate::boundary::{Errno, Result, invalid, pointer, posting, status};
 use crate::completion_channel::CompletionChannelObject;
 use crate::context::ContextObject;
 use crate::engine::{Host, epoch};
-use crate::event::Acknowledgements;
 use crate::extended_poll::{self, Polling};
 use crate::limits;
 use crate::object::Object;
 use libc::{EIO, c_int, c_void};
 use pagewire_nic::{Completion, CompletionQueue};
-use parking_lot::Mutex;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -22,9 +20,6 @@ pub struct CompletionQueueObject {
     public: UnsafeCell<ibv_cq_ex>,
     queue: Arc<CompletionQueue<Host>>,
     pub(crate) polling: Polling,
-    delivery: Option<Arc<Mutex<()>>>,
-    completion_events: Acknowledgements,
-    async_events: Acknowledgements,
     epoch: u32,
 }
 
@@ -46,16 +41,6 @@ impl CompletionQueueObject {
     /// The structure that programs hold.
     pub(crate) fn public(&self) -> *mut ibv_cq_ex {
         self.public.get()
-    }
-
-    /// Events that came through the completion channel.
-    pub fn completion_events(&self) -> &Acknowledgements {
-        &self.completion_events
-    }
-
-    /// Events that came through the context's `async_fd`.
-    pub fn async_events(&self) -> &Acknowledgements {
-        &self.async_events
     }
 }
 
@@ -94,9 +79,6 @@ pub(crate) unsafe fn create(
         public: UnsafeCell::new(public),
         queue,
         polling: Polling::new(extended),
-        delivery: announced.map(|channel| channel.delivery().clone()),
-        completion_events: Acknowledgements::default(),
-        async_events: Acknowledgements::default(),
         epoch: epoch(),
     });
     object.queue.set_cookie(&raw const *object as u64);
@@ -154,20 +136,12 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         // SAFETY: the caller's promise.
         let object = unsafe { CompletionQueueObject::of(cq) }?;
         object.queue.destroy()?;
-        // The engine gives out no more events of this queue; those that a thread is just taking are counted
-        // when it lets go of `delivery`.
-        if let Some(delivery) = &object.delivery {
-            drop(delivery.lock());
-        }
-        // SAFETY: the structure's fields stay as they were set at creation; context and channel outlive the queue.
+        // SAFETY: the structure's fields stay as they were set at creation; the channel outlives the queue.
         unsafe {
-            ContextObject::of((*object.public()).context)?.settle_delivery();
             if let Ok(channel) = CompletionChannelObject::of((*object.public()).channel) {
                 channel.count(-1);
             }
         }
-        object.completion_events.wait();
-        object.async_events.wait();
         // SAFETY: the caller's promise; nothing of the engine refers to the object any more.
         drop(unsafe { CompletionQueueObject::take_back(cq) });
         Ok(())

@@ -6,15 +6,13 @@ use crate::completion_queue::CompletionQueueObject;
 use crate::descriptor::EventDescriptor;
 use crate::device::DeviceObject;
 use crate::engine::{Engine, Host, engine, epoch};
-use crate::event::Acknowledgements;
 use crate::leftovers::Leftovers;
 use crate::object::{Object, not_null};
 use crate::queue_pair::QueuePairObject;
 use crate::shared_receive::SharedReceiveObject;
 use crate::{limits, operations};
 use libc::{EINVAL, EIO, c_int};
-use pagewire_nic::{AsyncEvent, Context, Element};
-use parking_lot::Mutex;
+use pagewire_nic::{Acknowledgements, AsyncEvent, Context, Element};
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
@@ -26,8 +24,6 @@ pub struct ContextObject {
     /// Keeps the device that programs find in the context.
     _device: Arc<DeviceObject>,
     descriptor: Arc<EventDescriptor>,
-    /// Held from the taking of an event until it is counted: what destroys an object takes it once in between.
-    delivery: Mutex<()>,
     leftovers: Arc<Leftovers>,
     engine: Arc<Engine>,
     epoch: u32,
@@ -56,56 +52,15 @@ impl ContextObject {
     pub fn leftovers(&self) -> &Arc<Leftovers> {
         &self.leftovers
     }
-
-    /// Returns when no thread is between taking an event and counting it.
-    pub fn settle_delivery(&self) {
-        drop(self.delivery.lock());
-    }
-
-    /// Takes the next event that is still about something.
-    fn next_event(&self) -> Option<ibv_async_event> {
-        let _delivery = self.delivery.lock();
-        let event = self.context.next_async_event()?;
-        // SAFETY: the cookies are addresses that the creating verbs set; the object lives, as its destruction
-        // first forgets its events and then waits for `delivery`, which is held here.
-        unsafe {
-            if let Some(acknowledgements) = acknowledgements_of(&event.element) {
-                acknowledgements.handed_out();
-            }
-        }
-        Some(translate(&event))
-    }
-}
-
-/// Where the events of an element are counted; ports and devices count none.
-///
-/// # Safety
-/// The element's cookie is the address of a living object.
-unsafe fn acknowledgements_of<'a>(element: &Element) -> Option<&'a Acknowledgements> {
-    // SAFETY: the caller's promise; each kind of element has its own kind of object.
-    unsafe {
-        match element {
-            Element::QueuePair { cookie, .. } => Some((*(*cookie as *const QueuePairObject)).async_events()),
-            Element::CompletionQueue { cookie } => {
-                Some((*(*cookie as *const CompletionQueueObject)).async_events())
-            }
-            Element::SharedReceiveQueue { cookie } => {
-                Some((*(*cookie as *const SharedReceiveObject)).async_events())
-            }
-            Element::Port(_) | Element::Device => None,
-        }
-    }
 }
 
 fn translate(event: &AsyncEvent) -> ibv_async_event {
     let element = match event.element {
-        Element::QueuePair { cookie, .. } => ibv_async_event__bindgen_ty_1 { qp: cookie as *mut ibv_qp },
+        Element::QueuePair { cookie } => ibv_async_event__bindgen_ty_1 { qp: cookie as *mut ibv_qp },
         Element::CompletionQueue { cookie } => ibv_async_event__bindgen_ty_1 { cq: cookie as *mut ibv_cq },
         Element::SharedReceiveQueue { cookie } => {
             ibv_async_event__bindgen_ty_1 { srq: cookie as *mut ibv_srq }
         }
-        Element::Port(port) => ibv_async_event__bindgen_ty_1 { port_num: c_int::from(port) },
-        Element::Device => ibv_async_event__bindgen_ty_1 { port_num: 0 },
     };
     ibv_async_event { element, event_type: event.kind as ibv_event_type }
 }
@@ -121,11 +76,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
         let device = unsafe { DeviceObject::of(device) }?;
         let engine = engine()?;
         let descriptor = Arc::new(EventDescriptor::new()?);
-        let notify = {
-            let descriptor = descriptor.clone();
-            Box::new(move || descriptor.raise())
-        };
-        let context = engine.nic().open(device.device().clone(), notify);
+        let context = engine.nic().open(device.device().clone(), descriptor.clone());
         let mut public = operations::verbs_operations();
         public.sz = size_of::<verbs_context>();
         public.context.device = device.public();
@@ -139,7 +90,6 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
             context,
             _device: device,
             descriptor,
-            delivery: Mutex::new(()),
             leftovers: Arc::default(),
             engine,
             epoch: epoch(),
@@ -182,9 +132,9 @@ pub unsafe extern "C" fn ibv_get_async_event(
         loop {
             context.descriptor.take()?;
             // Nothing is there when the event's object was destroyed meanwhile.
-            if let Some(event) = context.next_event() {
+            if let Some(event) = context.context.next_async_event() {
                 // SAFETY: not NULL, hence valid for a write by the caller's promise.
-                unsafe { place.write(event) };
+                unsafe { place.write(translate(&event)) };
                 return Ok(0);
             }
         }
@@ -207,7 +157,7 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     unsafe {
         match event.event_type {
             IBV_EVENT_CQ_ERR => {
-                acknowledged(CompletionQueueObject::of(event.element.cq).map(|cq| cq.async_events()))
+                acknowledged(CompletionQueueObject::of(event.element.cq).map(|cq| cq.queue().async_events()))
             }
             IBV_EVENT_QP_FATAL
             | IBV_EVENT_QP_REQ_ERR
@@ -217,10 +167,12 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
             | IBV_EVENT_PATH_MIG
             | IBV_EVENT_PATH_MIG_ERR
             | IBV_EVENT_QP_LAST_WQE_REACHED => {
-                acknowledged(QueuePairObject::of(event.element.qp).map(|qp| qp.async_events()));
+                acknowledged(QueuePairObject::of(event.element.qp).map(|qp| qp.queue_pair().async_events()));
             }
             IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => {
-                acknowledged(SharedReceiveObject::of(event.element.srq).map(|srq| srq.async_events()));
+                acknowledged(
+                    SharedReceiveObject::of(event.element.srq).map(|srq| srq.queue().async_events()),
+                );
             }
             _ => {}
         }

@@ -1,5 +1,6 @@
 //! Pollable descriptors that count what waits to be read: `async_fd` and completion channels.
 
+use pagewire_nic::Notifier;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -19,22 +20,45 @@ impl EventDescriptor {
         Ok(EventDescriptor(File::from(unsafe { OwnedFd::from_raw_fd(descriptor) })))
     }
 
-    /// One more event waits.
-    pub fn raise(&self) {
-        if let Err(error) = (&self.0).write_all(&1u64.to_ne_bytes()) {
-            log::error!("an event was lost: writing to its descriptor failed: {error}");
-        }
-    }
-
     /// Takes one event; sleeps for it unless the program made the descriptor non-blocking (EAGAIN). A signal ends the sleep (EINTR).
     pub fn take(&self) -> io::Result<()> {
         let mut count = [0; 8];
         (&self.0).read(&mut count).map(|_| ())
     }
 
+    /// Takes one event if there is one, without sleeping, and without the program's `O_NONBLOCK`, which is the program's.
+    fn take_now(&self) -> io::Result<bool> {
+        let mut count = [0u8; 8];
+        let into = libc::iovec { iov_base: count.as_mut_ptr().cast(), iov_len: count.len() };
+        // SAFETY: one vector, which names the 8 bytes of `count`; the descriptor is open.
+        let read = unsafe { libc::preadv2(self.number(), &into, 1, -1, libc::RWF_NOWAIT) };
+        if read >= 0 {
+            return Ok(true);
+        }
+        match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            error => Err(error),
+        }
+    }
+
     /// The number of the descriptor.
     pub fn number(&self) -> RawFd {
         self.0.as_raw_fd()
+    }
+}
+
+impl Notifier for EventDescriptor {
+    fn raise(&self) {
+        if let Err(error) = (&self.0).write_all(&1u64.to_ne_bytes()) {
+            log::error!("an event was lost: writing to its descriptor failed: {error}");
+        }
+    }
+
+    fn withdraw(&self) {
+        // There is none when a thread has just taken it: that one finds no event and goes on waiting.
+        if let Err(error) = self.take_now() {
+            log::error!("a descriptor stays readable though its event is gone: {error}");
+        }
     }
 }
 
@@ -52,5 +76,18 @@ mod tests {
         assert!(descriptor.take().is_ok());
         assert!(descriptor.take().is_ok());
         assert_eq!(descriptor.take().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn withdrawing_never_blocks() {
+        let descriptor = EventDescriptor::new().unwrap();
+        descriptor.raise();
+        assert!(descriptor.take_now().unwrap());
+        assert!(!descriptor.take_now().unwrap());
+        descriptor.raise();
+        descriptor.raise();
+        descriptor.withdraw();
+        assert!(descriptor.take_now().unwrap());
+        assert!(!descriptor.take_now().unwrap());
     }
 }

@@ -38,6 +38,8 @@ impl Leftovers {
     /// Ends what is left.
     pub fn end(&self) {
         for queue_pair in self.queue_pairs.lock().drain() {
+            // Closing does not wait for the program (ibv_close_device(3)).
+            queue_pair.async_events().abandon();
             if let Err(error) = queue_pair.destroy() {
                 log::warn!("queue pair {} outlives its context: {error}", queue_pair.number());
             }

@@ -12,7 +12,6 @@ mod context;
 mod descriptor;
 mod device;
 mod engine;
-mod event;
 mod explain;
 mod extended_poll;
 mod fork;

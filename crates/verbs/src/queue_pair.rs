@@ -6,7 +6,6 @@ use crate::boundary::{Errno, Result, invalid, pointer, status};
 use crate::completion_queue::CompletionQueueObject;
 use crate::context::ContextObject;
 use crate::engine::{Host, engine, epoch};
-use crate::event::Acknowledgements;
 use crate::explain;
 use crate::leftovers::Leftovers;
 use crate::object::{Object, not_null, put};
@@ -25,7 +24,6 @@ use std::sync::Arc;
 pub struct QueuePairObject {
     public: UnsafeCell<ibv_qp_ex>,
     queue_pair: Arc<QueuePair<Host>>,
-    async_events: Acknowledgements,
     leftovers: Arc<Leftovers>,
     /// Its number among the leftovers.
     number: usize,
@@ -46,11 +44,6 @@ impl QueuePairObject {
     #[inline]
     pub fn queue_pair(&self) -> &Arc<QueuePair<Host>> {
         &self.queue_pair
-    }
-
-    /// Events that came through the context's `async_fd`.
-    pub fn async_events(&self) -> &Acknowledgements {
-        &self.async_events
     }
 
     fn show_state(&self, state: State) {
@@ -127,7 +120,6 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_a
             public: UnsafeCell::new(public),
             number: domain.leftovers().add_queue_pair(&queue_pair),
             queue_pair,
-            async_events: Acknowledgements::default(),
             leftovers: domain.leftovers().clone(),
             epoch: epoch(),
         });
@@ -305,9 +297,6 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         object.queue_pair.destroy()?;
         object.leftovers.remove_queue_pair(object.number);
         explain::remember(last_report);
-        // SAFETY: the field stays as it was set at creation, and the context outlives the queue pair.
-        unsafe { ContextObject::of((*object.public.get()).qp_base.context) }?.settle_delivery();
-        object.async_events.wait();
         // SAFETY: the caller's promise; nothing of the engine refers to the object any more.
         drop(unsafe { QueuePairObject::take_back(qp) });
         Ok(())

@@ -2,9 +2,7 @@
 
 use crate::abi::*;
 use crate::boundary::{Errno, invalid, pointer, posting, status};
-use crate::context::ContextObject;
 use crate::engine::{Host, epoch};
-use crate::event::Acknowledgements;
 use crate::object::{Object, not_null};
 use crate::post::{post_list, receive_request};
 use crate::protection::ProtectionDomainObject;
@@ -18,7 +16,6 @@ use std::sync::Arc;
 pub struct SharedReceiveObject {
     public: UnsafeCell<ibv_srq>,
     queue: Arc<SharedReceiveQueue<Host>>,
-    async_events: Acknowledgements,
     epoch: u32,
 }
 
@@ -35,11 +32,6 @@ impl SharedReceiveObject {
     /// The engine's queue.
     pub fn queue(&self) -> &Arc<SharedReceiveQueue<Host>> {
         &self.queue
-    }
-
-    /// Events that came through the context's `async_fd`.
-    pub fn async_events(&self) -> &Acknowledgements {
-        &self.async_events
     }
 }
 
@@ -61,12 +53,7 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init
         public.context = domain.context();
         public.srq_context = init.srq_context;
         public.pd = pd;
-        let object = Box::new(SharedReceiveObject {
-            public: UnsafeCell::new(public),
-            queue,
-            async_events: Acknowledgements::default(),
-            epoch: epoch(),
-        });
+        let object = Box::new(SharedReceiveObject { public: UnsafeCell::new(public), queue, epoch: epoch() });
         object.queue.set_cookie(&raw const *object as u64);
         Ok(object.publish())
     })
@@ -124,9 +111,6 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         // SAFETY: the caller's promise.
         let object = unsafe { SharedReceiveObject::of(srq) }?;
         object.queue.destroy()?;
-        // SAFETY: the field stays as it was set at creation, and the context outlives the queue.
-        unsafe { ContextObject::of((*object.public.get()).context) }?.settle_delivery();
-        object.async_events.wait();
         // SAFETY: the caller's promise; nothing of the engine refers to the object any more.
         drop(unsafe { SharedReceiveObject::take_back(srq) });
         Ok(())

@@ -112,6 +112,11 @@ fn objects_keep_their_rules() {
 }
 
 #[test]
+fn events_come_go_and_are_acknowledged() {
+    run("events");
+}
+
+#[test]
 fn what_is_not_supported_is_refused() {
     run("refused");
 }

@@ -46,7 +46,7 @@ impl Side {
     pub fn without_thread(path: PathChoice) -> Self {
         let nic = Nic::new(HostFabric::new().expect("a fabric"), Options { path });
         let device = device::devices().expect("devices").into_iter().next().expect("a device");
-        let context = nic.open(device, Box::new(|| {}));
+        let context = nic.open(device, Arc::new(Unwatched));
         let domain = context.alloc_pd().unwrap();
         let send_cq = context.create_cq(4096, None).unwrap();
         let recv_cq = context.create_cq(4096, None).unwrap();

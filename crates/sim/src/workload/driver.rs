@@ -247,7 +247,9 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
                 some = true;
             }
         }
-        while self.parties[party].context.next_async_event().is_some() {}
+        while let Some(event) = self.parties[party].context.next_async_event() {
+            event.acknowledge();
+        }
         Ok(some)
     }
 

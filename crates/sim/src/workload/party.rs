@@ -84,7 +84,7 @@ pub struct Party<F: Fabric> {
 impl<F: Fabric> Party<F> {
     /// Registers the memory, fills it and makes the queues.
     pub fn new(init: PartyInit<F>, random: &mut fastrand::Rng, queue_pairs: usize) -> Result<Self, Error> {
-        let context = init.nic.open(init.device, Box::new(|| {}));
+        let context = init.nic.open(init.device, Arc::new(pagewire_nic::Unwatched));
         let domain = context.alloc_pd()?;
         let entries = (queue_pairs as u32 * 80 + 1024).max(1024);
         let srq = domain.create_srq(&SharedReceiveInit { max_wr: SHARED_RECEIVES, max_sge: 8, limit: 0 })?;

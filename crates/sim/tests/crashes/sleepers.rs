@@ -3,8 +3,8 @@
 use pagewire_iommu::words::Site;
 use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
 use pagewire_nic::{
-    CompletionChannel, CompletionQueue, Context, Data, Nic, Options, PathChoice, QueuePair, QueuePairInit,
-    ReceiveRequest, Rights, SendOperation, SendRequest, Status,
+    CompletionChannel, CompletionQueue, Context, Data, Nic, Notifier, Options, PathChoice, QueuePair,
+    QueuePairInit, ReceiveRequest, Rights, SendOperation, SendRequest, Status, Unwatched,
 };
 use pagewire_sim::{CrashPoint, Faults, MEMORY, Process, ProcessId, SimFabric, World};
 use std::collections::BTreeMap;
@@ -33,6 +33,18 @@ pub fn sweep(seen: &mut BTreeMap<Site, u64>) {
     }
 }
 
+/// Counts what the program would be woken for.
+struct Notices(Arc<AtomicU32>);
+
+impl Notifier for Notices {
+    fn raise(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+    fn withdraw(&self) {
+        unreachable!("no completion queue is destroyed here");
+    }
+}
+
 struct Side {
     process: Arc<Process>,
     id: ProcessId,
@@ -49,12 +61,9 @@ fn side(world: &World, host: pagewire_sim::HostId) -> Side {
     world.map(id, MEMORY, 1 << 16);
     let process = world.get(id);
     let nic = Nic::new(fabric, Options { path: PathChoice::Local });
-    let context = nic.open(world.device(id), Box::new(|| {}));
+    let context = nic.open(world.device(id), Arc::new(Unwatched));
     let notices = Arc::new(AtomicU32::new(0));
-    let count = notices.clone();
-    let channel = context.create_channel(Box::new(move || {
-        count.fetch_add(1, Ordering::Relaxed);
-    }));
+    let channel = context.create_channel(Arc::new(Notices(notices.clone())));
     let cq = context.create_cq(64, Some(channel.clone())).unwrap();
     let domain = context.alloc_pd().unwrap();
     let capabilities = Capabilities {
@@ -199,7 +208,9 @@ fn run(crash: Option<(usize, CrashPoint)>) -> (u32, Option<Site>) {
             awake.send();
         }
         if asleep.notices.swap(0, Ordering::Relaxed) > 0 {
-            while asleep.channel.next_event().is_some() {}
+            while asleep.channel.next_event().is_some() {
+                asleep.cq.completion_events().acknowledge(1);
+            }
             asleep.cq.poll(64, &mut |completion| {
                 assert_eq!(completion.status, Status::Success);
                 play.received += 1;
