@@ -167,12 +167,11 @@ fn transition(kind: QueuePairType, from: State, to: State) -> Option<(AttributeM
     use QueuePairType::{Rc, Uc, Ud};
     use State::*;
     let none = A::empty();
-    let connected = A::CURRENT_STATE | A::ALTERNATE_PATH | A::ACCESS_FLAGS | A::PATH_MIGRATION;
-    // What a queue pair that may send takes at any time.
+    // What can be changed at any time while the queue pair may send.
     let sending = match kind {
-        Rc => connected | A::MIN_RNR_TIMER,
-        Uc => connected,
-        Ud => A::CURRENT_STATE | A::QUEUE_KEY,
+        Rc => A::ALTERNATE_PATH | A::ACCESS_FLAGS | A::PATH_MIGRATION | A::MIN_RNR_TIMER,
+        Uc => A::ALTERNATE_PATH | A::ACCESS_FLAGS | A::PATH_MIGRATION,
+        Ud => A::QUEUE_KEY,
     };
     let initial = A::PKEY_INDEX
         | A::PORT
@@ -181,6 +180,7 @@ fn transition(kind: QueuePairType, from: State, to: State) -> Option<(AttributeM
             Rc | Uc => A::ACCESS_FLAGS,
         };
     let to_peer = A::ADDRESS | A::PATH_MTU | A::DESTINATION | A::RECEIVE_PSN;
+    let of_requester = A::TIMEOUT | A::RETRY_COUNT | A::RNR_RETRY | A::MAX_READ_ATOMIC;
     Some(match (from, to) {
         (_, Reset | Error) => (none, none),
         (Reset, Init) => (initial, none),
@@ -194,28 +194,24 @@ fn transition(kind: QueuePairType, from: State, to: State) -> Option<(AttributeM
             Ud => (none, A::PKEY_INDEX | A::QUEUE_KEY),
         },
         (ReadyToReceive, ReadyToSend) => match kind {
-            Rc => (A::SEND_PSN | A::TIMEOUT | A::RETRY_COUNT | A::RNR_RETRY | A::MAX_READ_ATOMIC, sending),
-            Uc | Ud => (A::SEND_PSN, sending),
+            Rc => (A::SEND_PSN | of_requester, sending | A::CURRENT_STATE),
+            Uc | Ud => (A::SEND_PSN, sending | A::CURRENT_STATE),
         },
-        (ReadyToSend, ReadyToSend) | (SendQueueDrain, ReadyToSend) => (none, sending),
+        (ReadyToSend | SendQueueDrain, ReadyToSend) => (none, sending | A::CURRENT_STATE),
         (ReadyToSend, SendQueueDrain) => (none, A::DRAINED_NOTIFY),
         (SendQueueDrain, SendQueueDrain) => match kind {
             Rc => (
                 none,
-                sending
-                    | A::PORT
-                    | A::ADDRESS
-                    | A::TIMEOUT
-                    | A::RETRY_COUNT
-                    | A::RNR_RETRY
-                    | A::MAX_READ_ATOMIC
-                    | A::MAX_DEST_READ_ATOMIC
-                    | A::PKEY_INDEX,
+                sending | of_requester | A::PORT | A::ADDRESS | A::MAX_DEST_READ_ATOMIC | A::PKEY_INDEX,
             ),
             Uc => (none, sending | A::ADDRESS | A::PKEY_INDEX),
             Ud => (none, sending | A::PKEY_INDEX),
         },
-        (SendQueueError, ReadyToSend) if kind != Rc => (none, sending),
+        (SendQueueError, ReadyToSend) => match kind {
+            Rc => return None,
+            Uc => (none, A::CURRENT_STATE | A::ACCESS_FLAGS),
+            Ud => (none, A::CURRENT_STATE | A::QUEUE_KEY),
+        },
         _ => return None,
     })
 }
@@ -306,7 +302,7 @@ impl Attributes {
         set(&mut self.queue_key, change.queue_key);
         set(&mut self.address, change.address);
         set(&mut self.path_mtu, change.path_mtu);
-        set(&mut self.timeout, change.timeout.map(|code| code & 0x1F));
+        set(&mut self.timeout, change.timeout);
         set(&mut self.retry_count, change.retry_count);
         set(&mut self.rnr_retry, change.rnr_retry);
         set(&mut self.receive_psn, change.receive_psn.map(|psn| psn & 0xFF_FFFF));

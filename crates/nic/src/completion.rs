@@ -145,6 +145,10 @@ impl<F: Fabric> CompletionQueue<F> {
         self.cookie.store(cookie, Ordering::Relaxed);
     }
 
+    pub(crate) fn context(&self) -> &Arc<Context<F>> {
+        &self.context
+    }
+
     fn cookie(&self) -> u64 {
         self.cookie.load(Ordering::Relaxed)
     }
@@ -190,12 +194,13 @@ impl<F: Fabric> CompletionQueue<F> {
         }
     }
 
-    pub(crate) fn push(&self, completion: Completion) {
+    /// Adds a completion. False: it is lost, as the queue is or was overrun; nothing is added to it any more.
+    pub(crate) fn push(&self, completion: Completion) -> bool {
         let mut queue = self.queue.lock();
-        if queue.entries.len() >= queue.capacity {
-            if !queue.overrun {
-                queue.overrun = true;
-                drop(queue);
+        if queue.overrun || queue.entries.len() >= queue.capacity {
+            let first = !std::mem::replace(&mut queue.overrun, true);
+            drop(queue);
+            if first {
                 log::debug!("completion queue overrun");
                 self.context.raise(
                     AsyncEventKind::CompletionQueueError,
@@ -203,7 +208,7 @@ impl<F: Fabric> CompletionQueue<F> {
                     &self.async_events,
                 );
             }
-            return;
+            return false;
         }
         let wanted = match queue.armed {
             Armed::No => false,
@@ -219,6 +224,7 @@ impl<F: Fabric> CompletionQueue<F> {
             self.nic.sleeper_woken();
             channel.raise(self.cookie(), &self.completion_events);
         }
+        true
     }
 
     /// Changes the number of entries (`ibv_resize_cq(3)`).

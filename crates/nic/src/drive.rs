@@ -7,13 +7,14 @@ use crate::attributes::{Attributes, QueuePairType, State};
 use crate::counters::ProtocolCounters;
 use crate::engine::Again;
 use crate::environment::{Ended, Lost, QueuePairEnvironment};
+use crate::error::{Error, Result};
 use crate::event::AsyncEventKind;
 use crate::inbox::{Content, Half, Origin};
 use crate::path::Path;
 use crate::path::local::publish_holding;
 use crate::queue_pair::QueuePair;
 use crate::request::ReceiveWork;
-use pagewire_fabric::Fabric;
+use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_transport::{
     Drive, Link, Outcome, Payload, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Time,
@@ -71,7 +72,6 @@ pub struct Core<F: Fabric> {
     pub responder_waits: u32,
     hello: HelloState,
     holding: bool,
-    drained_raised: bool,
     /// UC and UD: since when a message waits for a receive.
     no_receive_since: Option<u64>,
     waits_for_receive: bool,
@@ -99,7 +99,6 @@ impl<F: Fabric> Default for Core<F> {
             responder_waits: 0,
             hello: HelloState::default(),
             holding: false,
-            drained_raised: false,
             no_receive_since: None,
             waits_for_receive: false,
         }
@@ -165,6 +164,17 @@ impl<F: Fabric> Core<F> {
         self.set_path(queue_pair, path);
     }
 
+    /// Takes over another address vector for the same way (SQD to SQD).
+    pub fn readdress(&mut self, now: &Route, new: &Route) -> Result<()> {
+        if (now.source, now.destination) != (new.source, new.destination) {
+            return Err(Error::NotSupported("a connection keeps its source and destination address"));
+        }
+        if let Path::Udp { route, .. } | Path::Asked { route, .. } = &mut self.path {
+            (route.traffic_class, route.hop_limit) = (new.traffic_class, new.hop_limit);
+        }
+        Ok(())
+    }
+
     /// Takes over attributes that may change while the protocol runs.
     pub fn refresh(&mut self, attributes: &Attributes) {
         let draining = attributes.state == State::SendQueueDrain;
@@ -183,9 +193,6 @@ impl<F: Fabric> Core<F> {
                 retry_count: Some(attributes.retry_count),
                 rnr_retry: Some(attributes.rnr_retry),
             });
-        }
-        if !draining {
-            self.drained_raised = false;
         }
     }
 
@@ -451,6 +458,7 @@ impl<F: Fabric> QueuePair<F> {
             let Some(mut core) = self.core.try_lock() else { return };
             self.pending.store(false, Ordering::SeqCst);
             let again = self.drive(&mut core);
+            self.end_if_overrun(&mut core);
             drop(core);
             fence(Ordering::SeqCst);
             if let Some(again) = again {
@@ -480,6 +488,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         if matches!(core.connection, Connection::Ud) {
             let waits = self.drive_datagrams(core, &attributes) || core.waits_for_receive;
+            self.tell_drained(&attributes, true);
             return waits.then_some(Again::Later);
         }
         self.submit(core, &attributes);
@@ -522,12 +531,7 @@ impl<F: Fabric> QueuePair<F> {
         let hello_next =
             if connected && matches!(core.path, Path::Udp { .. }) { hello_next } else { u64::MAX };
         self.nic.schedule(self, deadline.min(hello_next));
-        if attributes.state == State::SendQueueDrain && drained && !core.drained_raised {
-            core.drained_raised = true;
-            if attributes.drained_notify {
-                self.raise(AsyncEventKind::SendQueueDrained);
-            }
-        }
+        self.tell_drained(&attributes, drained);
         match driven {
             Drive::Again => Some(Again::Soon),
             Drive::Idle | Drive::Wait => (waits_for_link || core.waits_for_receive).then_some(Again::Later),
@@ -551,6 +555,16 @@ impl<F: Fabric> QueuePair<F> {
                 self.inbox.lock().put_back(packet);
                 return;
             }
+        }
+    }
+
+    /// In SQD: tells the program once that nothing is being sent any more, if it asked for that.
+    fn tell_drained(&self, attributes: &Attributes, drained: bool) {
+        let first = attributes.state == State::SendQueueDrain
+            && drained
+            && !self.drained.swap(true, Ordering::AcqRel);
+        if first && attributes.drained_notify {
+            self.raise(AsyncEventKind::SendQueueDrained);
         }
     }
 

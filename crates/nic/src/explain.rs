@@ -73,7 +73,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     fn report_until(self: &Arc<Self>, deadline: Instant) -> ConnectionReport {
-        let attributes = self.query();
+        let attributes = *self.attributes.lock();
         let (path, reason) = self.shown_path.0.lock().clone();
         let connected = self.kind != QueuePairType::Ud && attributes.destination != 0;
         let counters = &self.counters;
@@ -129,7 +129,7 @@ mod tests {
         let device = device::devices().expect("devices").into_iter().next().expect("a device");
         let gid = device.gids.iter().position(|gid| gid.address.is_ipv4()).unwrap_or(0);
         let destination_gid = device.gids[gid].raw();
-        let context = nic.open(device, Box::new(|| {}));
+        let context = nic.open(device, Arc::new(crate::Unwatched));
         let domain = context.alloc_pd().expect("room");
         let queue = context.create_cq(16, None).expect("room");
         let capabilities = Capabilities {

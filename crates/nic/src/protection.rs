@@ -146,6 +146,9 @@ impl<F: Fabric> MemoryRegion<F> {
     pub fn reregister(&self, change: Reregistration<F>) -> Result<()> {
         let mut registered = self.registered.lock();
         let domain = change.domain.unwrap_or_else(|| registered.domain.clone());
+        if !Arc::ptr_eq(domain.context(), registered.domain.context()) {
+            return Err(Error::InvalidArgument("the protection domain is of another context"));
+        }
         let (address, length) = change.translation.unwrap_or((registered.address, registered.length));
         let iova = if change.translation.is_some() { address } else { registered.iova };
         let access = change.access.unwrap_or(registered.access);

@@ -8,6 +8,7 @@
 
 use crate::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType, State, check};
 use crate::completion::{Completion, CompletionQueue, Opcode, Status};
+use crate::context::Context;
 use crate::counters::QueuePairCounters;
 use crate::drive::Core;
 use crate::engine::Nic;
@@ -33,6 +34,9 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
+
+/// Queue pair numbers have 24 bits.
+const MAX_QUEUE_PAIR_NUMBER: u32 = 0xFF_FFFF;
 
 /// What a queue pair is created with.
 pub struct QueuePairInit<F: Fabric> {
@@ -74,6 +78,10 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) deadline: AtomicU64,
     /// When the timer list will look at this queue pair next.
     pub(crate) scheduled: AtomicU64,
+    /// In SQD: what was being sent when it was entered has ended.
+    pub(crate) drained: AtomicBool,
+    /// A completion found its queue overrun.
+    overran: AtomicBool,
     cookie: AtomicU64,
     async_events: Arc<Acknowledgements>,
     pub(crate) counters: QueuePairCounters,
@@ -91,6 +99,17 @@ impl<F: Fabric> QueuePair<F> {
         }
         if asked.max_inline_data > MAX_INLINE {
             return Err(Error::InvalidArgument("inline data size"));
+        }
+        if init.srq.is_some() && init.kind == QueuePairType::Uc {
+            return Err(Error::InvalidArgument("UC queue pairs take no shared receive queue"));
+        }
+        let context = domain.context();
+        let belongs = |other: &Arc<Context<F>>| Arc::ptr_eq(other, context);
+        if !belongs(init.send_cq.context())
+            || !belongs(init.recv_cq.context())
+            || init.srq.as_ref().is_some_and(|srq| !belongs(srq.context()))
+        {
+            return Err(Error::InvalidArgument("the queues are of another context"));
         }
         let nic = domain.nic().clone();
         let (number, place) = nic.queue_pairs().reserve(&nic)?;
@@ -124,6 +143,8 @@ impl<F: Fabric> QueuePair<F> {
             inbox: Mutex::new(Inbox::default()),
             deadline: AtomicU64::new(u64::MAX),
             scheduled: AtomicU64::new(u64::MAX),
+            drained: AtomicBool::new(false),
+            overran: AtomicBool::new(false),
             cookie: AtomicU64::new(0),
             async_events: Arc::default(),
             counters: QueuePairCounters::default(),
@@ -170,9 +191,18 @@ impl<F: Fabric> QueuePair<F> {
         State::from_code(self.state.load(Ordering::Acquire)).unwrap_or(State::Error)
     }
 
-    /// Attributes now (`ibv_query_qp(3)`).
+    /// Attributes now (`ibv_query_qp(3)`): whoever has seen a completion finds the state that came with it, as a thread that is just
+    /// driving the queue pair is waited for, unless it is stuck at an absent page.
     pub fn query(&self) -> Attributes {
-        *self.attributes.lock()
+        let driver = self.lock_core();
+        let attributes = *self.attributes.lock();
+        drop(driver);
+        attributes
+    }
+
+    /// Whether messages that were begun before SQD are still under way (`sq_draining` of `ibv_query_qp(3)`).
+    pub fn is_draining(&self) -> bool {
+        self.state() == State::SendQueueDrain && !self.drained.load(Ordering::Acquire)
     }
 
     pub(crate) fn raise(&self, kind: AsyncEventKind) {
@@ -194,19 +224,33 @@ impl<F: Fabric> QueuePair<F> {
         let from = attributes.state;
         let to = check(self.kind, from, change)?;
         self.check_values(change)?;
-        attributes.apply(change);
-        attributes.state = to;
         if let Some(vector) = &change.address {
-            vector.route(self.domain.context().device())?;
+            let route = vector.route(self.domain.context().device())?;
+            if from != State::Init {
+                core.readdress(&attributes.address.route(self.domain.context().device())?, &route)?;
+            }
         }
         match to {
-            State::Reset => self.reset(&mut core, &mut attributes),
-            State::Error => {
+            State::Reset => {
+                self.reset(&mut core);
                 drop(core);
-                self.enter_error_from_outside()?;
-                return Ok(());
+                return self.wait_for_peers();
+            }
+            State::Error => {
+                if from != State::Error {
+                    self.enter_error(&mut core);
+                }
+                drop(core);
+                // Again after a call that was refused because an access did not end.
+                return self.wait_for_peers();
             }
             _ => {}
+        }
+        attributes.apply(change);
+        if from == State::ReadyToSend && to == State::SendQueueDrain {
+            // The wish to be told holds for one draining.
+            attributes.drained_notify = change.drained_notify.unwrap_or(false);
+            self.drained.store(false, Ordering::Release);
         }
         self.set_attributes(attributes);
         if from == State::Init && to == State::ReadyToReceive {
@@ -214,22 +258,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         core.refresh(&attributes);
         drop(core);
-        match to {
-            State::Reset => self.wait_for_peers(),
-            _ => {
-                self.run();
-                Ok(())
-            }
-        }
-    }
-
-    fn enter_error_from_outside(self: &Arc<Self>) -> Result<()> {
-        let mut core = self.lock_core()?;
-        if self.state() != State::Error {
-            self.enter_error(&mut core);
-            drop(core);
-            self.wait_for_peers()?;
-        }
+        self.run();
         Ok(())
     }
 
@@ -243,12 +272,20 @@ impl<F: Fabric> QueuePair<F> {
         refuse(change.rnr_retry.is_some_and(|n| n > 7), "RNR retry count")?;
         refuse(change.min_rnr_timer.is_some_and(|n| n > 31), "minimal RNR timer")?;
         refuse(change.timeout.is_some_and(|n| n > 31), "timeout")?;
-        refuse(change.destination.is_some_and(|n| n > 0xFF_FFFF), "destination queue pair number")?;
+        refuse(change.path_migration.is_some_and(|state| state > 2), "path migration state")?;
+        refuse(
+            change.destination.is_some_and(|n| n > MAX_QUEUE_PAIR_NUMBER),
+            "destination queue pair number",
+        )?;
         refuse(change.capabilities.is_some(), "queue pairs are not resized")?;
         refuse(
             change.path_mtu.is_some_and(|mtu| mtu > self.domain.context().device().mtu),
             "path MTU above the port's active MTU",
-        )
+        )?;
+        match change.path_migration {
+            None | Some(0) => Ok(()),
+            Some(_) => Err(Error::NotSupported("there is no alternate path to migrate to")),
+        }
     }
 
     /// Stores attributes and publishes the queue pair to local peers.
@@ -265,7 +302,7 @@ impl<F: Fabric> QueuePair<F> {
         published.publish(self.nic.fabric().tables(), self.place);
     }
 
-    fn reset(&self, core: &mut Core<F>, attributes: &mut Attributes) {
+    fn reset(&self, core: &mut Core<F>) {
         self.set_holding(core, false);
         if let (Some(_), Some(srq)) = (core.receive.take(), &self.srq) {
             // A message was being placed: its receive is used up without a completion.
@@ -273,7 +310,6 @@ impl<F: Fabric> QueuePair<F> {
         }
         core.reset(self);
         self.set_on_network(false);
-        *attributes = Attributes::default();
         let old = {
             let mut send = self.send.lock();
             self.state.store(State::Reset as u32, Ordering::Release);
@@ -283,6 +319,7 @@ impl<F: Fabric> QueuePair<F> {
         self.receive.lock().clear();
         self.inbox.lock().clear();
         self.deadline.store(u64::MAX, Ordering::Release);
+        self.set_attributes(Attributes::default());
     }
 
     /// Ends the protocol and flushes both queues.
@@ -316,7 +353,23 @@ impl<F: Fabric> QueuePair<F> {
         let mut receive = self.receive.lock();
         while let Some(work) = receive.take() {
             receive.completed();
-            self.recv_cq.push(self.flushed(work.wr_id, Opcode::Receive));
+            self.announce(&self.recv_cq, self.flushed(work.wr_id, Opcode::Receive));
+        }
+    }
+
+    fn announce(&self, queue: &CompletionQueue<F>, completion: Completion) {
+        if !queue.push(completion) {
+            self.overran.store(true, Ordering::Release);
+        }
+    }
+
+    /// A queue pair whose completion was lost goes to the error state
+    /// (InfiniBand specification, volume 1, section 10.10.2.3: local work queue catastrophic error).
+    pub(crate) fn end_if_overrun(&self, core: &mut Core<F>) {
+        if self.overran.swap(false, Ordering::AcqRel) && !matches!(self.state(), State::Reset | State::Error)
+        {
+            self.enter_error(core);
+            self.raise(AsyncEventKind::QueuePairFatal);
         }
     }
 
@@ -331,7 +384,7 @@ impl<F: Fabric> QueuePair<F> {
     fn flush_send(&self) {
         let mut send = self.send.lock();
         while let Some(work) = send.retire(WorkId(u64::MAX)) {
-            self.send_cq.push(self.flushed(work.wr_id, work.opcode));
+            self.announce(&self.send_cq, self.flushed(work.wr_id, work.opcode));
         }
     }
 
@@ -361,7 +414,7 @@ impl<F: Fabric> QueuePair<F> {
             Some(srq) => srq.completed(),
             None => self.receive.lock().completed(),
         }
-        self.recv_cq.push(completion);
+        self.announce(&self.recv_cq, completion);
     }
 
     /// Completes send requests through `through`; `status` is that of the last.
@@ -374,8 +427,8 @@ impl<F: Fabric> QueuePair<F> {
                     Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => work.work.length,
                     _ => 0,
                 };
-                self.send_cq
-                    .push(Completion { byte_length, ..self.completion(work.wr_id, work.opcode, status) });
+                let completion = self.completion(work.wr_id, work.opcode, status);
+                self.announce(&self.send_cq, Completion { byte_length, ..completion });
             }
         }
     }
@@ -397,7 +450,7 @@ impl<F: Fabric> QueuePair<F> {
                 return Err(Error::InvalidArgument("the queue pair is not in a state in which it sends"));
             }
             State::Error | State::SendQueueError => {
-                self.send_cq.push(self.flushed(request.wr_id, opcode));
+                self.announce(&self.send_cq, self.flushed(request.wr_id, opcode));
                 return Ok(());
             }
             State::ReadyToSend | State::SendQueueDrain => {}
@@ -483,6 +536,9 @@ impl<F: Fabric> QueuePair<F> {
             if to.address.domain_number() != self.domain.number() {
                 return Err(Error::InvalidArgument("the address handle is of another protection domain"));
             }
+            if to.queue_pair > MAX_QUEUE_PAIR_NUMBER {
+                return Err(Error::InvalidArgument("queue pair number of a datagram's receiver"));
+            }
             if length > self.domain.context().device().mtu.bytes() {
                 return Err(Error::InvalidArgument("a datagram longer than the port's MTU"));
             }
@@ -509,7 +565,7 @@ impl<F: Fabric> QueuePair<F> {
         match self.state() {
             State::Reset => return Err(Error::InvalidArgument("receives cannot be posted in RESET")),
             State::Error => {
-                self.recv_cq.push(self.flushed(request.wr_id, Opcode::Receive));
+                self.announce(&self.recv_cq, self.flushed(request.wr_id, Opcode::Receive));
                 return Ok(());
             }
             _ => {}
@@ -558,9 +614,7 @@ impl<F: Fabric> QueuePair<F> {
         let mut core = self.lock_core()?;
         // Acknowledgements of what has arrived still leave: the peer counts on them.
         self.drive(&mut core);
-        let mut attributes = *self.attributes.lock();
-        self.reset(&mut core, &mut attributes);
-        self.set_attributes(attributes);
+        self.reset(&mut core);
         drop(core);
         self.wait_for_peers()?;
         self.domain.context().settle_events(&self.async_events);

@@ -1,5 +1,6 @@
 //! Shared receive queues.
 
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::event::{Acknowledgements, AsyncEventKind, Element};
 use crate::limits::{MAX_SEGMENTS, MAX_WORK_REQUESTS};
@@ -64,6 +65,10 @@ impl<F: Fabric> SharedReceiveQueue<F> {
     /// What events name this queue by.
     pub fn set_cookie(&self, cookie: u64) {
         self.cookie.store(cookie, Ordering::Relaxed);
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context<F>> {
+        self.domain.context()
     }
 
     pub(crate) fn domain_number(&self) -> u32 {

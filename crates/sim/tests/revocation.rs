@@ -136,6 +136,8 @@ fn end(
 #[derive(Default)]
 struct Seen {
     outcome: Option<Result<(), Error>>,
+    /// Of a second try, if the first was refused.
+    again: Option<Result<(), Error>>,
     then: Vec<u8>,
 }
 
@@ -154,9 +156,10 @@ fn attempt(path: PathChoice, ending: Ending, halt_target: bool, store: u64) -> b
         (two.region.clone(), two.queue_pair.clone(), seen.clone(), two.nic.clone());
     halted.interrupt_at(store, move || {
         let outcome = end(ending, &region, &queue_pair);
+        let again = outcome.is_err().then(|| end(ending, &region, &queue_pair));
         let mut then = vec![0; SPAN as usize];
         nic.fabric().memory().read(&[Segment { address: MEMORY, length: SPAN }], &mut then).unwrap();
-        *note.lock() = Seen { outcome: Some(outcome), then };
+        *note.lock() = Seen { outcome: Some(outcome), again, then };
     });
     let segments = [ScatterGather { address: MEMORY, length: LENGTH as u32, key: one.region.lkey() }];
     let operation = SendOperation::Write { address: MEMORY + 4096, key: two.region.rkey() };
@@ -199,9 +202,12 @@ fn attempt(path: PathChoice, ending: Ending, halt_target: bool, store: u64) -> b
         }
         (Some(Err(Error::Busy(_))), _) => {
             // An access was under way and could not end. It has ended now.
-            if ending == Ending::Deregister {
-                assert!(end(ending, &two.region, &two.queue_pair).is_ok(), "{what}: busy for ever");
-            }
+            let again = seen.again.as_ref();
+            assert!(
+                matches!(again, Some(Err(Error::Busy(_)))),
+                "{what}: then {again:?}, with the access under way"
+            );
+            assert!(end(ending, &two.region, &two.queue_pair).is_ok(), "{what}: busy for ever");
         }
         (Some(Err(error)), _) => panic!("{what}: {error}"),
     }

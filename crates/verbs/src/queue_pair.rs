@@ -252,6 +252,7 @@ pub unsafe extern "C" fn ibv_query_qp(
         answer.ah_attr = attributes_of(&now.address);
         answer.pkey_index = now.pkey_index;
         answer.en_sqd_async_notify = u8::from(now.drained_notify);
+        answer.sq_draining = u8::from(object.queue_pair.is_draining());
         answer.max_rd_atomic = now.max_read_atomic;
         answer.max_dest_rd_atomic = now.max_dest_read_atomic;
         answer.min_rnr_timer = now.min_rnr_timer;

@@ -101,9 +101,15 @@ fn program(name: &str, as_name: &str) -> Command {
 
 /// Runs a program of `tests/c`, which says itself what is wrong.
 fn run(name: &str) {
-    let output = program(name, name).output().unwrap();
+    run_on("auto", name);
+}
+
+/// The same on a path.
+fn run_on(path: &str, name: &str) {
+    let as_name = if path == "auto" { name.into() } else { format!("{name}-{path}") };
+    let output = program(name, &as_name).env("PAGEWIRE_PATH", path).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name}: {}\n{told}", output.status);
+    assert!(output.status.success(), "{name} on path {path}: {}\n{told}", output.status);
 }
 
 #[test]
@@ -114,6 +120,20 @@ fn objects_keep_their_rules() {
 #[test]
 fn events_come_go_and_are_acknowledged() {
     run("events");
+}
+
+#[test]
+fn states_change_as_the_table_says() {
+    for path in ["local", "udp"] {
+        run_on(path, "states");
+    }
+}
+
+#[test]
+fn completions_say_what_happened() {
+    for path in ["local", "udp"] {
+        run_on(path, "completions");
+    }
 }
 
 #[test]
