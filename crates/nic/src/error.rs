@@ -1,5 +1,8 @@
 //! Why a call was refused.
 
+/// `EIO` (Linux), for failures of the operating system that have no number.
+const EIO: i32 = 5;
+
 /// A refusal; each kind is one `errno` of the verbs' man pages, with what was wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -43,6 +46,13 @@ impl Error {
 
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
-        Error::OperatingSystem(error.raw_os_error().unwrap_or(5))
+        use std::io::ErrorKind;
+        match (error.raw_os_error(), error.kind()) {
+            (Some(number), _) => Error::OperatingSystem(number),
+            (None, ErrorKind::OutOfMemory | ErrorKind::AddrNotAvailable) => {
+                Error::NoMemory("the host has no more of what is needed")
+            }
+            (None, _) => Error::OperatingSystem(EIO),
+        }
     }
 }

@@ -74,10 +74,11 @@ impl<F: Fabric> ProtectionDomain<F> {
             ));
         }
         let iova = if access.contains(Rights::ZERO_BASED) { 0 } else { iova };
-        let region = Region { domain: self.number, address, length, iova, rights: access };
-        if length > pagewire_iommu::limits::MAX_REGION_LENGTH || address.checked_add(length).is_none() {
+        let leaves = |start: u64| start.checked_add(length).is_none();
+        if length > pagewire_iommu::limits::MAX_REGION_LENGTH || leaves(address) || leaves(iova) {
             return Err(Error::InvalidArgument("the region is too long or leaves the address space"));
         }
+        let region = Region { domain: self.number, address, length, iova, rights: access };
         let nic = self.nic();
         nic.regions().register(&region, nic.random_byte()).ok_or(Error::NoMemory("memory regions"))
     }

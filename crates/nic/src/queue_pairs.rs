@@ -34,7 +34,14 @@ impl<F: Fabric> QueuePairs<F> {
 
     /// Takes a free number and its place, leasing another block if none is free.
     pub fn reserve(&self, nic: &Nic<F>) -> Result<(u32, u32)> {
-        if self.0.read().free.is_empty() {
+        let (none_free, places) = {
+            let table = self.0.read();
+            (table.free.is_empty(), table.by_place.len())
+        };
+        if none_free {
+            if places >= MAX_QUEUE_PAIRS as usize {
+                return Err(Error::NoMemory("queue pairs"));
+            }
             // Without the lock: packets for the queue pairs that exist go on meanwhile.
             let leased = nic.fabric().lease_block()?;
             self.add_block(nic, leased)?;

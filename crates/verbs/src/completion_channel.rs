@@ -36,6 +36,12 @@ impl CompletionChannelObject {
         &self.channel
     }
 
+    /// The context that programs find in it.
+    pub fn context(&self) -> *mut ibv_context {
+        // SAFETY: the field was set at creation and programs do not change it.
+        unsafe { (*self.public.get()).context }
+    }
+
     /// Counts the completion queues in the structure's `refcnt`, which debuggers and pyverbs show.
     pub fn count(&self, change: c_int) {
         // SAFETY: the field is an aligned `int` that only this function writes.

@@ -63,6 +63,9 @@ pub(crate) unsafe fn create(
         // SAFETY: the caller's promise.
         false => Some(unsafe { CompletionChannelObject::of(channel) }?),
     };
+    if announced.is_some_and(|channel| channel.context() != context) {
+        return invalid("the completion channel is of another context");
+    }
     if vector >= limits::COMPLETION_VECTORS as u32 {
         return invalid("completion vector");
     }

@@ -137,6 +137,25 @@ fn completions_say_what_happened() {
 }
 
 #[test]
+fn wrong_arguments_are_refused() {
+    for path in ["local", "udp"] {
+        run_on(path, "hostile");
+    }
+}
+
+#[test]
+fn limits_are_what_the_device_says() {
+    run("limits");
+}
+
+#[test]
+fn threads_do_not_disturb_each_other() {
+    for path in ["local", "udp"] {
+        run_on(path, "threads");
+    }
+}
+
+#[test]
 fn what_is_not_supported_is_refused() {
     run("refused");
 }

@@ -146,8 +146,8 @@ pub struct Timers {
     pub rnr_retry: u8,
 }
 
-/// Short enough for tests that wait for them to end.
-pub const TIMERS: Timers = Timers { timeout: 12, retry_count: 2, rnr_retry: 1 };
+/// Short enough for tests that wait for them to end, long enough for a peer that has lost the processor.
+pub const TIMERS: Timers = Timers { timeout: 14, retry_count: 6, rnr_retry: 1 };
 
 /// INIT to RTR, towards a queue pair.
 pub fn to_rtr(side: &Side, queue_pair: &Arc<QueuePair<HostFabric>>, peer: u32) {

@@ -44,7 +44,7 @@ static inline struct ibv_qp_attr usual_attributes(struct ibv_context *context, u
 	struct ibv_qp_attr attr = {
 		.path_mtu = IBV_MTU_1024, .qkey = QKEY, .rq_psn = 0xfffff0, .sq_psn = 0xfffff0, .dest_qp_num = peer,
 		.qp_access_flags = ALL_ACCESS, .port_num = 1, .max_rd_atomic = 4, .max_dest_rd_atomic = 4,
-		.min_rnr_timer = 1, .timeout = 12, .retry_cnt = 2, .rnr_retry = 1,
+		.min_rnr_timer = 1, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
 	};
 
 	attr.ah_attr = to_own_host(context);
