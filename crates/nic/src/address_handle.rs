@@ -10,7 +10,6 @@ use std::sync::atomic::Ordering;
 /// A resolved address vector.
 pub struct AddressHandle<F: Fabric> {
     domain: Arc<ProtectionDomain<F>>,
-    vector: AddressVector,
     route: Route,
 }
 
@@ -19,7 +18,7 @@ impl<F: Fabric> AddressHandle<F> {
         let route = vector.route(domain.context().device())?;
         domain.nic().counts.address_handles.take("address handles")?;
         domain.users.fetch_add(1, Ordering::AcqRel);
-        Ok(Arc::new(AddressHandle { domain, vector: *vector, route }))
+        Ok(Arc::new(AddressHandle { domain, route }))
     }
 
     pub(crate) fn domain_number(&self) -> u32 {
@@ -28,11 +27,6 @@ impl<F: Fabric> AddressHandle<F> {
 
     pub(crate) fn route(&self) -> &Route {
         &self.route
-    }
-
-    /// What it was created from.
-    pub fn vector(&self) -> &AddressVector {
-        &self.vector
     }
 
     /// `ibv_destroy_ah(3)`.

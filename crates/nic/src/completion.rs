@@ -26,7 +26,6 @@ pub enum Status {
     RemoteOperation = 11,
     RetryExceeded = 12,
     RnrRetryExceeded = 13,
-    General = 21,
 }
 
 impl From<pagewire_transport::Status> for Status {
@@ -56,7 +55,6 @@ pub enum Opcode {
     Read = 2,
     CompareSwap = 3,
     FetchAdd = 4,
-    LocalInvalidate = 6,
     Receive = 128,
     ReceiveWriteImmediate = 129,
 }
@@ -67,7 +65,6 @@ pub struct Completion {
     pub wr_id: u64,
     pub status: Status,
     pub opcode: Opcode,
-    pub vendor_error: u32,
     pub byte_length: u32,
     /// Immediate data, as the big-endian value on the wire reads.
     pub immediate: Option<u32>,
@@ -81,7 +78,6 @@ pub struct Completion {
     pub grh: bool,
     /// A solicited event, or an error.
     pub solicited: bool,
-    pub traffic_class: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

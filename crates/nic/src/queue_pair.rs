@@ -397,7 +397,6 @@ impl<F: Fabric> QueuePair<F> {
             wr_id,
             status,
             opcode,
-            vendor_error: 0,
             byte_length: 0,
             immediate: None,
             invalidated: None,
@@ -405,7 +404,6 @@ impl<F: Fabric> QueuePair<F> {
             source_queue_pair: 0,
             grh: false,
             solicited: false,
-            traffic_class: 0,
         }
     }
 
@@ -494,9 +492,6 @@ impl<F: Fabric> QueuePair<F> {
             return Err(Error::InvalidArgument("the message is longer than 2 GiB"));
         }
         let length = length as u32;
-        if matches!(request.operation, SendOperation::LocalInvalidate(_)) {
-            return Err(Error::NotSupported("local invalidate: there are no memory windows yet"));
-        }
         let (operation, opcode) = operation_of(&request.operation);
         let allowed = match self.kind {
             QueuePairType::Rc => true,
@@ -659,6 +654,5 @@ fn operation_of(operation: &SendOperation) -> (Operation, Opcode) {
             Operation::Atomic { remote: RemoteAddress { address, key }, atomic: Atomic::FetchAdd { add } },
             Opcode::FetchAdd,
         ),
-        SendOperation::LocalInvalidate(_) => (Operation::Local, Opcode::LocalInvalidate),
     }
 }

@@ -92,7 +92,6 @@ pub enum SendOperation {
     Read { address: u64, key: u32 },
     CompareSwap { address: u64, key: u32, compare: u64, swap: u64 },
     FetchAdd { address: u64, key: u32, add: u64 },
-    LocalInvalidate(u32),
 }
 
 /// Where a datagram goes.

@@ -73,14 +73,6 @@ pub fn pointer<T>(verb: impl FnOnce() -> Result<*mut T>) -> *mut T {
     }
 }
 
-/// For the posting verbs: `bad` is set to the request that was refused.
-pub fn posting(verb: impl FnOnce() -> Result<()>) -> c_int {
-    match caught(verb) {
-        Ok(()) => 0,
-        Err(Errno(value)) => value,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

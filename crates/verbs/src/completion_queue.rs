@@ -1,7 +1,7 @@
 //! Completion queues, by the plain interface; the extended one is in [`extended_poll`](crate::extended_poll).
 
 use crate::abi::*;
-use crate::boundary::{Errno, Result, invalid, pointer, posting, status};
+use crate::boundary::{Errno, Result, invalid, pointer, status};
 use crate::completion_channel::CompletionChannelObject;
 use crate::context::ContextObject;
 use crate::engine::{Host, epoch};
@@ -181,7 +181,6 @@ pub(crate) fn work_completion(completion: &Completion) -> ibv_wc {
     wc.wr_id = completion.wr_id;
     wc.status = completion.status as ibv_wc_status;
     wc.opcode = completion.opcode as ibv_wc_opcode;
-    wc.vendor_err = completion.vendor_error;
     wc.byte_len = completion.byte_length;
     wc.qp_num = completion.queue_pair;
     wc.src_qp = completion.source_queue_pair;
@@ -204,7 +203,7 @@ pub(crate) fn work_completion(completion: &Completion) -> ibv_wc {
 /// # Safety
 /// `cq` is NULL or created.
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    posting(|| {
+    status(|| {
         // SAFETY: the caller's promise.
         unsafe { CompletionQueueObject::of(cq) }?.queue.arm(solicited_only != 0);
         Ok(())

@@ -139,8 +139,8 @@ fn advance(object: &CompletionQueueObject) -> c_int {
             // are this queue's own.
             unsafe {
                 let wc = work_completion(completion);
-                let public = &mut *object.public();
-                (public.wr_id, public.status) = (wc.wr_id, wc.status);
+                let public = object.public();
+                ((*public).wr_id, (*public).status) = (wc.wr_id, wc.status);
                 object.polling.current.get().write(wc);
             }
         })

@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::address_handle::AddressHandleObject;
-use crate::boundary::{Errno, Result, invalid, posting};
+use crate::boundary::{Errno, Result, invalid, status};
 use crate::engine::Host;
 use crate::limits::MAX_SEGMENTS;
 use crate::object::{Object, put};
@@ -88,7 +88,6 @@ unsafe fn operation(wr: &ibv_send_wr) -> Result<SendOperation> {
                 key: atomic.rkey,
                 add: atomic.compare_add,
             },
-            IBV_WR_LOCAL_INV => SendOperation::LocalInvalidate(wr.__bindgen_anon_1.invalidate_rkey),
             opcode => return Err(unsupported::send_opcode(opcode)),
         })
     }
@@ -155,7 +154,7 @@ pub unsafe extern "C" fn post_send(
     list: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
-    posting(|| {
+    status(|| {
         // SAFETY: the caller's promise, for all of these.
         unsafe {
             let object = match QueuePairObject::of(qp) {
@@ -182,7 +181,7 @@ pub unsafe extern "C" fn post_recv(
     list: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    posting(|| {
+    status(|| {
         // SAFETY: the caller's promise, for all of these.
         unsafe {
             let object = match QueuePairObject::of(qp) {

@@ -167,7 +167,10 @@ pub fn queue_pair_type(kind: ibv_qp_type) -> Errno {
 /// Why a send request with an opcode is refused.
 pub fn send_opcode(opcode: ibv_wr_opcode) -> Errno {
     match opcode {
-        IBV_WR_BIND_MW | IBV_WR_TSO | IBV_WR_DRIVER1 | IBV_WR_ATOMIC_WRITE => Errno(EOPNOTSUPP),
+        // There are no memory windows yet that a local invalidate could act on.
+        IBV_WR_LOCAL_INV | IBV_WR_BIND_MW | IBV_WR_TSO | IBV_WR_DRIVER1 | IBV_WR_ATOMIC_WRITE => {
+            Errno(EOPNOTSUPP)
+        }
         _ => Errno(libc::EINVAL),
     }
 }

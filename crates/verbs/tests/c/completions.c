@@ -450,6 +450,128 @@ static void datagrams(struct ibv_context *context)
 	destroy(&e);
 }
 
+/* Several queue pairs take from one queue: each completion says for whom; the limit is told once, strictly below it; a queue pair
+ * that fails leaves the receives of the others alone and tells when it takes no more. */
+static void shared_receives(struct ibv_context *context)
+{
+	struct ends e = make(context, IBV_QPT_RC, 1);
+	struct ibv_srq_init_attr srq_init = { .attr = { .max_wr = 8, .max_sge = 1 } };
+	struct ibv_srq *srq = ibv_create_srq(e.pd, &srq_init);
+	struct ibv_srq_attr limit = { .srq_limit = 3 };
+	struct ibv_qp_init_attr init = plain_attributes(e.send_cq, IBV_QPT_RC);
+	struct ibv_sge sge = piece_of(e.from, 0, 16), into = piece_of(e.to, 0, 64), wrong = { .addr = 8, .length = 64 };
+	struct ibv_recv_wr wr = { .sg_list = &into, .num_sge = 1 }, *bad;
+	struct ibv_qp *plain = e.one, *third, *fourth;
+	struct ibv_async_event event;
+	struct ibv_wc wc[4];
+
+	init.recv_cq = e.recv_cq;
+	init.srq = srq;
+	init.sq_sig_all = 1;
+	CHECK(ibv_destroy_qp(e.two) == 0);
+	e.two = ibv_create_qp(e.pd, &init);
+	fourth = ibv_create_qp(e.pd, &init);
+	init.srq = NULL;
+	third = ibv_create_qp(e.pd, &init);
+	CHECK(srq && e.two && third && fourth);
+	to_state(e.one, IBV_QPS_RESET);
+	connect_pair(e.one, e.two);
+	connect_pair(third, fourth);
+	CHECK(ibv_post_recv(e.two, &wr, &bad) == EINVAL && bad == &wr);
+	for (wr.wr_id = 0; wr.wr_id < 5; wr.wr_id++)
+		CHECK(ibv_post_srq_recv(srq, &wr, &bad) == 0);
+	CHECK(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT) == 0);
+	CHECK(post(&e, 1, IBV_WR_SEND, &sge, 1, 0) == 0);
+	poll_all(e.recv_cq, 1, wc);
+	CHECK(wc[0].wr_id == 0 && wc[0].qp_num == e.two->qp_num && wc[0].byte_len == 16);
+	e.one = third;
+	CHECK(post(&e, 2, IBV_WR_SEND, &sge, 1, 0) == 0);
+	poll_all(e.recv_cq, 1, wc);
+	CHECK(wc[0].wr_id == 1 && wc[0].qp_num == fourth->qp_num);
+	/* Three are left: not below the limit. */
+	CHECK(ibv_query_srq(srq, &limit) == 0 && limit.srq_limit == 3);
+	CHECK(post(&e, 3, IBV_WR_SEND, &sge, 1, 0) == 0);
+	poll_all(e.recv_cq, 1, wc);
+	CHECK(ibv_query_srq(srq, &limit) == 0 && limit.srq_limit == 0);
+	do {
+		CHECK(ibv_get_async_event(context, &event) == 0);
+		ibv_ack_async_event(&event);
+	} while (event.event_type == IBV_EVENT_COMM_EST);
+	CHECK(event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED && event.element.srq == srq);
+	/* One of the queue pairs fails. */
+	poll_all(e.send_cq, 3, wc);
+	to_state(fourth, IBV_QPS_ERR);
+	do {
+		CHECK(ibv_get_async_event(context, &event) == 0);
+		ibv_ack_async_event(&event);
+	} while (event.event_type == IBV_EVENT_COMM_EST);
+	CHECK(event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED && event.element.qp == fourth);
+	poll_none(e.recv_cq);
+	e.one = plain;
+	CHECK(post(&e, 4, IBV_WR_SEND, &sge, 1, 0) == 0);
+	poll_all(e.recv_cq, 1, wc);
+	CHECK(wc[0].wr_id == 3 && wc[0].status == 0 && wc[0].qp_num == e.two->qp_num);
+	/* A receive that cannot be used fails the queue pair that took it. */
+	poll_all(e.send_cq, 1, wc);
+	CHECK(post(&e, 5, IBV_WR_SEND, &sge, 1, 0) == 0);
+	poll_all(e.recv_cq, 1, wc);
+	wr.sg_list = &wrong;
+	CHECK(ibv_post_srq_recv(srq, &wr, &bad) == 0);
+	CHECK(post(&e, 6, IBV_WR_SEND, &sge, 1, 0) == 0);
+	poll_all(e.recv_cq, 1, wc);
+	CHECK(wc[0].status == IBV_WC_LOC_PROT_ERR && wc[0].wr_id == 5 && wc[0].qp_num == e.two->qp_num);
+	poll_all(e.send_cq, 2, wc);
+	CHECK(wc[0].status == 0 && wc[1].status == IBV_WC_REM_OP_ERR);
+	CHECK(ibv_destroy_srq(srq) == EBUSY);
+	CHECK(ibv_destroy_qp(third) == 0 && ibv_destroy_qp(fourth) == 0 && ibv_destroy_qp(e.two) == 0);
+	CHECK(ibv_destroy_srq(srq) == 0);
+	init.qp_type = IBV_QPT_RC;
+	e.two = ibv_create_qp(e.pd, &init);
+	CHECK(e.two);
+	destroy(&e);
+}
+
+/* The extended queue reads the same fields. */
+static void extended_reading(struct ibv_context *context)
+{
+	struct ends e = make(context, IBV_QPT_RC, 1);
+	struct ibv_cq_init_attr_ex cq_init = { .cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS };
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(context, &cq_init);
+	struct ibv_poll_cq_attr attr = { 0 };
+	struct ibv_qp_init_attr init = plain_attributes(e.send_cq, IBV_QPT_RC);
+	struct ibv_sge sge = piece_of(e.from, 0, 100);
+	double end = seconds() + PATIENCE_SECONDS;
+
+	CHECK(cq && ibv_destroy_qp(e.two) == 0);
+	init.recv_cq = ibv_cq_ex_to_cq(cq);
+	e.two = ibv_create_qp(e.pd, &init);
+	CHECK(e.two);
+	to_state(e.one, IBV_QPS_RESET);
+	connect_pair(e.one, e.two);
+	receive(&e, 1, 0, 200);
+	receive(&e, 2, 0, 200);
+	CHECK(post(&e, 1, IBV_WR_SEND_WITH_IMM, &sge, 1, 0) == 0);
+	while (ibv_start_poll(cq, &attr) == ENOENT)
+		CHECK(seconds() < end);
+	CHECK(cq->wr_id == 1 && cq->status == IBV_WC_SUCCESS && ibv_wc_read_opcode(cq) == IBV_WC_RECV);
+	CHECK(ibv_wc_read_byte_len(cq) == 100 && ibv_wc_read_qp_num(cq) == e.two->qp_num && ibv_wc_read_vendor_err(cq) == 0);
+	CHECK(ibv_wc_read_wc_flags(cq) == IBV_WC_WITH_IMM && ibv_wc_read_imm_data(cq) == htobe32(0x01020304));
+	CHECK(ibv_wc_read_slid(cq) == 0 && ibv_wc_read_sl(cq) == 0 && ibv_wc_read_dlid_path_bits(cq) == 0);
+	/* The one being read stays what it is while others come. */
+	CHECK(post(&e, 2, IBV_WR_RDMA_WRITE_WITH_IMM, &sge, 1, 0) == 0);
+	while (ibv_next_poll(cq) == ENOENT) {
+		CHECK(cq->wr_id == 1 && ibv_wc_read_opcode(cq) == IBV_WC_RECV);
+		CHECK(seconds() < end);
+	}
+	CHECK(cq->wr_id == 2 && ibv_wc_read_opcode(cq) == IBV_WC_RECV_RDMA_WITH_IMM && ibv_wc_read_byte_len(cq) == 100);
+	ibv_end_poll(cq);
+	CHECK(ibv_destroy_qp(e.two) == 0 && ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0);
+	init.recv_cq = e.recv_cq;
+	e.two = ibv_create_qp(e.pd, &init);
+	CHECK(e.two);
+	destroy(&e);
+}
+
 /* A queue that is overrun tells so, keeps what it had and takes nothing more; its queue pairs fail. */
 static void overrun(struct ibv_context *context)
 {
@@ -530,6 +652,8 @@ int main(void)
 	posting_by_state(context);
 	notification(context);
 	datagrams(context);
+	shared_receives(context);
+	extended_reading(context);
 	overrun(context);
 	resizing(context);
 	CHECK(ibv_close_device(context) == 0);

@@ -277,6 +277,47 @@ static void values_out_of_range(struct ibv_pd *pd, struct ibv_cq *cq)
 	CHECK(ibv_destroy_qp(qp) == 0);
 }
 
+/* While a message is under way the queue is draining; what is posted meanwhile waits for RTS. */
+static void draining(struct ibv_pd *pd, struct ibv_cq *cq)
+{
+	struct ibv_qp_init_attr init = plain_attributes(cq, IBV_QPT_RC);
+	struct ibv_qp *one, *two;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 }, now;
+	struct ibv_send_wr wr = { .wr_id = 1, .opcode = IBV_WR_SEND }, *bad;
+	struct ibv_recv_wr receive = { .wr_id = 9 }, *bad_receive;
+	struct ibv_async_event event;
+	struct ibv_wc wc[2];
+
+	init.sq_sig_all = 1;
+	one = ibv_create_qp(pd, &init);
+	two = ibv_create_qp(pd, &init);
+	CHECK(one && two);
+	connect_pair(one, two);
+	/* No receive is there: the message is sent again and again. */
+	CHECK(ibv_post_send(one, &wr, &bad) == 0);
+	poll_none(cq);
+	CHECK(ibv_modify_qp(one, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+	wr.wr_id = 2;
+	CHECK(ibv_post_send(one, &wr, &bad) == 0);
+	poll_none(cq);
+	CHECK(ibv_query_qp(one, &now, IBV_QP_STATE, &init) == 0);
+	CHECK(now.qp_state == IBV_QPS_SQD && now.sq_draining == 1);
+	CHECK(ibv_post_recv(two, &receive, &bad_receive) == 0 && ibv_post_recv(two, &receive, &bad_receive) == 0);
+	poll_all(cq, 2, wc);
+	CHECK(wc[0].status == 0 && wc[1].status == 0 && wc[0].wr_id + wc[1].wr_id == 10);
+	do {
+		CHECK(ibv_get_async_event(pd->context, &event) == 0);
+		ibv_ack_async_event(&event);
+	} while (event.event_type == IBV_EVENT_COMM_EST);
+	CHECK(event.event_type == IBV_EVENT_SQ_DRAINED && event.element.qp == one);
+	CHECK(ibv_query_qp(one, &now, IBV_QP_STATE, &init) == 0 && now.sq_draining == 0);
+	poll_none(cq);
+	to_state(one, IBV_QPS_RTS);
+	poll_all(cq, 2, wc);
+	CHECK(wc[0].status == 0 && wc[1].status == 0 && wc[0].wr_id + wc[1].wr_id == 11);
+	CHECK(ibv_destroy_qp(one) == 0 && ibv_destroy_qp(two) == 0);
+}
+
 /* The drained event comes once for each draining that asks for it, for every type. */
 static void drained(struct ibv_pd *pd, struct ibv_cq *cq, enum ibv_qp_type type)
 {
@@ -321,6 +362,7 @@ int main(void)
 		every_transition(pd, cq, types[i]);
 		drained(pd, cq, types[i]);
 	}
+	draining(pd, cq);
 	values_out_of_range(pd, cq);
 	CHECK(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
 	return 0;
