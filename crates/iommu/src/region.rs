@@ -202,6 +202,17 @@ impl<W: SharedWords> RegionTable<W> {
         self.secret.index(key)
     }
 
+    /// Gives a revoked region other rights and makes its key valid again. Nobody may be accessing it through checks made before it was
+    /// revoked; checks whose access has not begun yet fail, as the tag is another one.
+    pub fn restore(&self, key: u32, rights: Rights) {
+        let words = &self.view.words;
+        let at = REGIONS + self.secret.index(key) as usize * REGION_WORDS;
+        let domain = words.load(at + RIGHTS_AND_DOMAIN) >> 32;
+        let generation = (words.load(at + TAG) >> 33).wrapping_add(1);
+        words.store(FIELDS, at + RIGHTS_AND_DOMAIN, u64::from(rights.bits()) | domain << 32);
+        words.store(PUBLISH, at + TAG, generation << 33 | LIVE | u64::from(key));
+    }
+
     /// Makes a revoked place available again.
     pub fn release(&self, index: u32) {
         self.places.lock().free.push(index);
@@ -262,6 +273,23 @@ mod tests {
         assert_ne!(first, second);
         assert_eq!(table.view().check(first, 0, 1, Rights::empty(), 7), Err(Refusal::Key));
         assert!(!table.view().still(&granted));
+    }
+
+    #[test]
+    fn rights_change_under_the_same_key() {
+        let table = table();
+        let key = table.register(&region(), 1).unwrap();
+        let view = table.view();
+        let granted = view.check(key, 0, 1, Rights::REMOTE_READ, 7).unwrap();
+        table.revoke(key).unwrap();
+        assert_eq!(view.check(key, 0, 1, Rights::empty(), 7), Err(Refusal::Key));
+        table.restore(key, Rights::LOCAL_WRITE | Rights::REMOTE_WRITE);
+        assert!(!view.still(&granted), "what was checked before counts no more");
+        assert!(view.check(key, 0, 0x1000, Rights::REMOTE_WRITE, 7).is_ok());
+        assert_eq!(view.check(key, 0, 1, Rights::REMOTE_READ, 7), Err(Refusal::Rights));
+        let place = table.revoke(key).unwrap();
+        table.release(place);
+        assert_ne!(table.register(&region(), 1), Some(key));
     }
 
     proptest! {

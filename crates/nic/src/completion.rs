@@ -223,6 +223,11 @@ impl<F: Fabric> CompletionQueue<F> {
         true
     }
 
+    /// Forgets what waits of a queue pair.
+    pub(crate) fn forget(&self, queue_pair: u32) {
+        self.queue.lock().entries.retain(|completion| completion.queue_pair != queue_pair);
+    }
+
     /// Changes the number of entries (`ibv_resize_cq(3)`).
     pub fn resize(&self, entries: u32) -> Result<()> {
         if entries == 0 || entries > MAX_COMPLETIONS {

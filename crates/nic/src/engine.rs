@@ -176,16 +176,22 @@ impl<F: Fabric> Nic<F> {
         self.queue_pairs.all()
     }
 
-    /// Makes a key invalid and waits until no access through it is under way.
+    /// Ends a region: makes its key invalid and waits until no access through it is under way.
     pub(crate) fn revoke_region(&self, key: u32) -> Result<()> {
+        let index = self.suspend_region(key)?;
+        self.regions.release(index);
+        Ok(())
+    }
+
+    /// The same without giving up its place, which is the answer.
+    pub(crate) fn suspend_region(&self, key: u32) -> Result<u32> {
         let index = match self.regions.revoke(key) {
             Some(index) => index,
             // Revoked before, but an access did not end in time.
             None => self.regions.place_of(key),
         };
         self.wait_for_hazards(Revoked::Region(index))?;
-        self.regions.release(index);
-        Ok(())
+        Ok(index)
     }
 
     /// Waits a bounded time until nobody touches what was revoked.

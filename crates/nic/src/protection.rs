@@ -65,14 +65,7 @@ impl<F: Fabric> ProtectionDomain<F> {
     }
 
     fn enter(&self, address: u64, length: u64, iova: u64, access: Rights) -> Result<u32> {
-        if !access.consistent() {
-            return Err(Error::InvalidArgument("remote write and atomic access need local write access"));
-        }
-        if access.contains(Rights::ON_DEMAND) {
-            return Err(Error::NotSupported(
-                "every region is paged on demand here; the flag itself is not supported",
-            ));
-        }
+        check_rights(access)?;
         let iova = if access.contains(Rights::ZERO_BASED) { 0 } else { iova };
         let leaves = |start: u64| start.checked_add(length).is_none();
         if length > pagewire_iommu::limits::MAX_REGION_LENGTH || leaves(address) || leaves(iova) {
@@ -97,6 +90,18 @@ impl<F: Fabric> ProtectionDomain<F> {
     pub fn create_ah(self: &Arc<Self>, vector: &AddressVector) -> Result<Arc<AddressHandle<F>>> {
         AddressHandle::new(self.clone(), vector)
     }
+}
+
+fn check_rights(access: Rights) -> Result<()> {
+    if !access.consistent() {
+        return Err(Error::InvalidArgument("remote write and atomic access need local write access"));
+    }
+    if access.contains(Rights::ON_DEMAND) {
+        return Err(Error::NotSupported(
+            "every region is paged on demand here; the flag itself is not supported",
+        ));
+    }
+    Ok(())
 }
 
 struct Registered<F: Fabric> {
@@ -143,9 +148,17 @@ impl<F: Fabric> MemoryRegion<F> {
         Ok(())
     }
 
-    /// Changes the registration; the keys change too.
+    /// Changes the registration. Other rights alone leave the keys as they are; with another domain or translation the keys
+    /// change too.
     pub fn reregister(&self, change: Reregistration<F>) -> Result<()> {
         let mut registered = self.registered.lock();
+        if let Reregistration { domain: None, translation: None, access: Some(access) } = change {
+            check_rights(access)?;
+            self.nic.suspend_region(registered.key)?;
+            self.nic.regions().restore(registered.key, access);
+            registered.access = access;
+            return Ok(());
+        }
         let domain = change.domain.unwrap_or_else(|| registered.domain.clone());
         if !Arc::ptr_eq(domain.context(), registered.domain.context()) {
             return Err(Error::InvalidArgument("the protection domain is of another context"));

@@ -233,6 +233,9 @@ impl<F: Fabric> QueuePair<F> {
         match to {
             State::Reset => {
                 self.reset(&mut core);
+                // As adapters do: what is polled from now on is of the queue pair's next life.
+                self.send_cq.forget(self.number);
+                self.recv_cq.forget(self.number);
                 drop(core);
                 return self.wait_for_peers();
             }

@@ -11,6 +11,8 @@ use pagewire_nic::device::{Device, Gid, LIMITS, Mtu};
 const DEFAULT_PKEY: u16 = 0xFFFF;
 /// `phys_state` of a port: LinkUp (InfiniBand specification, volume 1, section 14.2.5.6).
 const LINK_UP: u8 = 5;
+/// `vendor_id` of who has no number assigned, as the kernel's software devices say it; programs take 0 for a failed query.
+const NO_VENDOR: u32 = 0xFF_FFFF;
 /// The only port of a device.
 const PORT: u8 = 1;
 /// Bytes of `struct ibv_port_attr` that programs built before `flags` knew.
@@ -31,6 +33,7 @@ fn device_attributes(device: &Device) -> ibv_device_attr {
     }
     attributes.node_guid = device.guid.to_be();
     attributes.sys_image_guid = device.guid.to_be();
+    attributes.vendor_id = NO_VENDOR;
     attributes.max_mr_size = LIMITS.max_mr_size;
     attributes.page_size_cap = 0xFFFF_FFFF_FFFF_F000;
     attributes.max_qp = int(LIMITS.max_qp);

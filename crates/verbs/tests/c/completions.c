@@ -327,6 +327,15 @@ static void posting_by_state(struct ibv_context *context)
 		CHECK(wc[i].status == IBV_WC_WR_FLUSH_ERR && wc[i].qp_num == e.one->qp_num);
 		CHECK(wc[i].wr_id == (uint64_t)(i < 3 ? i : 10 + i - 3));
 	}
+	/* RESET takes away completions that were not polled, those of this queue pair only. */
+	CHECK(ibv_post_recv(e.one, &wr, &bad) == 0);
+	CHECK(post(&e, 1, IBV_WR_SEND, &sge, 1, 0) == 0);
+	wr.wr_id = 44;
+	to_state(e.two, IBV_QPS_ERR);
+	CHECK(ibv_post_recv(e.two, &wr, &bad) == 0);
+	to_state(e.one, IBV_QPS_RESET);
+	CHECK(ibv_poll_cq(e.send_cq, 8, wc) == 0);
+	CHECK(ibv_poll_cq(e.recv_cq, 8, wc) == 1 && wc[0].wr_id == 44 && wc[0].qp_num == e.two->qp_num);
 	destroy(&e);
 }
 

@@ -125,6 +125,7 @@ static void registration(struct ibv_context *context)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(context), *other = ibv_alloc_pd(context);
 	struct ibv_mr *mr;
+	uint32_t key;
 	volatile unsigned flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_OPTIONAL_RANGE;
 
 	REFUSED(ibv_reg_mr(pd, buffer, sizeof(buffer), IBV_ACCESS_REMOTE_WRITE), EINVAL);
@@ -135,6 +136,11 @@ static void registration(struct ibv_context *context)
 	CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, NULL, 0, 0) == IBV_REREG_MR_ERR_INPUT);
 	CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_TRANSLATION, other, buffer + 64, 128, 0) == 0);
 	CHECK(mr->pd == other && mr->addr == buffer + 64 && mr->length == 128);
+	/* Other rights leave the keys that peers have learnt as they are. */
+	key = mr->rkey;
+	CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE) == IBV_REREG_MR_ERR_INPUT);
+	CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_READ) == 0);
+	CHECK(mr->rkey == key && mr->lkey == key);
 	CHECK(ibv_dealloc_pd(pd) == 0);
 	CHECK(ibv_dealloc_pd(other) == EBUSY);
 	CHECK(ibv_dereg_mr(mr) == 0);
