@@ -2,7 +2,7 @@
 
 use crate::attributes::{QueuePairType, State};
 use crate::counters::ProtocolCounters;
-use crate::engine::{Again, Nic};
+use crate::engine::Nic;
 use crate::limits::EXPLAIN_PATIENCE;
 use crate::path::Path;
 use crate::queue_pair::QueuePair;
@@ -10,7 +10,6 @@ use pagewire_fabric::Fabric;
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
 /// One queue pair as `pagewire explain` shows it.
@@ -105,12 +104,7 @@ impl<F: Fabric> QueuePair<F> {
         let core = self.core.try_lock_until(deadline)?;
         let protocol = core.protocol_counters();
         drop(core);
-        // A thread that had work and found the core taken left the work to whoever held it. Not done here: where a program
-        // posts without a pause, that would have no end.
-        fence(Ordering::SeqCst);
-        if self.pending.load(Ordering::SeqCst) {
-            self.nic.ready(self, Again::Soon);
-        }
+        self.pass_on_pending();
         Some(protocol)
     }
 }
@@ -122,6 +116,7 @@ mod tests {
     use crate::device::Mtu;
     use crate::{Options, PathChoice, QueuePairInit, Rights, device};
     use pagewire_fabric::HostFabric;
+    use std::sync::atomic::Ordering;
 
     /// A queue pair in RTR whose path is UDP, and its engine.
     fn connected() -> (Arc<Nic<HostFabric>>, Arc<QueuePair<HostFabric>>) {

@@ -11,7 +11,7 @@ use crate::completion::{Completion, CompletionQueue, Opcode, Status};
 use crate::context::Context;
 use crate::counters::QueuePairCounters;
 use crate::drive::Core;
-use crate::engine::Nic;
+use crate::engine::{Again, Nic};
 use crate::error::{Error, Result};
 use crate::event::{Acknowledgements, AsyncEventKind, Element};
 use crate::explain::ShownPath;
@@ -32,7 +32,7 @@ use pagewire_transport::{Atomic, Operation, RemoteAddress, Work, WorkId};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 /// Queue pair numbers have 24 bits.
@@ -193,11 +193,21 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Attributes now (`ibv_query_qp(3)`): whoever has seen a completion finds the state that came with it, as a thread that is just
     /// driving the queue pair is waited for, unless it is stuck at an absent page.
-    pub fn query(&self) -> Attributes {
-        let driver = self.lock_core();
+    pub fn query(self: &Arc<Self>) -> Attributes {
+        let core = self.lock_core();
         let attributes = *self.attributes.lock();
-        drop(driver);
+        drop(core);
+        self.pass_on_pending();
         attributes
+    }
+
+    /// After a look at the core: a thread that had work and found the core taken left the work to whoever held it. Not done
+    /// here: where a program posts without a pause, that would have no end.
+    pub(crate) fn pass_on_pending(self: &Arc<Self>) {
+        fence(Ordering::SeqCst);
+        if self.pending.load(Ordering::SeqCst) {
+            self.nic.ready(self, Again::Soon);
+        }
     }
 
     /// Whether messages that were begun before SQD are still under way (`sq_draining` of `ibv_query_qp(3)`).

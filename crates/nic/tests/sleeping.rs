@@ -6,19 +6,30 @@ use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::path::attention;
 use pagewire_nic::*;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use support::*;
+
+/// Tells whoever waits at the other end.
+struct Teller(Sender<()>);
+
+impl Notifier for Teller {
+    fn raise(&self) {
+        // Nobody may wait any more when the engine tells its last.
+        let _ = self.0.send(());
+    }
+    fn withdraw(&self) {
+        unreachable!("no completion queue is destroyed here");
+    }
+}
 
 /// An engine whose receives' completions are told to whoever waits at the second value.
 fn side_with_channel(path: PathChoice) -> (Side, Receiver<()>) {
     let mut side = Side::new(path);
     let (tell, told) = channel();
-    let notices = side.context.create_channel(Box::new(move || {
-        // Nobody may wait any more when the engine tells its last.
-        let _ = tell.send(());
-    }));
+    let notices = side.context.create_channel(Arc::new(Teller(tell)));
     side.recv_cq = side.context.create_cq(16, Some(notices)).unwrap();
     (side, told)
 }
