@@ -1,18 +1,22 @@
 //! The end of a region or queue pair, at every instruction of an access by a peer.
 //!
 //! One process is halted just before each of its stores in turn; meanwhile the other ends the region or the queue
-//! pair. If that call succeeds, nothing may land any more, whatever the halted process does when it goes on.
+//! pair. If that call succeeds, nothing may land any more, whatever the halted process does when it goes on, and nothing be
+//! read.
+
+mod support;
 
 use pagewire_fabric::Fabric;
 use pagewire_memory::{ApplicationMemory, Segment};
-use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{Capabilities, QueuePairChange, QueuePairType, State};
 use pagewire_nic::{
-    CompletionQueue, Data, Error, MemoryRegion, Nic, Options, PathChoice, QueuePair, QueuePairInit, Rights,
-    ScatterGather, SendOperation, SendRequest, Status, Unwatched,
+    CompletionQueue, Data, Error, MemoryRegion, Nic, Options, PathChoice, QueuePair, QueuePairInit,
+    ReceiveRequest, Rights, ScatterGather, SendOperation, SendRequest, Status, Unwatched,
 };
 use pagewire_sim::{Faults, MEMORY, ProcessId, SimFabric, World};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use support::connect;
 
 const LENGTH: u64 = 20_000;
 const SPAN: u64 = 1 << 20;
@@ -48,59 +52,58 @@ fn side(world: &World, host: pagewire_sim::HostId, path: PathChoice) -> Side {
     Side { process, nic, cq, region, queue_pair }
 }
 
-fn connect(world: &World, own: &Side, peer: &Side) {
-    let device = world.device(own.process);
-    let address = AddressVector {
-        destination_gid: world.device(peer.process).gids[0].raw(),
-        is_global: true,
-        hop_limit: 64,
-        port: 1,
-        ..AddressVector::default()
-    };
-    let init = QueuePairChange {
-        state: Some(State::Init),
-        pkey_index: Some(0),
-        port: Some(1),
-        access: Some(Rights::REMOTE_WRITE | Rights::REMOTE_READ),
-        ..QueuePairChange::default()
-    };
-    let receive = QueuePairChange {
-        state: Some(State::ReadyToReceive),
-        address: Some(address),
-        path_mtu: Some(device.mtu),
-        destination: Some(peer.queue_pair.number()),
-        receive_psn: Some(100),
-        max_dest_read_atomic: Some(4),
-        min_rnr_timer: Some(8),
-        ..QueuePairChange::default()
-    };
-    let send = QueuePairChange {
-        state: Some(State::ReadyToSend),
-        send_psn: Some(100),
-        timeout: Some(12),
-        retry_count: Some(7),
-        rnr_retry: Some(7),
-        max_read_atomic: Some(4),
-        ..QueuePairChange::default()
-    };
-    for change in [init, receive, send] {
-        own.queue_pair.modify(&change).unwrap();
-    }
-}
-
 fn pair(path: PathChoice) -> (World, Side, Side) {
     let world = World::new(3, Faults::NONE);
     let host = world.host();
     let other = if path == PathChoice::Udp { world.host() } else { host };
     let (one, two) = (side(&world, host, path), side(&world, other, path));
-    connect(&world, &one, &two);
-    connect(&world, &two, &one);
+    connect(
+        &world,
+        (one.process, &one.queue_pair),
+        (two.process, &two.queue_pair),
+        Rights::REMOTE_WRITE | Rights::REMOTE_READ,
+    );
     for _ in 0..20 {
         one.nic.progress();
         two.nic.progress();
         world.advance(Some(world.now() + 50_000));
     }
     (world, one, two)
+}
+
+impl Side {
+    fn piece(&self) -> ScatterGather {
+        ScatterGather { address: MEMORY, length: LENGTH as u32, key: self.region.lkey() }
+    }
+
+    fn post(&self, operation: SendOperation) {
+        let request = SendRequest {
+            wr_id: 1,
+            data: Data::Segments(&[self.piece()]),
+            operation,
+            signaled: true,
+            fence: false,
+            solicited: false,
+            destination: None,
+        };
+        self.queue_pair.post_send(&request).unwrap();
+        self.queue_pair.doorbell();
+    }
+}
+
+/// Lets both work until the first has a completion, or long enough.
+fn drive(world: &World, one: &Side, two: &Side) -> Option<Status> {
+    let mut status = None;
+    for _ in 0..2_000 {
+        one.cq.poll(8, &mut |completion| status = Some(completion.status));
+        two.cq.poll(8, &mut |_| ());
+        if status.is_some() {
+            break;
+        }
+        let next = one.nic.progress().into_iter().chain(two.nic.progress()).min();
+        world.advance(next);
+    }
+    status
 }
 
 fn memory(side: &Side, address: u64, length: u64) -> Vec<u8> {
@@ -161,29 +164,8 @@ fn attempt(path: PathChoice, ending: Ending, halt_target: bool, store: u64) -> b
         nic.fabric().memory().read(&[Segment { address: MEMORY, length: SPAN }], &mut then).unwrap();
         *note.lock() = Seen { outcome: Some(outcome), again, then };
     });
-    let segments = [ScatterGather { address: MEMORY, length: LENGTH as u32, key: one.region.lkey() }];
-    let operation = SendOperation::Write { address: MEMORY + 4096, key: two.region.rkey() };
-    let request = SendRequest {
-        wr_id: 1,
-        data: Data::Segments(&segments),
-        operation,
-        signaled: true,
-        fence: false,
-        solicited: false,
-        destination: None,
-    };
-    one.queue_pair.post_send(&request).unwrap();
-    one.queue_pair.doorbell();
-    let mut status = None;
-    for _ in 0..2_000 {
-        one.cq.poll(8, &mut |completion| status = Some(completion.status));
-        two.cq.poll(8, &mut |_| ());
-        if status.is_some() {
-            break;
-        }
-        let next = one.nic.progress().into_iter().chain(two.nic.progress()).min();
-        world.advance(next);
-    }
+    one.post(SendOperation::Write { address: MEMORY + 4096, key: two.region.rkey() });
+    let status = drive(&world, &one, &two);
     let reached = !halted.cancel_interruption();
     let seen = seen.lock();
     let what = format!("path {path:?}, {ending:?}, target halted: {halt_target}, store {store}");
@@ -212,6 +194,61 @@ fn attempt(path: PathChoice, ending: Ending, halt_target: bool, store: u64) -> b
         (Some(Err(error)), _) => panic!("{what}: {error}"),
     }
     reached
+}
+
+/// Has the receiver of a long message, which it reads from its sender's memory, stand still before its store number
+/// `store`, and the sender end things meanwhile and use the memory for something else. False: the store was not reached.
+fn attempt_to_read(ending: Ending, store: u64) -> bool {
+    let (world, one, two) = pair(PathChoice::Local);
+    let fill = |side: &Side, byte: u8| {
+        let memory = side.nic.fabric().memory();
+        memory
+            .write(&[byte; LENGTH as usize], &[Segment { address: MEMORY, length: LENGTH }], false)
+            .unwrap();
+    };
+    fill(&one, 0xAB);
+    let receive = ReceiveRequest { wr_id: 2, segments: &[two.piece()] };
+    two.queue_pair.post_receive(&receive).unwrap();
+    let seen = Arc::new(Mutex::new(None));
+    let halted = world.get(two.process);
+    let (region, queue_pair, note, nic) =
+        (one.region.clone(), one.queue_pair.clone(), seen.clone(), one.nic.clone());
+    halted.interrupt_at(store, move || {
+        let outcome = end(ending, &region, &queue_pair);
+        if outcome.is_ok() {
+            let memory = nic.fabric().memory();
+            let all = [Segment { address: MEMORY, length: LENGTH }];
+            memory.write(&[0xEE; LENGTH as usize], &all, false).unwrap();
+        }
+        *note.lock() = Some(outcome);
+    });
+    one.post(SendOperation::Send);
+    let status = drive(&world, &one, &two);
+    let reached = !halted.cancel_interruption();
+    let what = format!("{ending:?}, store {store}: {:?}, {status:?}", seen.lock());
+    let received = memory(&two, MEMORY, LENGTH);
+    assert!(!received.contains(&0xEE), "{what}: what was the program's again was read");
+    match &*seen.lock() {
+        None => assert_eq!(status, Some(Status::Success), "{what}"),
+        Some(Ok(())) => {}
+        Some(Err(Error::Busy(_))) => {
+            assert!(end(ending, &one.region, &one.queue_pair).is_ok(), "{what}: busy for ever")
+        }
+        Some(Err(error)) => panic!("{what}: {error}"),
+    }
+    assert!(status != Some(Status::Success) || received == [0xAB; LENGTH as usize], "{what}: not delivered");
+    reached
+}
+
+#[test]
+fn a_region_or_queue_pair_ends_while_its_message_is_read() {
+    for ending in [Ending::Deregister, Ending::Reset, Ending::Error, Ending::Destroy] {
+        let mut store = 1;
+        while attempt_to_read(ending, store) {
+            store += 1;
+        }
+        assert!(store > 5, "only {store} stores were seen");
+    }
 }
 
 fn at_every_store(path: PathChoice, ending: Ending, halt_target: bool) {

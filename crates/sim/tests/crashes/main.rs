@@ -1,6 +1,8 @@
 //! A process ends between any two of its stores: the others see errors in bounded time, and go on.
 
 mod sleepers;
+#[path = "../support/mod.rs"]
+mod support;
 
 use pagewire_iommu::words::Site;
 use pagewire_nic::PathChoice;

@@ -1,10 +1,11 @@
 //! A process whose NIC thread sleeps, a peer that wakes it, and the end of either in between.
 
+use crate::support::connect;
 use pagewire_iommu::words::Site;
-use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{Capabilities, QueuePairType};
 use pagewire_nic::{
-    CompletionChannel, CompletionQueue, Context, Data, Nic, Notifier, Options, PathChoice, QueuePair,
-    QueuePairInit, ReceiveRequest, Rights, SendOperation, SendRequest, Status, Unwatched,
+    CompletionChannel, CompletionQueue, Data, Nic, Notifier, Options, PathChoice, QueuePair, QueuePairInit,
+    ReceiveRequest, Rights, SendOperation, SendRequest, Status, Unwatched,
 };
 use pagewire_sim::{CrashPoint, Faults, MEMORY, Process, ProcessId, SimFabric, World};
 use std::collections::BTreeMap;
@@ -49,7 +50,6 @@ struct Side {
     process: Arc<Process>,
     id: ProcessId,
     nic: Arc<Nic<SimFabric>>,
-    context: Arc<Context<SimFabric>>,
     channel: Arc<CompletionChannel>,
     cq: Arc<CompletionQueue<SimFabric>>,
     queue_pair: Arc<QueuePair<SimFabric>>,
@@ -82,46 +82,7 @@ fn side(world: &World, host: pagewire_sim::HostId) -> Side {
         signal_all: true,
     };
     let queue_pair = domain.create_qp(init).unwrap();
-    Side { process, id, nic, context, channel, cq, queue_pair, notices }
-}
-
-fn connect(world: &World, own: &Side, peer: &Side) {
-    let address = AddressVector {
-        destination_gid: world.device(peer.id).gids[0].raw(),
-        is_global: true,
-        hop_limit: 64,
-        port: 1,
-        ..AddressVector::default()
-    };
-    let init = QueuePairChange {
-        state: Some(State::Init),
-        pkey_index: Some(0),
-        port: Some(1),
-        access: Some(Rights::empty()),
-        ..QueuePairChange::default()
-    };
-    let receive = QueuePairChange {
-        state: Some(State::ReadyToReceive),
-        address: Some(address),
-        path_mtu: Some(own.context.device().mtu),
-        destination: Some(peer.queue_pair.number()),
-        receive_psn: Some(5),
-        max_dest_read_atomic: Some(1),
-        min_rnr_timer: Some(8),
-        ..QueuePairChange::default()
-    };
-    let send = QueuePairChange {
-        state: Some(State::ReadyToSend),
-        send_psn: Some(5),
-        timeout: Some(12),
-        retry_count: Some(7),
-        rnr_retry: Some(7),
-        max_read_atomic: Some(1),
-        ..QueuePairChange::default()
-    };
-    for change in [init, receive, send] {
-        own.queue_pair.modify(&change).unwrap();
-    }
+    Side { process, id, nic, channel, cq, queue_pair, notices }
 }
 
 impl Side {
@@ -179,8 +140,7 @@ fn run(crash: Option<(usize, CrashPoint)>) -> (u32, Option<Site>) {
     let world = World::new(1, Faults::NONE);
     let host = world.host();
     let (sleeper, waker) = (Arc::new(side(&world, host)), Arc::new(side(&world, host)));
-    connect(&world, &sleeper, &waker);
-    connect(&world, &waker, &sleeper);
+    connect(&world, (sleeper.id, &sleeper.queue_pair), (waker.id, &waker.queue_pair), Rights::empty());
     (0..MESSAGES).for_each(|_| sleeper.receive());
     sleeper.cq.arm(false);
     if let Some((which, point)) = crash {
