@@ -216,6 +216,21 @@ impl SimMemory {
     }
 }
 
+/// Bytes `offset .. offset + length` of a list.
+fn part(segments: &[Segment], offset: usize, length: usize) -> Vec<Segment> {
+    let (mut skip, mut left) = (offset as u64, length as u64);
+    let mut cut = Vec::new();
+    for segment in segments {
+        let before = skip.min(segment.length);
+        let take = (segment.length - before).min(left);
+        if take > 0 {
+            cut.push(Segment { address: segment.address + before, length: take });
+        }
+        (skip, left) = (skip - before, left - take);
+    }
+    cut
+}
+
 /// What is not mapped is the other process's.
 fn of_peer(error: MemoryError) -> MemoryError {
     match error {
@@ -247,9 +262,18 @@ impl ApplicationMemory for SimMemory {
         tail_last: bool,
     ) -> Result<(), MemoryError> {
         self.alive(process)?;
-        let mut bytes = vec![0; total(from).min(total(to))];
-        self.gather(&process.0, from, &mut bytes).map_err(of_peer)?;
-        self.scatter(&self.0, &bytes, to, tail_last)
+        let length = total(from).min(total(to));
+        let mut at = 0;
+        // Page by page, as the kernel does: what the peer changes meanwhile may be seen. The tail is never cut.
+        while at < length {
+            let left = length - at;
+            let size = if left > 2 * PAGE as usize { PAGE as usize } else { left };
+            let mut bytes = vec![0; size];
+            self.gather(&process.0, &part(from, at, size), &mut bytes).map_err(of_peer)?;
+            at += size;
+            self.scatter(&self.0, &bytes, &part(to, at - size, size), tail_last && at == length)?;
+        }
+        Ok(())
     }
 
     fn push(

@@ -115,6 +115,11 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         Violation { seed: self.plan.seed, operations: self.report.operations, what }
     }
 
+    /// Plays the engine tricks from now on.
+    pub fn set_hooks(&mut self, hooks: Hooks) {
+        self.hooks = hooks;
+    }
+
     /// The surroundings.
     pub fn stage(&mut self) -> &mut S {
         &mut self.stage

@@ -9,6 +9,8 @@ use super::{Stage, Violation};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::{Completion, Opcode, ReceiveRequest, Status};
+use pagewire_wire::{Grh, grh};
+use std::net::IpAddr;
 
 /// Requests of receives are numbered from here on.
 pub const RECEIVE_IDS: u64 = 1 << 63;
@@ -186,6 +188,22 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         bytes
     }
 
+    /// Whether the global routing header in front of a datagram is whole and tells where it came from and went to.
+    fn names(&self, bytes: &[u8], from: usize, to: usize) -> bool {
+        let [source, destination] =
+            [from, to].map(|party| self.parties[party].context.device().gids[0].address);
+        let header = grh::Packet::new(bytes).and_then(|packet| Grh::parse(&packet));
+        match header {
+            Ok(Grh::Ipv4(header)) => {
+                (IpAddr::V4(header.source), IpAddr::V4(header.destination)) == (source, destination)
+            }
+            Ok(Grh::Ipv6(header)) => {
+                (IpAddr::V6(header.source), IpAddr::V6(header.destination)) == (source, destination)
+            }
+            Err(_) => false,
+        }
+    }
+
     fn check_arrival(
         &mut self,
         connection: usize,
@@ -217,6 +235,9 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             if self.plan.exact {
                 return Err(self.violation(format!("a datagram from the wrong queue pair: {completion:?}")));
             }
+        }
+        if kind == QueuePairType::Ud && !self.names(&bytes, sender.party, party) {
+            return Err(self.violation(format!("the global route in front of {message:?} is wrong")));
         }
         if !message.write && bytes[front as usize..placed as usize] != body {
             let place = pattern::difference(&bytes[front as usize..placed as usize], &body);
