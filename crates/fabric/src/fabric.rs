@@ -154,6 +154,8 @@ pub trait Fabric: Send + Sync + 'static {
     fn bring_in(&self, segments: &[Segment], write: bool, token: u64);
     /// Takes what happened since the last call. Cheap when nothing did.
     fn events(&self, into: &mut Vec<FabricEvent<Self::Words, <Self::Memory as ApplicationMemory>::Process>>);
+    /// Returns when [`events`](Self::events) tells of every channel that a peer may already use. False: of nothing new.
+    fn catch_up(&self) -> bool;
 
     // The network.
 

@@ -371,6 +371,10 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.events(into);
     }
 
+    fn catch_up(&self) -> bool {
+        self.inner.catch_up()
+    }
+
     fn batch(&self) -> Self::Batch {
         if self.plan.is_empty() {
             FaultBatch::Direct(self.inner.batch())

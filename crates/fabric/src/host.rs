@@ -192,12 +192,13 @@ impl Inner {
         let driven = neighbours.drive(now);
         self.handshakes.store(neighbours.has_clocks(), Ordering::Relaxed);
         let events = std::mem::take(&mut neighbours.events);
+        let any = driven.wakes > 0 || !events.is_empty();
+        // Before the lock is given up: see `catch_up`.
+        self.news.add(events);
         drop(neighbours);
         if driven.wakes > 0 {
             self.counters.wakes_received.add(driven.wakes);
         }
-        let any = driven.wakes > 0 || !events.is_empty();
-        self.news.add(events);
         if any && !sleeper {
             ring(&self.kick);
         }
@@ -332,8 +333,8 @@ impl Fabric for HostFabric {
         neighbours.connect(block, now);
         self.inner.handshakes.store(neighbours.has_clocks(), Ordering::Relaxed);
         let events = std::mem::take(&mut neighbours.events);
-        drop(neighbours);
         self.inner.news.add(events);
+        drop(neighbours);
         // A sleeper must look at clocks from now on.
         ring(&self.inner.kick);
     }
@@ -364,6 +365,12 @@ impl Fabric for HostFabric {
             inner.news.any.store(false, Ordering::Release);
             into.append(&mut events);
         }
+    }
+
+    fn catch_up(&self) -> bool {
+        // Whoever speaks to peers holds it until the events are there.
+        drop(self.inner.neighbours.lock());
+        self.inner.news.any.load(Ordering::Acquire)
     }
 
     fn batch(&self) -> HostBatch {

@@ -199,10 +199,12 @@ impl<F: Fabric> Nic<F> {
         // A peer whose channel is not known yet may be at it, too; one that has died holds nothing any more. A peer that broke
         // the rules of its ring still lives.
         let held = || {
-            self.handle_events();
             self.own_hazards.holds(revoked)
                 || self.channels.read().iter().any(|channel| channel.peer_hazards.holds(revoked))
         };
+        if self.fabric.catch_up() {
+            self.handle_events();
+        }
         let mut until = None;
         while held() {
             let now = self.fabric.now();
@@ -210,6 +212,7 @@ impl<F: Fabric> Nic<F> {
                 return Err(Error::Busy("an access through the key is under way and does not end"));
             }
             std::thread::yield_now();
+            self.handle_events();
         }
         Ok(())
     }

@@ -167,6 +167,10 @@ impl Fabric for SimFabric {
         }
     }
 
+    fn catch_up(&self) -> bool {
+        true
+    }
+
     fn batch(&self) -> SimBatch {
         SimBatch::default()
     }
