@@ -77,9 +77,10 @@ impl Side {
     }
 
     fn post(&self, operation: SendOperation) {
+        let pieces = [self.piece()];
         let request = SendRequest {
             wr_id: 1,
-            data: Data::Segments(&[self.piece()]),
+            data: Data::Segments(&pieces),
             operation,
             signaled: true,
             fence: false,
@@ -207,7 +208,8 @@ fn attempt_to_read(ending: Ending, store: u64) -> bool {
             .unwrap();
     };
     fill(&one, 0xAB);
-    let receive = ReceiveRequest { wr_id: 2, segments: &[two.piece()] };
+    let pieces = [two.piece()];
+    let receive = ReceiveRequest { wr_id: 2, segments: &pieces };
     two.queue_pair.post_receive(&receive).unwrap();
     let seen = Arc::new(Mutex::new(None));
     let halted = world.get(two.process);
