@@ -21,6 +21,7 @@ use pagewire_transport::{
 };
 use pagewire_wire::{Bth, Header, Own, packet};
 use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of a message that travel inside a ring record; longer ones are pulled by the receiver.
@@ -217,7 +218,8 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
         })
     }
 
-    fn transmit_work(&mut self, header: &Header, id: WorkId, offset: u32, length: u32) -> Outcome<()> {
+    fn transmit_work(&mut self, header: &Header, id: WorkId, bytes: Range<u32>, again: bool) -> Outcome<()> {
+        let (offset, length) = (bytes.start, bytes.end - bytes.start);
         let pieces = match self.pieces(id, offset, length) {
             Some(KeptData::Segments(pieces)) => pieces,
             Some(KeptData::Inline(bytes)) => return self.emit(header, &bytes),
@@ -228,7 +230,7 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
             // Only RC keeps the bytes until the receiver has them; UC completes when they have left.
             Path::Local(channel) if length > RING_INLINE && self.queue_pair.kind == QueuePairType::Rc => {
                 let channel = channel.clone();
-                self.transmit_reference(&channel, header, domain, &pieces)
+                self.transmit_reference(&channel, header, domain, &pieces, again)
             }
             _ => {
                 let source = Named {
@@ -277,13 +279,15 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
         outcome
     }
 
-    /// Sends a record that names this process's memory, for the receiver to pull.
+    /// Sends a record that names this process's memory, for the receiver to pull. Where the receiver asked `again`, the memory
+    /// may be what it could not read, though it is mapped: protected, or beyond the end of its file.
     fn transmit_reference(
         &mut self,
         channel: &Arc<LocalChannel<F>>,
         header: &Header,
         domain: u32,
         pieces: &[ScatterGather],
+        again: bool,
     ) -> Outcome<()> {
         let queue_pair = self.queue_pair;
         let nic = &queue_pair.nic;
@@ -299,6 +303,13 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
             Ok(access) => access,
             Err(error) => return refused(error, Denial::LocalProtection),
         };
+        if again {
+            let length = access.segments.iter().map(|segment| segment.length as usize).sum();
+            if nic.fabric().memory().read(&access.segments, &mut vec![0; length]).is_err() {
+                nic.finish(access);
+                return Outcome::Denied(Denial::LocalProtection);
+            }
+        }
         let mut named: SmallVec<[u8; 64]> = SmallVec::new();
         for piece in pieces {
             let at = RemoteAddress { address: piece.address, key: piece.key };
@@ -513,7 +524,9 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, F> {
             Source::None | Source::Work { length: 0, .. } | Source::Remote { length: 0, .. } => {
                 self.emit(header, &[])
             }
-            Source::Work { id, offset, length } => self.transmit_work(header, id, offset, length),
+            Source::Work { id, offset, length, again } => {
+                self.transmit_work(header, id, offset..offset + length, again)
+            }
             Source::Remote { remote, length } => {
                 let source = Named {
                     domain: self.queue_pair.domain.number(),

@@ -97,11 +97,12 @@ pub enum Operation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     None,
-    /// Bytes `offset .. offset + length` of a posted work request.
+    /// Bytes `offset .. offset + length` of a posted work request; `again`: they were sent before.
     Work {
         id: WorkId,
         offset: u32,
         length: u32,
+        again: bool,
     },
     /// A READ response: this side's memory, named by the peer's key and address.
     Remote {

@@ -4,13 +4,13 @@ use pagewire_wire::Operation as Code;
 
 use crate::{Denial, Source, Status, Work};
 
-/// The bytes of packet `offset` of a message.
-pub(crate) fn piece(work: &Work, offset: u32, mtu: u32) -> Source {
+/// The bytes of packet `offset` of a message; `again`: it was sent before.
+pub(crate) fn piece(work: &Work, offset: u32, mtu: u32, again: bool) -> Source {
     if work.length == 0 {
         return Source::None;
     }
     let start = offset * mtu;
-    Source::Work { id: work.id, offset: start, length: mtu.min(work.length - start) }
+    Source::Work { id: work.id, offset: start, length: mtu.min(work.length - start), again }
 }
 
 /// Where in its message a packet stands.

@@ -431,7 +431,7 @@ impl UcConnection {
         header.immediate = immediate.filter(|_| place.is_end());
         let reports = reth.is_none() || immediate.is_some();
         header.bth.solicited = place.is_end() && work.solicited && reports;
-        match environment.transmit(&header, piece(work, self.sent, self.link.request_mtu)) {
+        match environment.transmit(&header, piece(work, self.sent, self.link.request_mtu, false)) {
             Outcome::Done(()) => {}
             Outcome::Wait => return Outcome::Wait,
             Outcome::Denied(denial) => return Outcome::Denied(denial),

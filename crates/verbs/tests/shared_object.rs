@@ -137,6 +137,13 @@ fn completions_say_what_happened() {
 }
 
 #[test]
+fn a_sender_is_told_that_its_own_memory_cannot_be_read() {
+    for path in ["local", "udp"] {
+        run_on(path, "unreadable");
+    }
+}
+
+#[test]
 fn wrong_arguments_are_refused() {
     for path in ["local", "udp"] {
         run_on(path, "hostile");

@@ -567,7 +567,7 @@ impl Requester {
         if !shared.link.lossless && !self.pacer.permits(now) {
             return Step::Idle;
         }
-        let (mut header, source) = request(entry, offset, count, shared);
+        let (mut header, source) = request(entry, offset, count, again, shared);
         let last = offset + count == entry.packets;
         if !entry.awaits_response() {
             header.bth.acknowledge = last || again || self.asks(shared);
@@ -644,7 +644,7 @@ pub(super) fn pace(shared: &Shared) -> Pace {
 }
 
 /// The packet at PSN `offset` of a work request; a READ request asks for `count` responses.
-fn request(entry: &Entry, offset: u32, count: u32, shared: &Shared) -> (Header, Source) {
+fn request(entry: &Entry, offset: u32, count: u32, again: bool, shared: &Shared) -> (Header, Source) {
     let work = &entry.work;
     let psn = entry.first.plus(offset);
     match work.operation {
@@ -671,7 +671,7 @@ fn request(entry: &Entry, offset: u32, count: u32, shared: &Shared) -> (Header, 
                 // A SEND has either; the immediate goes before.
                 header.invalidate = if immediate.is_none() { invalidate } else { None };
             }
-            (header, piece(work, offset, shared.link.request_mtu))
+            (header, piece(work, offset, shared.link.request_mtu, again))
         }
         Operation::Write { remote, immediate } => {
             let place = Place::of(offset, entry.packets);
@@ -683,7 +683,7 @@ fn request(entry: &Entry, offset: u32, count: u32, shared: &Shared) -> (Header, 
                 header.bth.solicited = work.solicited && immediate.is_some();
                 header.immediate = immediate;
             }
-            (header, piece(work, offset, shared.link.request_mtu))
+            (header, piece(work, offset, shared.link.request_mtu, again))
         }
         // Never started; see `begin`.
         Operation::Local => (shared.header(Code::SendOnly, psn), Source::None),

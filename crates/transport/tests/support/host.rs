@@ -146,7 +146,7 @@ impl Environment for Host {
         }
         let payload = match source {
             Source::None => Vec::new(),
-            Source::Work { id, offset, length } => {
+            Source::Work { id, offset, length, .. } => {
                 if let Some((denied, denial)) = self.deny_transmit {
                     if denied == id {
                         return Outcome::Denied(denial);
