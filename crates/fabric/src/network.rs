@@ -82,6 +82,12 @@ enum Taker<'a> {
 }
 
 impl Receiving {
+    /// Empty buffers.
+    fn new() -> io::Result<Self> {
+        let (icrc, forwarded) = (IcrcCache::default(), Forwarded::default());
+        Ok(Receiving { receiver: Receiver::new()?, port: 0, message: 0, offset: 0, icrc, forwarded })
+    }
+
     /// Whether it holds datagrams that were not handed over.
     fn is_left(&self) -> bool {
         self.message < self.receiver.count() || self.forwarded.message().is_some()
@@ -92,7 +98,7 @@ impl Network {
     /// Binds the sockets to port 4791. Where that cannot be had, each leased block will get a direct port.
     ///
     /// # Errors
-    /// The kernel's, where there is no way to have sockets at all.
+    /// The kernel's, where there is no way to have sockets at all, or no memory to receive.
     pub fn new(instance: u64, counters: Arc<Counters>, capture: Option<Arc<Capture>>) -> io::Result<Self> {
         let network = Network {
             ready: Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)),
@@ -112,7 +118,8 @@ impl Network {
             heard: AtomicU64::new(0),
             unheard: Mutex::new((0, 0)),
             read_first: AtomicUsize::new(0),
-            receivers: Mutex::new(Vec::new()),
+            // Nothing could ever be received without them.
+            receivers: Mutex::new(vec![Receiving::new()?]),
             batches: Mutex::new(Vec::new()),
             steering: None,
             counters,
@@ -470,12 +477,8 @@ impl Network {
             return 0;
         }
         let known = self.next_receiving();
-        let fresh = || {
-            let receiver =
-                Receiver::new().inspect_err(|error| log::debug!("no memory to receive: {error}")).ok()?;
-            let (icrc, forwarded) = (IcrcCache::default(), Forwarded::default());
-            Some(Receiving { receiver, port: 0, message: 0, offset: 0, icrc, forwarded })
-        };
+        let fresh =
+            || Receiving::new().inspect_err(|error| log::debug!("no memory to receive: {error}")).ok();
         let mut handed = 0;
         if let Some(mut receiving) = known.or_else(fresh) {
             handed = self.hand_over(&mut receiving, limit, taker);

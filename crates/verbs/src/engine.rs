@@ -99,10 +99,12 @@ pub fn engine() -> Result<Arc<Engine>> {
 
 fn start() -> Result<Arc<Engine>> {
     let settings = settings()?;
-    let host = HostFabric::new().inspect_err(|error| tell(&format!("the NIC cannot start: {error}")))?;
+    let cannot_start = |error: &std::io::Error| tell(&format!("the NIC cannot start: {error}"));
+    let host = HostFabric::new().inspect_err(cannot_start)?;
     let nic = Nic::new(FaultInjector::new(host, settings.faults), Options { path: settings.path });
     let engine = Arc::new(Engine { nic: nic.clone(), settings });
-    pagewire_fabric::spawn("pagewire-nic", move || nic.run(&AtomicBool::new(false)))?;
+    pagewire_fabric::spawn("pagewire-nic", move || nic.run(&AtomicBool::new(false)))
+        .inspect_err(cannot_start)?;
     match explain::serve(&engine) {
         Ok(listener) => EXPLAIN_LISTENER.store(listener.as_raw_fd(), Ordering::Release),
         // The program can do without; `pagewire explain` then does not find it.

@@ -143,6 +143,25 @@ fn a_sender_is_told_that_its_own_memory_cannot_be_read() {
     }
 }
 
+/// From a room in which no engine starts to one in which it works.
+#[test]
+fn with_little_address_space_requests_have_an_end() {
+    let compiled = program("little_room", "little_room");
+    for path in ["local", "udp"] {
+        for megabytes in (16..512).step_by(32) {
+            let mut command = Command::new(compiled.get_program());
+            command.env("LD_LIBRARY_PATH", library()).env("PAGEWIRE_PATH", path).arg(megabytes.to_string());
+            let output = command.output().unwrap();
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                output.status.success(),
+                "{megabytes} MiB of room on path {path}: {}\n{told}",
+                output.status
+            );
+        }
+    }
+}
+
 #[test]
 fn wrong_arguments_are_refused() {
     for path in ["local", "udp"] {
