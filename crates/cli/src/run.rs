@@ -7,6 +7,8 @@ use crate::report;
 use anyhow::{Context, Error, Result};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getegid, geteuid};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, ReadCache, elf};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
@@ -40,12 +42,20 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
     }
 
     let (program, operands) = arguments.program.split_first().context("no program is named")?;
-    if let Some(file) = set_user_id(program) {
-        anstream::eprintln!(
-            "pagewire: {} is set-user-ID or set-group-ID: the loader gives it no engine, so it does not run on Pagewire \
-             itself (pagewire run may be put behind it)",
-            file.display()
-        );
+    if let Some(file) = file_of(program) {
+        if changes_user(&file) {
+            anstream::eprintln!(
+                "pagewire: {} is set-user-ID or set-group-ID: the loader gives it no engine, so it does not run on \
+                 Pagewire itself (pagewire run may be put behind it)",
+                file.display()
+            );
+        } else if is_static(&file) {
+            anstream::eprintln!(
+                "pagewire: {} is linked statically: nothing can be loaded into it, so it does not run on Pagewire itself \
+                 (link it with -libverbs dynamically; programs that it starts do run on Pagewire)",
+                file.display()
+            );
+        }
     }
     let mut command = Command::new(program);
     command.args(operands);
@@ -77,14 +87,30 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
     Ok(code(status))
 }
 
-/// The file of `program`, if the loader ignores LD_PRELOAD for it (ld.so(8), secure-execution mode).
-fn set_user_id(program: &OsStr) -> Option<PathBuf> {
+/// The file that `program` names.
+fn file_of(program: &OsStr) -> Option<PathBuf> {
     let name = program.to_string_lossy();
     let file = if name.contains('/') { PathBuf::from(program) } else { in_path(&name)? };
-    let about = file.metadata().ok()?;
+    file.is_file().then_some(file)
+}
+
+/// Whether the loader ignores LD_PRELOAD for a program (ld.so(8), secure-execution mode).
+fn changes_user(file: &Path) -> bool {
+    let Ok(about) = file.metadata() else { return false };
     let (mode, user, group) = (about.mode(), geteuid().as_raw(), getegid().as_raw());
-    let changes = (mode & 0o4000 != 0 && about.uid() != user) || (mode & 0o2000 != 0 && about.gid() != group);
-    (about.is_file() && changes).then_some(file)
+    (mode & 0o4000 != 0 && about.uid() != user) || (mode & 0o2000 != 0 && about.gid() != group)
+}
+
+/// Whether a program names no loader (elf(5), PT_INTERP). False where it is no 64-bit ELF file: the kernel will say more.
+fn is_static(file: &Path) -> bool {
+    let Ok(file) = File::open(file) else { return false };
+    let file = ReadCache::new(file);
+    let names_loader = || -> object::Result<bool> {
+        let header = elf::FileHeader64::<Endianness>::parse(&file)?;
+        let endian = header.endian()?;
+        Ok(header.program_headers(endian, &file)?.iter().any(|part| part.p_type(endian) == elf::PT_INTERP))
+    };
+    names_loader().is_ok_and(|names| !names)
 }
 
 /// The path asked for: by the option, else by the environment.
@@ -182,15 +208,31 @@ mod tests {
         std::fs::write(&file, "").expect("room");
         let with = |mode| {
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("our file");
-            set_user_id(file.as_os_str())
+            changes_user(&file)
         };
-        assert_eq!(with(0o755), None);
+        assert!(!with(0o755));
         // Its owner is who runs it: nothing changes.
-        assert_eq!(with(0o4755), None);
-        assert_eq!(set_user_id(OsStr::new("no-program-has-this-name")), None);
+        assert!(!with(0o4755));
+        assert_eq!(file_of(OsStr::new("no-program-has-this-name")), None);
+        assert_eq!(file_of(file.as_os_str()), Some(file.clone()));
         if geteuid().is_root() {
             std::os::unix::fs::chown(&file, Some(12_345), None).expect("root");
-            assert_eq!(with(0o4755), Some(file.clone()));
+            assert!(with(0o4755));
         }
+    }
+
+    #[test]
+    fn static_programs_are_told_apart() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let source = directory.path().join("program.c");
+        std::fs::write(&source, "int main(void) { return 0; }").expect("room");
+        for (option, is) in [("-static", true), ("-static-pie", true), ("-pie", false)] {
+            let file = directory.path().join(option);
+            let mut compiler = Command::new("cc");
+            compiler.arg(option).arg("-o").args([&file, &source]);
+            assert!(compiler.status().expect("a C compiler").success(), "{option}");
+            assert_eq!(is_static(&file), is, "{option}");
+        }
+        assert!(!is_static(&source));
     }
 }
