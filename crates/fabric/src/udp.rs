@@ -63,6 +63,8 @@ pub fn open(family: Family, port: u16, shared: bool) -> io::Result<Descriptor> {
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, on)?;
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, on)?;
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, on)?;
+        // RoCEv2 senders leave the checksum out (annex A17); the ICRC is checked. Else the kernel drops such datagrams.
+        set(&socket, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, on)?;
     }
     // Linux 5.0; without it datagrams come one by one.
     if let Err(error) = set(&socket, libc::SOL_UDP, libc::UDP_GRO, on) {

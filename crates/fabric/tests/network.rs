@@ -5,7 +5,8 @@ mod common;
 use common::{Got, alone, packet, receive, route, send};
 use pagewire_fabric::{Batch, Fabric, HostFabric, ROCE_PORT};
 use pagewire_wire::{Icrc, packet as wire};
-use std::net::UdpSocket;
+use std::net::{Ipv6Addr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -88,6 +89,40 @@ fn damaged_packets_are_dropped() {
     assert_eq!(a.counters().datagrams_received.get(), 2);
     // Other processes of this host may share the port and see some of it.
     assert!(a.counters().bad_icrc.get() + a.counters().bad_length.get() > 0);
+}
+
+/// RoCEv2 senders leave the UDP checksum out (annex A17), on IPv6 too (RFC 6936): the ICRC is in its place.
+#[test]
+fn over_ipv6_without_a_udp_checksum() {
+    let _alone = alone();
+    let Ok(sender) = UdpSocket::bind("[::1]:0") else {
+        eprintln!("this host has no IPv6");
+        return;
+    };
+    let (on, length) = (1, size_of::<i32>() as libc::socklen_t);
+    // SAFETY: the value is an int that lives through the call, and its size is given (setsockopt(2)).
+    let failed = unsafe {
+        let value = (&raw const on).cast();
+        libc::setsockopt(sender.as_raw_fd(), libc::SOL_UDP, libc::UDP_NO_CHECK6_TX, value, length)
+    };
+    assert_eq!(failed, 0);
+    let a = HostFabric::new().unwrap();
+    let queue_pair = a.lease_block().unwrap() << 8;
+    let body = packet(queue_pair, 1, 64);
+    let ip = Ipv6Addr::LOCALHOST.octets();
+    let icrc = Icrc::ipv6(ip.into(), ip.into(), sender.local_addr().unwrap().port(), a.direct_port());
+    let mut whole = body.clone();
+    whole.extend([0; 4]);
+    wire::seal(&icrc, 0, &mut whole);
+    let mut damaged = whole.clone();
+    damaged[20] ^= 1;
+    for bytes in [&damaged, &whole] {
+        sender.send_to(bytes, (Ipv6Addr::LOCALHOST, a.direct_port())).unwrap();
+    }
+    let got = receive(&[&a], 1, LONG);
+    assert_eq!(got[0].len(), 1);
+    assert_eq!(got[0][0].bytes, body);
+    assert_eq!(a.counters().bad_icrc.get(), 1);
 }
 
 #[test]
