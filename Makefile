@@ -15,7 +15,7 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)/release
 
 SECONDS ?= 600
 
-.PHONY: build demo test test-perftest soak bench install deny clean
+.PHONY: build demo test test-perftest test-rxe soak bench install deny clean
 
 build:
 	$(CARGO) build --release -p pagewire-verbs -p pagewire-cli
@@ -33,6 +33,11 @@ test: dependencies-test
 test-perftest: dependencies-test
 	$(MAKE) --no-print-directory build
 	PAGEWIRE_TESTS=all PAGEWIRE_BUILD="$(abspath $(BUILD))" $(CARGO) test -p pagewire-end-to-end --test programs
+
+# Against the Linux kernel's soft-RoCE in a virtual machine (RXE=REGULAR-EXPRESSION: only what matches).
+test-rxe: dependencies-rxe
+	$(MAKE) --no-print-directory build
+	BUILD="$(BUILD)" scripts/test-rxe $(if $(RXE),'$(RXE)')
 
 soak:
 	CARGO="$(CARGO)" scripts/soak $(SECONDS) $(SEED)
@@ -58,6 +63,6 @@ clean:
 	rm -rf "$(BUILD)"
 	$(CARGO) clean
 
-.PHONY: dependencies-demo dependencies-test dependencies-bench
-dependencies-demo dependencies-test dependencies-bench: dependencies-%:
+.PHONY: dependencies-demo dependencies-test dependencies-bench dependencies-rxe
+dependencies-demo dependencies-test dependencies-bench dependencies-rxe: dependencies-%:
 	scripts/install-dependencies $*
