@@ -6,12 +6,13 @@
 use crate::attributes::{Attributes, QueuePairType, State};
 use crate::counters::ProtocolCounters;
 use crate::engine::Again;
-use crate::environment::{Ended, Lost, QueuePairEnvironment};
+use crate::environment::{Ended, QueuePairEnvironment};
 use crate::error::{Error, Result};
 use crate::event::AsyncEventKind;
 use crate::inbox::{Content, Half, Origin};
 use crate::path::Path;
 use crate::path::local::publish_holding;
+use crate::pull::Lost;
 use crate::queue_pair::QueuePair;
 use crate::request::ReceiveWork;
 use pagewire_fabric::{Fabric, Route};

@@ -10,17 +10,18 @@ use crate::inbox::{Half, Origin};
 use crate::path::Path;
 use crate::path::local::LocalChannel;
 use crate::path::ring::{Kind, emit_reference};
+use crate::pull::{Lost, PullError};
 use crate::queue_pair::QueuePair;
 use crate::request::{KeptData, ScatterGather, slice_of, total_length};
 use pagewire_fabric::{Batch, Fabric, Route};
 use pagewire_iommu::Rights;
-use pagewire_memory::{ApplicationMemory, AtomicOperation, MemoryError, Segment};
+use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
 use pagewire_transport::{
     Arrival, ArrivalKind, Atomic, Denial, Direct, Environment, Event, LinkState, Operation, Outcome, Payload,
     RemoteAddress, Right, Source, Status as Protocol, Work, WorkId,
 };
 use pagewire_wire::{Bth, Header, Own, packet};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -57,34 +58,6 @@ pub struct Ended {
     pub link_full: bool,
     /// The packet in hand names memory of its sender that will never be read.
     pub lost: Option<Lost>,
-}
-
-/// Why a packet will never be placed, through no fault of this side: the message stays unfinished.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lost {
-    /// Its sender has ended, or has ended its queue pair.
-    SenderGone,
-    /// Its sender's memory cannot be read: the key is dead, or nothing is mapped there any more.
-    Unreadable,
-}
-
-/// Why bytes could not be pulled from their sender.
-enum PullError {
-    /// Not now.
-    Wait,
-    Lost(Lost),
-    /// This side's memory is not mapped.
-    NotMapped,
-}
-
-impl From<MemoryError> for PullError {
-    fn from(error: MemoryError) -> Self {
-        match error {
-            MemoryError::NotMapped => PullError::NotMapped,
-            MemoryError::PeerNotMapped => PullError::Lost(Lost::Unreadable),
-            MemoryError::PeerGone => PullError::Lost(Lost::SenderGone),
-        }
-    }
 }
 
 /// The surroundings of one queue pair while it is driven.
@@ -339,7 +312,7 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
                 memory.write(bytes, &access.segments, last).map_err(PullError::from)
             }
             (Payload::Reference(from), Some(Origin::Local(channel))) => {
-                self.pull_reference(channel, from, &access.segments, last)
+                queue_pair.pull_reference(channel, from, &access.segments, last)
             }
             (Payload::Reference(_), _) => Err(PullError::Lost(Lost::SenderGone)),
         };
@@ -353,66 +326,6 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
                 Outcome::Wait
             }
         }
-    }
-
-    /// Pulls what a record names from the sender's memory. The sender's queue pair must still be connected to this one, and
-    /// its keys must be good: once it has flushed its requests or deregistered their memory, that is the program's again. The
-    /// end of either waits for the claims.
-    fn pull_reference(
-        &self,
-        channel: &LocalChannel<F>,
-        from: &[(RemoteAddress, u32)],
-        to: &[Segment],
-        last: bool,
-    ) -> Result<(), PullError> {
-        let queue_pair = self.queue_pair;
-        let nic = &queue_pair.nic;
-        let process = channel.channel.cross_memory.as_ref().map_err(|_| PullError::Lost(Lost::SenderGone))?;
-        let sender = queue_pair.attributes.lock().destination;
-        let connected =
-            || channel.receptive(sender, queue_pair.number).ok_or(PullError::Lost(Lost::SenderGone));
-        let (place, peer) = connected()?;
-        let mut pieces = from.iter().filter(|(_, length)| *length > 0).peekable();
-        let mut offset = 0;
-        // One region after the other: slots for claims are few.
-        while let Some(&(first, length)) = pieces.next() {
-            let granted = |at: RemoteAddress, length: u32| {
-                let checked = channel.peer_regions.check(
-                    at.key,
-                    at.address,
-                    u64::from(length),
-                    Rights::empty(),
-                    peer.domain,
-                );
-                checked.map_err(|_| PullError::Lost(Lost::Unreadable))
-            };
-            let region = granted(first, length)?;
-            let mut segments: SmallVec<[Segment; 4]> =
-                smallvec![Segment { address: region.address, length: u64::from(length) }];
-            while let Some(&(next, length)) = pieces.next_if(|(next, _)| next.key == first.key) {
-                let address = granted(next, length)?.address;
-                segments.push(Segment { address, length: u64::from(length) });
-            }
-            let Some(claim) = channel.own_hazards.claim(region.index, place) else {
-                nic.ready(queue_pair, Again::Later);
-                return Err(PullError::Wait);
-            };
-            // Both are asked once more behind the claim: revocation changes them first and looks for claims then.
-            let valid = match channel.peer_regions.still(&region) {
-                true => connected().map(drop),
-                false => Err(PullError::Lost(Lost::Unreadable)),
-            };
-            let bytes = segments.iter().map(|segment| segment.length).sum();
-            let pulled = valid.and_then(|()| {
-                let into = slice_of(to, offset, bytes);
-                let last = last && pieces.peek().is_none();
-                Ok(nic.fabric().memory().pull(process, &segments, &into, last)?)
-            });
-            channel.own_hazards.release(claim);
-            pulled?;
-            offset += bytes;
-        }
-        Ok(())
     }
 
     fn fail(&mut self, event: Option<AsyncEventKind>, send_only: bool) {

@@ -24,6 +24,7 @@ mod inbox;
 pub mod limits;
 pub mod path;
 mod protection;
+mod pull;
 mod queue_pair;
 mod queue_pairs;
 mod request;
