@@ -24,6 +24,8 @@ use std::sync::{Arc, OnceLock};
 
 /// Nanoseconds after which a thread that stays in the handing over of datagrams is overtaken by others.
 const STUCK: u64 = 1_000_000;
+/// Nanoseconds for which what an overtaken thread has in its hands counts as not heard yet.
+const STUCK_FOR_GOOD: u64 = 1_000_000_000;
 /// The shortest packet: a BTH and the ICRC.
 const SHORTEST: usize = bth::LEN + ICRC_LEN;
 
@@ -54,6 +56,8 @@ pub struct Network {
     heard: AtomicU64,
     /// Reading that has not come to an end: since when, and how many times it was taken up.
     unheard: Mutex<(u64, u32)>,
+    /// Since when each thread that hands datagrams over is at it: those that were overtaken, too.
+    at_work: Mutex<Vec<u64>>,
     /// Which of the sockets that are ready is read first: none has to wait until the others are empty.
     read_first: AtomicUsize,
     receivers: Mutex<Vec<Receiving>>,
@@ -117,6 +121,7 @@ impl Network {
             turn: AtomicU64::new(0),
             heard: AtomicU64::new(0),
             unheard: Mutex::new((0, 0)),
+            at_work: Mutex::new(Vec::new()),
             read_first: AtomicUsize::new(0),
             // Nothing could ever be received without them.
             receivers: Mutex::new(vec![Receiving::new()?]),
@@ -440,8 +445,15 @@ impl Network {
     }
 
     /// Sockets are queues of bounded length: what was in them at a time has been read once they were empty, or after so much
-    /// was read that it must have been among it. A flood does not hide the time for ever.
+    /// was read that it must have been among it. A flood does not hide the time for ever. What a thread that was overtaken has
+    /// read came before anything that the sockets hold now.
     fn note_heard(&self, now: u64, emptied: bool) {
+        let recent = now.saturating_sub(STUCK_FOR_GOOD);
+        if self.at_work.lock().iter().filter(|since| **since >= recent).count() > 1 {
+            return;
+        }
+        // Asked after that: a thread that has done its turn has left there what it did not hand over.
+        let emptied = emptied && !self.has_left();
         let mut unheard = self.unheard.lock();
         let (since, times) = &mut *unheard;
         if emptied {
@@ -476,6 +488,7 @@ impl Network {
         if self.turn.compare_exchange(turn, stamp, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return 0;
         }
+        self.at_work.lock().push(stamp);
         let known = self.next_receiving();
         let fresh =
             || Receiving::new().inspect_err(|error| log::debug!("no memory to receive: {error}")).ok();
@@ -495,12 +508,17 @@ impl Network {
                 (more, emptied) = self.read_sockets(&mut receiving, limit - handed, taker);
                 handed += more;
             }
-            self.note_heard(now, emptied && !receiving.is_left() && !self.has_left());
+            self.note_heard(now, emptied && !receiving.is_left());
             let mut receivers = self.receivers.lock();
             if receivers.len() < BATCHES_KEPT || receiving.is_left() {
                 receivers.push(receiving);
             }
         }
+        let mut at_work = self.at_work.lock();
+        if let Some(place) = at_work.iter().position(|since| *since == stamp) {
+            at_work.swap_remove(place);
+        }
+        drop(at_work);
         // Somebody may have overtaken us: then the turn is theirs.
         let _ = self.turn.compare_exchange(stamp, 0, Ordering::AcqRel, Ordering::Acquire);
         handed

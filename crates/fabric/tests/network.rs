@@ -256,6 +256,7 @@ fn an_overtaken_receiver_leaves_nothing_behind() {
     let route = route("127.0.0.1", "127.0.0.1", &b);
     let packets: Vec<Vec<u8>> = (0..30).map(|seed| packet(queue_pair, seed, 64)).collect();
     send(&a, &route, &packets);
+    let sent = a.now();
     let (entered, inside) = std::sync::mpsc::channel();
     let (release, released) = std::sync::mpsc::channel::<()>();
     let mut got = Vec::new();
@@ -282,8 +283,10 @@ fn an_overtaken_receiver_leaves_nothing_behind() {
         // One thread is in the middle of its first datagram; this one goes on with what it can have.
         std::thread::sleep(Duration::from_millis(5));
         got.extend(receive(&[b], usize::MAX, Duration::from_millis(50)).remove(0));
+        let heard = b.heard();
         release.send(()).unwrap();
         let first = stuck.join().unwrap();
+        assert!(heard < sent, "the first thread held some of them");
         assert_eq!(first, &packets[..1]);
     });
     // Nothing more comes in, but a sleeper is told of what the stuck thread had in its hands.
@@ -296,6 +299,7 @@ fn an_overtaken_receiver_leaves_nothing_behind() {
     let mut bytes: Vec<Vec<u8>> = got.into_iter().map(|got| got.bytes).collect();
     bytes.sort_by_key(|bytes| u32::from_be_bytes(bytes[8..12].try_into().unwrap()));
     assert!(bytes == packets[1..], "{} of 29 datagrams", bytes.len());
+    assert!(b.heard() >= sent, "all was handed over, and still not heard");
 }
 
 #[test]

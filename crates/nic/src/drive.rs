@@ -507,15 +507,13 @@ impl<F: Fabric> QueuePair<F> {
         }
         let (driven, deadline, drained) = match &mut connection {
             Connection::Rc(rc) => {
-                let due = rc.deadline().map_or(u64::MAX, |at| at.0);
-                // Its timer is not judged before this side has listened until then.
-                let judged = if due <= now && self.nic.heard(now) < due { due - 1 } else { now };
-                let driven = rc.drive(Time(judged), &mut environment);
+                let driven = rc.drive(self.judged(now, rc.deadline()), &mut environment);
                 (driven, rc.deadline(), rc.is_drained())
             }
             Connection::Uc(uc) => {
                 uc.set_sharers(self.nic.network_users.load(Ordering::Relaxed));
-                (uc.drive(Time(now), &mut environment), uc.deadline(), uc.is_drained())
+                let driven = uc.drive(self.judged(now, uc.deadline()), &mut environment);
+                (driven, uc.deadline(), uc.is_drained())
             }
             Connection::None | Connection::Ud => (Drive::Idle, None, false),
         };
@@ -537,6 +535,12 @@ impl<F: Fabric> QueuePair<F> {
             Drive::Again => Some(Again::Soon),
             Drive::Idle | Drive::Wait => (waits_for_link || core.waits_for_receive).then_some(Again::Later),
         }
+    }
+
+    /// The time by which a connection's timers are judged: they are not over before this side has listened until then.
+    fn judged(&self, now: u64, deadline: Option<Time>) -> Time {
+        let due = deadline.map_or(u64::MAX, |at| at.0);
+        Time(if due <= now && self.nic.heard(now) < due { due - 1 } else { now })
     }
 
     /// Takes packets out of the inbox until one has to wait on.

@@ -320,7 +320,12 @@ impl<F: Fabric> Nic<F> {
             urgency if urgency == Again::Later as u8 => now + RETRY_NANOSECONDS,
             _ => now,
         };
-        Some(self.earliest.load(Ordering::SeqCst).min(again)).filter(|at| *at != u64::MAX)
+        let earliest = match self.earliest.load(Ordering::SeqCst) {
+            // A timer that has to wait until what came in was handed over: another thread is at that.
+            at if at <= now && self.heard(now) < at => now + RETRY_NANOSECONDS,
+            at => at,
+        };
+        Some(earliest.min(again)).filter(|at| *at != u64::MAX)
     }
 
     /// Takes what happened outside. Channels are known, and open to revocation, before anything is done with them.
