@@ -238,7 +238,7 @@ impl UcConnection {
 
     /// Whether a packet that is not the expected one is dealt with: kept for its turn, or dropped because its turn is over.
     fn keeps(&mut self, now: Time, psn: Psn, header: &Header, payload: Payload<'_>) -> bool {
-        if self.link.lossless || !self.meter.peer_reports() {
+        if self.link.lossless || self.meter.peer_is_standard() {
             return false;
         }
         if self.expected.since(psn) <= limits::LOSSY_SPAN {

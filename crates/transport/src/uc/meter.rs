@@ -63,9 +63,9 @@ impl Meter {
         self.peer = if reports { Peer::Pagewire } else { Peer::Standard };
     }
 
-    /// Whether the peer is another Pagewire.
-    pub fn peer_reports(&self) -> bool {
-        self.peer == Peer::Pagewire
+    /// Whether the peer is known to be no Pagewire.
+    pub fn peer_is_standard(&self) -> bool {
+        self.peer == Peer::Standard
     }
 
     /// Whether the packet with the PSN `next` may go. A window that was full for too long counts as received: the
