@@ -17,6 +17,7 @@ use pagewire_wire::packet::ICRC_LEN;
 use pagewire_wire::{Icrc, bth, packet};
 use parking_lot::{Mutex, RwLock};
 use rustix::event::epoll;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -48,6 +49,8 @@ pub struct Network {
     segments: AtomicBool,
     /// Sends what other processes are to have.
     hand_on: Descriptor,
+    /// What they have not taken yet, oldest first.
+    waiting: Mutex<Waiting>,
     forwards: RwLock<Vec<Descriptor>>,
     blocks: Box<[AtomicU64]>,
     /// When the thread that hands datagrams over began; 0: none does.
@@ -116,6 +119,7 @@ impl Network {
                 rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER)?;
                 socket
             },
+            waiting: Mutex::new(Waiting::default()),
             forwards: RwLock::new(Vec::new()),
             blocks: (0..1024).map(|_| AtomicU64::new(0)).collect(),
             turn: AtomicU64::new(0),
@@ -233,11 +237,12 @@ impl Network {
 
     /// Does the next step of steering; true: another one is due soon.
     pub fn keep_up(&self, now: u64, nonce: impl FnOnce() -> u64) -> bool {
+        let waits = self.hand_on_waiting();
         let Some(steering) = &self.steering else { return false };
         let Some(port) = self.first.get() else { return false };
         let sockets = Sockets { v4: port.v4.as_ref(), v6: port.v6.as_ref() };
         steering.keep_up(now, nonce, sockets, &self.counters);
-        steering.is_busy()
+        steering.is_busy() || waits
     }
 
     // Sending.
@@ -489,6 +494,7 @@ impl Network {
             return 0;
         }
         self.at_work.lock().push(stamp);
+        self.hand_on_waiting();
         let known = self.next_receiving();
         let fresh =
             || Receiving::new().inspect_err(|error| log::debug!("no memory to receive: {error}")).ok();
@@ -679,17 +685,41 @@ impl Network {
 
     fn hand_on(&self, block: u32, arrival: &Arrival, bytes: &[u8], datagrams: u64) {
         let header = forward::header(arrival);
-        let sent = names::of_forwarding(block)
-            .and_then(|name| sockets::send_datagram(&self.hand_on, &name, &header, bytes));
-        match sent {
-            Ok(()) => {
-                self.counters.forwarded.add(datagrams);
-                if let Some(steering) = &self.steering {
-                    steering.want();
-                }
+        let mut waiting = self.waiting.lock();
+        let sent = if waiting.has(block) {
+            Err(io::ErrorKind::WouldBlock.into())
+        } else {
+            names::of_forwarding(block)
+                .and_then(|name| sockets::send_datagram(&self.hand_on, &name, &header, bytes))
+        };
+        let taken = match sent {
+            Ok(()) => true,
+            // The queue of a UNIX socket is short, and its reader may not be running.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                waiting.push(block, [&header[..], bytes].concat())
             }
-            Err(_) => self.counters.unknown_block.add(datagrams),
+            Err(_) => false,
+        };
+        drop(waiting);
+        if taken {
+            self.counters.forwarded.add(datagrams);
+            if let Some(steering) = &self.steering {
+                steering.want();
+            }
+        } else {
+            self.counters.unknown_block.add(datagrams);
         }
+    }
+
+    /// Hands on what others had no room for before. True: something still waits.
+    fn hand_on_waiting(&self) -> bool {
+        let mut waiting = self.waiting.lock();
+        waiting.retry(|block, message| {
+            let sent = names::of_forwarding(block)
+                .and_then(|name| sockets::send_datagram(&self.hand_on, &name, message, &[]));
+            !sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        });
+        !waiting.messages.is_empty()
     }
 
     fn read_forwarded(
@@ -768,6 +798,46 @@ fn if_supported(socket: io::Result<Descriptor>) -> io::Result<Option<Descriptor>
 fn block_of(bytes: &[u8]) -> Option<u32> {
     let queue_pair = bytes.get(4..8)?.first_chunk::<4>()?;
     Some((u32::from_be_bytes(*queue_pair) & 0xFF_FFFF) / QUEUE_PAIRS_PER_BLOCK)
+}
+
+/// Messages for other processes that had no room for them; as many bytes at most as a socket has.
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<(u32, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Waiting {
+    /// Whether something waits for the process behind a block: what comes later must not overtake it.
+    fn has(&self, block: u32) -> bool {
+        self.messages.iter().any(|(other, _)| *other == block)
+    }
+
+    /// Adds a message; false: too much waits.
+    fn push(&mut self, block: u32, message: Vec<u8>) -> bool {
+        if self.bytes + message.len() > SOCKET_BUFFER {
+            return false;
+        }
+        self.bytes += message.len();
+        self.messages.push_back((block, message));
+        true
+    }
+
+    /// Tries each message, in order; after the first of a block that has to wait on the others of that block do, too. `send`
+    /// tells whether a message is done with.
+    fn retry(&mut self, mut send: impl FnMut(u32, &[u8]) -> bool) {
+        let mut full = HashSet::new();
+        let bytes = &mut self.bytes;
+        self.messages.retain(|(block, message)| {
+            let waits = full.contains(block) || !send(*block, message);
+            if waits {
+                full.insert(*block);
+            } else {
+                *bytes -= message.len();
+            }
+            waits
+        });
+    }
 }
 
 /// The last message from another process, and how far it has been handed over.

@@ -248,6 +248,25 @@ fn members_that_read_nothing_take_nothing() {
 }
 
 #[test]
+fn what_is_handed_on_waits_for_a_reader_that_does_not_run() {
+    let _alone = alone();
+    let first = HostFabric::new().unwrap();
+    let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
+    let queue_pair = b.lease_block().unwrap() << 8;
+    // The kernel gives the last socket the place of the first: nothing is steered to `b` any more, but spread by a hash.
+    drop(first);
+    for host in 1..=100 {
+        let source = format!("127.0.0.{host}");
+        send(&a, &route(&source, "127.0.0.1", &b), &[packet(queue_pair, host, 64)]);
+    }
+    for _ in 0..100 {
+        a.receive(64, &mut |_| panic!("not of a"));
+    }
+    let got = receive(&[&a, &b], 100, LONG);
+    assert_eq!((got[0].len(), got[1].len()), (0, 100));
+}
+
+#[test]
 fn an_overtaken_receiver_leaves_nothing_behind() {
     let _alone = alone();
     let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
