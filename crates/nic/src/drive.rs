@@ -540,7 +540,8 @@ impl<F: Fabric> QueuePair<F> {
     /// The time by which a connection's timers are judged: they are not over before this side has listened until then.
     fn judged(&self, now: u64, deadline: Option<Time>) -> Time {
         let due = deadline.map_or(u64::MAX, |at| at.0);
-        Time(if due <= now && self.nic.heard(now) < due { due - 1 } else { now })
+        // Whatever else is due by then is judged likewise.
+        Time(if due <= now { self.nic.heard(now).clamp(due - 1, now) } else { now })
     }
 
     /// Takes packets out of the inbox until one has to wait on.

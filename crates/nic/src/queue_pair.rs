@@ -100,9 +100,6 @@ impl<F: Fabric> QueuePair<F> {
         if asked.max_inline_data > MAX_INLINE {
             return Err(Error::InvalidArgument("inline data size"));
         }
-        if init.srq.is_some() && init.kind == QueuePairType::Uc {
-            return Err(Error::InvalidArgument("UC queue pairs take no shared receive queue"));
-        }
         let context = domain.context();
         let belongs = |other: &Arc<Context<F>>| Arc::ptr_eq(other, context);
         if !belongs(init.send_cq.context())

@@ -24,10 +24,6 @@ static void other_contexts(struct ibv_context *context)
 	init.recv_cq = cq;
 	init.srq = other_srq;
 	REFUSED(ibv_create_qp(pd, &init), EINVAL);
-	/* Only RC and UD take a shared queue (ibv_create_qp(3)). */
-	init.srq = srq;
-	init.qp_type = IBV_QPT_UC;
-	REFUSED(ibv_create_qp(pd, &init), EINVAL);
 	init.srq = NULL;
 	init.recv_cq = NULL;
 	REFUSED(ibv_create_qp(pd, &init), EINVAL);
