@@ -15,6 +15,7 @@ use crate::path::local::publish_holding;
 use crate::pull::Lost;
 use crate::queue_pair::QueuePair;
 use crate::request::ReceiveWork;
+use crate::turns::{Grant, Share};
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_transport::{
@@ -76,6 +77,7 @@ pub struct Core<F: Fabric> {
     /// UC and UD: since when a message waits for a receive.
     no_receive_since: Option<u64>,
     waits_for_receive: bool,
+    share: Share,
 }
 
 #[derive(Default)]
@@ -102,6 +104,7 @@ impl<F: Fabric> Default for Core<F> {
             holding: false,
             no_receive_since: None,
             waits_for_receive: false,
+            share: Share::default(),
         }
     }
 }
@@ -507,7 +510,12 @@ impl<F: Fabric> QueuePair<F> {
         }
         let (driven, deadline, drained) = match &mut connection {
             Connection::Rc(rc) => {
-                let driven = rc.drive(self.judged(now, rc.deadline()), &mut environment);
+                let judged = self.judged(now, rc.deadline());
+                let grant = self.begin_turn(environment.core(), rc, &attributes, now);
+                let driven = rc.drive(judged, &mut environment);
+                if let Some(grant) = grant {
+                    self.end_turn(environment.core(), rc, grant, &attributes, now);
+                }
                 (driven, rc.deadline(), rc.is_drained())
             }
             Connection::Uc(uc) => {
@@ -542,6 +550,49 @@ impl<F: Fabric> QueuePair<F> {
         let due = deadline.map_or(u64::MAX, |at| at.0);
         // Whatever else is due by then is judged likewise.
         Time(if due <= now { self.nic.heard(now).clamp(due - 1, now) } else { now })
+    }
+
+    /// Tells a connection how much of what all share it may use. `None`: nobody shares.
+    fn begin_turn(
+        &self,
+        core: &mut Core<F>,
+        rc: &mut RcConnection,
+        attributes: &Attributes,
+        now: u64,
+    ) -> Option<Grant> {
+        let shares =
+            matches!(core.path, Path::Udp { .. }) && self.nic.network_users.load(Ordering::Relaxed) > 1;
+        if !shares {
+            rc.set_allowance(u32::MAX);
+            return None;
+        }
+        let mtu = attributes.path_mtu.bytes();
+        let turn = self.turn.swap(false, Ordering::AcqRel);
+        let under_way = u64::from(rc.under_way()) * u64::from(mtu);
+        let grant = self.nic.turns.begin(&mut core.share, under_way, mtu, turn, now);
+        rc.set_allowance(grant.packets);
+        Some(grant)
+    }
+
+    fn end_turn(
+        &self,
+        core: &mut Core<F>,
+        rc: &RcConnection,
+        grant: Grant,
+        attributes: &Attributes,
+        now: u64,
+    ) {
+        let under_way = u64::from(rc.under_way()) * u64::from(attributes.path_mtu.bytes());
+        if self.nic.turns.end(&mut core.share, grant, under_way, rc.is_held(), self.number, now) {
+            self.nic.wake();
+        }
+    }
+
+    /// Gives back what the queue pair used of what all share.
+    pub(crate) fn leave_turns(&self, core: &mut Core<F>) {
+        if self.nic.turns.leave(&mut core.share) {
+            self.nic.wake();
+        }
     }
 
     /// Takes packets out of the inbox until one has to wait on.

@@ -13,6 +13,7 @@ use crate::path::ring::{Consumer, Kind, REFERENCE_BYTES, parse_reference};
 use crate::path::{BlockState, PathChoice};
 use crate::queue_pair::QueuePair;
 use crate::queue_pairs::QueuePairs;
+use crate::turns::Turns;
 use pagewire_fabric::{ChannelId, Datagram, Fabric, FabricEvent};
 use pagewire_iommu::hazards::Revoked;
 use pagewire_iommu::layout::{MAGIC, MAGIC_WORD};
@@ -99,6 +100,7 @@ pub struct Nic<F: Fabric> {
     nic_thread_parked: AtomicBool,
     /// Queue pairs whose path is UDP or not known yet.
     pub(crate) network_users: AtomicU32,
+    pub(crate) turns: Turns,
 }
 
 impl<F: Fabric> Nic<F> {
@@ -131,6 +133,7 @@ impl<F: Fabric> Nic<F> {
             nic_thread: Mutex::new(None),
             nic_thread_parked: AtomicBool::new(false),
             network_users: AtomicU32::new(0),
+            turns: Turns::default(),
             fabric,
             options,
         })
@@ -224,7 +227,12 @@ impl<F: Fabric> Nic<F> {
             return;
         }
         self.ready.lock().push_back(queue_pair.number);
-        // A NIC thread that goes to sleep says so first and looks at `urgency` then; one that sleeps is woken.
+        self.wake();
+    }
+
+    /// Something has come up for the next round. A NIC thread that goes to sleep says so first and looks then; one that
+    /// sleeps is woken.
+    pub(crate) fn wake(&self) {
         self.fabric.mailbox().fence();
         if attention::is_asked(self.fabric.mailbox()) {
             self.fabric.kick();
@@ -301,6 +309,7 @@ impl<F: Fabric> Nic<F> {
         let datagrams = network && self.poll_network();
         self.run_ready();
         let now = self.fabric.now();
+        self.run_turns(now);
         self.run_timers(self.heard(now));
         if channels || datagrams { Some(now) } else { self.next_due(now) }
     }
@@ -325,7 +334,8 @@ impl<F: Fabric> Nic<F> {
             at if at <= now && self.heard(now) < at => now + RETRY_NANOSECONDS,
             at => at,
         };
-        Some(earliest.min(again)).filter(|at| *at != u64::MAX)
+        let turn = self.turns.due(now);
+        Some(earliest.min(again).min(turn)).filter(|at| *at != u64::MAX)
     }
 
     /// Takes what happened outside. Channels are known, and open to revocation, before anything is done with them.
@@ -609,6 +619,17 @@ impl<F: Fabric> Nic<F> {
         for number in turn {
             if let Some(queue_pair) = self.queue_pairs.get(number) {
                 queue_pair.queued.store(false, Ordering::SeqCst);
+                queue_pair.run();
+            }
+        }
+    }
+
+    /// Has queue pairs driven that waited for their part of what all share.
+    fn run_turns(&self, now: u64) {
+        for _ in 0..limits::ROUND {
+            let Some(number) = self.turns.next(now) else { return };
+            if let Some(queue_pair) = self.queue_pairs.get(number) {
+                queue_pair.turn.store(true, Ordering::Release);
                 queue_pair.run();
             }
         }

@@ -76,6 +76,11 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
         QueuePairEnvironment { queue_pair, core, origin, batch: None, ended: Ended::default() }
     }
 
+    /// The state of the queue pair that is driven.
+    pub fn core(&mut self) -> &mut Core<F> {
+        self.core
+    }
+
     /// Sends what was gathered and tells what happened.
     pub fn finish(mut self) -> Ended {
         if let Some(batch) = self.batch.take() {

@@ -29,6 +29,7 @@ mod queue_pair;
 mod queue_pairs;
 mod request;
 mod shared_receive;
+mod turns;
 
 pub use address_handle::AddressHandle;
 pub use completion::{Completion, CompletionChannel, CompletionQueue, Opcode, Status};

@@ -44,3 +44,9 @@ pub const ROUND: usize = 64;
 pub const MAX_ASYNC_EVENTS: usize = 65_536;
 /// Completion events that wait to be read in one channel; more are dropped and logged.
 pub const MAX_COMPLETION_EVENTS: usize = 1 << 20;
+/// Payload bytes that all RC queue pairs of a process have under way on the network at most: what one may have.
+pub const TURN_BUDGET: u64 = pagewire_transport::limits::MAX_IN_FLIGHT as u64;
+/// The least of it that is given to a queue pair that has waited for it.
+pub const TURN_LEAST: u64 = 32 << 10;
+/// Nanoseconds of a lease: what is under way and does not change counts until the next one ends.
+pub const TURN_LEASE: u64 = 20_000_000;

@@ -71,6 +71,8 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) pending: AtomicBool,
     /// Is in the engine's list of those that are to be driven again.
     pub(crate) queued: AtomicBool,
+    /// Its turn to use what all share has come; see [`turns`](crate::turns).
+    pub(crate) turn: AtomicBool,
     /// Counted among those that need the network to be polled.
     on_network: AtomicBool,
     pub(crate) inbox: Mutex<Inbox<F>>,
@@ -136,6 +138,7 @@ impl<F: Fabric> QueuePair<F> {
             core: Mutex::new(Core::default()),
             pending: AtomicBool::new(false),
             queued: AtomicBool::new(false),
+            turn: AtomicBool::new(false),
             on_network: AtomicBool::new(false),
             inbox: Mutex::new(Inbox::default()),
             deadline: AtomicU64::new(u64::MAX),
@@ -318,6 +321,7 @@ impl<F: Fabric> QueuePair<F> {
             // A message was being placed: its receive is used up without a completion.
             srq.completed();
         }
+        self.leave_turns(core);
         core.reset(self);
         self.set_on_network(false);
         let old = {
@@ -338,6 +342,7 @@ impl<F: Fabric> QueuePair<F> {
         attributes.state = State::Error;
         self.set_attributes(attributes);
         core.stop();
+        self.leave_turns(core);
         // What waited for a page is dropped: peers must take silence for silence from now on.
         self.set_holding(core, false);
         self.inbox.lock().clear();

@@ -155,7 +155,8 @@ struct Shared {
     request_stalled: bool,
     /// A response that arrived does; what is queued behind it may be the answer that the requester misses.
     response_stalled: bool,
-    /// The last request could not be handed out at this side (an absent page, a full link): no answer can be missing.
+    /// The last request could not be handed out at this side (an absent page, a full link, nothing under way for want of
+    /// an allowance): no answer can be missing.
     requests_wait: bool,
     state: State,
     counters: RcCounters,
@@ -372,7 +373,11 @@ impl RcConnection {
             if requests && self.shared.state == State::Alive {
                 match self.requester.step(now, &mut self.shared, environment) {
                     Step::Sent => {}
-                    Step::Idle => requests = false,
+                    Step::Idle => {
+                        requests = false;
+                        self.shared.requests_wait =
+                            self.requester.is_held() && self.requester.under_way() == 0;
+                    }
                     Step::Wait => (requests, waits, self.shared.requests_wait) = (false, true, true),
                 }
             }
@@ -396,6 +401,22 @@ impl RcConnection {
     /// Without effect on a link that loses nothing.
     pub fn set_selective(&mut self, on: bool) {
         self.shared.selective = on;
+    }
+
+    /// Bounds how many PSNs are put under way from now on, besides the connection's own window: its part of what several
+    /// connections share. `u32::MAX`, as it begins: no bound. A READ that spans more than is left may still be asked for.
+    pub fn set_allowance(&mut self, packets: u32) {
+        self.requester.set_allowance(packets);
+    }
+
+    /// Whether more would have been sent since [`set_allowance`](Self::set_allowance), had it allowed more.
+    pub fn is_held(&self) -> bool {
+        self.requester.is_held()
+    }
+
+    /// PSNs that were sent, or asked for by READs, and are neither known to have arrived nor taken for lost.
+    pub fn under_way(&self) -> u32 {
+        self.requester.under_way()
     }
 
     /// Stops (or lets go on) the start of further work requests: what has started is finished (SQD).

@@ -94,6 +94,10 @@ pub(super) struct Requester {
     pub(super) gone_back: Option<Psn>,
     /// A work request that failed at this side; it is reported once those before it are complete.
     blocked: Option<(WorkId, Status)>,
+    /// PSNs that may be put under way until the caller allows more.
+    allowance: u32,
+    /// More would have been sent with a greater allowance.
+    held: bool,
 }
 
 impl Requester {
@@ -125,7 +129,19 @@ impl Requester {
             recover: None,
             gone_back: None,
             blocked: None,
+            allowance: u32::MAX,
+            held: false,
         }
+    }
+
+    /// At most so many PSNs are put under way from now on.
+    pub(super) fn set_allowance(&mut self, packets: u32) {
+        (self.allowance, self.held) = (packets, false);
+    }
+
+    /// Whether more would have been sent with a greater allowance.
+    pub(super) fn is_held(&self) -> bool {
+        self.held
     }
 
     pub(super) fn start(&mut self, settings: RequesterSettings) {
@@ -542,7 +558,7 @@ impl Requester {
     }
 
     /// PSNs that were sent and are neither known to have arrived nor given up.
-    fn under_way(&self) -> u32 {
+    pub(super) fn under_way(&self) -> u32 {
         match self.resend {
             Some(resend) => resend.since(self.unacked),
             None => self.next.since(self.unacked).saturating_sub(self.board.landed()),
@@ -567,6 +583,11 @@ impl Requester {
         if !shared.link.lossless && !self.pacer.permits(now) {
             return Step::Idle;
         }
+        // Where nothing sent so far asks for an answer, one packet that does may always follow.
+        if self.allowance == 0 && (self.unasked == 0 || self.under_way() == 0) {
+            self.held = true;
+            return Step::Idle;
+        }
         let (mut header, source) = request(entry, offset, count, again, shared);
         let last = offset + count == entry.packets;
         if !entry.awaits_response() {
@@ -582,7 +603,10 @@ impl Requester {
         }
         shared.counters.requests_sent += 1;
         self.pacer.sent(count, now);
-        self.unasked = if header.bth.acknowledge { 0 } else { self.unasked + 1 };
+        self.allowance = self.allowance.saturating_sub(count);
+        // Responses acknowledge what was sent before their request.
+        let asked = header.bth.acknowledge || entry.awaits_response();
+        self.unasked = if asked { 0 } else { self.unasked + 1 };
         self.retry.sent(now, pace(shared));
         if !again && (header.bth.acknowledge || entry.awaits_response()) {
             self.retry.measure(entry.first.plus(offset), now);
@@ -591,13 +615,14 @@ impl Requester {
     }
 
     /// Whether a packet in the middle of a message shall ask for an acknowledgement: often enough that
-    /// the window never closes in silence.
+    /// neither window nor allowance end in silence.
     fn asks(&self, shared: &Shared) -> bool {
         if shared.link.lossless {
             return false;
         }
         let window = self.window.packets();
-        self.unasked + 1 >= window / 4
+        self.allowance <= 1
+            || self.unasked + 1 >= window / 4
             || self.under_way() + 1 >= window
             || self.next.since(self.unacked) + 1 >= limits::LOSSY_SPAN
     }
