@@ -3,6 +3,8 @@
 use crate::ground::{Ground, Setting};
 use crate::limits::RUN;
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use pagewire_cli::pair::{Finished, Running};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -97,11 +99,11 @@ pub fn refusals_say_what_and_where(ground: &Ground) -> Result<()> {
 /// If not.
 pub fn signals_reach_the_program(ground: &Ground) -> Result<()> {
     for (index, (options, signal)) in [
-        (&["run"] as &[&str], "TERM"),
-        (&["run"], "INT"),
-        (&["run", "--stats"], "TERM"),
-        (&["run", "--stats"], "INT"),
-        (&["run", "--stats"], "USR1"),
+        (&["run"] as &[&str], Signal::SIGTERM),
+        (&["run"], Signal::SIGINT),
+        (&["run", "--stats"], Signal::SIGTERM),
+        (&["run", "--stats"], Signal::SIGINT),
+        (&["run", "--stats"], Signal::SIGUSR1),
     ]
     .into_iter()
     .enumerate()
@@ -121,9 +123,7 @@ pub fn signals_reach_the_program(ground: &Ground) -> Result<()> {
             ensure!(Instant::now() < patience, "the program did not start");
             std::thread::sleep(Duration::from_millis(5));
         }
-        let mut kill = Command::new("kill");
-        kill.args(["-s", signal, &program.pid().to_string()]);
-        ensure!(run(kill)?.success(), "kill");
+        kill(Pid::from_raw(program.pid() as i32), signal)?;
         let finished = program.wait_until(patience);
         ensure!(
             code(&finished) == Some(9),
@@ -232,9 +232,7 @@ pub fn ended_early_leaves_nothing(ground: &Ground) -> Result<()> {
         ensure!(Instant::now() < patience, "the demonstration did not start");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let mut kill = Command::new("kill");
-    kill.args(["-s", "TERM", &demo.pid().to_string()]);
-    ensure!(run(kill)?.success(), "kill");
+    kill(Pid::from_raw(demo.pid() as i32), Signal::SIGTERM)?;
     let finished = demo.wait_until(patience);
     ensure!(code(&finished) == Some(128 + 15), "{}\n{}", finished.verdict(), finished.output);
     ensure!(is_empty()?, "files are left in {}", temporary.display());
