@@ -62,6 +62,9 @@ pub const HOLD_INTERVAL: u64 = 1_000_000;
 
 /// Payload bytes of a UC connection on the way between two Pagewires, at most; see [`MAX_IN_FLIGHT`].
 pub const UC_WINDOW: u32 = 96 << 10;
+/// Packets of a UC connection on the way at most: small ones cost a socket as much room as larger ones, and what overtakes
+/// others must fit among the [`KEPT_PACKETS`].
+pub const UC_MOST: u32 = 96;
 /// Packets of a UC connection on the way at least, however many share the sockets.
 pub const UC_LEAST: u32 = 4;
 /// Reports that a UC receiver makes in the time of one window.

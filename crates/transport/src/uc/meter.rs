@@ -5,7 +5,7 @@
 //! distance bounded. Nothing is ever sent again, and a report that does not come only costs time. A standard peer
 //! reports nothing and gets everything at once, as the specification has it.
 
-use crate::limits::{UC_LEAST, UC_PATIENCE, UC_PROBE, UC_REPORTS, UC_WINDOW};
+use crate::limits::{UC_LEAST, UC_MOST, UC_PATIENCE, UC_PROBE, UC_REPORTS, UC_WINDOW};
 use crate::{Psn, Time};
 
 /// What is known of the peer.
@@ -37,7 +37,7 @@ pub struct Meter {
 impl Meter {
     /// For packets of at most `mtu` bytes of payload.
     pub fn new(mtu: u32) -> Self {
-        let whole = (UC_WINDOW / mtu.max(1)).max(UC_LEAST);
+        let whole = (UC_WINDOW / mtu.max(1)).clamp(UC_LEAST, UC_MOST);
         Meter {
             peer: Peer::Unknown,
             whole,
@@ -118,6 +118,15 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_window_of_small_packets_fits_among_those_that_are_kept() {
+        assert!(UC_MOST < crate::limits::KEPT_PACKETS as u32);
+        for mtu in [256, 512, 1024, 4096] {
+            let whole = Meter::new(mtu).whole;
+            assert!((UC_LEAST..=UC_MOST).contains(&whole) && whole * mtu <= UC_WINDOW, "{mtu}: {whole}");
+        }
+    }
 
     #[test]
     fn a_full_window_waits_for_a_report_or_its_patience() {
