@@ -549,7 +549,7 @@ impl<F: Fabric> QueuePair<F> {
     fn judged(&self, now: u64, deadline: Option<Time>) -> Time {
         let due = deadline.map_or(u64::MAX, |at| at.0);
         // Whatever else is due by then is judged likewise.
-        Time(if due <= now { self.nic.heard(now).clamp(due - 1, now) } else { now })
+        Time(if due <= now { self.nic.heard(now).clamp(due.saturating_sub(1), now) } else { now })
     }
 
     /// Tells a connection how much of what all share it may use. `None`: nobody shares.
