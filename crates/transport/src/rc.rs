@@ -401,6 +401,7 @@ impl RcConnection {
     /// Without effect on a link that loses nothing.
     pub fn set_selective(&mut self, on: bool) {
         self.shared.selective = on;
+        self.requester.policy_changed(&self.shared);
     }
 
     /// Bounds how many PSNs are put under way from now on, besides the connection's own window: its part of what several

@@ -306,6 +306,15 @@ impl Requester {
         }
     }
 
+    /// The peer has turned out to fill gaps, or not to: what was still to be sent again in order becomes gaps.
+    pub(super) fn policy_changed(&mut self, shared: &Shared) {
+        if shared.fills_gaps() {
+            if let Some(from) = self.resend.take() {
+                self.go_back(from, shared);
+            }
+        }
+    }
+
     /// Notes the missing ones of `from .. to` as lost; says whether there are any.
     pub(super) fn lose_missing(&mut self, from: Psn, to: Psn, doubt: Doubt) -> bool {
         let mut any = false;
