@@ -2,122 +2,18 @@
 //!
 //! The handler is installed when it is first needed, and passes every fault that is not at one of these
 //! instructions on to the handler that was there before. A program may replace it (language runtimes do), and a
-//! thread may block the signals: [`Guard::enter`] therefore looks each time whether it is in place, and
-//! unblocks the two signals as long as the guard lives.
+//! thread may block the signals: a [`Guard`] is only had where that is not so. Looking takes three system calls. Where
+//! every change by way of the C library is seen (see [`watch`]), [`Guard::at_hand`] remembers what was found.
 
-use std::io;
+mod handler;
+mod instructions;
+mod watch;
+
+use handler::{SIGNALS, install, is_ours};
+use instructions::*;
 use std::mem::MaybeUninit;
-use std::sync::OnceLock;
 
-#[cfg(target_arch = "x86_64")]
-core::arch::global_asm!(
-    ".balign 64",
-    ".hidden pagewire_guard_begin",
-    ".hidden pagewire_guard_end",
-    ".hidden pagewire_guard_mend",
-    ".hidden pagewire_guard_add",
-    ".hidden pagewire_guard_swap",
-    ".hidden pagewire_guard_touch",
-    ".hidden pagewire_guard_touch_write",
-    ".globl pagewire_guard_begin, pagewire_guard_end, pagewire_guard_mend",
-    ".globl pagewire_guard_add, pagewire_guard_swap, pagewire_guard_touch, pagewire_guard_touch_write",
-    "pagewire_guard_begin:",
-    // (address, add, original) -> 0
-    "pagewire_guard_add:",
-    "mov rax, rsi",
-    "lock xadd qword ptr [rdi], rax",
-    "mov qword ptr [rdx], rax",
-    "xor eax, eax",
-    "ret",
-    // (address, compare, swap, original) -> 0
-    "pagewire_guard_swap:",
-    "mov rax, rsi",
-    "lock cmpxchg qword ptr [rdi], rdx",
-    "mov qword ptr [rcx], rax",
-    "xor eax, eax",
-    "ret",
-    // (address) -> 0
-    "pagewire_guard_touch:",
-    "mov al, byte ptr [rdi]",
-    "xor eax, eax",
-    "ret",
-    // (address) -> 0; changes nothing, whatever others write meanwhile
-    "pagewire_guard_touch_write:",
-    "lock or byte ptr [rdi], 0",
-    "xor eax, eax",
-    "ret",
-    "pagewire_guard_end:",
-    "pagewire_guard_mend:",
-    "mov eax, 1",
-    "ret",
-);
-
-#[cfg(target_arch = "aarch64")]
-core::arch::global_asm!(
-    ".balign 64",
-    ".hidden pagewire_guard_begin",
-    ".hidden pagewire_guard_end",
-    ".hidden pagewire_guard_mend",
-    ".hidden pagewire_guard_add",
-    ".hidden pagewire_guard_swap",
-    ".hidden pagewire_guard_touch",
-    ".hidden pagewire_guard_touch_write",
-    ".globl pagewire_guard_begin, pagewire_guard_end, pagewire_guard_mend",
-    ".globl pagewire_guard_add, pagewire_guard_swap, pagewire_guard_touch, pagewire_guard_touch_write",
-    "pagewire_guard_begin:",
-    "pagewire_guard_add:",
-    "1: ldaxr x3, [x0]",
-    "add x4, x3, x1",
-    "stlxr w5, x4, [x0]",
-    "cbnz w5, 1b",
-    "dmb ish",
-    "str x3, [x2]",
-    "mov w0, #0",
-    "ret",
-    "pagewire_guard_swap:",
-    "2: ldaxr x4, [x0]",
-    "cmp x4, x1",
-    "b.ne 3f",
-    "stlxr w5, x2, [x0]",
-    "cbnz w5, 2b",
-    "3: clrex",
-    "dmb ish",
-    "str x4, [x3]",
-    "mov w0, #0",
-    "ret",
-    "pagewire_guard_touch:",
-    "ldrb w1, [x0]",
-    "mov w0, #0",
-    "ret",
-    "pagewire_guard_touch_write:",
-    "4: ldxrb w1, [x0]",
-    "stxrb w2, w1, [x0]",
-    "cbnz w2, 4b",
-    "mov w0, #0",
-    "ret",
-    "pagewire_guard_end:",
-    "pagewire_guard_mend:",
-    "mov w0, #1",
-    "ret",
-);
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!("guarded accesses are written for x86_64 and aarch64");
-
-unsafe extern "C" {
-    static pagewire_guard_begin: u8;
-    static pagewire_guard_end: u8;
-    static pagewire_guard_mend: u8;
-    fn pagewire_guard_add(address: u64, add: u64, original: *mut u64) -> i32;
-    fn pagewire_guard_swap(address: u64, compare: u64, swap: u64, original: *mut u64) -> i32;
-    fn pagewire_guard_touch(address: u64) -> i32;
-    fn pagewire_guard_touch_write(address: u64) -> i32;
-}
-
-const SIGNALS: [i32; 2] = [libc::SIGSEGV, libc::SIGBUS];
-
-/// What handled the signals before; `None`: our handler could not be installed.
-static PREVIOUS: OnceLock<Option<[libc::sigaction; 2]>> = OnceLock::new();
+pub use watch::{changes_are_seen, handlers_begin_to_change, handlers_have_changed, mask_has_changed};
 
 /// Nothing could be read or written at the address.
 #[derive(Debug, PartialEq, Eq)]
@@ -132,8 +28,20 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// `None`: somebody else handles the signals now.
+    /// What costs next to nothing to have; `None` where that cannot be known without asking the kernel each time, or
+    /// where it was asked and the signals are blocked or somebody else's.
+    #[inline]
+    pub fn at_hand() -> Option<Self> {
+        let none_blocked = || Guard::enter_anew().is_some_and(|guard| guard.mask.is_none());
+        watch::is_mended(none_blocked).then_some(Guard { mask: None, _thread: std::marker::PhantomData })
+    }
+
+    /// Unblocks the signals if need be. `None`: somebody else handles them now.
     pub fn enter() -> Option<Self> {
+        Guard::at_hand().or_else(Guard::enter_anew)
+    }
+
+    fn enter_anew() -> Option<Self> {
         install()?;
         if !SIGNALS.into_iter().all(is_ours) {
             return None;
@@ -180,6 +88,27 @@ impl Guard {
         }
     }
 
+    /// Copies application memory from an address on. After a fault `into` holds what was there before it.
+    #[inline]
+    pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
+        // SAFETY: as fetch_add; the engine's side is borrowed for writing.
+        match unsafe { pagewire_guard_copy(into.as_mut_ptr() as u64, address, into.len()) } {
+            0 => Ok(()),
+            _ => Err(Fault),
+        }
+    }
+
+    /// Copies to application memory from an address on. 8 bytes appear at once; of more, the order is not certain, but
+    /// what an earlier call wrote appears before.
+    #[inline]
+    pub fn write(&self, from: &[u8], address: u64) -> Result<(), Fault> {
+        // SAFETY: as fetch_add; the engine's side is borrowed.
+        match unsafe { pagewire_guard_copy(address, from.as_ptr() as u64, from.len()) } {
+            0 => Ok(()),
+            _ => Err(Fault),
+        }
+    }
+
     /// Has the page at an address brought in, for writing too where `write`, without a change of its bytes. Waits as
     /// long as that takes.
     pub fn touch(&self, address: u64, write: bool) -> Result<(), Fault> {
@@ -218,105 +147,4 @@ pub(crate) unsafe fn unguarded(address: u64, operation: crate::AtomicOperation) 
         }
     };
     original
-}
-
-fn install() -> Option<&'static [libc::sigaction; 2]> {
-    PREVIOUS
-        .get_or_init(|| {
-            let previous = [current(SIGNALS[0]).ok()?, current(SIGNALS[1]).ok()?];
-            for (signal, before) in SIGNALS.into_iter().zip(&previous) {
-                let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = handle;
-                let mut ours = *before;
-                ours.sa_sigaction = handler as usize;
-                // The handler before finds its own mask and stack.
-                ours.sa_flags = libc::SA_SIGINFO
-                    | libc::SA_ONSTACK
-                    | before.sa_flags & (libc::SA_NODEFER | libc::SA_RESTART);
-                // SAFETY: `handle` is async-signal-safe: it compares addresses, changes the saved program counter, or
-                // calls what was installed before. `previous` is published by the OnceLock after both are installed; a
-                // fault before that is taken for the default action by `handle`, which cannot be ours: no guarded
-                // access runs before `install` has returned.
-                if unsafe { libc::sigaction(signal, &ours, std::ptr::null_mut()) } != 0 {
-                    return None;
-                }
-            }
-            Some(previous)
-        })
-        .as_ref()
-}
-
-fn current(signal: i32) -> io::Result<libc::sigaction> {
-    let mut action = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: with no new action sigaction(2) only fills `action`.
-    if unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: filled, since the call succeeded.
-    Ok(unsafe { action.assume_init() })
-}
-
-fn is_ours(signal: i32) -> bool {
-    let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = handle;
-    current(signal).is_ok_and(|action| action.sa_sigaction == handler as usize)
-}
-
-extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel gives an SA_SIGINFO handler a valid ucontext_t, whose registers are loaded again when the
-    // handler returns (sigaction(2)). The symbols are labels; only their addresses are used.
-    unsafe {
-        let context = context.cast::<libc::ucontext_t>();
-        let counter = program_counter(context);
-        let begin = &raw const pagewire_guard_begin as u64;
-        let end = &raw const pagewire_guard_end as u64;
-        if (begin..end).contains(&*counter) {
-            *counter = &raw const pagewire_guard_mend as u64;
-            return;
-        }
-    }
-    pass_on(signal, info, context);
-}
-
-#[cfg(target_arch = "x86_64")]
-unsafe fn program_counter(context: *mut libc::ucontext_t) -> *mut u64 {
-    // SAFETY: `handle` passes on the kernel's valid context.
-    unsafe { (&raw mut (*context).uc_mcontext.gregs[libc::REG_RIP as usize]).cast() }
-}
-
-#[cfg(target_arch = "aarch64")]
-unsafe fn program_counter(context: *mut libc::ucontext_t) -> *mut u64 {
-    // SAFETY: `handle` passes on the kernel's valid context.
-    unsafe { (&raw mut (*context).uc_mcontext.pc).cast() }
-}
-
-fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let previous = PREVIOUS.get().and_then(|previous| {
-        let place = SIGNALS.iter().position(|known| *known == signal)?;
-        Some(previous.as_ref()?[place])
-    });
-    match previous {
-        // SAFETY: the handler and its kind are those that the program installed for this signal; it gets what the
-        // kernel gave.
-        Some(action) if action.sa_sigaction > libc::SIG_IGN => unsafe {
-            if action.sa_flags & libc::SA_SIGINFO != 0 {
-                let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
-                    std::mem::transmute(action.sa_sigaction);
-                handler(signal, info, context);
-            } else {
-                let handler: extern "C" fn(i32) = std::mem::transmute(action.sa_sigaction);
-                handler(signal);
-            }
-        },
-        // A signal that another process sent can be ignored; a fault cannot.
-        // SAFETY: `info` is the kernel's.
-        Some(action) if action.sa_sigaction == libc::SIG_IGN && unsafe { (*info).si_code } <= 0 => {}
-        _ => {
-            // SAFETY: zero is a valid sigaction: the default action, no flags, an empty mask. The signal is sent to this
-            // thread again and, blocked while its handler runs, ends the process when the handler returns.
-            unsafe {
-                let default: libc::sigaction = std::mem::zeroed();
-                libc::sigaction(signal, &default, std::ptr::null_mut());
-                libc::raise(signal);
-            }
-        }
-    }
 }

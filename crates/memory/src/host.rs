@@ -1,8 +1,8 @@
 //! The real [`ApplicationMemory`].
 //!
-//! Between the application and engine buffers: `preadv` and `pwritev` on the arena's file where the buffer is part
-//! of one; small copies by way of scratch memory that is; else `process_vm_readv` and `process_vm_writev` on
-//! ourselves. Between processes: the latter two. Where the kernel cannot reach a page (a userfaultfd that handles
+//! Between the application and engine buffers: directly, where faults are known to be mended
+//! ([`guard`](crate::guard)). Else `preadv` and `pwritev` on the arena's file where the buffer is part of one; small
+//! copies by way of scratch memory that is; else `process_vm_readv` and `process_vm_writev` on ourselves. Between processes: the latter two. Where the kernel cannot reach a page (a userfaultfd that handles
 //! faults of user mode only), the page is touched in user mode under the [`guard`](crate::guard), and the
 //! copy goes on.
 
@@ -67,6 +67,9 @@ impl ApplicationMemory for HostMemory {
     fn read(&self, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
         let length = total(from)?.min(into.len() as u64) as usize;
         let into = &mut into[..length];
+        if let Some(guard) = Guard::at_hand() {
+            return read_directly(&guard, from, into);
+        }
         if let Some(file) = arena::file_of(into) {
             return with_file(FileTransfer::FromApplication, file, from, 0, length as u64, false);
         }
@@ -102,6 +105,9 @@ impl ApplicationMemory for HostMemory {
     fn write(&self, from: &[u8], to: &[Segment], tail_last: bool) -> Result<(), MemoryError> {
         let length = total(to)?.min(from.len() as u64) as usize;
         let from = &from[..length];
+        if let Some(guard) = Guard::at_hand() {
+            return write_directly(&guard, from, to, tail_last);
+        }
         if let Some(file) = arena::file_of(from) {
             return with_file(FileTransfer::ToApplication, file, to, 0, length as u64, tail_last);
         }
@@ -167,6 +173,34 @@ impl ApplicationMemory for HostMemory {
     fn residency(&self, segments: &[Segment]) -> Residency {
         self.resident.look(segments)
     }
+}
+
+/// Copies from segments that together hold as much as `into` at least.
+fn read_directly(guard: &Guard, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
+    let mut rest = into;
+    for segment in from {
+        let (part, after) = rest.split_at_mut(rest.len().min(segment.length as usize));
+        guard.read(segment.address, part).map_err(|_| MemoryError::NotMapped)?;
+        rest = after;
+    }
+    Ok(())
+}
+
+/// Copies to segments that together hold as much as `from` at least.
+fn write_directly(guard: &Guard, from: &[u8], to: &[Segment], tail_last: bool) -> Result<(), MemoryError> {
+    let body = if tail_last { from.len().saturating_sub(TAIL as usize) } else { from.len() };
+    let mut at = 0;
+    for segment in to {
+        let mut address = segment.address;
+        let end = from.len().min(at + segment.length as usize);
+        // What the tail has of this segment is copied by itself.
+        for edge in [body.clamp(at, end), end] {
+            guard.write(&from[at..edge], address).map_err(|_| MemoryError::NotMapped)?;
+            address += (edge - at) as u64;
+            at = edge;
+        }
+    }
+    Ok(())
 }
 
 fn between(

@@ -16,6 +16,14 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(|failed| failed.into_inner())
 }
 
+/// `direct_copies` includes this file: there copies are made directly.
+fn memory() -> HostMemory {
+    if module_path!() != "copies" {
+        pagewire_memory::guard::changes_are_seen();
+    }
+    HostMemory::new()
+}
+
 fn segment(bytes: &[u8]) -> Segment {
     Segment { address: bytes.as_ptr() as u64, length: bytes.len() as u64 }
 }
@@ -102,7 +110,7 @@ proptest! {
     #[test]
     fn copies_are_exact(from in cuts(), to in cuts(), tail_last in any::<bool>(), arena in any::<bool>()) {
         let _alone = alone();
-        let memory = HostMemory::new();
+        let memory = memory();
         let size = |cuts: &[(usize, usize)]| cuts.iter().map(|(length, gap)| length + gap).sum::<usize>() + 1;
         let mut source: Vec<u8> = (0..size(&from)).map(|index| (index * 31 % 251) as u8 + 1).collect();
         let mut target = vec![0u8; size(&to)];
@@ -138,7 +146,7 @@ proptest! {
 #[test]
 fn big_copies() {
     let _alone = alone();
-    let memory = HostMemory::new();
+    let memory = memory();
     let source: Vec<u8> = (0..9 << 20).map(|index: usize| (index / 7 % 253) as u8).collect();
     let mut target = vec![0u8; source.len()];
     memory.write(&source, &[segment(&target)], true).unwrap();
@@ -151,7 +159,7 @@ fn big_copies() {
 #[test]
 fn what_is_not_mapped_is_an_error() {
     let _alone = alone();
-    let memory = HostMemory::new();
+    let memory = memory();
     let pages = Pages::new(64 * PAGE);
     let own = HostProcess::current();
     let mut big = vec![1u8; 64 * PAGE];
@@ -194,7 +202,7 @@ fn what_is_not_mapped_is_an_error() {
 #[test]
 fn a_file_that_was_cut_off() {
     let _alone = alone();
-    let memory = HostMemory::new();
+    let memory = memory();
     let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, 2 * PAGE as u64).unwrap();
     // SAFETY: a new mapping, touched by address only.
@@ -219,7 +227,7 @@ fn a_file_that_was_cut_off() {
 #[test]
 fn atomics() {
     let _alone = alone();
-    let memory = HostMemory::new();
+    let memory = memory();
     let word = AtomicU64::new(5);
     let address = word.as_ptr() as u64;
     assert_eq!(memory.atomic(address, AtomicOperation::FetchAdd { add: u64::MAX }), Ok(5));
@@ -245,7 +253,7 @@ fn atomics_of_many_threads_with_the_programs_own() {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                let memory = HostMemory::new();
+                let memory = memory();
                 for _ in 0..ROUNDS {
                     memory.atomic(address, AtomicOperation::FetchAdd { add: 1 }).unwrap();
                 }
@@ -269,7 +277,7 @@ fn a_thread_that_blocks_all_signals() {
             libc::sigfillset(before.as_mut_ptr());
             libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
         }
-        let memory = HostMemory::new();
+        let memory = memory();
         let pages = Pages::new(PAGE);
         pages.replace(0, PAGE, false);
         let add = AtomicOperation::FetchAdd { add: 1 };
@@ -296,7 +304,7 @@ fn pages_that_come_and_go() {
         for kind in 0..3 {
             let (pages, stop) = (&pages, &stop);
             scope.spawn(move || {
-                let memory = HostMemory::new();
+                let memory = memory();
                 let mut arena = Arena::new(4 * PAGE).unwrap();
                 let mut heap = vec![1u8; 4 * PAGE];
                 let (mut done, mut refused) = (0, 0);
@@ -333,7 +341,7 @@ fn pages_that_come_and_go() {
 #[test]
 fn residency() {
     let _alone = alone();
-    let memory = HostMemory::new();
+    let memory = memory();
     let pages = Pages::new(8192 * PAGE);
     assert_eq!(memory.residency(&[]), Residency::Resident);
     assert_eq!(memory.residency(&[pages.all()]), Residency::Absent);
@@ -354,7 +362,7 @@ fn residency() {
 #[test]
 fn a_process_that_ends() {
     let _alone = alone();
-    let memory = HostMemory::new();
+    let memory = memory();
     let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
     let process = HostProcess::open(child.id() as i32).unwrap();
     assert!(process.is_alive());
@@ -391,7 +399,7 @@ fn the_tail_is_seen_last() {
                 read.store(round, Ordering::Release);
             }
         });
-        let memory = HostMemory::new();
+        let memory = memory();
         let own = HostProcess::current();
         let mut arena = Arena::new(LENGTH).unwrap();
         for round in 1..=ROUNDS {

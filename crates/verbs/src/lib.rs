@@ -29,5 +29,6 @@ mod queue_pair;
 mod rates;
 mod settings;
 mod shared_receive;
+mod signals;
 mod sysfs;
 pub mod unsupported;

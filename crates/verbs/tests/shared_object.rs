@@ -43,9 +43,9 @@ fn listed() -> BTreeSet<String> {
     text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
 }
 
-#[test]
-fn the_version_script_has_the_listed_symbols() {
-    let text = std::fs::read_to_string(crate_folder().join("libpagewire.map")).unwrap();
+/// `name@@VERSION` of every symbol that a version script names.
+fn scripted(name: &str) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(crate_folder().join(name)).unwrap();
     let (mut node, mut found) = (String::new(), BTreeSet::new());
     for line in text.lines().map(str::trim) {
         if let Some(name) = line.strip_suffix(" {") {
@@ -55,7 +55,12 @@ fn the_version_script_has_the_listed_symbols() {
             assert!(found.insert(format!("{symbol}@@{node}")), "{symbol} stands twice");
         }
     }
-    assert_eq!(found, listed());
+    found
+}
+
+#[test]
+fn the_version_script_has_the_listed_symbols() {
+    assert_eq!(scripted("libpagewire.map"), listed());
 }
 
 #[test]
@@ -71,7 +76,11 @@ fn the_library_exports_the_listed_symbols_and_no_others() {
     // `A` entries are the version nodes themselves.
     let found: BTreeSet<_> =
         symbols.filter(|fields| fields[1] != "A").map(|fields| fields.last().unwrap().to_string()).collect();
-    assert_eq!(found, listed());
+    // Those that stand before the C library's have its versions, none of them a default.
+    let base = if cfg!(target_arch = "x86_64") { "@GLIBC_2.2.5" } else { "@GLIBC_2.17" };
+    let before = scripted("signals.map");
+    let before = before.iter().map(|symbol| symbol.replace("@@BASE", base).replace("@@", "@"));
+    assert_eq!(found, listed().into_iter().chain(before).collect());
 }
 
 #[test]
@@ -184,6 +193,20 @@ fn threads_do_not_disturb_each_other() {
 #[test]
 fn what_is_not_supported_is_refused() {
     run("refused");
+}
+
+#[test]
+fn whatever_a_program_does_to_its_handlers_it_sees_no_fault_of_the_engine() {
+    let compiled = program("signals", "signals");
+    let ways =
+        ["nothing", "sigaction", "signal", "sigset", "default", "pthread_sigmask", "sigprocmask", "sighold"];
+    for (path, way) in ["local", "udp"].into_iter().flat_map(|path| ways.map(|way| (path, way))) {
+        let mut command = Command::new(compiled.get_program());
+        command.env("LD_LIBRARY_PATH", library()).env("PAGEWIRE_PATH", path).arg(way);
+        let output = command.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{way} on path {path}: {}\n{told}", output.status);
+    }
 }
 
 #[test]

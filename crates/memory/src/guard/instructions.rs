@@ -1,0 +1,154 @@
+//! The machine instructions that touch application memory, each function in one range of addresses by which the handler
+//! knows them. One that meets a fault gives 1 at once; what it had done until then stays done.
+
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".balign 64",
+    ".hidden pagewire_guard_begin",
+    ".hidden pagewire_guard_end",
+    ".hidden pagewire_guard_mend",
+    ".hidden pagewire_guard_add",
+    ".hidden pagewire_guard_swap",
+    ".hidden pagewire_guard_touch",
+    ".hidden pagewire_guard_touch_write",
+    ".hidden pagewire_guard_copy",
+    ".globl pagewire_guard_begin, pagewire_guard_end, pagewire_guard_mend",
+    ".globl pagewire_guard_add, pagewire_guard_swap, pagewire_guard_touch, pagewire_guard_touch_write",
+    ".globl pagewire_guard_copy",
+    "pagewire_guard_begin:",
+    // (address, add, original) -> 0
+    "pagewire_guard_add:",
+    "mov rax, rsi",
+    "lock xadd qword ptr [rdi], rax",
+    "mov qword ptr [rdx], rax",
+    "xor eax, eax",
+    "ret",
+    // (address, compare, swap, original) -> 0
+    "pagewire_guard_swap:",
+    "mov rax, rsi",
+    "lock cmpxchg qword ptr [rdi], rdx",
+    "mov qword ptr [rcx], rax",
+    "xor eax, eax",
+    "ret",
+    // (address) -> 0
+    "pagewire_guard_touch:",
+    "mov al, byte ptr [rdi]",
+    "xor eax, eax",
+    "ret",
+    // (address) -> 0; changes nothing, whatever others write meanwhile
+    "pagewire_guard_touch_write:",
+    "lock or byte ptr [rdi], 0",
+    "xor eax, eax",
+    "ret",
+    // (to, from, length) -> 0; short ones word by word, so that 8 bytes appear at once
+    "pagewire_guard_copy:",
+    "cmp rdx, 128",
+    "ja 5f",
+    "2: cmp rdx, 8",
+    "jb 3f",
+    "mov rax, qword ptr [rsi]",
+    "mov qword ptr [rdi], rax",
+    "add rsi, 8",
+    "add rdi, 8",
+    "sub rdx, 8",
+    "jmp 2b",
+    "3: test rdx, rdx",
+    "jz 4f",
+    "mov al, byte ptr [rsi]",
+    "mov byte ptr [rdi], al",
+    "inc rsi",
+    "inc rdi",
+    "dec rdx",
+    "jmp 3b",
+    "4: xor eax, eax",
+    "ret",
+    "5: mov rcx, rdx",
+    "rep movsb",
+    "xor eax, eax",
+    "ret",
+    "pagewire_guard_end:",
+    "pagewire_guard_mend:",
+    "mov eax, 1",
+    "ret",
+);
+
+#[cfg(target_arch = "aarch64")]
+core::arch::global_asm!(
+    ".balign 64",
+    ".hidden pagewire_guard_begin",
+    ".hidden pagewire_guard_end",
+    ".hidden pagewire_guard_mend",
+    ".hidden pagewire_guard_add",
+    ".hidden pagewire_guard_swap",
+    ".hidden pagewire_guard_touch",
+    ".hidden pagewire_guard_touch_write",
+    ".hidden pagewire_guard_copy",
+    ".globl pagewire_guard_begin, pagewire_guard_end, pagewire_guard_mend",
+    ".globl pagewire_guard_add, pagewire_guard_swap, pagewire_guard_touch, pagewire_guard_touch_write",
+    ".globl pagewire_guard_copy",
+    "pagewire_guard_begin:",
+    "pagewire_guard_add:",
+    "1: ldaxr x3, [x0]",
+    "add x4, x3, x1",
+    "stlxr w5, x4, [x0]",
+    "cbnz w5, 1b",
+    "dmb ish",
+    "str x3, [x2]",
+    "mov w0, #0",
+    "ret",
+    "pagewire_guard_swap:",
+    "2: ldaxr x4, [x0]",
+    "cmp x4, x1",
+    "b.ne 3f",
+    "stlxr w5, x2, [x0]",
+    "cbnz w5, 2b",
+    "3: clrex",
+    "dmb ish",
+    "str x4, [x3]",
+    "mov w0, #0",
+    "ret",
+    "pagewire_guard_touch:",
+    "ldrb w1, [x0]",
+    "mov w0, #0",
+    "ret",
+    "pagewire_guard_touch_write:",
+    "4: ldxrb w1, [x0]",
+    "stxrb w2, w1, [x0]",
+    "cbnz w2, 4b",
+    "mov w0, #0",
+    "ret",
+    // What was written before is visible before.
+    "pagewire_guard_copy:",
+    "dmb ish",
+    "5: subs x2, x2, #8",
+    "b.lo 6f",
+    "ldr x3, [x1], #8",
+    "str x3, [x0], #8",
+    "b 5b",
+    "6: adds x2, x2, #8",
+    "b.eq 8f",
+    "7: ldrb w3, [x1], #1",
+    "strb w3, [x0], #1",
+    "subs x2, x2, #1",
+    "b.ne 7b",
+    "8: mov w0, #0",
+    "ret",
+    "pagewire_guard_end:",
+    "pagewire_guard_mend:",
+    "mov w0, #1",
+    "ret",
+);
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("guarded accesses are written for x86_64 and aarch64");
+
+unsafe extern "C" {
+    pub static pagewire_guard_begin: u8;
+    pub static pagewire_guard_end: u8;
+    pub static pagewire_guard_mend: u8;
+    pub fn pagewire_guard_add(address: u64, add: u64, original: *mut u64) -> i32;
+    pub fn pagewire_guard_swap(address: u64, compare: u64, swap: u64, original: *mut u64) -> i32;
+    pub fn pagewire_guard_touch(address: u64) -> i32;
+    pub fn pagewire_guard_touch_write(address: u64) -> i32;
+    pub fn pagewire_guard_copy(to: u64, from: u64, length: usize) -> i32;
+}
