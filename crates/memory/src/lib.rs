@@ -7,6 +7,7 @@
 mod application;
 mod arena;
 mod atomic;
+mod clock;
 pub mod fork;
 pub mod guard;
 mod host;

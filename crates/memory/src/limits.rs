@@ -17,12 +17,7 @@ pub const SCRATCH_COPY: usize = SCRATCH_BYTES;
 pub const TAIL: u64 = 8;
 /// Pages that are remembered as resident.
 pub const REMEMBERED_PAGES: usize = 4096;
-/// Milliseconds for which they are: a page that left since then costs a wait.
-pub const REMEMBERED_MILLISECONDS: u64 = 1;
 /// Longest range in pages that the memory of resident pages is asked about, page by page.
 pub const REMEMBERED_RANGE: u64 = 16;
 /// Pages whose residency one system call asks for.
 pub const RESIDENCY_PAGES: usize = 2048;
-/// Milliseconds after which a peer's process is looked at again before it is touched. The kernel gives process
-/// numbers out in a circle of at least several hundred, so that none can come back sooner.
-pub const PROCESS_CHECK_MILLISECONDS: u64 = 1;

@@ -1,13 +1,12 @@
 //! Another process, named so that a reuse of its number is noticed.
 
-use crate::limits::PROCESS_CHECK_MILLISECONDS;
+use crate::clock::tick;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 /// A process whose memory may be touched. Clones name the same one; once one of them is told that it has ended,
 /// all are.
@@ -20,8 +19,7 @@ struct Inner {
     /// `None`: this process itself, or a kernel without pidfds (before 5.3).
     descriptor: Option<OwnedFd>,
     gone: AtomicBool,
-    made: Instant,
-    /// Milliseconds after `made` when it was last seen alive.
+    /// The tick at which it was last seen alive.
     seen: AtomicU64,
 }
 
@@ -58,7 +56,6 @@ impl HostProcess {
             pid,
             descriptor,
             gone: AtomicBool::new(false),
-            made: Instant::now(),
             seen: AtomicU64::new(0),
         }))
     }
@@ -73,15 +70,15 @@ impl HostProcess {
         self.0.gone.store(true, Ordering::Release);
     }
 
-    /// Whether it is the same process still. What it is told in between may be up to
-    /// [`PROCESS_CHECK_MILLISECONDS`] old.
+    /// Whether it is the same process still, as of the last tick of the kernel's clock. The kernel gives process numbers
+    /// out in a circle of at least several hundred, so that none can come back sooner.
     pub fn is_alive(&self) -> bool {
         if self.0.gone.load(Ordering::Acquire) {
             return false;
         }
         let Some(descriptor) = &self.0.descriptor else { return true };
-        let now = self.0.made.elapsed().as_millis() as u64;
-        if now < self.0.seen.load(Ordering::Relaxed) + PROCESS_CHECK_MILLISECONDS {
+        let now = tick();
+        if now == self.0.seen.load(Ordering::Relaxed) {
             return true;
         }
         // A pidfd becomes readable when its process ends (pidfd_open(2)).

@@ -1,20 +1,19 @@
 //! Whether pages are present, by mincore(2), with a small memory of those seen lately.
 
-use crate::limits::{REMEMBERED_MILLISECONDS, REMEMBERED_PAGES, REMEMBERED_RANGE, RESIDENCY_PAGES};
+use crate::clock::tick;
+use crate::limits::{REMEMBERED_PAGES, REMEMBERED_RANGE, RESIDENCY_PAGES};
 use crate::{Residency, Segment};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
-/// Low bits of an entry: when the page was seen. They wrap after some minutes; a stale entry that happens to look
+/// Low bits of an entry: the tick in which the page was seen, in milliseconds. They wrap after some minutes; a stale entry that happens to look
 /// fresh costs a wait.
 const TIME_BITS: u32 = 19;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
-/// Pages seen resident lately. Direct-mapped, shared by all threads, without locks: an entry is one word.
+/// Pages seen resident in this tick of the kernel's clock. Direct-mapped, shared by all threads, without locks: an entry is one word.
 pub struct ResidentPages {
     entries: Box<[AtomicU64]>,
     page: u64,
-    start: Instant,
 }
 
 impl ResidentPages {
@@ -23,7 +22,6 @@ impl ResidentPages {
         ResidentPages {
             entries: (0..REMEMBERED_PAGES).map(|_| AtomicU64::new(u64::MAX)).collect(),
             page: rustix::param::page_size() as u64,
-            start: Instant::now(),
         }
     }
 
@@ -43,7 +41,7 @@ impl ResidentPages {
     fn look_at(&self, segment: &Segment) -> Residency {
         let Some(end) = segment.address.checked_add(segment.length) else { return Residency::NotMapped };
         let (first, last) = (segment.address / self.page, (end - 1) / self.page);
-        let now = self.start.elapsed().as_millis() as u64;
+        let now = tick() / 1_000_000;
         let small = last - first < REMEMBERED_RANGE;
         if small && (first..=last).all(|page| self.remembers(page, now)) {
             return Residency::Resident;
@@ -59,7 +57,7 @@ impl ResidentPages {
 
     fn remembers(&self, page: u64, now: u64) -> bool {
         let known = self.entries[page as usize % REMEMBERED_PAGES].load(Ordering::Relaxed);
-        (0..=REMEMBERED_MILLISECONDS.min(now)).any(|age| known == entry(page, now - age))
+        known == entry(page, now)
     }
 }
 

@@ -2,11 +2,11 @@
 
 use crate::limits::IO_VECTORS;
 use crate::{MemoryError, Segment};
+use arrayvec::ArrayVec;
 
 /// Pieces for one system call.
 pub struct IoVectors {
-    vectors: [libc::iovec; IO_VECTORS],
-    count: usize,
+    vectors: ArrayVec<libc::iovec, IO_VECTORS>,
     /// Bytes of all.
     pub bytes: u64,
 }
@@ -15,12 +15,11 @@ impl IoVectors {
     /// The pieces of `segments` that begin `position` bytes into them: at most [`IO_VECTORS`] pieces and `limit`
     /// bytes. No piece reaches over `boundary`, so that what lies behind it is copied separately, and later.
     pub fn cut(segments: &[Segment], position: u64, limit: u64, boundary: u64) -> Self {
-        let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        let mut cut = IoVectors { vectors: [empty; IO_VECTORS], count: 0, bytes: 0 };
+        let mut cut = IoVectors { vectors: ArrayVec::new(), bytes: 0 };
         let mut start = 0;
         for segment in segments {
             let end = start + segment.length;
-            while cut.count < IO_VECTORS && cut.bytes < limit {
+            while !cut.vectors.is_full() && cut.bytes < limit {
                 let at = position + cut.bytes;
                 if at >= end {
                     break;
@@ -29,11 +28,10 @@ impl IoVectors {
                 if at < boundary {
                     length = length.min(boundary - at);
                 }
-                cut.vectors[cut.count] = libc::iovec {
+                cut.vectors.push(libc::iovec {
                     iov_base: std::ptr::without_provenance_mut((segment.address + (at - start)) as usize),
                     iov_len: length as usize,
-                };
-                cut.count += 1;
+                });
                 cut.bytes += length;
             }
             start = end;
@@ -43,7 +41,7 @@ impl IoVectors {
 
     /// For the system call.
     pub fn as_slice(&self) -> &[libc::iovec] {
-        &self.vectors[..self.count]
+        &self.vectors
     }
 }
 

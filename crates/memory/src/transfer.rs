@@ -81,28 +81,36 @@ pub fn through_process(
 ) -> Result<(), Stop> {
     let boundary = boundary(length, tail_last);
     let mut at = 0;
+    if let ([ours], [theirs], true) = (local, remote, length <= TAIL) {
+        // The most frequent one, without the search for pieces.
+        let vector = |segment: &Segment| libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(segment.address as usize),
+            iov_len: length as usize,
+        };
+        at += advance(call(way, pid, &[vector(ours)], &[vector(theirs)]), 0)?;
+    }
     while at < length {
         let limit = (length - at).min(PIECE as u64);
         let theirs = IoVectors::cut(remote, at, limit, boundary);
         let ours = IoVectors::cut(local, at, theirs.bytes, boundary);
-        let (ours, theirs) = (ours.as_slice(), theirs.as_slice());
-        // SAFETY: both sides are checked page by page by the kernel, which answers with EFAULT (process_vm_readv(2)). Where
-        // `local` is an engine buffer the caller has it borrowed, for writing where it is written.
-        let done = unsafe {
-            let (ours_at, ours_len) = (ours.as_ptr(), ours.len() as libc::c_ulong);
-            let (theirs_at, theirs_len) = (theirs.as_ptr(), theirs.len() as libc::c_ulong);
-            match way {
-                ProcessTransfer::Read => {
-                    libc::process_vm_readv(pid, ours_at, ours_len, theirs_at, theirs_len, 0)
-                }
-                ProcessTransfer::Write => {
-                    libc::process_vm_writev(pid, ours_at, ours_len, theirs_at, theirs_len, 0)
-                }
-            }
-        };
-        at += advance(done, at)?;
+        at += advance(call(way, pid, ours.as_slice(), theirs.as_slice()), at)?;
     }
     Ok(())
+}
+
+fn call(way: ProcessTransfer, pid: i32, ours: &[libc::iovec], theirs: &[libc::iovec]) -> isize {
+    let (ours_at, ours_len) = (ours.as_ptr(), ours.len() as libc::c_ulong);
+    let (theirs_at, theirs_len) = (theirs.as_ptr(), theirs.len() as libc::c_ulong);
+    // SAFETY: both sides are checked page by page by the kernel, which answers with EFAULT (process_vm_readv(2)). Where
+    // `ours` is an engine buffer the caller has it borrowed, for writing where it is written.
+    unsafe {
+        match way {
+            ProcessTransfer::Read => libc::process_vm_readv(pid, ours_at, ours_len, theirs_at, theirs_len, 0),
+            ProcessTransfer::Write => {
+                libc::process_vm_writev(pid, ours_at, ours_len, theirs_at, theirs_len, 0)
+            }
+        }
+    }
 }
 
 /// Bytes copied by a call; what stopped it.

@@ -56,7 +56,7 @@ impl<F: Fabric> QueuePair<F> {
                 Sent::Failed(status) => {
                     core.submitted += 1;
                     self.complete_send(id, status);
-                    self.enter_send_queue_error();
+                    self.enter_send_queue_error(core);
                     break;
                 }
             }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::event::AsyncEventKind;
 use crate::inbox::{Content, Half, Origin};
 use crate::path::Path;
-use crate::path::local::publish_holding;
+use crate::path::local::{LocalChannel, publish_holding};
 use crate::pull::Lost;
 use crate::queue_pair::QueuePair;
 use crate::request::ReceiveWork;
@@ -58,6 +58,8 @@ impl Connection {
 
 /// What belongs to whoever drives the queue pair.
 pub struct Core<F: Fabric> {
+    /// What the queue pair was told last.
+    pub attributes: Attributes,
     connection: Connection,
     /// A connection that has ended and whose refusal has not left yet.
     last_words: Option<Box<RcConnection>>,
@@ -91,6 +93,7 @@ struct HelloState {
 impl<F: Fabric> Default for Core<F> {
     fn default() -> Self {
         Core {
+            attributes: Attributes::default(),
             connection: Connection::None,
             last_words: None,
             sending: false,
@@ -115,6 +118,28 @@ impl<F: Fabric> Core<F> {
         match half {
             Half::Requester => &mut self.requester_waits,
             Half::Responder => &mut self.responder_waits,
+        }
+    }
+
+    /// Nothing that was posted is under way, and what is posted next may be sent at once.
+    pub fn is_quiet(&self) -> bool {
+        self.sending
+            && self.attributes.state == State::ReadyToSend
+            && matches!(&self.connection, Connection::Rc(rc) if rc.is_quiet())
+    }
+
+    /// The channel of the local path, and how often in a row an access of the requester waited for a page.
+    pub fn local(&mut self) -> Option<(&LocalChannel<F>, &mut u32)> {
+        match &self.path {
+            Path::Local(channel) => Some((channel, &mut self.requester_waits)),
+            _ => None,
+        }
+    }
+
+    /// A request was executed without the protocol.
+    pub fn executed_directly(&mut self) {
+        if let Connection::Rc(rc) = &mut self.connection {
+            rc.executed_directly();
         }
     }
 
@@ -352,7 +377,7 @@ impl<F: Fabric> QueuePair<F> {
             Path::None | Path::Asked { .. } => None,
             // This side would not have it, or could not: what the peer publishes has to do.
             Path::Udp { .. } | Path::Dead { .. } => {
-                Some(theirs.place_of(self.attributes.lock().destination).is_some())
+                Some(theirs.place_of(core.attributes.destination).is_some())
             }
         }
     }
@@ -370,7 +395,7 @@ impl<F: Fabric> QueuePair<F> {
         global_route: Option<&[u8; 40]>,
         origin: &Origin<F>,
     ) -> bool {
-        let attributes = *self.attributes.lock();
+        let attributes = core.attributes;
         if !attributes.state.receives() {
             return true;
         }
@@ -478,7 +503,7 @@ impl<F: Fabric> QueuePair<F> {
 
     /// One turn. Tells whether there is more to do, and when.
     pub(crate) fn drive(&self, core: &mut Core<F>) -> Option<Again> {
-        let mut attributes = *self.attributes.lock();
+        let mut attributes = core.attributes;
         if !attributes.state.receives() {
             return self.finish_last_words(core);
         }
@@ -486,7 +511,7 @@ impl<F: Fabric> QueuePair<F> {
         core.waits_for_receive = false;
         self.take_waiting(core, Half::Requester);
         self.take_waiting(core, Half::Responder);
-        attributes = *self.attributes.lock();
+        attributes = core.attributes;
         if !attributes.state.receives() {
             return self.finish_last_words(core);
         }
@@ -598,7 +623,7 @@ impl<F: Fabric> QueuePair<F> {
     /// Takes packets out of the inbox until one has to wait on.
     fn take_waiting(&self, core: &mut Core<F>, half: Half) {
         loop {
-            let Some(packet) = self.inbox.lock().pop(half) else { return };
+            let Some(packet) = self.inbox.pop(half) else { return };
             let taken = match &packet.content {
                 Content::Packet { header, payload, global_route } => {
                     self.take_packet(core, header, payload.payload(), global_route.as_ref(), &packet.origin)
@@ -609,7 +634,7 @@ impl<F: Fabric> QueuePair<F> {
                 }
             };
             if !taken {
-                self.inbox.lock().put_back(packet);
+                self.inbox.put_back(packet);
                 return;
             }
         }
@@ -696,7 +721,7 @@ impl<F: Fabric> QueuePair<F> {
                 core.stop();
                 core.sending = false;
             }
-            self.enter_send_queue_error();
+            self.enter_send_queue_error(core);
             return;
         }
         self.enter_error(core);

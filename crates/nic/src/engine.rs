@@ -5,7 +5,7 @@
 
 use crate::counters::ObjectCount;
 use crate::error::{Error, Result};
-use crate::inbox::{Content, Half, Inbox, InboxPacket, KeptPayload, Origin};
+use crate::inbox::{Content, Half, InboxPacket, KeptPayload, Origin};
 use crate::limits;
 use crate::path::attention;
 use crate::path::local::{LocalChannel, ProcessOf};
@@ -585,14 +585,14 @@ impl<F: Fabric> Nic<F> {
             return;
         }
         if let Some(mut core) = queue_pair.core.try_lock() {
-            if queue_pair.inbox.lock().is_empty(Half::of(&header)) {
+            if queue_pair.inbox.is_empty(Half::of(&header)) {
                 let taken =
                     queue_pair.take_packet(&mut core, &header, payload, global_route.as_ref(), &origin);
                 if taken {
                     return;
                 }
                 let content = Content::Packet { header, payload: KeptPayload::from(payload), global_route };
-                queue_pair.inbox.lock().put_back(InboxPacket { content, origin });
+                queue_pair.inbox.put_back(InboxPacket { content, origin });
                 return;
             }
         }
@@ -601,8 +601,7 @@ impl<F: Fabric> Nic<F> {
     }
 
     fn keep(&self, queue_pair: &QueuePair<F>, packet: InboxPacket<F>) {
-        let mut inbox: parking_lot::MutexGuard<'_, Inbox<F>> = queue_pair.inbox.lock();
-        if !inbox.push(packet) {
+        if !queue_pair.inbox.push(packet) {
             queue_pair.counters.dropped.add(1);
         }
     }

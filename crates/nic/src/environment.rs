@@ -3,8 +3,8 @@
 use crate::access::AccessError;
 use crate::attributes::QueuePairType;
 use crate::completion::{Completion, Opcode, Status};
+use crate::direct::{Bytes, Transfer};
 use crate::drive::Core;
-use crate::engine::Again;
 use crate::event::AsyncEventKind;
 use crate::inbox::{Half, Origin};
 use crate::path::Path;
@@ -15,9 +15,9 @@ use crate::queue_pair::QueuePair;
 use crate::request::{KeptData, ScatterGather, slice_of, total_length};
 use pagewire_fabric::{Batch, Fabric, Route};
 use pagewire_iommu::Rights;
-use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
+use pagewire_memory::{ApplicationMemory, AtomicOperation};
 use pagewire_transport::{
-    Arrival, ArrivalKind, Atomic, Denial, Direct, Environment, Event, LinkState, Operation, Outcome, Payload,
+    Arrival, ArrivalKind, Atomic, Denial, Direct, Environment, Event, LinkState, Outcome, Payload,
     RemoteAddress, Right, Source, Status as Protocol, Work, WorkId,
 };
 use pagewire_wire::{Bth, Header, Own, packet};
@@ -91,7 +91,7 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
 
     /// Sends a greeting to the peer's queue pair; [`QueuePair::knows_greeting`] says which PSN it carries.
     pub fn transmit_hello(&mut self, own: &Own) {
-        let attributes = *self.queue_pair.attributes.lock();
+        let attributes = self.core.attributes;
         let reply = matches!(own, Own::Hello(hello) if hello.reply);
         let header = Header::new(Bth {
             opcode: own.opcode(),
@@ -338,83 +338,6 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
             self.ended.failure = Some(Failure { event, send_only });
         }
     }
-
-    /// Executes a WRITE or READ in the memory of a local peer.
-    fn execute(&mut self, channel: &Arc<LocalChannel<F>>, work: &Work) -> Direct {
-        let queue_pair = self.queue_pair;
-        let nic = &queue_pair.nic;
-        let (remote, need, reads) = match work.operation {
-            Operation::Write { remote, immediate: None } => (remote, Rights::REMOTE_WRITE, false),
-            Operation::Read { remote } => (remote, Rights::REMOTE_READ, true),
-            _ => return Direct::Unavailable,
-        };
-        let Ok(process) = &channel.channel.cross_memory else { return Direct::Unavailable };
-        let destination = queue_pair.attributes.lock().destination;
-        let Some((place, peer)) = channel.receptive(destination, queue_pair.number) else {
-            return Direct::Unavailable;
-        };
-        if !peer.rights.contains(need) || channel.is_gone() {
-            return Direct::Unavailable;
-        }
-        if work.length == 0 {
-            queue_pair.counters.direct_operations.add(1);
-            return Direct::Done;
-        }
-        let length = u64::from(work.length);
-        let Ok(granted) = channel.peer_regions.check(remote.key, remote.address, length, need, peer.domain)
-        else {
-            return Direct::Unavailable;
-        };
-        let inline = match self.pieces(work.id, 0, work.length) {
-            Some(KeptData::Inline(bytes)) => Ok(bytes),
-            Some(KeptData::Segments(pieces)) => Err(pieces),
-            None => return Direct::Unavailable,
-        };
-        let mut access = None;
-        let own: SmallVec<[Segment; 4]> = match &inline {
-            Ok(_) => SmallVec::new(),
-            Err(pieces) => {
-                let need = if reads { Rights::LOCAL_WRITE } else { Rights::empty() };
-                let domain = queue_pair.domain.number();
-                let waits = &mut self.core.requester_waits;
-                match nic.begin(queue_pair, domain, pieces, need, reads, waits) {
-                    Ok(granted) => access.insert(granted).segments.clone(),
-                    Err(AccessError::Wait) => return Direct::Wait,
-                    Err(_) => return Direct::Unavailable,
-                }
-            }
-        };
-        let far = [Segment { address: granted.address, length }];
-        let memory = nic.fabric().memory();
-        let done = match channel.own_hazards.claim(granted.index, place) {
-            None => {
-                nic.ready(queue_pair, Again::Later);
-                Direct::Wait
-            }
-            Some(claim) => {
-                // Both are asked once more behind the claim: revocation changes them first and looks for claims then.
-                let valid = channel.peer_regions.still(&granted)
-                    && channel.receptive(destination, queue_pair.number).is_some();
-                let moved = valid
-                    && match (&inline, reads) {
-                        (_, true) => memory.pull(process, &far, &own, true),
-                        (Ok(bytes), false) => memory.push_bytes(process, bytes, &far, true),
-                        (Err(_), false) => memory.push(process, &own, &far, true),
-                    }
-                    .is_ok();
-                channel.own_hazards.release(claim);
-                if moved { Direct::Done } else { Direct::Unavailable }
-            }
-        };
-        if let Some(access) = access {
-            nic.finish(access);
-        }
-        if done == Direct::Done {
-            queue_pair.counters.direct_operations.add(1);
-            queue_pair.counters.direct_bytes.add(length);
-        }
-        done
-    }
 }
 
 fn refused<T>(error: AccessError, denial: Denial) -> Outcome<T> {
@@ -465,13 +388,16 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, F> {
     }
 
     fn direct(&mut self, work: &Work) -> Direct {
-        match self.core.path() {
-            Path::Local(channel) => {
-                let channel = channel.clone();
-                self.execute(&channel, work)
-            }
-            _ => Direct::Unavailable,
-        }
+        let Some(transfer) = Transfer::of(work) else { return Direct::Unavailable };
+        let pieces = self.pieces(work.id, 0, work.length);
+        let (Some((channel, waits)), Some(pieces)) = (self.core.local(), pieces) else {
+            return Direct::Unavailable;
+        };
+        let bytes = match &pieces {
+            KeptData::Inline(bytes) => Bytes::Inline(bytes),
+            KeptData::Segments(pieces) => Bytes::Segments(pieces),
+        };
+        self.queue_pair.execute(channel, waits, &transfer, bytes)
     }
 
     fn link(&mut self) -> LinkState {
@@ -479,7 +405,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, F> {
         if channel.is_gone() {
             return LinkState::Dead;
         }
-        let destination = self.queue_pair.attributes.lock().destination;
+        let destination = self.queue_pair.peer();
         if !channel.is_drained() || channel.is_holding(destination) {
             return LinkState::Pending;
         }

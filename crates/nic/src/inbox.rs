@@ -5,10 +5,12 @@ use crate::path::local::LocalChannel;
 use pagewire_fabric::Fabric;
 use pagewire_transport::{Payload, RemoteAddress};
 use pagewire_wire::{Header, Operation, Own};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where a packet came from.
 pub enum Origin<F: Fabric> {
@@ -111,57 +113,78 @@ impl<F: Fabric> InboxPacket<F> {
 
 /// The packets of one queue pair that wait, oldest first in each half.
 pub struct Inbox<F: Fabric> {
-    requester: VecDeque<InboxPacket<F>>,
-    responder: VecDeque<InboxPacket<F>>,
+    kept: Mutex<Kept<F>>,
+    /// How many wait for each half, for a look without the lock.
+    waiting: [AtomicUsize; 2],
+}
+
+struct Kept<F: Fabric> {
+    lanes: [VecDeque<InboxPacket<F>>; 2],
     bytes: usize,
 }
 
 impl<F: Fabric> Default for Inbox<F> {
     fn default() -> Self {
-        Inbox { requester: VecDeque::new(), responder: VecDeque::new(), bytes: 0 }
+        Inbox {
+            kept: Mutex::new(Kept { lanes: [VecDeque::new(), VecDeque::new()], bytes: 0 }),
+            waiting: Default::default(),
+        }
     }
 }
 
 impl<F: Fabric> Inbox<F> {
-    fn lane(&mut self, half: Half) -> &mut VecDeque<InboxPacket<F>> {
-        match half {
-            Half::Requester => &mut self.requester,
-            Half::Responder => &mut self.responder,
-        }
-    }
-
     /// Whether nothing waits for one half.
-    pub fn is_empty(&mut self, half: Half) -> bool {
-        self.lane(half).is_empty()
+    #[inline]
+    pub fn is_empty(&self, half: Half) -> bool {
+        self.waiting[half as usize].load(Ordering::SeqCst) == 0
     }
 
     /// Adds a packet. False: it was dropped, because too much waits; what is reliable is sent again by its source.
-    pub fn push(&mut self, packet: InboxPacket<F>) -> bool {
-        let bytes = packet.bytes();
-        let lane = self.lane(packet.half());
-        if lane.len() >= MAX_INBOX_PACKETS || self.bytes + bytes > MAX_INBOX_BYTES {
+    pub fn push(&self, packet: InboxPacket<F>) -> bool {
+        let (bytes, half) = (packet.bytes(), packet.half());
+        let mut kept = self.kept.lock();
+        if kept.lanes[half as usize].len() >= MAX_INBOX_PACKETS || kept.bytes + bytes > MAX_INBOX_BYTES {
             return false;
         }
-        self.bytes += bytes;
-        self.lane(packet.half()).push_back(packet);
+        kept.bytes += bytes;
+        kept.lanes[half as usize].push_back(packet);
+        self.count(&kept, half);
         true
     }
 
     /// Puts a packet back that has to wait on.
-    pub fn put_back(&mut self, packet: InboxPacket<F>) {
-        self.bytes += packet.bytes();
-        self.lane(packet.half()).push_front(packet);
+    pub fn put_back(&self, packet: InboxPacket<F>) {
+        let half = packet.half();
+        let mut kept = self.kept.lock();
+        kept.bytes += packet.bytes();
+        kept.lanes[half as usize].push_front(packet);
+        self.count(&kept, half);
     }
 
     /// The oldest for one half.
-    pub fn pop(&mut self, half: Half) -> Option<InboxPacket<F>> {
-        let packet = self.lane(half).pop_front()?;
-        self.bytes -= packet.bytes();
+    pub fn pop(&self, half: Half) -> Option<InboxPacket<F>> {
+        if self.is_empty(half) {
+            return None;
+        }
+        let mut kept = self.kept.lock();
+        let packet = kept.lanes[half as usize].pop_front()?;
+        kept.bytes -= packet.bytes();
+        self.count(&kept, half);
         Some(packet)
     }
 
     /// Forgets all.
-    pub fn clear(&mut self) {
-        *self = Inbox::default();
+    pub fn clear(&self) {
+        let mut kept = self.kept.lock();
+        let old = std::mem::take(&mut kept.lanes);
+        kept.bytes = 0;
+        self.count(&kept, Half::Requester);
+        self.count(&kept, Half::Responder);
+        drop(kept);
+        drop(old);
+    }
+
+    fn count(&self, kept: &Kept<F>, half: Half) {
+        self.waiting[half as usize].store(kept.lanes[half as usize].len(), Ordering::SeqCst);
     }
 }

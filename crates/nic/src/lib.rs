@@ -14,6 +14,7 @@ mod context;
 mod counters;
 mod datagram;
 pub mod device;
+mod direct;
 mod drive;
 mod engine;
 mod environment;

@@ -51,7 +51,7 @@ impl<F: Fabric> QueuePair<F> {
     ) -> Result<(), PullError> {
         let nic = &self.nic;
         let process = channel.channel.cross_memory.as_ref().map_err(|_| PullError::Lost(Lost::SenderGone))?;
-        let sender = self.attributes.lock().destination;
+        let sender = self.peer();
         let connected = || channel.receptive(sender, self.number).ok_or(PullError::Lost(Lost::SenderGone));
         let (place, peer) = connected()?;
         let mut pieces = from.iter().filter(|(_, length)| *length > 0).peekable();

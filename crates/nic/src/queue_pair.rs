@@ -62,9 +62,11 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) srq: Option<Arc<SharedReceiveQueue<F>>>,
     capabilities: Capabilities,
     signal_all: bool,
+    /// Copy of the core's, for a look without the core.
     pub(crate) attributes: Mutex<Attributes>,
-    /// Copy of `attributes.state` for a look without the lock.
+    /// Copies of `attributes.state` and `attributes.destination`, for a look without a lock.
     state: AtomicU32,
+    peer: AtomicU32,
     pub(crate) send: Mutex<SendQueue<F>>,
     pub(crate) receive: Mutex<ReceiveQueue>,
     pub(crate) core: Mutex<Core<F>>,
@@ -75,7 +77,7 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) turn: AtomicBool,
     /// Counted among those that need the network to be polled.
     on_network: AtomicBool,
-    pub(crate) inbox: Mutex<Inbox<F>>,
+    pub(crate) inbox: Inbox<F>,
     /// When the protocol wants to be driven next (fabric time); `u64::MAX`: never.
     pub(crate) deadline: AtomicU64,
     /// When the timer list will look at this queue pair next.
@@ -133,6 +135,7 @@ impl<F: Fabric> QueuePair<F> {
             signal_all: init.signal_all,
             attributes: Mutex::new(Attributes::default()),
             state: AtomicU32::new(State::Reset as u32),
+            peer: AtomicU32::new(0),
             send: Mutex::new(SendQueue::new(capabilities.max_send_wr)),
             receive: Mutex::new(ReceiveQueue::new(capabilities.max_recv_wr)),
             core: Mutex::new(Core::default()),
@@ -140,7 +143,7 @@ impl<F: Fabric> QueuePair<F> {
             queued: AtomicBool::new(false),
             turn: AtomicBool::new(false),
             on_network: AtomicBool::new(false),
-            inbox: Mutex::new(Inbox::default()),
+            inbox: Inbox::default(),
             deadline: AtomicU64::new(u64::MAX),
             scheduled: AtomicU64::new(u64::MAX),
             drained: AtomicBool::new(false),
@@ -191,6 +194,11 @@ impl<F: Fabric> QueuePair<F> {
         State::from_code(self.state.load(Ordering::Acquire)).unwrap_or(State::Error)
     }
 
+    /// Number of the queue pair that it is connected to.
+    pub(crate) fn peer(&self) -> u32 {
+        self.peer.load(Ordering::Acquire)
+    }
+
     /// Attributes now (`ibv_query_qp(3)`): whoever has seen a completion finds the state that came with it, as a thread that is just
     /// driving the queue pair is waited for, unless it is stuck at an absent page.
     pub fn query(self: &Arc<Self>) -> Attributes {
@@ -230,7 +238,7 @@ impl<F: Fabric> QueuePair<F> {
     /// Changes state or attributes (`ibv_modify_qp(3)`).
     pub fn modify(self: &Arc<Self>, change: &QueuePairChange) -> Result<()> {
         let mut core = self.lock_core()?;
-        let mut attributes = *self.attributes.lock();
+        let mut attributes = core.attributes;
         let from = attributes.state;
         let to = check(self.kind, from, change)?;
         self.check_values(change)?;
@@ -265,7 +273,7 @@ impl<F: Fabric> QueuePair<F> {
             attributes.drained_notify = change.drained_notify.unwrap_or(false);
             self.drained.store(false, Ordering::Release);
         }
-        self.set_attributes(attributes);
+        self.set_attributes(&mut core, attributes);
         if from == State::Init && to == State::ReadyToReceive {
             core.find_path(self, &attributes);
         }
@@ -302,9 +310,11 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Stores attributes and publishes the queue pair to local peers.
-    pub(crate) fn set_attributes(&self, attributes: Attributes) {
+    pub(crate) fn set_attributes(&self, core: &mut Core<F>, attributes: Attributes) {
+        core.attributes = attributes;
         *self.attributes.lock() = attributes;
         self.state.store(attributes.state as u32, Ordering::Release);
+        self.peer.store(attributes.destination, Ordering::Release);
         let published = PublishedQueuePair {
             number: self.number,
             receptive: attributes.state.receives() && self.kind != QueuePairType::Ud,
@@ -331,21 +341,20 @@ impl<F: Fabric> QueuePair<F> {
         };
         drop(old);
         self.receive.lock().clear();
-        self.inbox.lock().clear();
+        self.inbox.clear();
         self.deadline.store(u64::MAX, Ordering::Release);
-        self.set_attributes(Attributes::default());
+        self.set_attributes(core, Attributes::default());
     }
 
     /// Ends the protocol and flushes both queues.
     pub(crate) fn enter_error(&self, core: &mut Core<F>) {
-        let mut attributes = *self.attributes.lock();
-        attributes.state = State::Error;
-        self.set_attributes(attributes);
+        let attributes = Attributes { state: State::Error, ..core.attributes };
+        self.set_attributes(core, attributes);
         core.stop();
         self.leave_turns(core);
         // What waited for a page is dropped: peers must take silence for silence from now on.
         self.set_holding(core, false);
-        self.inbox.lock().clear();
+        self.inbox.clear();
         self.deadline.store(u64::MAX, Ordering::Release);
         if matches!(core.path(), Path::Local(_)) {
             // A receiver may be pulling from buffers that the flush gives back to the program. One that is stopped in the
@@ -372,7 +381,7 @@ impl<F: Fabric> QueuePair<F> {
         }
     }
 
-    fn announce(&self, queue: &CompletionQueue<F>, completion: Completion) {
+    pub(crate) fn announce(&self, queue: &CompletionQueue<F>, completion: Completion) {
         if !queue.push(completion) {
             self.overran.store(true, Ordering::Release);
         }
@@ -389,10 +398,9 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// A UC or UD queue pair whose send failed: only its send queue stops.
-    pub(crate) fn enter_send_queue_error(&self) {
-        let mut attributes = *self.attributes.lock();
-        attributes.state = State::SendQueueError;
-        self.set_attributes(attributes);
+    pub(crate) fn enter_send_queue_error(&self, core: &mut Core<F>) {
+        let attributes = Attributes { state: State::SendQueueError, ..core.attributes };
+        self.set_attributes(core, attributes);
         self.flush_send();
     }
 
@@ -446,9 +454,16 @@ impl<F: Fabric> QueuePair<F> {
         }
     }
 
-    /// Posts a send request (`ibv_post_send(3)`). Follow a list of posts by one [`doorbell`](Self::doorbell).
-    pub fn post_send(&self, request: &SendRequest<'_, F>) -> Result<()> {
+    /// Posts a send request (`ibv_post_send(3)`). True: it was kept; follow a list of such posts by one
+    /// [`doorbell`](Self::doorbell).
+    pub fn post_send(self: &Arc<Self>, request: &SendRequest<'_, F>) -> Result<bool> {
         let (operation, opcode, length) = self.check_send(request)?;
+        if self.kind == QueuePairType::Rc
+            && self.state() == State::ReadyToSend
+            && self.post_directly(request, &operation, opcode, length)
+        {
+            return Ok(false);
+        }
         let data = match request.data {
             Data::Segments(segments) => KeptData::Segments(SmallVec::from_slice(segments)),
             Data::Inline(pieces) => {
@@ -464,7 +479,7 @@ impl<F: Fabric> QueuePair<F> {
             }
             State::Error | State::SendQueueError => {
                 self.announce(&self.send_cq, self.flushed(request.wr_id, opcode));
-                return Ok(());
+                return Ok(false);
             }
             State::ReadyToSend | State::SendQueueDrain => {}
         }
@@ -483,7 +498,7 @@ impl<F: Fabric> QueuePair<F> {
                 .as_ref()
                 .map(|to| (to.address.clone(), to.queue_pair, to.queue_key)),
         });
-        Ok(())
+        Ok(true)
     }
 
     /// What a send request means, if this queue pair can do it.

@@ -155,6 +155,11 @@ impl<F: Fabric> SendQueue<F> {
         self.kept.len()
     }
 
+    /// Whether none is outstanding, and another one would be kept.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty() && self.capacity > 0
+    }
+
     /// Whether another request would be one too many.
     pub fn is_full(&self) -> bool {
         self.kept.len() >= self.capacity

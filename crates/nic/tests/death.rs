@@ -84,7 +84,7 @@ fn survives(name: &str, path: PathChoice) {
     to_rts(&doomed, TIMERS);
     writeln!(peer.process.stdin.as_mut().unwrap(), "{}", doomed.number()).unwrap();
     peer.line("READY");
-    let write = |queue_pair: &QueuePair<pagewire_fabric::HostFabric>, wr_id, address, key| {
+    let write = |queue_pair: &std::sync::Arc<QueuePair<pagewire_fabric::HostFabric>>, wr_id, address, key| {
         queue_pair
             .post_send(&SendRequest {
                 wr_id,

@@ -435,6 +435,18 @@ impl RcConnection {
         self.requester.outstanding()
     }
 
+    /// Whether a request that is posted now would be the only one, and could be executed by
+    /// [`Environment::direct`]: the caller may do so by itself and say it with
+    /// [`executed_directly`](Self::executed_directly) instead of posting it.
+    pub fn is_quiet(&self) -> bool {
+        self.shared.state == State::Alive && self.shared.link.direct && self.requester.is_quiet()
+    }
+
+    /// See [`is_quiet`](Self::is_quiet).
+    pub fn executed_directly(&mut self) {
+        self.shared.counters.direct += 1;
+    }
+
     /// The connection completed a work request with an error or refused a request: it does nothing any
     /// more. What is posted and not complete, and a receive that was begun and not finished, is the
     /// caller's to flush.

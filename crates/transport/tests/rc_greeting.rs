@@ -2,7 +2,6 @@
 
 mod support;
 
-use pagewire_transport::*;
 use support::network::Pair;
 use support::*;
 

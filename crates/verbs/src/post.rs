@@ -95,11 +95,11 @@ unsafe fn operation(wr: &ibv_send_wr) -> Result<SendOperation> {
 
 const SEND_FLAGS: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
-/// Posts one send request.
+/// Posts one send request; says whether the doorbell has to be rung for it.
 ///
 /// # Safety
 /// The request, its scatter-gather list, its address handle and, if it is inline, its data are valid.
-unsafe fn post_one(object: &QueuePairObject, wr: &ibv_send_wr) -> Result<()> {
+unsafe fn post_one(object: &QueuePairObject, wr: &ibv_send_wr) -> Result<bool> {
     if wr.send_flags & !SEND_FLAGS != 0 {
         return invalid("send flags");
     }
@@ -164,9 +164,12 @@ pub unsafe extern "C" fn post_send(
                     return Err(error);
                 }
             };
-            let posted = post_list(list, bad, |wr| wr.next, |wr| post_one(object, wr));
+            let mut kept = false;
+            let posted = post_list(list, bad, |wr| wr.next, |wr| post_one(object, wr).map(|one| kept |= one));
             // Those before the refused one are posted.
-            object.queue_pair().doorbell();
+            if kept {
+                object.queue_pair().doorbell();
+            }
             posted
         }
     })

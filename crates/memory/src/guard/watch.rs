@@ -4,6 +4,7 @@
 //! bare system calls (Go's runtime, `swapcontext(3)`) are not; therefore every look is forgotten after one tick of the
 //! kernel's coarse clock, 1 to 10 ms.
 
+use crate::clock::tick;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -18,7 +19,7 @@ static CHANGES: AtomicU64 = AtomicU64::new(0);
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Look {
     changes: u64,
-    tick: (i64, i64),
+    tick: u64,
 }
 
 thread_local! {
@@ -67,13 +68,4 @@ pub fn is_mended(look: impl FnOnce() -> bool) -> bool {
             found
         })
         .unwrap_or(false)
-}
-
-/// The kernel's coarse clock, which costs a few nanoseconds to read.
-fn tick() -> (i64, i64) {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock exists since Linux 2.6.32 and `time` is there to be written to (clock_gettime(2)). Should it fail
-    // nothing changes: every tick looks alike, which only happens where the kernel has no such clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut time) };
-    (time.tv_sec, time.tv_nsec)
 }

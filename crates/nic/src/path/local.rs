@@ -139,6 +139,12 @@ impl<F: Fabric> LocalChannel<F> {
         (published.destination == ours).then_some((place, published))
     }
 
+    /// Whether the peer's queue pair at a place still takes requests from ours.
+    pub fn is_receptive_at(&self, place: u32, number: u32, ours: u32) -> bool {
+        PublishedQueuePair::read(&self.channel.tables, place, number)
+            .is_some_and(|published| published.destination == ours)
+    }
+
     /// Whether the peer's queue pair waits for a page.
     pub fn is_holding(&self, number: u32) -> bool {
         self.place_of(number).is_some_and(|place| {

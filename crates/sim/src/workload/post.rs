@@ -357,7 +357,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         }
         self.report.operations += 1;
         match outcome {
-            Ok(()) => Ok(true),
+            Ok(_) => Ok(true),
             Err(_) if !self.stage.is_alive(party) => Ok(true),
             Err(error) => Err(self.violation(format!("a request was refused: {error}"))),
         }

@@ -186,6 +186,11 @@ impl Requester {
         self.started == 0
     }
 
+    /// Takes new work at once: nothing is outstanding.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.running && !self.draining && self.queue.is_empty()
+    }
+
     pub(super) fn outstanding(&self) -> usize {
         self.queue.len()
     }
