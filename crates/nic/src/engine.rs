@@ -43,6 +43,12 @@ const POLLS_THAT_COUNT: u64 = 4;
 const POLLS_BETWEEN_YIELDS: u64 = 64;
 /// A polling program looks at the network only once in so many polls while no queue pair needs it.
 const QUIET_NETWORK_POLLS: u64 = 1024;
+/// Nanoseconds for which the NIC thread looks again after something came in, before it sleeps. Waking it takes as long.
+const STAY_AWAKE: u64 = 50_000;
+/// An offer of the processor that takes so many nanoseconds was taken up by somebody.
+const OFFER: u64 = 10_000;
+/// Nanoseconds for which the NIC thread then goes to sleep at once.
+const WANTED: u64 = 100_000_000;
 /// A full ring or batch is tried again after this many nanoseconds.
 const RETRY_NANOSECONDS: u64 = 50_000;
 
@@ -300,18 +306,20 @@ impl<F: Fabric> Nic<F> {
     /// One round: events, rings, the network, queue pairs that wait for a turn, timers. Gives when the next is due
     /// at the latest (fabric time), if nothing happens before.
     pub fn progress(&self) -> Option<u64> {
-        self.round(true)
+        self.round(true).due
     }
 
-    fn round(&self, network: bool) -> Option<u64> {
+    fn round(&self, network: bool) -> Round {
         self.handle_events();
         let channels = self.poll_channels();
-        let datagrams = network && self.poll_network();
+        let datagrams = if network { self.poll_network() } else { Taken::Nothing };
         self.run_ready();
         let now = self.fabric.now();
         self.run_turns(now);
         self.run_timers(self.heard(now));
-        if channels || datagrams { Some(now) } else { self.next_due(now) }
+        let taken = channels.max(datagrams);
+        let due = if taken == Taken::More { Some(now) } else { self.next_due(now) };
+        Round { due, served: taken != Taken::Nothing }
     }
 
     /// The time by which timers are judged: a peer whose answer waits in a socket of this process is not silent.
@@ -424,17 +432,19 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    /// Takes records from all rings. True: there may be more.
-    fn poll_channels(&self) -> bool {
+    /// Takes records from all rings.
+    fn poll_channels(&self) -> Taken {
         let channels = self.channels.read();
         let busy: smallvec::SmallVec<[Arc<LocalChannel<F>>; 8]> =
             channels.iter().filter(|channel| channel.has_record()).cloned().collect();
         drop(channels);
-        let mut more = false;
+        let mut taken = if busy.is_empty() { Taken::Nothing } else { Taken::All };
         for channel in busy {
-            more |= self.poll_channel(&channel);
+            if self.poll_channel(&channel) {
+                taken = Taken::More;
+            }
         }
-        more
+        taken
     }
 
     fn poll_channel(&self, channel: &Arc<LocalChannel<F>>) -> bool {
@@ -507,14 +517,18 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    /// Takes datagrams. True: there may be more.
-    fn poll_network(&self) -> bool {
+    /// Takes datagrams.
+    fn poll_network(&self) -> Taken {
         let mut touched = Touched::default();
         let taken = self
             .fabric
             .receive(limits::ROUND, &mut |datagram| self.deliver_datagram(&datagram, &mut touched));
         touched.run();
-        taken >= limits::ROUND
+        match taken {
+            0 => Taken::Nothing,
+            taken if taken < limits::ROUND => Taken::All,
+            _ => Taken::More,
+        }
     }
 
     fn deliver_datagram(&self, datagram: &Datagram<'_>, touched: &mut Touched<F>) {
@@ -673,6 +687,7 @@ impl<F: Fabric> Nic<F> {
             since: self.fabric.now(),
             grace: POLLER_GRACE.0,
         };
+        let mut idle = Idle::default();
         while !stop.load(Ordering::Acquire) {
             if let Some(grace) = watch.look(self.polls.load(Ordering::Relaxed), self.fabric.now()) {
                 self.nic_thread_parked.store(true, Ordering::SeqCst);
@@ -685,10 +700,16 @@ impl<F: Fabric> Nic<F> {
                     continue;
                 }
             }
-            if self.progress().is_some_and(|at| at <= self.fabric.now()) {
+            let round = self.round(true);
+            let now = self.fabric.now();
+            if round.due.is_some_and(|at| at <= now) {
                 continue;
             }
-            let now = self.fabric.now();
+            if idle.stays_awake(round.served, now) {
+                std::thread::yield_now();
+                idle.look(now, self.fabric.now());
+                continue;
+            }
             attention::ask(&mailbox);
             if self.channels.read().iter().any(|channel| channel.has_record()) {
                 attention::withdraw(&mailbox);
@@ -704,6 +725,49 @@ impl<F: Fabric> Nic<F> {
     /// Whether an address is one of this host's and the options permit the local path.
     pub(crate) fn may_be_local(&self, address: IpAddr) -> bool {
         self.options.path != PathChoice::Udp && self.fabric.is_local(address)
+    }
+}
+
+/// What came in during a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Taken {
+    Nothing,
+    All,
+    /// There may be more.
+    More,
+}
+
+/// What a round came to.
+struct Round {
+    /// When the next is due at the latest.
+    due: Option<u64>,
+    /// Something came in.
+    served: bool,
+}
+
+/// Whether the NIC thread looks again before it sleeps: what comes in next is served sooner, where nobody else wants the
+/// processor.
+#[derive(Default)]
+struct Idle {
+    /// Stays awake until then.
+    until: u64,
+    /// Does not stay awake before then: the processor was wanted.
+    wanted_until: u64,
+}
+
+impl Idle {
+    fn stays_awake(&mut self, served: bool, now: u64) -> bool {
+        if served && now >= self.wanted_until {
+            self.until = now + STAY_AWAKE;
+        }
+        now < self.until
+    }
+
+    /// The processor was offered to others from `before` to `now`.
+    fn look(&mut self, before: u64, now: u64) {
+        if now - before > OFFER {
+            (self.until, self.wanted_until) = (0, now + WANTED);
+        }
     }
 }
 
