@@ -6,7 +6,8 @@
 use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
 use pagewire_end_to_end::ground::{Ground, Setting};
-use pagewire_end_to_end::{basics, combinations, command, killed, perftest, pingpong, wire};
+use pagewire_end_to_end::motion::Ends;
+use pagewire_end_to_end::{basics, combinations, command, killed, motion, perftest, pingpong, wire};
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock};
 
@@ -53,6 +54,7 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
         trial(ground, "command::pipes_get_plain_text", command::pipes_get_plain_text),
         trial(ground, "wire::packets_are_right", wire::packets_are_right),
     ];
+    trials.extend(motion_trials(ground));
     for setting in Setting::ALL {
         let name = setting.name();
         trials.push(trial(ground, &format!("killed::{name}"), move |ground| {
@@ -85,6 +87,25 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
         }
     }
     Ok(trials)
+}
+
+/// Every move on both paths of one host, between processes and inside one.
+fn motion_trials(ground: &SharedGround) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for setting in [Setting::Local, Setting::Udp] {
+        for name in motion::MOVES {
+            // Pages that only user mode brings in end long messages of the local path with an error when they leave again
+            // while they are copied.
+            if (setting, name) == (Setting::Local, "userfaultfd") {
+                continue;
+            }
+            for (ends, how) in [(Ends::Apart, ""), (Ends::Together, "::together")] {
+                let title = format!("motion::{}::{name}{how}", setting.name());
+                trials.push(trial(ground, &title, move |ground| motion::check(ground, setting, ends, name)));
+            }
+        }
+    }
+    trials
 }
 
 fn trial(ground: &SharedGround, name: &str, test: impl Fn(&Ground) -> Result<()> + Send + 'static) -> Trial {

@@ -11,6 +11,7 @@ pub mod command;
 pub mod ground;
 pub mod killed;
 pub mod limits;
+pub mod motion;
 pub mod perftest;
 pub mod pingpong;
 pub mod wire;

@@ -15,3 +15,9 @@ pub const LINK_MTU: u32 = 9000;
 
 /// The largest message of the pingpong tests.
 pub const LARGEST_PINGPONG: u64 = 8 << 20;
+
+/// What a run of memory in motion may take; the program gives itself 300 s (`LIMIT_SECONDS` of `motion.h` and more).
+pub const MOTION: Duration = Duration::from_secs(360);
+
+/// What compiling a test's program may take.
+pub const COMPILE: Duration = Duration::from_secs(300);
