@@ -93,15 +93,17 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
 fn motion_trials(ground: &SharedGround) -> Vec<Trial> {
     let mut trials = Vec::new();
     for setting in [Setting::Local, Setting::Udp] {
-        for name in motion::MOVES {
-            // Pages that only user mode brings in end long messages of the local path with an error when they leave again
-            // while they are copied.
-            if (setting, name) == (Setting::Local, "userfaultfd") {
-                continue;
+        for (ends, how) in [(Ends::Apart, ""), (Ends::Together, "::together")] {
+            let mut push = |title: &str, name: &'static str, handlers: &'static str| {
+                let title = format!("motion::{}::{title}{how}", setting.name());
+                let check = move |ground: &Ground| motion::check(ground, setting, ends, name, handlers);
+                trials.push(trial(ground, &title, check));
+            };
+            for name in motion::MOVES {
+                push(name, name, "none");
             }
-            for (ends, how) in [(Ends::Apart, ""), (Ends::Together, "::together")] {
-                let title = format!("motion::{}::{name}{how}", setting.name());
-                trials.push(trial(ground, &title, move |ground| motion::check(ground, setting, ends, name)));
+            for handlers in motion::HANDLERS {
+                push(&format!("handlers::{handlers}"), "any", handlers);
             }
         }
     }

@@ -47,7 +47,6 @@ static void run_moving_end(int control, const struct settings *settings)
 	CHECK(pthread_mutex_init(&mover->renewing, NULL) == 0 && pthread_mutex_init(&mover->publishing, NULL) == 0);
 	handlers_before(settings);
 	context = open_first_device();
-	handlers_after(settings);
 	end = make_end(0, control, settings, slot, mover, context);
 	mover->pd = pd_of(end);
 	make_area(mover, &mover->areas[0], 0);

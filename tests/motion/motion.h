@@ -143,9 +143,11 @@ void say_end(struct end *end);
 struct ibv_pd *pd_of(struct end *end);
 
 /* handlers.c */
-/* What a program does about its signals before it opens a device, after that, and while it uses it. */
+/* What a program does about its signals before it opens a device, when it has used it, and while it uses it. */
 void handlers_before(const struct settings *settings);
-void handlers_after(const struct settings *settings);
+void handlers_after(void);
+/* Now and then in a thread that works with the device. */
+void handlers_turn(uint64_t *random);
 void handlers_end(void);
 
 /* motion.c */

@@ -547,11 +547,18 @@ static void see_whether_enough(struct end *end)
 void run_end(struct end *end)
 {
 	double limit = seconds() + LIMIT_SECONDS;
+	bool used = false;
 	size_t turn = 0;
 
 	end->began = seconds();
 	connect_end(end);
 	while (!end->finish) {
+		if (!used && end->mover && end->received > 4) {
+			handlers_after();
+			used = true;
+		}
+		if (used)
+			handlers_turn(&end->random);
 		post_request(end);
 		if (poll_completions(end) == 0 && end->lazy)
 			usleep(200); /* meanwhile the NIC's own thread does the work */

@@ -37,6 +37,18 @@ pub const MOVES: [&str; 19] = [
     "any",
 ];
 
+/// What the program does about SIGSEGV and SIGBUS itself, as `handlers.c` calls it.
+pub const HANDLERS: [&str; 8] = [
+    "before",
+    "before-signal",
+    "before-jump",
+    "before-nodefer",
+    "before-reset",
+    "before-ignored",
+    "blocked",
+    "masked",
+];
+
 /// Where the two ends are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
@@ -96,15 +108,16 @@ fn seed() -> Result<u64> {
     }
 }
 
-/// Both ends with a move in a setting: no crash, no hang, no wrong byte.
+/// Both ends with a move in a setting, in a program that handles signals in its own manner: no crash, no hang, no wrong byte.
 ///
 /// # Errors
 /// With what the program said, and how to run it again.
-pub fn check(ground: &Ground, setting: Setting, ends: Ends, name: &str) -> Result<()> {
+pub fn check(ground: &Ground, setting: Setting, ends: Ends, name: &str, handlers: &str) -> Result<()> {
     let rounds = std::env::var("PAGEWIRE_MOTION_ROUNDS").unwrap_or_else(|_| "100".to_owned());
     let mut command = ground.hosts.first.command(&ground.stage.command);
     command.args(["run", "--path", setting.path().name(), "--"]).arg(program(ground)?);
-    command.args(["--move", name, "--seed", &seed()?.to_string(), "--rounds", &rounds]);
+    command.args(["--move", name, "--handlers", handlers]);
+    command.args(["--seed", &seed()?.to_string(), "--rounds", &rounds]);
     if ends == Ends::Together {
         command.arg("--together");
     }
