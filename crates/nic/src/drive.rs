@@ -560,8 +560,9 @@ impl<F: Fabric> QueuePair<F> {
             return self.finish_last_words(core);
         }
         let deadline = deadline.map_or(u64::MAX, |at| at.0);
-        let hello_next =
-            if connected && matches!(core.path, Path::Udp { .. }) { hello_next } else { u64::MAX };
+        // Who does not send yet does not greet either.
+        let greets = connected && core.sending && matches!(core.path, Path::Udp { .. });
+        let hello_next = if greets { hello_next } else { u64::MAX };
         self.nic.schedule(self, deadline.min(hello_next));
         self.tell_drained(&attributes, drained);
         match driven {
