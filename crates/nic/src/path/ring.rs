@@ -206,12 +206,14 @@ pub struct Consumer<W> {
     base: usize,
     area: usize,
     position: u64,
+    /// Where the writer left the area for a larger one at the latest, once it has.
+    left: Option<u64>,
 }
 
 impl<W: SharedWords> Consumer<W> {
     /// The ring of the direction whose words start at `base`; new and empty.
     pub fn new(words: W, base: usize) -> Self {
-        Consumer { words, base, area: 0, position: 0 }
+        Consumer { words, base, area: 0, position: 0, left: None }
     }
 
     /// Takes the next record: its header word, and its bytes (headers, then payload, each from a word boundary) into `bytes`.
@@ -226,6 +228,15 @@ impl<W: SharedWords> Consumer<W> {
                 return Err(BrokenRing);
             }
             let (offset, size) = AREAS[self.area];
+            // No writer is further ahead than fits: one that says so would keep the reader here for ever.
+            let end = match tail_area == self.area {
+                true => tail & POSITION_MASK,
+                false => *self.left.get_or_insert(self.position + size),
+            };
+            let ahead = end.wrapping_sub(self.position);
+            if ahead == 0 || ahead > size {
+                return Err(BrokenRing);
+            }
             let place = self.position % size;
             let word = self.words.load(self.base + offset + place as usize);
             match word as u8 {
@@ -236,12 +247,12 @@ impl<W: SharedWords> Consumer<W> {
                     if self.area + 1 >= AREAS.len() {
                         return Err(BrokenRing);
                     }
-                    (self.area, self.position) = (self.area + 1, 0);
+                    (self.area, self.position, self.left) = (self.area + 1, 0, None);
                 }
                 _ => {
                     let header = RecordHeader::decode(word).ok_or(BrokenRing)?;
                     let words = header.words();
-                    if words > MAX_RECORD_WORDS || words as u64 > size - place {
+                    if words > MAX_RECORD_WORDS || words as u64 > ahead.min(size - place) {
                         return Err(BrokenRing);
                     }
                     bytes.resize((words - 1) * 8, 0);
@@ -327,6 +338,40 @@ mod tests {
         shared.store(RECORD, AREAS[0].0, u64::from(WRAP));
         shared.store(TAIL, TAIL_WORD, at(0, POSITION_MASK));
         assert_eq!(consumer.pop(&mut Vec::new()), Err(BrokenRing));
+    }
+
+    /// Takes records until there is none, or the ring is broken; a ring that never ends is neither.
+    fn drain(consumer: &mut Consumer<ProcessWords>) -> Option<Result<(), BrokenRing>> {
+        let size = AREAS[0].1;
+        (0..2 * size).find_map(|_| match consumer.pop(&mut Vec::new()) {
+            Ok(Some(_)) => None,
+            Ok(None) => Some(Ok(())),
+            Err(broken) => Some(Err(broken)),
+        })
+    }
+
+    #[test]
+    fn a_writer_that_is_further_ahead_than_a_ring_is_long_breaks_it() {
+        let header = RecordHeader { kind: Kind::Bytes, header: 12, payload: 8 };
+        let (offset, size) = AREAS[0];
+        let step = header.words();
+        assert_eq!(size as usize % step, 0);
+        for (tail, end) in [
+            (at(0, size), Some(Ok(()))),
+            (at(0, size + step as u64), Some(Err(BrokenRing))),
+            (at(0, POSITION_MASK), Some(Err(BrokenRing))),
+            // A record that goes beyond what is said to be written.
+            (at(0, size - 1), Some(Err(BrokenRing))),
+            // Grown, without a word of it in the ring that was left.
+            (at(1, 0), Some(Err(BrokenRing))),
+        ] {
+            let (_, mut consumer, words) = pair();
+            for place in (0..size as usize).step_by(step) {
+                words.store(RECORD, offset + place, header.encode());
+            }
+            words.store(TAIL, TAIL_WORD, tail);
+            assert_eq!(drain(&mut consumer), end, "tail {tail:#x}");
+        }
     }
 
     #[test]
