@@ -32,8 +32,11 @@ const RING_PAYLOAD: u32 = 16_384;
 /// Turns that a thread takes in a row.
 const TURNS: u32 = 16;
 /// HELLOs sent to a peer that does not answer them.
-const HELLO_TRIES: u32 = 8;
-/// Nanoseconds between them.
+const HELLO_TRIES: u32 = 12;
+/// Nanoseconds between the first two; each interval is twice the one before. Until HELLO has gone both ways losses are
+/// met by count, which short acknowledgement timeouts use up soon.
+const FIRST_HELLO_INTERVAL: u64 = 1_000_000;
+/// Nanoseconds between two at most.
 const HELLO_INTERVAL: u64 = 20_000_000;
 /// Nanoseconds that a UC or UD message waits for a receive before it is dropped.
 const UNRELIABLE_PATIENCE: u64 = 50_000_000;
@@ -300,8 +303,8 @@ impl<F: Fabric> Core<F> {
             && self.hello.sent < HELLO_TRIES
             && now >= self.hello.next;
         due.then(|| {
+            self.hello.next = now + (FIRST_HELLO_INTERVAL << self.hello.sent).min(HELLO_INTERVAL);
             self.hello.sent += 1;
-            self.hello.next = now + HELLO_INTERVAL;
             Own::Hello(hello(queue_pair, false))
         })
     }

@@ -229,11 +229,10 @@ impl Requester {
     /// Handles what is due at `now`.
     pub(super) fn expire<E: Environment>(&mut self, now: Time, shared: &mut Shared, environment: &mut E) {
         self.retry.rnr_over(now);
-        let expiry = self.retry.expired(now);
-        if expiry == Expiry::None {
+        let pace = pace(shared);
+        if !self.retry.is_due(now) {
             return;
         }
-        let pace = pace(shared);
         if shared.response_stalled || shared.requests_wait {
             // Nothing that waits here is worth waiting for once the peer's process has ended.
             if shared.link.lossless && environment.link() == LinkState::Dead {
@@ -246,27 +245,31 @@ impl Requester {
             match environment.link() {
                 LinkState::Pending => return self.retry.patience(now, pace),
                 LinkState::Dead => return self.fail(Status::RetryExceeded, shared, environment),
-                LinkState::Delivered if expiry == Expiry::Probe => {
-                    self.retry.probed(now, pace);
-                    return;
-                }
                 LinkState::Delivered => {}
             }
         }
-        if expiry == Expiry::Timeout {
-            shared.counters.timeouts += 1;
-            if !self.retry.count() {
+        match self.retry.expired(now, pace) {
+            Expiry::Exhausted => {
+                shared.counters.timeouts += 1;
                 return self.fail(Status::RetryExceeded, shared, environment);
             }
-            self.retry.restart(now, pace);
-            self.board.doubt_all();
-            for (index, _) in self.kept.iter() {
-                self.board.arrive(index);
+            Expiry::Timeout => {
+                shared.counters.timeouts += 1;
+                self.retry.restart(now, pace);
+                self.board.doubt_all();
+                for (index, _) in self.kept.iter() {
+                    self.board.arrive(index);
+                }
             }
-        } else {
-            shared.counters.probes += 1;
-            if self.retry.probed(now, pace) == 1 && shared.fills_gaps() && self.resend.is_none() {
-                return self.probe_tail();
+            Expiry::Probe if shared.link.lossless => {
+                self.retry.probed(now, pace);
+                return;
+            }
+            Expiry::Probe => {
+                shared.counters.probes += 1;
+                if self.retry.probed(now, pace) == 1 && shared.fills_gaps() && self.resend.is_none() {
+                    return self.probe_tail();
+                }
             }
         }
         self.window.silent();

@@ -361,7 +361,8 @@ impl Requester {
         }
     }
 
-    /// The responder misses `psn`, or this side a response: a retry is used up and sending goes back.
+    /// The responder misses `psn`, or this side a response: a retry is used up, where they are counted, and sending goes
+    /// back.
     fn sequence_error<E: Environment>(
         &mut self,
         psn: Psn,
@@ -373,13 +374,14 @@ impl Requester {
             return;
         }
         self.gone_back = Some(psn);
-        if !self.retry.count() {
+        let pace = pace(shared);
+        if !self.retry.count(pace) {
             return self.fail(Status::RetryExceeded, shared, environment);
         }
         if !shared.link.lossless {
             self.reduce_window();
         }
-        self.retry.restart(now, pace(shared));
+        self.retry.restart(now, pace);
         self.go_back(psn, shared);
     }
 

@@ -1,4 +1,9 @@
 //! When to send again, and how often: the acknowledgement timer, the retry counts, the RNR wait.
+//!
+//! A standard peer is given up as the specification says: after so many repetitions that brought nothing. Between two
+//! Pagewires the same time passes, acknowledgement timeout times retry count and one more, but in it is repeated as often
+//! as it takes for losses not to matter: it is a budget of time in which nothing new is acknowledged. Only time that was
+//! waited for on purpose is taken from it. By how much this process looked late, it repeated nothing.
 
 use super::RequesterSettings;
 use crate::{Psn, Time, limits, timers};
@@ -6,12 +11,12 @@ use crate::{Psn, Time, limits, timers};
 /// What an expired timer asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expiry {
-    /// Not yet, or nothing is due.
-    None,
     /// The early timer between two Pagewires: send again, nothing is counted.
     Probe,
-    /// The acknowledgement timeout passed in silence.
+    /// The acknowledgement timeout passed in silence: what is not acknowledged may have been given up by the peer.
     Timeout,
+    /// There have been enough of them.
+    Exhausted,
 }
 
 /// Timers and counts of a requester.
@@ -25,7 +30,11 @@ pub(super) struct Retry {
     rnr_left: u8,
     /// When to look again; `None` while nothing is outstanding.
     deadline: Option<Time>,
-    /// Since when the peer's silence counts.
+    /// Since when that is waited for.
+    armed: Time,
+    /// Nanoseconds waited since something new was acknowledged.
+    waited: u64,
+    /// Since when the peer's silence counts for the acknowledgement timeout.
     silent_since: Time,
     /// End of the wait after an RNR NAK.
     rnr_until: Option<Time>,
@@ -47,6 +56,8 @@ impl Retry {
             retries_left: 0,
             rnr_left: 0,
             deadline: None,
+            armed: Time(0),
+            waited: 0,
             silent_since: Time(0),
             rnr_until: None,
             backoff: 0,
@@ -85,7 +96,7 @@ impl Retry {
     #[inline]
     pub(super) fn sent(&mut self, now: Time, pace: Pace) {
         if self.deadline.is_none() {
-            self.silent_since = now;
+            (self.silent_since, self.waited) = (now, 0);
             self.arm(now, pace);
         }
     }
@@ -95,7 +106,7 @@ impl Retry {
         self.retries_left = self.retry_count;
         self.rnr_left = self.rnr_retry;
         self.backoff = 0;
-        self.silent_since = now;
+        (self.silent_since, self.waited) = (now, 0);
         self.deadline = None;
         if outstanding {
             self.arm(now, pace);
@@ -105,8 +116,8 @@ impl Retry {
     /// The peer asks for patience, or cannot be heard: the silence so far does not count.
     pub(super) fn patience(&mut self, now: Time, pace: Pace) {
         self.retries_left = self.retry_count;
-        self.silent_since = now;
-        if self.deadline.is_some() {
+        if self.deadline.take().is_some() {
+            (self.silent_since, self.waited) = (now, 0);
             self.arm(now, pace);
         }
     }
@@ -120,14 +131,31 @@ impl Retry {
         }
     }
 
-    pub(super) fn expired(&mut self, now: Time) -> Expiry {
-        if self.rnr_until.is_some() || self.deadline.is_none_or(|deadline| now < deadline) {
-            return Expiry::None;
-        }
-        match self.timeout {
-            Some(timeout) if now.0 >= self.silent_since.0.saturating_add(timeout) => Expiry::Timeout,
+    /// Whether a timer that is no RNR wait has run out.
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        self.rnr_until.is_none() && self.deadline.is_some_and(|deadline| now >= deadline)
+    }
+
+    /// What [`is_due`](Self::is_due) means. A retry is used up by it, where they are counted.
+    pub(super) fn expired(&mut self, now: Time, pace: Pace) -> Expiry {
+        let end = self.deadline.unwrap_or(now);
+        let waited = self.waited.saturating_add(end.0.saturating_sub(self.armed.0));
+        let timed_out =
+            self.timeout.is_some_and(|timeout| now.0 >= self.silent_since.0.saturating_add(timeout));
+        match pace {
+            Pace::Selective if self.budget().is_some_and(|budget| waited >= budget) => Expiry::Exhausted,
+            Pace::Selective if timed_out => Expiry::Timeout,
+            Pace::Standard | Pace::Lossless if timed_out => match self.count(pace) {
+                true => Expiry::Timeout,
+                false => Expiry::Exhausted,
+            },
             _ => Expiry::Probe,
         }
+    }
+
+    /// Nanoseconds in which another Pagewire must get on; `None`: there is time for ever.
+    fn budget(&self) -> Option<u64> {
+        self.timeout.map(|timeout| timeout.saturating_mul(u64::from(self.retry_count) + 1))
     }
 
     /// Goes on after an [`Expiry::Probe`]; gives how many there were in a row.
@@ -138,8 +166,11 @@ impl Retry {
         self.backoff
     }
 
-    /// Uses up one retry; false: there is none left.
-    pub(super) fn count(&mut self) -> bool {
+    /// Uses up one retry, if they are counted; false: there is none left.
+    pub(super) fn count(&mut self, pace: Pace) -> bool {
+        if pace == Pace::Selective {
+            return true;
+        }
         let left = self.retries_left > 0;
         self.retries_left = self.retries_left.saturating_sub(1);
         left
@@ -203,21 +234,33 @@ impl Retry {
     }
 
     fn arm(&mut self, now: Time, pace: Pace) {
+        if let Some(deadline) = self.deadline {
+            self.waited = self.waited.saturating_add(deadline.min(now).0.saturating_sub(self.armed.0));
+        }
+        self.armed = now;
         let counted = self.timeout.map(|timeout| self.silent_since.0.saturating_add(timeout).max(now.0));
         let early = match pace {
             Pace::Standard => None,
             Pace::Lossless => Some(limits::LOSSLESS_POLL),
-            Pace::Selective => {
-                let interval = self.round_trip.map_or(limits::FIRST_PROBE, |mean| mean.saturating_mul(4));
-                let interval = interval.clamp(limits::MIN_PROBE, limits::MAX_PROBE) << (2 * self.backoff);
-                Some(interval.min(limits::MAX_PROBE))
-            }
+            Pace::Selective => Some(self.probe_interval()),
         };
         let early = early.map(|interval| now.0.saturating_add(interval));
         self.deadline = match (counted, early) {
             (Some(counted), Some(early)) => Some(Time(counted.min(early))),
             (one, other) => one.or(other).map(Time),
         };
+    }
+
+    /// Nanoseconds until the next repetition between two Pagewires: longer each time, but so that there are many within
+    /// the budget, unless round trips are as long as that.
+    fn probe_interval(&self) -> u64 {
+        let first = self.round_trip.map_or(limits::FIRST_PROBE, |mean| mean.saturating_mul(4));
+        let first = first.clamp(limits::MIN_PROBE, limits::MAX_PROBE);
+        let growing = (first << (2 * self.backoff)).min(limits::MAX_PROBE);
+        let Some(budget) = self.budget() else { return growing };
+        let longest = (budget / limits::BUDGET_PROBES).max(limits::LEAST_PROBE);
+        let longest = longest.max(self.round_trip.map_or(0, |mean| mean.saturating_mul(2)));
+        growing.min(longest).min(budget.saturating_sub(self.waited))
     }
 }
 
