@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::inbox::{Content, Half, InboxPacket, KeptPayload, Origin};
 use crate::limits;
 use crate::path::attention;
-use crate::path::local::{LocalChannel, ProcessOf};
-use crate::path::ring::{Consumer, Kind, REFERENCE_BYTES, parse_reference};
+use crate::path::local::{LocalChannel, ProcessOf, Reading};
+use crate::path::ring::{Kind, REFERENCE_BYTES, parse_reference};
 use crate::path::{BlockState, PathChoice};
 use crate::queue_pair::QueuePair;
 use crate::queue_pairs::QueuePairs;
@@ -417,7 +417,7 @@ impl<F: Fabric> Nic<F> {
         let mut rounds = 0;
         while rounds < MAX_LAST_ROUNDS && channel.has_record() {
             rounds += 1;
-            self.take_records(&channel, || Some(channel.consumer.lock()));
+            self.take_records(&channel, || Some(channel.reading.lock()));
         }
         self.channels.write().retain(|channel| channel.channel.id != id);
         self.close(&channel);
@@ -449,32 +449,32 @@ impl<F: Fabric> Nic<F> {
 
     fn poll_channel(&self, channel: &Arc<LocalChannel<F>>) -> bool {
         // Where another thread is at it, that one goes on.
-        self.take_records(channel, || channel.consumer.try_lock())
+        self.take_records(channel, || channel.reading.try_lock())
     }
 
     /// Takes a round of records from a ring. True: there may be more.
     fn take_records<'a>(
         &self,
         channel: &'a Arc<LocalChannel<F>>,
-        lock: impl Fn() -> Option<MutexGuard<'a, Consumer<F::Words>>>,
+        lock: impl Fn() -> Option<MutexGuard<'a, Reading<F::Words>>>,
     ) -> bool {
         let mut touched = Touched::default();
-        let mut bytes = Vec::new();
         let mut more = true;
         for _ in 0..limits::ROUND {
             // The ring is held while its record is handed over, so that the order stays.
-            let Some(mut consumer) = lock() else {
+            let Some(mut reading) = lock() else {
                 more = false;
                 break;
             };
-            match consumer.pop(&mut bytes) {
-                Ok(Some(record)) => self.deliver_record(channel, &record, &bytes, &mut touched),
+            let Reading { consumer, bytes } = &mut *reading;
+            match consumer.pop(bytes) {
+                Ok(Some(record)) => self.deliver_record(channel, &record, bytes, &mut touched),
                 Ok(None) => {
                     more = false;
                     break;
                 }
                 Err(_) => {
-                    drop(consumer);
+                    drop(reading);
                     if !channel.is_broken() {
                         log::warn!(
                             "process {:#x} broke the rules of its ring: nothing more is read from it",

@@ -80,11 +80,17 @@ pub fn publish_holding<W: SharedWords>(tables: &W, index: u32, holding: bool) {
     tables.store(HOLDING, QUEUE_PAIRS + index as usize * QUEUE_PAIR_WORDS + QP_HOLDING, u64::from(holding));
 }
 
+/// The reading end of a ring, and where its records are put.
+pub struct Reading<W> {
+    pub consumer: Consumer<W>,
+    pub bytes: Vec<u8>,
+}
+
 /// A channel to another process (or to this one), as the NIC uses it.
 pub struct LocalChannel<F: Fabric> {
     pub channel: Channel<F::Words, ProcessOf<F>>,
     producer: Mutex<Producer<F::Words>>,
-    pub consumer: Mutex<Consumer<F::Words>>,
+    pub reading: Mutex<Reading<F::Words>>,
     /// This process's accesses to the peer's memory.
     pub own_hazards: Hazards<F::Words>,
     /// The peer's accesses to ours.
@@ -113,7 +119,7 @@ impl<F: Fabric> LocalChannel<F> {
         let words = &channel.words;
         Some(Arc::new(LocalChannel {
             producer: Mutex::new(Producer::new(words.clone(), ours)),
-            consumer: Mutex::new(Consumer::new(words.clone(), theirs)),
+            reading: Mutex::new(Reading { consumer: Consumer::new(words.clone(), theirs), bytes: Vec::new() }),
             own_hazards: Hazards::new(words.clone(), ours + ring::HAZARDS, ring::HAZARD_SLOTS),
             peer_hazards: Hazards::new(words.clone(), theirs + ring::HAZARDS, ring::HAZARD_SLOTS),
             peer_regions: RegionView::new(channel.tables.clone()),

@@ -216,7 +216,8 @@ impl<W: SharedWords> Consumer<W> {
         Consumer { words, base, area: 0, position: 0, left: None }
     }
 
-    /// Takes the next record: its header word, and its bytes (headers, then payload, each from a word boundary) into `bytes`.
+    /// Takes the next record: its header word, and its bytes (headers, then payload, each from a word boundary) into the
+    /// beginning of `bytes`, which grows where it must.
     pub fn pop(&mut self, bytes: &mut Vec<u8>) -> Result<Option<RecordHeader>, BrokenRing> {
         loop {
             let tail = self.words.load(self.base + TAIL_WORD);
@@ -255,8 +256,11 @@ impl<W: SharedWords> Consumer<W> {
                     if words > MAX_RECORD_WORDS || words as u64 > ahead.min(size - place) {
                         return Err(BrokenRing);
                     }
-                    bytes.resize((words - 1) * 8, 0);
-                    self.words.read_bytes(self.base + offset + place as usize + 1, bytes);
+                    let length = (words - 1) * 8;
+                    if bytes.len() < length {
+                        bytes.resize(length, 0);
+                    }
+                    self.words.read_bytes(self.base + offset + place as usize + 1, &mut bytes[..length]);
                     self.position += words as u64;
                     self.publish();
                     return Ok(Some(header));
