@@ -178,6 +178,32 @@ fn wrong_arguments_are_refused() {
     }
 }
 
+/// Longer with `PAGEWIRE_FUZZ_SECONDS`, others with `PAGEWIRE_FUZZ_SEED`.
+#[test]
+fn random_calls_are_answered_or_refused() {
+    let seed = match std::env::var("PAGEWIRE_FUZZ_SEED") {
+        Ok(seed) => seed.parse::<u64>().expect("PAGEWIRE_FUZZ_SEED is a number"),
+        Err(_) => 1,
+    };
+    let seconds: Option<u64> = std::env::var("PAGEWIRE_FUZZ_SECONDS")
+        .ok()
+        .map(|seconds| seconds.parse().expect("PAGEWIRE_FUZZ_SECONDS is a number"));
+    let compiled = program("calls", "calls");
+    for (path, seed) in [("local", seed), ("udp", seed), ("local", seed + 1), ("udp", seed + 1)] {
+        let mut command = Command::new(compiled.get_program());
+        command.env("LD_LIBRARY_PATH", library()).env("PAGEWIRE_PATH", path);
+        command.arg(seed.to_string()).arg("50000");
+        if let Some(seconds) = seconds {
+            command.arg((seconds / 4).to_string());
+        }
+        let output = command.output().unwrap();
+        let (said, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "seed {seed} on path {path}: {}\n{told}", output.status);
+        assert!(!told.contains("panicked"), "seed {seed} on path {path}: {told}");
+        print!("path {path}, {said}");
+    }
+}
+
 #[test]
 fn limits_are_what_the_device_says() {
     run("limits");

@@ -1,0 +1,718 @@
+/*
+ * Calls in a random order with random arguments: calls SEED CALLS [SECONDS] (SECONDS: as many as fit into the time).
+ *
+ * What a caller may get wrong (sizes, keys, states, masks, flags, enumerations, NULL where a handle is expected, objects of
+ * another kind of use) gets an error and harms nothing. What no caller may do (handles that do not exist, pointers to nothing)
+ * is not done. Which calls must succeed and which must not is known from a model of the objects: who uses whom, and the states.
+ */
+#include "connect.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+enum { PDS = 4, MRS = 12, CHANNELS = 2, CQS = 5, SRQS = 3, AHS = 5, QPS = 10, PIECES = 36 };
+enum { GUARD = 1 << 16, ROOM = 1 << 16 };
+
+static struct ibv_context *context;
+static struct ibv_pd *pds[PDS];
+static struct ibv_mr *mrs[MRS];
+static struct ibv_comp_channel *channels[CHANNELS];
+static struct ibv_cq *cqs[CQS];
+static struct ibv_srq *srqs[SRQS];
+static struct ibv_ah *ahs[AHS];
+static struct ibv_qp *qps[QPS];
+static unsigned char *room, *nothing;
+static uint64_t calls, refused, completions;
+
+static uint64_t state;
+
+static uint64_t any(void)
+{
+	uint64_t z = state += 0x9e3779b97f4a7c15;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+	z = (z ^ z >> 27) * 0x94d049bb133111eb;
+	return z ^ z >> 31;
+}
+
+static uint32_t below(uint32_t bound)
+{
+	return any() % bound;
+}
+
+static int one_in(uint32_t chances)
+{
+	return below(chances) == 0;
+}
+
+/* A number as hostile as its type permits, mostly small. */
+static uint32_t number(uint32_t usual)
+{
+	switch (below(12)) {
+	case 0:
+		return UINT32_MAX - below(3);
+	case 1:
+		return INT32_MAX - below(3);
+	case 2:
+		return 1u << below(32);
+	case 3:
+		return any();
+	case 4:
+		return 0;
+	default:
+		return below(usual + 1);
+	}
+}
+
+#define PICK(table) ((table)[below(sizeof(table) / sizeof((table)[0]))])
+/* NULL now and then; else one that exists, if there is any. */
+#define PICK_OR_NULL(table) (one_in(16) ? NULL : PICK(table))
+
+/* The result of a call: an error is an errno that makes sense. EIO is what a panic behind the boundary becomes. */
+static int outcome(int error)
+{
+	calls++;
+	if (error == -1)
+		error = errno;
+	CHECK(error >= 0 && error < 134 && error != EIO);
+	refused += error != 0;
+	return error;
+}
+
+static void *made(void *object)
+{
+	calls++;
+	if (!object) {
+		CHECK(errno > 0 && errno != EIO);
+		refused++;
+	}
+	errno = 0;
+	return object;
+}
+
+static int uses_pd(const struct ibv_pd *pd)
+{
+	int users = 0;
+
+	for (int i = 0; i < MRS; i++)
+		users += mrs[i] && mrs[i]->pd == pd;
+	for (int i = 0; i < SRQS; i++)
+		users += srqs[i] && srqs[i]->pd == pd;
+	for (int i = 0; i < AHS; i++)
+		users += ahs[i] && ahs[i]->pd == pd;
+	for (int i = 0; i < QPS; i++)
+		users += qps[i] && qps[i]->pd == pd;
+	return users;
+}
+
+static int uses_cq(const struct ibv_cq *cq)
+{
+	int users = 0;
+
+	for (int i = 0; i < QPS; i++)
+		users += qps[i] && (qps[i]->send_cq == cq || qps[i]->recv_cq == cq);
+	return users;
+}
+
+static int uses_srq(const struct ibv_srq *srq)
+{
+	int users = 0;
+
+	for (int i = 0; i < QPS; i++)
+		users += qps[i] && qps[i]->srq == srq;
+	return users;
+}
+
+static int uses_channel(const struct ibv_comp_channel *channel)
+{
+	int users = 0;
+
+	for (int i = 0; i < CQS; i++)
+		users += cqs[i] && cqs[i]->channel == channel;
+	return users;
+}
+
+/* A piece of memory: mostly within a region, or next to it, or nowhere. */
+static struct ibv_sge piece(void)
+{
+	const struct ibv_mr *mr = PICK(mrs);
+	struct ibv_sge sge = { .addr = (uintptr_t)room + below(ROOM), .length = number(2000), .lkey = any() };
+
+	if (mr) {
+		sge.lkey = mr->lkey;
+		if (!one_in(4)) {
+			sge.addr = (uintptr_t)mr->addr + below(mr->length + 1);
+			sge.length = below(mr->length < 4000 ? mr->length + 1 : 4000);
+		}
+	}
+	switch (below(24)) {
+	case 0:
+		sge.lkey ^= 1u << below(32);
+		break;
+	case 1:
+		sge.addr = any();
+		break;
+	case 2:
+		sge.addr = UINT64_MAX - below(16);
+		break;
+	case 3:
+		sge.addr = below(4096);
+		break;
+	case 4:
+		sge.addr = (uintptr_t)nothing + below(4096);
+		break;
+	}
+	return sge;
+}
+
+static void memory(void)
+{
+	int i = below(MRS);
+	static const int rights[] = { 0, IBV_ACCESS_LOCAL_WRITE, ALL_ACCESS, IBV_ACCESS_REMOTE_READ };
+	int access = one_in(6) ? (int)any() : PICK(rights), wrong = 0;
+	size_t length = 1 + below(8000);
+	void *address = room + below(ROOM - length);
+	struct ibv_pd *pd = PICK_OR_NULL(pds);
+
+	switch (below(16)) {
+	case 0:
+		/* What is not mapped may be registered; nobody can use it. */
+		address = nothing;
+		break;
+	case 1:
+		length = SIZE_MAX - below(4096);
+		wrong = 1;
+		break;
+	case 2:
+		length = (uint64_t)1 << (48 + below(16));
+		wrong = 1;
+		break;
+	}
+	if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(access & IBV_ACCESS_LOCAL_WRITE))
+		wrong = 1;
+	if (!mrs[i]) {
+		/* Without a parenthesis around its name it is a macro, which guesses. */
+		mrs[i] = made((ibv_reg_mr)(pd, address, length, access));
+		CHECK(!mrs[i] || (!wrong && pd && mrs[i]->pd == pd && mrs[i]->addr == address && mrs[i]->length == length));
+		CHECK(mrs[i] || wrong || !pd || access & ~(ALL_ACCESS));
+		return;
+	}
+	if (one_in(3)) {
+		int flags = number(8), had = mrs[i]->pd != NULL;
+		int result = ibv_rereg_mr(mrs[i], flags, pd, address, length, access);
+
+		calls++;
+		CHECK(had && result >= IBV_REREG_MR_ERR_DO_FORK_OLD - 8 && result <= 0);
+		if (result) {
+			refused++;
+			CHECK(errno != EIO);
+		}
+		CHECK(mrs[i]->pd && mrs[i]->length <= ROOM + GUARD);
+		return;
+	}
+	CHECK(outcome(ibv_dereg_mr(mrs[i])) == 0);
+	mrs[i] = NULL;
+}
+
+static void queues(void)
+{
+	int i = below(CQS), entries = number(3000), vector = one_in(8) ? (int)number(2) : 0;
+	struct ibv_comp_channel *channel = PICK(channels);
+
+	if (!cqs[i]) {
+		struct ibv_context *of = one_in(16) ? NULL : context;
+
+		cqs[i] = made(ibv_create_cq(of, entries, NULL, channel, vector));
+		CHECK(!cqs[i] || (of && entries > 0 && cqs[i]->cqe >= entries && cqs[i]->channel == channel));
+		CHECK(cqs[i] || !of || entries <= 0 || entries > 1 << 20 || vector);
+	} else if (one_in(3)) {
+		int before = cqs[i]->cqe, error = outcome(ibv_resize_cq(cqs[i], entries));
+
+		CHECK(error ? cqs[i]->cqe == before : entries > 0 && cqs[i]->cqe >= entries);
+	} else if (one_in(2)) {
+		CHECK(outcome(ibv_req_notify_cq(cqs[i], any())) == 0);
+	} else {
+		int users = uses_cq(cqs[i]), error = outcome(ibv_destroy_cq(cqs[i]));
+
+		CHECK(error == (users ? EBUSY : 0));
+		if (!error)
+			cqs[i] = NULL;
+	}
+}
+
+static void domains(void)
+{
+	int i = below(PDS), j = below(CHANNELS);
+
+	if (!pds[i]) {
+		pds[i] = made(ibv_alloc_pd(one_in(16) ? NULL : context));
+	} else if (one_in(4)) {
+		int users = uses_pd(pds[i]), error = outcome(ibv_dealloc_pd(pds[i]));
+
+		CHECK(error == (users ? EBUSY : 0));
+		if (!error)
+			pds[i] = NULL;
+	}
+	if (!channels[j]) {
+		channels[j] = made(ibv_create_comp_channel(context));
+		CHECK(channels[j] && fcntl(channels[j]->fd, F_SETFL, O_NONBLOCK) == 0);
+	} else if (one_in(4)) {
+		int users = uses_channel(channels[j]), error = outcome(ibv_destroy_comp_channel(channels[j]));
+
+		CHECK(error == (users ? EBUSY : 0));
+		if (!error)
+			channels[j] = NULL;
+	}
+}
+
+static int receives(struct ibv_qp *qp, struct ibv_srq *srq)
+{
+	struct ibv_sge pieces[PIECES];
+	struct ibv_recv_wr list[3], *bad = NULL;
+	int count = 1 + below(3), error;
+
+	for (int i = 0; i < PIECES; i++)
+		pieces[i] = piece();
+	for (int i = 0; i < count; i++) {
+		list[i] = (struct ibv_recv_wr){ .wr_id = any(), .sg_list = pieces, .num_sge = one_in(16) ? number(PIECES) : below(3) };
+		if (list[i].num_sge > PIECES)
+			list[i].num_sge = -list[i].num_sge;
+		if (one_in(32))
+			list[i].sg_list = NULL;
+		list[i].next = i + 1 < count ? &list[i + 1] : NULL;
+	}
+	error = outcome(srq ? ibv_post_srq_recv(srq, list, &bad) : ibv_post_recv(qp, list, &bad));
+	CHECK(error ? bad >= list && bad < list + count : bad == NULL);
+	return error;
+}
+
+static void shared_queues(void)
+{
+	int i = below(SRQS);
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = number(32), .max_sge = number(4), .srq_limit = number(4) } };
+	struct ibv_srq_attr attr = { .max_wr = number(64), .srq_limit = number(8) }, now;
+	struct ibv_pd *pd = PICK_OR_NULL(pds);
+
+	if (!srqs[i]) {
+		srqs[i] = made(ibv_create_srq(pd, &init));
+		CHECK(!srqs[i] || (pd && srqs[i]->pd == pd && init.attr.max_wr > 0));
+		return;
+	}
+	switch (below(6)) {
+	case 0: {
+		int users = uses_srq(srqs[i]), error = outcome(ibv_destroy_srq(srqs[i]));
+
+		CHECK(error == (users ? EBUSY : 0));
+		if (!error)
+			srqs[i] = NULL;
+		return;
+	}
+	case 1:
+		outcome(ibv_modify_srq(srqs[i], &attr, number(3)));
+		break;
+	default:
+		receives(NULL, srqs[i]);
+	}
+	CHECK(outcome(ibv_query_srq(srqs[i], &now)) == 0);
+	CHECK(now.max_wr > 0 && now.srq_limit <= now.max_wr);
+}
+
+static void addresses(void)
+{
+	int i = below(AHS);
+	struct ibv_ah_attr attr = to_own_host(context);
+	struct ibv_pd *pd = PICK_OR_NULL(pds);
+	int right = 1;
+
+	if (ahs[i]) {
+		CHECK(outcome(ibv_destroy_ah(ahs[i])) == 0);
+		ahs[i] = NULL;
+		return;
+	}
+	switch (below(8)) {
+	case 0:
+		attr.port_num = any();
+		right = attr.port_num == 1;
+		break;
+	case 1:
+		attr.is_global = 0;
+		right = 0;
+		break;
+	case 2:
+		attr.grh.sgid_index = any();
+		right = -1;
+		break;
+	case 3:
+		for (int byte = 0; byte < 16; byte++)
+			attr.grh.dgid.raw[byte] = any();
+		right = -1;
+		break;
+	case 4:
+		attr.sl = any();
+		attr.dlid = any();
+		attr.static_rate = any();
+		attr.grh.traffic_class = any();
+		attr.grh.hop_limit = any();
+		attr.grh.flow_label = any();
+		right = -1;
+		break;
+	}
+	ahs[i] = made(ibv_create_ah(pd, one_in(32) ? (right = 0, (struct ibv_ah_attr *)NULL) : &attr));
+	CHECK(!ahs[i] || (pd && right));
+	CHECK(ahs[i] || !pd || right != 1);
+}
+
+/* Which states lead to which (InfiniBand specification, volume 1, figure 124). RESET and ERR: from all. */
+static int leads_to(enum ibv_qp_state from, enum ibv_qp_state to)
+{
+	static const unsigned to_of[] = {
+		[IBV_QPS_RESET] = 1 << IBV_QPS_INIT,
+		[IBV_QPS_INIT] = 1 << IBV_QPS_INIT | 1 << IBV_QPS_RTR,
+		[IBV_QPS_RTR] = 1 << IBV_QPS_RTS,
+		[IBV_QPS_RTS] = 1 << IBV_QPS_RTS | 1 << IBV_QPS_SQD,
+		[IBV_QPS_SQD] = 1 << IBV_QPS_RTS | 1 << IBV_QPS_SQD,
+		[IBV_QPS_SQE] = 1 << IBV_QPS_RTS,
+		[IBV_QPS_ERR] = 0,
+	};
+
+	return to == IBV_QPS_RESET || to == IBV_QPS_ERR || (to_of[from] >> to & 1);
+}
+
+static void change(struct ibv_qp *qp)
+{
+	const struct ibv_qp *peer = PICK(qps);
+	struct ibv_qp_attr attr = usual_attributes(context, peer ? peer->qp_num : number(1 << 24));
+	enum ibv_qp_state before = state_of(qp), after;
+	int mask = 0, error;
+	static const enum ibv_qp_state next[] = {
+		[IBV_QPS_RESET] = IBV_QPS_INIT, [IBV_QPS_INIT] = IBV_QPS_RTR, [IBV_QPS_RTR] = IBV_QPS_RTS,
+		[IBV_QPS_RTS] = IBV_QPS_SQD,	[IBV_QPS_SQD] = IBV_QPS_RTS,  [IBV_QPS_SQE] = IBV_QPS_RTS,
+		[IBV_QPS_ERR] = IBV_QPS_RESET,
+	};
+
+	attr.qp_state = one_in(4) ? (enum ibv_qp_state)below(9) : next[before];
+	attr.timeout = 1 + below(12);
+	attr.retry_cnt = below(8);
+	attr.rnr_retry = below(7);
+	attr.cur_qp_state = below(8);
+	mask = IBV_QP_STATE;
+	if (attr.qp_state == IBV_QPS_INIT)
+		mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | (qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
+	else if (attr.qp_state == IBV_QPS_RTR)
+		mask |= RTR_MASK(qp->qp_type);
+	else if (attr.qp_state == IBV_QPS_RTS && before == IBV_QPS_RTR)
+		mask |= RTS_MASK(qp->qp_type);
+	switch (below(12)) {
+	case 0:
+		mask ^= 1 << below(26);
+		break;
+	case 1:
+		mask = any();
+		break;
+	case 2:
+		attr.port_num = any();
+		attr.pkey_index = any();
+		break;
+	case 3:
+		attr.path_mtu = number(6);
+		attr.min_rnr_timer = any();
+		break;
+	case 4:
+		attr.timeout = any();
+		attr.retry_cnt = any();
+		attr.rnr_retry = any();
+		break;
+	case 5:
+		attr.max_rd_atomic = any();
+		attr.max_dest_rd_atomic = any();
+		break;
+	case 6:
+		attr.ah_attr.grh.sgid_index = any();
+		attr.ah_attr.grh.dgid.raw[below(16)] = any();
+		attr.ah_attr.is_global = any();
+		break;
+	case 7:
+		attr.dest_qp_num = number(1 << 24);
+		attr.rq_psn = any();
+		attr.sq_psn = any();
+		attr.qp_access_flags = any();
+		break;
+	}
+	error = outcome(ibv_modify_qp(qp, &attr, mask));
+	after = state_of(qp);
+	if (error || !(mask & IBV_QP_STATE)) {
+		/* Its own doings may have ended it meanwhile. */
+		CHECK(after == before || after == IBV_QPS_ERR || after == IBV_QPS_SQE);
+	} else {
+		CHECK(attr.qp_state <= IBV_QPS_ERR);
+		CHECK(leads_to(before, attr.qp_state) || leads_to(IBV_QPS_SQE, attr.qp_state));
+		CHECK(after == attr.qp_state || after == IBV_QPS_ERR || after == IBV_QPS_SQE);
+	}
+}
+
+static void sends(struct ibv_qp *qp)
+{
+	struct ibv_sge pieces[PIECES];
+	struct ibv_send_wr list[3], *bad = NULL;
+	int count = 1 + below(3), error;
+	enum ibv_qp_state before = state_of(qp);
+
+	for (int i = 0; i < PIECES; i++)
+		pieces[i] = piece();
+	for (int i = 0; i < count; i++) {
+		struct ibv_send_wr *wr = &list[i];
+		struct ibv_sge to = piece();
+
+		memset(wr, 0, sizeof(*wr));
+		wr->wr_id = any();
+		wr->sg_list = pieces;
+		wr->num_sge = one_in(16) ? (int)number(PIECES) : 1;
+		if (wr->num_sge > PIECES)
+			wr->num_sge = -wr->num_sge;
+		wr->opcode = one_in(16) ? (enum ibv_wr_opcode)number(15) : (enum ibv_wr_opcode)below(7);
+		wr->send_flags = one_in(16) ? any() : any() & (IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_FENCE);
+		wr->imm_data = any();
+		if (qp->qp_type == IBV_QPT_UD) {
+			wr->wr.ud.ah = PICK(ahs);
+			wr->wr.ud.remote_qpn = PICK(qps) && one_in(2) ? qp->qp_num : number(1 << 24);
+			wr->wr.ud.remote_qkey = one_in(4) ? any() : QKEY;
+		} else if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+			wr->wr.atomic.remote_addr = one_in(4) ? to.addr : to.addr & ~(uint64_t)7;
+			wr->wr.atomic.rkey = to.lkey;
+			wr->wr.atomic.compare_add = any();
+		} else {
+			wr->wr.rdma.remote_addr = to.addr;
+			wr->wr.rdma.rkey = to.lkey;
+		}
+		if (wr->send_flags & IBV_SEND_INLINE) {
+			/* Inline data is read at once, by the caller's own right: it is there. */
+			for (int j = 0; j < PIECES; j++)
+				pieces[j] = (struct ibv_sge){ .addr = (uintptr_t)room + below(1024), .length = below(80) };
+			wr->num_sge = wr->num_sge > 4 ? 4 : wr->num_sge;
+		}
+		wr->next = i + 1 < count ? &list[i + 1] : NULL;
+	}
+	error = outcome(ibv_post_send(qp, list, &bad));
+	CHECK(error ? bad >= list && bad < list + count : bad == NULL);
+	CHECK(error || (before != IBV_QPS_RESET && before != IBV_QPS_INIT && before != IBV_QPS_RTR));
+}
+
+static void queue_pairs(void)
+{
+	int i = below(QPS);
+	static const int types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
+	struct ibv_qp_init_attr init = {
+		.send_cq = PICK(cqs), .recv_cq = PICK(cqs), .srq = one_in(3) ? PICK(srqs) : NULL,
+		.cap = { .max_send_wr = 1 + below(16), .max_recv_wr = 1 + below(16), .max_send_sge = 1 + below(4),
+			 .max_recv_sge = 1 + below(4), .max_inline_data = below(128) },
+		.qp_type = PICK(types), .sq_sig_all = below(2),
+	}, asked;
+	struct ibv_pd *pd = PICK_OR_NULL(pds);
+	int wrong = !pd || !init.send_cq || !init.recv_cq;
+
+	if (!qps[i]) {
+		struct ibv_qp_init_attr told;
+		struct ibv_qp_attr attr;
+
+		if (one_in(8)) {
+			init.cap = (struct ibv_qp_cap){ number(64), number(64), number(4), number(4), number(128) };
+			wrong = -1;
+		}
+		if (one_in(16)) {
+			init.qp_type = number(10);
+			wrong = -1;
+		}
+		asked = init;
+		qps[i] = made(ibv_create_qp(pd, &init));
+		CHECK(qps[i] ? wrong != 1 : wrong);
+		if (qps[i]) {
+			CHECK(qps[i]->pd == pd && qps[i]->state == IBV_QPS_RESET && qps[i]->qp_type == asked.qp_type);
+			CHECK(outcome(ibv_query_qp(qps[i], &attr, any(), &told)) == 0);
+			CHECK(told.cap.max_send_wr >= asked.cap.max_send_wr && told.cap.max_inline_data >= asked.cap.max_inline_data);
+		}
+		return;
+	}
+	switch (below(16)) {
+	case 0:
+		CHECK(outcome(ibv_destroy_qp(qps[i])) == 0);
+		qps[i] = NULL;
+		break;
+	case 1 ... 2:
+		change(qps[i]);
+		break;
+	case 3 ... 8:
+		receives(qps[i], NULL);
+		break;
+	default:
+		sends(qps[i]);
+	}
+}
+
+/* A step on the way to RTS. It must succeed, unless the queue pair has ended by itself: its completion queue overran, or what it
+ * had received was wrong. */
+static int step(struct ibv_qp *qp, uint32_t peer, enum ibv_qp_state to, int mask)
+{
+	struct ibv_qp_attr attr = usual_attributes(context, peer);
+	int error;
+
+	attr.qp_state = to;
+	attr.timeout = 8;
+	attr.rnr_retry = 3;
+	error = outcome(ibv_modify_qp(qp, &attr, mask));
+	CHECK(!error || state_of(qp) == IBV_QPS_ERR || state_of(qp) == IBV_QPS_SQE);
+	return !error;
+}
+
+static int raise(struct ibv_qp *qp, uint32_t peer)
+{
+	int initial = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+
+	initial |= qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+	return step(qp, 0, IBV_QPS_INIT, initial) && step(qp, peer, IBV_QPS_RTR, RTR_MASK(qp->qp_type)) &&
+	       step(qp, peer, IBV_QPS_RTS, RTS_MASK(qp->qp_type));
+}
+
+/* Two queue pairs of one type become a connected pair, so that much of what is posted also happens. */
+static void pair(void)
+{
+	struct ibv_qp *one = PICK(qps), *two = PICK(qps);
+
+	if (!one || !two || one->qp_type != two->qp_type)
+		return;
+	to_state(one, IBV_QPS_RESET);
+	to_state(two, IBV_QPS_RESET);
+	if (raise(one, two->qp_num) && one != two)
+		raise(two, one->qp_num);
+}
+
+static void progress(void)
+{
+	struct ibv_wc wc[16];
+	struct ibv_async_event event;
+	struct ibv_cq *cq = PICK(cqs);
+	struct ibv_comp_channel *channel = PICK(channels);
+	void *cookie;
+
+	if (cq) {
+		int wanted = one_in(16) ? -(int)below(100) : (int)below(17), got = ibv_poll_cq(cq, wanted, wc);
+
+		calls++;
+		CHECK(wanted < 0 ? got < 0 : got >= 0 && got <= wanted);
+		for (int i = 0; i < got; i++) {
+			completions++;
+			CHECK(wc[i].status <= IBV_WC_TM_RNDV_INCOMPLETE && wc[i].qp_num < 1 << 24);
+		}
+	}
+	if (channel && ibv_get_cq_event(channel, &cq, &cookie) == 0) {
+		CHECK(cq && cq->channel == channel);
+		ibv_ack_cq_events(cq, 1);
+	}
+	while (ibv_get_async_event(context, &event) == 0) {
+		CHECK(strcmp(ibv_event_type_str(event.event_type), "unknown"));
+		ibv_ack_async_event(&event);
+	}
+}
+
+static void questions(void)
+{
+	struct ibv_port_attr port;
+	struct ibv_gid_entry entries[4];
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	union ibv_gid gid;
+	uint16_t pkey;
+	int one = number(3);
+	struct ibv_qp *qp = PICK(qps);
+
+	outcome(ibv_query_port(context, one, &port));
+	outcome(ibv_query_gid(context, one, number(4), &gid));
+	outcome(ibv_query_pkey(context, one, number(4), &pkey));
+	outcome(ibv_query_gid_ex(context, number(3), number(8), entries, number(1)));
+	calls++;
+	CHECK(ibv_query_gid_table(context, entries, below(5), number(1)) <= 4);
+	CHECK(ibv_wc_status_str(any()) && ibv_event_type_str(any()) && ibv_node_type_str(any()) && ibv_port_state_str(any()));
+	if (qp)
+		CHECK(outcome(ibv_query_qp(qp, &attr, any(), &init)) == 0);
+	/* NULL is no object of any kind. */
+	CHECK(outcome(ibv_query_qp(NULL, &attr, 0, &init)) == EINVAL);
+	CHECK(outcome(ibv_modify_qp(NULL, &attr, 0)) == EINVAL && outcome(ibv_destroy_qp(NULL)) == EINVAL);
+	CHECK(outcome(ibv_dereg_mr(NULL)) == EINVAL && outcome(ibv_dealloc_pd(NULL)) == EINVAL);
+	CHECK(outcome(ibv_destroy_cq(NULL)) == EINVAL && outcome(ibv_destroy_srq(NULL)) == EINVAL);
+	CHECK(outcome(ibv_destroy_ah(NULL)) == EINVAL && outcome(ibv_resize_cq(NULL, 1)) == EINVAL);
+}
+
+/* The last call fails if anything of the model is wrong. */
+static void end_all(void)
+{
+	for (int i = 0; i < QPS; i++)
+		CHECK(!qps[i] || ibv_destroy_qp(qps[i]) == 0);
+	for (int i = 0; i < AHS; i++)
+		CHECK(!ahs[i] || ibv_destroy_ah(ahs[i]) == 0);
+	for (int i = 0; i < SRQS; i++)
+		CHECK(!srqs[i] || ibv_destroy_srq(srqs[i]) == 0);
+	for (int i = 0; i < CQS; i++)
+		CHECK(!cqs[i] || ibv_destroy_cq(cqs[i]) == 0);
+	for (int i = 0; i < CHANNELS; i++)
+		CHECK(!channels[i] || ibv_destroy_comp_channel(channels[i]) == 0);
+	for (int i = 0; i < MRS; i++)
+		CHECK(!mrs[i] || ibv_dereg_mr(mrs[i]) == 0);
+	for (int i = 0; i < PDS; i++)
+		CHECK(!pds[i] || ibv_dealloc_pd(pds[i]) == 0);
+	CHECK(ibv_close_device(context) == 0);
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1, wanted = argc > 2 ? strtoull(argv[2], NULL, 0) : 20000;
+	double end = argc > 3 ? seconds() + strtod(argv[3], NULL) : 0;
+	unsigned char *arena = mmap(NULL, 2 * GUARD + ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	nothing = mmap(NULL, 1 << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(arena != MAP_FAILED && nothing != MAP_FAILED);
+	room = arena + GUARD;
+	memset(arena, 0xee, 2 * GUARD + ROOM);
+	state = seed;
+	context = open_first_device();
+	CHECK(fcntl(context->async_fd, F_SETFL, O_NONBLOCK) == 0);
+	while (end ? seconds() < end : calls < wanted) {
+		/* A call that does not return is an error, too. */
+		alarm(120);
+		switch (below(32)) {
+		case 0 ... 2:
+			memory();
+			break;
+		case 3 ... 4:
+			queues();
+			break;
+		case 5:
+			domains();
+			break;
+		case 6:
+			shared_queues();
+			break;
+		case 7:
+			addresses();
+			break;
+		case 8:
+			questions();
+			break;
+		case 9 ... 10:
+			pair();
+			break;
+		case 11 ... 18:
+			progress();
+			break;
+		default:
+			queue_pairs();
+		}
+		if (one_in(256)) {
+			for (int i = 0; i < GUARD; i++)
+				CHECK(arena[i] == 0xee && room[ROOM + i] == 0xee);
+		}
+	}
+	alarm(120);
+	end_all();
+	printf("seed %llu: %llu calls, %llu refused, %llu completions\n", (unsigned long long)seed, (unsigned long long)calls,
+	       (unsigned long long)refused, (unsigned long long)completions);
+	return 0;
+}
