@@ -2,6 +2,7 @@
 # make test    every check of the project; the last line says how many passed and how many failed
 # make bench   measure beside peers; JSON and pictures in build/bench/ (BENCH="--rounds 1 write_lat": only that)
 # make soak SECONDS=600   the random workload for so long; SEED=... repeats one
+# make fuzz SECONDS=600   fuzzing for so long; SEED=... repeats one
 # make build   the install tree in build/
 # make install PREFIX=/usr/local
 #
@@ -15,7 +16,7 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)/release
 
 SECONDS ?= 600
 
-.PHONY: build demo test test-perftest test-rxe soak bench install deny clean
+.PHONY: build demo test test-perftest test-rxe soak fuzz bench install deny clean
 
 build:
 	$(CARGO) build --release -p pagewire-verbs -p pagewire-cli
@@ -41,6 +42,9 @@ test-rxe: dependencies-rxe
 
 soak:
 	CARGO="$(CARGO)" scripts/soak $(SECONDS) $(SEED)
+
+fuzz:
+	CARGO="$(CARGO)" scripts/fuzz $(SECONDS) $(SEED)
 
 bench: dependencies-bench
 	$(MAKE) --no-print-directory build

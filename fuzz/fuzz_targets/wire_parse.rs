@@ -1,59 +1,8 @@
-//! Arbitrary bytes as a UDP payload and as an IP datagram: no parser panics, and whatever is accepted is
-//! emitted as the same bytes, but for reserved bits and the pad's contents.
 #![no_main]
 
-use core::net::{Ipv4Addr, Ipv6Addr};
-
 use libfuzzer_sys::fuzz_target;
-use pagewire_wire::datagram::Datagram;
-use pagewire_wire::{
-    Grh, Header, Icrc, Ipv4, Ipv6, Opcode, Own, Packet, Udp, cnp, grh, ipv4, ipv6, packet, udp,
-};
+use pagewire_fuzz::Target;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok((header, len)) = Header::parse(bytes) {
-        assert_eq!(header.len(), len);
-        assert_eq!(header.bth.opcode.header_len(), Some(len));
-    }
-    if let Ok(parsed) = Packet::parse(bytes) {
-        reemit(&parsed, bytes);
-        let _ = cnp::Cnp::parse(&parsed);
-        if let Ok(own) = Own::parse(parsed.header.bth.opcode, parsed.payload) {
-            let mut body = [0; Own::MAX_LEN];
-            let len = own.emit(&mut body);
-            assert_eq!(len, parsed.payload.len());
-            assert_eq!(Own::parse(parsed.header.bth.opcode, &body[..len]), Ok(own));
-        }
-    }
-    for opcode in [Opcode::HELLO, Opcode::SELECTIVE_ACK, Opcode::HOLD] {
-        let _ = Own::parse(opcode, bytes);
-    }
-    if let Ok(datagram) = Datagram::parse(bytes) {
-        let _ = datagram.packet();
-    }
-    let _ = ipv4::Packet::new(bytes).map(|view| (Ipv4::parse(&view), view.options().len()));
-    let _ = ipv6::Packet::new(bytes).map(|view| Ipv6::parse(&view));
-    let _ = udp::Packet::new(bytes).map(|view| Udp::parse(&view));
-    let _ = grh::Packet::new(bytes).map(|view| Grh::parse(&view));
-
-    let v4 = Icrc::ipv4(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, 50_000, packet::PORT, true);
-    if let Some(identification) = v4.recover_identification(bytes) {
-        assert!(v4.verify(identification, bytes));
-    }
-    let v6 = Icrc::ipv6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, 50_000, packet::PORT);
-    assert_eq!(v6.verify_unknown_identification(bytes), v6.verify(0, bytes));
+    Target::WireParse.run(bytes);
 });
-
-fn reemit(parsed: &Packet<'_>, bytes: &[u8]) {
-    // A foreign sender may pad more than it must.
-    if usize::from(parsed.header.bth.pad) != packet::pad_for(parsed.payload.len()) {
-        return;
-    }
-    let mut again = vec![0; bytes.len()];
-    again[parsed.header.len()..][..parsed.payload.len()].copy_from_slice(parsed.payload);
-    let len = packet::emit(&parsed.header, parsed.payload.len(), &mut again);
-    assert_eq!(len, bytes.len());
-    let end = len - packet::ICRC_LEN;
-    again[end..].copy_from_slice(&bytes[end..]);
-    assert_eq!(Packet::parse(&again), Ok(*parsed));
-}

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How a work request ended (values of `enum ibv_wc_status`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Status {
     Success = 0,
@@ -47,7 +47,7 @@ impl From<pagewire_transport::Status> for Status {
 }
 
 /// What a completion is of (values of `enum ibv_wc_opcode`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Opcode {
     Send = 0,

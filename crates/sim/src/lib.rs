@@ -25,7 +25,7 @@ pub use plant::Plant;
 pub use process::{CrashPoint, Process, ProcessId, SiteTally};
 pub use scenario::{Built, MEMORY, Scenario, SimStage};
 pub use words::SimWords;
-pub use world::{HostId, SimEvent, World};
+pub use world::{HostId, SimChannel, SimEvent, World};
 
 /// The sites of this crate's own: what a process does to others besides storing words.
 pub const SITES: &[pagewire_iommu::words::Site] = &[

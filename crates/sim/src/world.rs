@@ -23,7 +23,8 @@ pub struct HostId(pub usize);
 
 /// An event for the engine of a simulated process.
 pub type SimEvent = FabricEvent<SimWords, SimProcess>;
-type SimChannel = Channel<SimWords, SimProcess>;
+/// A channel between two simulated processes.
+pub type SimChannel = Channel<SimWords, SimProcess>;
 
 /// A datagram under way.
 pub(crate) struct SimDatagram {
@@ -186,6 +187,12 @@ impl World {
             gids: state.hosts[host.0].iter().map(|address| Gid { address: *address, interface: 0 }).collect(),
             speed: Some(40_000),
         }
+    }
+
+    /// The channels that a process holds, and who is at the other end: for a test that writes to them what no engine writes.
+    pub fn channels(&self, of: ProcessId) -> Vec<(ProcessId, SimChannel)> {
+        let state = self.0.state.lock();
+        state.members[of.0].channels.iter().map(|held| (held.peer, held.channel.clone())).collect()
     }
 
     /// Forbids others to touch a process's memory (as a non-dumpable process does), before anybody connects.

@@ -1,0 +1,219 @@
+//! Arbitrary packets, work requests and times into an RC and a UC connection whose environment answers
+//! as the input says: no panic, bounded output, every completion once and in order.
+
+use arbitrary::{Result, Unstructured};
+use pagewire_transport::*;
+use pagewire_wire::{Header, Own};
+
+const PSN: u32 = 0xff_fff8;
+
+/// One input; gives how many packets it held.
+pub fn run(bytes: &[u8]) -> u64 {
+    let mut packets = 0;
+    // The input is over: a run like any other.
+    let _ = interpret(&mut Unstructured::new(bytes), &mut packets);
+    packets
+}
+
+fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
+    let link = Link { request_mtu: 256, response_mtu: 256, lossless: input.arbitrary()?, direct: false };
+    let remote_rights = RemoteRights { read: true, write: true, atomic: true };
+    let mut rc = RcConnection::new(RcSettings {
+        link,
+        destination: 1,
+        partition: 0xffff,
+        receive_psn: PSN,
+        max_dest_rd_atomic: 4,
+        min_rnr_timer: 1,
+        remote_rights,
+    });
+    let (timeout, retry_count, rnr_retry) = (input.arbitrary()?, input.arbitrary()?, input.arbitrary()?);
+    rc.start_requester(RequesterSettings {
+        send_psn: PSN,
+        timeout,
+        retry_count,
+        rnr_retry,
+        max_rd_atomic: 4,
+    });
+    rc.set_selective(input.arbitrary()?);
+    let mut uc = UcConnection::new(UcSettings {
+        link,
+        destination: 1,
+        partition: 0xffff,
+        receive_psn: PSN,
+        remote_rights,
+    });
+    match input.arbitrary::<u8>()? % 3 {
+        0 => {}
+        kind => uc.set_reporting(kind == 1),
+    }
+    uc.start_requester(PSN);
+    let mut environments = [Model::new(input.arbitrary()?), Model::new(input.arbitrary()?)];
+    let mut now = 0;
+    let mut posted = 0;
+    while !input.is_empty() {
+        match input.arbitrary::<u8>()? % 8 {
+            0..=3 => {
+                let length = input.int_in_range(0..=300)?;
+                let packet = input.bytes(length.min(input.len()))?;
+                *packets += 1;
+                let Ok((mut header, at)) = Header::parse(packet) else { continue };
+                // Near the PSNs that matter, most of the time.
+                if input.ratio(7, 8)? {
+                    header.bth.psn = PSN.wrapping_add_signed(input.int_in_range(-4..=12)?) & 0xff_ffff;
+                    header.bth.partition = 0xffff;
+                }
+                let filler = [7; 256];
+                let payload = if input.arbitrary()? { &filler } else { &packet[at..] };
+                // A packet that waits is offered again or forgotten, as the input goes on.
+                let _ = rc.receive(Time(now), &header, Payload::Bytes(payload), &mut environments[0]);
+                let _ = uc.receive(Time(now), &header, Payload::Bytes(payload), &mut environments[1]);
+            }
+            4 => {
+                let length = input.int_in_range(0..=100)?;
+                let body = input.bytes(length.min(input.len()))?;
+                for opcode in [pagewire_wire::Opcode::SELECTIVE_ACK, pagewire_wire::Opcode::HOLD] {
+                    if let Ok(own) = Own::parse(opcode, body) {
+                        rc.receive_control(Time(now), &own, &mut environments[0]);
+                        uc.receive_control(&own);
+                    }
+                }
+            }
+            5 => {
+                let remote = RemoteAddress { address: input.arbitrary()?, key: input.arbitrary()? };
+                let immediate = input.arbitrary()?;
+                let operation = match input.arbitrary::<u8>()? % 5 {
+                    0 => Operation::Send { immediate, invalidate: None },
+                    1 => Operation::Write { remote, immediate },
+                    2 => Operation::Read { remote },
+                    3 => Operation::Atomic { remote, atomic: Atomic::FetchAdd { add: 1 } },
+                    _ => Operation::Local,
+                };
+                let length = input.arbitrary::<u32>()? >> (input.arbitrary::<u8>()? % 32).max(1);
+                let (fence, solicited) = (input.arbitrary()?, input.arbitrary()?);
+                let work = Work { id: WorkId(posted), operation, length, fence, solicited };
+                posted += 1;
+                rc.post(work);
+                uc.post(work);
+            }
+            6 => {
+                now += input.arbitrary::<u64>()? % 1_000_000_000;
+                rc.drive(Time(now), &mut environments[0]);
+                uc.drive(Time(now), &mut environments[1]);
+                for deadline in [rc.deadline(), uc.deadline()].into_iter().flatten() {
+                    assert!(deadline.0 > now, "drive handles what is due");
+                }
+                for environment in &mut environments {
+                    assert!(environment.sent <= 2 * limits::DRIVE_PACKETS + 2);
+                    environment.sent = 0;
+                }
+            }
+            _ => {
+                let _ = rc.hold(Time(now), &mut environments[0]);
+                environments[0].sent = 0;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Answers by turns from a seed.
+struct Model {
+    state: u64,
+    begun: bool,
+    dead: bool,
+    next: u64,
+    sent: u32,
+}
+
+impl Model {
+    fn new(seed: u64) -> Model {
+        Model { state: seed, begun: false, dead: false, next: 0, sent: 0 }
+    }
+
+    fn chance(&mut self, one_in: u64) -> bool {
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.state >> 33) % one_in == 0
+    }
+
+    fn answer<T>(&mut self, value: T) -> Outcome<T> {
+        if self.chance(8) {
+            Outcome::Wait
+        } else if self.chance(64) {
+            Outcome::Denied(Denial::RemoteAccess)
+        } else {
+            Outcome::Done(value)
+        }
+    }
+}
+
+impl Environment for Model {
+    fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()> {
+        assert_eq!(header.bth.opcode.extensions(), Some(header.extensions()));
+        if let Source::Work { length, .. } | Source::Remote { length, .. } = source {
+            assert!(0 < length && length <= 256);
+        }
+        self.sent += 1;
+        self.answer(())
+    }
+    fn transmit_control(&mut self, header: &Header, body: &Own) -> Outcome<()> {
+        assert_eq!(header.bth.opcode, body.opcode());
+        self.sent += 1;
+        self.answer(())
+    }
+    fn direct(&mut self, _work: &Work) -> Direct {
+        Direct::Unavailable
+    }
+    fn link(&mut self) -> LinkState {
+        if self.chance(2) { LinkState::Pending } else { LinkState::Delivered }
+    }
+    fn begin_receive(&mut self) -> bool {
+        assert!(!self.begun);
+        self.begun = !self.chance(4);
+        self.begun
+    }
+    fn place_receive(&mut self, _offset: u64, _payload: Payload<'_>, _last: bool) -> Outcome<()> {
+        assert!(self.begun);
+        self.answer(())
+    }
+    fn finish_receive(&mut self, _arrival: Arrival) {
+        assert!(std::mem::take(&mut self.begun));
+    }
+    fn fail_receive(&mut self, _status: Status) {
+        assert!(std::mem::take(&mut self.begun));
+    }
+    fn check_remote(&mut self, _remote: RemoteAddress, length: u32, _right: Right) -> Outcome<()> {
+        assert!(length > 0);
+        self.answer(())
+    }
+    fn write_remote(&mut self, _remote: RemoteAddress, _payload: Payload<'_>, _last: bool) -> Outcome<()> {
+        self.answer(())
+    }
+    fn atomic_remote(&mut self, remote: RemoteAddress, _atomic: Atomic) -> Outcome<u64> {
+        assert_eq!(remote.address % 8, 0);
+        self.answer(1)
+    }
+    fn invalidate(&mut self, _key: u32) -> Outcome<()> {
+        self.answer(())
+    }
+    fn place_response(
+        &mut self,
+        _work: WorkId,
+        _offset: u64,
+        payload: Payload<'_>,
+        _last: bool,
+    ) -> Outcome<()> {
+        assert!(!payload.is_empty());
+        self.answer(())
+    }
+    fn place_atomic(&mut self, _work: WorkId, _value: u64) -> Outcome<()> {
+        self.answer(())
+    }
+    fn complete(&mut self, work: WorkId, status: Status) {
+        assert!(!self.dead && work.0 >= self.next);
+        self.next = work.0 + 1;
+        self.dead = status != Status::Success;
+    }
+    fn event(&mut self, _event: Event) {}
+}
