@@ -1,6 +1,7 @@
 # make demo    see other people's RDMA programs run
 # make test    every check of the project; the last line says how many passed and how many failed
 # make bench   measure beside peers; JSON and pictures in build/bench/ (BENCH="--rounds 1 write_lat": only that)
+# make instructions   count the instructions of the hot paths anew and record them (tests/instructions.tsv)
 # make soak SECONDS=600   the random workload for so long; SEED=... repeats one
 # make fuzz SECONDS=600   fuzzing for so long; SEED=... repeats one
 # make build   the install tree in build/
@@ -16,7 +17,7 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)/release
 
 SECONDS ?= 600
 
-.PHONY: build demo test test-perftest test-rxe soak fuzz bench install deny clean
+.PHONY: build demo test test-perftest test-rxe soak fuzz instructions bench install deny clean
 
 build:
 	$(CARGO) build --release -p pagewire-verbs -p pagewire-cli
@@ -45,6 +46,11 @@ soak:
 
 fuzz:
 	CARGO="$(CARGO)" scripts/fuzz $(SECONDS) $(SEED)
+
+instructions: dependencies-test
+	$(MAKE) --no-print-directory build
+	PAGEWIRE_INSTRUCTIONS=record PAGEWIRE_BUILD="$(abspath $(BUILD))" \
+		$(CARGO) test -p pagewire-end-to-end --test programs -- instructions::
 
 bench: dependencies-bench
 	$(MAKE) --no-print-directory build

@@ -7,7 +7,9 @@ use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
 use pagewire_end_to_end::ground::{Ground, Setting};
 use pagewire_end_to_end::motion::Ends;
-use pagewire_end_to_end::{basics, combinations, command, killed, motion, perftest, pingpong, wire};
+use pagewire_end_to_end::{
+    basics, combinations, command, instructions, killed, motion, perftest, pingpong, wire,
+};
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock};
 
@@ -53,6 +55,7 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
         trial(ground, "command::root_of_a_user_namespace_may_run", command::root_of_a_user_namespace_may_run),
         trial(ground, "command::pipes_get_plain_text", command::pipes_get_plain_text),
         trial(ground, "wire::packets_are_right", wire::packets_are_right),
+        trial(ground, "instructions::hot_paths", instructions::hot_paths),
     ];
     trials.extend(motion_trials(ground));
     for setting in Setting::ALL {

@@ -9,6 +9,7 @@ pub mod basics;
 pub mod combinations;
 pub mod command;
 pub mod ground;
+pub mod instructions;
 pub mod killed;
 pub mod limits;
 pub mod motion;

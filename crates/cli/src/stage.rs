@@ -39,6 +39,14 @@ impl Stage {
         Ok(stage)
     }
 
+    /// The directory of the engine.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub fn library(&self) -> Result<PathBuf> {
+        Ok(Installation::of(&self.command)?.library)
+    }
+
     /// A file of the given name in the place; it does not exist yet.
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)

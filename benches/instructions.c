@@ -1,0 +1,244 @@
+/*
+ * The hot paths, each done so often that their instructions can be counted: a process and its peer (a forked child), each
+ * step of an operation on one side while the other sleeps in read(2). The engine's own thread is held in a signal handler
+ * meanwhile, so that one thread alone drives each engine and the counts are the same each time.
+ *
+ * Runs under `valgrind --tool=callgrind --collect-atstart=no`; each side makes a dump for each operation, which names it and
+ * has the instructions of COUNT operations. PAGEWIRE_PATH says over which path. `make instructions` records the counts.
+ */
+#define _GNU_SOURCE
+#include "pair.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <valgrind/callgrind.h>
+
+/* Operations counted, after as many that are not. */
+#define COUNT 200
+#define LARGE 65536
+/* Steps of each side until an operation must be complete. */
+#define STEPS 1000
+
+static void hold(int signal)
+{
+	(void)signal;
+	for (;;)
+		pause();
+}
+
+/* Holds the engine's thread where it sleeps. */
+static void hold_engine(void)
+{
+	struct sigaction action = { .sa_handler = hold };
+	struct dirent *entry;
+	DIR *tasks = opendir("/proc/self/task");
+	int held = 0;
+
+	CHECK(tasks);
+	/* Which the engine's threads leave open, and valgrind delivers between instructions, unlike SIGTRAP. */
+	CHECK(sigaction(SIGABRT, &action, NULL) == 0);
+	/* It spins for a moment after traffic; then it holds no lock. */
+	usleep(300000);
+	while ((entry = readdir(tasks))) {
+		char path[300], name[32] = "";
+		int file;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+		file = open(path, O_RDONLY);
+		if (file < 0)
+			continue;
+		CHECK(read(file, name, sizeof(name) - 1) >= 0);
+		close(file);
+		if (strcmp(name, "pagewire-nic\n") == 0) {
+			CHECK(syscall(SYS_tgkill, getpid(), atoi(entry->d_name), SIGABRT) == 0);
+			held++;
+		}
+	}
+	closedir(tasks);
+	CHECK(held == 1);
+	usleep(100000);
+}
+
+static int poll_once(struct side *side)
+{
+	struct ibv_wc wc;
+	int got;
+
+	CALLGRIND_TOGGLE_COLLECT;
+	got = ibv_poll_cq(side->cq, 1, &wc);
+	CALLGRIND_TOGGLE_COLLECT;
+	CHECK(got >= 0);
+	CHECK(got == 0 || wc.status == IBV_WC_SUCCESS);
+	return got;
+}
+
+static void post_receive(struct side *side)
+{
+	struct ibv_sge sge = { (uintptr_t)side->memory, 64, side->mr->lkey };
+	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+	int failed;
+
+	CALLGRIND_TOGGLE_COLLECT;
+	failed = ibv_post_recv(side->qp, &wr, &bad);
+	CALLGRIND_TOGGLE_COLLECT;
+	CHECK(failed == 0);
+}
+
+struct operation {
+	const char *name;
+	enum ibv_wr_opcode opcode;
+	uint32_t length;
+};
+
+static void post(struct side *side, const struct operation *operation, const struct greeting *peer)
+{
+	struct ibv_sge sge = { (uintptr_t)side->memory, operation->length, side->mr->lkey };
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = operation->opcode,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
+	int failed;
+
+	if (operation->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr.wr.atomic.remote_addr = peer->address;
+		wr.wr.atomic.rkey = peer->rkey;
+		wr.wr.atomic.compare_add = 1;
+	} else if (operation->opcode != IBV_WR_SEND) {
+		wr.wr.rdma.remote_addr = peer->address;
+		wr.wr.rdma.rkey = peer->rkey;
+	}
+	CALLGRIND_TOGGLE_COLLECT;
+	failed = ibv_post_send(side->qp, &wr, &bad);
+	CALLGRIND_TOGGLE_COLLECT;
+	CHECK(failed == 0);
+}
+
+/* A step of the peer: it does what the byte says, then gives the turn back. */
+static void peer_step(char what)
+{
+	hand_over(what);
+	CHECK(wait_for_peer() == what);
+}
+
+static void perform(struct side *side, const struct operation *operation, const struct greeting *peer)
+{
+	if (operation->opcode == IBV_WR_SEND)
+		peer_step('r');
+	post(side, operation, peer);
+	for (int step = 0; !poll_once(side); step++) {
+		CHECK(step < STEPS);
+		peer_step('p');
+	}
+}
+
+static void do_register(struct side *side, int deregister)
+{
+	struct ibv_mr *mr;
+	int failed;
+
+	if (!deregister)
+		CALLGRIND_TOGGLE_COLLECT;
+	mr = ibv_reg_mr(side->pd, side->memory, LARGE, ALL_ACCESS);
+	CALLGRIND_TOGGLE_COLLECT;
+	failed = ibv_dereg_mr(mr);
+	if (deregister)
+		CALLGRIND_TOGGLE_COLLECT;
+	CHECK(mr && failed == 0);
+}
+
+static const struct operation operations[] = {
+	{ "write_8", IBV_WR_RDMA_WRITE, 8 },
+	{ "send_8", IBV_WR_SEND, 8 },
+	{ "read_8", IBV_WR_RDMA_READ, 8 },
+	{ "atomic_8", IBV_WR_ATOMIC_FETCH_AND_ADD, 8 },
+	{ "write_65536", IBV_WR_RDMA_WRITE, LARGE },
+	{ "read_65536", IBV_WR_RDMA_READ, LARGE },
+};
+
+/* Both sides: what was collected so far is of `name`, or of nobody. */
+static void dump(const char *name)
+{
+	CALLGRIND_DUMP_STATS_AT(name);
+}
+
+static void initiator(struct side *side, const struct greeting *peer)
+{
+	for (size_t i = 0; i < sizeof(operations) / sizeof(*operations); i++) {
+		for (int n = 0; n < COUNT; n++)
+			perform(side, &operations[i], peer);
+		peer_step('z');
+		dump("-");
+		for (int n = 0; n < COUNT; n++)
+			perform(side, &operations[i], peer);
+		peer_step('0' + i);
+		dump(operations[i].name);
+	}
+	for (int deregister = 0; deregister < 2; deregister++) {
+		for (int n = 0; n < COUNT; n++)
+			do_register(side, deregister);
+		dump("-");
+		for (int n = 0; n < COUNT; n++)
+			do_register(side, deregister);
+		dump(deregister ? "dereg_mr" : "reg_mr");
+	}
+	for (int n = 0; n < COUNT; n++)
+		poll_once(side);
+	dump("-");
+	for (int n = 0; n < COUNT; n++)
+		CHECK(poll_once(side) == 0);
+	dump("poll_empty");
+	hand_over('q');
+}
+
+/* Receives that wait or were completed stay within what the queue takes: a SEND is complete at both sides before the next. */
+static void responder(struct side *side)
+{
+	for (;;) {
+		char what = wait_for_peer();
+
+		switch (what) {
+		case 'q':
+			return;
+		case 'r':
+			post_receive(side);
+			break;
+		case 'p':
+			poll_once(side);
+			break;
+		case 'z':
+			while (poll_once(side))
+				;
+			dump("-");
+			break;
+		default:
+			while (poll_once(side))
+				;
+			dump(operations[what - '0'].name);
+		}
+		hand_over(what);
+	}
+}
+
+int main(void)
+{
+	int status = 0;
+	pid_t child = fork_peer();
+	struct side side = open_side(LARGE);
+	struct greeting peer = connect_side(&side);
+
+	/* Connections are made, and greetings exchanged, by the engines themselves. */
+	usleep(100000);
+	meet();
+	hold_engine();
+	meet();
+	if (child) {
+		initiator(&side, &peer);
+		CHECK(waitpid(child, &status, 0) == child && status == 0);
+		printf("operations: %d\n", COUNT);
+		fflush(stdout);
+	} else {
+		responder(&side);
+	}
+	/* Not exit(3): the engine's thread is held. */
+	_exit(0);
+}
