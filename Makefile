@@ -4,6 +4,9 @@
 # make instructions   count the instructions of the hot paths anew and record them (tests/instructions.tsv)
 # make soak SECONDS=600   the random workload for so long; SEED=... repeats one
 # make fuzz SECONDS=600   fuzzing for so long; SEED=... repeats one
+# make kill ROUNDS=1000   kill processes at random instants and see the others live on; SEED=... (and FIRST=) repeats
+# make single-step STRIDE=1   the same at one instruction after the other of each operation; SEED=... repeats
+#                  (DEATH="--path udp --operation send": only that; DEATH=--stop: stop instead)
 # make build   the install tree in build/
 # make install PREFIX=/usr/local
 #
@@ -16,8 +19,11 @@ BENCH ?=
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)/release
 
 SECONDS ?= 600
+ROUNDS ?= 1000
+STRIDE ?= 1
+DEATH ?=
 
-.PHONY: build demo test test-perftest test-rxe soak fuzz instructions bench install deny clean
+.PHONY: build demo test test-perftest test-rxe soak fuzz kill single-step instructions bench install deny clean
 
 build:
 	$(CARGO) build --release -p pagewire-verbs -p pagewire-cli
@@ -51,6 +57,16 @@ instructions: dependencies-test
 	$(MAKE) --no-print-directory build
 	PAGEWIRE_INSTRUCTIONS=record PAGEWIRE_BUILD="$(abspath $(BUILD))" \
 		$(CARGO) test -p pagewire-end-to-end --test programs -- instructions::
+
+kill: dependencies-demo
+	$(MAKE) --no-print-directory build
+	PAGEWIRE_BUILD="$(abspath $(BUILD))" $(CARGO) run --quiet -p pagewire-end-to-end --bin death -- \
+		kill --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(if $(FIRST),--first $(FIRST)) $(DEATH)
+
+single-step: dependencies-demo
+	$(MAKE) --no-print-directory build
+	PAGEWIRE_BUILD="$(abspath $(BUILD))" $(CARGO) run --quiet -p pagewire-end-to-end --bin death -- \
+		single-step --stride $(STRIDE) $(if $(SEED),--seed $(SEED)) $(DEATH)
 
 bench: dependencies-bench
 	$(MAKE) --no-print-directory build

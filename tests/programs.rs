@@ -5,13 +5,16 @@
 
 use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
+use pagewire_cli::arguments::PathChoice;
 use pagewire_end_to_end::ground::{Ground, Setting};
+use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDES};
 use pagewire_end_to_end::motion::Ends;
 use pagewire_end_to_end::{
-    basics, combinations, command, instructions, killed, motion, perftest, pingpong, wire,
+    basics, combinations, command, death, instructions, killed, motion, perftest, pingpong, wire,
 };
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Prepared at the first test that needs it; when it cannot be had, each test says why. Gone with the last test.
 type SharedGround = Arc<LazyLock<Result<Ground, String>>>;
@@ -77,6 +80,9 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
             }));
         }
     }
+    for path in [PathChoice::Local, PathChoice::Udp] {
+        trials.extend(deaths(ground, path));
+    }
     // Refusals do not depend on the setting; they cost nothing, so that all are tried always.
     if !all {
         let refused = |c: &combinations::Combination| c.expected != combinations::Expected::Runs;
@@ -108,6 +114,32 @@ fn motion_trials(ground: &SharedGround) -> Vec<Trial> {
             for handlers in motion::HANDLERS {
                 push(&format!("handlers::{handlers}"), "any", handlers);
             }
+        }
+    }
+    trials
+}
+
+/// Short runs of the death harness. The instants are others each day; the program prints which they were.
+fn deaths(ground: &SharedGround, path: PathChoice) -> Vec<Trial> {
+    let name = path.name();
+    let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
+    let mut trials = vec![trial(ground, &format!("death::kill::{name}"), move |ground| {
+        death::Program::compile(ground)?.kill(path, KILLS, seed, 0)?.finish(DEATH).map(drop)
+    })];
+    for operation in death::OPERATIONS {
+        let mut step = |fate, stride| {
+            trials.push(trial(ground, &format!("death::{fate:?}::{name}::{operation}"), move |ground| {
+                let instants = death::Instants { first: seed % stride, stride, last: INSTRUCTIONS };
+                let run = death::Program::compile(ground)?.single_step(path, operation, fate, instants)?;
+                run.finish(DEATH).map(drop)
+            }));
+        };
+        let [local, network, stopped] = STRIDES;
+        if path == PathChoice::Local {
+            step(death::Fate::Killed, local);
+            step(death::Fate::Stopped, stopped);
+        } else {
+            step(death::Fate::Killed, network);
         }
     }
     trials

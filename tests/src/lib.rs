@@ -8,6 +8,7 @@
 pub mod basics;
 pub mod combinations;
 pub mod command;
+pub mod death;
 pub mod ground;
 pub mod instructions;
 pub mod killed;

@@ -10,6 +10,19 @@ pub const RUN: Duration = Duration::from_secs(400);
 /// 67 ms, with 7 retries, and the retry of a receiver that is not ready) with ample room.
 pub const SURVIVOR: Duration = Duration::from_secs(30);
 
+/// What a short run of the death harness may take.
+pub const DEATH: Duration = Duration::from_secs(400);
+
+/// Rounds of random deaths in a short run.
+pub const KILLS: u64 = 40;
+
+/// Instructions of an operation after which it counts as one that does not end.
+pub const INSTRUCTIONS: u64 = 1_000_000;
+
+/// Instructions from one death to the next in a short run, on the local path and on the network, and of those of them
+/// that stop the victim: revocation may take two seconds each time.
+pub const STRIDES: [u64; 3] = [997, 9973, 1499];
+
 /// The link's MTU: packets of 4,096 bytes fit in one frame.
 pub const LINK_MTU: u32 = 9000;
 

@@ -119,7 +119,10 @@ impl<F: Fabric> LocalChannel<F> {
         let words = &channel.words;
         Some(Arc::new(LocalChannel {
             producer: Mutex::new(Producer::new(words.clone(), ours)),
-            reading: Mutex::new(Reading { consumer: Consumer::new(words.clone(), theirs), bytes: Vec::new() }),
+            reading: Mutex::new(Reading {
+                consumer: Consumer::new(words.clone(), theirs),
+                bytes: Vec::new(),
+            }),
             own_hazards: Hazards::new(words.clone(), ours + ring::HAZARDS, ring::HAZARD_SLOTS),
             peer_hazards: Hazards::new(words.clone(), theirs + ring::HAZARDS, ring::HAZARD_SLOTS),
             peer_regions: RegionView::new(channel.tables.clone()),

@@ -1,0 +1,90 @@
+#include "companion.h"
+
+#include "roles.h"
+
+#include <sys/wait.h>
+
+/* Requests and receives after which everything has been used. */
+#define SETTLED 200
+
+int meet(struct link *link, int socket)
+{
+	struct introduction own = introduce(link), peer;
+	char ready = 'r';
+
+	if (!tell(socket, &own, sizeof(own)) || !hear(socket, &peer, sizeof(peer)))
+		return 0;
+	connect_link(link, &peer, PATIENT);
+	return tell(socket, &ready, 1) && hear(socket, &ready, 1);
+}
+
+int stay_healthy(char **arguments)
+{
+	static struct link link;
+	char word = 0;
+
+	follow_starter();
+	make_link(&link, "companion", open_first_device(), pages(reachable_length()), pages(buffers_length()),
+		  strtoull(arguments[0], NULL, 10));
+	CHECK(meet(&link, SOCKET));
+	for (uint64_t round = 0;; round++) {
+		post_some(&link);
+		take_completions(&link);
+		if (round % 256 == 0 && has_word(SOCKET))
+			break;
+	}
+	CHECK(hear(SOCKET, &word, 1));
+	drain(&link);
+	CHECK(tell(SOCKET, &word, 1));
+	/* What the survivor has under way still needs this side. */
+	while (!has_word(SOCKET))
+		take_completions(&link);
+	destroy_link(&link);
+	return 0;
+}
+
+void start_companion(struct companion *companion, struct ibv_context *context, uint64_t seed)
+{
+	char number[32];
+	char *arguments[] = { "death", "companion", number, NULL };
+
+	snprintf(number, sizeof(number), "%llu", (unsigned long long)seed + 1);
+	make_link(&companion->link, "companion", context, pages(reachable_length()), pages(buffers_length()), seed);
+	companion->party = start_party(arguments, -1);
+	CHECK(meet(&companion->link, companion->party.socket));
+	/* Channels in both directions are open, and counted as what is held. */
+	must_go_on(companion, SETTLED);
+}
+
+void go_on(struct companion *companion)
+{
+	post_some(&companion->link);
+	take_completions(&companion->link);
+}
+
+void must_go_on(struct companion *companion, uint64_t more)
+{
+	uint64_t enough = companion->link.done + more;
+	double end = seconds() + PATIENCE_SECONDS;
+
+	while (companion->link.done < enough) {
+		go_on(companion);
+		CHECK(seconds() < end);
+	}
+}
+
+void end_companion(struct companion *companion)
+{
+	char word = 'q';
+	int status;
+
+	CHECK(tell(companion->party.socket, &word, 1));
+	while (!has_word(companion->party.socket))
+		take_completions(&companion->link);
+	CHECK(hear(companion->party.socket, &word, 1));
+	drain(&companion->link);
+	CHECK(tell(companion->party.socket, &word, 1));
+	destroy_link(&companion->link);
+	status = end_of(&companion->party);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}

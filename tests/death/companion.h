@@ -1,0 +1,27 @@
+/* The third process: a survivor's traffic with it must go on, whatever happens to others. */
+#ifndef COMPANION_H
+#define COMPANION_H
+
+#include "parties.h"
+
+struct companion {
+	struct party party;
+	struct link link;
+};
+
+/* Starts it and connects. */
+void start_companion(struct companion *companion, struct ibv_context *context, uint64_t seed);
+
+/* A little of the traffic with it. */
+void go_on(struct companion *companion);
+
+/* Goes on until so many more requests and receives have succeeded; fails after PATIENCE_SECONDS. */
+void must_go_on(struct companion *companion, uint64_t more);
+
+/* Ends the traffic, in order, on both sides. */
+void end_companion(struct companion *companion);
+
+/* Exchanges introductions over a socket and connects, patiently. 0: the other side has ended. */
+int meet(struct link *link, int socket);
+
+#endif
