@@ -17,8 +17,8 @@
 /* Seconds of traffic before the kill at most, and of setting up before the first one was measured. */
 #define TRAFFIC 0.020
 #define SETTING_UP 0.050
-/* Rounds after which what is held is taken as what is always held. */
-#define WARM_UP 20
+/* Rounds at most, half of all at most, after which what is held is taken as what is always held. */
+#define WARM_UP 200
 /* What an allocator may do without being a leak. */
 #define MAPPINGS_SLACK 16
 #define RESIDENT_SLACK (16 << 10)
@@ -257,7 +257,7 @@ int survive_kills(char **arguments)
 	memset(survivor.buffers, 1, buffers_length());
 	start_companion(&survivor.companion, open_first_device(), mix(seed, UINT64_MAX));
 	for (round_number = first; round_number < first + rounds; round_number++) {
-		if (round_number - first == (rounds > WARM_UP ? WARM_UP : 0))
+		if (round_number - first == (rounds / 2 < WARM_UP ? rounds / 2 : WARM_UP))
 			before = look_at_held(&survivor, 0);
 		play_round(&survivor);
 	}

@@ -497,6 +497,53 @@ fn a_repetition_reads_no_more_than_was_asked_for() {
     }
 }
 
+/// The requester goes by what it has got: with the rest of a READ repeated it may have another one outstanding, though
+/// this side has not come to the end of what it wanted to send before.
+#[test]
+fn a_read_whose_rest_was_repeated_is_not_outstanding() {
+    const MTU: u32 = 256;
+    // More than goes out in one turn.
+    const FIRST: u32 = limits::DRIVE_PACKETS + 36;
+    let mut pair = Pair::new(lossy(MTU), 1);
+    let host = &mut pair.ends[1].host;
+    let rules = settings(lossy(MTU), 0x11, 0);
+    let mut connection = RcConnection::new(rules);
+    let read = |psn: u32, packets: u32| {
+        let address = BASE + u64::from(psn) * u64::from(MTU);
+        let reth = Some(Reth { address, key: KEY, length: packets * MTU });
+        Header { reth, ..header(Code::ReadRequest, psn) }
+    };
+    let mut requests = vec![read(0, FIRST)];
+    requests.extend((1..u32::from(rules.max_dest_rd_atomic)).map(|one| read(FIRST + one - 1, 1)));
+    for request in &requests {
+        assert_eq!(connection.receive(Time(0), request, Payload::Bytes(&[]), host), Outcome::Done(()));
+    }
+    connection.drive(Time(0), host);
+    let lost = read(40, FIRST - 40);
+    assert_eq!(connection.receive(Time(0), &lost, Payload::Bytes(&[]), host), Outcome::Done(()));
+    connection.drive(Time(0), host);
+    let psns = |sent: &[Packet]| -> Vec<u32> {
+        let headers = sent.iter().map(|packet| match packet {
+            Packet::Standard { header, .. } => *header,
+            Packet::Own(own) => panic!("{own:?}"),
+        });
+        headers
+            .inspect(|header| {
+                let syndrome = header.aeth.map(|aeth| aeth.syndrome);
+                assert!(!matches!(syndrome, Some(Syndrome::Nak(_))), "{header:?}");
+            })
+            .map(|header| header.bth.psn)
+            .collect()
+    };
+    let have = psns(&host.sent);
+    assert!((0..FIRST).all(|psn| have.contains(&psn)), "the first READ is done: {have:?}");
+    let last = FIRST + u32::from(rules.max_dest_rd_atomic) - 1;
+    assert_eq!(connection.receive(Time(0), &read(last, 1), Payload::Bytes(&[]), host), Outcome::Done(()));
+    while matches!(connection.drive(Time(0), host), Drive::Again) {}
+    let have = psns(&host.sent);
+    assert!((0..=last).all(|psn| have.contains(&psn)), "{have:?}");
+}
+
 #[test]
 fn a_read_that_pretends_to_be_a_repetition_needs_the_right() {
     let mut pair = Pair::new(lossy(1024), 1);

@@ -414,17 +414,37 @@ impl Responder {
         }
         let message = self.executor.message();
         let responses = ReadResponses { psn, packets, remote, length: reth.length, first: true, message };
-        self.replay(Output::Read(responses), shared);
+        if self.replay(Output::Read(responses), shared) {
+            self.forget_rest(psn, packets);
+        }
         false
     }
 
-    /// Queues the answer to a repeated request. Where there is no room the peer will ask again.
-    fn replay(&mut self, output: Output, shared: &Shared) {
+    /// What is left of a READ's first responses need not go out where a repetition brings all of it: the requester would
+    /// have the READ before this side was done with it, and might ask for one more than there may be.
+    fn forget_rest(&mut self, psn: Psn, packets: u32) {
+        let covered = |output: &Output| match output {
+            Output::Read(rest) => {
+                let offset = rest.psn.since(psn);
+                !rest.first && offset < packets && rest.packets <= packets - offset
+            }
+            _ => false,
+        };
+        if self.outputs.front().is_some_and(covered) {
+            self.outputs.pop_front();
+            self.reads = self.reads.saturating_sub(1);
+        }
+    }
+
+    /// Queues the answer to a repeated request. False: there is no room; the peer will ask again.
+    fn replay(&mut self, output: Output, shared: &Shared) -> bool {
         // A selective peer asks for every gap in the responses to one request by itself.
         let gaps = if shared.fills_gaps() { limits::LOSSY_SPAN as usize } else { 0 };
-        if self.replays.len() <= usize::from(self.max_dest_rd_atomic).max(gaps) {
+        let room = self.replays.len() <= usize::from(self.max_dest_rd_atomic).max(gaps);
+        if room {
             self.replays.push_back(output);
         }
+        room
     }
 
     /// Sends the next packet of a READ's responses.
