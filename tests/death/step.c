@@ -220,7 +220,8 @@ static void tell_instruction(void)
 /* Goes on with everybody until the tracer says so much. */
 static void await(struct survivor *survivor, void *word, size_t length)
 {
-	double end = seconds() + PATIENCE_SECONDS;
+	/* Each instruction changes processes twice, on a machine where many may want the processor. */
+	double end = seconds() + 5 * PATIENCE_SECONDS;
 
 	while (!has_word(survivor->orders)) {
 		go_on(&survivor->companion);

@@ -50,6 +50,11 @@ impl<F: Fabric> BlockState<F> {
         }
     }
 
+    /// Whether this is a refusal that holds no more.
+    pub fn is_out_of_date(&self, now: u64) -> bool {
+        matches!(self, BlockState::Refused { at, .. } if now >= *at + REFUSAL_HOLDS)
+    }
+
     /// Whether this knowledge rests on a channel.
     pub fn uses(&self, id: ChannelId) -> bool {
         matches!(self, BlockState::Open(channel) if channel.channel.id == id)
@@ -116,7 +121,8 @@ impl<F: Fabric> Nic<F> {
         }
         let block = peer / QUEUE_PAIRS_PER_BLOCK;
         let mut blocks = self.blocks.lock();
-        match blocks.get_mut(&block) {
+        let now = self.fabric().now();
+        match blocks.get_mut(&block).filter(|known| !known.is_out_of_date(now)) {
             Some(BlockState::Asked { waiting }) => {
                 if !waiting.contains(&asker) {
                     waiting.push(asker);
@@ -124,18 +130,54 @@ impl<F: Fabric> Nic<F> {
                 Path::Asked { route: *route, peer }
             }
             Some(BlockState::Open(channel)) => Path::Local(channel.clone()),
-            Some(BlockState::Refused { reason, at }) if self.fabric().now() < *at + REFUSAL_HOLDS => {
-                match self.options().path {
-                    PathChoice::Local => Path::Dead { reason: reason.clone() },
-                    PathChoice::Auto | PathChoice::Udp => udp(reason.clone()),
-                }
-            }
-            Some(BlockState::Refused { .. }) | None => {
+            Some(BlockState::Refused { reason, .. }) => match self.options().path {
+                PathChoice::Local => Path::Dead { reason: reason.clone() },
+                PathChoice::Auto | PathChoice::Udp => udp(reason.clone()),
+            },
+            None => {
                 blocks.insert(block, BlockState::Asked { waiting: vec![asker] });
                 drop(blocks);
                 self.fabric().connect(block);
                 Path::Asked { route: *route, peer }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Options;
+    use pagewire_fabric::{HostFabric, ROCE_PORT};
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::time::{Duration, Instant};
+
+    /// Processes come and go: what was once known of their numbers must not stay for ever.
+    #[test]
+    fn refusals_that_hold_no_more_are_forgotten() {
+        let nic = Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local });
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let route = Route {
+            source: here,
+            interface: 0,
+            source_port: 0xC000,
+            destination: here,
+            port: ROCE_PORT,
+            traffic_class: 0,
+            hop_limit: 64,
+        };
+        let ask = |block: u32| {
+            let limit = Instant::now() + Duration::from_secs(30);
+            while matches!(nic.choose_path(1, &route, block * QUEUE_PAIRS_PER_BLOCK), Path::Asked { .. }) {
+                nic.progress();
+                assert!(Instant::now() < limit, "block {block} is not answered for");
+            }
+        };
+        for block in 0xEE00..0xEE20 {
+            ask(block);
+        }
+        std::thread::sleep(Duration::from_nanos(REFUSAL_HOLDS));
+        ask(0xEE20);
+        assert_eq!(nic.blocks.lock().len(), 1);
     }
 }
