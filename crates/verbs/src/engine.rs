@@ -6,12 +6,11 @@ use crate::settings::Settings;
 use libc::{EINVAL, c_int};
 use pagewire_fabric::{FaultInjector, HostFabric};
 use pagewire_nic::{Nic, Options};
-use parking_lot::Mutex;
-use parking_lot::lock_api::RawMutex as _;
+use std::cell::UnsafeCell;
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 /// The world around the engine: the real one, with the faults that the environment asks for.
 pub type Host = FaultInjector<HostFabric>;
@@ -40,7 +39,17 @@ impl Engine {
     }
 }
 
+/// Not one of `parking_lot`'s: those hand a lock on to whoever waits for it, and in a forked child that is a thread that it
+/// does not have.
 static ENGINE: Mutex<Option<Arc<Engine>>> = Mutex::new(None);
+
+/// The engine's lock while a thread forks.
+static FORKING: Forking = Forking(UnsafeCell::new(None));
+
+struct Forking(UnsafeCell<Option<MutexGuard<'static, Option<Arc<Engine>>>>>);
+
+// SAFETY: the cell is touched by fork handlers only, which hold the engine's lock when they do.
+unsafe impl Sync for Forking {}
 
 /// Counts the forks that separate this process from the one in which the library was loaded: the objects of a parent
 /// carry its epoch, and are refused in the child.
@@ -84,11 +93,16 @@ fn start_logging() {
     });
 }
 
+/// The engine's lock. Whoever panicked under it has changed nothing.
+fn locked() -> MutexGuard<'static, Option<Arc<Engine>>> {
+    ENGINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The engine of this process; the first call starts it.
 pub fn engine() -> Result<Arc<Engine>> {
     start_logging();
     handle_forks();
-    let mut engine = ENGINE.lock();
+    let mut engine = locked();
     if let Some(running) = &*engine {
         return Ok(running.clone());
     }
@@ -119,7 +133,7 @@ fn start() -> Result<Arc<Engine>> {
 
 extern "C" fn at_exit() {
     // `try_lock`: another thread may be at it while this one ends the process.
-    let Some(engine) = ENGINE.try_lock().and_then(|engine| engine.clone()) else { return };
+    let Some(engine) = ENGINE.try_lock().ok().and_then(|engine| engine.clone()) else { return };
     let written = catch_unwind(AssertUnwindSafe(|| {
         engine.last_round();
         explain::write_statistics(&engine)
@@ -144,12 +158,19 @@ fn handle_forks() {
 
 /// Holds the engine's lock over the fork, so that the child does not inherit it from a thread that it does not have.
 extern "C" fn before_fork() {
-    std::mem::forget(ENGINE.lock());
+    let held = locked();
+    // SAFETY: the lock is held.
+    unsafe { *FORKING.0.get() = Some(held) };
 }
 
 extern "C" fn after_fork() {
-    // SAFETY: this thread took the lock in `before_fork` and forgot the guard.
-    unsafe { ENGINE.force_unlock() };
+    drop(taken_before_fork());
+}
+
+/// Called by the thread that forks, behind [`before_fork`].
+fn taken_before_fork() -> Option<MutexGuard<'static, Option<Arc<Engine>>>> {
+    // SAFETY: this thread took the lock in `before_fork`, and has it until the caller drops what this gives.
+    unsafe { (*FORKING.0.get()).take() }
 }
 
 extern "C" fn in_child() {
@@ -159,11 +180,8 @@ extern "C" fn in_child() {
         // SAFETY: the child's copy of a descriptor that only the explain thread used, which the child does not have.
         unsafe { libc::close(listener) };
     }
-    // SAFETY: as in `after_fork`: the forking thread is the one that the child has.
-    let mut engine = unsafe {
-        ENGINE.raw().unlock();
-        ENGINE.lock()
-    };
     // The parent's engine is never touched again, not even to free it: its locks may be held by threads that are not here.
-    std::mem::forget(engine.take());
+    if let Some(mut engine) = taken_before_fork() {
+        std::mem::forget(engine.take());
+    }
 }

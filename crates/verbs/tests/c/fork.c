@@ -1,8 +1,11 @@
 /* After fork the parent goes on; the child has no NIC, its parent's objects are refused, and it can open a device of its own. */
 #include "check.h"
 
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define FORKS 300
 
 static void in_child(struct ibv_context *context, struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_qp *qp)
 {
@@ -24,6 +27,37 @@ static void in_child(struct ibv_context *context, struct ibv_pd *pd, struct ibv_
 	CHECK(ibv_close_device(own) == 0);
 }
 
+static volatile int finished;
+
+static void *open_often(void *unused)
+{
+	while (!finished)
+		CHECK(ibv_close_device(open_first_device()) == 0);
+	return unused;
+}
+
+/* Other threads are at work in the library at the moment of the fork, and wait for each other. */
+static void fork_often(void)
+{
+	pthread_t threads[6];
+	int result;
+
+	for (int i = 0; i < 6; i++)
+		CHECK(pthread_create(&threads[i], NULL, open_often, NULL) == 0);
+	for (int i = 0; i < FORKS; i++) {
+		pid_t child = fork();
+
+		CHECK(child >= 0);
+		if (child == 0)
+			_exit(0);
+		CHECK(waitpid(child, &result, 0) == child);
+		CHECK(WIFEXITED(result) && WEXITSTATUS(result) == 0);
+	}
+	finished = 1;
+	for (int i = 0; i < 6; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
 int main(void)
 {
 	struct ibv_context *context = open_first_device();
@@ -35,6 +69,7 @@ int main(void)
 	int result;
 	pid_t child;
 
+	alarm(120);
 	CHECK(ibv_fork_init() == 0 && ibv_is_fork_initialized() == IBV_FORK_UNNEEDED);
 	child = fork();
 	CHECK(child >= 0);
@@ -45,6 +80,7 @@ int main(void)
 	CHECK(waitpid(child, &result, 0) == child);
 	CHECK(WIFEXITED(result) && WEXITSTATUS(result) == 0);
 	CHECK(ibv_poll_cq(cq, 1, &wc) == 0);
+	fork_often();
 	CHECK(ibv_destroy_qp(qp) == 0);
 	CHECK(ibv_destroy_cq(cq) == 0);
 	CHECK(ibv_dealloc_pd(pd) == 0);
