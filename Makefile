@@ -23,7 +23,7 @@ ROUNDS ?= 1000
 STRIDE ?= 1
 DEATH ?=
 
-.PHONY: build demo test test-perftest test-rxe soak fuzz kill single-step instructions bench install deny clean
+.PHONY: build demo test test-perftest test-motion test-rxe soak fuzz kill single-step instructions bench install deny clean
 
 build:
 	$(CARGO) build --release -p pagewire-verbs -p pagewire-cli
@@ -41,6 +41,12 @@ test: dependencies-test
 test-perftest: dependencies-test
 	$(MAKE) --no-print-directory build
 	PAGEWIRE_TESTS=all PAGEWIRE_BUILD="$(abspath $(BUILD))" $(CARGO) test -p pagewire-end-to-end --test programs
+
+# Every run of memory in motion, each of ROUNDS moves (SEED= repeats a failing one).
+test-motion: dependencies-test
+	$(MAKE) --no-print-directory build
+	PAGEWIRE_TESTS=all PAGEWIRE_MOTION_ROUNDS=$(ROUNDS) $(if $(SEED),PAGEWIRE_MOTION_SEED=$(SEED)) PAGEWIRE_BUILD="$(abspath $(BUILD))" \
+		$(CARGO) test -p pagewire-end-to-end --test programs -- motion::
 
 # Against the Linux kernel's soft-RoCE in a virtual machine (RXE=REGULAR-EXPRESSION: only what matches).
 test-rxe: dependencies-rxe

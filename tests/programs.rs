@@ -8,7 +8,6 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use pagewire_cli::arguments::PathChoice;
 use pagewire_end_to_end::ground::{Ground, Setting};
 use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDES};
-use pagewire_end_to_end::motion::Ends;
 use pagewire_end_to_end::{
     basics, combinations, command, death, instructions, killed, motion, perftest, pingpong, wire,
 };
@@ -60,7 +59,9 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
         trial(ground, "wire::packets_are_right", wire::packets_are_right),
         trial(ground, "instructions::hot_paths", instructions::hot_paths),
     ];
-    trials.extend(motion_trials(ground));
+    for run in motion::runs().into_iter().filter(|run| all || motion::is_quick(run)) {
+        trials.push(trial(ground, &motion::title(&run), move |ground| motion::check(ground, &run)));
+    }
     for setting in Setting::ALL {
         let name = setting.name();
         trials.push(trial(ground, &format!("killed::{name}"), move |ground| {
@@ -96,27 +97,6 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
         }
     }
     Ok(trials)
-}
-
-/// Every move on both paths of one host, between processes and inside one.
-fn motion_trials(ground: &SharedGround) -> Vec<Trial> {
-    let mut trials = Vec::new();
-    for setting in [Setting::Local, Setting::Udp] {
-        for (ends, how) in [(Ends::Apart, ""), (Ends::Together, "::together")] {
-            let mut push = |title: &str, name: &'static str, handlers: &'static str| {
-                let title = format!("motion::{}::{title}{how}", setting.name());
-                let check = move |ground: &Ground| motion::check(ground, setting, ends, name, handlers);
-                trials.push(trial(ground, &title, check));
-            };
-            for name in motion::MOVES {
-                push(name, name, "none");
-            }
-            for handlers in motion::HANDLERS {
-                push(&format!("handlers::{handlers}"), "any", handlers);
-            }
-        }
-    }
-    trials
 }
 
 /// Short runs of the death harness. The instants are others each day; the program prints which they were.

@@ -13,8 +13,8 @@
 #define FAULTS_ENOUGH 20
 #define STACK_BYTES (64 << 10)
 
-/* AFTER: when the device has been opened and used. */
-enum when { NEVER, BEFORE, AFTER_USE, REPLACED };
+/* AFTER_USE: when the device has been opened and used. BY_OTHERS: the language's runtime sees to it. */
+enum when { NEVER, BEFORE, AFTER_USE, REPLACED, BY_OTHERS };
 
 static const struct manner {
 	const char *name;
@@ -39,6 +39,7 @@ static const struct manner {
 	{ "blocked", NEVER, 0, false, false, true, false },
 	{ "masked", NEVER, 0, false, false, false, true },
 	{ "replaced", REPLACED, SA_SIGINFO, false, false, false, false },
+	{ "foreign", BY_OTHERS, 0, false, false, false, false },
 	{ "replaced-masked", REPLACED, SA_SIGINFO, true, false, false, true },
 };
 
@@ -264,7 +265,7 @@ void handlers_before(const struct settings *settings)
 
 static bool faults_itself(void)
 {
-	return manner->when != NEVER && !manner->ignored && !(manner->flags & SA_RESETHAND);
+	return manner->when != NEVER && manner->when != BY_OTHERS && !manner->ignored && !(manner->flags & SA_RESETHAND);
 }
 
 void handlers_after(void)
@@ -328,7 +329,7 @@ static void check_death(void)
 void handlers_end(void)
 {
 	if (!faults_itself()) {
-		if (!manner->blocked)
+		if (!manner->blocked && manner->when != BY_OTHERS)
 			check_death();
 		return;
 	}

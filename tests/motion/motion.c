@@ -171,9 +171,14 @@ int motion_main(int argc, char **argv)
 		peer = start_peer(sockets[1], argv, argc);
 		CHECK(close(sockets[1]) == 0);
 	}
-	/* The main thread does nothing more: the program break is the mover's. */
-	CHECK(pthread_create(&moving, NULL, moving_thread, &ours) == 0);
-	CHECK(pthread_join(moving, NULL) == 0);
+	if (strcmp(settings.handlers, "foreign") == 0) {
+		/* In a thread of the language's runtime. */
+		moving_thread(&ours);
+	} else {
+		/* The main thread does nothing more: the program break is the mover's. */
+		CHECK(pthread_create(&moving, NULL, moving_thread, &ours) == 0);
+		CHECK(pthread_join(moving, NULL) == 0);
+	}
 	if (settings.together)
 		CHECK(pthread_join(steady, NULL) == 0);
 	else

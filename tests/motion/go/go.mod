@@ -1,0 +1,3 @@
+module motion
+
+go 1.19
