@@ -139,3 +139,23 @@ fn sequence_naks_use_up_no_retries_between_two_pagewires() {
     pair.run(2 * BUDGET);
     assert_eq!(statuses(&pair), [Status::RetryExceeded], "they tell nothing new, either");
 }
+
+/// One side has heard the other's greeting, its own was lost: it is told of gaps, goes back for missing responses, and goes
+/// back again for the gaps, all within microseconds.
+#[test]
+fn what_a_pagewire_tells_before_its_greeting_arrives_uses_up_no_retries() {
+    for seed in 0..200 {
+        let mut pair = Pair::new(lossy(4096), seed);
+        pair.ends[1].connection.set_selective(true);
+        (pair.faults.loss, pair.faults.reordering) = (0.2, 0.2);
+        for round in 0..4 {
+            pair.post_zeroed(0, read(round << 12, 236));
+            pair.post_zeroed(0, write(round << 12, 3000));
+            pair.post_zeroed(0, fetch_add(0, 1));
+            pair.post_zeroed(0, write(round << 12, 100));
+        }
+        pair.run(timers::acknowledgement_timeout(14).unwrap() * 3 / 4);
+        let end = &pair.ends[0];
+        assert!(!end.connection.is_dead(), "seed {seed}: {:?}", end.connection.counters());
+    }
+}

@@ -92,6 +92,8 @@ pub(super) struct Requester {
     pub(super) recover: Option<Psn>,
     /// The PSN that a NAK last sent the requester back to; a repetition of that NAK is ignored.
     pub(super) gone_back: Option<Psn>,
+    /// The PSN that missing responses last sent it back to; see there.
+    pub(super) asked_back: Option<Psn>,
     /// A work request that failed at this side; it is reported once those before it are complete.
     blocked: Option<(WorkId, Status)>,
     /// PSNs that may be put under way until the caller allows more.
@@ -128,6 +130,7 @@ impl Requester {
             retry: Retry::new(),
             recover: None,
             gone_back: None,
+            asked_back: None,
             blocked: None,
             allowance: u32::MAX,
             held: false,
@@ -275,7 +278,7 @@ impl Requester {
         self.window.silent();
         self.set_pace();
         self.recover = Some(self.next);
-        self.gone_back = None;
+        (self.gone_back, self.asked_back) = (None, None);
         self.go_back(self.unacked, shared);
     }
 

@@ -161,7 +161,11 @@ impl Requester {
             return;
         }
         if !shared.fills_gaps() {
-            return self.sequence_error(expected, now, shared, environment);
+            if self.gone_back.replace(expected) != Some(expected) {
+                // No retry is used up: the peer is a Pagewire, only its greeting is still on the way.
+                self.repeat_from(expected, now, shared);
+            }
+            return;
         }
         self.note_executed(expected);
         let outstanding = self.next.since(self.unacked);
@@ -243,6 +247,7 @@ impl Requester {
         // Half the PSNs further on they would count as the future.
         self.recover = self.recover.filter(|psn| to.is_before(*psn));
         self.gone_back = self.gone_back.filter(|psn| !psn.is_before(to));
+        self.asked_back = self.asked_back.filter(|psn| !psn.is_before(to));
         if let Some(resend) = self.resend {
             let resend = resend.later(to);
             self.resend = (resend != self.next).then_some(resend);
@@ -333,10 +338,12 @@ impl Requester {
             return;
         }
         if !shared.fills_gaps() {
-            if self.gone_back != Some(self.unacked) {
+            // A mark of its own: requests and responses that are missing would send it to and fro.
+            if self.asked_back.replace(self.unacked) != Some(self.unacked) {
                 shared.counters.implied_naks += 1;
+                self.go_back_for(self.unacked, now, shared, environment);
             }
-            return self.sequence_error(self.unacked, now, shared, environment);
+            return;
         }
         self.note_executed(self.executed);
         if self.lose_missing(self.unacked, to, Doubt::Responses) {
@@ -361,8 +368,7 @@ impl Requester {
         }
     }
 
-    /// The responder misses `psn`, or this side a response: a retry is used up, where they are counted, and sending goes
-    /// back.
+    /// The responder misses `psn`.
     fn sequence_error<E: Environment>(
         &mut self,
         psn: Psn,
@@ -370,18 +376,25 @@ impl Requester {
         shared: &mut Shared,
         environment: &mut E,
     ) {
-        if self.gone_back == Some(psn) {
-            return;
+        if self.gone_back.replace(psn) != Some(psn) {
+            self.go_back_for(psn, now, shared, environment);
         }
-        self.gone_back = Some(psn);
-        let pace = pace(shared);
-        if !self.retry.count(pace) {
+    }
+
+    /// The responder misses `psn`, or this side a response: a retry is used up, where they are counted, and sending goes
+    /// back.
+    fn go_back_for<E: Environment>(&mut self, psn: Psn, now: Time, shared: &mut Shared, environment: &mut E) {
+        if !self.retry.count(pace(shared)) {
             return self.fail(Status::RetryExceeded, shared, environment);
         }
+        self.repeat_from(psn, now, shared);
+    }
+
+    fn repeat_from(&mut self, psn: Psn, now: Time, shared: &Shared) {
         if !shared.link.lossless {
             self.reduce_window();
         }
-        self.retry.restart(now, pace);
+        self.retry.restart(now, pace(shared));
         self.go_back(psn, shared);
     }
 
@@ -412,7 +425,7 @@ impl Requester {
         if !self.retry.not_ready(now, timer) {
             return self.fail(Status::RnrRetryExceeded, shared, environment);
         }
-        self.gone_back = None;
+        (self.gone_back, self.asked_back) = (None, None);
         self.go_back(psn, shared);
     }
 }
