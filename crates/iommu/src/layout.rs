@@ -10,6 +10,8 @@ pub const MAGIC_WORD: usize = 0;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pgwire01");
 /// Secret of the key permutation (peers that may read the tables may also trace the process).
 pub const SECRET_WORD: usize = 1;
+/// Nonzero: the process takes the network to every peer.
+pub const NETWORK_ONLY_WORD: usize = 2;
 /// Leased blocks of queue pair numbers, each plus one; zero: none.
 pub const BLOCKS: usize = 16;
 /// First region.

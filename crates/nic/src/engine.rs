@@ -16,7 +16,7 @@ use crate::queue_pairs::QueuePairs;
 use crate::turns::Turns;
 use pagewire_fabric::{ChannelId, Datagram, Fabric, FabricEvent};
 use pagewire_iommu::hazards::Revoked;
-use pagewire_iommu::layout::{MAGIC, MAGIC_WORD};
+use pagewire_iommu::layout::{MAGIC, MAGIC_WORD, NETWORK_ONLY_WORD};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, ProcessWords, RegionTable};
 use pagewire_transport::{Payload, RemoteAddress};
@@ -114,6 +114,7 @@ impl<F: Fabric> Nic<F> {
     pub fn new(fabric: F, options: Options) -> Arc<Self> {
         let tables = fabric.tables().clone();
         let regions = RegionTable::new(tables.clone(), fabric.random());
+        tables.store(TABLES, NETWORK_ONLY_WORD, u64::from(options.path == PathChoice::Udp));
         tables.store(TABLES, MAGIC_WORD, MAGIC);
         Arc::new(Nic {
             regions,

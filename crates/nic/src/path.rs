@@ -37,6 +37,9 @@ pub enum BlockState<F: Fabric> {
 impl<F: Fabric> BlockState<F> {
     /// What a channel is good for.
     pub fn from_channel(channel: Arc<LocalChannel<F>>, at: u64) -> Self {
+        if channel.peer_wants_network() {
+            return BlockState::Refused { reason: "the peer wants the network".into(), at };
+        }
         match (&channel.channel.cross_memory, &channel.channel.peer_cross_memory) {
             (Ok(_), Ok(())) => BlockState::Open(channel),
             (Err(reason), _) => BlockState::Refused {

@@ -8,59 +8,26 @@ mod support;
 
 use pagewire_fabric::Fabric;
 use pagewire_memory::{ApplicationMemory, Segment};
-use pagewire_nic::attributes::{Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::attributes::{QueuePairChange, State};
 use pagewire_nic::{
-    CompletionQueue, Data, Error, MemoryRegion, Nic, Options, PathChoice, QueuePair, QueuePairInit,
-    ReceiveRequest, Rights, ScatterGather, SendOperation, SendRequest, Status, Unwatched,
+    Error, MemoryRegion, PathChoice, QueuePair, ReceiveRequest, Rights, ScatterGather, SendOperation, Status,
 };
-use pagewire_sim::{Faults, MEMORY, ProcessId, SimFabric, World};
+use pagewire_sim::{Faults, MEMORY, SimFabric, World};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use support::connect;
+use support::{SPAN, Side, connect, side};
 
 const LENGTH: u64 = 20_000;
-const SPAN: u64 = 1 << 20;
-
-struct Side {
-    process: ProcessId,
-    nic: Arc<Nic<SimFabric>>,
-    cq: Arc<CompletionQueue<SimFabric>>,
-    region: Arc<MemoryRegion<SimFabric>>,
-    queue_pair: Arc<QueuePair<SimFabric>>,
-}
-
-fn side(world: &World, host: pagewire_sim::HostId, path: PathChoice) -> Side {
-    let (process, fabric) = world.process(host);
-    world.map(process, MEMORY, SPAN);
-    let nic = Nic::new(fabric, Options { path });
-    let context = nic.open(world.device(process), Arc::new(Unwatched));
-    let domain = context.alloc_pd().unwrap();
-    let cq = context.create_cq(64, None).unwrap();
-    let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ;
-    let region = domain.register(MEMORY, SPAN, MEMORY, rights).unwrap();
-    let capabilities =
-        Capabilities { max_send_wr: 8, max_recv_wr: 8, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
-    let init = QueuePairInit {
-        kind: QueuePairType::Rc,
-        send_cq: cq.clone(),
-        recv_cq: cq.clone(),
-        srq: None,
-        capabilities,
-        signal_all: true,
-    };
-    let queue_pair = domain.create_qp(init).unwrap();
-    Side { process, nic, cq, region, queue_pair }
-}
 
 fn pair(path: PathChoice) -> (World, Side, Side) {
     let world = World::new(3, Faults::NONE);
     let host = world.host();
     let other = if path == PathChoice::Udp { world.host() } else { host };
-    let (one, two) = (side(&world, host, path), side(&world, other, path));
+    let (one, two) = (side(&world, host, path, 1), side(&world, other, path, 1));
     connect(
         &world,
-        (one.process, &one.queue_pair),
-        (two.process, &two.queue_pair),
+        (one.process, &one.queue_pairs[0]),
+        (two.process, &two.queue_pairs[0]),
         Rights::REMOTE_WRITE | Rights::REMOTE_READ,
     );
     for _ in 0..20 {
@@ -71,25 +38,8 @@ fn pair(path: PathChoice) -> (World, Side, Side) {
     (world, one, two)
 }
 
-impl Side {
-    fn piece(&self) -> ScatterGather {
-        ScatterGather { address: MEMORY, length: LENGTH as u32, key: self.region.lkey() }
-    }
-
-    fn post(&self, operation: SendOperation) {
-        let pieces = [self.piece()];
-        let request = SendRequest {
-            wr_id: 1,
-            data: Data::Segments(&pieces),
-            operation,
-            signaled: true,
-            fence: false,
-            solicited: false,
-            destination: None,
-        };
-        self.queue_pair.post_send(&request).unwrap();
-        self.queue_pair.doorbell();
-    }
+fn piece(side: &Side) -> ScatterGather {
+    ScatterGather { address: MEMORY, length: LENGTH as u32, key: side.region.lkey() }
 }
 
 /// Lets both work until the first has a completion, or long enough.
@@ -157,7 +107,7 @@ fn attempt(path: PathChoice, ending: Ending, halt_target: bool, store: u64) -> b
     let seen = Arc::new(Mutex::new(Seen::default()));
     let halted = world.get(if halt_target { two.process } else { one.process });
     let (region, queue_pair, note, nic) =
-        (two.region.clone(), two.queue_pair.clone(), seen.clone(), two.nic.clone());
+        (two.region.clone(), two.queue_pairs[0].clone(), seen.clone(), two.nic.clone());
     halted.interrupt_at(store, move || {
         let outcome = end(ending, &region, &queue_pair);
         let again = outcome.is_err().then(|| end(ending, &region, &queue_pair));
@@ -165,7 +115,7 @@ fn attempt(path: PathChoice, ending: Ending, halt_target: bool, store: u64) -> b
         nic.fabric().memory().read(&[Segment { address: MEMORY, length: SPAN }], &mut then).unwrap();
         *note.lock() = Seen { outcome: Some(outcome), again, then };
     });
-    one.post(SendOperation::Write { address: MEMORY + 4096, key: two.region.rkey() });
+    one.post(SendOperation::Write { address: MEMORY + 4096, key: two.region.rkey() }, LENGTH as u32);
     let status = drive(&world, &one, &two);
     let reached = !halted.cancel_interruption();
     let seen = seen.lock();
@@ -190,7 +140,7 @@ fn attempt(path: PathChoice, ending: Ending, halt_target: bool, store: u64) -> b
                 matches!(again, Some(Err(Error::Busy(_)))),
                 "{what}: then {again:?}, with the access under way"
             );
-            assert!(end(ending, &two.region, &two.queue_pair).is_ok(), "{what}: busy for ever");
+            assert!(end(ending, &two.region, &two.queue_pairs[0]).is_ok(), "{what}: busy for ever");
         }
         (Some(Err(error)), _) => panic!("{what}: {error}"),
     }
@@ -208,13 +158,13 @@ fn attempt_to_read(ending: Ending, store: u64) -> bool {
             .unwrap();
     };
     fill(&one, 0xAB);
-    let pieces = [two.piece()];
+    let pieces = [piece(&two)];
     let receive = ReceiveRequest { wr_id: 2, segments: &pieces };
-    two.queue_pair.post_receive(&receive).unwrap();
+    two.queue_pairs[0].post_receive(&receive).unwrap();
     let seen = Arc::new(Mutex::new(None));
     let halted = world.get(two.process);
     let (region, queue_pair, note, nic) =
-        (one.region.clone(), one.queue_pair.clone(), seen.clone(), one.nic.clone());
+        (one.region.clone(), one.queue_pairs[0].clone(), seen.clone(), one.nic.clone());
     halted.interrupt_at(store, move || {
         let outcome = end(ending, &region, &queue_pair);
         if outcome.is_ok() {
@@ -224,7 +174,7 @@ fn attempt_to_read(ending: Ending, store: u64) -> bool {
         }
         *note.lock() = Some(outcome);
     });
-    one.post(SendOperation::Send);
+    one.post(SendOperation::Send, LENGTH as u32);
     let status = drive(&world, &one, &two);
     let reached = !halted.cancel_interruption();
     let what = format!("{ending:?}, store {store}: {:?}, {status:?}", seen.lock());
@@ -234,7 +184,7 @@ fn attempt_to_read(ending: Ending, store: u64) -> bool {
         None => assert_eq!(status, Some(Status::Success), "{what}"),
         Some(Ok(())) => {}
         Some(Err(Error::Busy(_))) => {
-            assert!(end(ending, &one.region, &one.queue_pair).is_ok(), "{what}: busy for ever")
+            assert!(end(ending, &one.region, &one.queue_pairs[0]).is_ok(), "{what}: busy for ever")
         }
         Some(Err(error)) => panic!("{what}: {error}"),
     }

@@ -2,16 +2,12 @@
 
 mod support;
 
-use pagewire_nic::attributes::{Capabilities, QueuePairType};
-use pagewire_nic::{
-    CompletionQueue, Data, MemoryRegion, Nic, Options, PathChoice, QueuePair, QueuePairInit, Rights,
-    ScatterGather, SendOperation, SendRequest, Status, Unwatched,
-};
-use pagewire_sim::{Faults, MEMORY, ProcessId, SimFabric, World};
+use pagewire_nic::{Data, PathChoice, QueuePair, Rights, ScatterGather, SendOperation, SendRequest, Status};
+use pagewire_sim::{Faults, MEMORY, SimFabric, World};
 use std::sync::Arc;
+use support::{Side, side};
 
 const LENGTH: u32 = 4096;
-const SPAN: u64 = 1 << 20;
 /// Requests of each queue pair.
 const REQUESTS: u64 = 5;
 /// Packets of a network that holds one window of [`MAX_IN_FLIGHT`](pagewire_transport::limits::MAX_IN_FLIGHT) and its
@@ -19,45 +15,6 @@ const REQUESTS: u64 = 5;
 const QUEUE: usize = 100;
 /// Virtual time in which all must be done.
 const BOUND: u64 = 10_000_000_000;
-
-struct Side {
-    process: ProcessId,
-    nic: Arc<Nic<SimFabric>>,
-    cq: Arc<CompletionQueue<SimFabric>>,
-    region: Arc<MemoryRegion<SimFabric>>,
-    queue_pairs: Vec<Arc<QueuePair<SimFabric>>>,
-}
-
-fn side(world: &World, queue_pairs: usize) -> Side {
-    let (process, fabric) = world.process(world.host());
-    world.map(process, MEMORY, SPAN);
-    let nic = Nic::new(fabric, Options { path: PathChoice::Udp });
-    let context = nic.open(world.device(process), Arc::new(Unwatched));
-    let domain = context.alloc_pd().unwrap();
-    let cq = context.create_cq(8192, None).unwrap();
-    let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ;
-    let region = domain.register(MEMORY, SPAN, MEMORY, rights).unwrap();
-    let make = |_| {
-        let capabilities = Capabilities {
-            max_send_wr: 8,
-            max_recv_wr: 1,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 0,
-        };
-        let init = QueuePairInit {
-            kind: QueuePairType::Rc,
-            send_cq: cq.clone(),
-            recv_cq: cq.clone(),
-            srq: None,
-            capabilities,
-            signal_all: true,
-        };
-        domain.create_qp(init).unwrap()
-    };
-    let queue_pairs = (0..queue_pairs).map(make).collect();
-    Side { process, nic, cq, region, queue_pairs }
-}
 
 fn post(one: &Side, two: &Side, queue_pair: &Arc<QueuePair<SimFabric>>, reads: bool) {
     let piece = [ScatterGather { address: MEMORY, length: LENGTH, key: one.region.lkey() }];
@@ -97,7 +54,7 @@ fn run(world: &World, one: &Side, two: &Side, wanted: usize) -> (usize, usize) {
 
 fn connected(queue_pairs: usize) -> (World, Side, Side) {
     let world = World::new(5, Faults::NONE);
-    let (one, two) = (side(&world, queue_pairs), side(&world, queue_pairs));
+    let [one, two] = [0, 1].map(|_| side(&world, world.host(), PathChoice::Udp, queue_pairs));
     let rights = Rights::REMOTE_WRITE | Rights::REMOTE_READ;
     for (near, far) in one.queue_pairs.iter().zip(&two.queue_pairs) {
         support::connect(&world, (one.process, near), (two.process, far), rights);

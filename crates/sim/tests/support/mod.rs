@@ -1,9 +1,75 @@
-//! Connecting two simulated processes by an RC queue pair each.
+//! Simulated processes with RC queue pairs, and connecting them.
+#![allow(dead_code)] // Each test file uses its own part.
 
-use pagewire_nic::attributes::{AddressVector, QueuePairChange, State};
-use pagewire_nic::{QueuePair, Rights};
-use pagewire_sim::{ProcessId, SimFabric, World};
+use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::{
+    CompletionQueue, Data, MemoryRegion, Nic, Options, PathChoice, QueuePair, QueuePairInit, Rights,
+    ScatterGather, SendOperation, SendRequest, Unwatched,
+};
+use pagewire_sim::{HostId, MEMORY, ProcessId, SimFabric, World};
 use std::sync::Arc;
+
+/// Bytes of a side's memory, all registered.
+pub const SPAN: u64 = 1 << 20;
+
+/// A process with some queue pairs, one completion queue and one region.
+pub struct Side {
+    pub process: ProcessId,
+    pub nic: Arc<Nic<SimFabric>>,
+    pub cq: Arc<CompletionQueue<SimFabric>>,
+    pub region: Arc<MemoryRegion<SimFabric>>,
+    pub queue_pairs: Vec<Arc<QueuePair<SimFabric>>>,
+}
+
+/// Starts a process on a host.
+pub fn side(world: &World, host: HostId, path: PathChoice, queue_pairs: usize) -> Side {
+    let (process, fabric) = world.process(host);
+    world.map(process, MEMORY, SPAN);
+    let nic = Nic::new(fabric, Options { path });
+    let context = nic.open(world.device(process), Arc::new(Unwatched));
+    let domain = context.alloc_pd().unwrap();
+    let cq = context.create_cq(8192, None).unwrap();
+    let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ;
+    let region = domain.register(MEMORY, SPAN, MEMORY, rights).unwrap();
+    let make = |_| {
+        let capabilities = Capabilities {
+            max_send_wr: 8,
+            max_recv_wr: 8,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
+        let init = QueuePairInit {
+            kind: QueuePairType::Rc,
+            send_cq: cq.clone(),
+            recv_cq: cq.clone(),
+            srq: None,
+            capabilities,
+            signal_all: true,
+        };
+        domain.create_qp(init).unwrap()
+    };
+    let queue_pairs = (0..queue_pairs).map(make).collect();
+    Side { process, nic, cq, region, queue_pairs }
+}
+
+impl Side {
+    /// Posts a request of the first queue pair with the first `length` bytes of the memory.
+    pub fn post(&self, operation: SendOperation, length: u32) {
+        let pieces = [ScatterGather { address: MEMORY, length, key: self.region.lkey() }];
+        let request = SendRequest {
+            wr_id: 1,
+            data: Data::Segments(&pieces),
+            operation,
+            signaled: true,
+            fence: false,
+            solicited: false,
+            destination: None,
+        };
+        self.queue_pairs[0].post_send(&request).unwrap();
+        self.queue_pairs[0].doorbell();
+    }
+}
 
 /// One end: its process and queue pair.
 pub type End<'a> = (ProcessId, &'a Arc<QueuePair<SimFabric>>);
