@@ -7,6 +7,7 @@
 # make kill ROUNDS=1000   kill processes at random instants and see the others live on; SEED=... (and FIRST=) repeats
 # make single-step STRIDE=1   the same at one instruction after the other of each operation; SEED=... repeats
 #                  (DEATH="--path udp --operation send": only that; DEATH=--stop: stop instead)
+# make swarm PACKETS=10000000 JOBS=4   simulated worlds of all kinds; SEED=... is the first
 # make build   the install tree in build/
 # make install PREFIX=/usr/local
 #
@@ -22,8 +23,11 @@ SECONDS ?= 600
 ROUNDS ?= 1000
 STRIDE ?= 1
 DEATH ?=
+PACKETS ?= 10000000
+JOBS ?= 1
 
-.PHONY: build demo test test-perftest test-motion test-rxe soak fuzz kill single-step instructions bench install deny clean
+.PHONY: build demo test test-perftest test-motion test-rxe soak swarm \
+	fuzz kill single-step instructions bench install deny clean
 
 build:
 	$(CARGO) build --release -p pagewire-verbs -p pagewire-cli
@@ -73,6 +77,10 @@ single-step: dependencies-demo
 	$(MAKE) --no-print-directory build
 	PAGEWIRE_BUILD="$(abspath $(BUILD))" $(CARGO) run --quiet -p pagewire-end-to-end --bin death -- \
 		single-step --stride $(STRIDE) $(if $(SEED),--seed $(SEED)) $(DEATH)
+
+swarm:
+	$(CARGO) build --release -p pagewire-sim --bin swarm
+	"$(TARGET)/swarm" --packets $(PACKETS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
 
 bench: dependencies-bench
 	$(MAKE) --no-print-directory build

@@ -1,19 +1,25 @@
 //! Virtual time.
 
 use crate::limits::{CLOCK_LEAP, CLOCK_STEP, LOOKS};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// The clock of a world, in nanoseconds. It goes on a little with every look, so that whoever waits for a time
-/// in a loop gets there; in steps that grow, while nothing but looks happens.
+/// in a loop gets there; in steps that grow, while nothing but looks by that one happens.
 #[derive(Default)]
 pub struct Clock {
     now: AtomicU64,
+    /// Whoever looked last.
+    looker: AtomicUsize,
+    /// Looks of that one in a row.
     looks: AtomicU32,
 }
 
 impl Clock {
-    /// Looks at the clock.
-    pub fn look(&self) -> u64 {
+    /// A process looks at the clock.
+    pub fn look(&self, looker: usize) -> u64 {
+        if self.looker.swap(looker, Ordering::Relaxed) != looker {
+            self.stir();
+        }
         let looks = self.looks.fetch_add(1, Ordering::Relaxed);
         let step = match looks.checked_sub(LOOKS) {
             None => CLOCK_STEP,

@@ -2,6 +2,7 @@
 
 use crate::limits;
 use crate::memory::SimMemory;
+use crate::packet::is_own;
 use crate::process::Process;
 use crate::words::SimWords;
 use crate::world::{Shared, SimEvent};
@@ -107,7 +108,7 @@ impl Fabric for SimFabric {
     }
 
     fn now(&self) -> u64 {
-        self.shared.clock.look()
+        self.shared.clock.look(self.process.id.0)
     }
 
     fn random(&self) -> u64 {
@@ -177,7 +178,7 @@ impl Fabric for SimFabric {
 
     fn flush(&self, batch: SimBatch) {
         for (route, bytes) in batch.packets {
-            if self.process.step(SEND) {
+            if self.process.step(SEND) && !(self.process.is_standard() && is_own(&bytes)) {
                 self.shared.send(&self.process, &route, bytes);
             }
         }
@@ -189,7 +190,11 @@ impl Fabric for SimFabric {
         }
         let datagrams = self.shared.take_datagrams(self.process.id, limit);
         for datagram in &datagrams {
-            each(datagram.view());
+            match datagram.check() {
+                Some(sound) if self.process.is_standard() && is_own(sound.bytes) => {}
+                Some(sound) => each(sound),
+                None => self.shared.bad_icrc(),
+            }
         }
         datagrams.len()
     }

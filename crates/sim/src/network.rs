@@ -2,6 +2,7 @@
 
 use crate::world::HostId;
 use std::collections::HashMap;
+use std::ops::AddAssign;
 
 /// What a link does.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -12,7 +13,7 @@ pub struct Faults {
     pub duplicate: f64,
     /// Share that later packets overtake.
     pub reorder: f64,
-    /// Share in which a bit is turned round; the ICRC finds them, so that they are dropped and counted.
+    /// Share in which a bit is turned round; the receiver's ICRC tells.
     pub corrupt: f64,
     /// Nanoseconds that a packet is under way, from and to.
     pub delay: (u64, u64),
@@ -23,6 +24,11 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// Whether whatever is sent arrives, once and in order.
+    pub fn are_none(&self) -> bool {
+        self.loss + self.duplicate + self.reorder + self.corrupt == 0.0
+    }
+
     /// A link of 40 Gbit/s that loses nothing.
     pub const NONE: Faults = Faults {
         loss: 0.0,
@@ -56,10 +62,26 @@ pub struct NetworkCounters {
     pub duplicated: u64,
     pub reordered: u64,
     pub corrupted: u64,
+    /// Corrupted ones that a receiver dropped for their ICRC.
+    pub bad_icrc: u64,
     /// For want of room.
     pub overflowed: u64,
     /// For addresses or queue pair numbers that nobody has.
     pub unknown: u64,
+}
+
+impl AddAssign for NetworkCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.delivered += other.delivered;
+        self.lost += other.lost;
+        self.duplicated += other.duplicated;
+        self.reordered += other.reordered;
+        self.corrupted += other.corrupted;
+        self.bad_icrc += other.bad_icrc;
+        self.overflowed += other.overflowed;
+        self.unknown += other.unknown;
+    }
 }
 
 #[derive(Default)]
@@ -67,6 +89,20 @@ struct Link {
     free_at: u64,
     last_arrival: u64,
     under_way: usize,
+}
+
+/// A copy of a packet on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    pub at: u64,
+    /// One of its bits is turned round.
+    pub corrupted: bool,
+}
+
+impl std::fmt::Display for Arrival {
+    fn fmt(&self, into: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(into, "at {}{}", self.at, if self.corrupted { " corrupted" } else { "" })
+    }
 }
 
 /// All links.
@@ -81,7 +117,7 @@ impl Network {
         Network { faults, counters: NetworkCounters::default(), links: HashMap::new() }
     }
 
-    /// When the copies of a packet arrive: none, one or two.
+    /// When and how the copies of a packet arrive: none, one or two.
     pub fn send(
         &mut self,
         random: &mut fastrand::Rng,
@@ -89,7 +125,7 @@ impl Network {
         from: HostId,
         to: HostId,
         length: usize,
-    ) -> [Option<u64>; 2] {
+    ) -> [Option<Arrival>; 2] {
         let faults = self.faults;
         self.counters.sent += 1;
         let link = self.links.entry((from, to)).or_default();
@@ -99,10 +135,6 @@ impl Network {
         }
         if random.f64() < faults.loss {
             self.counters.lost += 1;
-            return [None, None];
-        }
-        if random.f64() < faults.corrupt {
-            self.counters.corrupted += 1;
             return [None, None];
         }
         link.free_at = link.free_at.max(now) + length as u64 * faults.byte_time / 1024;
@@ -119,7 +151,9 @@ impl Network {
                 link.last_arrival = at;
             }
             link.under_way += 1;
-            *arrival = Some(at);
+            let corrupted = random.f64() < faults.corrupt;
+            self.counters.corrupted += u64::from(corrupted);
+            *arrival = Some(Arrival { at, corrupted });
         }
         arrivals
     }
@@ -127,6 +161,11 @@ impl Network {
     /// A packet has left a link.
     pub fn arrived(&mut self, from: HostId, to: HostId) {
         self.counters.delivered += 1;
+        self.left(from, to);
+    }
+
+    /// It is not under way any more.
+    pub fn left(&mut self, from: HostId, to: HostId) {
         if let Some(link) = self.links.get_mut(&(from, to)) {
             link.under_way = link.under_way.saturating_sub(1);
         }

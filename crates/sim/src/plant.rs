@@ -13,6 +13,24 @@ pub enum Plant {
     AtomicTwice,
 }
 
+impl Plant {
+    const ALL: [Plant; 3] = [Plant::LostByte, Plant::Overrun, Plant::AtomicTwice];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Plant::LostByte => "lost-byte",
+            Plant::Overrun => "overrun",
+            Plant::AtomicTwice => "atomic-twice",
+        }
+    }
+
+    /// The bug of a name.
+    pub fn named(name: &str) -> Option<Plant> {
+        Plant::ALL.into_iter().find(|plant| plant.name() == name)
+    }
+}
+
 /// The bug that a process carries, and how many chances it lets pass first.
 #[derive(Default)]
 pub struct Planted(Mutex<Option<(Plant, u32)>>);

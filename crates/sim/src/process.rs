@@ -61,6 +61,9 @@ pub struct Process {
     pub(crate) clock: Arc<Clock>,
     pub(crate) space: Mutex<AddressSpace>,
     pub(crate) plant: Planted,
+    /// It knows nothing of Pagewire's own packets.
+    pub(crate) standard: AtomicBool,
+    deaths: Arc<AtomicU64>,
     alive: AtomicBool,
     ended_at: AtomicU64,
     ended_by: Mutex<Option<Site>>,
@@ -68,13 +71,16 @@ pub struct Process {
 }
 
 impl Process {
-    pub(crate) fn new(id: ProcessId, host: HostId, clock: Arc<Clock>) -> Arc<Self> {
+    /// `deaths` counts the processes that have ended.
+    pub(crate) fn new(id: ProcessId, host: HostId, clock: Arc<Clock>, deaths: Arc<AtomicU64>) -> Arc<Self> {
         Arc::new(Process {
             id,
             host,
             clock,
             space: Mutex::new(AddressSpace::default()),
             plant: Planted::default(),
+            standard: AtomicBool::new(false),
+            deaths,
             alive: AtomicBool::new(true),
             ended_at: AtomicU64::new(0),
             ended_by: Mutex::new(None),
@@ -85,6 +91,11 @@ impl Process {
     /// Whether it has not ended.
     pub fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Acquire)
+    }
+
+    /// Whether it knows nothing of Pagewire's own packets.
+    pub fn is_standard(&self) -> bool {
+        self.standard.load(Ordering::Relaxed)
     }
 
     /// When it ended, if it has.
@@ -101,6 +112,7 @@ impl Process {
     pub fn kill(&self) {
         if self.alive.swap(false, Ordering::AcqRel) {
             self.ended_at.store(self.clock.now(), Ordering::Release);
+            self.deaths.fetch_add(1, Ordering::AcqRel);
         }
     }
 

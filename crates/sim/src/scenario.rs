@@ -3,9 +3,12 @@
 use crate::fabric::SimFabric;
 use crate::limits::PAGE;
 use crate::network::Faults;
+use crate::notes::{Notes, Place};
+use crate::plant::Plant;
 use crate::process::{CrashPoint, ProcessId};
 use crate::workload::{Hooks, PartyInit, Plan, Report, Stage, Violation, Workload};
-use crate::world::World;
+use crate::world::{HostId, World};
+use pagewire_iommu::words::Site;
 use pagewire_nic::{Nic, Options, PathChoice};
 use std::sync::Arc;
 
@@ -15,19 +18,37 @@ pub const MEMORY: u64 = 0x7F00_0000_0000;
 const TURNS_BETWEEN_EVICTIONS: u32 = 300;
 /// Pages that go at once, at most.
 const EVICTED: u64 = 16;
+/// Stores within which a process ends that is to end, all told or at one site.
+const SOON: u64 = 3_000;
+const SOON_AT_SITE: u64 = 30;
+/// A dead process is succeeded in one turn of so many.
+const TURNS_TO_SUCCEED: u32 = 20;
+/// Bounds of what is drawn.
+const MOST_HOSTS: usize = 64;
+const MOST_PARTIES: usize = 96;
+const MOST_CONNECTIONS: usize = 256;
 
 /// A workload and the world for it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     pub plan: Plan,
+    /// What processes are told of paths. With [`PathChoice::Auto`] some of them may not touch each other's memory, and some want no
+    /// local path.
     pub path: PathChoice,
+    /// Processes.
     pub parties: usize,
-    /// What the links do (path udp).
+    /// Hosts, on which they sit in turn.
+    pub hosts: usize,
+    /// Processes that know nothing of Pagewire's own packets.
+    pub standard: usize,
+    /// What the links do.
     pub faults: Faults,
     /// Whether pages are absent now and then.
     pub evictions: bool,
     /// Bytes of each party's memory.
     pub memory: u64,
+    /// A bug of the first process, after so many harmless chances: it must be found.
+    pub plant: Option<(Plant, u32)>,
 }
 
 impl Scenario {
@@ -39,10 +60,98 @@ impl Scenario {
             plan: Plan { exact, ..Plan::new(seed, operations) },
             path,
             parties: 2,
+            hosts: if path == PathChoice::Local { 1 } else { 2 },
+            standard: 0,
             faults,
             evictions: true,
             memory: PartyInit::<SimFabric>::MEMORY,
+            plant: None,
         }
+    }
+
+    /// Whatever the seed decides: 2 to 64 hosts with up to four processes each, which reach each other by all paths, links that
+    /// lose up to a fifth of all packets, standard peers, and processes that end and are succeeded by others.
+    pub fn drawn(seed: u64, operations: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed ^ 0x5157_4152_4D00_0000);
+        let hosts = match random.u32(0..4) {
+            0 | 1 => random.usize(2..=6),
+            2 => random.usize(7..=20),
+            _ => random.usize(21..=MOST_HOSTS),
+        };
+        let parties = hosts * random.usize(1..=4).min((MOST_PARTIES / hosts).max(1));
+        let loss = random.choice([0.0, 0.01, 0.05, 0.2]).unwrap_or(0.0);
+        let standard = if random.bool() { random.usize(1..=parties.div_ceil(4)) } else { 0 };
+        // So short that a few losses in a row would use up a count.
+        let short = standard == 0 && random.u32(0..3) == 0;
+        let between_crashes = (random.u32(0..4) > 0).then(|| random.u64(200..4_000));
+        let scenario = Scenario::new(seed, operations, PathChoice::Auto, loss);
+        Scenario {
+            plan: Plan {
+                connections: (parties * random.usize(1..=4)).clamp(8, MOST_CONNECTIONS),
+                longest: random.choice([4 << 10, 32 << 10, 128 << 10]).unwrap_or(32 << 10),
+                between_audits: 5_000,
+                between_upheavals: random.u64(30..500),
+                between_crashes,
+                timeout: if short { 10 } else { 12 },
+                retry_count: if short { 3 } else { 7 },
+                ..scenario.plan
+            },
+            parties,
+            hosts,
+            standard,
+            evictions: random.u32(0..4) > 0,
+            memory: if parties > 16 { 2 << 20 } else { 4 << 20 },
+            ..scenario
+        }
+    }
+
+    /// The same with so many processes, on a host of its own each unless the path is local.
+    pub fn with_parties(self, parties: usize) -> Self {
+        let hosts = if self.path == PathChoice::Local { 1 } else { parties };
+        Scenario { parties, hosts, ..self }
+    }
+
+    /// The options of the `swarm` program that make this scenario.
+    pub fn options(&self) -> String {
+        let (plan, faults) = (&self.plan, &self.faults);
+        let path = match self.path {
+            PathChoice::Auto => "auto",
+            PathChoice::Local => "local",
+            PathChoice::Udp => "udp",
+        };
+        let mut options = String::new();
+        let mut give = |name: &str, value: &dyn std::fmt::Display| options += &format!(" --{name} {value}");
+        give("seed", &plan.seed);
+        give("operations", &plan.operations);
+        give("path", &path);
+        give("loss", &faults.loss);
+        give("duplicate", &faults.duplicate);
+        give("reorder", &faults.reorder);
+        give("corrupt", &faults.corrupt);
+        give("parties", &self.parties);
+        give("hosts", &self.hosts);
+        give("standard", &self.standard);
+        give("connections", &plan.connections);
+        give("longest", &plan.longest);
+        give("memory", &self.memory);
+        give("between-upheavals", &plan.between_upheavals);
+        give("between-audits", &plan.between_audits);
+        give("timeout", &plan.timeout);
+        give("retry-count", &plan.retry_count);
+        if let Some(between) = plan.between_crashes {
+            give("between-crashes", &between);
+        }
+        if let Some((plant, chances)) = self.plant {
+            give("plant", &format!("{}:{chances}", plant.name()));
+        }
+        for (name, on) in
+            [("calm", !plan.upheaval), ("reuse-flushed", plan.reuse_flushed), ("resident", !self.evictions)]
+        {
+            if on {
+                give(name, &"");
+            }
+        }
+        options
     }
 
     /// The same with fewer connections, shorter messages and less memory: quick to set up.
@@ -60,37 +169,53 @@ impl Scenario {
     /// Makes the world. A process that `crash` names ends there, during the making if need be.
     pub fn build(&self, crash: Option<(usize, CrashPoint)>) -> Built {
         let world = World::new(self.plan.seed, self.faults);
-        let mut host = world.host();
-        let mut processes = Vec::new();
+        let hosts: Vec<HostId> = (0..self.hosts.max(1)).map(|_| world.host()).collect();
+        let mut stage = SimStage {
+            world: world.clone(),
+            processes: Vec::new(),
+            hosts,
+            scenario: self.clone(),
+            random: fastrand::Rng::with_seed(!self.plan.seed),
+            notes: None,
+        };
         let mut parties = Vec::new();
         for index in 0..self.parties {
-            if index > 0 && self.path == PathChoice::Udp {
-                host = world.host();
-            }
-            let (process, fabric) = world.process(host);
-            if let Some((_, point)) = crash.filter(|(which, _)| *which == index) {
-                world.get(process).crash_at(point);
-            }
-            let length = self.memory;
-            world.map(process, MEMORY, length);
-            let nic: Arc<Nic<SimFabric>> = Nic::new(fabric, Options { path: self.path });
-            parties.push(PartyInit { nic, device: world.device(process), address: MEMORY, length });
-            processes.push(process);
+            let point = crash.filter(|(which, _)| *which == index).map(|(_, point)| point);
+            let (process, init) = stage.start(index, point);
+            stage.processes.push(process);
+            parties.push(init);
         }
-        let stage = SimStage {
-            world: world.clone(),
-            processes: processes.clone(),
-            random: fastrand::Rng::with_seed(!self.plan.seed),
-            evictions: self.evictions,
-            memory: self.memory,
-        };
-        Built { world, processes, parties, stage }
+        Built { world, processes: stage.processes.clone(), parties, stage }
     }
 
     /// Makes the world and runs the workload in it.
     pub fn run(&self) -> Result<Report, Violation> {
-        let built = self.build(None);
-        Workload::new(self.plan.clone(), built.stage, built.parties, Hooks::default())?.run(|_| {})
+        self.run_with(None, |_, _| {}).0
+    }
+
+    /// The same; writes down what happens, tells `progress` of each audit, and gives the world, too.
+    pub fn run_with(
+        &self,
+        notes: Option<Notes>,
+        progress: impl Fn(&World, &Report),
+    ) -> (Result<Report, Violation>, World) {
+        let Built { world, processes, parties, mut stage } = self.build(None);
+        if let Some(notes) = notes {
+            world.keep_notes(notes.clone());
+            stage.keep_notes(notes);
+        }
+        let result =
+            Workload::new(self.plan.clone(), stage, parties, Hooks::default()).and_then(|mut workload| {
+                if let (Some((plant, chances)), Some(first)) = (self.plant, processes.first()) {
+                    // Not before: the programs have filled their memory now.
+                    world.get(*first).plant(plant, chances);
+                }
+                let report = workload.run(|report| progress(&world, report))?;
+                workload.end()?;
+                Ok(report)
+            });
+        world.end();
+        (result, world)
     }
 }
 
@@ -106,12 +231,51 @@ pub struct Built {
 pub struct SimStage {
     world: World,
     processes: Vec<ProcessId>,
+    hosts: Vec<HostId>,
+    scenario: Scenario,
     random: fastrand::Rng,
-    evictions: bool,
-    memory: u64,
+    notes: Option<Notes>,
 }
 
-impl Stage for SimStage {
+impl SimStage {
+    /// Writes down what is done, on all connections.
+    pub fn keep_notes(&mut self, notes: Notes) {
+        self.notes = Some(notes);
+    }
+
+    /// Starts the process of a party.
+    fn start(&mut self, index: usize, crash: Option<CrashPoint>) -> (ProcessId, PartyInit<SimFabric>) {
+        let (world, scenario) = (&self.world, &self.scenario);
+        let (process, fabric) = world.process(self.hosts[index % self.hosts.len()]);
+        if let Some(point) = crash {
+            world.get(process).crash_at(point);
+        }
+        let standard = index < scenario.standard;
+        if standard {
+            world.make_standard(process);
+        }
+        let mut path = scenario.path;
+        if path == PathChoice::Auto {
+            match self.random.u32(0..6) {
+                0 => path = PathChoice::Udp,
+                1 => world.forbid_touching(process, "it does not want that"),
+                _ => {}
+            }
+        }
+        world.map(process, MEMORY, scenario.memory);
+        let nic: Arc<Nic<SimFabric>> = Nic::new(fabric, Options { path });
+        let init = PartyInit {
+            nic,
+            device: world.device(process),
+            address: MEMORY,
+            length: scenario.memory,
+            standard,
+        };
+        (process, init)
+    }
+}
+
+impl Stage<SimFabric> for SimStage {
     fn now(&self) -> u64 {
         self.world.now()
     }
@@ -121,14 +285,42 @@ impl Stage for SimStage {
     }
 
     fn turn(&mut self, party: usize) {
-        if self.evictions && self.random.u32(0..TURNS_BETWEEN_EVICTIONS) == 0 {
+        if self.scenario.evictions && self.random.u32(0..TURNS_BETWEEN_EVICTIONS) == 0 {
             let pages = self.random.u64(1..=EVICTED);
-            let first = self.random.u64(0..self.memory / PAGE - pages);
+            let first = self.random.u64(0..self.scenario.memory / PAGE - pages);
             self.world.evict(self.processes[party], MEMORY + first * PAGE, pages * PAGE);
         }
     }
 
     fn is_alive(&self, party: usize) -> bool {
         self.world.get(self.processes[party]).is_alive()
+    }
+
+    fn crash(&mut self, party: usize) {
+        let process = self.world.get(self.processes[party]);
+        // Some sites are so rare that they would hardly be met by counting all stores.
+        let sites: Vec<(Site, u64)> =
+            process.tally().into_iter().map(|(site, tally)| (site, tally.stores)).collect();
+        let point = match self.random.choice(sites).filter(|_| self.random.bool()) {
+            Some((site, stores)) => CrashPoint::At(site, stores + self.random.u64(1..=SOON_AT_SITE)),
+            None => CrashPoint::Store(process.stores() + self.random.u64(1..=SOON)),
+        };
+        process.crash_at(point);
+    }
+
+    fn successor(&mut self, party: usize) -> Option<PartyInit<SimFabric>> {
+        if self.random.u32(0..TURNS_TO_SUCCEED) > 0 {
+            return None;
+        }
+        self.world.forget(self.processes[party]);
+        let (process, init) = self.start(party, None);
+        self.processes[party] = process;
+        Some(init)
+    }
+
+    fn note(&mut self, connection: usize, what: &dyn Fn() -> String) {
+        if let Some(notes) = &self.notes {
+            notes.add(self.world.now(), Place::Connection(connection), what());
+        }
     }
 }

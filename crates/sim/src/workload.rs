@@ -8,20 +8,26 @@
 mod atomics;
 mod check;
 mod connection;
+mod draining;
 mod driver;
 mod lifecycle;
 mod party;
 mod pattern;
 mod post;
 mod receive;
+mod regions;
 mod space;
+mod succession;
 mod window;
 
 pub use driver::{Hooks, Workload};
 pub use party::PartyInit;
 
+use pagewire_fabric::Fabric;
+use std::ops::AddAssign;
+
 /// What the workload consists of.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// Decides everything that the workload chooses.
     pub seed: u64,
@@ -41,6 +47,8 @@ pub struct Plan {
     pub between_upheavals: u64,
     /// Send requests between two occasions at which everything is drained and all memory is compared.
     pub between_audits: u64,
+    /// Send requests between two ends of processes, which others succeed. `None`: it never happens.
+    pub between_crashes: Option<u64>,
     /// Nanoseconds after which nothing of a queue pair that was reset is under way any more.
     pub settle: u64,
     /// Acknowledgement timeout of the RC queue pairs: 4.096 us times 2 to the power of this. On a real machine it must be
@@ -48,6 +56,8 @@ pub struct Plan {
     pub timeout: u8,
     /// Nanoseconds in which something must happen while work is outstanding.
     pub patience: u64,
+    /// The retry count of the RC queue pairs.
+    pub retry_count: u8,
 }
 
 impl Plan {
@@ -63,9 +73,11 @@ impl Plan {
             reuse_flushed: true,
             between_upheavals: 400,
             between_audits: 20_000,
+            between_crashes: None,
             settle: 2_000_000,
             timeout: 12,
             patience: 60_000_000_000,
+            retry_count: 7,
         }
     }
 }
@@ -88,6 +100,13 @@ pub struct Report {
     pub unreliable_received: u64,
     /// Times that a connection was brought down and up again.
     pub upheavals: u64,
+    /// Times that a queue pair went through SQD.
+    pub drains: u64,
+    /// Processes that ended, and that came in their place.
+    pub deaths: u64,
+    pub successors: u64,
+    /// RC connections to standard peers that were given up because too much was lost.
+    pub given_up: u64,
     /// Deregistrations, and requests sent through keys that were dead.
     pub deregistrations: u64,
     pub stale_requests: u64,
@@ -97,6 +116,27 @@ pub struct Report {
     pub slowest_notice: u64,
 }
 
+impl AddAssign for Report {
+    fn add_assign(&mut self, other: Self) {
+        self.operations += other.operations;
+        self.completions += other.completions;
+        self.errors += other.errors;
+        self.bytes_checked += other.bytes_checked;
+        self.atomics += other.atomics;
+        self.unreliable_sent += other.unreliable_sent;
+        self.unreliable_received += other.unreliable_received;
+        self.upheavals += other.upheavals;
+        self.drains += other.drains;
+        self.deaths += other.deaths;
+        self.successors += other.successors;
+        self.given_up += other.given_up;
+        self.deregistrations += other.deregistrations;
+        self.stale_requests += other.stale_requests;
+        self.audits += other.audits;
+        self.slowest_notice = self.slowest_notice.max(other.slowest_notice);
+    }
+}
+
 /// Something that the engine did wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("seed {seed}, after {operations} operations: {what}")]
@@ -104,10 +144,12 @@ pub struct Violation {
     pub seed: u64,
     pub operations: u64,
     pub what: String,
+    /// The connection that it was noticed on, if it was one, and the queue pair numbers of its ends.
+    pub connection: Option<(usize, [u32; 2])>,
 }
 
 /// The surroundings of the parties: time, and what happens to their processes.
-pub trait Stage {
+pub trait Stage<F: Fabric> {
     /// Nanoseconds on a clock that never goes back.
     fn now(&self) -> u64;
     /// Nothing is to be done before `next`, unless something arrives. False: nothing ever will.
@@ -118,4 +160,12 @@ pub trait Stage {
     fn is_alive(&self, _party: usize) -> bool {
         true
     }
+    /// A party's process is to end soon.
+    fn crash(&mut self, _party: usize) {}
+    /// A new process in the place of a dead party that nobody is concerned with any more. `None`: not now.
+    fn successor(&mut self, _party: usize) -> Option<PartyInit<F>> {
+        None
+    }
+    /// Something was done on a connection; for a trace.
+    fn note(&mut self, _connection: usize, _what: &dyn Fn() -> String) {}
 }

@@ -3,11 +3,13 @@
 use crate::clock::Clock;
 use crate::fabric::SimFabric;
 use crate::limits;
-use crate::memory::SimProcess;
-use crate::network::{Faults, Network, NetworkCounters};
+use crate::memory::{AddressSpace, SimProcess};
+use crate::network::{Arrival, Faults, Network, NetworkCounters};
+use crate::notes::Notes;
+use crate::packet::{self, SimDatagram};
 use crate::process::{Process, ProcessId, SiteTally};
 use crate::words::{Array, SimWords};
-use pagewire_fabric::{Channel, ChannelId, Datagram, FabricEvent, Route, Side};
+use pagewire_fabric::{Channel, ChannelId, FabricEvent, Route, Side};
 use pagewire_iommu::words::Site;
 use pagewire_memory::Segment;
 use pagewire_nic::device::{Device, Gid, Mtu};
@@ -16,6 +18,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Names a host, that is a network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,29 +28,6 @@ pub struct HostId(pub usize);
 pub type SimEvent = FabricEvent<SimWords, SimProcess>;
 /// A channel between two simulated processes.
 pub type SimChannel = Channel<SimWords, SimProcess>;
-
-/// A datagram under way.
-pub(crate) struct SimDatagram {
-    source: IpAddr,
-    source_port: u16,
-    destination: IpAddr,
-    traffic_class: u8,
-    hop_limit: u8,
-    bytes: Vec<u8>,
-}
-
-impl SimDatagram {
-    pub fn view(&self) -> Datagram<'_> {
-        Datagram {
-            source: self.source,
-            source_port: self.source_port,
-            destination: self.destination,
-            traffic_class: self.traffic_class,
-            hop_limit: self.hop_limit,
-            bytes: &self.bytes,
-        }
-    }
-}
 
 enum Due {
     Datagram { from: HostId, to: ProcessId, datagram: SimDatagram },
@@ -105,14 +85,20 @@ pub(crate) struct State {
     pub random: fastrand::Rng,
     network: Network,
     hosts: Vec<Vec<IpAddr>>,
+    host_of: HashMap<IpAddr, HostId>,
     members: Vec<Member>,
+    /// Deaths that peers have been or will be told of.
+    buried: u64,
     blocks: HashMap<(HostId, u32), ProcessId>,
+    notes: Option<Notes>,
     due: BinaryHeap<Reverse<Entry>>,
     sequence: u64,
 }
 
 pub(crate) struct Shared {
     pub clock: Arc<Clock>,
+    /// Processes that have ended.
+    pub deaths: Arc<AtomicU64>,
     pub state: Mutex<State>,
 }
 
@@ -127,19 +113,25 @@ impl World {
             random: fastrand::Rng::with_seed(seed),
             network: Network::new(faults),
             hosts: Vec::new(),
+            host_of: HashMap::new(),
             members: Vec::new(),
+            buried: 0,
             blocks: HashMap::new(),
+            notes: None,
             due: BinaryHeap::new(),
             sequence: 0,
         };
-        World(Arc::new(Shared { clock: Arc::new(Clock::default()), state: Mutex::new(state) }))
+        let (clock, deaths) = (Arc::new(Clock::default()), Arc::new(AtomicU64::new(0)));
+        World(Arc::new(Shared { clock, deaths, state: Mutex::new(state) }))
     }
 
     /// Adds a host with an address of its own.
     pub fn host(&self) -> HostId {
         let mut state = self.0.state.lock();
         let id = state.hosts.len();
-        state.hosts.push(vec![IpAddr::V4(Ipv4Addr::new(10, 0, (id >> 8) as u8, id as u8 + 1))]);
+        let address = IpAddr::V4(Ipv4Addr::new(10, 0, (id >> 8) as u8, id as u8 + 1));
+        state.hosts.push(vec![address]);
+        state.host_of.insert(address, HostId(id));
         HostId(id)
     }
 
@@ -147,7 +139,7 @@ impl World {
     pub fn process(&self, host: HostId) -> (ProcessId, SimFabric) {
         let mut state = self.0.state.lock();
         let id = ProcessId(state.members.len());
-        let process = Process::new(id, host, self.0.clock.clone());
+        let process = Process::new(id, host, self.0.clock.clone(), self.0.deaths.clone());
         let member = Member {
             instance: state.random.u64(1..),
             tables: Array::new(pagewire_fabric::limits::TABLE_WORDS),
@@ -200,6 +192,31 @@ impl World {
         self.0.state.lock().members[id.0].untouchable = Some(reason.to_owned());
     }
 
+    /// Has a process be one that knows nothing of Pagewire's own packets: it sends none, and what comes is dropped.
+    pub fn make_standard(&self, id: ProcessId) {
+        self.get(id).standard.store(true, Ordering::Release);
+    }
+
+    /// Gives up the memory of a process that has ended, when nobody looks at it any more.
+    pub fn forget(&self, id: ProcessId) {
+        let process = self.get(id);
+        assert!(!process.is_alive(), "only of the dead");
+        *process.space.lock() = AddressSpace::default();
+        let mut state = self.0.state.lock();
+        let member = &mut state.members[id.0];
+        (member.tables, member.mailbox) = (Array::new(0), Array::new(0));
+        member.events.clear();
+    }
+
+    /// Ends all processes and gives their memory up.
+    pub fn end(&self) {
+        let all = self.0.state.lock().members.len();
+        for id in (0..all).map(ProcessId) {
+            self.get(id).kill();
+            self.forget(id);
+        }
+    }
+
     /// Maps memory in a process.
     pub fn map(&self, id: ProcessId, address: u64, length: u64) {
         self.get(id).space.lock().map(address, length);
@@ -250,6 +267,11 @@ impl World {
         self.0.state.lock().network.counters
     }
 
+    /// Writes down what becomes of each packet.
+    pub fn keep_notes(&self, notes: Notes) {
+        self.0.state.lock().notes = Some(notes);
+    }
+
     /// Changes what links do.
     pub fn set_faults(&self, faults: Faults) {
         self.0.state.lock().network.faults = faults;
@@ -273,20 +295,32 @@ impl Shared {
     /// Makes everything happen that is due.
     pub fn deliver(&self) {
         let now = self.clock.now();
-        self.state.lock().deliver(now);
+        self.deliver_to(&mut self.state.lock(), now);
+    }
+
+    fn deliver_to(&self, state: &mut State, now: u64) {
+        if self.deaths.load(Ordering::Acquire) != state.buried {
+            state.bury_the_dead();
+        }
+        state.deliver(now);
+    }
+
+    /// A packet was dropped for its ICRC.
+    pub fn bad_icrc(&self) {
+        self.state.lock().network.counters.bad_icrc += 1;
     }
 
     pub fn take_events(&self, of: ProcessId, into: &mut Vec<SimEvent>) {
         let now = self.clock.now();
         let mut state = self.state.lock();
-        state.deliver(now);
+        self.deliver_to(&mut state, now);
         into.extend(state.members[of.0].events.drain(..));
     }
 
     pub fn take_datagrams(&self, of: ProcessId, limit: usize) -> Vec<SimDatagram> {
         let now = self.clock.now();
         let mut state = self.state.lock();
-        state.deliver(now);
+        self.deliver_to(&mut state, now);
         let inbox = &mut state.members[of.0].inbox;
         let count = inbox.len().min(limit);
         inbox.drain(..count).collect()
@@ -327,28 +361,26 @@ impl Shared {
     pub fn send(&self, from: &Process, route: &Route, bytes: Vec<u8>) {
         let now = self.clock.now();
         let mut state = self.state.lock();
-        let destination = &route.destination;
-        let to = state.hosts.iter().position(|addresses| addresses.contains(destination)).map(HostId);
-        // The destination queue pair's number is in bytes 5 to 7 of the BTH.
-        let block = bytes.get(5..7).map(|high| u32::from(high[0]) << 8 | u32::from(high[1]));
-        let Some((host, owner)) =
-            to.zip(block).and_then(|(host, block)| Some((host, *state.blocks.get(&(host, block))?)))
-        else {
+        let Some(host) = state.host_of.get(&route.destination).copied() else {
             state.network.counters.unknown += 1;
             return;
         };
         let State { random, network, .. } = &mut *state;
-        let arrivals = network.send(random, now, from.host, host, bytes.len());
-        for at in arrivals.into_iter().flatten() {
-            let datagram = SimDatagram {
-                source: route.source,
-                source_port: route.source_port,
-                destination: route.destination,
-                traffic_class: route.traffic_class,
-                hop_limit: route.hop_limit,
-                bytes: bytes.clone(),
+        let [first, second] = network.send(random, now, from.host, host, bytes.len());
+        if let Some(notes) = &state.notes {
+            let fate = match (first, second) {
+                (None, _) => "lost".to_owned(),
+                (Some(one), None) => format!("arrives {one}"),
+                (Some(one), Some(other)) => format!("arrives {one} and {other}"),
             };
-            state.schedule(at, Due::Datagram { from: from.host, to: owner, datagram });
+            packet::note(notes, now, from.id, &bytes, &fate);
+        }
+        let datagram = SimDatagram::new(route, bytes);
+        if let Some(arrival) = second {
+            state.carry(from.host, host, arrival, datagram.clone());
+        }
+        if let Some(arrival) = first {
+            state.carry(from.host, host, arrival, datagram);
         }
     }
 }
@@ -359,13 +391,27 @@ impl State {
         self.due.peek().map(|next| next.0.at)
     }
 
+    /// Brings a packet to the process that its number names when it arrives.
+    fn carry(&mut self, from: HostId, to: HostId, arrival: Arrival, mut datagram: SimDatagram) {
+        if arrival.corrupted {
+            datagram.corrupt(&mut self.random);
+        }
+        let owner = datagram.block().and_then(|block| self.blocks.get(&(to, block)).copied());
+        match owner {
+            Some(owner) => self.schedule(arrival.at, Due::Datagram { from, to: owner, datagram }),
+            None => {
+                self.network.counters.unknown += 1;
+                self.network.left(from, to);
+            }
+        }
+    }
+
     fn schedule(&mut self, at: u64, due: Due) {
         self.sequence += 1;
         self.due.push(Reverse(Entry { at, sequence: self.sequence, due }));
     }
 
     fn deliver(&mut self, now: u64) {
-        self.bury_the_dead();
         while self.due.peek().is_some_and(|next| next.0.at <= now) {
             if let Some(Reverse(entry)) = self.due.pop() {
                 self.happen(entry.due);
@@ -407,6 +453,7 @@ impl State {
                 continue;
             }
             member.buried = true;
+            self.buried += 1;
             let ended = member.process.ended_at().unwrap_or(0);
             let id = ProcessId(index);
             member.inbox.clear();

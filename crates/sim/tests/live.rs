@@ -23,7 +23,7 @@ fn first_seed() -> u64 {
 /// The machine's own clock; nothing is arranged.
 struct RealTime(Instant);
 
-impl Stage for RealTime {
+impl Stage<Live> for RealTime {
     fn now(&self) -> u64 {
         self.0.elapsed().as_nanos() as u64
     }
@@ -43,7 +43,7 @@ fn party(path: PathChoice, faults: &str) -> PartyInit<Live> {
     // Lives as long as the test, as a program's memory does.
     let memory = Box::leak(vec![0u8; (length + PAGE) as usize].into_boxed_slice());
     let address = (memory.as_mut_ptr() as u64).next_multiple_of(PAGE);
-    PartyInit { nic, device, address, length }
+    PartyInit { nic, device, address, length, standard: false }
 }
 
 fn run(seed: u64, path: PathChoice, faults: &str) -> Report {

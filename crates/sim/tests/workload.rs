@@ -51,9 +51,7 @@ fn a_network_that_loses_doubles_and_reorders_changes_nothing_for_rc() {
 
 #[test]
 fn three_parties_of_one_host_get_along() {
-    let mut scenario = scenario(9, PathChoice::Local, 0.0);
-    scenario.parties = 3;
-    passes(scenario);
+    passes(scenario(9, PathChoice::Local, 0.0).with_parties(3));
 }
 
 #[test]

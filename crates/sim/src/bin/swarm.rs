@@ -1,16 +1,23 @@
-//! Runs the workload in the simulated world at length: `swarm --operations 1000000 --path udp --loss 0.05 --seed 7`.
+//! Runs the workload in simulated worlds at length.
 //!
-//! Progress goes to standard error; the last line on standard output is the result, one JSON object.
+//! One world: `swarm --operations 1000000 --path udp --loss 0.05 --seed 7`. Worlds of all kinds, each drawn from a seed,
+//! one after the other on so many threads: `swarm --packets 100000000 --jobs 4`; one of them: `swarm --draw --seed 7`.
+//!
+//! Progress goes to standard error; the last line on standard output is the result, one JSON object. A violation is made
+//! small, if that can be, and shown with what was done last.
 
 use clap::{Parser, ValueEnum};
 use pagewire_nic::PathChoice;
-use pagewire_sim::Scenario;
-use pagewire_sim::workload::{Hooks, Report, Workload};
+use pagewire_sim::shrink::{self, Shrunk};
+use pagewire_sim::workload::{Report, Violation};
+use pagewire_sim::{NetworkCounters, Plant, Scenario};
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::Instant;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Path {
+    Auto,
     Local,
     Udp,
 }
@@ -18,100 +25,263 @@ enum Path {
 /// Runs a random mixed workload over the NIC in a simulated world and checks every byte and completion.
 #[derive(Parser)]
 struct Arguments {
-    /// Send requests to post.
-    #[arg(long, default_value_t = 1_000_000)]
-    operations: u64,
-    /// How the parties reach each other.
-    #[arg(long, value_enum, default_value = "udp")]
-    path: Path,
-    /// Share of the packets that is lost; half as many are doubled and as many reordered.
-    #[arg(long, default_value_t = 0.0)]
-    loss: f64,
+    /// Send requests to post in each world [default: 1000000, with --draw and --packets 20000].
+    #[arg(long)]
+    operations: Option<u64>,
     /// Decides everything.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// The seed decides what the world is like, too; of the other options only --operations and --no-shrink count.
+    #[arg(long)]
+    draw: bool,
+    /// Runs worlds that the seeds from --seed on draw, until so many packets were sent in all.
+    #[arg(long)]
+    packets: Option<u64>,
+    /// Threads for that.
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
+    /// Shows a violation as it is.
+    #[arg(long)]
+    no_shrink: bool,
+    /// How the parties reach each other; auto: by all ways.
+    #[arg(long, value_enum, default_value = "udp")]
+    path: Path,
+    /// Share of the packets that is lost; half as many are doubled, as many reordered, and a tenth as many corrupted.
+    #[arg(long, default_value_t = 0.0)]
+    loss: f64,
+    /// Share that is doubled.
+    #[arg(long)]
+    duplicate: Option<f64>,
+    /// Share that is reordered.
+    #[arg(long)]
+    reorder: Option<f64>,
+    /// Share in which a bit is turned round.
+    #[arg(long)]
+    corrupt: Option<f64>,
     /// Processes that take part.
     #[arg(long, default_value_t = 2)]
     parties: usize,
+    /// Hosts that they sit on [default: one for each, with path local one for all].
+    #[arg(long)]
+    hosts: Option<usize>,
+    /// Processes that know nothing of Pagewire's own packets.
+    #[arg(long, default_value_t = 0)]
+    standard: usize,
     /// Connections between them.
     #[arg(long, default_value_t = 64)]
     connections: usize,
+    /// Bytes of the longest message.
+    #[arg(long, default_value_t = 1 << 20)]
+    longest: u32,
+    /// Bytes of each process's memory.
+    #[arg(long, default_value_t = 48 << 20)]
+    memory: u64,
     /// No ERR, RESET and deregistration while work is under way.
     #[arg(long)]
     calm: bool,
     /// Send requests between two upheavals.
     #[arg(long, default_value_t = 400)]
     between_upheavals: u64,
+    /// Send requests between two ends of processes.
+    #[arg(long)]
+    between_crashes: Option<u64>,
+    /// Send requests between two looks at all memory.
+    #[arg(long, default_value_t = 20_000)]
+    between_audits: u64,
+    /// Acknowledgement timeout of the RC queue pairs (`timeout` of ibv_modify_qp).
+    #[arg(long, default_value_t = 12)]
+    timeout: u8,
+    /// Retry count of the RC queue pairs.
+    #[arg(long, default_value_t = 7)]
+    retry_count: u8,
     /// Programs overwrite the buffers of flushed requests at once.
     #[arg(long)]
     reuse_flushed: bool,
     /// No absent pages.
     #[arg(long)]
     resident: bool,
+    /// A bug of the first process that shows after so many chances, to see it found: lost-byte, overrun or atomic-twice, a
+    /// colon, a number.
+    #[arg(long, value_parser = plant)]
+    plant: Option<(Plant, u32)>,
+}
+
+fn plant(text: &str) -> Result<(Plant, u32), String> {
+    let (name, chances) = text.split_once(':').ok_or("a name, a colon and a number are expected")?;
+    let plant = Plant::named(name).ok_or_else(|| format!("no bug is called {name}"))?;
+    Ok((plant, chances.parse().map_err(|error| format!("{chances}: {error}"))?))
+}
+
+impl Arguments {
+    fn scenario(&self, seed: u64) -> Scenario {
+        if self.draw || self.packets.is_some() {
+            return Scenario::drawn(seed, self.operations.unwrap_or(20_000));
+        }
+        let path = match self.path {
+            Path::Auto => PathChoice::Auto,
+            Path::Local => PathChoice::Local,
+            Path::Udp => PathChoice::Udp,
+        };
+        let operations = self.operations.unwrap_or(1_000_000);
+        let mut scenario = Scenario::new(seed, operations, path, self.loss).with_parties(self.parties.max(2));
+        scenario.hosts = self.hosts.unwrap_or(scenario.hosts).max(1);
+        scenario.standard = self.standard;
+        scenario.memory = self.memory;
+        scenario.plant = self.plant;
+        scenario.evictions = !self.resident;
+        let faults = &mut scenario.faults;
+        faults.duplicate = self.duplicate.unwrap_or(faults.duplicate);
+        faults.reorder = self.reorder.unwrap_or(faults.reorder);
+        faults.corrupt = self.corrupt.unwrap_or(faults.corrupt);
+        let plan = &mut scenario.plan;
+        plan.exact = path == PathChoice::Local || faults.are_none();
+        plan.connections = self.connections.max(1);
+        plan.longest = self.longest;
+        plan.upheaval = !self.calm;
+        plan.between_upheavals = self.between_upheavals.max(1);
+        plan.between_crashes = self.between_crashes;
+        plan.between_audits = self.between_audits.max(1);
+        plan.reuse_flushed = self.reuse_flushed;
+        (plan.timeout, plan.retry_count) = (self.timeout, self.retry_count);
+        scenario
+    }
+}
+
+/// What one world came to.
+struct Outcome {
+    scenario: Scenario,
+    result: Result<Report, Violation>,
+    network: NetworkCounters,
+    virtual_seconds: f64,
+}
+
+fn run(scenario: Scenario, progress: impl Fn(&Report, u64)) -> Outcome {
+    let (result, world) = scenario.run_with(None, |world, report| progress(report, world.now()));
+    Outcome { scenario, result, network: world.network_counters(), virtual_seconds: world.now() as f64 / 1e9 }
+}
+
+/// All that was seen so far.
+#[derive(Default)]
+struct Total {
+    worlds: u64,
+    report: Report,
+    network: NetworkCounters,
+    virtual_seconds: f64,
+    violation: Option<(Scenario, Violation)>,
+}
+
+impl Total {
+    fn add(&mut self, outcome: Outcome) {
+        self.worlds += 1;
+        self.virtual_seconds += outcome.virtual_seconds;
+        self.network += outcome.network;
+        match outcome.result {
+            Ok(report) => self.report += report,
+            Err(violation) => {
+                self.report.operations += violation.operations;
+                self.violation.get_or_insert((outcome.scenario, violation));
+            }
+        }
+    }
+}
+
+/// Runs world after world on some threads.
+fn run_many(arguments: &Arguments, packets: u64, begun: Instant) -> Total {
+    let next = Mutex::new((arguments.seed, Total::default()));
+    let work = || loop {
+        let seed = {
+            let mut next = next.lock().expect("no thread panics while it holds this");
+            if next.1.network.sent >= packets || next.1.violation.is_some() {
+                return;
+            }
+            next.0 += 1;
+            next.0 - 1
+        };
+        let outcome = run(arguments.scenario(seed), |_, _| {});
+        let mut next = next.lock().expect("no thread panics while it holds this");
+        next.1.add(outcome);
+        let Total { worlds, report, network, .. } = &next.1;
+        if worlds % 50 == 0 {
+            let (sent, operations, deaths) = (network.sent, report.operations, report.deaths);
+            let seconds = begun.elapsed().as_secs_f64();
+            eprintln!(
+                "{worlds:>6} worlds, {operations:>10} operations, {sent:>11} packets, {deaths:>7} deaths, {seconds:>8.1} s"
+            );
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..arguments.jobs {
+            scope.spawn(work);
+        }
+        work();
+    });
+    next.into_inner().expect("no thread panicked").1
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let (path, name) = match arguments.path {
-        Path::Local => (PathChoice::Local, "local"),
-        Path::Udp => (PathChoice::Udp, "udp"),
-    };
-    let mut scenario = Scenario::new(arguments.seed, arguments.operations, path, arguments.loss);
-    scenario.parties = arguments.parties.max(2);
-    scenario.plan.connections = arguments.connections.max(1);
-    scenario.plan.upheaval = !arguments.calm;
-    scenario.plan.between_upheavals = arguments.between_upheavals.max(1);
-    scenario.plan.reuse_flushed = arguments.reuse_flushed;
-    scenario.evictions = !arguments.resident;
-    let built = scenario.build(None);
-    let world = built.world.clone();
     let begun = Instant::now();
-    let progress = |report: &Report| {
-        eprintln!(
-            "{:>9} operations, {:>9} completions, {:>5} upheavals, {:>8.1} s virtual, {:>6.1} s",
-            report.operations,
-            report.completions,
-            report.upheavals,
-            world.now() as f64 / 1e9,
-            begun.elapsed().as_secs_f64(),
-        );
+    let total = match arguments.packets {
+        Some(packets) => run_many(&arguments, packets, begun),
+        None => {
+            let progress = |report: &Report, now: u64| {
+                eprintln!(
+                    "{:>9} operations, {:>9} completions, {:>5} upheavals, {:>4} deaths, {:>8.1} s virtual, {:>6.1} s",
+                    report.operations,
+                    report.completions,
+                    report.upheavals,
+                    report.deaths,
+                    now as f64 / 1e9,
+                    begun.elapsed().as_secs_f64(),
+                );
+            };
+            let mut total = Total::default();
+            total.add(run(arguments.scenario(arguments.seed), progress));
+            total
+        }
     };
-    let result = Workload::new(scenario.plan.clone(), built.stage, built.parties, Hooks::default())
-        .and_then(|mut workload| workload.run(progress));
-    let network = world.network_counters();
+    let Total { worlds, report, network, virtual_seconds, violation } = total;
     let mut line = serde_json::json!({
-        "path": name,
-        "loss": arguments.loss,
+        "result": if violation.is_none() { "ok" } else { "violation" },
         "seed": arguments.seed,
+        "worlds": worlds,
         "seconds": begun.elapsed().as_secs_f64(),
-        "virtual_seconds": world.now() as f64 / 1e9,
+        "virtual_seconds": virtual_seconds,
         "packets": network.sent,
-        "packets_lost": network.lost + network.corrupted + network.overflowed,
+        "packets_lost": network.lost + network.overflowed,
+        "packets_corrupted": network.corrupted,
+        "packets_dropped_for_icrc": network.bad_icrc,
         "packets_doubled": network.duplicated,
         "packets_reordered": network.reordered,
+        "operations": report.operations,
+        "completions": report.completions,
+        "provoked_errors": report.errors,
+        "given_up_on_standard_peers": report.given_up,
+        "bytes_checked": report.bytes_checked,
+        "atomics": report.atomics,
+        "unreliable_sent": report.unreliable_sent,
+        "unreliable_received": report.unreliable_received,
+        "upheavals": report.upheavals,
+        "drains": report.drains,
+        "deaths": report.deaths,
+        "successors": report.successors,
+        "deregistrations": report.deregistrations,
+        "stale_requests": report.stale_requests,
+        "audits": report.audits,
+        "slowest_notice_seconds": report.slowest_notice as f64 / 1e9,
     });
-    let passed = result.is_ok();
-    match result {
-        Ok(report) => {
-            line["result"] = "ok".into();
-            line["operations"] = report.operations.into();
-            line["completions"] = report.completions.into();
-            line["provoked_errors"] = report.errors.into();
-            line["bytes_checked"] = report.bytes_checked.into();
-            line["atomics"] = report.atomics.into();
-            line["unreliable_sent"] = report.unreliable_sent.into();
-            line["unreliable_received"] = report.unreliable_received.into();
-            line["upheavals"] = report.upheavals.into();
-            line["deregistrations"] = report.deregistrations.into();
-            line["stale_requests"] = report.stale_requests.into();
-            line["audits"] = report.audits.into();
-        }
-        Err(violation) => {
-            line["result"] = "violation".into();
-            line["operations"] = violation.operations.into();
-            line["violation"] = violation.what.into();
-        }
-    }
+    let Some((scenario, violation)) = violation else {
+        println!("{line}");
+        return ExitCode::SUCCESS;
+    };
+    eprintln!("{violation}\nrepeat it with: swarm{}", scenario.options());
+    let shrunk = match arguments.no_shrink {
+        true => Shrunk { scenario, violation, runs: 0 },
+        false => shrink::shrink(scenario, violation, shrink::RUNS),
+    };
+    eprint!("{}", shrink::trace(&shrunk));
+    line["violation"] = shrunk.violation.what.into();
+    line["repeat"] = format!("swarm{}", shrunk.scenario.options()).into();
     println!("{line}");
-    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    ExitCode::FAILURE
 }

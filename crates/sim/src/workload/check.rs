@@ -10,18 +10,23 @@ use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::{Completion, Status};
 
-impl<F: Fabric, S: Stage> Workload<F, S> {
+impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// Checks one completion of a party.
     pub(super) fn completed(&mut self, party: usize, completion: &Completion) -> Result<(), Violation> {
+        let at = self.at;
         self.report.completions += 1;
         let Some((connection, side)) = self.by_number.get(&(party, completion.queue_pair)).copied() else {
             return Err(self.violation(format!("a completion of a queue pair that is gone: {completion:?}")));
         };
+        self.at = Some(connection);
+        self.stage.note(connection, &|| format!("party {party} has {completion:?}"));
         if completion.wr_id >= RECEIVE_IDS {
-            self.receive_completed(connection, side, completion)
+            self.receive_completed(connection, side, completion)?;
         } else {
-            self.send_completed(connection, side, completion)
+            self.send_completed(connection, side, completion)?;
         }
+        self.at = at;
+        Ok(())
     }
 
     fn send_completed(
@@ -47,6 +52,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         };
         let failed = self.connections[connection].ends[side].send_failed;
         if completion.status == Status::Success {
+            self.check_pause(connection, side, posted.id)?;
             let answers = matches!(posted.kind, Kind::Read | Kind::Atomic(_));
             let wrong = failed
                 || posted.stale
@@ -67,7 +73,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             Status::RemoteAccess | Status::RetryExceeded => link.kind == QueuePairType::Rc && !failed,
             _ => false,
         };
-        if !link.may_fail || !possible {
+        let given_up = completion.status == Status::RetryExceeded && self.may_be_given_up(connection);
+        if !(link.may_fail || given_up) || !possible {
             return Err(self.violation(format!("{completion:?} of {posted:?} is not to be expected")));
         }
         let refusal = posted.stale && link.ends[1 - side].stopped.is_none() && !failed;
@@ -77,9 +84,13 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             return Err(self.violation(format!("{completion:?}, though the key was dead")));
         }
         self.report.errors += 1;
+        self.report.given_up += u64::from(given_up && !link.ends[1 - side].failed);
+        self.connections[connection].may_fail = true;
         let end = &mut self.connections[connection].ends[side];
         (end.failed, end.send_failed) = (true, true);
-        if self.plan.reuse_flushed && matches!(posted.kind, Kind::Send | Kind::Write) {
+        // What a READ brought and is sent on may still be compared.
+        let reuse = self.plan.reuse_flushed && posted.copied.is_none();
+        if reuse && matches!(posted.kind, Kind::Send | Kind::Write) {
             let party = self.connections[connection].ends[side].party;
             for piece in &posted.pieces {
                 let bytes = pattern::of(!posted.id, piece.length as usize);
@@ -89,6 +100,13 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         self.connections[connection].failed.push((side, posted));
         self.begin_failing(connection);
         Ok(())
+    }
+
+    /// Nobody fills gaps with a standard peer: so much may be lost that its requester, or that of its peer, gives up.
+    pub(super) fn may_be_given_up(&self, connection: usize) -> bool {
+        let link = &self.connections[connection];
+        let standard = link.ends.iter().any(|end| self.parties[end.party].standard);
+        standard && !self.plan.exact && link.kind == QueuePairType::Rc
     }
 
     /// A request has succeeded: everything must be where it should.
@@ -134,18 +152,17 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
 
     /// The bytes in a request's own buffers.
     fn gathered(&self, party: usize, posted: &Posted) -> Vec<u8> {
-        posted
-            .pieces
-            .iter()
-            .flat_map(|piece| self.parties[party].memory(piece.address, piece.length))
-            .collect()
+        let mut bytes = Vec::with_capacity(posted.length as usize);
+        for piece in &posted.pieces {
+            bytes.extend_from_slice(&self.parties[party].memory(piece.address, piece.length));
+        }
+        bytes
     }
 
     fn check_write(&mut self, to: usize, posted: &Posted) -> Result<(), Violation> {
         let Some(range) = &posted.remote else { return Ok(()) };
         let bytes = self.parties[to].memory(range.address, range.length);
-        let expected = pattern::of(posted.id, posted.length as usize);
-        if let Some(place) = pattern::difference(&bytes, &expected) {
+        if let Some(place) = pattern::difference(&bytes, &posted.content()) {
             return Err(self.violation(format!("byte {place} of {posted:?} is not at its target")));
         }
         self.report.bytes_checked += bytes.len() as u64;
@@ -201,17 +218,18 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
     ) -> Result<(), Violation> {
         let link = &self.connections[connection];
         let (from, to) = (link.ends[side].party, link.ends[1 - side].party);
-        self.check_guards(from, &posted.pieces)?;
+        let pieces: &[Range] = if posted.lends { &[] } else { &posted.pieces };
+        self.check_guards(from, pieces)?;
         self.check_guards(to, posted.remote.as_slice())?;
-        for piece in &posted.pieces {
-            if matches!(posted.kind, Kind::Read | Kind::Atomic(_)) {
+        for piece in pieces {
+            if matches!(posted.kind, Kind::Read | Kind::Atomic(_)) || posted.copied.is_some() {
                 let bytes = self.parties[from].memory(piece.address, piece.length);
                 self.parties[from].expect(piece.address, &bytes);
                 self.parties[from].settle(piece.address);
             }
             self.parties[from].give_back(piece);
         }
-        self.thaw(from, &posted.pieces);
+        self.thaw(from, pieces);
         if let Some(range) = posted.remote.filter(|_| !matches!(posted.kind, Kind::Atomic(_))) {
             if posted.kind == Kind::Write {
                 let bytes = self.parties[to].memory(range.address, range.length);

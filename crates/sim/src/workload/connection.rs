@@ -1,6 +1,7 @@
 //! Connections: a queue pair at either end, and what is under way between them.
 
 use super::atomics::Atomic;
+use super::pattern;
 use super::receive::PostedReceive;
 use super::space::Range;
 use super::window::Window;
@@ -31,8 +32,31 @@ pub struct Posted {
     pub pieces: Vec<Range>,
     /// Memory of the other side.
     pub remote: Option<Range>,
-    /// Its key is dead: it must not succeed.
+    /// Its key is dead, or what it asks for is not allowed: it must not succeed.
     pub stale: bool,
+    /// The bytes to send, where they are not those of its number: what the READ before it brought into its buffer.
+    pub copied: Option<Vec<u8>>,
+    /// The next request sends what this READ brings: its buffer is the next one's to give back.
+    pub lends: bool,
+}
+
+impl Posted {
+    /// The bytes that it sends.
+    pub fn content(&self) -> Vec<u8> {
+        self.copied.clone().unwrap_or_else(|| pattern::of(self.id, self.length as usize))
+    }
+}
+
+/// A queue pair is in SQD.
+#[derive(Debug, Clone, Copy)]
+pub struct Pause {
+    /// Requests from this one on were posted after it, and have to wait.
+    pub first: u64,
+    pub since: u64,
+    /// The program was told that nothing is under way any more.
+    pub drained: bool,
+    /// When it goes on.
+    pub until: u64,
 }
 
 /// A message that will take a receive at the other side.
@@ -43,6 +67,8 @@ pub struct Message {
     pub immediate: Option<u32>,
     pub solicited: bool,
     pub write: bool,
+    /// It asks for the end of a region, which is refused.
+    pub invalidates: bool,
 }
 
 /// One end.
@@ -68,6 +94,7 @@ pub struct End<F: Fabric> {
     pub stopped: Option<u64>,
     /// When it will.
     pub stop_at: u64,
+    pub pause: Option<Pause>,
     /// Where the other end's UC WRITEs go.
     pub window: Option<Window>,
     /// How to reach the other end (UD).

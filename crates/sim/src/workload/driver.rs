@@ -2,12 +2,12 @@
 
 use super::atomics::Chain;
 use super::connection::{Connection, Phase};
-use super::party::{ATOMIC_WORDS, Party, PartyInit};
+use super::party::{ATOMIC_WORDS, Ends, Party, PartyInit};
 use super::pattern;
 use super::{Plan, Report, Stage, Violation};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
-use pagewire_nic::{Completion, CompletionQueue};
+use pagewire_nic::{AsyncEventKind, Completion, CompletionQueue, Element, Error, Status};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -17,6 +17,8 @@ const BATCH: usize = 64;
 const BURST: usize = 4;
 /// Turns in a row without anything to do or to wait for, while more is to be posted.
 const IDLE_TURNS: u32 = 100_000;
+/// Nanoseconds after which queue pairs in SQD are looked at.
+const PAUSE_STEP: u64 = 100_000;
 
 type CompletionHook = Box<dyn FnMut(usize, &mut Vec<Completion>)>;
 type DeregisteredHook = Box<dyn FnMut(usize, u64, u64)>;
@@ -31,7 +33,7 @@ pub struct Hooks {
 }
 
 /// A workload under way.
-pub struct Workload<F: Fabric, S: Stage> {
+pub struct Workload<F: Fabric, S: Stage<F>> {
     pub(super) plan: Plan,
     pub(super) stage: S,
     pub(super) random: fastrand::Rng,
@@ -48,11 +50,14 @@ pub struct Workload<F: Fabric, S: Stage> {
     pub(super) report: Report,
     pub(super) next_id: u64,
     pub(super) next_incarnation: u64,
-    deaths: Vec<(usize, u64)>,
+    /// Ends of connections that each party has.
+    pub(super) ends_of: Vec<Ends>,
+    /// The connection that is being looked at.
+    pub(super) at: Option<usize>,
     idle_turns: u32,
 }
 
-impl<F: Fabric, S: Stage> Workload<F, S> {
+impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// Makes the queue pairs between the parties, all with all in turn.
     pub fn new(plan: Plan, stage: S, parties: Vec<PartyInit<F>>, hooks: Hooks) -> Result<Self, Violation> {
         let mut workload = Workload {
@@ -69,37 +74,40 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             report: Report::default(),
             next_id: 1,
             next_incarnation: 0,
-            deaths: Vec::new(),
+            ends_of: Vec::new(),
+            at: None,
             idle_turns: 0,
         };
-        let count = workload.plan.connections;
-        for init in parties {
-            let party = Party::new(init, &mut workload.random, count)
-                .map_err(|error| workload.violation(format!("a party cannot be set up: {error}")))?;
-            let zone = &party.zones[0];
-            let words = (0..ATOMIC_WORDS).map(|word| {
-                let mut value = [0; 8];
-                value.copy_from_slice(party.expected(zone.address + word * 8, 8));
-                Chain::new(u64::from_ne_bytes(value))
-            });
-            workload.chains.push(words.collect());
-            let (address, length) = (party.zones[0].address, ATOMIC_WORDS * 8);
-            workload.parties.push(party);
-            if let Some(party) = workload.parties.last_mut() {
-                party.unsettle(address, length);
+        let members = parties.len();
+        let mut pairs: Vec<(usize, usize)> =
+            (0..members).flat_map(|one| (one + 1..members).map(move |other| (one, other))).collect();
+        workload.random.shuffle(&mut pairs);
+        let connections: Vec<_> = (0..workload.plan.connections)
+            .map(|number| {
+                let kind = match number % 8 {
+                    0..5 => QueuePairType::Rc,
+                    5 | 6 => QueuePairType::Uc,
+                    _ => QueuePairType::Ud,
+                };
+                (pairs[number % pairs.len()], kind)
+            })
+            .collect();
+        workload.ends_of = vec![Ends::default(); members];
+        for ((one, other), kind) in &connections {
+            for party in [one, other] {
+                workload.ends_of[*party].all += 1;
+                workload.ends_of[*party].windows += usize::from(*kind == QueuePairType::Uc);
             }
         }
+        for (index, init) in parties.into_iter().enumerate() {
+            let (party, chains) = workload
+                .create_party(index, init)
+                .map_err(|error| workload.violation(format!("a party cannot be set up: {error}")))?;
+            workload.parties.push(party);
+            workload.chains.push(chains);
+        }
         workload.look_for_deaths();
-        let members = workload.parties.len();
-        let pairs: Vec<(usize, usize)> =
-            (0..members).flat_map(|one| (one + 1..members).map(move |other| (one, other))).collect();
-        for number in 0..count {
-            let kind = match number % 8 {
-                0..5 => QueuePairType::Rc,
-                5 | 6 => QueuePairType::Uc,
-                _ => QueuePairType::Ud,
-            };
-            let pair = pairs[number % pairs.len()];
+        for (pair, kind) in connections {
             if let Some(connection) = workload.create_connection(pair, kind)? {
                 let index = workload.connections.len();
                 for (side, end) in connection.ends.iter().enumerate() {
@@ -111,8 +119,30 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         Ok(workload)
     }
 
+    /// A party, and the model of the atomics on its words.
+    pub(super) fn create_party(
+        &mut self,
+        index: usize,
+        init: PartyInit<F>,
+    ) -> Result<(Party<F>, Vec<Chain>), Error> {
+        let mut party = Party::new(init, &mut self.random, self.ends_of[index])?;
+        let address = party.zones[0].address;
+        let words = (0..ATOMIC_WORDS).map(|word| {
+            let mut value = [0; 8];
+            value.copy_from_slice(party.expected(address + word * 8, 8));
+            Chain::new(u64::from_ne_bytes(value))
+        });
+        let chains = words.collect();
+        party.unsettle(address, ATOMIC_WORDS * 8);
+        Ok((party, chains))
+    }
+
     pub(super) fn violation(&self, what: String) -> Violation {
-        Violation { seed: self.plan.seed, operations: self.report.operations, what }
+        let connection = self.at.and_then(|at| {
+            let link = self.connections.get(at)?;
+            Some((at, [0, 1].map(|side| link.ends[side].queue_pair.number())))
+        });
+        Violation { seed: self.plan.seed, operations: self.report.operations, what, connection }
     }
 
     /// Plays the engine tricks from now on.
@@ -138,20 +168,41 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             self.drain()?;
             self.audit()?;
             progress(&self.report);
-            if self.connections.iter().all(|connection| connection.phase == Phase::Gone) {
+            if self.is_over() {
                 break;
             }
         }
         Ok(self.report.clone())
     }
 
+    /// Nobody is left to go on.
+    fn is_over(&self) -> bool {
+        self.plan.between_crashes.is_none()
+            && self.connections.iter().all(|connection| connection.phase == Phase::Gone)
+    }
+
+    /// Destroys the queue pairs of all that live, which nothing may hinder once nothing is under way. Without that the
+    /// engines stay in memory.
+    pub fn end(&mut self) -> Result<(), Violation> {
+        for party in 0..self.parties.len() {
+            for queue_pair in self.parties[party].nic.all_queue_pairs() {
+                let destroyed = self.patiently(party, || queue_pair.destroy());
+                if let (Err(error), true) = (destroyed, self.stage.is_alive(party)) {
+                    return Err(self.violation(format!("a queue pair cannot be destroyed: {error}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Posts until so many requests were posted.
     fn work(&mut self, until: u64) -> Result<(), Violation> {
         let mut upheaval = self.report.operations + self.plan.between_upheavals;
+        let mut crash = self.plan.between_crashes.map(|between| self.report.operations + between);
         let mut last = self.stage.now();
         while self.report.operations < until {
             let mut active = self.turn()?;
-            if self.connections.iter().all(|connection| connection.phase == Phase::Gone) {
+            if self.is_over() {
                 return Ok(());
             }
             for _ in 0..self.random.usize(0..=2 * self.parties.len()) {
@@ -169,6 +220,11 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             if self.plan.upheaval && self.report.operations >= upheaval {
                 upheaval = self.report.operations + self.plan.between_upheavals;
                 self.upheave()?;
+            }
+            if crash.is_some_and(|at| self.report.operations >= at) {
+                crash = self.plan.between_crashes.map(|between| self.report.operations + between);
+                let party = self.random.usize(0..self.parties.len());
+                self.stage.crash(party);
             }
             self.pass_time(active, true, None, &mut last)?;
         }
@@ -209,12 +265,16 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             }
             self.stage.turn(party);
             active |= self.poll(party)?;
-            active |= self.replenish(party)?;
+            active |= self.replenish_shared(party)?;
             active |= self.reregister(party)?;
         }
         self.look_for_deaths();
+        active |= self.replace_the_dead();
         for connection in 0..self.connections.len() {
+            self.at = Some(connection);
+            active |= self.replenish(connection)?;
             active |= self.tick(connection)?;
+            self.at = None;
         }
         Ok(active)
     }
@@ -223,7 +283,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         for party in 0..self.parties.len() {
             if !self.parties[party].dead && !self.stage.is_alive(party) {
                 self.mourn(party);
-                self.deaths.push((party, self.stage.now()));
+                self.report.deaths += 1;
             }
         }
     }
@@ -247,22 +307,34 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
                 self.look_for_deaths();
                 for completion in &completions {
                     self.completed(party, completion)?;
-                    self.notice(completion);
+                    self.notice(party, completion);
                 }
                 some = true;
             }
         }
+        let mut told = Vec::new();
         while let Some(event) = self.parties[party].context.next_async_event() {
+            let drained = match (event.kind, event.element) {
+                (AsyncEventKind::SendQueueDrained, Element::QueuePair { cookie }) => Some(cookie as u32),
+                _ => None,
+            };
             event.acknowledge();
+            if let Some(number) = drained {
+                told.push(number);
+            }
+        }
+        for number in told {
+            self.drained(party, number)?;
         }
         Ok(some)
     }
 
     /// Keeps the longest time from a death to an error that came of it.
-    fn notice(&mut self, completion: &Completion) {
-        use pagewire_nic::Status;
-        if let (Some((_, at)), Status::RetryExceeded) = (self.deaths.last(), completion.status) {
-            let time = self.stage.now().saturating_sub(*at);
+    fn notice(&mut self, party: usize, completion: &Completion) {
+        let Some((connection, side)) = self.by_number.get(&(party, completion.queue_pair)) else { return };
+        let peer = &self.parties[self.connections[*connection].ends[1 - side].party];
+        if peer.dead && completion.status == Status::RetryExceeded {
+            let time = self.stage.now().saturating_sub(peer.died_at);
             self.report.slowest_notice = self.report.slowest_notice.max(time);
         }
     }
@@ -298,13 +370,22 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
                         .for_each(|end| sooner(Some(end.stop_at)));
                     sooner(Some(now + 10_000_000));
                 }
-                Phase::Running | Phase::Gone => {}
+                Phase::Running => {
+                    if connection.ends.iter().any(|end| end.pause.is_some()) {
+                        sooner(Some(now + PAUSE_STEP));
+                    }
+                }
+                Phase::Gone => {}
             }
         }
         // While more is to be posted, work may rest that nobody was to be told of.
         self.idle_turns += 1;
         let waiting = self.stage.idle(next) || posting && self.idle_turns < IDLE_TURNS;
         if !waiting || self.stage.now().saturating_sub(*last) > self.plan.patience {
+            self.at = self
+                .connections
+                .iter()
+                .position(|link| link.phase != Phase::Gone && !link.is_drained(self.plan.exact));
             return Err(self.violation(format!("nothing happens any more: {}", self.describe())));
         }
         Ok(())
@@ -366,7 +447,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
                 audited.map_err(|what| self.violation(format!("word {word} of party {party}: {what}")))?;
             }
         }
-        for link in &self.connections {
+        for (index, link) in self.connections.iter().enumerate() {
+            self.at = Some(index);
             for end in link.ends.iter().filter(|end| !self.parties[end.party].dead) {
                 if let Some(window) = &end.window {
                     let memory = self.parties[end.party].memory(window.range.address, window.range.length);
@@ -375,6 +457,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
                 }
             }
         }
+        self.at = None;
         let wrong = self.frozen.iter().find(|((party, address), bytes)| {
             let now = self.parties[*party].memory(*address, bytes.len() as u64);
             !self.parties[*party].dead && pattern::difference(bytes, &now).is_some()

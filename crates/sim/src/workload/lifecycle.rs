@@ -1,15 +1,15 @@
-//! Bringing connections up, down and up again, and regions to their end.
+//! Bringing connections up, down and up again.
 
-use super::connection::{Connection, End, Kind, Phase, Posted, Temporary};
+use super::connection::{Connection, End, Kind, Phase, Posted};
 use super::driver::Workload;
-use super::party::{Party, Use};
+use super::party::Party;
 use super::pattern;
 use super::post::{INLINE, QUEUE_KEY};
 use super::space::Range;
 use super::{Stage, Violation};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
-use pagewire_nic::{Error, QueuePairInit, Reregistration, Rights};
+use pagewire_nic::{Error, QueuePairInit, Rights};
 use std::collections::VecDeque;
 
 /// Nanoseconds in which a queue pair in ERR must have flushed.
@@ -23,7 +23,7 @@ fn rights() -> Rights {
     Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC
 }
 
-fn create_end<F: Fabric>(
+pub(super) fn create_end<F: Fabric>(
     parties: &mut [Party<F>],
     random: &mut fastrand::Rng,
     (party, peer): (usize, usize),
@@ -48,9 +48,12 @@ fn create_end<F: Fabric>(
         signal_all: false,
     };
     let address = if kind == QueuePairType::Ud { Some(owner.domain.create_ah(&vector)?) } else { None };
+    let queue_pair = owner.domain.create_qp(init)?;
+    // Events name it by this.
+    queue_pair.set_cookie(u64::from(queue_pair.number()));
     Ok(End {
         party,
-        queue_pair: owner.domain.create_qp(init)?,
+        queue_pair,
         shared,
         sends: VecDeque::new(),
         receives: VecDeque::new(),
@@ -61,6 +64,7 @@ fn create_end<F: Fabric>(
         send_failed: false,
         stopped: None,
         stop_at: 0,
+        pause: None,
         window: None,
         address,
         incarnation: 0,
@@ -77,7 +81,7 @@ fn address_of<F: Fabric>(party: &Party<F>) -> AddressVector {
     }
 }
 
-impl<F: Fabric, S: Stage> Workload<F, S> {
+impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// Makes a connection between two parties, down as yet. `None`: one of them is dead.
     pub(super) fn create_connection(
         &mut self,
@@ -144,7 +148,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
                 state: Some(State::ReadyToSend),
                 send_psn: Some(psns[side]),
                 timeout: rc.then_some(self.plan.timeout),
-                retry_count: rc.then_some(7),
+                retry_count: rc.then_some(self.plan.retry_count),
                 rnr_retry: rc.then_some(7),
                 max_read_atomic: rc.then_some(8),
                 ..QueuePairChange::default()
@@ -161,11 +165,14 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
                 }
             }
         }
+        let numbers = [0, 1].map(|side| self.connections[connection].ends[side].queue_pair.number());
+        self.stage.note(connection, &|| format!("queue pairs {numbers:#x?} are up, first PSNs {psns:#x?}"));
         self.next_incarnation += 2;
         let incarnation = self.next_incarnation;
         let link = &mut self.connections[connection];
         for (side, end) in link.ends.iter_mut().enumerate() {
             (end.failed, end.send_failed, end.stopped, end.unsignaled) = (false, false, None, 0);
+            end.pause = None;
             end.incarnation = incarnation + side as u64;
         }
         link.may_fail = false;
@@ -185,14 +192,19 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         for end in &mut link.ends {
             // Half of the time the other end has to find out by itself.
             end.stop_at = if natural { u64::MAX } else { now + self.random.u64(0..2_000_000) };
+            if end.pause.take().is_some() {
+                // In SQD nothing is sent that could fail.
+                end.stop_at = now;
+            }
         }
     }
 
     /// Moves one end to ERR or RESET. From now on nothing may land in its memory through it.
-    fn stop(&mut self, connection: usize, side: usize, to: State) -> Result<(), Violation> {
+    pub(super) fn stop(&mut self, connection: usize, side: usize, to: State) -> Result<(), Violation> {
         let end = &self.connections[connection].ends[side];
         let (party, queue_pair) = (end.party, end.queue_pair.clone());
         let change = QueuePairChange { state: Some(to), ..QueuePairChange::default() };
+        self.stage.note(connection, &|| format!("party {party} moves its queue pair to {to:?}"));
         let changed = self.patiently(party, || queue_pair.modify(&change));
         self.connections[connection].may_fail = true;
         if let (Err(error), true) = (changed, self.stage.is_alive(party)) {
@@ -219,7 +231,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
 
     /// Repeats what is refused because a process that has ended seems to be in the middle of an access, until its
     /// engine has heard of that.
-    fn patiently(&self, party: usize, call: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
+    pub(super) fn patiently(&self, party: usize, call: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
         let mut outcome = call();
         for _ in 0..BUSY_TRIES {
             let excused = (0..self.parties.len()).any(|other| !self.stage.is_alive(other));
@@ -253,7 +265,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
     }
 
     /// Remembers a range that must not change until it is thawed.
-    fn freeze(&mut self, party: usize, range: &Range) {
+    pub(super) fn freeze(&mut self, party: usize, range: &Range) {
         if range.length > 0 {
             let bytes = self.parties[party].memory(range.address, range.length);
             self.frozen.insert((party, range.address), bytes);
@@ -284,7 +296,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
     pub(super) fn tick(&mut self, connection: usize) -> Result<bool, Violation> {
         let now = self.stage.now();
         match self.connections[connection].phase {
-            Phase::Running | Phase::Gone => Ok(false),
+            Phase::Running => self.go_on(connection),
+            Phase::Gone => Ok(false),
             Phase::Cooling(until) => {
                 if now >= until && !self.is_orphaned(connection) {
                     self.bring_up(connection)?;
@@ -420,6 +433,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let (old, shared) = (end.queue_pair.clone(), end.shared);
         let kind = self.connections[connection].kind;
         let change = QueuePairChange { state: Some(State::Reset), ..QueuePairChange::default() };
+        self.stage
+            .note(connection, &|| format!("party {party} gives its queue pair up, for another: {fresh}"));
         let outcome = self.patiently(party, || if fresh { old.destroy() } else { old.modify(&change) });
         if let Err(error) = outcome {
             return match self.stage.is_alive(party) {
@@ -463,7 +478,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
                     self.check_frozen(to, range)?;
                     let now = self.parties[to].memory(range.address, range.length);
                     let old = self.parties[to].expected(range.address, range.length);
-                    let new = pattern::of(posted.id, range.length as usize);
+                    let new = posted.content();
                     let strange =
                         now.iter().zip(old).zip(&new).position(|((now, old), new)| now != old && now != new);
                     if let (Some(place), true) = (strange, self.stage.is_alive(to)) {
@@ -477,137 +492,6 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         self.release(connection, side, posted)
     }
 
-    // Regions.
-
-    /// Registers a region that a few requests of one end will use.
-    pub(super) fn begin_temporary(&mut self, connection: usize, side: usize) -> Result<(), Violation> {
-        let party = self.connections[connection].ends[1 - side].party;
-        let length = self.random.u64(4096..=128 << 10);
-        let Some(range) = self.parties[party].take(&mut self.random, Use::Temporary, length, false) else {
-            return Ok(());
-        };
-        let region = match self.parties[party].register(range.address, range.length) {
-            Ok(region) => region,
-            Err(_) if !self.stage.is_alive(party) => return Ok(()),
-            Err(error) => return Err(self.violation(format!("registration failed: {error}"))),
-        };
-        let key = region.rkey();
-        let requests = self.random.u32(1..12);
-        self.connections[connection].temporary =
-            Some(Temporary { region: Some(region), range, side, key, cursor: 8, requests });
-        Ok(())
-    }
-
-    /// Deregisters it when it was used enough, whatever is under way, and goes on using it.
-    pub(super) fn maybe_end_temporary(&mut self, connection: usize) -> Result<bool, Violation> {
-        let link = &self.connections[connection];
-        let due = link
-            .temporary
-            .as_ref()
-            .is_some_and(|temporary| temporary.requests == 0 && temporary.region.is_some());
-        if !due || link.phase != Phase::Running {
-            return Ok(false);
-        }
-        self.connections[connection].may_fail = true;
-        self.end_temporary(connection)?;
-        if let Some(temporary) = &self.connections[connection].temporary {
-            let (side, key) = (temporary.side, temporary.key);
-            let address = temporary.range.address + self.random.u64(0..2048);
-            if !self.post_stale(connection, side, address, key)? {
-                // No room to show that the key is dead: down it goes all the same.
-                self.stop(connection, side, State::Error)?;
-            }
-        }
-        Ok(true)
-    }
-
-    fn end_temporary(&mut self, connection: usize) -> Result<(), Violation> {
-        let Some(temporary) = &mut self.connections[connection].temporary else { return Ok(()) };
-        let (side, range) = (temporary.side, temporary.range);
-        let Some(region) = temporary.region.take() else { return Ok(()) };
-        let party = self.connections[connection].ends[1 - side].party;
-        self.report.deregistrations += 1;
-        let ended = self.patiently(party, || region.deregister());
-        if let (Err(error), true) = (ended, self.stage.is_alive(party)) {
-            return Err(self.violation(format!("deregistration failed: {error}")));
-        }
-        self.freeze(party, &range);
-        if let Some(hook) = &mut self.hooks.deregistered {
-            hook(party, range.address, range.length);
-        }
-        Ok(())
-    }
-
-    /// Begins to empty a data zone, so that it can be registered anew.
-    pub(super) fn close_zone(&mut self, party: usize) {
-        let zones = &mut self.parties[party].zones;
-        if zones.iter().any(|zone| zone.closing) {
-            return;
-        }
-        let index = self.random.usize(0..zones.len());
-        zones[index].closing = zones[index].kind == Use::Data;
-    }
-
-    /// Registers zones anew that are empty. True: it did.
-    pub(super) fn reregister(&mut self, party: usize) -> Result<bool, Violation> {
-        let owner = &mut self.parties[party];
-        let ready = |zone: &super::party::Zone<F>| zone.closing && zone.space.is_unused();
-        let Some(index) = owner.zones.iter().position(ready) else { return Ok(false) };
-        let (address, length) = (owner.zones[index].address, owner.zones[index].length);
-        let Some(region) = owner.zones[index].region.take() else { return Ok(false) };
-        let old = region.rkey();
-        self.report.deregistrations += 1;
-        let anew = self.random.bool();
-        let ended = self.patiently(party, || match anew {
-            true => region.deregister(),
-            false => region.reregister(Reregistration {
-                domain: None,
-                translation: Some((address, length)),
-                access: None,
-            }),
-        });
-        let again = match anew {
-            true => ended.and_then(|()| self.parties[party].register(address, length)),
-            false => ended.map(|()| region),
-        };
-        let region = match again {
-            Ok(region) => region,
-            Err(_) if !self.stage.is_alive(party) => return Ok(false),
-            Err(error) => return Err(self.violation(format!("a region cannot be registered anew: {error}"))),
-        };
-        let same = region.rkey() == old;
-        let owner = &mut self.parties[party];
-        owner.zones[index].region = Some(region);
-        owner.zones[index].closing = false;
-        if same {
-            return Err(self.violation("a region came back with the key it had".to_owned()));
-        }
-        if self.random.bool() {
-            let candidates: Vec<(usize, usize)> = (0..self.connections.len())
-                .filter(|index| self.connections[*index].kind == QueuePairType::Rc)
-                .filter(|index| {
-                    self.connections[*index].phase == Phase::Running && !self.connections[*index].may_fail
-                })
-                .flat_map(|index| [(index, 0), (index, 1)])
-                .filter(|(index, side)| {
-                    let link = &self.connections[*index];
-                    link.ends[1 - side].party == party
-                        && link.ends[*side].sends.len() < 20
-                        && !link.ends[*side].failed
-                })
-                .collect();
-            if !candidates.is_empty() {
-                let (connection, side) = candidates[self.random.usize(0..candidates.len())];
-                let target = address + self.random.u64(0..length - 1024);
-                if self.post_stale(connection, side, target, old)? {
-                    return Ok(true);
-                }
-                self.stop(connection, side, State::Error)?;
-            }
-        }
-        Ok(true)
-    }
-
     /// Does something drastic to one connection.
     pub(super) fn upheave(&mut self) -> Result<(), Violation> {
         let connection = self.random.usize(0..self.connections.len());
@@ -619,6 +503,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         match self.random.u32(0..10) {
             0..3 => self.stop(connection, side, State::Error),
             3..5 => self.stop(connection, side, State::Reset),
+            5 => self.pause(connection, side),
+            6 if link.kind == QueuePairType::Rc => self.post_invalidate(connection, side),
             _ if link.kind == QueuePairType::Rc && link.temporary.is_none() => {
                 self.begin_temporary(connection, side)
             }
@@ -631,8 +517,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
 
     /// A party has died: its connections come down at the other end.
     pub(super) fn mourn(&mut self, party: usize) {
-        self.parties[party].dead = true;
         let now = self.stage.now();
+        (self.parties[party].dead, self.parties[party].died_at) = (true, now);
         for connection in 0..self.connections.len() {
             let link = &mut self.connections[connection];
             let Some(side) = link.ends.iter().position(|end| end.party == party) else { continue };
@@ -653,6 +539,10 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             for end in &mut link.ends {
                 // RC finds out by itself.
                 end.stop_at = if link.kind == QueuePairType::Rc { u64::MAX } else { now };
+                if end.pause.take().is_some() {
+                    // Not in SQD.
+                    end.stop_at = now;
+                }
             }
         }
     }

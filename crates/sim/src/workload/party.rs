@@ -22,6 +22,16 @@ pub struct PartyInit<F: Fabric> {
     pub address: u64,
     /// Bytes; [`PartyInit::MEMORY`] for messages of up to 1 MiB and 64 connections.
     pub length: u64,
+    /// It knows nothing of Pagewire's own packets: where packets are lost, it and its peers give connections up.
+    pub standard: bool,
+}
+
+/// How many ends of connections a party has.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ends {
+    pub all: usize,
+    /// Those that have a window.
+    pub windows: usize,
 }
 
 impl<F: Fabric> PartyInit<F> {
@@ -35,6 +45,7 @@ pub const ATOMIC_WORDS: u64 = 64;
 /// Bytes of the window that one UC queue pair writes to.
 pub const WINDOW: u64 = 64 << 10;
 const DATA_ZONES: usize = 8;
+/// Bytes in which regions come and go, an eighth of a small party's memory.
 const TEMPORARY: u64 = 1 << 20;
 /// Bytes of the receives in a shared receive queue.
 pub const SHARED_RECEIVE: u64 = 4096;
@@ -73,7 +84,10 @@ pub struct Party<F: Fabric> {
     pub common_cq: Arc<CompletionQueue<F>>,
     pub srq: Arc<SharedReceiveQueue<F>>,
     pub shared_receives: HashMap<u64, PostedReceive>,
+    /// It has died, and when that was noticed.
     pub dead: bool,
+    pub died_at: u64,
+    pub standard: bool,
     pub windows_taken: u64,
     base: u64,
     shadow: Vec<u8>,
@@ -83,10 +97,10 @@ pub struct Party<F: Fabric> {
 
 impl<F: Fabric> Party<F> {
     /// Registers the memory, fills it and makes the queues.
-    pub fn new(init: PartyInit<F>, random: &mut fastrand::Rng, queue_pairs: usize) -> Result<Self, Error> {
+    pub fn new(init: PartyInit<F>, random: &mut fastrand::Rng, ends: Ends) -> Result<Self, Error> {
         let context = init.nic.open(init.device, Arc::new(pagewire_nic::Unwatched));
         let domain = context.alloc_pd()?;
-        let entries = (queue_pairs as u32 * 80 + 1024).max(1024);
+        let entries = ends.all as u32 * 80 + 1024;
         let srq = domain.create_srq(&SharedReceiveInit { max_wr: SHARED_RECEIVES, max_sge: 8, limit: 0 })?;
         let mut party = Party {
             send_cq: context.create_cq(entries, None)?,
@@ -99,6 +113,8 @@ impl<F: Fabric> Party<F> {
             srq,
             shared_receives: HashMap::new(),
             dead: false,
+            died_at: 0,
+            standard: init.standard,
             windows_taken: 0,
             base: init.address,
             shadow: vec![0; init.length as usize],
@@ -107,8 +123,8 @@ impl<F: Fabric> Party<F> {
         let mut next = init.address;
         let end = init.address + init.length;
         party.add_zone(Use::Atomics, &mut next, ATOMIC_WORDS * 8)?;
-        party.add_zone(Use::Windows, &mut next, WINDOW * queue_pairs as u64)?;
-        party.add_zone(Use::Temporary, &mut next, TEMPORARY)?;
+        party.add_zone(Use::Windows, &mut next, WINDOW * ends.windows.max(1) as u64)?;
+        party.add_zone(Use::Temporary, &mut next, TEMPORARY.min(init.length / 8))?;
         let rest = (end - next) / (DATA_ZONES as u64 + 4) - 2 * PAGE;
         party.add_zone(Use::Receives, &mut next, 4 * rest)?;
         for _ in 0..DATA_ZONES {

@@ -9,7 +9,7 @@ use super::receive::SHORTEST_RECEIVE;
 use super::space::Range;
 use super::{Stage, Violation};
 use pagewire_fabric::Fabric;
-use pagewire_nic::attributes::QueuePairType;
+use pagewire_nic::attributes::{QueuePairType, State};
 use pagewire_nic::{Data, Destination, Opcode, ScatterGather, SendOperation, SendRequest};
 
 /// Send requests of one queue pair under way.
@@ -34,9 +34,13 @@ struct Draft {
     /// Bytes to send, where they are not those of the request's number.
     bytes: Option<Vec<u8>>,
     stale: bool,
+    /// A key that the receiver is asked to make invalid.
+    invalidate: Option<u32>,
+    /// A READ and what sends its bytes on share this buffer.
+    shared: Option<(Range, Vec<u8>)>,
 }
 
-impl<F: Fabric, S: Stage> Workload<F, S> {
+impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// Bytes of the next message.
     fn random_length(&mut self, most: u64) -> u64 {
         let random = &mut self.random;
@@ -52,6 +56,7 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
 
     /// Posts one random request, if there is room. True: it did.
     pub(super) fn post(&mut self, connection: usize, side: usize) -> Result<bool, Violation> {
+        self.at = Some(connection);
         let link = &self.connections[connection];
         if link.phase != Phase::Running
             || link.ends[side].sends.len() >= OUTSTANDING
@@ -61,7 +66,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         }
         let draft = match link.kind {
             QueuePairType::Rc => match self.random.u32(0..100) {
-                0..35 => self.draft_send(connection, side),
+                0..3 => return self.post_copy(connection, side),
+                3..35 => self.draft_send(connection, side),
                 35..65 => self.draft_write(connection, side),
                 65..85 => self.draft_read(connection, side),
                 _ => self.draft_atomic(connection, side),
@@ -92,6 +98,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
                 target: (self.random.u64(..), self.random.u32(..)),
                 bytes: None,
                 stale: false,
+                invalidate: None,
+                shared: None,
             }),
             QueuePairType::Uc => self.draft_window_write(connection, side),
             QueuePairType::Ud => self.draft_send(connection, side),
@@ -120,8 +128,67 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             target: (address, key),
             bytes: None,
             stale: true,
+            invalidate: None,
+            shared: None,
         };
         self.post_draft(connection, side, draft, true)
+    }
+
+    /// Posts a SEND that asks for the end of a region of the receiver's, which is none that may be ended so.
+    pub(super) fn post_invalidate(&mut self, connection: usize, side: usize) -> Result<(), Violation> {
+        let end = &self.connections[connection].ends[side];
+        if end.sends.len() >= OUTSTANDING || end.failed {
+            return Ok(());
+        }
+        let Some(draft) = self.draft_send(connection, side) else { return Ok(()) };
+        let to = self.connections[connection].ends[1 - side].party;
+        let keys: Vec<u32> =
+            self.parties[to].zones.iter().filter_map(|zone| Some(zone.region.as_ref()?.rkey())).collect();
+        let invalidate = self.random.choice(keys);
+        self.connections[connection].may_fail = true;
+        self.report.stale_requests += 1;
+        let draft = Draft { invalidate, immediate: None, stale: true, ..draft };
+        if !self.post_draft(connection, side, draft, true)? {
+            // As it may fail from now on, it has to come down.
+            self.stop(connection, side, State::Error)?;
+        }
+        Ok(())
+    }
+
+    /// Posts a READ, and a fenced WRITE of what it will have brought.
+    fn post_copy(&mut self, connection: usize, side: usize) -> Result<bool, Violation> {
+        let link = &self.connections[connection];
+        let (party, to) = (link.ends[side].party, link.ends[1 - side].party);
+        if link.ends[side].sends.len() + 2 > OUTSTANDING {
+            return Ok(false);
+        }
+        let length = self.random_length(16 << 10).max(1);
+        let ranges = [to, to, party].map(|of| {
+            let taken = self.parties[of].take(&mut self.random, Use::Data, length, false);
+            taken.map(|range| (of, range))
+        });
+        let [Some((_, from)), Some((_, into)), Some((_, buffer))] = ranges else {
+            for (of, range) in ranges.into_iter().flatten() {
+                self.parties[of].give_back(&range);
+            }
+            return Ok(false);
+        };
+        let bytes = self.parties[to].expected(from.address, length).to_vec();
+        for (kind, remote) in [(Kind::Read, from), (Kind::Write, into)] {
+            let draft = Draft {
+                kind,
+                length,
+                immediate: None,
+                remote: Some(remote),
+                target: (remote.address, self.parties[to].key(&remote)),
+                bytes: None,
+                stale: false,
+                invalidate: None,
+                shared: Some((buffer, bytes.clone())),
+            };
+            self.post_draft(connection, side, draft, false)?;
+        }
+        Ok(true)
     }
 
     fn draft_send(&mut self, connection: usize, side: usize) -> Option<Draft> {
@@ -154,6 +221,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             target: (0, 0),
             bytes: None,
             stale: false,
+            invalidate: None,
+            shared: None,
         })
     }
 
@@ -175,6 +244,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             target,
             bytes: Some(bytes),
             stale: false,
+            invalidate: None,
+            shared: None,
         })
     }
 
@@ -204,7 +275,17 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let target =
             if length == 0 { (self.random.u64(..), self.random.u32(..)) } else { (range.address, key) };
         let remote = Some(range);
-        Some(Draft { kind: Kind::Write, length, immediate, remote, target, bytes: None, stale: false })
+        Some(Draft {
+            kind: Kind::Write,
+            length,
+            immediate,
+            remote,
+            target,
+            bytes: None,
+            stale: false,
+            invalidate: None,
+            shared: None,
+        })
     }
 
     fn draft_read(&mut self, connection: usize, side: usize) -> Option<Draft> {
@@ -213,7 +294,17 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let target =
             if length == 0 { (self.random.u64(..), self.random.u32(..)) } else { (range.address, key) };
         let remote = Some(range);
-        Some(Draft { kind: Kind::Read, length, immediate: None, remote, target, bytes: None, stale: false })
+        Some(Draft {
+            kind: Kind::Read,
+            length,
+            immediate: None,
+            remote,
+            target,
+            bytes: None,
+            stale: false,
+            invalidate: None,
+            shared: None,
+        })
     }
 
     fn draft_atomic(&mut self, connection: usize, side: usize) -> Option<Draft> {
@@ -239,6 +330,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             target,
             bytes: None,
             stale: false,
+            invalidate: None,
+            shared: None,
         })
     }
 
@@ -253,10 +346,14 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let kind = self.connections[connection].kind;
         let id = self.next_id;
         let sends = matches!(draft.kind, Kind::Send | Kind::Write);
-        let inline = sends && draft.length <= u64::from(INLINE) && self.random.u32(0..3) == 0;
+        let inline = sends
+            && draft.shared.is_none()
+            && draft.length <= u64::from(INLINE)
+            && self.random.u32(0..3) == 0;
         let count = if matches!(draft.kind, Kind::Atomic(_)) { 1 } else { self.random.usize(1..=8) };
         let pieces = match inline {
             true => Vec::new(),
+            false if draft.shared.is_some() => draft.shared.iter().map(|(range, _)| *range).collect(),
             false => {
                 let taken = self.parties[party].take_pieces(&mut self.random, Use::Data, draft.length, count);
                 let Some(pieces) = taken else {
@@ -274,6 +371,9 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         };
         let mut at = 0;
         for piece in &pieces {
+            if draft.shared.is_some() && sends {
+                continue;
+            }
             if sends {
                 self.parties[party].program_writes(piece.address, &bytes[at..at + piece.length as usize]);
                 at += piece.length as usize;
@@ -294,13 +394,17 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
         let signaled = end.unsignaled == 0;
         let solicited =
             draft.immediate.is_some() && self.random.bool() || draft.kind == Kind::Send && self.random.bool();
-        let (operation, opcode) = operation(&draft.kind, draft.immediate, draft.target);
+        let (operation, opcode) = match draft.invalidate {
+            Some(key) => (SendOperation::SendInvalidate(key), Opcode::Send),
+            None => operation(&draft.kind, draft.immediate, draft.target),
+        };
         let message = Message {
             id,
             length: draft.length,
             immediate: draft.immediate,
             solicited,
             write: draft.kind == Kind::Write,
+            invalidates: draft.invalidate.is_some(),
         };
         let segments: Vec<ScatterGather> = self.parties[party].segments(&pieces);
         let cut = if inline { self.random.usize(0..=bytes.len()) } else { 0 };
@@ -320,10 +424,16 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             data: if inline { Data::Inline(&parts) } else { Data::Segments(&segments) },
             operation,
             signaled,
-            fence: self.random.u32(0..10) == 0,
+            fence: draft.shared.is_some() && sends || self.random.u32(0..10) == 0,
             solicited,
             destination,
         };
+        self.stage.note(connection, &|| {
+            let Message { length, immediate, .. } = message;
+            format!(
+                "party {party} posts request {id}: {opcode:?}, {length} bytes, {immediate:?}, signaled: {signaled}"
+            )
+        });
         let outcome = end.queue_pair.post_send(&request);
         if self.random.bool() {
             end.queue_pair.doorbell();
@@ -340,6 +450,8 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             pieces,
             remote: draft.remote,
             stale: draft.stale,
+            lends: draft.shared.is_some() && !sends,
+            copied: draft.shared.map(|(_, bytes)| bytes).filter(|_| sends),
         });
         if message.immediate.is_some() || draft.kind == Kind::Send {
             let to = &mut self.connections[connection].ends[1 - side];

@@ -2,7 +2,7 @@
 
 use super::connection::{Message, Phase};
 use super::driver::Workload;
-use super::party::{SHARED_RECEIVE, Use};
+use super::party::{SHARED_RECEIVE, Use, Zone};
 use super::pattern;
 use super::space::Range;
 use super::{Stage, Violation};
@@ -21,6 +21,10 @@ pub const GLOBAL_ROUTE: u64 = 40;
 /// Receives of one queue pair.
 const RECEIVES: usize = 8;
 
+/// Receives of a shared queue: where memory is short, and where it is not.
+const SHARED_LEAST: usize = 24;
+const SHARED_MOST: usize = 96;
+
 /// A receive that was posted and is not complete.
 #[derive(Debug)]
 pub struct PostedReceive {
@@ -35,35 +39,47 @@ impl PostedReceive {
     }
 }
 
-impl<F: Fabric, S: Stage> Workload<F, S> {
-    /// Posts receives where some are missing. True: it did.
-    pub(super) fn replenish(&mut self, party: usize) -> Result<bool, Violation> {
+impl<F: Fabric, S: Stage<F>> Workload<F, S> {
+    /// Posts receives to a party's shared queue. True: it did.
+    pub(super) fn replenish_shared(&mut self, party: usize) -> Result<bool, Violation> {
         let mut posted = false;
-        while self.parties[party].shared_receives.len() < 96 {
+        while self.parties[party].shared_receives.len() < SHARED_LEAST
+            || self.parties[party].shared_receives.len() < SHARED_MOST && !self.is_crowded(party)
+        {
             if !self.post_shared_receive(party)? {
                 break;
             }
             posted = true;
         }
-        for connection in 0..self.connections.len() {
-            for side in 0..2 {
-                let wanted = self.connections[connection].phase == Phase::Running
-                    && self.connections[connection].ends[side].party == party
-                    && !self.connections[connection].ends[side].shared
-                    && !self.connections[connection].ends[side].failed;
-                // Now and then there are none: the other side learns of RNR.
-                while wanted && self.connections[connection].ends[side].receives.len() < RECEIVES {
-                    if !self.post_receive(connection, side)? {
-                        break;
-                    }
-                    posted = true;
-                    if self.random.u32(0..4) == 0 {
-                        break;
-                    }
+        Ok(posted)
+    }
+
+    /// Posts receives where some are missing on a connection. True: it did.
+    pub(super) fn replenish(&mut self, connection: usize) -> Result<bool, Violation> {
+        let mut posted = false;
+        for side in 0..2 {
+            let link = &self.connections[connection];
+            let end = &link.ends[side];
+            let dead = self.parties[end.party].dead;
+            let wanted = link.phase == Phase::Running && !end.shared && !end.failed && !dead;
+            // Now and then there are none: the other side learns of RNR.
+            while wanted && self.connections[connection].ends[side].receives.len() < RECEIVES {
+                if !self.post_receive(connection, side)? {
+                    break;
+                }
+                posted = true;
+                if self.random.u32(0..4) == 0 {
+                    break;
                 }
             }
         }
         Ok(posted)
+    }
+
+    /// Whether memory for receives is short.
+    fn is_crowded(&self, party: usize) -> bool {
+        let receives = |zone: &&Zone<F>| zone.kind == Use::Receives;
+        self.parties[party].zones.iter().filter(receives).any(|zone| zone.space.is_crowded())
     }
 
     fn post_shared_receive(&mut self, party: usize) -> Result<bool, Violation> {
@@ -86,10 +102,13 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
     fn post_receive(&mut self, connection: usize, side: usize) -> Result<bool, Violation> {
         let kind = self.connections[connection].kind;
         let party = self.connections[connection].ends[side].party;
+        // What is left is for those that have none.
+        let crowded = self.is_crowded(party);
         let length = match (kind, self.random.u32(0..64)) {
             (QueuePairType::Ud, _) => {
                 u64::from(self.parties[party].context.device().mtu.bytes()) + GLOBAL_ROUTE
             }
+            _ if crowded => SHORTEST_RECEIVE,
             (_, 0) => u64::from(self.plan.longest),
             (_, 1..6) => 64 << 10,
             _ => self.random.u64(SHORTEST_RECEIVE..=8192),
@@ -128,12 +147,17 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             return Err(self.violation(format!("a receive completed twice or out of order: {completion:?}")));
         };
         if completion.status != Status::Success {
-            let allowed = self.connections[connection].may_fail && completion.status == Status::Flushed;
-            if !allowed {
+            // The requester may have given up before its completion is looked at; see `send_completed`.
+            let may_fail = self.connections[connection].may_fail || self.may_be_given_up(connection);
+            let end = &self.connections[connection].ends[side];
+            let refused = completion.status == Status::RemoteInvalidRequest
+                && end.expected.front().is_some_and(|message| message.invalidates);
+            if !may_fail || completion.status != Status::Flushed && !refused {
                 return Err(self.violation(format!("a receive failed: {completion:?}")));
             }
             self.report.errors += 1;
-            self.connections[connection].ends[side].failed = true;
+            let link = &mut self.connections[connection];
+            (link.may_fail, link.ends[side].failed) = (true, true);
             self.connections[connection].flushed.push((side, receive));
             self.begin_failing(connection);
             return Ok(());
@@ -244,13 +268,14 @@ impl<F: Fabric, S: Stage> Workload<F, S> {
             return Err(self.violation(format!("byte {place:?} of received {message:?} is wrong")));
         }
         // Behind the message nothing was touched.
-        let before: Vec<u8> = receive
-            .pieces
-            .iter()
-            .flat_map(|piece| self.parties[party].expected(piece.address, piece.length).to_vec())
-            .collect();
-        if bytes[placed as usize..] != before[placed as usize..] {
-            return Err(self.violation(format!("bytes behind received {message:?} were touched")));
+        let mut at = 0;
+        for piece in &receive.pieces {
+            let from = (placed as usize).clamp(at, at + piece.length as usize);
+            let before = &self.parties[party].expected(piece.address, piece.length)[from - at..];
+            at += piece.length as usize;
+            if bytes[from..at] != *before {
+                return Err(self.violation(format!("bytes behind received {message:?} were touched")));
+            }
         }
         if message.write && kind == QueuePairType::Rc {
             self.check_write_landed(connection, 1 - side, message.id)?;

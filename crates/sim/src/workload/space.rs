@@ -36,18 +36,24 @@ impl Range {
 /// Free stretches by address.
 pub struct Space {
     free: BTreeMap<u64, u64>,
+    length: u64,
     used: u64,
 }
 
 impl Space {
     /// All of a stretch is free.
     pub fn new(address: u64, length: u64) -> Self {
-        Space { free: BTreeMap::from([(address, length)]), used: 0 }
+        Space { free: BTreeMap::from([(address, length)]), length, used: 0 }
     }
 
     /// Whether nothing is in use.
     pub fn is_unused(&self) -> bool {
         self.used == 0
+    }
+
+    /// Whether more than half is in use.
+    pub fn is_crowded(&self) -> bool {
+        self.used > self.length / 2
     }
 
     /// Takes a range, with guards; without `aligned` to 8 bytes, at any address. `None`: there is no room.

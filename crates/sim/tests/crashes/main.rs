@@ -18,9 +18,7 @@ const NOTICE: u64 = 5_000_000_000;
 const CRASHES: u64 = 3;
 
 fn scenario(seed: u64, path: PathChoice) -> Scenario {
-    let mut scenario = Scenario::new(seed, OPERATIONS, path, 0.0).small();
-    scenario.parties = 3;
-    scenario
+    Scenario::new(seed, OPERATIONS, path, 0.0).small().with_parties(3)
 }
 
 /// What a run with a crash came to: the report, where the process ended, and its stores.

@@ -1,0 +1,93 @@
+//! Worlds of all kinds, bad networks, standard peers, and how a violation is made small.
+
+use pagewire_nic::PathChoice;
+use pagewire_sim::workload::{Plan, Report};
+use pagewire_sim::{NetworkCounters, Plant, Scenario, shrink};
+
+/// Requests in each world; the `swarm` program makes longer runs.
+const OPERATIONS: u64 = 3_000;
+
+fn passes(scenario: Scenario) -> (Report, NetworkCounters) {
+    let (result, world) = scenario.run_with(None, |_, _| {});
+    match result {
+        Ok(report) => (report, world.network_counters()),
+        Err(violation) => panic!("{violation}\nrepeat it with: swarm{}", scenario.options()),
+    }
+}
+
+#[test]
+fn whatever_the_seed_draws_every_promise_is_kept() {
+    let (mut all, mut network) = (Report::default(), NetworkCounters::default());
+    let mut most_hosts = 0;
+    for seed in 1..=24 {
+        let mut scenario = Scenario::drawn(seed, OPERATIONS);
+        scenario.plan.between_crashes = scenario.plan.between_crashes.map(|_| 150);
+        most_hosts = most_hosts.max(scenario.hosts);
+        let (report, counters) = passes(scenario);
+        assert!(report.operations >= OPERATIONS, "seed {seed}: {report:?}");
+        all += report;
+        network += counters;
+    }
+    assert!(most_hosts > 32, "{most_hosts} hosts at most");
+    assert!(all.deaths > 10 && all.successors > 10 && all.upheavals > 100 && all.drains > 10, "{all:?}");
+    assert!(all.atomics > 0 && all.deregistrations > 0 && all.unreliable_received > 0, "{all:?}");
+    assert!(network.lost > 0 && network.duplicated > 0 && network.reordered > 0, "{network:?}");
+    // Some are turned round where nobody looks: in the packets of the dead, and in what the network may change.
+    assert!(network.bad_icrc > network.corrupted / 2, "{network:?}");
+}
+
+fn lossy(seed: u64, loss: f64) -> Scenario {
+    let scenario = Scenario::new(seed, OPERATIONS, PathChoice::Udp, loss).small();
+    Scenario { plan: Plan { upheaval: false, ..scenario.plan }, ..scenario }
+}
+
+/// The budget of 16.8 ms is no more than four repetitions by count.
+#[test]
+fn two_pagewires_lose_a_fifth_of_all_packets_and_no_connection() {
+    for (seed, loss) in [(1, 0.2), (2, 0.2), (3, 0.05), (4, 0.01)] {
+        let mut scenario = lossy(seed, loss);
+        (scenario.plan.timeout, scenario.plan.retry_count) = (10, 3);
+        let (report, network) = passes(scenario);
+        assert_eq!((report.errors, report.given_up), (0, 0), "seed {seed}: {report:?}");
+        assert!(network.lost > 0);
+    }
+}
+
+/// The checker sees to it that there is one RETRY_EXC at most on each side, and nothing but flushes after it.
+#[test]
+fn standard_peers_are_given_up_where_too_much_is_lost() {
+    let mut given_up = 0;
+    for (seed, standard) in [(1, 1), (2, 2)] {
+        let mut scenario = lossy(seed, 0.2);
+        scenario.standard = standard;
+        (scenario.plan.timeout, scenario.plan.retry_count) = (10, 1);
+        given_up += passes(scenario).0.given_up;
+    }
+    assert!(given_up > 0, "so much is lost that some connections must be given up");
+    for standard in [1, 2] {
+        let scenario = Scenario { standard, ..lossy(3, 0.0) };
+        let (report, _) = passes(scenario);
+        assert_eq!((report.errors, report.given_up), (0, 0), "nothing is lost: {report:?}");
+    }
+}
+
+/// A bug that is planted in one process is found, and found again in much smaller a world.
+#[test]
+fn a_violation_is_made_small_and_told() {
+    // Planted anew in each world that is tried.
+    let mut scenario = Scenario::drawn(5, 20_000);
+    scenario.plant = Some((Plant::LostByte, 50));
+    let violation = scenario.run().expect_err("a byte was lost");
+    let before = scenario.clone();
+    let shrunk = shrink::shrink(scenario, violation, 150);
+    let small = &shrunk.scenario;
+    assert!(small.plan.operations <= before.plan.operations / 100, "{small:?}");
+    assert!(
+        small.parties <= before.parties / 2 && small.plan.connections <= before.plan.connections / 2,
+        "{small:?}"
+    );
+    let text = shrink::trace(&shrunk);
+    assert!(text.contains(&shrunk.violation.what), "the same thing happens again:\n{text}");
+    assert!(text.contains(" posts request ") && text.contains("repeat it with: swarm --seed "), "{text}");
+    assert!(text.lines().count() < 80, "{text}");
+}
