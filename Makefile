@@ -1,6 +1,6 @@
 # make demo    see other people's RDMA programs run
 # make test    every check of the project; the last line says how many passed and how many failed
-# make bench   measure beside peers; JSON and pictures in build/bench/ (BENCH="--rounds 1 write_lat": only that)
+# make bench   measure beside peers and print the table; JSON and pictures in build/bench/ (BENCH="--rounds 1 write_lat": only that)
 # make instructions   count the instructions of the hot paths anew and record them (tests/instructions.tsv)
 # make soak SECONDS=600   the random workload for so long; SEED=... repeats one
 # make fuzz SECONDS=600   fuzzing for so long; SEED=... repeats one
@@ -25,6 +25,9 @@ STRIDE ?= 1
 DEATH ?=
 PACKETS ?= 10000000
 JOBS ?= 1
+
+# A Python environment with a newer UCX than the system has.
+PEERS := $(BUILD)/peers/ucx
 
 .PHONY: build demo test test-perftest test-motion test-rxe soak swarm \
 	fuzz kill single-step instructions bench install deny clean
@@ -85,8 +88,8 @@ swarm:
 bench: dependencies-bench
 	$(MAKE) --no-print-directory build
 	mkdir -p "$(BUILD)/bench"
-	$(BUILD)/bin/pagewire bench --json --plot "$(BUILD)/bench" $(BENCH) > "$(BUILD)/bench/bench.jsonl"; \
-	status=$$?; cat "$(BUILD)/bench/bench.jsonl"; exit $$status
+	PAGEWIRE_BENCH_UCX="$${PAGEWIRE_BENCH_UCX:-$(wildcard $(PEERS)/lib/python3*/site-packages/libucx/bin/ucx_perftest)}" \
+		$(BUILD)/bin/pagewire bench --save "$(BUILD)/bench/bench.jsonl" --plot "$(BUILD)/bench" $(BENCH)
 
 install:
 	@test -x "$(BUILD)/bin/pagewire" || { echo "make build first" >&2; exit 1; }
@@ -105,4 +108,4 @@ clean:
 
 .PHONY: dependencies-demo dependencies-test dependencies-bench dependencies-rxe
 dependencies-demo dependencies-test dependencies-bench dependencies-rxe: dependencies-%:
-	scripts/install-dependencies $*
+	PEERS="$(PEERS)" scripts/install-dependencies $*

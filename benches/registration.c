@@ -1,15 +1,13 @@
 /*
  * What ibv_reg_mr and ibv_dereg_mr cost for a region of 4 KB and for one of 1 TiB of address space (NORESERVE: it has
- * no pages yet). A plain verbs program; `pagewire bench registration` runs it.
+ * no pages yet), with a connected peer that does nothing. A plain verbs program; `pagewire bench registration` runs it.
  *
  * Prints one JSON object a line: {"bench": "reg_mr" | "dereg_mr", "size": bytes, "microseconds": median}.
  */
 #define _GNU_SOURCE
-#include <infiniband/verbs.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "pair.h"
+
 #include <sys/mman.h>
-#include <time.h>
 
 /* Regions alive together: each clock reading is shared by so many calls. */
 #define BATCH 100
@@ -74,20 +72,19 @@ static int measure(struct ibv_pd *pd, size_t size)
 
 int main(void)
 {
-    struct ibv_device **devices = ibv_get_device_list(NULL);
-    if (!devices || !devices[0]) {
-        fprintf(stderr, "no device\n");
-        return 1;
-    }
-    struct ibv_context *context = ibv_open_device(devices[0]);
-    struct ibv_pd *pd = context ? ibv_alloc_pd(context) : NULL;
-    if (!pd) {
-        fprintf(stderr, "no protection domain\n");
-        return 1;
-    }
-    int failed = measure(pd, 4096) || measure(pd, (size_t)1 << 40);
-    ibv_dealloc_pd(pd);
-    ibv_close_device(context);
-    ibv_free_device_list(devices);
-    return failed;
+	int status = 0;
+	pid_t child = fork_peer();
+	struct side side = open_side(4096);
+
+	connect_side(&side);
+	meet();
+	if (!child) {
+		/* Idle until the parent has measured. */
+		CHECK(wait_for_peer() == 'q');
+		return 0;
+	}
+	int failed = measure(side.pd, 4096) || measure(side.pd, (size_t)1 << 40);
+	hand_over('q');
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	return failed;
 }

@@ -192,6 +192,9 @@ pub struct BenchArguments {
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,
+    /// Write the JSON objects to FILE, too
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub save: Option<PathBuf>,
     /// Draw the figures as SVG files into DIR
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub plot: Option<PathBuf>,

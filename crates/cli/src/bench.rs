@@ -4,25 +4,34 @@
 //! in turn, several times, and medians are compared. A peer that is not installed gives `null`, never a figure from
 //! elsewhere; where only a published figure exists, its name says "published".
 
+mod goals;
+mod ground;
+mod libfabric;
 mod machine;
 mod plot;
 mod registration;
+mod targets;
 mod ucx;
 
+use self::goals::Goal;
+use self::ground::Ground;
+use self::libfabric::Libfabric;
 use self::machine::Exchange;
+use self::targets::{PING_PONG, POLLING, TARGETS, Target};
 use self::ucx::Ucx;
 use crate::arguments::{BenchArguments, PathChoice};
-use crate::hosts::Host;
 use crate::install::{Installation, find_program};
 use crate::interrupt;
 use crate::limits::BENCH_RUN;
 use crate::perftest::rows;
 use crate::stage::Stage;
-use crate::table::Table;
+use crate::table::{self, Table};
 use crate::workload::Workload;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
@@ -66,31 +75,107 @@ struct Bench {
     name: &'static str,
     program: &'static str,
     unit: &'static str,
-    sizes: &'static [u64],
+    /// Sizes on the local path, and over UDP.
+    sizes: [&'static [u64]; 2],
     /// The test of ucx_perftest that does the same.
     ucx: &'static str,
     /// What the machine itself needs for it.
     limit: Exchange,
 }
 
-const LATENCY_SIZES: &[u64] = &[8, 4096, 65_536];
-const BANDWIDTH_SIZES: &[u64] = &[4096, 65_536, 1 << 20];
+impl Bench {
+    fn sizes(&self, path: PathChoice) -> &'static [u64] {
+        self.sizes[usize::from(path == PathChoice::Udp)]
+    }
+}
+
+const LATENCY: [&[u64]; 2] = [&[8, 4096, 65_536]; 2];
+const BANDWIDTH: [&[u64]; 2] = [&[4096, 65_536, 1 << 20, 4 << 20], &[4096, 65_536, 1 << 18, 1 << 20]];
+const WORD: [&[u64]; 2] = [&[8]; 2];
 
 #[rustfmt::skip]
 const BENCHES: &[Bench] = &[
-    Bench { name: "write_lat", program: "ib_write_lat", unit: "us", sizes: LATENCY_SIZES, ucx: "ucp_put_lat", limit: Exchange::Write },
-    Bench { name: "write_bw", program: "ib_write_bw", unit: "MB/s", sizes: BANDWIDTH_SIZES, ucx: "ucp_put_bw", limit: Exchange::Write },
-    Bench { name: "send_lat", program: "ib_send_lat", unit: "us", sizes: LATENCY_SIZES, ucx: "tag_lat", limit: Exchange::Write },
-    Bench { name: "send_bw", program: "ib_send_bw", unit: "MB/s", sizes: BANDWIDTH_SIZES, ucx: "tag_bw", limit: Exchange::Write },
-    Bench { name: "read_lat", program: "ib_read_lat", unit: "us", sizes: LATENCY_SIZES, ucx: "ucp_get", limit: Exchange::Read },
-    Bench { name: "read_bw", program: "ib_read_bw", unit: "MB/s", sizes: BANDWIDTH_SIZES, ucx: "ucp_get", limit: Exchange::Read },
-    Bench { name: "atomic_lat", program: "ib_atomic_lat", unit: "us", sizes: &[8], ucx: "ucp_fadd", limit: Exchange::Atomic },
-    Bench { name: "atomic_bw", program: "ib_atomic_bw", unit: "MB/s", sizes: &[8], ucx: "ucp_fadd", limit: Exchange::Atomic },
+    Bench { name: "write_lat", program: "ib_write_lat", unit: "us", sizes: LATENCY, ucx: "ucp_put_lat", limit: Exchange::Write },
+    Bench { name: "write_bw", program: "ib_write_bw", unit: "MB/s", sizes: BANDWIDTH, ucx: "ucp_put_bw", limit: Exchange::Write },
+    Bench { name: "send_lat", program: "ib_send_lat", unit: "us", sizes: LATENCY, ucx: "tag_lat", limit: Exchange::Write },
+    Bench { name: "send_bw", program: "ib_send_bw", unit: "MB/s", sizes: BANDWIDTH, ucx: "tag_bw", limit: Exchange::Write },
+    Bench { name: "read_lat", program: "ib_read_lat", unit: "us", sizes: LATENCY, ucx: "ucp_get", limit: Exchange::Read },
+    Bench { name: "read_bw", program: "ib_read_bw", unit: "MB/s", sizes: BANDWIDTH, ucx: "ucp_get", limit: Exchange::Read },
+    Bench { name: "atomic_lat", program: "ib_atomic_lat", unit: "us", sizes: WORD, ucx: "ucp_fadd", limit: Exchange::Atomic },
+    Bench { name: "atomic_bw", program: "ib_atomic_bw", unit: "MB/s", sizes: WORD, ucx: "ucp_fadd", limit: Exchange::Atomic },
 ];
+
+/// One thing to measure, beside its peers.
+enum Task {
+    Registration,
+    Program(&'static Bench, PathChoice, u64),
+    /// On the local path only.
+    Target(Target, u64),
+}
+
+impl Task {
+    fn title(&self) -> String {
+        match self {
+            Task::Registration => registration::NAME.to_owned(),
+            Task::Program(bench, path, size) => format!("{} {size} B {}", bench.name, path.name()),
+            Task::Target(target, size) => format!("{} {size} B local", target.name),
+        }
+    }
+}
+
+/// The peers that are installed.
+struct Peers {
+    ucx: Vec<Ucx>,
+    libfabric: Option<Libfabric>,
+}
+
+impl Peers {
+    /// Looks for them; says on standard error what is missing.
+    fn find() -> Result<Peers> {
+        let peers = Peers { ucx: Ucx::find()?, libfabric: Libfabric::find() };
+        let missing = |program, package| {
+            anstream::eprintln!(
+                "pagewire: {program} is not installed (Debian package {package}): that peer is null"
+            );
+        };
+        if peers.ucx.is_empty() {
+            missing("ucx_perftest", "ucx-utils");
+        }
+        if peers.libfabric.is_none() {
+            missing("fi_pingpong", "libfabric-bin");
+        }
+        Ok(peers)
+    }
+}
 
 /// What there is to measure, by name.
 pub fn names() -> Vec<&'static str> {
-    std::iter::once(registration::NAME).chain(BENCHES.iter().map(|bench| bench.name)).collect()
+    let targets = std::iter::once(&PING_PONG).chain(&TARGETS).map(|target| target.name);
+    let programs = BENCHES.iter().map(|bench| bench.name);
+    std::iter::once(registration::NAME).chain(targets).chain(programs).collect()
+}
+
+/// What the command line asks for.
+fn tasks(arguments: &BenchArguments) -> Vec<Task> {
+    let wanted = |name: &str| arguments.names.is_empty() || arguments.names.iter().any(|n| n == name);
+    let both = [PathChoice::Local, PathChoice::Udp].into_iter();
+    let paths: Vec<PathChoice> =
+        both.filter(|&path| arguments.path == PathChoice::Auto || arguments.path == path).collect();
+    let mut tasks = Vec::new();
+    if wanted(registration::NAME) {
+        tasks.push(Task::Registration);
+    }
+    if paths.contains(&PathChoice::Local) {
+        for target in std::iter::once(PING_PONG).chain(TARGETS).filter(|target| wanted(target.name)) {
+            tasks.extend(target.sizes.iter().map(|&size| Task::Target(target, size)));
+        }
+    }
+    for bench in BENCHES.iter().filter(|bench| wanted(bench.name)) {
+        for &path in &paths {
+            tasks.extend(bench.sizes(path).iter().map(|&size| Task::Program(bench, path, size)));
+        }
+    }
+    tasks
 }
 
 /// Runs the benchmarks; gives the exit status: 1 if one of Pagewire's own could not be had.
@@ -98,44 +183,49 @@ pub fn names() -> Vec<&'static str> {
 /// # Errors
 /// If the engine is not installed, or the pictures cannot be written.
 pub fn bench(arguments: &BenchArguments) -> Result<u8> {
-    let wanted = |name: &str| arguments.names.is_empty() || arguments.names.iter().any(|n| n == name);
-    let benches: Vec<&Bench> = BENCHES.iter().filter(|bench| wanted(bench.name)).collect();
+    let tasks = tasks(arguments);
+    // Known before minutes are spent on measuring.
     if let Some(directory) = &arguments.plot {
-        // Known before minutes are spent on measuring.
         plot::prepare(directory)?;
     }
-    let missing: Vec<&str> =
-        benches.iter().map(|bench| bench.program).filter(|program| find_program(program).is_none()).collect();
+    let mut saved = arguments
+        .save
+        .as_ref()
+        .map(|file| File::create(file).with_context(|| format!("--save {}", file.display())))
+        .transpose()?;
+    let programs = tasks.iter().filter_map(|task| match task {
+        Task::Program(bench, ..) => Some(bench.program),
+        Task::Registration | Task::Target(..) => None,
+    });
+    let missing: BTreeSet<&str> = programs.filter(|program| find_program(program).is_none()).collect();
     if !missing.is_empty() {
+        let missing: Vec<&str> = missing.into_iter().collect();
         bail!("not installed: {} (Debian package perftest)", missing.join(", "));
     }
     interrupt::watch()?;
-    let stage = Stage::prepare(&Installation::find()?)?;
+    let needs_peers = tasks.iter().any(|task| !matches!(task, Task::Registration));
+    let needs_hosts = tasks.iter().any(|task| matches!(task, Task::Program(_, PathChoice::Udp, _)));
+    let path = if needs_hosts { PathChoice::Udp } else { PathChoice::Local };
+    let ground = Ground::prepare(Stage::prepare(&Installation::find()?)?, path)?;
     let rounds = arguments.rounds.get();
-    let ucx = Ucx::find();
-    if ucx.is_none() && !benches.is_empty() {
-        anstream::eprintln!(
-            "pagewire: ucx_perftest is not installed (Debian package ucx-utils): that peer is null"
-        );
-    }
+    let peers = if needs_peers { Peers::find()? } else { Peers { ucx: Vec::new(), libfabric: None } };
 
-    let mut view = View::new(arguments, steps(arguments, &benches, wanted(registration::NAME)));
+    let mut view = View::new(arguments, tasks.len() as u64);
     let mut lines = Vec::new();
-    if wanted(registration::NAME) {
-        view.start(registration::NAME);
-        let new = registration::measure(&stage, rounds)?;
-        view.show(&new)?;
-        lines.extend(new);
-    }
-    for bench in benches {
-        for path in paths(arguments) {
-            for &size in bench.sizes {
-                view.start(&format!("{} {size} B {}", bench.name, path.name()));
-                let new = measure(bench, path, size, rounds, &stage, ucx.as_ref())?;
-                view.show(&new)?;
-                lines.extend(new);
+    for task in &tasks {
+        view.start(&task.title());
+        let new = match task {
+            Task::Registration => registration::measure(&ground.stage, rounds)?,
+            Task::Program(bench, path, size) => {
+                measure_program(&ground, &peers, (bench, *path, *size), rounds)?
             }
+            Task::Target(target, size) => measure_target(&ground, &peers, (*target, *size), rounds)?,
+        };
+        view.show(&new)?;
+        if let Some(file) = &mut saved {
+            write_lines(file, &new)?;
         }
+        lines.extend(new);
     }
     view.finish();
     if !arguments.json {
@@ -149,15 +239,11 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
     Ok(u8::from(lines.iter().any(|line| line.value.is_none())))
 }
 
-fn paths(arguments: &BenchArguments) -> Vec<PathChoice> {
-    let both = [PathChoice::Local, PathChoice::Udp].into_iter();
-    both.filter(|&path| arguments.path == PathChoice::Auto || arguments.path == path).collect()
-}
-
-/// How many figures of Pagewire's own there will be, registration counted as one.
-fn steps(arguments: &BenchArguments, benches: &[&Bench], registration: bool) -> u64 {
-    let sizes: usize = benches.iter().map(|bench| bench.sizes.len()).sum();
-    (sizes * paths(arguments).len()) as u64 + u64::from(registration)
+fn write_lines(out: &mut impl Write, lines: &[Line]) -> Result<()> {
+    for line in lines {
+        writeln!(out, "{}", serde_json::to_string(line)?)?;
+    }
+    Ok(out.flush()?)
 }
 
 /// What is seen while it measures: JSON lines as they come, and a bar on a terminal or plain lines elsewhere, both on
@@ -195,13 +281,7 @@ impl View {
         if !self.json {
             return Ok(());
         }
-        let print = || -> Result<()> {
-            let mut out = std::io::stdout().lock();
-            for line in new {
-                writeln!(out, "{}", serde_json::to_string(line)?)?;
-            }
-            Ok(out.flush()?)
-        };
+        let print = || write_lines(&mut std::io::stdout().lock(), new);
         match &self.bar {
             Some(bar) => bar.suspend(print),
             None => print(),
@@ -239,43 +319,102 @@ impl Figures {
     }
 }
 
-/// Measures one benchmark and its peers in turn.
-fn measure(
-    bench: &Bench,
-    path: PathChoice,
-    size: u64,
-    rounds: u32,
-    stage: &Stage,
-    ucx: Option<&Ucx>,
-) -> Result<Vec<Line>> {
-    let (mut own, mut of_ucx, mut of_machine) = (Figures::default(), Figures::default(), Figures::default());
-    let limit = machine::limit(path, bench.limit, bench.unit);
+/// How one figure is had; the inner error says what went wrong with a run.
+type Measure<'a> = Box<dyn Fn() -> Result<Result<f64, String>> + 'a>;
+
+/// A peer's name, and how its figure is had; `None` if it is not installed.
+type Peer<'a> = Option<(String, Measure<'a>)>;
+
+/// What is measured: benchmark, size, path, unit.
+type What = (&'static str, u64, &'static str, &'static str);
+
+/// Measures Pagewire and its peers in turn.
+fn beside(what: What, own: &Measure, peers: Vec<Peer>, rounds: u32) -> Result<Vec<Line>> {
+    let mut value = Figures::default();
+    let mut values: Vec<Figures> = peers.iter().map(|_| Figures::default()).collect();
     for _ in 0..rounds {
-        own.add(run_perftest(bench, path, size, stage)?);
-        if let Some(ucx) = ucx {
-            of_ucx.add(ucx.measure(bench.ucx, bench.unit, path, size)?);
+        value.add(own()?);
+        for (peer, figures) in peers.iter().zip(&mut values) {
+            if let Some((_, measure)) = peer {
+                figures.add(measure()?);
+            }
+            interrupt::check()?;
         }
         interrupt::check()?;
-        if let Some(limit) = limit {
-            of_machine.add((limit.measure)(size as usize).map_err(|error| format!("{error:#}")));
-        }
     }
+    let title = format!("{} {} B {}", what.0, what.1, what.2);
+    let value = value.median(&title);
+    let line = |(peer, figures): (Peer, Figures)| {
+        let name = peer.map(|(name, _)| name);
+        let peer_value = figures.median(&format!("{title}: {}", name.as_deref().unwrap_or_default()));
+        Line::new(what, value, (name, peer_value))
+    };
+    Ok(peers.into_iter().zip(values).map(line).collect())
+}
+
+/// The installed UCXs, or one that is not installed.
+fn ucx_peers<'a>(
+    ground: &'a Ground,
+    peers: &'a Peers,
+    test: &'a str,
+    (_, size, _, unit): What,
+    path: PathChoice,
+) -> Vec<Peer<'a>> {
+    if peers.ucx.is_empty() {
+        return vec![None];
+    }
+    let peer = |ucx: &'a Ucx| -> Peer<'a> {
+        Some((ucx.name(path), Box::new(move || ucx.measure(ground, test, unit, path, size))))
+    };
+    peers.ucx.iter().map(peer).collect()
+}
+
+/// A perftest program beside UCX, libfabric and the limits of the machine.
+fn measure_program(
+    ground: &Ground,
+    peers: &Peers,
+    (bench, path, size): (&Bench, PathChoice, u64),
+    rounds: u32,
+) -> Result<Vec<Line>> {
     let what = (bench.name, size, path.name(), bench.unit);
-    let title = format!("{} {size} B {}", bench.name, path.name());
-    let value = own.median(&title);
-    let peer = ucx.map(|ucx| ucx.name(path));
-    let peer_value = of_ucx.median(&format!("{title}: {}", peer.as_deref().unwrap_or_default()));
-    let mut lines = vec![Line::new(what, value, (peer, peer_value))];
-    if let Some(limit) = limit {
-        let peer_value = of_machine.median(&format!("{title}: {}", limit.name));
-        lines.push(Line::new(what, value, (Some(limit.name.to_owned()), peer_value)));
+    let mut beside_it = ucx_peers(ground, peers, bench.ucx, what, path);
+    if (bench.name, path) == ("send_lat", PathChoice::Local) {
+        beside_it.push(peers.libfabric.as_ref().map(|libfabric| -> (String, Measure) {
+            (libfabric.name.clone(), Box::new(move || libfabric.send_latency(ground, size)))
+        }));
     }
-    Ok(lines)
+    if let Some(limit) = machine::limit(path, bench.limit, bench.unit) {
+        let measure = move || Ok(limit.measure(ground, size as usize).map_err(|error| format!("{error:#}")));
+        beside_it.push(Some((limit.name.to_owned(), Box::new(measure))));
+    }
+    let own: Measure = Box::new(|| run_perftest(bench, path, size, ground));
+    beside(what, &own, beside_it, rounds)
+}
+
+/// WRITEs to a target that does this or that, beside what that figure is to be compared with.
+fn measure_target(
+    ground: &Ground,
+    peers: &Peers,
+    (target, size): (Target, u64),
+    rounds: u32,
+) -> Result<Vec<Line>> {
+    let what = (target.name, size, PathChoice::Local.name(), "us");
+    let beside_it = if target.name == PING_PONG.name {
+        ucx_peers(ground, peers, "ucp_put_lat", what, PathChoice::Local)
+    } else {
+        let polling: Measure = Box::new(|| POLLING.measure(ground, size));
+        vec![Some(("Pagewire to a target that polls".to_owned(), polling))]
+    };
+    let own: Measure = Box::new(|| target.measure(ground, size));
+    beside(what, &own, beside_it, rounds)
 }
 
 /// Runs the perftest program once; the inner error says what went wrong with it.
-fn run_perftest(bench: &Bench, path: PathChoice, size: u64, stage: &Stage) -> Result<Result<f64, String>> {
-    let here = Host::here();
+fn run_perftest(bench: &Bench, path: PathChoice, size: u64, ground: &Ground) -> Result<Result<f64, String>> {
+    let (server, client) = match ground.ends(path) {
+        Ok(ends) => ends,
+        Err(reason) => return Ok(Err(format!("{reason:#}"))),
+    };
     let (size, iterations) = (size.to_string(), iterations(path, size).to_string());
     let mut arguments = vec!["-F", "-n", &iterations];
     if !bench.name.starts_with("atomic") {
@@ -288,13 +427,13 @@ fn run_perftest(bench: &Bench, path: PathChoice, size: u64, stage: &Stage) -> Re
     let workload = Workload {
         program: bench.program,
         arguments: &arguments,
-        server: &here,
-        client: &here,
+        server,
+        client,
         path,
         environment: &[],
         limit: BENCH_RUN,
     };
-    let outcome = workload.run(stage)?;
+    let outcome = workload.run(&ground.stage)?;
     if !outcome.pair.success() {
         return Ok(Err(outcome.pair.complaint()));
     }
@@ -323,9 +462,16 @@ pub(crate) fn median(figures: &mut [f64]) -> Option<f64> {
 }
 
 fn print(lines: &[Line]) -> Result<()> {
-    let mut table = Table::new(&["bench", "size", "path", "Pagewire", "unit", "peer", "its value", "ratio"]);
+    let head = ["bench", "size", "path", "Pagewire", "unit", "peer", "its value", "ratio", "at least"];
+    let mut table = Table::new(&head);
     let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.3}"));
     for line in lines {
+        let goal = Goal::of(line);
+        let style = match goal.and_then(|goal| goal.is_reached(line)) {
+            Some(true) => table::good(),
+            Some(false) => table::bad(),
+            None => anstyle::Style::new(),
+        };
         table.row(vec![
             line.bench.to_owned(),
             line.size.to_string(),
@@ -335,11 +481,16 @@ fn print(lines: &[Line]) -> Result<()> {
             line.peer.clone().unwrap_or_else(|| "-".to_owned()),
             number(line.peer_value),
             number(line.ratio),
+            goal.map(|goal| format!("{style}{}{style:#}", goal.text())).unwrap_or_default(),
         ]);
     }
     let mut out = anstream::stdout().lock();
     table.write(&mut out, "")?;
+    let mut goals = lines.iter().filter_map(|line| Goal::of(line).map(|goal| goal.is_reached(line)));
+    let (mut reached, mut missed) = (0, 0);
+    goals.by_ref().flatten().for_each(|well| if well { reached += 1 } else { missed += 1 });
     writeln!(out, "\nA ratio above 1: Pagewire is better. -: not installed, or failed.")?;
+    writeln!(out, "Of what must be reached at least, {reached} figures are and {missed} are not.")?;
     Ok(())
 }
 

@@ -34,6 +34,7 @@ pub struct Host {
     enter: Vec<OsString>,
     privileges: Privileges,
     holder: Option<Holder>,
+    processor: Option<usize>,
 }
 
 /// Two hosts that reach each other.
@@ -93,17 +94,40 @@ impl Host {
             enter: Vec::new(),
             privileges: Privileges::of_this_process(),
             holder: None,
+            processor: None,
         }
+    }
+
+    /// The same host, whose programs are kept on one processor, or free to use all.
+    pub fn on_processor(self, processor: Option<usize>) -> Host {
+        Host { processor, ..self }
     }
 
     /// A command that runs `program` on this host as an unprivileged user with a locked-memory limit of 0.
     ///
     /// The process started is the program itself (each step replaces the one before), so its PID is the child's.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        self.unprivileged(self.enter.clone(), program.as_ref())
+    }
+
+    /// As [`Host::command`], for a program that looks for this host's network devices in /sys: it gets a /sys of its own.
+    pub fn command_with_devices(&self, program: impl AsRef<OsStr>) -> Command {
         let mut words = self.enter.clone();
+        if self.holder.is_some() {
+            let mount = "mount -t sysfs sysfs /sys && exec \"$@\"";
+            words.extend(["unshare", "--mount", "sh", "-c", mount, "sh"].map(OsString::from));
+        }
+        self.unprivileged(words, program.as_ref())
+    }
+
+    fn unprivileged(&self, mut words: Vec<OsString>, program: &OsStr) -> Command {
+        if let Some(processor) = self.processor {
+            words.extend(["taskset", "--cpu-list"].map(OsString::from));
+            words.push(processor.to_string().into());
+        }
         words.extend(["prlimit", "--memlock=0:0"].map(OsString::from));
         words.extend(self.privileges.drop().iter().map(OsString::from));
-        words.push(program.as_ref().to_os_string());
+        words.push(program.to_os_string());
         command_of(words)
     }
 
@@ -174,6 +198,7 @@ impl Hosts {
             enter: enter(&holder),
             privileges,
             holder: Some(holder),
+            processor: None,
         };
         let peer = second.pid().to_string();
         let hosts = Hosts {

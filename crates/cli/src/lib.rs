@@ -10,6 +10,7 @@
 
 pub mod arguments;
 pub mod bench;
+mod datagrams;
 pub mod demo;
 pub mod doctor;
 pub mod explain;

@@ -1,5 +1,6 @@
 //! Real tries that need a second process: this command starts itself once more, as `pagewire probe KIND`.
 
+use crate::datagrams;
 use crate::limits::PROBE_PATIENCE;
 use crate::pair::Running;
 use anyhow::{Context, Result, bail};
@@ -18,15 +19,27 @@ pub enum Kind {
     Reader,
     /// `holder LENGTH`: prints the address of LENGTH bytes of touched memory, keeps it until its input ends
     Holder,
+    /// `answerer ADDRESS SEGMENT THERE BACK`: answers each THERE bytes of datagrams by BACK bytes, until it is killed
+    Answerer,
+    /// `asker ADDRESS SEGMENT THERE BACK`: prints the microseconds of a round trip to an answerer
+    Asker,
+    /// `flooder ADDRESS SEGMENT`: sends batches of datagrams until it is killed
+    Flooder,
+    /// `receiver ADDRESS SEGMENT`: prints the MB/s that it receives of a flooder
+    Receiver,
     /// Makes a network namespace, in a user namespace where that is needed
     Namespaces,
 }
 
 impl Kind {
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Kind::Reader => "reader",
             Kind::Holder => "holder",
+            Kind::Answerer => "answerer",
+            Kind::Asker => "asker",
+            Kind::Flooder => "flooder",
+            Kind::Receiver => "receiver",
             Kind::Namespaces => "namespaces",
         }
     }
@@ -53,6 +66,16 @@ pub fn serve(kind: Kind, operands: &[String]) -> Result<()> {
             io::stdin().read_to_end(&mut Vec::new())?;
             // Kept alive, and not optimised away, until here.
             std::hint::black_box(&memory);
+        }
+        Kind::Answerer | Kind::Asker | Kind::Flooder | Kind::Receiver => {
+            let (address, segment) = (operand(0)?.parse()?, operand(1)?.parse()?);
+            let lengths = || -> Result<[usize; 2]> { Ok([operand(2)?.parse()?, operand(3)?.parse()?]) };
+            match kind {
+                Kind::Answerer => datagrams::answer(address, segment, lengths()?)?,
+                Kind::Asker => println!("{}", datagrams::round_trip(address, segment, lengths()?)?),
+                Kind::Flooder => datagrams::flood(address, segment)?,
+                _ => println!("{}", datagrams::receive_flood(address, segment)?),
+            }
         }
         Kind::Namespaces => {
             let with_user = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET;

@@ -1,27 +1,21 @@
 //! What the machine itself allows: the figures that no software on these paths can beat by much.
 
+use super::ground::{Ground, LINK_MTU};
 use super::median;
 use crate::arguments::PathChoice;
-use crate::probe::Holder;
-use anyhow::{Context, Result, ensure};
-use nix::sys::socket::{setsockopt, sockopt};
+use crate::limits::PROBE_PATIENCE;
+use crate::pair::Running;
+use crate::probe::{Holder, Kind};
+use anyhow::{Context, Result, bail, ensure};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
-use std::io::{ErrorKind, IoSlice, IoSliceMut};
-use std::net::{Ipv4Addr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{IoSlice, IoSliceMut};
 use std::time::{Duration, Instant};
 
 /// How long one limit is measured.
 const TIME: Duration = Duration::from_millis(200);
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// The payload of one datagram of a batch: a path MTU of 4,096 bytes and headers fit in it.
-const SEGMENT: usize = 4160;
-
-/// Datagrams in one system call: what fits in 64 KB.
-const BATCH: usize = 15;
+/// The payload of the largest datagram between the two hosts, without the headers of IPv4 and UDP.
+const SEGMENT: u32 = LINK_MTU - 28;
 
 /// Who asks for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,33 +28,86 @@ pub(super) enum Exchange {
     Atomic,
 }
 
-/// One limit: what it is called, and how it is measured for messages of so many bytes.
-#[derive(Clone, Copy)]
+/// What is measured for it.
+#[derive(Clone, Copy, Debug)]
+enum Measured {
+    CrossMemory {
+        read: bool,
+    },
+    /// Bytes there, and half of the round trip or the whole.
+    RoundTrip {
+        there: Option<usize>,
+        share: f64,
+    },
+    Flood,
+}
+
+/// One limit: what it is called, and how it is measured.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
     pub(super) name: &'static str,
-    pub(super) measure: fn(usize) -> Result<f64>,
+    unit: &'static str,
+    measured: Measured,
 }
 
 /// The limit of `path` for `exchange` in `unit`, if there is one: a word of shared memory has none worth the name.
-pub(super) fn limit(path: PathChoice, exchange: Exchange, unit: &str) -> Option<Limit> {
-    let limit = |name, measure| Some(Limit { name, measure });
+pub(super) fn limit(path: PathChoice, exchange: Exchange, unit: &'static str) -> Option<Limit> {
+    let limit = |name, measured| Some(Limit { name, unit, measured });
     match (path, exchange, unit) {
         (PathChoice::Udp, Exchange::Write, "us") => {
-            limit("UDP round trip / 2", |size| Ok(udp_round_trip(size, size)? / 2.0))
+            limit("UDP round trip / 2", Measured::RoundTrip { there: None, share: 0.5 })
         }
         // Of READs and atomics perftest gives the whole round trip.
-        (PathChoice::Udp, _, "us") => limit("UDP round trip", |size| udp_round_trip(8, size)),
+        (PathChoice::Udp, _, "us") => {
+            limit("UDP round trip", Measured::RoundTrip { there: Some(8), share: 1.0 })
+        }
         (PathChoice::Udp, Exchange::Write | Exchange::Read, _) => {
-            limit("UDP with GSO and GRO", |_| udp_rate())
+            limit("UDP with GSO and GRO", Measured::Flood)
         }
-        (PathChoice::Udp, Exchange::Atomic, _) | (_, Exchange::Atomic, _) => None,
-        (_, Exchange::Write, "us") => {
-            limit("process_vm_writev", |size| Ok(cross_memory(size, false)?.typical))
-        }
-        (_, Exchange::Read, "us") => limit("process_vm_readv", |size| Ok(cross_memory(size, true)?.typical)),
-        (_, Exchange::Write, _) => limit("process_vm_writev", |size| Ok(cross_memory(size, false)?.rate)),
-        (_, Exchange::Read, _) => limit("process_vm_readv", |size| Ok(cross_memory(size, true)?.rate)),
+        (_, Exchange::Atomic, _) => None,
+        (_, Exchange::Write, _) => limit("process_vm_writev", Measured::CrossMemory { read: false }),
+        (_, Exchange::Read, _) => limit("process_vm_readv", Measured::CrossMemory { read: true }),
     }
+}
+
+impl Limit {
+    /// The figure for messages of `size` bytes.
+    ///
+    /// # Errors
+    /// If the kernel refuses something, or there are no two hosts.
+    pub(super) fn measure(self, ground: &Ground, size: usize) -> Result<f64> {
+        match self.measured {
+            Measured::CrossMemory { read } => {
+                let cost = cross_memory(size, read)?;
+                Ok(if self.unit == "us" { cost.typical } else { cost.rate })
+            }
+            Measured::RoundTrip { there, share } => {
+                let lengths = [there.unwrap_or(size).to_string(), size.to_string()];
+                Ok(between_hosts(ground, [Kind::Answerer, Kind::Asker], &lengths)? * share)
+            }
+            Measured::Flood => between_hosts(ground, [Kind::Flooder, Kind::Receiver], &[]),
+        }
+    }
+}
+
+/// Starts one side, which serves until it is killed, and gives the figure that the other prints.
+fn between_hosts(ground: &Ground, [server, client]: [Kind; 2], lengths: &[String]) -> Result<f64> {
+    let (first, second) = ground.ends(PathChoice::Udp)?;
+    // The answerer is asked, the flooder sends: the address is that of who binds it.
+    let bound = if server == Kind::Flooder { second } else { first };
+    let start = |host: &crate::hosts::Host, kind: Kind| {
+        let mut command = host.command(&ground.stage.command);
+        command.args(["probe", kind.name(), &bound.address.to_string(), &SEGMENT.to_string()]);
+        command.args(lengths);
+        Running::start(command)
+    };
+    let (server, client) = (start(first, server)?, start(second, client)?);
+    let finished = client.wait_until(Instant::now() + PROBE_PATIENCE);
+    if !finished.success() {
+        let served = server.wait_until(Instant::now());
+        bail!("{} {} {}", finished.verdict(), finished.output.trim(), served.output.trim());
+    }
+    finished.output.trim().parse().with_context(|| finished.output.clone())
 }
 
 /// What repeated calls cost.
@@ -100,114 +147,9 @@ fn cross_memory(size: usize, read: bool) -> Result<Cost> {
     })
 }
 
-/// A pair of connected sockets that send in batches and do not wait.
-fn sockets() -> Result<(UdpSocket, UdpSocket)> {
-    let socket = || -> Result<UdpSocket> {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        socket.set_nonblocking(true)?;
-        setsockopt(&socket, sockopt::UdpGsoSegment, &(SEGMENT as i32))?;
-        setsockopt(&socket, sockopt::UdpGroSegment, &true)?;
-        Ok(socket)
-    };
-    let (near, far) = (socket()?, socket()?);
-    near.connect(far.local_addr()?)?;
-    far.connect(near.local_addr()?)?;
-    Ok((near, far))
-}
-
-/// Microseconds of a round trip between two spinning threads: `there` bytes, then `back` bytes; the median.
-fn udp_round_trip(there: usize, back: usize) -> Result<f64> {
-    let (near, far) = sockets()?;
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let echo = scope.spawn(|| -> Result<()> {
-            let (mut buffer, answer) = (vec![0; 1 << 16], vec![0; back]);
-            while receive(&far, &mut buffer, there, &stop)? {
-                send(&far, &answer)?;
-            }
-            Ok(())
-        });
-        let (mut buffer, request) = (vec![0; 1 << 16], vec![0; there]);
-        let measured = repeat(back, || {
-            send(&near, &request)?;
-            ensure!(receive(&near, &mut buffer, back, &stop)?, "the echo thread has ended");
-            Ok(())
-        });
-        stop.store(true, Ordering::Relaxed);
-        echo.join().ok().context("the echo thread")??;
-        Ok(measured?.typical)
-    })
-}
-
-/// Sends a message as datagrams, as many as may be in each system call.
-fn send(socket: &UdpSocket, message: &[u8]) -> Result<()> {
-    for batch in message.chunks(SEGMENT * BATCH) {
-        socket.send(batch)?;
-    }
-    Ok(())
-}
-
-/// Spins until `length` bytes have come; false when told to stop.
-fn receive(socket: &UdpSocket, buffer: &mut [u8], length: usize, stop: &AtomicBool) -> Result<bool> {
-    let (mut left, started) = (length, Instant::now());
-    while left > 0 {
-        match socket.recv(buffer) {
-            Ok(came) => left = left.saturating_sub(came),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                if stop.load(Ordering::Relaxed) {
-                    return Ok(false);
-                }
-                ensure!(started.elapsed() < PATIENCE, "a datagram was lost on the loopback device");
-                // One core only would else spin for a whole time slice.
-                std::thread::yield_now();
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(true)
-}
-
-/// Received MB/s of batched UDP (GSO and GRO) from one thread to another.
-fn udp_rate() -> Result<f64> {
-    let (near, far) = sockets()?;
-    near.set_nonblocking(false)?;
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let sender = scope.spawn(|| -> Result<()> {
-            let batch = vec![3; SEGMENT * BATCH];
-            while !stop.load(Ordering::Relaxed) {
-                near.send(&batch)?;
-            }
-            Ok(())
-        });
-        let measured = (|| -> Result<f64> {
-            let mut buffer = vec![0; 1 << 16];
-            let (started, mut bytes) = (Instant::now(), 0_usize);
-            while started.elapsed() < TIME {
-                match far.recv(&mut buffer) {
-                    Ok(length) => bytes += length,
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            Ok(bytes as f64 / started.elapsed().as_secs_f64() / 1e6)
-        })();
-        stop.store(true, Ordering::Relaxed);
-        sender.join().ok().context("the sending thread")??;
-        measured
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_message_of_many_datagrams_makes_the_round_trip() {
-        for (there, back) in [(8, 8), (SEGMENT * BATCH + 100, 1), (8, 1 << 16)] {
-            assert!(udp_round_trip(there, back).expect("loopback") > 0.0);
-        }
-    }
 
     #[test]
     fn a_median_is_that_of_the_calls() {

@@ -1,4 +1,4 @@
-//! What registering and deregistering memory costs, at 4 KB and at 1 TiB.
+//! What registering and deregistering memory costs, at 4 KB and at 1 TiB, with a connected peer that is idle.
 //!
 //! The work is done by the helper program `registration` (benches/registration.c), a plain verbs program.
 

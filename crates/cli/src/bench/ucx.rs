@@ -1,11 +1,12 @@
 //! The peer UCX, by its own ucx_perftest, where it is installed.
 
+use super::ground::Ground;
 use crate::arguments::PathChoice;
-use crate::hosts::Host;
-use crate::install::find_program;
+use crate::hosts::{Host, INTERFACE};
+use crate::install::{find_program, is_executable};
 use crate::limits::{BENCH_RUN, PROBE_PATIENCE};
 use crate::pair::{Running, run_pair};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -24,20 +25,41 @@ pub(super) struct Ucx {
     version: Option<String>,
 }
 
+/// The environment variable that names further ucx_perftest programs, separated by colons.
+pub(super) const VARIABLE: &str = "PAGEWIRE_BENCH_UCX";
+
 impl Ucx {
-    /// The first that PATH leads to.
-    pub(super) fn find() -> Option<Ucx> {
-        let program = find_program("ucx_perftest")?;
+    /// The first that PATH leads to, and those that [`VARIABLE`] names, each release once.
+    ///
+    /// # Errors
+    /// If one that is named is no program.
+    pub(super) fn find() -> Result<Vec<Ucx>> {
+        let named = std::env::var_os(VARIABLE).unwrap_or_default();
+        let named: Vec<PathBuf> =
+            std::env::split_paths(&named).filter(|path| !path.as_os_str().is_empty()).collect();
+        if let Some(wrong) = named.iter().find(|program| !is_executable(program)) {
+            bail!("{VARIABLE}: {} is no program", wrong.display());
+        }
+        let mut found: Vec<Ucx> = Vec::new();
+        for program in find_program("ucx_perftest").into_iter().chain(named) {
+            let ucx = Ucx::of(program)?;
+            if found.iter().all(|known| known.version.is_none() || known.version != ucx.version) {
+                found.push(ucx);
+            }
+        }
+        Ok(found)
+    }
+
+    fn of(program: PathBuf) -> Result<Ucx> {
         let mut ucx = Ucx { libraries: libraries(&program), program, version: None };
-        if let Some(info) =
-            ucx.program.parent().map(|here| here.join("ucx_info")).filter(|info| info.is_file())
-        {
-            let mut command = ucx.command(&Host::here(), &info);
+        let info = ucx.program.with_file_name("ucx_info");
+        if info.is_file() {
+            let mut command = ucx.with_libraries(Host::here().command(&info));
             command.arg("-v");
-            let asked = Running::start(command).ok()?.wait_until(Instant::now() + PROBE_PATIENCE);
+            let asked = Running::start(command)?.wait_until(Instant::now() + PROBE_PATIENCE);
             ucx.version = version(&asked.output);
         }
-        Some(ucx)
+        Ok(ucx)
     }
 
     /// What it is called in the figures of `path`.
@@ -47,8 +69,7 @@ impl Ucx {
         format!("UCX{version} over {over}")
     }
 
-    fn command(&self, host: &Host, program: &Path) -> Command {
-        let mut command = host.command(program);
+    fn with_libraries(&self, mut command: Command) -> Command {
         if let Some(libraries) = &self.libraries {
             command.env("LD_LIBRARY_PATH", libraries);
         }
@@ -58,19 +79,23 @@ impl Ucx {
     /// One run of the test `test`; the inner error says what went wrong with it.
     pub(super) fn measure(
         &self,
+        ground: &Ground,
         test: &str,
         unit: &str,
         path: PathChoice,
         size: u64,
     ) -> Result<Result<f64, String>> {
-        let here = Host::here();
+        let (server, client) = match ground.ends(path) {
+            Ok(ends) => ends,
+            Err(reason) => return Ok(Err(format!("{reason:#}"))),
+        };
         let port = PORT.fetch_add(1, Ordering::Relaxed);
         let (transports, device) = match path {
-            PathChoice::Udp => ("tcp,self", "lo"),
+            PathChoice::Udp => ("tcp,self", INTERFACE),
             _ => ("posix,cma", "all"),
         };
-        let command = || {
-            let mut command = self.command(&here, &self.program);
+        let command = |host: &Host| {
+            let mut command = self.with_libraries(host.command_with_devices(&self.program));
             command
                 .env("UCX_TLS", transports)
                 .env("UCX_NET_DEVICES", device)
@@ -80,14 +105,15 @@ impl Ucx {
             command
         };
         let count = count(test, size);
-        let mut client = command();
-        client.args(["127.0.0.1", "-f", "-t", test, "-s", &size.to_string()]);
+        let (address, server) = (server.address.to_string(), command(server));
+        let mut client = command(client);
+        client.args([&address, "-f", "-t", test, "-s", &size.to_string()]);
         client.args(["-n", &count.to_string(), "-w", &(count / 10).to_string()]);
         // Of atomics UCX does more one by one than 16 at once.
         if unit != "us" && test != "ucp_fadd" {
             client.args(["-O", WINDOW]);
         }
-        let pair = run_pair(command(), client, port, BENCH_RUN)?;
+        let pair = run_pair(server, client, port, BENCH_RUN)?;
         let Some(client) = pair.client.as_ref().filter(|client| client.success()) else {
             return Ok(Err(pair.complaint()));
         };

@@ -1,0 +1,86 @@
+//! What the project demands of itself: the least that a figure must reach beside a peer.
+
+use super::Line;
+
+/// What a figure must reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Goal {
+    /// This ratio to the peer.
+    Ratio(f64),
+    /// At most so many microseconds, whatever the peer needs.
+    Microseconds(f64),
+}
+
+const ANY: &[u64] = &[];
+
+/// Benchmark, path, sizes (none: any), beginning of the peer's name, goal.
+type Row = (&'static str, &'static str, &'static [u64], &'static str, Goal);
+
+#[rustfmt::skip]
+const GOALS: &[Row] = &[
+    ("reg_mr", "-", ANY, "", Goal::Microseconds(0.5)),
+    ("dereg_mr", "-", ANY, "", Goal::Microseconds(0.25)),
+    ("write_lat", "local", &[8], "UCX 1.22", Goal::Ratio(1.0)),
+    ("write_bw", "local", &[1 << 20, 4 << 20], "UCX 1.22", Goal::Ratio(1.0)),
+    ("send_lat", "local", &[8], "libfabric", Goal::Ratio(1.5)),
+    ("send_lat", "udp", &[8], "UCX", Goal::Ratio(1.0)),
+    ("write_bw", "udp", &[1 << 16, 1 << 18, 1 << 20], "UCX", Goal::Ratio(1.0)),
+    // As to a target that polls; a tenth is noise.
+    ("write_to_sleeping", "local", ANY, "Pagewire", Goal::Ratio(0.9)),
+    ("write_to_computing", "local", ANY, "Pagewire", Goal::Ratio(0.9)),
+    ("write_to_stopped", "local", ANY, "Pagewire", Goal::Ratio(0.9)),
+];
+
+impl Goal {
+    /// The goal of a line, if it has one.
+    pub(super) fn of(line: &Line) -> Option<Goal> {
+        let peer = line.peer.as_deref().unwrap_or_default();
+        let mut rows = GOALS.iter().filter(|(bench, path, sizes, start, _)| {
+            let sized = sizes.is_empty() || sizes.contains(&line.size);
+            (*bench, *path) == (line.bench, line.path) && sized && peer.starts_with(start)
+        });
+        rows.next().map(|row| row.4)
+    }
+
+    /// Whether the line reaches it; `None` if a figure is missing.
+    pub(super) fn is_reached(self, line: &Line) -> Option<bool> {
+        match self {
+            Goal::Ratio(least) => Some(line.ratio? >= least),
+            Goal::Microseconds(most) => Some(line.value? <= most),
+        }
+    }
+
+    /// For the table.
+    pub(super) fn text(self) -> String {
+        match self {
+            Goal::Ratio(least) => format!("{least:.1}x"),
+            Goal::Microseconds(most) => format!("{most} us"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(bench: &'static str, size: u64, value: f64, peer: &str) -> Line {
+        Line::new((bench, size, "local", "us"), Some(value), (Some(peer.to_owned()), Some(2.0)))
+    }
+
+    #[test]
+    fn a_goal_is_that_of_its_size_and_peer() {
+        assert_eq!(Goal::of(&line("write_lat", 8, 1.0, "UCX 1.22.0 over posix,cma")), Some(Goal::Ratio(1.0)));
+        assert_eq!(Goal::of(&line("write_lat", 8, 1.0, "UCX 1.13.1 over posix,cma")), None);
+        assert_eq!(Goal::of(&line("write_lat", 4096, 1.0, "UCX 1.22.0 over posix,cma")), None);
+    }
+
+    #[test]
+    fn a_goal_is_reached_or_not_or_nobody_knows() {
+        let mut line = line("a", 8, 1.6, "p");
+        assert_eq!(Goal::Ratio(1.5).is_reached(&line), Some(false));
+        assert_eq!(Goal::Ratio(1.2).is_reached(&line), Some(true));
+        assert_eq!(Goal::Microseconds(1.7).is_reached(&line), Some(true));
+        (line.value, line.ratio) = (None, None);
+        assert_eq!(Goal::Ratio(1.2).is_reached(&line), None);
+    }
+}

@@ -1,0 +1,57 @@
+//! Where programs are measured: on this host, and on two hosts of our own, each program on one processor.
+
+use crate::arguments::PathChoice;
+use crate::hosts::{Host, Hosts};
+use crate::stage::Stage;
+use anyhow::{Result, anyhow};
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+
+/// The MTU between the two hosts: Ethernet's.
+pub(super) const LINK_MTU: u32 = 1500;
+
+/// The places, and the installation.
+pub(super) struct Ground {
+    pub(super) stage: Stage,
+    /// Server and client on this host.
+    here: [Host; 2],
+    /// Server and client on hosts of their own; or why there are none.
+    apart: Result<[Host; 2], String>,
+    /// The processors of initiator and target.
+    pub(super) processors: Option<[usize; 2]>,
+}
+
+impl Ground {
+    /// Makes the two hosts, if `path` needs any.
+    pub(super) fn prepare(stage: Stage, path: PathChoice) -> Result<Ground> {
+        let processors = processors()?;
+        let [client, server] = processors.map_or([None; 2], |both| both.map(Some));
+        let apart = match path {
+            PathChoice::Local => Err("only the local path was asked for".to_owned()),
+            PathChoice::Auto | PathChoice::Udp => Hosts::make(LINK_MTU)
+                .map(|hosts| [hosts.first.on_processor(server), hosts.second.on_processor(client)])
+                .map_err(|error| format!("there are no two hosts: {error:#}")),
+        };
+        let here = [Host::here().on_processor(server), Host::here().on_processor(client)];
+        Ok(Ground { stage, here, apart, processors })
+    }
+
+    /// The hosts of server and client for a path.
+    ///
+    /// # Errors
+    /// If the kernel refuses a second host to this user.
+    pub(super) fn ends(&self, path: PathChoice) -> Result<(&Host, &Host)> {
+        match (path, &self.apart) {
+            (PathChoice::Udp, Ok([server, client])) => Ok((server, client)),
+            (PathChoice::Udp, Err(reason)) => Err(anyhow!("{reason}")),
+            (PathChoice::Local | PathChoice::Auto, _) => Ok((&self.here[0], &self.here[1])),
+        }
+    }
+}
+
+/// The first two processors that this process may use, if there are two.
+fn processors() -> Result<Option<[usize; 2]>> {
+    let allowed = sched_getaffinity(Pid::from_raw(0))?;
+    let mut found = (0..CpuSet::count()).filter(|&processor| allowed.is_set(processor).unwrap_or(false));
+    Ok(found.next().zip(found.next()).map(|(first, second)| [first, second]))
+}
