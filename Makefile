@@ -88,7 +88,7 @@ swarm:
 bench: dependencies-bench
 	$(MAKE) --no-print-directory build
 	mkdir -p "$(BUILD)/bench"
-	PAGEWIRE_BENCH_UCX="$${PAGEWIRE_BENCH_UCX:-$(wildcard $(PEERS)/lib/python3*/site-packages/libucx/bin/ucx_perftest)}" \
+	PAGEWIRE_BENCH_UCX="$${PAGEWIRE_BENCH_UCX:-$(wildcard $(abspath $(PEERS))/lib/python3*/site-packages/libucx/bin/ucx_perftest)}" \
 		$(BUILD)/bin/pagewire bench --save "$(BUILD)/bench/bench.jsonl" --plot "$(BUILD)/bench" $(BENCH)
 
 install:
