@@ -3,8 +3,8 @@
  * step of an operation on one side while the other sleeps in read(2). The engine's own thread is held in a signal handler
  * meanwhile, so that one thread alone drives each engine and the counts are the same each time.
  *
- * Runs under `valgrind --tool=callgrind --collect-atstart=no`; each side makes a dump for each operation, which names it and
- * has the instructions of COUNT operations. PAGEWIRE_PATH says over which path. `make instructions` records the counts.
+ * Runs under `valgrind --tool=callgrind --collect-atstart=no`; each side makes a dump for each operation, which names it, and
+ * the initiator prints of how many it is. PAGEWIRE_PATH says over which path. `make instructions` records the counts.
  */
 #define _GNU_SOURCE
 #include "pair.h"
@@ -15,8 +15,9 @@
 #include <sys/syscall.h>
 #include <valgrind/callgrind.h>
 
-/* Operations counted, after as many that are not. */
+/* Operations counted, after as many that are not; of large ones fewer. */
 #define COUNT 200
+#define LARGE_COUNT 20
 #define LARGE 65536
 /* Steps of each side until an operation must be complete. */
 #define STEPS 1000
@@ -116,6 +117,7 @@ struct operation {
 	const char *name;
 	enum ibv_wr_opcode opcode;
 	uint32_t length;
+	int count;
 };
 
 static void post(struct side *side, const struct operation *operation, const struct greeting *peer)
@@ -173,12 +175,12 @@ static void do_register(struct side *side, int deregister)
 }
 
 static const struct operation operations[] = {
-	{ "write_8", IBV_WR_RDMA_WRITE, 8 },
-	{ "send_8", IBV_WR_SEND, 8 },
-	{ "read_8", IBV_WR_RDMA_READ, 8 },
-	{ "atomic_8", IBV_WR_ATOMIC_FETCH_AND_ADD, 8 },
-	{ "write_65536", IBV_WR_RDMA_WRITE, LARGE },
-	{ "read_65536", IBV_WR_RDMA_READ, LARGE },
+	{ "write_8", IBV_WR_RDMA_WRITE, 8, COUNT },
+	{ "send_8", IBV_WR_SEND, 8, COUNT },
+	{ "read_8", IBV_WR_RDMA_READ, 8, COUNT },
+	{ "atomic_8", IBV_WR_ATOMIC_FETCH_AND_ADD, 8, COUNT },
+	{ "write_65536", IBV_WR_RDMA_WRITE, LARGE, LARGE_COUNT },
+	{ "read_65536", IBV_WR_RDMA_READ, LARGE, LARGE_COUNT },
 };
 
 /* Both sides: what was collected so far is of `name`, or of nobody. */
@@ -187,17 +189,26 @@ static void dump(const char *name)
 	CALLGRIND_DUMP_STATS_AT(name);
 }
 
+/* The initiator: it is of so many operations. */
+static void dump_counted(const char *name, int count)
+{
+	dump(name);
+	printf("%s %d\n", name, count);
+}
+
 static void initiator(struct side *side, const struct greeting *peer)
 {
 	for (size_t i = 0; i < sizeof(operations) / sizeof(*operations); i++) {
-		for (int n = 0; n < COUNT; n++)
-			perform(side, &operations[i], peer);
+		const struct operation *operation = &operations[i];
+
+		for (int n = 0; n < operation->count; n++)
+			perform(side, operation, peer);
 		peer_step('z');
 		dump("-");
-		for (int n = 0; n < COUNT; n++)
-			perform(side, &operations[i], peer);
+		for (int n = 0; n < operation->count; n++)
+			perform(side, operation, peer);
 		peer_step('0' + i);
-		dump(operations[i].name);
+		dump_counted(operation->name, operation->count);
 	}
 	for (int deregister = 0; deregister < 2; deregister++) {
 		for (int n = 0; n < COUNT; n++)
@@ -205,14 +216,14 @@ static void initiator(struct side *side, const struct greeting *peer)
 		dump("-");
 		for (int n = 0; n < COUNT; n++)
 			do_register(side, deregister);
-		dump(deregister ? "dereg_mr" : "reg_mr");
+		dump_counted(deregister ? "dereg_mr" : "reg_mr", COUNT);
 	}
 	for (int n = 0; n < COUNT; n++)
 		poll_once(side);
 	dump("-");
 	for (int n = 0; n < COUNT; n++)
 		CHECK(poll_once(side) == 0);
-	dump("poll_empty");
+	dump_counted("poll_empty", COUNT);
 	hand_over('q');
 }
 
@@ -260,7 +271,6 @@ int main(void)
 	if (child) {
 		initiator(&side, &peer);
 		CHECK(waitpid(child, &status, 0) == child && status == 0);
-		printf("operations: %d\n", COUNT);
 		fflush(stdout);
 	} else {
 		responder(&side);

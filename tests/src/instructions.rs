@@ -44,16 +44,18 @@ pub fn hot_paths(ground: &Ground) -> Result<()> {
     let record = std::env::var(VARIABLE).is_ok_and(|value| value == "record");
     let known = records.get(&toolchain).filter(|_| !record);
     let mut counts = Counts::new();
-    for _ in 0..RUNS {
-        for setting in [Setting::Local, Setting::Udp] {
+    for setting in [Setting::Local, Setting::Udp] {
+        let mut least = Counts::new();
+        for _ in 0..RUNS {
             for (operation, count) in count(ground, &program, setting)? {
-                counts.entry(operation).and_modify(|least| *least = count.min(*least)).or_insert(count);
+                least.entry(operation).and_modify(|least| *least = count.min(*least)).or_insert(count);
+            }
+            // Whatever is recorded shall be the least that there is.
+            if !record && known.is_none_or(|known| dearer(known, &least).is_empty()) {
+                break;
             }
         }
-        let done = known.is_none_or(|known| dearer(known, &counts).is_empty());
-        if done && !record {
-            break;
-        }
+        counts.extend(least);
     }
     let empty = Counts::new();
     print!("{}", table(known.unwrap_or(&empty), &counts));
@@ -187,8 +189,11 @@ fn count(ground: &Ground, program: &Path, setting: Setting) -> Result<Counts> {
     command.env("LD_LIBRARY_PATH", ground.stage.library()?).env("PAGEWIRE_PATH", path);
     let finished = Running::start(command)?.wait_until(Instant::now() + RUN);
     ensure!(finished.success(), "{path}: {}\n{}", finished.verdict(), finished.output);
-    let rounds = finished.output.lines().find_map(|line| line.strip_prefix("operations: ")?.parse().ok());
-    let rounds: u64 = rounds.with_context(|| finished.output.clone())?;
+    let times = |operation: &str| -> Result<u64> {
+        let mut lines = finished.output.lines();
+        let line = lines.find_map(|line| line.strip_prefix(operation)?.strip_prefix(' ')?.parse().ok());
+        line.with_context(|| format!("how often was {operation}?\n{}", finished.output))
+    };
     let mut totals = Counts::new();
     for entry in std::fs::read_dir(&directory)? {
         let dump = std::fs::read_to_string(entry?.path())?;
@@ -200,7 +205,10 @@ fn count(ground: &Ground, program: &Path, setting: Setting) -> Result<Counts> {
         *totals.entry((path.to_owned(), operation.to_owned())).or_default() += total;
     }
     ensure!(!totals.is_empty(), "callgrind has counted nothing:\n{}", finished.output);
-    Ok(totals.into_iter().map(|(operation, total)| (operation, total / rounds)).collect())
+    for ((_, operation), total) in &mut totals {
+        *total /= times(operation)?;
+    }
+    Ok(totals)
 }
 
 fn open_to_all(directory: &Path) -> Result<()> {
