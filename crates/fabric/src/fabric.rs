@@ -130,6 +130,11 @@ pub trait Fabric: Send + Sync + 'static {
     /// Nanoseconds on a clock that never goes back.
     fn now(&self) -> u64;
 
+    /// A time that [`now`](Self::now) is not before, and not more than [`TICK`](crate::limits::TICK) after; cheaper to have.
+    fn past(&self) -> u64 {
+        self.now()
+    }
+
     /// A random number that outsiders cannot guess (keys, PSNs).
     fn random(&self) -> u64;
 

@@ -330,6 +330,10 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.now()
     }
 
+    fn past(&self) -> u64 {
+        self.inner.past()
+    }
+
     fn random(&self) -> u64 {
         self.inner.random()
     }

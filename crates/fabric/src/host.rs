@@ -32,6 +32,8 @@ const KICK: u64 = 2;
 
 /// A NIC that in so many rounds has not asked for datagrams wants none.
 const UNUSED_ROUNDS: u32 = 64;
+/// Rounds between two looks at the clock, which costs as much as a round of which nothing comes.
+const ROUNDS_PER_LOOK: u32 = 16;
 /// Datagrams looked at on its behalf in one round.
 const NETWORK_ROUND: usize = 64;
 
@@ -58,6 +60,8 @@ struct Inner {
     network_told: AtomicBool,
     /// Rounds of the NIC since it last asked for datagrams, about.
     rounds: AtomicU32,
+    /// Rounds before the next look at the clock.
+    rounds_to_look: AtomicU32,
     pool: Arc<Pool>,
     leased: Mutex<usize>,
     sleepers: AtomicU32,
@@ -134,6 +138,7 @@ impl HostFabric {
             network,
             network_told: AtomicBool::new(false),
             rounds: AtomicU32::new(0),
+            rounds_to_look: AtomicU32::new(0),
             pool,
             leased: Mutex::new(0),
             sleepers: AtomicU32::new(0),
@@ -233,9 +238,14 @@ impl Inner {
         }
     }
 
-    fn count_round(&self) {
+    /// Counts a round without use of the network. True: it is time for a look at the clock.
+    fn count_round(&self) -> bool {
         // Lost counts of two threads at once do no harm.
         self.rounds.store(self.rounds.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+        let left = self.rounds_to_look.load(Ordering::Relaxed);
+        let over = left == 0;
+        self.rounds_to_look.store(if over { ROUNDS_PER_LOOK } else { left - 1 }, Ordering::Relaxed);
+        over
     }
 
     /// Hands on what belongs to other processes. What belongs to this one is lost: its NIC does not ask for it.
@@ -267,6 +277,11 @@ impl Fabric for HostFabric {
 
     fn now(&self) -> u64 {
         self.inner.now()
+    }
+
+    fn past(&self) -> u64 {
+        let now = clock_gettime(ClockId::MonotonicCoarse);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
 
     fn random(&self) -> u64 {
@@ -354,8 +369,8 @@ impl Fabric for HostFabric {
 
     fn events(&self, into: &mut Vec<HostEvent>) {
         let inner = &*self.inner;
-        inner.count_round();
-        if inner.sleepers.load(Ordering::Relaxed) == 0
+        if inner.count_round()
+            && inner.sleepers.load(Ordering::Relaxed) == 0
             && inner.now().saturating_sub(inner.looked.load(Ordering::Relaxed)) >= LOOK_TIME
         {
             inner.look(false);

@@ -24,6 +24,8 @@ pub const MESSAGE_BYTES: usize = 640;
 pub const REASON_BYTES: usize = 512;
 /// Messages taken from one connection in a row, before others have their turn.
 pub const MESSAGES_IN_A_ROW: usize = 64;
+/// Nanoseconds between two ticks of the kernel's coarse clock at most (CONFIG_HZ is 100 at least).
+pub const TICK: u64 = 10_000_000;
 /// Nanoseconds after which a polling program looks at other processes' news, if no thread sleeps on them.
 pub const LOOK_TIME: u64 = 50_000;
 /// Events that wait to be taken; beyond it nothing more is read from peers.

@@ -485,10 +485,17 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Drives the queue pair, or leaves word for the thread that does.
     pub(crate) fn run(self: &Arc<Self>) {
-        self.pending.store(true, Ordering::SeqCst);
         for _ in 0..TURNS {
-            let Some(mut core) = self.core.try_lock() else { return };
-            self.pending.store(false, Ordering::SeqCst);
+            let Some(mut core) = self.core.try_lock().or_else(|| {
+                self.pending.store(true, Ordering::SeqCst);
+                // Whoever had it may have given it up just before, and seen no note.
+                self.core.try_lock()
+            }) else {
+                return;
+            };
+            if self.pending.load(Ordering::SeqCst) {
+                self.pending.store(false, Ordering::SeqCst);
+            }
             let again = self.drive(&mut core);
             self.end_if_overrun(&mut core);
             drop(core);

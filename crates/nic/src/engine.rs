@@ -14,6 +14,7 @@ use crate::path::{BlockState, PathChoice};
 use crate::queue_pair::QueuePair;
 use crate::queue_pairs::QueuePairs;
 use crate::turns::Turns;
+use pagewire_fabric::limits::TICK;
 use pagewire_fabric::{ChannelId, Datagram, Fabric, FabricEvent};
 use pagewire_iommu::hazards::Revoked;
 use pagewire_iommu::layout::{MAGIC, MAGIC_WORD, NETWORK_ONLY_WORD};
@@ -249,7 +250,9 @@ impl<F: Fabric> Nic<F> {
     /// Has a queue pair driven at a time. Called by whoever drives it.
     pub(crate) fn schedule(&self, queue_pair: &QueuePair<F>, deadline: u64) {
         // `run_timers` writes `scheduled` and reads `deadline`, this does the opposite: one of them sees the other.
-        queue_pair.deadline.store(deadline, Ordering::SeqCst);
+        if queue_pair.deadline.load(Ordering::Relaxed) != deadline {
+            queue_pair.deadline.store(deadline, Ordering::SeqCst);
+        }
         if deadline < queue_pair.scheduled.load(Ordering::SeqCst) {
             self.arm(queue_pair, deadline);
         }
@@ -307,20 +310,27 @@ impl<F: Fabric> Nic<F> {
     /// One round: events, rings, the network, queue pairs that wait for a turn, timers. Gives when the next is due
     /// at the latest (fabric time), if nothing happens before.
     pub fn progress(&self) -> Option<u64> {
-        self.round(true).due
+        self.due_after(self.round(true))
     }
 
-    fn round(&self, network: bool) -> Round {
+    fn round(&self, network: bool) -> Taken {
         self.handle_events();
         let channels = self.poll_channels();
         let datagrams = if network { self.poll_network() } else { Taken::Nothing };
         self.run_ready();
+        // Mostly nothing is due for long, and there is no need to know the time.
+        let near = self.fabric.past().saturating_add(TICK);
+        if self.earliest.load(Ordering::SeqCst) <= near || self.turns.is_waiting() {
+            let now = self.fabric.now();
+            self.run_turns(now);
+            self.run_timers(self.heard(now));
+        }
+        channels.max(datagrams)
+    }
+
+    fn due_after(&self, round: Taken) -> Option<u64> {
         let now = self.fabric.now();
-        self.run_turns(now);
-        self.run_timers(self.heard(now));
-        let taken = channels.max(datagrams);
-        let due = if taken == Taken::More { Some(now) } else { self.next_due(now) };
-        Round { due, served: taken != Taken::Nothing }
+        if round == Taken::More { Some(now) } else { self.next_due(now) }
     }
 
     /// The time by which timers are judged: a peer whose answer waits in a socket of this process is not silent.
@@ -707,10 +717,10 @@ impl<F: Fabric> Nic<F> {
             }
             let round = self.round(true);
             let now = self.fabric.now();
-            if round.due.is_some_and(|at| at <= now) {
+            if self.due_after(round).is_some_and(|at| at <= now) {
                 continue;
             }
-            if idle.stays_awake(round.served, now) {
+            if idle.stays_awake(round != Taken::Nothing, now) {
                 std::thread::yield_now();
                 idle.look(now, self.fabric.now());
                 continue;
@@ -740,14 +750,6 @@ enum Taken {
     All,
     /// There may be more.
     More,
-}
-
-/// What a round came to.
-struct Round {
-    /// When the next is due at the latest.
-    due: Option<u64>,
-    /// Something came in.
-    served: bool,
 }
 
 /// Whether the NIC thread looks again before it sleeps: what comes in next is served sooner, where nobody else wants the

@@ -152,6 +152,11 @@ impl Turns {
         state.has_turn()
     }
 
+    /// Whether somebody waits for a turn.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) > 0
+    }
+
     /// The queue pair whose turn it is; it leaves the line.
     pub fn next(&self, now: u64) -> Option<u32> {
         if self.waiting.load(Ordering::SeqCst) == 0 {
