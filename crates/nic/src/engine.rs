@@ -414,10 +414,9 @@ impl<F: Fabric> Nic<F> {
 
     /// The answer to a question for the process behind a block; gives the queue pairs that waited for it.
     fn settle(&self, block: u32, state: BlockState<F>) -> Vec<u32> {
-        let now = self.fabric.now();
         let mut blocks = self.blocks.lock();
         // Whoever asks once more asks the fabric: nothing is lost, and those who have gone leave nothing behind.
-        blocks.retain(|_, known| !known.is_out_of_date(now));
+        blocks.retain(|_, known| !known.is_out_of_date(|| self.fabric.now()));
         match blocks.insert(block, state) {
             Some(BlockState::Asked { waiting }) => waiting,
             _ => Vec::new(),

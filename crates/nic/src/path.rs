@@ -53,9 +53,9 @@ impl<F: Fabric> BlockState<F> {
         }
     }
 
-    /// Whether this is a refusal that holds no more.
-    pub fn is_out_of_date(&self, now: u64) -> bool {
-        matches!(self, BlockState::Refused { at, .. } if now >= *at + REFUSAL_HOLDS)
+    /// Whether this is a refusal that holds no more; only for one the clock is looked at.
+    pub fn is_out_of_date(&self, now: impl FnOnce() -> u64) -> bool {
+        matches!(self, BlockState::Refused { at, .. } if now() >= *at + REFUSAL_HOLDS)
     }
 
     /// Whether this knowledge rests on a channel.
@@ -124,8 +124,7 @@ impl<F: Fabric> Nic<F> {
         }
         let block = peer / QUEUE_PAIRS_PER_BLOCK;
         let mut blocks = self.blocks.lock();
-        let now = self.fabric().now();
-        match blocks.get_mut(&block).filter(|known| !known.is_out_of_date(now)) {
+        match blocks.get_mut(&block).filter(|known| !known.is_out_of_date(|| self.fabric().now())) {
             Some(BlockState::Asked { waiting }) => {
                 if !waiting.contains(&asker) {
                     waiting.push(asker);
