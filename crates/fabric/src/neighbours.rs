@@ -444,6 +444,11 @@ impl Neighbours {
                 let block = *block;
                 self.refuse(block, Refusal { reason, absent });
             }
+            Stage::Accepted { .. } if !absent => {
+                log::debug!("a handshake failed: {reason}");
+                // The peer would take the connection's end for this process's. It does, if this does not fit.
+                let _ = send(&connection.socket, &Message::Refuse { reason }, &[]);
+            }
             Stage::Accepted { .. } | Stage::Answered { .. } => log::debug!("a handshake failed: {reason}"),
             Stage::Open { channel, process } => {
                 if let Some(process) = process {
@@ -536,4 +541,39 @@ fn send(socket: &Descriptor, message: &Message, files: &[BorrowedFd<'_>]) -> Res
 fn watch(control: &Descriptor, socket: &Descriptor, token: u64) -> Result<(), String> {
     epoll::add(control, socket, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
         .map_err(|error| explain("cannot watch a connection", &error.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Fabric, HostFabric};
+    use std::time::{Duration, Instant};
+
+    /// A peer that is there, but cannot make the channel (no memory for it, a file that is none), says so: it has not ended.
+    #[test]
+    fn who_cannot_make_a_channel_says_why() {
+        let fabric = HostFabric::new().unwrap();
+        let block = fabric.lease_block().unwrap();
+        let socket = names::connection().unwrap();
+        connect(&socket, &names::of_block(block).unwrap()).unwrap();
+        let identity = Identity { instance: 1, nonce_address: 0, nonce: 0, slot: 0 };
+        // Too short for what they are said to be.
+        let (_words, file) = MappedWords::create("pagewire-test", 8, Access::ReadWrite).unwrap();
+        let files = [file.as_fd(), file.as_fd(), file.as_fd()];
+        assert!(send(&socket, &Message::Hello { identity }, &files).is_ok());
+        let limit = Instant::now() + Duration::from_secs(30);
+        let mut buffer = [0; MESSAGE_BYTES];
+        let length = loop {
+            fabric.events(&mut Vec::new());
+            match sockets::receive_message(&socket, &mut buffer).unwrap() {
+                Some((length, _)) => break length,
+                None => assert!(Instant::now() < limit, "no answer"),
+            }
+        };
+        assert!(length > 0, "the connection ends without a word");
+        match Message::decode(&buffer[..length]) {
+            Ok(Message::Refuse { reason }) => assert!(reason.contains("cannot be used"), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+    }
 }
