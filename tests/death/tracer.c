@@ -25,32 +25,44 @@
 static pid_t threads[THREADS];
 static int held;
 
-/* Where a stopped thread is: the system call in which it sleeps, or -1, and its next instruction (proc_pid_syscall(5)). */
-static long system_call(pid_t process, pid_t thread, unsigned long *next)
+/* A line that the kernel tells of a thread (proc(5)). */
+static void ask(pid_t process, pid_t thread, const char *what, char line[256])
 {
-	char name[64], line[256], *last;
+	char name[64];
 	FILE *file;
 
-	snprintf(name, sizeof(name), "/proc/%d/task/%d/syscall", process, thread);
+	snprintf(name, sizeof(name), "/proc/%d/task/%d/%s", process, thread, what);
 	CHECK(file = fopen(name, "re"));
-	CHECK(fgets(line, sizeof(line), file));
+	CHECK(fgets(line, 256, file));
 	fclose(file);
-	CHECK(last = strrchr(line, ' '));
-	*next = strtoul(last, NULL, 16);
-	return atol(line);
 }
 
-/* Whether a thread sleeps in the kernel without holding a lock of the engine. */
-static int sleeps(long call)
+/* The next instruction of a stopped thread (proc_pid_syscall(5)). */
+static unsigned long next_of(pid_t process)
+{
+	char line[256], *last;
+
+	ask(process, process, "syscall", line);
+	CHECK(last = strrchr(line, ' '));
+	return strtoul(last, NULL, 16);
+}
+
+/* Whether a thread sleeps in a system call that waits for others: it then holds no lock of the engine. Gives what the kernel
+ * says of the call. */
+static int sleeps(pid_t process, pid_t thread, char call[256])
 {
 	static const long waits[] = { SYS_epoll_pwait, SYS_epoll_pwait2, SYS_futex, SYS_ppoll, SYS_accept4, SYS_accept,
 #ifdef SYS_epoll_wait
 				      SYS_epoll_wait, SYS_poll,
 #endif
 	};
+	char line[256], *state;
 
+	ask(process, thread, "stat", line);
+	CHECK(state = strrchr(line, ')'));
+	ask(process, thread, "syscall", call);
 	for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
-		if (call == waits[i])
+		if (state[2] == 'S' && atol(call) == waits[i] && call[0] != 'r')
 			return 1;
 	}
 	return 0;
@@ -77,9 +89,8 @@ static int end_of_thread(pid_t thread)
 
 static void hold_others(pid_t process)
 {
+	char name[64], before[256], after[256];
 	struct dirent *entry;
-	unsigned long next;
-	char name[64];
 	DIR *tasks;
 
 	snprintf(name, sizeof(name), "/proc/%d/task", process);
@@ -92,13 +103,17 @@ static void hold_others(pid_t process)
 			continue;
 		CHECK(held < THREADS);
 		CHECK(ptrace(PTRACE_SEIZE, thread, 0, 0) == 0);
-		for (;;) {
+		for (;; usleep(100)) {
+			CHECK(looks++ < LOOKS);
+			if (!sleeps(process, thread, before))
+				continue;
 			CHECK(ptrace(PTRACE_INTERRUPT, thread, 0, 0) == 0);
 			stop_of(thread);
-			if (sleeps(system_call(process, thread, &next)))
+			/* It may have been woken just before, and be anywhere. */
+			ask(process, thread, "syscall", after);
+			if (strcmp(before, after) == 0)
 				break;
-			CHECK(ptrace(PTRACE_CONT, thread, 0, 0) == 0 && looks++ < LOOKS);
-			usleep(100);
+			CHECK(ptrace(PTRACE_CONT, thread, 0, 0) == 0);
 		}
 		threads[held++] = thread;
 	}
@@ -127,7 +142,6 @@ static int is_library(pid_t process, unsigned long address)
 static struct instant step(pid_t process, uint64_t instructions)
 {
 	struct instant instant = { 0 };
-	unsigned long next;
 	int signal = 0, stop;
 
 	while (instant.instructions < instructions) {
@@ -144,8 +158,7 @@ static struct instant step(pid_t process, uint64_t instructions)
 		else
 			signal = stop;
 	}
-	system_call(process, process, &next);
-	instant.in_library = is_library(process, next);
+	instant.in_library = is_library(process, next_of(process));
 	return instant;
 }
 
