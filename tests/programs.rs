@@ -7,7 +7,9 @@ use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
 use pagewire_cli::arguments::PathChoice;
 use pagewire_end_to_end::ground::{Ground, Setting};
-use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDES};
+use pagewire_end_to_end::limits::{
+    DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_PACKETS, STRIDE_STOPPED,
+};
 use pagewire_end_to_end::{
     basics, combinations, command, death, instructions, killed, motion, perftest, pingpong, wire,
 };
@@ -114,12 +116,13 @@ fn deaths(ground: &SharedGround, path: PathChoice) -> Vec<Trial> {
                 run.finish(DEATH).map(drop)
             }));
         };
-        let [local, network, stopped] = STRIDES;
         if path == PathChoice::Local {
-            step(death::Fate::Killed, local);
-            step(death::Fate::Stopped, stopped);
+            step(death::Fate::Killed, STRIDE);
+            step(death::Fate::Stopped, STRIDE_STOPPED);
+        } else if operation.ends_with("-long") {
+            step(death::Fate::Killed, STRIDE_PACKETS);
         } else {
-            step(death::Fate::Killed, network);
+            step(death::Fate::Killed, STRIDE_NETWORK);
         }
     }
     trials

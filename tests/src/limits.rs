@@ -19,9 +19,14 @@ pub const KILLS: u64 = 40;
 /// Instructions of an operation after which it counts as one that does not end.
 pub const INSTRUCTIONS: u64 = 1_000_000;
 
-/// Instructions from one death to the next in a short run, on the local path and on the network, and of those of them
-/// that stop the victim: revocation may take two seconds each time.
-pub const STRIDES: [u64; 3] = [997, 9973, 1499];
+/// Instructions from one death to the next in a short run on the local path.
+pub const STRIDE: u64 = 997;
+/// The same where the victim is stopped: revocation may take two seconds each time.
+pub const STRIDE_STOPPED: u64 = 1499;
+/// The same on the network, where a peer's silence lasts half a second before it counts.
+pub const STRIDE_NETWORK: u64 = 9973;
+/// The same for long messages on the network, which are cut into packets and summed up.
+pub const STRIDE_PACKETS: u64 = 149_993;
 
 /// The link's MTU: packets of 4,096 bytes fit in one frame.
 pub const LINK_MTU: u32 = 9000;
