@@ -7,7 +7,7 @@
 //! copy goes on.
 
 use crate::guard::Guard;
-use crate::limits::{PIECE, SCRATCH_BYTES, SCRATCH_COPY, TAIL};
+use crate::limits::{PIECE, SCRATCH_BYTES, SCRATCH_COPY, TAIL, TOUCHES};
 use crate::process::HostProcess;
 use crate::residency::ResidentPages;
 use crate::segments::{address_at, total};
@@ -214,15 +214,31 @@ fn between(
     if !process.is_alive() {
         return Err(MemoryError::PeerGone);
     }
-    through_process(way, process.pid(), ours, theirs, length, tail_last).map_err(|stop| match stop {
-        Stop::Gone => MemoryError::PeerGone,
-        // The kernel answers EFAULT also while the process is taken down.
-        Stop::Fault(_) if !process.is_alive() => MemoryError::PeerGone,
-        Stop::Fault(at) if matches!(way, ProcessTransfer::Read) && !is_readable(process, theirs, at) => {
-            MemoryError::PeerNotMapped
+    let mut done = 0;
+    let mut touches = Touches::none();
+    loop {
+        let (here, there);
+        let (ours_left, theirs_left) = if done == 0 {
+            (ours, theirs)
+        } else {
+            (here, there) = (rest_of(ours, done), rest_of(theirs, done));
+            (here.as_slice(), there.as_slice())
+        };
+        match through_process(way, process.pid(), ours_left, theirs_left, length - done, tail_last) {
+            Ok(()) => return Ok(()),
+            Err(Stop::Gone) => return Err(MemoryError::PeerGone),
+            // The kernel answers EFAULT also while the process is taken down.
+            Err(Stop::Fault(_)) if !process.is_alive() => return Err(MemoryError::PeerGone),
+            Err(Stop::Fault(at)) => {
+                done += at;
+                let write = matches!(way, ProcessTransfer::Read);
+                if write && !is_readable(process, theirs, done) {
+                    return Err(MemoryError::PeerNotMapped);
+                }
+                touches.at(ours, done, write)?;
+            }
         }
-        Stop::Fault(_) => MemoryError::NotMapped,
-    })
+    }
 }
 
 /// Whether every page of another process can be read that a failed copy from `at` on may have stopped at.
@@ -249,7 +265,7 @@ fn is_readable(process: &HostProcess, theirs: &[Segment], at: u64) -> bool {
     true
 }
 
-/// [`through_file`]; a page that the kernel cannot reach is touched in user mode, once.
+/// [`through_file`]; a page that the kernel cannot reach is touched in user mode.
 fn with_file(
     way: FileTransfer,
     (file, offset): (i32, i64),
@@ -259,24 +275,42 @@ fn with_file(
     tail_last: bool,
 ) -> Result<(), MemoryError> {
     let mut done = 0;
-    let mut touched = None;
+    let mut touches = Touches::none();
     loop {
         let rest = (file, offset + done as i64);
         match through_file(way, rest, segments, position + done, length - done, tail_last) {
             Ok(()) => return Ok(()),
             Err(Stop::Gone) => return Err(MemoryError::NotMapped),
             Err(Stop::Fault(at)) => {
-                if touched == Some(at) {
-                    return Err(MemoryError::NotMapped);
-                }
-                touched = Some(at);
-                let address = address_at(segments, at).ok_or(MemoryError::NotMapped)?;
-                let write = matches!(way, FileTransfer::ToApplication);
-                let guard = Guard::enter().ok_or(MemoryError::NotMapped)?;
-                guard.touch(address, write).map_err(|_| MemoryError::NotMapped)?;
+                touches.at(segments, at, matches!(way, FileTransfer::ToApplication))?;
                 done = at - position;
             }
         }
+    }
+}
+
+/// Pages that the kernel could not reach and that were touched in user mode instead.
+struct Touches {
+    last: Option<u64>,
+    times: u32,
+}
+
+impl Touches {
+    const fn none() -> Self {
+        Touches { last: None, times: 0 }
+    }
+
+    /// Touches what lies at a position of the application's segments. A page may have left again before the kernel came to it;
+    /// one that it never reaches is an error in the end.
+    fn at(&mut self, segments: &[Segment], position: u64, write: bool) -> Result<(), MemoryError> {
+        self.times = if self.last == Some(position) { self.times + 1 } else { 1 };
+        self.last = Some(position);
+        if self.times > TOUCHES {
+            return Err(MemoryError::NotMapped);
+        }
+        let address = address_at(segments, position).ok_or(MemoryError::NotMapped)?;
+        let guard = Guard::enter().ok_or(MemoryError::NotMapped)?;
+        guard.touch(address, write).map_err(|_| MemoryError::NotMapped)
     }
 }
 

@@ -21,3 +21,6 @@ pub const REMEMBERED_PAGES: usize = 4096;
 pub const REMEMBERED_RANGE: u64 = 16;
 /// Pages whose residency one system call asks for.
 pub const RESIDENCY_PAGES: usize = 2048;
+/// Times that a page which the kernel cannot reach is touched in user mode before one place of a copy is given up: it may
+/// leave again before the kernel comes back to it.
+pub const TOUCHES: u32 = 16;

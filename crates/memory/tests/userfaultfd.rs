@@ -1,7 +1,9 @@
 //! Memory whose pages another thread of the program brings in (userfaultfd(2)). Where it does so for accesses of user mode
 //! only, which any user may ask for, the kernel cannot reach an absent page itself: EFAULT.
 
-use pagewire_memory::{ApplicationMemory, Arena, AtomicOperation, HostMemory, Residency, Segment};
+use pagewire_memory::{
+    ApplicationMemory, Arena, AtomicOperation, HostMemory, HostProcess, Residency, Segment,
+};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 const PAGE: usize = 4096;
@@ -128,6 +130,21 @@ fn every_access(flags: i32) {
         arena.bytes_mut().fill(0);
         memory.read(&[absent.part(0, all)], arena.bytes_mut()).unwrap();
         assert!(arena.bytes().iter().all(|byte| *byte == 7));
+    });
+    // Between processes: the absent pages are on this side.
+    with_absent_pages(flags, |memory, absent| {
+        let (mut bytes, here) = (vec![7u8; all], HostProcess::current());
+        let there = [Segment { address: bytes.as_mut_ptr() as u64, length: all as u64 }];
+        memory.push(&here, &[absent.part(0, all)], &there, true).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 0x5A));
+    });
+    with_absent_pages(flags, |memory, absent| {
+        let (bytes, here) = (vec![7u8; all], HostProcess::current());
+        let there = [Segment { address: bytes.as_ptr() as u64, length: all as u64 }];
+        memory.pull(&here, &there, &[absent.part(0, all)], true).unwrap();
+        let mut back = vec![0; all];
+        memory.read(&[absent.part(0, all)], &mut back).unwrap();
+        assert!(back == bytes);
     });
     with_absent_pages(flags, |memory, absent| {
         for page in 0..PAGES {
