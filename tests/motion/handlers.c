@@ -115,6 +115,9 @@ static void set_handler(int number, int flags)
 
 	if (!flags) {
 		CHECK(signal(number, without_information) != SIG_ERR);
+		CHECK(sigaction(number, NULL, &now) == 0);
+		if (now.sa_handler != without_information || now.sa_flags & SA_SIGINFO)
+			VIOLATION("sigaction does not give the handler that signal has set");
 		return;
 	}
 	action.sa_sigaction = with_information;

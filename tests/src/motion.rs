@@ -40,15 +40,21 @@ pub const MOVES: [&str; 19] = [
 ];
 
 /// What the program does about SIGSEGV and SIGBUS itself, as `handlers.c` calls it.
-pub const HANDLERS: [&str; 8] = [
+pub const HANDLERS: [&str; 14] = [
     "before",
     "before-signal",
     "before-jump",
     "before-nodefer",
     "before-reset",
     "before-ignored",
+    "after",
+    "after-signal",
+    "after-jump",
+    "after-ignored",
     "blocked",
     "masked",
+    "replaced",
+    "replaced-masked",
 ];
 
 /// Programs of languages whose runtimes handle these signals themselves, the program's peer being a C program or in the same process.

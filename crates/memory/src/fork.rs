@@ -22,4 +22,5 @@ pub fn generation() -> u64 {
 unsafe extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::AcqRel);
     crate::arena::forget_in_child();
+    crate::guard::unlock_in_child();
 }

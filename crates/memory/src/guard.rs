@@ -7,13 +7,16 @@
 
 mod handler;
 mod instructions;
+mod program;
 mod watch;
 
 use handler::{SIGNALS, install, is_ours};
 use instructions::*;
 use std::mem::MaybeUninit;
 
-pub use watch::{changes_are_seen, handlers_begin_to_change, handlers_have_changed, mask_has_changed};
+pub(crate) use program::unlock_in_child;
+pub use program::{SetAction, change as change_action, set_by};
+pub use watch::{changes_are_seen, mask_has_changed};
 
 /// Nothing could be read or written at the address.
 #[derive(Debug, PartialEq, Eq)]

@@ -3,7 +3,8 @@
  *
  * The engine touches application memory directly only while its handler for SIGSEGV and SIGBUS is in place and the two
  * are not blocked (crates/memory/src/guard.rs). It looks, remembers what it saw, and must hear of every change. These
- * functions stand before those of the C library, do what they do, and say so.
+ * functions stand before those of the C library. A handler for one of the two is kept by the engine, whose own stays in its
+ * place and calls it (crates/memory/src/guard/program.rs); of changed masks the engine is told.
  *
  * They have the C library's versions, not as defaults: programs that run with this library find them, programs that
  * are linked with it do not come to need them from it.
@@ -27,8 +28,8 @@
 #define STANDS_FOR(ours, name, version) __asm__(".symver " #ours ", " #name "@" version)
 
 /* In src/signals.rs. */
-void pagewire_handlers_begin_to_change(void);
-void pagewire_handlers_have_changed(void);
+int pagewire_change_action(int, const struct sigaction *, struct sigaction *);
+void pagewire_actions_are_set_by(int (*)(int, const struct sigaction *, struct sigaction *));
 void pagewire_mask_has_changed(void);
 void pagewire_changes_are_seen(void);
 
@@ -48,39 +49,73 @@ static void *next(const char *name, void **known)
 	return found;
 }
 
+/* The handlers of these two the engine keeps for the program, and stays in their place. */
+static int is_kept(int number)
+{
+	return number == SIGSEGV || number == SIGBUS;
+}
+
+/* The engine must not come by here itself, however early a program begins. */
+static int know_real(void)
+{
+	static void *known;
+	action_function real = (action_function)next("sigaction", &known);
+
+	if (real)
+		pagewire_actions_are_set_by(real);
+	return real != NULL;
+}
+
+static int change_kept(int number, const struct sigaction *new, struct sigaction *old)
+{
+	if (!know_real()) {
+		errno = ENOSYS;
+		return -1;
+	}
+	return pagewire_change_action(number, new, old);
+}
+
 static int change_action(const char *name, void **known, int number, const struct sigaction *new,
 			 struct sigaction *old)
 {
-	action_function real = (action_function)next(name, known);
-	int result;
+	action_function real;
 
+	if (is_kept(number))
+		return change_kept(number, new, old);
+	real = (action_function)next(name, known);
 	if (!real) {
 		errno = ENOSYS;
 		return -1;
 	}
-	if (!new)
-		return real(number, new, old);
-	pagewire_handlers_begin_to_change();
-	result = real(number, new, old);
-	pagewire_handlers_have_changed();
-	return result;
+	return real(number, new, old);
 }
 
-static sighandler_t change_handler(const char *name, void **known, int number, sighandler_t handler)
+/* What signal(2) and its relatives set: its flags, and whether the signal itself stands in its mask. */
+static sighandler_t keep_handler(int number, sighandler_t handler, int flags, int masked)
 {
-	handler_function real = (handler_function)next(name, known);
-	sighandler_t result;
+	struct sigaction action = { .sa_handler = handler, .sa_flags = flags }, old;
 
+	if (handler == SIG_ERR) {
+		errno = EINVAL;
+		return SIG_ERR;
+	}
+	if (masked)
+		sigaddset(&action.sa_mask, number);
+	return change_kept(number, &action, &old) == 0 ? old.sa_handler : SIG_ERR;
+}
+
+static sighandler_t change_handler(const char *name, void **known, int number, sighandler_t handler, int flags, int masked)
+{
+	handler_function real;
+
+	if (is_kept(number))
+		return keep_handler(number, handler, flags, masked);
+	real = (handler_function)next(name, known);
 	if (!real) {
 		errno = ENOSYS;
 		return SIG_ERR;
 	}
-	pagewire_handlers_begin_to_change();
-	result = real(number, handler);
-	pagewire_handlers_have_changed();
-	/* sigset(3) blocks, too. */
-	pagewire_mask_has_changed();
-	return result;
+	return real(number, handler);
 }
 
 static int change_mask(const char *name, void **known, int how, const sigset_t *new, sigset_t *old, int failure)
@@ -98,6 +133,7 @@ static int change_mask(const char *name, void **known, int how, const sigset_t *
 	return result;
 }
 
+/* sighold(3) and the like change the mask. */
 static int change_one(const char *name, void **known, int argument)
 {
 	signal_function real = (signal_function)next(name, known);
@@ -107,9 +143,7 @@ static int change_one(const char *name, void **known, int argument)
 		errno = ENOSYS;
 		return -1;
 	}
-	pagewire_handlers_begin_to_change();
 	result = real(argument);
-	pagewire_handlers_have_changed();
 	pagewire_mask_has_changed();
 	return result;
 }
@@ -121,11 +155,11 @@ static int change_one(const char *name, void **known, int argument)
 		return change_action(#name, &known, number, new, old); \
 	} \
 	STANDS_FOR(pagewire_##name, name, BASE)
-#define HANDLER(name) \
+#define HANDLER(name, flags, masked) \
 	sighandler_t pagewire_##name(int number, sighandler_t handler) \
 	{ \
 		static void *known; \
-		return change_handler(#name, &known, number, handler); \
+		return change_handler(#name, &known, number, handler, flags, masked); \
 	} \
 	STANDS_FOR(pagewire_##name, name, BASE)
 #define ONE(name) \
@@ -145,13 +179,11 @@ static int change_one(const char *name, void **known, int argument)
 
 ACTION(sigaction);
 ACTION(__sigaction);
-HANDLER(signal);
-HANDLER(bsd_signal);
-HANDLER(ssignal);
-HANDLER(sysv_signal);
-HANDLER(__sysv_signal);
-HANDLER(sigset);
-ONE(sigignore);
+HANDLER(signal, SA_RESTART, 1);
+HANDLER(bsd_signal, SA_RESTART, 1);
+HANDLER(ssignal, SA_RESTART, 1);
+HANDLER(sysv_signal, SA_RESETHAND | SA_NODEFER, 0);
+HANDLER(__sysv_signal, SA_RESETHAND | SA_NODEFER, 0);
 ONE(sighold);
 ONE(sigrelse);
 ONE(sigblock);
@@ -160,6 +192,46 @@ MASK(sigprocmask, sigprocmask, BASE, -1);
 /* pthread_sigmask(3) gives the error's number. */
 MASK(pthread_sigmask, pthread_sigmask, NEWER, ENOSYS);
 MASK(pthread_sigmask_of_old, pthread_sigmask, BASE, ENOSYS);
+
+/* sigset(3): the mask too, and what it was. */
+sighandler_t pagewire_sigset(int number, sighandler_t handler)
+{
+	static void *known;
+	struct sigaction now;
+	sighandler_t before;
+	sigset_t one, mask;
+
+	if (!is_kept(number)) {
+		before = change_handler("sigset", &known, number, handler, 0, 0);
+		pagewire_mask_has_changed();
+		return before;
+	}
+	sigemptyset(&one);
+	sigaddset(&one, number);
+	if (handler == SIG_HOLD) {
+		if (change_kept(number, NULL, &now) != 0)
+			return SIG_ERR;
+		before = now.sa_handler;
+	} else {
+		before = keep_handler(number, handler, 0, 0);
+		if (before == SIG_ERR)
+			return SIG_ERR;
+	}
+	if (pagewire_sigprocmask(handler == SIG_HOLD ? SIG_BLOCK : SIG_UNBLOCK, &one, &mask) != 0)
+		return SIG_ERR;
+	return sigismember(&mask, number) ? SIG_HOLD : before;
+}
+STANDS_FOR(pagewire_sigset, sigset, BASE);
+
+int pagewire_sigignore(int number)
+{
+	static void *known;
+
+	if (is_kept(number))
+		return keep_handler(number, SIG_IGN, 0, 0) == SIG_ERR ? -1 : 0;
+	return change_one("sigignore", &known, number);
+}
+STANDS_FOR(pagewire_sigignore, sigignore, BASE);
 
 /* Whether a program's calls come here: this library is searched before the C library, and that has no newer versions. */
 __attribute__((constructor)) static void look(void)
@@ -173,6 +245,6 @@ __attribute__((constructor)) static void look(void)
 		    dlsym(RTLD_NEXT, "sigprocmask") == dlvsym(RTLD_NEXT, "sigprocmask", BASE) &&
 		    dlsym(RTLD_NEXT, "pthread_sigmask") == dlvsym(RTLD_NEXT, "pthread_sigmask", NEWER);
 
-	if (first && known)
+	if (know_real() && first && known)
 		pagewire_changes_are_seen();
 }

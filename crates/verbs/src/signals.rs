@@ -2,18 +2,24 @@
 //!
 //! All of it may be called at any time, in signal handlers too, and only stores to atomics and to a cell of the thread.
 
+use libc::c_int;
 use pagewire_memory::guard;
 
-/// A handler is about to be replaced.
+/// `sigaction(2)` of the program for SIGSEGV or SIGBUS.
 #[unsafe(no_mangle)]
-extern "C" fn pagewire_handlers_begin_to_change() {
-    guard::handlers_begin_to_change();
+unsafe extern "C" fn pagewire_change_action(
+    number: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: the program's call, passed on.
+    unsafe { guard::change_action(number, new, old) }
 }
 
-/// It has been.
+/// The C library's own `sigaction(2)`.
 #[unsafe(no_mangle)]
-extern "C" fn pagewire_handlers_have_changed() {
-    guard::handlers_have_changed();
+extern "C" fn pagewire_actions_are_set_by(function: guard::SetAction) {
+    guard::set_by(function);
 }
 
 /// The calling thread blocks other signals than before.

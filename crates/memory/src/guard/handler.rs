@@ -1,49 +1,46 @@
 //! The signal handler that mends faults of guarded accesses, and passes all others on.
 
 use super::instructions::{pagewire_guard_begin, pagewire_guard_end, pagewire_guard_mend};
-use super::watch;
+use super::{program, watch};
 use std::io;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a fault raises.
 pub const SIGNALS: [i32; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
-/// What handled the signals before; `None`: our handler could not be installed.
-static PREVIOUS: OnceLock<Option<[libc::sigaction; 2]>> = OnceLock::new();
-/// Which of them was to be called once (SA_RESETHAND), and has been.
-static SPENT: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
+/// Whether ours could be installed.
+static INSTALLED: OnceLock<bool> = OnceLock::new();
 
-pub fn install() -> Option<&'static [libc::sigaction; 2]> {
-    PREVIOUS
-        .get_or_init(|| {
-            let previous = [current(SIGNALS[0]).ok()?, current(SIGNALS[1]).ok()?];
-            for (signal, before) in SIGNALS.into_iter().zip(&previous) {
-                let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = handle;
-                let mut ours = *before;
-                ours.sa_sigaction = handler as usize;
-                // The handler before finds its own mask and stack; where there was none, ours takes whichever stack there is.
-                let kept = libc::SA_NODEFER | libc::SA_RESTART | libc::SA_ONSTACK;
-                let kept = if is_handler(before) { before.sa_flags & kept } else { libc::SA_ONSTACK };
-                ours.sa_flags = libc::SA_SIGINFO | kept;
-                // SAFETY: `handle` is async-signal-safe: it compares addresses, changes the saved program counter, or
-                // calls what was installed before. `previous` is published by the OnceLock after both are installed; a
-                // fault before that is taken for the default action by `handle`, which cannot be ours: no guarded
-                // access runs before `install` has returned.
-                if unsafe { libc::sigaction(signal, &ours, std::ptr::null_mut()) } != 0 {
-                    return None;
-                }
-            }
-            Some(previous)
-        })
-        .as_ref()
+pub fn install() -> Option<()> {
+    let installed = *INSTALLED.get_or_init(|| {
+        program::stand_in(
+            |signal| current(signal).ok(),
+            // SAFETY: `handle` is async-signal-safe: it compares addresses, changes the saved program counter, or calls what
+            // the program has set, which is kept before.
+            |signal, before| unsafe {
+                program::real(signal, &for_program(before), std::ptr::null_mut()) == 0
+            },
+        )
+    });
+    installed.then_some(())
+}
+
+/// Our handler, so that the program's finds its own mask and stack; where it has none, ours takes whichever stack there is.
+pub fn for_program(action: &libc::sigaction) -> libc::sigaction {
+    let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = handle;
+    let mut ours = *action;
+    ours.sa_sigaction = handler as usize;
+    let kept = libc::SA_NODEFER | libc::SA_RESTART | libc::SA_ONSTACK;
+    let kept = if is_handler(action) { action.sa_flags & kept } else { libc::SA_ONSTACK };
+    ours.sa_flags = libc::SA_SIGINFO | kept;
+    ours
 }
 
 fn current(signal: i32) -> io::Result<libc::sigaction> {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: with no new action sigaction(2) only fills `action`.
-    if unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } != 0 {
+    if unsafe { program::real(signal, std::ptr::null(), action.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: filled, since the call succeeded.
@@ -91,17 +88,18 @@ unsafe fn program_counter(context: *mut libc::ucontext_t) -> *mut u64 {
 }
 
 fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let previous = PREVIOUS.get().and_then(|previous| {
-        let place = SIGNALS.iter().position(|known| *known == signal)?;
-        let action = previous.as_ref()?[place];
-        // Such a handler is there once; then the default action is.
-        let once = is_handler(&action) && action.sa_flags & libc::SA_RESETHAND != 0;
-        (!once || !SPENT[place].swap(true, Ordering::AcqRel)).then_some(action)
-    });
-    match previous {
-        // SAFETY: the handler and its kind are those that the program installed for this signal; it gets what the
-        // kernel gave.
-        Some(action) if is_handler(&action) => unsafe {
+    let Some(place) = SIGNALS.iter().position(|known| *known == signal) else { return };
+    let action = program::action(place);
+    // Such a handler is there once; then the default action is.
+    if is_handler(&action) && action.sa_flags & libc::SA_RESETHAND != 0 {
+        program::set_default(place);
+    }
+    // A signal that another process sent can be ignored; a fault cannot.
+    // SAFETY: `info` is the kernel's.
+    let sent = unsafe { (*info).si_code } <= 0;
+    if is_handler(&action) {
+        // SAFETY: the handler and its kind are those that the program set for this signal; it gets what the kernel gave.
+        unsafe {
             if action.sa_flags & libc::SA_SIGINFO != 0 {
                 let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
                     std::mem::transmute(action.sa_sigaction);
@@ -110,18 +108,14 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) 
                 let handler: extern "C" fn(i32) = std::mem::transmute(action.sa_sigaction);
                 handler(signal);
             }
-        },
-        // A signal that another process sent can be ignored; a fault cannot.
-        // SAFETY: `info` is the kernel's.
-        Some(action) if action.sa_sigaction == libc::SIG_IGN && unsafe { (*info).si_code } <= 0 => {}
-        _ => {
-            // SAFETY: zero is a valid sigaction: the default action, no flags, an empty mask. The signal is sent to this
-            // thread again and, blocked while its handler runs, ends the process when the handler returns.
-            unsafe {
-                let default: libc::sigaction = std::mem::zeroed();
-                libc::sigaction(signal, &default, std::ptr::null_mut());
-                libc::raise(signal);
-            }
+        }
+    } else if action.sa_sigaction == libc::SIG_DFL || !sent {
+        // SAFETY: zero is a valid sigaction: the default action, no flags, an empty mask. The signal is sent to this
+        // thread again and, blocked while its handler runs, ends the process when the handler returns.
+        unsafe {
+            let default: libc::sigaction = std::mem::zeroed();
+            program::real(signal, &default, std::ptr::null_mut());
+            libc::raise(signal);
         }
     }
 }
