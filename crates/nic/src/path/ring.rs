@@ -223,7 +223,9 @@ impl<W: SharedWords> Consumer<W> {
             let tail = self.words.load(self.base + TAIL_WORD);
             let tail_area = (tail >> POSITION_BITS) as usize;
             if tail_area == self.area && tail & POSITION_MASK == self.position {
-                return Ok(None);
+                // This side alone writes it. Were it another, `has_record` would go on telling of records.
+                let head = self.words.load(self.base + HEAD_WORD);
+                return if head == at(self.area, self.position) { Ok(None) } else { Err(BrokenRing) };
             }
             if tail_area < self.area || tail_area >= AREAS.len() {
                 return Err(BrokenRing);
@@ -376,6 +378,20 @@ mod tests {
             words.store(TAIL, TAIL_WORD, tail);
             assert_eq!(drain(&mut consumer), end, "tail {tail:#x}");
         }
+    }
+
+    /// A thread that sleeps only while `has_record` is false would never sleep again.
+    #[test]
+    fn a_reading_position_that_the_writer_changed_breaks_the_ring() {
+        let (mut producer, mut consumer, words) = pair();
+        let header = RecordHeader { kind: Kind::Bytes, header: 12, payload: 8 };
+        let mut bytes = Vec::new();
+        assert!(producer.push(&header, &[1; 12], &[2; 8]));
+        assert_eq!(consumer.pop(&mut bytes), Ok(Some(header)));
+        assert_eq!(consumer.pop(&mut bytes), Ok(None));
+        words.store(HEAD, HEAD_WORD, 0);
+        assert!(has_record(&words, 0));
+        assert_eq!(consumer.pop(&mut bytes), Err(BrokenRing));
     }
 
     #[test]
