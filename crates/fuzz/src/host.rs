@@ -171,6 +171,12 @@ impl Host {
         host
     }
 
+    /// Has the host's memory do wrong once, after so many chances.
+    #[cfg(test)]
+    pub fn plant(&self, plant: pagewire_sim::Plant, chances: u32) {
+        self.nic.fabric().process().plant(plant, chances);
+    }
+
     /// Puts a packet under way (BTH to padding), and notes what memory it may change. False: nobody would send it.
     pub fn send(&mut self, source: IpAddr, bytes: &[u8]) -> bool {
         let route = Route {

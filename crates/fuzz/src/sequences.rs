@@ -515,6 +515,27 @@ fn spoil(input: &mut Unstructured<'_>, bytes: &mut Vec<u8>) -> Result<()> {
 mod tests {
     use super::*;
     use pagewire_nic::{Opcode as Completed, Status};
+    use pagewire_sim::Plant;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// The byte beyond a copy is often one of the same message's, but not always.
+    #[test]
+    fn a_write_outside_a_region_is_found() {
+        let found = (0..20).any(|chances| {
+            let mut host = Host::new();
+            host.plant(Plant::Overrun, chances);
+            let mut attacker = Attacker::new(&host);
+            let input = crate::campaign::input(crate::Target::Sequences, 1, 0, &[]);
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                attacker.interpret(&mut Unstructured::new(&input), &mut host).unwrap();
+                host.memory.check();
+            }));
+            outcome.is_err_and(|panic| {
+                panic.downcast_ref::<String>().is_some_and(|text| text.contains("nobody may write it"))
+            })
+        });
+        assert!(found);
+    }
 
     /// An attacker whose packets are all thrown away at the door finds nothing.
     #[test]

@@ -254,3 +254,20 @@ impl Memory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "no key for")]
+    fn a_read_of_what_is_secret_is_found() {
+        Memory::check_disclosed(&[SECRET; LEAK]);
+    }
+
+    #[test]
+    fn a_read_of_what_is_open_is_none() {
+        Memory::check_disclosed(&[OPEN; 2 * LEAK]);
+        Memory::check_disclosed(&[SECRET; LEAK - 1]);
+    }
+}
