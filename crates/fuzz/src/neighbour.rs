@@ -18,7 +18,7 @@ use pagewire_nic::path::ring::{DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS, emit_refe
 use pagewire_sim::{CrashPoint, Faults, SimWords, World};
 use pagewire_transport::RemoteAddress;
 use pagewire_wire::{Bth, Deth, Extensions, Header, Opcode, Reth};
-use party::{AREA, Area, Party, QUEUE_KEY, Wish};
+use party::{AREA, Area, PAGES, Party, QUEUE_KEY, Wish};
 
 /// What no engine writes.
 const SCRIBBLE: Site = Site("fuzz.scribble");
@@ -144,7 +144,15 @@ impl Neighbourhood {
                     let store = process.stores() + input.int_in_range(1..=400)?;
                     process.crash_at(CrashPoint::Store(store));
                 }
-                _ => self.settle(0),
+                30 => {
+                    let (page, pages) = (input.int_in_range(0..=PAGES - 1)?, input.int_in_range(1..=8u64)?);
+                    let party = if input.arbitrary()? { &self.victim } else { &self.neighbour };
+                    party.evict(page, pages.min(PAGES - page));
+                }
+                _ => {
+                    let page = input.int_in_range(0..=PAGES - 1)?;
+                    self.neighbour.unmap(page);
+                }
             }
             if input.arbitrary()? {
                 self.settle(0);

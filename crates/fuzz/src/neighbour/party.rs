@@ -17,8 +17,11 @@ use std::sync::Arc;
 pub const BASE: u64 = 0x7F00_0000_0000;
 /// What nobody writes.
 const UNTOUCHED: u8 = 0xEE;
+/// Pages of the whole.
+pub const PAGES: u64 = 48;
+const PAGE: u64 = 4096;
 /// Bytes of the whole.
-pub const LENGTH: u64 = 48 * 4096;
+pub const LENGTH: u64 = PAGES * PAGE;
 /// From one area to the next; between them lies what nobody may touch.
 const STRIDE: u64 = 12 * 4096;
 /// Bytes of an area; not a whole number of pages.
@@ -290,6 +293,16 @@ impl Party {
             ended.insert(completion.wr_id, completion.status);
         };
         while self.cq.poll(64, &mut each) > 0 {}
+    }
+
+    /// Lets pages be absent.
+    pub fn evict(&self, page: u64, pages: u64) {
+        self.world.evict(self.process, BASE + page * PAGE, pages * PAGE);
+    }
+
+    /// Takes a page away for good.
+    pub fn unmap(&self, page: u64) {
+        self.world.unmap(self.process, BASE + page * PAGE, PAGE);
     }
 
     /// The bytes of an area.

@@ -18,6 +18,8 @@ static struct ibv_pd *pds[PDS];
 static struct ibv_mr *mrs[MRS];
 static struct ibv_comp_channel *channels[CHANNELS];
 static struct ibv_cq *cqs[CQS];
+/* Which of them are polled in the extended way, and what may be read there. */
+static uint64_t extended[CQS];
 static struct ibv_srq *srqs[SRQS];
 static struct ibv_ah *ahs[AHS];
 static struct ibv_qp *qps[QPS];
@@ -219,9 +221,30 @@ static void queues(void)
 	int i = below(CQS), entries = number(3000), vector = one_in(8) ? (int)number(2) : 0;
 	struct ibv_comp_channel *channel = PICK(channels);
 
-	if (!cqs[i]) {
+	if (!cqs[i] && one_in(4)) {
+		struct ibv_cq_init_attr_ex init = { .cqe = below(3000) + 1, .channel = channel, .wc_flags = any() & IBV_WC_STANDARD_FLAGS };
+		struct ibv_cq_ex *cq;
+		int right = 1;
+
+		if (one_in(4)) {
+			init.comp_mask = number(4);
+			init.flags = number(4);
+			init.comp_vector = number(2);
+			init.wc_flags = one_in(2) ? any() : init.wc_flags;
+			init.cqe = number(3000);
+			right = 0;
+		}
+		cq = made(ibv_create_cq_ex(context, &init));
+		CHECK(cq || !right);
+		if (cq) {
+			CHECK(!(init.wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS) && init.cqe > 0 && !init.comp_vector);
+			cqs[i] = ibv_cq_ex_to_cq(cq);
+			extended[i] = init.wc_flags | 1ull << 63;
+		}
+	} else if (!cqs[i]) {
 		struct ibv_context *of = one_in(16) ? NULL : context;
 
+		extended[i] = 0;
 		cqs[i] = made(ibv_create_cq(of, entries, NULL, channel, vector));
 		CHECK(!cqs[i] || (of && entries > 0 && cqs[i]->cqe >= entries && cqs[i]->channel == channel));
 		CHECK(cqs[i] || !of || entries <= 0 || entries > 1 << 20 || vector);
@@ -585,15 +608,46 @@ static void pair(void)
 		raise(two, one->qp_num);
 }
 
+/* One completion after the other, read as far as was asked for. */
+static void poll_extended(struct ibv_cq_ex *cq, uint64_t fields)
+{
+	struct ibv_poll_cq_attr attr = { .comp_mask = one_in(8) ? number(8) : 0 };
+	int error = outcome(ibv_start_poll(cq, &attr));
+
+	CHECK(attr.comp_mask ? error == EINVAL : error == 0 || error == ENOENT);
+	if (error)
+		return;
+	for (int left = below(17); error == 0 && left >= 0; left--) {
+		completions++;
+		CHECK(cq->status <= IBV_WC_TM_RNDV_INCOMPLETE);
+		ibv_wc_read_opcode(cq);
+		ibv_wc_read_vendor_err(cq);
+		ibv_wc_read_wc_flags(cq);
+		CHECK(!(fields & IBV_WC_EX_WITH_QP_NUM) || ibv_wc_read_qp_num(cq) < 1 << 24);
+		CHECK(!(fields & IBV_WC_EX_WITH_SRC_QP) || ibv_wc_read_src_qp(cq) < 1 << 24);
+		if (fields & IBV_WC_EX_WITH_BYTE_LEN)
+			ibv_wc_read_byte_len(cq);
+		if (fields & IBV_WC_EX_WITH_IMM)
+			ibv_wc_read_imm_data(cq);
+		error = outcome(ibv_next_poll(cq));
+		CHECK(error == 0 || error == ENOENT);
+	}
+	ibv_end_poll(cq);
+}
+
 static void progress(void)
 {
 	struct ibv_wc wc[16];
 	struct ibv_async_event event;
-	struct ibv_cq *cq = PICK(cqs);
+	int which = below(CQS);
+	struct ibv_cq *cq = cqs[which];
 	struct ibv_comp_channel *channel = PICK(channels);
 	void *cookie;
 
-	if (cq) {
+	if (cq && extended[which] && !one_in(4)) {
+		/* In the plain way it can be polled as well. */
+		poll_extended((struct ibv_cq_ex *)cq, extended[which]);
+	} else if (cq) {
 		int wanted = one_in(16) ? -(int)below(100) : (int)below(17), got = ibv_poll_cq(cq, wanted, wc);
 
 		calls++;
