@@ -147,19 +147,31 @@ impl Icrc {
     /// nothing is given away: this is [`verify`](Self::verify).
     #[inline]
     pub fn verify_unknown_identification(&self, udp_payload: &[u8]) -> bool {
-        self.recover_identification(udp_payload).is_some()
+        self.verify_likely_identification(0, udp_payload)
+    }
+
+    /// As [`verify_unknown_identification`](Self::verify_unknown_identification), but nothing is to pay where the
+    /// identification is the `likely` one instead.
+    #[inline]
+    pub fn verify_likely_identification(&self, likely: u16, udp_payload: &[u8]) -> bool {
+        self.difference_of_identification(likely, udp_payload).is_some()
     }
 
     /// The only IPv4 identification with which `udp_payload` is intact; `None` if there is none. On
     /// IPv6, 0 stands for an intact packet.
+    pub fn recover_identification(&self, udp_payload: &[u8]) -> Option<u16> {
+        self.difference_of_identification(0, udp_payload)
+    }
+
+    /// By which bits the identification differs from the likely one.
     ///
-    /// With S the difference of the ICRC received and the one computed for identification 0, and I the
-    /// identification as a polynomial of degree below 16, intact means S = I x^k mod P, k being the bits
+    /// With S the difference of the ICRC received and the one computed for the likely identification, and I the
+    /// difference of the identifications as a polynomial of degree below 16, intact means S = I x^k mod P, k being the bits
     /// behind it and the CRC's own 32. P has a constant term, so x has an inverse, and I = S x^-k mod P:
     /// there is a solution if and only if that has a degree below 16.
-    pub fn recover_identification(&self, udp_payload: &[u8]) -> Option<u16> {
+    fn difference_of_identification(&self, likely: u16, udp_payload: &[u8]) -> Option<u16> {
         let (body, icrc) = packet::read_icrc(udp_payload)?;
-        let syndrome = self.compute(0, body) ^ icrc;
+        let syndrome = self.compute(likely, body) ^ icrc;
         if syndrome == 0 {
             return Some(0);
         }

@@ -113,7 +113,7 @@ proptest! {
     #[test]
     fn unknown_identifications_are_solved_as_brute_force_does(
         dont_fragment: bool, addresses: [u32; 2], ports: [u16; 2], body in vec(any::<u8>(), 12..120),
-        identification: u16, corrupted in 0u32..100, bit in 0u32..32, noise: u32,
+        identification: u16, corrupted in 0u32..100, bit in 0u32..32, noise: u32, likely: u16,
     ) {
         let [source, destination] = addresses.map(Ipv4Addr::from_bits);
         let icrc = Icrc::ipv4(source, destination, ports[0], ports[1], dont_fragment);
@@ -129,6 +129,9 @@ proptest! {
         prop_assert!(solutions.len() <= 1);
         prop_assert_eq!(icrc.recover_identification(&bytes), solutions.first().copied());
         prop_assert_eq!(icrc.verify_unknown_identification(&bytes), !solutions.is_empty());
+        for likely in [likely, identification, identification.wrapping_add(1)] {
+            prop_assert_eq!(icrc.verify_likely_identification(likely, &bytes), !solutions.is_empty());
+        }
         for id in solutions {
             prop_assert!(icrc.verify(id, &bytes));
         }
