@@ -250,13 +250,13 @@ impl Inner {
 
     /// Hands on what belongs to other processes. What belongs to this one is lost: its NIC does not ask for it.
     fn hand_on_only(&self, now: u64) {
-        self.network.receive(NETWORK_ROUND, now, &mut |_| ());
+        self.network.receive(NETWORK_ROUND, now, true, &mut |_| ());
         self.watch_network();
     }
 
     /// Has sleepers told of datagrams again.
     fn watch_network(&self) {
-        if self.network_told.swap(false, Ordering::AcqRel) {
+        if self.network_told.load(Ordering::Acquire) && self.network_told.swap(false, Ordering::AcqRel) {
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
             let data = epoll::EventData::new_u64(NETWORK);
             if let Err(error) = epoll::modify(&self.sleep, self.network.ready(), data, flags) {
@@ -400,7 +400,9 @@ impl Fabric for HostFabric {
         let inner = &*self.inner;
         let now = inner.now();
         inner.rounds.store(0, Ordering::Relaxed);
-        let handed = inner.network.receive(limit, now, each);
+        // A sleeper was told of something, and not where.
+        let all = inner.network_told.load(Ordering::Acquire);
+        let handed = inner.network.receive(limit, now, all, each);
         inner.watch_network();
         if handed >= limit {
             inner.tell_of_left();

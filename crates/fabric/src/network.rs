@@ -19,6 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::event::epoll;
 use std::collections::{HashSet, VecDeque};
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -34,6 +35,10 @@ const SHORTEST: usize = bth::LEN + ICRC_LEN;
 const FORWARDS: u64 = 1 << 32;
 /// Sockets read in one round.
 const READY_SOCKETS: usize = 16;
+/// Nanoseconds between two looks at all sockets by one who polls; meanwhile it reads the one that had something last.
+const LOOK_INTERVAL: u64 = 10_000;
+/// No socket has had anything yet.
+const NO_SOCKET: u64 = u64::MAX;
 
 /// The sockets of a process and what belongs to them.
 pub struct Network {
@@ -51,6 +56,8 @@ pub struct Network {
     hand_on: Descriptor,
     /// What they have not taken yet, oldest first.
     waiting: Mutex<Waiting>,
+    /// Whether there is something, for a look without the lock.
+    any_waits: AtomicBool,
     forwards: RwLock<Vec<Descriptor>>,
     blocks: Box<[AtomicU64]>,
     /// When the thread that hands datagrams over began; 0: none does.
@@ -63,7 +70,14 @@ pub struct Network {
     at_work: Mutex<Vec<u64>>,
     /// Which of the sockets that are ready is read first: none has to wait until the others are empty.
     read_first: AtomicUsize,
-    receivers: Mutex<Vec<Receiving>>,
+    /// When all sockets were last looked at.
+    looked: AtomicU64,
+    /// The socket of a port that had something last, or [`NO_SOCKET`].
+    last_read: AtomicU64,
+    #[allow(clippy::vec_box)] // each round takes one out and puts it back: a pointer, not 800 bytes
+    receivers: Mutex<Vec<Box<Receiving>>>,
+    /// How many of them hold datagrams that were not handed over, for a look without the lock.
+    left: AtomicUsize,
     batches: Mutex<Vec<HostBatch>>,
     steering: Option<Steering>,
     counters: Arc<Counters>,
@@ -120,6 +134,7 @@ impl Network {
                 socket
             },
             waiting: Mutex::new(Waiting::default()),
+            any_waits: AtomicBool::new(false),
             forwards: RwLock::new(Vec::new()),
             blocks: (0..1024).map(|_| AtomicU64::new(0)).collect(),
             turn: AtomicU64::new(0),
@@ -127,8 +142,11 @@ impl Network {
             unheard: Mutex::new((0, 0)),
             at_work: Mutex::new(Vec::new()),
             read_first: AtomicUsize::new(0),
+            looked: AtomicU64::new(0),
+            last_read: AtomicU64::new(NO_SOCKET),
             // Nothing could ever be received without them.
-            receivers: Mutex::new(vec![Receiving::new()?]),
+            receivers: Mutex::new(vec![Box::new(Receiving::new()?)]),
+            left: AtomicUsize::new(0),
             batches: Mutex::new(Vec::new()),
             steering: None,
             counters,
@@ -438,15 +456,16 @@ impl Network {
     // Receiving.
 
     /// Hands datagrams over, at most `limit`, and gives how many. One thread at a time, so that their order stays; but
-    /// one that is stuck in `each` is overtaken.
-    pub fn receive(&self, limit: usize, now: u64, each: &mut dyn FnMut(Datagram<'_>)) -> usize {
-        self.receive_for(&mut Taker::Nic(each), limit, now)
+    /// one that is stuck in `each` is overtaken. Unless `all` sockets are to be looked at, it is mostly the one that had
+    /// something last.
+    pub fn receive(&self, limit: usize, now: u64, all: bool, each: &mut dyn FnMut(Datagram<'_>)) -> usize {
+        self.receive_for(&mut Taker::Nic(each), limit, now, all)
     }
 
     /// Answers probes and hands on what belongs to other processes; stops at the first datagram for this one, which is
     /// kept for the next [`receive`](Self::receive).
     pub fn serve_others(&self, now: u64) {
-        self.receive_for(&mut Taker::Nobody, usize::MAX, now);
+        self.receive_for(&mut Taker::Nobody, usize::MAX, now, true);
     }
 
     /// Sockets are queues of bounded length: what was in them at a time has been read once they were empty, or after so much
@@ -481,10 +500,10 @@ impl Network {
 
     /// Whether datagrams were read from the sockets and not handed over: no sleeper is told of them.
     pub fn has_left(&self) -> bool {
-        self.receivers.lock().iter().any(Receiving::is_left)
+        self.left.load(Ordering::SeqCst) > 0
     }
 
-    fn receive_for(&self, taker: &mut Taker<'_>, limit: usize, now: u64) -> usize {
+    fn receive_for(&self, taker: &mut Taker<'_>, limit: usize, now: u64, all: bool) -> usize {
         let stamp = now.max(1);
         let turn = self.turn.load(Ordering::Acquire);
         if turn != 0 && stamp.saturating_sub(turn) < STUCK {
@@ -496,8 +515,10 @@ impl Network {
         self.at_work.lock().push(stamp);
         self.hand_on_waiting();
         let known = self.next_receiving();
-        let fresh =
-            || Receiving::new().inspect_err(|error| log::debug!("no memory to receive: {error}")).ok();
+        let fresh = || {
+            let made = Receiving::new().inspect_err(|error| log::debug!("no memory to receive: {error}"));
+            made.ok().map(Box::new)
+        };
         let mut handed = 0;
         if let Some(mut receiving) = known.or_else(fresh) {
             handed = self.hand_over(&mut receiving, limit, taker);
@@ -505,20 +526,19 @@ impl Network {
             while handed < limit && !receiving.is_left() && self.has_left() {
                 let Some(left) = self.next_receiving() else { break };
                 let done = std::mem::replace(&mut receiving, left);
-                self.receivers.lock().push(done);
+                self.keep_receiving(done);
                 handed += self.hand_over(&mut receiving, limit - handed, taker);
             }
-            let mut emptied = false;
+            let mut emptied = Some(false);
             if handed < limit && !receiving.is_left() {
                 let more;
-                (more, emptied) = self.read_sockets(&mut receiving, limit - handed, taker);
+                (more, emptied) = self.read_sockets(&mut receiving, limit - handed, (now, all), taker);
                 handed += more;
             }
-            self.note_heard(now, emptied && !receiving.is_left());
-            let mut receivers = self.receivers.lock();
-            if receivers.len() < BATCHES_KEPT || receiving.is_left() {
-                receivers.push(receiving);
+            if let Some(emptied) = emptied {
+                self.note_heard(now, emptied && !receiving.is_left());
             }
+            self.keep_receiving(receiving);
         }
         let mut at_work = self.at_work.lock();
         if let Some(place) = at_work.iter().position(|since| *since == stamp) {
@@ -531,19 +551,46 @@ impl Network {
     }
 
     /// Buffers to go on with: those that hold something first.
-    fn next_receiving(&self) -> Option<Receiving> {
+    fn next_receiving(&self) -> Option<Box<Receiving>> {
         let mut receivers = self.receivers.lock();
-        let left = receivers.iter().position(Receiving::is_left);
-        match left {
-            Some(place) => Some(receivers.remove(place)),
-            None => receivers.pop(),
+        if self.has_left() {
+            if let Some(place) = receivers.iter().position(|receiving| receiving.is_left()) {
+                self.left.fetch_sub(1, Ordering::SeqCst);
+                return Some(receivers.remove(place));
+            }
+        }
+        receivers.pop()
+    }
+
+    /// Puts buffers back, for the next thread.
+    fn keep_receiving(&self, receiving: Box<Receiving>) {
+        let mut receivers = self.receivers.lock();
+        if receiving.is_left() {
+            self.left.fetch_add(1, Ordering::SeqCst);
+            receivers.push(receiving);
+        } else if receivers.len() < BATCHES_KEPT {
+            receivers.push(receiving);
         }
     }
 
-    /// Reads each socket once. Gives the number of datagrams handed over, and whether the sockets were empty then.
-    fn read_sockets(&self, receiving: &mut Receiving, limit: usize, taker: &mut Taker<'_>) -> (usize, bool) {
+    /// Reads the sockets. Gives the number of datagrams handed over, and whether all of them were empty then; `None`: not all
+    /// were looked at.
+    fn read_sockets(
+        &self,
+        receiving: &mut Receiving,
+        limit: usize,
+        (now, all): (u64, bool),
+        taker: &mut Taker<'_>,
+    ) -> (usize, Option<bool>) {
+        // Mostly one socket is in use, and reading it costs no more than asking which ones are ready.
+        let last = self.last_read.load(Ordering::Relaxed);
+        let recent = now.saturating_sub(self.looked.load(Ordering::Relaxed)) < LOOK_INTERVAL;
+        if !all && last != NO_SOCKET && recent {
+            return (self.read_socket(last, true, receiving, limit, taker).0, None);
+        }
+        self.looked.store(now, Ordering::Relaxed);
         let mut ready = Vec::new();
-        let mut events = [std::mem::MaybeUninit::uninit(); READY_SOCKETS];
+        let mut events = [MaybeUninit::uninit(); READY_SOCKETS];
         let zero = rustix::event::Timespec::default();
         if let Ok((found, _)) = epoll::wait(&*self.ready, &mut events, Some(&zero)) {
             ready.extend(found.iter().map(|event| event.data.u64()));
@@ -555,7 +602,7 @@ impl Network {
         let mut emptied = ready.len() < READY_SOCKETS;
         for token in ready {
             if handed >= limit || receiving.is_left() {
-                return (handed, false);
+                return (handed, Some(false));
             }
             if token >= FORWARDS {
                 let index = (token - FORWARDS) as usize;
@@ -564,20 +611,48 @@ impl Network {
                 emptied &= forwarded < FORWARD_ROUND;
                 continue;
             }
-            let Some(port) = self.ports.read().get(token as usize / 2).cloned() else { continue };
-            let Some(socket) = (if token % 2 == 0 { &port.v4 } else { &port.v6 }) else { continue };
-            receiving.port = port.number;
-            match receiving.receiver.receive(socket) {
-                Ok(messages) => emptied &= messages < RECEIVE_MESSAGES,
-                Err(error) => {
-                    log::debug!("nothing received: {error}");
-                    continue;
-                }
-            }
-            (receiving.message, receiving.offset) = (0, 0);
-            handed += self.hand_over(receiving, limit - handed, taker);
+            let (more, empty) = self.read_socket(token, false, receiving, limit - handed, taker);
+            handed += more;
+            emptied &= empty;
         }
-        (handed, emptied)
+        (handed, Some(emptied))
+    }
+
+    /// Reads one socket of a port. Gives the number of datagrams handed over, and whether it was empty then.
+    fn read_socket(
+        &self,
+        token: u64,
+        few: bool,
+        receiving: &mut Receiving,
+        limit: usize,
+        taker: &mut Taker<'_>,
+    ) -> (usize, bool) {
+        let place = token as usize / 2;
+        let other;
+        let port = match (place, self.first.get()) {
+            (0, Some(first)) => first,
+            _ => {
+                other = self.ports.read().get(place).cloned();
+                let Some(port) = &other else { return (0, true) };
+                port
+            }
+        };
+        let Some(socket) = (if token % 2 == 0 { &port.v4 } else { &port.v6 }) else { return (0, true) };
+        receiving.port = port.number;
+        let (messages, empty) = match receiving.receiver.receive(socket, few) {
+            Ok(received) => received,
+            Err(error) => {
+                log::debug!("nothing received: {error}");
+                return (0, true);
+            }
+        };
+        (receiving.message, receiving.offset) = (0, 0);
+        if messages > 0 {
+            // Where a socket is never empty the others have their turn as often.
+            let again = if messages == RECEIVE_MESSAGES { NO_SOCKET } else { token };
+            self.last_read.store(again, Ordering::Relaxed);
+        }
+        (self.hand_over(receiving, limit, taker), empty)
     }
 
     /// Hands over what the buffers hold.
@@ -589,7 +664,9 @@ impl Network {
             let Taker::Nic(each) = taker else { return handed };
             let end = (forwarded.offset + arrival.segment).min(bytes.len());
             let datagram = forwarded.offset..end;
-            handed += usize::from(self.take(&arrival, ROCE_PORT, &bytes[datagram], icrc, each));
+            let identification = place_in_send(forwarded.offset, arrival.segment);
+            handed +=
+                usize::from(self.take(&arrival, ROCE_PORT, &bytes[datagram], identification, icrc, each));
             forwarded.offset = end;
         }
         while handed < limit && *message < receiver.count() {
@@ -618,7 +695,9 @@ impl Network {
                     self.hand_on(block, arrival, &bytes[start..end], datagrams);
                 }
                 (None, Taker::Nic(each)) => {
-                    handed += usize::from(self.take(arrival, port, &bytes[start..end], icrc, each));
+                    let identification = place_in_send(start, arrival.segment);
+                    handed +=
+                        usize::from(self.take(arrival, port, &bytes[start..end], identification, icrc, each));
                 }
                 (None, Taker::Nobody) => return handed,
             }
@@ -641,12 +720,13 @@ impl Network {
         }
     }
 
-    /// One datagram. True: it was handed to the NIC.
+    /// One datagram, which may have this IPv4 identification. True: it was handed to the NIC.
     fn take(
         &self,
         arrival: &Arrival,
         port: u16,
         bytes: &[u8],
+        identification: u16,
         icrc: &mut IcrcCache,
         each: &mut dyn FnMut(Datagram<'_>),
     ) -> bool {
@@ -660,7 +740,7 @@ impl Network {
             return false;
         }
         let icrc = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
-        let intact = icrc.is_some_and(|icrc| icrc.verify_unknown_identification(bytes));
+        let intact = icrc.is_some_and(|icrc| icrc.verify_likely_identification(identification, bytes));
         if let Some(capture) = &self.capture {
             capture.received(arrival, port, icrc.as_ref(), bytes);
         }
@@ -696,6 +776,7 @@ impl Network {
             Ok(()) => true,
             // The queue of a UNIX socket is short, and its reader may not be running.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.any_waits.store(true, Ordering::SeqCst);
                 waiting.push(block, [&header[..], bytes].concat())
             }
             Err(_) => false,
@@ -713,13 +794,18 @@ impl Network {
 
     /// Hands on what others had no room for before. True: something still waits.
     fn hand_on_waiting(&self) -> bool {
+        if !self.any_waits.load(Ordering::SeqCst) {
+            return false;
+        }
         let mut waiting = self.waiting.lock();
         waiting.retry(|block, message| {
             let sent = names::of_forwarding(block)
                 .and_then(|name| sockets::send_datagram(&self.hand_on, &name, message, &[]));
             !sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
         });
-        !waiting.messages.is_empty()
+        let left = !waiting.messages.is_empty();
+        self.any_waits.store(left, Ordering::SeqCst);
+        left
     }
 
     fn read_forwarded(
@@ -798,6 +884,12 @@ fn if_supported(socket: io::Result<Descriptor>) -> io::Result<Option<Descriptor>
 fn block_of(bytes: &[u8]) -> Option<u32> {
     let queue_pair = bytes.get(4..8)?.first_chunk::<4>()?;
     Some((u32::from_be_bytes(*queue_pair) & 0xFF_FFFF) / QUEUE_PAIRS_PER_BLOCK)
+}
+
+/// The IPv4 identification of a datagram that begins so many bytes into a message: that of its place, if the kernel has cut
+/// what was sent and merged it again.
+fn place_in_send(offset: usize, segment: usize) -> u16 {
+    (offset / segment.max(1)) as u16
 }
 
 /// Messages for other processes that had no room for them; as many bytes at most as a socket has.

@@ -11,6 +11,7 @@ use rustix::net::{
     socket_with, sockopt,
 };
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -119,36 +120,36 @@ pub struct Transmit<'a> {
 pub fn send(socket: &Descriptor, transmits: &[Transmit<'_>]) -> io::Result<usize> {
     const AT_ONCE: usize = crate::limits::BATCH_PACKETS;
     let count = transmits.len().min(AT_ONCE);
-    // SAFETY: all of these are plain C structures for which zero is a valid value.
-    let (mut names, mut vectors, mut messages) = unsafe {
-        (
-            std::mem::zeroed::<[libc::sockaddr_in6; AT_ONCE]>(),
-            std::mem::zeroed::<[libc::iovec; AT_ONCE]>(),
-            std::mem::zeroed::<[libc::mmsghdr; AT_ONCE]>(),
-        )
-    };
-    let mut controls = [Control([0; CONTROL_BYTES]); AT_ONCE];
+    // Only what is used is written: whole, these are 23 KB.
+    let mut names = [const { MaybeUninit::<libc::sockaddr_in6>::uninit() }; AT_ONCE];
+    let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; AT_ONCE];
+    let mut controls = [const { MaybeUninit::<Control>::uninit() }; AT_ONCE];
+    let mut messages = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; AT_ONCE];
     for (index, transmit) in transmits.iter().enumerate().take(count) {
-        vectors[index] = libc::iovec {
+        let vector = vectors[index].write(libc::iovec {
             iov_base: transmit.bytes.as_ptr().cast_mut().cast(),
             iov_len: transmit.bytes.len(),
-        };
-        let name_length = write_name(&mut names[index], transmit.route);
-        let header = &mut messages[index].msg_hdr;
-        header.msg_name = (&raw mut names[index]).cast();
+        });
+        // SAFETY: a plain C structure for which zero is a valid value.
+        let name = names[index].write(unsafe { std::mem::zeroed() });
+        let name_length = write_name(name, transmit.route);
+        let control = controls[index].write(Control([0; CONTROL_BYTES]));
+        // SAFETY: as above.
+        let header = &mut messages[index].write(unsafe { std::mem::zeroed() }).msg_hdr;
+        header.msg_name = (&raw mut *name).cast();
         header.msg_namelen = name_length;
-        header.msg_iov = &raw mut vectors[index];
+        header.msg_iov = &raw mut *vector;
         header.msg_iovlen = 1;
-        header.msg_control = (&raw mut controls[index]).cast();
+        header.msg_control = (&raw mut *control).cast();
         header.msg_controllen = CONTROL_BYTES as _;
         let length = write_control(header, transmit);
         header.msg_controllen = length as _;
     }
-    // SAFETY: the messages point to names, vectors, controls and packet bytes that all live through the call; the
-    // kernel only reads them (sendmmsg(2)).
+    // SAFETY: the first `count` messages are written, and point to names, vectors, controls and packet bytes that all live
+    // through the call; the kernel reads no others, and writes only their lengths (sendmmsg(2)).
     let sent = unsafe {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        libc::sendmmsg(socket.as_fd().as_raw_fd(), messages.as_mut_ptr(), count as u32, flags as _)
+        libc::sendmmsg(socket.as_fd().as_raw_fd(), messages.as_mut_ptr().cast(), count as u32, flags as _)
     };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
 }
@@ -259,13 +260,15 @@ pub struct Receiver {
     arena: Arena,
     arrivals: [Option<Arrival>; RECEIVE_MESSAGES],
     count: usize,
+    /// Messages to ask for where few are expected.
+    ask: usize,
 }
 
 impl Receiver {
     /// Empty buffers.
     pub fn new() -> io::Result<Self> {
         let arena = Arena::new(RECEIVE_MESSAGES * RECEIVE_BYTES)?;
-        Ok(Receiver { arena, arrivals: [None; RECEIVE_MESSAGES], count: 0 })
+        Ok(Receiver { arena, arrivals: [None; RECEIVE_MESSAGES], count: 0, ask: 1 })
     }
 
     /// Messages received last.
@@ -280,44 +283,43 @@ impl Receiver {
         Some((arrival, &self.arena.bytes()[at..at + arrival.length]))
     }
 
-    /// Receives what is there, without waiting; forgets what was there before. Gives the number of messages.
+    /// Receives what is there, without waiting; forgets what was there before. Gives the number of messages, and whether the
+    /// socket was empty then. `few`: where lately there was hardly more than one message no more is asked for.
     ///
     /// # Errors
     /// The kernel's; that nothing is there is no error.
-    pub fn receive(&mut self, socket: &Descriptor) -> io::Result<usize> {
+    pub fn receive(&mut self, socket: &Descriptor, few: bool) -> io::Result<(usize, bool)> {
         self.count = 0;
+        let asked = if few { self.ask } else { RECEIVE_MESSAGES };
         let buffers = self.arena.bytes_mut();
         if buffers.len() < RECEIVE_MESSAGES * RECEIVE_BYTES {
-            return Ok(0);
+            return Ok((0, false));
         }
-        // SAFETY: all of these are plain C structures for which zero is a valid value.
-        let (mut names, mut vectors, mut messages) = unsafe {
-            (
-                std::mem::zeroed::<[libc::sockaddr_in6; RECEIVE_MESSAGES]>(),
-                std::mem::zeroed::<[libc::iovec; RECEIVE_MESSAGES]>(),
-                std::mem::zeroed::<[libc::mmsghdr; RECEIVE_MESSAGES]>(),
-            )
-        };
-        let mut controls = [Control([0; CONTROL_BYTES]); RECEIVE_MESSAGES];
-        for (index, buffer) in buffers.chunks_mut(RECEIVE_BYTES).enumerate() {
-            vectors[index] = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let mut names = [const { MaybeUninit::<libc::sockaddr_in6>::uninit() }; RECEIVE_MESSAGES];
+        let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; RECEIVE_MESSAGES];
+        let mut controls = [const { MaybeUninit::<Control>::uninit() }; RECEIVE_MESSAGES];
+        // SAFETY: a plain C structure for which zero is a valid value.
+        let mut messages = unsafe { std::mem::zeroed::<[libc::mmsghdr; RECEIVE_MESSAGES]>() };
+        for (index, buffer) in buffers.chunks_mut(RECEIVE_BYTES).enumerate().take(asked) {
+            let vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
             let header = &mut messages[index].msg_hdr;
-            header.msg_name = (&raw mut names[index]).cast();
+            // SAFETY: as above.
+            header.msg_name = (&raw mut *names[index].write(unsafe { std::mem::zeroed() })).cast();
             header.msg_namelen = size_of::<libc::sockaddr_in6>() as _;
-            header.msg_iov = &raw mut vectors[index];
+            header.msg_iov = &raw mut *vectors[index].write(vector);
             header.msg_iovlen = 1;
-            header.msg_control = (&raw mut controls[index]).cast();
+            header.msg_control = controls[index].as_mut_ptr().cast();
             header.msg_controllen = CONTROL_BYTES as _;
         }
-        // SAFETY: the messages point to names, vectors, controls and buffers that all live through the call and are
-        // borrowed for writing here (recvmmsg(2)).
+        // SAFETY: the first `asked` messages point to names, vectors, controls and buffers that all live through the call
+        // and are borrowed for writing here (recvmmsg(2)).
         let received = unsafe {
             let flags = libc::MSG_DONTWAIT;
             let timeout = std::ptr::null_mut();
             libc::recvmmsg(
                 socket.as_fd().as_raw_fd(),
                 messages.as_mut_ptr(),
-                RECEIVE_MESSAGES as u32,
+                asked as u32,
                 flags as _,
                 timeout,
             )
@@ -325,19 +327,25 @@ impl Receiver {
         if received < 0 {
             let error = io::Error::last_os_error();
             return match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(0),
+                io::ErrorKind::WouldBlock => {
+                    self.ask = 1;
+                    Ok((0, true))
+                }
+                io::ErrorKind::Interrupted => Ok((0, false)),
                 _ => Err(error),
             };
         }
-        self.count = (received as usize).min(RECEIVE_MESSAGES);
+        self.count = (received as usize).min(asked);
+        self.ask = (2 * self.count).clamp(1, RECEIVE_MESSAGES);
         for index in 0..self.count {
             let message = &messages[index];
             let cut_off = message.msg_hdr.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
             let length = (message.msg_len as usize).min(RECEIVE_BYTES);
-            self.arrivals[index] =
-                if cut_off { None } else { read_arrival(&names[index], &message.msg_hdr, length) };
+            // SAFETY: the name was written above, with zeros, before the kernel wrote over it.
+            let name = unsafe { names[index].assume_init_ref() };
+            self.arrivals[index] = if cut_off { None } else { read_arrival(name, &message.msg_hdr, length) };
         }
-        Ok(self.count)
+        Ok((self.count, self.count < asked))
     }
 }
 
