@@ -41,6 +41,40 @@ const HELLO_INTERVAL: u64 = 20_000_000;
 /// Nanoseconds that a UC or UD message waits for a receive before it is dropped.
 const UNRELIABLE_PATIENCE: u64 = 50_000_000;
 
+/// Answers in a row that would have taken an acknowledgement along before acknowledgements wait for them.
+const ANSWERS_THAT_COUNT: u32 = 8;
+
+/// Why a queue pair is driven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    /// The program has posted.
+    Doorbell,
+    /// A polling thread of the program has taken datagrams, and is about to hand over what came of them.
+    Polled,
+    /// Any other.
+    Round,
+}
+
+/// Whether the program answers what it receives: then acknowledgements leave together with the answers.
+#[derive(Default)]
+struct Answers {
+    /// The program is handed a message whose acknowledgement is due, and has neither answered nor polled again since.
+    expected: bool,
+    /// Times in a row that it has answered first.
+    seen: u32,
+}
+
+impl Answers {
+    /// The queue pair is about to be driven; `received`: the program gets a message now. True: its acknowledgement may wait.
+    fn look(&mut self, occasion: Occasion, received: bool) -> bool {
+        if std::mem::take(&mut self.expected) {
+            self.seen = if occasion == Occasion::Doorbell { self.seen.saturating_add(1) } else { 0 };
+        }
+        self.expected = occasion == Occasion::Polled && received;
+        self.expected && self.seen >= ANSWERS_THAT_COUNT
+    }
+}
+
 /// The state machine of a connected queue pair.
 enum Connection {
     None,
@@ -83,6 +117,9 @@ pub struct Core<F: Fabric> {
     no_receive_since: Option<u64>,
     waits_for_receive: bool,
     share: Share,
+    /// A message was received for the program since the queue pair was last driven.
+    pub received: bool,
+    answers: Answers,
 }
 
 #[derive(Default)]
@@ -111,6 +148,8 @@ impl<F: Fabric> Default for Core<F> {
             no_receive_since: None,
             waits_for_receive: false,
             share: Share::default(),
+            received: false,
+            answers: Answers::default(),
         }
     }
 }
@@ -149,6 +188,11 @@ impl<F: Fabric> Core<F> {
     /// The path to the peer.
     pub fn path(&self) -> &Path<F> {
         &self.path
+    }
+
+    /// Whether an acknowledgement waits for the program's answer.
+    pub fn owes_acknowledgement(&self) -> bool {
+        matches!(&self.connection, Connection::Rc(rc) if rc.owes_acknowledgement())
     }
 
     /// Takes another path, for everybody to see.
@@ -485,6 +529,11 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Drives the queue pair, or leaves word for the thread that does.
     pub(crate) fn run(self: &Arc<Self>) {
+        self.run_for(Occasion::Round);
+    }
+
+    /// The same for a reason that matters.
+    pub(crate) fn run_for(self: &Arc<Self>, occasion: Occasion) {
         for _ in 0..TURNS {
             let Some(mut core) = self.core.try_lock().or_else(|| {
                 self.pending.store(true, Ordering::SeqCst);
@@ -496,7 +545,7 @@ impl<F: Fabric> QueuePair<F> {
             if self.pending.load(Ordering::SeqCst) {
                 self.pending.store(false, Ordering::SeqCst);
             }
-            let again = self.drive(&mut core);
+            let again = self.drive_for(&mut core, occasion);
             self.end_if_overrun(&mut core);
             drop(core);
             fence(Ordering::SeqCst);
@@ -513,6 +562,10 @@ impl<F: Fabric> QueuePair<F> {
 
     /// One turn. Tells whether there is more to do, and when.
     pub(crate) fn drive(&self, core: &mut Core<F>) -> Option<Again> {
+        self.drive_for(core, Occasion::Round)
+    }
+
+    fn drive_for(&self, core: &mut Core<F>, occasion: Occasion) -> Option<Again> {
         let mut attributes = core.attributes;
         if !attributes.state.receives() {
             return self.finish_last_words(core);
@@ -538,6 +591,9 @@ impl<F: Fabric> QueuePair<F> {
         } else {
             core.hello.next
         };
+        let received = std::mem::take(&mut core.received);
+        let hold = core.answers.look(occasion, received);
+        let mut owes = false;
         let mut connection = std::mem::replace(&mut core.connection, Connection::None);
         let mut environment = QueuePairEnvironment::new(self, core, None);
         if let Some(own) = greeting {
@@ -547,7 +603,12 @@ impl<F: Fabric> QueuePair<F> {
             Connection::Rc(rc) => {
                 let judged = self.judged(now, rc.deadline());
                 let grant = self.begin_turn(environment.core(), rc, &attributes, now);
-                let driven = rc.drive(judged, &mut environment);
+                let driven = if hold {
+                    rc.drive_holding(judged, &mut environment)
+                } else {
+                    rc.drive(judged, &mut environment)
+                };
+                owes = hold && rc.owes_acknowledgement();
                 if let Some(grant) = grant {
                     self.end_turn(environment.core(), rc, grant, &attributes, now);
                 }
@@ -577,7 +638,9 @@ impl<F: Fabric> QueuePair<F> {
         self.tell_drained(&attributes, drained);
         match driven {
             Drive::Again => Some(Again::Soon),
-            Drive::Idle | Drive::Wait => (waits_for_link || core.waits_for_receive).then_some(Again::Later),
+            Drive::Idle | Drive::Wait => {
+                (waits_for_link || core.waits_for_receive || owes).then_some(Again::Later)
+            }
         }
     }
 

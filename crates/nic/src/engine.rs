@@ -4,6 +4,7 @@
 //! themselves. Rounds of several threads do not wait for each other.
 
 use crate::counters::ObjectCount;
+use crate::drive::Occasion;
 use crate::error::{Error, Result};
 use crate::inbox::{Content, Half, InboxPacket, KeptPayload, Origin};
 use crate::limits;
@@ -35,8 +36,8 @@ pub const TABLES: Site = Site("tables.publish");
 /// How long the NIC thread leaves the work to a polling program before it looks again: doubles from the first to the
 /// second while the program goes on polling.
 const POLLER_GRACE: (u64, u64) = (50_000, 500_000);
-/// A program polls continuously if so many nanoseconds at most lie between two polls, on average. One that looks at its
-/// completion queue now and then, and otherwise at its memory, does not: it needs the NIC thread.
+/// A program polls continuously if so many nanoseconds at most lie between the end of a poll and the next one, on average. One
+/// that looks at its completion queue now and then, and otherwise at its memory, does not: it needs the NIC thread.
 const POLL_INTERVAL: u64 = 2_000;
 /// Fewer polls than this say nothing.
 const POLLS_THAT_COUNT: u64 = 4;
@@ -101,6 +102,8 @@ pub struct Nic<F: Fabric> {
     key_bytes: AtomicU64,
     pub(crate) counts: Counts,
     polls: AtomicU64,
+    /// Nanoseconds that these took, together, where they looked at the network.
+    polled: AtomicU64,
     /// Completion queues that will wake a thread of the program.
     sleepers: AtomicU32,
     nic_thread: Mutex<Option<std::thread::Thread>>,
@@ -137,6 +140,7 @@ impl<F: Fabric> Nic<F> {
                 address_handles: ObjectCount::new(limits::MAX_ADDRESS_HANDLES),
             },
             polls: AtomicU64::new(0),
+            polled: AtomicU64::new(0),
             sleepers: AtomicU32::new(0),
             nic_thread: Mutex::new(None),
             nic_thread_parked: AtomicBool::new(false),
@@ -310,14 +314,16 @@ impl<F: Fabric> Nic<F> {
     /// One round: events, rings, the network, queue pairs that wait for a turn, timers. Gives when the next is due
     /// at the latest (fabric time), if nothing happens before.
     pub fn progress(&self) -> Option<u64> {
-        self.due_after(self.round(true))
+        self.due_after(self.round(true, Occasion::Round))
     }
 
-    fn round(&self, network: bool) -> Taken {
+    /// `occasion` is what queue pairs that got datagrams are driven for. What becomes ready by them has its turn in the next
+    /// round: an acknowledgement that waits for the program's answer, too.
+    fn round(&self, network: bool, occasion: Occasion) -> Taken {
         self.handle_events();
         let channels = self.poll_channels();
-        let datagrams = if network { self.poll_network() } else { Taken::Nothing };
         self.run_ready();
+        let datagrams = if network { self.poll_network(occasion) } else { Taken::Nothing };
         // Mostly nothing is due for long, and there is no need to know the time.
         let near = self.fabric.past().saturating_add(TICK);
         if self.earliest.load(Ordering::SeqCst) <= near || self.turns.is_waiting() {
@@ -502,7 +508,7 @@ impl<F: Fabric> Nic<F> {
                 }
             }
         }
-        touched.run();
+        touched.run(Occasion::Round);
         more
     }
 
@@ -532,12 +538,12 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// Takes datagrams.
-    fn poll_network(&self) -> Taken {
+    fn poll_network(&self, occasion: Occasion) -> Taken {
         let mut touched = Touched::default();
         let taken = self
             .fabric
             .receive(limits::ROUND, &mut |datagram| self.deliver_datagram(&datagram, &mut touched));
-        touched.run();
+        touched.run(occasion);
         match taken {
             0 => Taken::Nothing,
             taken if taken < limits::ROUND => Taken::All,
@@ -669,7 +675,14 @@ impl<F: Fabric> Nic<F> {
         let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
         self.polls.store(polls, Ordering::Relaxed);
         let network = self.network_users.load(Ordering::Relaxed) > 0 || polls % QUIET_NETWORK_POLLS == 0;
-        self.round(network);
+        // Rounds without the network are short: their time need not be known.
+        let began = network.then(|| self.fabric.now());
+        self.round(network, Occasion::Polled);
+        if let Some(began) = began {
+            let took = self.fabric.now().saturating_sub(began);
+            // Lost sums of two threads at once do no harm.
+            self.polled.store(self.polled.load(Ordering::Relaxed).wrapping_add(took), Ordering::Relaxed);
+        }
         if polls % POLLS_BETWEEN_YIELDS == 0 {
             // The one that is waited for may need this very processor.
             std::thread::yield_now();
@@ -698,12 +711,14 @@ impl<F: Fabric> Nic<F> {
         let mailbox = self.fabric.mailbox().clone();
         let mut watch = PollWatch {
             polls: self.polls.load(Ordering::Relaxed),
+            polled: self.polled.load(Ordering::Relaxed),
             since: self.fabric.now(),
             grace: POLLER_GRACE.0,
         };
         let mut idle = Idle::default();
         while !stop.load(Ordering::Acquire) {
-            if let Some(grace) = watch.look(self.polls.load(Ordering::Relaxed), self.fabric.now()) {
+            let (polls, polled) = (self.polls.load(Ordering::Relaxed), self.polled.load(Ordering::Relaxed));
+            if let Some(grace) = watch.look(polls, polled, self.fabric.now()) {
                 self.nic_thread_parked.store(true, Ordering::SeqCst);
                 let leave = self.sleepers.load(Ordering::SeqCst) == 0;
                 if leave {
@@ -714,7 +729,7 @@ impl<F: Fabric> Nic<F> {
                     continue;
                 }
             }
-            let round = self.round(true);
+            let round = self.round(true, Occasion::Round);
             let now = self.fabric.now();
             if self.due_after(round).is_some_and(|at| at <= now) {
                 continue;
@@ -780,16 +795,18 @@ impl Idle {
 /// Tells whether the program polls continuously.
 struct PollWatch {
     polls: u64,
+    polled: u64,
     since: u64,
     grace: u64,
 }
 
 impl PollWatch {
     /// How long the work may be left to the program; `None`: not at all.
-    fn look(&mut self, polls: u64, now: u64) -> Option<Duration> {
+    fn look(&mut self, polls: u64, polled: u64, now: u64) -> Option<Duration> {
         let (new, passed) = (polls.wrapping_sub(self.polls), now.saturating_sub(self.since));
-        (self.polls, self.since) = (polls, now);
-        if new < POLLS_THAT_COUNT || new.saturating_mul(POLL_INTERVAL) < passed {
+        let between = passed.saturating_sub(polled.wrapping_sub(self.polled));
+        (self.polls, self.polled, self.since) = (polls, polled, now);
+        if new < POLLS_THAT_COUNT || new.saturating_mul(POLL_INTERVAL) < between {
             self.grace = POLLER_GRACE.0;
             return None;
         }
@@ -818,9 +835,9 @@ impl<F: Fabric> Touched<F> {
         Some(queue_pair)
     }
 
-    fn run(self) {
+    fn run(self, occasion: Occasion) {
         for queue_pair in self.0 {
-            queue_pair.run();
+            queue_pair.run_for(occasion);
         }
     }
 }

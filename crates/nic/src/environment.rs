@@ -438,6 +438,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, F> {
 
     fn finish_receive(&mut self, arrival: Arrival) {
         let Some(receive) = self.core.receive.take() else { return };
+        self.core.received = true;
         let opcode = match arrival.kind {
             ArrivalKind::Send => Opcode::Receive,
             ArrivalKind::WriteImmediate => Opcode::ReceiveWriteImmediate,

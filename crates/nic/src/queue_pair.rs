@@ -10,7 +10,7 @@ use crate::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType
 use crate::completion::{Completion, CompletionQueue, Opcode, Status};
 use crate::context::Context;
 use crate::counters::QueuePairCounters;
-use crate::drive::Core;
+use crate::drive::{Core, Occasion};
 use crate::engine::{Again, Nic};
 use crate::error::{Error, Result};
 use crate::event::{Acknowledgements, AsyncEventKind, Element};
@@ -247,6 +247,10 @@ impl<F: Fabric> QueuePair<F> {
             if from != State::Init {
                 core.readdress(&attributes.address.route(self.domain.context().device())?, &route)?;
             }
+        }
+        if matches!(to, State::Reset | State::Error) && core.owes_acknowledgement() {
+            // The peer counts on it.
+            self.drive(&mut core);
         }
         match to {
             State::Reset => {
@@ -573,7 +577,7 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Drives what was posted.
     pub fn doorbell(self: &Arc<Self>) {
-        self.run();
+        self.run_for(Occasion::Doorbell);
     }
 
     /// Posts a receive request (`ibv_post_recv(3)`).

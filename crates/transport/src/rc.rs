@@ -346,6 +346,22 @@ impl RcConnection {
     /// Sends what may go (at most [`DRIVE_PACKETS`](limits::DRIVE_PACKETS) packets), answers what
     /// arrived, and handles what is due at `now`.
     pub fn drive<E: Environment>(&mut self, now: Time, environment: &mut E) -> Drive {
+        self.drive_as(now, false, environment)
+    }
+
+    /// As [`drive`](Self::drive), but an acknowledgement that would leave alone is kept: the caller expects a request to follow
+    /// soon, and calls [`drive`](Self::drive) in any case (InfiniBand specification, volume 1, section 9.7.5.1.2: responders
+    /// may coalesce acknowledgements).
+    pub fn drive_holding<E: Environment>(&mut self, now: Time, environment: &mut E) -> Drive {
+        self.drive_as(now, true, environment)
+    }
+
+    /// Whether an acknowledgement is kept.
+    pub fn owes_acknowledgement(&self) -> bool {
+        self.shared.state == State::Alive && self.responder.acknowledges_only()
+    }
+
+    fn drive_as<E: Environment>(&mut self, now: Time, hold: bool, environment: &mut E) -> Drive {
         if self.shared.state == State::Dead {
             return Drive::Idle;
         }
@@ -361,8 +377,15 @@ impl RcConnection {
         // One packet of each half in turn: neither requests nor responses starve. A half that waits
         // does not keep the other from going on.
         let (mut requests, mut responses) = (true, true);
+        // A mere acknowledgement follows the requests: shorter than they are, it can leave with them in one send.
+        let behind = !self.shared.link.lossless;
+        let hold = hold && behind;
+        let sent_before = self.shared.counters.requests_sent;
         self.shared.requests_wait = false;
         for _ in 0..limits::DRIVE_PACKETS {
+            if behind && responses && self.owes_acknowledgement() {
+                responses = false;
+            }
             if responses && self.shared.state != State::Dead {
                 match self.responder.step(&mut self.shared, environment) {
                     Step::Sent => {}
@@ -386,10 +409,21 @@ impl RcConnection {
             }
             requests &= self.shared.state == State::Alive;
             if !requests && !responses {
+                let alone = sent_before == self.shared.counters.requests_sent;
+                if !(hold && alone) {
+                    waits |= !self.acknowledge(environment);
+                }
                 return if waits { Drive::Wait } else { Drive::Idle };
             }
         }
+        self.acknowledge(environment);
         Drive::Again
+    }
+
+    /// Sends the acknowledgement that was left behind the requests; false: the environment says wait.
+    fn acknowledge<E: Environment>(&mut self, environment: &mut E) -> bool {
+        !self.owes_acknowledgement()
+            || !matches!(self.responder.step(&mut self.shared, environment), Step::Wait)
     }
 
     /// When [`drive`](Self::drive) must be called at the latest, even if nothing arrives.

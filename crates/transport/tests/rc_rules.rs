@@ -483,6 +483,41 @@ fn a_repeated_send_is_acknowledged_and_not_executed() {
     assert_eq!(pair.ends[0].connection.counters().timeouts, 2);
 }
 
+/// Volume 1, section 9.7.5.1.2: acknowledgements may be coalesced.
+#[test]
+fn an_acknowledgement_that_is_held_follows_the_answer_or_leaves_when_it_is_asked_for() {
+    let mut pair = pair_with(|_, _| ());
+    let host = &mut pair.ends[1].host;
+    (0..4).for_each(|_| host.post_receive(8));
+    let mut connection = RcConnection::new(settings(lossy(1024), 0x11, 0));
+    connection.start_requester(requester(0x100));
+    let sent = |packets: &mut Vec<Packet>| -> Vec<_> {
+        let code_and_psn = |packet| match packet {
+            Packet::Standard { header, .. } => (header.bth.opcode.operation().unwrap(), header.bth.psn),
+            Packet::Own(own) => panic!("{own:?}"),
+        };
+        std::mem::take(packets).into_iter().map(code_and_psn).collect()
+    };
+    for psn in 0..4 {
+        let mut request = header(Code::SendOnly, psn);
+        request.bth.acknowledge = true;
+        assert_eq!(connection.receive(Time(0), &request, Payload::Bytes(&[1; 8]), host), Outcome::Done(()));
+        assert_eq!(connection.drive_holding(Time(0), host), Drive::Idle);
+        assert!(connection.owes_acknowledgement());
+        assert_eq!(sent(&mut host.sent), []);
+        if psn == 0 {
+            connection.drive(Time(0), host);
+            assert_eq!(sent(&mut host.sent), [(Code::Acknowledge, 0)]);
+            assert!(!connection.owes_acknowledgement());
+        }
+    }
+    host.buffers.insert(WorkId(0), vec![2; 8]);
+    connection.post(send(8));
+    assert_eq!(connection.drive_holding(Time(0), host), Drive::Idle);
+    assert_eq!(sent(&mut host.sent), [(Code::SendOnly, 0x100), (Code::Acknowledge, 3)]);
+    assert!(!connection.owes_acknowledgement());
+}
+
 #[test]
 fn a_repetition_reads_no_more_than_was_asked_for() {
     let mut pair = Pair::new(lossy(1024), 1);

@@ -114,6 +114,14 @@ impl Responder {
         self.expected
     }
 
+    /// Whether all there is to send is one acknowledgement.
+    pub(super) fn acknowledges_only(&self) -> bool {
+        !self.report_due
+            && self.replays.is_empty()
+            && self.outputs.len() == 1
+            && matches!(self.outputs.front(), Some(Output::Ack { .. }))
+    }
+
     /// Whether a request was repeated while this side waits for a page; asks once.
     pub(super) fn take_hold(&mut self) -> bool {
         std::mem::take(&mut self.hold_due)

@@ -1,0 +1,115 @@
+//! Acknowledgements wait a moment for the answers of programs that answer what they receive; none is forgotten.
+
+mod support;
+
+use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
+use pagewire_nic::*;
+use std::time::Instant;
+use support::*;
+
+/// Messages each way after which acknowledgements wait.
+const ROUNDS: u64 = 20;
+
+/// Times that a test tries to get so far: where the processor is busy a repeats itself, and b acknowledges that.
+const TRIES: u32 = 50;
+
+/// New queue pairs; a has sent a message that b has received, and been told of, and not acknowledged.
+fn get_unacknowledged(pair: &mut Pair) {
+    for _ in 0..TRIES {
+        if try_unacknowledged(pair) {
+            return;
+        }
+    }
+    panic!("the last acknowledgement waits for the answer");
+}
+
+fn try_unacknowledged(pair: &mut Pair) -> bool {
+    for (side, old) in [(&pair.a, &pair.qa), (&pair.b, &pair.qb)] {
+        old.destroy().unwrap();
+        while side.send_cq.poll(64, &mut |_| ()) + side.recv_cq.poll(64, &mut |_| ()) > 0 {}
+    }
+    (pair.sent, pair.received) = (Vec::new(), Vec::new());
+    pair.qa = pair.a.queue_pair(QueuePairType::Rc, all_rights());
+    pair.qb = pair.b.queue_pair(QueuePairType::Rc, all_rights());
+    for (side, near, far) in [(&pair.a, &pair.qa, &pair.qb), (&pair.b, &pair.qb, &pair.qa)] {
+        to_rtr(side, near, far.number());
+        to_rts(near, TIMERS);
+    }
+    // Greetings first.
+    for _ in 0..1000 {
+        pair.turn();
+    }
+    let (at_a, at_b) = (pair.a.buffer(8, all_rights()), pair.b.buffer(8, all_rights()));
+    let mut answers = Vec::new();
+    for round in 0..=ROUNDS {
+        pair.receive(round, &[at_b.piece(0, 8)]);
+        let request = ReceiveRequest { wr_id: round, segments: &[at_a.piece(0, 8)] };
+        pair.qa.post_receive(&request).unwrap();
+        pair.post(round, SendOperation::Send, &[at_a.piece(0, 8)]).unwrap();
+        poll_until((&pair.b, &pair.b.recv_cq), &mut pair.received, round as usize + 1, Some(&pair.a));
+        if round < ROUNDS {
+            let piece = [at_b.piece(0, 8)];
+            let answer = SendRequest {
+                wr_id: round,
+                data: Data::Segments(&piece),
+                operation: SendOperation::Send,
+                signaled: true,
+                fence: false,
+                solicited: false,
+                destination: None,
+            };
+            pair.qb.post_send(&answer).unwrap();
+            pair.qb.doorbell();
+            poll_until((&pair.a, &pair.a.recv_cq), &mut answers, round as usize + 1, Some(&pair.b));
+        }
+    }
+    for _ in 0..100 {
+        pair.a.poll(&pair.a.send_cq, &mut pair.sent);
+    }
+    pair.sent.len() == ROUNDS as usize
+}
+
+type Queue<'a> = (&'a Side, &'a CompletionQueue<pagewire_fabric::HostFabric>);
+
+/// Polls a queue; `other` works, too.
+fn poll_until((side, queue): Queue<'_>, into: &mut Vec<Done>, count: usize, other: Option<&Side>) {
+    let start = Instant::now();
+    while into.len() < count && start.elapsed() < PATIENCE {
+        other.map(|other| other.nic.progress());
+        side.poll(queue, into);
+    }
+    assert_eq!(into.len(), count);
+}
+
+/// What b did last makes the last acknowledgement leave: b itself does nothing any more.
+fn assert_arrives(pair: &mut Pair) {
+    poll_until((&pair.a, &pair.a.send_cq), &mut pair.sent, ROUNDS as usize + 1, None);
+    assert!(pair.sent.iter().all(|done| done.status == Status::Success), "{:?}", pair.sent);
+}
+
+#[test]
+fn an_acknowledgement_that_waits_leaves_whatever_the_program_does() {
+    let sides = (Side::without_thread(PathChoice::Udp), Side::without_thread(PathChoice::Udp));
+    let pair = &mut Pair::connect(sides.0, sides.1, QueuePairType::Rc, all_rights());
+
+    get_unacknowledged(pair);
+    pair.b.nic.progress();
+    assert_arrives(pair);
+
+    get_unacknowledged(pair);
+    // Completions of its answers first, then twice nothing.
+    while pair.b.send_cq.poll(64, &mut |_| ()) > 0 {}
+    pair.b.send_cq.poll(64, &mut |_| ());
+    assert_arrives(pair);
+
+    for state in [State::Error, State::Reset] {
+        get_unacknowledged(pair);
+        pair.qb.modify(&QueuePairChange { state: Some(state), ..Default::default() }).unwrap();
+        assert_arrives(pair);
+    }
+
+    get_unacknowledged(pair);
+    let other = pair.b.queue_pair(QueuePairType::Rc, all_rights());
+    std::mem::replace(&mut pair.qb, other).destroy().unwrap();
+    assert_arrives(pair);
+}
