@@ -46,13 +46,36 @@ impl ResidentPages {
         if small && (first..=last).all(|page| self.remembers(page, now)) {
             return Residency::Resident;
         }
+        if small && self.look_ahead(first, now) && (first..=last).all(|page| self.remembers(page, now)) {
+            return Residency::Resident;
+        }
         let seen = ask(first * self.page, last - first + 1, self.page);
         if small && seen == Residency::Resident {
-            for page in first..=last {
-                self.entries[page as usize % REMEMBERED_PAGES].store(entry(page, now), Ordering::Relaxed);
-            }
+            (first..=last).for_each(|page| self.remember(page, now));
         }
         seen
+    }
+
+    /// Remembers which of the pages from `first` on are present: who transfers in pieces comes to them next. False: it cannot
+    /// be said of all of them at once, as where not all are mapped.
+    fn look_ahead(&self, first: u64, now: u64) -> bool {
+        let mut present = [0u8; REMEMBERED_RANGE as usize];
+        let at = std::ptr::without_provenance_mut((first * self.page) as usize);
+        // SAFETY: mincore(2) reads no memory of the range, and writes one byte for each of its pages, which `present` has.
+        if unsafe { libc::mincore(at, (REMEMBERED_RANGE * self.page) as usize, present.as_mut_ptr()) } != 0 {
+            return false;
+        }
+        for (page, byte) in (first..).zip(present) {
+            // The other bits are reserved.
+            if byte & 1 == 1 {
+                self.remember(page, now);
+            }
+        }
+        true
+    }
+
+    fn remember(&self, page: u64, now: u64) {
+        self.entries[page as usize % REMEMBERED_PAGES].store(entry(page, now), Ordering::Relaxed);
     }
 
     fn remembers(&self, page: u64, now: u64) -> bool {

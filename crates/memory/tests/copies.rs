@@ -353,6 +353,9 @@ fn residency() {
     assert_eq!(memory.residency(&[pages.all()]), Residency::Resident);
     pages.replace(8191 * PAGE, PAGE, false);
     assert_eq!(memory.residency(&[pages.all()]), Residency::NotMapped);
+    // What is behind it does not matter.
+    assert_eq!(memory.residency(&[pages.part(8190 * PAGE, 8)]), Residency::Resident);
+    assert_eq!(memory.residency(&[pages.part(8190 * PAGE, PAGE + 1)]), Residency::NotMapped);
     assert_eq!(memory.bring_in(&pages.all(), true), Err(MemoryError::NotMapped));
     assert_eq!(memory.bring_in(&pages.all(), false), Err(MemoryError::NotMapped));
     let nowhere = Segment { address: u64::MAX - 5, length: 100 };
