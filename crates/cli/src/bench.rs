@@ -416,7 +416,8 @@ fn run_perftest(bench: &Bench, path: PathChoice, size: u64, ground: &Ground) -> 
         Err(reason) => return Ok(Err(format!("{reason:#}"))),
     };
     let (size, iterations) = (size.to_string(), iterations(path, size).to_string());
-    let mut arguments = vec!["-F", "-n", &iterations];
+    // A time-out of 1 s: on a busy machine a process that is kept on one processor may not get it for some tenths of one.
+    let mut arguments = vec!["-F", "-u", "18", "-n", &iterations];
     if !bench.name.starts_with("atomic") {
         arguments.extend(["-s", &size]);
     }
