@@ -214,29 +214,41 @@ fn between(
     if !process.is_alive() {
         return Err(MemoryError::PeerGone);
     }
+    match through_process(way, process.pid(), ours, theirs, length, tail_last) {
+        Ok(()) => Ok(()),
+        Err(stop) => go_on_between(stop, way, process, ours, theirs, tail_last),
+    }
+}
+
+/// What [`between`] does where a copy stopped.
+#[cold]
+fn go_on_between(
+    mut stop: Stop,
+    way: ProcessTransfer,
+    process: &HostProcess,
+    ours: &[Segment],
+    theirs: &[Segment],
+    tail_last: bool,
+) -> Result<(), MemoryError> {
+    let length = common_length(ours, theirs)?;
     let mut done = 0;
     let mut touches = Touches::none();
     loop {
-        let (here, there);
-        let (ours_left, theirs_left) = if done == 0 {
-            (ours, theirs)
-        } else {
-            (here, there) = (rest_of(ours, done), rest_of(theirs, done));
-            (here.as_slice(), there.as_slice())
-        };
-        match through_process(way, process.pid(), ours_left, theirs_left, length - done, tail_last) {
-            Ok(()) => return Ok(()),
-            Err(Stop::Gone) => return Err(MemoryError::PeerGone),
+        match stop {
+            Stop::Gone => return Err(MemoryError::PeerGone),
             // The kernel answers EFAULT also while the process is taken down.
-            Err(Stop::Fault(_)) if !process.is_alive() => return Err(MemoryError::PeerGone),
-            Err(Stop::Fault(at)) => {
-                done += at;
-                let write = matches!(way, ProcessTransfer::Read);
-                if write && !is_readable(process, theirs, done) {
-                    return Err(MemoryError::PeerNotMapped);
-                }
-                touches.at(ours, done, write)?;
-            }
+            Stop::Fault(_) if !process.is_alive() => return Err(MemoryError::PeerGone),
+            Stop::Fault(at) => done += at,
+        }
+        let write = matches!(way, ProcessTransfer::Read);
+        if write && !is_readable(process, theirs, done) {
+            return Err(MemoryError::PeerNotMapped);
+        }
+        touches.at(ours, done, write)?;
+        let (here, there) = (rest_of(ours, done), rest_of(theirs, done));
+        match through_process(way, process.pid(), &here, &there, length - done, tail_last) {
+            Ok(()) => return Ok(()),
+            Err(again) => stop = again,
         }
     }
 }
