@@ -28,7 +28,7 @@ public final class Motion {
         void once() throws Exception;
     }
 
-    private static void often(Work work) {
+    private static Thread often(Work work) {
         Thread thread = new Thread(() -> {
             try {
                 while (!stop) {
@@ -41,6 +41,7 @@ public final class Motion {
         });
         thread.setDaemon(true);
         thread.start();
+        return thread;
     }
 
     /** Long enough for the compiler to leave the null check to the processor. */
@@ -125,7 +126,7 @@ public final class Motion {
         often(() -> dereference(many));
         often(Motion::overflow);
         often(Motion::collect);
-        often(() -> truncateAndSee(path));
+        Thread truncating = often(() -> truncateAndSee(path));
 
         int status = run(arguments);
         long limit = System.nanoTime() + 60_000_000_000L;
@@ -138,6 +139,8 @@ public final class Motion {
             }
         }
         stop = true;
+        // It would make the file anew.
+        truncating.join();
         System.out.println("Java: " + nulls + " null pointers, " + overflows + " full stacks, " + collections
             + " collections, " + truncations + " truncated files");
         Files.deleteIfExists(path);
