@@ -7,9 +7,7 @@ use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
 use pagewire_cli::arguments::PathChoice;
 use pagewire_end_to_end::ground::{Ground, Setting};
-use pagewire_end_to_end::limits::{
-    DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_PACKETS, STRIDE_STOPPED,
-};
+use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_STOPPED};
 use pagewire_end_to_end::{
     basics, combinations, command, death, instructions, killed, motion, perftest, pingpong, wire,
 };
@@ -119,9 +117,7 @@ fn deaths(ground: &SharedGround, path: PathChoice) -> Vec<Trial> {
         if path == PathChoice::Local {
             step(death::Fate::Killed, STRIDE);
             step(death::Fate::Stopped, STRIDE_STOPPED);
-        } else if operation.ends_with("-long") {
-            step(death::Fate::Killed, STRIDE_PACKETS);
-        } else {
+        } else if !operation.ends_with("-long") {
             step(death::Fate::Killed, STRIDE_NETWORK);
         }
     }
