@@ -3,7 +3,7 @@
 use super::ground::{Ground, LINK_MTU};
 use super::median;
 use crate::arguments::PathChoice;
-use crate::limits::PROBE_PATIENCE;
+use crate::limits::BENCH_RUN;
 use crate::pair::Running;
 use crate::probe::{Holder, Kind};
 use anyhow::{Context, Result, bail, ensure};
@@ -102,7 +102,7 @@ fn between_hosts(ground: &Ground, [server, client]: [Kind; 2], lengths: &[String
         Running::start(command)
     };
     let (server, client) = (start(first, server)?, start(second, client)?);
-    let finished = client.wait_until(Instant::now() + PROBE_PATIENCE);
+    let finished = client.wait_until(Instant::now() + BENCH_RUN);
     if !finished.success() {
         let served = server.wait_until(Instant::now());
         bail!("{} {} {}", finished.verdict(), finished.output.trim(), served.output.trim());
