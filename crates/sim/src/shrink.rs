@@ -15,8 +15,6 @@ const SEEDS: u64 = 4;
 const LINES: usize = 60;
 /// Notes that are kept while a scenario runs.
 const NOTES: usize = 100_000;
-/// Words by which violations are told apart.
-const WORDS: usize = 8;
 
 /// A scenario that goes wrong.
 #[derive(Debug, Clone)]
@@ -27,10 +25,13 @@ pub struct Shrunk {
     pub runs: u32,
 }
 
-/// The first words of a violation, without what differs from run to run.
-fn kind(violation: &Violation) -> Vec<&str> {
-    let words = violation.what.split(|letter: char| !letter.is_ascii_alphabetic());
-    words.filter(|word| word.len() > 2).take(WORDS).collect()
+/// What violations have in common that are taken for the same: the first word, and the status of a completion. The rest
+/// differs from world to world.
+fn kind(violation: &Violation) -> (Option<&str>, Option<&str>) {
+    let words = || violation.what.split(|letter: char| !letter.is_ascii_alphabetic());
+    let first = words().find(|word| word.len() > 2);
+    let status = words().skip_while(|word| *word != "status").filter(|word| !word.is_empty()).nth(1);
+    (first, status)
 }
 
 /// Makes a scenario smaller, step by step, while it goes wrong in the same way; runs `runs` at most.
@@ -137,4 +138,24 @@ pub fn trace(shrunk: &Shrunk) -> String {
     }
     let _ = writeln!(text, "repeat it with: swarm{}", shrunk.scenario.options());
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn violations_are_alike_by_their_first_word_and_status() {
+        let violation =
+            |what: &str| Violation { seed: 1, operations: 1, what: what.into(), connection: None };
+        let lost = violation("byte 5 of Posted { id: 7 } is wrong");
+        assert_eq!(kind(&lost), (Some("byte"), None));
+        assert_eq!(
+            kind(&lost),
+            kind(&violation("byte 0x7f of party 2 was touched by nothing that may have"))
+        );
+        let given_up = violation("Completion { wr_id: 3, status: RetryExceeded, opcode: Read }");
+        assert_eq!(kind(&given_up), (Some("Completion"), Some("RetryExceeded")));
+        assert_ne!(kind(&given_up), kind(&violation("Completion { wr_id: 3, status: BadResponse }")));
+    }
 }

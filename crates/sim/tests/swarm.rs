@@ -82,10 +82,8 @@ fn a_violation_is_made_small_and_told() {
     let shrunk = shrink::shrink(scenario, violation, 150);
     let small = &shrunk.scenario;
     assert!(small.plan.operations <= before.plan.operations / 100, "{small:?}");
-    assert!(
-        small.parties <= before.parties / 2 && small.plan.connections <= before.plan.connections / 2,
-        "{small:?}"
-    );
+    // Connections stay: with fewer of them the bug shows later.
+    assert!(small.parties <= 4 && small.faults.are_none(), "{small:?}");
     let text = shrink::trace(&shrunk);
     assert!(text.contains(&shrunk.violation.what), "the same thing happens again:\n{text}");
     assert!(text.contains(" posts request ") && text.contains("repeat it with: swarm --seed "), "{text}");

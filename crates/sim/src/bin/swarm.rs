@@ -13,7 +13,10 @@ use pagewire_sim::workload::{Report, Violation};
 use pagewire_sim::{NetworkCounters, Plant, Scenario};
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How often progress is told.
+const PROGRESS: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Path {
@@ -187,7 +190,8 @@ impl Total {
 
 /// Runs world after world on some threads.
 fn run_many(arguments: &Arguments, packets: u64, begun: Instant) -> Total {
-    let next = Mutex::new((arguments.seed, Total::default()));
+    // The next seed, what was seen, and when it was told last.
+    let next = Mutex::new((arguments.seed, Total::default(), begun));
     let work = || loop {
         let seed = {
             let mut next = next.lock().expect("no thread panics while it holds this");
@@ -200,8 +204,9 @@ fn run_many(arguments: &Arguments, packets: u64, begun: Instant) -> Total {
         let outcome = run(arguments.scenario(seed), |_, _| {});
         let mut next = next.lock().expect("no thread panics while it holds this");
         next.1.add(outcome);
-        let Total { worlds, report, network, .. } = &next.1;
-        if worlds % 50 == 0 {
+        let (_, Total { worlds, report, network, .. }, told) = &mut *next;
+        if told.elapsed() > PROGRESS {
+            *told = Instant::now();
             let (sent, operations, deaths) = (network.sent, report.operations, report.deaths);
             let seconds = begun.elapsed().as_secs_f64();
             eprintln!(
