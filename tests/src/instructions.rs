@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// The share by which an operation may become dearer.
-const ALLOWED: f64 = 0.02;
+/// The per cent by which an operation may become dearer.
+const ALLOWED: u64 = 2;
 
 /// Runs of a path, where one is not enough.
 const RUNS: usize = 5;
@@ -90,15 +90,14 @@ fn file() -> PathBuf {
 
 /// The operations whose count exceeds the known one by more than is allowed.
 fn dearer(known: &Counts, counts: &Counts) -> Vec<String> {
-    let known = |operation| known.get(operation).map(|&known| known as f64);
     counts
         .iter()
         .filter_map(|(operation, &count)| {
-            let known = known(operation)?;
+            let &known = known.get(operation)?;
             let (path, name) = operation;
-            let change = count as f64 / known - 1.0;
-            (change > ALLOWED)
-                .then(|| format!("{path} {name}: {known} -> {count} ({:+.1} %)", change * 100.0))
+            let change = (count as f64 / known as f64 - 1.0) * 100.0;
+            (count * 100 > known * (100 + ALLOWED))
+                .then(|| format!("{path} {name}: {known} -> {count} ({change:+.1} %)"))
         })
         .collect()
 }
