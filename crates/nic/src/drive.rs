@@ -353,6 +353,16 @@ impl<F: Fabric> Core<F> {
         })
     }
 
+    /// Tells the protocol whether the peer may still answer HELLO.
+    fn tell_greeting(&mut self, now: u64) {
+        let answered = self.hello.peer.is_some();
+        let given_up = self.hello.sent >= HELLO_TRIES && now >= self.hello.next;
+        let network = matches!(self.path, Path::Udp { .. });
+        if let Connection::Rc(rc) = &mut self.connection {
+            rc.set_greeting(network && !answered && !given_up);
+        }
+    }
+
     /// Does as the peer's HELLO says it can, once there is a connection.
     fn believe_hello(&mut self) {
         let Some(peer) = self.hello.peer else { return };
@@ -586,6 +596,7 @@ impl<F: Fabric> QueuePair<F> {
         self.submit(core, &attributes);
         let now = self.nic.fabric().now();
         let greeting = core.greet(self, now);
+        core.tell_greeting(now);
         let hello_next = if core.hello.peer.is_some() || core.hello.sent >= HELLO_TRIES {
             u64::MAX
         } else {

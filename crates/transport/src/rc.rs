@@ -151,6 +151,8 @@ struct Shared {
     destination: u32,
     partition: u16,
     selective: bool,
+    /// It is not known yet whether the peer is a Pagewire.
+    greeting: bool,
     /// A request that arrived waits at this side.
     request_stalled: bool,
     /// A response that arrived does; what is queued behind it may be the answer that the requester misses.
@@ -227,6 +229,7 @@ impl RcConnection {
                 destination: settings.destination,
                 partition: settings.partition,
                 selective: false,
+                greeting: false,
                 request_stalled: false,
                 response_stalled: false,
                 requests_wait: false,
@@ -436,6 +439,11 @@ impl RcConnection {
     pub fn set_selective(&mut self, on: bool) {
         self.shared.selective = on;
         self.requester.policy_changed(&self.shared);
+    }
+
+    /// Whether the peer may still turn out to be a Pagewire: as long as it may, sequence errors use up no retries.
+    pub fn set_greeting(&mut self, on: bool) {
+        self.shared.greeting = on;
     }
 
     /// Bounds how many PSNs are put under way from now on, besides the connection's own window: its part of what several

@@ -159,3 +159,27 @@ fn what_a_pagewire_tells_before_its_greeting_arrives_uses_up_no_retries() {
         assert!(!end.connection.is_dead(), "seed {seed}: {:?}", end.connection.counters());
     }
 }
+
+/// The same as to a peer that answers no greeting, as long as it still might.
+#[test]
+fn sequence_errors_use_up_no_retries_while_the_peer_may_be_a_pagewire() {
+    let died = |greeting: bool| {
+        let dead = |seed: &u64| {
+            let mut pair = impatient(*seed);
+            let connection = &mut pair.ends[0].connection;
+            connection.set_greeting(greeting);
+            connection.update(RcUpdate { retry_count: Some(1), ..RcUpdate::default() });
+            (pair.faults.loss, pair.faults.reordering) = (0.2, 0.3);
+            for round in 0..6 {
+                pair.post_zeroed(0, read(round << 12, 236));
+                pair.post_zeroed(0, write(round << 12, 3000));
+                pair.post_zeroed(0, fetch_add(0, 1));
+            }
+            pair.run(SHORT_TIME * 3 / 4);
+            pair.ends[0].connection.is_dead()
+        };
+        (0..300).filter(dead).count()
+    };
+    assert_eq!(died(true), 0, "retries are used up before a timeout");
+    assert!(died(false) > 0, "of a standard peer they are counted");
+}

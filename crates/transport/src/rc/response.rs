@@ -384,7 +384,8 @@ impl Requester {
     /// The responder misses `psn`, or this side a response: a retry is used up, where they are counted, and sending goes
     /// back.
     fn go_back_for<E: Environment>(&mut self, psn: Psn, now: Time, shared: &mut Shared, environment: &mut E) {
-        if !self.retry.count(pace(shared)) {
+        // Two Pagewires count none; until that is known only timeouts are counted.
+        if !shared.greeting && !self.retry.count(pace(shared)) {
             return self.fail(Status::RetryExceeded, shared, environment);
         }
         self.repeat_from(psn, now, shared);
@@ -444,6 +445,7 @@ mod tests {
             destination: 1,
             partition: 0xffff,
             selective: true,
+            greeting: false,
             request_stalled: false,
             response_stalled: false,
             requests_wait: false,
