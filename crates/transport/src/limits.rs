@@ -60,6 +60,9 @@ pub const FIRST_PROBE: u64 = 20_000_000;
 /// Repetitions between two Pagewires while their budget of time passes in silence, about. If a fifth of all packets is lost
 /// either way, one of them goes unanswered with probability 0.36, and all of them with 10^-28.
 pub const BUDGET_PROBES: u64 = 64;
+/// Of them so many must have been sent, and have gone unanswered, before a peer is given up: who shares the network with many
+/// others cannot always repeat when it is time.
+pub const LEAST_UNANSWERED: u64 = 16;
 /// Nanoseconds between two of them at least, however short the budget; timers are hardly more exact.
 pub const LEAST_PROBE: u64 = 100_000;
 

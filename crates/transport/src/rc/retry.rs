@@ -34,6 +34,10 @@ pub(super) struct Retry {
     armed: Time,
     /// Nanoseconds waited since something new was acknowledged.
     waited: u64,
+    /// Something was sent since the timer was armed.
+    spoke: bool,
+    /// Times since something new was acknowledged that the timer ran out after something had been sent.
+    unanswered: u32,
     /// Since when the peer's silence counts for the acknowledgement timeout.
     silent_since: Time,
     /// End of the wait after an RNR NAK.
@@ -58,6 +62,8 @@ impl Retry {
             deadline: None,
             armed: Time(0),
             waited: 0,
+            spoke: false,
+            unanswered: 0,
             silent_since: Time(0),
             rnr_until: None,
             backoff: 0,
@@ -96,9 +102,10 @@ impl Retry {
     #[inline]
     pub(super) fn sent(&mut self, now: Time, pace: Pace) {
         if self.deadline.is_none() {
-            (self.silent_since, self.waited) = (now, 0);
+            (self.silent_since, self.waited, self.unanswered) = (now, 0, 0);
             self.arm(now, pace);
         }
+        self.spoke = true;
     }
 
     /// Something new was acknowledged; `outstanding`: not everything.
@@ -106,7 +113,7 @@ impl Retry {
         self.retries_left = self.retry_count;
         self.rnr_left = self.rnr_retry;
         self.backoff = 0;
-        (self.silent_since, self.waited) = (now, 0);
+        (self.silent_since, self.waited, self.unanswered) = (now, 0, 0);
         self.deadline = None;
         if outstanding {
             self.arm(now, pace);
@@ -117,7 +124,7 @@ impl Retry {
     pub(super) fn patience(&mut self, now: Time, pace: Pace) {
         self.retries_left = self.retry_count;
         if self.deadline.take().is_some() {
-            (self.silent_since, self.waited) = (now, 0);
+            (self.silent_since, self.waited, self.unanswered) = (now, 0, 0);
             self.arm(now, pace);
         }
     }
@@ -140,10 +147,14 @@ impl Retry {
     pub(super) fn expired(&mut self, now: Time, pace: Pace) -> Expiry {
         let end = self.deadline.unwrap_or(now);
         let waited = self.waited.saturating_add(end.0.saturating_sub(self.armed.0));
+        // A queue pair that had to wait for its turn to repeat has not heard nothing: it has not asked.
+        self.unanswered = self.unanswered.saturating_add(u32::from(std::mem::take(&mut self.spoke)));
         let timed_out =
             self.timeout.is_some_and(|timeout| now.0 >= self.silent_since.0.saturating_add(timeout));
         match pace {
-            Pace::Selective if self.budget().is_some_and(|budget| waited >= budget) => Expiry::Exhausted,
+            Pace::Selective if self.budget().is_some_and(|budget| self.is_used_up(budget, waited)) => {
+                Expiry::Exhausted
+            }
             Pace::Selective if timed_out => Expiry::Timeout,
             Pace::Standard | Pace::Lossless if timed_out => match self.count(pace) {
                 true => Expiry::Timeout,
@@ -156,6 +167,12 @@ impl Retry {
     /// Nanoseconds in which another Pagewire must get on; `None`: there is time for ever.
     fn budget(&self) -> Option<u64> {
         self.timeout.map(|timeout| timeout.saturating_mul(u64::from(self.retry_count) + 1))
+    }
+
+    /// Whether the peer was given its time, and was asked often enough in it, as far as that fits in.
+    fn is_used_up(&self, budget: u64, waited: u64) -> bool {
+        let fit = budget / longest_interval(budget);
+        waited >= budget && u64::from(self.unanswered) >= fit.min(limits::LEAST_UNANSWERED)
     }
 
     /// Goes on after an [`Expiry::Probe`]; gives how many there were in a row.
@@ -258,10 +275,17 @@ impl Retry {
         let first = first.clamp(limits::MIN_PROBE, limits::MAX_PROBE);
         let growing = (first << (2 * self.backoff)).min(limits::MAX_PROBE);
         let Some(budget) = self.budget() else { return growing };
-        let longest = (budget / limits::BUDGET_PROBES).max(limits::LEAST_PROBE);
-        let longest = longest.max(self.round_trip.map_or(0, |mean| mean.saturating_mul(2)));
-        growing.min(longest).min(budget.saturating_sub(self.waited))
+        let longest = longest_interval(budget).max(self.round_trip.map_or(0, |mean| mean.saturating_mul(2)));
+        match budget.checked_sub(self.waited) {
+            None | Some(0) => growing.min(longest),
+            Some(left) => growing.min(longest).min(left),
+        }
     }
+}
+
+/// Nanoseconds between two repetitions at most, where round trips are short.
+fn longest_interval(budget: u64) -> u64 {
+    (budget / limits::BUDGET_PROBES).max(limits::LEAST_PROBE)
 }
 
 /// How eagerly the timer looks.
