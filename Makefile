@@ -33,7 +33,8 @@ PEERS := $(BUILD)/peers/ucx
 	fuzz kill single-step instructions bench install deny clean
 
 build:
-	$(CARGO) build --release -p pagewire-verbs -p pagewire-cli
+	# Whole, as the recorded counts of instructions are.
+	CARGO_INCREMENTAL=0 $(CARGO) build --release -p pagewire-verbs -p pagewire-cli
 	scripts/install-tree "$(TARGET)" "$(BUILD)"
 
 demo: dependencies-demo
