@@ -1,7 +1,6 @@
 //! The engine of one process: its tables, and the rounds in which packets, timers and events are served.
 //!
-//! Any thread may run a round: the NIC thread when nobody polls, else the polling threads of the program
-//! themselves. Rounds of several threads do not wait for each other.
+//! Any thread may run a round ([`workers`](crate::workers)). Rounds of several threads do not wait for each other.
 
 use crate::counters::ObjectCount;
 use crate::drive::Occasion;
@@ -15,6 +14,7 @@ use crate::path::{BlockState, PathChoice};
 use crate::queue_pair::QueuePair;
 use crate::queue_pairs::QueuePairs;
 use crate::turns::Turns;
+use crate::workers::Workers;
 use pagewire_fabric::limits::TICK;
 use pagewire_fabric::{ChannelId, Datagram, Fabric, FabricEvent};
 use pagewire_iommu::hazards::Revoked;
@@ -27,30 +27,11 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Making the tables valid.
 pub const TABLES: Site = Site("tables.publish");
 
-/// How long the NIC thread leaves the work to a polling program before it looks again: doubles from the first to the
-/// second while the program goes on polling.
-const POLLER_GRACE: (u64, u64) = (50_000, 500_000);
-/// A program polls continuously if so many nanoseconds at most lie between the end of a poll and the next one, on average. One
-/// that looks at its completion queue now and then, and otherwise at its memory, does not: it needs the NIC thread.
-const POLL_INTERVAL: u64 = 2_000;
-/// Fewer polls than this say nothing.
-const POLLS_THAT_COUNT: u64 = 4;
-/// Polls of empty queues after which the processor is offered to others: free where nobody wants it.
-const POLLS_BETWEEN_YIELDS: u64 = 64;
-/// A polling program looks at the network only once in so many polls while no queue pair needs it.
-const QUIET_NETWORK_POLLS: u64 = 1024;
-/// Nanoseconds for which the NIC thread looks again after something came in, before it sleeps. Waking it takes as long.
-const STAY_AWAKE: u64 = 50_000;
-/// An offer of the processor that takes so many nanoseconds was taken up by somebody.
-const OFFER: u64 = 10_000;
-/// Nanoseconds for which the NIC thread then goes to sleep at once.
-const WANTED: u64 = 100_000_000;
 /// A full ring or batch is tried again after this many nanoseconds.
 const RETRY_NANOSECONDS: u64 = 50_000;
 
@@ -88,7 +69,7 @@ pub struct Nic<F: Fabric> {
     regions: RegionTable<F::Words>,
     own_hazards: Hazards<ProcessWords>,
     queue_pairs: QueuePairs<F>,
-    channels: RwLock<Vec<Arc<LocalChannel<F>>>>,
+    pub(crate) channels: RwLock<Vec<Arc<LocalChannel<F>>>>,
     pub(crate) blocks: Mutex<HashMap<u32, BlockState<F>>>,
     /// Numbers of queue pairs that want to be driven in the next round, each once.
     ready: Mutex<VecDeque<u32>>,
@@ -101,13 +82,7 @@ pub struct Nic<F: Fabric> {
     next_domain: AtomicU32,
     key_bytes: AtomicU64,
     pub(crate) counts: Counts,
-    polls: AtomicU64,
-    /// Nanoseconds that these took, together, where they looked at the network.
-    polled: AtomicU64,
-    /// Completion queues that will wake a thread of the program.
-    sleepers: AtomicU32,
-    nic_thread: Mutex<Option<std::thread::Thread>>,
-    nic_thread_parked: AtomicBool,
+    pub(crate) workers: Workers,
     /// Queue pairs whose path is UDP or not known yet.
     pub(crate) network_users: AtomicU32,
     pub(crate) turns: Turns,
@@ -139,11 +114,7 @@ impl<F: Fabric> Nic<F> {
                 shared_receive_queues: ObjectCount::new(limits::MAX_SHARED_RECEIVE_QUEUES),
                 address_handles: ObjectCount::new(limits::MAX_ADDRESS_HANDLES),
             },
-            polls: AtomicU64::new(0),
-            polled: AtomicU64::new(0),
-            sleepers: AtomicU32::new(0),
-            nic_thread: Mutex::new(None),
-            nic_thread_parked: AtomicBool::new(false),
+            workers: Workers::default(),
             network_users: AtomicU32::new(0),
             turns: Turns::default(),
             fabric,
@@ -277,7 +248,7 @@ impl<F: Fabric> Nic<F> {
             self.earliest.store(deadline, Ordering::SeqCst);
         }
         drop(timers);
-        if sooner && !self.nic_thread_parked.load(Ordering::SeqCst) {
+        if sooner && !self.workers.parked.load(Ordering::SeqCst) {
             self.fabric.kick();
         }
     }
@@ -319,7 +290,7 @@ impl<F: Fabric> Nic<F> {
 
     /// `occasion` is what queue pairs that got datagrams are driven for. What becomes ready by them has its turn in the next
     /// round: an acknowledgement that waits for the program's answer, too.
-    fn round(&self, network: bool, occasion: Occasion) -> Taken {
+    pub(crate) fn round(&self, network: bool, occasion: Occasion) -> Taken {
         self.handle_events();
         let channels = self.poll_channels();
         self.run_ready();
@@ -334,7 +305,7 @@ impl<F: Fabric> Nic<F> {
         channels.max(datagrams)
     }
 
-    fn due_after(&self, round: Taken) -> Option<u64> {
+    pub(crate) fn due_after(&self, round: Taken) -> Option<u64> {
         let now = self.fabric.now();
         if round == Taken::More { Some(now) } else { self.next_due(now) }
     }
@@ -348,7 +319,7 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// When the next round is due at the latest.
-    fn next_due(&self, now: u64) -> Option<u64> {
+    pub(crate) fn next_due(&self, now: u64) -> Option<u64> {
         let again = match self.urgency.load(Ordering::SeqCst) {
             0 => u64::MAX,
             urgency if urgency == Again::Later as u8 => now + RETRY_NANOSECONDS,
@@ -668,89 +639,6 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    // Who does the work.
-
-    /// A round by a program's thread that polls an empty completion queue.
-    pub(crate) fn progress_by_poller(&self) {
-        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
-        self.polls.store(polls, Ordering::Relaxed);
-        let network = self.network_users.load(Ordering::Relaxed) > 0 || polls % QUIET_NETWORK_POLLS == 0;
-        // Rounds without the network are short: their time need not be known.
-        let began = network.then(|| self.fabric.now());
-        self.round(network, Occasion::Polled);
-        if let Some(began) = began {
-            let took = self.fabric.now().saturating_sub(began);
-            // Lost sums of two threads at once do no harm.
-            self.polled.store(self.polled.load(Ordering::Relaxed).wrapping_add(took), Ordering::Relaxed);
-        }
-        if polls % POLLS_BETWEEN_YIELDS == 0 {
-            // The one that is waited for may need this very processor.
-            std::thread::yield_now();
-        }
-    }
-
-    /// A completion queue was armed: a thread of the program will sleep until it fires, so the NIC thread works.
-    pub(crate) fn expect_sleeper(&self) {
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        if self.nic_thread_parked.load(Ordering::SeqCst) {
-            if let Some(thread) = &*self.nic_thread.lock() {
-                thread.unpark();
-            }
-        }
-    }
-
-    /// It fired, or is gone.
-    pub(crate) fn sleeper_woken(&self) {
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// The body of the NIC thread: works while nobody polls, sleeps in the kernel when there is nothing to do, and
-    /// leaves the work to the program while that polls.
-    pub fn run(&self, stop: &AtomicBool) {
-        *self.nic_thread.lock() = Some(std::thread::current());
-        let mailbox = self.fabric.mailbox().clone();
-        let mut watch = PollWatch {
-            polls: self.polls.load(Ordering::Relaxed),
-            polled: self.polled.load(Ordering::Relaxed),
-            since: self.fabric.now(),
-            grace: POLLER_GRACE.0,
-        };
-        let mut idle = Idle::default();
-        while !stop.load(Ordering::Acquire) {
-            let (polls, polled) = (self.polls.load(Ordering::Relaxed), self.polled.load(Ordering::Relaxed));
-            if let Some(grace) = watch.look(polls, polled, self.fabric.now()) {
-                self.nic_thread_parked.store(true, Ordering::SeqCst);
-                let leave = self.sleepers.load(Ordering::SeqCst) == 0;
-                if leave {
-                    std::thread::park_timeout(grace);
-                }
-                self.nic_thread_parked.store(false, Ordering::SeqCst);
-                if leave {
-                    continue;
-                }
-            }
-            let round = self.round(true, Occasion::Round);
-            let now = self.fabric.now();
-            if self.due_after(round).is_some_and(|at| at <= now) {
-                continue;
-            }
-            if idle.stays_awake(round != Taken::Nothing, now) {
-                std::thread::yield_now();
-                idle.look(now, self.fabric.now());
-                continue;
-            }
-            attention::ask(&mailbox);
-            if self.channels.read().iter().any(|channel| channel.has_record()) {
-                attention::withdraw(&mailbox);
-                continue;
-            }
-            // Looked at once more: what came up after the round found nobody to wake.
-            self.fabric.wait(self.next_due(now));
-            attention::withdraw(&mailbox);
-        }
-        *self.nic_thread.lock() = None;
-    }
-
     /// Whether an address is one of this host's and the options permit the local path.
     pub(crate) fn may_be_local(&self, address: IpAddr) -> bool {
         self.options.path != PathChoice::Udp && self.fabric.is_local(address)
@@ -759,61 +647,11 @@ impl<F: Fabric> Nic<F> {
 
 /// What came in during a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Taken {
+pub(crate) enum Taken {
     Nothing,
     All,
     /// There may be more.
     More,
-}
-
-/// Whether the NIC thread looks again before it sleeps: what comes in next is served sooner, where nobody else wants the
-/// processor.
-#[derive(Default)]
-struct Idle {
-    /// Stays awake until then.
-    until: u64,
-    /// Does not stay awake before then: the processor was wanted.
-    wanted_until: u64,
-}
-
-impl Idle {
-    fn stays_awake(&mut self, served: bool, now: u64) -> bool {
-        if served && now >= self.wanted_until {
-            self.until = now + STAY_AWAKE;
-        }
-        now < self.until
-    }
-
-    /// The processor was offered to others from `before` to `now`.
-    fn look(&mut self, before: u64, now: u64) {
-        if now - before > OFFER {
-            (self.until, self.wanted_until) = (0, now + WANTED);
-        }
-    }
-}
-
-/// Tells whether the program polls continuously.
-struct PollWatch {
-    polls: u64,
-    polled: u64,
-    since: u64,
-    grace: u64,
-}
-
-impl PollWatch {
-    /// How long the work may be left to the program; `None`: not at all.
-    fn look(&mut self, polls: u64, polled: u64, now: u64) -> Option<Duration> {
-        let (new, passed) = (polls.wrapping_sub(self.polls), now.saturating_sub(self.since));
-        let between = passed.saturating_sub(polled.wrapping_sub(self.polled));
-        (self.polls, self.polled, self.since) = (polls, polled, now);
-        if new < POLLS_THAT_COUNT || new.saturating_mul(POLL_INTERVAL) < between {
-            self.grace = POLLER_GRACE.0;
-            return None;
-        }
-        let grace = self.grace;
-        self.grace = (grace * 2).min(POLLER_GRACE.1);
-        Some(Duration::from_nanos(grace))
-    }
 }
 
 /// Queue pairs that got packets in a round; they are driven once, at its end, so that one acknowledgement covers many packets.

@@ -31,6 +31,7 @@ mod queue_pairs;
 mod request;
 mod shared_receive;
 mod turns;
+mod workers;
 
 pub use address_handle::AddressHandle;
 pub use completion::{Completion, CompletionChannel, CompletionQueue, Opcode, Status};

@@ -1,0 +1,178 @@
+//! Who runs the rounds: the NIC thread while nobody polls, else the polling threads of the program themselves.
+
+use crate::drive::Occasion;
+use crate::engine::{Nic, Taken};
+use crate::path::attention;
+use pagewire_fabric::Fabric;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread::Thread;
+use std::time::Duration;
+
+/// How long the NIC thread leaves the work to a polling program before it looks again: doubles from the first to the
+/// second while the program goes on polling.
+const POLLER_GRACE: (u64, u64) = (50_000, 500_000);
+/// A program polls continuously if so many nanoseconds at most lie between the end of a poll and the next one, on average. One
+/// that looks at its completion queue now and then, and otherwise at its memory, does not: it needs the NIC thread.
+const POLL_INTERVAL: u64 = 2_000;
+/// Fewer polls than this say nothing.
+const POLLS_THAT_COUNT: u64 = 4;
+/// Polls of empty queues after which the processor is offered to others: free where nobody wants it.
+const POLLS_BETWEEN_YIELDS: u64 = 64;
+/// A polling program looks at the network only once in so many polls while no queue pair needs it.
+const QUIET_NETWORK_POLLS: u64 = 1024;
+/// Nanoseconds for which the NIC thread looks again after something came in, before it sleeps. Waking it takes as long.
+const STAY_AWAKE: u64 = 50_000;
+/// An offer of the processor that takes so many nanoseconds was taken up by somebody.
+const OFFER: u64 = 10_000;
+/// Nanoseconds for which the NIC thread then goes to sleep at once.
+const WANTED: u64 = 100_000_000;
+
+/// What the NIC thread and the threads that poll know of each other.
+#[derive(Default)]
+pub(crate) struct Workers {
+    polls: AtomicU64,
+    /// Nanoseconds that these took, together, where they looked at the network.
+    polled: AtomicU64,
+    /// Completion queues that will wake a thread of the program.
+    sleepers: AtomicU32,
+    thread: Mutex<Option<Thread>>,
+    /// The NIC thread has left the work to the program.
+    pub(crate) parked: AtomicBool,
+}
+
+impl<F: Fabric> Nic<F> {
+    /// A round by a program's thread that polls an empty completion queue.
+    pub(crate) fn progress_by_poller(&self) {
+        let polls = self.workers.polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.workers.polls.store(polls, Ordering::Relaxed);
+        let network = self.network_users.load(Ordering::Relaxed) > 0 || polls % QUIET_NETWORK_POLLS == 0;
+        // Rounds without the network are short: their time need not be known.
+        let began = network.then(|| self.fabric().now());
+        self.round(network, Occasion::Polled);
+        if let Some(began) = began {
+            let took = self.fabric().now().saturating_sub(began);
+            // Lost sums of two threads at once do no harm.
+            self.workers
+                .polled
+                .store(self.workers.polled.load(Ordering::Relaxed).wrapping_add(took), Ordering::Relaxed);
+        }
+        if polls % POLLS_BETWEEN_YIELDS == 0 {
+            // The one that is waited for may need this very processor.
+            std::thread::yield_now();
+        }
+    }
+
+    /// A completion queue was armed: a thread of the program will sleep until it fires, so the NIC thread works.
+    pub(crate) fn expect_sleeper(&self) {
+        self.workers.sleepers.fetch_add(1, Ordering::SeqCst);
+        if self.workers.parked.load(Ordering::SeqCst) {
+            if let Some(thread) = &*self.workers.thread.lock() {
+                thread.unpark();
+            }
+        }
+    }
+
+    /// It fired, or is gone.
+    pub(crate) fn sleeper_woken(&self) {
+        self.workers.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The body of the NIC thread: works while nobody polls, sleeps in the kernel when there is nothing to do, and
+    /// leaves the work to the program while that polls.
+    pub fn run(&self, stop: &AtomicBool) {
+        *self.workers.thread.lock() = Some(std::thread::current());
+        let mailbox = self.fabric().mailbox().clone();
+        let mut watch = PollWatch {
+            polls: self.workers.polls.load(Ordering::Relaxed),
+            polled: self.workers.polled.load(Ordering::Relaxed),
+            since: self.fabric().now(),
+            grace: POLLER_GRACE.0,
+        };
+        let mut idle = Idle::default();
+        while !stop.load(Ordering::Acquire) {
+            let (polls, polled) =
+                (self.workers.polls.load(Ordering::Relaxed), self.workers.polled.load(Ordering::Relaxed));
+            if let Some(grace) = watch.look(polls, polled, self.fabric().now()) {
+                self.workers.parked.store(true, Ordering::SeqCst);
+                let leave = self.workers.sleepers.load(Ordering::SeqCst) == 0;
+                if leave {
+                    std::thread::park_timeout(grace);
+                }
+                self.workers.parked.store(false, Ordering::SeqCst);
+                if leave {
+                    continue;
+                }
+            }
+            let round = self.round(true, Occasion::Round);
+            let now = self.fabric().now();
+            if self.due_after(round).is_some_and(|at| at <= now) {
+                continue;
+            }
+            if idle.stays_awake(round != Taken::Nothing, now) {
+                std::thread::yield_now();
+                idle.look(now, self.fabric().now());
+                continue;
+            }
+            attention::ask(&mailbox);
+            if self.channels.read().iter().any(|channel| channel.has_record()) {
+                attention::withdraw(&mailbox);
+                continue;
+            }
+            // Looked at once more: what came up after the round found nobody to wake.
+            self.fabric().wait(self.next_due(now));
+            attention::withdraw(&mailbox);
+        }
+        *self.workers.thread.lock() = None;
+    }
+}
+
+/// Whether the NIC thread looks again before it sleeps: what comes in next is served sooner, where nobody else wants the
+/// processor.
+#[derive(Default)]
+struct Idle {
+    /// Stays awake until then.
+    until: u64,
+    /// Does not stay awake before then: the processor was wanted.
+    wanted_until: u64,
+}
+
+impl Idle {
+    fn stays_awake(&mut self, served: bool, now: u64) -> bool {
+        if served && now >= self.wanted_until {
+            self.until = now + STAY_AWAKE;
+        }
+        now < self.until
+    }
+
+    /// The processor was offered to others from `before` to `now`.
+    fn look(&mut self, before: u64, now: u64) {
+        if now - before > OFFER {
+            (self.until, self.wanted_until) = (0, now + WANTED);
+        }
+    }
+}
+
+/// Tells whether the program polls continuously.
+struct PollWatch {
+    polls: u64,
+    polled: u64,
+    since: u64,
+    grace: u64,
+}
+
+impl PollWatch {
+    /// How long the work may be left to the program; `None`: not at all.
+    fn look(&mut self, polls: u64, polled: u64, now: u64) -> Option<Duration> {
+        let (new, passed) = (polls.wrapping_sub(self.polls), now.saturating_sub(self.since));
+        let between = passed.saturating_sub(polled.wrapping_sub(self.polled));
+        (self.polls, self.polled, self.since) = (polls, polled, now);
+        if new < POLLS_THAT_COUNT || new.saturating_mul(POLL_INTERVAL) < between {
+            self.grace = POLLER_GRACE.0;
+            return None;
+        }
+        let grace = self.grace;
+        self.grace = (grace * 2).min(POLLER_GRACE.1);
+        Some(Duration::from_nanos(grace))
+    }
+}
