@@ -3,8 +3,9 @@
 mod support;
 
 use pagewire_transport::*;
-use pagewire_wire::{Aeth, Bth, Header, Nak, Opcode, Operation as Code, Syndrome, Transport};
+use pagewire_wire::{Aeth, Nak, Operation as Code, Syndrome};
 use support::network::Pair;
+use support::rules::header;
 use support::*;
 
 /// 4.19 ms.
@@ -112,19 +113,7 @@ fn sequence_naks_use_up_no_retries_between_two_pagewires() {
     pair.post_zeroed(0, write(0, 8 * 4096));
     pair.run(0);
     let mut answered = 0;
-    let mut header = Header::new(Bth {
-        opcode: Opcode::new(Transport::Rc, Code::Acknowledge),
-        solicited: false,
-        migration: true,
-        pad: 0,
-        version: 0,
-        partition: 0xffff,
-        fecn: false,
-        becn: false,
-        destination: 0x11,
-        acknowledge: false,
-        psn: 0x100,
-    });
+    let mut header = header(Code::Acknowledge, 0x100);
     header.aeth = Some(Aeth { syndrome: Syndrome::Nak(Nak::PsnSequence), message: 0 });
     while pair.now < BUDGET * 3 / 4 {
         let next = pair.ends[0].connection.deadline().expect("something is under way").0;

@@ -3,6 +3,7 @@
 
 pub mod host;
 pub mod network;
+pub mod rules;
 pub mod workload;
 
 use pagewire_transport::*;
