@@ -34,6 +34,30 @@ struct part {
 	size_t from, bytes;
 };
 
+/* A file on disk that has no name. */
+static int disk_file(size_t bytes)
+{
+	FILE *stream = tmpfile();
+	int file;
+
+	CHECK(stream);
+	file = dup(fileno(stream));
+	CHECK(file >= 0 && fclose(stream) == 0 && ftruncate(file, bytes) == 0);
+	return file;
+}
+
+/* The same file, opened with other rights. */
+static int open_again(int file, int flags)
+{
+	char name[32];
+	int again;
+
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", file);
+	again = open(name, flags);
+	CHECK(again >= 0);
+	return again;
+}
+
 static struct part drawn_part(struct mover *mover, struct area *area)
 {
 	size_t page = page_size(), pages = area->bytes / page, first = 0, count = pages;
@@ -247,7 +271,7 @@ static void regroup(struct mover *mover, struct area *area)
 static void map_over(struct mover *mover, struct area *area)
 {
 	struct part part = drawn_part(mover, area);
-	FILE *file;
+	int file;
 
 	switch (below(&mover->random, 4)) {
 	case 0: /* new memory */
@@ -257,17 +281,15 @@ static void map_over(struct mover *mover, struct area *area)
 		map_again(area, part, PROT_NONE);
 		break;
 	case 2: /* a file beyond its end */
-		file = tmpfile();
-		CHECK(file);
-		CHECK(mmap(part.at, part.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fileno(file), 0) == part.at);
+		file = disk_file(0);
+		CHECK(mmap(part.at, part.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == part.at);
 		shortly(mover);
-		CHECK(fclose(file) == 0);
+		CHECK(close(file) == 0);
 		break;
 	default: { /* a file that may only be read: not a byte of it changes */
-		char name[] = "/tmp/pagewire-motion-XXXXXX", *bytes;
-		int writer = mkstemp(name), reader = open(name, O_RDONLY);
+		int writer = disk_file(part.bytes), reader = open_again(writer, O_RDONLY);
+		char *bytes;
 
-		CHECK(writer >= 0 && reader >= 0 && unlink(name) == 0 && ftruncate(writer, part.bytes) == 0);
 		bytes = mmap(NULL, part.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, writer, 0);
 		CHECK(bytes != MAP_FAILED);
 		for (size_t i = 0; i < part.bytes; i++)
@@ -503,15 +525,14 @@ const struct move *move_named(const char *name)
 
 static int file_of(enum backing backing, size_t bytes)
 {
-	char name[] = "/tmp/pagewire-motion-XXXXXX";
 	int file;
 
-	if (backing != MEMORY_FILE && backing != DISK_FILE)
-		return -1;
-	file = backing == MEMORY_FILE ? memfd_create("motion", MFD_CLOEXEC) : mkstemp(name);
-	CHECK(file >= 0 && ftruncate(file, bytes) == 0);
 	if (backing == DISK_FILE)
-		CHECK(unlink(name) == 0);
+		return disk_file(bytes);
+	if (backing != MEMORY_FILE)
+		return -1;
+	file = memfd_create("motion", MFD_CLOEXEC);
+	CHECK(file >= 0 && ftruncate(file, bytes) == 0);
 	return file;
 }
 
