@@ -1,0 +1,201 @@
+//! The sending half: batches, cut by the kernel where it can, and sent one by one where it cannot.
+
+use super::{IcrcCache, Network};
+use crate::batch::HostBatch;
+use crate::descriptors::Descriptor;
+use crate::fabric::Route;
+use crate::limits::{BATCH_BYTES, BATCHES_KEPT};
+use crate::udp::{self, Family, Transmit};
+use pagewire_memory::Arena;
+use pagewire_wire::packet;
+use std::sync::atomic::Ordering;
+
+impl Network {
+    /// An empty batch.
+    pub fn batch(&self) -> HostBatch {
+        if let Some(batch) = self.batches.lock().pop() {
+            return batch;
+        }
+        let arena =
+            Arena::new(BATCH_BYTES).inspect_err(|error| log::debug!("no memory for packets: {error}"));
+        HostBatch::new(arena.ok())
+    }
+
+    /// Sends a batch.
+    pub fn flush(&self, mut batch: HostBatch) {
+        if batch.lost > 0 {
+            self.counters.dropped_no_room.add(batch.lost);
+            // Ask the kernel again next time.
+            return;
+        }
+        self.send_batch(&mut batch);
+        batch.clear();
+        let mut batches = self.batches.lock();
+        if batches.len() < BATCHES_KEPT {
+            batches.push(batch);
+        }
+    }
+
+    fn send_batch(&self, batch: &mut HostBatch) {
+        let segments = self.segments.load(Ordering::Relaxed);
+        let mut icrc = IcrcCache::default();
+        let mut from = 0;
+        while from < batch.packets().len() {
+            let run = if segments { batch.run(from) } else { from..from + 1 };
+            if run.len() > 1 {
+                self.seal(batch, run.clone(), true, &mut icrc);
+                if self.send_segmented(batch, run.clone()) {
+                    self.capture(batch, run.clone(), true);
+                } else {
+                    self.seal(batch, run.clone(), false, &mut icrc);
+                    self.send_singly(batch, run.clone());
+                }
+                from = run.end;
+            } else {
+                // Packets that follow one by one leave by one system call.
+                let family = Family::of(batch.packets()[from].route.destination);
+                let mut end = run.end;
+                while let Some(next) = batch.packets().get(end) {
+                    if Family::of(next.route.destination) != family || segments && batch.run(end).len() > 1 {
+                        break;
+                    }
+                    end += 1;
+                }
+                self.seal(batch, from..end, false, &mut icrc);
+                self.send_singly(batch, from..end);
+                from = end;
+            }
+        }
+    }
+
+    /// Writes the ICRCs. The kernel gives the segments of one send the IPv4 identifications 0, 1, 2, ..., and single
+    /// datagrams with DF 0.
+    fn seal(
+        &self,
+        batch: &mut HostBatch,
+        run: std::ops::Range<usize>,
+        segmented: bool,
+        cache: &mut IcrcCache,
+    ) {
+        let port = self.port();
+        let (packets, bytes) = batch.packets_and_bytes();
+        for (index, packet) in packets[run].iter().enumerate() {
+            let icrc = cache.of(packet.route.source, packet.route.destination, port, packet.route.port);
+            let identification = if segmented { index as u16 } else { 0 };
+            let Some(bytes) = bytes.get_mut(packet.start..packet.start + packet.length) else { return };
+            let Some(icrc) = icrc else { continue };
+            packet::seal(&icrc, identification, bytes);
+            if let Some(bit) = packet.damage {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    fn capture(&self, batch: &HostBatch, run: std::ops::Range<usize>, segmented: bool) {
+        let Some(capture) = &self.capture else { return };
+        for (index, packet) in batch.packets()[run].iter().enumerate() {
+            let identification = if segmented { index as u16 } else { 0 };
+            if let Some(bytes) = batch.bytes().get(packet.start..packet.start + packet.length) {
+                capture.sent(&packet.route, self.port(), identification, bytes);
+            }
+        }
+    }
+
+    fn socket(&self, route: &Route) -> Result<&Descriptor, String> {
+        if Family::of(route.source) != Family::of(route.destination) {
+            return Err(format!("{} cannot reach {}", route.source, route.destination));
+        }
+        if route.source.is_unspecified() {
+            return Err("a packet without a source address".into());
+        }
+        let port = self.first.get().ok_or("no block of queue pair numbers is leased, hence no port")?;
+        let (socket, name) = match Family::of(route.destination) {
+            Family::V4 => (&port.v4, "IPv4"),
+            Family::V6 => (&port.v6, "IPv6"),
+        };
+        socket.as_ref().ok_or_else(|| format!("this host has no {name}"))
+    }
+
+    /// False: the run cannot leave as one send.
+    fn send_segmented(&self, batch: &HostBatch, run: std::ops::Range<usize>) -> bool {
+        let packets = &batch.packets()[run];
+        let (first, last) = (packets[0], packets[packets.len() - 1]);
+        let Ok(socket) = self.socket(&first.route) else { return false };
+        let Some(bytes) = batch.bytes().get(first.start..last.start + last.length) else { return false };
+        let transmit = Transmit { route: &first.route, bytes, segment: Some(first.length as u16) };
+        match udp::send(socket, &[transmit]) {
+            Ok(0) => false,
+            Ok(_) => {
+                self.counters.segmented_sends.add(1);
+                self.count_sent(packets.len() as u64, bytes.len() as u64);
+                true
+            }
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::ENOBUFS) => {
+                    self.counters.dropped_no_room.add(packets.len() as u64);
+                    true
+                }
+                // No checksum offload on the way there, or a kernel without UDP_SEGMENT (4.18).
+                Some(libc::EIO | libc::EOPNOTSUPP | libc::ENOPROTOOPT) => {
+                    log::debug!("no UDP_SEGMENT: {error}");
+                    self.segments.store(false, Ordering::Relaxed);
+                    false
+                }
+                _ => false,
+            },
+        }
+    }
+
+    fn send_singly(&self, batch: &HostBatch, run: std::ops::Range<usize>) {
+        self.capture(batch, run.clone(), false);
+        let packets = &batch.packets()[run];
+        let mut transmits = Vec::with_capacity(packets.len());
+        for packet in packets {
+            let bytes = batch.bytes().get(packet.start..packet.start + packet.length).unwrap_or(&[]);
+            transmits.push(Transmit { route: &packet.route, bytes, segment: None });
+        }
+        let mut rest = &transmits[..];
+        while let Some(first) = rest.first() {
+            let socket = match self.socket(first.route) {
+                Ok(socket) => socket,
+                Err(reason) => {
+                    self.refused(reason);
+                    rest = &rest[1..];
+                    continue;
+                }
+            };
+            let usable = rest.iter().take_while(|transmit| self.socket(transmit.route).is_ok()).count();
+            match udp::send(socket, &rest[..usable]) {
+                Ok(0) => return,
+                Ok(sent) => {
+                    let bytes = rest[..sent].iter().map(|transmit| transmit.bytes.len() as u64).sum();
+                    self.count_sent(sent as u64, bytes);
+                    rest = &rest[sent..];
+                }
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS)) => {
+                    // What the kernel has no room for is lost, as in any network.
+                    self.counters.dropped_no_room.add(rest.len() as u64);
+                    return;
+                }
+                Err(error) => {
+                    self.refused(format!("no packet to {}: {error}", first.route.destination));
+                    rest = &rest[1..];
+                }
+            }
+        }
+    }
+
+    fn count_sent(&self, datagrams: u64, bytes: u64) {
+        self.counters.datagrams_sent.add(datagrams);
+        self.counters.bytes_sent.add(bytes);
+    }
+
+    fn refused(&self, reason: String) {
+        self.counters.dropped_refused.add(1);
+        let mut last = self.send_reason.lock();
+        if last.as_ref() != Some(&reason) {
+            log::debug!("{reason}");
+            *last = Some(reason);
+        }
+    }
+}
