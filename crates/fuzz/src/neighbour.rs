@@ -408,17 +408,12 @@ fn packet(input: &mut Unstructured<'_>, victim: &Party) -> Result<Header> {
     let opcode = if opcode.extensions().is_some() { opcode } else { Opcode(service | 4) };
     let extensions = opcode.extensions().unwrap_or(Extensions::empty());
     let mut header = Header::new(Bth {
-        opcode,
-        solicited: false,
-        migration: true,
-        pad: 0,
-        version: 0,
-        partition: 0xFFFF,
-        fecn: false,
-        becn: false,
-        destination: victim.queue_pairs[index].number(),
         acknowledge: input.arbitrary()?,
-        psn: 0xFF_FFF0u32.wrapping_add_signed(input.int_in_range(-4..=40)?) & 0xFF_FFFF,
+        ..Bth::new(
+            opcode,
+            victim.queue_pairs[index].number(),
+            0xFF_FFF0u32.wrapping_add_signed(input.int_in_range(-4..=40)?) & 0xFF_FFFF,
+        )
     });
     let area = Area::ALL[input.choose_index(4)?];
     let key = victim.keys[area as usize];

@@ -215,19 +215,7 @@ impl Attacker {
     }
 
     fn header(&self, opcode: Opcode, index: usize, psn: u32) -> Header {
-        Header::new(Bth {
-            opcode,
-            solicited: false,
-            migration: true,
-            pad: 0,
-            version: 0,
-            partition: 0xFFFF,
-            fecn: false,
-            becn: false,
-            destination: self.known[index].number,
-            acknowledge: false,
-            psn: psn & PSN_MASK,
-        })
+        Header::new(Bth::new(opcode, self.known[index].number, psn & PSN_MASK))
     }
 
     /// A request: mostly the next of a message, or the first of a new one.

@@ -93,19 +93,11 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
     pub fn transmit_hello(&mut self, own: &Own) {
         let attributes = self.core.attributes;
         let reply = matches!(own, Own::Hello(hello) if hello.reply);
-        let header = Header::new(Bth {
-            opcode: own.opcode(),
-            solicited: false,
-            migration: true,
-            pad: 0,
-            version: 0,
-            partition: 0xFFFF,
-            fecn: false,
-            becn: false,
-            destination: attributes.destination,
-            acknowledge: false,
-            psn: if reply { attributes.receive_psn } else { attributes.send_psn },
-        });
+        let header = Header::new(Bth::new(
+            own.opcode(),
+            attributes.destination,
+            if reply { attributes.receive_psn } else { attributes.send_psn },
+        ));
         // Lost if the link is full, as it may be lost on the way.
         let _ = self.transmit_control(&header, own);
     }

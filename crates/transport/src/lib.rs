@@ -46,17 +46,5 @@ pub(crate) fn partitions_match(one: u16, other: u16) -> bool {
 
 /// A BTH with the flags at rest.
 pub(crate) fn plain_bth(opcode: Opcode, destination: u32, partition: u16, psn: Psn) -> Bth {
-    Bth {
-        opcode,
-        solicited: false,
-        migration: true,
-        pad: 0,
-        version: 0,
-        partition,
-        fecn: false,
-        becn: false,
-        destination,
-        acknowledge: false,
-        psn: psn.value(),
-    }
+    Bth { partition, ..Bth::new(opcode, destination, psn.value()) }
 }

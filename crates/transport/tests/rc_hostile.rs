@@ -109,19 +109,7 @@ proptest! {
 
 fn header(opcode: Opcode, psn: u32, byte: u8, length: u32, offset: u64, acknowledge: bool) -> Option<Header> {
     let extensions = opcode.extensions()?;
-    let mut header = Header::new(Bth {
-        opcode,
-        solicited: false,
-        migration: true,
-        pad: 0,
-        version: 0,
-        partition: 0xffff,
-        fecn: false,
-        becn: false,
-        destination: 1,
-        acknowledge,
-        psn,
-    });
+    let mut header = Header::new(Bth { acknowledge, ..Bth::new(opcode, 1, psn) });
     let address = BASE.wrapping_add(offset);
     let has = |extension| extensions.contains(extension);
     header.xrc = has(Extensions::XRCETH).then_some(0);

@@ -122,7 +122,28 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 }
 
+/// The default partition key, with full membership: the only one that RoCE has without a subnet manager.
+pub const DEFAULT_PARTITION: u16 = 0xFFFF;
+
 impl Bth {
+    /// A header of the default partition with its flags at rest.
+    #[inline]
+    pub fn new(opcode: Opcode, destination: u32, psn: u32) -> Bth {
+        Bth {
+            opcode,
+            solicited: false,
+            migration: true,
+            pad: 0,
+            version: 0,
+            partition: DEFAULT_PARTITION,
+            fecn: false,
+            becn: false,
+            destination,
+            acknowledge: false,
+            psn,
+        }
+    }
+
     /// Reads every field; a BTH has no wrong values by itself.
     #[inline]
     pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Bth {

@@ -74,17 +74,8 @@ pub fn refused(work: Work, prepare: impl Fn(&mut Pair)) -> Pair {
 
 pub fn header(code: Code, psn: u32) -> Header {
     Header::new(pagewire_wire::Bth {
-        opcode: Opcode::new(Transport::Rc, code),
-        solicited: false,
-        migration: true,
-        pad: 0,
-        version: 0,
-        partition: 0xffff,
-        fecn: false,
-        becn: false,
-        destination: 0x11,
         acknowledge: true,
-        psn,
+        ..pagewire_wire::Bth::new(Opcode::new(Transport::Rc, code), 0x11, psn)
     })
 }
 
