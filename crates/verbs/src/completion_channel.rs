@@ -99,6 +99,9 @@ pub unsafe extern "C" fn ibv_get_cq_event(
         let channel = unsafe { CompletionChannelObject::of(channel) }?;
         let place = not_null(cq)?;
         loop {
+            if channel.channel.something_was_left() && channel.descriptor.is_blocking()? {
+                channel.channel.announce_what_was_left();
+            }
             channel.descriptor.take()?;
             // Nothing is there when the event's queue was destroyed meanwhile.
             let Some(cookie) = channel.channel.next_event() else { continue };

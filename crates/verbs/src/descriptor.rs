@@ -26,6 +26,15 @@ impl EventDescriptor {
         (&self.0).read(&mut count).map(|_| ())
     }
 
+    /// Whether a thread that takes an event sleeps until there is one.
+    pub fn is_blocking(&self) -> io::Result<bool> {
+        // SAFETY: fcntl(2) on an open descriptor, no pointers.
+        match unsafe { libc::fcntl(self.number(), libc::F_GETFL) } {
+            flags if flags < 0 => Err(io::Error::last_os_error()),
+            flags => Ok(flags & libc::O_NONBLOCK == 0),
+        }
+    }
+
     /// Takes one event if there is one, without sleeping, and without the program's `O_NONBLOCK`, which is the program's.
     fn take_now(&self) -> io::Result<bool> {
         let mut count = [0u8; 8];

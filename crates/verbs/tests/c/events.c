@@ -98,6 +98,40 @@ static void withdrawn_completion_events(struct ibv_context *context)
 	CHECK(ibv_destroy_comp_channel(channel) == 0 && ibv_dealloc_pd(pd) == 0);
 }
 
+/* Arming with completions in the queue gives no event; but whoever then sleeps for one, having left them there, is woken. */
+static void completions_left_in_the_queue(struct ibv_context *context)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, channel, 0), *told;
+	struct ibv_qp *qp = flushing_qp(pd, cq);
+	struct ibv_recv_wr wr = { 0 }, *bad;
+	struct ibv_wc wc[4];
+	void *cq_context;
+	int flags = fcntl(channel->fd, F_GETFL);
+
+	for (int solicited_only = 0; solicited_only < 2; solicited_only++) {
+		CHECK(ibv_post_recv(qp, &wr, &bad) == 0 && ibv_post_recv(qp, &wr, &bad) == 0);
+		CHECK(ibv_req_notify_cq(cq, solicited_only) == 0);
+		CHECK(readable(channel->fd) == 0);
+		CHECK(fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK) == 0);
+		CHECK(ibv_get_cq_event(channel, &told, &cq_context) == -1 && errno == EAGAIN);
+		CHECK(fcntl(channel->fd, F_SETFL, flags) == 0);
+		CHECK(ibv_get_cq_event(channel, &told, &cq_context) == 0 && told == cq);
+		ibv_ack_cq_events(cq, 1);
+		CHECK(ibv_poll_cq(cq, 4, wc) == 2);
+	}
+	/* Taken between arming and sleeping, as programs should: the queue stays armed for the next one. */
+	CHECK(ibv_post_recv(qp, &wr, &bad) == 0 && ibv_req_notify_cq(cq, 0) == 0);
+	CHECK(ibv_poll_cq(cq, 4, wc) == 1);
+	CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
+	CHECK(ibv_get_cq_event(channel, &told, &cq_context) == 0 && told == cq);
+	CHECK(readable(channel->fd) == 0);
+	ibv_ack_cq_events(cq, 1);
+	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
+	CHECK(ibv_destroy_comp_channel(channel) == 0 && ibv_dealloc_pd(pd) == 0);
+}
+
 static volatile int acknowledged;
 
 static void *acknowledge_later(void *event)
@@ -254,6 +288,7 @@ int main(void)
 
 	withdrawn_events(context);
 	withdrawn_completion_events(context);
+	completions_left_in_the_queue(context);
 	unacknowledged_events(context);
 	sleeping_for_an_event(context);
 	racing_with_destruction(context);
