@@ -110,8 +110,11 @@ pub fn signals_reach_the_program(ground: &Ground) -> Result<()> {
     {
         let ready = ground.stage.file(&format!("ready-{index}"));
         let mut command = command(ground, options);
+        // A shell cannot trap a signal that it is started without, as those are that a script starts behind its back.
         command.args([
             "--",
+            "env",
+            "--default-signal=INT,TERM,USR1",
             "sh",
             "-c",
             "trap 'exit 9' TERM INT USR1; : > \"$0\"; for i in $(seq 600); do sleep 0.05; done",

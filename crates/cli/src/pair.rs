@@ -162,16 +162,23 @@ impl Pair {
         self.server.success() && self.client.as_ref().is_some_and(Finished::success)
     }
 
-    /// What went wrong, with the last lines of what both said.
+    /// What went wrong, with the first and the last lines of what both said.
     pub fn complaint(&self) -> String {
-        let tail = |finished: &Finished| {
-            let lines: Vec<&str> = finished.output.lines().filter(|line| !line.trim().is_empty()).collect();
-            let text = lines[lines.len().saturating_sub(12)..].join("\n    ");
-            format!("{}\n    {text}", finished.verdict())
-        };
-        let client = self.client.as_ref().map_or_else(|| "never started".to_owned(), tail);
-        format!("server: {}\n  client: {client}", tail(&self.server))
+        let end = |finished: &Finished| format!("{}\n    {}", finished.verdict(), excerpt(&finished.output));
+        let client = self.client.as_ref().map_or_else(|| "never started".to_owned(), end);
+        format!("server: {}\n  client: {client}", end(&self.server))
     }
+}
+
+/// The first and the last lines of an output. What a program complains of comes first where its standard output is
+/// buffered, as into a file, and its standard error is not.
+fn excerpt(output: &str) -> String {
+    const LINES: usize = 12;
+    let mut lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();
+    if lines.len() > 2 * LINES {
+        lines.splice(LINES..lines.len() - LINES, ["..."]);
+    }
+    lines.join("\n    ")
 }
 
 /// Starts `server`, waits until its host listens on `port`, runs `client`; kills what still runs after `limit`.
@@ -195,6 +202,15 @@ pub fn run_pair(server: Command, client: Command, port: u16, limit: Duration) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_excerpt_leaves_out_the_middle_of_what_is_long() {
+        let of = |count: u32| (0..count).map(|line| format!("{line}\n")).collect::<String>();
+        assert_eq!(excerpt(&of(24)).lines().count(), 24);
+        let long: Vec<String> = excerpt(&of(100)).lines().map(|line| line.trim().to_owned()).collect();
+        assert_eq!((long[0].as_str(), long[12].as_str(), long[24].as_str()), ("0", "...", "99"));
+        assert_eq!(long.len(), 25);
+    }
 
     #[test]
     fn a_listening_line_is_told_from_others() {
