@@ -152,7 +152,13 @@ impl<F: Fabric> QueuePair<F> {
                     Sent::Failed(Status::LocalProtection)
                 } else if channel.is_gone() {
                     Sent::Done
-                } else if channel.send(self.nic.fabric(), Kind::Datagram, &headers[..header_length], &bytes) {
+                } else if channel.send(
+                    self.nic.fabric(),
+                    Kind::Datagram,
+                    &headers[..header_length],
+                    &bytes,
+                    None,
+                ) {
                     self.counters.ring_packets_sent.add(1);
                     Sent::Done
                 } else {

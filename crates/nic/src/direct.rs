@@ -15,8 +15,6 @@ use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_transport::{Direct, Operation, RemoteAddress, Work};
 use smallvec::SmallVec;
-use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 /// What is moved, and which way.
 pub struct Transfer {
@@ -123,33 +121,27 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Executes a request at its post, where nothing is before it. False: it must be kept and driven.
     pub(crate) fn post_directly(
-        self: &Arc<Self>,
+        &self,
+        core: &mut Core<F>,
         request: &SendRequest<'_, F>,
         operation: &Operation,
         opcode: Opcode,
         length: u32,
     ) -> bool {
         let Some(transfer) = Transfer::new(operation, length) else { return false };
-        let Some(mut core) = self.core.try_lock() else { return false };
-        let done = self.executes_at_once(&mut core, &transfer, request.data);
+        let done = self.executes_directly(core, &transfer, request.data);
         if done {
             if request.signaled || self.signals_all() {
                 let byte_length = if transfer.reads { length } else { 0 };
                 let completion = self.completion(request.wr_id, opcode, Status::Success);
                 self.announce(&self.send_cq, Completion { byte_length, ..completion });
             }
-            self.end_if_overrun(&mut core);
-        }
-        drop(core);
-        // Others may have found the core taken meanwhile.
-        fence(Ordering::SeqCst);
-        if self.pending.load(Ordering::SeqCst) {
-            self.run();
+            self.end_if_overrun(core);
         }
         done
     }
 
-    fn executes_at_once(&self, core: &mut Core<F>, transfer: &Transfer, data: Data<'_>) -> bool {
+    fn executes_directly(&self, core: &mut Core<F>, transfer: &Transfer, data: Data<'_>) -> bool {
         if !core.is_quiet() || !self.send.lock().is_empty() {
             return false;
         }

@@ -20,7 +20,7 @@ use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_transport::{
     Drive, Link, Outcome, Payload, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Time,
-    UcConnection, UcSettings, WorkId,
+    UcConnection, UcSettings, Work, WorkId,
 };
 use pagewire_wire::{Capabilities, Header, Hello, Operation, Own, Transport};
 use std::net::IpAddr;
@@ -178,6 +178,40 @@ impl<F: Fabric> Core<F> {
         }
     }
 
+    /// See [`RcConnection::send_at_once`].
+    pub fn send_at_once(&self, work: &Work) -> Option<Header> {
+        let sends = self.sending && self.attributes.state == State::ReadyToSend;
+        match &self.connection {
+            Connection::Rc(rc) if sends => rc.send_at_once(work),
+            _ => None,
+        }
+    }
+
+    /// See [`RcConnection::sent_at_once`]; gives when the connection wants to be driven.
+    pub fn sent_at_once(&mut self, now: Time, work: &Work) -> Option<Time> {
+        let Connection::Rc(rc) = &mut self.connection else { return None };
+        rc.sent_at_once(now, work);
+        rc.deadline()
+    }
+
+    /// See [`RcConnection::may_execute_at_once`].
+    pub fn may_execute_at_once(&self, header: &Header) -> bool {
+        matches!(&self.connection, Connection::Rc(rc) if rc.may_execute_at_once(header))
+    }
+
+    /// See [`RcConnection::executed_at_once`].
+    pub fn executed_at_once(&mut self) {
+        if let Connection::Rc(rc) = &mut self.connection {
+            rc.executed_at_once();
+        }
+    }
+
+    /// Whether driving the queue pair would change nothing.
+    pub fn is_idle(&self) -> bool {
+        self.attributes.state == State::ReadyToSend
+            && matches!(&self.connection, Connection::Rc(rc) if rc.is_idle())
+    }
+
     /// A request was executed without the protocol.
     pub fn executed_directly(&mut self) {
         if let Connection::Rc(rc) = &mut self.connection {
@@ -193,6 +227,15 @@ impl<F: Fabric> Core<F> {
     /// Whether an acknowledgement waits for the program's answer.
     pub fn owes_acknowledgement(&self) -> bool {
         matches!(&self.connection, Connection::Rc(rc) if rc.owes_acknowledgement())
+    }
+
+    /// Gives the acknowledgement of a request that was just executed to the caller, if nothing else is to be sent; see
+    /// [`RcConnection::take_acknowledgement`].
+    pub fn take_acknowledgement(&mut self, psn: u32) -> bool {
+        match &mut self.connection {
+            Connection::Rc(rc) => rc.take_acknowledgement(psn),
+            _ => false,
+        }
     }
 
     /// Takes another path, for everybody to see.
@@ -427,7 +470,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Whether what came over a ring comes from the process that holds the peer. `None`: not known yet.
-    fn is_from_peer(&self, core: &Core<F>, origin: &Origin<F>) -> Option<bool> {
+    pub(crate) fn is_from_peer(&self, core: &Core<F>, origin: &Origin<F>) -> Option<bool> {
         let Origin::Local(theirs) = origin else { return Some(true) };
         match &core.path {
             Path::Local(ours) => Some(ours.channel.instance == theirs.channel.instance),

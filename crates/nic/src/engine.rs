@@ -9,7 +9,8 @@ use crate::inbox::{Content, Half, InboxPacket, KeptPayload, Origin};
 use crate::limits;
 use crate::path::attention;
 use crate::path::local::{LocalChannel, ProcessOf, Reading};
-use crate::path::ring::{Kind, REFERENCE_BYTES, parse_reference};
+use crate::path::ring::{Kind, REFERENCE_BYTES, RecordHeader, parse_reference};
+use crate::path::verdict::Verdict;
 use crate::path::{BlockState, PathChoice};
 use crate::queue_pair::QueuePair;
 use crate::queue_pairs::QueuePairs;
@@ -21,9 +22,10 @@ use pagewire_iommu::hazards::Revoked;
 use pagewire_iommu::layout::{MAGIC, MAGIC_WORD, NETWORK_ONLY_WORD};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, ProcessWords, RegionTable};
-use pagewire_transport::{Payload, RemoteAddress};
+use pagewire_transport::{Payload, RcConnection, RemoteAddress};
 use pagewire_wire::{Header, Own, Transport};
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -406,7 +408,7 @@ impl<F: Fabric> Nic<F> {
         let Some(channel) = known else { return };
         // What the peer sent before it ended still counts.
         let mut rounds = 0;
-        while rounds < MAX_LAST_ROUNDS && channel.has_record() {
+        while rounds < MAX_LAST_ROUNDS && channel.has_news() {
             rounds += 1;
             self.take_records(&channel, || Some(channel.reading.lock()));
         }
@@ -423,11 +425,11 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    /// Takes records from all rings.
+    /// Takes records and verdicts from all rings.
     fn poll_channels(&self) -> Taken {
         let channels = self.channels.read();
-        let busy: smallvec::SmallVec<[Arc<LocalChannel<F>>; 8]> =
-            channels.iter().filter(|channel| channel.has_record()).cloned().collect();
+        let busy: SmallVec<[Arc<LocalChannel<F>>; 8]> =
+            channels.iter().filter(|channel| channel.has_news()).cloned().collect();
         drop(channels);
         let mut taken = if busy.is_empty() { Taken::Nothing } else { Taken::All };
         for channel in busy {
@@ -450,6 +452,7 @@ impl<F: Fabric> Nic<F> {
         lock: impl Fn() -> Option<MutexGuard<'a, Reading<F::Words>>>,
     ) -> bool {
         let mut touched = Touched::default();
+        self.take_verdicts(channel, &mut touched);
         let mut more = true;
         for _ in 0..limits::ROUND {
             // The ring is held while its record is handed over, so that the order stays.
@@ -483,10 +486,21 @@ impl<F: Fabric> Nic<F> {
         more
     }
 
+    /// Acknowledges what the peer has told to be executed.
+    fn take_verdicts(&self, channel: &Arc<LocalChannel<F>>, touched: &mut Touched<F>) {
+        while let Some((awaited, verdict)) = channel.take_verdict() {
+            if verdict == Verdict::Acknowledged {
+                let header = RcConnection::acknowledgement(awaited.queue_pair, awaited.psn);
+                let origin = Origin::Local(channel.clone());
+                self.deliver_packet(header, Payload::Bytes(&[]), None, origin, false, touched);
+            }
+        }
+    }
+
     fn deliver_record(
         &self,
         channel: &Arc<LocalChannel<F>>,
-        record: &crate::path::ring::RecordHeader,
+        record: &RecordHeader,
         bytes: &[u8],
         touched: &mut Touched<F>,
     ) {
@@ -495,16 +509,25 @@ impl<F: Fabric> Nic<F> {
         let payload = &bytes[payload_at..payload_at + record.payload as usize];
         let (headers, global_route) = match (record.kind, headers.split_first_chunk::<40>()) {
             (Kind::Datagram, Some((global_route, rest))) => (rest, Some(*global_route)),
-            (Kind::Datagram, None) => return,
+            (Kind::Datagram, None) => (&[][..], None),
             _ => (headers, None),
         };
+        let pieces: SmallVec<[(RemoteAddress, u32); 4]>;
+        let payload = match record.kind {
+            Kind::Reference => {
+                pieces = payload.chunks_exact(REFERENCE_BYTES).map(parse_reference).collect();
+                Payload::Reference(&pieces)
+            }
+            Kind::Bytes | Kind::Datagram => Payload::Bytes(payload),
+        };
         let origin = Origin::Local(channel.clone());
-        if record.kind == Kind::Reference {
-            let pieces: smallvec::SmallVec<[(RemoteAddress, u32); 4]> =
-                payload.chunks_exact(REFERENCE_BYTES).map(parse_reference).collect();
-            self.deliver(headers, Payload::Reference(&pieces), None, origin, touched);
-        } else {
-            self.deliver(headers, Payload::Bytes(payload), global_route, origin, touched);
+        let header = Header::parse(headers).ok().map(|(header, _)| header);
+        let acknowledged = header.is_some_and(|header| {
+            self.deliver_packet(header, payload, global_route, origin, record.slot.is_some(), touched)
+        });
+        if let Some(slot) = record.slot {
+            let verdict = if acknowledged { Verdict::Acknowledged } else { Verdict::Open };
+            channel.tell(&self.fabric, slot, verdict);
         }
     }
 
@@ -543,66 +566,73 @@ impl<F: Fabric> Nic<F> {
             Payload::Bytes(&datagram.bytes[length..end]),
             global_route,
             origin,
+            false,
             touched,
         );
     }
 
-    fn deliver(
-        &self,
-        headers: &[u8],
-        payload: Payload<'_>,
-        global_route: Option<[u8; 40]>,
-        origin: Origin<F>,
-        touched: &mut Touched<F>,
-    ) {
-        if let Ok((header, _)) = Header::parse(headers) {
-            self.deliver_packet(header, payload, global_route, origin, touched);
-        }
-    }
-
     /// Hands a packet to its queue pair: at once if nobody else drives it and nothing waits before it, else to its inbox.
+    /// True: it is a request, was executed, and its acknowledgement, if the caller `judges`, is the caller's to tell.
     fn deliver_packet(
         &self,
         header: Header,
         payload: Payload<'_>,
         global_route: Option<[u8; 40]>,
         origin: Origin<F>,
+        judges: bool,
         touched: &mut Touched<F>,
-    ) {
-        let Some(queue_pair) = touched.get(&self.queue_pairs, header.bth.destination) else { return };
+    ) -> bool {
+        let Some((queue_pair, drive)) = touched.get(&self.queue_pairs, header.bth.destination) else {
+            return false;
+        };
         if !queue_pair.accepts(&header, &origin) {
             queue_pair.counters.dropped.add(1);
-            return;
+            return false;
         }
         match &origin {
             Origin::Local(_) => queue_pair.counters.ring_packets_received.add(1),
             Origin::Network { .. } => queue_pair.counters.udp_packets_received.add(1),
         }
+        *drive = true;
         if header.bth.opcode.transport() == Transport::Manufacturer {
-            let Payload::Bytes(bytes) = payload else { return };
+            let Payload::Bytes(bytes) = payload else { return false };
             match Own::parse(header.bth.opcode, bytes) {
                 Ok(Own::Hello(greeting)) if !queue_pair.knows_greeting(&greeting, header.bth.psn) => {
                     queue_pair.counters.dropped.add(1);
                 }
-                Ok(own) => self.keep(&queue_pair, InboxPacket { content: Content::Own(own), origin }),
+                Ok(own) => self.keep(queue_pair, InboxPacket { content: Content::Own(own), origin }),
                 Err(_) => queue_pair.counters.dropped.add(1),
             }
-            return;
+            return false;
         }
         if let Some(mut core) = queue_pair.core.try_lock() {
             if queue_pair.inbox.is_empty(Half::of(&header)) {
+                if let (true, Payload::Bytes(bytes)) = (judges, payload) {
+                    if queue_pair.execute_at_once(&mut core, &header, bytes, &origin) {
+                        queue_pair.end_if_overrun(&mut core);
+                        drop(core);
+                        *drive = queue_pair.is_wanted();
+                        return true;
+                    }
+                }
                 let taken =
                     queue_pair.take_packet(&mut core, &header, payload, global_route.as_ref(), &origin);
                 if taken {
-                    return;
+                    let acknowledged = judges && core.take_acknowledgement(header.bth.psn);
+                    let idle = matches!(origin, Origin::Local(_)) && core.is_idle();
+                    queue_pair.end_if_overrun(&mut core);
+                    drop(core);
+                    *drive = !idle || queue_pair.is_wanted();
+                    return acknowledged;
                 }
                 let content = Content::Packet { header, payload: KeptPayload::from(payload), global_route };
                 queue_pair.inbox.put_back(InboxPacket { content, origin });
-                return;
+                return false;
             }
         }
         let content = Content::Packet { header, payload: KeptPayload::from(payload), global_route };
-        self.keep(&queue_pair, InboxPacket { content, origin });
+        self.keep(queue_pair, InboxPacket { content, origin });
+        false
     }
 
     fn keep(&self, queue_pair: &QueuePair<F>, packet: InboxPacket<F>) {
@@ -654,27 +684,32 @@ pub(crate) enum Taken {
     More,
 }
 
-/// Queue pairs that got packets in a round; they are driven once, at its end, so that one acknowledgement covers many packets.
-struct Touched<F: Fabric>(smallvec::SmallVec<[Arc<QueuePair<F>>; 4]>);
+/// Queue pairs that got packets in a round, and whether they are to be driven: once, at its end, so that one acknowledgement
+/// covers many packets.
+struct Touched<F: Fabric>(SmallVec<[(Arc<QueuePair<F>>, bool); 4]>);
 
 impl<F: Fabric> Default for Touched<F> {
     fn default() -> Self {
-        Touched(smallvec::SmallVec::new())
+        Touched(SmallVec::new())
     }
 }
 
 impl<F: Fabric> Touched<F> {
-    fn get(&mut self, all: &QueuePairs<F>, number: u32) -> Option<Arc<QueuePair<F>>> {
-        if let Some(known) = self.0.iter().find(|known| known.number == number) {
-            return Some(known.clone());
-        }
-        let queue_pair = all.get(number)?;
-        self.0.push(queue_pair.clone());
-        Some(queue_pair)
+    /// A queue pair, and whether it is to be driven.
+    fn get(&mut self, all: &QueuePairs<F>, number: u32) -> Option<(&Arc<QueuePair<F>>, &mut bool)> {
+        let known = self.0.iter().position(|(known, _)| known.number == number);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                self.0.push((all.get(number)?, false));
+                self.0.len() - 1
+            }
+        };
+        self.0.get_mut(at).map(|(queue_pair, drive)| (&*queue_pair, drive))
     }
 
     fn run(self, occasion: Occasion) {
-        for queue_pair in self.0 {
+        for (queue_pair, _) in self.0.into_iter().filter(|(_, drive)| *drive) {
             queue_pair.run_for(occasion);
         }
     }

@@ -10,6 +10,7 @@ use crate::inbox::{Half, Origin};
 use crate::path::Path;
 use crate::path::local::LocalChannel;
 use crate::path::ring::{Kind, emit_reference};
+use crate::path::verdict::Awaited;
 use crate::pull::{Lost, PullError};
 use crate::queue_pair::QueuePair;
 use crate::request::{KeptData, ScatterGather, slice_of, total_length};
@@ -20,7 +21,7 @@ use pagewire_transport::{
     Arrival, ArrivalKind, Atomic, Denial, Direct, Environment, Event, LinkState, Outcome, Payload,
     RemoteAddress, Right, Source, Status as Protocol, Work, WorkId,
 };
-use pagewire_wire::{Bth, Header, Own, packet};
+use pagewire_wire::{Bth, Header, Operation, Own, packet};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -133,7 +134,9 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
         }
         let mut headers = [0; MAX_HEADERS];
         let length = header.emit(&mut headers);
-        if !channel.send(self.queue_pair.nic.fabric(), kind, &headers[..length], payload) {
+        let request = Awaited { queue_pair: self.queue_pair.number, psn: header.bth.psn };
+        let awaited = ends_with_acknowledgement(header).then_some(request);
+        if !channel.send(self.queue_pair.nic.fabric(), kind, &headers[..length], payload, awaited) {
             self.ended.link_full = true;
             return Outcome::Wait;
         }
@@ -330,6 +333,15 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
             self.ended.failure = Some(Failure { event, send_only });
         }
     }
+}
+
+/// Whether a packet is a request that wants an acknowledgement, rather than a response of its own.
+fn ends_with_acknowledgement(header: &Header) -> bool {
+    let responded = matches!(
+        header.bth.opcode.operation(),
+        Some(Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd)
+    );
+    header.bth.acknowledge && !responded
 }
 
 fn refused<T>(error: AccessError, denial: Denial) -> Outcome<T> {

@@ -8,6 +8,7 @@
 
 mod access;
 mod address_handle;
+mod at_once;
 pub mod attributes;
 mod completion;
 mod context;
@@ -58,4 +59,5 @@ pub const SITES: &[pagewire_iommu::words::Site] = &[
     path::ring::RECORD,
     path::ring::TAIL,
     path::ring::HEAD,
+    path::ring::VERDICT,
 ];

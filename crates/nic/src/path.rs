@@ -3,6 +3,7 @@
 pub mod attention;
 pub mod local;
 pub mod ring;
+pub mod verdict;
 
 use crate::engine::Nic;
 use local::LocalChannel;

@@ -212,10 +212,15 @@ impl<F: Fabric> QueuePair<F> {
     /// After a look at the core: a thread that had work and found the core taken left the work to whoever held it. Not done
     /// here: where a program posts without a pause, that would have no end.
     pub(crate) fn pass_on_pending(self: &Arc<Self>) {
-        fence(Ordering::SeqCst);
-        if self.pending.load(Ordering::SeqCst) {
+        if self.is_wanted() {
             self.nic.ready(self, Again::Soon);
         }
+    }
+
+    /// After the core was given up: whether others have found it taken meanwhile, and left work to whoever had it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.pending.load(Ordering::SeqCst)
     }
 
     /// Whether messages that were begun before SQD are still under way (`sq_draining` of `ibv_query_qp(3)`).
@@ -464,7 +469,7 @@ impl<F: Fabric> QueuePair<F> {
         let (operation, opcode, length) = self.check_send(request)?;
         if self.kind == QueuePairType::Rc
             && self.state() == State::ReadyToSend
-            && self.post_directly(request, &operation, opcode, length)
+            && self.post_at_once(request, &operation, opcode, length)
         {
             return Ok(false);
         }
@@ -503,6 +508,24 @@ impl<F: Fabric> QueuePair<F> {
                 .map(|to| (to.address.clone(), to.queue_pair, to.queue_key)),
         });
         Ok(true)
+    }
+
+    /// Does at once what finds nothing before it. False: it must be kept and driven.
+    fn post_at_once(
+        self: &Arc<Self>,
+        request: &SendRequest<'_, F>,
+        operation: &Operation,
+        opcode: Opcode,
+        length: u32,
+    ) -> bool {
+        let Some(mut core) = self.core.try_lock() else { return false };
+        let done = self.post_directly(&mut core, request, operation, opcode, length)
+            || self.send_at_once(&mut core, request, operation, opcode, length);
+        drop(core);
+        if self.is_wanted() {
+            self.run();
+        }
+        done
     }
 
     /// What a send request means, if this queue pair can do it.

@@ -115,7 +115,7 @@ impl<F: Fabric> Nic<F> {
                 continue;
             }
             attention::ask(&mailbox);
-            if self.channels.read().iter().any(|channel| channel.has_record()) {
+            if self.channels.read().iter().any(|channel| channel.has_news()) {
                 attention::withdraw(&mailbox);
                 continue;
             }

@@ -3,7 +3,8 @@
 use loom::thread;
 use pagewire_iommu::ModelWords;
 use pagewire_nic::path::attention;
-use pagewire_nic::path::ring::{Consumer, Kind, Producer, RecordHeader, has_record};
+use pagewire_nic::path::ring::{Consumer, Kind, Producer, RecordHeader, VERDICTS, has_record};
+use pagewire_nic::path::verdict::{Awaited, Next, Verdict, Verdicts, tell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,7 +24,7 @@ fn bounded() -> loom::model::Builder {
 const PAYLOAD: usize = 1040;
 
 fn push(producer: &mut Producer<ModelWords>, number: u8) -> bool {
-    let header = RecordHeader { kind: Kind::Bytes, header: 12, payload: PAYLOAD as u32 };
+    let header = RecordHeader { kind: Kind::Bytes, header: 12, slot: None, payload: PAYLOAD as u32 };
     producer.push(&header, &[number; 12], &[!number; PAYLOAD])
 }
 
@@ -90,6 +91,27 @@ fn a_sleeper_misses_no_record() {
         seen[usize::from(wakes)].fetch_add(1, Ordering::Relaxed);
     });
     assert!(woken.iter().all(|count| count.load(Ordering::Relaxed) > 0), "{woken:?}");
+}
+
+#[test]
+fn a_sleeper_misses_no_verdict() {
+    bounded().check(|| {
+        let (words, mailbox) = (ModelWords::new(VERDICTS..VERDICTS + 1), ModelWords::new([0]));
+        let teller = thread::spawn({
+            let (words, mailbox) = (words.clone(), mailbox.clone());
+            move || {
+                tell(&words, 0, 0, Verdict::Acknowledged);
+                attention::take(&mailbox)
+            }
+        });
+        attention::ask(&mailbox);
+        let (mut verdicts, next) = (Verdicts::default(), Next::default());
+        verdicts.expect(0, Awaited { queue_pair: 1, psn: 2 }, &next);
+        let sees = next.has_come(&words, 0);
+        let wakes = teller.join().unwrap();
+        assert!(sees || wakes, "the verdict is there, and the sleeper sleeps on");
+        assert!(verdicts.take(&words, 0, &next).is_some());
+    });
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! Packets arrive through [`RcConnection::receive`]; everything that leaves does so in
 //! [`RcConnection::drive`], so that requests that arrive together share one acknowledgement.
 
+mod at_once;
 mod congestion;
 mod execute;
 mod pacer;

@@ -3,6 +3,7 @@
 
 use super::attention;
 use super::ring::{self, Consumer, Kind, Producer, RecordHeader};
+use super::verdict::{self, Awaited, Next, Verdict, Verdicts};
 use pagewire_fabric::{Channel, Fabric, Side};
 use pagewire_iommu::layout::{
     BLOCKS, MAGIC, MAGIC_WORD, NETWORK_ONLY_WORD, QUEUE_PAIR_WORDS, QUEUE_PAIRS, TABLE_WORDS,
@@ -88,17 +89,26 @@ pub struct Reading<W> {
     pub bytes: Vec<u8>,
 }
 
+/// The writing end of a ring, and the verdicts that its records wait for.
+struct Writing<W> {
+    producer: Producer<W>,
+    verdicts: Verdicts,
+}
+
 /// A channel to another process (or to this one), as the NIC uses it.
 pub struct LocalChannel<F: Fabric> {
     pub channel: Channel<F::Words, ProcessOf<F>>,
-    producer: Mutex<Producer<F::Words>>,
+    writing: Mutex<Writing<F::Words>>,
+    next_verdict: Next,
     pub reading: Mutex<Reading<F::Words>>,
     /// This process's accesses to the peer's memory.
     pub own_hazards: Hazards<F::Words>,
     /// The peer's accesses to ours.
     pub peer_hazards: Hazards<F::Words>,
     pub peer_regions: RegionView<F::Words>,
-    /// First word of the peer's direction.
+    /// First word of our direction.
+    ours: usize,
+    /// Of the peer's.
     theirs: usize,
     gone: AtomicBool,
     broken: AtomicBool,
@@ -120,7 +130,11 @@ impl<F: Fabric> LocalChannel<F> {
         };
         let words = &channel.words;
         Some(Arc::new(LocalChannel {
-            producer: Mutex::new(Producer::new(words.clone(), ours)),
+            writing: Mutex::new(Writing {
+                producer: Producer::new(words.clone(), ours),
+                verdicts: Verdicts::default(),
+            }),
+            next_verdict: Next::default(),
             reading: Mutex::new(Reading {
                 consumer: Consumer::new(words.clone(), theirs),
                 bytes: Vec::new(),
@@ -128,6 +142,7 @@ impl<F: Fabric> LocalChannel<F> {
             own_hazards: Hazards::new(words.clone(), ours + ring::HAZARDS, ring::HAZARD_SLOTS),
             peer_hazards: Hazards::new(words.clone(), theirs + ring::HAZARDS, ring::HAZARD_SLOTS),
             peer_regions: RegionView::new(channel.tables.clone()),
+            ours,
             theirs,
             gone: AtomicBool::new(false),
             broken: AtomicBool::new(false),
@@ -168,26 +183,71 @@ impl<F: Fabric> LocalChannel<F> {
         })
     }
 
-    /// Sends a record and wakes the peer if it sleeps. False: there is no room now.
-    pub fn send(&self, fabric: &F, kind: Kind, headers: &[u8], payload: &[u8]) -> bool {
-        let header = RecordHeader { kind, header: headers.len() as u8, payload: payload.len() as u32 };
-        if !self.producer.lock().push(&header, headers, payload) {
-            return false;
+    /// Sends a record and wakes the peer if it sleeps. False: there is no room now. `awaited`: the request that it is, if that
+    /// wants an acknowledgement, which comes as a verdict where it can ([`take_verdict`](Self::take_verdict)).
+    pub fn send(
+        &self,
+        fabric: &F,
+        kind: Kind,
+        headers: &[u8],
+        payload: &[u8],
+        awaited: Option<Awaited>,
+    ) -> bool {
+        {
+            let mut writing = self.writing.lock();
+            let Writing { producer, verdicts } = &mut *writing;
+            let awaited = awaited.and_then(|awaited| Some((verdicts.free_slot()?, awaited)));
+            let slot = awaited.map(|(slot, _)| slot);
+            let header =
+                RecordHeader { kind, header: headers.len() as u8, slot, payload: payload.len() as u32 };
+            // Awaited before the record can be seen: a NIC thread that is about to sleep, and does not find anything awaited
+            // yet, has asked to be woken before the peer can tell.
+            if let Some((slot, awaited)) = awaited {
+                verdicts.expect(slot, awaited, &self.next_verdict);
+            }
+            if !producer.push(&header, headers, payload) {
+                if awaited.is_some() {
+                    verdicts.withdraw_last(&self.next_verdict);
+                }
+                return false;
+            }
         }
+        self.wake(fabric);
+        true
+    }
+
+    fn wake(&self, fabric: &F) {
         if attention::take(&self.channel.mailbox) {
             fabric.wake(self.channel.id);
         }
-        true
+    }
+
+    /// Tells the peer what became of its record, and wakes it if it sleeps.
+    pub fn tell(&self, fabric: &F, slot: u8, verdict: Verdict) {
+        verdict::tell(&self.channel.words, self.theirs, slot, verdict);
+        self.wake(fabric);
+    }
+
+    /// What became of the oldest request that was sent and waits for a verdict, if the peer has told.
+    pub fn take_verdict(&self) -> Option<(Awaited, Verdict)> {
+        if !self.has_verdict() {
+            return None;
+        }
+        self.writing.lock().verdicts.take(&self.channel.words, self.ours, &self.next_verdict)
+    }
+
+    fn has_verdict(&self) -> bool {
+        self.next_verdict.has_come(&self.channel.words, self.ours)
     }
 
     /// Whether the peer has taken everything that was sent.
     pub fn is_drained(&self) -> bool {
-        self.producer.lock().is_drained()
+        self.writing.lock().producer.is_drained()
     }
 
-    /// Whether the peer has sent something that was not taken.
-    pub fn has_record(&self) -> bool {
-        !self.is_broken() && ring::has_record(&self.channel.words, self.theirs)
+    /// Whether the peer has sent or told something that was not taken.
+    pub fn has_news(&self) -> bool {
+        (ring::has_record(&self.channel.words, self.theirs) || self.has_verdict()) && !self.is_broken()
     }
 
     /// The peer wrote what no writer of a ring writes: nothing more is read.

@@ -14,6 +14,8 @@ pub const RECORD: Site = Site("ring.record");
 pub const TAIL: Site = Site("ring.tail");
 /// Giving its room back.
 pub const HEAD: Site = Site("ring.head");
+/// Telling what became of a record, and taking notice of it.
+pub const VERDICT: Site = Site("ring.verdict");
 
 /// Words of one direction of a channel.
 pub const DIRECTION_WORDS: usize = 1 << 19;
@@ -21,6 +23,10 @@ pub const DIRECTION_WORDS: usize = 1 << 19;
 pub const HAZARDS: usize = 16;
 /// How many.
 pub const HAZARD_SLOTS: usize = 16;
+/// Slots in which the reader tells what became of records, in the writer's direction.
+pub const VERDICTS: usize = 32;
+/// How many.
+pub const VERDICT_SLOTS: usize = 32;
 
 const TAIL_WORD: usize = 0;
 const HEAD_WORD: usize = 8;
@@ -88,6 +94,8 @@ pub struct RecordHeader {
     pub kind: Kind,
     /// Bytes of packet headers.
     pub header: u8,
+    /// The slot in which the writer waits for the verdict on the record.
+    pub slot: Option<u8>,
     /// Bytes behind them.
     pub payload: u32,
 }
@@ -99,13 +107,18 @@ impl RecordHeader {
     }
 
     fn encode(&self) -> u64 {
-        u64::from(self.kind.code()) | u64::from(self.header) << 8 | u64::from(self.payload) << 32
+        let slot = self.slot.map_or(0, |slot| slot + 1);
+        u64::from(self.kind.code())
+            | u64::from(self.header) << 8
+            | u64::from(slot) << 16
+            | u64::from(self.payload) << 32
     }
 
     fn decode(word: u64) -> Option<Self> {
         Some(RecordHeader {
             kind: Kind::from_code(word as u8)?,
             header: (word >> 8) as u8,
+            slot: ((word >> 16) as u8).checked_sub(1).filter(|&slot| usize::from(slot) < VERDICT_SLOTS),
             payload: (word >> 32) as u32,
         })
     }
@@ -300,7 +313,7 @@ mod tests {
                 if push {
                     let headers = vec![number as u8; header_length];
                     let payload = vec![!(number as u8); payload_length];
-                    let header = RecordHeader { kind: Kind::Bytes, header: header_length as u8, payload: payload_length as u32 };
+                    let header = RecordHeader { kind: Kind::Bytes, header: header_length as u8, slot: None, payload: payload_length as u32 };
                     if producer.push(&header, &headers, &payload) {
                         expected.push_back((header, headers, payload));
                     } else {
@@ -358,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_writer_that_is_further_ahead_than_a_ring_is_long_breaks_it() {
-        let header = RecordHeader { kind: Kind::Bytes, header: 12, payload: 8 };
+        let header = RecordHeader { kind: Kind::Bytes, header: 12, slot: None, payload: 8 };
         let (offset, size) = AREAS[0];
         let step = header.words();
         assert_eq!(size as usize % step, 0);
@@ -384,7 +397,7 @@ mod tests {
     #[test]
     fn a_reading_position_that_the_writer_changed_breaks_the_ring() {
         let (mut producer, mut consumer, words) = pair();
-        let header = RecordHeader { kind: Kind::Bytes, header: 12, payload: 8 };
+        let header = RecordHeader { kind: Kind::Bytes, header: 12, slot: None, payload: 8 };
         let mut bytes = Vec::new();
         assert!(producer.push(&header, &[1; 12], &[2; 8]));
         assert_eq!(consumer.pop(&mut bytes), Ok(Some(header)));
@@ -446,7 +459,7 @@ mod tests {
         let mut producer =
             Producer::new(Watched(words, std::sync::Arc::new(std::sync::Mutex::new(Some(consumer)))), 0);
         for payload in [8, 4096, 8, 60_000, 8, 130_000usize] {
-            let header = RecordHeader { kind: Kind::Bytes, header: 12, payload: payload as u32 };
+            let header = RecordHeader { kind: Kind::Bytes, header: 12, slot: None, payload: payload as u32 };
             assert!(producer.push(&header, &[1; 12], &vec![2; payload]), "{payload}");
         }
     }
@@ -454,7 +467,7 @@ mod tests {
     #[test]
     fn a_ring_grows_beyond_its_first_page_only_when_it_must() {
         let (mut producer, mut consumer, words) = pair();
-        let header = RecordHeader { kind: Kind::Bytes, header: 12, payload: 64 };
+        let header = RecordHeader { kind: Kind::Bytes, header: 12, slot: None, payload: 64 };
         let mut bytes = Vec::new();
         for _ in 0..10_000 {
             assert!(producer.push(&header, &[1; 12], &[2; 64]));

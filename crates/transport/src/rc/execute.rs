@@ -75,6 +75,11 @@ impl Executor {
         self.messages
     }
 
+    /// Whether the last message is complete, and no receive is taken for the next.
+    pub(super) fn is_between_messages(&self) -> bool {
+        matches!(self.message, Message::None) && !self.begun && self.placed.is_none()
+    }
+
     /// Executes one packet. `may_read`: another READ or atomic may be outstanding.
     pub(super) fn execute<E: Environment>(
         &mut self,
@@ -260,7 +265,7 @@ impl Executor {
         Stop::Refuse(nak, event)
     }
 
-    fn finish_message(&mut self) {
+    pub(super) fn finish_message(&mut self) {
         self.message = Message::None;
         self.placed = None;
         self.messages = (self.messages + 1) & 0xff_ffff;

@@ -181,6 +181,46 @@ impl Requester {
         });
     }
 
+    /// Whether everything that was posted has been sent, and nothing is to be repeated.
+    pub(super) fn has_sent_everything(&self) -> bool {
+        self.blocked.is_none()
+            && self.resend.is_none()
+            && self.started == self.queue.len()
+            && self.queue.back().is_none_or(|last| last.end() == self.next)
+    }
+
+    /// The packet of a work request that is one, if it may leave now.
+    pub(super) fn only_packet(&self, work: &Work, shared: &Shared) -> Option<Header> {
+        let may = self.running
+            && !self.draining
+            && self.has_sent_everything()
+            && !self.retry.waits_for_receiver()
+            && !(work.fence && self.reads > 0)
+            && self.allowance == u32::MAX
+            && work.length <= shared.link.request_mtu
+            && self.fits(1, false, shared);
+        may.then(|| {
+            let (mut header, _) = request(&self.only_entry(work), 0, 1, false, shared);
+            header.bth.acknowledge = true;
+            header
+        })
+    }
+
+    fn only_entry(&self, work: &Work) -> Entry {
+        Entry { work: *work, first: self.next, packets: 1, chunk: self.read_chunk, cut_at: 0 }
+    }
+
+    /// That packet has left.
+    pub(super) fn sent_at_once(&mut self, now: Time, work: &Work, shared: &mut Shared) {
+        self.queue.push_back(self.only_entry(work));
+        self.started += 1;
+        self.retry.sent(now, pace(shared));
+        self.retry.measure(self.next, now);
+        self.next = self.next.plus(1);
+        self.unasked = 0;
+        shared.counters.requests_sent += 1;
+    }
+
     pub(super) fn set_draining(&mut self, on: bool) {
         self.draining = on;
     }

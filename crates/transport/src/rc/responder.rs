@@ -12,7 +12,7 @@ use crate::{Environment, Event, Outcome, Payload, Psn, RemoteAddress, Right, Sou
 
 /// The credit count that means: credits are not used (InfiniBand specification, volume 1, section
 /// 9.7.7.2.1).
-const NO_CREDITS: Syndrome = Syndrome::Ack { credits: 31 };
+pub(super) const NO_CREDITS: Syndrome = Syndrome::Ack { credits: 31 };
 
 /// Something to send back. They go out in order of PSN.
 #[derive(Debug, Clone, Copy)]
@@ -120,6 +120,37 @@ impl Responder {
             && self.replays.is_empty()
             && self.outputs.len() == 1
             && matches!(self.outputs.front(), Some(Output::Ack { .. }))
+    }
+
+    /// Whether a request with this PSN would be executed at once, were it not for what it asks for, and would be answered before
+    /// anything else.
+    pub(super) fn is_free_for(&self, psn: Psn) -> bool {
+        psn == self.expected && !self.nak_sent && self.executor.is_between_messages() && self.is_idle()
+    }
+
+    /// Whether nothing is to be sent, or to be executed later.
+    pub(super) fn is_idle(&self) -> bool {
+        self.outputs.is_empty()
+            && self.replays.is_empty()
+            && self.kept.is_empty()
+            && !self.report_due
+            && !self.hold_due
+    }
+
+    /// The expected request was a message of one packet, and somebody else has executed and acknowledged it.
+    pub(super) fn executed_at_once(&mut self) {
+        self.expected = self.expected.plus(1);
+        self.executor.finish_message();
+    }
+
+    /// Takes back the acknowledgement of `psn` if that is all there is to send.
+    pub(super) fn take_acknowledgement(&mut self, psn: Psn) -> bool {
+        let own = self.acknowledges_only()
+            && matches!(self.outputs.front(), Some(Output::Ack { psn: last, .. }) if *last == psn);
+        if own {
+            self.outputs.clear();
+        }
+        own
     }
 
     /// Whether a request was repeated while this side waits for a page; asks once.

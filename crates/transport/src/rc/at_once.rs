@@ -1,0 +1,74 @@
+//! SENDs of one packet over a link that loses nothing, where nothing is before them: the caller moves them itself, and tells
+//! the state machines only that they were. What is between posting and executing otherwise, queues, windows and
+//! repetitions, has nothing to do there.
+//!
+//! At each end the caller asks first and then does it or does not; it may always leave the SEND to
+//! [`RcConnection::post`] and [`RcConnection::receive`], which come to the same.
+
+use pagewire_wire::{Aeth, Bth, Header, Opcode, Operation as Code, Transport};
+
+use super::{RcConnection, State};
+use crate::{Operation, Psn, Time, Work, partitions_match};
+
+impl RcConnection {
+    /// The one packet of a SEND that is posted now, if it may leave at once: all that was posted before it has left, and its
+    /// turn has come. Where the caller sends it, it says so with [`sent_at_once`](Self::sent_at_once).
+    pub fn send_at_once(&self, work: &Work) -> Option<Header> {
+        let plain = matches!(work.operation, Operation::Send { invalidate: None, .. });
+        let may = plain && self.shared.state == State::Alive && self.shared.link.direct;
+        may.then(|| self.requester.only_packet(work, &self.shared)).flatten()
+    }
+
+    /// A SEND has left that [`send_at_once`](Self::send_at_once) gave the packet of. From now on it is as if it had been posted
+    /// and driven.
+    pub fn sent_at_once(&mut self, now: Time, work: &Work) {
+        self.requester.sent_at_once(now, work, &mut self.shared);
+    }
+
+    /// Whether a request is a SEND of one packet that may be executed by the caller now: it is the next, nothing waits before
+    /// it, and nothing is to be sent before its acknowledgement. Where the caller places its bytes in a receive, completes
+    /// that and acknowledges the request, it says so with [`executed_at_once`](Self::executed_at_once).
+    pub fn may_execute_at_once(&self, header: &Header) -> bool {
+        let send = matches!(header.bth.opcode.operation(), Some(Code::SendOnly | Code::SendOnlyImmediate));
+        send && header.bth.opcode.transport() == Transport::Rc
+            && header.bth.acknowledge
+            && partitions_match(header.bth.partition, self.shared.partition)
+            && self.shared.state == State::Alive
+            && self.shared.link.direct
+            && !self.shared.request_stalled
+            && self.established
+            && self.responder.is_free_for(Psn::new(header.bth.psn))
+    }
+
+    /// A request was executed that [`may_execute_at_once`](Self::may_execute_at_once) permitted.
+    pub fn executed_at_once(&mut self) {
+        self.shared.counters.packets_received += 1;
+        self.shared.counters.responses_sent += 1;
+        self.responder.executed_at_once();
+    }
+
+    /// Gives the acknowledgement of the request with this PSN to the caller, who tells the peer by other means than a packet.
+    /// False: it is not executed, or something else is to be sent before; [`drive`](Self::drive) sends what there is.
+    pub fn take_acknowledgement(&mut self, psn: u32) -> bool {
+        let taken = self.shared.state == State::Alive && self.responder.take_acknowledgement(Psn::new(psn));
+        self.shared.counters.responses_sent += u64::from(taken);
+        taken
+    }
+
+    /// The acknowledgement of the request with a PSN, for [`receive`](Self::receive) of the connection that sent it, as if the
+    /// peer had sent it in a packet; see [`take_acknowledgement`](Self::take_acknowledgement).
+    pub fn acknowledgement(queue_pair: u32, psn: u32) -> Header {
+        let opcode = Opcode::new(Transport::Rc, Code::Acknowledge);
+        let mut header = Header::new(Bth::new(opcode, queue_pair, psn));
+        header.aeth = Some(Aeth { syndrome: super::responder::NO_CREDITS, message: 0 });
+        header
+    }
+
+    /// Whether [`drive`](Self::drive) has nothing to do before something is posted or received, or is due.
+    pub fn is_idle(&self) -> bool {
+        self.shared.state == State::Alive
+            && !self.hold_due
+            && self.requester.has_sent_everything()
+            && self.responder.is_idle()
+    }
+}
