@@ -157,6 +157,10 @@ pub trait Fabric: Send + Sync + 'static {
     fn wake(&self, channel: ChannelId);
     /// Has another thread touch absent pages (for writing where `write`), however long that takes; the end comes as an event.
     fn bring_in(&self, segments: &[Segment], write: bool, token: u64);
+    /// Whether [`events`](Self::events) has something to tell now. Cheaper, for those who look often.
+    fn has_events(&self) -> bool {
+        true
+    }
     /// Takes what happened since the last call. Cheap when nothing did.
     fn events(&self, into: &mut Vec<FabricEvent<Self::Words, <Self::Memory as ApplicationMemory>::Process>>);
     /// Returns when [`events`](Self::events) tells of every channel that a peer may already use. False: of nothing new.

@@ -370,6 +370,10 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.bring_in(segments, write, token);
     }
 
+    fn has_events(&self) -> bool {
+        !self.plan.is_empty() || self.inner.has_events()
+    }
+
     fn events(&self, into: &mut Vec<FabricEvent<Self::Words, <Self::Memory as ApplicationMemory>::Process>>) {
         self.send_due();
         self.inner.events(into);

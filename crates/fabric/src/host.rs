@@ -188,6 +188,16 @@ impl Inner {
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
 
+    /// Looks at other processes' connections if nobody has done so for a while.
+    fn look_now_and_then(&self) {
+        if self.count_round()
+            && self.sleepers.load(Ordering::Relaxed) == 0
+            && self.now().saturating_sub(self.looked.load(Ordering::Relaxed)) >= LOOK_TIME
+        {
+            self.look(false);
+        }
+    }
+
     /// Looks at other processes' connections. A sleeper is told of wake-ups that somebody else has taken off the
     /// connections: it decided to sleep without knowing of them.
     fn look(&self, sleeper: bool) {
@@ -367,14 +377,14 @@ impl Fabric for HostFabric {
         self.inner.pool.request(segments, write, token, &self.inner.counters);
     }
 
+    fn has_events(&self) -> bool {
+        self.inner.look_now_and_then();
+        self.inner.news.any.load(Ordering::Acquire)
+    }
+
     fn events(&self, into: &mut Vec<HostEvent>) {
         let inner = &*self.inner;
-        if inner.count_round()
-            && inner.sleepers.load(Ordering::Relaxed) == 0
-            && inner.now().saturating_sub(inner.looked.load(Ordering::Relaxed)) >= LOOK_TIME
-        {
-            inner.look(false);
-        }
+        inner.look_now_and_then();
         if inner.news.any.load(Ordering::Acquire) {
             let mut events = inner.news.events.lock();
             inner.news.any.store(false, Ordering::Release);

@@ -293,7 +293,9 @@ impl<F: Fabric> Nic<F> {
     /// `occasion` is what queue pairs that got datagrams are driven for. What becomes ready by them has its turn in the next
     /// round: an acknowledgement that waits for the program's answer, too.
     pub(crate) fn round(&self, network: bool, occasion: Occasion) -> Taken {
-        self.handle_events();
+        if self.fabric.has_events() {
+            self.handle_events();
+        }
         let channels = self.poll_channels();
         self.run_ready();
         let datagrams = if network { self.poll_network(occasion) } else { Taken::Nothing };
@@ -428,10 +430,13 @@ impl<F: Fabric> Nic<F> {
     /// Takes records and verdicts from all rings.
     fn poll_channels(&self) -> Taken {
         let channels = self.channels.read();
+        if !channels.iter().any(|channel| channel.has_news()) {
+            return Taken::Nothing;
+        }
         let busy: SmallVec<[Arc<LocalChannel<F>>; 8]> =
             channels.iter().filter(|channel| channel.has_news()).cloned().collect();
         drop(channels);
-        let mut taken = if busy.is_empty() { Taken::Nothing } else { Taken::All };
+        let mut taken = Taken::All;
         for channel in busy {
             if self.poll_channel(&channel) {
                 taken = Taken::More;

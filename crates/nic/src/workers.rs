@@ -17,8 +17,9 @@ const POLLER_GRACE: (u64, u64) = (50_000, 500_000);
 const POLL_INTERVAL: u64 = 2_000;
 /// Fewer polls than this say nothing.
 const POLLS_THAT_COUNT: u64 = 4;
-/// Polls of empty queues after which the processor is offered to others: free where nobody wants it.
-const POLLS_BETWEEN_YIELDS: u64 = 64;
+/// Polls of empty queues after which the processor is offered to others: from the first, where somebody wanted it the last time, to
+/// the second.
+const POLLS_BETWEEN_OFFERS: (u64, u64) = (64, 1024);
 /// A polling program looks at the network only once in so many polls while no queue pair needs it.
 const QUIET_NETWORK_POLLS: u64 = 1024;
 /// Nanoseconds for which the NIC thread looks again after something came in, before it sleeps. Waking it takes as long.
@@ -34,6 +35,10 @@ pub(crate) struct Workers {
     polls: AtomicU64,
     /// Nanoseconds that these took, together, where they looked at the network.
     polled: AtomicU64,
+    /// Polls until the processor is offered to others.
+    polls_to_offer: AtomicU64,
+    /// The same after the last time that it was.
+    offer_interval: AtomicU64,
     /// Completion queues that will wake a thread of the program.
     sleepers: AtomicU32,
     thread: Mutex<Option<Thread>>,
@@ -57,10 +62,24 @@ impl<F: Fabric> Nic<F> {
                 .polled
                 .store(self.workers.polled.load(Ordering::Relaxed).wrapping_add(took), Ordering::Relaxed);
         }
-        if polls % POLLS_BETWEEN_YIELDS == 0 {
-            // The one that is waited for may need this very processor.
-            std::thread::yield_now();
+        // Lost counts of two threads at once do no harm.
+        match self.workers.polls_to_offer.load(Ordering::Relaxed) {
+            0 => self.offer(),
+            left => self.workers.polls_to_offer.store(left - 1, Ordering::Relaxed),
         }
+    }
+
+    /// Offers the processor to others: the one that is waited for may need this very one. An offer costs as much as several
+    /// polls, so they are rarer where nobody takes them.
+    fn offer(&self) {
+        let before = self.fabric().now();
+        std::thread::yield_now();
+        let wanted = self.fabric().now().saturating_sub(before) > OFFER;
+        let (least, most) = POLLS_BETWEEN_OFFERS;
+        let longer = (self.workers.offer_interval.load(Ordering::Relaxed) * 2).clamp(least, most);
+        let interval = if wanted { least } else { longer };
+        self.workers.offer_interval.store(interval, Ordering::Relaxed);
+        self.workers.polls_to_offer.store(interval, Ordering::Relaxed);
     }
 
     /// A completion queue was armed: a thread of the program will sleep until it fires, so the NIC thread works.
