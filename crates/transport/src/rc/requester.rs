@@ -196,7 +196,6 @@ impl Requester {
             && self.has_sent_everything()
             && !self.retry.waits_for_receiver()
             && !(work.fence && self.reads > 0)
-            && self.allowance == u32::MAX
             && work.length <= shared.link.request_mtu
             && self.fits(1, false, shared);
         may.then(|| {
