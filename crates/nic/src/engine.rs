@@ -37,6 +37,9 @@ pub const TABLES: Site = Site("tables.publish");
 /// A full ring or batch is tried again after this many nanoseconds.
 const RETRY_NANOSECONDS: u64 = 50_000;
 
+/// Rounds in which datagrams are taken that came in before a queue pair receives.
+const MAX_HEARING_ROUNDS: usize = 100;
+
 /// Rounds in which a departed peer's ring is read to its end.
 const MAX_LAST_ROUNDS: usize = 1 << 16;
 
@@ -547,6 +550,19 @@ impl<F: Fabric> Nic<F> {
             0 => Taken::Nothing,
             taken if taken < limits::ROUND => Taken::All,
             _ => Taken::More,
+        }
+    }
+
+    /// Takes the datagrams that came in before now, so that those of a queue pair's former life are gone before it
+    /// receives again: an adapter would have dropped them as they came. Gives up where another thread keeps them.
+    pub(crate) fn hear_out(&self) {
+        let now = self.fabric.now();
+        for _ in 0..MAX_HEARING_ROUNDS {
+            match self.poll_network(Occasion::Round) {
+                Taken::Nothing if self.fabric.heard() >= now => return,
+                Taken::Nothing => std::thread::yield_now(),
+                Taken::All | Taken::More => {}
+            }
         }
     }
 

@@ -242,6 +242,9 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Changes state or attributes (`ibv_modify_qp(3)`).
     pub fn modify(self: &Arc<Self>, change: &QueuePairChange) -> Result<()> {
+        if change.state == Some(State::ReadyToReceive) {
+            self.nic.hear_out();
+        }
         let mut core = self.lock_core()?;
         let mut attributes = core.attributes;
         let from = attributes.state;
