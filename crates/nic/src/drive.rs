@@ -3,6 +3,9 @@
 //! One thread at a time drives a queue pair; the others leave a note and go on. A queue pair that waits for a
 //! page, a full link or its turn is driven again by whoever learns that the reason is gone.
 
+mod answers;
+mod hello;
+
 use crate::attributes::{Attributes, QueuePairType, State};
 use crate::counters::ProtocolCounters;
 use crate::engine::Again;
@@ -16,13 +19,15 @@ use crate::pull::Lost;
 use crate::queue_pair::QueuePair;
 use crate::request::ReceiveWork;
 use crate::turns::{Grant, Share};
+use answers::Answers;
+use hello::HelloState;
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_transport::{
     Drive, Link, Outcome, Payload, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Time,
     UcConnection, UcSettings, Work, WorkId,
 };
-use pagewire_wire::{Capabilities, Header, Hello, Operation, Own, Transport};
+use pagewire_wire::{Header, Operation, Own, Transport};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -31,18 +36,8 @@ use std::sync::atomic::{Ordering, fence};
 const RING_PAYLOAD: u32 = 16_384;
 /// Turns that a thread takes in a row.
 const TURNS: u32 = 16;
-/// HELLOs sent to a peer that does not answer them.
-const HELLO_TRIES: u32 = 12;
-/// Nanoseconds between the first two; each interval is twice the one before. Until HELLO has gone both ways losses are
-/// met by count, which short acknowledgement timeouts use up soon.
-const FIRST_HELLO_INTERVAL: u64 = 1_000_000;
-/// Nanoseconds between two at most.
-const HELLO_INTERVAL: u64 = 20_000_000;
 /// Nanoseconds that a UC or UD message waits for a receive before it is dropped.
 const UNRELIABLE_PATIENCE: u64 = 50_000_000;
-
-/// Answers in a row that would have taken an acknowledgement along before acknowledgements wait for them.
-const ANSWERS_THAT_COUNT: u32 = 8;
 
 /// Why a queue pair is driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,26 +48,6 @@ pub(crate) enum Occasion {
     Polled,
     /// Any other.
     Round,
-}
-
-/// Whether the program answers what it receives: then acknowledgements leave together with the answers.
-#[derive(Default)]
-struct Answers {
-    /// The program is handed a message whose acknowledgement is due, and has neither answered nor polled again since.
-    expected: bool,
-    /// Times in a row that it has answered first.
-    seen: u32,
-}
-
-impl Answers {
-    /// The queue pair is about to be driven; `received`: the program gets a message now. True: its acknowledgement may wait.
-    fn look(&mut self, occasion: Occasion, received: bool) -> bool {
-        if std::mem::take(&mut self.expected) {
-            self.seen = if occasion == Occasion::Doorbell { self.seen.saturating_add(1) } else { 0 };
-        }
-        self.expected = occasion == Occasion::Polled && received;
-        self.expected && self.seen >= ANSWERS_THAT_COUNT
-    }
 }
 
 /// The state machine of a connected queue pair.
@@ -120,14 +95,6 @@ pub struct Core<F: Fabric> {
     /// A message was received for the program since the queue pair was last driven.
     pub received: bool,
     answers: Answers,
-}
-
-#[derive(Default)]
-struct HelloState {
-    sent: u32,
-    next: u64,
-    /// What the peer said of itself.
-    peer: Option<Hello>,
 }
 
 impl<F: Fabric> Default for Core<F> {
@@ -374,62 +341,6 @@ impl<F: Fabric> Core<F> {
             self.sending = true;
         }
     }
-
-    /// Greets the peer over the network until it answers or seems to be a standard one.
-    fn greet(&mut self, queue_pair: &QueuePair<F>, now: u64) -> Option<Own> {
-        if self.hello.sent >= HELLO_TRIES && self.hello.peer.is_none() && now >= self.hello.next {
-            if let Connection::Uc(uc) = &mut self.connection {
-                uc.set_reporting(false);
-            }
-        }
-        // Only who sends has a PSN by which the peer knows the greeting.
-        let due = self.sending
-            && matches!(self.connection, Connection::Rc(_) | Connection::Uc(_))
-            && matches!(self.path, Path::Udp { .. })
-            && self.hello.peer.is_none()
-            && self.hello.sent < HELLO_TRIES
-            && now >= self.hello.next;
-        due.then(|| {
-            self.hello.next = now + (FIRST_HELLO_INTERVAL << self.hello.sent).min(HELLO_INTERVAL);
-            self.hello.sent += 1;
-            Own::Hello(hello(queue_pair, false))
-        })
-    }
-
-    /// Tells the protocol whether the peer may still answer HELLO.
-    fn tell_greeting(&mut self, now: u64) {
-        let answered = self.hello.peer.is_some();
-        let given_up = self.hello.sent >= HELLO_TRIES && now >= self.hello.next;
-        let network = matches!(self.path, Path::Udp { .. });
-        if let Connection::Rc(rc) = &mut self.connection {
-            rc.set_greeting(network && !answered && !given_up);
-        }
-    }
-
-    /// Does as the peer's HELLO says it can, once there is a connection.
-    fn believe_hello(&mut self) {
-        let Some(peer) = self.hello.peer else { return };
-        let selective = peer.capabilities.contains(Capabilities::SELECTIVE_ACK);
-        match &mut self.connection {
-            Connection::Rc(rc) => rc.set_selective(selective),
-            Connection::Uc(uc) => uc.set_reporting(selective),
-            Connection::None | Connection::Ud => {}
-        }
-        if let (Path::Udp { route, .. }, true) = (&mut self.path, peer.direct_port != 0) {
-            route.port = peer.direct_port;
-        }
-    }
-}
-
-fn hello<F: Fabric>(queue_pair: &QueuePair<F>, reply: bool) -> Hello {
-    let fabric = queue_pair.nic.fabric();
-    Hello {
-        version: Hello::VERSION,
-        reply,
-        capabilities: Capabilities::SELECTIVE_ACK | Capabilities::HOLD,
-        direct_port: fabric.direct_port(),
-        instance: fabric.instance(),
-    }
 }
 
 fn remote_rights(access: Rights) -> RemoteRights {
@@ -460,13 +371,6 @@ impl<F: Fabric> QueuePair<F> {
             (QueuePairType::Ud, _) | (_, Origin::Local(_)) => true,
             (_, Origin::Network { source }) => self.peer_address() == Some(*source),
         }
-    }
-
-    /// Whether a greeting shows that its sender knows the connection: it carries the PSN at which the asking side begins
-    /// to send, the answer that one again.
-    pub(crate) fn knows_greeting(&self, greeting: &Hello, psn: u32) -> bool {
-        let attributes = self.attributes.lock();
-        psn == if greeting.reply { attributes.send_psn } else { attributes.receive_psn }
     }
 
     /// Whether what came over a ring comes from the process that holds the peer. `None`: not known yet.
@@ -640,11 +544,7 @@ impl<F: Fabric> QueuePair<F> {
         let now = self.nic.fabric().now();
         let greeting = core.greet(self, now);
         core.tell_greeting(now);
-        let hello_next = if core.hello.peer.is_some() || core.hello.sent >= HELLO_TRIES {
-            u64::MAX
-        } else {
-            core.hello.next
-        };
+        let hello_next = core.hello.due();
         let received = std::mem::take(&mut core.received);
         let hold = core.answers.look(occasion, received);
         let mut owes = false;
@@ -798,15 +698,10 @@ impl<F: Fabric> QueuePair<F> {
     /// A packet of Pagewire's own.
     fn take_own(&self, core: &mut Core<F>, own: &Own) {
         let now = Time(self.nic.fabric().now());
-        let mut answer = None;
-        if let Own::Hello(greeting) = own {
-            // A repetition only wants to be answered again.
-            if core.hello.peer.is_none_or(|known| known.instance != greeting.instance) {
-                core.hello.peer = Some(*greeting);
-                core.believe_hello();
-            }
-            answer = (!greeting.reply).then(|| Own::Hello(hello(self, true)));
-        }
+        let answer = match own {
+            Own::Hello(greeting) => core.take_hello(self, greeting),
+            _ => None,
+        };
         let mut connection = std::mem::replace(&mut core.connection, Connection::None);
         let mut environment = QueuePairEnvironment::new(self, core, None);
         if let Some(answer) = answer {
