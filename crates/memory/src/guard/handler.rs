@@ -65,7 +65,7 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
         let counter = program_counter(context);
         let begin = &raw const pagewire_guard_begin as u64;
         let end = &raw const pagewire_guard_end as u64;
-        if (begin..end).contains(&*counter) {
+        if (begin..end).contains(&*counter) && !is_sent(signal, info) {
             *counter = &raw const pagewire_guard_mend as u64;
             return;
         }
@@ -73,6 +73,14 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     // The handler before may leave by longjmp(3), with the signal still blocked.
     watch::mask_has_changed();
     pass_on(signal, info, context);
+}
+
+/// Whether somebody sent the signal, while the thread was wherever it was: no access of this thread has raised it.
+fn is_sent(signal: i32, info: *const libc::siginfo_t) -> bool {
+    // SAFETY: `info` is what the kernel gave the handler.
+    let code = unsafe { (*info).si_code };
+    // Positive ones are the kernel's own (sigaction(2)); of these one tells of memory that nobody has come to yet.
+    code <= 0 || (signal == libc::SIGBUS && code == libc::BUS_MCEERR_AO)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -94,9 +102,6 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) 
     if is_handler(&action) && action.sa_flags & libc::SA_RESETHAND != 0 {
         program::set_default(place);
     }
-    // A signal that another process sent can be ignored; a fault cannot.
-    // SAFETY: `info` is the kernel's.
-    let sent = unsafe { (*info).si_code } <= 0;
     if is_handler(&action) {
         // SAFETY: the handler and its kind are those that the program set for this signal; it gets what the kernel gave.
         unsafe {
@@ -109,7 +114,8 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) 
                 handler(signal);
             }
         }
-    } else if action.sa_sigaction == libc::SIG_DFL || !sent {
+    } else if action.sa_sigaction == libc::SIG_DFL || !is_sent(signal, info) {
+        // What was sent can be ignored; a fault cannot.
         // SAFETY: zero is a valid sigaction: the default action, no flags, an empty mask. The signal is sent to this
         // thread again and, blocked while its handler runs, ends the process when the handler returns.
         unsafe {

@@ -1,21 +1,30 @@
 //! The machine instructions that touch application memory, each function in one range of addresses by which the handler
 //! knows them. One that meets a fault gives 1 at once; what it had done until then stays done.
 
+/// The instructions of one architecture, between labels that the rest of the library finds, and nobody else.
+macro_rules! guarded {
+    ($($instruction:literal),* $(,)?) => {
+        core::arch::global_asm!(
+            ".balign 64",
+            ".hidden pagewire_guard_begin",
+            ".hidden pagewire_guard_end",
+            ".hidden pagewire_guard_mend",
+            ".hidden pagewire_guard_add",
+            ".hidden pagewire_guard_swap",
+            ".hidden pagewire_guard_touch",
+            ".hidden pagewire_guard_touch_write",
+            ".hidden pagewire_guard_copy",
+            ".globl pagewire_guard_begin, pagewire_guard_end, pagewire_guard_mend",
+            ".globl pagewire_guard_add, pagewire_guard_swap, pagewire_guard_touch, pagewire_guard_touch_write",
+            ".globl pagewire_guard_copy",
+            "pagewire_guard_begin:",
+            $($instruction),*
+        );
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
-core::arch::global_asm!(
-    ".balign 64",
-    ".hidden pagewire_guard_begin",
-    ".hidden pagewire_guard_end",
-    ".hidden pagewire_guard_mend",
-    ".hidden pagewire_guard_add",
-    ".hidden pagewire_guard_swap",
-    ".hidden pagewire_guard_touch",
-    ".hidden pagewire_guard_touch_write",
-    ".hidden pagewire_guard_copy",
-    ".globl pagewire_guard_begin, pagewire_guard_end, pagewire_guard_mend",
-    ".globl pagewire_guard_add, pagewire_guard_swap, pagewire_guard_touch, pagewire_guard_touch_write",
-    ".globl pagewire_guard_copy",
-    "pagewire_guard_begin:",
+guarded!(
     // (address, add, original) -> 0
     "pagewire_guard_add:",
     "mov rax, rsi",
@@ -73,20 +82,7 @@ core::arch::global_asm!(
 );
 
 #[cfg(target_arch = "aarch64")]
-core::arch::global_asm!(
-    ".balign 64",
-    ".hidden pagewire_guard_begin",
-    ".hidden pagewire_guard_end",
-    ".hidden pagewire_guard_mend",
-    ".hidden pagewire_guard_add",
-    ".hidden pagewire_guard_swap",
-    ".hidden pagewire_guard_touch",
-    ".hidden pagewire_guard_touch_write",
-    ".hidden pagewire_guard_copy",
-    ".globl pagewire_guard_begin, pagewire_guard_end, pagewire_guard_mend",
-    ".globl pagewire_guard_add, pagewire_guard_swap, pagewire_guard_touch, pagewire_guard_touch_write",
-    ".globl pagewire_guard_copy",
-    "pagewire_guard_begin:",
+guarded!(
     "pagewire_guard_add:",
     "1: ldaxr x3, [x0]",
     "add x4, x3, x1",
