@@ -11,7 +11,7 @@ static REGISTERED: Once = Once::new();
 pub fn generation() -> u64 {
     REGISTERED.call_once(|| {
         // SAFETY: `in_child` may be called in a forked child of a program with threads: it only stores to
-        // atomics and closes descriptors, both async-signal-safe (POSIX, signal-safety(7)).
+        // atomics, closes descriptors and asks for the process's number, all async-signal-safe (signal-safety(7)).
         let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         // Only ENOMEM exists; without the handler a child would be taken for its parent.
         assert_eq!(failed, 0, "no memory for the fork handler");
@@ -22,5 +22,5 @@ pub fn generation() -> u64 {
 unsafe extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::AcqRel);
     crate::arena::forget_in_child();
-    crate::guard::unlock_in_child();
+    crate::guard::take_over_in_child();
 }

@@ -1,6 +1,6 @@
 //! What `c/signals.c` says of the program's signal handlers and masks, passed on to those who depend on them.
 //!
-//! All of it may be called at any time, in signal handlers too, and only stores to atomics and to a cell of the thread.
+//! All of it may be called at any time, in signal handlers too.
 
 use libc::c_int;
 use pagewire_memory::guard;
@@ -28,7 +28,7 @@ extern "C" fn pagewire_mask_has_changed() {
     guard::mask_has_changed();
 }
 
-/// The functions above are called whenever the program changes anything by way of the C library.
+/// From now on the functions above are called whenever the program changes anything by way of the C library.
 #[unsafe(no_mangle)]
 extern "C" fn pagewire_changes_are_seen() {
     guard::changes_are_seen();

@@ -14,6 +14,8 @@ static INSTALLED: OnceLock<bool> = OnceLock::new();
 
 pub fn install() -> Option<()> {
     let installed = *INSTALLED.get_or_init(|| {
+        // A forked child must be seen to be one.
+        crate::fork::generation();
         program::stand_in(
             |signal| current(signal).ok(),
             // SAFETY: `handle` is async-signal-safe: it compares addresses, changes the saved program counter, or calls what

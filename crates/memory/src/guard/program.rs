@@ -7,10 +7,11 @@
 //! A signal handler may read and change all this at any time: no lock is held while one could run, and readers take none.
 
 use super::handler::{SIGNALS, for_program, is_ours};
-use super::watch;
 use libc::{c_int, sigaction, sigset_t};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 
 /// Words of a set of signals.
 const MASK_WORDS: usize = size_of::<sigset_t>() / 8;
@@ -31,6 +32,8 @@ struct Kept {
 static KEPT: [Kept; 2] = [const { Kept::new() }; 2];
 /// Whether ours has been installed.
 static STANDING: AtomicBool = AtomicBool::new(false);
+/// The process whose handlers these are: a child of vfork(2) writes to the memory of its parent, and has handlers of its own.
+static OWNER: AtomicU32 = AtomicU32::new(0);
 /// Held, with all signals blocked, while a handler is being changed.
 static LOCK: AtomicBool = AtomicBool::new(false);
 
@@ -88,6 +91,7 @@ pub fn stand_in(
     install: impl Fn(c_int, &sigaction) -> bool,
 ) -> bool {
     locked(|| {
+        OWNER.store(std::process::id(), Ordering::Release);
         for (place, signal) in SIGNALS.into_iter().enumerate() {
             let Some(before) = before(signal) else { return false };
             keep(place, &before);
@@ -105,15 +109,19 @@ pub fn stand_in(
 /// # Safety
 /// As for `sigaction(2)`.
 pub unsafe fn change(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int {
-    let place = SIGNALS.iter().position(|known| *known == signal);
+    let Some(place) = SIGNALS.iter().position(|known| *known == signal) else {
+        // SAFETY: as the caller's.
+        return unsafe { real(signal, new, old) };
+    };
+    if STANDING.load(Ordering::Acquire) && OWNER.load(Ordering::Acquire) != std::process::id() {
+        // SAFETY: as the caller's.
+        return unsafe { change_in_vfork(place, new, old) };
+    }
     locked(|| {
-        let Some(place) = place.filter(|_| STANDING.load(Ordering::Acquire) && is_ours(signal)) else {
-            watch::handlers_begin_to_change();
+        if !STANDING.load(Ordering::Acquire) || !is_ours(signal) {
             // SAFETY: as the caller's.
-            let result = unsafe { real(signal, new, old) };
-            watch::handlers_have_changed();
-            return result;
-        };
+            return unsafe { real(signal, new, old) };
+        }
         let before = action(place);
         // SAFETY: the caller's `new` is one, or null.
         if let Some(new) = unsafe { new.as_ref() } {
@@ -132,8 +140,24 @@ pub unsafe fn change(signal: c_int, new: *const sigaction, old: *mut sigaction) 
     })
 }
 
-/// A forked child does not have the thread that may have held the lock. Async-signal-safe.
-pub fn unlock_in_child() {
+/// [`change`] in a child of vfork(2): what is kept belongs to its parent.
+///
+/// # Safety
+/// As for `sigaction(2)`.
+unsafe fn change_in_vfork(place: usize, new: *const sigaction, old: *mut sigaction) -> c_int {
+    let (signal, inherited) = (SIGNALS[place], is_ours(SIGNALS[place]));
+    // SAFETY: as the caller's.
+    let result = unsafe { real(signal, new, old) };
+    // SAFETY: the caller's `old` may be written to, or is null.
+    if let (Some(old), true, 0) = (unsafe { old.as_mut() }, inherited, result) {
+        *old = action(place);
+    }
+    result
+}
+
+/// A forked child has handlers of its own, and not the thread that may have held the lock. Async-signal-safe.
+pub fn take_over_in_child() {
+    OWNER.store(std::process::id(), Ordering::Release);
     LOCK.store(false, Ordering::Release);
 }
 
@@ -159,6 +183,8 @@ fn locked<T>(work: impl FnOnce() -> T) -> T {
 fn keep(place: usize, action: &sigaction) {
     let kept = &KEPT[place];
     let version = kept.version.load(Ordering::Relaxed);
+    // Whoever reads a word of the new one sees that the old one is no longer the latest but one.
+    fence(Ordering::Release);
     kept.actions[(version + 1) % 2].store(action);
     kept.version.store(version.wrapping_add(1), Ordering::Release);
 }

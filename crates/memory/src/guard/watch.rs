@@ -1,50 +1,35 @@
 //! Remembers, for each thread, that faults are mended on it, until something changes.
 //!
-//! Changes by way of the C library are told by whoever stands before it (the shared object's `c/signals.c`). Those by
-//! bare system calls (Go's runtime, `swapcontext(3)`) are not; therefore every look is forgotten after one tick of the
-//! kernel's coarse clock, 1 to 10 ms.
+//! Changes of masks by way of the C library are told by whoever stands before it (the shared object's `c/signals.c`);
+//! a change of a handler by way of it leaves ours in place ([`program`](super::program)). Changes by bare system calls
+//! (Go's runtime, `swapcontext(3)`) nobody tells of; therefore every look is forgotten after one tick of the kernel's
+//! coarse clock, 1 to 10 ms.
 
 use crate::clock::tick;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Nobody would tell of changes unless this is set: then nothing is remembered.
 static SEEN: AtomicBool = AtomicBool::new(false);
-/// Changes of handlers that are being made now.
-static CHANGING: AtomicU64 = AtomicU64::new(0);
-/// Changes of handlers so far.
-static CHANGES: AtomicU64 = AtomicU64::new(0);
-
-/// What a look was made at: the number of changes, and the tick.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Look {
-    changes: u64,
-    tick: u64,
-}
 
 thread_local! {
-    /// The last look that found faults mended.
-    static MENDED: Cell<Option<Look>> = const { Cell::new(None) };
+    /// The tick of the last look, if that found faults mended.
+    static MENDED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// From now on the other functions are called at every change by way of the C library.
+/// From now on masks and handlers are changed by way of the C library only through [`mask_has_changed`] and
+/// [`change_action`](super::change_action).
 pub fn changes_are_seen() {
     SEEN.store(true, Ordering::Release);
 }
 
-/// The program is about to replace a handler: until it has, nothing is certain.
-pub fn handlers_begin_to_change() {
-    CHANGING.fetch_add(1, Ordering::SeqCst);
-}
-
-/// It has.
-pub fn handlers_have_changed() {
-    CHANGES.fetch_add(1, Ordering::SeqCst);
-    CHANGING.fetch_sub(1, Ordering::SeqCst);
-}
-
 /// This thread blocks other signals than before.
 pub fn mask_has_changed() {
+    if !SEEN.load(Ordering::Acquire) {
+        // Nothing is remembered; and where the library was opened with dlopen(3), a thread's first access to its part of
+        // MENDED may allocate, which a signal handler must not.
+        return;
+    }
     // A thread that ends has nothing to forget.
     let _ = MENDED.try_with(|mended| mended.set(None));
 }
@@ -52,10 +37,10 @@ pub fn mask_has_changed() {
 /// Whether faults are mended on this thread now: as remembered, or as `look` finds.
 #[inline]
 pub fn is_mended(look: impl FnOnce() -> bool) -> bool {
-    if !SEEN.load(Ordering::Acquire) || CHANGING.load(Ordering::Acquire) != 0 {
+    if !SEEN.load(Ordering::Acquire) {
         return false;
     }
-    let now = Look { changes: CHANGES.load(Ordering::Acquire), tick: tick() };
+    let now = tick();
     MENDED
         .try_with(|mended| {
             if mended.get() == Some(now) {
@@ -63,7 +48,7 @@ pub fn is_mended(look: impl FnOnce() -> bool) -> bool {
             }
             mended.set(None);
             let found = look();
-            // The tick was read before the look, and so were the changes: nothing newer is taken for looked at.
+            // The tick was read before the look: nothing newer is taken for looked at.
             mended.set(found.then_some(now));
             found
         })
