@@ -3,8 +3,8 @@
 
 use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
 use pagewire_nic::{
-    CompletionQueue, Data, MemoryRegion, Nic, Options, PathChoice, QueuePair, QueuePairInit, Rights,
-    ScatterGather, SendOperation, SendRequest, Unwatched,
+    CompletionChannel, CompletionQueue, Data, MemoryRegion, Nic, Notifier, Options, PathChoice, QueuePair,
+    QueuePairInit, Rights, ScatterGather, SendOperation, SendRequest, Unwatched,
 };
 use pagewire_sim::{HostId, MEMORY, ProcessId, SimFabric, World};
 use std::sync::Arc;
@@ -12,10 +12,11 @@ use std::sync::Arc;
 /// Bytes of a side's memory, all registered.
 pub const SPAN: u64 = 1 << 20;
 
-/// A process with some queue pairs, one completion queue and one region.
+/// A process with some queue pairs, one completion queue with its channel, and one region.
 pub struct Side {
     pub process: ProcessId,
     pub nic: Arc<Nic<SimFabric>>,
+    pub channel: Arc<CompletionChannel>,
     pub cq: Arc<CompletionQueue<SimFabric>>,
     pub region: Arc<MemoryRegion<SimFabric>>,
     pub queue_pairs: Vec<Arc<QueuePair<SimFabric>>>,
@@ -23,18 +24,30 @@ pub struct Side {
 
 /// Starts a process on a host.
 pub fn side(world: &World, host: HostId, path: PathChoice, queue_pairs: usize) -> Side {
+    notified_side(world, host, path, queue_pairs, Arc::new(Unwatched))
+}
+
+/// The same; what it would be woken for is told to `notifier`.
+pub fn notified_side(
+    world: &World,
+    host: HostId,
+    path: PathChoice,
+    queue_pairs: usize,
+    notifier: Arc<dyn Notifier>,
+) -> Side {
     let (process, fabric) = world.process(host);
     world.map(process, MEMORY, SPAN);
     let nic = Nic::new(fabric, Options { path });
     let context = nic.open(world.device(process), Arc::new(Unwatched));
     let domain = context.alloc_pd().unwrap();
-    let cq = context.create_cq(8192, None).unwrap();
+    let channel = context.create_channel(notifier);
+    let cq = context.create_cq(8192, Some(channel.clone())).unwrap();
     let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ;
     let region = domain.register(MEMORY, SPAN, MEMORY, rights).unwrap();
     let make = |_| {
         let capabilities = Capabilities {
             max_send_wr: 8,
-            max_recv_wr: 8,
+            max_recv_wr: 16,
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline_data: 0,
@@ -50,7 +63,7 @@ pub fn side(world: &World, host: HostId, path: PathChoice, queue_pairs: usize) -
         domain.create_qp(init).unwrap()
     };
     let queue_pairs = (0..queue_pairs).map(make).collect();
-    Side { process, nic, cq, region, queue_pairs }
+    Side { process, nic, channel, cq, region, queue_pairs }
 }
 
 impl Side {
