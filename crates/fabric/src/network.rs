@@ -246,12 +246,15 @@ impl Network {
 
     /// The blocks that this process serves.
     fn served(&self) -> Vec<u16> {
-        let blocks = 0..=u16::MAX;
-        blocks
-            .filter(|block| {
-                self.blocks[usize::from(*block) / 64].load(Ordering::Acquire) >> (block % 64) & 1 == 1
-            })
-            .collect()
+        let mut served = Vec::new();
+        for (place, word) in self.blocks.iter().enumerate() {
+            let mut left = word.load(Ordering::Acquire);
+            while left != 0 {
+                served.push((place * 64) as u16 + left.trailing_zeros() as u16);
+                left &= left - 1;
+            }
+        }
+        served
     }
 
     /// Does the next step of steering; true: another one is due soon.
