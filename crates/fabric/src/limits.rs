@@ -85,6 +85,12 @@ pub const STEERING_SILENCE: u16 = 3;
 pub const STEERING_TIME: u64 = 20_000_000;
 /// Nanoseconds between two rounds of probing by one process.
 pub const STEERING_PAUSE: u64 = 50_000_000;
+/// Nanoseconds after which who has the steering under way is taken to have been stopped in it.
+pub const STEERING_PATIENCE: u64 = 60_000_000;
+/// Nanoseconds between two looks whether somebody else still has it.
+pub const STEERING_RETRY: u64 = 10_000_000;
+/// Processes that may have been stopped in it, and one.
+pub const STEERING_NAMES: u8 = 8;
 /// Nanoseconds that leasing a block waits for the steering at most.
 pub const STEERING_SETTLES: u64 = 120_000_000;
 /// Time between two looks meanwhile.

@@ -18,9 +18,14 @@ pub fn of_forwarding(block: u32) -> io::Result<SocketAddrUnix> {
     named(&format!("pagewire-fwd-{block}"))
 }
 
-/// Who holds this name sets up the steering of a port, alone.
-pub fn of_steering(port: u16) -> io::Result<SocketAddrUnix> {
-    named(&format!("pagewire-steer-{port}"))
+/// Who holds this name sets up the steering of a port, alone. Another number is for those who find that the holder of the
+/// one before was stopped meanwhile.
+pub fn of_steering(port: u16, number: u8) -> io::Result<SocketAddrUnix> {
+    if number == 0 {
+        named(&format!("pagewire-steer-{port}"))
+    } else {
+        named(&format!("pagewire-steer-{port}-{number}"))
+    }
 }
 
 /// Held by one of the processes that share a port, as long as the port's sockets have a steering program.

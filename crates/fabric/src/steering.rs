@@ -6,13 +6,15 @@
 //! up and names the socket by its place in the kernel's list. The places are not told, and change when a socket of the list is
 //! closed: they are found out by probes. A probe carries a place, the program sends it there, and the process
 //! that gets it tells its blocks to the prober. Whoever leases a block or hands a datagram on has it done
-//! anew; holding the abstract name of the port's steering makes sure that one process does it at a time.
+//! anew; holding the abstract name of the port's steering makes sure that one process does it at a time. One that was
+//! stopped in the midst of it is left aside: the next has another name.
 
 use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::fabric::{ROCE_PORT, Route};
 use crate::limits::{
-    STEERED_BLOCKS, STEERED_PLACES, STEERING_PAUSE, STEERING_PROBES, STEERING_SILENCE, STEERING_TIME,
+    STEERED_BLOCKS, STEERED_PLACES, STEERING_NAMES, STEERING_PATIENCE, STEERING_PAUSE, STEERING_PROBES,
+    STEERING_RETRY, STEERING_SILENCE, STEERING_TIME,
 };
 use crate::udp::{self, Arrival, Family, Transmit};
 use crate::{names, sockets};
@@ -24,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Opcode of a probe, of those left to manufacturers. It never leaves the loopback device.
 const PROBE: u8 = 0xDF;
-/// Bytes of a probe: opcode, family, place (2), nonce (8), and four in an ICRC's place.
+/// Bytes of a probe: opcode, family, place (2), nonce (8), number of the name (1), and three more, as an ICRC has four.
 const PROBE_BYTES: usize = 16;
 /// First bytes of an answer; then family (1), nothing (1), place (2), nonce (8), instance (8), blocks (2 each).
 const ANSWER: [u8; 4] = *b"pws1";
@@ -46,6 +48,9 @@ struct State {
     /// Not before this time.
     next: u64,
     round: Option<Round>,
+    /// Since when somebody else is at it, and under which name.
+    refused: Option<u64>,
+    name: u8,
     /// Tells the others that the port's sockets have a program.
     marker: Option<Descriptor>,
 }
@@ -54,10 +59,13 @@ struct State {
 struct Round {
     /// Bound to the name of the port's steering: nobody else is at it. Answers come here.
     answers: Descriptor,
+    name: u8,
     nonce: u64,
     deadline: u64,
     /// Places probed so far.
     probed: u16,
+    /// The families in which probes can be sent.
+    asked: [bool; 2],
     found: [BTreeMap<u16, Member>; 2],
 }
 
@@ -109,11 +117,12 @@ impl Steering {
         for block in blocks {
             answer.extend(block.to_ne_bytes());
         }
-        // Nobody may be asking any more.
-        if let Err(error) =
-            names::of_steering(ROCE_PORT).and_then(|name| sockets::send_datagram(socket, &name, &answer, &[]))
-        {
+        let sent = names::of_steering(ROCE_PORT, probe[12] % STEERING_NAMES)
+            .and_then(|name| sockets::send_datagram(socket, &name, &answer, &[]));
+        if let Err(error) = sent {
+            // Too late, as after a stop: nothing is steered here now.
             log::debug!("a probe was not answered: {error}");
+            self.want();
         }
     }
 
@@ -128,14 +137,19 @@ impl Steering {
                 return;
             }
             state.next = now + STEERING_PAUSE;
-            match Round::start(now, nonce(), sockets, &mut state.marker) {
+            let name = state.name;
+            match Round::start(now, name, nonce(), sockets, &mut state.marker) {
                 Ok(round) => {
                     self.active.store(true, Ordering::Release);
-                    state.round = Some(round);
+                    (state.round, state.refused, state.name) = (Some(round), None, 0);
                 }
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                     // Another process is at it, perhaps without what is new here.
                     self.want();
+                    state.next = now + STEERING_RETRY;
+                    if now.saturating_sub(*state.refused.get_or_insert(now)) >= STEERING_PATIENCE {
+                        (state.refused, state.name) = (None, (name + 1) % STEERING_NAMES);
+                    }
                     return;
                 }
                 Err(error) => {
@@ -149,12 +163,12 @@ impl Steering {
         if !round.is_complete() && now < round.deadline {
             return;
         }
-        if round.may_have_more(sockets) {
+        if round.may_have_more() {
             round.probe(now, sockets);
             return;
         }
         for family in FAMILIES {
-            let Some(socket) = sockets.of(family) else { continue };
+            let Some(socket) = sockets.of(family).filter(|_| round.asked[place_of(family)]) else { continue };
             if let Err(error) = udp::attach_steering(socket, &program(&round.table(family))) {
                 log::debug!("no steering program: {error}");
             }
@@ -173,11 +187,12 @@ pub fn is_probe(arrival: &Arrival, bytes: &[u8]) -> bool {
 impl Round {
     fn start(
         now: u64,
+        name: u8,
         nonce: u64,
         sockets: Sockets<'_>,
         marker: &mut Option<Descriptor>,
     ) -> io::Result<Self> {
-        let answers = names::datagrams(Some(&names::of_steering(ROCE_PORT)?))?;
+        let answers = names::datagrams(Some(&names::of_steering(ROCE_PORT, name)?))?;
         rustix::net::sockopt::set_socket_passcred(&answers, true)?;
         // The first program knows probes only. One that is there already goes on steering meanwhile: it knows probes too.
         let steered = marker.is_some()
@@ -194,7 +209,7 @@ impl Round {
             }
         }
         let found = [BTreeMap::new(), BTreeMap::new()];
-        let mut round = Round { answers, nonce, deadline: now, probed: 0, found };
+        let mut round = Round { answers, name, nonce, deadline: now, probed: 0, asked: [false; 2], found };
         round.probe(now, sockets);
         Ok(round)
     }
@@ -218,10 +233,12 @@ impl Round {
                 hop_limit: 1,
             };
             let probes: Vec<[u8; PROBE_BYTES]> =
-                places.clone().map(|place| probe(family, place, self.nonce)).collect();
+                places.clone().map(|place| probe(family, place, self.nonce, self.name)).collect();
             let transmits: Vec<Transmit<'_>> =
                 probes.iter().map(|bytes| Transmit { route: &route, bytes, segment: None }).collect();
-            if let Err(error) = udp::send(socket, &transmits) {
+            let sent = udp::send(socket, &transmits);
+            self.asked[place_of(family)] = sent.is_ok();
+            if let Err(error) = sent {
                 log::debug!("no probes: {error}");
             }
         }
@@ -258,7 +275,7 @@ impl Round {
     /// Places that lie in the list. Behind its end the kernel spreads by hash, and somebody answers a second time.
     fn members(&self, family: Family) -> impl Iterator<Item = (u16, &Member)> {
         let mut seen = HashSet::new();
-        let found = &self.found[usize::from(family == Family::V6)];
+        let found = &self.found[place_of(family)];
         found
             .iter()
             .map(|(place, member)| (*place, member))
@@ -267,16 +284,16 @@ impl Round {
 
     /// Whether every probe was answered.
     fn is_complete(&self) -> bool {
-        self.found.iter().all(|found| found.is_empty() || found.len() == usize::from(self.probed))
-            && !self.found[0].is_empty()
+        let mut families = self.found.iter().zip(self.asked);
+        families.all(|(found, asked)| !asked || found.len() == usize::from(self.probed))
     }
 
-    /// Whether no answer told yet where the list ends. Members that were stopped do not answer.
-    fn may_have_more(&self, sockets: Sockets<'_>) -> bool {
+    /// Whether no answer told yet where the list of a family ends. Members that were stopped do not answer.
+    fn may_have_more(&self) -> bool {
         let known = self.probed - (STEERING_PROBES * (1 + STEERING_SILENCE)).min(self.probed);
         self.probed < STEERED_PLACES
-            && FAMILIES.into_iter().filter(|family| sockets.of(*family).is_some()).any(|family| {
-                let found = &self.found[usize::from(family == Family::V6)];
+            && FAMILIES.into_iter().zip(self.asked).filter(|(_, asked)| *asked).any(|(family, _)| {
+                let found = &self.found[place_of(family)];
                 let repeated = self.members(family).count() < found.len();
                 !repeated && (known == 0 || found.range(known..).next().is_some())
             })
@@ -291,12 +308,18 @@ impl Round {
     }
 }
 
-fn probe(family: Family, place: u16, nonce: u64) -> [u8; PROBE_BYTES] {
+/// Where what belongs to a family stands.
+fn place_of(family: Family) -> usize {
+    usize::from(family == Family::V6)
+}
+
+fn probe(family: Family, place: u16, nonce: u64, name: u8) -> [u8; PROBE_BYTES] {
     let mut bytes = [0; PROBE_BYTES];
     bytes[0] = PROBE;
     bytes[1] = u8::from(family == Family::V6);
     bytes[2..4].copy_from_slice(&place.to_be_bytes());
     bytes[4..12].copy_from_slice(&nonce.to_ne_bytes());
+    bytes[12] = name;
     bytes
 }
 

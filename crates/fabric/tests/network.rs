@@ -7,8 +7,10 @@ use pagewire_fabric::{Batch, Fabric, HostFabric, ROCE_PORT};
 use pagewire_wire::{Icrc, packet as wire};
 use std::net::{Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(300);
@@ -236,14 +238,90 @@ fn members_that_read_nothing_take_nothing() {
         leased.store(true, Ordering::Relaxed);
         block.unwrap() << 8
     });
-    for (from, to) in [(&a, queue_pair), (&b, other)] {
-        // The kernel's hash of the addresses would spread these over all sockets.
+    everything_arrives(&a, &b, queue_pair);
+    everything_arrives(&b, &a, other);
+}
+
+#[test]
+fn who_was_stopped_while_it_set_up_the_steering_keeps_nobody_from_it() {
+    let _alone = alone();
+    let _idle: Vec<HostFabric> = (0..5).map(|_| HostFabric::new().unwrap()).collect();
+    let name = SocketAddr::from_abstract_name(format!("pagewire-steer-{ROCE_PORT}")).unwrap();
+    let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
+    if a.direct_port() != ROCE_PORT {
+        eprintln!("{}", a.port_reason().unwrap());
+        return;
+    }
+    let _stopped = UnixDatagram::bind_addr(&name).unwrap();
+    let queue_pair = b.lease_block().unwrap() << 8;
+    until_steered(&a, &b, 1);
+    everything_arrives(&a, &b, queue_pair);
+}
+
+#[test]
+fn who_answers_probes_too_late_is_steered_again() {
+    let _alone = alone();
+    let _idle: Vec<HostFabric> = (0..5).map(|_| HostFabric::new().unwrap()).collect();
+    let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
+    if a.direct_port() != ROCE_PORT {
+        eprintln!("{}", a.port_reason().unwrap());
+        return;
+    }
+    let queue_pair = b.lease_block().unwrap() << 8;
+    until_steered(&a, &b, 1);
+    // Until nothing is under way any more.
+    let updates = || a.counters().steering_updates.get() + b.counters().steering_updates.get();
+    let (mut before, mut since) = (updates(), Instant::now());
+    while since.elapsed() < SHORT {
+        serve(&[&a, &b]);
+        if updates() != before {
+            (before, since) = (updates(), Instant::now());
+        }
+    }
+    let (before, leased) = (b.counters().steering_updates.get(), a.counters().steering_updates.get());
+    // Meanwhile `b` does not run.
+    a.lease_block().unwrap();
+    let end = Instant::now() + LONG;
+    while a.counters().steering_updates.get() == leased {
+        assert!(Instant::now() < end, "the steering is not set up");
+        serve(&[&a]);
+    }
+    until_steered(&a, &b, before + 1);
+    everything_arrives(&a, &b, queue_pair);
+}
+
+/// What processes at work do while nothing comes.
+fn serve(fabrics: &[&HostFabric]) {
+    for fabric in fabrics {
+        fabric.wait(Some(fabric.now() + 1_000_000));
+        fabric.receive(64, &mut |_| ());
+    }
+}
+
+/// Until `b` has set up the steering so many times.
+fn until_steered(a: &HostFabric, b: &HostFabric, times: u64) {
+    let end = Instant::now() + LONG;
+    while b.counters().steering_updates.get() < times {
+        assert!(Instant::now() < end, "the steering is not set up");
+        serve(&[a, b]);
+    }
+}
+
+/// All datagrams from one to the other arrive without a detour, though the kernel's hash of their addresses would spread
+/// them over all sockets. On a machine that is busy some may be sent before that is so.
+fn everything_arrives(from: &HostFabric, to: &HostFabric, queue_pair: u32) {
+    let end = Instant::now() + LONG;
+    let mut counts = (0, 0);
+    while counts != (0, 20) {
+        assert!(Instant::now() < end, "{counts:?} of 20 arrived");
         for host in 1..=20 {
             let source = format!("127.0.0.{host}");
-            send(from, &route(&source, "127.0.0.1", from), &[packet(to, host, 8)]);
+            send(from, &route(&source, "127.0.0.1", from), &[packet(queue_pair, host, 8)]);
         }
-        let got = receive(&[&a, &b], 20, LONG);
-        assert_eq!(got.iter().map(Vec::len).sum::<usize>(), 20);
+        let handed_on = from.counters().forwarded.get();
+        let got = receive(&[from, to], 20, SHORT);
+        serve(&[from, to]);
+        counts = ((from.counters().forwarded.get() - handed_on) as usize + got[0].len(), got[1].len());
     }
 }
 
