@@ -29,7 +29,7 @@ use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Making the tables valid.
 pub const TABLES: Site = Site("tables.publish");
@@ -82,6 +82,10 @@ pub struct Nic<F: Fabric> {
     urgency: AtomicU8,
     /// Held while events are taken and the channels they tell of are noted, so that these are known in their order.
     event_turn: Mutex<()>,
+    /// Channels whose peers have ended, and that are still to be closed.
+    departed: Mutex<Vec<ChannelId>>,
+    /// Whether there are any, for a look without the lock.
+    any_departed: AtomicBool,
     timers: Mutex<BTreeSet<(u64, u32)>>,
     earliest: AtomicU64,
     next_domain: AtomicU32,
@@ -109,6 +113,8 @@ impl<F: Fabric> Nic<F> {
             ready: Mutex::new(VecDeque::new()),
             urgency: AtomicU8::new(0),
             event_turn: Mutex::new(()),
+            departed: Mutex::new(Vec::new()),
+            any_departed: AtomicBool::new(false),
             timers: Mutex::new(BTreeSet::new()),
             earliest: AtomicU64::new(u64::MAX),
             next_domain: AtomicU32::new(1),
@@ -189,12 +195,11 @@ impl<F: Fabric> Nic<F> {
     pub(crate) fn wait_for_hazards(&self, revoked: Revoked) -> Result<()> {
         // A peer whose channel is not known yet may be at it, too; one that has died holds nothing any more. A peer that broke
         // the rules of its ring still lives.
-        let held = || {
-            self.own_hazards.holds(revoked)
-                || self.channels.read().iter().any(|channel| channel.peer_hazards.holds(revoked))
-        };
+        let theirs =
+            |channel: &Arc<LocalChannel<F>>| !channel.has_ended() && channel.peer_hazards.holds(revoked);
+        let held = || self.own_hazards.holds(revoked) || self.channels.read().iter().any(theirs);
         if self.fabric.catch_up() {
-            self.handle_events();
+            self.note_events();
         }
         let mut until = None;
         while held() {
@@ -203,7 +208,7 @@ impl<F: Fabric> Nic<F> {
                 return Err(Error::Busy("an access through the key is under way and does not end"));
             }
             std::thread::yield_now();
-            self.handle_events();
+            self.note_events();
         }
         Ok(())
     }
@@ -327,6 +332,9 @@ impl<F: Fabric> Nic<F> {
 
     /// When the next round is due at the latest.
     pub(crate) fn next_due(&self, now: u64) -> Option<u64> {
+        if self.any_departed.load(Ordering::SeqCst) {
+            return Some(now);
+        }
         let again = match self.urgency.load(Ordering::SeqCst) {
             0 => u64::MAX,
             urgency if urgency == Again::Later as u8 => now + RETRY_NANOSECONDS,
@@ -341,11 +349,44 @@ impl<F: Fabric> Nic<F> {
         Some(earliest.min(again).min(turn)).filter(|at| *at != u64::MAX)
     }
 
-    /// Takes what happened outside. Channels are known, and open to revocation, before anything is done with them.
+    /// Takes what happened outside, and does what follows from it.
     fn handle_events(&self) {
+        let waiting = self.take_events();
+        if self.any_departed.load(Ordering::SeqCst) {
+            let departed = {
+                let mut departed = self.departed.lock();
+                self.any_departed.store(false, Ordering::SeqCst);
+                std::mem::take(&mut *departed)
+            };
+            for channel in departed {
+                self.depart(channel);
+            }
+        }
+        for number in waiting {
+            if let Some(queue_pair) = self.queue_pairs.get(number) {
+                queue_pair.run();
+            }
+        }
+    }
+
+    /// Takes what happened outside, and leaves what follows from it to the next round: this thread may hold a core, and the
+    /// reading end of the very ring whose writer has ended.
+    fn note_events(&self) {
+        for number in self.take_events() {
+            if let Some(queue_pair) = self.queue_pairs.get(number) {
+                self.ready(&queue_pair, Again::Soon);
+            }
+        }
+        if self.any_departed.load(Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    /// Takes what happened outside; gives the queue pairs that waited for it. Channels are known, and open to revocation,
+    /// before anything is done with them.
+    fn take_events(&self) -> Vec<u32> {
         let mut events = Vec::new();
         let mut waiting: Vec<u32> = Vec::new();
-        let mut departed = Vec::new();
         {
             let _turn = self.event_turn.lock();
             self.fabric.events(&mut events);
@@ -368,19 +409,21 @@ impl<F: Fabric> Nic<F> {
                         let state = BlockState::Refused { reason, at: self.fabric.now() };
                         waiting.extend(self.settle(block, state));
                     }
-                    FabricEvent::Departed { channel } => departed.push(channel),
+                    FabricEvent::Departed { channel } => self.note_departure(channel),
                     FabricEvent::BroughtIn { token } => waiting.push(token as u32),
                 }
             }
         }
-        for channel in departed {
-            self.depart(channel);
+        waiting
+    }
+
+    /// The process at the other end touches nothing any more.
+    fn note_departure(&self, id: ChannelId) {
+        if let Some(channel) = self.channels.read().iter().find(|channel| channel.channel.id == id) {
+            channel.set_ended();
         }
-        for number in waiting {
-            if let Some(queue_pair) = self.queue_pairs.get(number) {
-                queue_pair.run();
-            }
-        }
+        self.departed.lock().push(id);
+        self.any_departed.store(true, Ordering::SeqCst);
     }
 
     fn adopt(
@@ -407,7 +450,7 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    /// The process at the other end has ended: whatever it was touching, it touches no more.
+    /// The process at the other end has ended.
     fn depart(&self, id: ChannelId) {
         let known = self.channels.read().iter().find(|channel| channel.channel.id == id).cloned();
         let Some(channel) = known else { return };

@@ -1,10 +1,11 @@
 //! Queue pairs: what the program does with them.
 //!
 //! Here are creation, state changes, posting and the end. What a queue pair does by itself is in
-//! [`drive`](crate::drive). Locks, in the order in which they may be taken: `core` (held by whoever drives the
-//! queue pair; a thread that cannot have it leaves a note in `pending` instead of waiting), then one of
-//! `attributes`, `inbox`, `send`, `receive`, `shown_path`, then those of a completion queue. Only `core` is held
-//! while the application's memory is touched.
+//! [`drive`](crate::drive). Locks, in the order in which they may be taken: the reading end of a ring (held by whoever
+//! hands over its packets; nobody who has a core waits for one), `core` (held by whoever drives the queue pair; a thread
+//! that cannot have it leaves a note in `pending` instead of waiting), then one of `attributes`, `inbox`, `send`,
+//! `receive`, `shown_path`, then those of a completion queue. Only the first two are held while the application's
+//! memory is touched.
 
 use crate::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType, State, check};
 use crate::completion::{Completion, CompletionQueue, Opcode, Status};

@@ -110,6 +110,7 @@ pub struct LocalChannel<F: Fabric> {
     ours: usize,
     /// Of the peer's.
     theirs: usize,
+    ended: AtomicBool,
     gone: AtomicBool,
     broken: AtomicBool,
 }
@@ -144,6 +145,7 @@ impl<F: Fabric> LocalChannel<F> {
             peer_regions: RegionView::new(channel.tables.clone()),
             ours,
             theirs,
+            ended: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             channel,
@@ -260,7 +262,17 @@ impl<F: Fabric> LocalChannel<F> {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// The peer has ended, or broke the rules.
+    /// The peer has ended: it accesses nothing any more. What it has sent may still wait to be read.
+    pub fn set_ended(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// See [`set_ended`](Self::set_ended).
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// The peer has ended and everything that it sent is read, or it broke the rules: nothing goes there any more.
     pub fn set_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }

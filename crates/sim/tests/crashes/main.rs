@@ -1,5 +1,6 @@
 //! A process ends between any two of its stores: the others see errors in bounded time, and go on.
 
+mod refusals;
 mod sleepers;
 #[path = "../support/mod.rs"]
 mod support;

@@ -69,6 +69,11 @@ pub fn notified_side(
 impl Side {
     /// Posts a request of the first queue pair with the first `length` bytes of the memory.
     pub fn post(&self, operation: SendOperation, length: u32) {
+        self.post_on(0, operation, length);
+    }
+
+    /// The same on another queue pair.
+    pub fn post_on(&self, queue_pair: usize, operation: SendOperation, length: u32) {
         let pieces = [ScatterGather { address: MEMORY, length, key: self.region.lkey() }];
         let request = SendRequest {
             wr_id: 1,
@@ -79,8 +84,8 @@ impl Side {
             solicited: false,
             destination: None,
         };
-        self.queue_pairs[0].post_send(&request).unwrap();
-        self.queue_pairs[0].doorbell();
+        self.queue_pairs[queue_pair].post_send(&request).unwrap();
+        self.queue_pairs[queue_pair].doorbell();
     }
 }
 
