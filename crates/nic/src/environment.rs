@@ -1,6 +1,6 @@
 //! What the protocol of one queue pair is given by the NIC: memory, receives, completions, the link.
 
-use crate::access::AccessError;
+use crate::access::{AccessError, is_readable};
 use crate::attributes::QueuePairType;
 use crate::completion::{Completion, Opcode, Status};
 use crate::direct::{Bytes, Transfer};
@@ -276,12 +276,9 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
             Ok(access) => access,
             Err(error) => return refused(error, Denial::LocalProtection),
         };
-        if again {
-            let length = access.segments.iter().map(|segment| segment.length as usize).sum();
-            if nic.fabric().memory().read(&access.segments, &mut vec![0; length]).is_err() {
-                nic.finish(access);
-                return Outcome::Denied(Denial::LocalProtection);
-            }
+        if again && !is_readable(nic.fabric().memory(), &access.segments) {
+            nic.finish(access);
+            return Outcome::Denied(Denial::LocalProtection);
         }
         let mut named: SmallVec<[u8; 64]> = SmallVec::new();
         for piece in pieces {
