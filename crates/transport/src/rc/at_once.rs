@@ -5,7 +5,7 @@
 //! At each end the caller asks first and then does it or does not; it may always leave the SEND to
 //! [`RcConnection::post`] and [`RcConnection::receive`], which come to the same.
 
-use pagewire_wire::{Aeth, Bth, Header, Opcode, Operation as Code, Transport};
+use pagewire_wire::{Bth, Header, Opcode, Operation as Code, Transport};
 
 use super::{RcConnection, State};
 use crate::{Operation, Psn, Time, Work, partitions_match};
@@ -55,13 +55,11 @@ impl RcConnection {
         taken
     }
 
-    /// The acknowledgement of the request with a PSN, for [`receive`](Self::receive) of the connection that sent it, as if the
-    /// peer had sent it in a packet; see [`take_acknowledgement`](Self::take_acknowledgement).
+    /// The acknowledgement of the request with a PSN, for [`receive`](Self::receive) of the connection that sent it; see
+    /// [`take_acknowledgement`](Self::take_acknowledgement). Unlike one that the peer has sent in a packet, which has an AETH,
+    /// it may overtake responses to requests before it.
     pub fn acknowledgement(queue_pair: u32, psn: u32) -> Header {
-        let opcode = Opcode::new(Transport::Rc, Code::Acknowledge);
-        let mut header = Header::new(Bth::new(opcode, queue_pair, psn));
-        header.aeth = Some(Aeth { syndrome: super::responder::NO_CREDITS, message: 0 });
-        header
+        Header::new(Bth::new(Opcode::new(Transport::Rc, Code::Acknowledge), queue_pair, psn))
     }
 
     /// Whether [`drive`](Self::drive) has nothing to do before something is posted or received, or is due.

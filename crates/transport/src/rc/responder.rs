@@ -12,7 +12,7 @@ use crate::{Environment, Event, Outcome, Payload, Psn, RemoteAddress, Right, Sou
 
 /// The credit count that means: credits are not used (InfiniBand specification, volume 1, section
 /// 9.7.7.2.1).
-pub(super) const NO_CREDITS: Syndrome = Syndrome::Ack { credits: 31 };
+const NO_CREDITS: Syndrome = Syndrome::Ack { credits: 31 };
 
 /// Something to send back. They go out in order of PSN.
 #[derive(Debug, Clone, Copy)]

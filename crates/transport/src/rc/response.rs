@@ -25,9 +25,13 @@ impl Requester {
         environment: &mut E,
     ) {
         let psn = Psn::new(header.bth.psn);
-        let aeth = header.aeth.filter(|_| self.is_outstanding(psn));
-        let Some(aeth) = aeth else {
+        if !self.is_outstanding(psn) {
             shared.counters.dropped += 1;
+            return;
+        }
+        let Some(aeth) = header.aeth else {
+            // It came by other means than a packet and may have overtaken responses: it does not say that they were lost.
+            self.acknowledge(psn.plus(1), now, shared, environment);
             return;
         };
         match aeth.syndrome {
