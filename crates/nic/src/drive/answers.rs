@@ -24,3 +24,30 @@ impl Answers {
         self.expected && self.seen >= ANSWERS_THAT_COUNT
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The program gets a message, and answers it or polls again. Whether the acknowledgement was to wait.
+    fn message(answers: &mut Answers, answered: bool) -> bool {
+        let waits = answers.look(Occasion::Polled, true);
+        let next = if answered { Occasion::Doorbell } else { Occasion::Round };
+        assert!(!answers.look(next, false), "nothing has come in");
+        waits
+    }
+
+    #[test]
+    fn acknowledgements_wait_for_programs_that_answer_each_message() {
+        let mut answers = Answers::default();
+        for _ in 0..ANSWERS_THAT_COUNT {
+            assert!(!message(&mut answers, true), "it might have been by chance");
+        }
+        assert!(message(&mut answers, true));
+        // What came in otherwise than by a poll is not answered soon, and says nothing.
+        assert!(!answers.look(Occasion::Round, true));
+        assert!(!answers.look(Occasion::Doorbell, false));
+        assert!(message(&mut answers, false));
+        assert!(!message(&mut answers, true), "the last one was not answered");
+    }
+}
