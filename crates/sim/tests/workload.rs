@@ -36,6 +36,15 @@ fn the_local_path_keeps_every_promise() {
 }
 
 #[test]
+fn where_nothing_is_lost_no_retries_are_needed() {
+    for seed in 1..=3 {
+        let mut scenario = scenario(seed, PathChoice::Local, 0.0).with_parties(3);
+        (scenario.plan.retry_count, scenario.plan.upheaval) = (0, false);
+        assert_eq!(passes(scenario).errors, 0);
+    }
+}
+
+#[test]
 fn the_network_path_keeps_every_promise() {
     for seed in 1..=3 {
         passes(scenario(seed, PathChoice::Udp, 0.0));
