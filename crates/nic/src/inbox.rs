@@ -188,3 +188,66 @@ impl<F: Fabric> Inbox<F> {
         self.waiting[half as usize].store(kept.lanes[half as usize].len(), Ordering::SeqCst);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagewire_fabric::HostFabric;
+    use pagewire_wire::{Bth, Opcode, Transport};
+    use std::net::Ipv4Addr;
+
+    fn packet(operation: Operation, psn: u32, length: usize) -> InboxPacket<HostFabric> {
+        let header = Header::new(Bth::new(Opcode::new(Transport::Rc, operation), 1, psn));
+        let payload = KeptPayload::Bytes(SmallVec::from_elem(0, length));
+        let origin = Origin::Network { source: Ipv4Addr::LOCALHOST.into() };
+        InboxPacket { content: Content::Packet { header, payload, global_route: None }, origin }
+    }
+
+    fn request(psn: u32, length: usize) -> InboxPacket<HostFabric> {
+        packet(Operation::WriteMiddle, psn, length)
+    }
+
+    fn pop(inbox: &Inbox<HostFabric>, half: Half) -> Option<u32> {
+        inbox.pop(half).map(|packet| match packet.content {
+            Content::Packet { header, .. } => header.bth.psn,
+            Content::Own(_) => unreachable!("none was kept"),
+        })
+    }
+
+    #[test]
+    fn each_half_has_its_own_order() {
+        let inbox = Inbox::default();
+        assert!(inbox.push(request(1, 8)) && inbox.push(packet(Operation::Acknowledge, 2, 0)));
+        assert!(inbox.push(request(3, 8)));
+        let first = inbox.pop(Half::Responder).unwrap();
+        inbox.put_back(first);
+        assert_eq!([(); 3].map(|()| pop(&inbox, Half::Responder)), [Some(1), Some(3), None]);
+        assert!(inbox.is_empty(Half::Responder) && !inbox.is_empty(Half::Requester));
+        assert_eq!(pop(&inbox, Half::Requester), Some(2));
+    }
+
+    #[test]
+    fn what_is_too_much_is_dropped() {
+        let inbox = Inbox::default();
+        // By number, in each half by itself.
+        for psn in 0..MAX_INBOX_PACKETS as u32 {
+            assert!(inbox.push(request(psn, 0)));
+        }
+        assert!(!inbox.push(request(0, 0)));
+        assert!(inbox.push(packet(Operation::Acknowledge, 0, 0)));
+        assert_eq!(pop(&inbox, Half::Responder), Some(0));
+        assert!(inbox.push(request(0, 0)));
+        inbox.clear();
+        assert!(inbox.is_empty(Half::Responder) && inbox.is_empty(Half::Requester));
+        // By bytes, of both together.
+        assert!(inbox.push(request(0, MAX_INBOX_BYTES - 1)));
+        assert!(!inbox.push(packet(Operation::ReadResponseMiddle, 1, 2)));
+        assert!(inbox.push(packet(Operation::ReadResponseMiddle, 1, 1)));
+        assert!(!inbox.push(request(1, 1)));
+        let long = inbox.pop(Half::Responder).unwrap();
+        assert!(inbox.push(request(1, 1)));
+        // What was there before has its place.
+        inbox.put_back(long);
+        assert!(!inbox.push(request(2, 1)));
+    }
+}
