@@ -1,7 +1,7 @@
 //! Descriptors of the engine. A forked child closes its copies at once, so that the parent's claims (names,
 //! ports, connections) end with the parent, and steering counts each socket once.
 
-use pagewire_memory::fork;
+use pagewire_memory::{Uncancelled, fork};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Once;
@@ -51,6 +51,7 @@ impl Drop for Descriptor {
         if let Some((word, bit)) = place(self.inner.as_raw_fd()) {
             word.fetch_and(!bit, Ordering::AcqRel);
         }
+        let _uncancelled = Uncancelled::begin();
         // SAFETY: dropped once, here; in a child, where the number may name another file by now, not at all.
         unsafe { ManuallyDrop::drop(&mut self.inner) };
     }
@@ -62,6 +63,7 @@ fn place(descriptor: RawFd) -> Option<(&'static AtomicU64, u64)> {
 }
 
 unsafe extern "C" fn close_in_child() {
+    let _uncancelled = Uncancelled::begin();
     for (index, word) in ENGINE.iter().enumerate() {
         let mut bits = word.swap(0, Ordering::AcqRel);
         while bits != 0 {

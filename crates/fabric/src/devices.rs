@@ -4,6 +4,7 @@ use crate::limits::ADDRESSES_TIME;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use nix::sys::socket::{AddressFamily, SockaddrLike};
+use pagewire_memory::Uncancelled;
 use parking_lot::Mutex;
 use rustix::net::{SocketFlags, SocketType, socket_with};
 use std::collections::{BTreeMap, HashSet};
@@ -169,6 +170,12 @@ fn speed_of(device: &NetworkDevice) -> Option<u32> {
 /// The addresses of this host, looked up anew from time to time.
 pub struct Addresses(Mutex<Option<(u64, HashSet<IpAddr>)>>);
 
+/// The addresses of this network namespace, now.
+fn all_addresses() -> nix::Result<HashSet<IpAddr>> {
+    let _uncancelled = Uncancelled::begin();
+    Ok(getifaddrs()?.filter_map(|entry| ip_of(&entry.address?)).collect())
+}
+
 impl Addresses {
     pub fn new() -> Self {
         Addresses(Mutex::new(None))
@@ -184,10 +191,8 @@ impl Addresses {
             Some((at, addresses)) if now.saturating_sub(*at) < ADDRESSES_TIME * 1_000_000 => {
                 addresses.contains(&address)
             }
-            _ => match getifaddrs() {
-                Ok(entries) => {
-                    let addresses: HashSet<IpAddr> =
-                        entries.filter_map(|entry| ip_of(&entry.address?)).collect();
+            _ => match all_addresses() {
+                Ok(addresses) => {
                     let found = addresses.contains(&address);
                     *known = Some((now, addresses));
                     found

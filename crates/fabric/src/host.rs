@@ -14,7 +14,7 @@ use crate::neighbours::{Bells, HostEvent, Neighbours, Shown};
 use crate::network::Network;
 use crate::pcap::Capture;
 use crate::words::{Access, MappedWords};
-use pagewire_memory::{HostMemory, Segment, fork};
+use pagewire_memory::{HostMemory, Segment, Uncancelled, fork};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
@@ -201,6 +201,7 @@ impl Inner {
     /// Looks at other processes' connections. A sleeper is told of wake-ups that somebody else has taken off the
     /// connections: it decided to sleep without knowing of them.
     fn look(&self, sleeper: bool) {
+        let _uncancelled = Uncancelled::begin();
         let Some(mut neighbours) = self.neighbours.try_lock() else { return };
         let now = self.now();
         self.looked.store(now, Ordering::Relaxed);
@@ -353,6 +354,7 @@ impl Fabric for HostFabric {
     }
 
     fn connect(&self, block: u32) {
+        let _uncancelled = Uncancelled::begin();
         let now = self.inner.now();
         let mut neighbours = self.inner.neighbours.lock();
         neighbours.connect(block, now);

@@ -149,7 +149,14 @@ pub fn send(socket: &Descriptor, transmits: &[Transmit<'_>]) -> io::Result<usize
     // through the call; the kernel reads no others, and writes only their lengths (sendmmsg(2)).
     let sent = unsafe {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        libc::sendmmsg(socket.as_fd().as_raw_fd(), messages.as_mut_ptr().cast(), count as u32, flags as _)
+        // Not by the C library's function, which is a cancellation point.
+        libc::syscall(
+            libc::SYS_sendmmsg,
+            socket.as_fd().as_raw_fd(),
+            messages.as_mut_ptr(),
+            count as libc::c_uint,
+            flags,
+        )
     };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
 }
@@ -315,12 +322,14 @@ impl Receiver {
         // and are borrowed for writing here (recvmmsg(2)).
         let received = unsafe {
             let flags = libc::MSG_DONTWAIT;
-            let timeout = std::ptr::null_mut();
-            libc::recvmmsg(
+            let timeout = std::ptr::null_mut::<libc::timespec>();
+            // As above.
+            libc::syscall(
+                libc::SYS_recvmmsg,
                 socket.as_fd().as_raw_fd(),
                 messages.as_mut_ptr(),
-                asked as u32,
-                flags as _,
+                asked as libc::c_uint,
+                flags,
                 timeout,
             )
         };

@@ -84,7 +84,7 @@ impl Arena {
         if mapped == libc::MAP_FAILED {
             let error = io::Error::last_os_error();
             // SAFETY: the descriptor was made above and given to nobody.
-            unsafe { libc::close(file) };
+            unsafe { rustix::io::close(file) };
             return Err(error);
         }
         // SAFETY: exactly the mapping made above.
@@ -144,7 +144,7 @@ fn unmap(start: *mut u8, file: i32) {
             0,
         );
         libc::madvise(start.cast(), ARENA_BYTES, libc::MADV_DONTFORK);
-        libc::close(file);
+        rustix::io::close(file);
     }
 }
 

@@ -1,7 +1,7 @@
 //! CPU atomics on application memory.
 
 use crate::guard::Guard;
-use crate::{AtomicOperation, MemoryError, guard};
+use crate::{AtomicOperation, MemoryError, Uncancelled, guard};
 
 /// Runs an atomic on 8 aligned bytes and gives what was there.
 ///
@@ -51,6 +51,7 @@ pub fn make_writable_pages_present(address: u64, length: u64) -> Result<(), Memo
 
 /// Looks a range up in the list of this process's mappings.
 fn is_mapped_writable(address: u64, length: u64) -> Result<(), MemoryError> {
+    let _uncancelled = Uncancelled::begin();
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(|_| MemoryError::NotMapped)?;
     let mut at = address;
     for line in maps.lines() {

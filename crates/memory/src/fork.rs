@@ -20,6 +20,7 @@ pub fn generation() -> u64 {
 }
 
 unsafe extern "C" fn in_child() {
+    let _uncancelled = crate::Uncancelled::begin();
     GENERATION.fetch_add(1, Ordering::AcqRel);
     crate::arena::forget_in_child();
     crate::guard::take_over_in_child();

@@ -7,6 +7,7 @@
 mod application;
 mod arena;
 mod atomic;
+mod cancellation;
 mod clock;
 pub mod fork;
 pub mod guard;
@@ -20,5 +21,6 @@ mod transfer;
 
 pub use application::*;
 pub use arena::Arena;
+pub use cancellation::Uncancelled;
 pub use host::HostMemory;
 pub use process::HostProcess;

@@ -1,5 +1,6 @@
 //! Another process, named so that a reuse of its number is noticed.
 
+use crate::Uncancelled;
 use crate::clock::tick;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
@@ -21,6 +22,13 @@ struct Inner {
     gone: AtomicBool,
     /// The tick at which it was last seen alive.
     seen: AtomicU64,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let _uncancelled = Uncancelled::begin();
+        drop(self.descriptor.take());
+    }
 }
 
 impl HostProcess {

@@ -42,19 +42,17 @@ pub fn through_file(
         let cut = IoVectors::cut(segments, at, (end - at).min(PIECE as u64), boundary);
         let vectors = cut.as_slice();
         let file_at = offset + (at - position) as i64;
+        // Not by the C library's functions, which are cancellation points.
+        let call = match way {
+            FileTransfer::FromApplication => libc::SYS_pwritev,
+            FileTransfer::ToApplication => libc::SYS_preadv,
+        };
         // SAFETY: the vectors name memory of the application, which the kernel checks page by page and answers with
         // EFAULT (preadv(2), pwritev(2)); the engine never holds references into it. The file is an arena's, whose bytes the
-        // caller has borrowed for writing where they are written.
-        let done = unsafe {
-            match way {
-                FileTransfer::FromApplication => {
-                    libc::pwritev(file, vectors.as_ptr(), vectors.len() as i32, file_at)
-                }
-                FileTransfer::ToApplication => {
-                    libc::preadv(file, vectors.as_ptr(), vectors.len() as i32, file_at)
-                }
-            }
-        };
+        // caller has borrowed for writing where they are written. The last argument is the offset's upper half where a
+        // register holds only half of it.
+        let done = unsafe { libc::syscall(call, file, vectors.as_ptr(), vectors.len(), file_at, 0i64) };
+        let done = done as isize;
         at += advance(done, at)?;
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! The edge between C and Rust: no panic crosses it, every refusal becomes an `errno` value.
 
 use libc::{EINVAL, EIO, c_int};
+use pagewire_memory::Uncancelled;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// An `errno` value.
@@ -42,6 +43,12 @@ fn caught<T>(verb: impl FnOnce() -> Result<T>) -> Result<T> {
 
 /// For verbs that give 0 or an `errno` value; `errno` is set too, as programs look at either.
 pub fn status(verb: impl FnOnce() -> Result<()>) -> c_int {
+    let _uncancelled = Uncancelled::begin();
+    quick_status(verb)
+}
+
+/// [`status`] of verbs that count in nanoseconds: nothing below them may call a cancellation point of the C library.
+pub fn quick_status(verb: impl FnOnce() -> Result<()>) -> c_int {
     match caught(verb) {
         Ok(()) => 0,
         Err(Errno(value)) => {
@@ -53,6 +60,7 @@ pub fn status(verb: impl FnOnce() -> Result<()>) -> c_int {
 
 /// For verbs that give a number, or -1 with `errno` set.
 pub fn number(verb: impl FnOnce() -> Result<c_int>) -> c_int {
+    let _uncancelled = Uncancelled::begin();
     match caught(verb) {
         Ok(number) => number,
         Err(Errno(value)) => {
@@ -64,6 +72,12 @@ pub fn number(verb: impl FnOnce() -> Result<c_int>) -> c_int {
 
 /// For verbs that give a pointer, or NULL with `errno` set.
 pub fn pointer<T>(verb: impl FnOnce() -> Result<*mut T>) -> *mut T {
+    let _uncancelled = Uncancelled::begin();
+    quick_pointer(verb)
+}
+
+/// [`pointer`] of verbs that count in nanoseconds, as [`quick_status`].
+pub fn quick_pointer<T>(verb: impl FnOnce() -> Result<*mut T>) -> *mut T {
     match caught(verb) {
         Ok(pointer) => pointer,
         Err(Errno(value)) => {

@@ -4,7 +4,7 @@ use crate::abi::*;
 use crate::boundary::{number, pointer, status};
 use crate::completion_queue::CompletionQueueObject;
 use crate::context::ContextObject;
-use crate::descriptor::EventDescriptor;
+use crate::descriptor::{EventDescriptor, take_event};
 use crate::engine::epoch;
 use crate::object::{Object, not_null, put};
 use libc::{c_int, c_uint, c_void};
@@ -84,37 +84,50 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
     })
 }
 
-/// `ibv_get_cq_event(3)`: sleeps for the next event unless the channel's descriptor is non-blocking.
+/// `ibv_get_cq_event(3)`: sleeps for the next event unless the channel's descriptor is non-blocking. The sleep is a cancellation
+/// point: nothing in this frame has to be dropped.
 ///
 /// # Safety
 /// `channel` is NULL or created; `cq` and `cq_context` are NULL or valid for a write.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_cq_event(
+pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    number(|| {
-        // SAFETY: the caller's promise.
-        let channel = unsafe { CompletionChannelObject::of(channel) }?;
-        let place = not_null(cq)?;
-        loop {
+    loop {
+        let descriptor = number(|| {
+            // SAFETY: the caller's promise.
+            let channel = unsafe { CompletionChannelObject::of(channel) }?;
+            not_null(cq)?;
             if channel.channel.something_was_left() && channel.descriptor.is_blocking()? {
                 channel.channel.announce_what_was_left();
             }
-            channel.descriptor.take()?;
+            Ok(channel.descriptor.number())
+        });
+        if descriptor < 0 || !take_event(descriptor) {
+            return -1;
+        }
+        let taken = number(|| {
+            // SAFETY: the caller's promise.
+            let channel = unsafe { CompletionChannelObject::of(channel) }?;
             // Nothing is there when the event's queue was destroyed meanwhile.
-            let Some(cookie) = channel.channel.next_event() else { continue };
+            let Some(cookie) = channel.channel.next_event() else { return Ok(0) };
             let public = cookie as *mut ibv_cq;
             // SAFETY: the cookie is the address of a completion queue that lives: its destruction withdraws its events or
             // waits until they are acknowledged, which this one cannot be yet. The places are the caller's.
             unsafe {
-                place.write(public);
+                not_null(cq)?.write(public);
                 put(cq_context, (*public).cq_context);
             }
-            return Ok(0);
+            Ok(1)
+        });
+        match taken {
+            0 => {}
+            1 => return 0,
+            _ => return -1,
         }
-    })
+    }
 }
 
 /// `ibv_ack_cq_events(3)`.

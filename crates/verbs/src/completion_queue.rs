@@ -1,7 +1,7 @@
 //! Completion queues, by the plain interface; the extended one is in [`extended_poll`](crate::extended_poll).
 
 use crate::abi::*;
-use crate::boundary::{Errno, Result, invalid, pointer, status};
+use crate::boundary::{Errno, Result, invalid, pointer, quick_status, status};
 use crate::completion_channel::CompletionChannelObject;
 use crate::context::ContextObject;
 use crate::engine::{Host, epoch};
@@ -203,7 +203,7 @@ pub(crate) fn work_completion(completion: &Completion) -> ibv_wc {
 /// # Safety
 /// `cq` is NULL or created.
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    status(|| {
+    quick_status(|| {
         // SAFETY: the caller's promise.
         unsafe { CompletionQueueObject::of(cq) }?.queue.arm(solicited_only != 0);
         Ok(())

@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, number, pointer};
 use crate::completion_queue::CompletionQueueObject;
-use crate::descriptor::EventDescriptor;
+use crate::descriptor::{EventDescriptor, take_event};
 use crate::device::DeviceObject;
 use crate::engine::{Engine, Host, engine, epoch};
 use crate::leftovers::Leftovers;
@@ -116,29 +116,40 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     })
 }
 
-/// `ibv_get_async_event(3)`: sleeps for the next event unless `async_fd` is non-blocking.
+/// `ibv_get_async_event(3)`: sleeps for the next event unless `async_fd` is non-blocking. The sleep is a cancellation point:
+/// nothing in this frame has to be dropped.
 ///
 /// # Safety
 /// `context` is NULL or open; `event` is NULL or valid for a write.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_async_event(
+pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    number(|| {
-        // SAFETY: the caller's promise.
-        let context = unsafe { ContextObject::of(context) }?;
-        let place = not_null(event)?;
-        loop {
-            context.descriptor.take()?;
-            // Nothing is there when the event's object was destroyed meanwhile.
-            if let Some(event) = context.context.next_async_event() {
-                // SAFETY: not NULL, hence valid for a write by the caller's promise.
-                unsafe { place.write(translate(&event)) };
-                return Ok(0);
-            }
+    loop {
+        let descriptor = number(|| {
+            not_null(event)?;
+            // SAFETY: the caller's promise.
+            Ok(unsafe { ContextObject::of(context) }?.descriptor.number())
+        });
+        if descriptor < 0 || !take_event(descriptor) {
+            return -1;
         }
-    })
+        let taken = number(|| {
+            // SAFETY: the caller's promise.
+            let context = unsafe { ContextObject::of(context) }?;
+            // Nothing is there when the event's object was destroyed meanwhile.
+            let Some(next) = context.context.next_async_event() else { return Ok(0) };
+            // SAFETY: not NULL, hence valid for a write by the caller's promise.
+            unsafe { not_null(event)?.write(translate(&next)) };
+            Ok(1)
+        });
+        match taken {
+            0 => {}
+            1 => return 0,
+            _ => return -1,
+        }
+    }
 }
 
 /// `ibv_ack_async_event(3)`.

@@ -1,12 +1,30 @@
 //! Pollable descriptors that count what waits to be read: `async_fd` and completion channels.
 
 use pagewire_nic::Notifier;
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::ffi::{c_int, c_void};
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+unsafe extern "C-unwind" {
+    /// read(2). A thread that is cancelled in it unwinds from it.
+    #[link_name = "read"]
+    fn read_or_be_cancelled(descriptor: c_int, into: *mut c_void, length: usize) -> isize;
+}
+
+/// Takes one event off an [`EventDescriptor`]; sleeps for it unless the program made the descriptor non-blocking (EAGAIN). A signal
+/// ends the sleep (EINTR). False: there is none, and `errno` says why.
+///
+/// As with rdma-core this is a cancellation point (pthreads(7)). To be called outside of everything that holds cancellation off or
+/// has something to drop: all frames up to the program are unwound without running any code of theirs.
+pub fn take_event(descriptor: RawFd) -> bool {
+    let mut count = [0u8; 8];
+    // SAFETY: room for the 8 bytes that an eventfd gives; a number that is no descriptor is refused (EBADF). Nothing in this frame
+    // has to be dropped.
+    unsafe { read_or_be_cancelled(descriptor, count.as_mut_ptr().cast(), count.len()) >= 0 }
+}
+
 /// An eventfd in semaphore mode: readable while events wait, each read takes one.
-pub struct EventDescriptor(File);
+pub struct EventDescriptor(OwnedFd);
 
 impl EventDescriptor {
     /// A blocking descriptor; programs set `O_NONBLOCK` themselves.
@@ -17,13 +35,7 @@ impl EventDescriptor {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor is new and nobody else's.
-        Ok(EventDescriptor(File::from(unsafe { OwnedFd::from_raw_fd(descriptor) })))
-    }
-
-    /// Takes one event; sleeps for it unless the program made the descriptor non-blocking (EAGAIN). A signal ends the sleep (EINTR).
-    pub fn take(&self) -> io::Result<()> {
-        let mut count = [0; 8];
-        (&self.0).read(&mut count).map(|_| ())
+        Ok(EventDescriptor(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 
     /// Whether a thread that takes an event sleeps until there is one.
@@ -58,7 +70,8 @@ impl EventDescriptor {
 
 impl Notifier for EventDescriptor {
     fn raise(&self) {
-        if let Err(error) = (&self.0).write_all(&1u64.to_ne_bytes()) {
+        // A bare system call: the thread that polls may come by here, and is not cancelled in it.
+        if let Err(error) = rustix::io::write(&self.0, &1u64.to_ne_bytes()) {
             log::error!("an event was lost: writing to its descriptor failed: {error}");
         }
     }
@@ -82,9 +95,10 @@ mod tests {
         unsafe { libc::fcntl(descriptor.number(), libc::F_SETFL, libc::O_NONBLOCK) };
         descriptor.raise();
         descriptor.raise();
-        assert!(descriptor.take().is_ok());
-        assert!(descriptor.take().is_ok());
-        assert_eq!(descriptor.take().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert!(take_event(descriptor.number()));
+        assert!(take_event(descriptor.number()));
+        assert!(!take_event(descriptor.number()));
+        assert_eq!(io::Error::last_os_error().kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]

@@ -5,8 +5,10 @@ use crate::explain;
 use crate::settings::Settings;
 use libc::{EINVAL, c_int};
 use pagewire_fabric::{FaultInjector, HostFabric};
+use pagewire_memory::Uncancelled;
 use pagewire_nic::{Nic, Options};
 use std::cell::UnsafeCell;
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
@@ -89,8 +91,24 @@ fn start_logging() {
     STARTED.call_once(|| {
         let filter = std::env::var("PAGEWIRE_LOG").unwrap_or_else(|_| "off".into());
         // Refused only where the program (a Rust one) has a logger of its own, which then gets the records.
-        drop(env_logger::Builder::new().parse_filters(&filter).try_init());
+        let target = env_logger::Target::Pipe(Box::new(StandardError));
+        drop(env_logger::Builder::new().parse_filters(&filter).target(target).try_init());
     });
+}
+
+/// Where the log goes, from hot paths too: write(2) is a cancellation point, and no verb that logs may be one.
+struct StandardError;
+
+impl Write for StandardError {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _uncancelled = Uncancelled::begin();
+        io::stderr().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let _uncancelled = Uncancelled::begin();
+        io::stderr().flush()
+    }
 }
 
 /// The engine's lock. Whoever panicked under it has changed nothing.
@@ -132,6 +150,7 @@ fn start() -> Result<Arc<Engine>> {
 }
 
 extern "C" fn at_exit() {
+    let _uncancelled = Uncancelled::begin();
     // `try_lock`: another thread may be at it while this one ends the process.
     let Some(engine) = ENGINE.try_lock().ok().and_then(|engine| engine.clone()) else { return };
     let written = catch_unwind(AssertUnwindSafe(|| {
@@ -174,6 +193,7 @@ fn taken_before_fork() -> Option<MutexGuard<'static, Option<Arc<Engine>>>> {
 }
 
 extern "C" fn in_child() {
+    let _uncancelled = Uncancelled::begin();
     EPOCH.fetch_add(1, Ordering::Relaxed);
     let listener: RawFd = EXPLAIN_LISTENER.swap(-1, Ordering::Relaxed);
     if listener >= 0 {

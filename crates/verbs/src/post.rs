@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::address_handle::AddressHandleObject;
-use crate::boundary::{Errno, Result, invalid, status};
+use crate::boundary::{Errno, Result, invalid, quick_status};
 use crate::engine::Host;
 use crate::limits::MAX_SEGMENTS;
 use crate::object::{Object, put};
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn post_send(
     list: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
-    status(|| {
+    quick_status(|| {
         // SAFETY: the caller's promise, for all of these.
         unsafe {
             let object = match QueuePairObject::of(qp) {
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn post_recv(
     list: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    status(|| {
+    quick_status(|| {
         // SAFETY: the caller's promise, for all of these.
         unsafe {
             let object = match QueuePairObject::of(qp) {

@@ -1,7 +1,7 @@
 //! Protection domains and memory regions.
 
 use crate::abi::*;
-use crate::boundary::{Errno, Result, invalid, pointer, set_errno, status};
+use crate::boundary::{Errno, Result, invalid, pointer, quick_pointer, quick_status, set_errno, status};
 use crate::context::ContextObject;
 use crate::engine::{Host, epoch};
 use crate::leftovers::Leftovers;
@@ -116,7 +116,7 @@ pub fn rights(access: u32) -> Result<Rights> {
 }
 
 fn register(pd: *mut ibv_pd, address: *mut c_void, length: usize, iova: u64, access: u32) -> *mut ibv_mr {
-    pointer(|| {
+    quick_pointer(|| {
         // SAFETY: the promise of the callers of the registering verbs.
         let domain = unsafe { ProtectionDomainObject::of(pd) }?;
         let region = domain.domain.register(address as u64, length as u64, iova, rights(access)?)?;
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 /// `mr` is NULL or registered, and nobody uses the structure any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    status(|| {
+    quick_status(|| {
         // SAFETY: the caller's promise.
         let object = unsafe { MemoryRegionObject::of(mr) }?;
         object.region.deregister()?;

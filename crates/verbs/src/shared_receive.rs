@@ -1,7 +1,7 @@
 //! Shared receive queues.
 
 use crate::abi::*;
-use crate::boundary::{Errno, invalid, pointer, status};
+use crate::boundary::{Errno, invalid, pointer, quick_status, status};
 use crate::engine::{Host, epoch};
 use crate::object::{Object, not_null};
 use crate::post::{post_list, receive_request};
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn post_srq_recv(
     list: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    status(|| {
+    quick_status(|| {
         // SAFETY: the caller's promise, for all of these.
         unsafe {
             let object = match SharedReceiveObject::of(srq) {

@@ -235,6 +235,14 @@ fn whatever_a_program_does_to_its_handlers_it_sees_no_fault_of_the_engine() {
     }
 }
 
+/// pthreads(7) lists the cancellation points; of the verbs only those that sleep in read(2) come by one.
+#[test]
+fn threads_may_be_cancelled() {
+    for path in ["local", "udp"] {
+        run_on(path, "cancel");
+    }
+}
+
 #[test]
 fn a_forked_child_has_no_engine() {
     run("fork");
