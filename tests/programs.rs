@@ -9,7 +9,7 @@ use pagewire_cli::arguments::PathChoice;
 use pagewire_end_to_end::ground::{Ground, Setting};
 use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_STOPPED};
 use pagewire_end_to_end::{
-    basics, combinations, command, death, instructions, killed, motion, perftest, pingpong, wire,
+    basics, combinations, command, death, instructions, killed, motion, perftest, pingpong, stack, wire,
 };
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock};
@@ -61,6 +61,11 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
     ];
     for run in motion::runs().into_iter().filter(|run| all || motion::is_quick(run)) {
         trials.push(trial(ground, &motion::title(&run), move |ground| motion::check(ground, &run)));
+    }
+    for setting in [Setting::Local, Setting::Udp] {
+        trials.push(trial(ground, &format!("stack::{}", setting.name()), move |ground| {
+            stack::little_is_enough(ground, setting)
+        }));
     }
     for setting in Setting::ALL {
         let name = setting.name();

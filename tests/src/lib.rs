@@ -16,4 +16,5 @@ pub mod limits;
 pub mod motion;
 pub mod perftest;
 pub mod pingpong;
+pub mod stack;
 pub mod wire;

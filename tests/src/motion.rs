@@ -113,8 +113,8 @@ fn c_program(ground: &Ground) -> Result<Vec<OsString>> {
     Ok(vec![program.into()])
 }
 
-/// Compiles sources of `tests/motion` against rdma-core's headers.
-fn compile(sources: &[&str], into: &Path, options: &[OsString]) -> Result<()> {
+/// Compiles sources, of `tests/motion` where no folder is said, against rdma-core's headers.
+pub(crate) fn compile(sources: &[&str], into: &Path, options: &[OsString]) -> Result<()> {
     let mut command = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
     command.args([
         "-std=gnu11",

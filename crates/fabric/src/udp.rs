@@ -16,7 +16,9 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Room for all control messages of one packet.
-const CONTROL_BYTES: usize = 256;
+const CONTROL_BYTES: usize = 128;
+/// Messages of one system call. Each takes 240 bytes of the stack of whoever posts or polls.
+const AT_ONCE: usize = 8;
 /// Hops for routes that name none.
 pub const DEFAULT_HOPS: u8 = 64;
 
@@ -113,14 +115,28 @@ pub struct Transmit<'a> {
     pub segment: Option<u16>,
 }
 
-/// Sends as many as the kernel takes at once; gives how many. At most 64.
+/// Sends, until the kernel takes no more; gives how many it took.
 ///
 /// # Errors
 /// Why the first was not taken.
 pub fn send(socket: &Descriptor, transmits: &[Transmit<'_>]) -> io::Result<usize> {
-    const AT_ONCE: usize = crate::limits::BATCH_PACKETS;
+    let mut sent = 0;
+    for some in transmits.chunks(AT_ONCE) {
+        match send_some(socket, some) {
+            Ok(taken) if taken == some.len() => sent += taken,
+            Ok(taken) => return Ok(sent + taken),
+            Err(error) if sent == 0 => return Err(error),
+            // Whoever sends the rest is told.
+            Err(_) => break,
+        }
+    }
+    Ok(sent)
+}
+
+/// [`send`] of [`AT_ONCE`] at most, by one system call.
+fn send_some(socket: &Descriptor, transmits: &[Transmit<'_>]) -> io::Result<usize> {
     let count = transmits.len().min(AT_ONCE);
-    // Only what is used is written: whole, these are 23 KB.
+    // Only what is used is written.
     let mut names = [const { MaybeUninit::<libc::sockaddr_in6>::uninit() }; AT_ONCE];
     let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; AT_ONCE];
     let mut controls = [const { MaybeUninit::<Control>::uninit() }; AT_ONCE];
