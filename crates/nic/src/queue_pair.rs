@@ -4,8 +4,8 @@
 //! [`drive`](crate::drive). Locks, in the order in which they may be taken: the reading end of a ring (held by whoever
 //! hands over its packets; nobody who has a core waits for one), `core` (held by whoever drives the queue pair; a thread
 //! that cannot have it leaves a note in `pending` instead of waiting), then one of `attributes`, `inbox`, `send`,
-//! `receive`, `shown_path`, then those of a completion queue. Only the first two are held while the application's
-//! memory is touched.
+//! `receive`, `shown_path` (`receive` also behind `send`), then those of a completion queue. Only the first two are held
+//! while the application's memory is touched.
 
 use crate::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType, State, check};
 use crate::completion::{Completion, CompletionQueue, Opcode, Status};
@@ -324,10 +324,18 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Stores attributes and publishes the queue pair to local peers.
     pub(crate) fn set_attributes(&self, core: &mut Core<F>, attributes: Attributes) {
+        self.store_attributes(core, attributes);
+        self.state.store(attributes.state as u32, Ordering::Release);
+        self.publish(&attributes);
+    }
+
+    fn store_attributes(&self, core: &mut Core<F>, attributes: Attributes) {
         core.attributes = attributes;
         *self.attributes.lock() = attributes;
-        self.state.store(attributes.state as u32, Ordering::Release);
         self.peer.store(attributes.destination, Ordering::Release);
+    }
+
+    fn publish(&self, attributes: &Attributes) {
         let published = PublishedQueuePair {
             number: self.number,
             receptive: attributes.state.receives() && self.kind != QueuePairType::Ud,
@@ -359,15 +367,16 @@ impl<F: Fabric> QueuePair<F> {
         self.set_attributes(core, Attributes::default());
     }
 
-    /// Ends the protocol and flushes both queues.
+    /// Ends the protocol and flushes both queues. Posts see the new state only then: until then they are kept, and flushed
+    /// behind what was posted before: the requests of one queue complete in order.
     pub(crate) fn enter_error(&self, core: &mut Core<F>) {
         let attributes = Attributes { state: State::Error, ..core.attributes };
-        self.set_attributes(core, attributes);
+        self.store_attributes(core, attributes);
+        self.publish(&attributes);
         core.stop();
         self.leave_turns(core);
         // What waited for a page is dropped: peers must take silence for silence from now on.
         self.set_holding(core, false);
-        self.inbox.clear();
         self.deadline.store(u64::MAX, Ordering::Release);
         if matches!(core.path(), Path::Local(_)) {
             // A receiver may be pulling from buffers that the flush gives back to the program. One that is stopped in the
@@ -379,18 +388,26 @@ impl<F: Fabric> QueuePair<F> {
                 );
             }
         }
-        self.flush_send();
-        if let Some(current) = core.receive.take() {
-            self.complete_receive(self.flushed(current.wr_id, Opcode::Receive));
-        }
-        if self.srq.is_some() {
-            self.raise(AsyncEventKind::LastWorkRequestReached);
-            return;
-        }
+        let mut send = self.send.lock();
         let mut receive = self.receive.lock();
+        self.state.store(State::Error as u32, Ordering::Release);
+        self.flush_send(&mut send);
+        drop(send);
+        if let Some(current) = core.receive.take() {
+            match &self.srq {
+                Some(srq) => srq.completed(),
+                None => receive.completed(),
+            }
+            self.announce(&self.recv_cq, self.flushed(current.wr_id, Opcode::Receive));
+        }
         while let Some(work) = receive.take() {
             receive.completed();
             self.announce(&self.recv_cq, self.flushed(work.wr_id, Opcode::Receive));
+        }
+        drop(receive);
+        self.inbox.clear();
+        if self.srq.is_some() {
+            self.raise(AsyncEventKind::LastWorkRequestReached);
         }
     }
 
@@ -413,12 +430,14 @@ impl<F: Fabric> QueuePair<F> {
     /// A UC or UD queue pair whose send failed: only its send queue stops.
     pub(crate) fn enter_send_queue_error(&self, core: &mut Core<F>) {
         let attributes = Attributes { state: State::SendQueueError, ..core.attributes };
-        self.set_attributes(core, attributes);
-        self.flush_send();
+        self.store_attributes(core, attributes);
+        self.publish(&attributes);
+        let mut send = self.send.lock();
+        self.state.store(State::SendQueueError as u32, Ordering::Release);
+        self.flush_send(&mut send);
     }
 
-    fn flush_send(&self) {
-        let mut send = self.send.lock();
+    fn flush_send(&self, send: &mut SendQueue<F>) {
         while let Some(work) = send.retire(WorkId(u64::MAX)) {
             self.announce(&self.send_cq, self.flushed(work.wr_id, work.opcode));
         }
