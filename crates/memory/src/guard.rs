@@ -91,7 +91,8 @@ impl Guard {
         }
     }
 
-    /// Copies application memory from an address on. After a fault `into` holds what was there before it.
+    /// Copies application memory from an address on; 8, 4 or 2 bytes at once, as [`write`](Self::write). After a fault
+    /// `into` holds what was there before it.
     #[inline]
     pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
         // SAFETY: as fetch_add; the engine's side is borrowed for writing.
@@ -101,8 +102,8 @@ impl Guard {
         }
     }
 
-    /// Copies to application memory from an address on. 8 bytes appear at once; of more, the order is not certain, but
-    /// what an earlier call wrote appears before.
+    /// Copies to application memory from an address on. 8, 4 or 2 bytes appear at once, where they lie in one cache line;
+    /// of other lengths the order is not certain, but what an earlier call wrote appears before.
     #[inline]
     pub fn write(&self, from: &[u8], address: u64) -> Result<(), Fault> {
         // SAFETY: as fetch_add; the engine's side is borrowed.

@@ -423,3 +423,39 @@ fn the_tail_is_seen_last() {
         }
     });
 }
+
+/// What the program stores and loads with one instruction, because it is aligned, it does not see half of.
+#[test]
+fn small_aligned_words_are_written_and_read_at_once() {
+    let _alone = alone();
+    const LOOKS: u32 = 200_000;
+    let memory = memory();
+    for length in [2, 4, 8] {
+        let word = AtomicU64::new(0);
+        let at = [Segment { address: word.as_ptr() as u64, length }];
+        let ones = u64::MAX >> (64 - 8 * length);
+        // All bytes change together: half of a change is another value.
+        let assert_whole = |value: u64| assert!([0, ones].contains(&(value & ones)), "{length}: {value:x}");
+        std::thread::scope(|scope| {
+            let reader =
+                scope.spawn(|| (0..200 * LOOKS).for_each(|_| assert_whole(word.load(Ordering::Relaxed))));
+            let mut byte = 0;
+            while !reader.is_finished() {
+                byte ^= 0xFF;
+                memory.write(&[byte; 8], &at, true).unwrap();
+            }
+        });
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                for _ in 0..LOOKS {
+                    let mut bytes = [0; 8];
+                    memory.read(&at, &mut bytes).unwrap();
+                    assert_whole(u64::from_ne_bytes(bytes));
+                }
+            });
+            while !reader.is_finished() {
+                word.fetch_xor(ones, Ordering::Relaxed);
+            }
+        });
+    }
+}
