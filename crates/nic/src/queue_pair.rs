@@ -29,6 +29,7 @@ use crate::request::{
 };
 use crate::shared_receive::SharedReceiveQueue;
 use pagewire_fabric::Fabric;
+use pagewire_iommu::Rights;
 use pagewire_transport::{Atomic, Operation, RemoteAddress, Work, WorkId};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -336,10 +337,13 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     fn publish(&self, attributes: &Attributes) {
+        // Whoever may have no READ outstanding is refused it, also where no packet would ask.
+        let reading = Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
+        let withheld = if attributes.max_dest_read_atomic == 0 { reading } else { Rights::empty() };
         let published = PublishedQueuePair {
             number: self.number,
             receptive: attributes.state.receives() && self.kind != QueuePairType::Ud,
-            rights: attributes.access,
+            rights: attributes.access - withheld,
             destination: attributes.destination,
             domain: self.domain.number(),
         };

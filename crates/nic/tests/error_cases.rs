@@ -141,6 +141,53 @@ fn atomics_need_their_right() {
     });
 }
 
+/// What the queue pair was not set up for is an invalid request, of zero length, too, and whatever the region permits
+/// (InfiniBand specification, volume 1, section 9.7.4.1).
+#[test]
+fn what_the_queue_pair_does_not_permit_is_invalid() {
+    type Case = (&'static str, Rights, u8, u32, fn(&Buffer) -> SendOperation);
+    let write = |t: &Buffer| SendOperation::Write { address: t.address, key: t.region.rkey() };
+    let read = |t: &Buffer| SendOperation::Read { address: t.address, key: t.region.rkey() };
+    let atomic = |t: &Buffer| SendOperation::FetchAdd { address: t.address, key: t.region.rkey(), add: 1 };
+    let cases: &[Case] = &[
+        ("WRITE", all_rights() - Rights::REMOTE_WRITE, 4, 64, write),
+        ("WRITE of zero length", all_rights() - Rights::REMOTE_WRITE, 4, 0, write),
+        ("READ", all_rights() - Rights::REMOTE_READ, 4, 64, read),
+        ("READ of zero length", all_rights() - Rights::REMOTE_READ, 4, 0, read),
+        ("atomic", all_rights() - Rights::REMOTE_ATOMIC, 4, 8, atomic),
+        ("READ, max_dest_rd_atomic 0", all_rights(), 0, 64, read),
+        ("READ of zero length, max_dest_rd_atomic 0", all_rights(), 0, 0, read),
+        ("atomic, max_dest_rd_atomic 0", all_rights(), 0, 8, atomic),
+    ];
+    let expected = Outcome {
+        events: vec![AsyncEventKind::QueuePairRequestError],
+        ..refused(Status::RemoteInvalidRequest)
+    };
+    for path in [PathChoice::Local, PathChoice::Udp] {
+        let (mut a, mut b) = (Side::new(path), Side::new(path));
+        for &(name, rights, max_dest_read_atomic, length, operation) in cases {
+            let mut pair = Pair::connect(a, b, QueuePairType::Rc, rights);
+            let (source, target) = (pair.a.buffer(64, all_rights()), pair.b.buffer(64, all_rights()));
+            pair.receive(9, &[target.piece(0, 64)]);
+            let states = [State::SendQueueDrain, State::SendQueueDrain, State::ReadyToSend];
+            for (step, state) in states.into_iter().enumerate() {
+                let max_dest_read_atomic = (step == 1).then_some(max_dest_read_atomic);
+                pair.qb
+                    .modify(&QueuePairChange {
+                        state: Some(state),
+                        max_dest_read_atomic,
+                        ..Default::default()
+                    })
+                    .unwrap();
+            }
+            pair.post(1, operation(&target), &[source.piece(0, length)]).unwrap();
+            pair.post(2, SendOperation::Send, &[]).unwrap();
+            assert_eq!(outcome(&mut pair, 2, 1), expected, "case \"{name}\" on path {path:?}");
+            (a, b) = (pair.a, pair.b);
+        }
+    }
+}
+
 #[test]
 fn a_key_is_dead_once_deregistered() {
     on_both_paths("deregistered key", &refused(Status::RemoteAccess), |path| {
