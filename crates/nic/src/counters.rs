@@ -38,7 +38,7 @@ pub struct QueuePairCounters {
     /// Packets over the network.
     pub udp_packets_sent: Counter,
     pub udp_packets_received: Counter,
-    /// Packets dropped: wrong source, wrong state, no room to wait.
+    /// Packets dropped: wrong source, wrong state, no room to wait, datagrams longer than the port's MTU.
     pub dropped: Counter,
     /// Times that an access waited for a page.
     pub page_waits: Counter,

@@ -36,10 +36,16 @@ impl<F: Fabric> QueuePair<F> {
         let mut batch = None;
         let mut again = false;
         core.submitted = core.submitted.max(self.send.lock().oldest().0);
+        let mtu = self.domain.context().device().mtu.bytes();
         loop {
             let id = WorkId(core.submitted);
             let sent = match self.datagram(id, attributes) {
                 None => break,
+                // Not sent, and no error (InfiniBand specification, volume 1, C10-93.1.1).
+                Some((.., length)) if length > mtu => {
+                    self.counters.dropped.add(1);
+                    Sent::Done
+                }
                 Some((header, data, route, peer, length)) => {
                     self.send_datagram(core, &mut batch, &header, &data, &route, peer, length)
                 }

@@ -618,9 +618,6 @@ impl<F: Fabric> QueuePair<F> {
             if to.queue_pair > MAX_QUEUE_PAIR_NUMBER {
                 return Err(Error::InvalidArgument("queue pair number of a datagram's receiver"));
             }
-            if length > self.domain.context().device().mtu.bytes() {
-                return Err(Error::InvalidArgument("a datagram longer than the port's MTU"));
-            }
         }
         Ok((operation, opcode, length))
     }
