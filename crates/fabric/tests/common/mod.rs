@@ -1,6 +1,8 @@
 //! What the tests share.
 #![allow(dead_code)] // Each test file uses its part.
 
+mod own_network;
+
 use pagewire_fabric::{Batch, Channel, Fabric, FabricEvent, HostFabric, MappedWords, ROCE_PORT, Route};
 use pagewire_memory::HostProcess;
 use std::net::IpAddr;
@@ -16,8 +18,15 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Fabrics of other tests would share the port; what reached them when they end would be lost.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// For a test of which nothing leaves this host: alone among the tests of this binary.
 pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(|failed| failed.into_inner())
+}
+
+/// The same in a network of its own. `None`: the test has been run there.
+pub fn alone_in_own_network() -> Option<MutexGuard<'static, ()>> {
+    let alone = alone();
+    own_network::is_here().then_some(alone)
 }
 
 /// Serves the fabrics until `done` gives something. `done` sees each event once.
