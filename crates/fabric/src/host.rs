@@ -66,9 +66,10 @@ struct Inner {
     leased: Mutex<usize>,
     sleepers: AtomicU32,
     looked: AtomicU64,
-    /// Things with a clock are under way: handshakes, and the steering of the port.
+    /// Handshakes, which have a clock, are under way.
     handshakes: AtomicBool,
-    steering: AtomicBool,
+    /// When the network has something to do again besides what comes.
+    network_due: AtomicU64,
     addresses: Addresses,
     counters: Arc<Counters>,
 }
@@ -144,7 +145,7 @@ impl HostFabric {
             sleepers: AtomicU32::new(0),
             looked: AtomicU64::new(0),
             handshakes: AtomicBool::new(false),
-            steering: AtomicBool::new(false),
+            network_due: AtomicU64::new(u64::MAX),
             addresses: Addresses::new(),
             counters,
         };
@@ -219,9 +220,10 @@ impl Inner {
             ring(&self.kick);
         }
         let nonce = || random().unwrap_or(now);
-        self.steering.store(self.network.keep_up(now, nonce), Ordering::Relaxed);
+        let used = self.rounds.load(Ordering::Relaxed) < UNUSED_ROUNDS;
+        self.network_due.store(self.network.keep_up(now, nonce, used), Ordering::Relaxed);
         // The NIC may have no use for the network; other processes that share the port still want what came here.
-        if self.rounds.load(Ordering::Relaxed) >= UNUSED_ROUNDS {
+        if !used {
             self.hand_on_only(now);
         }
     }
@@ -233,7 +235,7 @@ impl Inner {
     fn settle_steering(&self) {
         let until = self.now() + STEERING_SETTLES;
         self.look(false);
-        while self.steering.load(Ordering::Relaxed) && self.now() < until {
+        while self.network.is_settling() && self.now() < until {
             self.network.serve_others(self.now());
             std::thread::sleep(STEERING_STEP);
             self.look(false);
@@ -435,8 +437,10 @@ impl Fabric for HostFabric {
         if inner.news.any.load(Ordering::Acquire) {
             return;
         }
-        let mut left = deadline.map(|deadline| deadline.saturating_sub(inner.now()));
-        if inner.handshakes.load(Ordering::Relaxed) || inner.steering.load(Ordering::Relaxed) {
+        let network_due = inner.network_due.load(Ordering::Relaxed);
+        let deadline = deadline.unwrap_or(u64::MAX).min(network_due);
+        let mut left = (deadline != u64::MAX).then(|| deadline.saturating_sub(inner.now()));
+        if inner.handshakes.load(Ordering::Relaxed) {
             left = Some(left.unwrap_or(u64::MAX).min(RETRY_TIME));
         }
         let timeout = left.map(|left| Timespec {

@@ -85,12 +85,17 @@ pub const STEERING_SILENCE: u16 = 3;
 pub const STEERING_TIME: u64 = 20_000_000;
 /// Nanoseconds between two rounds of probing by one process.
 pub const STEERING_PAUSE: u64 = 50_000_000;
-/// Nanoseconds after which who has the steering under way is taken to have been stopped in it.
+/// Nanoseconds for which a process waits for its turn to probe: whoever has it longer is taken to have been stopped in it.
 pub const STEERING_PATIENCE: u64 = 60_000_000;
 /// Nanoseconds between two looks whether somebody else still has it.
 pub const STEERING_RETRY: u64 = 10_000_000;
-/// Processes that may have been stopped in it, and one.
-pub const STEERING_NAMES: u8 = 8;
+/// Nanoseconds behind the time for answers after which a process does not go on with a round of probing.
+pub const STEERING_STALE: u64 = 1_000_000_000;
+/// Nanoseconds between two looks of a process at whether its own datagrams come back, while it uses the network and
+/// others share the port.
+pub const STEERING_CHECK: u64 = 100_000_000;
+/// The same at most, where they do not come back although the steering was set up anew.
+pub const STEERING_CHECK_MOST: u64 = 6_400_000_000;
 /// Nanoseconds that leasing a block waits for the steering at most.
 pub const STEERING_SETTLES: u64 = 120_000_000;
 /// Time between two looks meanwhile.

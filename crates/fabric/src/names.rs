@@ -18,14 +18,14 @@ pub fn of_forwarding(block: u32) -> io::Result<SocketAddrUnix> {
     named(&format!("pagewire-fwd-{block}"))
 }
 
-/// Who holds this name sets up the steering of a port, alone. Another number is for those who find that the holder of the
-/// one before was stopped meanwhile.
-pub fn of_steering(port: u16, number: u8) -> io::Result<SocketAddrUnix> {
-    if number == 0 {
-        named(&format!("pagewire-steer-{port}"))
-    } else {
-        named(&format!("pagewire-steer-{port}-{number}"))
-    }
+/// Who holds this name sets up the steering of a port; others wait a while.
+pub fn of_steering(port: u16) -> io::Result<SocketAddrUnix> {
+    named(&format!("pagewire-steer-{port}"))
+}
+
+/// Where the answers to the probes of one round of steering go.
+pub fn of_answers(port: u16, nonce: u64) -> io::Result<SocketAddrUnix> {
+    named(&format!("pagewire-steer-{port}-{nonce:x}"))
 }
 
 /// Held by one of the processes that share a port, as long as the port's sockets have a steering program.

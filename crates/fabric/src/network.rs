@@ -8,7 +8,7 @@ use crate::descriptors::Descriptor;
 use crate::fabric::{Datagram, FIRST_DIRECT_BLOCK, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, port_of};
 use crate::limits::{
     BATCHES_KEPT, BLOCKS, FORWARD_HEADER, FORWARD_ROUND, HEARD_AFTER, PACKET_BYTES, RECEIVE_BYTES,
-    RECEIVE_MESSAGES, SOCKET_BUFFER,
+    RECEIVE_MESSAGES, RETRY_TIME, SOCKET_BUFFER,
 };
 use crate::pcap::Capture;
 use crate::steering::{Sockets, Steering};
@@ -59,7 +59,9 @@ pub struct Network {
     waiting: Mutex<Waiting>,
     /// Whether there is something, for a look without the lock.
     any_waits: AtomicBool,
-    forwards: RwLock<Vec<Descriptor>>,
+    /// Where others hand datagrams on to, for each leased block.
+    forwards: RwLock<Vec<(u16, Descriptor)>>,
+    /// A bit for each leased block.
     blocks: Box<[AtomicU64]>,
     /// When the thread that hands datagrams over began; 0: none does.
     turn: AtomicU64,
@@ -154,7 +156,7 @@ impl Network {
             capture,
         };
         match Port::open(ROCE_PORT, true).and_then(|port| network.add_port(port)) {
-            Ok(()) => Ok(Network { steering: Some(Steering::new(instance)), ..network }),
+            Ok(()) => Ok(Network { steering: Some(Steering::new(instance)?), ..network }),
             Err(error) => {
                 let held = match error.kind() {
                     io::ErrorKind::AddrInUse => "is held by another user or by the kernel (rxe)".to_owned(),
@@ -228,7 +230,7 @@ impl Network {
         }
         let token = FORWARDS + forwards.len() as u64;
         epoll::add(&*self.ready, &forwarding, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?;
-        forwards.push(forwarding);
+        forwards.push((block as u16, forwarding));
         drop(forwards);
         self.blocks[block as usize / 64].fetch_or(1 << (block % 64), Ordering::AcqRel);
         if let Some(steering) = &self.steering {
@@ -246,25 +248,31 @@ impl Network {
 
     /// The blocks that this process serves.
     fn served(&self) -> Vec<u16> {
-        let mut served = Vec::new();
-        for (place, word) in self.blocks.iter().enumerate() {
-            let mut left = word.load(Ordering::Acquire);
-            while left != 0 {
-                served.push((place * 64) as u16 + left.trailing_zeros() as u16);
-                left &= left - 1;
-            }
-        }
-        served
+        self.forwards.read().iter().map(|(block, _)| *block).collect()
     }
 
-    /// Does the next step of steering; true: another one is due soon.
-    pub fn keep_up(&self, now: u64, nonce: impl FnOnce() -> u64) -> bool {
-        let waits = self.hand_on_waiting();
-        let Some(steering) = &self.steering else { return false };
-        let Some(port) = self.first.get() else { return false };
+    /// Whether steering is being set up, or something waits that belongs to others.
+    pub fn is_settling(&self) -> bool {
+        self.steering.as_ref().is_some_and(Steering::is_busy) || self.any_waits.load(Ordering::SeqCst)
+    }
+
+    /// Does the next step of steering and, where the network is `used`, of looking whether it is right; gives when the next one
+    /// is due.
+    pub fn keep_up(&self, now: u64, nonce: impl Fn() -> u64, used: bool) -> u64 {
+        self.hand_on_waiting();
+        let (Some(steering), Some(port)) = (&self.steering, self.first.get()) else { return u64::MAX };
         let sockets = Sockets { v4: port.v4.as_ref(), v6: port.v6.as_ref() };
-        steering.keep_up(now, nonce, sockets, &self.counters);
-        steering.is_busy() || waits
+        let times = (now, self.heard());
+        if used {
+            steering.look_after(times, &nonce, sockets, || self.served());
+        }
+        steering.keep_up(times, nonce, sockets, &self.counters);
+        let soon = now + RETRY_TIME;
+        match (self.is_settling(), used) {
+            (true, _) => soon,
+            (false, true) => steering.check_due().max(soon),
+            (false, false) => u64::MAX,
+        }
     }
 
     /// Hands datagrams over, at most `limit`, and gives how many. One thread at a time, so that their order stays; but
@@ -546,6 +554,9 @@ impl Network {
             self.counters.bad_length.add(1);
             return false;
         }
+        if self.steering.as_ref().is_some_and(|steering| steering.take_check(arrival, bytes)) {
+            return false;
+        }
         // Handed on by a process that thinks so, but not ours either (any more).
         if block_of(bytes).is_none_or(|block| !self.serves(block)) {
             self.counters.unknown_block.add(1);
@@ -628,7 +639,7 @@ impl Network {
         taker: &mut Taker<'_>,
     ) -> usize {
         let forwards = self.forwards.read();
-        let Some(socket) = forwards.get(index) else { return 0 };
+        let Some((_, socket)) = forwards.get(index) else { return 0 };
         let mut handed = 0;
         for _ in 0..FORWARD_ROUND {
             if handed >= limit || receiving.is_left() {

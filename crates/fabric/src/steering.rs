@@ -5,28 +5,34 @@
 //! a classic BPF program (SO_ATTACH_REUSEPORT_CBPF, which needs no rights) looks the destination's block of queue pair numbers
 //! up and names the socket by its place in the kernel's list. The places are not told, and change when a socket of the list is
 //! closed: they are found out by probes. A probe carries a place, the program sends it there, and the process
-//! that gets it tells its blocks to the prober. Whoever leases a block or hands a datagram on has it done
-//! anew; holding the abstract name of the port's steering makes sure that one process does it at a time. One that was
-//! stopped in the midst of it is left aside: the next has another name.
+//! that gets it tells its blocks to the prober. Whoever leases a block, hands a datagram on, or finds that its own do not
+//! come back ([`check`]) has it done anew; so does who answers a probe too late, as after a stop. Who holds the abstract name of the port's steering has the turn, so that mostly one
+//! process does it at a time; a turn that is held too long is passed over, for its holder may have been stopped.
+//!
+//! What the program does not know is for members that did not answer in time, or at all. It goes to the first of those that did
+//! answer: they hand it on, which stopped ones do not.
+
+mod check;
 
 use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::fabric::{ROCE_PORT, Route};
 use crate::limits::{
-    STEERED_BLOCKS, STEERED_PLACES, STEERING_NAMES, STEERING_PATIENCE, STEERING_PAUSE, STEERING_PROBES,
-    STEERING_RETRY, STEERING_SILENCE, STEERING_TIME,
+    STEERED_BLOCKS, STEERED_PLACES, STEERING_PATIENCE, STEERING_PAUSE, STEERING_PROBES, STEERING_RETRY,
+    STEERING_SILENCE, STEERING_STALE, STEERING_TIME,
 };
 use crate::udp::{self, Arrival, Family, Transmit};
 use crate::{names, sockets};
+use check::Check;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Opcode of a probe, of those left to manufacturers. It never leaves the loopback device.
 const PROBE: u8 = 0xDF;
-/// Bytes of a probe: opcode, family, place (2), nonce (8), number of the name (1), and three more, as an ICRC has four.
+/// Bytes of a probe: opcode, family, place (2), nonce (8), and four in an ICRC's place.
 const PROBE_BYTES: usize = 16;
 /// First bytes of an answer; then family (1), nothing (1), place (2), nonce (8), instance (8), blocks (2 each).
 const ANSWER: [u8; 4] = *b"pws1";
@@ -40,27 +46,38 @@ pub struct Steering {
     /// Something has changed, or went wrong.
     wanted: AtomicBool,
     active: AtomicBool,
+    /// Nonce of this process's last round.
+    nonce: AtomicU64,
+    /// Probes of others that came here: so many times somebody else had a socket of the port.
+    others: AtomicU64,
+    /// Nobody's end can change this process's place.
+    alone: AtomicBool,
     state: Mutex<State>,
+    check: Check,
 }
 
-#[derive(Default)]
 struct State {
     /// Not before this time.
     next: u64,
-    round: Option<Round>,
-    /// Since when somebody else is at it, and under which name.
+    /// Since when the turn has been refused.
     refused: Option<u64>,
-    name: u8,
-    /// Tells the others that the port's sockets have a program.
-    marker: Option<Descriptor>,
+    round: Option<Round>,
+    /// Tells the others that the port's sockets have a program, where it is bound (`marked`).
+    marker: Descriptor,
+    marked: bool,
+    /// They have one, and keep it as long as this process's are among them.
+    steered: bool,
 }
 
 /// Probing under way.
 struct Round {
-    /// Bound to the name of the port's steering: nobody else is at it. Answers come here.
+    /// Bound to the name of the port's steering while this process has the turn.
+    _turn: Option<Descriptor>,
+    /// Bound to a name of this round's.
     answers: Descriptor,
-    name: u8,
     nonce: u64,
+    /// Probes of others that had come before.
+    others: u64,
     deadline: u64,
     /// Places probed so far.
     probed: u16,
@@ -91,9 +108,21 @@ impl<'a> Sockets<'a> {
 }
 
 impl Steering {
-    pub fn new(instance: u64) -> Self {
-        let (wanted, active) = (AtomicBool::new(false), AtomicBool::new(false));
-        Steering { instance, wanted, active, state: Mutex::new(State::default()) }
+    /// # Errors
+    /// Without descriptors.
+    pub fn new(instance: u64) -> io::Result<Self> {
+        let marker = names::datagrams(None)?;
+        let state = State { next: 0, refused: None, round: None, marker, marked: false, steered: false };
+        Ok(Steering {
+            instance,
+            wanted: AtomicBool::new(false),
+            active: AtomicBool::new(false),
+            nonce: AtomicU64::new(0),
+            others: AtomicU64::new(0),
+            alone: AtomicBool::new(false),
+            state: Mutex::new(state),
+            check: Check::default(),
+        })
     }
 
     /// Asks for steering to be set up anew: a block was leased, or a datagram came to the wrong process.
@@ -109,6 +138,11 @@ impl Steering {
     /// Answers a probe with the blocks of this process.
     pub fn answer(&self, bytes: &[u8], socket: &Descriptor, blocks: &[u16]) {
         let Some(probe) = bytes.first_chunk::<PROBE_BYTES>() else { return };
+        let nonce = u64::from_ne_bytes(eight(&probe[4..]));
+        if nonce != self.nonce.load(Ordering::Acquire) {
+            self.others.fetch_add(1, Ordering::AcqRel);
+            self.alone.store(false, Ordering::Release);
+        }
         let mut answer = Vec::with_capacity(ANSWER_BYTES);
         answer.extend(ANSWER);
         answer.extend([probe[1], 0]);
@@ -117,7 +151,7 @@ impl Steering {
         for block in blocks {
             answer.extend(block.to_ne_bytes());
         }
-        let sent = names::of_steering(ROCE_PORT, probe[12] % STEERING_NAMES)
+        let sent = names::of_answers(ROCE_PORT, nonce)
             .and_then(|name| sockets::send_datagram(socket, &name, &answer, &[]));
         if let Err(error) = sent {
             // Too late, as after a stop: nothing is steered here now.
@@ -126,30 +160,61 @@ impl Steering {
         }
     }
 
-    /// Does the next step, without waiting.
-    pub fn keep_up(&self, now: u64, nonce: impl FnOnce() -> u64, sockets: Sockets<'_>, counters: &Counters) {
+    /// Takes note of a datagram of this process to itself ([`check`]). False: it is something else.
+    pub fn take_check(&self, arrival: &Arrival, bytes: &[u8]) -> bool {
+        self.check.take(arrival, bytes)
+    }
+
+    /// When [`look_after`](Self::look_after) has something to do again.
+    pub fn check_due(&self) -> u64 {
+        if self.alone.load(Ordering::Acquire) { u64::MAX } else { self.check.due() }
+    }
+
+    /// Looks now and then whether what is sent to this process's blocks reaches it, and asks for steering where it does not.
+    /// Everything that had come up to `heard` has been handed over.
+    pub fn look_after(
+        &self,
+        (now, heard): (u64, u64),
+        nonce: impl FnOnce() -> u64,
+        sockets: Sockets<'_>,
+        blocks: impl Fn() -> Vec<u16>,
+    ) {
+        if now >= self.check_due() && self.check.keep_up((now, heard), nonce, sockets, blocks) {
+            log::debug!("what this process sends to itself does not come back");
+            self.want();
+        }
+    }
+
+    /// Does the next step, without waiting. A member is silent if it has not answered by the time up to which this process has
+    /// listened (`heard`): one that did not run for a while would take its own deafness for silence, even its own.
+    pub fn keep_up(
+        &self,
+        (now, heard): (u64, u64),
+        nonce: impl FnOnce() -> u64,
+        sockets: Sockets<'_>,
+        counters: &Counters,
+    ) {
         if !self.is_busy() {
             return;
         }
         let Some(mut state) = self.state.try_lock() else { return };
+        let state = &mut *state;
         if state.round.is_none() {
             if now < state.next || !self.wanted.swap(false, Ordering::AcqRel) {
                 return;
             }
             state.next = now + STEERING_PAUSE;
-            let name = state.name;
-            match Round::start(now, name, nonce(), sockets, &mut state.marker) {
+            match self.start(now, nonce(), sockets, state) {
                 Ok(round) => {
+                    state.refused = None;
                     self.active.store(true, Ordering::Release);
-                    (state.round, state.refused, state.name) = (Some(round), None, 0);
+                    state.round = Some(round);
                 }
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                     // Another process is at it, perhaps without what is new here.
-                    self.want();
+                    state.refused.get_or_insert(now);
                     state.next = now + STEERING_RETRY;
-                    if now.saturating_sub(*state.refused.get_or_insert(now)) >= STEERING_PATIENCE {
-                        (state.refused, state.name) = (None, (name + 1) % STEERING_NAMES);
-                    }
+                    self.want();
                     return;
                 }
                 Err(error) => {
@@ -159,8 +224,14 @@ impl Steering {
             }
         }
         let Some(round) = &mut state.round else { return };
+        if now.saturating_sub(round.deadline) > STEERING_STALE {
+            // This process did not run meanwhile: what it has found out is not true any more.
+            self.want();
+            self.end(state);
+            return;
+        }
         round.take_answers();
-        if !round.is_complete() && now < round.deadline {
+        if !round.is_complete() && heard < round.deadline {
             return;
         }
         if round.may_have_more() {
@@ -169,13 +240,63 @@ impl Steering {
         }
         for family in FAMILIES {
             let Some(socket) = sockets.of(family).filter(|_| round.asked[place_of(family)]) else { continue };
-            if let Err(error) = udp::attach_steering(socket, &program(&round.table(family))) {
+            let attached =
+                udp::attach_steering(socket, &program(&round.table(family), round.first_place(family)));
+            if let Err(error) = attached {
                 log::debug!("no steering program: {error}");
             }
         }
+        let alone = FAMILIES
+            .into_iter()
+            .all(|family| !round.asked[place_of(family)] || round.is_only_member(family, self.instance));
+        let others = round.others;
+        self.alone.store(alone, Ordering::Release);
+        if self.others.load(Ordering::Acquire) != others {
+            self.alone.store(false, Ordering::Release);
+        }
         counters.steering_updates.add(1);
+        self.end(state);
+    }
+
+    fn end(&self, state: &mut State) {
         state.round = None;
         self.active.store(false, Ordering::Release);
+    }
+
+    fn start(&self, now: u64, nonce: u64, sockets: Sockets<'_>, state: &mut State) -> io::Result<Round> {
+        let turn = match names::datagrams(Some(&names::of_steering(ROCE_PORT)?)) {
+            Ok(turn) => Some(turn),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                // Two rounds at once do no harm. Who has the turn for long may have been stopped in it.
+                if state.refused.is_none_or(|since| now.saturating_sub(since) < STEERING_PATIENCE) {
+                    return Err(error);
+                }
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        if !state.marked {
+            state.marked = match rustix::net::bind(&state.marker, &names::of_steered(ROCE_PORT)?) {
+                Ok(()) => true,
+                Err(rustix::io::Errno::ADDRINUSE) => {
+                    state.steered = true;
+                    false
+                }
+                Err(error) => return Err(error.into()),
+            };
+        }
+        // The first program knows probes only. One that is there already goes on steering meanwhile: it knows probes too.
+        if !state.steered {
+            for family in FAMILIES {
+                if let Some(socket) = sockets.of(family) {
+                    udp::attach_steering(socket, &program(&BTreeMap::new(), None))?;
+                }
+            }
+            state.steered = true;
+        }
+        self.nonce.store(nonce, Ordering::Release);
+        let others = self.others.load(Ordering::Acquire);
+        Round::start(now, (nonce, others), turn, sockets)
     }
 }
 
@@ -187,29 +308,15 @@ pub fn is_probe(arrival: &Arrival, bytes: &[u8]) -> bool {
 impl Round {
     fn start(
         now: u64,
-        name: u8,
-        nonce: u64,
+        (nonce, others): (u64, u64),
+        turn: Option<Descriptor>,
         sockets: Sockets<'_>,
-        marker: &mut Option<Descriptor>,
     ) -> io::Result<Self> {
-        let answers = names::datagrams(Some(&names::of_steering(ROCE_PORT, name)?))?;
+        let answers = names::datagrams(Some(&names::of_answers(ROCE_PORT, nonce)?))?;
         rustix::net::sockopt::set_socket_passcred(&answers, true)?;
-        // The first program knows probes only. One that is there already goes on steering meanwhile: it knows probes too.
-        let steered = marker.is_some()
-            || match names::datagrams(Some(&names::of_steered(ROCE_PORT)?)) {
-                Ok(taken) => {
-                    *marker = Some(taken);
-                    false
-                }
-                Err(error) => error.kind() == io::ErrorKind::AddrInUse,
-            };
-        for family in FAMILIES {
-            if let Some(socket) = sockets.of(family).filter(|_| !steered) {
-                udp::attach_steering(socket, &program(&BTreeMap::new()))?;
-            }
-        }
         let found = [BTreeMap::new(), BTreeMap::new()];
-        let mut round = Round { answers, name, nonce, deadline: now, probed: 0, asked: [false; 2], found };
+        let mut round =
+            Round { _turn: turn, answers, nonce, others, deadline: now, probed: 0, asked: [false; 2], found };
         round.probe(now, sockets);
         Ok(round)
     }
@@ -219,21 +326,9 @@ impl Round {
         let places = self.probed..(self.probed + STEERING_PROBES).min(STEERED_PLACES);
         for family in FAMILIES {
             let Some(socket) = sockets.of(family) else { continue };
-            let loopback = match family {
-                Family::V4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
-                Family::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
-            };
-            let route = Route {
-                source: loopback,
-                interface: 0,
-                source_port: 0,
-                destination: loopback,
-                port: ROCE_PORT,
-                traffic_class: 0,
-                hop_limit: 1,
-            };
+            let route = to_own_host(family);
             let probes: Vec<[u8; PROBE_BYTES]> =
-                places.clone().map(|place| probe(family, place, self.nonce, self.name)).collect();
+                places.clone().map(|place| probe(family, place, self.nonce)).collect();
             let transmits: Vec<Transmit<'_>> =
                 probes.iter().map(|bytes| Transmit { route: &route, bytes, segment: None }).collect();
             let sent = udp::send(socket, &transmits);
@@ -263,7 +358,7 @@ impl Round {
 
     fn take_answer(&mut self, answer: &[u8]) {
         let Some((header, blocks)) = answer.split_first_chunk::<ANSWER_BYTES>() else { return };
-        let word = |at: usize| header[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
+        let word = |at: usize| u64::from_ne_bytes(eight(&header[at..]));
         let place = u16::from_be_bytes([header[6], header[7]]);
         if header[..4] != ANSWER || header[4] > 1 || word(8) != self.nonce || place >= self.probed {
             return;
@@ -299,6 +394,18 @@ impl Round {
             })
     }
 
+    /// Whether nobody but this process has answered, from the first place on: that one it keeps, whoever ends.
+    fn is_only_member(&self, family: Family, instance: u64) -> bool {
+        let mut members = self.members(family);
+        members.next().is_some_and(|(place, member)| place == 0 && member.instance == instance)
+            && members.next().is_none()
+    }
+
+    /// The first place from which an answer came.
+    fn first_place(&self, family: Family) -> Option<u16> {
+        self.members(family).next().map(|(place, _)| place)
+    }
+
     /// Block -> place.
     fn table(&self, family: Family) -> BTreeMap<u16, u16> {
         self.members(family)
@@ -308,23 +415,45 @@ impl Round {
     }
 }
 
+/// The first eight bytes.
+fn eight(bytes: &[u8]) -> [u8; 8] {
+    bytes.first_chunk().copied().unwrap_or_default()
+}
+
+/// The way to whoever has a socket of the port on this host.
+fn to_own_host(family: Family) -> Route {
+    let loopback = match family {
+        Family::V4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        Family::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    };
+    Route {
+        source: loopback,
+        interface: 0,
+        source_port: 0,
+        destination: loopback,
+        port: ROCE_PORT,
+        traffic_class: 0,
+        hop_limit: 1,
+    }
+}
+
 /// Where what belongs to a family stands.
 fn place_of(family: Family) -> usize {
     usize::from(family == Family::V6)
 }
 
-fn probe(family: Family, place: u16, nonce: u64, name: u8) -> [u8; PROBE_BYTES] {
+fn probe(family: Family, place: u16, nonce: u64) -> [u8; PROBE_BYTES] {
     let mut bytes = [0; PROBE_BYTES];
     bytes[0] = PROBE;
     bytes[1] = u8::from(family == Family::V6);
     bytes[2..4].copy_from_slice(&place.to_be_bytes());
     bytes[4..12].copy_from_slice(&nonce.to_ne_bytes());
-    bytes[12] = name;
     bytes
 }
 
-/// The program for a table. What it does not know gets a place that is in no list: the kernel then spreads by hash.
-fn program(table: &BTreeMap<u16, u16>) -> Vec<libc::sock_filter> {
+/// The program for a table. What it does not know gets the place for the rest, or one that is in no list: the kernel then
+/// spreads by hash.
+fn program(table: &BTreeMap<u16, u16>, rest: Option<u16>) -> Vec<libc::sock_filter> {
     let statement = |code: u32, value: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k: value };
     let unless_equal = |value: u32, skip: u8| libc::sock_filter {
         code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
@@ -346,6 +475,6 @@ fn program(table: &BTreeMap<u16, u16>) -> Vec<libc::sock_filter> {
         program.push(unless_equal(u32::from(*block), 1));
         program.push(statement(libc::BPF_RET | libc::BPF_K, u32::from(*place)));
     }
-    program.push(statement(libc::BPF_RET | libc::BPF_K, u32::MAX));
+    program.push(statement(libc::BPF_RET | libc::BPF_K, rest.map_or(u32::MAX, u32::from)));
     program
 }

@@ -1,0 +1,199 @@
+//! Datagrams find their process whatever others that share the port do: end, or stand still with their sockets open.
+
+mod common;
+
+use common::{PATIENCE, alone_in_own_network, packet, receive, route, send};
+use pagewire_fabric::{Fabric, HostFabric, ROCE_PORT};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(20);
+/// More than steering takes on a quiet machine; too short a time is made good by another try.
+const SHORT: Duration = Duration::from_millis(300);
+/// Source addresses: the kernel's hash of the addresses spreads them over all sockets.
+const SOURCES: u32 = 20;
+
+/// A fabric that somebody uses.
+fn at_work() -> HostFabric {
+    let fabric = HostFabric::new().unwrap();
+    assert_eq!(fabric.direct_port(), ROCE_PORT, "{:?}", fabric.port_reason());
+    fabric
+}
+
+/// As a process that was stopped: its sockets share the port, and nobody looks at them.
+fn stopped() -> HostFabric {
+    at_work()
+}
+
+/// Leases a block while others are at work; its first queue pair.
+fn lease(fabric: &HostFabric, others: &[&HostFabric]) -> u32 {
+    let leased = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !leased.load(Ordering::Relaxed) {
+                for other in others {
+                    other.wait(Some(other.now() + 1_000_000));
+                    other.receive(64, &mut |_| panic!("nothing was sent"));
+                }
+            }
+        });
+        let block = fabric.lease_block();
+        leased.store(true, Ordering::Relaxed);
+        block.unwrap() << 8
+    })
+}
+
+/// Sends datagrams of many sources to a queue pair.
+fn send_from_everywhere(from: &HostFabric, queue_pair: u32) {
+    for host in 1..=SOURCES {
+        let source = format!("127.0.0.{host}");
+        send(from, &route(&source, "127.0.0.1", from), &[packet(queue_pair, host, 8)]);
+    }
+}
+
+/// What comes of them, when processes do what processes do.
+fn arrived(fabrics: &[&HostFabric], wait: Duration) -> usize {
+    let start = Instant::now();
+    let mut got = 0;
+    while got < SOURCES as usize && start.elapsed() < wait {
+        for fabric in fabrics {
+            fabric.wait(Some(fabric.now() + 1_000_000));
+        }
+        got += receive(fabrics, 1, Duration::from_millis(1)).iter().map(Vec::len).sum::<usize>();
+    }
+    got
+}
+
+/// Tries until all of them come.
+fn all_arrive_in_time(fabrics: &[&HostFabric], queue_pair: u32) {
+    let start = Instant::now();
+    loop {
+        send_from_everywhere(fabrics[0], queue_pair);
+        let got = arrived(fabrics, SHORT);
+        if got == SOURCES as usize {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "still {got} of {SOURCES}");
+    }
+}
+
+#[test]
+fn a_place_that_went_to_a_stopped_member_is_noticed() {
+    let Some(_alone) = alone_in_own_network() else { return };
+    let first = at_work();
+    let _stopped = stopped();
+    let last = at_work();
+    lease(&first, &[]);
+    let queue_pair = lease(&last, &[&first]);
+    all_arrive_in_time(&[&last, &first], queue_pair);
+    // The kernel gives the place of a socket that is closed to the last one. Nobody but `last` is at work, and it gets nothing
+    // that would tell it.
+    drop(first);
+    all_arrive_in_time(&[&last], queue_pair);
+}
+
+#[test]
+fn what_is_for_a_member_that_answers_late_goes_to_one_that_hands_it_on() {
+    let Some(_alone) = alone_in_own_network() else { return };
+    let prober = at_work();
+    let _stopped = [stopped(), stopped(), stopped()];
+    let late = at_work();
+    let queue_pair = lease(&late, &[]);
+    // `late` does not run meanwhile.
+    lease(&prober, &[]);
+    let start = Instant::now();
+    while prober.counters().steering_updates.get() == 0 {
+        arrived(&[&prober], Duration::from_millis(1));
+        assert!(start.elapsed() < PATIENCE, "no steering");
+    }
+    send_from_everywhere(&prober, queue_pair);
+    assert_eq!(arrived(&[&prober, &late], LONG), SOURCES as usize);
+}
+
+#[test]
+fn members_that_read_nothing_take_nothing() {
+    let Some(_alone) = alone_in_own_network() else { return };
+    let _stopped: Vec<HostFabric> = (0..5).map(|_| stopped()).collect();
+    let (a, b) = (at_work(), at_work());
+    let queue_pair = lease(&b, &[]);
+    let other = lease(&a, &[&b]);
+    everything_arrives(&a, &b, queue_pair);
+    everything_arrives(&b, &a, other);
+}
+
+#[test]
+fn who_was_stopped_while_it_set_up_the_steering_keeps_nobody_from_it() {
+    let Some(_alone) = alone_in_own_network() else { return };
+    let _stopped: Vec<HostFabric> = (0..5).map(|_| stopped()).collect();
+    let name = SocketAddr::from_abstract_name(format!("pagewire-steer-{ROCE_PORT}")).unwrap();
+    let (a, b) = (at_work(), at_work());
+    let _turn = UnixDatagram::bind_addr(&name).unwrap();
+    let queue_pair = b.lease_block().unwrap() << 8;
+    until_steered(&a, &b, 1);
+    everything_arrives(&a, &b, queue_pair);
+}
+
+#[test]
+fn who_answers_probes_too_late_is_steered_again() {
+    let Some(_alone) = alone_in_own_network() else { return };
+    let _stopped: Vec<HostFabric> = (0..5).map(|_| stopped()).collect();
+    let (a, b) = (at_work(), at_work());
+    let queue_pair = b.lease_block().unwrap() << 8;
+    until_steered(&a, &b, 1);
+    // Until nothing is under way any more.
+    let updates = || a.counters().steering_updates.get() + b.counters().steering_updates.get();
+    let (mut before, mut since) = (updates(), Instant::now());
+    while since.elapsed() < SHORT {
+        serve(&[&a, &b]);
+        if updates() != before {
+            (before, since) = (updates(), Instant::now());
+        }
+    }
+    let (before, leased) = (b.counters().steering_updates.get(), a.counters().steering_updates.get());
+    // Meanwhile `b` does not run.
+    a.lease_block().unwrap();
+    let end = Instant::now() + LONG;
+    while a.counters().steering_updates.get() == leased {
+        assert!(Instant::now() < end, "the steering is not set up");
+        serve(&[&a]);
+    }
+    until_steered(&a, &b, before + 1);
+    everything_arrives(&a, &b, queue_pair);
+}
+
+/// What processes at work do while nothing comes.
+fn serve(fabrics: &[&HostFabric]) {
+    for fabric in fabrics {
+        fabric.wait(Some(fabric.now() + 1_000_000));
+        fabric.receive(64, &mut |_| ());
+    }
+}
+
+/// Until `b` has set up the steering so many times.
+fn until_steered(a: &HostFabric, b: &HostFabric, times: u64) {
+    let end = Instant::now() + LONG;
+    while b.counters().steering_updates.get() < times {
+        assert!(Instant::now() < end, "the steering is not set up");
+        serve(&[a, b]);
+    }
+}
+
+/// All datagrams from one to the other arrive without a detour, though the kernel's hash of their addresses would spread
+/// them over all sockets. On a machine that is busy some may be sent before that is so.
+fn everything_arrives(from: &HostFabric, to: &HostFabric, queue_pair: u32) {
+    let end = Instant::now() + LONG;
+    let mut counts = (0, 0);
+    while counts != (0, 20) {
+        assert!(Instant::now() < end, "{counts:?} of 20 arrived");
+        for host in 1..=20 {
+            let source = format!("127.0.0.{host}");
+            send(from, &route(&source, "127.0.0.1", from), &[packet(queue_pair, host, 8)]);
+        }
+        let handed_on = from.counters().forwarded.get();
+        let got = receive(&[from, to], 20, SHORT);
+        serve(&[from, to]);
+        counts = ((from.counters().forwarded.get() - handed_on) as usize + got[0].len(), got[1].len());
+    }
+}
