@@ -285,6 +285,8 @@ impl<F: Fabric> CompletionQueue<F> {
             channel.events.settle(&self.completion_events);
         }
         self.context.settle_events(&self.async_events);
+        // A program that closed its device may keep the queue.
+        self.queue.lock().entries = VecDeque::new();
         self.nic.counts.completion_queues.give_back();
         Ok(())
     }

@@ -4,6 +4,7 @@ use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, pointer, status};
 use crate::context::ContextObject;
 use crate::engine::{Host, epoch};
+use crate::leftovers::{Leftover, Membership};
 use crate::object::{Object, not_null};
 use crate::protection::ProtectionDomainObject;
 use libc::{ENOENT, c_int};
@@ -19,6 +20,7 @@ use std::sync::Arc;
 pub struct AddressHandleObject {
     public: UnsafeCell<ibv_ah>,
     handle: Arc<AddressHandle<Host>>,
+    membership: Membership,
     epoch: u32,
 }
 
@@ -82,7 +84,13 @@ unsafe fn create(pd: *mut ibv_pd, attributes: &ibv_ah_attr) -> Result<*mut ibv_a
     let domain = unsafe { ProtectionDomainObject::of(pd) }?;
     let handle = domain.domain().create_ah(&vector_from(attributes))?;
     let public = ibv_ah { context: domain.context(), pd, handle: 0 };
-    Ok(Box::new(AddressHandleObject { public: UnsafeCell::new(public), handle, epoch: epoch() }).publish())
+    let object = AddressHandleObject {
+        public: UnsafeCell::new(public),
+        membership: domain.leftovers().add(Leftover::AddressHandle(handle.clone())),
+        handle,
+        epoch: epoch(),
+    };
+    Ok(Box::new(object).publish())
 }
 
 /// `ibv_create_ah(3)`.
@@ -103,7 +111,8 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attributes: *mut ibv_ah_
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
-        unsafe { AddressHandleObject::of(ah) }?.handle.destroy()?;
+        let object = unsafe { AddressHandleObject::of(ah) }?;
+        object.membership.end(|| object.handle.destroy())?;
         // SAFETY: as above.
         drop(unsafe { AddressHandleObject::take_back(ah) });
         Ok(())

@@ -6,6 +6,7 @@ use crate::completion_channel::CompletionChannelObject;
 use crate::context::ContextObject;
 use crate::engine::{Host, epoch};
 use crate::extended_poll::{self, Polling};
+use crate::leftovers::{Leftover, Membership};
 use crate::limits;
 use crate::object::Object;
 use libc::{EIO, c_int, c_void};
@@ -20,6 +21,7 @@ pub struct CompletionQueueObject {
     public: UnsafeCell<ibv_cq_ex>,
     queue: Arc<CompletionQueue<Host>>,
     pub(crate) polling: Polling,
+    membership: Membership,
     epoch: u32,
 }
 
@@ -80,6 +82,7 @@ pub(crate) unsafe fn create(
     }
     let object = Box::new(CompletionQueueObject {
         public: UnsafeCell::new(public),
+        membership: opened.leftovers().add(Leftover::CompletionQueue(queue.clone())),
         queue,
         polling: Polling::new(extended),
         epoch: epoch(),
@@ -138,13 +141,16 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
         let object = unsafe { CompletionQueueObject::of(cq) }?;
-        object.queue.destroy()?;
-        // SAFETY: the structure's fields stay as they were set at creation; the channel outlives the queue.
-        unsafe {
-            if let Ok(channel) = CompletionChannelObject::of((*object.public()).channel) {
-                channel.count(-1);
+        object.membership.end(|| {
+            object.queue.destroy()?;
+            // SAFETY: the structure's fields stay as they were set at creation; the channel outlives the queue.
+            unsafe {
+                if let Ok(channel) = CompletionChannelObject::of((*object.public()).channel) {
+                    channel.count(-1);
+                }
             }
-        }
+            Ok::<(), Errno>(())
+        })?;
         // SAFETY: the caller's promise; nothing of the engine refers to the object any more.
         drop(unsafe { CompletionQueueObject::take_back(cq) });
         Ok(())

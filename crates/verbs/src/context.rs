@@ -99,7 +99,8 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     })
 }
 
-/// `ibv_close_device(3)`: ends the queue pairs and regions that are left. Their structures are not freed, as the program holds them.
+/// `ibv_close_device(3)`: ends everything that is left of what was made from the context, as a kernel does. The structures are not
+/// freed, as the program holds them.
 ///
 /// # Safety
 /// `context` is NULL or open, and nobody uses it or anything made from it any more.

@@ -1,53 +1,118 @@
-//! What a context still holds when it is closed. A kernel ends the queue pairs and regions of a device file that is closed; programs
-//! rely on it, above all for memory that they then use for other things.
+//! What a context still holds when it is closed. A kernel ends everything that belongs to a device file which is closed; programs
+//! rely on it, above all for memory that they then use for other things, and for the limits of the device.
 
 use crate::engine::Host;
-use pagewire_nic::{MemoryRegion, QueuePair};
+use pagewire_nic::{
+    AddressHandle, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, Result, SharedReceiveQueue,
+};
 use parking_lot::Mutex;
 use slab::Slab;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The queue pairs and regions of a context, each under a number.
+/// An object that a program has not destroyed. Those that use others come first.
+#[derive(Clone)]
+pub enum Leftover {
+    QueuePair(Arc<QueuePair<Host>>),
+    Region(Arc<MemoryRegion<Host>>),
+    SharedReceiveQueue(Arc<SharedReceiveQueue<Host>>),
+    AddressHandle(Arc<AddressHandle<Host>>),
+    CompletionQueue(Arc<CompletionQueue<Host>>),
+    ProtectionDomain(Arc<ProtectionDomain<Host>>),
+}
+
+impl Leftover {
+    /// Its place in the order in which they end.
+    fn order(&self) -> u8 {
+        match self {
+            Leftover::QueuePair(_) => 0,
+            Leftover::Region(_) => 1,
+            Leftover::SharedReceiveQueue(_) => 2,
+            Leftover::AddressHandle(_) => 3,
+            Leftover::CompletionQueue(_) => 4,
+            Leftover::ProtectionDomain(_) => 5,
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Leftover::QueuePair(queue_pair) => format!("queue pair {}", queue_pair.number()),
+            Leftover::Region(region) => format!("the region with key {:#x}", region.rkey()),
+            Leftover::SharedReceiveQueue(_) => "a shared receive queue".into(),
+            Leftover::AddressHandle(_) => "an address handle".into(),
+            Leftover::CompletionQueue(_) => "a completion queue".into(),
+            Leftover::ProtectionDomain(_) => "a protection domain".into(),
+        }
+    }
+
+    /// Ends the engine's object. Closing does not wait for the program to acknowledge events (ibv_close_device(3)).
+    fn end(&self) -> Result<()> {
+        match self {
+            Leftover::QueuePair(queue_pair) => {
+                queue_pair.async_events().abandon();
+                queue_pair.destroy()
+            }
+            Leftover::Region(region) => region.deregister(),
+            Leftover::SharedReceiveQueue(queue) => {
+                queue.async_events().abandon();
+                queue.destroy()
+            }
+            Leftover::AddressHandle(handle) => handle.destroy(),
+            Leftover::CompletionQueue(queue) => {
+                queue.completion_events().abandon();
+                queue.async_events().abandon();
+                queue.destroy()
+            }
+            Leftover::ProtectionDomain(domain) => domain.dealloc(),
+        }
+    }
+}
+
+/// The objects of a context, each under a number.
 #[derive(Default)]
 pub struct Leftovers {
-    queue_pairs: Mutex<Slab<Arc<QueuePair<Host>>>>,
-    regions: Mutex<Slab<Arc<MemoryRegion<Host>>>>,
+    /// The context was closed: objects may have ended without the program.
+    closed: AtomicBool,
+    objects: Mutex<Slab<Leftover>>,
+}
+
+/// The place of one object among those of its context.
+pub struct Membership {
+    of: Arc<Leftovers>,
+    number: usize,
 }
 
 impl Leftovers {
-    /// Notes a queue pair; gives its number.
-    pub fn add_queue_pair(&self, queue_pair: &Arc<QueuePair<Host>>) -> usize {
-        self.queue_pairs.lock().insert(queue_pair.clone())
+    /// Notes an object that was made.
+    pub fn add(self: &Arc<Self>, object: Leftover) -> Membership {
+        Membership { number: self.objects.lock().insert(object), of: self.clone() }
     }
 
-    /// A queue pair was destroyed.
-    pub fn remove_queue_pair(&self, number: usize) {
-        self.queue_pairs.lock().try_remove(number);
-    }
-
-    /// Notes a region; gives its number.
-    pub fn add_region(&self, region: &Arc<MemoryRegion<Host>>) -> usize {
-        self.regions.lock().insert(region.clone())
-    }
-
-    /// A region was deregistered.
-    pub fn remove_region(&self, number: usize) {
-        self.regions.lock().try_remove(number);
-    }
-
-    /// Ends what is left.
+    /// Ends what is left. What does not end stays among the leftovers.
     pub fn end(&self) {
-        for queue_pair in self.queue_pairs.lock().drain() {
-            // Closing does not wait for the program (ibv_close_device(3)).
-            queue_pair.async_events().abandon();
-            if let Err(error) = queue_pair.destroy() {
-                log::warn!("queue pair {} outlives its context: {error}", queue_pair.number());
+        self.closed.store(true, Ordering::Release);
+        let mut left: Vec<_> =
+            self.objects.lock().iter().map(|(number, object)| (number, object.clone())).collect();
+        left.sort_by_key(|(_, object)| object.order());
+        for (number, object) in left {
+            match object.end() {
+                Ok(()) => drop(self.objects.lock().try_remove(number)),
+                Err(error) => log::warn!("{} outlives its context: {error}", object.name()),
             }
         }
-        for region in self.regions.lock().drain() {
-            if let Err(error) = region.deregister() {
-                log::warn!("the region with key {:#x} outlives its context: {error}", region.rkey());
-            }
+    }
+}
+
+impl Membership {
+    /// Has `destroy` end the object, unless it ended with its context.
+    ///
+    /// # Errors
+    /// Those of `destroy`; the object then is what it was.
+    pub fn end<E>(&self, destroy: impl FnOnce() -> std::result::Result<(), E>) -> std::result::Result<(), E> {
+        if !self.of.closed.load(Ordering::Acquire) || self.of.objects.lock().contains(self.number) {
+            destroy()?;
+            self.of.objects.lock().try_remove(self.number);
         }
+        Ok(())
     }
 }

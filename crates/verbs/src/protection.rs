@@ -4,7 +4,7 @@ use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, pointer, quick_pointer, quick_status, set_errno, status};
 use crate::context::ContextObject;
 use crate::engine::{Host, epoch};
-use crate::leftovers::Leftovers;
+use crate::leftovers::{Leftover, Leftovers, Membership};
 use crate::object::Object;
 use libc::{EBUSY, EIO, c_int, c_void};
 use pagewire_nic::{MemoryRegion, ProtectionDomain, Reregistration, Rights};
@@ -17,6 +17,7 @@ pub struct ProtectionDomainObject {
     public: UnsafeCell<ibv_pd>,
     domain: Arc<ProtectionDomain<Host>>,
     leftovers: Arc<Leftovers>,
+    membership: Membership,
     epoch: u32,
 }
 
@@ -62,6 +63,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
         public.context = context;
         Ok(Box::new(ProtectionDomainObject {
             public: UnsafeCell::new(public),
+            membership: leftovers.add(Leftover::ProtectionDomain(domain.clone())),
             domain,
             leftovers,
             epoch: epoch(),
@@ -78,7 +80,8 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
-        unsafe { ProtectionDomainObject::of(pd) }?.domain.dealloc()?;
+        let object = unsafe { ProtectionDomainObject::of(pd) }?;
+        object.membership.end(|| object.domain.dealloc())?;
         // SAFETY: as above.
         drop(unsafe { ProtectionDomainObject::take_back(pd) });
         Ok(())
@@ -90,9 +93,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 struct MemoryRegionObject {
     public: UnsafeCell<ibv_mr>,
     region: Arc<MemoryRegion<Host>>,
-    leftovers: Arc<Leftovers>,
-    /// Its number among the leftovers.
-    number: usize,
+    membership: Membership,
     epoch: u32,
 }
 
@@ -131,9 +132,8 @@ fn register(pd: *mut ibv_pd, address: *mut c_void, length: usize, iova: u64, acc
         };
         let object = MemoryRegionObject {
             public: UnsafeCell::new(public),
-            number: domain.leftovers.add_region(&region),
+            membership: domain.leftovers.add(Leftover::Region(region.clone())),
             region,
-            leftovers: domain.leftovers.clone(),
             epoch: epoch(),
         };
         Ok(Box::new(object).publish())
@@ -196,8 +196,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     quick_status(|| {
         // SAFETY: the caller's promise.
         let object = unsafe { MemoryRegionObject::of(mr) }?;
-        object.region.deregister()?;
-        object.leftovers.remove_region(object.number);
+        object.membership.end(|| object.region.deregister())?;
         // SAFETY: as above.
         drop(unsafe { MemoryRegionObject::take_back(mr) });
         Ok(())

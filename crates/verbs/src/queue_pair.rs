@@ -7,7 +7,7 @@ use crate::completion_queue::CompletionQueueObject;
 use crate::context::ContextObject;
 use crate::engine::{Host, engine, epoch};
 use crate::explain;
-use crate::leftovers::Leftovers;
+use crate::leftovers::{Leftover, Membership};
 use crate::object::{Object, not_null, put};
 use crate::protection::{ProtectionDomainObject, rights};
 use crate::shared_receive::SharedReceiveObject;
@@ -24,9 +24,7 @@ use std::sync::Arc;
 pub struct QueuePairObject {
     public: UnsafeCell<ibv_qp_ex>,
     queue_pair: Arc<QueuePair<Host>>,
-    leftovers: Arc<Leftovers>,
-    /// Its number among the leftovers.
-    number: usize,
+    membership: Membership,
     epoch: u32,
 }
 
@@ -118,9 +116,8 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_a
         base.qp_type = init.qp_type;
         let object = Box::new(QueuePairObject {
             public: UnsafeCell::new(public),
-            number: domain.leftovers().add_queue_pair(&queue_pair),
+            membership: domain.leftovers().add(Leftover::QueuePair(queue_pair.clone())),
             queue_pair,
-            leftovers: domain.leftovers().clone(),
             epoch: epoch(),
         });
         object.queue_pair.set_cookie(&raw const *object as u64);
@@ -291,13 +288,15 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
         let object = unsafe { QueuePairObject::of(qp) }?;
-        // A program that has its last completion may end the queue pair before the acknowledgement of that message has
-        // left; adapters send it by themselves, so drive it out first.
-        object.queue_pair.doorbell();
-        let last_report = explain::last_report(&*engine()?, &object.queue_pair);
-        object.queue_pair.destroy()?;
-        object.leftovers.remove_queue_pair(object.number);
-        explain::remember(last_report);
+        object.membership.end(|| {
+            // A program that has its last completion may end the queue pair before the acknowledgement of that message has
+            // left; adapters send it by themselves, so drive it out first.
+            object.queue_pair.doorbell();
+            let last_report = explain::last_report(&*engine()?, &object.queue_pair);
+            object.queue_pair.destroy()?;
+            explain::remember(last_report);
+            Ok::<(), Errno>(())
+        })?;
         // SAFETY: the caller's promise; nothing of the engine refers to the object any more.
         drop(unsafe { QueuePairObject::take_back(qp) });
         Ok(())

@@ -3,6 +3,7 @@
 use crate::abi::*;
 use crate::boundary::{Errno, invalid, pointer, quick_status, status};
 use crate::engine::{Host, epoch};
+use crate::leftovers::{Leftover, Membership};
 use crate::object::{Object, not_null};
 use crate::post::{post_list, receive_request};
 use crate::protection::ProtectionDomainObject;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 pub struct SharedReceiveObject {
     public: UnsafeCell<ibv_srq>,
     queue: Arc<SharedReceiveQueue<Host>>,
+    membership: Membership,
     epoch: u32,
 }
 
@@ -53,7 +55,12 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init
         public.context = domain.context();
         public.srq_context = init.srq_context;
         public.pd = pd;
-        let object = Box::new(SharedReceiveObject { public: UnsafeCell::new(public), queue, epoch: epoch() });
+        let object = Box::new(SharedReceiveObject {
+            public: UnsafeCell::new(public),
+            membership: domain.leftovers().add(Leftover::SharedReceiveQueue(queue.clone())),
+            queue,
+            epoch: epoch(),
+        });
         object.queue.set_cookie(&raw const *object as u64);
         Ok(object.publish())
     })
@@ -110,7 +117,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
         let object = unsafe { SharedReceiveObject::of(srq) }?;
-        object.queue.destroy()?;
+        object.membership.end(|| object.queue.destroy())?;
         // SAFETY: the caller's promise; nothing of the engine refers to the object any more.
         drop(unsafe { SharedReceiveObject::take_back(srq) });
         Ok(())

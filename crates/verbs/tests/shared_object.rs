@@ -210,6 +210,11 @@ fn limits_are_what_the_device_says() {
 }
 
 #[test]
+fn a_closed_device_holds_nothing_of_the_limits() {
+    run("forgotten");
+}
+
+#[test]
 fn threads_do_not_disturb_each_other() {
     for path in ["local", "udp"] {
         run_on(path, "threads");
