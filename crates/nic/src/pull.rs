@@ -9,6 +9,7 @@ use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
 use pagewire_transport::RemoteAddress;
 use smallvec::{SmallVec, smallvec};
+use std::sync::atomic::{Ordering, fence};
 
 /// Why a packet will never be placed, through no fault of this side: the message stays unfinished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,16 +81,21 @@ impl<F: Fabric> QueuePair<F> {
                 return Err(PullError::Wait);
             };
             // Both are asked once more behind the claim: revocation changes them first and looks for claims then.
-            let valid = match channel.peer_regions.still(&region) {
+            let valid = || match channel.peer_regions.still(&region) {
                 true => connected().map(drop),
                 false => Err(PullError::Lost(Lost::Unreadable)),
             };
             let bytes = segments.iter().map(|segment| segment.length).sum();
-            let pulled = valid.and_then(|()| {
+            let pulled = valid().and_then(|()| {
                 let into = slice_of(to, offset, bytes);
                 let last = last && pieces.peek().is_none();
                 Ok(nic.fabric().memory().pull(process, &segments, &into, last)?)
             });
+            // And behind the copy: revocation waits for claims no longer than its bound, and a flush does not wait beyond. A
+            // process that was stopped in the midst of its copy has then read what the sender's program has put there since, and
+            // must not take it for the message.
+            fence(Ordering::SeqCst);
+            let pulled = pulled.and_then(|()| valid());
             channel.own_hazards.release(claim);
             pulled?;
             offset += bytes;

@@ -384,7 +384,8 @@ impl<F: Fabric> QueuePair<F> {
         self.deadline.store(u64::MAX, Ordering::Release);
         if matches!(core.path(), Path::Local(_)) {
             // A receiver may be pulling from buffers that the flush gives back to the program. One that is stopped in the
-            // middle of it is waited for no longer than the bound.
+            // middle of it is waited for no longer than the bound; when it goes on it finds this queue pair in the error state,
+            // and drops what it has read.
             if let Err(error) = self.wait_for_peers() {
                 log::warn!(
                     "queue pair {}: flushed while its peer still reads a message: {error}",
