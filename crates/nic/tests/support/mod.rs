@@ -2,6 +2,9 @@
 // Each test file uses its part.
 #![allow(dead_code)]
 
+#[path = "../../../fabric/tests/common/own_network.rs"]
+pub mod own_network;
+
 use pagewire_fabric::HostFabric;
 use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
 use pagewire_nic::device::{Device, Mtu};
