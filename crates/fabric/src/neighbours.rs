@@ -92,6 +92,27 @@ struct Pieces {
     cross_memory: Result<HostProcess, String>,
 }
 
+impl Pieces {
+    /// Of a channel with these words, what a peer has sent.
+    fn new(
+        peer: &Peer,
+        theirs: Identity,
+        words: MappedWords,
+        tables: &OwnedFd,
+        mailbox: &OwnedFd,
+    ) -> Result<Self, End> {
+        let open =
+            |file, length, access| MappedWords::open(file, length, access).map_err(|error| unusable(&error));
+        Ok(Pieces {
+            words,
+            tables: open(tables, TABLE_WORDS, Access::Read)?,
+            mailbox: open(mailbox, MAILBOX_WORDS, Access::ReadWrite)?,
+            cross_memory: trust::touch(peer, theirs.nonce_address, theirs.nonce),
+            theirs,
+        })
+    }
+}
+
 /// Why a connection ends.
 enum End {
     /// The process has ended.
@@ -336,31 +357,16 @@ impl Neighbours {
         match (&mut connection.stage, message) {
             (Stage::Asked { words, peer, .. }, Message::Welcome { identity, touches }) => {
                 let [tables, mailbox]: [OwnedFd; WELCOME_FILES] = files.try_into().map_err(|_| no_files())?;
-                let pieces = Pieces {
-                    words: words.clone(),
-                    tables: MappedWords::open(&tables, TABLE_WORDS, Access::Read)
-                        .map_err(|e| unusable(&e))?,
-                    mailbox: MappedWords::open(&mailbox, MAILBOX_WORDS, Access::ReadWrite)
-                        .map_err(|e| unusable(&e))?,
-                    cross_memory: trust::touch(peer, identity.nonce_address, identity.nonce),
-                    theirs: identity,
-                };
+                let pieces = Pieces::new(peer, identity, words.clone(), &tables, &mailbox)?;
                 self.finish_opening(token, pieces, touches)
             }
             (Stage::Asked { .. }, Message::Refuse { reason }) => Err(End::Because(reason)),
             (Stage::Accepted { peer }, Message::Hello { identity }) => {
                 let [tables, mailbox, words]: [OwnedFd; HELLO_FILES] =
                     files.try_into().map_err(|_| no_files())?;
-                let pieces = Pieces {
-                    words: MappedWords::open(&words, CHANNEL_WORDS, Access::ReadWrite)
-                        .map_err(|e| unusable(&e))?,
-                    tables: MappedWords::open(&tables, TABLE_WORDS, Access::Read)
-                        .map_err(|e| unusable(&e))?,
-                    mailbox: MappedWords::open(&mailbox, MAILBOX_WORDS, Access::ReadWrite)
-                        .map_err(|e| unusable(&e))?,
-                    cross_memory: trust::touch(peer, identity.nonce_address, identity.nonce),
-                    theirs: identity,
-                };
+                let words = MappedWords::open(&words, CHANNEL_WORDS, Access::ReadWrite);
+                let words = words.map_err(|error| unusable(&error))?;
+                let pieces = Pieces::new(peer, identity, words, &tables, &mailbox)?;
                 let touches = pieces.cross_memory.as_ref().map(|_| ()).map_err(String::clone);
                 let identity = self.shown.identity(connection.slot.unwrap_or(0));
                 let files = [self.shown.tables.1.as_fd(), self.shown.mailbox.1.as_fd()];
