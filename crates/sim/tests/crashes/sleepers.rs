@@ -1,7 +1,8 @@
 //! A process whose NIC thread sleeps, a peer that wakes it, and the end of either in between.
 
-use crate::support::{Side, connect, notified_side};
+use crate::support::{Side, connect, side_with};
 use pagewire_iommu::words::Site;
+use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::{Notifier, PathChoice, ReceiveRequest, Rights, SendOperation, Status};
 use pagewire_sim::{CrashPoint, Faults, HostId, Process, World};
 use std::collections::BTreeMap;
@@ -52,7 +53,13 @@ struct Player {
 impl Player {
     fn new(world: &World, host: HostId) -> Self {
         let notices = Arc::new(AtomicU32::new(0));
-        let side = notified_side(world, host, PathChoice::Local, 1, Arc::new(Notices(notices.clone())));
+        let side = side_with(
+            world,
+            host,
+            PathChoice::Local,
+            &[QueuePairType::Rc],
+            Arc::new(Notices(notices.clone())),
+        );
         Player { process: world.get(side.process), side, notices }
     }
 

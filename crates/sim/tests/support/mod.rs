@@ -24,15 +24,15 @@ pub struct Side {
 
 /// Starts a process on a host.
 pub fn side(world: &World, host: HostId, path: PathChoice, queue_pairs: usize) -> Side {
-    notified_side(world, host, path, queue_pairs, Arc::new(Unwatched))
+    side_with(world, host, path, &vec![QueuePairType::Rc; queue_pairs], Arc::new(Unwatched))
 }
 
-/// The same; what it would be woken for is told to `notifier`.
-pub fn notified_side(
+/// The same with queue pairs of some kinds; what it would be woken for is told to `notifier`.
+pub fn side_with(
     world: &World,
     host: HostId,
     path: PathChoice,
-    queue_pairs: usize,
+    queue_pairs: &[QueuePairType],
     notifier: Arc<dyn Notifier>,
 ) -> Side {
     let (process, fabric) = world.process(host);
@@ -44,7 +44,7 @@ pub fn notified_side(
     let cq = context.create_cq(8192, Some(channel.clone())).unwrap();
     let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ;
     let region = domain.register(MEMORY, SPAN, MEMORY, rights).unwrap();
-    let make = |_| {
+    let make = |&kind: &QueuePairType| {
         let capabilities = Capabilities {
             max_send_wr: 8,
             max_recv_wr: 16,
@@ -53,7 +53,7 @@ pub fn notified_side(
             max_inline_data: 0,
         };
         let init = QueuePairInit {
-            kind: QueuePairType::Rc,
+            kind,
             send_cq: cq.clone(),
             recv_cq: cq.clone(),
             srq: None,
@@ -62,7 +62,7 @@ pub fn notified_side(
         };
         domain.create_qp(init).unwrap()
     };
-    let queue_pairs = (0..queue_pairs).map(make).collect();
+    let queue_pairs = queue_pairs.iter().map(make).collect();
     Side { process, nic, channel, cq, region, queue_pairs }
 }
 
@@ -95,6 +95,7 @@ pub type End<'a> = (ProcessId, &'a Arc<QueuePair<SimFabric>>);
 /// RESET to RTS, each towards the other; peers may use `access`.
 pub fn connect(world: &World, one: End<'_>, two: End<'_>, access: Rights) {
     for (own, peer) in [(one, two), (two, one)] {
+        let rc = own.1.kind() == QueuePairType::Rc;
         let address = AddressVector {
             destination_gid: world.device(peer.0).gids[0].raw(),
             is_global: true,
@@ -115,17 +116,17 @@ pub fn connect(world: &World, one: End<'_>, two: End<'_>, access: Rights) {
             path_mtu: Some(world.device(own.0).mtu),
             destination: Some(peer.1.number()),
             receive_psn: Some(100),
-            max_dest_read_atomic: Some(4),
-            min_rnr_timer: Some(8),
+            max_dest_read_atomic: rc.then_some(4),
+            min_rnr_timer: rc.then_some(8),
             ..QueuePairChange::default()
         };
         let send = QueuePairChange {
             state: Some(State::ReadyToSend),
             send_psn: Some(100),
-            timeout: Some(12),
-            retry_count: Some(7),
-            rnr_retry: Some(7),
-            max_read_atomic: Some(4),
+            timeout: rc.then_some(12),
+            retry_count: rc.then_some(7),
+            rnr_retry: rc.then_some(7),
+            max_read_atomic: rc.then_some(4),
             ..QueuePairChange::default()
         };
         for change in [init, receive, send] {
