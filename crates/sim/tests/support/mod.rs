@@ -94,6 +94,11 @@ pub type End<'a> = (ProcessId, &'a Arc<QueuePair<SimFabric>>);
 
 /// RESET to RTS, each towards the other; peers may use `access`.
 pub fn connect(world: &World, one: End<'_>, two: End<'_>, access: Rights) {
+    connect_with(world, one, two, access, 7);
+}
+
+/// The same with a retry count.
+pub fn connect_with(world: &World, one: End<'_>, two: End<'_>, access: Rights, retry_count: u8) {
     for (own, peer) in [(one, two), (two, one)] {
         let rc = own.1.kind() == QueuePairType::Rc;
         let address = AddressVector {
@@ -124,7 +129,7 @@ pub fn connect(world: &World, one: End<'_>, two: End<'_>, access: Rights) {
             state: Some(State::ReadyToSend),
             send_psn: Some(100),
             timeout: rc.then_some(12),
-            retry_count: rc.then_some(7),
+            retry_count: rc.then_some(retry_count),
             rnr_retry: rc.then_some(7),
             max_read_atomic: rc.then_some(4),
             ..QueuePairChange::default()
