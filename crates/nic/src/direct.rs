@@ -4,10 +4,11 @@
 //! gives the verdict.
 
 use crate::access::AccessError;
+use crate::attributes::QueuePairType;
 use crate::completion::{Completion, Opcode, Status};
 use crate::drive::Core;
 use crate::engine::Again;
-use crate::path::local::LocalChannel;
+use crate::path::local::{LocalChannel, PublishedQueuePair};
 use crate::queue_pair::QueuePair;
 use crate::request::{Data, ScatterGather, SendRequest};
 use pagewire_fabric::Fabric;
@@ -47,11 +48,12 @@ pub enum Bytes<'a> {
 }
 
 impl<F: Fabric> QueuePair<F> {
-    /// Executes a transfer over a channel to the peer's process. `waits`: times in a row that an access of the requester
-    /// waited for a page.
+    /// Executes a transfer over a channel to the peer's process. `send_psn`: with which the connection began; `waits`: times in a
+    /// row that an access of the requester waited for a page.
     pub(crate) fn execute(
         &self,
         channel: &LocalChannel<F>,
+        send_psn: u32,
         waits: &mut u32,
         transfer: &Transfer,
         bytes: Bytes<'_>,
@@ -62,6 +64,12 @@ impl<F: Fabric> QueuePair<F> {
         let Some((place, peer)) = channel.receptive(self.peer(), self.number) else {
             return Direct::Unavailable;
         };
+        // A peer that began another connection since does not know these requests. UC takes them up anywhere.
+        let connected =
+            |peer: &PublishedQueuePair| self.kind != QueuePairType::Rc || peer.receive_psn == send_psn;
+        if !connected(&peer) {
+            return Direct::Unavailable;
+        }
         let need = if reads { Rights::REMOTE_READ } else { Rights::REMOTE_WRITE };
         if !peer.rights.contains(need) || channel.is_gone() {
             return Direct::Unavailable;
@@ -96,7 +104,9 @@ impl<F: Fabric> QueuePair<F> {
             Some(claim) => {
                 // Both are asked once more behind the claim: revocation changes them first and looks for claims then.
                 let valid = channel.peer_regions.still(&granted)
-                    && channel.is_receptive_at(place, self.peer(), self.number);
+                    && channel
+                        .receptive_at(place, self.peer(), self.number)
+                        .is_some_and(|peer| connected(&peer));
                 let moved = valid
                     && match (&access, bytes) {
                         (Some(access), _) if reads => memory.pull(process, &far, &access.segments, true),
@@ -145,6 +155,7 @@ impl<F: Fabric> QueuePair<F> {
         if !core.is_quiet() || !self.send.lock().is_empty() {
             return false;
         }
+        let send_psn = core.attributes.send_psn;
         let Some((channel, waits)) = core.local() else { return false };
         let gathered: SmallVec<[u8; 64]>;
         let bytes = match data {
@@ -155,7 +166,7 @@ impl<F: Fabric> QueuePair<F> {
                 Bytes::Inline(&gathered)
             }
         };
-        let done = self.execute(channel, waits, transfer, bytes) == Direct::Done;
+        let done = self.execute(channel, send_psn, waits, transfer, bytes) == Direct::Done;
         if done {
             core.executed_directly();
         }

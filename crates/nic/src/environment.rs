@@ -391,6 +391,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, F> {
     fn direct(&mut self, work: &Work) -> Direct {
         let Some(transfer) = Transfer::of(work) else { return Direct::Unavailable };
         let pieces = self.pieces(work.id, 0, work.length);
+        let send_psn = self.core.attributes.send_psn;
         let (Some((channel, waits)), Some(pieces)) = (self.core.local(), pieces) else {
             return Direct::Unavailable;
         };
@@ -398,7 +399,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, F> {
             KeptData::Inline(bytes) => Bytes::Inline(bytes),
             KeptData::Segments(pieces) => Bytes::Segments(pieces),
         };
-        self.queue_pair.execute(channel, waits, &transfer, bytes)
+        self.queue_pair.execute(channel, send_psn, waits, &transfer, bytes)
     }
 
     fn link(&mut self) -> LinkState {

@@ -346,6 +346,7 @@ impl<F: Fabric> QueuePair<F> {
             rights: attributes.access - withheld,
             destination: attributes.destination,
             domain: self.domain.number(),
+            receive_psn: attributes.receive_psn,
         };
         published.publish(self.nic.fabric().tables(), self.place);
     }

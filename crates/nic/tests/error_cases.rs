@@ -457,6 +457,43 @@ fn a_silent_peer_ends_in_retry_exceeded() {
     }
 }
 
+/// Requests of another connection than the peer's queue pair is in now: their PSNs are not what it expects (InfiniBand
+/// specification, volume 1, section 9.7.2). Nothing of them is executed.
+#[test]
+fn a_peer_that_expects_another_psn_executes_nothing() {
+    let expected = Outcome {
+        sent: vec![(1, Status::RetryExceeded)],
+        received: vec![],
+        states: (State::Error, RTS),
+        events: vec![],
+    };
+    // READs that were executed long ago may be asked for again.
+    for (reads, receive_psn) in [(false, 0x1234), (false, 0xFF_FF00), (true, 0xFF_FF00)] {
+        on_both_paths("PSN of another connection", &expected, |path| {
+            let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
+            let source = pair.a.buffer(64, all_rights());
+            let target = pair.b.buffer(64, all_rights());
+            source.bytes.fill(1);
+            target.bytes.fill(2);
+            // b begins anew, and a does not know.
+            let reset = QueuePairChange { state: Some(State::Reset), ..Default::default() };
+            pair.qb.modify(&reset).unwrap();
+            to_init(&pair.qb, all_rights());
+            to_rtr_from(&pair.b, &pair.qb, pair.qa.number(), receive_psn);
+            to_rts(&pair.qb, TIMERS);
+            let (address, key) = (target.address, target.region.rkey());
+            let operation = match reads {
+                true => SendOperation::Read { address, key },
+                false => SendOperation::Write { address, key },
+            };
+            pair.post(1, operation, &[source.piece(0, 64)]).unwrap();
+            let outcome = outcome(&mut pair, 1, 0);
+            assert_eq!((source.bytes[0], target.bytes[0]), (1, 2), "on {path:?}");
+            outcome
+        });
+    }
+}
+
 #[test]
 fn work_in_error_state_is_flushed() {
     let expected = Outcome {

@@ -43,6 +43,8 @@ pub struct PublishedQueuePair {
     /// The queue pair it is connected to.
     pub destination: u32,
     pub domain: u32,
+    /// The first PSN of its connection: requests of another one are not for it.
+    pub receive_psn: u32,
 }
 
 impl PublishedQueuePair {
@@ -55,7 +57,8 @@ impl PublishedQueuePair {
             at + QP_PEER,
             u64::from(self.destination) << 32 | u64::from(self.rights.bits()),
         );
-        tables.store(QUEUE_PAIR, at + QP_DOMAIN, u64::from(self.domain));
+        let domain = u64::from(self.receive_psn) << 32 | u64::from(self.domain);
+        tables.store(QUEUE_PAIR, at + QP_DOMAIN, domain);
         let tag = if self.receptive { u64::from(self.number) | 1 << 32 } else { 0 };
         tables.store(QUEUE_PAIR, at + QP_TAG, tag);
         tables.fence();
@@ -69,12 +72,18 @@ impl PublishedQueuePair {
             return None;
         }
         let peer = tables.load(at + QP_PEER);
-        let domain = tables.load(at + QP_DOMAIN) as u32;
+        let domain = tables.load(at + QP_DOMAIN);
         if tables.load(at + QP_TAG) != tag {
             return None;
         }
-        let rights = Rights::from_bits_retain(peer as u32);
-        Some(PublishedQueuePair { number, receptive: true, rights, destination: (peer >> 32) as u32, domain })
+        Some(PublishedQueuePair {
+            number,
+            receptive: true,
+            rights: Rights::from_bits_retain(peer as u32),
+            destination: (peer >> 32) as u32,
+            domain: domain as u32,
+            receive_psn: (domain >> 32) as u32,
+        })
     }
 }
 
@@ -168,14 +177,13 @@ impl<F: Fabric> LocalChannel<F> {
     /// The peer's queue pair, if it takes requests from ours.
     pub fn receptive(&self, number: u32, ours: u32) -> Option<(u32, PublishedQueuePair)> {
         let place = self.place_of(number)?;
-        let published = PublishedQueuePair::read(&self.channel.tables, place, number)?;
-        (published.destination == ours).then_some((place, published))
+        Some((place, self.receptive_at(place, number, ours)?))
     }
 
-    /// Whether the peer's queue pair at a place still takes requests from ours.
-    pub fn is_receptive_at(&self, place: u32, number: u32, ours: u32) -> bool {
-        PublishedQueuePair::read(&self.channel.tables, place, number)
-            .is_some_and(|published| published.destination == ours)
+    /// The same where its place in the peer's tables is known.
+    pub fn receptive_at(&self, place: u32, number: u32, ours: u32) -> Option<PublishedQueuePair> {
+        let published = PublishedQueuePair::read(&self.channel.tables, place, number)?;
+        (published.destination == ours).then_some(published)
     }
 
     /// Whether the peer's queue pair waits for a page.

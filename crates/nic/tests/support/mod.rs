@@ -75,17 +75,7 @@ impl Side {
                 signal_all: true,
             })
             .unwrap();
-        let mut change = QueuePairChange {
-            state: Some(State::Init),
-            pkey_index: Some(0),
-            port: Some(1),
-            access: Some(access),
-            ..Default::default()
-        };
-        if kind == QueuePairType::Ud {
-            (change.access, change.queue_key) = (None, Some(0x1111));
-        }
-        queue_pair.modify(&change).unwrap();
+        to_init(&queue_pair, access);
         queue_pair
     }
 
@@ -152,15 +142,34 @@ pub struct Timers {
 /// Short enough for tests that wait for them to end, long enough for a peer that has lost the processor.
 pub const TIMERS: Timers = Timers { timeout: 14, retry_count: 6, rnr_retry: 1 };
 
+/// RESET to INIT.
+pub fn to_init(queue_pair: &Arc<QueuePair<HostFabric>>, access: Rights) {
+    let ud = queue_pair.kind() == QueuePairType::Ud;
+    let change = QueuePairChange {
+        state: Some(State::Init),
+        pkey_index: Some(0),
+        port: Some(1),
+        access: (!ud).then_some(access),
+        queue_key: ud.then_some(0x1111),
+        ..Default::default()
+    };
+    queue_pair.modify(&change).unwrap();
+}
+
 /// INIT to RTR, towards a queue pair.
 pub fn to_rtr(side: &Side, queue_pair: &Arc<QueuePair<HostFabric>>, peer: u32) {
+    to_rtr_from(side, queue_pair, peer, 0xFF_FFF0);
+}
+
+/// The same, for requests that begin with another PSN.
+pub fn to_rtr_from(side: &Side, queue_pair: &Arc<QueuePair<HostFabric>>, peer: u32, receive_psn: u32) {
     let rc = queue_pair.kind() == QueuePairType::Rc;
     let change = QueuePairChange {
         state: Some(State::ReadyToReceive),
         address: Some(side.vector()),
         path_mtu: Some(Mtu::Mtu1024),
         destination: Some(peer),
-        receive_psn: Some(0xFF_FFF0),
+        receive_psn: Some(receive_psn),
         max_dest_read_atomic: rc.then_some(4),
         min_rnr_timer: rc.then_some(1),
         ..Default::default()
