@@ -47,6 +47,7 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
         trial(ground, "command::refusals_say_what_and_where", command::refusals_say_what_and_where),
         trial(ground, "command::signals_reach_the_program", command::signals_reach_the_program),
         trial(ground, "command::explain_shows_a_busy_connection", command::explain_shows_a_busy_connection),
+        trial(ground, "command::another_pid_namespace_is_named", command::another_pid_namespace_is_named),
         trial(
             ground,
             "command::statistics_have_protocol_counters",

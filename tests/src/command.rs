@@ -42,6 +42,11 @@ pub fn path_of_the_environment_holds(ground: &Ground) -> Result<()> {
         let finished = run(command)?;
         ensure!(finished.output.trim() == expected, "{variable:?} {options:?}: {}", finished.output);
     }
+    // As an empty PAGEWIRE_PATH: none.
+    let mut without_library = command(ground, &["run", "--", "true"]);
+    without_library.env("PAGEWIRE_LIB", "");
+    let finished = run(without_library)?;
+    ensure!(finished.success(), "{}\n{}", finished.verdict(), finished.output);
     let mut command = command(ground, &["run", "--", "true"]);
     command.env("PAGEWIRE_PATH", "rdma");
     let finished = run(command)?;
@@ -61,7 +66,7 @@ pub fn refusals_say_what_and_where(ground: &Ground) -> Result<()> {
     std::fs::write(&script, "#!/no/such/interpreter\n")?;
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let script = script.to_str().context("a name in UTF-8")?;
-    let cases: [(&[&str], i32, &str); 14] = [
+    let cases: [(&[&str], i32, &str); 16] = [
         (&["run", "--", "no-program-has-this-name"], 127, "not found in PATH"),
         (&["run", "--", "/no/such/program"], 127, "no such file"),
         (&["run", "--stats", "--", "/no/such/program"], 127, "no such file"),
@@ -72,6 +77,8 @@ pub fn refusals_say_what_and_where(ground: &Ground) -> Result<()> {
         (&["run", "--pcap", "/proc", "--", "echo", "started"], 125, "directory"),
         (&["bench", "write_latency"], 2, "write_lat"),
         (&["bench", "--rounds", "0"], 2, "--rounds"),
+        (&["bench", "--path", "auto"], 2, "local, udp"),
+        (&["bench", "--path", "udp", "write_to_polling"], 2, "write_to_polling"),
         (&["bench", "--plot", "/proc/pictures", "registration"], 1, "/proc/pictures"),
         (&["explain", "8388608"], 1, "no such process"),
         (&["explain", "1"], 1, "process 1"),
@@ -175,6 +182,31 @@ pub fn explain_shows_a_busy_connection(ground: &Ground) -> Result<()> {
         for wanted in ["\"path\":\"udp\"", "\"reason\":\"asked for\"", "\"peer\":\""] {
             ensure!(connection.contains(wanted), "{wanted} is missing in: {connection}");
         }
+    }
+    Ok(())
+}
+
+/// Two processes that do not see each other's PIDs talk over UDP, and the reason says so.
+///
+/// # Errors
+/// If not.
+pub fn another_pid_namespace_is_named(ground: &Ground) -> Result<()> {
+    let port = "18511";
+    let pingpong =
+        ["run", "--path", "auto", "--stats", "--", "ibv_rc_pingpong", "-g", "0", "-n", "50", "-p", port];
+    let mut server = ground.hosts.first.privileged(&ground.stage.command);
+    server.args(pingpong);
+    let mut server = Running::start(server)?;
+    ensure!(server.wait_listening(port.parse()?), "the server did not listen");
+    let mut client = ground.hosts.first.privileged("unshare");
+    client.args(["--pid", "--fork"]).arg(&ground.stage.command).args(pingpong);
+    client.arg(ground.hosts.first.address.to_string());
+    let client = run(client)?;
+    let server = server.wait_until(Instant::now() + RUN);
+    for finished in [client, server] {
+        ensure!(finished.success(), "{}\n{}", finished.verdict(), finished.output);
+        let found = finished.output.contains("(another PID namespace)");
+        ensure!(found, "no such reason in:\n{}", finished.output);
     }
     Ok(())
 }
@@ -295,5 +327,19 @@ pub fn doctor_names_what_forbids(ground: &Ground) -> Result<()> {
         ensure!(finished.output.contains(wanted), "{wanted} is missing in:\n{}", finished.output);
     }
     ensure!(!finished.output.contains("GSO"), "tried without a device:\n{}", finished.output);
+    // Where one limit alone keeps a program from its device.
+    for (limit, check) in [("ulimit -n 12", "open files"), ("ulimit -v 300000", "address space")] {
+        let run_under = |words: &str| {
+            let mut shell = ground.hosts.first.command("sh");
+            shell.arg("-c").arg(format!("{limit}; exec \"$0\" {words}")).arg(&ground.stage.command);
+            run(shell)
+        };
+        let refused = run_under("run -- ibv_devinfo")?;
+        ensure!(code(&refused) == Some(1), "{limit}: {}\n{}", refused.verdict(), refused.output);
+        let finished = run_under("doctor --json")?;
+        let wanted = format!(r#"{{"check":"{check}","verdict":"forbids","#);
+        ensure!(code(&finished) == Some(1), "{limit}: {}\n{}", finished.verdict(), finished.output);
+        ensure!(finished.output.contains(&wanted), "{wanted} is missing in:\n{}", finished.output);
+    }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The command line, as clap sees it: names, help texts and examples.
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU32;
@@ -101,6 +101,11 @@ impl PathChoice {
     }
 }
 
+/// The path that `pagewire bench` is asked for, of the two that can be measured.
+fn measured_path(name: String) -> PathChoice {
+    if name == PathChoice::Local.name() { PathChoice::Local } else { PathChoice::Udp }
+}
+
 /// Arguments of `pagewire run`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -186,9 +191,9 @@ pub struct BenchArguments {
     /// The benchmarks; all where none is named
     #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(crate::bench::names()))]
     pub names: Vec<String>,
-    /// Only this path
-    #[arg(long, value_enum, default_value_t)]
-    pub path: PathChoice,
+    /// Only this path; both where it is not given
+    #[arg(long, value_parser = PossibleValuesParser::new(["local", "udp"]).map(measured_path))]
+    pub path: Option<PathChoice>,
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,

@@ -160,7 +160,7 @@ fn tasks(arguments: &BenchArguments) -> Vec<Task> {
     let wanted = |name: &str| arguments.names.is_empty() || arguments.names.iter().any(|n| n == name);
     let both = [PathChoice::Local, PathChoice::Udp].into_iter();
     let paths: Vec<PathChoice> =
-        both.filter(|&path| arguments.path == PathChoice::Auto || arguments.path == path).collect();
+        both.filter(|&path| arguments.path.is_none_or(|only| only == path)).collect();
     let mut tasks = Vec::new();
     if wanted(registration::NAME) {
         tasks.push(Task::Registration);
@@ -184,6 +184,10 @@ fn tasks(arguments: &BenchArguments) -> Vec<Task> {
 /// If the engine is not installed, or the pictures cannot be written.
 pub fn bench(arguments: &BenchArguments) -> Result<u8> {
     let tasks = tasks(arguments);
+    if tasks.is_empty() {
+        anstream::eprintln!("pagewire: measured on the local path only: {}", arguments.names.join(", "));
+        return Ok(2);
+    }
     // Known before minutes are spent on measuring.
     if let Some(directory) = &arguments.plot {
         plot::prepare(directory)?;

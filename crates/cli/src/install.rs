@@ -36,7 +36,7 @@ impl Installation {
     /// As [`Installation::find`].
     pub fn of(command: &Path) -> Result<Installation> {
         let prefix = command.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
-        let library = match std::env::var_os(LIBRARY_VARIABLE) {
+        let library = match std::env::var_os(LIBRARY_VARIABLE).filter(|directory| !directory.is_empty()) {
             Some(directory) => std::path::absolute(PathBuf::from(directory))?,
             None => prefix.join("lib"),
         };

@@ -159,7 +159,9 @@ impl Network {
             Ok(()) => Ok(Network { steering: Some(Steering::new(instance)?), ..network }),
             Err(error) => {
                 let held = match error.kind() {
-                    io::ErrorKind::AddrInUse => "is held by another user or by the kernel (rxe)".to_owned(),
+                    io::ErrorKind::AddrInUse => {
+                        "is held by another user, another program or the kernel (rxe)".to_owned()
+                    }
                     _ => format!("cannot be had: {error}"),
                 };
                 let reason = format!(

@@ -1,9 +1,9 @@
 //! Whether two processes may touch each other's memory, and the reason where not.
 
 use crate::descriptors::Descriptor;
+use nix::sys::socket::{getsockopt, sockopt};
 use pagewire_memory::{ApplicationMemory, HostMemory, HostProcess, MemoryError, Segment};
 use parking_lot::Mutex;
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PTracer, Pid, geteuid, getpid, set_ptracer};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -21,15 +21,20 @@ pub struct Peer {
 /// # Errors
 /// The reason to have no channel to it, as a sentence.
 pub fn peer_of(socket: &Descriptor) -> Result<Peer, String> {
-    let credentials =
-        socket_peercred(socket).map_err(|error| format!("the process cannot be identified: {error}"))?;
-    if credentials.uid != geteuid() {
-        let (theirs, ours) = (credentials.uid.as_raw(), geteuid().as_raw());
+    let credentials = getsockopt(socket, sockopt::PeerCredentials)
+        .map_err(|error| format!("the process cannot be identified: {error}"))?;
+    let (theirs, ours) = (credentials.uid(), geteuid().as_raw());
+    if theirs != ours {
         return Err(format!("the process there belongs to user {theirs}, this one to user {ours}"));
     }
-    let pid = Pid::as_raw(Some(credentials.pid)).checked_abs().filter(|pid| *pid > 0);
-    let descriptor =
-        peer_descriptor(socket).map_err(|error| format!("the process cannot be named: {error}"))?;
+    // A process that this one does not see has the number 0.
+    let pid = Some(credentials.pid()).filter(|pid| *pid > 0);
+    let descriptor = match pid {
+        Some(_) => {
+            peer_descriptor(socket).map_err(|error| format!("the process cannot be named: {error}"))?
+        }
+        None => None,
+    };
     Ok(Peer { pid, descriptor })
 }
 

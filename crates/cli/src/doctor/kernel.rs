@@ -165,16 +165,24 @@ fn namespaces() -> Finding {
 fn descriptors() -> Finding {
     const CHECK: &str = "open files";
     const ENOUGH: u64 = 1024;
+    // The engine's, a context's, and the standard ones.
+    const LEAST: u64 = 16;
     match nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE) {
         Ok((soft, hard)) if soft >= ENOUGH => Finding::ok(
             CHECK,
             format!("limit {soft}, hard limit {hard}"),
             "descriptors for channels and peers",
         ),
-        Ok((soft, hard)) => Finding::costs(
+        Ok((soft, hard)) if soft >= LEAST => Finding::costs(
             CHECK,
             format!("limit {soft}, hard limit {hard}"),
             "few completion channels and peers",
+            "ulimit -n 1024, or more",
+        ),
+        Ok((soft, hard)) => Finding::forbids(
+            CHECK,
+            format!("limit {soft}, hard limit {hard}"),
+            "a program with a device has 16 at least: none can be opened",
             "ulimit -n 1024, or more",
         ),
         Err(error) => {

@@ -30,6 +30,8 @@ fn address_space() -> Finding {
     const CHECK: &str = "address space";
     // The arenas, threads, and some dozens of peers: a channel of 8 MB and tables of 72 MB each.
     const ENOUGH: u64 = 4 << 30;
+    // The engine's arenas and tables.
+    const LEAST: u64 = 320 << 20;
     match getrlimit(Resource::RLIMIT_AS) {
         Ok((RLIM_INFINITY, _)) => {
             Finding::ok(CHECK, "unlimited", "regions of any size, channels to any number of peers")
@@ -37,6 +39,12 @@ fn address_space() -> Finding {
         Ok((soft, _)) if soft >= ENOUGH => {
             Finding::ok(CHECK, format!("limit {} MB", soft >> 20), "room for channels to many peers")
         }
+        Ok((soft, _)) if soft < LEAST => Finding::forbids(
+            CHECK,
+            format!("limit {} MB", soft >> 20),
+            "the engine takes more than 320 MB of addresses (not of memory): it does not start",
+            "ulimit -v unlimited",
+        ),
         Ok((soft, _)) => Finding::costs(
             CHECK,
             format!("limit {} MB", soft >> 20),
