@@ -1,7 +1,8 @@
 //! Descriptors of the engine. A forked child closes its copies at once, so that the parent's claims (names,
 //! ports, connections) end with the parent, and steering counts each socket once.
 
-use pagewire_memory::{Uncancelled, fork};
+use pagewire_memory::{Uncancelled, above_standard, fork};
+use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Once;
@@ -21,7 +22,11 @@ pub struct Descriptor {
 
 impl Descriptor {
     /// Takes a descriptor over.
-    pub fn new(inner: OwnedFd) -> Self {
+    ///
+    /// # Errors
+    /// Those of [`above_standard`].
+    pub fn new(inner: OwnedFd) -> io::Result<Self> {
+        let inner = above_standard(inner)?;
         // The generation's own handler runs first, so that the child knows itself to be one.
         let generation = fork::generation();
         REGISTERED.call_once(|| {
@@ -33,7 +38,7 @@ impl Descriptor {
         if let Some((word, bit)) = place(inner.as_raw_fd()) {
             word.fetch_or(bit, Ordering::AcqRel);
         }
-        Descriptor { inner: ManuallyDrop::new(inner), generation }
+        Ok(Descriptor { inner: ManuallyDrop::new(inner), generation })
     }
 }
 

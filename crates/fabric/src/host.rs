@@ -105,9 +105,9 @@ impl HostFabric {
             tables: MappedWords::create("pagewire-tables", TABLE_WORDS, Access::Read)?,
             mailbox: MappedWords::create("pagewire-mailbox", MAILBOX_WORDS, Access::ReadWrite)?,
         });
-        let sleep = Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
-        let control = Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?));
-        let kick = Arc::new(Descriptor::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
+        let sleep = Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
+        let control = Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?);
+        let kick = Arc::new(Descriptor::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?);
         let network = Network::new(shown.instance, counters.clone(), capture)?;
         let watch = |source: &Descriptor, token: u64, flags: epoll::EventFlags| {
             epoll::add(&sleep, source, epoll::EventData::new_u64(token), flags)

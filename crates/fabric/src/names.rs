@@ -47,12 +47,12 @@ pub fn listener(name: &SocketAddrUnix) -> io::Result<Descriptor> {
 
 /// A socket for a connection to a peer.
 pub fn connection() -> io::Result<Descriptor> {
-    Ok(Descriptor::new(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?))
+    Descriptor::new(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?)
 }
 
 /// A datagram socket, with a name or without.
 pub fn datagrams(name: Option<&SocketAddrUnix>) -> io::Result<Descriptor> {
-    let socket = Descriptor::new(socket_with(AddressFamily::UNIX, SocketType::DGRAM, FLAGS, None)?);
+    let socket = Descriptor::new(socket_with(AddressFamily::UNIX, SocketType::DGRAM, FLAGS, None)?)?;
     if let Some(name) = name {
         bind(&socket, name)?;
     }

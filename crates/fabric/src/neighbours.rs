@@ -288,9 +288,12 @@ impl Neighbours {
     fn accept(&mut self, token: u64, now: u64) {
         for _ in 0..MESSAGES_IN_A_ROW {
             let Some(listener) = self.listeners.get(&token) else { return };
-            let socket = match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => Arc::new(Descriptor::new(socket)),
+            let accepted = match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Err(Errno::AGAIN) => return,
+                accepted => accepted.map_err(std::io::Error::from).and_then(Descriptor::new),
+            };
+            let socket = match accepted {
+                Ok(socket) => Arc::new(socket),
                 Err(error) => {
                     log::debug!("a peer's connection was not accepted: {error}");
                     return;

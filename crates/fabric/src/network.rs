@@ -125,7 +125,7 @@ impl Network {
     /// The kernel's, where there is no way to have sockets at all, or no memory to receive.
     pub fn new(instance: u64, counters: Arc<Counters>, capture: Option<Arc<Capture>>) -> io::Result<Self> {
         let network = Network {
-            ready: Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)),
+            ready: Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?),
             ports: RwLock::new(Vec::new()),
             first: OnceLock::new(),
             port_reason: None,

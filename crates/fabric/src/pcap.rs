@@ -8,7 +8,7 @@ use crate::counters::Counters;
 use crate::fabric::Route;
 use crate::limits::{CAPTURE_FLUSH, CAPTURE_QUEUE};
 use crate::udp::Arrival;
-use pagewire_memory::fork;
+use pagewire_memory::{above_standard, fork};
 use pagewire_wire::datagram::Network;
 use pagewire_wire::{Icrc, Ipv4, Ipv6};
 use parking_lot::Mutex;
@@ -77,7 +77,7 @@ impl Capture {
     /// # Errors
     /// The file cannot be made, or there is no thread.
     pub fn create(path: &Path, counters: Arc<Counters>) -> io::Result<Arc<Self>> {
-        let mut file = BufWriter::new(File::create(path)?);
+        let mut file = BufWriter::new(File::from(above_standard(File::create(path)?.into())?));
         file.write_all(&MAGIC.to_ne_bytes())?;
         file.write_all(&2u16.to_ne_bytes())?;
         file.write_all(&4u16.to_ne_bytes())?;

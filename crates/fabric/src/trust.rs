@@ -127,7 +127,7 @@ mod tests {
     fn a_peer_is_named_by_a_descriptor() {
         let pair =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        let peer = peer_of(&Descriptor::new(pair.0)).unwrap();
+        let peer = peer_of(&Descriptor::new(pair.0).unwrap()).unwrap();
         let own = getpid().as_raw_nonzero().get();
         assert_eq!(peer.pid, Some(own));
         let Some(descriptor) = peer.descriptor else {

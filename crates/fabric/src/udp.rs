@@ -47,7 +47,7 @@ impl Family {
 pub fn open(family: Family, port: u16, shared: bool) -> io::Result<Descriptor> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let domain = if family == Family::V4 { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = Descriptor::new(socket_with(domain, SocketType::DGRAM, flags, None)?);
+    let socket = Descriptor::new(socket_with(domain, SocketType::DGRAM, flags, None)?)?;
     if shared {
         sockopt::set_socket_reuseport(&socket, true)?;
     }

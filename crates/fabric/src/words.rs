@@ -50,7 +50,7 @@ impl MappedWords {
             let reason = format!("RLIMIT_FSIZE (ulimit -f) is below {bytes} bytes");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
         }
-        let file = Descriptor::new(memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
+        let file = Descriptor::new(memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?)?;
         ftruncate(&file, bytes)?;
         let words = Self::map(&file, length, true)?;
         let mut seals = SealFlags::SHRINK | SealFlags::GROW;

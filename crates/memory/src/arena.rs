@@ -7,8 +7,8 @@
 //! An arena's file is written to under the file's own lock, which is held while a page of the application comes
 //! in. Therefore every arena has a file of its own: a waiting copy delays nobody but its owner.
 
-use crate::fork;
 use crate::limits::{ARENA_BYTES, ARENAS};
+use crate::{above_standard, fork};
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::io;
@@ -66,7 +66,7 @@ impl Arena {
             .position(|taken| !taken)
             .ok_or_else(|| io::Error::new(io::ErrorKind::OutOfMemory, "all arenas are in use"))?;
         let start = (reserve()? + slot * ARENA_BYTES) as *mut u8;
-        let file = memfd_create("pagewire-arena", MemfdFlags::CLOEXEC)?;
+        let file = above_standard(memfd_create("pagewire-arena", MemfdFlags::CLOEXEC)?)?;
         ftruncate(&file, length as u64)?;
         let file = file.into_raw_fd();
         // SAFETY: the range is ours: part of the reservation, and the slot is free (TAKEN is locked). MAP_FIXED

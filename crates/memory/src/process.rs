@@ -1,7 +1,7 @@
 //! Another process, named so that a reuse of its number is noticed.
 
-use crate::Uncancelled;
 use crate::clock::tick;
+use crate::{Uncancelled, above_standard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use std::io;
@@ -48,7 +48,7 @@ impl HostProcess {
         }
         let named = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
         match pidfd_open(named, PidfdFlags::empty()) {
-            Ok(descriptor) => Ok(Self::new(pid, Some(descriptor))),
+            Ok(descriptor) => Ok(Self::new(pid, Some(above_standard(descriptor)?))),
             Err(rustix::io::Errno::NOSYS) => Ok(Self::new(pid, None)),
             Err(error) => Err(error.into()),
         }

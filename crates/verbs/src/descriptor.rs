@@ -1,5 +1,6 @@
 //! Pollable descriptors that count what waits to be read: `async_fd` and completion channels.
 
+use pagewire_memory::above_standard;
 use pagewire_nic::Notifier;
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -35,7 +36,7 @@ impl EventDescriptor {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor is new and nobody else's.
-        Ok(EventDescriptor(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+        Ok(EventDescriptor(above_standard(unsafe { OwnedFd::from_raw_fd(descriptor) })?))
     }
 
     /// Whether a thread that takes an event sleeps until there is one.

@@ -33,6 +33,7 @@
 use crate::engine::{Engine, Host};
 use crate::limits::{EXPLAIN_BACKLOG, EXPLAIN_TIMEOUT_SECONDS, MAX_ENDED_CONNECTIONS};
 use pagewire_fabric::Fabric;
+use pagewire_memory::above_standard;
 use pagewire_nic::attributes::{QueuePairType, State};
 use pagewire_nic::device;
 use pagewire_nic::{ConnectionReport, QueuePair};
@@ -170,7 +171,8 @@ fn process(engine: &Engine) -> io::Result<Process> {
 /// Starts the thread that answers; gives the listener, which is also the thread's.
 pub fn serve(engine: &Arc<Engine>) -> io::Result<Arc<UnixListener>> {
     let name = format!("pagewire-explain-{}", std::process::id());
-    let listener = Arc::new(UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?);
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+    let listener = Arc::new(UnixListener::from(above_standard(listener.into())?));
     // SAFETY: listen(2) on our own descriptor; it only shortens the queue that `bind_addr` chose.
     unsafe { libc::listen(listener.as_raw_fd(), EXPLAIN_BACKLOG) };
     let (engine, accepting) = (engine.clone(), listener.clone());

@@ -249,6 +249,13 @@ fn threads_may_be_cancelled() {
 }
 
 #[test]
+fn the_standard_descriptors_are_left_to_the_program() {
+    for path in ["local", "udp"] {
+        run_on(path, "standard");
+    }
+}
+
+#[test]
 fn a_forked_child_has_no_engine() {
     run("fork");
 }
