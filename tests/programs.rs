@@ -50,6 +50,11 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
         trial(ground, "command::another_pid_namespace_is_named", command::another_pid_namespace_is_named),
         trial(
             ground,
+            "command::explain_finds_other_pid_namespaces",
+            command::explain_finds_other_pid_namespaces,
+        ),
+        trial(
+            ground,
             "command::statistics_have_protocol_counters",
             command::statistics_have_protocol_counters,
         ),

@@ -211,6 +211,43 @@ pub fn another_pid_namespace_is_named(ground: &Ground) -> Result<()> {
     Ok(())
 }
 
+/// Processes of several PID namespaces on one host, which have the same number there, are all found, and by the numbers that
+/// whoever asks sees.
+///
+/// # Errors
+/// If not.
+pub fn explain_finds_other_pid_namespaces(ground: &Ground) -> Result<()> {
+    let mut running = Vec::new();
+    for port in [18512_u16, 18513] {
+        let mut command = ground.hosts.first.privileged("unshare");
+        command.args(["--pid", "--fork"]).arg(&ground.stage.command);
+        command.args(["run", "--", "ib_write_bw", "-F", "-p", &port.to_string()]);
+        let mut program = Running::start(command)?;
+        ensure!(program.wait_listening(port), "{port}: nobody listens");
+        running.push(program);
+    }
+    let ask = |words: &[&str]| {
+        let mut command = ground.hosts.first.privileged(&ground.stage.command);
+        command.arg("explain").args(words);
+        run(command)
+    };
+    let mut pids = Vec::new();
+    for program in &running {
+        let children = format!("/proc/{0}/task/{0}/children", program.pid());
+        pids.push(std::fs::read_to_string(&children).context(children)?.trim().to_owned());
+    }
+    let all = ask(&[])?;
+    for pid in &pids {
+        let title = format!("ib_write_bw (PID {pid})");
+        ensure!(all.output.contains(&title), "{title} is missing in:\n{}", all.output);
+        let one = ask(&[pid])?;
+        ensure!(one.success() && one.output.contains(&title), "{}\n{}", one.verdict(), one.output);
+        let others = pids.iter().filter(|other| *other != pid);
+        ensure!(others.clone().all(|other| !one.output.contains(&format!("PID {other})"))), "{}", one.output);
+    }
+    Ok(())
+}
+
 /// The statistics that a program leaves name what the protocol counted, of queue pairs that are gone too.
 ///
 /// # Errors

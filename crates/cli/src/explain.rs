@@ -2,13 +2,16 @@
 //!
 //! Each process with an engine listens on the abstract AF_UNIX stream socket `\0pagewire-explain-PID` and answers a
 //! connection with JSON lines (see [`crate::report`]). Abstract names belong to a network namespace: only processes
-//! of the caller's "host" are seen.
+//! of the caller's "host" are seen. PIDs belong to PID namespaces: the one in the name is what the process has in its own
+//! (followed by `.N` where that is not the first of this number); which it is here the kernel tells of its socket.
 
 use crate::arguments::ExplainArguments;
 use crate::limits::{EXPLAIN_BYTES, EXPLAIN_PATIENCE, WATCH_INTERVAL};
 use crate::report::{self, ProcessReport};
 use anyhow::{Context, Result};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, setsockopt, socket, sockopt,
+};
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{Uid, User, geteuid};
 use std::fmt;
@@ -34,14 +37,18 @@ pub fn explain(arguments: &ExplainArguments) -> Result<u8> {
 
 fn show(arguments: &ExplainArguments) -> Result<u8> {
     let named = !arguments.processes.is_empty();
-    let processes = if named { arguments.processes.clone() } else { listening()? };
+    let answers: Vec<(u32, Result<Vec<ProcessReport>, Silence>)> = if named {
+        arguments.processes.iter().map(|&pid| (pid, reports(pid))).collect()
+    } else {
+        listening()?.iter().map(Listener::ask).collect()
+    };
     let mut out = anstream::stdout().lock();
     if arguments.watch && !arguments.json && std::io::stdout().is_terminal() {
         write!(out, "\x1b[2J\x1b[H")?;
     }
     let (mut code, mut shown, mut foreign) = (0, 0_u32, 0_u32);
-    for pid in processes {
-        match reports(pid) {
+    for (pid, answer) in answers {
+        match answer {
             Ok(reports) => {
                 for report in reports {
                     shown += 1;
@@ -123,65 +130,138 @@ impl fmt::Display for Silence {
     }
 }
 
-/// The processes of this network namespace that answer, by PID.
+/// A process of this network namespace that can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listener {
+    /// Its PID in its own PID namespace.
+    number: u32,
+    /// The name of its socket.
+    name: String,
+}
+
+/// The processes of this network namespace that can be asked.
 ///
 /// # Errors
 /// If /proc/net/unix cannot be read.
-pub fn listening() -> Result<Vec<u32>> {
+pub fn listening() -> Result<Vec<Listener>> {
     let sockets = std::fs::read_to_string("/proc/net/unix").context("/proc/net/unix")?;
     Ok(parse_sockets(&sockets))
 }
 
-fn parse_sockets(sockets: &str) -> Vec<u32> {
-    let mut processes: Vec<u32> = sockets
+fn parse_sockets(sockets: &str) -> Vec<Listener> {
+    let listener = |name: &str| {
+        let (number, namesake) = match name.strip_prefix(NAME)?.split_once('.') {
+            Some((number, namesake)) => (number, namesake),
+            None => (name.strip_prefix(NAME)?, "0"),
+        };
+        namesake.parse::<u32>().ok()?;
+        Some(Listener { number: number.parse().ok()?, name: name.to_owned() })
+    };
+    let mut found: Vec<Listener> = sockets
         .lines()
         .filter_map(|line| line.rsplit(' ').next())
-        .filter_map(|name| name.strip_prefix('@')?.strip_prefix(NAME)?.parse().ok())
+        .filter_map(|name| listener(name.strip_prefix('@')?))
         .collect();
     // An accepted connection bears the listener's name too.
-    processes.sort_unstable();
-    processes.dedup();
-    processes
+    found.sort_unstable();
+    found.dedup();
+    found
 }
 
-/// Asks the process `pid`; gives its reports.
+/// Asks the process that this one sees under the number `pid`; gives its reports.
 ///
 /// # Errors
 /// Why there is none.
 pub fn reports(pid: u32) -> Result<Vec<ProcessReport>, Silence> {
-    let text = match ask(pid) {
-        Ok(text) => text,
-        Err(error) => {
-            return Err(match error.kind() {
-                ErrorKind::ConnectionRefused => why_silent(pid),
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => Silence::Stopped,
-                _ => Silence::Failed(error.to_string()),
-            });
+    let number = own_number(pid).unwrap_or(pid);
+    let listeners = listening().map_err(|error| Silence::Failed(format!("{error:#}")))?;
+    let mut silence = None;
+    for listener in listeners.iter().filter(|listener| listener.number == number) {
+        match listener.connect() {
+            Ok(connection) if connection.pid == Some(pid) => return connection.reports(),
+            // A namesake.
+            Ok(_) => {}
+            Err(Silence::NoEngine) => {}
+            Err(other) => silence = Some(other),
         }
-    };
-    if text.is_empty() {
-        // It closes without a word to whom it does not trust.
-        return Err(match owner(pid) {
-            Some(owner) if owner != geteuid().as_raw() => Silence::OtherUser { owner },
-            Some(_) => Silence::Failed("its answer is empty".to_owned()),
-            None => Silence::NoProcess,
-        });
     }
-    report::parse(&text).map_err(|error| Silence::Failed(format!("its answer is not understood: {error:#}")))
+    Err(silence.unwrap_or_else(|| why_silent(pid)))
 }
 
-/// Reads the JSON lines of the process `pid`.
-fn ask(pid: u32) -> io::Result<String> {
-    let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    let patience = TimeVal::milliseconds(EXPLAIN_PATIENCE.as_millis() as i64);
-    // Connecting waits too, where a stopped process has been asked often.
-    setsockopt(&socket, sockopt::SendTimeout, &patience)?;
-    connect(socket.as_raw_fd(), &UnixAddr::new_abstract(format!("{NAME}{pid}").as_bytes())?)?;
-    let stream = UnixStream::from(socket);
-    stream.set_read_timeout(Some(EXPLAIN_PATIENCE))?;
-    let mut text = String::new();
-    stream.take(EXPLAIN_BYTES).read_to_string(&mut text)?;
-    Ok(text)
+/// The number that a process has in its own PID namespace.
+fn own_number(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    // `NSpid: here ... there`
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_whitespace().last()?.parse().ok()
+}
+
+/// A process that has not been asked yet, as the kernel tells of it.
+struct Connection {
+    stream: UnixStream,
+    /// Its number here; `None`: this process does not see it.
+    pid: Option<u32>,
+    user: u32,
+}
+
+impl Listener {
+    /// Asks; gives the number of the process, here where it has one.
+    fn ask(&self) -> (u32, Result<Vec<ProcessReport>, Silence>) {
+        match self.connect() {
+            Ok(connection) => (connection.pid.unwrap_or(self.number), connection.reports()),
+            Err(silence) => (self.number, Err(silence)),
+        }
+    }
+
+    fn connect(&self) -> Result<Connection, Silence> {
+        let connected = || -> io::Result<Connection> {
+            let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+            let patience = TimeVal::milliseconds(EXPLAIN_PATIENCE.as_millis() as i64);
+            // Connecting waits too, where a stopped process has been asked often.
+            setsockopt(&socket, sockopt::SendTimeout, &patience)?;
+            connect(socket.as_raw_fd(), &UnixAddr::new_abstract(self.name.as_bytes())?)?;
+            let peer = getsockopt(&socket, sockopt::PeerCredentials)?;
+            let pid = u32::try_from(peer.pid()).ok().filter(|pid| *pid > 0);
+            Ok(Connection { stream: UnixStream::from(socket), pid, user: peer.uid() })
+        };
+        connected().map_err(|error| silence(&error))
+    }
+}
+
+impl Connection {
+    /// What it tells, under the number that it has here.
+    fn reports(self) -> Result<Vec<ProcessReport>, Silence> {
+        let read = || -> io::Result<String> {
+            self.stream.set_read_timeout(Some(EXPLAIN_PATIENCE))?;
+            let mut text = String::new();
+            (&self.stream).take(EXPLAIN_BYTES).read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let text = read().map_err(|error| silence(&error))?;
+        if text.is_empty() {
+            // It closes without a word to whom it does not trust.
+            return Err(match self.user {
+                owner if owner != geteuid().as_raw() => Silence::OtherUser { owner },
+                _ => Silence::Failed("its answer is empty".to_owned()),
+            });
+        }
+        let mut reports = report::parse(&text)
+            .map_err(|error| Silence::Failed(format!("its answer is not understood: {error:#}")))?;
+        if let Some(pid) = self.pid {
+            for report in &mut reports {
+                report.process.insert("pid".to_owned(), pid.into());
+            }
+        }
+        Ok(reports)
+    }
+}
+
+fn silence(error: &io::Error) -> Silence {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => Silence::NoEngine,
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => Silence::Stopped,
+        _ => Silence::Failed(error.to_string()),
+    }
 }
 
 /// Why nobody listens in the name of the process `pid`.
@@ -210,9 +290,10 @@ mod tests {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener};
 
-    fn listener(pid: u32) -> UnixListener {
-        let address = SocketAddr::from_abstract_name(format!("{NAME}{pid}")).expect("short");
-        UnixListener::bind_addr(&address).expect("free name")
+    fn listener(name: &str) -> (UnixListener, Listener) {
+        let listener = Listener { number: 0, name: format!("{NAME}test-{name}-{}", std::process::id()) };
+        let address = SocketAddr::from_abstract_name(&listener.name).expect("short");
+        (UnixListener::bind_addr(&address).expect("free name"), listener)
     }
 
     #[test]
@@ -224,20 +305,18 @@ mod tests {
 
     #[test]
     fn a_process_that_does_not_answer_is_given_up() {
-        let pid = (1 << 24) + std::process::id();
-        let _never_accepts = listener(pid);
-        assert_eq!(reports(pid).err(), Some(Silence::Stopped));
+        let (_never_accepts, listener) = listener("never");
+        assert_eq!(listener.ask().1.err(), Some(Silence::Stopped));
     }
 
     #[test]
     fn garbage_is_refused_with_its_reason() {
-        let pid = (1 << 25) + std::process::id();
-        let listener = listener(pid);
+        let (server, listener) = listener("garbage");
         let server = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("a caller");
+            let (mut stream, _) = server.accept().expect("a caller");
             stream.write_all(b"nonsense").expect("a reader");
         });
-        let silence = reports(pid).expect_err("nonsense");
+        let silence = listener.ask().1.expect_err("nonsense");
         server.join().expect("no panic");
         assert!(silence.to_string().contains("not understood"), "{silence}");
     }
@@ -249,23 +328,28 @@ mod tests {
             0000: 00000003 00000000 00000000 0001 03 124 @pagewire-explain-42\n\
             0000: 00000002 00000000 00010000 0001 01 125 /run/pagewire-explain-7\n\
             0000: 00000002 00000000 00010000 0001 01 126 @pagewire-explain-x\n\
+            0000: 00000002 00000000 00010000 0001 01 128 @pagewire-explain-42.1\n\
+            0000: 00000002 00000000 00010000 0001 01 129 @pagewire-explain-42.x\n\
             0000: 00000002 00000000 00010000 0001 01 127\n";
-        assert_eq!(parse_sockets(table), [42]);
+        let named = |name: &str| Listener { number: 42, name: format!("{NAME}{name}") };
+        assert_eq!(parse_sockets(table), [named("42"), named("42.1")]);
     }
 
     #[test]
     fn a_process_answers_over_its_socket() {
-        let pid = u32::MAX - std::process::id();
-        let listener = listener(pid);
+        let (server, listener) = listener("answers");
         let server = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("a caller");
+            let (mut stream, _) = server.accept().expect("a caller");
             stream
                 .write_all(b"{\"pid\":1,\"program\":\"p\"}\n{\"qpn\":17,\"ring_packets_sent\":1}\n")
                 .expect("a reader");
         });
-        assert!(listening().expect("/proc").contains(&pid));
-        let reports = reports(pid).expect("an answer");
+        let (pid, reports) = listener.ask();
         server.join().expect("no panic");
+        let reports = reports.expect("an answer");
         assert_eq!(reports[0].paths(), ["local"]);
+        // Not the number that the process itself gives.
+        assert_eq!(pid, std::process::id());
+        assert_eq!(reports[0].process["pid"], std::process::id());
     }
 }

@@ -1,6 +1,7 @@
 //! What this process tells about its connections: the server behind `pagewire explain`, and the line in `PAGEWIRE_STATS`.
 //!
-//! The server listens on the abstract UNIX stream socket `\0pagewire-explain-PID`. To a reader of the same user,
+//! The server listens on the abstract UNIX stream socket `\0pagewire-explain-PID`, or where a process of another PID namespace
+//! has that, on `\0pagewire-explain-PID.N` with the smallest N from 1 on that is free. To a reader of the same user,
 //! or root, it sends lines of JSON and closes; others get nothing. The first line is the process:
 //!
 //! ```json
@@ -31,7 +32,7 @@
 //! pairs, living and ended ones, in `connections`.
 
 use crate::engine::{Engine, Host};
-use crate::limits::{EXPLAIN_BACKLOG, EXPLAIN_TIMEOUT_SECONDS, MAX_ENDED_CONNECTIONS};
+use crate::limits::{EXPLAIN_BACKLOG, EXPLAIN_TIMEOUT_SECONDS, MAX_ENDED_CONNECTIONS, MAX_NAMESAKES};
 use pagewire_fabric::Fabric;
 use pagewire_memory::above_standard;
 use pagewire_nic::attributes::{QueuePairType, State};
@@ -170,9 +171,7 @@ fn process(engine: &Engine) -> io::Result<Process> {
 
 /// Starts the thread that answers; gives the listener, which is also the thread's.
 pub fn serve(engine: &Arc<Engine>) -> io::Result<Arc<UnixListener>> {
-    let name = format!("pagewire-explain-{}", std::process::id());
-    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
-    let listener = Arc::new(UnixListener::from(above_standard(listener.into())?));
+    let listener = Arc::new(UnixListener::from(above_standard(bind()?.into())?));
     // SAFETY: listen(2) on our own descriptor; it only shortens the queue that `bind_addr` chose.
     unsafe { libc::listen(listener.as_raw_fd(), EXPLAIN_BACKLOG) };
     let (engine, accepting) = (engine.clone(), listener.clone());
@@ -194,6 +193,20 @@ pub fn serve(engine: &Arc<Engine>) -> io::Result<Arc<UnixListener>> {
         }
     })?;
     Ok(listener)
+}
+
+/// The first name that nobody has: processes of different PID namespaces may have the same number.
+fn bind() -> io::Result<UnixListener> {
+    let name = format!("pagewire-explain-{}", std::process::id());
+    let mut bound = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?);
+    for namesake in 1..=MAX_NAMESAKES {
+        if !matches!(&bound, Err(error) if error.kind() == io::ErrorKind::AddrInUse) {
+            break;
+        }
+        let name = format!("{name}.{namesake}");
+        bound = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?);
+    }
+    bound
 }
 
 fn answer(engine: &Engine, reader: UnixStream) -> io::Result<()> {

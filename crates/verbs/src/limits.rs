@@ -8,6 +8,8 @@ pub const MAX_SEGMENTS: usize = LIMITS.max_sge as usize;
 pub const COMPLETION_VECTORS: i32 = 1;
 /// Seconds that the answer to one reader of the explain socket may take before it is cut off.
 pub const EXPLAIN_TIMEOUT_SECONDS: u64 = 2;
+/// Processes with the same PID, in other PID namespaces, beside which one more can be asked.
+pub const MAX_NAMESAKES: u32 = 4096;
 /// Readers that wait to be answered.
 pub const EXPLAIN_BACKLOG: i32 = 8;
 /// Bytes taken from a file in sysfs or procfs.
