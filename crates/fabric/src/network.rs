@@ -18,6 +18,7 @@ use pagewire_wire::packet::ICRC_LEN;
 use pagewire_wire::{Icrc, bth};
 use parking_lot::{Mutex, RwLock};
 use rustix::event::epoll;
+use rustix::process::{Uid, geteuid};
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
@@ -61,6 +62,8 @@ pub struct Network {
     any_waits: AtomicBool,
     /// Where others hand datagrams on to, for each leased block.
     forwards: RwLock<Vec<(u16, Descriptor)>>,
+    /// As whom this process bound its ports: the kernel lets others of this user share them, whoever this process becomes.
+    user: Uid,
     /// A bit for each leased block.
     blocks: Box<[AtomicU64]>,
     /// When the thread that hands datagrams over began; 0: none does.
@@ -139,6 +142,7 @@ impl Network {
             waiting: Mutex::new(Waiting::default()),
             any_waits: AtomicBool::new(false),
             forwards: RwLock::new(Vec::new()),
+            user: geteuid(),
             blocks: (0..1024).map(|_| AtomicU64::new(0)).collect(),
             turn: AtomicU64::new(0),
             heard: AtomicU64::new(0),
@@ -156,7 +160,7 @@ impl Network {
             capture,
         };
         match Port::open(ROCE_PORT, true).and_then(|port| network.add_port(port)) {
-            Ok(()) => Ok(Network { steering: Some(Steering::new(instance)?), ..network }),
+            Ok(()) => Ok(Network { steering: Some(Steering::new(instance, network.user)?), ..network }),
             Err(error) => {
                 let held = match error.kind() {
                     io::ErrorKind::AddrInUse => {
@@ -650,7 +654,7 @@ impl Network {
             let Forwarded { buffer, length, offset, .. } = &mut receiving.forwarded;
             buffer.resize(FORWARD_HEADER + RECEIVE_BYTES, 0);
             (*length, *offset) = (0, 0);
-            match sockets::receive_datagram(socket, buffer) {
+            match sockets::receive_datagram(socket, buffer, self.user) {
                 Ok(Some(received)) => *length = received,
                 Ok(None) => break,
                 Err(error) => {

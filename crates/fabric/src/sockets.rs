@@ -3,16 +3,18 @@
 use crate::descriptors::Descriptor;
 use crate::handshake::HELLO_FILES;
 use crate::limits::MESSAGES_IN_A_ROW;
+use nix::sys::socket::{self, ControlMessageOwned, MsgFlags, UnixCredentials};
+use pagewire_memory::Uncancelled;
 use rustix::cmsg_space;
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, recvmsg, sendmsg, sendmsg_addr,
 };
-use rustix::process::geteuid;
+use rustix::process::Uid;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Sends one message, with files. Does not wait.
 pub fn send_message(socket: &Descriptor, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -64,29 +66,30 @@ pub fn send_datagram(
     Ok(())
 }
 
-/// Receives a datagram that a process of this user sent; those of others are dropped, a few at a time. `None`: there is
-/// none now.
+/// Receives a datagram that a process of `user` sent; those of others are dropped, a few at a time. `None`: there is none now.
 ///
 /// # Errors
 /// The kernel's.
-pub fn receive_datagram(socket: &Descriptor, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+pub fn receive_datagram(socket: &Descriptor, buffer: &mut [u8], user: Uid) -> io::Result<Option<usize>> {
+    let _uncancelled = Uncancelled::begin();
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
     for _ in 0..MESSAGES_IN_A_ROW {
-        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmCredentials(1), ScmRights(HELLO_FILES))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let received = match recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags) {
+        // No room for files: should somebody send some, the kernel cuts them off.
+        let mut space = nix::cmsg_space!(UnixCredentials);
+        let mut parts = [IoSliceMut::new(buffer)];
+        let number = socket.as_fd().as_raw_fd();
+        let received = match socket::recvmsg::<()>(number, &mut parts, Some(&mut space), flags) {
             Ok(received) => received,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+            Err(nix::Error::EAGAIN | nix::Error::EINTR) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let mut ours = false;
-        for message in ancillary.drain() {
-            // Files, should somebody send some, are closed here.
-            if let RecvAncillaryMessage::ScmCredentials(sender) = message {
-                ours = sender.uid == geteuid();
-            }
-        }
-        if ours && !received.flags.contains(ReturnFlags::TRUNC) {
+        // Not by rustix, for which no process has the number 0, as those have that this one does not see.
+        let sent_by_user = |message| match message {
+            ControlMessageOwned::ScmCredentials(sender) => sender.uid() == user.as_raw(),
+            _ => false,
+        };
+        let ours = received.cmsgs().is_ok_and(|mut messages| messages.any(sent_by_user));
+        if ours && !received.flags.contains(MsgFlags::MSG_TRUNC) {
             return Ok(Some(received.bytes));
         }
     }

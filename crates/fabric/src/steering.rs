@@ -25,6 +25,7 @@ use crate::udp::{self, Arrival, Family, Transmit};
 use crate::{names, sockets};
 use check::Check;
 use parking_lot::Mutex;
+use rustix::process::Uid;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -43,6 +44,8 @@ const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 /// What this process does for the steering of the port.
 pub struct Steering {
     instance: u64,
+    /// Whose the port is.
+    user: Uid,
     /// Something has changed, or went wrong.
     wanted: AtomicBool,
     active: AtomicBool,
@@ -110,11 +113,12 @@ impl<'a> Sockets<'a> {
 impl Steering {
     /// # Errors
     /// Without descriptors.
-    pub fn new(instance: u64) -> io::Result<Self> {
+    pub fn new(instance: u64, user: Uid) -> io::Result<Self> {
         let marker = names::datagrams(None)?;
         let state = State { next: 0, refused: None, round: None, marker, marked: false, steered: false };
         Ok(Steering {
             instance,
+            user,
             wanted: AtomicBool::new(false),
             active: AtomicBool::new(false),
             nonce: AtomicU64::new(0),
@@ -230,7 +234,7 @@ impl Steering {
             self.end(state);
             return;
         }
-        round.take_answers();
+        round.take_answers(self.user);
         if !round.is_complete() && heard < round.deadline {
             return;
         }
@@ -341,11 +345,11 @@ impl Round {
         self.deadline = now + STEERING_TIME;
     }
 
-    fn take_answers(&mut self) {
+    fn take_answers(&mut self, user: Uid) {
         let mut buffer = [0; ANSWER_BYTES + 2 * crate::limits::BLOCKS];
         // Each process answers each probe once; strangers' messages are cut off by the bound.
         for _ in 0..4 * STEERED_PLACES {
-            match sockets::receive_datagram(&self.answers, &mut buffer) {
+            match sockets::receive_datagram(&self.answers, &mut buffer, user) {
                 Ok(Some(length)) => self.take_answer(&buffer[..length]),
                 Ok(None) => return,
                 Err(error) => {

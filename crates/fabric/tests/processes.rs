@@ -98,6 +98,12 @@ impl Drop for Other {
 fn in_a_role() {
     match std::env::var(ROLE).as_deref() {
         Ok("serve") => serve(HostFabric::new().unwrap()),
+        Ok("drop_rights") => {
+            let fabric = HostFabric::new().unwrap();
+            // SAFETY: both only change the user of this process.
+            unsafe { assert!(libc::setgid(NOBODY) == 0 && libc::setuid(NOBODY) == 0) };
+            serve(fabric);
+        }
         Ok("fork") => fork_and_serve(),
         Ok(role) => panic!("no role {role}"),
         Err(_) => {}
@@ -294,6 +300,72 @@ fn datagrams_find_their_process() {
             assert!(start.elapsed() < common::PATIENCE, "datagrams are handed on for ever");
         }
     }
+}
+
+/// Datagrams are only lost while the steering of the port changes.
+fn everybody_is_reached(sender: &HostFabric, others: &mut [Other]) {
+    const GOOD_ROUNDS: u32 = 5;
+    let blocks: Vec<u32> = others.iter_mut().map(|other| other.expect("block").parse().unwrap()).collect();
+    for address in ["127.0.0.1", "::1"] {
+        let route = route(address, address, sender);
+        let (start, mut good) = (Instant::now(), 0);
+        while good < GOOD_ROUNDS {
+            good += 1;
+            for (other, block) in others.iter_mut().zip(&blocks) {
+                let before: u32 = other.ask("got").parse().unwrap();
+                let packets: Vec<Vec<u8>> = (0..SOME).map(|seed| packet(block << 8, seed, 256)).collect();
+                send(sender, &route, &packets);
+                let sent = Instant::now();
+                while other.ask("got").parse::<u32>().unwrap() < before + SOME {
+                    sender.receive(64, &mut |_| panic!("not ours"));
+                    sender.wait(Some(sender.now() + 1_000_000));
+                    if sent.elapsed() > Duration::from_secs(1) {
+                        good = 0;
+                        break;
+                    }
+                }
+            }
+            assert!(start.elapsed() < common::PATIENCE, "packets to {address} are lost for ever");
+        }
+    }
+}
+
+#[test]
+fn a_process_that_becomes_another_user_shares_the_port_still() {
+    let _alone = common::alone();
+    // SAFETY: geteuid(2) only gives a number.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("only root can become another user");
+        return;
+    }
+    let sender = HostFabric::new().unwrap();
+    if sender.direct_port() != ROCE_PORT {
+        eprintln!("{}", sender.port_reason().unwrap());
+        return;
+    }
+    let mut others = [Other::start("serve"), Other::start("drop_rights"), Other::start("serve")];
+    everybody_is_reached(&sender, &mut others);
+}
+
+#[test]
+fn processes_that_do_not_see_each_other_share_the_port() {
+    let _alone = common::alone();
+    // SAFETY: geteuid(2) only gives a number.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("only root can make PID namespaces");
+        return;
+    }
+    let sender = HostFabric::new().unwrap();
+    if sender.direct_port() != ROCE_PORT {
+        eprintln!("{}", sender.port_reason().unwrap());
+        return;
+    }
+    let mut others = [(); 3].map(|()| {
+        let mut apart = Command::new("unshare");
+        apart.args(["--pid", "--fork", "--kill-child"]).arg(std::env::current_exe().unwrap());
+        Other::start_by("serve", apart)
+    });
+    everybody_is_reached(&sender, &mut others);
 }
 
 #[test]
