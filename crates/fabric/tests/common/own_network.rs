@@ -52,5 +52,6 @@ pub fn is_here() -> bool {
         "in a network of its own ({}):\n{said}\n{complained}",
         ran.status
     );
+    print!("{said}");
     false
 }
