@@ -50,6 +50,40 @@ pub enum Refusal {
     Domain,
 }
 
+/// A region that an access names, checked for all but the bounds of the access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    base: u64,
+    size: u64,
+    iova: u64,
+    index: u32,
+    tag: u64,
+}
+
+impl Window {
+    /// `length` bytes from `address` (an iova) on, if they lie in the region.
+    #[inline]
+    pub fn locate(&self, address: u64, length: u64) -> Result<Granted, Refusal> {
+        let offset = address.wrapping_sub(self.iova);
+        if offset > self.size || length > self.size - offset {
+            return Err(Refusal::Bounds);
+        }
+        Ok(Granted { address: self.base.wrapping_add(offset), index: self.index, tag: self.tag })
+    }
+
+    /// The region's place, for hazards.
+    #[inline]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Bytes from `granted`, which was located here, to the region's end.
+    #[inline]
+    pub fn length_from(&self, granted: &Granted) -> u64 {
+        self.size - granted.address.wrapping_sub(self.base)
+    }
+}
+
 /// An access that passed the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Granted {
@@ -83,6 +117,12 @@ impl<W: SharedWords> RegionView<W> {
         need: Rights,
         domain: u32,
     ) -> Result<Granted, Refusal> {
+        self.window(key, need, domain)?.locate(address, length)
+    }
+
+    /// The part of [`check`](Self::check) that is the same for all accesses to one region: the key, its rights and its
+    /// protection domain.
+    pub fn window(&self, key: u32, need: Rights, domain: u32) -> Result<Window, Refusal> {
         let index = KeySecret::new(self.words.load(SECRET_WORD)).index(key);
         let at = REGIONS + index as usize * REGION_WORDS;
         if at + REGION_WORDS > self.words.len() {
@@ -105,16 +145,23 @@ impl<W: SharedWords> RegionView<W> {
         if !Rights::from_bits_retain(rights_and_domain as u32).contains(need) {
             return Err(Refusal::Rights);
         }
-        let offset = address.wrapping_sub(iova);
-        if offset > size || length > size - offset {
-            return Err(Refusal::Bounds);
-        }
-        Ok(Granted { address: base.wrapping_add(offset), index, tag })
+        Ok(Window { base, size, iova, index, tag })
     }
 
     /// Whether a granted access still holds; asked once more behind the hazard claim.
     pub fn still(&self, granted: &Granted) -> bool {
-        self.words.load(REGIONS + granted.index as usize * REGION_WORDS + TAG) == granted.tag
+        self.has_tag(granted.index, granted.tag)
+    }
+
+    /// Whether accesses to a region still hold, likewise.
+    #[inline]
+    pub fn still_open(&self, window: &Window) -> bool {
+        self.has_tag(window.index, window.tag)
+    }
+
+    #[inline]
+    fn has_tag(&self, index: u32, tag: u64) -> bool {
+        self.words.load(REGIONS + index as usize * REGION_WORDS + TAG) == tag
     }
 }
 

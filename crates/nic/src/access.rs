@@ -7,14 +7,81 @@ use crate::limits::{BRING_IN_TRIES, TRIAL_BYTES};
 use crate::queue_pair::QueuePair;
 use crate::request::ScatterGather;
 use pagewire_fabric::Fabric;
-use pagewire_iommu::{Claim, Refusal, Rights};
+use pagewire_iommu::{Claim, Hazards, ProcessWords, Refusal, Rights, Window};
 use pagewire_memory::{ApplicationMemory, MemoryError, Residency, Segment};
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// Checked pieces of this process's memory; hazards are held until [`Nic::finish`].
 pub struct Access {
     pub segments: SmallVec<[Segment; 4]>,
     claims: SmallVec<[Claim; 4]>,
+}
+
+/// Bytes behind an access of which it is asked at once whether they are resident: the next packets mostly go there.
+const LOOK_AHEAD: u64 = 32 << 10;
+
+/// An access to one region that goes on from packet to packet, while a thread handles several packets of a queue pair in a
+/// row: the region is looked up and its hazard claimed once. Whether it has been revoked is looked at for each packet. Given up
+/// when it is dropped: before the lock on the queue pair is, so that whoever waits for it waits for a few packets at most.
+pub struct Sustained<'n> {
+    hazards: &'n Hazards<ProcessWords>,
+    access: Option<SustainedAccess>,
+}
+
+struct SustainedAccess {
+    claim: Claim,
+    key: u32,
+    need: Rights,
+    domain: u32,
+    window: Window,
+    /// Addresses that were resident when the last look was made, as [`Residency::Resident`] means it.
+    resident: Range<u64>,
+    /// What lies ahead was not all resident: only what is accessed is asked for.
+    sparse: bool,
+}
+
+impl SustainedAccess {
+    fn serves(&self, piece: &ScatterGather, need: Rights, domain: u32) -> bool {
+        (self.key, self.need, self.domain) == (piece.key, need, domain)
+    }
+
+    /// Whether the pages of a segment are resident, of which so many bytes lie in the region from its beginning on.
+    fn residency(&mut self, memory: &impl ApplicationMemory, segment: Segment, room: u64) -> Residency {
+        let end = segment.address.saturating_add(segment.length);
+        if self.resident.start <= segment.address && end <= self.resident.end {
+            return Residency::Resident;
+        }
+        let ahead = Segment { length: room.min(LOOK_AHEAD), ..segment };
+        if !self.sparse && ahead.length > segment.length {
+            if memory.residency(&[ahead]) == Residency::Resident {
+                self.resident = ahead.address..ahead.address.saturating_add(ahead.length);
+                return Residency::Resident;
+            }
+            self.sparse = true;
+        }
+        memory.residency(&[segment])
+    }
+}
+
+impl<'n> Sustained<'n> {
+    /// No access yet.
+    pub fn new<F: Fabric>(nic: &'n Nic<F>) -> Self {
+        Sustained { hazards: nic.own_hazards(), access: None }
+    }
+
+    /// Ends the access.
+    pub fn let_go(&mut self) {
+        if let Some(access) = self.access.take() {
+            self.hazards.release(access.claim);
+        }
+    }
+}
+
+impl Drop for Sustained<'_> {
+    fn drop(&mut self) {
+        self.let_go();
+    }
 }
 
 /// Why an access cannot be made.
@@ -82,6 +149,66 @@ impl<F: Fabric> Nic<F> {
             Residency::Absent | Residency::Resident => {
                 *waits = 0;
                 Ok(access)
+            }
+        }
+    }
+
+    /// As [`begin`](Self::begin) for one piece that is not empty; the access goes on until `sustained` is given up.
+    #[allow(clippy::too_many_arguments)] // Those of `begin`.
+    pub fn sustain(
+        &self,
+        sustained: &mut Sustained<'_>,
+        queue_pair: &QueuePair<F>,
+        domain: u32,
+        piece: &ScatterGather,
+        need: Rights,
+        write: bool,
+        waits: &mut u32,
+    ) -> Result<Segment, AccessError> {
+        let view = self.regions().view();
+        let known =
+            |access: &SustainedAccess| access.serves(piece, need, domain) && view.still_open(&access.window);
+        if !sustained.access.as_ref().is_some_and(known) {
+            sustained.let_go();
+            let window = view.window(piece.key, need, domain).map_err(AccessError::Refused)?;
+            let Some(claim) = sustained.hazards.claim(window.index(), queue_pair.place) else {
+                self.ready(queue_pair, Again::Later);
+                return Err(AccessError::Wait);
+            };
+            let (key, resident, sparse) = (piece.key, 0..0, false);
+            sustained.access = Some(SustainedAccess { claim, key, need, domain, window, resident, sparse });
+            // Behind the claim: either this sees that the region was revoked, or whoever revokes it sees the claim.
+            if !view.still_open(&window) {
+                sustained.let_go();
+                return Err(AccessError::Refused(Refusal::Key));
+            }
+        }
+        let Some(access) = &mut sustained.access else { return Err(AccessError::Refused(Refusal::Key)) };
+        let length = u64::from(piece.length);
+        let granted = match access.window.locate(piece.address, length) {
+            Ok(granted) => granted,
+            Err(refusal) => {
+                sustained.let_go();
+                return Err(AccessError::Refused(refusal));
+            }
+        };
+        let segment = Segment { address: granted.address, length };
+        let room = access.window.length_from(&granted);
+        match access.residency(self.fabric().memory(), segment, room) {
+            Residency::Absent if *waits < BRING_IN_TRIES => {
+                *waits += 1;
+                queue_pair.counters.page_waits.add(1);
+                sustained.let_go();
+                self.fabric().bring_in(&[segment], write, u64::from(queue_pair.number));
+                Err(AccessError::Wait)
+            }
+            Residency::NotMapped => {
+                sustained.let_go();
+                Err(AccessError::NotMapped)
+            }
+            Residency::Absent | Residency::Resident => {
+                *waits = 0;
+                Ok(segment)
             }
         }
     }

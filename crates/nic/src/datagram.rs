@@ -1,6 +1,7 @@
 //! UD: one packet a message, to wherever its address handle says.
 
 use crate::access::AccessError;
+use crate::access::Sustained;
 use crate::attributes::{Attributes, State};
 use crate::completion::{Completion, Opcode, Status};
 use crate::drive::Core;
@@ -222,6 +223,7 @@ impl<F: Fabric> QueuePair<F> {
         header: &Header,
         payload: Payload<'_>,
         global_route: Option<&[u8; GLOBAL_ROUTE]>,
+        sustained: &mut Sustained<'_>,
     ) -> bool {
         let settings = self.datagram_settings(attributes);
         let (Ok(accepted), Some(global_route), Payload::Bytes(bytes)) =
@@ -230,7 +232,7 @@ impl<F: Fabric> QueuePair<F> {
             self.counters.dropped.add(1);
             return true;
         };
-        let mut environment = QueuePairEnvironment::new(self, core, None);
+        let mut environment = QueuePairEnvironment::new(self, core, None, sustained);
         if !environment.begin_receive() {
             environment.finish();
             self.counters.dropped.add(1);
@@ -260,6 +262,7 @@ impl<F: Fabric> QueuePair<F> {
             _ => {
                 let status = if too_short { Protocol::LocalLength } else { Protocol::LocalProtection };
                 self.complete_receive(self.completion(wr_id, Opcode::Receive, status.into()));
+                sustained.let_go();
                 self.enter_error(core);
                 self.raise(AsyncEventKind::QueuePairFatal);
             }

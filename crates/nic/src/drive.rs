@@ -6,13 +6,14 @@
 mod answers;
 mod hello;
 
+use crate::access::Sustained;
 use crate::attributes::{Attributes, QueuePairType, State};
 use crate::counters::ProtocolCounters;
-use crate::engine::Again;
+use crate::engine::{Again, Nic};
 use crate::environment::{Ended, QueuePairEnvironment};
 use crate::error::{Error, Result};
 use crate::event::AsyncEventKind;
-use crate::inbox::{Content, Half, Origin};
+use crate::inbox::{Content, Half, Incoming, Origin};
 use crate::path::Path;
 use crate::path::local::{LocalChannel, publish_holding};
 use crate::pull::Lost;
@@ -24,7 +25,7 @@ use hello::HelloState;
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_transport::{
-    Drive, Link, Outcome, Payload, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Time,
+    Drive, Link, Outcome, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Time,
     UcConnection, UcSettings, Work, WorkId,
 };
 use pagewire_wire::{Header, Operation, Own, Transport};
@@ -48,6 +49,20 @@ pub(crate) enum Occasion {
     Polled,
     /// Any other.
     Round,
+}
+
+/// What packets share that a thread takes in a row while it holds the queue pair.
+pub(crate) struct Row<'n> {
+    /// When it began.
+    now: Time,
+    sustained: Sustained<'n>,
+}
+
+impl<'n> Row<'n> {
+    /// A row that begins now, with the queue pair in hand: time does not go back for who had it before.
+    pub(crate) fn begin<F: Fabric>(nic: &'n Nic<F>) -> Self {
+        Row { now: Time(nic.fabric().now()), sustained: Sustained::new(nic) }
+    }
 }
 
 /// The state machine of a connected queue pair.
@@ -282,6 +297,13 @@ impl<F: Fabric> Core<F> {
         }
     }
 
+    /// Whether [`establish`](Self::establish) has anything to do.
+    fn wants_path(&self) -> bool {
+        matches!(self.path, Path::Asked { .. })
+            || matches!(self.connection, Connection::None)
+            || !self.sending && matches!(self.attributes.state, State::ReadyToSend | State::SendQueueDrain)
+    }
+
     /// Starts the protocol as soon as state and path permit.
     fn establish(&mut self, queue_pair: &QueuePair<F>, attributes: &Attributes) {
         if let Path::Asked { route, peer } = &self.path {
@@ -354,6 +376,17 @@ fn remote_rights(access: Rights) -> RemoteRights {
 impl<F: Fabric> QueuePair<F> {
     /// Whether a packet is for this queue pair: right type, right partition, and from its peer's host.
     pub(crate) fn accepts(&self, header: &Header, origin: &Origin<F>) -> bool {
+        if !self.accepts_kind(header, origin) {
+            return false;
+        }
+        match (self.kind, origin) {
+            (QueuePairType::Ud, _) | (_, Origin::Local(_)) => true,
+            (_, Origin::Network { source }) => self.peer_address() == Some(*source),
+        }
+    }
+
+    /// The same for a packet from where an accepted one came from.
+    pub(crate) fn accepts_kind(&self, header: &Header, origin: &Origin<F>) -> bool {
         let kind = match header.bth.opcode.transport() {
             Transport::Rc | Transport::Cnp => self.kind == QueuePairType::Rc,
             Transport::Uc => self.kind == QueuePairType::Uc,
@@ -364,13 +397,7 @@ impl<F: Fabric> QueuePair<F> {
             }
             _ => false,
         };
-        if !kind || header.bth.partition & 0x7FFF != 0x7FFF || !self.state().receives() {
-            return false;
-        }
-        match (self.kind, origin) {
-            (QueuePairType::Ud, _) | (_, Origin::Local(_)) => true,
-            (_, Origin::Network { source }) => self.peer_address() == Some(*source),
-        }
+        kind && header.bth.partition & 0x7FFF == 0x7FFF && self.state().receives()
     }
 
     /// Whether what came over a ring comes from the process that holds the peer. `None`: not known yet.
@@ -394,24 +421,27 @@ impl<F: Fabric> QueuePair<F> {
     pub(crate) fn take_packet(
         &self,
         core: &mut Core<F>,
-        header: &Header,
-        payload: Payload<'_>,
-        global_route: Option<&[u8; 40]>,
-        origin: &Origin<F>,
+        packet: &Incoming<'_, F>,
+        row: &mut Row<'_>,
     ) -> bool {
-        let attributes = core.attributes;
-        if !attributes.state.receives() {
+        let Incoming { header, payload, global_route, origin } = packet;
+        let payload = *payload;
+        if !core.attributes.state.receives() {
             return true;
         }
-        core.establish(self, &attributes);
-        let now = Time(self.nic.fabric().now());
+        if core.wants_path() {
+            let attributes = core.attributes;
+            core.establish(self, &attributes);
+        }
+        let (now, sustained) = (row.now, &mut row.sustained);
         if self.kind != QueuePairType::Rc && self.waits_for_receive(core, header, now.0) {
             // A direct WRITE behind it may not overtake it.
             self.set_holding(core, self.kind == QueuePairType::Uc);
             return false;
         }
         if matches!(core.connection, Connection::Ud) {
-            return self.take_datagram(core, &attributes, header, payload, global_route);
+            let attributes = core.attributes;
+            return self.take_datagram(core, &attributes, header, payload, global_route.as_ref(), sustained);
         }
         match self.is_from_peer(core, origin) {
             Some(true) => {}
@@ -425,7 +455,7 @@ impl<F: Fabric> QueuePair<F> {
             }
         }
         let mut connection = std::mem::replace(&mut core.connection, Connection::None);
-        let mut environment = QueuePairEnvironment::new(self, core, Some(origin));
+        let mut environment = QueuePairEnvironment::new(self, core, Some(origin), sustained);
         let outcome = match &mut connection {
             Connection::Rc(rc) => rc.receive(now, header, payload, &mut environment),
             Connection::Uc(uc) => uc.receive(now, header, payload, &mut environment),
@@ -549,7 +579,8 @@ impl<F: Fabric> QueuePair<F> {
         let hold = core.answers.look(occasion, received);
         let mut owes = false;
         let mut connection = std::mem::replace(&mut core.connection, Connection::None);
-        let mut environment = QueuePairEnvironment::new(self, core, None);
+        let mut sustained = Sustained::new(&self.nic);
+        let mut environment = QueuePairEnvironment::new(self, core, None, &mut sustained);
         if let Some(own) = greeting {
             environment.transmit_hello(&own);
         }
@@ -576,6 +607,7 @@ impl<F: Fabric> QueuePair<F> {
             Connection::None | Connection::Ud => (Drive::Idle, None, false),
         };
         let ended = environment.finish();
+        drop(sustained);
         let waits_for_link = ended.link_full;
         let connected = !matches!(connection, Connection::None);
         core.connection = connection;
@@ -650,11 +682,17 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Takes packets out of the inbox until one has to wait on.
     fn take_waiting(&self, core: &mut Core<F>, half: Half) {
+        if self.inbox.is_empty(half) {
+            return;
+        }
+        let mut row = Row::begin(&self.nic);
         loop {
             let Some(packet) = self.inbox.pop(half) else { return };
             let taken = match &packet.content {
                 Content::Packet { header, payload, global_route } => {
-                    self.take_packet(core, header, payload.payload(), global_route.as_ref(), &packet.origin)
+                    let (header, global_route) = (*header, *global_route);
+                    let (payload, origin) = (payload.payload(), packet.origin.clone());
+                    self.take_packet(core, &Incoming { header, payload, global_route, origin }, &mut row)
                 }
                 Content::Own(own) => {
                     self.take_own(core, own);
@@ -703,7 +741,8 @@ impl<F: Fabric> QueuePair<F> {
             _ => None,
         };
         let mut connection = std::mem::replace(&mut core.connection, Connection::None);
-        let mut environment = QueuePairEnvironment::new(self, core, None);
+        let mut sustained = Sustained::new(&self.nic);
+        let mut environment = QueuePairEnvironment::new(self, core, None, &mut sustained);
         if let Some(answer) = answer {
             environment.transmit_hello(&answer);
         }
@@ -721,7 +760,8 @@ impl<F: Fabric> QueuePair<F> {
     fn finish_last_words(&self, core: &mut Core<F>) -> Option<Again> {
         let mut connection = core.last_words.take()?;
         let now = Time(self.nic.fabric().now());
-        let mut environment = QueuePairEnvironment::new(self, core, None);
+        let mut sustained = Sustained::new(&self.nic);
+        let mut environment = QueuePairEnvironment::new(self, core, None, &mut sustained);
         connection.drive(now, &mut environment);
         if environment.finish().link_full {
             core.last_words = Some(connection);

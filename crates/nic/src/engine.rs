@@ -3,9 +3,9 @@
 //! Any thread may run a round ([`workers`](crate::workers)). Rounds of several threads do not wait for each other.
 
 use crate::counters::ObjectCount;
-use crate::drive::Occasion;
+use crate::drive::{Core, Occasion, Row};
 use crate::error::{Error, Result};
-use crate::inbox::{Content, Half, InboxPacket, KeptPayload, Origin};
+use crate::inbox::{Content, Half, InboxPacket, Incoming, Origin};
 use crate::limits;
 use crate::path::attention;
 use crate::path::local::{LocalChannel, ProcessOf, Reading};
@@ -17,13 +17,13 @@ use crate::queue_pairs::QueuePairs;
 use crate::turns::Turns;
 use crate::workers::Workers;
 use pagewire_fabric::limits::TICK;
-use pagewire_fabric::{ChannelId, Datagram, Fabric, FabricEvent};
+use pagewire_fabric::{ChannelId, Fabric, FabricEvent};
 use pagewire_iommu::hazards::Revoked;
 use pagewire_iommu::layout::{MAGIC, MAGIC_WORD, NETWORK_ONLY_WORD};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, ProcessWords, RegionTable};
 use pagewire_transport::{Payload, RcConnection, RemoteAddress};
-use pagewire_wire::{Header, Own, Transport};
+use pagewire_wire::{Header, Own};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -543,7 +543,9 @@ impl<F: Fabric> Nic<F> {
             if verdict == Verdict::Acknowledged {
                 let header = RcConnection::acknowledgement(awaited.queue_pair, awaited.psn);
                 let origin = Origin::Local(channel.clone());
-                self.deliver_packet(header, Payload::Bytes(&[]), None, origin, false, touched);
+                let (payload, global_route) = (Payload::Bytes(&[]), None);
+                let packet = Incoming { header, payload, global_route, origin };
+                self.deliver_packet(&packet, false, touched);
             }
         }
     }
@@ -574,25 +576,12 @@ impl<F: Fabric> Nic<F> {
         let origin = Origin::Local(channel.clone());
         let header = Header::parse(headers).ok().map(|(header, _)| header);
         let acknowledged = header.is_some_and(|header| {
-            self.deliver_packet(header, payload, global_route, origin, record.slot.is_some(), touched)
+            let packet = Incoming { header, payload, global_route, origin };
+            self.deliver_packet(&packet, record.slot.is_some(), touched)
         });
         if let Some(slot) = record.slot {
             let verdict = if acknowledged { Verdict::Acknowledged } else { Verdict::Open };
             channel.tell(&self.fabric, slot, verdict);
-        }
-    }
-
-    /// Takes datagrams.
-    fn poll_network(&self, occasion: Occasion) -> Taken {
-        let mut touched = Touched::default();
-        let taken = self
-            .fabric
-            .receive(limits::ROUND, &mut |datagram| self.deliver_datagram(&datagram, &mut touched));
-        touched.run(occasion);
-        match taken {
-            0 => Taken::Nothing,
-            taken if taken < limits::ROUND => Taken::All,
-            _ => Taken::More,
         }
     }
 
@@ -609,97 +598,79 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    fn deliver_datagram(&self, datagram: &Datagram<'_>, touched: &mut Touched<F>) {
-        let Ok((header, length)) = Header::parse(datagram.bytes) else { return };
-        let Some(end) = datagram.bytes.len().checked_sub(usize::from(header.bth.pad)) else { return };
-        if end < length {
-            return;
-        }
-        let global_route = (header.bth.opcode.transport() == Transport::Ud).then(|| {
-            crate::device::global_routing_header(
-                datagram.source,
-                datagram.destination,
-                datagram.traffic_class,
-                datagram.hop_limit,
-                datagram.bytes.len() as u16 + 4,
-            )
-        });
-        let origin = Origin::Network { source: datagram.source };
-        self.deliver_packet(
-            header,
-            Payload::Bytes(&datagram.bytes[length..end]),
-            global_route,
-            origin,
-            false,
-            touched,
-        );
-    }
-
-    /// Hands a packet to its queue pair: at once if nobody else drives it and nothing waits before it, else to its inbox.
-    /// True: it is a request, was executed, and its acknowledgement, if the caller `judges`, is the caller's to tell.
-    fn deliver_packet(
-        &self,
-        header: Header,
-        payload: Payload<'_>,
-        global_route: Option<[u8; 40]>,
-        origin: Origin<F>,
-        judges: bool,
-        touched: &mut Touched<F>,
-    ) -> bool {
+    /// Hands a packet of a ring to its queue pair: at once if nobody else drives it and nothing waits before it, else to its
+    /// inbox. True: it is a request, was executed, and its acknowledgement, if the caller `judges`, is the caller's to tell.
+    fn deliver_packet(&self, packet: &Incoming<'_, F>, judges: bool, touched: &mut Touched<F>) -> bool {
+        let header = &packet.header;
         let Some((queue_pair, drive)) = touched.get(&self.queue_pairs, header.bth.destination) else {
             return false;
         };
-        if !queue_pair.accepts(&header, &origin) {
+        if !queue_pair.accepts(header, &packet.origin) {
             queue_pair.counters.dropped.add(1);
             return false;
         }
-        match &origin {
-            Origin::Local(_) => queue_pair.counters.ring_packets_received.add(1),
-            Origin::Network { .. } => queue_pair.counters.udp_packets_received.add(1),
-        }
+        queue_pair.counters.ring_packets_received.add(1);
         *drive = true;
-        if header.bth.opcode.transport() == Transport::Manufacturer {
-            let Payload::Bytes(bytes) = payload else { return false };
-            match Own::parse(header.bth.opcode, bytes) {
-                Ok(Own::Hello(greeting)) if !queue_pair.knows_greeting(&greeting, header.bth.psn) => {
-                    queue_pair.counters.dropped.add(1);
-                }
-                Ok(own) => self.keep(queue_pair, InboxPacket { content: Content::Own(own), origin }),
-                Err(_) => queue_pair.counters.dropped.add(1),
+        let Some(mut core) = queue_pair.core.try_lock() else {
+            self.keep(queue_pair, packet.keep());
+            return false;
+        };
+        if let (true, Payload::Bytes(bytes)) = (judges, packet.payload) {
+            if queue_pair.inbox.is_empty(Half::of(header))
+                && queue_pair.execute_at_once(&mut core, header, bytes, &packet.origin)
+            {
+                queue_pair.end_if_overrun(&mut core);
+                drop(core);
+                *drive = queue_pair.is_wanted();
+                return true;
             }
+        }
+        if !self.hand_over(queue_pair, &mut core, &mut Row::begin(self), packet) {
             return false;
         }
-        if let Some(mut core) = queue_pair.core.try_lock() {
-            if queue_pair.inbox.is_empty(Half::of(&header)) {
-                if let (true, Payload::Bytes(bytes)) = (judges, payload) {
-                    if queue_pair.execute_at_once(&mut core, &header, bytes, &origin) {
-                        queue_pair.end_if_overrun(&mut core);
-                        drop(core);
-                        *drive = queue_pair.is_wanted();
-                        return true;
-                    }
-                }
-                let taken =
-                    queue_pair.take_packet(&mut core, &header, payload, global_route.as_ref(), &origin);
-                if taken {
-                    let acknowledged = judges && core.take_acknowledgement(header.bth.psn);
-                    let idle = matches!(origin, Origin::Local(_)) && core.is_idle();
-                    queue_pair.end_if_overrun(&mut core);
-                    drop(core);
-                    *drive = !idle || queue_pair.is_wanted();
-                    return acknowledged;
-                }
-                let content = Content::Packet { header, payload: KeptPayload::from(payload), global_route };
-                queue_pair.inbox.put_back(InboxPacket { content, origin });
-                return false;
-            }
-        }
-        let content = Content::Packet { header, payload: KeptPayload::from(payload), global_route };
-        self.keep(queue_pair, InboxPacket { content, origin });
-        false
+        let acknowledged = judges && core.take_acknowledgement(header.bth.psn);
+        let idle = core.is_idle();
+        queue_pair.end_if_overrun(&mut core);
+        drop(core);
+        *drive = !idle || queue_pair.is_wanted();
+        acknowledged
     }
 
-    fn keep(&self, queue_pair: &QueuePair<F>, packet: InboxPacket<F>) {
+    /// A packet of Pagewire's own that came from the network.
+    pub(crate) fn deliver_own(&self, queue_pair: &QueuePair<F>, packet: &Incoming<'_, F>) {
+        let Payload::Bytes(bytes) = packet.payload else { return };
+        match Own::parse(packet.header.bth.opcode, bytes) {
+            Ok(Own::Hello(greeting)) if !queue_pair.knows_greeting(&greeting, packet.header.bth.psn) => {
+                queue_pair.counters.dropped.add(1);
+            }
+            Ok(own) => {
+                let (content, origin) = (Content::Own(own), packet.origin.clone());
+                self.keep(queue_pair, InboxPacket { content, origin });
+            }
+            Err(_) => queue_pair.counters.dropped.add(1),
+        }
+    }
+
+    /// Has a packet taken by the thread that holds its queue pair, unless others wait before it. False: it waits.
+    pub(crate) fn hand_over(
+        &self,
+        queue_pair: &QueuePair<F>,
+        core: &mut Core<F>,
+        row: &mut Row<'_>,
+        packet: &Incoming<'_, F>,
+    ) -> bool {
+        if !queue_pair.inbox.is_empty(Half::of(&packet.header)) {
+            self.keep(queue_pair, packet.keep());
+            return false;
+        }
+        let taken = queue_pair.take_packet(core, packet, row);
+        if !taken {
+            queue_pair.inbox.put_back(packet.keep());
+        }
+        taken
+    }
+
+    pub(crate) fn keep(&self, queue_pair: &QueuePair<F>, packet: InboxPacket<F>) {
         if !queue_pair.inbox.push(packet) {
             queue_pair.counters.dropped.add(1);
         }
@@ -750,7 +721,7 @@ pub(crate) enum Taken {
 
 /// Queue pairs that got packets in a round, and whether they are to be driven: once, at its end, so that one acknowledgement
 /// covers many packets.
-struct Touched<F: Fabric>(SmallVec<[(Arc<QueuePair<F>>, bool); 4]>);
+pub(crate) struct Touched<F: Fabric>(SmallVec<[(Arc<QueuePair<F>>, bool); 4]>);
 
 impl<F: Fabric> Default for Touched<F> {
     fn default() -> Self {
@@ -760,7 +731,11 @@ impl<F: Fabric> Default for Touched<F> {
 
 impl<F: Fabric> Touched<F> {
     /// A queue pair, and whether it is to be driven.
-    fn get(&mut self, all: &QueuePairs<F>, number: u32) -> Option<(&Arc<QueuePair<F>>, &mut bool)> {
+    pub(crate) fn get(
+        &mut self,
+        all: &QueuePairs<F>,
+        number: u32,
+    ) -> Option<(&Arc<QueuePair<F>>, &mut bool)> {
         let known = self.0.iter().position(|(known, _)| known.number == number);
         let at = match known {
             Some(at) => at,
@@ -772,7 +747,7 @@ impl<F: Fabric> Touched<F> {
         self.0.get_mut(at).map(|(queue_pair, drive)| (&*queue_pair, drive))
     }
 
-    fn run(self, occasion: Occasion) {
+    pub(crate) fn run(self, occasion: Occasion) {
         for (queue_pair, _) in self.0.into_iter().filter(|(_, drive)| *drive) {
             queue_pair.run_for(occasion);
         }

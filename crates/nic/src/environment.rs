@@ -1,6 +1,6 @@
 //! What the protocol of one queue pair is given by the NIC: memory, receives, completions, the link.
 
-use crate::access::{AccessError, is_readable};
+use crate::access::{AccessError, Sustained, is_readable};
 use crate::attributes::QueuePairType;
 use crate::completion::{Completion, Opcode, Status};
 use crate::direct::{Bytes, Transfer};
@@ -16,7 +16,7 @@ use crate::queue_pair::QueuePair;
 use crate::request::{KeptData, ScatterGather, slice_of, total_length};
 use pagewire_fabric::{Batch, Fabric, Route};
 use pagewire_iommu::Rights;
-use pagewire_memory::{ApplicationMemory, AtomicOperation};
+use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
 use pagewire_transport::{
     Arrival, ArrivalKind, Atomic, Denial, Direct, Environment, Event, LinkState, Outcome, Payload,
     RemoteAddress, Right, Source, Status as Protocol, Work, WorkId,
@@ -62,19 +62,29 @@ pub struct Ended {
 }
 
 /// The surroundings of one queue pair while it is driven.
-pub struct QueuePairEnvironment<'a, F: Fabric> {
+pub struct QueuePairEnvironment<'a, 'n, F: Fabric> {
     queue_pair: &'a QueuePair<F>,
     core: &'a mut Core<F>,
     /// Where the packet in hand came from.
     origin: Option<&'a Origin<F>>,
     batch: Option<F::Batch>,
+    /// The access that the packets handled in a row share.
+    sustained: &'a mut Sustained<'n>,
+    /// The send request of the last packet, where its bytes are one piece. A request does not change while it is kept.
+    gathered: Option<(WorkId, ScatterGather)>,
     ended: Ended,
 }
 
-impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
+impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
     /// For one call of the protocol.
-    pub fn new(queue_pair: &'a QueuePair<F>, core: &'a mut Core<F>, origin: Option<&'a Origin<F>>) -> Self {
-        QueuePairEnvironment { queue_pair, core, origin, batch: None, ended: Ended::default() }
+    pub fn new(
+        queue_pair: &'a QueuePair<F>,
+        core: &'a mut Core<F>,
+        origin: Option<&'a Origin<F>>,
+        sustained: &'a mut Sustained<'n>,
+    ) -> Self {
+        let ended = Ended::default();
+        QueuePairEnvironment { queue_pair, core, origin, batch: None, sustained, gathered: None, ended }
     }
 
     /// The state of the queue pair that is driven.
@@ -84,6 +94,10 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
 
     /// Sends what was gathered and tells what happened.
     pub fn finish(mut self) -> Ended {
+        if self.ended.failure.is_some() {
+            // Whoever ends the queue pair waits for accesses through it.
+            self.sustained.let_go();
+        }
         if let Some(batch) = self.batch.take() {
             self.queue_pair.nic.fabric().flush(batch);
         }
@@ -177,9 +191,19 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
     }
 
     /// The pieces of a send request that hold some of its bytes, or the bytes themselves if they are inline.
-    fn pieces(&self, id: WorkId, offset: u32, length: u32) -> Option<KeptData> {
+    fn pieces(&mut self, id: WorkId, offset: u32, length: u32) -> Option<KeptData> {
+        let part = |whole: &ScatterGather| {
+            slice_of(std::slice::from_ref(whole), u64::from(offset), u64::from(length))
+        };
+        if let Some((_, whole)) = self.gathered.as_ref().filter(|(known, _)| *known == id) {
+            return Some(KeptData::Segments(part(whole)));
+        }
         let send = self.queue_pair.send.lock();
         Some(match &send.get(id)?.data {
+            KeptData::Segments(segments) if segments.len() == 1 => {
+                self.gathered = Some((id, segments[0]));
+                KeptData::Segments(part(&segments[0]))
+            }
             KeptData::Segments(segments) => {
                 KeptData::Segments(slice_of(segments, u64::from(offset), u64::from(length)))
             }
@@ -224,16 +248,36 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
         let nic = &queue_pair.nic;
         let Named { domain, pieces, need, denial, half } = *source;
         let waits = self.core.waits(half);
+        if let [piece] = pieces {
+            let sustained = nic.sustain(self.sustained, queue_pair, domain, piece, need, false, waits);
+            return match sustained {
+                Ok(segment) => self.transmit_segments(header, &[segment], length, denial),
+                Err(error) => refused(error, denial),
+            };
+        }
         let access = match nic.begin(queue_pair, domain, pieces, need, false, waits) {
             Ok(access) => access,
             Err(error) => return refused(error, denial),
         };
-        let memory = nic.fabric().memory();
-        let outcome = match self.core.path() {
+        let outcome = self.transmit_segments(header, &access.segments, length, denial);
+        nic.finish(access);
+        outcome
+    }
+
+    /// The same for memory that was checked.
+    fn transmit_segments(
+        &mut self,
+        header: &Header,
+        segments: &[Segment],
+        length: u32,
+        denial: Denial,
+    ) -> Outcome<()> {
+        let memory = self.queue_pair.nic.fabric().memory();
+        match self.core.path() {
             Path::Udp { route, .. } => {
                 let route = *route;
                 let outcome = self.send_packet(&route, header, length as usize, |into| {
-                    memory.read(&access.segments, into).map_err(AccessError::from)
+                    memory.read(segments, into).map_err(AccessError::from)
                 });
                 match outcome {
                     Outcome::Denied(_) => Outcome::Denied(denial),
@@ -242,14 +286,12 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
             }
             _ => {
                 let mut bytes: SmallVec<[u8; 512]> = SmallVec::from_elem(0, length as usize);
-                match memory.read(&access.segments, &mut bytes) {
+                match memory.read(segments, &mut bytes) {
                     Ok(()) => self.emit(header, &bytes),
                     Err(_) => Outcome::Denied(denial),
                 }
             }
-        };
-        nic.finish(access);
-        outcome
+        }
     }
 
     /// Sends a record that names this process's memory, for the receiver to pull. Where the receiver asked `again`, the memory
@@ -299,6 +341,16 @@ impl<'a, F: Fabric> QueuePairEnvironment<'a, F> {
         let nic = &queue_pair.nic;
         let Named { domain, pieces, need, denial, half } = *target;
         let waits = self.core.waits(half);
+        if let ([piece], Payload::Bytes(bytes)) = (pieces, payload) {
+            let segment = match nic.sustain(self.sustained, queue_pair, domain, piece, need, true, waits) {
+                Ok(segment) => segment,
+                Err(error) => return refused(error, denial),
+            };
+            return match nic.fabric().memory().write(bytes, &[segment], last) {
+                Ok(()) => Outcome::Done(()),
+                Err(_) => Outcome::Denied(denial),
+            };
+        }
         let access = match nic.begin(queue_pair, domain, pieces, need, true, waits) {
             Ok(access) => access,
             Err(error) => return refused(error, denial),
@@ -360,7 +412,7 @@ fn piece(remote: RemoteAddress, length: u32) -> [ScatterGather; 1] {
     [ScatterGather { address: remote.address, length, key: remote.key }]
 }
 
-impl<F: Fabric> Environment for QueuePairEnvironment<'_, F> {
+impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
     fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()> {
         match source {
             Source::None | Source::Work { length: 0, .. } | Source::Remote { length: 0, .. } => {

@@ -4,7 +4,7 @@ use crate::limits::{MAX_INBOX_BYTES, MAX_INBOX_PACKETS};
 use crate::path::local::LocalChannel;
 use pagewire_fabric::Fabric;
 use pagewire_transport::{Payload, RemoteAddress};
-use pagewire_wire::{Header, Operation, Own};
+use pagewire_wire::{Header, Operation, Own, Transport};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -49,6 +49,29 @@ impl From<Payload<'_>> for KeptPayload {
             Payload::Bytes(bytes) => KeptPayload::Bytes(SmallVec::from_slice(bytes)),
             Payload::Reference(pieces) => KeptPayload::Reference(SmallVec::from_slice(pieces)),
         }
+    }
+}
+
+/// A packet as it comes in: its bytes are those of a ring or of a receive buffer.
+pub struct Incoming<'a, F: Fabric> {
+    pub header: Header,
+    pub payload: Payload<'a>,
+    /// The global routing header that goes before a UD payload.
+    pub global_route: Option<[u8; 40]>,
+    pub origin: Origin<F>,
+}
+
+impl<F: Fabric> Incoming<'_, F> {
+    /// Whether it is one of Pagewire's own.
+    pub fn is_own(&self) -> bool {
+        self.header.bth.opcode.transport() == Transport::Manufacturer
+    }
+
+    /// A copy that can wait.
+    pub fn keep(&self) -> InboxPacket<F> {
+        let Incoming { header, payload, global_route, origin } = self;
+        let (header, payload, global_route) = (*header, KeptPayload::from(*payload), *global_route);
+        InboxPacket { content: Content::Packet { header, payload, global_route }, origin: origin.clone() }
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod access;
 mod address_handle;
+mod arrivals;
 mod at_once;
 pub mod attributes;
 mod completion;

@@ -71,7 +71,7 @@ pub struct QueuePair<F: Fabric> {
     peer: AtomicU32,
     pub(crate) send: Mutex<SendQueue<F>>,
     pub(crate) receive: Mutex<ReceiveQueue>,
-    pub(crate) core: Mutex<Core<F>>,
+    pub(crate) core: Arc<Mutex<Core<F>>>,
     pub(crate) pending: AtomicBool,
     /// Is in the engine's list of those that are to be driven again.
     pub(crate) queued: AtomicBool,
@@ -140,7 +140,7 @@ impl<F: Fabric> QueuePair<F> {
             peer: AtomicU32::new(0),
             send: Mutex::new(SendQueue::new(capabilities.max_send_wr)),
             receive: Mutex::new(ReceiveQueue::new(capabilities.max_recv_wr)),
-            core: Mutex::new(Core::default()),
+            core: Arc::new(Mutex::new(Core::default())),
             pending: AtomicBool::new(false),
             queued: AtomicBool::new(false),
             turn: AtomicBool::new(false),
