@@ -450,8 +450,11 @@ impl Fabric for HostFabric {
         inner.count_round();
         inner.sleepers.fetch_add(1, Ordering::AcqRel);
         let mut events = [std::mem::MaybeUninit::uninit(); 3];
+        // Where only datagrams are told of, nothing has come from other processes of this host.
+        let mut datagrams_only = false;
         match epoll::wait(&inner.sleep, &mut events, timeout.as_ref()) {
             Ok((ready, _)) => {
+                datagrams_only = ready.len() == 1 && ready[0].data.u64() == NETWORK;
                 for event in ready.iter() {
                     match event.data.u64() {
                         NETWORK => inner.network_told.store(true, Ordering::Release),
@@ -469,7 +472,14 @@ impl Fabric for HostFabric {
                 std::thread::sleep(AFTER_ERROR);
             }
         }
-        inner.look(true);
+        // What has a clock may be due by now, and datagrams that belong elsewhere want the steering.
+        let looks = !datagrams_only
+            || inner.handshakes.load(Ordering::Relaxed)
+            || network_due != u64::MAX
+            || inner.now().saturating_sub(inner.looked.load(Ordering::Relaxed)) >= LOOK_TIME;
+        if looks {
+            inner.look(true);
+        }
         inner.sleepers.fetch_sub(1, Ordering::AcqRel);
     }
 

@@ -72,16 +72,13 @@ pub struct Network {
     heard: AtomicU64,
     /// Reading that has not come to an end: since when, and how many times it was taken up.
     unheard: Mutex<(u64, u32)>,
-    /// Since when each thread that hands datagrams over is at it: those that were overtaken, too.
-    at_work: Mutex<Vec<u64>>,
     /// Which of the sockets that are ready is read first: none has to wait until the others are empty.
     read_first: AtomicUsize,
     /// When all sockets were last looked at.
     looked: AtomicU64,
     /// The socket of a port that had something last, or [`NO_SOCKET`].
     last_read: AtomicU64,
-    #[allow(clippy::vec_box)] // each round takes one out and puts it back: a pointer, not 800 bytes
-    receivers: Mutex<Vec<Box<Receiving>>>,
+    hands: Mutex<Hands>,
     /// How many of them hold datagrams that were not handed over, for a look without the lock.
     left: AtomicUsize,
     batches: Mutex<Vec<HostBatch>>,
@@ -99,6 +96,15 @@ struct Receiving {
     offset: usize,
     icrc: IcrcCache,
     forwarded: Forwarded,
+}
+
+/// What the threads that hand datagrams over take turns with.
+struct Hands {
+    /// Buffers that nobody uses now.
+    #[allow(clippy::vec_box)] // each round takes one out and puts it back: a pointer, not 800 bytes
+    idle: Vec<Box<Receiving>>,
+    /// Since when each thread is at it: those that were overtaken, too.
+    at_work: Vec<u64>,
 }
 
 /// Who gets the datagrams of this process.
@@ -147,12 +153,11 @@ impl Network {
             turn: AtomicU64::new(0),
             heard: AtomicU64::new(0),
             unheard: Mutex::new((0, 0)),
-            at_work: Mutex::new(Vec::new()),
             read_first: AtomicUsize::new(0),
             looked: AtomicU64::new(0),
             last_read: AtomicU64::new(NO_SOCKET),
             // Nothing could ever be received without them.
-            receivers: Mutex::new(vec![Box::new(Receiving::new()?)]),
+            hands: Mutex::new(Hands { idle: vec![Box::new(Receiving::new()?)], at_work: Vec::new() }),
             left: AtomicUsize::new(0),
             batches: Mutex::new(Vec::new()),
             steering: None,
@@ -299,7 +304,7 @@ impl Network {
     /// read came before anything that the sockets hold now.
     fn note_heard(&self, now: u64, emptied: bool) {
         let recent = now.saturating_sub(STUCK_FOR_GOOD);
-        if self.at_work.lock().iter().filter(|since| **since >= recent).count() > 1 {
+        if self.hands.lock().at_work.iter().filter(|since| **since >= recent).count() > 1 {
             return;
         }
         // Asked after that: a thread that has done its turn has left there what it did not hand over.
@@ -338,21 +343,26 @@ impl Network {
         if self.turn.compare_exchange(turn, stamp, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return 0;
         }
-        self.at_work.lock().push(stamp);
         self.hand_on_waiting();
-        let known = self.next_receiving();
+        let known = {
+            let mut hands = self.hands.lock();
+            hands.at_work.push(stamp);
+            self.next_receiving(&mut hands)
+        };
         let fresh = || {
             let made = Receiving::new().inspect_err(|error| log::debug!("no memory to receive: {error}"));
             made.ok().map(Box::new)
         };
-        let mut handed = 0;
+        let (mut handed, mut done) = (0, None);
         if let Some(mut receiving) = known.or_else(fresh) {
             handed = self.hand_over(&mut receiving, limit, taker);
             // What another thread left behind when it was overtaken came before anything that the sockets hold.
             while handed < limit && !receiving.is_left() && self.has_left() {
-                let Some(left) = self.next_receiving() else { break };
+                let mut hands = self.hands.lock();
+                let Some(left) = self.next_receiving(&mut hands) else { break };
                 let done = std::mem::replace(&mut receiving, left);
-                self.keep_receiving(done);
+                self.keep_receiving(&mut hands, done);
+                drop(hands);
                 handed += self.hand_over(&mut receiving, limit - handed, taker);
             }
             let mut emptied = Some(false);
@@ -364,38 +374,39 @@ impl Network {
             if let Some(emptied) = emptied {
                 self.note_heard(now, emptied && !receiving.is_left());
             }
-            self.keep_receiving(receiving);
+            done = Some(receiving);
         }
-        let mut at_work = self.at_work.lock();
-        if let Some(place) = at_work.iter().position(|since| *since == stamp) {
-            at_work.swap_remove(place);
+        let mut hands = self.hands.lock();
+        if let Some(receiving) = done {
+            self.keep_receiving(&mut hands, receiving);
         }
-        drop(at_work);
+        if let Some(place) = hands.at_work.iter().position(|since| *since == stamp) {
+            hands.at_work.swap_remove(place);
+        }
+        drop(hands);
         // Somebody may have overtaken us: then the turn is theirs.
         let _ = self.turn.compare_exchange(stamp, 0, Ordering::AcqRel, Ordering::Acquire);
         handed
     }
 
     /// Buffers to go on with: those that hold something first.
-    fn next_receiving(&self) -> Option<Box<Receiving>> {
-        let mut receivers = self.receivers.lock();
+    fn next_receiving(&self, hands: &mut Hands) -> Option<Box<Receiving>> {
         if self.has_left() {
-            if let Some(place) = receivers.iter().position(|receiving| receiving.is_left()) {
+            if let Some(place) = hands.idle.iter().position(|receiving| receiving.is_left()) {
                 self.left.fetch_sub(1, Ordering::SeqCst);
-                return Some(receivers.remove(place));
+                return Some(hands.idle.remove(place));
             }
         }
-        receivers.pop()
+        hands.idle.pop()
     }
 
     /// Puts buffers back, for the next thread.
-    fn keep_receiving(&self, receiving: Box<Receiving>) {
-        let mut receivers = self.receivers.lock();
+    fn keep_receiving(&self, hands: &mut Hands, receiving: Box<Receiving>) {
         if receiving.is_left() {
             self.left.fetch_add(1, Ordering::SeqCst);
-            receivers.push(receiving);
-        } else if receivers.len() < BATCHES_KEPT {
-            receivers.push(receiving);
+            hands.idle.push(receiving);
+        } else if hands.idle.len() < BATCHES_KEPT {
+            hands.idle.push(receiving);
         }
     }
 

@@ -162,17 +162,17 @@ fn send_some(socket: &Descriptor, transmits: &[Transmit<'_>]) -> io::Result<usiz
         header.msg_controllen = length as _;
     }
     // SAFETY: the first `count` messages are written, and point to names, vectors, controls and packet bytes that all live
-    // through the call; the kernel reads no others, and writes only their lengths (sendmmsg(2)).
+    // through the call; the kernel reads no others, and writes only their lengths (sendmmsg(2), sendmsg(2)).
     let sent = unsafe {
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // Not by the C library's function, which is a cancellation point.
-        libc::syscall(
-            libc::SYS_sendmmsg,
-            socket.as_fd().as_raw_fd(),
-            messages.as_mut_ptr(),
-            count as libc::c_uint,
-            flags,
-        )
+        let (socket, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        let first = messages.as_mut_ptr().cast::<libc::mmsghdr>();
+        // Not by the C library's functions, which are cancellation points.
+        if count == 1 {
+            let sent = libc::syscall(libc::SYS_sendmsg, socket, &raw const (*first).msg_hdr, flags);
+            if sent < 0 { -1 } else { 1 }
+        } else {
+            libc::syscall(libc::SYS_sendmmsg, socket, first, count as libc::c_uint, flags)
+        }
     };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
 }
@@ -321,11 +321,12 @@ impl Receiver {
         let mut names = [const { MaybeUninit::<libc::sockaddr_in6>::uninit() }; RECEIVE_MESSAGES];
         let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; RECEIVE_MESSAGES];
         let mut controls = [const { MaybeUninit::<Control>::uninit() }; RECEIVE_MESSAGES];
-        // SAFETY: a plain C structure for which zero is a valid value.
-        let mut messages = unsafe { std::mem::zeroed::<[libc::mmsghdr; RECEIVE_MESSAGES]>() };
+        // Only what is used is written.
+        let mut messages = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; RECEIVE_MESSAGES];
         for (index, buffer) in buffers.chunks_mut(RECEIVE_BYTES).enumerate().take(asked) {
             let vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-            let header = &mut messages[index].msg_hdr;
+            // SAFETY: a plain C structure for which zero is a valid value.
+            let header = &mut messages[index].write(unsafe { std::mem::zeroed() }).msg_hdr;
             // SAFETY: as above.
             header.msg_name = (&raw mut *names[index].write(unsafe { std::mem::zeroed() })).cast();
             header.msg_namelen = size_of::<libc::sockaddr_in6>() as _;
@@ -334,20 +335,21 @@ impl Receiver {
             header.msg_control = controls[index].as_mut_ptr().cast();
             header.msg_controllen = CONTROL_BYTES as _;
         }
-        // SAFETY: the first `asked` messages point to names, vectors, controls and buffers that all live through the call
-        // and are borrowed for writing here (recvmmsg(2)).
+        // SAFETY: the first `asked` messages are written, and point to names, vectors, controls and buffers that all live
+        // through the call and are borrowed for writing here (recvmmsg(2), recvmsg(2)).
         let received = unsafe {
-            let flags = libc::MSG_DONTWAIT;
-            let timeout = std::ptr::null_mut::<libc::timespec>();
+            let (socket, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_DONTWAIT);
+            let first = messages.as_mut_ptr().cast::<libc::mmsghdr>();
             // As above.
-            libc::syscall(
-                libc::SYS_recvmmsg,
-                socket.as_fd().as_raw_fd(),
-                messages.as_mut_ptr(),
-                asked as libc::c_uint,
-                flags,
-                timeout,
-            )
+            if asked == 1 {
+                // A third cheaper where nothing is there.
+                let length = libc::syscall(libc::SYS_recvmsg, socket, &raw mut (*first).msg_hdr, flags);
+                (*first).msg_len = length.max(0) as u32;
+                if length < 0 { -1 } else { 1 }
+            } else {
+                let timeout = std::ptr::null_mut::<libc::timespec>();
+                libc::syscall(libc::SYS_recvmmsg, socket, first, asked as libc::c_uint, flags, timeout)
+            }
         };
         if received < 0 {
             let error = io::Error::last_os_error();
@@ -363,7 +365,8 @@ impl Receiver {
         self.count = (received as usize).min(asked);
         self.ask = (2 * self.count).clamp(1, RECEIVE_MESSAGES);
         for index in 0..self.count {
-            let message = &messages[index];
+            // SAFETY: written above, as it was asked for.
+            let message = unsafe { messages[index].assume_init_ref() };
             let cut_off = message.msg_hdr.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
             let length = (message.msg_len as usize).min(RECEIVE_BYTES);
             // SAFETY: the name was written above, with zeros, before the kernel wrote over it.

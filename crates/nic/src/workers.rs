@@ -15,6 +15,8 @@ const POLLER_GRACE: (u64, u64) = (50_000, 500_000);
 /// A program polls continuously if so many nanoseconds at most lie between the end of a poll and the next one, on average. One
 /// that looks at its completion queue now and then, and otherwise at its memory, does not: it needs the NIC thread.
 const POLL_INTERVAL: u64 = 2_000;
+/// What an empty round that looks at the network takes, in nanoseconds, about.
+const EMPTY_ROUND: u64 = 500;
 /// Fewer polls than this say nothing.
 const POLLS_THAT_COUNT: u64 = 4;
 /// Polls of empty queues after which the processor is offered to others: from the first, where somebody wanted it the last time, to
@@ -52,11 +54,14 @@ impl<F: Fabric> Nic<F> {
         let polls = self.workers.polls.load(Ordering::Relaxed).wrapping_add(1);
         self.workers.polls.store(polls, Ordering::Relaxed);
         let network = self.network_users.load(Ordering::Relaxed) > 0 || polls % QUIET_NETWORK_POLLS == 0;
-        // Rounds without the network are short: their time need not be known.
+        // Rounds without the network are short, as are those in which nothing comes in: their time need not be known.
         let began = network.then(|| self.fabric().now());
-        self.round(network, Occasion::Polled);
+        let taken = self.round(network, Occasion::Polled);
         if let Some(began) = began {
-            let took = self.fabric().now().saturating_sub(began);
+            let took = match taken {
+                Taken::Nothing => EMPTY_ROUND,
+                Taken::All | Taken::More => self.fabric().now().saturating_sub(began),
+            };
             // Lost sums of two threads at once do no harm.
             self.workers
                 .polled
