@@ -78,10 +78,16 @@ impl HostBatch {
 }
 
 impl Batch for HostBatch {
+    #[inline]
+    fn fits(&self, length: usize) -> bool {
+        self.packets.len() < BATCH_PACKETS && self.used + length + ICRC_LEN <= BATCH_BYTES
+    }
+
+    #[inline]
     fn packet(&mut self, route: &Route, length: usize) -> Option<&mut [u8]> {
         let whole = length + ICRC_LEN;
         assert!(whole <= PACKET_BYTES, "a packet of {length} bytes");
-        if self.packets.len() == BATCH_PACKETS || self.used + whole > BATCH_BYTES {
+        if !self.fits(length) {
             return None;
         }
         let Some(arena) = &mut self.arena else {

@@ -105,6 +105,8 @@ pub struct Route {
 /// Packets under way to the network. Packets are laid one after the other into one buffer and leave the
 /// process together, runs of equal length to one route as one batch.
 pub trait Batch {
+    /// Whether there is room for a packet of `length` bytes, as [`packet`](Self::packet) takes it.
+    fn fits(&self, length: usize) -> bool;
     /// Makes room for a packet of `length` bytes (BTH to padding; the ICRC is added behind it by the fabric)
     /// and gives it to be filled. `None`: the batch is full, flush it first.
     fn packet(&mut self, route: &Route, length: usize) -> Option<&mut [u8]>;

@@ -161,13 +161,22 @@ pub struct RecordedBatch {
 }
 
 impl<B: Batch> Batch for FaultBatch<B> {
+    fn fits(&self, length: usize) -> bool {
+        match self {
+            FaultBatch::Direct(batch) => batch.fits(length),
+            FaultBatch::Recorded(batch) => {
+                batch.packets.len() < BATCH_PACKETS && batch.used + length <= BATCH_BYTES
+            }
+        }
+    }
+
     fn packet(&mut self, route: &Route, length: usize) -> Option<&mut [u8]> {
+        if !self.fits(length) {
+            return None;
+        }
         match self {
             FaultBatch::Direct(batch) => batch.packet(route, length),
             FaultBatch::Recorded(batch) => {
-                if batch.packets.len() == BATCH_PACKETS || batch.used + length > BATCH_BYTES {
-                    return None;
-                }
                 batch.used += length;
                 batch.packets.push(Recorded { route: *route, bytes: vec![0; length], damage: None });
                 batch.packets.last_mut().map(|packet| &mut packet.bytes[..])

@@ -13,7 +13,7 @@ use crate::path::ring::{Kind, emit_reference};
 use crate::path::verdict::Awaited;
 use crate::pull::{Lost, PullError};
 use crate::queue_pair::QueuePair;
-use crate::request::{KeptData, ScatterGather, slice_of, total_length};
+use crate::request::{KeptData, Piece, ScatterGather, slice_of, total_length};
 use pagewire_fabric::{Batch, Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
@@ -169,11 +169,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         let fabric = self.queue_pair.nic.fabric();
         let at = header.len();
         let length = packet::len(header, payload) - packet::ICRC_LEN;
-        if self.batch.as_mut().is_some_and(|batch| batch.packet(route, length).is_some()) {
-            if let Some(batch) = &mut self.batch {
-                batch.cancel();
-            }
-        } else if let Some(full) = self.batch.replace(fabric.batch()) {
+        if let Some(full) = self.batch.take_if(|batch| !batch.fits(length)) {
             fabric.flush(full);
         }
         let batch = self.batch.get_or_insert_with(|| fabric.batch());
@@ -190,20 +186,22 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         Outcome::Done(())
     }
 
-    /// The pieces of a send request that hold some of its bytes, or the bytes themselves if they are inline.
-    fn pieces(&mut self, id: WorkId, offset: u32, length: u32) -> Option<KeptData> {
-        let part = |whole: &ScatterGather| {
-            slice_of(std::slice::from_ref(whole), u64::from(offset), u64::from(length))
-        };
-        if let Some((_, whole)) = self.gathered.as_ref().filter(|(known, _)| *known == id) {
-            return Some(KeptData::Segments(part(whole)));
+    /// The one piece that holds the bytes of a send request, if it is one.
+    fn gathered(&mut self, id: WorkId) -> Option<ScatterGather> {
+        if let Some((_, whole)) = self.gathered.filter(|(known, _)| *known == id) {
+            return Some(whole);
         }
         let send = self.queue_pair.send.lock();
+        let KeptData::Segments(segments) = &send.get(id)?.data else { return None };
+        let [whole] = segments[..] else { return None };
+        self.gathered = Some((id, whole));
+        Some(whole)
+    }
+
+    /// The pieces of a send request that hold some of its bytes, or the bytes themselves if they are inline.
+    fn pieces(&self, id: WorkId, offset: u32, length: u32) -> Option<KeptData> {
+        let send = self.queue_pair.send.lock();
         Some(match &send.get(id)?.data {
-            KeptData::Segments(segments) if segments.len() == 1 => {
-                self.gathered = Some((id, segments[0]));
-                KeptData::Segments(part(&segments[0]))
-            }
             KeptData::Segments(segments) => {
                 KeptData::Segments(slice_of(segments, u64::from(offset), u64::from(length)))
             }
@@ -217,28 +215,23 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
 
     fn transmit_work(&mut self, header: &Header, id: WorkId, bytes: Range<u32>, again: bool) -> Outcome<()> {
         let (offset, length) = (bytes.start, bytes.end - bytes.start);
+        let domain = self.queue_pair.domain.number();
+        if let (Some(whole), Path::Udp { .. }) = (self.gathered(id), self.core.path()) {
+            let piece = whole.part(u64::from(offset), u64::from(length));
+            return self.transmit_pieces(header, &requested(domain, &[piece]), length);
+        }
         let pieces = match self.pieces(id, offset, length) {
             Some(KeptData::Segments(pieces)) => pieces,
             Some(KeptData::Inline(bytes)) => return self.emit(header, &bytes),
             None => return Outcome::Denied(Denial::LocalProtection),
         };
-        let domain = self.queue_pair.domain.number();
         match self.core.path() {
             // Only RC keeps the bytes until the receiver has them; UC completes when they have left.
             Path::Local(channel) if length > RING_INLINE && self.queue_pair.kind == QueuePairType::Rc => {
                 let channel = channel.clone();
                 self.transmit_reference(&channel, header, domain, &pieces, again)
             }
-            _ => {
-                let source = Named {
-                    domain,
-                    pieces: &pieces,
-                    need: Rights::empty(),
-                    denial: Denial::LocalProtection,
-                    half: Half::Requester,
-                };
-                self.transmit_pieces(header, &source, length)
-            }
+            _ => self.transmit_pieces(header, &requested(domain, &pieces), length),
         }
     }
 
@@ -391,6 +384,12 @@ fn ends_with_acknowledgement(header: &Header) -> bool {
         Some(Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd)
     );
     header.bth.acknowledge && !responded
+}
+
+/// Memory that a send request names.
+fn requested(domain: u32, pieces: &[ScatterGather]) -> Named<'_> {
+    let (need, denial) = (Rights::empty(), Denial::LocalProtection);
+    Named { domain, pieces, need, denial, half: Half::Requester }
 }
 
 fn refused<T>(error: AccessError, denial: Denial) -> Outcome<T> {

@@ -81,9 +81,12 @@ pub struct SimBatch {
 }
 
 impl Batch for SimBatch {
+    fn fits(&self, length: usize) -> bool {
+        self.packets.len() < limits::BATCH_PACKETS && self.bytes + length <= limits::BATCH_BYTES
+    }
+
     fn packet(&mut self, route: &Route, length: usize) -> Option<&mut [u8]> {
-        let full = self.packets.len() >= limits::BATCH_PACKETS || self.bytes + length > limits::BATCH_BYTES;
-        if full || length > limits::PACKET_BYTES {
+        if !self.fits(length) || length > limits::PACKET_BYTES {
             return None;
         }
         self.bytes += length;

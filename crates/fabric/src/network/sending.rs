@@ -1,7 +1,7 @@
 //! The sending half: batches, cut by the kernel where it can, and sent one by one where it cannot.
 
 use super::{IcrcCache, Network};
-use crate::batch::HostBatch;
+use crate::batch::{HostBatch, Packet};
 use crate::descriptors::Descriptor;
 use crate::fabric::Route;
 use crate::limits::{BATCH_BYTES, BATCHES_KEPT};
@@ -79,8 +79,13 @@ impl Network {
     ) {
         let port = self.port();
         let (packets, bytes) = batch.packets_and_bytes();
+        // Packets that leave as one send have one route.
+        let of = |packet: &Packet, cache: &mut IcrcCache| {
+            cache.of(packet.route.source, packet.route.destination, port, packet.route.port)
+        };
+        let shared = packets.get(run.start).filter(|_| segmented).map(|packet| of(packet, cache));
         for (index, packet) in packets[run].iter().enumerate() {
-            let icrc = cache.of(packet.route.source, packet.route.destination, port, packet.route.port);
+            let icrc = shared.unwrap_or_else(|| of(packet, cache));
             let identification = if segmented { index as u16 } else { 0 };
             let Some(bytes) = bytes.get_mut(packet.start..packet.start + packet.length) else { return };
             let Some(icrc) = icrc else { continue };

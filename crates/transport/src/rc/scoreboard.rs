@@ -6,42 +6,52 @@ const WORDS: usize = limits::LOSSY_SPAN as usize / 64;
 
 /// A set of PSNs by their distance from a base, below [`limits::LOSSY_SPAN`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Bits([u64; WORDS]);
+struct Bits {
+    words: [u64; WORDS],
+    /// How many there are: asked for with each packet, while mostly there are none.
+    count: u32,
+}
 
 impl Bits {
     fn get(&self, index: u32) -> bool {
-        index < limits::LOSSY_SPAN && self.0[index as usize / 64] >> (index % 64) & 1 != 0
+        index < limits::LOSSY_SPAN && self.words[index as usize / 64] >> (index % 64) & 1 != 0
     }
 
     fn set(&mut self, index: u32, on: bool) {
-        if index < limits::LOSSY_SPAN {
-            let bit = 1 << (index % 64);
-            let word = &mut self.0[index as usize / 64];
-            *word = if on { *word | bit } else { *word & !bit };
+        if index < limits::LOSSY_SPAN && self.get(index) != on {
+            self.words[index as usize / 64] ^= 1 << (index % 64);
+            self.count = if on { self.count + 1 } else { self.count - 1 };
         }
     }
 
     fn first(&self) -> Option<u32> {
-        let word = self.0.iter().position(|&word| word != 0)?;
-        Some(word as u32 * 64 + self.0[word].trailing_zeros())
+        if self.count == 0 {
+            return None;
+        }
+        let word = self.words.iter().position(|&word| word != 0)?;
+        Some(word as u32 * 64 + self.words[word].trailing_zeros())
     }
 
     fn count(&self) -> u32 {
-        self.0.iter().map(|word| word.count_ones()).sum()
+        self.count
     }
 
     /// Moves the base up by `count`.
     fn advance(&mut self, count: u32) {
+        if self.count == 0 {
+            return;
+        }
         if count >= limits::LOSSY_SPAN {
-            self.0 = [0; WORDS];
+            *self = Bits::default();
             return;
         }
         let (words, bits) = (count as usize / 64, count % 64);
         for i in 0..WORDS {
-            let low = self.0.get(i + words).copied().unwrap_or(0);
-            let high = self.0.get(i + words + 1).copied().unwrap_or(0);
-            self.0[i] = if bits == 0 { low } else { low >> bits | high << (64 - bits) };
+            let low = self.words.get(i + words).copied().unwrap_or(0);
+            let high = self.words.get(i + words + 1).copied().unwrap_or(0);
+            self.words[i] = if bits == 0 { low } else { low >> bits | high << (64 - bits) };
         }
+        self.count = self.words.iter().map(|word| word.count_ones()).sum();
     }
 }
 
