@@ -57,12 +57,17 @@ pub fn open(family: Family, port: u16, shared: bool) -> io::Result<Descriptor> {
     let on = 1;
     if family == Family::V4 {
         set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+        // What most packets have need not be said of each.
+        set(&socket, libc::IPPROTO_IP, libc::IP_TTL, DEFAULT_HOPS.into())?;
+        set(&socket, libc::IPPROTO_IP, libc::IP_TOS, 0)?;
         set(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, on)?;
         set(&socket, libc::IPPROTO_IP, libc::IP_RECVTOS, on)?;
         set(&socket, libc::IPPROTO_IP, libc::IP_RECVTTL, on)?;
     } else {
         sockopt::set_ipv6_v6only(&socket, true)?;
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, DEFAULT_HOPS.into())?;
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, 0)?;
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, on)?;
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, on)?;
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, on)?;
@@ -201,8 +206,11 @@ fn write_name(name: &mut libc::sockaddr_in6, route: &Route) -> libc::socklen_t {
 /// Writes the control messages and gives their length.
 fn write_control(header: &mut libc::msghdr, transmit: &Transmit<'_>) -> usize {
     let route = transmit.route;
-    let hops = i32::from(if route.hop_limit == 0 { DEFAULT_HOPS } else { route.hop_limit });
-    let class = i32::from(route.traffic_class);
+    // The others are the socket's; each message less makes a send cheaper.
+    let hops = if route.hop_limit == 0 { DEFAULT_HOPS } else { route.hop_limit };
+    let usual = hops == DEFAULT_HOPS && !route.destination.is_multicast();
+    let hops = (!usual).then(|| i32::from(hops));
+    let class = Some(route.traffic_class).filter(|class| *class != 0).map(i32::from);
     let mut writer = ControlWriter { header, used: 0, next: std::ptr::null_mut() };
     match route.source {
         IpAddr::V4(source) => {
@@ -217,15 +225,23 @@ fn write_control(header: &mut libc::msghdr, transmit: &Transmit<'_>) -> usize {
                     ipi_addr: libc::in_addr { s_addr: 0 },
                 },
             );
-            writer.put(libc::IPPROTO_IP, libc::IP_TOS, class);
-            writer.put(libc::IPPROTO_IP, libc::IP_TTL, hops);
+            if let Some(class) = class {
+                writer.put(libc::IPPROTO_IP, libc::IP_TOS, class);
+            }
+            if let Some(hops) = hops {
+                writer.put(libc::IPPROTO_IP, libc::IP_TTL, hops);
+            }
         }
         IpAddr::V6(source) => {
             let source = libc::in6_addr { s6_addr: source.octets() };
             let information = libc::in6_pktinfo { ipi6_addr: source, ipi6_ifindex: route.interface as _ };
             writer.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, information);
-            writer.put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class);
-            writer.put(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, hops);
+            if let Some(class) = class {
+                writer.put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class);
+            }
+            if let Some(hops) = hops {
+                writer.put(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, hops);
+            }
         }
     }
     if let Some(segment) = transmit.segment {
