@@ -301,7 +301,7 @@ impl<F: Fabric> Nic<F> {
     /// `occasion` is what queue pairs that got datagrams are driven for. What becomes ready by them has its turn in the next
     /// round: an acknowledgement that waits for the program's answer, too.
     pub(crate) fn round(&self, network: bool, occasion: Occasion) -> Taken {
-        if self.fabric.has_events() {
+        if self.fabric.has_events() || self.any_departed.load(Ordering::SeqCst) {
             self.handle_events();
         }
         let channels = self.poll_channels();

@@ -160,6 +160,10 @@ impl Fabric for SimFabric {
         }
     }
 
+    fn has_events(&self) -> bool {
+        self.process.is_alive() && self.shared.has_events(self.process.id)
+    }
+
     fn events(&self, into: &mut Vec<SimEvent>) {
         let before = into.len();
         if self.process.is_alive() {

@@ -310,6 +310,13 @@ impl Shared {
         self.state.lock().network.counters.bad_icrc += 1;
     }
 
+    pub fn has_events(&self, of: ProcessId) -> bool {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        self.deliver_to(&mut state, now);
+        !state.members[of.0].events.is_empty()
+    }
+
     pub fn take_events(&self, of: ProcessId, into: &mut Vec<SimEvent>) {
         let now = self.clock.now();
         let mut state = self.state.lock();
