@@ -15,7 +15,7 @@ fn what_is_lost_before_two_pagewires_know_each_other_uses_up_no_retries() {
     let sides = [0, 1].map(|_| side(&world, world.host(), PathChoice::Udp, 1));
     let [one, two] = &sides;
     let ends = [one, two].map(|side| (side.process, &side.queue_pairs[0]));
-    connect_with(&world, ends[0], ends[1], Rights::empty(), 0);
+    connect_with(&world, ends[0], ends[1], Rights::empty(), (12, 0));
     for wr_id in 2..4 {
         let segments = [ScatterGather { address: MEMORY, length: 64, key: two.region.lkey() }];
         two.queue_pairs[0].post_receive(&ReceiveRequest { wr_id, segments: &segments }).unwrap();

@@ -94,11 +94,17 @@ pub type End<'a> = (ProcessId, &'a Arc<QueuePair<SimFabric>>);
 
 /// RESET to RTS, each towards the other; peers may use `access`.
 pub fn connect(world: &World, one: End<'_>, two: End<'_>, access: Rights) {
-    connect_with(world, one, two, access, 7);
+    connect_with(world, one, two, access, (12, 7));
 }
 
-/// The same with a retry count.
-pub fn connect_with(world: &World, one: End<'_>, two: End<'_>, access: Rights, retry_count: u8) {
+/// The same with an acknowledgement timeout and a retry count.
+pub fn connect_with(
+    world: &World,
+    one: End<'_>,
+    two: End<'_>,
+    access: Rights,
+    (timeout, retry_count): (u8, u8),
+) {
     for (own, peer) in [(one, two), (two, one)] {
         let rc = own.1.kind() == QueuePairType::Rc;
         let address = AddressVector {
@@ -128,7 +134,7 @@ pub fn connect_with(world: &World, one: End<'_>, two: End<'_>, access: Rights, r
         let send = QueuePairChange {
             state: Some(State::ReadyToSend),
             send_psn: Some(100),
-            timeout: rc.then_some(12),
+            timeout: rc.then_some(timeout),
             retry_count: rc.then_some(retry_count),
             rnr_retry: rc.then_some(7),
             max_read_atomic: rc.then_some(4),
