@@ -11,10 +11,14 @@ use std::time::Instant;
 /// Messages of one run: few, for what is tried is that it works, not how fast.
 const MESSAGES: &str = "100";
 
+/// Acknowledgement timeout (1.07 s, eight of them): with perftest's own, 67 ms, a peer that gets no processor for half a second
+/// counts as dead, as it may on a busy machine.
+const TIMEOUT: &str = "18";
+
 /// The words of a combination's command line, the program's name not among them. Options of a combination may say
 /// otherwise what stands before them: the last counts.
 fn arguments(combination: &Combination) -> Vec<&str> {
-    let mut words = vec!["-F", "-c", &combination.transport];
+    let mut words = vec!["-F", "-u", TIMEOUT, "-c", &combination.transport];
     // perftest takes either a number or a duration.
     if !combination.options.iter().any(|option| option == "-D") {
         words.extend(["-n", MESSAGES]);

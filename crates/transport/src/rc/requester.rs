@@ -291,6 +291,11 @@ impl Requester {
             }
         }
         match self.retry.expired(now, pace) {
+            // Should the peer be a Pagewire, whose greeting was lost, it has its time. Nothing is sent to it meanwhile.
+            Expiry::Exhausted if shared.greeting => {
+                self.retry.restart(now, pace);
+                return;
+            }
             Expiry::Exhausted => {
                 shared.counters.timeouts += 1;
                 return self.fail(Status::RetryExceeded, shared, environment);
