@@ -473,11 +473,10 @@ impl Fabric for HostFabric {
             }
         }
         // What has a clock may be due by now, and datagrams that belong elsewhere want the steering.
-        let looks = !datagrams_only
-            || inner.handshakes.load(Ordering::Relaxed)
-            || network_due != u64::MAX
-            || inner.now().saturating_sub(inner.looked.load(Ordering::Relaxed)) >= LOOK_TIME;
-        if looks {
+        let is_due = |now: u64| {
+            now >= network_due || now.saturating_sub(inner.looked.load(Ordering::Relaxed)) >= LOOK_TIME
+        };
+        if !datagrams_only || inner.handshakes.load(Ordering::Relaxed) || is_due(inner.now()) {
             inner.look(true);
         }
         inner.sleepers.fetch_sub(1, Ordering::AcqRel);
