@@ -406,10 +406,10 @@ impl<F: Fabric> QueuePair<F> {
         match &core.path {
             Path::Local(ours) => Some(ours.channel.instance == theirs.channel.instance),
             Path::None | Path::Asked { .. } => None,
+            // Nothing could be answered, and what packets mean is not what it means to the peer.
+            Path::Dead { .. } => Some(false),
             // This side would not have it, or could not: what the peer publishes has to do.
-            Path::Udp { .. } | Path::Dead { .. } => {
-                Some(theirs.place_of(core.attributes.destination).is_some())
-            }
+            Path::Udp { .. } => Some(theirs.place_of(core.attributes.destination).is_some()),
         }
     }
 

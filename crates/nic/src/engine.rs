@@ -393,10 +393,10 @@ impl<F: Fabric> Nic<F> {
             for event in events {
                 match event {
                     FabricEvent::Connected { block, channel } => {
-                        let at = self.fabric.now();
+                        let now = self.fabric.now();
                         let state = match self.adopt(channel) {
-                            Ok(channel) => BlockState::from_channel(channel, at),
-                            Err(reason) => BlockState::Refused { reason, at },
+                            Ok(channel) => BlockState::from_channel(channel, now),
+                            Err(reason) => BlockState::refused(reason, false, now),
                         };
                         waiting.extend(self.settle(block, state));
                     }
@@ -405,8 +405,8 @@ impl<F: Fabric> Nic<F> {
                             log::debug!("a channel was not taken: {reason}");
                         }
                     }
-                    FabricEvent::Refused { block, reason, absent: _ } => {
-                        let state = BlockState::Refused { reason, at: self.fabric.now() };
+                    FabricEvent::Refused { block, reason, absent } => {
+                        let state = BlockState::refused(reason, absent, self.fabric.now());
                         waiting.extend(self.settle(block, state));
                     }
                     FabricEvent::Departed { channel } => self.note_departure(channel),

@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 /// Nanoseconds for which a refused connection is not tried again.
 const REFUSAL_HOLDS: u64 = 100_000_000;
+/// Nanoseconds for which nobody is taken to hold numbers that nobody held: the next process may lease them at any time.
+const ABSENCE_HOLDS: u64 = 1_000_000;
 
 /// What the user asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,32 +33,32 @@ pub enum BlockState<F: Fabric> {
     Asked { waiting: Vec<u32> },
     /// It can be reached, memory and all.
     Open(Arc<LocalChannel<F>>),
-    /// It cannot; the reason, for the user, and when that was learnt.
-    Refused { reason: String, at: u64 },
+    /// It cannot; the reason, for the user, and until when that is believed.
+    Refused { reason: String, until: u64 },
 }
 
 impl<F: Fabric> BlockState<F> {
+    /// It said no, or is not there.
+    pub fn refused(reason: String, absent: bool, now: u64) -> Self {
+        BlockState::Refused { reason, until: now + if absent { ABSENCE_HOLDS } else { REFUSAL_HOLDS } }
+    }
+
     /// What a channel is good for.
-    pub fn from_channel(channel: Arc<LocalChannel<F>>, at: u64) -> Self {
+    pub fn from_channel(channel: Arc<LocalChannel<F>>, now: u64) -> Self {
+        let refused = |reason| BlockState::refused(reason, false, now);
         if channel.peer_wants_network() {
-            return BlockState::Refused { reason: "the peer wants the network".into(), at };
+            return refused("the peer wants the network".into());
         }
         match (&channel.channel.cross_memory, &channel.channel.peer_cross_memory) {
             (Ok(_), Ok(())) => BlockState::Open(channel),
-            (Err(reason), _) => BlockState::Refused {
-                reason: format!("this process may not touch the peer's memory: {reason}"),
-                at,
-            },
-            (_, Err(reason)) => BlockState::Refused {
-                reason: format!("the peer may not touch this process's memory: {reason}"),
-                at,
-            },
+            (Err(reason), _) => refused(format!("this process may not touch the peer's memory: {reason}")),
+            (_, Err(reason)) => refused(format!("the peer may not touch this process's memory: {reason}")),
         }
     }
 
     /// Whether this is a refusal that holds no more; only for one the clock is looked at.
     pub fn is_out_of_date(&self, now: impl FnOnce() -> u64) -> bool {
-        matches!(self, BlockState::Refused { at, .. } if now() >= *at + REFUSAL_HOLDS)
+        matches!(self, BlockState::Refused { until, .. } if now() >= *until)
     }
 
     /// Whether this knowledge rests on a channel.
@@ -182,5 +184,8 @@ mod tests {
         std::thread::sleep(Duration::from_nanos(REFUSAL_HOLDS));
         ask(0xEE20);
         assert_eq!(nic.blocks.lock().len(), 1);
+        // Somebody may have leased it since.
+        std::thread::sleep(Duration::from_nanos(ABSENCE_HOLDS));
+        assert!(matches!(nic.choose_path(1, &route, 0xEE20 * QUEUE_PAIRS_PER_BLOCK), Path::Asked { .. }));
     }
 }
