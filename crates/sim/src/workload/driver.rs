@@ -55,6 +55,8 @@ pub struct Workload<F: Fabric, S: Stage<F>> {
     /// The connection that is being looked at.
     pub(super) at: Option<usize>,
     idle_turns: u32,
+    /// Nothing was due at the end of the last turn.
+    nothing_due: bool,
 }
 
 impl<F: Fabric, S: Stage<F>> Workload<F, S> {
@@ -77,6 +79,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             ends_of: Vec::new(),
             at: None,
             idle_turns: 0,
+            nothing_due: false,
         };
         let members = parties.len();
         let mut pairs: Vec<(usize, usize)> =
@@ -349,7 +352,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     ) -> Result<(), Violation> {
         let now = self.stage.now();
         if active {
-            self.idle_turns = 0;
+            (self.idle_turns, self.nothing_due) = (0, false);
             *last = now;
             return Ok(());
         }
@@ -380,7 +383,10 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
         // While more is to be posted, work may rest that nobody was to be told of.
         self.idle_turns += 1;
-        let waiting = self.stage.idle(next) || posting && self.idle_turns < IDLE_TURNS;
+        let due = self.stage.idle(next);
+        // The NICs have just done what was due: there may be completions.
+        let looked_again = std::mem::replace(&mut self.nothing_due, !due);
+        let waiting = due || !looked_again || posting && self.idle_turns < IDLE_TURNS;
         if !waiting || self.stage.now().saturating_sub(*last) > self.plan.patience {
             self.at = self
                 .connections
