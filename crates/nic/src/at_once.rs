@@ -66,7 +66,7 @@ impl<F: Fabric> QueuePair<F> {
         };
         let mut headers = [0; HEADERS];
         let header_length = header.emit(&mut headers);
-        let awaited = Some(Awaited { queue_pair: self.number, psn: header.bth.psn });
+        let awaited = Some(Awaited { queue_pair: Some(self.number), psn: header.bth.psn });
         let fabric = self.nic.fabric();
         let mut send = self.send.lock();
         if send.next_id() != id

@@ -540,8 +540,8 @@ impl<F: Fabric> Nic<F> {
     /// Acknowledges what the peer has told to be executed.
     fn take_verdicts(&self, channel: &Arc<LocalChannel<F>>, touched: &mut Touched<F>) {
         while let Some((awaited, verdict)) = channel.take_verdict() {
-            if verdict == Verdict::Acknowledged {
-                let header = RcConnection::acknowledgement(awaited.queue_pair, awaited.psn);
+            if let (Verdict::Acknowledged, Some(queue_pair)) = (verdict, awaited.queue_pair) {
+                let header = RcConnection::acknowledgement(queue_pair, awaited.psn);
                 let origin = Origin::Local(channel.clone());
                 let (payload, global_route) = (Payload::Bytes(&[]), None);
                 let packet = Incoming { header, payload, global_route, origin };

@@ -148,7 +148,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         }
         let mut headers = [0; MAX_HEADERS];
         let length = header.emit(&mut headers);
-        let request = Awaited { queue_pair: self.queue_pair.number, psn: header.bth.psn };
+        let request = Awaited { queue_pair: Some(self.queue_pair.number), psn: header.bth.psn };
         let awaited = ends_with_acknowledgement(header).then_some(request);
         if !channel.send(self.queue_pair.nic.fabric(), kind, &headers[..length], payload, awaited) {
             self.ended.link_full = true;

@@ -358,6 +358,9 @@ impl<F: Fabric> QueuePair<F> {
             srq.completed();
         }
         self.leave_turns(core);
+        if let Path::Local(channel) = core.path() {
+            channel.forget_awaited(self.number);
+        }
         core.reset(self);
         self.set_on_network(false);
         let old = {

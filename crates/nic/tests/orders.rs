@@ -106,7 +106,7 @@ fn a_sleeper_misses_no_verdict() {
         });
         attention::ask(&mailbox);
         let (mut verdicts, next) = (Verdicts::default(), Next::default());
-        verdicts.expect(0, Awaited { queue_pair: 1, psn: 2 }, &next);
+        verdicts.expect(0, Awaited { queue_pair: Some(1), psn: 2 }, &next);
         let sees = next.has_come(&words, 0);
         let wakes = teller.join().unwrap();
         assert!(sees || wakes, "the verdict is there, and the sleeper sleeps on");

@@ -246,6 +246,11 @@ impl<F: Fabric> LocalChannel<F> {
         self.writing.lock().verdicts.take(&self.channel.words, self.ours, &self.next_verdict)
     }
 
+    /// What a queue pair has sent is not its own any more: it begins anew.
+    pub fn forget_awaited(&self, queue_pair: u32) {
+        self.writing.lock().verdicts.forget(queue_pair);
+    }
+
     fn has_verdict(&self) -> bool {
         self.next_verdict.has_come(&self.channel.words, self.ours)
     }

@@ -28,8 +28,8 @@ pub fn tell<W: SharedWords>(words: &W, base: usize, slot: u8, verdict: Verdict) 
 /// A request whose verdict is awaited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Awaited {
-    /// The queue pair that sent it.
-    pub queue_pair: u32,
+    /// The queue pair that sent it, if it is still for it.
+    pub queue_pair: Option<u32>,
     /// Its PSN.
     pub psn: u32,
 }
@@ -78,6 +78,13 @@ impl Verdicts {
         self.tell_next(next);
     }
 
+    /// What a queue pair has sent is not its own any more: it begins anew.
+    pub fn forget(&mut self, queue_pair: u32) {
+        for (_, awaited) in &mut self.awaited {
+            awaited.queue_pair = awaited.queue_pair.filter(|&sender| sender != queue_pair);
+        }
+    }
+
     /// It was not written.
     pub fn withdraw_last(&mut self, next: &Next) {
         if let Some((slot, _)) = self.awaited.pop_back() {
@@ -119,7 +126,7 @@ mod tests {
     use pagewire_iommu::ProcessWords;
 
     fn awaited(psn: u32) -> Awaited {
-        Awaited { queue_pair: 7, psn }
+        Awaited { queue_pair: Some(7), psn }
     }
 
     #[test]
@@ -172,6 +179,21 @@ mod tests {
         verdicts.withdraw_last(&next);
         tell(&words, 0, second, Verdict::Open);
         assert!(!next.has_come(&words, 0));
+    }
+
+    #[test]
+    fn a_queue_pair_that_begins_anew_awaits_nothing_of_before() {
+        let words = ProcessWords::new(DIRECTION_WORDS);
+        let (mut verdicts, next) = (Verdicts::default(), Next::default());
+        let of = |queue_pair| Awaited { queue_pair, psn: 1 };
+        for queue_pair in [7, 8] {
+            let slot = verdicts.free_slot().unwrap();
+            verdicts.expect(slot, of(Some(queue_pair)), &next);
+            tell(&words, 0, slot, Verdict::Acknowledged);
+        }
+        verdicts.forget(7);
+        assert_eq!(verdicts.take(&words, 0, &next), Some((of(None), Verdict::Acknowledged)));
+        assert_eq!(verdicts.take(&words, 0, &next), Some((of(Some(8)), Verdict::Acknowledged)));
     }
 
     #[test]
