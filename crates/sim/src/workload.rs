@@ -49,7 +49,8 @@ pub struct Plan {
     pub between_audits: u64,
     /// Send requests between two ends of processes, which others succeed. `None`: it never happens.
     pub between_crashes: Option<u64>,
-    /// Nanoseconds after which nothing of a queue pair that was reset is under way any more.
+    /// Nanoseconds after which nothing of a queue pair that was reset is under way any more, and what was sent unreliably has been
+    /// placed, though pages had to come in for it.
     pub settle: u64,
     /// Acknowledgement timeout of the RC queue pairs: 4.096 us times 2 to the power of this. On a real machine it must be
     /// longer than the processor may be away.
@@ -74,7 +75,7 @@ impl Plan {
             between_upheavals: 400,
             between_audits: 20_000,
             between_crashes: None,
-            settle: 2_000_000,
+            settle: 20_000_000,
             timeout: 12,
             patience: 60_000_000_000,
             retry_count: 7,
