@@ -81,7 +81,7 @@ pub fn doctor_is_content(ground: &Ground) -> Result<()> {
 /// If it does not.
 pub fn explain_finds_a_program(ground: &Ground) -> Result<()> {
     let mut command = ground.hosts.first.command(&ground.stage.command);
-    let port: u16 = 18_511;
+    let port: u16 = 18_520;
     command.args(["run", "--", "ib_write_bw", "-F", "-p", &port.to_string()]);
     let mut server = Running::start(command)?;
     ensure!(server.wait_listening(port), "the server did not listen");
