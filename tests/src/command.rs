@@ -200,7 +200,7 @@ pub fn another_pid_namespace_is_named(ground: &Ground) -> Result<()> {
     let mut server = Running::start(server)?;
     ensure!(server.wait_listening(port.parse()?), "the server did not listen");
     let mut client = ground.hosts.first.privileged("unshare");
-    client.args(["--pid", "--fork"]).arg(&ground.stage.command).args(pingpong);
+    client.args(["--pid", "--fork", "--kill-child"]).arg(&ground.stage.command).args(pingpong);
     client.arg(ground.hosts.first.address.to_string());
     let client = run(client)?;
     let server = server.wait_until(Instant::now() + RUN);
@@ -222,7 +222,7 @@ pub fn explain_finds_other_pid_namespaces(ground: &Ground) -> Result<()> {
     // No other test's: they run side by side on one host.
     for port in [18_521_u16, 18_522] {
         let mut command = ground.hosts.first.privileged("unshare");
-        command.args(["--pid", "--fork"]).arg(&ground.stage.command);
+        command.args(["--pid", "--fork", "--kill-child"]).arg(&ground.stage.command);
         command.args(["run", "--", "ib_write_bw", "-F", "-p", &port.to_string()]);
         let mut program = Running::start(command)?;
         ensure!(program.wait_listening(port), "{port}: nobody listens");
