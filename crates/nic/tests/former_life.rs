@@ -34,14 +34,7 @@ fn what_came_in_before_a_reset_is_dropped() {
     }
     pair.qb.modify(&QueuePairChange { state: Some(State::Reset), ..Default::default() }).unwrap();
     target.bytes.fill(0);
-    let init = QueuePairChange {
-        state: Some(State::Init),
-        pkey_index: Some(0),
-        port: Some(1),
-        access: Some(all_rights()),
-        ..Default::default()
-    };
-    pair.qb.modify(&init).unwrap();
+    to_init(&pair.qb, all_rights());
     to_rtr(&pair.b, &pair.qb, pair.qa.number());
     to_rts(&pair.qb, TIMERS);
     pair.received.clear();

@@ -210,17 +210,10 @@ fn endures(seed: u64) {
         }
         if doomed.state() != State::ReadyToSend {
             let reset = QueuePairChange { state: Some(State::Reset), ..Default::default() };
-            let init = QueuePairChange {
-                state: Some(State::Init),
-                pkey_index: Some(0),
-                port: Some(1),
-                access: Some(all_rights()),
-                ..Default::default()
-            };
             // Busy, if a word says that somebody is at its memory: the state has changed all the same.
             let _ = doomed.modify(&reset);
             assert_eq!(doomed.state(), State::Reset);
-            doomed.modify(&init).unwrap();
+            to_init(&doomed, all_rights());
             to_rtr(&pair.a, &doomed, block << 8);
             to_rts(&doomed, Timers { timeout: 8, retry_count: 1, rnr_retry: 0 });
         }

@@ -40,6 +40,23 @@ struct Draft {
     shared: Option<(Range, Vec<u8>)>,
 }
 
+impl Draft {
+    /// A request with nothing else to it.
+    fn new(kind: Kind, length: u64) -> Self {
+        Draft {
+            kind,
+            length,
+            immediate: None,
+            remote: None,
+            target: (0, 0),
+            bytes: None,
+            stale: false,
+            invalidate: None,
+            shared: None,
+        }
+    }
+}
+
 impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     /// Bytes of the next message.
     fn random_length(&mut self, most: u64) -> u64 {
@@ -91,15 +108,8 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
         let draft = match kind {
             QueuePairType::Rc => Some(Draft {
-                kind: Kind::Write,
-                length: 0,
-                immediate: None,
-                remote: None,
                 target: (self.random.u64(..), self.random.u32(..)),
-                bytes: None,
-                stale: false,
-                invalidate: None,
-                shared: None,
+                ..Draft::new(Kind::Write, 0)
             }),
             QueuePairType::Uc => self.draft_window_write(connection, side),
             QueuePairType::Ud => self.draft_send(connection, side),
@@ -120,17 +130,8 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     ) -> Result<bool, Violation> {
         self.report.stale_requests += 1;
         self.connections[connection].may_fail = true;
-        let draft = Draft {
-            kind: Kind::Write,
-            length: self.random.u64(1..=512),
-            immediate: None,
-            remote: None,
-            target: (address, key),
-            bytes: None,
-            stale: true,
-            invalidate: None,
-            shared: None,
-        };
+        let length = self.random.u64(1..=512);
+        let draft = Draft { target: (address, key), stale: true, ..Draft::new(Kind::Write, length) };
         self.post_draft(connection, side, draft, true)
     }
 
@@ -176,15 +177,10 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let bytes = self.parties[to].expected(from.address, length).to_vec();
         for (kind, remote) in [(Kind::Read, from), (Kind::Write, into)] {
             let draft = Draft {
-                kind,
-                length,
-                immediate: None,
                 remote: Some(remote),
                 target: (remote.address, self.parties[to].key(&remote)),
-                bytes: None,
-                stale: false,
-                invalidate: None,
                 shared: Some((buffer, bytes.clone())),
+                ..Draft::new(kind, length)
             };
             self.post_draft(connection, side, draft, false)?;
         }
@@ -213,17 +209,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
         let length = self.random_length(room);
         let immediate = self.random.bool().then(|| self.random.u32(..));
-        Some(Draft {
-            kind: Kind::Send,
-            length,
-            immediate,
-            remote: None,
-            target: (0, 0),
-            bytes: None,
-            stale: false,
-            invalidate: None,
-            shared: None,
-        })
+        Some(Draft { immediate, ..Draft::new(Kind::Send, length) })
     }
 
     fn draft_window_write(&mut self, connection: usize, side: usize) -> Option<Draft> {
@@ -236,17 +222,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let key = self.parties[party].key(&window.range);
         let immediate = (room && self.random.u32(0..4) == 0).then(|| self.random.u32(..));
         let target = (address, key);
-        Some(Draft {
-            kind: Kind::Write,
-            length,
-            immediate,
-            remote: None,
-            target,
-            bytes: Some(bytes),
-            stale: false,
-            invalidate: None,
-            shared: None,
-        })
+        Some(Draft { immediate, target, bytes: Some(bytes), ..Draft::new(Kind::Write, length) })
     }
 
     /// Memory of the other side for a WRITE or READ, and the key it is accessed by.
@@ -275,17 +251,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let target =
             if length == 0 { (self.random.u64(..), self.random.u32(..)) } else { (range.address, key) };
         let remote = Some(range);
-        Some(Draft {
-            kind: Kind::Write,
-            length,
-            immediate,
-            remote,
-            target,
-            bytes: None,
-            stale: false,
-            invalidate: None,
-            shared: None,
-        })
+        Some(Draft { immediate, remote, target, ..Draft::new(Kind::Write, length) })
     }
 
     fn draft_read(&mut self, connection: usize, side: usize) -> Option<Draft> {
@@ -294,17 +260,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let target =
             if length == 0 { (self.random.u64(..), self.random.u32(..)) } else { (range.address, key) };
         let remote = Some(range);
-        Some(Draft {
-            kind: Kind::Read,
-            length,
-            immediate: None,
-            remote,
-            target,
-            bytes: None,
-            stale: false,
-            invalidate: None,
-            shared: None,
-        })
+        Some(Draft { remote, target, ..Draft::new(Kind::Read, length) })
     }
 
     fn draft_atomic(&mut self, connection: usize, side: usize) -> Option<Draft> {
@@ -322,17 +278,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         };
         let target = (range.address, key);
         let kind = Kind::Atomic(atomic);
-        Some(Draft {
-            kind,
-            length: 8,
-            immediate: None,
-            remote: Some(range),
-            target,
-            bytes: None,
-            stale: false,
-            invalidate: None,
-            shared: None,
-        })
+        Some(Draft { remote: Some(range), target, ..Draft::new(kind, 8) })
     }
 
     fn post_draft(
