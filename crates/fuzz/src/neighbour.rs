@@ -14,7 +14,7 @@ use pagewire_iommu::layout::{BLOCKS, MAGIC_WORD, QUEUE_PAIRS, REGIONS, SECRET_WO
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_nic::Status;
 use pagewire_nic::attributes::QueuePairType;
-use pagewire_nic::path::ring::{DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS, emit_reference};
+use pagewire_nic::path::ring::{DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS, VERDICTS, emit_reference};
 use pagewire_sim::{CrashPoint, Faults, SimWords, World};
 use pagewire_transport::RemoteAddress;
 use pagewire_wire::{Bth, Deth, Extensions, Header, Opcode, Reth};
@@ -26,8 +26,13 @@ const SCRIBBLE: Site = Site("fuzz.scribble");
 const ROUNDS: u32 = 20_000;
 /// Nanoseconds in which everything ends once the neighbour has: the notice of its death, and time-outs.
 const NOTICE: u64 = 5_000_000_000;
-/// First ring areas: offset and size in words.
-const RINGS: [(usize, usize); 2] = [(64, 448), (512, 8192)];
+/// The word in which a ring's reader tells where it is.
+const HEAD_WORD: usize = 8;
+/// First ring areas.
+const RINGS: [Ring; 2] = [Ring { offset: 64, size: 448 }, Ring { offset: 512, size: 8192 }];
+/// Words that are no records.
+const WRAP: u8 = 14;
+const GROW: u8 = 15;
 const POSITION_BITS: u32 = 56;
 /// Bytes of the transfers between the victim and its other peer.
 const HONEST: u32 = 3000;
@@ -239,16 +244,15 @@ impl Neighbourhood {
         let (own, theirs) = directions(side);
         let direction = if input.ratio(3, 4)? { own } else { theirs };
         let (words, index) = match input.int_in_range(0..=15u8)? {
-            // Tail, head.
-            0..=1 => (words, direction),
-            2 => (words, direction + 8),
+            // Where its reader is, and its verdicts.
+            0 => (words, direction + HEAD_WORD),
+            1..=2 => (words, direction + VERDICTS + input.choose_index(2)?),
             3..=4 => (words, direction + HAZARDS + input.choose_index(HAZARD_SLOTS)?),
             5..=7 => {
                 // Near what is written and read now.
-                let tail = words.load(direction);
-                let (offset, size) = RINGS[(tail >> POSITION_BITS) as usize % 2];
-                let near = tail.wrapping_add_signed(input.int_in_range(-40..=8)?) as usize % size;
-                (words, direction + offset + near)
+                let (ring, end) = end_of_ring(&words, direction);
+                let near = end.wrapping_add_signed(input.int_in_range(-40..=8)?) % ring.size;
+                (words, direction + ring.offset + near)
             }
             8 => (words, direction + input.choose_index(DIRECTION_WORDS)?),
             9 => (mailbox.clone(), input.choose_index(mailbox.len())?),
@@ -282,10 +286,7 @@ impl Neighbourhood {
     fn record(&mut self, input: &mut Unstructured<'_>) -> Result<()> {
         let Some((words, side, _)) = self.channel.clone() else { return Ok(()) };
         let (base, _) = directions(side);
-        let tail = words.load(base);
-        let area = (tail >> POSITION_BITS) as usize;
-        let Some(&(offset, size)) = RINGS.get(area) else { return Ok(()) };
-        let position = (tail & (1 << POSITION_BITS) - 1) as usize;
+        let (Ring { offset, size }, end) = end_of_ring(&words, base);
         let kind = input.int_in_range(1..=3u8)?;
         let mut headers = [0; 128];
         let mut length = if kind == 3 { 40 } else { 0 };
@@ -300,21 +301,22 @@ impl Neighbourhood {
             vec![0x5C; input.int_in_range(0..=1200)?]
         };
         let need = 1 + length.div_ceil(8) + payload.len().div_ceil(8);
-        let mut place = position % size;
-        let mut end = position;
-        if place + need > size {
-            words.store(SCRIBBLE, base + offset + place, 14);
-            end += size - place;
-            place = 0;
-        }
         if need > size {
             return Ok(());
+        }
+        let mut place = end;
+        if place + need > size {
+            words.store(SCRIBBLE, base + offset + place, u64::from(WRAP));
+            place = 0;
         }
         let at = base + offset + place;
         words.write_bytes(SCRIBBLE, at + 1, &headers[..length]);
         words.write_bytes(SCRIBBLE, at + 1 + length.div_ceil(8), &payload);
-        words.store(SCRIBBLE, at, record_word(kind, length as u8, payload.len() as u32));
-        words.store(SCRIBBLE, base, (area as u64) << POSITION_BITS | (end + need) as u64);
+        if input.ratio(7, 8)? {
+            words.store(SCRIBBLE, base + offset + (place + need) % size, 0);
+        }
+        let judged = if input.arbitrary()? { 0x80 } else { 0 };
+        words.store(SCRIBBLE, at, record_word(kind | judged, length as u8, payload.len() as u32));
         self.packets += 1;
         Ok(())
     }
@@ -356,6 +358,33 @@ impl Neighbourhood {
         self.neighbour.bury();
         self.packets
     }
+}
+
+/// One area of a ring: its first word in the direction, and how many it has.
+#[derive(Clone, Copy)]
+struct Ring {
+    offset: usize,
+    size: usize,
+}
+
+/// The area that is in use of the ring in a direction, and the place where its next record is to be: behind what lies there from
+/// where the reader last told to be.
+fn end_of_ring(words: &SimWords, direction: usize) -> (Ring, usize) {
+    let head = words.load(direction + HEAD_WORD);
+    let mut area = (head >> POSITION_BITS) as usize % RINGS.len();
+    let mut place = head as usize % RINGS[area].size;
+    for _ in 0..RINGS[area].size {
+        let ring = RINGS[area];
+        let word = words.load(direction + ring.offset + place);
+        let (header, payload) = ((word >> 8) as u8, (word >> 32) as usize);
+        match word as u8 & 0x7F {
+            0 => break,
+            WRAP => place = 0,
+            GROW if area + 1 < RINGS.len() => (area, place) = (area + 1, 0),
+            _ => place = (place + 1 + usize::from(header).div_ceil(8) + payload.div_ceil(8)) % ring.size,
+        }
+    }
+    (RINGS[area], place)
 }
 
 /// Where the words of the own direction begin, and of the other.

@@ -96,6 +96,54 @@ pub enum AccessError {
 }
 
 impl<F: Fabric> Nic<F> {
+    /// Checks one piece, and claims its region unless it is that of the `last` claim.
+    #[inline]
+    fn admit(
+        &self,
+        queue_pair: &QueuePair<F>,
+        domain: u32,
+        piece: &ScatterGather,
+        need: Rights,
+        last: Option<u32>,
+    ) -> Result<(Segment, Option<Claim>, u32), AccessError> {
+        let (view, length) = (self.regions().view(), u64::from(piece.length));
+        let granted =
+            view.check(piece.key, piece.address, length, need, domain).map_err(AccessError::Refused)?;
+        let claim = match last == Some(granted.index) {
+            true => None,
+            false => Some(self.own_hazards().claim(granted.index, queue_pair.place).ok_or_else(|| {
+                self.ready(queue_pair, Again::Later);
+                AccessError::Wait
+            })?),
+        };
+        if view.still(&granted) {
+            return Ok((Segment { address: granted.address, length }, claim, granted.index));
+        }
+        if let Some(claim) = claim {
+            self.own_hazards().release(claim);
+        }
+        Err(AccessError::Refused(Refusal::Key))
+    }
+
+    /// Accesses one piece that is not empty, if that can be done now: everything is as [`begin`](Self::begin) wants it, and its
+    /// pages are resident.
+    pub fn access_now<T>(
+        &self,
+        queue_pair: &QueuePair<F>,
+        domain: u32,
+        piece: &ScatterGather,
+        need: Rights,
+        access: impl FnOnce(&Segment) -> Option<T>,
+    ) -> Option<T> {
+        let (segment, claim, _) = self.admit(queue_pair, domain, piece, need, None).ok()?;
+        let resident = self.fabric().memory().residency(std::slice::from_ref(&segment));
+        let done = if resident == Residency::Resident { access(&segment) } else { None };
+        if let Some(claim) = claim {
+            self.own_hazards().release(claim);
+        }
+        done
+    }
+
     /// Checks pieces named by keys and announces the access. With `write` the pages must be writable.
     pub fn begin(
         &self,
@@ -109,24 +157,12 @@ impl<F: Fabric> Nic<F> {
         let mut access = Access { segments: SmallVec::new(), claims: SmallVec::new() };
         let mut last: Option<u32> = None;
         for piece in pieces.iter().filter(|piece| piece.length > 0) {
-            let view = self.regions().view();
-            let checked = view.check(piece.key, piece.address, u64::from(piece.length), need, domain);
-            let outcome = checked.map_err(AccessError::Refused).and_then(|granted| {
-                if last != Some(granted.index) {
-                    let claim =
-                        self.own_hazards().claim(granted.index, queue_pair.place).ok_or_else(|| {
-                            self.ready(queue_pair, Again::Later);
-                            AccessError::Wait
-                        })?;
-                    access.claims.push(claim);
-                    last = Some(granted.index);
+            match self.admit(queue_pair, domain, piece, need, last) {
+                Ok((segment, claim, region)) => {
+                    access.segments.push(segment);
+                    access.claims.extend(claim);
+                    last = Some(region);
                 }
-                if view.still(&granted) { Ok(granted) } else { Err(AccessError::Refused(Refusal::Key)) }
-            });
-            match outcome {
-                Ok(granted) => access
-                    .segments
-                    .push(Segment { address: granted.address, length: u64::from(piece.length) }),
                 Err(error) => {
                     self.finish(access);
                     return Err(error);

@@ -60,7 +60,7 @@ impl<F: Fabric> Arrivals<'_, F> {
             )
         });
         let origin = Origin::Network { source: datagram.source };
-        let packet = Incoming { header, payload: Payload::Bytes(payload), global_route, origin };
+        let packet = Incoming { header, payload: Payload::Bytes(payload), global_route, origin: &origin };
         match &mut self.current {
             Some(current) if current.has_sent(&packet, datagram.source) => current.take(self.nic, &packet),
             _ => self.take_first(&packet, datagram.source),
@@ -72,7 +72,7 @@ impl<F: Fabric> Arrivals<'_, F> {
         self.current = None;
         let destination = packet.header.bth.destination;
         let Some((queue_pair, drive)) = self.touched.get(self.nic.queue_pairs(), destination) else { return };
-        if !queue_pair.accepts(&packet.header, &packet.origin) {
+        if !queue_pair.accepts(&packet.header, packet.origin) {
             queue_pair.counters.dropped.add(1);
             return;
         }
@@ -101,7 +101,7 @@ impl<F: Fabric> Current<'_, F> {
 
     fn take(&mut self, nic: &Nic<F>, packet: &Incoming<'_, F>) {
         let Current { row, core, queue_pair, .. } = self;
-        if !queue_pair.accepts_kind(&packet.header, &packet.origin) {
+        if !queue_pair.accepts_kind(&packet.header, packet.origin) {
             queue_pair.counters.dropped.add(1);
             return;
         }

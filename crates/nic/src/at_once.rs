@@ -9,12 +9,11 @@ use crate::inbox::Origin;
 use crate::path::ring::Kind;
 use crate::path::verdict::Awaited;
 use crate::queue_pair::QueuePair;
-use crate::request::{Data, KeptData, ScatterGather, SendRequest, SendWork, slice_of, total_length};
+use crate::request::{Data, KeptData, ReceiveWork, ScatterGather, SendRequest, SendWork};
 use pagewire_fabric::Fabric;
-use pagewire_fabric::limits::TICK;
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
-use pagewire_transport::{Operation, Time, Work};
+use pagewire_transport::{Operation, Work};
 use pagewire_wire::Header;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -38,19 +37,20 @@ impl<F: Fabric> QueuePair<F> {
         if !matches!(operation, Operation::Send { .. }) || length as usize > LONGEST {
             return false;
         }
-        let id = self.send.lock().next_id();
-        if core.submitted != id.0 {
+        let mut send = self.send.lock();
+        let id = send.next_id();
+        if core.submitted != id.0 || send.is_full() {
             return false;
         }
         let work =
             Work { id, operation: *operation, length, fence: request.fence, solicited: request.solicited };
         let Some(header) = core.send_at_once(&work) else { return false };
-        let Some((channel, waits)) = core.local() else { return false };
+        let Some((channel, _)) = core.local() else { return false };
         let mut bytes = [0; LONGEST];
         let payload = &mut bytes[..length as usize];
         let data = match request.data {
             Data::Segments(pieces) => {
-                if !self.gather(pieces, payload, waits) {
+                if !self.gather(pieces, payload) {
                     return false;
                 }
                 KeptData::Segments(SmallVec::from_slice(pieces))
@@ -68,10 +68,7 @@ impl<F: Fabric> QueuePair<F> {
         let header_length = header.emit(&mut headers);
         let awaited = Some(Awaited { queue_pair: Some(self.number), psn: header.bth.psn });
         let fabric = self.nic.fabric();
-        let mut send = self.send.lock();
-        if send.next_id() != id
-            || send.is_full()
-            || channel.is_gone()
+        if channel.is_gone()
             || !channel.send(fabric, Kind::Bytes, &headers[..header_length], payload, awaited)
         {
             return false;
@@ -87,24 +84,51 @@ impl<F: Fabric> QueuePair<F> {
         });
         drop(send);
         core.submitted = id.0 + 1;
-        // Not before the time that it is: the coarse clock is behind by a tick at most.
-        let deadline = core.sent_at_once(Time(fabric.past().saturating_add(TICK)), &work);
+        let deadline = core.sent_at_once(self.nic.roughly_now(), &work);
         self.nic.schedule(self, deadline.map_or(u64::MAX, |at| at.0));
         true
     }
 
-    /// Copies what a request names; false: not now, or not at all.
-    fn gather(&self, pieces: &[ScatterGather], into: &mut [u8], waits: &mut u32) -> bool {
-        if into.is_empty() {
-            return true;
+    /// Completes a request that the peer tells to be executed. False: it was not, and the acknowledgement is to be taken the long
+    /// way.
+    pub(crate) fn acknowledged_at_once(&self, core: &mut Core<F>, psn: u32, origin: &Origin<F>) -> bool {
+        if !core.attributes.state.receives() || self.is_from_peer(core, origin) != Some(true) {
+            return false;
         }
-        let domain = self.domain.number();
-        let Ok(access) = self.nic.begin(self, domain, pieces, Rights::empty(), false, waits) else {
+        let Some(id) = core.acknowledged_at_once(self.nic.roughly_now(), psn) else { return false };
+        self.complete_send(id, Status::Success);
+        true
+    }
+
+    /// Copies what a request names; false: not now, or not at all.
+    fn gather(&self, pieces: &[ScatterGather], into: &mut [u8]) -> bool {
+        let (memory, domain) = (self.nic.fabric().memory(), self.domain.number());
+        let mut rest = into;
+        pieces.iter().filter(|piece| piece.length > 0).all(|piece| {
+            let part = std::mem::take(&mut rest);
+            let (part, after) = part.split_at_mut(part.len().min(piece.length as usize));
+            rest = after;
+            self.nic
+                .access_now(self, domain, piece, Rights::empty(), |from| {
+                    memory.read(std::slice::from_ref(from), part).ok()
+                })
+                .is_some()
+        })
+    }
+
+    /// Copies a whole message to the first piece of its receive; false: not now, or not there.
+    fn scatter(&self, payload: &[u8], receive: &ReceiveWork) -> bool {
+        let Some(first) = receive.segments.first().filter(|first| first.length as usize >= payload.len())
+        else {
             return false;
         };
-        let read = self.nic.fabric().memory().read(&access.segments, into).is_ok();
-        self.nic.finish(access);
-        read
+        let (memory, domain) = (self.nic.fabric().memory(), self.receive_domain());
+        let piece = ScatterGather { length: payload.len() as u32, ..*first };
+        self.nic
+            .access_now(self, domain, &piece, Rights::LOCAL_WRITE, |to| {
+                memory.write(payload, std::slice::from_ref(to), true).ok()
+            })
+            .is_some()
     }
 
     /// Executes a SEND as it is taken from the ring, whose acknowledgement is the caller's to tell. False: it was not, and is to
@@ -127,21 +151,8 @@ impl<F: Fabric> QueuePair<F> {
         }
         // Should it not come to pass, the receive stays taken for the message.
         let Some(receive) = &core.receive else { return false };
-        if !payload.is_empty() {
-            if total_length(&receive.segments) < payload.len() as u64 {
-                return false;
-            }
-            let pieces = slice_of(&receive.segments, 0, payload.len() as u64);
-            let domain = self.receive_domain();
-            let waits = &mut core.responder_waits;
-            let Ok(access) = self.nic.begin(self, domain, &pieces, Rights::LOCAL_WRITE, true, waits) else {
-                return false;
-            };
-            let placed = self.nic.fabric().memory().write(payload, &access.segments, true);
-            self.nic.finish(access);
-            if placed.is_err() {
-                return false;
-            }
+        if !payload.is_empty() && !self.scatter(payload, receive) {
+            return false;
         }
         let completion = Completion {
             byte_length: payload.len() as u32,

@@ -8,7 +8,7 @@ use crate::limits::{MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
 use pagewire_fabric::Fabric;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 /// How a work request ended (values of `enum ibv_wc_status`).
@@ -111,6 +111,8 @@ pub struct CompletionQueue<F: Fabric> {
     context: Arc<Context<F>>,
     channel: Option<Arc<CompletionChannel>>,
     queue: Mutex<Queue>,
+    /// Completions in it, for a look without the lock.
+    waiting: AtomicUsize,
     cookie: AtomicU64,
     pub(crate) users: AtomicU32,
     completion_events: Arc<Acknowledgements>,
@@ -137,6 +139,7 @@ impl<F: Fabric> CompletionQueue<F> {
                 armed: Armed::No,
                 overrun: false,
             }),
+            waiting: AtomicUsize::new(0),
             cookie: AtomicU64::new(0),
             users: AtomicU32::new(0),
             completion_events: Arc::default(),
@@ -180,13 +183,20 @@ impl<F: Fabric> CompletionQueue<F> {
 
     fn take(&self, max: usize, each: &mut dyn FnMut(&Completion)) -> usize {
         let mut found = 0;
-        while found < max {
-            // The lock is not held while `each` writes to the program's memory.
-            let Some(completion) = self.queue.lock().entries.pop_front() else { break };
+        // The lock is not held while `each` writes to the program's memory.
+        while found < max && self.waiting.load(Ordering::Acquire) > 0 {
+            let Some(completion) = self.pop() else { break };
             each(&completion);
             found += 1;
         }
         found
+    }
+
+    fn pop(&self) -> Option<Completion> {
+        let mut queue = self.queue.lock();
+        let completion = queue.entries.pop_front();
+        self.waiting.store(queue.entries.len(), Ordering::Release);
+        completion
     }
 
     /// Asks for one event at the next completion, or at the next solicited or failed one (`ibv_req_notify_cq(3)`).
@@ -227,6 +237,7 @@ impl<F: Fabric> CompletionQueue<F> {
         }
         let wanted = queue.is_awaited(&completion);
         queue.entries.push_back(completion);
+        self.waiting.store(queue.entries.len(), Ordering::Release);
         if wanted {
             self.announce(queue);
         }
@@ -245,7 +256,9 @@ impl<F: Fabric> CompletionQueue<F> {
 
     /// Forgets what waits of a queue pair.
     pub(crate) fn forget(&self, queue_pair: u32) {
-        self.queue.lock().entries.retain(|completion| completion.queue_pair != queue_pair);
+        let mut queue = self.queue.lock();
+        queue.entries.retain(|completion| completion.queue_pair != queue_pair);
+        self.waiting.store(queue.entries.len(), Ordering::Release);
     }
 
     /// Changes the number of entries (`ibv_resize_cq(3)`).
@@ -286,7 +299,10 @@ impl<F: Fabric> CompletionQueue<F> {
         }
         self.context.settle_events(&self.async_events);
         // A program that closed its device may keep the queue.
-        self.queue.lock().entries = VecDeque::new();
+        let mut queue = self.queue.lock();
+        queue.entries = VecDeque::new();
+        self.waiting.store(0, Ordering::Release);
+        drop(queue);
         self.nic.counts.completion_queues.give_back();
         Ok(())
     }

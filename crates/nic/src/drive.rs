@@ -188,6 +188,14 @@ impl<F: Fabric> Core<F> {
         }
     }
 
+    /// See [`RcConnection::acknowledged_at_once`].
+    pub fn acknowledged_at_once(&mut self, now: Time, psn: u32) -> Option<WorkId> {
+        match &mut self.connection {
+            Connection::Rc(rc) => rc.acknowledged_at_once(now, psn),
+            _ => None,
+        }
+    }
+
     /// Whether driving the queue pair would change nothing.
     pub fn is_idle(&self) -> bool {
         self.attributes.state == State::ReadyToSend
@@ -425,7 +433,7 @@ impl<F: Fabric> QueuePair<F> {
         row: &mut Row<'_>,
     ) -> bool {
         let Incoming { header, payload, global_route, origin } = packet;
-        let payload = *payload;
+        let (payload, origin) = (*payload, *origin);
         if !core.attributes.state.receives() {
             return true;
         }
@@ -691,7 +699,7 @@ impl<F: Fabric> QueuePair<F> {
             let taken = match &packet.content {
                 Content::Packet { header, payload, global_route } => {
                     let (header, global_route) = (*header, *global_route);
-                    let (payload, origin) = (payload.payload(), packet.origin.clone());
+                    let (payload, origin) = (payload.payload(), &packet.origin);
                     self.take_packet(core, &Incoming { header, payload, global_route, origin }, &mut row)
                 }
                 Content::Own(own) => {

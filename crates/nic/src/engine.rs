@@ -8,9 +8,7 @@ use crate::error::{Error, Result};
 use crate::inbox::{Content, Half, InboxPacket, Incoming, Origin};
 use crate::limits;
 use crate::path::attention;
-use crate::path::local::{LocalChannel, ProcessOf, Reading};
-use crate::path::ring::{Kind, REFERENCE_BYTES, RecordHeader, parse_reference};
-use crate::path::verdict::Verdict;
+use crate::path::local::{LocalChannel, ProcessOf};
 use crate::path::{BlockState, PathChoice};
 use crate::queue_pair::QueuePair;
 use crate::queue_pairs::QueuePairs;
@@ -22,9 +20,9 @@ use pagewire_iommu::hazards::Revoked;
 use pagewire_iommu::layout::{MAGIC, MAGIC_WORD, NETWORK_ONLY_WORD};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, ProcessWords, RegionTable};
-use pagewire_transport::{Payload, RcConnection, RemoteAddress};
-use pagewire_wire::{Header, Own};
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use pagewire_transport::{Payload, Time};
+use pagewire_wire::Own;
+use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
@@ -86,6 +84,8 @@ pub struct Nic<F: Fabric> {
     departed: Mutex<Vec<ChannelId>>,
     /// Whether there are any, for a look without the lock.
     any_departed: AtomicBool,
+    /// Polls have left peers untold what they took; so many polls later they are told. 0: nothing is untold.
+    pub(crate) unsettled: AtomicU32,
     timers: Mutex<BTreeSet<(u64, u32)>>,
     earliest: AtomicU64,
     next_domain: AtomicU32,
@@ -115,6 +115,7 @@ impl<F: Fabric> Nic<F> {
             event_turn: Mutex::new(()),
             departed: Mutex::new(Vec::new()),
             any_departed: AtomicBool::new(false),
+            unsettled: AtomicU32::new(0),
             timers: Mutex::new(BTreeSet::new()),
             earliest: AtomicU64::new(u64::MAX),
             next_domain: AtomicU32::new(1),
@@ -304,7 +305,7 @@ impl<F: Fabric> Nic<F> {
         if self.fabric.has_events() || self.any_departed.load(Ordering::SeqCst) {
             self.handle_events();
         }
-        let channels = self.poll_channels();
+        let channels = self.poll_channels(occasion);
         self.run_ready();
         let datagrams = if network { self.poll_network(occasion) } else { Taken::Nothing };
         // Mostly nothing is due for long, and there is no need to know the time.
@@ -320,6 +321,11 @@ impl<F: Fabric> Nic<F> {
     pub(crate) fn due_after(&self, round: Taken) -> Option<u64> {
         let now = self.fabric.now();
         if round == Taken::More { Some(now) } else { self.next_due(now) }
+    }
+
+    /// The time without a look at the exact clock: not before the time that it is, and late by a tick of the coarse one at most.
+    pub(crate) fn roughly_now(&self) -> Time {
+        Time(self.fabric.past().saturating_add(TICK))
     }
 
     /// The time by which timers are judged: a peer whose answer waits in a socket of this process is not silent.
@@ -346,7 +352,8 @@ impl<F: Fabric> Nic<F> {
             at => at,
         };
         let turn = self.turns.due(now);
-        Some(earliest.min(again).min(turn)).filter(|at| *at != u64::MAX)
+        let settling = if self.unsettled.load(Ordering::SeqCst) > 0 { now } else { u64::MAX };
+        Some(earliest.min(again).min(turn).min(settling)).filter(|at| *at != u64::MAX)
     }
 
     /// Takes what happened outside, and does what follows from it.
@@ -458,130 +465,19 @@ impl<F: Fabric> Nic<F> {
         let mut rounds = 0;
         while rounds < MAX_LAST_ROUNDS && channel.has_news() {
             rounds += 1;
-            self.take_records(&channel, || Some(channel.reading.lock()));
+            let origin = Origin::Local(channel.clone());
+            self.take_records(&origin, &channel, Some(channel.reading.lock()), Occasion::Round);
         }
         self.channels.write().retain(|channel| channel.channel.id != id);
         self.close(&channel);
     }
 
     /// Nothing goes over the channel any more.
-    fn close(&self, channel: &Arc<LocalChannel<F>>) {
+    pub(crate) fn close(&self, channel: &LocalChannel<F>) {
         channel.set_gone();
         self.blocks.lock().retain(|_, state| !state.uses(channel.channel.id));
         for queue_pair in self.queue_pairs.all() {
             queue_pair.run();
-        }
-    }
-
-    /// Takes records and verdicts from all rings.
-    fn poll_channels(&self) -> Taken {
-        let channels = self.channels.read();
-        if !channels.iter().any(|channel| channel.has_news()) {
-            return Taken::Nothing;
-        }
-        let busy: SmallVec<[Arc<LocalChannel<F>>; 8]> =
-            channels.iter().filter(|channel| channel.has_news()).cloned().collect();
-        drop(channels);
-        let mut taken = Taken::All;
-        for channel in busy {
-            if self.poll_channel(&channel) {
-                taken = Taken::More;
-            }
-        }
-        taken
-    }
-
-    fn poll_channel(&self, channel: &Arc<LocalChannel<F>>) -> bool {
-        // Where another thread is at it, that one goes on.
-        self.take_records(channel, || channel.reading.try_lock())
-    }
-
-    /// Takes a round of records from a ring. True: there may be more.
-    fn take_records<'a>(
-        &self,
-        channel: &'a Arc<LocalChannel<F>>,
-        lock: impl Fn() -> Option<MutexGuard<'a, Reading<F::Words>>>,
-    ) -> bool {
-        let mut touched = Touched::default();
-        self.take_verdicts(channel, &mut touched);
-        let mut more = true;
-        for _ in 0..limits::ROUND {
-            // The ring is held while its record is handed over, so that the order stays.
-            let Some(mut reading) = lock() else {
-                more = false;
-                break;
-            };
-            let Reading { consumer, bytes } = &mut *reading;
-            match consumer.pop(bytes) {
-                Ok(Some(record)) => self.deliver_record(channel, &record, bytes, &mut touched),
-                Ok(None) => {
-                    more = false;
-                    break;
-                }
-                Err(_) => {
-                    drop(reading);
-                    if !channel.is_broken() {
-                        log::warn!(
-                            "process {:#x} broke the rules of its ring: nothing more is read from it",
-                            channel.channel.instance
-                        );
-                        channel.set_broken();
-                        self.close(channel);
-                    }
-                    more = false;
-                    break;
-                }
-            }
-        }
-        touched.run(Occasion::Round);
-        more
-    }
-
-    /// Acknowledges what the peer has told to be executed.
-    fn take_verdicts(&self, channel: &Arc<LocalChannel<F>>, touched: &mut Touched<F>) {
-        while let Some((awaited, verdict)) = channel.take_verdict() {
-            if let (Verdict::Acknowledged, Some(queue_pair)) = (verdict, awaited.queue_pair) {
-                let header = RcConnection::acknowledgement(queue_pair, awaited.psn);
-                let origin = Origin::Local(channel.clone());
-                let (payload, global_route) = (Payload::Bytes(&[]), None);
-                let packet = Incoming { header, payload, global_route, origin };
-                self.deliver_packet(&packet, false, touched);
-            }
-        }
-    }
-
-    fn deliver_record(
-        &self,
-        channel: &Arc<LocalChannel<F>>,
-        record: &RecordHeader,
-        bytes: &[u8],
-        touched: &mut Touched<F>,
-    ) {
-        let payload_at = usize::from(record.header).div_ceil(8) * 8;
-        let headers = &bytes[..usize::from(record.header)];
-        let payload = &bytes[payload_at..payload_at + record.payload as usize];
-        let (headers, global_route) = match (record.kind, headers.split_first_chunk::<40>()) {
-            (Kind::Datagram, Some((global_route, rest))) => (rest, Some(*global_route)),
-            (Kind::Datagram, None) => (&[][..], None),
-            _ => (headers, None),
-        };
-        let pieces: SmallVec<[(RemoteAddress, u32); 4]>;
-        let payload = match record.kind {
-            Kind::Reference => {
-                pieces = payload.chunks_exact(REFERENCE_BYTES).map(parse_reference).collect();
-                Payload::Reference(&pieces)
-            }
-            Kind::Bytes | Kind::Datagram => Payload::Bytes(payload),
-        };
-        let origin = Origin::Local(channel.clone());
-        let header = Header::parse(headers).ok().map(|(header, _)| header);
-        let acknowledged = header.is_some_and(|header| {
-            let packet = Incoming { header, payload, global_route, origin };
-            self.deliver_packet(&packet, record.slot.is_some(), touched)
-        });
-        if let Some(slot) = record.slot {
-            let verdict = if acknowledged { Verdict::Acknowledged } else { Verdict::Open };
-            channel.tell(&self.fabric, slot, verdict);
         }
     }
 
@@ -598,44 +494,6 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    /// Hands a packet of a ring to its queue pair: at once if nobody else drives it and nothing waits before it, else to its
-    /// inbox. True: it is a request, was executed, and its acknowledgement, if the caller `judges`, is the caller's to tell.
-    fn deliver_packet(&self, packet: &Incoming<'_, F>, judges: bool, touched: &mut Touched<F>) -> bool {
-        let header = &packet.header;
-        let Some((queue_pair, drive)) = touched.get(&self.queue_pairs, header.bth.destination) else {
-            return false;
-        };
-        if !queue_pair.accepts(header, &packet.origin) {
-            queue_pair.counters.dropped.add(1);
-            return false;
-        }
-        queue_pair.counters.ring_packets_received.add(1);
-        *drive = true;
-        let Some(mut core) = queue_pair.core.try_lock() else {
-            self.keep(queue_pair, packet.keep());
-            return false;
-        };
-        if let (true, Payload::Bytes(bytes)) = (judges, packet.payload) {
-            if queue_pair.inbox.is_empty(Half::of(header))
-                && queue_pair.execute_at_once(&mut core, header, bytes, &packet.origin)
-            {
-                queue_pair.end_if_overrun(&mut core);
-                drop(core);
-                *drive = queue_pair.is_wanted();
-                return true;
-            }
-        }
-        if !self.hand_over(queue_pair, &mut core, &mut Row::begin(self), packet) {
-            return false;
-        }
-        let acknowledged = judges && core.take_acknowledgement(header.bth.psn);
-        let idle = core.is_idle();
-        queue_pair.end_if_overrun(&mut core);
-        drop(core);
-        *drive = !idle || queue_pair.is_wanted();
-        acknowledged
-    }
-
     /// A packet of Pagewire's own that came from the network.
     pub(crate) fn deliver_own(&self, queue_pair: &QueuePair<F>, packet: &Incoming<'_, F>) {
         let Payload::Bytes(bytes) = packet.payload else { return };
@@ -644,7 +502,7 @@ impl<F: Fabric> Nic<F> {
                 queue_pair.counters.dropped.add(1);
             }
             Ok(own) => {
-                let (content, origin) = (Content::Own(own), packet.origin.clone());
+                let (content, origin) = (Content::Own(own), (*packet.origin).clone());
                 self.keep(queue_pair, InboxPacket { content, origin });
             }
             Err(_) => queue_pair.counters.dropped.add(1),
@@ -745,6 +603,14 @@ impl<F: Fabric> Touched<F> {
             }
         };
         self.0.get_mut(at).map(|(queue_pair, drive)| (&*queue_pair, drive))
+    }
+
+    /// A queue pair that is to be driven.
+    pub(crate) fn drive(&mut self, queue_pair: Arc<QueuePair<F>>) {
+        match self.0.iter_mut().find(|(known, _)| known.number == queue_pair.number) {
+            Some((_, drive)) => *drive = true,
+            None => self.0.push((queue_pair, true)),
+        }
     }
 
     pub(crate) fn run(self, occasion: Occasion) {

@@ -58,7 +58,7 @@ pub struct Incoming<'a, F: Fabric> {
     pub payload: Payload<'a>,
     /// The global routing header that goes before a UD payload.
     pub global_route: Option<[u8; 40]>,
-    pub origin: Origin<F>,
+    pub origin: &'a Origin<F>,
 }
 
 impl<F: Fabric> Incoming<'_, F> {
@@ -71,7 +71,7 @@ impl<F: Fabric> Incoming<'_, F> {
     pub fn keep(&self) -> InboxPacket<F> {
         let Incoming { header, payload, global_route, origin } = self;
         let (header, payload, global_route) = (*header, KeptPayload::from(*payload), *global_route);
-        InboxPacket { content: Content::Packet { header, payload, global_route }, origin: origin.clone() }
+        InboxPacket { content: Content::Packet { header, payload, global_route }, origin: (*origin).clone() }
     }
 }
 

@@ -30,6 +30,7 @@ mod protection;
 mod pull;
 mod queue_pair;
 mod queue_pairs;
+mod records;
 mod request;
 mod shared_receive;
 mod turns;
@@ -58,7 +59,7 @@ pub const SITES: &[pagewire_iommu::words::Site] = &[
     path::local::HOLDING,
     path::attention::ATTENTION,
     path::ring::RECORD,
-    path::ring::TAIL,
+    path::ring::PUBLISH,
     path::ring::HEAD,
     path::ring::VERDICT,
 ];

@@ -40,6 +40,8 @@ pub const OWN_HAZARDS: usize = 64;
 pub const BRING_IN_TRIES: u32 = 8;
 /// Packets looked at in one round of progress from each source.
 pub const ROUND: usize = 64;
+/// Polls after which a peer is told what was taken, if nothing that is sent there tells it before.
+pub const POLLS_TO_SETTLE: u32 = 8;
 /// Asynchronous events that wait to be read in one context; more are dropped and logged.
 pub const MAX_ASYNC_EVENTS: usize = 65_536;
 /// Completion events that wait to be read in one channel; more are dropped and logged.

@@ -429,7 +429,10 @@ impl<F: Fabric> QueuePair<F> {
     /// A queue pair whose completion was lost goes to the error state
     /// (InfiniBand specification, volume 1, section 10.10.2.3: local work queue catastrophic error).
     pub(crate) fn end_if_overrun(&self, core: &mut Core<F>) {
-        if self.overran.swap(false, Ordering::AcqRel) && !matches!(self.state(), State::Reset | State::Error)
+        // Mostly it has not: a look costs less than an exchange.
+        if self.overran.load(Ordering::Acquire)
+            && self.overran.swap(false, Ordering::AcqRel)
+            && !matches!(self.state(), State::Reset | State::Error)
         {
             self.enter_error(core);
             self.raise(AsyncEventKind::QueuePairFatal);

@@ -4,11 +4,11 @@ use loom::thread;
 use pagewire_iommu::ModelWords;
 use pagewire_nic::path::attention;
 use pagewire_nic::path::ring::{Consumer, Kind, Producer, RecordHeader, VERDICTS, has_record};
-use pagewire_nic::path::verdict::{Awaited, Next, Verdict, Verdicts, tell};
+use pagewire_nic::path::verdict::{Awaited, Judged, Next, Verdict, Verdicts};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counters and the first area of a ring, and the beginning of its second one.
+/// How far the reader is, the first area of a ring, and the beginning of its second one.
 fn ring() -> ModelWords {
     ModelWords::new((0..16).chain(64..700))
 }
@@ -24,7 +24,7 @@ fn bounded() -> loom::model::Builder {
 const PAYLOAD: usize = 1040;
 
 fn push(producer: &mut Producer<ModelWords>, number: u8) -> bool {
-    let header = RecordHeader { kind: Kind::Bytes, header: 12, slot: None, payload: PAYLOAD as u32 };
+    let header = RecordHeader { kind: Kind::Bytes, header: 12, judged: false, payload: PAYLOAD as u32 };
     producer.push(&header, &[number; 12], &[!number; PAYLOAD])
 }
 
@@ -50,17 +50,19 @@ fn records_are_whole_and_in_order() {
                         Some(header) => {
                             assert_whole(&header, &bytes, next);
                             next += 1;
+                            consumer.tell();
                         }
                         None => thread::yield_now(),
                     }
                 }
+                consumer.place()
             }
         });
         for number in 1..=4 {
             assert!(push(&mut producer, number));
         }
-        reader.join().unwrap();
-        assert!(producer.is_drained() && !has_record(&words, 0));
+        let place = reader.join().unwrap();
+        assert!(producer.is_drained() && !has_record(&words, place));
         // Both ways to go on at the end of the area are taken.
         let mut second = [0; 8];
         pagewire_iommu::words::SharedWords::read_bytes(&words, 512, &mut second);
@@ -83,7 +85,7 @@ fn a_sleeper_misses_no_record() {
             }
         });
         attention::ask(&mailbox);
-        let sees = has_record(&words, 0);
+        let sees = has_record(&words, Consumer::new(words.clone(), 0).place());
         let wakes = sender.join().unwrap();
         assert!(sees || wakes, "the record is there, and the sleeper sleeps on");
         attention::withdraw(&mailbox);
@@ -96,21 +98,23 @@ fn a_sleeper_misses_no_record() {
 #[test]
 fn a_sleeper_misses_no_verdict() {
     bounded().check(|| {
-        let (words, mailbox) = (ModelWords::new(VERDICTS..VERDICTS + 1), ModelWords::new([0]));
+        let (words, mailbox) = (ModelWords::new(VERDICTS..VERDICTS + 2), ModelWords::new([0]));
         let teller = thread::spawn({
             let (words, mailbox) = (words.clone(), mailbox.clone());
             move || {
-                tell(&words, 0, 0, Verdict::Acknowledged);
+                let mut judged = Judged::default();
+                judged.add(Verdict::Acknowledged);
+                judged.tell(&words, 0);
                 attention::take(&mailbox)
             }
         });
         attention::ask(&mailbox);
         let (mut verdicts, next) = (Verdicts::default(), Next::default());
-        verdicts.expect(0, Awaited { queue_pair: Some(1), psn: 2 }, &next);
+        verdicts.expect(Awaited { queue_pair: Some(1), psn: 2 }, &next);
         let sees = next.has_come(&words, 0);
         let wakes = teller.join().unwrap();
         assert!(sees || wakes, "the verdict is there, and the sleeper sleeps on");
-        assert!(verdicts.take(&words, 0, &next).is_some());
+        assert!(matches!(verdicts.take(&words, 0, &next), Some((_, Verdict::Acknowledged))));
     });
 }
 

@@ -86,9 +86,17 @@ fn long_and_short_way_make_one_sequence() {
         }
         assert!(b.drive(NOW).is_empty(), "its acknowledgement is told by others");
         assert!(b.connection.is_idle());
-        a.take(&[(RcConnection::acknowledgement(0x11, header.bth.psn), Vec::new())]);
-        assert_eq!(a.host.completions.pop(), Some((WorkId(id), Status::Success)));
+        if id % 5 == 0 {
+            let done = a.connection.acknowledged_at_once(NOW, header.bth.psn);
+            a.host.complete(done.expect("it is the oldest"), Status::Success);
+            assert_eq!(a.connection.acknowledged_at_once(NOW, header.bth.psn), None, "once");
+        } else {
+            a.take(&[(RcConnection::acknowledgement(0x11, header.bth.psn), Vec::new())]);
+        }
+        assert_eq!(a.host.completions.last(), Some(&(WorkId(id), Status::Success)));
+        assert_eq!(a.host.completions.len() as u64, id + 1);
         assert!(a.connection.is_idle() && a.connection.is_quiet());
+        assert_eq!(a.connection.deadline(), None);
     }
     // The message sequence number goes on, too.
     let (header, payload) = post(&mut a, numbered(20, send(4)), vec![7; 4]).remove(0);
@@ -111,6 +119,45 @@ fn several_may_be_under_way_and_one_acknowledgement_does_for_all() {
     // A verdict that comes after a later one.
     a.take(&[(RcConnection::acknowledgement(0x11, 0x101), Vec::new())]);
     assert_eq!((a.host.completions.len(), a.connection.outstanding()), (4, 1));
+}
+
+#[test]
+fn an_acknowledgement_that_does_more_than_complete_the_oldest_takes_the_long_way() {
+    let sent = |a: &mut End, id| {
+        let work = numbered(id, send(4));
+        assert!(a.connection.send_at_once(&work).is_some());
+        a.connection.sent_at_once(NOW, &work);
+    };
+    let (mut a, _) = ends();
+    assert_eq!(a.connection.acknowledged_at_once(NOW, 0x100), None, "nothing is outstanding");
+    (0..3).for_each(|id| sent(&mut a, id));
+    for psn in [0xff, 0x101, 0x102, 0x103] {
+        assert_eq!(a.connection.acknowledged_at_once(NOW, psn), None, "{psn:#x}");
+    }
+    for id in 0..3 {
+        assert!(a.connection.deadline().is_some(), "some are outstanding");
+        assert_eq!(a.connection.acknowledged_at_once(NOW, 0x100 + id as u32), Some(WorkId(id)));
+    }
+    assert_eq!((a.connection.deadline(), a.connection.outstanding()), (None, 0));
+
+    // A READ completes with its response.
+    let (mut a, _) = ends();
+    a.host.indirect = 1.0;
+    post(&mut a, numbered(1, read(0, 8)), vec![0; 8]);
+    sent(&mut a, 2);
+    for psn in [0x100, 0x101] {
+        assert_eq!(a.connection.acknowledged_at_once(NOW, psn), None);
+    }
+
+    // One that failed at this side is reported behind those before it.
+    let (mut a, _) = ends();
+    a.host.deny_transmit = Some((WorkId(1), Denial::LocalProtection));
+    post(&mut a, numbered(0, send(4)), vec![0; 4]);
+    post(&mut a, numbered(1, send(4)), vec![0; 4]);
+    assert_eq!(a.connection.acknowledged_at_once(NOW, 0x100), None);
+    a.take(&[(RcConnection::acknowledgement(0x11, 0x100), Vec::new())]);
+    let both = [(WorkId(0), Status::Success), (WorkId(1), Status::LocalProtection)];
+    assert_eq!(a.host.completions, both);
 }
 
 #[test]

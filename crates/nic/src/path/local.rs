@@ -3,7 +3,8 @@
 
 use super::attention;
 use super::ring::{self, Consumer, Kind, Producer, RecordHeader};
-use super::verdict::{self, Awaited, Next, Verdict, Verdicts};
+use super::verdict::{Awaited, Judged, Next, Verdict, Verdicts};
+use crate::limits::ROUND;
 use pagewire_fabric::{Channel, Fabric, Side};
 use pagewire_iommu::layout::{
     BLOCKS, MAGIC, MAGIC_WORD, NETWORK_ONLY_WORD, QUEUE_PAIR_WORDS, QUEUE_PAIRS, TABLE_WORDS,
@@ -14,7 +15,7 @@ use pagewire_iommu::{Hazards, RegionView, Rights};
 use pagewire_memory::ApplicationMemory;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Publishing a queue pair.
 pub const QUEUE_PAIR: Site = Site("queue_pair.publish");
@@ -96,6 +97,11 @@ pub fn publish_holding<W: SharedWords>(tables: &W, index: u32, holding: bool) {
 pub struct Reading<W> {
     pub consumer: Consumer<W>,
     pub bytes: Vec<u8>,
+    /// Records that a poll takes before it looks whether there are more. A look for one that is not there costs as much as
+    /// taking one that is: the writer has just cleared the word.
+    burst: usize,
+    /// What became of them.
+    pub judged: Judged,
 }
 
 /// The writing end of a ring, and the verdicts that its records wait for.
@@ -110,6 +116,10 @@ pub struct LocalChannel<F: Fabric> {
     writing: Mutex<Writing<F::Words>>,
     next_verdict: Next,
     pub reading: Mutex<Reading<F::Words>>,
+    /// Where the next record begins, for whoever does not read the ring.
+    next_record: AtomicUsize,
+    /// There was none at the last look.
+    was_empty: AtomicBool,
     /// This process's accesses to the peer's memory.
     pub own_hazards: Hazards<F::Words>,
     /// The peer's accesses to ours.
@@ -139,16 +149,16 @@ impl<F: Fabric> LocalChannel<F> {
             Side::Accepted => (ring::DIRECTION_WORDS, 0),
         };
         let words = &channel.words;
+        let consumer = Consumer::new(words.clone(), theirs);
         Some(Arc::new(LocalChannel {
             writing: Mutex::new(Writing {
                 producer: Producer::new(words.clone(), ours),
                 verdicts: Verdicts::default(),
             }),
             next_verdict: Next::default(),
-            reading: Mutex::new(Reading {
-                consumer: Consumer::new(words.clone(), theirs),
-                bytes: Vec::new(),
-            }),
+            next_record: AtomicUsize::new(consumer.place()),
+            was_empty: AtomicBool::new(true),
+            reading: Mutex::new(Reading { consumer, bytes: Vec::new(), burst: 1, judged: Judged::default() }),
             own_hazards: Hazards::new(words.clone(), ours + ring::HAZARDS, ring::HAZARD_SLOTS),
             peer_hazards: Hazards::new(words.clone(), theirs + ring::HAZARDS, ring::HAZARD_SLOTS),
             peer_regions: RegionView::new(channel.tables.clone()),
@@ -206,14 +216,17 @@ impl<F: Fabric> LocalChannel<F> {
         {
             let mut writing = self.writing.lock();
             let Writing { producer, verdicts } = &mut *writing;
-            let awaited = awaited.and_then(|awaited| Some((verdicts.free_slot()?, awaited)));
-            let slot = awaited.map(|(slot, _)| slot);
-            let header =
-                RecordHeader { kind, header: headers.len() as u8, slot, payload: payload.len() as u32 };
+            let awaited = awaited.filter(|_| verdicts.has_room());
+            let header = RecordHeader {
+                kind,
+                header: headers.len() as u8,
+                judged: awaited.is_some(),
+                payload: payload.len() as u32,
+            };
             // Awaited before the record can be seen: a NIC thread that is about to sleep, and does not find anything awaited
             // yet, has asked to be woken before the peer can tell.
-            if let Some((slot, awaited)) = awaited {
-                verdicts.expect(slot, awaited, &self.next_verdict);
+            if let Some(awaited) = awaited {
+                verdicts.expect(awaited, &self.next_verdict);
             }
             if !producer.push(&header, headers, payload) {
                 if awaited.is_some() {
@@ -232,10 +245,25 @@ impl<F: Fabric> LocalChannel<F> {
         }
     }
 
-    /// Tells the peer what became of its record, and wakes it if it sleeps.
-    pub fn tell(&self, fabric: &F, slot: u8, verdict: Verdict) {
-        verdict::tell(&self.channel.words, self.theirs, slot, verdict);
-        self.wake(fabric);
+    /// Tells the peer what became of its records, and wakes it if it sleeps.
+    pub fn tell_verdicts(&self, fabric: &F, reading: &mut Reading<F::Words>) {
+        if reading.judged.tell(&self.channel.words, self.theirs) {
+            self.wake(fabric);
+        }
+    }
+
+    /// Tells the peer what was taken, unless somebody is at the ring, who does.
+    pub fn settle(&self) {
+        if let Some(mut reading) = self.reading.try_lock() {
+            if !reading.consumer.has_told() {
+                reading.consumer.tell();
+            }
+        }
+    }
+
+    /// Where the next record begins.
+    pub fn set_next_record(&self, place: usize) {
+        self.next_record.store(place, Ordering::Release);
     }
 
     /// What became of the oldest request that was sent and waits for a verdict, if the peer has told.
@@ -262,7 +290,25 @@ impl<F: Fabric> LocalChannel<F> {
 
     /// Whether the peer has sent or told something that was not taken.
     pub fn has_news(&self) -> bool {
-        (ring::has_record(&self.channel.words, self.theirs) || self.has_verdict()) && !self.is_broken()
+        (self.has_record() || self.has_verdict()) && !self.is_broken()
+    }
+
+    fn has_record(&self) -> bool {
+        let has = ring::has_record(&self.channel.words, self.next_record.load(Ordering::Acquire));
+        if !has && !self.was_empty.load(Ordering::Relaxed) {
+            self.was_empty.store(true, Ordering::Relaxed);
+        }
+        has
+    }
+
+    /// How many records a poll takes at most: more and more while they come faster than they are taken.
+    pub fn burst(&self, reading: &mut Reading<F::Words>) -> usize {
+        let was_empty = self.was_empty.load(Ordering::Relaxed);
+        if was_empty {
+            self.was_empty.store(false, Ordering::Relaxed);
+        }
+        reading.burst = if was_empty { 1 } else { (reading.burst * 2).min(ROUND) };
+        reading.burst
     }
 
     /// The peer wrote what no writer of a ring writes: nothing more is read.
@@ -283,6 +329,11 @@ impl<F: Fabric> LocalChannel<F> {
     /// See [`set_ended`](Self::set_ended).
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
+    }
+
+    /// Records go there and come from there.
+    pub fn is_in_use(&self) -> bool {
+        !self.is_gone() && !self.has_ended() && !self.is_broken()
     }
 
     /// The peer has ended and everything that it sent is read, or it broke the rules: nothing goes there any more.

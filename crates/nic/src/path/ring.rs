@@ -3,18 +3,21 @@
 //! One ring a direction, in the words of a channel. A ring begins in the rest of its first page and moves to
 //! larger areas when it fills up, so that ten thousand quiet peers cost a page each. Records are whole words:
 //! one header word, the packet's headers, then the payload or the pieces of it that the receiver pulls itself.
+//! The header word is written last, and the word behind a record is zero by then: a reader looks at the one word that the next
+//! record begins with, so that a short record takes one cache line from core to core. How far it has read, it tells
+//! only now and then.
 //! The other side may die or lie at any moment: whatever is read is checked, and nothing is read twice.
 
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_transport::RemoteAddress;
 
-/// Writing a record's words.
+/// Clearing the word behind a record, and writing all its words but the first.
 pub const RECORD: Site = Site("ring.record");
-/// Making it visible.
-pub const TAIL: Site = Site("ring.tail");
+/// The first, which makes it visible.
+pub const PUBLISH: Site = Site("ring.publish");
 /// Giving its room back.
 pub const HEAD: Site = Site("ring.head");
-/// Telling what became of a record, and taking notice of it.
+/// Telling what became of records.
 pub const VERDICT: Site = Site("ring.verdict");
 
 /// Words of one direction of a channel.
@@ -23,15 +26,16 @@ pub const DIRECTION_WORDS: usize = 1 << 19;
 pub const HAZARDS: usize = 16;
 /// How many.
 pub const HAZARD_SLOTS: usize = 16;
-/// Slots in which the reader tells what became of records, in the writer's direction.
+/// The words in which the reader tells what became of records, in the writer's direction.
 pub const VERDICTS: usize = 32;
-/// How many.
-pub const VERDICT_SLOTS: usize = 32;
 
-const TAIL_WORD: usize = 0;
 const HEAD_WORD: usize = 8;
 /// Offset and size of each area, in words.
 const AREAS: [(usize, u64); 3] = [(64, 448), (512, 8192), (512 + 8192, 131_072)];
+/// Words behind the last record that are cleared before they are needed: two cache lines.
+const AHEAD: u64 = 16;
+/// The reader tells where it is at once where it has read this part of an area since it last did.
+const UNTOLD: u64 = 8;
 const POSITION_BITS: u32 = 56;
 const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
 
@@ -92,13 +96,15 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHeader {
     pub kind: Kind,
+    /// The writer waits for the verdict on the record; see [`verdict`](super::verdict).
+    pub judged: bool,
     /// Bytes of packet headers.
     pub header: u8,
-    /// The slot in which the writer waits for the verdict on the record.
-    pub slot: Option<u8>,
-    /// Bytes behind them.
+    /// Bytes behind the headers.
     pub payload: u32,
 }
+
+const JUDGED: u64 = 1 << 7;
 
 impl RecordHeader {
     /// Words of the whole record.
@@ -107,99 +113,165 @@ impl RecordHeader {
     }
 
     fn encode(&self) -> u64 {
-        let slot = self.slot.map_or(0, |slot| slot + 1);
         u64::from(self.kind.code())
+            | if self.judged { JUDGED } else { 0 }
             | u64::from(self.header) << 8
-            | u64::from(slot) << 16
             | u64::from(self.payload) << 32
     }
 
     fn decode(word: u64) -> Option<Self> {
         Some(RecordHeader {
-            kind: Kind::from_code(word as u8)?,
+            kind: Kind::from_code((word & !JUDGED) as u8)?,
+            judged: word & JUDGED != 0,
             header: (word >> 8) as u8,
-            slot: ((word >> 16) as u8).checked_sub(1).filter(|&slot| usize::from(slot) < VERDICT_SLOTS),
             payload: (word >> 32) as u32,
         })
     }
 }
 
-fn at(area: usize, position: u64) -> u64 {
-    (area as u64) << POSITION_BITS | position
+/// Where an end of the ring is.
+#[derive(Default)]
+struct Cursor {
+    area: usize,
+    /// Words of this area that are behind it, in all rounds.
+    position: u64,
+    /// Those of the present round.
+    place: u64,
 }
 
-/// The writing end.
+impl Cursor {
+    /// Words of the area.
+    fn size(&self) -> u64 {
+        AREAS[self.area].1
+    }
+
+    /// Words from here to the area's end.
+    fn to_end(&self) -> u64 {
+        self.size() - self.place
+    }
+
+    /// The index in the direction of the word that is `skip` words ahead, less than the area has.
+    #[inline]
+    fn index(&self, skip: u64) -> usize {
+        let (offset, size) = AREAS[self.area];
+        let place = self.place + skip;
+        offset + (if place < size { place } else { place - size }) as usize
+    }
+
+    /// Goes on by so many words, as many as the area has at most.
+    fn advance(&mut self, length: u64) {
+        self.position += length;
+        self.place += length;
+        if self.place >= self.size() {
+            self.place -= self.size();
+        }
+    }
+
+    fn is_in_last(&self) -> bool {
+        self.area + 1 == AREAS.len()
+    }
+
+    /// Goes to the beginning of the next area.
+    fn grow(&mut self) {
+        *self = Cursor { area: self.area + 1, position: 0, place: 0 };
+    }
+
+    /// The word that tells it.
+    fn told(&self) -> u64 {
+        (self.area as u64) << POSITION_BITS | self.position
+    }
+}
+
+/// The writing end. The word at its position is zero.
 pub struct Producer<W> {
     words: W,
     base: usize,
-    area: usize,
-    position: u64,
+    cursor: Cursor,
+    /// So many words of the area are zero from the cursor on.
+    cleared: u64,
+    /// What the reader told when it was last looked at.
+    head: u64,
 }
 
 impl<W: SharedWords> Producer<W> {
     /// The ring of the direction whose words start at `base`; new and empty.
     pub fn new(words: W, base: usize) -> Self {
-        Producer { words, base, area: 0, position: 0 }
+        Producer { words, base, cursor: Cursor::default(), cleared: AREAS[0].1, head: 0 }
     }
 
-    /// Records that the reader has not taken yet?
+    /// Whether the reader has told that it has taken all records.
     pub fn is_drained(&self) -> bool {
-        self.words.load(self.base + HEAD_WORD) == at(self.area, self.position)
+        self.words.load(self.base + HEAD_WORD) == self.cursor.told()
     }
 
-    /// Words free in the present area. What the reader reports is not trusted beyond its own room.
+    /// Words free in the present area, by what the reader told. That is not trusted beyond its own room.
     fn free(&self) -> u64 {
-        let head = self.words.load(self.base + HEAD_WORD);
-        let size = AREAS[self.area].1;
-        let head = if (head >> POSITION_BITS) as usize == self.area { head & POSITION_MASK } else { 0 };
-        let used = self.position.checked_sub(head).unwrap_or(size);
+        let size = self.cursor.size();
+        let in_area = (self.head >> POSITION_BITS) as usize == self.cursor.area;
+        let head = if in_area { self.head & POSITION_MASK } else { 0 };
+        let used = self.cursor.position.checked_sub(head).unwrap_or(size);
         size.saturating_sub(used)
+    }
+
+    /// The same, asked anew if more than `enough` are not known to be free.
+    fn free_anew(&mut self, enough: u64) -> u64 {
+        if self.free() <= enough {
+            self.head = self.words.load(self.base + HEAD_WORD);
+        }
+        self.free()
     }
 
     /// Writes a record from its parts. False: there is no room now.
     pub fn push(&mut self, header: &RecordHeader, headers: &[u8], payload: &[u8]) -> bool {
         let need = header.words() as u64;
-        if need > MAX_RECORD_WORDS as u64 {
+        if need > MAX_RECORD_WORDS as u64 || !self.reserve(need) {
             return false;
         }
-        let Some(index) = self.reserve(need) else { return false };
-        let payload_at = index + 1 + headers.len().div_ceil(8);
+        let index = self.base + self.cursor.index(0);
         self.words.write_bytes(RECORD, index + 1, headers);
-        self.words.write_bytes(RECORD, payload_at, payload);
-        self.words.store(RECORD, index, header.encode());
-        self.position += need;
-        self.words.store(TAIL, self.base + TAIL_WORD, at(self.area, self.position));
+        self.words.write_bytes(RECORD, index + 1 + headers.len().div_ceil(8), payload);
+        self.publish(header.encode(), need);
+        // While the reader is at the record: what comes next finds its lines here, and cleared.
+        let ahead = self.free().min(AHEAD);
+        for skip in self.cleared..ahead {
+            self.words.store(RECORD, self.base + self.cursor.index(skip), 0);
+        }
+        self.cleared = self.cleared.max(ahead);
         true
     }
 
-    /// Finds room for `need` contiguous words, wrapping and growing where that helps; one word is always kept for a marker.
-    fn reserve(&mut self, need: u64) -> Option<usize> {
-        loop {
-            let (offset, size) = AREAS[self.area];
-            let free = self.free();
-            let place = self.position % size;
-            let to_end = size - place;
-            if need < size / 2 {
-                if need <= to_end && need < free {
-                    return Some(self.base + offset + place as usize);
-                }
-                if need > to_end && to_end + need < free {
-                    self.marker(WRAP, offset + place as usize, to_end);
-                    continue;
-                }
-            }
-            if self.area + 1 == AREAS.len() || free < 1 {
-                return None;
-            }
-            // Becomes visible with the record that follows it: the reader never finds an area that holds nothing.
-            self.words.store(RECORD, self.base + offset + place as usize, u64::from(GROW));
-            (self.area, self.position) = (self.area + 1, 0);
+    /// Makes what is at the position visible, and goes on behind it. The word there is free: one always is.
+    fn publish(&mut self, word: u64, length: u64) {
+        if self.cleared <= length {
+            self.words.store(RECORD, self.base + self.cursor.index(length), 0);
+            self.cleared = length + 1;
         }
+        self.words.store(PUBLISH, self.base + self.cursor.index(0), word);
+        self.cursor.advance(length);
+        self.cleared -= length;
     }
 
-    fn marker(&mut self, code: u8, offset: usize, skip: u64) {
-        self.words.store(RECORD, self.base + offset, u64::from(code));
-        self.position += skip;
+    /// Finds room for `need` contiguous words at the position, wrapping and growing where that helps; one word always stays
+    /// free.
+    fn reserve(&mut self, need: u64) -> bool {
+        loop {
+            let (size, to_end) = (self.cursor.size(), self.cursor.to_end());
+            let skipped = if need > to_end { to_end } else { 0 };
+            let fits = need < size / 2 && skipped + need < self.free_anew(skipped + need);
+            match (fits, skipped) {
+                (true, 0) => return true,
+                (true, _) => self.publish(u64::from(WRAP), to_end),
+                (false, _) => {
+                    if self.cursor.is_in_last() || self.free_anew(0) == 0 {
+                        return false;
+                    }
+                    self.words.store(PUBLISH, self.base + self.cursor.index(0), u64::from(GROW));
+                    self.cursor.grow();
+                    // Nobody has written there yet.
+                    self.cleared = self.cursor.size();
+                }
+            }
+        }
     }
 }
 
@@ -207,86 +279,78 @@ impl<W: SharedWords> Producer<W> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BrokenRing;
 
-/// Whether the ring whose words start at `base` holds something that was not taken. Needs no lock: the thread that
+/// Whether there is a record at the place where the next one begins ([`Consumer::place`]). Needs no lock: the thread that
 /// is about to sleep must see a record even while another one looks.
-pub fn has_record<W: SharedWords>(words: &W, base: usize) -> bool {
-    words.load(base + TAIL_WORD) != words.load(base + HEAD_WORD)
+pub fn has_record<W: SharedWords>(words: &W, place: usize) -> bool {
+    words.load(place) != 0
 }
 
 /// The reading end.
 pub struct Consumer<W> {
     words: W,
     base: usize,
-    area: usize,
-    position: u64,
-    /// Where the writer left the area for a larger one at the latest, once it has.
-    left: Option<u64>,
+    cursor: Cursor,
+    /// What the writer was told of that.
+    told: u64,
 }
 
 impl<W: SharedWords> Consumer<W> {
     /// The ring of the direction whose words start at `base`; new and empty.
     pub fn new(words: W, base: usize) -> Self {
-        Consumer { words, base, area: 0, position: 0, left: None }
+        Consumer { words, base, cursor: Cursor::default(), told: 0 }
+    }
+
+    /// The index of the word that the next record begins with.
+    pub fn place(&self) -> usize {
+        self.base + self.cursor.index(0)
     }
 
     /// Takes the next record: its header word, and its bytes (headers, then payload, each from a word boundary) into the
-    /// beginning of `bytes`, which grows where it must.
+    /// beginning of `bytes`, which grows where it must. [`tell`](Self::tell) the writer afterwards.
     pub fn pop(&mut self, bytes: &mut Vec<u8>) -> Result<Option<RecordHeader>, BrokenRing> {
         loop {
-            let tail = self.words.load(self.base + TAIL_WORD);
-            let tail_area = (tail >> POSITION_BITS) as usize;
-            if tail_area == self.area && tail & POSITION_MASK == self.position {
-                // This side alone writes it. Were it another, `has_record` would go on telling of records.
-                let head = self.words.load(self.base + HEAD_WORD);
-                return if head == at(self.area, self.position) { Ok(None) } else { Err(BrokenRing) };
+            let (size, to_end) = (self.cursor.size(), self.cursor.to_end());
+            let index = self.place();
+            let word = self.words.load(index);
+            if word == 0 {
+                return Ok(None);
             }
-            if tail_area < self.area || tail_area >= AREAS.len() {
-                return Err(BrokenRing);
-            }
-            let (offset, size) = AREAS[self.area];
-            // No writer is further ahead than fits: one that says so would keep the reader here for ever.
-            let end = match tail_area == self.area {
-                true => tail & POSITION_MASK,
-                false => *self.left.get_or_insert(self.position + size),
-            };
-            let ahead = end.wrapping_sub(self.position);
-            if ahead == 0 || ahead > size {
-                return Err(BrokenRing);
-            }
-            let place = self.position % size;
-            let word = self.words.load(self.base + offset + place as usize);
             match word as u8 {
                 // No writer skips a whole ring: one that says so would keep the reader here for ever.
-                WRAP if place == 0 => return Err(BrokenRing),
-                WRAP => self.position += size - place,
-                GROW => {
-                    if self.area + 1 >= AREAS.len() {
-                        return Err(BrokenRing);
-                    }
-                    (self.area, self.position, self.left) = (self.area + 1, 0, None);
-                }
+                WRAP if to_end == size => return Err(BrokenRing),
+                WRAP => self.cursor.advance(to_end),
+                GROW if self.cursor.is_in_last() => return Err(BrokenRing),
+                GROW => self.cursor.grow(),
                 _ => {
                     let header = RecordHeader::decode(word).ok_or(BrokenRing)?;
                     let words = header.words();
-                    if words > MAX_RECORD_WORDS || words as u64 > ahead.min(size - place) {
+                    if words > MAX_RECORD_WORDS || words as u64 > to_end {
                         return Err(BrokenRing);
                     }
                     let length = (words - 1) * 8;
                     if bytes.len() < length {
                         bytes.resize(length, 0);
                     }
-                    self.words.read_bytes(self.base + offset + place as usize + 1, &mut bytes[..length]);
-                    self.position += words as u64;
-                    self.publish();
+                    self.words.read_bytes(index + 1, &mut bytes[..length]);
+                    self.cursor.advance(words as u64);
+                    if self.cursor.told().wrapping_sub(self.told) >= size / UNTOLD {
+                        self.tell();
+                    }
                     return Ok(Some(header));
                 }
             }
-            self.publish();
         }
     }
 
-    fn publish(&self) {
-        self.words.store(HEAD, self.base + HEAD_WORD, at(self.area, self.position));
+    /// Whether the writer knows what was taken.
+    pub fn has_told(&self) -> bool {
+        self.told == self.cursor.told()
+    }
+
+    /// Tells the writer what was taken, and gives it back the room.
+    pub fn tell(&mut self) {
+        self.told = self.cursor.told();
+        self.words.store(HEAD, self.base + HEAD_WORD, self.told);
     }
 }
 
@@ -313,11 +377,12 @@ mod tests {
                 if push {
                     let headers = vec![number as u8; header_length];
                     let payload = vec![!(number as u8); payload_length];
-                    let header = RecordHeader { kind: Kind::Bytes, header: header_length as u8, slot: None, payload: payload_length as u32 };
+                    let header = RecordHeader { kind: Kind::Bytes, header: header_length as u8, judged: false, payload: payload_length as u32 };
                     if producer.push(&header, &headers, &payload) {
                         expected.push_back((header, headers, payload));
                     } else {
-                        prop_assert!(!expected.is_empty(), "an empty ring refused a record");
+                        let empty = expected.is_empty() && consumer.has_told();
+                        prop_assert!(!empty, "an empty ring refused a record");
                     }
                 } else {
                     let popped = consumer.pop(&mut bytes).unwrap();
@@ -331,17 +396,19 @@ mod tests {
                         }
                     }
                 }
-                prop_assert_eq!(producer.is_drained(), expected.is_empty());
+                if number % 3 == 0 {
+                    consumer.tell();
+                }
+                prop_assert_eq!(producer.is_drained(), expected.is_empty() && consumer.has_told());
             }
         }
 
         #[test]
-        fn garbage_breaks_the_ring_and_nothing_else(words in proptest::collection::vec(any::<u64>(), 1..64), tail: u64) {
+        fn garbage_breaks_the_ring_and_nothing_else(words in proptest::collection::vec(any::<u64>(), 1..64)) {
             let (_, mut consumer, shared) = pair();
             for (index, word) in words.iter().enumerate() {
                 shared.store(RECORD, AREAS[0].0 + index, *word);
             }
-            shared.store(TAIL, TAIL_WORD, tail);
             let mut bytes = Vec::new();
             for _ in 0..100 {
                 if consumer.pop(&mut bytes).is_err() {
@@ -352,59 +419,69 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_of_nothing_but_wraps_is_broken() {
-        let (_, mut consumer, shared) = pair();
-        shared.store(RECORD, AREAS[0].0, u64::from(WRAP));
-        shared.store(TAIL, TAIL_WORD, at(0, POSITION_MASK));
+    fn words_that_no_writer_writes_break_the_ring() {
+        let (offset, size) = AREAS[0];
+        let header = RecordHeader { kind: Kind::Bytes, header: 12, judged: false, payload: 8 };
+        let long = RecordHeader { payload: size as u32 * 8, ..header };
+        for (place, word) in [
+            // A whole ring that is skipped.
+            (0, u64::from(WRAP)),
+            (0, 4),
+            // Beyond the area.
+            (0, long.encode()),
+            (0, RecordHeader { payload: u32::MAX, ..header }.encode()),
+            (header.words(), RecordHeader { payload: (size as u32 - 4) * 8, ..header }.encode()),
+        ] {
+            let (mut producer, mut consumer, words) = pair();
+            if place > 0 {
+                assert!(producer.push(&header, &[1; 12], &[2; 8]));
+                assert_eq!(consumer.pop(&mut Vec::new()), Ok(Some(header)));
+            }
+            words.store(PUBLISH, offset + place, word);
+            assert!(has_record(&words, consumer.place()));
+            assert_eq!(consumer.pop(&mut Vec::new()), Err(BrokenRing), "{word:#x}");
+        }
+        // There is no area behind the last one.
+        let (_, mut consumer, words) = pair();
+        AREAS.iter().for_each(|(offset, _)| words.store(PUBLISH, *offset, u64::from(GROW)));
         assert_eq!(consumer.pop(&mut Vec::new()), Err(BrokenRing));
     }
 
-    /// Takes records until there is none, or the ring is broken; a ring that never ends is neither.
-    fn drain(consumer: &mut Consumer<ProcessWords>) -> Option<Result<(), BrokenRing>> {
-        let size = AREAS[0].1;
-        (0..2 * size).find_map(|_| match consumer.pop(&mut Vec::new()) {
-            Ok(Some(_)) => None,
-            Ok(None) => Some(Ok(())),
-            Err(broken) => Some(Err(broken)),
-        })
-    }
-
+    /// Old records are never taken for new ones, whatever their payload looks like.
     #[test]
-    fn a_writer_that_is_further_ahead_than_a_ring_is_long_breaks_it() {
-        let header = RecordHeader { kind: Kind::Bytes, header: 12, slot: None, payload: 8 };
-        let (offset, size) = AREAS[0];
-        let step = header.words();
-        assert_eq!(size as usize % step, 0);
-        for (tail, end) in [
-            (at(0, size), Some(Ok(()))),
-            (at(0, size + step as u64), Some(Err(BrokenRing))),
-            (at(0, POSITION_MASK), Some(Err(BrokenRing))),
-            // A record that goes beyond what is said to be written.
-            (at(0, size - 1), Some(Err(BrokenRing))),
-            // Grown, without a word of it in the ring that was left.
-            (at(1, 0), Some(Err(BrokenRing))),
-        ] {
-            let (_, mut consumer, words) = pair();
-            for place in (0..size as usize).step_by(step) {
-                words.store(RECORD, offset + place, header.encode());
-            }
-            words.store(TAIL, TAIL_WORD, tail);
-            assert_eq!(drain(&mut consumer), end, "tail {tail:#x}");
-        }
-    }
-
-    /// A thread that sleeps only while `has_record` is false would never sleep again.
-    #[test]
-    fn a_reading_position_that_the_writer_changed_breaks_the_ring() {
-        let (mut producer, mut consumer, words) = pair();
-        let header = RecordHeader { kind: Kind::Bytes, header: 12, slot: None, payload: 8 };
+    fn what_lies_behind_the_last_record_is_no_record() {
+        let (mut producer, mut consumer, _) = pair();
+        let forged = RecordHeader { kind: Kind::Bytes, header: 0, judged: true, payload: 0 };
         let mut bytes = Vec::new();
+        for length in (1..100).cycle().take(20_000) {
+            let payload: Vec<u8> = (0..length).flat_map(|_| forged.encode().to_ne_bytes()).collect();
+            let (kind, payload_length) = (Kind::Reference, payload.len() as u32);
+            let header = RecordHeader { kind, header: 12, judged: false, payload: payload_length };
+            assert!(producer.push(&header, &[1; 12], &payload));
+            assert_eq!(consumer.pop(&mut bytes), Ok(Some(header)));
+            assert_eq!(consumer.pop(&mut bytes), Ok(None));
+        }
+        assert_eq!(producer.cursor.area, 0);
+    }
+
+    /// The reader tells where it is before the writer runs out of room, and at the latest when it is asked to.
+    #[test]
+    fn a_reader_tells_what_it_took() {
+        let (mut producer, mut consumer, words) = pair();
+        let header = RecordHeader { kind: Kind::Bytes, header: 12, judged: false, payload: 8 };
         assert!(producer.push(&header, &[1; 12], &[2; 8]));
-        assert_eq!(consumer.pop(&mut bytes), Ok(Some(header)));
-        assert_eq!(consumer.pop(&mut bytes), Ok(None));
-        words.store(HEAD, HEAD_WORD, 0);
-        assert!(has_record(&words, 0));
-        assert_eq!(consumer.pop(&mut bytes), Err(BrokenRing));
+        assert_eq!(consumer.pop(&mut Vec::new()), Ok(Some(header)));
+        assert!(!consumer.has_told() && !producer.is_drained());
+        consumer.tell();
+        assert!(consumer.has_told() && producer.is_drained());
+        let mut told = 0;
+        for _ in 0..1000 {
+            assert!(producer.push(&header, &[1; 12], &[2; 8]));
+            assert_eq!(consumer.pop(&mut Vec::new()), Ok(Some(header)));
+            told += u32::from(consumer.has_told());
+        }
+        assert_eq!(told, 1000 * header.words() as u32 / (AREAS[0].1 / UNTOLD) as u32);
+        assert!((512..DIRECTION_WORDS).all(|index| words.load(index) == 0));
     }
 
     #[test]
@@ -459,7 +536,8 @@ mod tests {
         let mut producer =
             Producer::new(Watched(words, std::sync::Arc::new(std::sync::Mutex::new(Some(consumer)))), 0);
         for payload in [8, 4096, 8, 60_000, 8, 130_000usize] {
-            let header = RecordHeader { kind: Kind::Bytes, header: 12, slot: None, payload: payload as u32 };
+            let header =
+                RecordHeader { kind: Kind::Bytes, header: 12, judged: false, payload: payload as u32 };
             assert!(producer.push(&header, &[1; 12], &vec![2; payload]), "{payload}");
         }
     }
@@ -467,7 +545,7 @@ mod tests {
     #[test]
     fn a_ring_grows_beyond_its_first_page_only_when_it_must() {
         let (mut producer, mut consumer, words) = pair();
-        let header = RecordHeader { kind: Kind::Bytes, header: 12, slot: None, payload: 64 };
+        let header = RecordHeader { kind: Kind::Bytes, header: 12, judged: false, payload: 64 };
         let mut bytes = Vec::new();
         for _ in 0..10_000 {
             assert!(producer.push(&header, &[1; 12], &[2; 64]));

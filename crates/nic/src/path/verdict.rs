@@ -1,28 +1,66 @@
 //! What the reader of a ring tells its writer of records, in place of acknowledgements that would be records themselves.
 //!
-//! The writer of a record whose request wants an acknowledgement names a slot in it. The reader writes its verdict there
+//! The writer of a record whose request wants an acknowledgement says so in it. The reader gives its verdict
 //! once it has done with the record: executed and thereby acknowledged, or that whatever there is to say follows as a
 //! record. Verdicts come in the order of the records, and acknowledge no more than an acknowledgement with the record's PSN
-//! would. A slot is used again only after the writer has seen the verdict. A reader that lies harms those whose peer it is.
+//! would. One word has how many there were, another one the last 32 of them: no more are awaited at a time. A reader
+//! that lies harms those whose peer it is.
 
-use super::ring::{VERDICT, VERDICT_SLOTS, VERDICTS};
+use super::ring::{VERDICT, VERDICTS};
 use pagewire_iommu::words::SharedWords;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Records that wait for their verdicts at a time.
+pub const MAX_AWAITED: usize = 32;
 
 /// What became of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u64)]
 pub enum Verdict {
     /// The request was executed: as an acknowledgement of it.
-    Acknowledged = 1,
+    Acknowledged,
     /// Nothing yet. What there is to say comes as a record, if anything.
-    Open = 2,
+    Open,
 }
 
-/// Tells the writer of the direction that begins at `base` what became of a record.
-pub fn tell<W: SharedWords>(words: &W, base: usize, slot: u8, verdict: Verdict) {
-    words.store(VERDICT, base + VERDICTS + usize::from(slot), verdict as u64);
+const COUNT_WORD: usize = VERDICTS;
+const ACKNOWLEDGED_WORD: usize = VERDICTS + 1;
+
+/// The bit of a verdict among the last ones.
+fn bit(number: u64) -> u32 {
+    1 << (number % MAX_AWAITED as u64)
+}
+
+/// The reader's side: the verdicts that it has given.
+#[derive(Debug, Default)]
+pub struct Judged {
+    count: u64,
+    /// The last of them: acknowledged?
+    acknowledged: u32,
+    /// How many the writer was told of.
+    told: u64,
+}
+
+impl Judged {
+    /// The next verdict; [`tell`](Self::tell) it.
+    pub fn add(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Acknowledged => self.acknowledged |= bit(self.count),
+            Verdict::Open => self.acknowledged &= !bit(self.count),
+        }
+        self.count += 1;
+    }
+
+    /// Tells the writer of the direction that begins at `base`. False: it knows.
+    pub fn tell<W: SharedWords>(&mut self, words: &W, base: usize) -> bool {
+        if self.told == self.count {
+            return false;
+        }
+        words.store(VERDICT, base + ACKNOWLEDGED_WORD, u64::from(self.acknowledged));
+        words.store(VERDICT, base + COUNT_WORD, self.count);
+        self.told = self.count;
+        true
+    }
 }
 
 /// A request whose verdict is awaited.
@@ -34,67 +72,61 @@ pub struct Awaited {
     pub psn: u32,
 }
 
-/// The first slot to be looked at, for whoever does not hold the ring; [`NONE`] if no verdict is awaited.
+/// How many verdicts were taken, for whoever does not hold the ring; [`NONE`] if none is awaited.
 #[derive(Debug)]
-pub struct Next(AtomicU32);
+pub struct Next(AtomicU64);
 
-const NONE: u32 = u32::MAX;
+const NONE: u64 = u64::MAX;
 
 impl Default for Next {
     fn default() -> Self {
-        Next(AtomicU32::new(NONE))
+        Next(AtomicU64::new(NONE))
     }
 }
 
 impl Next {
     /// Whether a verdict has come in the direction that begins at `base`.
     pub fn has_come<W: SharedWords>(&self, words: &W, base: usize) -> bool {
-        let slot = self.0.load(Ordering::Acquire);
-        slot != NONE && words.load(base + VERDICTS + slot as usize) != 0
+        let taken = self.0.load(Ordering::Acquire);
+        taken != NONE && words.load(base + COUNT_WORD) > taken
     }
 }
 
 /// The writer's side: what it waits for, in the order of the records.
 #[derive(Debug, Default)]
 pub struct Verdicts {
-    awaited: VecDeque<(u8, Awaited)>,
-    /// Slots in use, one bit each.
-    used: u32,
+    awaited: VecDeque<Awaited>,
+    taken: u64,
 }
 
-const _: () = assert!(VERDICT_SLOTS <= u32::BITS as usize);
-
 impl Verdicts {
-    /// A free slot, for the record that is written next; `None`: it does without.
-    pub fn free_slot(&self) -> Option<u8> {
-        let slot = self.used.trailing_ones();
-        ((slot as usize) < VERDICT_SLOTS).then_some(slot as u8)
+    /// Whether one more may be awaited; else the record does without.
+    pub fn has_room(&self) -> bool {
+        self.awaited.len() < MAX_AWAITED
     }
 
-    /// The record that names the slot is about to be written.
-    pub fn expect(&mut self, slot: u8, awaited: Awaited, next: &Next) {
-        self.used |= 1 << slot;
-        self.awaited.push_back((slot, awaited));
+    /// The record is about to be written.
+    pub fn expect(&mut self, awaited: Awaited, next: &Next) {
+        self.awaited.push_back(awaited);
         self.tell_next(next);
     }
 
     /// What a queue pair has sent is not its own any more: it begins anew.
     pub fn forget(&mut self, queue_pair: u32) {
-        for (_, awaited) in &mut self.awaited {
+        for awaited in &mut self.awaited {
             awaited.queue_pair = awaited.queue_pair.filter(|&sender| sender != queue_pair);
         }
     }
 
     /// It was not written.
     pub fn withdraw_last(&mut self, next: &Next) {
-        if let Some((slot, _)) = self.awaited.pop_back() {
-            self.used &= !(1 << slot);
-        }
+        self.awaited.pop_back();
         self.tell_next(next);
     }
 
     fn tell_next(&self, next: &Next) {
-        next.0.store(self.awaited.front().map_or(NONE, |&(slot, _)| u32::from(slot)), Ordering::Release);
+        let value = if self.awaited.is_empty() { NONE } else { self.taken };
+        next.0.store(value, Ordering::Release);
     }
 
     /// Takes the oldest verdict, if it has come.
@@ -104,16 +136,13 @@ impl Verdicts {
         base: usize,
         next: &Next,
     ) -> Option<(Awaited, Verdict)> {
-        let &(slot, awaited) = self.awaited.front()?;
-        let at = base + VERDICTS + usize::from(slot);
-        let verdict = match words.load(at) {
-            0 => return None,
-            told if told == Verdict::Acknowledged as u64 => Verdict::Acknowledged,
-            _ => Verdict::Open,
-        };
-        words.store(VERDICT, at, 0);
-        self.awaited.pop_front();
-        self.used &= !(1 << slot);
+        if words.load(base + COUNT_WORD) <= self.taken {
+            return None;
+        }
+        let acknowledged = words.load(base + ACKNOWLEDGED_WORD) as u32 & bit(self.taken) != 0;
+        let verdict = if acknowledged { Verdict::Acknowledged } else { Verdict::Open };
+        let awaited = self.awaited.pop_front()?;
+        self.taken += 1;
         self.tell_next(next);
         Some((awaited, verdict))
     }
@@ -125,84 +154,103 @@ mod tests {
     use super::*;
     use pagewire_iommu::ProcessWords;
 
+    struct Ends {
+        words: ProcessWords,
+        judged: Judged,
+        verdicts: Verdicts,
+        next: Next,
+    }
+
+    impl Ends {
+        fn new() -> Self {
+            let words = ProcessWords::new(DIRECTION_WORDS);
+            Ends { words, judged: Judged::default(), verdicts: Verdicts::default(), next: Next::default() }
+        }
+
+        fn expect(&mut self, psn: u32) {
+            self.verdicts.expect(awaited(psn), &self.next);
+        }
+
+        fn tell(&mut self) -> bool {
+            self.judged.tell(&self.words, 0)
+        }
+
+        fn has_come(&self) -> bool {
+            self.next.has_come(&self.words, 0)
+        }
+
+        fn take(&mut self) -> Option<(Awaited, Verdict)> {
+            self.verdicts.take(&self.words, 0, &self.next)
+        }
+    }
+
     fn awaited(psn: u32) -> Awaited {
         Awaited { queue_pair: Some(7), psn }
     }
 
     #[test]
     fn verdicts_are_taken_in_the_order_of_the_records() {
-        let words = ProcessWords::new(DIRECTION_WORDS);
-        let (mut verdicts, next) = (Verdicts::default(), Next::default());
-        let slots: Vec<u8> = (0..VERDICT_SLOTS as u32)
-            .map(|psn| {
-                let slot = verdicts.free_slot().unwrap();
-                verdicts.expect(slot, awaited(psn), &next);
-                slot
-            })
-            .collect();
-        assert_eq!(verdicts.free_slot(), None);
-        tell(&words, 0, slots[1], Verdict::Open);
-        assert!(!next.has_come(&words, 0));
-        assert_eq!(verdicts.take(&words, 0, &next), None);
-        tell(&words, 0, slots[0], Verdict::Acknowledged);
-        assert!(next.has_come(&words, 0));
-        assert_eq!(verdicts.take(&words, 0, &next), Some((awaited(0), Verdict::Acknowledged)));
-        assert_eq!(verdicts.take(&words, 0, &next), Some((awaited(1), Verdict::Open)));
-        assert_eq!(verdicts.take(&words, 0, &next), None);
-        // A slot that was used begins without a verdict.
-        let again = verdicts.free_slot().unwrap();
-        assert!(slots[..2].contains(&again));
-        verdicts.expect(again, awaited(99), &next);
-        for slot in &slots[2..] {
-            tell(&words, 0, *slot, Verdict::Acknowledged);
-            assert!(verdicts.take(&words, 0, &next).is_some());
+        let mut ends = Ends::new();
+        for round in 0..1000 {
+            let psns = round * 100..round * 100 + MAX_AWAITED as u32;
+            psns.clone().for_each(|psn| ends.expect(psn));
+            assert!(!ends.verdicts.has_room() && !ends.has_come());
+            assert_eq!(ends.take(), None);
+            let given = |psn| if psn % 3 == round % 3 { Verdict::Open } else { Verdict::Acknowledged };
+            psns.clone().for_each(|psn| ends.judged.add(given(psn)));
+            assert_eq!(ends.take(), None);
+            assert!(ends.tell());
+            assert!(!ends.tell(), "it is known");
+            for psn in psns {
+                assert!(ends.has_come());
+                assert_eq!(ends.take(), Some((awaited(psn), given(psn))));
+            }
+            assert!(!ends.has_come() && ends.verdicts.has_room());
+            assert_eq!(ends.take(), None);
         }
-        assert!(!next.has_come(&words, 0));
-        tell(&words, 0, again, Verdict::Acknowledged);
-        assert_eq!(verdicts.take(&words, 0, &next), Some((awaited(99), Verdict::Acknowledged)));
-        assert!(!next.has_come(&words, 0), "nothing is awaited");
     }
 
     #[test]
     fn a_record_that_was_not_written_is_not_awaited() {
-        let words = ProcessWords::new(DIRECTION_WORDS);
-        let (mut verdicts, next) = (Verdicts::default(), Next::default());
-        let first = verdicts.free_slot().unwrap();
-        verdicts.expect(first, awaited(1), &next);
-        let second = verdicts.free_slot().unwrap();
-        verdicts.expect(second, awaited(2), &next);
-        verdicts.withdraw_last(&next);
-        assert_eq!(verdicts.free_slot(), Some(second));
-        tell(&words, 0, first, Verdict::Acknowledged);
-        assert_eq!(verdicts.take(&words, 0, &next), Some((awaited(1), Verdict::Acknowledged)));
-        verdicts.expect(second, awaited(3), &next);
-        verdicts.withdraw_last(&next);
-        tell(&words, 0, second, Verdict::Open);
-        assert!(!next.has_come(&words, 0));
+        let mut ends = Ends::new();
+        ends.expect(1);
+        ends.expect(2);
+        ends.verdicts.withdraw_last(&ends.next);
+        ends.judged.add(Verdict::Acknowledged);
+        assert!(ends.tell());
+        assert_eq!(ends.take(), Some((awaited(1), Verdict::Acknowledged)));
+        ends.expect(3);
+        ends.verdicts.withdraw_last(&ends.next);
+        ends.judged.add(Verdict::Open);
+        assert!(ends.tell());
+        assert!(!ends.has_come());
     }
 
     #[test]
     fn a_queue_pair_that_begins_anew_awaits_nothing_of_before() {
-        let words = ProcessWords::new(DIRECTION_WORDS);
-        let (mut verdicts, next) = (Verdicts::default(), Next::default());
+        let mut ends = Ends::new();
         let of = |queue_pair| Awaited { queue_pair, psn: 1 };
         for queue_pair in [7, 8] {
-            let slot = verdicts.free_slot().unwrap();
-            verdicts.expect(slot, of(Some(queue_pair)), &next);
-            tell(&words, 0, slot, Verdict::Acknowledged);
+            ends.verdicts.expect(of(Some(queue_pair)), &ends.next);
+            ends.judged.add(Verdict::Acknowledged);
         }
-        verdicts.forget(7);
-        assert_eq!(verdicts.take(&words, 0, &next), Some((of(None), Verdict::Acknowledged)));
-        assert_eq!(verdicts.take(&words, 0, &next), Some((of(Some(8)), Verdict::Acknowledged)));
+        assert!(ends.tell());
+        ends.verdicts.forget(7);
+        assert_eq!(ends.take(), Some((of(None), Verdict::Acknowledged)));
+        assert_eq!(ends.take(), Some((of(Some(8)), Verdict::Acknowledged)));
     }
 
+    /// A peer that tells more than was asked is not asked again and again.
     #[test]
-    fn a_word_that_is_no_verdict_acknowledges_nothing() {
-        let words = ProcessWords::new(DIRECTION_WORDS);
-        let (mut verdicts, next) = (Verdicts::default(), Next::default());
-        let slot = verdicts.free_slot().unwrap();
-        verdicts.expect(slot, awaited(1), &next);
-        words.store(VERDICT, VERDICTS + usize::from(slot), 0xdead);
-        assert_eq!(verdicts.take(&words, 0, &next), Some((awaited(1), Verdict::Open)));
+    fn verdicts_on_nothing_are_not_taken() {
+        let mut ends = Ends::new();
+        ends.words.store(VERDICT, COUNT_WORD, u64::MAX);
+        assert!(!ends.has_come());
+        assert_eq!(ends.take(), None);
+        ends.expect(1);
+        while ends.has_come() {
+            assert!(ends.take().is_some());
+        }
+        assert!(ends.verdicts.has_room());
     }
 }

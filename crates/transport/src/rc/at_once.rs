@@ -8,7 +8,7 @@
 use pagewire_wire::{Bth, Header, Opcode, Operation as Code, Transport};
 
 use super::{RcConnection, State};
-use crate::{Operation, Psn, Time, Work, partitions_match};
+use crate::{Operation, Psn, Time, Work, WorkId, partitions_match};
 
 impl RcConnection {
     /// The one packet of a SEND that is posted now, if it may leave at once: all that was posted before it has left, and its
@@ -45,6 +45,17 @@ impl RcConnection {
         self.shared.counters.packets_received += 1;
         self.shared.counters.responses_sent += 1;
         self.responder.executed_at_once();
+    }
+
+    /// The peer tells by other means than a packet that it has executed the request with a PSN. The work that this completes,
+    /// where it is the oldest request and one packet: from now on it is as if [`acknowledgement`](Self::acknowledgement)
+    /// had been received. `None`: nothing was done.
+    pub fn acknowledged_at_once(&mut self, now: Time, psn: u32) -> Option<WorkId> {
+        let may = self.shared.state == State::Alive && self.shared.link.direct;
+        let id =
+            may.then(|| self.requester.acknowledged_at_once(now, Psn::new(psn), &self.shared)).flatten()?;
+        self.shared.counters.packets_received += 1;
+        Some(id)
     }
 
     /// Gives the acknowledgement of the request with this PSN to the caller, who tells the peer by other means than a packet.

@@ -95,7 +95,7 @@ pub(super) struct Requester {
     /// The PSN that missing responses last sent it back to; see there.
     pub(super) asked_back: Option<Psn>,
     /// A work request that failed at this side; it is reported once those before it are complete.
-    blocked: Option<(WorkId, Status)>,
+    pub(super) blocked: Option<(WorkId, Status)>,
     /// PSNs that may be put under way until the caller allows more.
     allowance: u32,
     /// More would have been sent with a greater allowance.

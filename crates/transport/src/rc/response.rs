@@ -5,7 +5,7 @@ use pagewire_wire::{Header, Nak, Operation as Code, SelectiveAck, Syndrome};
 use super::requester::{Doubt, Requester, pace};
 use super::{Shared, State};
 use crate::message::denied_status;
-use crate::{Environment, Operation, Outcome, Payload, Psn, Status, Time};
+use crate::{Environment, Operation, Outcome, Payload, Psn, Status, Time, WorkId};
 
 /// What became of a response that is next in order.
 enum Taken {
@@ -233,6 +233,23 @@ impl Requester {
             self.settle_blocked(shared, environment);
         }
         at.is_before(to)
+    }
+
+    /// The oldest request, of one packet, was executed; what it completes, unless there is more to do than to take it out.
+    pub(super) fn acknowledged_at_once(&mut self, now: Time, psn: Psn, shared: &Shared) -> Option<WorkId> {
+        let oldest = self.queue.front().filter(|oldest| {
+            self.started > 0
+                && self.blocked.is_none()
+                && oldest.first == psn
+                && self.unacked == psn
+                && oldest.end() == psn.plus(1)
+                && !oldest.awaits_response()
+        })?;
+        let id = oldest.work.id;
+        self.queue.pop_front();
+        self.started -= 1;
+        self.advance(psn.plus(1), now, shared);
+        Some(id)
     }
 
     /// The oldest unacknowledged PSN is now `to`.

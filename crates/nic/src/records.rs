@@ -1,0 +1,362 @@
+//! What comes over rings: records, handed to their queue pairs, and verdicts on those that were sent.
+
+use crate::drive::{Occasion, Row};
+use crate::engine::{Nic, Taken, Touched};
+use crate::inbox::{Half, Incoming, Origin};
+use crate::limits;
+use crate::path::local::{LocalChannel, Reading};
+use crate::path::ring::{Kind, REFERENCE_BYTES, RecordHeader, parse_reference};
+use crate::path::verdict::Verdict;
+use pagewire_fabric::Fabric;
+use pagewire_transport::{Payload, RcConnection, RemoteAddress};
+use pagewire_wire::Header;
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
+
+impl<F: Fabric> Nic<F> {
+    /// Takes records and verdicts from all rings.
+    pub(crate) fn poll_channels(&self, occasion: Occasion) -> Taken {
+        self.settle_channels(occasion);
+        let (mut taken, mut from) = (Taken::Nothing, 0);
+        while let Some((origin, next)) = self.next_busy_channel(from) {
+            let Origin::Local(channel) = &origin else { break };
+            // Where another thread is at it, that one goes on.
+            let more = self.take_records(&origin, channel, channel.reading.try_lock(), occasion);
+            taken = taken.max(if more { Taken::More } else { Taken::All });
+            let Some(next) = next else { break };
+            from = next;
+        }
+        taken
+    }
+
+    /// The first channel from the one in place `from` on that has news, and where to look on, if there are more. Channels that
+    /// come or go meanwhile have their turn in the next round.
+    fn next_busy_channel(&self, from: usize) -> Option<(Origin<F>, Option<usize>)> {
+        let channels = self.channels.read();
+        let rest = channels.get(from..)?;
+        let at = from + rest.iter().position(|channel| channel.has_news())?;
+        Some((Origin::Local(channels[at].clone()), Some(at + 1).filter(|next| *next < channels.len())))
+    }
+
+    /// Takes a round of records from a ring. True: there may be more.
+    pub(crate) fn take_records(
+        &self,
+        origin: &Origin<F>,
+        channel: &LocalChannel<F>,
+        reading: Option<MutexGuard<'_, Reading<F::Words>>>,
+        occasion: Occasion,
+    ) -> bool {
+        let mut touched = Touched::default();
+        self.take_verdicts(origin, channel, &mut touched);
+        // After a poll, some of what the peer is told can wait until the program polls again: it is about to get what came in.
+        let polled = occasion == Occasion::Polled && self.workers.parked.load(Ordering::SeqCst);
+        // The ring is held while its records are handed over, so that their order stays.
+        let more = reading.is_some_and(|mut reading| {
+            let most = if polled { channel.burst(&mut reading) } else { limits::ROUND };
+            let taken = self.hand_out(origin, channel, &mut reading, most, &mut touched);
+            if taken > 0 || !polled {
+                self.conclude(channel, reading, polled);
+            }
+            taken == most
+        });
+        if channel.is_broken() && !channel.is_gone() {
+            self.close(channel);
+        }
+        touched.run(Occasion::Round);
+        more
+    }
+
+    /// Hands records of a ring to their queue pairs, `most` of them, and notes the verdicts on them. Gives how many.
+    fn hand_out(
+        &self,
+        origin: &Origin<F>,
+        channel: &LocalChannel<F>,
+        reading: &mut Reading<F::Words>,
+        most: usize,
+        touched: &mut Touched<F>,
+    ) -> usize {
+        for taken in 0..most {
+            let popped = reading.consumer.pop(&mut reading.bytes);
+            channel.set_next_record(reading.consumer.place());
+            match popped {
+                Ok(Some(record)) => {
+                    if record.kind == Kind::Reference {
+                        // It may take long.
+                        channel.tell_verdicts(self.fabric(), reading);
+                    }
+                    let acknowledged = self.deliver_record(origin, &record, &reading.bytes, touched);
+                    if record.judged {
+                        let verdict = if acknowledged { Verdict::Acknowledged } else { Verdict::Open };
+                        reading.judged.add(verdict);
+                    }
+                }
+                Ok(None) => return taken,
+                Err(_) => {
+                    if !channel.is_broken() {
+                        log::warn!(
+                            "process {:#x} broke the rules of its ring: nothing more is read from it",
+                            channel.channel.instance
+                        );
+                        channel.set_broken();
+                    }
+                    return taken;
+                }
+            }
+        }
+        most
+    }
+
+    /// Tells the peer what became of its records, and, at once or some polls later, where the reader is.
+    fn conclude(
+        &self,
+        channel: &LocalChannel<F>,
+        mut reading: MutexGuard<'_, Reading<F::Words>>,
+        can_wait: bool,
+    ) {
+        if !can_wait {
+            reading.consumer.tell();
+        }
+        channel.tell_verdicts(self.fabric(), &mut reading);
+        drop(reading);
+        if can_wait {
+            self.unsettled.store(limits::POLLS_TO_SETTLE, Ordering::SeqCst);
+            // The NIC thread looks after it has come back: one of the two sees the other.
+            if !self.workers.parked.load(Ordering::SeqCst) {
+                self.settle_channels(Occasion::Round);
+            }
+        }
+    }
+
+    /// Tells peers where the reader is, which polls have left untold: some polls later, when there is more time, or now.
+    fn settle_channels(&self, occasion: Occasion) {
+        let left = self.unsettled.load(Ordering::SeqCst);
+        if left > 1 && occasion == Occasion::Polled {
+            // Lost counts of two threads at once do no harm.
+            self.unsettled.store(left - 1, Ordering::Relaxed);
+        } else if left > 0 && self.unsettled.swap(0, Ordering::SeqCst) > 0 {
+            self.channels.read().iter().for_each(|channel| channel.settle());
+        }
+    }
+
+    /// Acknowledges what the peer has told to be executed.
+    fn take_verdicts(&self, origin: &Origin<F>, channel: &LocalChannel<F>, touched: &mut Touched<F>) {
+        while let Some((awaited, verdict)) = channel.take_verdict() {
+            if let (Verdict::Acknowledged, Some(queue_pair)) = (verdict, awaited.queue_pair) {
+                if self.acknowledged_at_once(origin, queue_pair, awaited.psn, touched) {
+                    continue;
+                }
+                let header = RcConnection::acknowledgement(queue_pair, awaited.psn);
+                let (payload, global_route) = (Payload::Bytes(&[]), None);
+                let packet = Incoming { header, payload, global_route, origin };
+                self.deliver_packet(&packet, false, touched);
+            }
+        }
+    }
+
+    /// Completes a request that was executed, where nothing stands in the way. False: the acknowledgement is to be delivered.
+    fn acknowledged_at_once(
+        &self,
+        origin: &Origin<F>,
+        number: u32,
+        psn: u32,
+        touched: &mut Touched<F>,
+    ) -> bool {
+        let Some(queue_pair) = self.queue_pairs().get(number) else { return false };
+        if !queue_pair.inbox.is_empty(Half::Requester) {
+            return false;
+        }
+        let Some(mut core) = queue_pair.core.try_lock() else { return false };
+        if !queue_pair.acknowledged_at_once(&mut core, psn, origin) {
+            return false;
+        }
+        queue_pair.counters.ring_packets_received.add(1);
+        queue_pair.end_if_overrun(&mut core);
+        let idle = core.is_idle();
+        drop(core);
+        if !idle || queue_pair.is_wanted() {
+            touched.drive(queue_pair);
+        }
+        true
+    }
+
+    /// Hands one record to its queue pair. True: it is to be judged, is a request that was executed, and its acknowledgement is
+    /// the caller's to tell.
+    fn deliver_record(
+        &self,
+        origin: &Origin<F>,
+        record: &RecordHeader,
+        bytes: &[u8],
+        touched: &mut Touched<F>,
+    ) -> bool {
+        let payload_at = usize::from(record.header).div_ceil(8) * 8;
+        let headers = &bytes[..usize::from(record.header)];
+        let payload = &bytes[payload_at..payload_at + record.payload as usize];
+        let (headers, global_route) = match (record.kind, headers.split_first_chunk::<40>()) {
+            (Kind::Datagram, Some((global_route, rest))) => (rest, Some(*global_route)),
+            (Kind::Datagram, None) => (&[][..], None),
+            _ => (headers, None),
+        };
+        let Ok((header, _)) = Header::parse(headers) else { return false };
+        if record.judged
+            && record.kind == Kind::Bytes
+            && self.execute_at_once(origin, &header, payload, touched)
+        {
+            return true;
+        }
+        let pieces: SmallVec<[(RemoteAddress, u32); 4]>;
+        let payload = match record.kind {
+            Kind::Reference => {
+                pieces = payload.chunks_exact(REFERENCE_BYTES).map(parse_reference).collect();
+                Payload::Reference(&pieces)
+            }
+            Kind::Bytes | Kind::Datagram => Payload::Bytes(payload),
+        };
+        let packet = Incoming { header, payload, global_route, origin };
+        self.deliver_packet(&packet, record.judged, touched)
+    }
+
+    /// Has a request executed that nothing stands in the way of. False: it is to be delivered.
+    fn execute_at_once(
+        &self,
+        origin: &Origin<F>,
+        header: &Header,
+        payload: &[u8],
+        touched: &mut Touched<F>,
+    ) -> bool {
+        let Some(queue_pair) = self.queue_pairs().get(header.bth.destination) else { return false };
+        if !queue_pair.accepts(header, origin) || !queue_pair.inbox.is_empty(Half::Responder) {
+            return false;
+        }
+        let Some(mut core) = queue_pair.core.try_lock() else { return false };
+        if !queue_pair.execute_at_once(&mut core, header, payload, origin) {
+            return false;
+        }
+        queue_pair.counters.ring_packets_received.add(1);
+        queue_pair.end_if_overrun(&mut core);
+        drop(core);
+        if queue_pair.is_wanted() {
+            touched.drive(queue_pair);
+        }
+        true
+    }
+
+    /// Hands a packet of a ring to its queue pair: at once if nobody else drives it and nothing waits before it, else to its
+    /// inbox. True: it is a request, was executed, and its acknowledgement, if the caller `judges`, is the caller's to tell.
+    fn deliver_packet(&self, packet: &Incoming<'_, F>, judges: bool, touched: &mut Touched<F>) -> bool {
+        let header = &packet.header;
+        let Some((queue_pair, drive)) = touched.get(self.queue_pairs(), header.bth.destination) else {
+            return false;
+        };
+        if !queue_pair.accepts(header, packet.origin) {
+            queue_pair.counters.dropped.add(1);
+            return false;
+        }
+        queue_pair.counters.ring_packets_received.add(1);
+        *drive = true;
+        let Some(mut core) = queue_pair.core.try_lock() else {
+            self.keep(queue_pair, packet.keep());
+            return false;
+        };
+        if !self.hand_over(queue_pair, &mut core, &mut Row::begin(self), packet) {
+            return false;
+        }
+        let acknowledged = judges && core.take_acknowledgement(header.bth.psn);
+        let idle = core.is_idle();
+        queue_pair.end_if_overrun(&mut core);
+        drop(core);
+        *drive = !idle || queue_pair.is_wanted();
+        acknowledged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Options;
+    use crate::path::PathChoice;
+    use crate::path::verdict::Awaited;
+    use pagewire_fabric::HostFabric;
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    type Host = Nic<HostFabric>;
+
+    /// Two engines with a channel, each with its end of it.
+    fn connected() -> [(Arc<Host>, Arc<LocalChannel<HostFabric>>); 2] {
+        let nics =
+            [(); 2].map(|()| Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local }));
+        let block = nics[1].fabric().lease_block().unwrap();
+        nics[0].fabric().connect(block);
+        let start = Instant::now();
+        while nics.iter().any(|nic| nic.channels.read().is_empty()) {
+            assert!(start.elapsed() < Duration::from_secs(20), "no channel");
+            for nic in &nics {
+                nic.progress();
+            }
+        }
+        nics.map(|nic| {
+            let channel = nic.channels.read()[0].clone();
+            (nic, channel)
+        })
+    }
+
+    /// What a poll leaves for later comes to pass: by later polls, or by the NIC thread where there are none.
+    #[test]
+    fn a_peer_learns_what_a_poll_has_taken() {
+        let [(sender, out), (receiver, into)] = connected();
+        let send = || {
+            let awaited = Some(Awaited { queue_pair: None, psn: 7 });
+            assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], awaited));
+        };
+        for polls in [true, false] {
+            receiver.workers.parked.store(true, Ordering::SeqCst);
+            send();
+            assert!(into.has_news() && !out.is_drained());
+            assert_ne!(receiver.poll_channels(Occasion::Polled), Taken::Nothing);
+            assert!(!into.has_news() && out.has_news(), "the verdict is told at once");
+            assert!(!out.is_drained(), "where the reader is can wait");
+            if polls {
+                for _ in 0..limits::POLLS_TO_SETTLE {
+                    assert_eq!(receiver.poll_channels(Occasion::Polled), Taken::Nothing);
+                }
+            } else {
+                // The NIC thread comes back, and does not sleep before.
+                receiver.workers.parked.store(false, Ordering::SeqCst);
+                let now = receiver.fabric().now();
+                assert!(receiver.next_due(now).is_some_and(|due| due <= now));
+                assert_eq!(receiver.poll_channels(Occasion::Round), Taken::Nothing);
+            }
+            assert!(out.is_drained());
+            assert_eq!(receiver.unsettled.load(Ordering::SeqCst), 0);
+            sender.progress();
+            assert!(!out.has_news());
+        }
+        // Where nobody comes back later it is told at once.
+        send();
+        receiver.poll_channels(Occasion::Polled);
+        assert!(out.is_drained());
+    }
+
+    /// A poll takes more records at a time while they come faster than it takes them, and all of them in the end.
+    #[test]
+    fn bursts_are_taken_by_fewer_and_fewer_polls() {
+        let [(sender, out), (receiver, into)] = connected();
+        receiver.workers.parked.store(true, Ordering::SeqCst);
+        let polls_for = |records: usize| {
+            (0..records).for_each(|_| {
+                assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], None));
+            });
+            let mut polls = 0;
+            while receiver.poll_channels(Occasion::Polled) != Taken::Nothing {
+                polls += 1;
+            }
+            assert!(!into.has_news());
+            polls
+        };
+        assert_eq!(polls_for(1), 1);
+        // 1, 2, 4, 8, 16.
+        assert_eq!(polls_for(31), 5);
+        assert_eq!(polls_for(1), 1);
+    }
+}
