@@ -160,7 +160,9 @@ impl<F: Fabric> Nic<F> {
             match self.admit(queue_pair, domain, piece, need, last) {
                 Ok((segment, claim, region)) => {
                     access.segments.push(segment);
-                    access.claims.extend(claim);
+                    if let Some(claim) = claim {
+                        access.claims.push(claim);
+                    }
                     last = Some(region);
                 }
                 Err(error) => {

@@ -14,6 +14,9 @@ use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 
+/// Bytes of a payload whose copy takes as long as telling a verdict.
+const LONG: u32 = 1024;
+
 impl<F: Fabric> Nic<F> {
     /// Takes records and verdicts from all rings.
     pub(crate) fn poll_channels(&self, occasion: Occasion) -> Taken {
@@ -81,8 +84,8 @@ impl<F: Fabric> Nic<F> {
             channel.set_next_record(reading.consumer.place());
             match popped {
                 Ok(Some(record)) => {
-                    if record.kind == Kind::Reference {
-                        // It may take long.
+                    if record.kind == Kind::Reference || record.payload > LONG {
+                        // It takes its time.
                         channel.tell_verdicts(self.fabric(), reading);
                     }
                     let acknowledged = self.deliver_record(origin, &record, &reading.bytes, touched);
