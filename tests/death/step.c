@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 
 /* As in kill.c. */
-#define BOUND 10.0
+#define BOUND 30.0
 /* Seconds in which revocation answers while an accessor is stopped: two, and what a busy machine adds. */
 #define REVOCATION 4.0
 #define GOES_ON 5

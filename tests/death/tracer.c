@@ -20,7 +20,7 @@
 /* Threads of a victim. */
 #define THREADS 64
 /* Looks at a thread until it sleeps. */
-#define LOOKS 10000
+#define LOOKS 100000
 
 static pid_t threads[THREADS];
 static int held;

@@ -146,12 +146,15 @@ impl<F: Fabric> QueuePair<F> {
         {
             return false;
         }
-        if core.receive.is_none() {
-            core.receive = self.take_receive();
-        }
-        // Should it not come to pass, the receive stays taken for the message.
-        let Some(receive) = &core.receive else { return false };
-        if !payload.is_empty() && !self.scatter(payload, receive) {
+        let before = core.receive.take();
+        let is_new = before.is_none();
+        let Some(receive) = before.or_else(|| self.take_whole_receive()) else { return false };
+        if !payload.is_empty() && !self.scatter(payload, &receive) {
+            // It stays taken for the message.
+            if is_new {
+                self.count_as_taken();
+            }
+            core.receive = Some(receive);
             return false;
         }
         let completion = Completion {
@@ -160,9 +163,12 @@ impl<F: Fabric> QueuePair<F> {
             solicited: header.bth.solicited,
             ..self.completion(receive.wr_id, Opcode::Receive, Status::Success)
         };
-        core.receive = None;
         core.executed_at_once();
-        self.complete_receive(completion);
+        if is_new {
+            self.announce(&self.recv_cq, completion);
+        } else {
+            self.complete_receive(completion);
+        }
         true
     }
 }

@@ -665,6 +665,22 @@ impl<F: Fabric> QueuePair<F> {
         }
     }
 
+    /// Takes a receive for a message that completes it at once.
+    pub(crate) fn take_whole_receive(&self) -> Option<ReceiveWork> {
+        match &self.srq {
+            Some(srq) => srq.take_whole(),
+            None => self.receive.lock().take_whole(),
+        }
+    }
+
+    /// The message of a receive that was [taken whole](Self::take_whole_receive) is not complete yet after all.
+    pub(crate) fn count_as_taken(&self) {
+        match &self.srq {
+            Some(srq) => srq.count_as_taken(),
+            None => self.receive.lock().count_as_taken(),
+        }
+    }
+
     /// Whether a message would find a receive.
     pub(crate) fn has_receive(&self) -> bool {
         match &self.srq {

@@ -234,6 +234,16 @@ impl ReceiveQueue {
         Some(work)
     }
 
+    /// Takes the oldest for a message that completes it at once.
+    pub fn take_whole(&mut self) -> Option<ReceiveWork> {
+        self.waiting.pop_front()
+    }
+
+    /// A request that was [taken whole](Self::take_whole) is not complete yet after all.
+    pub fn count_as_taken(&mut self) {
+        self.taken += 1;
+    }
+
     /// A taken request was completed.
     pub fn completed(&mut self) {
         self.taken = self.taken.saturating_sub(1);

@@ -120,6 +120,19 @@ impl<F: Fabric> SharedReceiveQueue<F> {
         work
     }
 
+    /// See [`ReceiveQueue::take_whole`].
+    pub(crate) fn take_whole(&self) -> Option<ReceiveWork> {
+        let mut shared = self.shared.lock();
+        let work = shared.queue.take_whole();
+        self.check_limit(shared);
+        work
+    }
+
+    /// See [`ReceiveQueue::count_as_taken`].
+    pub(crate) fn count_as_taken(&self) {
+        self.shared.lock().queue.count_as_taken();
+    }
+
     pub(crate) fn has_receive(&self) -> bool {
         self.shared.lock().queue.waiting() > 0
     }
