@@ -28,8 +28,9 @@ const QUIET_NETWORK_POLLS: u64 = 1024;
 const STAY_AWAKE: u64 = 50_000;
 /// An offer of the processor that takes so many nanoseconds was taken up by somebody.
 const OFFER: u64 = 10_000;
-/// Nanoseconds for which the NIC thread then goes to sleep at once.
-const WANTED: u64 = 100_000_000;
+/// Nanoseconds for which the NIC thread then goes to sleep at once: from the first to the second, the longer the more offers are
+/// taken up. Now and then the kernel or the hypervisor takes one, and nobody else wants the processor.
+const WANTED: (u64, u64) = (1_000_000, 100_000_000);
 
 /// What the NIC thread and the threads that poll know of each other.
 #[derive(Default)]
@@ -159,6 +160,8 @@ struct Idle {
     until: u64,
     /// Does not stay awake before then: the processor was wanted.
     wanted_until: u64,
+    /// For how long the last time.
+    wanted: u64,
 }
 
 impl Idle {
@@ -171,9 +174,12 @@ impl Idle {
 
     /// The processor was offered to others from `before` to `now`.
     fn look(&mut self, before: u64, now: u64) {
-        if now - before > OFFER {
-            (self.until, self.wanted_until) = (0, now + WANTED);
+        if now - before <= OFFER {
+            self.wanted /= 2;
+            return;
         }
+        self.wanted = (self.wanted * 2).clamp(WANTED.0, WANTED.1);
+        (self.until, self.wanted_until) = (0, now + self.wanted);
     }
 }
 
@@ -198,5 +204,38 @@ impl PollWatch {
         let grace = self.grace;
         self.grace = (grace * 2).min(POLLER_GRACE.1);
         Some(Duration::from_nanos(grace))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// For how long the NIC thread sleeps at once after each of ten offers that are taken up, `left` others before each of them.
+    fn sleeps(left: u32) -> Vec<u64> {
+        let (mut idle, mut now) = (Idle::default(), 0);
+        let sleeps = (0..10).map(|_| {
+            assert!(idle.stays_awake(true, now));
+            for _ in 0..left {
+                idle.look(now, now + OFFER);
+                assert!(idle.stays_awake(false, now), "nobody took the offer");
+            }
+            let taken = now + OFFER + 1;
+            idle.look(now, taken);
+            now = taken;
+            while !idle.stays_awake(true, now) {
+                now += WANTED.0 / 2;
+            }
+            now - taken
+        });
+        sleeps.collect()
+    }
+
+    #[test]
+    fn the_nic_thread_sleeps_the_longer_the_more_its_processor_is_wanted() {
+        let wanted = sleeps(0);
+        assert!(wanted.is_sorted());
+        assert_eq!((wanted[0], wanted[9]), WANTED);
+        assert_eq!(sleeps(2), [WANTED.0; 10]);
     }
 }
