@@ -12,6 +12,8 @@ pub struct HostBatch {
     arena: Option<Arena>,
     packets: Vec<Packet>,
     used: usize,
+    /// The last packets, as far as they may leave as one send.
+    last_run: Run,
     /// Packets asked for that there was no memory for.
     pub(crate) lost: u64,
     /// Where such packets are written.
@@ -29,15 +31,45 @@ pub(crate) struct Packet {
     pub damage: Option<usize>,
 }
 
+/// Packets in a row that may leave as one send: of equal length and route, but the last may be shorter.
+#[derive(Debug, Clone, Copy, Default)]
+struct Run {
+    start: usize,
+    packets: usize,
+    bytes: usize,
+    /// The last one is shorter.
+    closed: bool,
+    /// Not even one more packet as long as the first belongs to it.
+    full: bool,
+}
+
+impl Run {
+    /// Adds the packet behind it. False: it does not belong to it.
+    #[inline]
+    fn take(&mut self, packets: &[Packet]) -> bool {
+        let Some(next) = packets.get(self.start + self.packets) else { return false };
+        let first = &packets[self.start];
+        let fits = self.bytes + next.length <= SEGMENTED_BYTES && self.packets < SEGMENTS;
+        if self.closed || !fits || next.route != first.route || next.length > first.length {
+            return false;
+        }
+        (self.packets, self.bytes) = (self.packets + 1, self.bytes + next.length);
+        self.closed = next.length < first.length;
+        self.full = self.packets == SEGMENTS || self.bytes + first.length > SEGMENTED_BYTES;
+        true
+    }
+}
+
 impl HostBatch {
     pub(crate) fn new(arena: Option<Arena>) -> Self {
-        HostBatch { arena, packets: Vec::with_capacity(BATCH_PACKETS), used: 0, lost: 0, void: Vec::new() }
+        let packets = Vec::with_capacity(BATCH_PACKETS);
+        HostBatch { arena, packets, used: 0, last_run: Run::default(), lost: 0, void: Vec::new() }
     }
 
     /// Forgets all packets.
     pub(crate) fn clear(&mut self) {
         self.packets.clear();
-        self.used = 0;
+        (self.used, self.last_run) = (0, Run::default());
         self.lost = 0;
     }
 
@@ -59,28 +91,18 @@ impl HostBatch {
 
     /// The first run of packets from `from` on that may leave as one send: equal length (the last may be shorter) and route.
     pub(crate) fn run(&self, from: usize) -> Range<usize> {
-        let Some(first) = self.packets.get(from) else { return from..from };
-        let mut bytes = first.length;
-        let mut end = from + 1;
-        while let Some(packet) = self.packets.get(end) {
-            let fits = bytes + packet.length <= SEGMENTED_BYTES && end - from < SEGMENTS;
-            if !fits || packet.route != first.route || packet.length > first.length {
-                break;
-            }
-            bytes += packet.length;
-            end += 1;
-            if packet.length < first.length {
-                break;
-            }
-        }
-        from..end
+        let mut run = Run { start: from, ..Run::default() };
+        while run.take(&self.packets) {}
+        from..from + run.packets
     }
 }
 
 impl Batch for HostBatch {
     #[inline]
     fn fits(&self, length: usize) -> bool {
-        self.packets.len() < BATCH_PACKETS && self.used + length + ICRC_LEN <= BATCH_BYTES
+        // What fills one send leaves at once: the receiver is at it while the next is filled.
+        let room = self.packets.len() < BATCH_PACKETS && !self.last_run.full;
+        room && self.used + length + ICRC_LEN <= BATCH_BYTES
     }
 
     #[inline]
@@ -99,6 +121,10 @@ impl Batch for HostBatch {
         let room = arena.bytes_mut().get_mut(start..start + length)?;
         self.packets.push(Packet { route: *route, start, length: whole, damage: None });
         self.used += whole;
+        if !self.last_run.take(&self.packets) {
+            self.last_run = Run { start: self.packets.len() - 1, ..Run::default() };
+            self.last_run.take(&self.packets);
+        }
         Some(room)
     }
 
@@ -107,6 +133,13 @@ impl Batch for HostBatch {
             self.lost = self.lost.saturating_sub(1);
         } else if let Some(packet) = self.packets.pop() {
             self.used = packet.start;
+            self.last_run = Run::default();
+            while self.last_run.start + self.last_run.packets < self.packets.len() {
+                if !self.last_run.take(&self.packets) {
+                    let start = self.last_run.start + self.last_run.packets;
+                    self.last_run = Run { start, ..Run::default() };
+                }
+            }
         }
     }
 
@@ -114,5 +147,64 @@ impl Batch for HostBatch {
         if let Some(packet) = self.packets.last_mut() {
             packet.damage = Some(bit % (packet.length * 8));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn route() -> Route {
+        let address = Ipv4Addr::LOCALHOST.into();
+        Route {
+            source: address,
+            interface: 0,
+            source_port: 0,
+            destination: address,
+            port: 4791,
+            traffic_class: 0,
+            hop_limit: 0,
+        }
+    }
+
+    fn full_after(lengths: impl Iterator<Item = usize>) -> Option<usize> {
+        let mut batch = HostBatch::new(Some(Arena::new(BATCH_BYTES).unwrap()));
+        let route = route();
+        for (index, length) in lengths.enumerate() {
+            if batch.packet(&route, length).is_none() {
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn what_fills_one_send_fills_a_batch() {
+        // Packets of the MIDDLE of a message at an MTU of 1024: 62 with their ICRC in 65,507 bytes.
+        assert_eq!(full_after([1036; 70].into_iter()), Some(62));
+        // FIRST is longer: it leaves with the one behind it.
+        assert_eq!(full_after([1052].into_iter().chain([1036; 70])), Some(64));
+        // Short ones are counted.
+        assert_eq!(full_after([20; 70].into_iter()), Some(SEGMENTS));
+        // Of a run that a shorter one has ended, and those of no run, the batch takes all that it has room for.
+        assert_eq!(full_after([1036, 20].into_iter().cycle().take(120)), None);
+        assert_eq!(full_after((0..2 * BATCH_PACKETS).map(|index| 20 + 4 * index)), Some(BATCH_PACKETS));
+    }
+
+    #[test]
+    fn what_was_taken_back_fills_nothing() {
+        let mut batch = HostBatch::new(Some(Arena::new(BATCH_BYTES).unwrap()));
+        let route = route();
+        for _ in 0..61 {
+            batch.packet(&route, 1036).unwrap();
+        }
+        for _ in 0..10 {
+            batch.packet(&route, 1036).unwrap();
+            assert!(!batch.fits(1036));
+            batch.cancel();
+            assert!(batch.fits(1036));
+        }
+        assert_eq!(batch.run(0), 0..61);
     }
 }

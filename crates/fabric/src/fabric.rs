@@ -174,9 +174,9 @@ pub trait Fabric: Send + Sync + 'static {
     fn batch(&self) -> Self::Batch;
     /// Sends a batch. A packet that the kernel does not take now is lost, as in any network, and counted.
     fn flush(&self, batch: Self::Batch);
-    /// Hands over datagrams that have come in, at most `limit`; gives how many. Another thread may be at it
-    /// already: then 0.
-    fn receive(&self, limit: usize, each: &mut dyn FnMut(Datagram<'_>)) -> usize;
+    /// Hands over datagrams that have come in, at most `limit`; gives how many. Those that came together are handed over
+    /// together, in their order. Another thread may be at it already: then 0.
+    fn receive(&self, limit: usize, each: &mut dyn FnMut(&[Datagram<'_>])) -> usize;
     /// The time by which every datagram that had come in has been handed over. As long as it lies behind, silence of a peer
     /// may be one's own deafness: what it has sent may be waiting in the sockets.
     fn heard(&self) -> u64;

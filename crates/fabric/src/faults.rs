@@ -410,7 +410,7 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         }
     }
 
-    fn receive(&self, limit: usize, each: &mut dyn FnMut(Datagram<'_>)) -> usize {
+    fn receive(&self, limit: usize, each: &mut dyn FnMut(&[Datagram<'_>])) -> usize {
         self.inner.receive(limit, each)
     }
 

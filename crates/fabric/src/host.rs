@@ -410,7 +410,7 @@ impl Fabric for HostFabric {
         self.inner.network.flush(batch);
     }
 
-    fn receive(&self, limit: usize, each: &mut dyn FnMut(Datagram<'_>)) -> usize {
+    fn receive(&self, limit: usize, each: &mut dyn FnMut(&[Datagram<'_>])) -> usize {
         let inner = &*self.inner;
         let now = inner.now();
         inner.rounds.store(0, Ordering::Relaxed);

@@ -41,7 +41,7 @@ pub const BRING_IN_IDLE: u64 = 500;
 /// UDP payload bytes of the largest packet, ICRC included.
 pub const PACKET_BYTES: usize = pagewire_wire::limits::MAX_PACKET_LEN;
 /// Packets of one batch.
-pub const BATCH_PACKETS: usize = 64;
+pub const BATCH_PACKETS: usize = 128;
 /// Bytes of one batch.
 pub const BATCH_BYTES: usize = 256 << 10;
 /// Batches kept for reuse.

@@ -19,6 +19,7 @@ use pagewire_wire::{Icrc, bth};
 use parking_lot::{Mutex, RwLock};
 use rustix::event::epoll;
 use rustix::process::{Uid, geteuid};
+use smallvec::SmallVec;
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
@@ -109,7 +110,7 @@ struct Hands {
 
 /// Who gets the datagrams of this process.
 enum Taker<'a> {
-    Nic(&'a mut dyn FnMut(Datagram<'_>)),
+    Nic(&'a mut dyn FnMut(&[Datagram<'_>])),
     /// They stay in the buffers.
     Nobody,
 }
@@ -289,7 +290,7 @@ impl Network {
     /// Hands datagrams over, at most `limit`, and gives how many. One thread at a time, so that their order stays; but
     /// one that is stuck in `each` is overtaken. Unless `all` sockets are to be looked at, it is mostly the one that had
     /// something last.
-    pub fn receive(&self, limit: usize, now: u64, all: bool, each: &mut dyn FnMut(Datagram<'_>)) -> usize {
+    pub fn receive(&self, limit: usize, now: u64, all: bool, each: &mut dyn FnMut(&[Datagram<'_>])) -> usize {
         self.receive_for(&mut Taker::Nic(each), limit, now, all)
     }
 
@@ -502,8 +503,10 @@ impl Network {
             let end = (forwarded.offset + arrival.segment).min(bytes.len());
             let datagram = forwarded.offset..end;
             let identification = place_in_send(forwarded.offset, arrival.segment);
-            handed +=
-                usize::from(self.take(&arrival, ROCE_PORT, &bytes[datagram], identification, icrc, each));
+            if let Some(datagram) = self.check(&arrival, ROCE_PORT, &bytes[datagram], identification, icrc) {
+                each(&[datagram]);
+                handed += 1;
+            }
             forwarded.offset = end;
         }
         while handed < limit && *message < receiver.count() {
@@ -532,9 +535,13 @@ impl Network {
                     self.hand_on(block, arrival, &bytes[start..end], datagrams);
                 }
                 (None, Taker::Nic(each)) => {
-                    let identification = place_in_send(start, arrival.segment);
-                    handed +=
-                        usize::from(self.take(arrival, port, &bytes[start..end], identification, icrc, each));
+                    let most = limit - handed;
+                    let row;
+                    (row, end) = self.check_row(arrival, port, bytes, start, most, icrc);
+                    if !row.is_empty() {
+                        each(&row);
+                        handed += row.len();
+                    }
                 }
                 (None, Taker::Nobody) => return handed,
             }
@@ -557,27 +564,54 @@ impl Network {
         }
     }
 
-    /// One datagram, which may have this IPv4 identification. True: it was handed to the NIC.
-    fn take(
+    /// The datagrams of a message that are for this process, from the one at `start` on, which is: up to one that is not, or so
+    /// many. Those that are not sound are left out. Gives them and where they end.
+    fn check_row<'a>(
         &self,
         arrival: &Arrival,
         port: u16,
-        bytes: &[u8],
+        bytes: &'a [u8],
+        start: usize,
+        most: usize,
+        icrc: &mut IcrcCache,
+    ) -> (SmallVec<[Datagram<'a>; 1]>, usize) {
+        let segment = arrival.segment.max(1);
+        let there = (bytes.len() - start).div_ceil(segment).min(most);
+        let mut row = SmallVec::with_capacity(there);
+        let mut at = start;
+        while at < bytes.len() && row.len() < most {
+            let end = (at + segment).min(bytes.len());
+            let one = &bytes[at..end];
+            let foreign = || block_of(one).is_some_and(|block| !self.serves(block));
+            if at > start && (self.is_probe(arrival, one) || foreign()) {
+                break;
+            }
+            row.extend(self.check(arrival, port, one, place_in_send(at, segment), icrc));
+            at = end;
+        }
+        (row, at)
+    }
+
+    /// One datagram, which may have this IPv4 identification, if it is sound and for the NIC.
+    fn check<'a>(
+        &self,
+        arrival: &Arrival,
+        port: u16,
+        bytes: &'a [u8],
         identification: u16,
         icrc: &mut IcrcCache,
-        each: &mut dyn FnMut(Datagram<'_>),
-    ) -> bool {
+    ) -> Option<Datagram<'a>> {
         if bytes.len() < SHORTEST || bytes.len() > PACKET_BYTES {
             self.counters.bad_length.add(1);
-            return false;
+            return None;
         }
         if self.steering.as_ref().is_some_and(|steering| steering.take_check(arrival, bytes)) {
-            return false;
+            return None;
         }
         // Handed on by a process that thinks so, but not ours either (any more).
         if block_of(bytes).is_none_or(|block| !self.serves(block)) {
             self.counters.unknown_block.add(1);
-            return false;
+            return None;
         }
         let icrc = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
         let intact = icrc.is_some_and(|icrc| icrc.verify_likely_identification(identification, bytes));
@@ -586,19 +620,18 @@ impl Network {
         }
         if !intact {
             self.counters.bad_icrc.add(1);
-            return false;
+            return None;
         }
         self.counters.datagrams_received.add(1);
         self.counters.bytes_received.add(bytes.len() as u64);
-        each(Datagram {
+        Some(Datagram {
             source: arrival.source,
             source_port: arrival.source_port,
             destination: arrival.destination,
             traffic_class: arrival.traffic_class,
             hop_limit: arrival.hop_limit,
             bytes: &bytes[..bytes.len() - ICRC_LEN],
-        });
-        true
+        })
     }
 
     // Other processes' datagrams.

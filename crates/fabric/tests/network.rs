@@ -65,6 +65,41 @@ fn over_ipv6() {
 }
 
 #[test]
+fn what_came_together_is_handed_over_together() {
+    let Some(_alone) = alone_in_own_network() else { return };
+    let a = HostFabric::new().unwrap();
+    let queue_pair = a.lease_block().unwrap() << 8;
+    let route = route("127.0.0.1", "127.0.0.1", &a);
+    // The fourth is damaged, the eighth for nobody.
+    let packets: Vec<Vec<u8>> =
+        (0..12).map(|seed| packet(if seed == 7 { 0xEF_FFFF } else { queue_pair }, seed, 512)).collect();
+    let mut batch = a.batch();
+    for (index, packet) in packets.iter().enumerate() {
+        batch.packet(&route, packet.len()).unwrap().copy_from_slice(packet);
+        if index == 3 {
+            batch.damage(8 * 100);
+        }
+    }
+    a.flush(batch);
+    let (mut together, mut got) = (Vec::new(), Vec::new());
+    let start = std::time::Instant::now();
+    while got.len() < 10 && start.elapsed() < LONG {
+        let handed = a.receive(5, &mut |datagrams| {
+            together.push(datagrams.len());
+            got.extend(datagrams.iter().map(|datagram| datagram.bytes.to_vec()));
+        });
+        assert!(handed <= 5);
+    }
+    let sound: Vec<Vec<u8>> =
+        (0..12).filter(|index| ![3, 7].contains(index)).map(|index| packets[index].clone()).collect();
+    assert!(got == sound, "{} of {} packets", got.len(), sound.len());
+    assert_eq!(a.counters().bad_icrc.get(), 1);
+    assert_eq!(a.counters().unknown_block.get(), 1);
+    // Five sound ones, one more before that for nobody, and what is behind it.
+    assert_eq!(together, [5, 1, 4], "no UDP_GRO");
+}
+
+#[test]
 fn damaged_packets_are_dropped() {
     let Some(_alone) = alone_in_own_network() else { return };
     let a = HostFabric::new().unwrap();
@@ -270,8 +305,8 @@ fn an_overtaken_receiver_leaves_nothing_behind() {
             let start = std::time::Instant::now();
             let mut got = Vec::new();
             while got.is_empty() && start.elapsed() < common::PATIENCE {
-                b.receive(1, &mut |datagram| {
-                    got.push(datagram.bytes.to_vec());
+                b.receive(1, &mut |datagrams| {
+                    got.extend(datagrams.iter().map(|datagram| datagram.bytes.to_vec()));
                     entered.send(()).unwrap();
                     released.recv().unwrap();
                 });

@@ -132,8 +132,10 @@ fn serve(fabric: HostFabric) {
             }
         }
         loop {
-            let handed = fabric.receive(64, &mut |datagram| {
-                assert_eq!(u32::from_be_bytes(datagram.bytes[4..8].try_into().unwrap()) >> 8, block);
+            let handed = fabric.receive(64, &mut |datagrams| {
+                for datagram in datagrams {
+                    assert_eq!(u32::from_be_bytes(datagram.bytes[4..8].try_into().unwrap()) >> 8, block);
+                }
             });
             got += handed;
             if handed == 0 {

@@ -273,24 +273,26 @@ impl Host {
     fn listen(&mut self) {
         let heard = &mut self.heard;
         let (answers, answered) = (&mut self.answers, &mut self.answered);
-        while self.peer.receive(1024, &mut |datagram| {
-            *answers += 1;
-            let (header, at) = Header::parse(datagram.bytes).expect("a NIC sends packets");
-            *answered.entry(header.bth.opcode).or_default() += 1;
-            let payload = &datagram.bytes[at..];
-            let operation = header.bth.opcode.operation();
-            if matches!(
-                operation,
-                Some(
-                    Operation::ReadResponseFirst
-                        | Operation::ReadResponseMiddle
-                        | Operation::ReadResponseLast
-                        | Operation::ReadResponseOnly
-                )
-            ) {
-                Memory::check_disclosed(payload);
+        while self.peer.receive(1024, &mut |datagrams| {
+            for datagram in datagrams {
+                *answers += 1;
+                let (header, at) = Header::parse(datagram.bytes).expect("a NIC sends packets");
+                *answered.entry(header.bth.opcode).or_default() += 1;
+                let payload = &datagram.bytes[at..];
+                let operation = header.bth.opcode.operation();
+                if matches!(
+                    operation,
+                    Some(
+                        Operation::ReadResponseFirst
+                            | Operation::ReadResponseMiddle
+                            | Operation::ReadResponseLast
+                            | Operation::ReadResponseOnly
+                    )
+                ) {
+                    Memory::check_disclosed(payload);
+                }
+                heard.push(Heard { header, payload: payload.len() });
             }
-            heard.push(Heard { header, payload: payload.len() });
         }) > 0
         {}
         assert!(self.answers <= self.allowance, "{} packets are answered by {}", self.packets, self.answers);

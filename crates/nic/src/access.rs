@@ -52,8 +52,8 @@ impl SustainedAccess {
         if self.resident.start <= segment.address && end <= self.resident.end {
             return Residency::Resident;
         }
-        let ahead = Segment { length: room.min(LOOK_AHEAD), ..segment };
-        if !self.sparse && ahead.length > segment.length {
+        let ahead = Segment { length: room.min(LOOK_AHEAD).max(segment.length), ..segment };
+        if !self.sparse {
             if memory.residency(&[ahead]) == Residency::Resident {
                 self.resident = ahead.address..ahead.address.saturating_add(ahead.length);
                 return Residency::Resident;
@@ -203,6 +203,51 @@ impl<F: Fabric> Nic<F> {
         write: bool,
         waits: &mut u32,
     ) -> Result<Segment, AccessError> {
+        let (segment, residency) = self.look(sustained, queue_pair, domain, piece, need)?;
+        match residency {
+            Residency::Absent if *waits < BRING_IN_TRIES => {
+                *waits += 1;
+                queue_pair.counters.page_waits.add(1);
+                sustained.let_go();
+                self.fabric().bring_in(&[segment], write, u64::from(queue_pair.number));
+                Err(AccessError::Wait)
+            }
+            Residency::NotMapped => {
+                sustained.let_go();
+                Err(AccessError::NotMapped)
+            }
+            Residency::Absent | Residency::Resident => {
+                *waits = 0;
+                Ok(segment)
+            }
+        }
+    }
+
+    /// As [`sustain`](Self::sustain) for a row of packets; `None` where one of them may be refused or has to wait, which is
+    /// for an access of its own to find out.
+    pub fn sustain_row(
+        &self,
+        sustained: &mut Sustained<'_>,
+        queue_pair: &QueuePair<F>,
+        domain: u32,
+        piece: &ScatterGather,
+        need: Rights,
+    ) -> Option<Segment> {
+        match self.look(sustained, queue_pair, domain, piece, need) {
+            Ok((segment, Residency::Resident)) => Some(segment),
+            Ok((_, Residency::Absent | Residency::NotMapped)) | Err(_) => None,
+        }
+    }
+
+    /// Where a piece lies, under a claim on its region, and whether its pages are resident.
+    fn look(
+        &self,
+        sustained: &mut Sustained<'_>,
+        queue_pair: &QueuePair<F>,
+        domain: u32,
+        piece: &ScatterGather,
+        need: Rights,
+    ) -> Result<(Segment, Residency), AccessError> {
         let view = self.regions().view();
         let known =
             |access: &SustainedAccess| access.serves(piece, need, domain) && view.still_open(&access.window);
@@ -232,23 +277,7 @@ impl<F: Fabric> Nic<F> {
         };
         let segment = Segment { address: granted.address, length };
         let room = access.window.length_from(&granted);
-        match access.residency(self.fabric().memory(), segment, room) {
-            Residency::Absent if *waits < BRING_IN_TRIES => {
-                *waits += 1;
-                queue_pair.counters.page_waits.add(1);
-                sustained.let_go();
-                self.fabric().bring_in(&[segment], write, u64::from(queue_pair.number));
-                Err(AccessError::Wait)
-            }
-            Residency::NotMapped => {
-                sustained.let_go();
-                Err(AccessError::NotMapped)
-            }
-            Residency::Absent | Residency::Resident => {
-                *waits = 0;
-                Ok(segment)
-            }
-        }
+        Ok((segment, access.residency(self.fabric().memory(), segment, room)))
     }
 
     /// Ends an access.

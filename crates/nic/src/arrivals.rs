@@ -3,15 +3,19 @@
 
 use crate::drive::{Core, Occasion, Row};
 use crate::engine::{Nic, Taken, Touched};
-use crate::inbox::{Incoming, Origin};
+use crate::inbox::{Half, Incoming, Origin};
 use crate::limits;
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::{Datagram, Fabric};
 use pagewire_transport::Payload;
-use pagewire_wire::{Header, Transport};
+use pagewire_wire::{Header, Operation, Transport, bth};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
+use smallvec::SmallVec;
 use std::net::IpAddr;
 use std::sync::Arc;
+
+/// Packets of a row for which no memory is asked for: as many as the kernel cuts one send into.
+const ROW: usize = 64;
 
 /// What has been taken in a round, and the queue pair that is at hand.
 struct Arrivals<'n, F: Fabric> {
@@ -33,7 +37,7 @@ impl<F: Fabric> Nic<F> {
     /// Takes datagrams.
     pub(crate) fn poll_network(&self, occasion: Occasion) -> Taken {
         let mut arrivals = Arrivals { nic: self, touched: Touched::default(), current: None };
-        let taken = self.fabric().receive(limits::ROUND, &mut |datagram| arrivals.take(&datagram));
+        let taken = self.fabric().receive(limits::ROUND, &mut |datagrams| arrivals.take(datagrams));
         let Arrivals { touched, current, .. } = arrivals;
         drop(current);
         touched.run(occasion);
@@ -46,10 +50,18 @@ impl<F: Fabric> Nic<F> {
 }
 
 impl<F: Fabric> Arrivals<'_, F> {
-    fn take(&mut self, datagram: &Datagram<'_>) {
-        let Ok((header, length)) = Header::parse(datagram.bytes) else { return };
-        let Some(end) = datagram.bytes.len().checked_sub(usize::from(header.bth.pad)) else { return };
-        let Some(payload) = datagram.bytes.get(length..end) else { return };
+    fn take(&mut self, mut datagrams: &[Datagram<'_>]) {
+        while let Some((first, behind)) = datagrams.split_first() {
+            let row = self.take_row(first, behind);
+            datagrams = &behind[row..];
+        }
+    }
+
+    /// Takes a datagram and those of the row that it begins; gives how many of those behind it.
+    fn take_row(&mut self, datagram: &Datagram<'_>, behind: &[Datagram<'_>]) -> usize {
+        let Ok((header, length)) = Header::parse(datagram.bytes) else { return 0 };
+        let Some(end) = datagram.bytes.len().checked_sub(usize::from(header.bth.pad)) else { return 0 };
+        let Some(payload) = datagram.bytes.get(length..end) else { return 0 };
         let global_route = (header.bth.opcode.transport() == Transport::Ud).then(|| {
             crate::device::global_routing_header(
                 datagram.source,
@@ -61,10 +73,21 @@ impl<F: Fabric> Arrivals<'_, F> {
         });
         let origin = Origin::Network { source: datagram.source };
         let packet = Incoming { header, payload: Payload::Bytes(payload), global_route, origin: &origin };
-        match &mut self.current {
-            Some(current) if current.has_sent(&packet, datagram.source) => current.take(self.nic, &packet),
-            _ => self.take_first(&packet, datagram.source),
+        let Some(current) = self.current.as_mut().filter(|it| it.has_sent(&packet, datagram.source)) else {
+            self.take_first(&packet, datagram.source);
+            return 0;
+        };
+        if let Some(behind) = row_behind(&header, datagram, behind) {
+            let mut row: SmallVec<[&[u8]; ROW]> = SmallVec::new();
+            row.push(payload);
+            row.extend(behind.iter().map(|datagram| &datagram.bytes[length..end]));
+            let taken = current.take_row(&packet, &row);
+            if taken > 0 {
+                return taken - 1;
+            }
         }
+        current.take(self.nic, &packet);
+        0
     }
 
     /// Takes a packet of another queue pair than the one before, or from somewhere else.
@@ -93,10 +116,47 @@ impl<F: Fabric> Arrivals<'_, F> {
     }
 }
 
+/// The datagrams that make a row with one that has this header and is in the middle of a message: they come from the same
+/// peer, are as long, and differ from one another in bytes and PSN alone.
+fn row_behind<'a, 'd>(
+    header: &Header,
+    first: &Datagram<'d>,
+    behind: &'a [Datagram<'d>],
+) -> Option<&'a [Datagram<'d>]> {
+    let opcode = header.bth.opcode;
+    let middle = matches!(opcode.operation(), Some(Operation::SendMiddle | Operation::WriteMiddle));
+    if opcode.transport() != Transport::Rc || !middle {
+        return None;
+    }
+    let mut before = bth::Packet::new(first.bytes).ok()?;
+    let mut goes_on = |next: &&Datagram<'d>| {
+        let same = next.source == first.source && next.bytes.len() == first.bytes.len();
+        let Ok(bth) = bth::Packet::new(next.bytes) else { return false };
+        let goes_on = same && before.goes_on_with(&bth);
+        before = bth;
+        goes_on
+    };
+    let count = behind.iter().take_while(|next| goes_on(next)).count();
+    (count > 0).then(|| &behind[..count])
+}
+
 impl<F: Fabric> Current<'_, F> {
     /// Whether a packet is for this queue pair, and from where the last one came from.
     fn has_sent(&self, packet: &Incoming<'_, F>, source: IpAddr) -> bool {
         self.queue_pair.number == packet.header.bth.destination && self.source == source
+    }
+
+    /// Takes a row that begins with a packet; gives how many of its packets were taken.
+    fn take_row(&mut self, first: &Incoming<'_, F>, row: &[&[u8]]) -> usize {
+        let Current { row: shared, core, queue_pair, .. } = self;
+        if !queue_pair.accepts_kind(&first.header, first.origin)
+            || !queue_pair.inbox.is_empty(Half::of(&first.header))
+        {
+            return 0;
+        }
+        let taken = queue_pair.take_row(core, first, row, shared);
+        queue_pair.counters.udp_packets_received.add(taken as u64);
+        taken
     }
 
     fn take(&mut self, nic: &Nic<F>, packet: &Incoming<'_, F>) {

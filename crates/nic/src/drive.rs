@@ -492,6 +492,29 @@ impl<F: Fabric> QueuePair<F> {
         !waits
     }
 
+    /// Has packets in the middle of a message processed that follow each other, with the header and origin of the first.
+    /// Gives how many were: [`take_packet`](Self::take_packet) says what the next one waits for.
+    pub(crate) fn take_row(
+        &self,
+        core: &mut Core<F>,
+        first: &Incoming<'_, F>,
+        payloads: &[&[u8]],
+        row: &mut Row<'_>,
+    ) -> usize {
+        if !core.attributes.state.receives() || core.wants_path() {
+            return 0;
+        }
+        let Connection::Rc(mut rc) = std::mem::replace(&mut core.connection, Connection::None) else {
+            return 0;
+        };
+        let mut environment = QueuePairEnvironment::new(self, core, Some(first.origin), &mut row.sustained);
+        let taken = rc.receive_row(&first.header, payloads, &mut environment);
+        let ended = environment.finish();
+        core.connection = Connection::Rc(rc);
+        self.settle(core, ended);
+        taken
+    }
+
     /// Whether an unreliable message that finds no receive is kept a little longer: a program that is about to post one
     /// may only have lost the processor for a moment.
     fn waits_for_receive(&self, core: &mut Core<F>, header: &Header, now: u64) -> bool {

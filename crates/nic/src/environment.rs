@@ -18,10 +18,10 @@ use pagewire_fabric::{Batch, Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
 use pagewire_transport::{
-    Arrival, ArrivalKind, Atomic, Denial, Direct, Environment, Event, LinkState, Outcome, Payload,
+    Arrival, ArrivalKind, Atomic, Denial, Direct, Environment, Event, LinkState, Outcome, Payload, Psn,
     RemoteAddress, Right, Source, Status as Protocol, Work, WorkId,
 };
-use pagewire_wire::{Bth, Header, Operation, Own, packet};
+use pagewire_wire::{Bth, Header, Operation, Own, bth, packet};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -68,6 +68,8 @@ pub struct QueuePairEnvironment<'a, 'n, F: Fabric> {
     /// Where the packet in hand came from.
     origin: Option<&'a Origin<F>>,
     batch: Option<F::Batch>,
+    /// It has no room for one more packet like the last.
+    full: bool,
     /// The access that the packets handled in a row share.
     sustained: &'a mut Sustained<'n>,
     /// The send request of the last packet, where its bytes are one piece. A request does not change while it is kept.
@@ -84,7 +86,8 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         sustained: &'a mut Sustained<'n>,
     ) -> Self {
         let ended = Ended::default();
-        QueuePairEnvironment { queue_pair, core, origin, batch: None, sustained, gathered: None, ended }
+        let (batch, full, gathered) = (None, false, None);
+        QueuePairEnvironment { queue_pair, core, origin, batch, full, sustained, gathered, ended }
     }
 
     /// The state of the queue pair that is driven.
@@ -182,6 +185,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
             batch.cancel();
             return refused(error, Denial::Operational);
         }
+        self.full = !batch.fits(length);
         self.queue_pair.counters.udp_packets_sent.add(1);
         Outcome::Done(())
     }
@@ -255,6 +259,52 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         let outcome = self.transmit_segments(header, &access.segments, length, denial);
         nic.finish(access);
         outcome
+    }
+
+    /// Puts a row of packets into a batch, until that is full: the first has this header and `length` bytes of the segment.
+    /// Gives how many.
+    fn send_row(&mut self, route: &Route, header: &Header, segment: Segment, length: u32, count: u32) -> u32 {
+        let fabric = self.queue_pair.nic.fabric();
+        let (at, payload) = (header.len(), length as usize);
+        let whole = at + payload;
+        let mut headers = [0; MAX_HEADERS];
+        header.emit(&mut headers);
+        let first = Psn::new(header.bth.psn);
+        for index in 0..count {
+            if let Some(full) = self.batch.take_if(|batch| !batch.fits(whole)) {
+                fabric.flush(full);
+            }
+            let batch = self.batch.get_or_insert_with(|| fabric.batch());
+            let Some(buffer) = batch.packet(route, whole) else { return index };
+            buffer[..at].copy_from_slice(&headers[..at]);
+            let Ok(mut bth) = bth::Packet::new(&mut *buffer) else { return index };
+            bth.set_psn(first.plus(index).value());
+            let part = segment.part(u64::from(index) * u64::from(length), u64::from(length));
+            if fabric.memory().read(&[part], &mut buffer[at..]).is_err() {
+                batch.cancel();
+                return index;
+            }
+            self.full = !batch.fits(whole);
+            if self.full {
+                return index + 1;
+            }
+        }
+        count
+    }
+
+    /// Places the payloads of packets that follow each other into one piece of registered memory; gives how many.
+    fn place_row(&mut self, domain: u32, piece: ScatterGather, need: Rights, row: &[&[u8]]) -> usize {
+        let queue_pair = self.queue_pair;
+        let nic = &queue_pair.nic;
+        let Some(whole) = nic.sustain_row(self.sustained, queue_pair, domain, &piece, need) else { return 0 };
+        let memory = nic.fabric().memory();
+        let mut at = 0;
+        let placed = row.iter().take_while(|bytes| {
+            let to = whole.part(at, bytes.len() as u64);
+            at += to.length;
+            memory.write(bytes, &[to], false).is_ok()
+        });
+        placed.count()
     }
 
     /// The same for memory that was checked.
@@ -407,6 +457,10 @@ fn rights_of(right: Right) -> Rights {
     }
 }
 
+fn bytes_of(row: &[&[u8]]) -> u64 {
+    row.iter().map(|bytes| bytes.len() as u64).sum()
+}
+
 fn piece(remote: RemoteAddress, length: u32) -> [ScatterGather; 1] {
     [ScatterGather { address: remote.address, length, key: remote.key }]
 }
@@ -431,6 +485,40 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
                 self.transmit_pieces(header, &source, length)
             }
         }
+    }
+
+    fn transmit_row(&mut self, header: &Header, source: Source, count: u32) -> u32 {
+        let Path::Udp { route, .. } = self.core.path() else { return 0 };
+        let route = *route;
+        let (piece, length, need) = match source {
+            Source::Work { id, offset, length, .. } => {
+                let Some(whole) = self.gathered(id) else { return 0 };
+                let bytes = u64::from(length) * u64::from(count);
+                (whole.part(u64::from(offset), bytes), length, Rights::empty())
+            }
+            Source::Remote { remote, length } => {
+                let [whole] = piece(remote, length * count);
+                (whole, length, Rights::REMOTE_READ)
+            }
+            Source::None => return 0,
+        };
+        if packet::pad_for(length as usize) != 0 {
+            return 0;
+        }
+        let queue_pair = self.queue_pair;
+        let domain = queue_pair.domain.number();
+        match queue_pair.nic.sustain_row(self.sustained, queue_pair, domain, &piece, need) {
+            Some(segment) => {
+                let sent = self.send_row(&route, header, segment, length, count);
+                queue_pair.counters.udp_packets_sent.add(u64::from(sent));
+                sent
+            }
+            None => 0,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.full
     }
 
     fn transmit_control(&mut self, header: &Header, own: &Own) -> Outcome<()> {
@@ -489,6 +577,19 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
         self.place(&target, payload, last)
     }
 
+    fn place_receive_row(&mut self, offset: u64, row: &[&[u8]]) -> usize {
+        let Some(receive) = &self.core.receive else { return 0 };
+        let pieces = slice_of(&receive.segments, offset, bytes_of(row));
+        let domain = self.queue_pair.receive_domain();
+        match pieces[..] {
+            [piece] if u64::from(piece.length) == bytes_of(row) => {
+                self.place_row(domain, piece, Rights::LOCAL_WRITE, row)
+            }
+            // Too long for the receive, or in several regions.
+            _ => 0,
+        }
+    }
+
     fn finish_receive(&mut self, arrival: Arrival) {
         let Some(receive) = self.core.receive.take() else { return };
         self.core.received = true;
@@ -533,6 +634,11 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
             half: Half::Responder,
         };
         self.place(&target, payload, last)
+    }
+
+    fn write_remote_row(&mut self, remote: RemoteAddress, row: &[&[u8]]) -> usize {
+        let [whole] = piece(remote, bytes_of(row) as u32);
+        self.place_row(self.queue_pair.domain.number(), whole, Rights::REMOTE_WRITE, row)
     }
 
     fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64> {

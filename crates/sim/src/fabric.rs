@@ -191,17 +191,21 @@ impl Fabric for SimFabric {
         }
     }
 
-    fn receive(&self, limit: usize, each: &mut dyn FnMut(Datagram<'_>)) -> usize {
+    fn receive(&self, limit: usize, each: &mut dyn FnMut(&[Datagram<'_>])) -> usize {
         if !self.process.is_alive() {
             return 0;
         }
         let datagrams = self.shared.take_datagrams(self.process.id, limit);
-        for datagram in &datagrams {
-            match datagram.check() {
-                Some(sound) if self.process.is_standard() && is_own(sound.bytes) => {}
-                Some(sound) => each(sound),
-                None => self.shared.bad_icrc(),
+        let sound = datagrams.iter().filter_map(|datagram| {
+            let sound = datagram.check();
+            if sound.is_none() {
+                self.shared.bad_icrc();
             }
+            sound.filter(|sound| !(self.process.is_standard() && is_own(sound.bytes)))
+        });
+        let sound: Vec<_> = sound.collect();
+        if !sound.is_empty() {
+            each(&sound);
         }
         datagrams.len()
     }

@@ -7,6 +7,8 @@
 
 use pagewire_wire::{Header, Own};
 
+use crate::Psn;
+
 /// Nanoseconds on a clock that never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub struct Time(pub u64);
@@ -111,6 +113,23 @@ pub enum Source {
     },
 }
 
+impl Source {
+    /// The bytes of packet `index` of a row whose first one has these.
+    pub fn in_row(self, index: u32) -> Source {
+        match self {
+            Source::None => Source::None,
+            Source::Work { id, offset, length, again } => {
+                Source::Work { id, offset: offset + index * length, length, again }
+            }
+            Source::Remote { remote, length } => {
+                let skipped = u64::from(index) * u64::from(length);
+                let address = remote.address.wrapping_add(skipped);
+                Source::Remote { remote: RemoteAddress { address, ..remote }, length }
+            }
+        }
+    }
+}
+
 /// The bytes of a packet that arrived.
 #[derive(Debug, Clone, Copy)]
 pub enum Payload<'a> {
@@ -207,6 +226,27 @@ pub trait Environment {
     /// of a work request cannot be read; `Denied(RemoteAccess | Operational)`: those of a READ response cannot.
     fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()>;
 
+    /// Sends a row of `count` packets: the first has this header and source, each of the others the next PSN and as many
+    /// bytes that follow ([`Source::in_row`]). Gives how many were sent, from the first on. What was in the way of the next
+    /// one is told where it is sent by itself.
+    fn transmit_row(&mut self, header: &Header, source: Source, count: u32) -> u32 {
+        let first = Psn::new(header.bth.psn);
+        let mut header = *header;
+        for index in 0..count {
+            header.bth.psn = first.plus(index).value();
+            if self.transmit(&header, source.in_row(index)) != Outcome::Done(()) {
+                return index;
+            }
+        }
+        count
+    }
+
+    /// Whether what was transmitted last makes as much as leaves together: a good place to do other things before more is
+    /// transmitted.
+    fn is_full(&self) -> bool {
+        false
+    }
+
     /// Sends one of Pagewire's own packets: `header` is a BTH alone with the opcode of `body`. Only called
     /// towards a peer that answered HELLO. `Wait`: the link is full; it is offered again or given up.
     fn transmit_control(&mut self, header: &Header, body: &Own) -> Outcome<()>;
@@ -229,6 +269,18 @@ pub trait Environment {
     /// Places bytes of the current receive; `last` is set with the message's final bytes, whose last
     /// 8 bytes become visible last.
     fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()>;
+    /// As [`place_receive`](Self::place_receive) for the payloads of packets that follow each other, none of them the last
+    /// of its message. Gives how many were placed, from the first on. What was in the way of the next one is told where it is
+    /// placed by itself.
+    fn place_receive_row(&mut self, offset: u64, row: &[&[u8]]) -> usize {
+        let mut at = offset;
+        let placed = row.iter().take_while(|bytes| {
+            let outcome = self.place_receive(at, Payload::Bytes(bytes), false);
+            at += bytes.len() as u64;
+            outcome == Outcome::Done(())
+        });
+        placed.count()
+    }
     /// Completes the current receive, or takes and completes one for a WRITE with immediate
     /// (after `begin_receive`).
     fn finish_receive(&mut self, arrival: Arrival);
@@ -238,6 +290,17 @@ pub trait Environment {
     fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()>;
     /// Writes to memory that was checked; checks again (the region may have gone).
     fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, last: bool) -> Outcome<()>;
+    /// As [`write_remote`](Self::write_remote) for the payloads of packets that follow each other, none of them the last of its
+    /// message; gives how many were written, as [`place_receive_row`](Self::place_receive_row).
+    fn write_remote_row(&mut self, remote: RemoteAddress, row: &[&[u8]]) -> usize {
+        let mut address = remote.address;
+        let written = row.iter().take_while(|bytes| {
+            let to = RemoteAddress { address, ..remote };
+            address = address.wrapping_add(bytes.len() as u64);
+            self.write_remote(to, Payload::Bytes(bytes), false) == Outcome::Done(())
+        });
+        written.count()
+    }
     /// Runs an atomic on 8 aligned bytes and gives their original value.
     fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64>;
     /// Invalidates a key for SEND with invalidate.

@@ -41,7 +41,7 @@ pub const KEPT_PACKETS: usize = LOSSY_SPAN as usize;
 pub const KEPT_BYTES: usize = 256 << 10;
 
 /// Packets that one call of `drive` hands out at most.
-pub const DRIVE_PACKETS: u32 = 64;
+pub const DRIVE_PACKETS: u32 = 128;
 
 /// Outstanding READs and atomics of one connection in one direction at most: the width of the attribute.
 pub const MAX_READS: usize = 255;

@@ -180,9 +180,10 @@ impl Shared {
     }
 }
 
-/// What one attempt to send one packet came to.
+/// What one attempt to send came to.
 enum Step {
-    Sent,
+    /// So many packets.
+    Sent(u32),
     Idle,
     Wait,
 }
@@ -310,6 +311,26 @@ impl RcConnection {
         }
     }
 
+    /// Takes packets in the middle of a message that follow each other: their headers are that of the first, with one PSN
+    /// after the other, and they do not ask for an acknowledgement. Gives how many were executed, from the first on; the others
+    /// are to be given to [`receive`](Self::receive) one by one, which says what is in their way.
+    pub fn receive_row<E: Environment>(
+        &mut self,
+        header: &Header,
+        row: &[&[u8]],
+        environment: &mut E,
+    ) -> usize {
+        let ours = header.bth.opcode.transport() == Transport::Rc
+            && partitions_match(header.bth.partition, self.shared.partition);
+        let goes_on = self.established && !self.shared.request_stalled && !self.shared.link.lossless;
+        if !ours || !goes_on || self.shared.state != State::Alive {
+            return 0;
+        }
+        let executed = self.responder.request_row(header, row, &self.shared, environment);
+        self.shared.counters.packets_received += executed as u64;
+        executed
+    }
+
     /// The request for which [`receive`](Self::receive) said `Wait` will not be offered again: it counts as lost.
     pub fn abandon_request(&mut self) {
         self.shared.request_stalled = false;
@@ -347,8 +368,8 @@ impl RcConnection {
         self.send_hold(now, environment)
     }
 
-    /// Sends what may go (at most [`DRIVE_PACKETS`](limits::DRIVE_PACKETS) packets), answers what
-    /// arrived, and handles what is due at `now`.
+    /// Sends what may go (at most [`DRIVE_PACKETS`](limits::DRIVE_PACKETS) packets, or what
+    /// [leaves together](Environment::is_full)), answers what arrived, and handles what is due at `now`.
     pub fn drive<E: Environment>(&mut self, now: Time, environment: &mut E) -> Drive {
         self.drive_as(now, false, environment)
     }
@@ -378,7 +399,7 @@ impl RcConnection {
                 waits |= matches!(self.send_hold(now, environment), Outcome::Wait);
             }
         }
-        // One packet of each half in turn: neither requests nor responses starve. A half that waits
+        // One packet or row of each half in turn: neither requests nor responses starve. A half that waits
         // does not keep the other from going on.
         let (mut requests, mut responses) = (true, true);
         // A mere acknowledgement follows the requests: shorter than they are, it can leave with them in one send.
@@ -386,20 +407,23 @@ impl RcConnection {
         let hold = hold && behind;
         let sent_before = self.shared.counters.requests_sent;
         self.shared.requests_wait = false;
-        for _ in 0..limits::DRIVE_PACKETS {
+        self.requester.begin_turn();
+        let mut left = limits::DRIVE_PACKETS;
+        while left > 0 {
+            let mut sent = 1;
             if behind && responses && self.owes_acknowledgement() {
                 responses = false;
             }
             if responses && self.shared.state != State::Dead {
-                match self.responder.step(&mut self.shared, environment) {
-                    Step::Sent => {}
+                match self.responder.step(left, &mut self.shared, environment) {
+                    Step::Sent(packets) => sent = sent.max(packets),
                     Step::Idle => responses = false,
                     Step::Wait => (responses, waits) = (false, true),
                 }
             }
             if requests && self.shared.state == State::Alive {
-                match self.requester.step(now, &mut self.shared, environment) {
-                    Step::Sent => {}
+                match self.requester.step(now, left, &mut self.shared, environment) {
+                    Step::Sent(packets) => sent = sent.max(packets),
                     Step::Idle => {
                         requests = false;
                         self.shared.requests_wait =
@@ -419,6 +443,7 @@ impl RcConnection {
                 }
                 return if waits { Drive::Wait } else { Drive::Idle };
             }
+            left = if environment.is_full() { 0 } else { left.saturating_sub(sent) };
         }
         self.acknowledge(environment);
         Drive::Again
@@ -427,7 +452,7 @@ impl RcConnection {
     /// Sends the acknowledgement that was left behind the requests; false: the environment says wait.
     fn acknowledge<E: Environment>(&mut self, environment: &mut E) -> bool {
         !self.owes_acknowledgement()
-            || !matches!(self.responder.step(&mut self.shared, environment), Step::Wait)
+            || !matches!(self.responder.step(1, &mut self.shared, environment), Step::Wait)
     }
 
     /// When [`drive`](Self::drive) must be called at the latest, even if nothing arrives.

@@ -120,6 +120,20 @@ impl<T: AsRef<[u8]>> Packet<T> {
     pub fn psn(&self) -> u32 {
         get_u24(self.bytes(), field::PSN)
     }
+
+    /// Whether `next` has this very BTH, but with the PSN that follows.
+    #[inline]
+    pub fn goes_on_with<U: AsRef<[u8]>>(&self, next: &Packet<U>) -> bool {
+        self.bytes()[..field::PSN] == next.bytes()[..field::PSN] && next.psn() == (self.psn() + 1) & 0xFF_FFFF
+    }
+}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
+    /// Writes the packet sequence number, which must fit 24 bits (checked in debug builds).
+    #[inline]
+    pub fn set_psn(&mut self, psn: u32) {
+        put_u24(self.bytes_mut(), field::PSN, psn);
+    }
 }
 
 /// The default partition key, with full membership: the only one that RoCE has without a subnet manager.

@@ -116,14 +116,14 @@ pub fn receive<F: Fabric>(fabrics: &[&F], count: usize, quiet: Duration) -> Vec<
     let mut last = Instant::now();
     while got.iter().map(Vec::len).sum::<usize>() < count && last.elapsed() < quiet {
         for (index, fabric) in fabrics.iter().enumerate() {
-            let handed = fabric.receive(64, &mut |datagram| {
-                got[index].push(Got {
+            let handed = fabric.receive(64, &mut |datagrams| {
+                got[index].extend(datagrams.iter().map(|datagram| Got {
                     bytes: datagram.bytes.to_vec(),
                     source: datagram.source,
                     destination: datagram.destination,
                     traffic_class: datagram.traffic_class,
                     hop_limit: datagram.hop_limit,
-                });
+                }));
             });
             if handed > 0 {
                 last = Instant::now();

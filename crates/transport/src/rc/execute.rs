@@ -102,6 +102,48 @@ impl Executor {
         }
     }
 
+    /// Executes packets in the middle of a message that follow each other; gives how many. What is wrong with the next one,
+    /// or in its way, is told where it is executed by itself.
+    pub(super) fn execute_row<E: Environment>(
+        &mut self,
+        header: &Header,
+        row: &[&[u8]],
+        link: &Link,
+        environment: &mut E,
+    ) -> usize {
+        let mtu = link.request_mtu;
+        let (offset, most) = match (header.bth.opcode.operation().and_then(part_of), self.message) {
+            (Some((Kind::Send, Place::Middle)), Message::Send { offset }) if self.begun => {
+                (offset, limits::MAX_MESSAGE)
+            }
+            (Some((Kind::Write, Place::Middle)), Message::Write { offset, length, .. })
+                if self.rights.write =>
+            {
+                // Something is left for the last one.
+                (offset, length.saturating_sub(1))
+            }
+            _ => return 0,
+        };
+        let fit = (most.saturating_sub(offset) / mtu.max(1)) as usize;
+        let full = row.iter().take(fit).take_while(|bytes| bytes.len() == mtu as usize).count();
+        let row = &row[..full];
+        if row.is_empty() {
+            return 0;
+        }
+        let placed = match self.message {
+            Message::Write { remote, .. } => {
+                let address = remote.address.wrapping_add(u64::from(offset));
+                environment.write_remote_row(RemoteAddress { address, ..remote }, row)
+            }
+            _ => environment.place_receive_row(offset.into(), row),
+        };
+        let placed = placed.min(full);
+        if let Message::Send { offset } | Message::Write { offset, .. } = &mut self.message {
+            *offset += placed as u32 * mtu;
+        }
+        placed
+    }
+
     fn send<E: Environment>(
         &mut self,
         header: &Header,

@@ -23,6 +23,11 @@ impl Pacer {
         self.interval = round_trip.map_or(0, |nanoseconds| nanoseconds / u64::from(packets.max(1)) * 4 / 5);
     }
 
+    /// Whether packets are held back at all.
+    pub(super) fn is_on(&self) -> bool {
+        self.interval > 0
+    }
+
     /// Whether a packet may go at `now`; if not, there is a [`deadline`](Self::deadline) until the next
     /// [`look`](Self::look).
     #[inline]

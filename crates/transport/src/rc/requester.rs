@@ -100,6 +100,8 @@ pub(super) struct Requester {
     allowance: u32,
     /// More would have been sent with a greater allowance.
     held: bool,
+    /// Something was sent in this turn: what room there is is used.
+    filling: bool,
 }
 
 impl Requester {
@@ -134,7 +136,13 @@ impl Requester {
             blocked: None,
             allowance: u32::MAX,
             held: false,
+            filling: false,
         }
+    }
+
+    /// A turn begins.
+    pub(super) fn begin_turn(&mut self) {
+        self.filling = false;
     }
 
     /// At most so many PSNs are put under way from now on.
@@ -246,10 +254,11 @@ impl Requester {
         self.reduce_window();
     }
 
-    /// Sends at most one packet.
+    /// Sends one packet, or a row of `most` packets at most.
     pub(super) fn step<E: Environment>(
         &mut self,
         now: Time,
+        most: u32,
         shared: &mut Shared,
         environment: &mut E,
     ) -> Step {
@@ -265,7 +274,7 @@ impl Requester {
                 return self.fill_gap(index, now, shared, environment);
             }
         }
-        self.send_new(now, shared, environment)
+        self.send_new(now, most, shared, environment)
     }
 
     /// Handles what is due at `now`.
@@ -470,13 +479,13 @@ impl Requester {
         let offset = psn.since(entry.first);
         let count = entry.span(offset).min(self.next.since(psn));
         match self.transmit(&entry, offset, count, true, now, shared, environment) {
-            Step::Sent => {}
+            Step::Sent(_) => {}
             other => return other,
         }
         shared.counters.retransmissions += 1;
         let after = psn.plus(count);
         self.resend = (after != self.next).then_some(after);
-        Step::Sent
+        Step::Sent(1)
     }
 
     fn fill_gap<E: Environment>(
@@ -489,7 +498,7 @@ impl Requester {
         let psn = self.unacked.plus(index);
         let Some(entry) = self.find(psn).map(|at| self.queue[at]) else {
             self.board.resent(index, 1);
-            return Step::Sent;
+            return Step::Sent(1);
         };
         let offset = psn.since(entry.first);
         let longest = entry.span(offset).min(self.next.since(psn));
@@ -499,20 +508,26 @@ impl Requester {
             count += 1;
         }
         match self.transmit(&entry, offset, count, true, now, shared, environment) {
-            Step::Sent => {}
+            Step::Sent(_) => {}
             other => return other,
         }
         shared.counters.selective_retransmissions += 1;
         self.board.resent(index, count);
-        Step::Sent
+        Step::Sent(1)
     }
 
-    fn send_new<E: Environment>(&mut self, now: Time, shared: &mut Shared, environment: &mut E) -> Step {
+    fn send_new<E: Environment>(
+        &mut self,
+        now: Time,
+        most: u32,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> Step {
         let begun = self.started > 0 && self.next != self.queue[self.started - 1].end();
         if !begun {
             match self.begin(shared, environment) {
                 Begin::Started => {}
-                Begin::Finished => return Step::Sent,
+                Begin::Finished => return Step::Sent(1),
                 Begin::NotNow => return Step::Idle,
                 Begin::Wait => return Step::Wait,
             }
@@ -526,15 +541,25 @@ impl Requester {
         if entry.awaits_response() && self.reads >= self.max_rd_atomic {
             return Step::Idle;
         }
+        if self.waits_for_room(&entry, offset, shared) {
+            return Step::Idle;
+        }
+        let row = self.row(&entry, offset, shared).min(most);
+        if row > 1 {
+            let sent = self.send_row(&entry, offset, row, now, shared, environment);
+            if sent > 0 {
+                return Step::Sent(sent);
+            }
+        }
         match self.transmit(&entry, offset, count, false, now, shared, environment) {
-            Step::Sent => {}
+            Step::Sent(_) => {}
             other => return other,
         }
         self.next = self.next.plus(count);
         if entry.awaits_response() {
             self.reads += 1;
         }
-        Step::Sent
+        Step::Sent(1)
     }
 
     /// Says how long the next requests of the READ that is being sent are: hardly longer than the window, which
@@ -559,6 +584,58 @@ impl Requester {
             return true;
         }
         wanted < 2 * entry.chunk
+    }
+
+    /// Whether it is better to begin when more may be under way: many packets that leave together cost hardly more than one,
+    /// and what is acknowledged in small pieces would be followed by small pieces for ever (the silly window syndrome of RFC 813).
+    /// What is under way then is two thirds of the window at least, and an acknowledgement was asked for within the last quarter.
+    fn waits_for_room(&self, entry: &Entry, offset: u32, shared: &Shared) -> bool {
+        let under_way = self.under_way();
+        let at_once = self.filling || under_way == 0 || self.pacer.is_on();
+        if at_once || shared.link.lossless || entry.awaits_response() {
+            return false;
+        }
+        let window = self.window.packets();
+        window.saturating_sub(under_way) < (entry.packets - offset).min(window / 3)
+    }
+
+    /// How many packets from `offset` on are in the middle of a message, fit what may be under way, and need not ask for an
+    /// acknowledgement: so many may leave as a row.
+    fn row(&self, entry: &Entry, offset: u32, shared: &Shared) -> u32 {
+        let cut = matches!(entry.work.operation, Operation::Send { .. } | Operation::Write { .. });
+        if !cut || offset == 0 || shared.link.lossless || self.blocked.is_some() || self.pacer.is_on() {
+            return 0;
+        }
+        let window = self.window.packets();
+        // Each is one less than what `asks` goes by.
+        let unasked = (window / 4).saturating_sub(self.unasked + 1);
+        let room = window.saturating_sub(self.under_way() + 1);
+        let span = limits::LOSSY_SPAN.saturating_sub(self.next.since(self.unacked) + 1);
+        let allowed = self.allowance.saturating_sub(1);
+        (entry.packets - 1).saturating_sub(offset).min(unasked).min(room).min(span).min(allowed)
+    }
+
+    /// Sends a row; gives how many packets were sent.
+    fn send_row<E: Environment>(
+        &mut self,
+        entry: &Entry,
+        offset: u32,
+        row: u32,
+        now: Time,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> u32 {
+        let (header, source) = request(entry, offset, 1, false, shared);
+        let sent = environment.transmit_row(&header, source, row).min(row);
+        if sent > 0 {
+            shared.counters.requests_sent += u64::from(sent);
+            self.allowance = self.allowance.saturating_sub(sent);
+            self.unasked += sent;
+            self.filling = true;
+            self.retry.sent(now, pace(shared));
+            self.next = self.next.plus(sent);
+        }
+        sent
     }
 
     /// Starts the next work request, if its turn has come.
@@ -666,6 +743,7 @@ impl Requester {
             }
         }
         shared.counters.requests_sent += 1;
+        self.filling = true;
         self.pacer.sent(count, now);
         self.allowance = self.allowance.saturating_sub(count);
         // Responses acknowledge what was sent before their request.
@@ -675,7 +753,7 @@ impl Requester {
         if !again && (header.bth.acknowledge || entry.awaits_response()) {
             self.retry.measure(entry.first.plus(offset), now);
         }
-        Step::Sent
+        Step::Sent(1)
     }
 
     /// Whether a packet in the middle of a message shall ask for an acknowledgement: often enough that

@@ -199,6 +199,24 @@ impl Responder {
         false
     }
 
+    /// Request packets in the middle of a message that follow each other and ask for nothing, with the first one's header.
+    /// Gives how many were executed: those behind it are to be given to [`request`](Self::request) one by one.
+    pub(super) fn request_row<E: Environment>(
+        &mut self,
+        header: &Header,
+        row: &[&[u8]],
+        shared: &Shared,
+        environment: &mut E,
+    ) -> usize {
+        let psn = Psn::new(header.bth.psn);
+        if psn != self.expected || !self.kept.is_empty() || self.nak_sent || header.bth.acknowledge {
+            return 0;
+        }
+        let executed = self.executor.execute_row(header, row, &shared.link, environment);
+        self.expected = self.expected.plus(executed as u32);
+        executed
+    }
+
     /// Asks for the expected request once more, unless the peer knows already.
     pub(super) fn ask_again(&mut self, shared: &Shared) {
         if !self.nak_sent {
@@ -223,8 +241,13 @@ impl Responder {
         false
     }
 
-    /// Sends at most one packet.
-    pub(super) fn step<E: Environment>(&mut self, shared: &mut Shared, environment: &mut E) -> Step {
+    /// Sends one packet, or a row of `most` packets at most.
+    pub(super) fn step<E: Environment>(
+        &mut self,
+        most: u32,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> Step {
         if self.report_due && shared.state == State::Alive {
             return self.report(shared, environment);
         }
@@ -232,7 +255,7 @@ impl Responder {
         let queue = if replay { &mut self.replays } else { &mut self.outputs };
         let Some(output) = queue.front().copied() else { return Step::Idle };
         let outcome = match output {
-            Output::Read(responses) => return self.respond(responses, replay, shared, environment),
+            Output::Read(responses) => return self.respond(responses, replay, most, shared, environment),
             Output::Ack { psn, message } => acknowledge(psn, NO_CREDITS, message, shared, environment),
             Output::Retry { psn, syndrome, message } => {
                 acknowledge(psn, syndrome, message, shared, environment)
@@ -264,7 +287,7 @@ impl Responder {
             }
             _ => {}
         }
-        Step::Sent
+        Step::Sent(1)
     }
 
     /// Executes the request with the expected PSN; true: the environment says wait.
@@ -486,11 +509,12 @@ impl Responder {
         room
     }
 
-    /// Sends the next packet of a READ's responses.
+    /// Sends the next packet of a READ's responses, or a row of those between the first and the last.
     fn respond<E: Environment>(
         &mut self,
         responses: ReadResponses,
         replay: bool,
+        most: u32,
         shared: &mut Shared,
         environment: &mut E,
     ) -> Step {
@@ -508,13 +532,22 @@ impl Responder {
         }
         let piece = length.min(shared.link.response_mtu);
         let source = if piece == 0 { Source::None } else { Source::Remote { remote, length: piece } };
+        let row = if first || shared.link.lossless { 0 } else { (packets - 1).min(most) };
+        if row > 1 {
+            let sent = environment.transmit_row(&header, source, row).min(row);
+            if sent > 0 {
+                shared.counters.responses_sent += u64::from(sent);
+                self.responded(&responses, sent, piece * sent, replay);
+                return Step::Sent(sent);
+            }
+        }
         match environment.transmit(&header, source) {
             Outcome::Wait => return Step::Wait,
             Outcome::Denied(_) if replay => {
                 // As in `duplicate_read`.
                 self.replays.pop_front();
                 shared.counters.dropped += 1;
-                return Step::Sent;
+                return Step::Sent(1);
             }
             Outcome::Denied(denial) => {
                 // The region has gone since the request was checked: no response behind this one can be.
@@ -522,31 +555,34 @@ impl Responder {
                 self.replays.clear();
                 let (nak, event) = refusal(denial);
                 self.refuse(psn, nak, event, shared);
-                return Step::Sent;
+                return Step::Sent(1);
             }
             Outcome::Done(()) => {}
         }
         shared.counters.responses_sent += 1;
+        self.responded(&responses, 1, piece, replay);
+        Step::Sent(1)
+    }
+
+    /// So many packets with so many bytes of the oldest responses have been sent.
+    fn responded(&mut self, responses: &ReadResponses, packets: u32, bytes: u32, replay: bool) {
         let queue = if replay { &mut self.replays } else { &mut self.outputs };
-        if last {
+        if packets == responses.packets {
             queue.pop_front();
             if !replay {
                 self.reads = self.reads.saturating_sub(1);
             }
         } else if let Some(Output::Read(rest)) = queue.front_mut() {
+            let address = responses.remote.address.wrapping_add(u64::from(bytes));
             *rest = ReadResponses {
-                psn: psn.plus(1),
-                packets: packets - 1,
-                remote: RemoteAddress {
-                    address: remote.address.wrapping_add(u64::from(piece)),
-                    key: remote.key,
-                },
-                length: length - piece,
+                psn: responses.psn.plus(packets),
+                packets: responses.packets - packets,
+                remote: RemoteAddress { address, key: responses.remote.key },
+                length: responses.length - bytes,
                 first: false,
-                message,
+                message: responses.message,
             };
         }
-        Step::Sent
     }
 
     /// Tells a Pagewire what has arrived beyond the gap.
@@ -571,7 +607,7 @@ impl Responder {
         }
         shared.counters.responses_sent += 1;
         self.report_due = false;
-        Step::Sent
+        Step::Sent(1)
     }
 }
 

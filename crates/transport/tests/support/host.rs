@@ -64,6 +64,8 @@ pub struct Host {
     pub page_absent: bool,
     /// A receive may be begun again from its start.
     pub restarts: bool,
+    /// Packets of each row that was to be sent.
+    pub rows: Vec<u32>,
 }
 
 impl Host {
@@ -94,6 +96,7 @@ impl Host {
             deny_place: None,
             page_absent: false,
             restarts: false,
+            rows: Vec::new(),
         }
     }
 
@@ -173,6 +176,16 @@ impl Environment for Host {
         assert_eq!(packet.payload, payload);
         self.sent.push(Packet::Standard { header: packet.header, payload });
         Outcome::Done(())
+    }
+
+    fn transmit_row(&mut self, header: &Header, source: Source, count: u32) -> u32 {
+        self.rows.push(count);
+        let packets = (0..count).take_while(|&index| {
+            let mut header = *header;
+            header.bth.psn = Psn::new(header.bth.psn).plus(index).value();
+            self.transmit(&header, source.in_row(index)) == Outcome::Done(())
+        });
+        packets.count() as u32
     }
 
     fn transmit_control(&mut self, header: &Header, body: &Own) -> Outcome<()> {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use pagewire_transport::*;
+use pagewire_wire::Operation as Code;
 
 use super::host::{Host, Packet};
 use super::{requester, settings};
@@ -64,6 +65,24 @@ pub struct Pair {
 /// Nanoseconds from end to end.
 pub const DELAY: u64 = 10_000;
 pub const MEMORY: usize = 4 << 20;
+
+/// The payloads of packets at the front that follow each other as [`RcConnection::receive_row`] takes them.
+fn row_at(inbox: &VecDeque<Packet>) -> Vec<&[u8]> {
+    let mut row = Vec::new();
+    let mut next = None;
+    for packet in inbox {
+        let Packet::Standard { header, payload } = packet else { break };
+        let middle = matches!(header.bth.opcode.operation(), Some(Code::SendMiddle | Code::WriteMiddle));
+        if !middle || header.bth.acknowledge || next.is_some_and(|next| next != *header) {
+            break;
+        }
+        let mut behind = *header;
+        behind.bth.psn = Psn::new(header.bth.psn).plus(1).value();
+        next = Some(behind);
+        row.push(&payload[..]);
+    }
+    row
+}
 
 impl Pair {
     pub fn new(link: Link, seed: u64) -> Pair {
@@ -201,6 +220,17 @@ impl Pair {
         }
         end.waiting = false;
         while let Some(packet) = end.inbox.front() {
+            let row = row_at(&end.inbox);
+            // Now whole, now cut short, and now one by one.
+            let most = self.random.usize(0..=row.len());
+            if let (Packet::Standard { header, .. }, true) = (packet, most > 0) {
+                let taken = end.connection.receive_row(header, &row[..most], &mut end.host);
+                assert!(taken <= most);
+                if taken > 0 {
+                    end.inbox.drain(..taken);
+                    continue;
+                }
+            }
             match packet {
                 Packet::Own(own) => end.connection.receive_control(now, own, &mut end.host),
                 Packet::Standard { header, payload } => {

@@ -1,0 +1,155 @@
+//! Packets in the middle of a message that are sent and executed as a row.
+
+mod support;
+
+use pagewire_transport::*;
+use pagewire_wire::{Header, Operation as Code, Reth};
+use support::network::Pair;
+use support::rules::*;
+use support::*;
+
+const MTU: usize = 1024;
+
+#[test]
+fn what_leaves_in_rows_is_what_leaves_one_by_one() {
+    const PACKETS: u32 = 64;
+    for work in [write(4096, PACKETS * 1024), send(PACKETS * 1024)] {
+        let mut pair = pair_with(|_, _| ());
+        pair.ends[1].host.post_receive(1 << 20);
+        let bytes: Vec<u8> = (0..work.length).map(|at| (at / 64 * 7 + at) as u8).collect();
+        pair.post(0, work, bytes.clone());
+        pair.run(FOREVER);
+        assert_eq!(statuses(&pair, 0), [Status::Success]);
+        let rows = &pair.ends[0].host.rows;
+        assert!(rows.iter().sum::<u32>() > PACKETS / 2 && rows.len() < 8, "{rows:?}");
+        let headers: Vec<Header> = sent(&pair, 0).into_iter().map(|(_, header)| header).collect();
+        assert_eq!(headers.len(), PACKETS as usize);
+        assert!(headers.iter().zip(0x100..).all(|(header, psn)| header.bth.psn == psn));
+        // The window is never without a packet that asks for an acknowledgement.
+        let asking: Vec<u32> =
+            headers.iter().filter(|header| header.bth.acknowledge).map(|header| header.bth.psn).collect();
+        assert!(asking.windows(2).all(|two| two[1] - two[0] <= 16), "{asking:x?}");
+        assert_eq!(asking.last(), Some(&(0x100 + PACKETS - 1)));
+        let host = &pair.ends[1].host;
+        let arrived = match work.operation {
+            Operation::Write { .. } => host.memory.borrow()[4096..][..bytes.len()].to_vec(),
+            _ => host.received[0].bytes.clone(),
+        };
+        assert!(arrived == bytes);
+    }
+}
+
+#[test]
+fn responses_to_reads_leave_in_rows() {
+    let mut pair = pair_with(|_, _| ());
+    let bytes: Vec<u8> = (0..60_000u32).map(|at| (at / 64 * 7 + at) as u8).collect();
+    pair.ends[1].host.memory.borrow_mut()[..bytes.len()].copy_from_slice(&bytes);
+    let id = pair.post_zeroed(0, read(0, bytes.len() as u32));
+    pair.run(FOREVER);
+    assert!(pair.ends[0].host.buffers[&id] == bytes);
+    let rows = &pair.ends[1].host.rows;
+    assert_eq!(rows.iter().sum::<u32>(), bytes.len().div_ceil(MTU) as u32 - 2, "{rows:?}");
+}
+
+/// A responder that has the first packet of a message of so many.
+fn begun(code: Code, packets: u32) -> (Pair, RcConnection) {
+    let mut pair = Pair::new(lossy(MTU as u32), 1);
+    let host = &mut pair.ends[1].host;
+    host.post_receive(1 << 20);
+    let mut connection = RcConnection::new(settings(lossy(MTU as u32), 0x11, 0));
+    let mut first = header(code, 0);
+    if code == Code::WriteFirst {
+        first.reth = Some(Reth { address: BASE, key: KEY, length: packets * MTU as u32 });
+    }
+    assert_eq!(connection.receive(Time(0), &first, Payload::Bytes(&[1; MTU]), host), Outcome::Done(()));
+    (pair, connection)
+}
+
+fn middle(code: Code, psn: u32) -> Header {
+    let mut header = header(code, psn);
+    header.bth.acknowledge = false;
+    header
+}
+
+#[test]
+fn a_row_is_executed_as_far_as_it_is_in_order() {
+    let payload = [7; MTU];
+    let row = [&payload[..]; 6];
+    for (first, code) in [(Code::WriteFirst, Code::WriteMiddle), (Code::SendFirst, Code::SendMiddle)] {
+        let other = if code == Code::WriteMiddle { Code::SendMiddle } else { Code::WriteMiddle };
+        let (mut pair, mut connection) = begun(first, 8);
+        let host = &mut pair.ends[1].host;
+        for (wrong, what) in [
+            (middle(code, 2), "one is missing before it"),
+            (middle(code, 0), "a repetition"),
+            (middle(other, 1), "of another message"),
+            (header(code, 1), "an acknowledgement is asked for"),
+            (middle(if code == Code::WriteMiddle { Code::WriteLast } else { Code::SendLast }, 1), "the last"),
+        ] {
+            assert_eq!(connection.receive_row(&wrong, &row, host), 0, "{what}");
+        }
+        assert_eq!(connection.receive_row(&middle(code, 1), &[&payload[..8], &payload], host), 0, "short");
+        assert_eq!(connection.receive_row(&middle(code, 1), &row[..2], host), 2);
+        let short = [&payload[..], &payload, &payload[..8], &payload];
+        assert_eq!(connection.receive_row(&middle(code, 3), &short, host), 2, "up to the short one");
+        host.page_absent = true;
+        assert_eq!(connection.receive_row(&middle(code, 5), &row[..2], host), 0, "a page is absent");
+        host.page_absent = false;
+        assert_eq!(connection.receive_row(&middle(code, 5), &row[..2], host), 2);
+        assert_eq!(connection.counters().packets_received, 7);
+        let mut last = header(if code == Code::WriteMiddle { Code::WriteLast } else { Code::SendLast }, 7);
+        last.bth.acknowledge = true;
+        assert_eq!(connection.receive(Time(0), &last, Payload::Bytes(&payload), host), Outcome::Done(()));
+        let bytes = if code == Code::WriteMiddle {
+            host.memory.borrow()[..8 * MTU].to_vec()
+        } else {
+            host.received[0].bytes.clone()
+        };
+        assert!(bytes[..MTU] == [1; MTU] && bytes[MTU..] == [7; 7 * MTU]);
+        assert_eq!(connection.receive_row(&middle(code, 8), &row, host), 0, "nothing was begun");
+    }
+}
+
+#[test]
+fn a_row_does_not_reach_the_end_of_its_write() {
+    let payload = [7; MTU];
+    let (mut pair, mut connection) = begun(Code::WriteFirst, 4);
+    let host = &mut pair.ends[1].host;
+    // The fourth would have to be the last.
+    assert_eq!(connection.receive_row(&middle(Code::WriteMiddle, 1), &[&payload[..]; 5], host), 2);
+    assert!(host.memory.borrow()[3 * MTU..][..MTU] == [0; MTU]);
+    // By itself it is refused.
+    let wrong = middle(Code::WriteMiddle, 3);
+    assert_eq!(connection.receive(Time(0), &wrong, Payload::Bytes(&payload), host), Outcome::Done(()));
+    connection.drive(Time(0), host);
+    assert!(connection.is_dead());
+    assert_eq!(connection.receive_row(&wrong, &[&payload[..]; 2], host), 0);
+}
+
+/// What is acknowledged in small pieces is not followed by small pieces.
+#[test]
+fn a_long_message_goes_on_when_a_third_of_the_window_is_free() {
+    let mut pair = pair_with(|_, _| ());
+    pair.filter = Some(Box::new(|_, _| false));
+    pair.post_zeroed(0, write(0, 1 << 20));
+    pair.run(1000);
+    let window = sent(&pair, 0).len();
+    assert_eq!(window, limits::INITIAL_IN_FLIGHT as usize / MTU);
+    let acknowledge = |pair: &mut Pair, count: usize| {
+        let end = &mut pair.ends[0];
+        let psn = 0x100 + count as u32 - 1;
+        let syndrome = pagewire_wire::Syndrome::Ack { credits: 31 };
+        let mut header = header(Code::Acknowledge, psn);
+        header.bth.acknowledge = false;
+        header.aeth = Some(pagewire_wire::Aeth { syndrome, message: 0 });
+        let outcome = end.connection.receive(Time(1000), &header, Payload::Bytes(&[]), &mut end.host);
+        assert_eq!(outcome, Outcome::Done(()));
+        pair.run(2000);
+        sent(pair, 0).len()
+    };
+    // The window grows by what is acknowledged: 2 for each.
+    assert_eq!(acknowledge(&mut pair, 8), window);
+    // 12 acknowledged: room for 24, and a third of 76 is 25.
+    assert_eq!(acknowledge(&mut pair, 12), window);
+    assert_eq!(acknowledge(&mut pair, 13), window + 26);
+}
