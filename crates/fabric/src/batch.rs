@@ -2,9 +2,11 @@
 
 use crate::fabric::{Batch, Route};
 use crate::limits::{BATCH_BYTES, BATCH_PACKETS, PACKET_BYTES, SEGMENTED_BYTES, SEGMENTS};
+use crate::network::Way;
 use pagewire_memory::Arena;
 use pagewire_wire::packet::ICRC_LEN;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A batch of the real fabric.
 pub struct HostBatch {
@@ -18,6 +20,8 @@ pub struct HostBatch {
     pub(crate) lost: u64,
     /// Where such packets are written.
     void: Vec<u8>,
+    /// By which the last packets left.
+    pub(crate) way: Option<Arc<Way>>,
 }
 
 /// One packet of a batch.
@@ -62,8 +66,8 @@ impl Run {
 
 impl HostBatch {
     pub(crate) fn new(arena: Option<Arena>) -> Self {
-        let packets = Vec::with_capacity(BATCH_PACKETS);
-        HostBatch { arena, packets, used: 0, last_run: Run::default(), lost: 0, void: Vec::new() }
+        let (packets, void) = (Vec::with_capacity(BATCH_PACKETS), Vec::new());
+        HostBatch { arena, packets, used: 0, last_run: Run::default(), lost: 0, void, way: None }
     }
 
     /// Forgets all packets.

@@ -42,6 +42,8 @@ counters! {
     bytes_sent,
     /// Sends that the kernel cut into several datagrams (UDP_SEGMENT).
     segmented_sends,
+    /// Sends by sockets that are connected to their peers.
+    connected_sends,
     /// Datagrams that the kernel did not take for want of room (EAGAIN, ENOBUFS).
     dropped_no_room,
     /// Datagrams that it refused for another reason ([`HostFabric::send_reason`](crate::HostFabric::send_reason)).

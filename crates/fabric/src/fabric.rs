@@ -82,7 +82,7 @@ pub struct Datagram<'a> {
     pub source: IpAddr,
     pub source_port: u16,
     pub destination: IpAddr,
-    /// Traffic class (TOS) and hop limit (TTL), where the kernel told them.
+    /// Traffic class (TOS) and hop limit (TTL), where they are told ([`Fabric::tell_hops`]), else 0.
     pub traffic_class: u8,
     pub hop_limit: u8,
     pub bytes: &'a [u8],
@@ -177,6 +177,9 @@ pub trait Fabric: Send + Sync + 'static {
     /// Hands over datagrams that have come in, at most `limit`; gives how many. Those that came together are handed over
     /// together, in their order. Another thread may be at it already: then 0.
     fn receive(&self, limit: usize, each: &mut dyn FnMut(&[Datagram<'_>])) -> usize;
+    /// Has datagrams that are received from now on told with their traffic class and hop limit, which others may be without
+    /// (0): the kernel tells them at a price, and only UD needs them.
+    fn tell_hops(&self);
     /// The time by which every datagram that had come in has been handed over. As long as it lies behind, silence of a peer
     /// may be one's own deafness: what it has sent may be waiting in the sockets.
     fn heard(&self) -> u64;

@@ -414,6 +414,10 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.receive(limit, each)
     }
 
+    fn tell_hops(&self) {
+        self.inner.tell_hops();
+    }
+
     fn heard(&self) -> u64 {
         self.inner.heard()
     }

@@ -424,6 +424,10 @@ impl Fabric for HostFabric {
         handed
     }
 
+    fn tell_hops(&self) {
+        self.inner.network.tell_hops();
+    }
+
     fn heard(&self) -> u64 {
         self.inner.network.heard()
     }
@@ -492,7 +496,7 @@ fn ring(kick: &Descriptor) {
     let _ = rustix::io::write(kick, &1u64.to_ne_bytes());
 }
 
-fn random() -> io::Result<u64> {
+pub(crate) fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
     loop {
         match getrandom(&mut bytes, GetRandomFlags::empty()) {

@@ -50,6 +50,14 @@ pub const BATCHES_KEPT: usize = 16;
 pub const SEGMENTS: usize = 64;
 /// Bytes of one send that is cut into segments: the largest IPv4 datagram's payload.
 pub const SEGMENTED_BYTES: usize = 65_507;
+/// Sockets connected to peers, each to the one that much is sent to.
+pub const WAYS: usize = 16;
+/// Sends to a peer, about, after which it gets such a socket.
+pub const WAY_SENDS: u32 = 64;
+/// Times that a peer is asked whether what leaves by it arrives; twice as many sends lie between two as before.
+pub const WAY_QUESTIONS: u32 = 10;
+/// Bytes asked for as its receive buffer: nothing is read from it (the kernel gives its least).
+pub const WAY_RECEIVE_BUFFER: usize = 1;
 /// Messages that one system call receives.
 pub const RECEIVE_MESSAGES: usize = 8;
 /// Bytes of one received message: merged by UDP_GRO.

@@ -1,6 +1,7 @@
 //! RoCEv2 over UDP: datagrams come in, those of other processes are handed on; what leaves is in `sending`.
 
 mod sending;
+mod ways;
 
 use crate::batch::HostBatch;
 use crate::counters::Counters;
@@ -26,6 +27,8 @@ use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+pub(crate) use ways::Way;
+use ways::Ways;
 
 /// Nanoseconds after which a thread that stays in the handing over of datagrams is overtaken by others.
 const STUCK: u64 = 1_000_000;
@@ -83,6 +86,9 @@ pub struct Network {
     /// How many of them hold datagrams that were not handed over, for a look without the lock.
     left: AtomicUsize,
     batches: Mutex<Vec<HostBatch>>,
+    ways: Ways,
+    /// Datagrams are told with traffic class and hop limit.
+    hops_told: AtomicBool,
     steering: Option<Steering>,
     counters: Arc<Counters>,
     capture: Option<Arc<Capture>>,
@@ -161,6 +167,9 @@ impl Network {
             hands: Mutex::new(Hands { idle: vec![Box::new(Receiving::new()?)], at_work: Vec::new() }),
             left: AtomicUsize::new(0),
             batches: Mutex::new(Vec::new()),
+            ways: Ways::default(),
+            // A capture shows them.
+            hops_told: AtomicBool::new(capture.is_some()),
             steering: None,
             counters,
             capture,
@@ -188,6 +197,9 @@ impl Network {
         let mut ports = self.ports.write();
         for (socket, family) in [(&port.v4, 0), (&port.v6, 1)] {
             if let Some(socket) = socket {
+                if self.hops_told.load(Ordering::SeqCst) {
+                    udp::tell_hops(socket, [Family::V4, Family::V6][family as usize])?;
+                }
                 let token = epoll::EventData::new_u64(ports.len() as u64 * 2 + family);
                 epoll::add(&*self.ready, socket, token, epoll::EventFlags::IN)?;
             }
@@ -197,6 +209,22 @@ impl Network {
         let _ = self.first.set(port.clone());
         ports.push(port);
         Ok(())
+    }
+
+    /// Has the kernel tell traffic class and hop limit of each datagram.
+    pub fn tell_hops(&self) {
+        // Ports that are added from now on look at it.
+        if self.hops_told.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        for port in self.ports.read().iter() {
+            for (socket, family) in [(&port.v4, Family::V4), (&port.v6, Family::V6)] {
+                let told = socket.as_ref().map_or(Ok(()), |socket| udp::tell_hops(socket, family));
+                if let Err(error) = told {
+                    log::warn!("the kernel does not tell traffic class and hop limit: {error}");
+                }
+            }
+        }
     }
 
     /// Readable when datagrams are there.
@@ -560,7 +588,10 @@ impl Network {
 
     fn answer_probe(&self, bytes: &[u8]) {
         if let Some(steering) = &self.steering {
-            steering.answer(bytes, &self.hand_on, &self.served());
+            if steering.answer(bytes, &self.hand_on, &self.served()) {
+                // What is handed on may be for UD.
+                self.tell_hops();
+            }
         }
     }
 
@@ -613,13 +644,16 @@ impl Network {
             self.counters.unknown_block.add(1);
             return None;
         }
-        let icrc = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
-        let intact = icrc.is_some_and(|icrc| icrc.verify_likely_identification(identification, bytes));
+        let mut flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
+        let intact = flow.as_mut().is_some_and(|flow| flow.verify(identification, bytes));
         if let Some(capture) = &self.capture {
-            capture.received(arrival, port, icrc.as_ref(), bytes);
+            capture.received(arrival, port, flow.map(|flow| &flow.icrc), bytes);
         }
         if !intact {
             self.counters.bad_icrc.add(1);
+            return None;
+        }
+        if self.take_echo(arrival, bytes) {
             return None;
         }
         self.counters.datagrams_received.add(1);
@@ -820,30 +854,59 @@ impl Forwarded {
     }
 }
 
-/// The ICRC's state for the endpoints of the last packet; the next one often has the same.
+/// What is known of the flow of the last packet; the next one often is of the same.
 #[derive(Default)]
-struct IcrcCache(Option<(IpAddr, IpAddr, u16, u16, Icrc)>);
+struct IcrcCache(Option<Flow>);
+
+/// Endpoints, the ICRC's state for them, and the IPv4 identification of what came last.
+struct Flow {
+    source: IpAddr,
+    destination: IpAddr,
+    ports: (u16, u16),
+    icrc: Icrc,
+    identification: u16,
+    /// By how much it differed from the one before: senders give all packets the same, or count.
+    step: u16,
+}
+
+impl Flow {
+    /// The identification that a datagram probably has, which is at this place in what was sent at once.
+    fn likely(&self, place: u16) -> u16 {
+        let step = if place == 0 { self.step } else { place };
+        self.identification.wrapping_add(step)
+    }
+
+    /// Whether a datagram is intact; takes note of its identification.
+    fn verify(&mut self, place: u16, bytes: &[u8]) -> bool {
+        let Some(found) = self.icrc.find_identification(self.likely(place), bytes) else { return false };
+        if place == 0 {
+            self.step = u16::from(found.wrapping_sub(self.identification) == 1);
+            self.identification = found;
+        }
+        true
+    }
+}
 
 impl IcrcCache {
     /// `None`: the addresses are of different families.
-    fn of(&mut self, source: IpAddr, destination: IpAddr, source_port: u16, port: u16) -> Option<Icrc> {
-        if let Some((known_source, known_destination, known_source_port, known_port, icrc)) = self.0 {
-            if (known_source, known_destination, known_source_port, known_port)
-                == (source, destination, source_port, port)
-            {
-                return Some(icrc);
-            }
+    fn of(&mut self, source: IpAddr, destination: IpAddr, source_port: u16, port: u16) -> Option<&mut Flow> {
+        let ports = (source_port, port);
+        let known = self
+            .0
+            .as_ref()
+            .is_some_and(|flow| (flow.source, flow.destination, flow.ports) == (source, destination, ports));
+        if !known {
+            let icrc = match (source, destination) {
+                (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                    Icrc::ipv4(source, destination, source_port, port, true)
+                }
+                (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                    Icrc::ipv6(source, destination, source_port, port)
+                }
+                _ => return None,
+            };
+            self.0 = Some(Flow { source, destination, ports, icrc, identification: 0, step: 0 });
         }
-        let icrc = match (source, destination) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                Icrc::ipv4(source, destination, source_port, port, true)
-            }
-            (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                Icrc::ipv6(source, destination, source_port, port)
-            }
-            _ => return None,
-        };
-        self.0 = Some((source, destination, source_port, port, icrc));
-        Some(icrc)
+        self.0.as_mut()
     }
 }

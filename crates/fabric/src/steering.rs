@@ -139,11 +139,12 @@ impl Steering {
         self.active.load(Ordering::Acquire) || self.wanted.load(Ordering::Acquire)
     }
 
-    /// Answers a probe with the blocks of this process.
-    pub fn answer(&self, bytes: &[u8], socket: &Descriptor, blocks: &[u16]) {
-        let Some(probe) = bytes.first_chunk::<PROBE_BYTES>() else { return };
+    /// Answers a probe with the blocks of this process. True: it is another's, who has a socket of the port.
+    pub fn answer(&self, bytes: &[u8], socket: &Descriptor, blocks: &[u16]) -> bool {
+        let Some(probe) = bytes.first_chunk::<PROBE_BYTES>() else { return false };
         let nonce = u64::from_ne_bytes(eight(&probe[4..]));
-        if nonce != self.nonce.load(Ordering::Acquire) {
+        let others = nonce != self.nonce.load(Ordering::Acquire);
+        if others {
             self.others.fetch_add(1, Ordering::AcqRel);
             self.alone.store(false, Ordering::Release);
         }
@@ -162,6 +163,7 @@ impl Steering {
             log::debug!("a probe was not answered: {error}");
             self.want();
         }
+        others
     }
 
     /// Takes note of a datagram of this process to itself ([`check`]). False: it is something else.

@@ -4,15 +4,16 @@
 
 use crate::descriptors::Descriptor;
 use crate::fabric::Route;
-use crate::limits::{RECEIVE_BYTES, RECEIVE_MESSAGES, SOCKET_BUFFER};
+use crate::limits::{RECEIVE_BYTES, RECEIVE_MESSAGES, SOCKET_BUFFER, WAY_RECEIVE_BUFFER};
 use pagewire_memory::Arena;
+use pagewire_wire::{Ipv4, ipv4, udp};
 use rustix::net::{
-    AddressFamily, Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6, SocketFlags, SocketType, bind,
-    socket_with, sockopt,
+    AddressFamily, Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6, SocketFlags, SocketType, bind, connect,
+    getsockname, socket_with, sockopt,
 };
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Room for all control messages of one packet.
@@ -61,16 +62,12 @@ pub fn open(family: Family, port: u16, shared: bool) -> io::Result<Descriptor> {
         set(&socket, libc::IPPROTO_IP, libc::IP_TTL, DEFAULT_HOPS.into())?;
         set(&socket, libc::IPPROTO_IP, libc::IP_TOS, 0)?;
         set(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, on)?;
-        set(&socket, libc::IPPROTO_IP, libc::IP_RECVTOS, on)?;
-        set(&socket, libc::IPPROTO_IP, libc::IP_RECVTTL, on)?;
     } else {
         sockopt::set_ipv6_v6only(&socket, true)?;
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, DEFAULT_HOPS.into())?;
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, 0)?;
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, on)?;
-        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, on)?;
-        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, on)?;
         // RoCEv2 senders leave the checksum out (annex A17); the ICRC is checked. Else the kernel drops such datagrams.
         set(&socket, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, on)?;
     }
@@ -83,6 +80,102 @@ pub fn open(family: Family, port: u16, shared: bool) -> io::Result<Descriptor> {
         Family::V6 => bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?,
     }
     Ok(socket)
+}
+
+/// Has the kernel tell traffic class and hop limit of what is received from now on.
+pub fn tell_hops(socket: &Descriptor, family: Family) -> io::Result<()> {
+    let (level, class, hops) = match family {
+        Family::V4 => (libc::IPPROTO_IP, libc::IP_RECVTOS, libc::IP_RECVTTL),
+        Family::V6 => (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT),
+    };
+    set(socket, level, class, 1)?;
+    set(socket, level, hops, 1)
+}
+
+/// A socket connected to the end of a route, and its source port. What leaves by it needs no route of its own.
+///
+/// # Errors
+/// The kernel's; the routes are those of one address each and no interface.
+pub fn connected(route: &Route) -> io::Result<(Descriptor, u16)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let family = Family::of(route.destination);
+    let domain = if family == Family::V4 { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = Descriptor::new(socket_with(domain, SocketType::DGRAM, flags, None)?)?;
+    sockopt::set_socket_recv_buffer_size(&socket, WAY_RECEIVE_BUFFER)?;
+    sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER)?;
+    let (hops, class) = (hops_of(route).into(), route.traffic_class.into());
+    if family == Family::V4 {
+        set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+        set(&socket, libc::IPPROTO_IP, libc::IP_TTL, hops)?;
+        set(&socket, libc::IPPROTO_IP, libc::IP_TOS, class)?;
+    } else {
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, hops)?;
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class)?;
+    }
+    bind(&socket, &SocketAddr::new(route.source, 0))?;
+    connect(&socket, &SocketAddr::new(route.destination, route.port))?;
+    let own = SocketAddr::try_from(getsockname(&socket)?)?;
+    Ok((socket, own.port()))
+}
+
+/// The IPv4 identification that the next packet of a connected socket will have, and by how much that of the one after it will
+/// differ: Linux numbers such packets (before 5.17 those with DF have 0), and tells what it has sent to who asks for
+/// timestamps. Two empty datagrams, which everybody drops, are sent for it.
+///
+/// # Errors
+/// The kernel's; `Unsupported` where it does not tell, or numbers otherwise.
+pub fn next_identification(socket: &Descriptor) -> io::Result<(u16, u16)> {
+    let (first, second) = (sent_identification(socket)?, sent_identification(socket)?);
+    match second.wrapping_sub(first) {
+        step @ (0 | 1) => Ok((second.wrapping_add(step), step)),
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+/// The identification of an empty datagram that is sent now.
+fn sent_identification(socket: &Descriptor) -> io::Result<u16> {
+    /// Bytes of the longest header below IPv4 and those up to the payload.
+    const LONGEST: usize = 256;
+    let mut bytes = [0; LONGEST];
+    let mut control = Control([0; CONTROL_BYTES]);
+    // SAFETY: a plain C structure for which zero is a valid value.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_control = (&raw mut control).cast();
+    header.msg_controllen = CONTROL_BYTES as _;
+    let mut writer = ControlWriter { header: &mut header, used: 0, next: std::ptr::null_mut() };
+    // On its way to the device: then it is there as soon as it is sent.
+    writer.put(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, libc::SOF_TIMESTAMPING_TX_SCHED);
+    let used = writer.used;
+    header.msg_controllen = used as _;
+    let descriptor = socket.as_fd().as_raw_fd();
+    // SAFETY: the message points to control data that live through the call, and are only read (sendmsg(2)).
+    let sent = unsafe { libc::syscall(libc::SYS_sendmsg, descriptor, &raw const header, libc::MSG_DONTWAIT) };
+    if sent < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: LONGEST };
+    header.msg_iov = &raw mut vector;
+    header.msg_iovlen = 1;
+    header.msg_controllen = CONTROL_BYTES as _;
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: the message points to a vector of LONGEST writable bytes and to control data, which live through the call
+    // (recvmsg(2), and timestamping.rst of the kernel's documentation).
+    let received = unsafe { libc::syscall(libc::SYS_recvmsg, descriptor, &raw mut header, flags) };
+    if received < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // The packet with all its headers, whose length below IPv4 is the device's affair: it ends with those of IPv4 and UDP.
+    let packet =
+        bytes.get(..received as usize).and_then(|bytes| bytes.last_chunk::<{ ipv4::LEN + udp::LEN }>());
+    let packet = packet.and_then(|packet| ipv4::Packet::new(&packet[..]).ok());
+    let parsed = packet.and_then(|packet| Ipv4::parse(&packet).ok());
+    parsed.map(|header| header.identification).ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+/// The hops that a packet is given.
+fn hops_of(route: &Route) -> u8 {
+    if route.hop_limit == 0 { DEFAULT_HOPS } else { route.hop_limit }
 }
 
 /// Sets an option whose value is an integer.
@@ -182,6 +275,48 @@ fn send_some(socket: &Descriptor, transmits: &[Transmit<'_>]) -> io::Result<usiz
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
 }
 
+/// How the kernel cuts what is sent by a connected socket into datagrams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// As the socket is set to (UDP_SEGMENT).
+    AsSet,
+    /// Into so many bytes, whatever it is set to; 0: not at all.
+    Into(u16),
+}
+
+/// Sends bytes by a connected socket.
+///
+/// # Errors
+/// The kernel's, those of earlier packets among them (ECONNREFUSED): then nothing was sent.
+pub fn send_connected(socket: &Descriptor, bytes: &[u8], cut: Cut) -> io::Result<()> {
+    let (descriptor, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+    let sent = match cut {
+        // SAFETY: the bytes live through the call and are only read; without an address its length is 0 (sendto(2)).
+        Cut::AsSet => unsafe {
+            let nobody = std::ptr::null::<libc::sockaddr>();
+            libc::syscall(libc::SYS_sendto, descriptor, bytes.as_ptr(), bytes.len(), flags, nobody, 0)
+        },
+        Cut::Into(segment) => {
+            let mut vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+            let mut control = Control([0; CONTROL_BYTES]);
+            // SAFETY: a plain C structure for which zero is a valid value.
+            let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+            header.msg_iov = &raw mut vector;
+            header.msg_iovlen = 1;
+            header.msg_control = (&raw mut control).cast();
+            header.msg_controllen = CONTROL_BYTES as _;
+            let mut writer = ControlWriter { header: &mut header, used: 0, next: std::ptr::null_mut() };
+            writer.put(libc::SOL_UDP, libc::UDP_SEGMENT, segment);
+            let used = writer.used;
+            header.msg_controllen = used as _;
+            // SAFETY: the message points to a vector, control data and packet bytes that all live through the call, and are
+            // only read (sendmsg(2)).
+            unsafe { libc::syscall(libc::SYS_sendmsg, descriptor, &raw const header, flags) }
+        }
+    };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 fn write_name(name: &mut libc::sockaddr_in6, route: &Route) -> libc::socklen_t {
     match route.destination {
         IpAddr::V4(address) => {
@@ -207,7 +342,7 @@ fn write_name(name: &mut libc::sockaddr_in6, route: &Route) -> libc::socklen_t {
 fn write_control(header: &mut libc::msghdr, transmit: &Transmit<'_>) -> usize {
     let route = transmit.route;
     // The others are the socket's; each message less makes a send cheaper.
-    let hops = if route.hop_limit == 0 { DEFAULT_HOPS } else { route.hop_limit };
+    let hops = hops_of(route);
     let usual = hops == DEFAULT_HOPS && !route.destination.is_multicast();
     let hops = (!usual).then(|| i32::from(hops));
     let class = Some(route.traffic_class).filter(|class| *class != 0).map(i32::from);

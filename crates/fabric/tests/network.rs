@@ -17,6 +17,7 @@ fn round_trip(source: &str, destination: &str) {
     common::assert_port(&a);
     a.lease_block().unwrap();
     let queue_pair = b.lease_block().unwrap() << 8 | 5;
+    b.tell_hops();
     // Packets that name no class and no hops have the usual ones, whatever was sent before and after.
     let named = route(source, destination, &b);
     for (class, hops) in [(0, 0), (named.traffic_class, named.hop_limit), (0, 64), (0, 7)] {
@@ -355,4 +356,148 @@ fn what_was_heard_is_what_was_handed_over() {
         assert_eq!(b.receive(1, &mut |_| ()), 0);
         assert!(start.elapsed() < LONG);
     }
+}
+
+/// Sends one packet after the other until one leaves by a connected socket. Gives whether that happened.
+fn send_until_connected(from: &HostFabric, route: &Route, body: &[u8], mut serve: impl FnMut()) -> bool {
+    for _ in 0..20_000 {
+        send(from, route, &[body.to_vec()]);
+        serve();
+        if from.counters().connected_sends.get() > 0 {
+            return true;
+        }
+    }
+    false
+}
+
+fn connected_round_trip(address: &str) {
+    let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
+    common::assert_port(&a);
+    a.lease_block().unwrap();
+    let queue_pair = b.lease_block().unwrap() << 8 | 5;
+    b.tell_hops();
+    let route = route(address, address, &b);
+    let body = packet(queue_pair, 1, 64);
+    let mut got = 0;
+    let serve = || got += receive(&[&a, &b], 1, SHORT)[1].len();
+    assert!(send_until_connected(&a, &route, &body, serve), "the peer was never believed to hear");
+    let before = a.counters().connected_sends.get();
+    // What fits one send and what does not, one after the other: the socket is set to cut, and not to.
+    for lengths in [&[64, 64, 64, 8][..], &[64, 64, 64, 8], &[64, 64, 8], &[256], &[256], &[8, 64, 64, 4096]]
+    {
+        let packets: Vec<Vec<u8>> =
+            lengths.iter().map(|length| packet(queue_pair, *length as u32, *length)).collect();
+        send(&a, &route, &packets);
+        let got = receive(&[&a, &b], packets.len(), LONG);
+        assert!(got[1].iter().map(|got| &got.bytes).eq(&packets), "{lengths:?}");
+        for Got { source, traffic_class, hop_limit, .. } in &got[1] {
+            assert_eq!((source.to_string().as_str(), *traffic_class, *hop_limit), (address, 0x68, 33));
+        }
+    }
+    assert!(a.counters().connected_sends.get() - before >= 6);
+    assert_eq!(a.counters().bad_icrc.get() + b.counters().bad_icrc.get(), 0);
+}
+
+/// A peer that much is sent to gets a socket of its own once it has said that it hears it.
+#[test]
+fn connected_sockets() {
+    let Some(_alone) = alone_in_own_network() else { return };
+    connected_round_trip("127.0.0.1");
+    if UdpSocket::bind("[::1]:0").is_ok() {
+        connected_round_trip("::1");
+    }
+}
+
+/// A standard peer behind `socket`: takes what has come, and gives source ports and bytes.
+fn taken(socket: &UdpSocket) -> Vec<(u16, Vec<u8>)> {
+    let mut all = Vec::new();
+    let mut bytes = [0; 2048];
+    while let Ok((length, from)) = socket.recv_from(&mut bytes) {
+        all.push((from.port(), bytes[..length].to_vec()));
+    }
+    all
+}
+
+/// Packets for a peer that says nothing, as standard ones do, and those behind some firewalls, come from the port of RoCEv2.
+#[test]
+fn peers_that_do_not_answer_are_sent_to_as_ever() {
+    let Some(_alone) = alone_in_own_network() else { return };
+    let a = HostFabric::new().unwrap();
+    a.lease_block().unwrap();
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let route = Route { port: peer.local_addr().unwrap().port(), ..route("127.0.0.1", "127.0.0.1", &a) };
+    let body = packet(7, 1, 64);
+    let (mut got, mut asked) = (0, 0);
+    let connected = send_until_connected(&a, &route, &body, || {
+        for (port, bytes) in taken(&peer) {
+            match bytes.first() {
+                Some(&0x24) => {
+                    assert_eq!(port, a.direct_port());
+                    got += 1;
+                }
+                _ => asked += 1,
+            }
+        }
+    });
+    assert!(!connected);
+    assert_eq!(got, 20_000);
+    assert!((3..=20).contains(&asked), "{asked} questions");
+}
+
+/// Where a peer has gone and another comes to its place, what is sent is not lost for the socket's sake. The identification that
+/// the kernel gives the packets is the one that the ICRC covers.
+#[test]
+fn a_connected_socket_that_was_refused_is_given_up() {
+    let Some(_alone) = alone_in_own_network() else { return };
+    let a = HostFabric::new().unwrap();
+    a.lease_block().unwrap();
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let address = peer.local_addr().unwrap();
+    let ip = [127, 0, 0, 1].into();
+    let route = Route { port: address.port(), ..route("127.0.0.1", "127.0.0.1", &a) };
+    let body = packet(7, 1, 64);
+    let mut numbers = Vec::new();
+    let connected = send_until_connected(&a, &route, &body, || {
+        for (port, bytes) in taken(&peer) {
+            let icrc = Icrc::ipv4(ip, ip, port, address.port(), true);
+            let Some(found) = icrc.recover_identification(&bytes) else { continue };
+            numbers.extend((port != a.direct_port()).then_some(found));
+            if bytes[0] == 0xC4 {
+                let mut answer = bytes.clone();
+                answer[4..8].copy_from_slice(&bytes[16..20]);
+                answer[13] = 1;
+                wire::seal(&Icrc::ipv4(ip, ip, address.port(), a.direct_port(), true), 0, &mut answer);
+                peer.send_to(&answer, ("127.0.0.1", a.direct_port())).unwrap();
+                receive(&[&a], 1, Duration::from_millis(1));
+            }
+        }
+    });
+    assert!(connected);
+    for _ in 0..10 {
+        send(&a, &route, &[body.clone(), body.clone()]);
+    }
+    let mut left = 0;
+    for (port, bytes) in taken(&peer) {
+        assert_ne!(port, a.direct_port());
+        numbers.extend(Icrc::ipv4(ip, ip, port, address.port(), true).recover_identification(&bytes));
+        left += 1;
+    }
+    assert_eq!(left, 20);
+    // Sends are numbered one after the other, and so are the two datagrams of each, from the number of the send on.
+    let steps: Vec<u16> = numbers.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+    assert!(steps.iter().all(|step| [0, 1, u16::MAX].contains(step)), "{numbers:?}");
+    drop(peer);
+    send(&a, &route, std::slice::from_ref(&body));
+    let peer = UdpSocket::bind(address).unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let before = a.counters().connected_sends.get();
+    for _ in 0..10 {
+        send(&a, &route, std::slice::from_ref(&body));
+    }
+    let got = taken(&peer);
+    assert_eq!(got.len(), 10);
+    assert!(got.iter().all(|(port, _)| *port == a.direct_port()));
+    assert_eq!(a.counters().connected_sends.get(), before);
 }

@@ -5,7 +5,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use pagewire_wire::datagram::Datagram;
 use pagewire_wire::{
-    Grh, Header, Icrc, Ipv4, Ipv6, Opcode, Own, Packet, Udp, cnp, grh, ipv4, ipv6, packet, udp,
+    Echo, Grh, Header, Icrc, Ipv4, Ipv6, Opcode, Own, Packet, Udp, cnp, grh, ipv4, ipv6, packet, udp,
 };
 
 /// One input.
@@ -26,6 +26,11 @@ pub fn run(bytes: &[u8]) {
     }
     for opcode in [Opcode::HELLO, Opcode::SELECTIVE_ACK, Opcode::HOLD] {
         let _ = Own::parse(opcode, bytes);
+    }
+    if let Ok(echo) = Echo::parse(bytes) {
+        let mut body = [0; Echo::LEN];
+        echo.emit(&mut body);
+        assert_eq!(Echo::parse(&body), Ok(echo));
     }
     if let Ok(datagram) = Datagram::parse(bytes) {
         let _ = datagram.packet();

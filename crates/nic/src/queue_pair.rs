@@ -245,6 +245,9 @@ impl<F: Fabric> QueuePair<F> {
     /// Changes state or attributes (`ibv_modify_qp(3)`).
     pub fn modify(self: &Arc<Self>, change: &QueuePairChange) -> Result<()> {
         if change.state == Some(State::ReadyToReceive) {
+            if self.kind == QueuePairType::Ud {
+                self.nic.fabric().tell_hops();
+            }
             self.nic.hear_out();
         }
         let mut core = self.lock_core()?;

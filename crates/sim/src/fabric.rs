@@ -210,6 +210,8 @@ impl Fabric for SimFabric {
         datagrams.len()
     }
 
+    fn tell_hops(&self) {}
+
     fn heard(&self) -> u64 {
         self.now()
     }

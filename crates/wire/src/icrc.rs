@@ -154,13 +154,20 @@ impl Icrc {
     /// identification is the `likely` one instead.
     #[inline]
     pub fn verify_likely_identification(&self, likely: u16, udp_payload: &[u8]) -> bool {
-        self.difference_of_identification(likely, udp_payload).is_some()
+        self.find_identification(likely, udp_payload).is_some()
+    }
+
+    /// The only IPv4 identification with which `udp_payload` is intact; `None` if there is none. Nothing is to pay where it
+    /// is the `likely` one. On IPv6 the likely one stands for an intact packet.
+    #[inline]
+    pub fn find_identification(&self, likely: u16, udp_payload: &[u8]) -> Option<u16> {
+        self.difference_of_identification(likely, udp_payload).map(|difference| likely ^ difference)
     }
 
     /// The only IPv4 identification with which `udp_payload` is intact; `None` if there is none. On
     /// IPv6, 0 stands for an intact packet.
     pub fn recover_identification(&self, udp_payload: &[u8]) -> Option<u16> {
-        self.difference_of_identification(0, udp_payload)
+        self.find_identification(0, udp_payload)
     }
 
     /// By which bits the identification differs from the likely one.

@@ -185,6 +185,8 @@ impl Opcode {
     pub const HOLD: Opcode = Opcode(0xc2);
     /// Pagewire: kept for "the page is there now". It has no format yet, and packets of it are refused.
     pub const RESUME: Opcode = Opcode(0xc3);
+    /// Pagewire: whether packets get through; see [`Echo`](crate::Echo). No header for queue pairs: fabrics exchange it.
+    pub const ECHO: Opcode = Opcode(0xc4);
 
     /// The opcode of an operation on a transport. Not every combination is one that the
     /// specification defines: [`extensions`](Self::extensions) tells.
@@ -381,6 +383,7 @@ impl fmt::Display for Opcode {
             Opcode::HELLO => f.write_str("Pagewire HELLO"),
             Opcode::SELECTIVE_ACK => f.write_str("Pagewire SELECTIVE_ACK"),
             Opcode::HOLD => f.write_str("Pagewire HOLD"),
+            Opcode::ECHO => f.write_str("Pagewire ECHO"),
             opcode => match opcode.operation() {
                 Some(operation) => write!(f, "{} {}", opcode.transport().name(), operation.name()),
                 None => write!(f, "{} opcode {:#04x}", opcode.transport().name(), opcode.0),

@@ -4,10 +4,12 @@
 //! version or of a wrong length is an error, reserved bytes are sent as zero and ignored when
 //! received. The values of opcodes and bits here are a protocol: they never change their meaning.
 
+mod echo;
 mod hello;
 mod hold;
 mod selective_ack;
 
+pub use echo::Echo;
 pub use hello::{Capabilities, Hello};
 pub use hold::Hold;
 pub use selective_ack::{Received, SelectiveAck};
@@ -16,6 +18,7 @@ use crate::{Error, Opcode};
 
 /// The views over the bodies.
 pub mod view {
+    pub use super::echo::Packet as Echo;
     pub use super::hello::Packet as Hello;
     pub use super::hold::Packet as Hold;
     pub use super::selective_ack::Packet as SelectiveAck;

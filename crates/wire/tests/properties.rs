@@ -5,9 +5,9 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use pagewire_wire::datagram::{Datagram, Network};
 use pagewire_wire::limits::{MAX_HEADER_LEN, MAX_MTU, MAX_PACKET_LEN, MAX_SELECTIVE_BITS};
 use pagewire_wire::{
-    Aeth, AtomicEth, Bth, Capabilities, Deth, Error, Extensions, Grh, Header, Hello, Hold, Icrc, Ipv4, Ipv6,
-    Opcode, Own, Packet, Received, Reth, SelectiveAck, Syndrome, Udp, aeth, atomic_ack_eth, atomic_eth, bth,
-    cnp, deth, grh, ieth, imm_dt, ipv4, ipv6, packet, reth, udp, xrceth,
+    Aeth, AtomicEth, Bth, Capabilities, Deth, Echo, Error, Extensions, Grh, Header, Hello, Hold, Icrc, Ipv4,
+    Ipv6, Opcode, Own, Packet, Received, Reth, SelectiveAck, Syndrome, Udp, aeth, atomic_ack_eth, atomic_eth,
+    bth, cnp, deth, grh, ieth, imm_dt, ipv4, ipv6, packet, reth, udp, xrceth,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -157,6 +157,24 @@ macro_rules! emitted {
 }
 
 proptest! {
+    #[test]
+    fn echoes(answer: bool, queue_pair in u24(), nonce: u64, damage in 0usize..=Echo::LEN) {
+        let echo = Echo { answer, queue_pair, nonce };
+        let mut bytes = [0xa5; Echo::LEN + 4];
+        prop_assert_eq!(echo.emit(&mut bytes), Echo::LEN);
+        prop_assert_eq!(Echo::parse(&bytes[..Echo::LEN]), Ok(echo));
+        prop_assert_eq!(&bytes[Echo::LEN..], &[0xa5; 4]);
+        // Of another length, version or kind.
+        prop_assert_eq!(Echo::parse(&bytes), Err(Error::Length));
+        let cut = Echo::parse(&bytes[..damage]);
+        prop_assert_eq!(cut.is_ok(), damage == Echo::LEN);
+        for at in 0..2 {
+            let mut other = bytes;
+            other[at] += 2;
+            prop_assert!(matches!(Echo::parse(&other[..Echo::LEN]), Err(Error::Version(_))));
+        }
+    }
+
     #[test]
     fn single_formats(
         bth in bth(any::<u8>().prop_map(Opcode), 0), version in 0u8..16, reth in reth(), atomic in atomic(),

@@ -1,13 +1,14 @@
 //! The sending half: batches, cut by the kernel where it can, and sent one by one where it cannot.
 
-use super::{IcrcCache, Network};
+use super::{IcrcCache, Network, Way};
 use crate::batch::{HostBatch, Packet};
 use crate::descriptors::Descriptor;
 use crate::fabric::Route;
 use crate::limits::{BATCH_BYTES, BATCHES_KEPT};
 use crate::udp::{self, Family, Transmit};
 use pagewire_memory::Arena;
-use pagewire_wire::packet;
+use pagewire_wire::{Icrc, packet};
+use std::io;
 use std::sync::atomic::Ordering;
 
 impl Network {
@@ -42,10 +43,17 @@ impl Network {
         let mut from = 0;
         while from < batch.packets().len() {
             let run = if segments { batch.run(from) } else { from..from + 1 };
+            if let Some(way) = self.way(batch, from) {
+                if self.send_connected(&way, batch, run.clone()) {
+                    from = run.end;
+                    batch.way = Some(way);
+                    continue;
+                }
+            }
             if run.len() > 1 {
                 self.seal(batch, run.clone(), true, &mut icrc);
                 if self.send_segmented(batch, run.clone()) {
-                    self.capture(batch, run.clone(), true);
+                    self.capture(batch, run.clone(), self.port(), 0);
                 } else {
                     self.seal(batch, run.clone(), false, &mut icrc);
                     self.send_singly(batch, run.clone());
@@ -81,27 +89,25 @@ impl Network {
         let (packets, bytes) = batch.packets_and_bytes();
         // Packets that leave as one send have one route.
         let of = |packet: &Packet, cache: &mut IcrcCache| {
-            cache.of(packet.route.source, packet.route.destination, port, packet.route.port)
+            cache
+                .of(packet.route.source, packet.route.destination, port, packet.route.port)
+                .map(|flow| flow.icrc)
         };
         let shared = packets.get(run.start).filter(|_| segmented).map(|packet| of(packet, cache));
         for (index, packet) in packets[run].iter().enumerate() {
             let icrc = shared.unwrap_or_else(|| of(packet, cache));
             let identification = if segmented { index as u16 } else { 0 };
-            let Some(bytes) = bytes.get_mut(packet.start..packet.start + packet.length) else { return };
             let Some(icrc) = icrc else { continue };
-            packet::seal(&icrc, identification, bytes);
-            if let Some(bit) = packet.damage {
-                bytes[bit / 8] ^= 1 << (bit % 8);
-            }
+            seal(&icrc, identification, packet, bytes);
         }
     }
 
-    fn capture(&self, batch: &HostBatch, run: std::ops::Range<usize>, segmented: bool) {
+    /// Notes packets that left by a source port, the first with this IPv4 identification.
+    fn capture(&self, batch: &HostBatch, run: std::ops::Range<usize>, port: u16, identification: u16) {
         let Some(capture) = &self.capture else { return };
-        for (index, packet) in batch.packets()[run].iter().enumerate() {
-            let identification = if segmented { index as u16 } else { 0 };
+        for (packet, index) in batch.packets()[run].iter().zip(0..) {
             if let Some(bytes) = batch.bytes().get(packet.start..packet.start + packet.length) {
-                capture.sent(&packet.route, self.port(), identification, bytes);
+                capture.sent(&packet.route, port, identification.wrapping_add(index), bytes);
             }
         }
     }
@@ -119,6 +125,35 @@ impl Network {
             Family::V6 => (&port.v6, "IPv6"),
         };
         socket.as_ref().ok_or_else(|| format!("this host has no {name}"))
+    }
+
+    /// Sends a run by the socket that is connected to where it goes. False: it is to leave otherwise.
+    fn send_connected(&self, way: &Way, batch: &mut HostBatch, run: std::ops::Range<usize>) -> bool {
+        let Some(mut outlet) = way.begin() else { return false };
+        let (segmented, base) = (run.len() > 1, outlet.identification());
+        let (packets, bytes) = batch.packets_and_bytes();
+        let (first, last) = (packets[run.start], packets[run.end - 1]);
+        for (index, packet) in packets[run.clone()].iter().enumerate() {
+            seal(&way.icrc, base.wrapping_add(index as u16), packet, bytes);
+        }
+        let Some(bytes) = batch.bytes().get(first.start..last.start + last.length) else { return false };
+        match way.send(&mut outlet, bytes, segmented.then_some(first.length as u16)) {
+            Ok(()) => {
+                self.counters.connected_sends.add(1);
+                self.counters.segmented_sends.add(segmented.into());
+                self.count_sent(run.len() as u64, bytes.len() as u64);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.counters.dropped_no_room.add(run.len() as u64);
+            }
+            Err(error) => {
+                log::debug!("the socket for {} alone: {error}", first.route.destination);
+                way.give_up();
+                return false;
+            }
+        }
+        self.capture(batch, run, way.port, base);
+        true
     }
 
     /// False: the run cannot leave as one send.
@@ -152,7 +187,9 @@ impl Network {
     }
 
     fn send_singly(&self, batch: &HostBatch, run: std::ops::Range<usize>) {
-        self.capture(batch, run.clone(), false);
+        for index in run.clone() {
+            self.capture(batch, index..index + 1, self.port(), 0);
+        }
         let packets = &batch.packets()[run];
         let mut transmits = Vec::with_capacity(packets.len());
         for packet in packets {
@@ -202,5 +239,14 @@ impl Network {
             log::debug!("{reason}");
             *last = Some(reason);
         }
+    }
+}
+
+/// Writes the ICRC of one packet of a batch, and damages the packet if it is to be.
+fn seal(icrc: &Icrc, identification: u16, packet: &Packet, bytes: &mut [u8]) {
+    let Some(bytes) = bytes.get_mut(packet.start..packet.start + packet.length) else { return };
+    packet::seal(icrc, identification, bytes);
+    if let Some(bit) = packet.damage {
+        bytes[bit / 8] ^= 1 << (bit % 8);
     }
 }

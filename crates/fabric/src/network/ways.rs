@@ -1,0 +1,309 @@
+//! Sockets connected to the peers that this process sends to most: the kernel looks up no route for what leaves by one, and need
+//! not be told the source and the length of segments.
+//!
+//! Such a socket must not have the port that this process receives at, or the kernel would give it whatever comes from that
+//! peer, for other processes that share the port, too. So packets leave from another source port, as they do from adapters. A
+//! firewall that only lets in what answers to something from port 4791 would drop them: the peer is asked first ([`Echo`]), and
+//! the socket is used once it has answered. A standard peer never does; for it all stays as it was.
+
+use super::Network;
+use crate::batch::HostBatch;
+use crate::descriptors::Descriptor;
+use crate::fabric::{QUEUE_PAIRS_PER_BLOCK, Route, port_of};
+use crate::host::random;
+use crate::limits::{WAY_QUESTIONS, WAY_SENDS, WAYS};
+use crate::udp::{self, Arrival, Cut, Transmit};
+use pagewire_wire::packet::{self, ICRC_LEN};
+use pagewire_wire::{Bth, Echo, Icrc, bth};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Bytes of a packet with an ECHO.
+const ECHO_BYTES: usize = bth::LEN + Echo::LEN + ICRC_LEN;
+
+/// A socket connected to a peer.
+pub struct Way {
+    route: Route,
+    socket: Descriptor,
+    /// Its source port.
+    pub port: u16,
+    pub icrc: Icrc,
+    nonce: u64,
+    /// The peer has answered.
+    heard: AtomicBool,
+    /// It failed, and is not used any more.
+    broken: AtomicBool,
+    /// Sends to the peer since the socket was made, or since all were last compared.
+    sends: AtomicU32,
+    /// Questions asked, and the number of sends after which the next one is.
+    questions: Mutex<(u32, u32)>,
+    outlet: Mutex<Outlet>,
+}
+
+/// What a socket does to what is sent by it.
+pub struct Outlet {
+    /// It is cut into segments of so many bytes; 0: not at all.
+    cut: u16,
+    /// What the last send wanted.
+    wanted: u16,
+    /// IPv4 identification of the next packet, and by how much that of the next send differs.
+    next: u16,
+    step: u16,
+}
+
+impl Outlet {
+    /// The IPv4 identification of the first packet of the next send; each following one has the next.
+    pub fn identification(&self) -> u16 {
+        self.next
+    }
+}
+
+/// The sockets of a process that are connected to peers.
+#[derive(Default)]
+pub struct Ways {
+    open: RwLock<Vec<Arc<Way>>>,
+    /// Routes that packets left by lately, and how often, about: who sends a share of more than one in [`WAYS`] is among them
+    /// (Misra and Gries, "Finding repeated elements", 1982).
+    candidates: Mutex<Vec<(Route, u32)>>,
+    /// Sockets that could not be had.
+    failures: AtomicU32,
+}
+
+impl Way {
+    fn open(route: &Route, nonce: u64) -> io::Result<Self> {
+        let (socket, port) = udp::connected(route)?;
+        let icrc = match (route.source, route.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                Icrc::ipv4(source, destination, port, route.port, true)
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                Icrc::ipv6(source, destination, port, route.port)
+            }
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+        // The ICRC covers it, and the kernel numbers the packets of such a socket.
+        let (next, step) = match udp::Family::of(route.destination) {
+            udp::Family::V4 => udp::next_identification(&socket)?,
+            udp::Family::V6 => (0, 0),
+        };
+        Ok(Way {
+            route: *route,
+            socket,
+            port,
+            icrc,
+            nonce,
+            heard: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+            sends: AtomicU32::new(0),
+            questions: Mutex::new((0, 0)),
+            outlet: Mutex::new(Outlet { cut: 0, wanted: 0, next, step }),
+        })
+    }
+
+    fn is_usable(&self) -> bool {
+        self.heard.load(Ordering::Acquire) && !self.broken.load(Ordering::Relaxed)
+    }
+
+    /// Counts a send, and gives how many there were.
+    fn count(&self) -> u32 {
+        // Lost counts of two threads at once do no harm.
+        let sends = self.sends.load(Ordering::Relaxed).saturating_add(1);
+        self.sends.store(sends, Ordering::Relaxed);
+        sends
+    }
+
+    /// The right to send by it; `None`: another thread is at it.
+    pub fn begin(&self) -> Option<MutexGuard<'_, Outlet>> {
+        self.outlet.try_lock()
+    }
+
+    /// Sends bytes, cut into datagrams of `segment` bytes (the last may be shorter).
+    ///
+    /// # Errors
+    /// The kernel's. Nothing was sent; after others than EAGAIN the socket is not to be used any more.
+    pub fn send(&self, outlet: &mut Outlet, bytes: &[u8], segment: Option<u16>) -> io::Result<()> {
+        let wanted = segment.unwrap_or(0);
+        // What is asked for twice in a row is mostly asked for again, and a message without control data is cheaper.
+        if outlet.cut != wanted && outlet.wanted == wanted {
+            udp::set(&self.socket, libc::SOL_UDP, libc::UDP_SEGMENT, wanted.into())?;
+            outlet.cut = wanted;
+        }
+        outlet.wanted = wanted;
+        let cut = if outlet.cut == wanted { Cut::AsSet } else { Cut::Into(wanted) };
+        udp::send_connected(&self.socket, bytes, cut)?;
+        outlet.next = outlet.next.wrapping_add(outlet.step);
+        Ok(())
+    }
+
+    /// Does not use it any more.
+    pub fn give_up(&self) {
+        self.broken.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Ways {
+    fn find(&self, route: &Route) -> Option<Arc<Way>> {
+        self.open
+            .read()
+            .iter()
+            .find(|way| way.route == *route && !way.broken.load(Ordering::Relaxed))
+            .cloned()
+    }
+
+    /// Counts a send by a route that has no socket of its own. True: it should have one.
+    fn is_wanted(&self, route: &Route) -> bool {
+        if self.failures.load(Ordering::Relaxed) >= WAY_QUESTIONS {
+            return false;
+        }
+        let mut candidates = self.candidates.lock();
+        if let Some(place) = candidates.iter().position(|(known, _)| known == route) {
+            candidates[place].1 += 1;
+            let wanted = candidates[place].1 >= WAY_SENDS;
+            if wanted {
+                candidates.swap_remove(place);
+            }
+            return wanted;
+        }
+        if candidates.len() < WAYS {
+            candidates.push((*route, 1));
+        } else {
+            candidates.retain_mut(|(_, sends)| {
+                *sends -= 1;
+                *sends > 0
+            });
+        }
+        false
+    }
+
+    /// Adds one, in the place of a broken one or of the one that was used least.
+    fn add(&self, way: Arc<Way>) {
+        let mut open = self.open.write();
+        open.retain(|way| !way.broken.load(Ordering::Relaxed));
+        if open.len() >= WAYS {
+            let sends = |way: &Arc<Way>| way.sends.load(Ordering::Relaxed);
+            if let Some(least) = (0..open.len()).min_by_key(|place| sends(&open[*place])) {
+                open.swap_remove(least);
+            }
+            open.iter().for_each(|way| way.sends.store(0, Ordering::Relaxed));
+        }
+        open.push(way);
+    }
+}
+
+impl Network {
+    /// The socket that is connected to where the packets of a batch from one on go, if it may be used.
+    pub(super) fn way(&self, batch: &mut HostBatch, first: usize) -> Option<Arc<Way>> {
+        let packet = *batch.packets().get(first)?;
+        let route = packet.route;
+        // A batch that is used again mostly goes where it went before.
+        if let Some(way) = batch.way.take_if(|way| way.route == route && way.is_usable()) {
+            way.count();
+            return Some(way);
+        }
+        let to = batch.bytes().get(packet.start + 4..packet.start + 8)?;
+        let queue_pair = u32::from_be_bytes(*to.first_chunk()?) & 0xFF_FFFF;
+        if let Some(way) = self.ways.find(&route) {
+            let sends = way.count();
+            if way.is_usable() {
+                return Some(way);
+            }
+            self.ask_again(&way, sends, queue_pair);
+        } else if route.interface == 0 && !route.destination.is_multicast() && self.ways.is_wanted(&route) {
+            match random().and_then(|nonce| Way::open(&route, nonce)) {
+                Ok(way) => {
+                    let way = Arc::new(way);
+                    self.ways.add(way.clone());
+                    self.ask_again(&way, 0, queue_pair);
+                }
+                Err(error) => {
+                    self.ways.failures.fetch_add(1, Ordering::Relaxed);
+                    log::debug!("no socket for {} alone: {error}", route.destination);
+                }
+            }
+        }
+        None
+    }
+
+    /// Asks a peer whether what leaves by a socket reaches it, if that is due.
+    fn ask_again(&self, way: &Way, sends: u32, queue_pair: u32) {
+        let Some(block) = self.forwards.read().first().map(|(block, _)| *block) else { return };
+        {
+            let mut questions = way.questions.lock();
+            let (asked, next) = *questions;
+            if sends < next || asked >= WAY_QUESTIONS {
+                return;
+            }
+            *questions = (asked + 1, sends.saturating_add(WAY_SENDS << asked));
+        }
+        let own = u32::from(block) * QUEUE_PAIRS_PER_BLOCK;
+        let question = Echo { answer: false, queue_pair: own, nonce: way.nonce };
+        let Some(mut outlet) = way.begin() else { return };
+        let bytes = echo(&question, queue_pair, &way.icrc, outlet.identification());
+        // One that is lost is asked again.
+        if let Err(error) = way.send(&mut outlet, &bytes, None) {
+            log::debug!("{} cannot be asked: {error}", way.route.destination);
+            way.give_up();
+        }
+    }
+
+    /// Takes an ECHO that was sent to this process. False: it is something else.
+    pub(super) fn take_echo(&self, arrival: &Arrival, bytes: &[u8]) -> bool {
+        if bytes.first() != Some(&Echo::OPCODE.0) {
+            return false;
+        }
+        let Some(Ok(echo)) = bytes.get(bth::LEN..bytes.len() - ICRC_LEN).map(Echo::parse) else {
+            return true;
+        };
+        if !echo.answer {
+            self.answer(arrival, &echo);
+            return true;
+        }
+        let asked = |way: &&Arc<Way>| way.nonce == echo.nonce && way.route.destination == arrival.source;
+        if let Some(way) = self.ways.open.read().iter().find(asked) {
+            way.heard.store(true, Ordering::Release);
+        }
+        true
+    }
+
+    /// Tells a peer that its question has arrived.
+    fn answer(&self, arrival: &Arrival, question: &Echo) {
+        let Some(port) = self.first.get() else { return };
+        let route = Route {
+            source: arrival.destination,
+            interface: 0,
+            source_port: 0,
+            destination: arrival.source,
+            port: port_of(question.queue_pair),
+            traffic_class: 0,
+            hop_limit: 0,
+        };
+        let (socket, icrc) = match (route.source, route.destination, &port.v4, &port.v6) {
+            (IpAddr::V4(from), IpAddr::V4(to), Some(socket), _) => {
+                (socket, Icrc::ipv4(from, to, port.number, route.port, true))
+            }
+            (IpAddr::V6(from), IpAddr::V6(to), _, Some(socket)) => {
+                (socket, Icrc::ipv6(from, to, port.number, route.port))
+            }
+            _ => return,
+        };
+        let bytes = echo(&Echo { answer: true, ..*question }, question.queue_pair, &icrc, 0);
+        // One that is lost is asked for again.
+        if let Err(error) = udp::send(socket, &[Transmit { route: &route, bytes: &bytes, segment: None }]) {
+            log::debug!("no answer to {}: {error}", route.destination);
+        }
+    }
+}
+
+/// A packet with an ECHO.
+fn echo(echo: &Echo, to: u32, icrc: &Icrc, identification: u16) -> [u8; ECHO_BYTES] {
+    let mut bytes = [0; ECHO_BYTES];
+    if let Ok(mut header) = bth::Packet::new(&mut bytes[..]) {
+        Bth::new(Echo::OPCODE, to, 0).emit(&mut header);
+    }
+    echo.emit(&mut bytes[bth::LEN..]);
+    packet::seal(icrc, identification, &mut bytes);
+    bytes
+}
