@@ -92,11 +92,11 @@ pub fn tell_hops(socket: &Descriptor, family: Family) -> io::Result<()> {
     set(socket, level, hops, 1)
 }
 
-/// A socket connected to the end of a route, and its source port. What leaves by it needs no route of its own.
+/// A socket connected to the end of a route, and its own address. What leaves by it needs no route of its own.
 ///
 /// # Errors
 /// The kernel's; the routes are those of one address each and no interface.
-pub fn connected(route: &Route) -> io::Result<(Descriptor, u16)> {
+pub fn connected(route: &Route) -> io::Result<(Descriptor, SocketAddr)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let family = Family::of(route.destination);
     let domain = if family == Family::V4 { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -116,17 +116,17 @@ pub fn connected(route: &Route) -> io::Result<(Descriptor, u16)> {
     bind(&socket, &SocketAddr::new(route.source, 0))?;
     connect(&socket, &SocketAddr::new(route.destination, route.port))?;
     let own = SocketAddr::try_from(getsockname(&socket)?)?;
-    Ok((socket, own.port()))
+    Ok((socket, own))
 }
 
 /// The IPv4 identification that the next packet of a connected socket will have, and by how much that of the one after it will
-/// differ: Linux numbers such packets (before 5.17 those with DF have 0), and tells what it has sent to who asks for
-/// timestamps. Two empty datagrams, which everybody drops, are sent for it.
+/// differ: Linux numbers such packets (before 5.17 those with DF have 0), wherever they go, and tells what it has sent to
+/// who asks for timestamps. Two empty datagrams are sent to this socket's `own` address, where nobody takes them.
 ///
 /// # Errors
 /// The kernel's; `Unsupported` where it does not tell, or numbers otherwise.
-pub fn next_identification(socket: &Descriptor) -> io::Result<(u16, u16)> {
-    let (first, second) = (sent_identification(socket)?, sent_identification(socket)?);
+pub fn next_identification(socket: &Descriptor, own: SocketAddrV4) -> io::Result<(u16, u16)> {
+    let (first, second) = (sent_identification(socket, own)?, sent_identification(socket, own)?);
     match second.wrapping_sub(first) {
         step @ (0 | 1) => Ok((second.wrapping_add(step), step)),
         _ => Err(io::ErrorKind::Unsupported.into()),
@@ -134,13 +134,18 @@ pub fn next_identification(socket: &Descriptor) -> io::Result<(u16, u16)> {
 }
 
 /// The identification of an empty datagram that is sent now.
-fn sent_identification(socket: &Descriptor) -> io::Result<u16> {
+fn sent_identification(socket: &Descriptor, to: SocketAddrV4) -> io::Result<u16> {
     /// Bytes of the longest header below IPv4 and those up to the payload.
     const LONGEST: usize = 256;
     let mut bytes = [0; LONGEST];
     let mut control = Control([0; CONTROL_BYTES]);
-    // SAFETY: a plain C structure for which zero is a valid value.
-    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    // SAFETY: plain C structures for which zero is a valid value.
+    let (mut header, mut name): (libc::msghdr, libc::sockaddr_in) = unsafe { std::mem::zeroed() };
+    name.sin_family = libc::AF_INET as _;
+    name.sin_port = to.port().to_be();
+    name.sin_addr.s_addr = u32::from_ne_bytes(to.ip().octets());
+    header.msg_name = (&raw mut name).cast();
+    header.msg_namelen = size_of::<libc::sockaddr_in>() as _;
     header.msg_control = (&raw mut control).cast();
     header.msg_controllen = CONTROL_BYTES as _;
     let mut writer = ControlWriter { header: &mut header, used: 0, next: std::ptr::null_mut() };
@@ -149,7 +154,7 @@ fn sent_identification(socket: &Descriptor) -> io::Result<u16> {
     let used = writer.used;
     header.msg_controllen = used as _;
     let descriptor = socket.as_fd().as_raw_fd();
-    // SAFETY: the message points to control data that live through the call, and are only read (sendmsg(2)).
+    // SAFETY: the message points to a name and control data that live through the call, and are only read (sendmsg(2)).
     let sent = unsafe { libc::syscall(libc::SYS_sendmsg, descriptor, &raw const header, libc::MSG_DONTWAIT) };
     if sent < 0 {
         return Err(io::Error::last_os_error());
@@ -159,7 +164,7 @@ fn sent_identification(socket: &Descriptor) -> io::Result<u16> {
     header.msg_iovlen = 1;
     header.msg_controllen = CONTROL_BYTES as _;
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: the message points to a vector of LONGEST writable bytes and to control data, which live through the call
+    // SAFETY: the message points to a name, a vector of LONGEST writable bytes and control data, which live through the call
     // (recvmsg(2), and timestamping.rst of the kernel's documentation).
     let received = unsafe { libc::syscall(libc::SYS_recvmsg, descriptor, &raw mut header, flags) };
     if received < 0 {

@@ -17,7 +17,7 @@ use pagewire_wire::packet::{self, ICRC_LEN};
 use pagewire_wire::{Bth, Echo, Icrc, bth};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -74,7 +74,8 @@ pub struct Ways {
 
 impl Way {
     fn open(route: &Route, nonce: u64) -> io::Result<Self> {
-        let (socket, port) = udp::connected(route)?;
+        let (socket, own) = udp::connected(route)?;
+        let port = own.port();
         let icrc = match (route.source, route.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 Icrc::ipv4(source, destination, port, route.port, true)
@@ -85,9 +86,9 @@ impl Way {
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         };
         // The ICRC covers it, and the kernel numbers the packets of such a socket.
-        let (next, step) = match udp::Family::of(route.destination) {
-            udp::Family::V4 => udp::next_identification(&socket)?,
-            udp::Family::V6 => (0, 0),
+        let (next, step) = match own {
+            SocketAddr::V4(own) => udp::next_identification(&socket, own)?,
+            SocketAddr::V6(_) => (0, 0),
         };
         Ok(Way {
             route: *route,
