@@ -489,7 +489,7 @@ impl<F: Fabric> Nic<F> {
             match self.poll_network(Occasion::Round) {
                 Taken::Nothing if self.fabric.heard() >= now => return,
                 Taken::Nothing => std::thread::yield_now(),
-                Taken::All | Taken::More => {}
+                Taken::Few | Taken::All | Taken::More => {}
             }
         }
     }
@@ -572,6 +572,8 @@ impl<F: Fabric> Nic<F> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Taken {
     Nothing,
+    /// All there was, some datagrams.
+    Few,
     All,
     /// There may be more.
     More,

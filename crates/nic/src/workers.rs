@@ -17,6 +17,8 @@ const POLLER_GRACE: (u64, u64) = (50_000, 500_000);
 const POLL_INTERVAL: u64 = 2_000;
 /// What an empty round that looks at the network takes, in nanoseconds, about.
 const EMPTY_ROUND: u64 = 500;
+/// What one takes that comes upon some datagrams, likewise.
+const SHORT_ROUND: u64 = 1_500;
 /// Fewer polls than this say nothing.
 const POLLS_THAT_COUNT: u64 = 4;
 /// Polls of empty queues after which the processor is offered to others: from the first, where somebody wanted it the last time, to
@@ -61,6 +63,7 @@ impl<F: Fabric> Nic<F> {
         if let Some(began) = began {
             let took = match taken {
                 Taken::Nothing => EMPTY_ROUND,
+                Taken::Few => SHORT_ROUND,
                 Taken::All | Taken::More => self.fabric().now().saturating_sub(began),
             };
             // Lost sums of two threads at once do no harm.

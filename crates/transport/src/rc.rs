@@ -386,6 +386,15 @@ impl RcConnection {
         self.shared.state == State::Alive && self.responder.acknowledges_only()
     }
 
+    /// Whether [`drive_holding`](Self::drive_holding) would do nothing but keep an acknowledgement.
+    pub fn only_owes_acknowledgement(&self) -> bool {
+        self.owes_acknowledgement()
+            && !self.shared.link.lossless
+            && !self.hold_due
+            && self.requester.is_quiet()
+            && self.responder.keeps_nothing()
+    }
+
     fn drive_as<E: Environment>(&mut self, now: Time, hold: bool, environment: &mut E) -> Drive {
         if self.shared.state == State::Dead {
             return Drive::Idle;

@@ -15,6 +15,11 @@ pub(super) struct Answers {
 }
 
 impl Answers {
+    /// The acknowledgement of a message that the program gets now by a poll may wait.
+    pub(super) fn are_usual(&self) -> bool {
+        !self.expected && self.seen >= ANSWERS_THAT_COUNT
+    }
+
     /// The queue pair is about to be driven; `received`: the program gets a message now. True: its acknowledgement may wait.
     pub(super) fn look(&mut self, occasion: Occasion, received: bool) -> bool {
         if std::mem::take(&mut self.expected) {
@@ -41,8 +46,10 @@ mod tests {
     fn acknowledgements_wait_for_programs_that_answer_each_message() {
         let mut answers = Answers::default();
         for _ in 0..ANSWERS_THAT_COUNT {
+            assert!(!answers.are_usual());
             assert!(!message(&mut answers, true), "it might have been by chance");
         }
+        assert!(answers.are_usual());
         assert!(message(&mut answers, true));
         // What came in otherwise than by a poll is not answered soon, and says nothing.
         assert!(!answers.look(Occasion::Round, true));

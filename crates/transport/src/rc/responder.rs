@@ -122,6 +122,11 @@ impl Responder {
             && matches!(self.outputs.front(), Some(Output::Ack { .. }))
     }
 
+    /// Whether no packet waits to be executed later.
+    pub(super) fn keeps_nothing(&self) -> bool {
+        self.kept.is_empty() && !self.hold_due
+    }
+
     /// Whether a request with this PSN would be executed at once, were it not for what it asks for, and would be answered before
     /// anything else.
     pub(super) fn is_free_for(&self, psn: Psn) -> bool {
