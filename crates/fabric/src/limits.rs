@@ -58,6 +58,12 @@ pub const WAY_SENDS: u32 = 64;
 pub const WAY_QUESTIONS: u32 = 10;
 /// Bytes asked for as its receive buffer: nothing is read from it (the kernel gives its least).
 pub const WAY_RECEIVE_BUFFER: usize = 1;
+/// Sockets that receive what one socket of a peer sends.
+pub const INLETS: usize = 8;
+/// Nanoseconds in which nothing must have come by one before another may take its place.
+pub const INLET_REST: u64 = 100_000_000;
+/// Polls that look at all sockets after something came by another one than before.
+pub const POLLS_OF_ALL: u32 = 256;
 /// Messages that one system call receives.
 pub const RECEIVE_MESSAGES: usize = 8;
 /// Bytes of one received message: merged by UDP_GRO.

@@ -1,5 +1,6 @@
 //! RoCEv2 over UDP: datagrams come in, those of other processes are handed on; what leaves is in `sending`.
 
+mod inlets;
 mod sending;
 mod ways;
 
@@ -8,13 +9,14 @@ use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::fabric::{Datagram, FIRST_DIRECT_BLOCK, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, port_of};
 use crate::limits::{
-    BATCHES_KEPT, BLOCKS, FORWARD_HEADER, FORWARD_ROUND, HEARD_AFTER, PACKET_BYTES, RECEIVE_BYTES,
-    RECEIVE_MESSAGES, RETRY_TIME, SOCKET_BUFFER,
+    BATCHES_KEPT, BLOCKS, FORWARD_HEADER, FORWARD_ROUND, HEARD_AFTER, PACKET_BYTES, POLLS_OF_ALL,
+    RECEIVE_BYTES, RECEIVE_MESSAGES, RETRY_TIME, SOCKET_BUFFER,
 };
 use crate::pcap::Capture;
 use crate::steering::{Sockets, Steering};
 use crate::udp::{self, Arrival, Family, Receiver};
 use crate::{forward, names, sockets, steering};
+use inlets::Inlets;
 use pagewire_wire::packet::ICRC_LEN;
 use pagewire_wire::{Icrc, bth};
 use parking_lot::{Mutex, RwLock};
@@ -25,10 +27,10 @@ use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 pub(crate) use ways::Way;
-use ways::Ways;
+use ways::{Ways, queue_pair_of};
 
 /// Nanoseconds after which a thread that stays in the handing over of datagrams is overtaken by others.
 const STUCK: u64 = 1_000_000;
@@ -39,6 +41,8 @@ const SHORTEST: usize = bth::LEN + ICRC_LEN;
 
 /// What `ready` tells of: a socket for forwarded messages by its place, or one of a port (place and family).
 const FORWARDS: u64 = 1 << 32;
+/// Or, from here on, an inlet.
+const INLETS_FROM: u64 = 1 << 33;
 /// Sockets read in one round.
 const READY_SOCKETS: usize = 16;
 /// Nanoseconds between two looks at all sockets by one who polls; meanwhile it reads the one that had something last.
@@ -82,11 +86,14 @@ pub struct Network {
     looked: AtomicU64,
     /// The socket of a port that had something last, or [`NO_SOCKET`].
     last_read: AtomicU64,
+    /// Polls that still look at all sockets, as lately there was something in several.
+    polls_of_all: AtomicU32,
     hands: Mutex<Hands>,
     /// How many of them hold datagrams that were not handed over, for a look without the lock.
     left: AtomicUsize,
     batches: Mutex<Vec<HostBatch>>,
     ways: Ways,
+    inlets: Inlets,
     /// Datagrams are told with traffic class and hop limit.
     hops_told: AtomicBool,
     steering: Option<Steering>,
@@ -168,6 +175,8 @@ impl Network {
             left: AtomicUsize::new(0),
             batches: Mutex::new(Vec::new()),
             ways: Ways::default(),
+            inlets: Inlets::default(),
+            polls_of_all: AtomicU32::new(0),
             // A capture shows them.
             hops_told: AtomicBool::new(capture.is_some()),
             steering: None,
@@ -223,6 +232,11 @@ impl Network {
                 if let Err(error) = told {
                     log::warn!("the kernel does not tell traffic class and hop limit: {error}");
                 }
+            }
+        }
+        for inlet in self.inlets.all() {
+            if let Err(error) = udp::tell_hops(&inlet.socket, Family::of(inlet.to.ip())) {
+                log::warn!("the kernel does not tell traffic class and hop limit: {error}");
             }
         }
     }
@@ -451,7 +465,11 @@ impl Network {
         // Mostly one socket is in use, and reading it costs no more than asking which ones are ready.
         let last = self.last_read.load(Ordering::Relaxed);
         let recent = now.saturating_sub(self.looked.load(Ordering::Relaxed)) < LOOK_INTERVAL;
-        if !all && last != NO_SOCKET && recent {
+        let several = self.polls_of_all.load(Ordering::Relaxed);
+        if several > 0 {
+            // Lost counts of two threads at once do no harm.
+            self.polls_of_all.store(several - 1, Ordering::Relaxed);
+        } else if !all && last != NO_SOCKET && recent {
             return (self.read_socket(last, true, receiving, limit, taker).0, None);
         }
         self.looked.store(now, Ordering::Relaxed);
@@ -470,7 +488,7 @@ impl Network {
             if handed >= limit || receiving.is_left() {
                 return (handed, Some(false));
             }
-            if token >= FORWARDS {
+            if (FORWARDS..INLETS_FROM).contains(&token) {
                 let index = (token - FORWARDS) as usize;
                 let forwarded = self.read_forwarded(receiving, index, limit - handed, taker);
                 handed += forwarded;
@@ -493,6 +511,18 @@ impl Network {
         limit: usize,
         taker: &mut Taker<'_>,
     ) -> (usize, bool) {
+        if token >= INLETS_FROM {
+            let Some(inlet) = self.inlets.of(token) else {
+                self.last_read.store(NO_SOCKET, Ordering::Relaxed);
+                return (0, true);
+            };
+            receiving.port = inlet.to.port();
+            let read = self.take_messages(&inlet.socket, (token, few), receiving, limit, taker);
+            if read.0 > 0 {
+                inlet.note_use();
+            }
+            return read;
+        }
         let place = token as usize / 2;
         let other;
         let port = match (place, self.first.get()) {
@@ -505,6 +535,18 @@ impl Network {
         };
         let Some(socket) = (if token % 2 == 0 { &port.v4 } else { &port.v6 }) else { return (0, true) };
         receiving.port = port.number;
+        self.take_messages(socket, (token, few), receiving, limit, taker)
+    }
+
+    /// The same for a socket that is at hand.
+    fn take_messages(
+        &self,
+        socket: &Descriptor,
+        (token, few): (u64, bool),
+        receiving: &mut Receiving,
+        limit: usize,
+        taker: &mut Taker<'_>,
+    ) -> (usize, bool) {
         let (messages, empty) = match receiving.receiver.receive(socket, few) {
             Ok(received) => received,
             Err(error) => {
@@ -516,7 +558,10 @@ impl Network {
         if messages > 0 {
             // Where a socket is never empty the others have their turn as often.
             let again = if messages == RECEIVE_MESSAGES { NO_SOCKET } else { token };
-            self.last_read.store(again, Ordering::Relaxed);
+            let before = self.last_read.swap(again, Ordering::Relaxed);
+            if before != token && before != NO_SOCKET {
+                self.polls_of_all.store(POLLS_OF_ALL, Ordering::Relaxed);
+            }
         }
         (self.hand_over(receiving, limit, taker), empty)
     }
@@ -653,7 +698,7 @@ impl Network {
             self.counters.bad_icrc.add(1);
             return None;
         }
-        if self.take_echo(arrival, bytes) {
+        if self.take_echo(arrival, port, bytes) {
             return None;
         }
         self.counters.datagrams_received.add(1);
@@ -789,8 +834,7 @@ fn if_supported(socket: io::Result<Descriptor>) -> io::Result<Option<Descriptor>
 
 /// The block that a datagram's destination belongs to. `None`: it is too short.
 fn block_of(bytes: &[u8]) -> Option<u32> {
-    let queue_pair = bytes.get(4..8)?.first_chunk::<4>()?;
-    Some((u32::from_be_bytes(*queue_pair) & 0xFF_FFFF) / QUEUE_PAIRS_PER_BLOCK)
+    queue_pair_of(bytes).map(|number| number / QUEUE_PAIRS_PER_BLOCK)
 }
 
 /// The IPv4 identification of a datagram that begins so many bytes into a message: that of its place, if the kernel has cut

@@ -46,6 +46,27 @@ impl Family {
 
 /// A socket on a port of all addresses, shared with other processes of this user where `shared`.
 pub fn open(family: Family, port: u16, shared: bool) -> io::Result<Descriptor> {
+    let socket = unbound(family, shared)?;
+    match family {
+        Family::V4 => bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))?,
+        Family::V6 => bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?,
+    }
+    Ok(socket)
+}
+
+/// One that shares its port, and gets what comes from one socket to one address.
+///
+/// # Errors
+/// The kernel's.
+pub fn inlet(from: SocketAddr, to: SocketAddr) -> io::Result<Descriptor> {
+    let socket = unbound(Family::of(from.ip()), true)?;
+    bind(&socket, &to)?;
+    connect(&socket, &from)?;
+    Ok(socket)
+}
+
+/// A socket that is ready to be bound.
+fn unbound(family: Family, shared: bool) -> io::Result<Descriptor> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let domain = if family == Family::V4 { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = Descriptor::new(socket_with(domain, SocketType::DGRAM, flags, None)?)?;
@@ -74,10 +95,6 @@ pub fn open(family: Family, port: u16, shared: bool) -> io::Result<Descriptor> {
     // Linux 5.0; without it datagrams come one by one.
     if let Err(error) = set(&socket, libc::SOL_UDP, libc::UDP_GRO, on) {
         log::debug!("no UDP_GRO: {error}");
-    }
-    match family {
-        Family::V4 => bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))?,
-        Family::V6 => bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?,
     }
     Ok(socket)
 }

@@ -395,6 +395,15 @@ fn connected_round_trip(address: &str) {
         }
     }
     assert!(a.counters().connected_sends.get() - before >= 6);
+    assert_eq!((a.counters().inlets.get(), b.counters().inlets.get()), (0, 1));
+    // What the socket of the port still gets, in turn with the other.
+    let other = Route { hop_limit: 7, ..route };
+    for seed in 0..20 {
+        let body = packet(queue_pair, seed, 64);
+        send(&a, if seed % 2 == 0 { &route } else { &other }, std::slice::from_ref(&body));
+        let got = receive(&[&a, &b], 1, LONG);
+        assert_eq!((&got[1][0].bytes, got[1][0].hop_limit), (&body, if seed % 2 == 0 { 33 } else { 7 }));
+    }
     assert_eq!(a.counters().bad_icrc.get() + b.counters().bad_icrc.get(), 0);
 }
 
@@ -427,7 +436,7 @@ fn peers_that_do_not_answer_are_sent_to_as_ever() {
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
     peer.set_nonblocking(true).unwrap();
     let route = Route { port: peer.local_addr().unwrap().port(), ..route("127.0.0.1", "127.0.0.1", &a) };
-    let body = packet(7, 1, 64);
+    let body = packet(0x12_3407, 1, 64);
     let (mut got, mut asked) = (0, 0);
     let connected = send_until_connected(&a, &route, &body, || {
         for (port, bytes) in taken(&peer) {
@@ -457,7 +466,7 @@ fn a_connected_socket_that_was_refused_is_given_up() {
     let address = peer.local_addr().unwrap();
     let ip = [127, 0, 0, 1].into();
     let route = Route { port: address.port(), ..route("127.0.0.1", "127.0.0.1", &a) };
-    let body = packet(7, 1, 64);
+    let body = packet(0x12_3407, 1, 64);
     let mut numbers = Vec::new();
     let connected = send_until_connected(&a, &route, &body, || {
         for (port, bytes) in taken(&peer) {
@@ -500,4 +509,46 @@ fn a_connected_socket_that_was_refused_is_given_up() {
     assert_eq!(got.len(), 10);
     assert!(got.iter().all(|(port, _)| *port == a.direct_port()));
     assert_eq!(a.counters().connected_sends.get(), before);
+}
+
+/// A question whether packets from a socket arrive, for a queue pair.
+fn question(from: &UdpSocket, to: &HostFabric, queue_pair: u32) {
+    let ip = [127, 0, 0, 1].into();
+    let mut bytes = packet(queue_pair, 0, 16);
+    bytes[0] = 0xC4;
+    bytes[12..].fill(0);
+    bytes[12] = 1;
+    bytes.extend([0; 4]);
+    let (port, own) = (to.direct_port(), from.local_addr().unwrap().port());
+    wire::seal(&Icrc::ipv4(ip, ip, own, port, true), 0, &mut bytes);
+    from.send_to(&bytes, ("127.0.0.1", port)).unwrap();
+}
+
+/// Strangers may ask as often as they like: what they send arrives, and no more sockets are made than there may be.
+#[test]
+fn questions_of_many() {
+    let Some(_alone) = alone_in_own_network() else { return };
+    let a = HostFabric::new().unwrap();
+    let queue_pair = a.lease_block().unwrap() << 8;
+    let ip = [127, 0, 0, 1].into();
+    let peers: Vec<UdpSocket> = (0..40).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = descriptors();
+    for round in 0..3 {
+        for peer in &peers {
+            question(peer, &a, queue_pair);
+            receive(&[&a], 1, Duration::from_millis(1));
+            let mut body = packet(queue_pair, round, 64);
+            body.extend([0; 4]);
+            let own = peer.local_addr().unwrap().port();
+            wire::seal(&Icrc::ipv4(ip, ip, own, a.direct_port(), true), 0, &mut body);
+            peer.send_to(&body, ("127.0.0.1", a.direct_port())).unwrap();
+            let got = receive(&[&a], 1, LONG);
+            assert_eq!(got[0].len(), 1);
+            assert_eq!(got[0][0].bytes, body[..body.len() - 4]);
+        }
+        assert!(descriptors() - before <= 8, "{} more descriptors", descriptors() - before);
+    }
+    assert!(a.counters().inlets.get() >= 8);
+    assert_eq!(a.counters().bad_icrc.get(), 0);
 }

@@ -197,3 +197,44 @@ fn everything_arrives(from: &HostFabric, to: &HostFabric, queue_pair: u32) {
         counts = ((from.counters().forwarded.get() - handed_on) as usize + got[0].len(), got[1].len());
     }
 }
+
+/// Sockets for what single peers send share the port and are no members: steering is as it is without them.
+#[test]
+fn inlets_are_not_steered() {
+    let Some(_alone) = alone_in_own_network() else { return };
+    let (a, b) = (at_work(), at_work());
+    let mut blocks = vec![lease(&a, &[&b]), lease(&b, &[&a])];
+    let start = Instant::now();
+    while a.counters().inlets.get() == 0 || b.counters().inlets.get() == 0 {
+        for (from, to) in [(&a, blocks[1]), (&b, blocks[0])] {
+            send(from, &route("127.0.0.1", "127.0.0.1", from), &[packet(to, 1, 8)]);
+        }
+        receive(&[&a, &b], 2, SHORT);
+        assert!(start.elapsed() < PATIENCE);
+    }
+    let c = at_work();
+    blocks.push(lease(&c, &[&a, &b]));
+    let fabrics = [&a, &b, &c];
+    for queue_pair in &blocks {
+        all_arrive_in_time(&fabrics, *queue_pair);
+    }
+    // Once all is known nothing takes a detour.
+    let start = Instant::now();
+    loop {
+        let forwarded = || fabrics.iter().map(|fabric| fabric.counters().forwarded.get()).sum::<u64>();
+        let before = forwarded();
+        for queue_pair in &blocks {
+            all_arrive_in_time(&fabrics, *queue_pair);
+        }
+        if forwarded() == before {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "some are handed on");
+    }
+    // Nor when the inlets are gone with their process, and places change.
+    drop(b);
+    let fabrics = [&a, &c];
+    for queue_pair in [blocks[0], blocks[2]] {
+        all_arrive_in_time(&fabrics, queue_pair);
+    }
+}

@@ -133,6 +133,12 @@ impl Network {
         let (segmented, base) = (run.len() > 1, outlet.identification());
         let (packets, bytes) = batch.packets_and_bytes();
         let (first, last) = (packets[run.start], packets[run.end - 1]);
+        if packets[run.clone()]
+            .iter()
+            .any(|packet| !bytes.get(packet.start..).is_some_and(|one| way.takes(one)))
+        {
+            return false;
+        }
         for (index, packet) in packets[run.clone()].iter().enumerate() {
             seal(&way.icrc, base.wrapping_add(index as u16), packet, bytes);
         }

@@ -27,6 +27,8 @@ const ECHO_BYTES: usize = bth::LEN + Echo::LEN + ICRC_LEN;
 /// A socket connected to a peer.
 pub struct Way {
     route: Route,
+    /// The block of queue pair numbers that all that leaves by it is for: what comes from its port is for one process.
+    block: u16,
     socket: Descriptor,
     /// Its source port.
     pub port: u16,
@@ -65,15 +67,15 @@ impl Outlet {
 #[derive(Default)]
 pub struct Ways {
     open: RwLock<Vec<Arc<Way>>>,
-    /// Routes that packets left by lately, and how often, about: who sends a share of more than one in [`WAYS`] is among them
+    /// Routes that packets left by lately, with the block that they were for, and how often, about: who sends a share of more than one in [`WAYS`] is among them
     /// (Misra and Gries, "Finding repeated elements", 1982).
-    candidates: Mutex<Vec<(Route, u32)>>,
+    candidates: Mutex<Vec<((Route, u16), u32)>>,
     /// Sockets that could not be had.
     failures: AtomicU32,
 }
 
 impl Way {
-    fn open(route: &Route, nonce: u64) -> io::Result<Self> {
+    fn open(route: &Route, block: u16, nonce: u64) -> io::Result<Self> {
         let (socket, own) = udp::connected(route)?;
         let port = own.port();
         let icrc = match (route.source, route.destination) {
@@ -92,6 +94,7 @@ impl Way {
         };
         Ok(Way {
             route: *route,
+            block,
             socket,
             port,
             icrc,
@@ -104,6 +107,10 @@ impl Way {
         })
     }
 
+    fn is_for(&self, route: &Route, block: u16) -> bool {
+        self.block == block && self.route == *route
+    }
+
     fn is_usable(&self) -> bool {
         self.heard.load(Ordering::Acquire) && !self.broken.load(Ordering::Relaxed)
     }
@@ -114,6 +121,11 @@ impl Way {
         let sends = self.sends.load(Ordering::Relaxed).saturating_add(1);
         self.sends.store(sends, Ordering::Relaxed);
         sends
+    }
+
+    /// Whether it is for this packet, as for the one that it was found for.
+    pub(super) fn takes(&self, packet: &[u8]) -> bool {
+        queue_pair_of(packet).is_some_and(|number| number / QUEUE_PAIRS_PER_BLOCK == u32::from(self.block))
     }
 
     /// The right to send by it; `None`: another thread is at it.
@@ -146,21 +158,18 @@ impl Way {
 }
 
 impl Ways {
-    fn find(&self, route: &Route) -> Option<Arc<Way>> {
-        self.open
-            .read()
-            .iter()
-            .find(|way| way.route == *route && !way.broken.load(Ordering::Relaxed))
-            .cloned()
+    fn find(&self, route: &Route, block: u16) -> Option<Arc<Way>> {
+        let wanted = |way: &&Arc<Way>| way.is_for(route, block) && !way.broken.load(Ordering::Relaxed);
+        self.open.read().iter().find(wanted).cloned()
     }
 
     /// Counts a send by a route that has no socket of its own. True: it should have one.
-    fn is_wanted(&self, route: &Route) -> bool {
+    fn is_wanted(&self, route: &Route, block: u16) -> bool {
         if self.failures.load(Ordering::Relaxed) >= WAY_QUESTIONS {
             return false;
         }
         let mut candidates = self.candidates.lock();
-        if let Some(place) = candidates.iter().position(|(known, _)| known == route) {
+        if let Some(place) = candidates.iter().position(|(known, _)| *known == (*route, block)) {
             candidates[place].1 += 1;
             let wanted = candidates[place].1 >= WAY_SENDS;
             if wanted {
@@ -169,7 +178,7 @@ impl Ways {
             return wanted;
         }
         if candidates.len() < WAYS {
-            candidates.push((*route, 1));
+            candidates.push(((*route, block), 1));
         } else {
             candidates.retain_mut(|(_, sends)| {
                 *sends -= 1;
@@ -199,21 +208,25 @@ impl Network {
     pub(super) fn way(&self, batch: &mut HostBatch, first: usize) -> Option<Arc<Way>> {
         let packet = *batch.packets().get(first)?;
         let route = packet.route;
+        let queue_pair = queue_pair_of(batch.bytes().get(packet.start..)?)?;
+        let block = (queue_pair / QUEUE_PAIRS_PER_BLOCK) as u16;
         // A batch that is used again mostly goes where it went before.
-        if let Some(way) = batch.way.take_if(|way| way.route == route && way.is_usable()) {
+        if let Some(way) = batch.way.take_if(|way| way.is_for(&route, block) && way.is_usable()) {
             way.count();
             return Some(way);
         }
-        let to = batch.bytes().get(packet.start + 4..packet.start + 8)?;
-        let queue_pair = u32::from_be_bytes(*to.first_chunk()?) & 0xFF_FFFF;
-        if let Some(way) = self.ways.find(&route) {
+        if let Some(way) = self.ways.find(&route, block) {
             let sends = way.count();
             if way.is_usable() {
                 return Some(way);
             }
             self.ask_again(&way, sends, queue_pair);
-        } else if route.interface == 0 && !route.destination.is_multicast() && self.ways.is_wanted(&route) {
-            match random().and_then(|nonce| Way::open(&route, nonce)) {
+        } else if (1..0xFFFF).contains(&block)
+            && route.interface == 0
+            && !route.destination.is_multicast()
+            && self.ways.is_wanted(&route, block)
+        {
+            match random().and_then(|nonce| Way::open(&route, block, nonce)) {
                 Ok(way) => {
                     let way = Arc::new(way);
                     self.ways.add(way.clone());
@@ -251,7 +264,7 @@ impl Network {
     }
 
     /// Takes an ECHO that was sent to this process. False: it is something else.
-    pub(super) fn take_echo(&self, arrival: &Arrival, bytes: &[u8]) -> bool {
+    pub(super) fn take_echo(&self, arrival: &Arrival, port: u16, bytes: &[u8]) -> bool {
         if bytes.first() != Some(&Echo::OPCODE.0) {
             return false;
         }
@@ -259,6 +272,7 @@ impl Network {
             return true;
         };
         if !echo.answer {
+            self.open_inlet(arrival, port);
             self.answer(arrival, &echo);
             return true;
         }
@@ -296,6 +310,11 @@ impl Network {
             log::debug!("no answer to {}: {error}", route.destination);
         }
     }
+}
+
+/// The queue pair that a packet is for.
+pub(super) fn queue_pair_of(packet: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(*packet.get(4..8)?.first_chunk()?) & 0xFF_FFFF)
 }
 
 /// A packet with an ECHO.

@@ -1,0 +1,101 @@
+//! Sockets connected to those of peers that send much ([`ways`](super::ways)): the kernel knows at once for whom a packet is, and
+//! needs neither routes nor the steering program for it.
+//!
+//! Such a socket shares the port, but as it is bound to one address it is not among the sockets that are steered
+//! ([`steering`](crate::steering)), which are bound to all: the kernel looks for one that is connected to the sender first. From the
+//! moment that it is bound until it is connected it gets whatever comes to that address, and hands it on like any other.
+
+use super::{INLETS_FROM, Network};
+use crate::descriptors::Descriptor;
+use crate::limits::{INLET_REST, INLETS};
+use crate::udp::{self, Arrival, Family};
+use parking_lot::RwLock;
+use rustix::event::epoll;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The socket for what comes from one socket of a peer.
+pub(super) struct Inlet {
+    /// What `ready` tells it by.
+    token: u64,
+    from: SocketAddr,
+    pub to: SocketAddr,
+    pub socket: Descriptor,
+    /// Something has come by it lately.
+    used: AtomicBool,
+}
+
+/// The inlets of a process.
+#[derive(Default)]
+pub(super) struct Inlets {
+    open: RwLock<Vec<Arc<Inlet>>>,
+    made: AtomicU64,
+    /// When it was last looked which are used.
+    compared: AtomicU64,
+}
+
+impl Inlet {
+    pub fn note_use(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Inlets {
+    /// The one that a token stands for.
+    pub fn of(&self, token: u64) -> Option<Arc<Inlet>> {
+        self.open.read().iter().find(|inlet| inlet.token == token).cloned()
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<Arc<Inlet>> {
+        self.open.read().clone()
+    }
+}
+
+impl Network {
+    /// Makes a socket for what comes from where a question came from, unless as many as there may be are in use.
+    pub(super) fn open_inlet(&self, arrival: &Arrival, port: u16) {
+        let from = SocketAddr::new(arrival.source, arrival.source_port);
+        let to = SocketAddr::new(arrival.destination, port);
+        let mut open = self.inlets.open.write();
+        if open.iter().any(|inlet| (inlet.from, inlet.to) == (from, to)) {
+            return;
+        }
+        if open.len() >= INLETS {
+            // Strangers who ask do not drive out who sends.
+            let now = self.looked.load(Ordering::Relaxed);
+            if now.saturating_sub(self.inlets.compared.load(Ordering::Relaxed)) < INLET_REST {
+                return;
+            }
+            self.inlets.compared.store(now, Ordering::Relaxed);
+            let unused = open.iter().position(|inlet| !inlet.used.load(Ordering::Relaxed));
+            open.iter().for_each(|inlet| inlet.used.store(false, Ordering::Relaxed));
+            match unused {
+                Some(place) => drop(open.swap_remove(place)),
+                None => return,
+            }
+        }
+        match self.make_inlet(from, to) {
+            Ok(inlet) => {
+                self.counters.inlets.add(1);
+                open.push(Arc::new(inlet));
+            }
+            Err(error) => log::debug!("no socket for what {from} sends: {error}"),
+        }
+    }
+
+    fn make_inlet(&self, from: SocketAddr, to: SocketAddr) -> io::Result<Inlet> {
+        let socket = udp::inlet(from, to)?;
+        // Those that are there already when it is wanted are looked through after this one is among them.
+        if self.hops_told.load(Ordering::SeqCst) {
+            udp::tell_hops(&socket, Family::of(from.ip()))?;
+        }
+        let token = INLETS_FROM + self.inlets.made.fetch_add(1, Ordering::Relaxed);
+        epoll::add(&*self.ready, &socket, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?;
+        Ok(Inlet { token, from, to, socket, used: AtomicBool::new(true) })
+    }
+}
