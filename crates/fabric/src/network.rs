@@ -14,7 +14,7 @@ use crate::limits::{
 };
 use crate::pcap::Capture;
 use crate::steering::{Sockets, Steering};
-use crate::udp::{self, Arrival, Family, Receiver};
+use crate::udp::{self, Arrival, Ends, Family, Receiver};
 use crate::{forward, names, sockets, steering};
 use inlets::Inlets;
 use pagewire_wire::packet::ICRC_LEN;
@@ -517,11 +517,15 @@ impl Network {
                 return (0, true);
             };
             receiving.port = inlet.to.port();
-            let read = self.take_messages(&inlet.socket, (token, few), receiving, limit, taker);
-            if read.0 > 0 {
+            let socket = (&inlet.socket, inlet.ends());
+            let (handed, empty) = self.take_messages(socket, (token, few), receiving, limit, taker);
+            if handed > 0 {
                 inlet.note_use();
             }
-            return read;
+            if empty && !inlet.certain.load(Ordering::Relaxed) {
+                inlet.certain.store(true, Ordering::Release);
+            }
+            return (handed, empty);
         }
         let place = token as usize / 2;
         let other;
@@ -535,19 +539,19 @@ impl Network {
         };
         let Some(socket) = (if token % 2 == 0 { &port.v4 } else { &port.v6 }) else { return (0, true) };
         receiving.port = port.number;
-        self.take_messages(socket, (token, few), receiving, limit, taker)
+        self.take_messages((socket, Ends::default()), (token, few), receiving, limit, taker)
     }
 
     /// The same for a socket that is at hand.
     fn take_messages(
         &self,
-        socket: &Descriptor,
+        (socket, ends): (&Descriptor, Ends),
         (token, few): (u64, bool),
         receiving: &mut Receiving,
         limit: usize,
         taker: &mut Taker<'_>,
     ) -> (usize, bool) {
-        let (messages, empty) = match receiving.receiver.receive(socket, few) {
+        let (messages, empty) = match receiving.receiver.receive(socket, few, &ends) {
             Ok(received) => received,
             Err(error) => {
                 log::debug!("nothing received: {error}");

@@ -48,6 +48,10 @@ impl Family {
 pub fn open(family: Family, port: u16, shared: bool) -> io::Result<Descriptor> {
     let socket = unbound(family, shared)?;
     match family {
+        Family::V4 => set(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?,
+        Family::V6 => set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?,
+    }
+    match family {
         Family::V4 => bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))?,
         Family::V6 => bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?,
     }
@@ -82,13 +86,11 @@ fn unbound(family: Family, shared: bool) -> io::Result<Descriptor> {
         // What most packets have need not be said of each.
         set(&socket, libc::IPPROTO_IP, libc::IP_TTL, DEFAULT_HOPS.into())?;
         set(&socket, libc::IPPROTO_IP, libc::IP_TOS, 0)?;
-        set(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, on)?;
     } else {
         sockopt::set_ipv6_v6only(&socket, true)?;
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, DEFAULT_HOPS.into())?;
         set(&socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, 0)?;
-        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, on)?;
         // RoCEv2 senders leave the checksum out (annex A17); the ICRC is checked. Else the kernel drops such datagrams.
         set(&socket, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, on)?;
     }
@@ -451,6 +453,13 @@ pub struct Arrival {
     pub length: usize,
 }
 
+/// What is known of all that comes by a socket, so that the kernel need not tell it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ends {
+    pub source: Option<SocketAddr>,
+    pub destination: Option<IpAddr>,
+}
+
 /// Buffers that messages are received into.
 pub struct Receiver {
     arena: Arena,
@@ -480,11 +489,12 @@ impl Receiver {
     }
 
     /// Receives what is there, without waiting; forgets what was there before. Gives the number of messages, and whether the
-    /// socket was empty then. `few`: where lately there was hardly more than one message no more is asked for.
+    /// socket was empty then. `few`: where lately there was hardly more than one message no more is asked for. What `ends` says is
+    /// not asked for either.
     ///
     /// # Errors
     /// The kernel's; that nothing is there is no error.
-    pub fn receive(&mut self, socket: &Descriptor, few: bool) -> io::Result<(usize, bool)> {
+    pub fn receive(&mut self, socket: &Descriptor, few: bool, ends: &Ends) -> io::Result<(usize, bool)> {
         self.count = 0;
         let asked = if few { self.ask } else { RECEIVE_MESSAGES };
         let buffers = self.arena.bytes_mut();
@@ -500,9 +510,11 @@ impl Receiver {
             let vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
             // SAFETY: a plain C structure for which zero is a valid value.
             let header = &mut messages[index].write(unsafe { std::mem::zeroed() }).msg_hdr;
-            // SAFETY: as above.
-            header.msg_name = (&raw mut *names[index].write(unsafe { std::mem::zeroed() })).cast();
-            header.msg_namelen = size_of::<libc::sockaddr_in6>() as _;
+            if ends.source.is_none() {
+                // SAFETY: as above.
+                header.msg_name = (&raw mut *names[index].write(unsafe { std::mem::zeroed() })).cast();
+                header.msg_namelen = size_of::<libc::sockaddr_in6>() as _;
+            }
             header.msg_iov = &raw mut *vectors[index].write(vector);
             header.msg_iovlen = 1;
             header.msg_control = controls[index].as_mut_ptr().cast();
@@ -542,16 +554,21 @@ impl Receiver {
             let message = unsafe { messages[index].assume_init_ref() };
             let cut_off = message.msg_hdr.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
             let length = (message.msg_len as usize).min(RECEIVE_BYTES);
-            // SAFETY: the name was written above, with zeros, before the kernel wrote over it.
-            let name = unsafe { names[index].assume_init_ref() };
-            self.arrivals[index] = if cut_off { None } else { read_arrival(name, &message.msg_hdr, length) };
+            let source = ends.source.or_else(|| {
+                // SAFETY: the name was written above, with zeros, before the kernel wrote over it.
+                read_name(unsafe { names[index].assume_init_ref() })
+            });
+            self.arrivals[index] = match source {
+                Some(source) if !cut_off => read_arrival(source, ends.destination, &message.msg_hdr, length),
+                _ => None,
+            };
         }
         Ok((self.count, self.count < asked))
     }
 }
 
-fn read_arrival(name: &libc::sockaddr_in6, header: &libc::msghdr, length: usize) -> Option<Arrival> {
-    let (source, source_port) = match i32::from(name.sin6_family) {
+fn read_name(name: &libc::sockaddr_in6) -> Option<SocketAddr> {
+    let (source, port) = match i32::from(name.sin6_family) {
         libc::AF_INET => {
             // SAFETY: the kernel wrote a sockaddr_in there, which is smaller and needs no more alignment.
             let name = unsafe { &*(&raw const *name).cast::<libc::sockaddr_in>() };
@@ -560,7 +577,15 @@ fn read_arrival(name: &libc::sockaddr_in6, header: &libc::msghdr, length: usize)
         libc::AF_INET6 => (IpAddr::from(name.sin6_addr.s6_addr), u16::from_be(name.sin6_port)),
         _ => return None,
     };
-    let mut destination = None;
+    Some(SocketAddr::new(source, port))
+}
+
+fn read_arrival(
+    source: SocketAddr,
+    mut destination: Option<IpAddr>,
+    header: &libc::msghdr,
+    length: usize,
+) -> Option<Arrival> {
     let (mut traffic_class, mut hop_limit) = (0, 0);
     let mut segment = length;
     // SAFETY: the kernel has filled the control buffer, whose length it wrote to msg_controllen, with well-formed
@@ -597,8 +622,8 @@ fn read_arrival(name: &libc::sockaddr_in6, header: &libc::msghdr, length: usize)
         }
     }
     Some(Arrival {
-        source,
-        source_port,
+        source: source.ip(),
+        source_port: source.port(),
         destination: destination?,
         traffic_class,
         hop_limit,

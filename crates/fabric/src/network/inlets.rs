@@ -8,7 +8,7 @@
 use super::{INLETS_FROM, Network};
 use crate::descriptors::Descriptor;
 use crate::limits::{INLET_REST, INLETS};
-use crate::udp::{self, Arrival, Family};
+use crate::udp::{self, Arrival, Ends, Family};
 use parking_lot::RwLock;
 use rustix::event::epoll;
 use std::io;
@@ -20,9 +20,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(super) struct Inlet {
     /// What `ready` tells it by.
     token: u64,
-    from: SocketAddr,
+    pub from: SocketAddr,
     pub to: SocketAddr,
     pub socket: Descriptor,
+    /// It has been empty since it was connected: what comes now comes from there. (What another processor is just adding that came
+    /// before is lost, as its ICRC is not that of a packet from there.)
+    pub certain: AtomicBool,
     /// Something has come by it lately.
     used: AtomicBool,
 }
@@ -37,6 +40,12 @@ pub(super) struct Inlets {
 }
 
 impl Inlet {
+    /// What is known of what comes by it.
+    pub fn ends(&self) -> Ends {
+        let source = self.certain.load(Ordering::Acquire).then_some(self.from);
+        Ends { source, destination: Some(self.to.ip()) }
+    }
+
     pub fn note_use(&self) {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
@@ -96,6 +105,7 @@ impl Network {
         }
         let token = INLETS_FROM + self.inlets.made.fetch_add(1, Ordering::Relaxed);
         epoll::add(&*self.ready, &socket, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?;
-        Ok(Inlet { token, from, to, socket, used: AtomicBool::new(true) })
+        let (certain, used) = (AtomicBool::new(false), AtomicBool::new(true));
+        Ok(Inlet { token, from, to, socket, certain, used })
     }
 }
