@@ -97,7 +97,7 @@ pub enum AccessError {
 
 impl<F: Fabric> Nic<F> {
     /// Checks one piece, and claims its region unless it is that of the `last` claim.
-    #[inline]
+    #[inline(always)] // Part of every access.
     fn admit(
         &self,
         queue_pair: &QueuePair<F>,

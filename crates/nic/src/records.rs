@@ -203,6 +203,7 @@ impl<F: Fabric> Nic<F> {
         let Ok((header, _)) = Header::parse(headers) else { return false };
         if record.judged
             && record.kind == Kind::Bytes
+            && RcConnection::is_whole_send(&header)
             && self.execute_at_once(origin, &header, payload, touched)
         {
             return true;

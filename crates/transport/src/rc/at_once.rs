@@ -25,12 +25,18 @@ impl RcConnection {
         self.requester.sent_at_once(now, work, &mut self.shared);
     }
 
+    /// Whether a packet is all of a SEND, without invalidation: no other is executed at once.
+    pub fn is_whole_send(header: &Header) -> bool {
+        let opcode = header.bth.opcode;
+        opcode.transport() == Transport::Rc
+            && matches!(opcode.operation(), Some(Code::SendOnly | Code::SendOnlyImmediate))
+    }
+
     /// Whether a request is a SEND of one packet that may be executed by the caller now: it is the next, nothing waits before
     /// it, and nothing is to be sent before its acknowledgement. Where the caller places its bytes in a receive, completes
     /// that and acknowledges the request, it says so with [`executed_at_once`](Self::executed_at_once).
     pub fn may_execute_at_once(&self, header: &Header) -> bool {
-        let send = matches!(header.bth.opcode.operation(), Some(Code::SendOnly | Code::SendOnlyImmediate));
-        send && header.bth.opcode.transport() == Transport::Rc
+        Self::is_whole_send(header)
             && header.bth.acknowledge
             && partitions_match(header.bth.partition, self.shared.partition)
             && self.shared.state == State::Alive
