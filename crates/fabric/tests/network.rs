@@ -7,7 +7,7 @@ use pagewire_fabric::{Batch, Fabric, HostFabric, Route};
 use pagewire_wire::{Icrc, packet as wire};
 use std::net::{Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(300);
@@ -18,8 +18,17 @@ fn round_trip(source: &str, destination: &str) {
     a.lease_block().unwrap();
     let queue_pair = b.lease_block().unwrap() << 8 | 5;
     b.tell_hops();
-    // Packets that name no class and no hops have the usual ones, whatever was sent before and after.
     let named = route(source, destination, &b);
+    // The other one learns that its neighbour wants to be told; until then what it hands on is not.
+    let start = Instant::now();
+    loop {
+        send(&a, &named, &[packet(queue_pair, 0, 64)]);
+        if receive(&[&a, &b], 1, LONG)[1][0].hop_limit != 0 {
+            break;
+        }
+        assert!(start.elapsed() < LONG, "the hop limit is not told");
+    }
+    // Packets that name no class and no hops have the usual ones, whatever was sent before and after.
     for (class, hops) in [(0, 0), (named.traffic_class, named.hop_limit), (0, 64), (0, 7)] {
         let route = Route { traffic_class: class, hop_limit: hops, ..named };
         send(&a, &route, &[packet(queue_pair, 1, 64)]);
