@@ -62,6 +62,8 @@ pub const WAY_RECEIVE_BUFFER: usize = 1;
 pub const INLETS: usize = 8;
 /// Nanoseconds in which nothing must have come by one before another may take its place.
 pub const INLET_REST: u64 = 100_000_000;
+/// Nanoseconds after which a socket for one peer that nothing went by is closed.
+pub const UNUSED_TIME: u64 = 250_000_000;
 /// Polls that look at all sockets after something came by another one than before.
 pub const POLLS_OF_ALL: u32 = 256;
 /// Messages that one system call receives.

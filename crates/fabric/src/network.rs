@@ -10,7 +10,7 @@ use crate::descriptors::Descriptor;
 use crate::fabric::{Datagram, FIRST_DIRECT_BLOCK, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, port_of};
 use crate::limits::{
     BATCHES_KEPT, BLOCKS, FORWARD_HEADER, FORWARD_ROUND, HEARD_AFTER, PACKET_BYTES, POLLS_OF_ALL,
-    RECEIVE_BYTES, RECEIVE_MESSAGES, RETRY_TIME, SOCKET_BUFFER,
+    RECEIVE_BYTES, RECEIVE_MESSAGES, RETRY_TIME, SOCKET_BUFFER, UNUSED_TIME,
 };
 use crate::pcap::Capture;
 use crate::steering::{Sockets, Steering};
@@ -94,6 +94,10 @@ pub struct Network {
     batches: Mutex<Vec<HostBatch>>,
     ways: Ways,
     inlets: Inlets,
+    /// There are some of them, or may be.
+    has_sockets_of_peers: AtomicBool,
+    /// When those were closed that were not used.
+    tidied: AtomicU64,
     /// Datagrams are told with traffic class and hop limit.
     hops_told: AtomicBool,
     steering: Option<Steering>,
@@ -176,6 +180,8 @@ impl Network {
             batches: Mutex::new(Vec::new()),
             ways: Ways::default(),
             inlets: Inlets::default(),
+            has_sockets_of_peers: AtomicBool::new(false),
+            tidied: AtomicU64::new(0),
             polls_of_all: AtomicU32::new(0),
             // A capture shows them.
             hops_told: AtomicBool::new(capture.is_some()),
@@ -313,6 +319,31 @@ impl Network {
     /// Does the next step of steering and, where the network is `used`, of looking whether it is right; gives when the next one
     /// is due.
     pub fn keep_up(&self, now: u64, nonce: impl Fn() -> u64, used: bool) -> u64 {
+        self.keep_up_steering(now, nonce, used).min(self.close_unused(now))
+    }
+
+    /// Closes sockets for peers to which nothing went, or from which nothing came, for a while; gives when it is due again.
+    fn close_unused(&self, now: u64) -> u64 {
+        if !self.has_sockets_of_peers.load(Ordering::Relaxed) {
+            return u64::MAX;
+        }
+        let due = self.tidied.load(Ordering::Relaxed).saturating_add(UNUSED_TIME);
+        if now < due {
+            return due;
+        }
+        self.tidied.store(now, Ordering::Relaxed);
+        // Before the look: one that is made meanwhile is not forgotten.
+        self.has_sockets_of_peers.store(false, Ordering::Relaxed);
+        let left = [self.ways.close_unused(), self.inlets.close_unused()].contains(&true);
+        if left {
+            self.has_sockets_of_peers.store(true, Ordering::Relaxed);
+        }
+        // Batches that wait for their next use hold what they were last sent by.
+        self.batches.lock().iter_mut().for_each(|batch| batch.way = None);
+        if left { now + UNUSED_TIME } else { u64::MAX }
+    }
+
+    fn keep_up_steering(&self, now: u64, nonce: impl Fn() -> u64, used: bool) -> u64 {
         self.hand_on_waiting();
         let (Some(steering), Some(port)) = (&self.steering, self.first.get()) else { return u64::MAX };
         let sockets = Sockets { v4: port.v4.as_ref(), v6: port.v6.as_ref() };

@@ -389,6 +389,11 @@ fn connected_round_trip(address: &str) {
     let body = packet(queue_pair, 1, 64);
     let mut got = 0;
     let serve = || got += receive(&[&a, &b], 1, SHORT)[1].len();
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    // What the first packet needs is there.
+    send(&a, &route, std::slice::from_ref(&body));
+    assert_eq!(receive(&[&a, &b], 1, LONG)[1].len(), 1);
+    let before_connected = descriptors();
     assert!(send_until_connected(&a, &route, &body, serve), "the peer was never believed to hear");
     let before = a.counters().connected_sends.get();
     // What fits one send and what does not, one after the other: the socket is set to cut, and not to.
@@ -414,6 +419,18 @@ fn connected_round_trip(address: &str) {
         assert_eq!((&got[1][0].bytes, got[1][0].hop_limit), (&body, if seed % 2 == 0 { 33 } else { 7 }));
     }
     assert_eq!(a.counters().bad_icrc.get() + b.counters().bad_icrc.get(), 0);
+    // Both ends are given back once they are not used.
+    assert!(descriptors() >= before_connected + 2);
+    let start = Instant::now();
+    while descriptors() > before_connected {
+        assert!(start.elapsed() < LONG, "sockets that nobody uses stay");
+        for fabric in [&a, &b] {
+            fabric.wait(Some(fabric.now() + 10_000_000));
+            fabric.has_events();
+        }
+    }
+    // And there again when they are.
+    assert!(send_until_connected(&a, &route, &body, || drop(receive(&[&a, &b], 1, SHORT))));
 }
 
 /// A peer that much is sent to gets a socket of its own once it has said that it hears it.

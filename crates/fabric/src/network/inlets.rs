@@ -59,6 +59,13 @@ impl Inlets {
         self.open.read().iter().find(|inlet| inlet.token == token).cloned()
     }
 
+    /// Closes those that nothing came by since the last call. False: none is left.
+    pub fn close_unused(&self) -> bool {
+        let mut open = self.open.write();
+        open.retain(|inlet| inlet.used.swap(false, Ordering::Relaxed));
+        !open.is_empty()
+    }
+
     /// All of them.
     pub fn all(&self) -> Vec<Arc<Inlet>> {
         self.open.read().clone()
@@ -91,6 +98,7 @@ impl Network {
         match self.make_inlet(from, to) {
             Ok(inlet) => {
                 self.counters.inlets.add(1);
+                self.has_sockets_of_peers.store(true, Ordering::Relaxed);
                 open.push(Arc::new(inlet));
             }
             Err(error) => log::debug!("no socket for what {from} sends: {error}"),

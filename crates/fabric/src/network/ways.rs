@@ -40,6 +40,8 @@ pub struct Way {
     broken: AtomicBool,
     /// Sends to the peer since the socket was made, or since all were last compared.
     sends: AtomicU32,
+    /// There were some since it was last looked which are used.
+    used: AtomicBool,
     /// Questions asked, and the number of sends after which the next one is.
     questions: Mutex<(u32, u32)>,
     outlet: Mutex<Outlet>,
@@ -102,6 +104,7 @@ impl Way {
             heard: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             sends: AtomicU32::new(0),
+            used: AtomicBool::new(true),
             questions: Mutex::new((0, 0)),
             outlet: Mutex::new(Outlet { cut: 0, wanted: 0, next, step }),
         })
@@ -120,6 +123,9 @@ impl Way {
         // Lost counts of two threads at once do no harm.
         let sends = self.sends.load(Ordering::Relaxed).saturating_add(1);
         self.sends.store(sends, Ordering::Relaxed);
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
         sends
     }
 
@@ -201,6 +207,13 @@ impl Ways {
         }
         open.push(way);
     }
+
+    /// Closes those that nothing was sent by since the last call. False: none is left.
+    pub(super) fn close_unused(&self) -> bool {
+        let mut open = self.open.write();
+        open.retain(|way| way.used.swap(false, Ordering::Relaxed));
+        !open.is_empty()
+    }
 }
 
 impl Network {
@@ -230,6 +243,7 @@ impl Network {
                 Ok(way) => {
                     let way = Arc::new(way);
                     self.ways.add(way.clone());
+                    self.has_sockets_of_peers.store(true, Ordering::Relaxed);
                     self.ask_again(&way, 0, queue_pair);
                 }
                 Err(error) => {
