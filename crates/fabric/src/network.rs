@@ -1,5 +1,7 @@
-//! RoCEv2 over UDP: datagrams come in, those of other processes are handed on; what leaves is in `sending`.
+//! RoCEv2 over UDP: datagrams come in; what leaves is in `sending`, what belongs to other processes in `forwarding`.
 
+mod flow;
+mod forwarding;
 mod inlets;
 mod sending;
 mod ways;
@@ -9,24 +11,24 @@ use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::fabric::{Datagram, FIRST_DIRECT_BLOCK, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT, port_of};
 use crate::limits::{
-    BATCHES_KEPT, BLOCKS, FORWARD_HEADER, FORWARD_ROUND, HEARD_AFTER, PACKET_BYTES, POLLS_OF_ALL,
-    RECEIVE_BYTES, RECEIVE_MESSAGES, RETRY_TIME, SOCKET_BUFFER, UNUSED_TIME,
+    BATCHES_KEPT, BLOCKS, FORWARD_ROUND, HEARD_AFTER, PACKET_BYTES, POLLS_OF_ALL, RECEIVE_MESSAGES,
+    RETRY_TIME, SOCKET_BUFFER, UNUSED_TIME,
 };
 use crate::pcap::Capture;
 use crate::steering::{Sockets, Steering};
 use crate::udp::{self, Arrival, Ends, Family, Receiver};
-use crate::{forward, names, sockets, steering};
+use crate::{names, steering};
+use flow::{IcrcCache, place_in_send};
+use forwarding::{Forwarded, Waiting};
 use inlets::Inlets;
+use pagewire_wire::bth;
 use pagewire_wire::packet::ICRC_LEN;
-use pagewire_wire::{Icrc, bth};
 use parking_lot::{Mutex, RwLock};
 use rustix::event::epoll;
 use rustix::process::{Uid, geteuid};
 use smallvec::SmallVec;
-use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 pub(crate) use ways::Way;
@@ -747,89 +749,6 @@ impl Network {
             bytes: &bytes[..bytes.len() - ICRC_LEN],
         })
     }
-
-    // Other processes' datagrams.
-
-    fn hand_on(&self, block: u32, arrival: &Arrival, bytes: &[u8], datagrams: u64) {
-        let header = forward::header(arrival);
-        let mut waiting = self.waiting.lock();
-        let sent = if waiting.has(block) {
-            Err(io::ErrorKind::WouldBlock.into())
-        } else {
-            names::of_forwarding(block)
-                .and_then(|name| sockets::send_datagram(&self.hand_on, &name, &header, bytes))
-        };
-        let taken = match sent {
-            Ok(()) => true,
-            // The queue of a UNIX socket is short, and its reader may not be running.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.any_waits.store(true, Ordering::SeqCst);
-                waiting.push(block, [&header[..], bytes].concat())
-            }
-            Err(_) => false,
-        };
-        drop(waiting);
-        if taken {
-            self.counters.forwarded.add(datagrams);
-            if let Some(steering) = &self.steering {
-                steering.want();
-            }
-        } else {
-            self.counters.unknown_block.add(datagrams);
-        }
-    }
-
-    /// Hands on what others had no room for before. True: something still waits.
-    fn hand_on_waiting(&self) -> bool {
-        if !self.any_waits.load(Ordering::SeqCst) {
-            return false;
-        }
-        let mut waiting = self.waiting.lock();
-        waiting.retry(|block, message| {
-            let sent = names::of_forwarding(block)
-                .and_then(|name| sockets::send_datagram(&self.hand_on, &name, message, &[]));
-            !sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-        });
-        let left = !waiting.messages.is_empty();
-        self.any_waits.store(left, Ordering::SeqCst);
-        left
-    }
-
-    fn read_forwarded(
-        &self,
-        receiving: &mut Receiving,
-        index: usize,
-        limit: usize,
-        taker: &mut Taker<'_>,
-    ) -> usize {
-        let forwards = self.forwards.read();
-        let Some((_, socket)) = forwards.get(index) else { return 0 };
-        let mut handed = 0;
-        for _ in 0..FORWARD_ROUND {
-            if handed >= limit || receiving.is_left() {
-                break;
-            }
-            let Forwarded { buffer, length, offset, .. } = &mut receiving.forwarded;
-            buffer.resize(FORWARD_HEADER + RECEIVE_BYTES, 0);
-            (*length, *offset) = (0, 0);
-            match sockets::receive_datagram(socket, buffer, self.user) {
-                Ok(Some(received)) => *length = received,
-                Ok(None) => break,
-                Err(error) => {
-                    log::debug!("nothing received from another process: {error}");
-                    break;
-                }
-            }
-            match receiving.forwarded.message() {
-                Some((arrival, bytes)) => {
-                    self.counters.forwarded_here.add(bytes.len().div_ceil(arrival.segment) as u64);
-                }
-                None => self.counters.bad_length.add(1),
-            }
-            handed += self.hand_over(receiving, limit - handed, taker);
-        }
-        handed
-    }
 }
 
 /// One UDP port.
@@ -870,122 +789,4 @@ fn if_supported(socket: io::Result<Descriptor>) -> io::Result<Option<Descriptor>
 /// The block that a datagram's destination belongs to. `None`: it is too short.
 fn block_of(bytes: &[u8]) -> Option<u32> {
     queue_pair_of(bytes).map(|number| number / QUEUE_PAIRS_PER_BLOCK)
-}
-
-/// The IPv4 identification of a datagram that begins so many bytes into a message: that of its place, if the kernel has cut
-/// what was sent and merged it again.
-fn place_in_send(offset: usize, segment: usize) -> u16 {
-    (offset / segment.max(1)) as u16
-}
-
-/// Messages for other processes that had no room for them; as many bytes at most as a socket has.
-#[derive(Default)]
-struct Waiting {
-    messages: VecDeque<(u32, Vec<u8>)>,
-    bytes: usize,
-}
-
-impl Waiting {
-    /// Whether something waits for the process behind a block: what comes later must not overtake it.
-    fn has(&self, block: u32) -> bool {
-        self.messages.iter().any(|(other, _)| *other == block)
-    }
-
-    /// Adds a message; false: too much waits.
-    fn push(&mut self, block: u32, message: Vec<u8>) -> bool {
-        if self.bytes + message.len() > SOCKET_BUFFER {
-            return false;
-        }
-        self.bytes += message.len();
-        self.messages.push_back((block, message));
-        true
-    }
-
-    /// Tries each message, in order; after the first of a block that has to wait on the others of that block do, too. `send`
-    /// tells whether a message is done with.
-    fn retry(&mut self, mut send: impl FnMut(u32, &[u8]) -> bool) {
-        let mut full = HashSet::new();
-        let bytes = &mut self.bytes;
-        self.messages.retain(|(block, message)| {
-            let waits = full.contains(block) || !send(*block, message);
-            if waits {
-                full.insert(*block);
-            } else {
-                *bytes -= message.len();
-            }
-            waits
-        });
-    }
-}
-
-/// The last message from another process, and how far it has been handed over.
-#[derive(Default)]
-struct Forwarded {
-    buffer: Vec<u8>,
-    length: usize,
-    offset: usize,
-}
-
-impl Forwarded {
-    /// What is left of it, as the whole message.
-    fn message(&self) -> Option<(Arrival, &[u8])> {
-        forward::parse(self.buffer.get(..self.length)?).filter(|(_, bytes)| self.offset < bytes.len())
-    }
-}
-
-/// What is known of the flow of the last packet; the next one often is of the same.
-#[derive(Default)]
-struct IcrcCache(Option<Flow>);
-
-/// Endpoints, the ICRC's state for them, and the IPv4 identification of what came last.
-struct Flow {
-    source: IpAddr,
-    destination: IpAddr,
-    ports: (u16, u16),
-    icrc: Icrc,
-    identification: u16,
-    /// By how much it differed from the one before: senders give all packets the same, or count.
-    step: u16,
-}
-
-impl Flow {
-    /// The identification that a datagram probably has, which is at this place in what was sent at once.
-    fn likely(&self, place: u16) -> u16 {
-        let step = if place == 0 { self.step } else { place };
-        self.identification.wrapping_add(step)
-    }
-
-    /// Whether a datagram is intact; takes note of its identification.
-    fn verify(&mut self, place: u16, bytes: &[u8]) -> bool {
-        let Some(found) = self.icrc.find_identification(self.likely(place), bytes) else { return false };
-        if place == 0 {
-            self.step = u16::from(found.wrapping_sub(self.identification) == 1);
-            self.identification = found;
-        }
-        true
-    }
-}
-
-impl IcrcCache {
-    /// `None`: the addresses are of different families.
-    fn of(&mut self, source: IpAddr, destination: IpAddr, source_port: u16, port: u16) -> Option<&mut Flow> {
-        let ports = (source_port, port);
-        let known = self
-            .0
-            .as_ref()
-            .is_some_and(|flow| (flow.source, flow.destination, flow.ports) == (source, destination, ports));
-        if !known {
-            let icrc = match (source, destination) {
-                (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                    Icrc::ipv4(source, destination, source_port, port, true)
-                }
-                (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                    Icrc::ipv6(source, destination, source_port, port)
-                }
-                _ => return None,
-            };
-            self.0 = Some(Flow { source, destination, ports, icrc, identification: 0, step: 0 });
-        }
-        self.0.as_mut()
-    }
 }

@@ -1,12 +1,13 @@
 //! What comes over rings: records, handed to their queue pairs, and verdicts on those that were sent.
 
-use crate::drive::{Occasion, Row};
+use crate::drive::{Core, Occasion, Row};
 use crate::engine::{Nic, Taken, Touched};
 use crate::inbox::{Half, Incoming, Origin};
 use crate::limits;
 use crate::path::local::{LocalChannel, Reading};
 use crate::path::ring::{Kind, REFERENCE_BYTES, RecordHeader, parse_reference};
 use crate::path::verdict::Verdict;
+use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
 use pagewire_transport::{Payload, RcConnection, RemoteAddress};
 use pagewire_wire::Header;
@@ -165,22 +166,37 @@ impl<F: Fabric> Nic<F> {
         psn: u32,
         touched: &mut Touched<F>,
     ) -> bool {
+        self.at_once(number, Half::Requester, touched, |queue_pair, core| {
+            queue_pair.acknowledged_at_once(core, psn, origin)
+        })
+    }
+
+    /// Has something done for one half of a queue pair, if nobody else drives that and nothing waits there. False: it was not
+    /// done.
+    fn at_once(
+        &self,
+        number: u32,
+        half: Half,
+        touched: &mut Touched<F>,
+        act: impl FnOnce(&QueuePair<F>, &mut Core<F>) -> bool,
+    ) -> bool {
         let Some(queue_pair) = self.queue_pairs().get(number) else { return false };
-        if !queue_pair.inbox.is_empty(Half::Requester) {
+        if !queue_pair.inbox.is_empty(half) {
             return false;
         }
         let Some(mut core) = queue_pair.core.try_lock() else { return false };
-        if !queue_pair.acknowledged_at_once(&mut core, psn, origin) {
-            return false;
+        let done = act(&queue_pair, &mut core);
+        if done {
+            queue_pair.counters.ring_packets_received.add(1);
+            queue_pair.end_if_overrun(&mut core);
         }
-        queue_pair.counters.ring_packets_received.add(1);
-        queue_pair.end_if_overrun(&mut core);
-        let idle = core.is_idle();
+        // What was acknowledged may let more leave.
+        let goes_on = done && half == Half::Requester && !core.is_idle();
         drop(core);
-        if !idle || queue_pair.is_wanted() {
+        if goes_on || queue_pair.is_wanted() {
             touched.drive(queue_pair);
         }
-        true
+        done
     }
 
     /// Hands one record to its queue pair. True: it is to be judged, is a request that was executed, and its acknowledgement is
@@ -228,21 +244,9 @@ impl<F: Fabric> Nic<F> {
         payload: &[u8],
         touched: &mut Touched<F>,
     ) -> bool {
-        let Some(queue_pair) = self.queue_pairs().get(header.bth.destination) else { return false };
-        if !queue_pair.accepts(header, origin) || !queue_pair.inbox.is_empty(Half::Responder) {
-            return false;
-        }
-        let Some(mut core) = queue_pair.core.try_lock() else { return false };
-        if !queue_pair.execute_at_once(&mut core, header, payload, origin) {
-            return false;
-        }
-        queue_pair.counters.ring_packets_received.add(1);
-        queue_pair.end_if_overrun(&mut core);
-        drop(core);
-        if queue_pair.is_wanted() {
-            touched.drive(queue_pair);
-        }
-        true
+        self.at_once(header.bth.destination, Half::Responder, touched, |queue_pair, core| {
+            queue_pair.accepts(header, origin) && queue_pair.execute_at_once(core, header, payload, origin)
+        })
     }
 
     /// Hands a packet of a ring to its queue pair: at once if nobody else drives it and nothing waits before it, else to its
