@@ -6,6 +6,10 @@
 
 /* Requests and receives after which everything has been used. */
 #define SETTLED 200
+/* What a survivor tells its companion: to complete what is under way and rest, to go on then, or to end. */
+#define REST 'r'
+#define GO_ON 'g'
+#define END 'e'
 
 int meet(struct link *link, int socket)
 {
@@ -21,24 +25,26 @@ int meet(struct link *link, int socket)
 int stay_healthy(char **arguments)
 {
 	static struct link link;
-	char word = 0;
+	char word = GO_ON;
 
 	follow_starter();
 	make_link(&link, "companion", open_first_device(), pages(reachable_length()), pages(buffers_length()),
 		  strtoull(arguments[0], NULL, 10));
 	CHECK(meet(&link, SOCKET));
-	for (uint64_t round = 0;; round++) {
-		post_some(&link);
-		take_completions(&link);
-		if (round % 256 == 0 && has_word(SOCKET))
-			break;
+	while (word == GO_ON) {
+		for (uint64_t round = 0; round % 256 != 0 || !has_word(SOCKET); round++) {
+			post_some(&link);
+			take_completions(&link);
+		}
+		CHECK(hear(SOCKET, &word, 1) && word == REST);
+		drain(&link);
+		CHECK(tell(SOCKET, &word, 1));
+		/* What the survivor has under way still needs this side. */
+		while (!has_word(SOCKET))
+			take_completions(&link);
+		CHECK(hear(SOCKET, &word, 1));
 	}
-	CHECK(hear(SOCKET, &word, 1));
-	drain(&link);
-	CHECK(tell(SOCKET, &word, 1));
-	/* What the survivor has under way still needs this side. */
-	while (!has_word(SOCKET))
-		take_completions(&link);
+	CHECK(word == END);
 	destroy_link(&link);
 	return 0;
 }
@@ -73,16 +79,30 @@ void must_go_on(struct companion *companion, uint64_t more)
 	}
 }
 
-void end_companion(struct companion *companion)
+void rest(struct companion *companion)
 {
-	char word = 'q';
-	int status;
+	char word = REST;
 
 	CHECK(tell(companion->party.socket, &word, 1));
 	while (!has_word(companion->party.socket))
 		take_completions(&companion->link);
 	CHECK(hear(companion->party.socket, &word, 1));
 	drain(&companion->link);
+}
+
+void work_again(struct companion *companion)
+{
+	char word = GO_ON;
+
+	CHECK(tell(companion->party.socket, &word, 1));
+}
+
+void end_companion(struct companion *companion)
+{
+	char word = END;
+	int status;
+
+	rest(companion);
 	CHECK(tell(companion->party.socket, &word, 1));
 	destroy_link(&companion->link);
 	status = end_of(&companion->party);

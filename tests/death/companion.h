@@ -18,6 +18,10 @@ void go_on(struct companion *companion);
 /* Goes on until so many more requests and receives have succeeded; fails after PATIENCE_SECONDS. */
 void must_go_on(struct companion *companion, uint64_t more);
 
+/* Completes what is under way on both sides, and posts no more until told to work again. */
+void rest(struct companion *companion);
+void work_again(struct companion *companion);
+
 /* Ends the traffic, in order, on both sides. */
 void end_companion(struct companion *companion);
 

@@ -210,19 +210,22 @@ static void play_round(struct survivor *survivor)
 	wait_until_given_back(survivor, descriptors);
 }
 
-/* The engine keeps packets that wait their turn: what is allocated for good is the least that is seen in a while, which
- * ends early where it is no more than so much. */
+/* While nothing is under way: packets that wait their turn in traffic are no growth. What the engine still tidies up
+ * after the last death is waited for. */
 static struct held look_at_held(struct survivor *survivor, int enough)
 {
-	struct held held = what_is_held(), again;
+	struct held held, again;
 	double end = seconds() + (enough ? GIVEN_BACK : SETTLES);
 
+	rest(&survivor->companion);
+	held = what_is_held();
 	while (held.allocated > enough && seconds() < end) {
-		must_go_on(&survivor->companion, GOES_ON);
+		take_completions(&survivor->companion.link);
 		again = what_is_held();
 		if (again.allocated < held.allocated)
 			held = again;
 	}
+	work_again(&survivor->companion);
 	return held;
 }
 

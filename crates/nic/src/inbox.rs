@@ -12,6 +12,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Packets for which a queue keeps room once it is empty: a queue that was long would hold most of a megabyte for ever.
+const KEPT_ROOM: usize = 32;
+
 /// Where a packet came from.
 pub enum Origin<F: Fabric> {
     Local(Arc<LocalChannel<F>>),
@@ -192,6 +195,9 @@ impl<F: Fabric> Inbox<F> {
         let mut kept = self.kept.lock();
         let packet = kept.lanes[half as usize].pop_front()?;
         kept.bytes -= packet.bytes();
+        if kept.lanes[half as usize].is_empty() {
+            kept.lanes[half as usize].shrink_to(KEPT_ROOM);
+        }
         self.count(&kept, half);
         Some(packet)
     }
@@ -247,6 +253,20 @@ mod tests {
         assert_eq!([(); 3].map(|()| pop(&inbox, Half::Responder)), [Some(1), Some(3), None]);
         assert!(inbox.is_empty(Half::Responder) && !inbox.is_empty(Half::Requester));
         assert_eq!(pop(&inbox, Half::Requester), Some(2));
+    }
+
+    #[test]
+    fn a_queue_that_was_long_gives_its_room_back() {
+        let inbox = Inbox::default();
+        for psn in 0..1000 {
+            assert!(inbox.push(request(psn, 8)));
+        }
+        let room = || inbox.kept.lock().lanes[Half::Responder as usize].capacity();
+        assert!(room() >= 1000);
+        for psn in 0..1000 {
+            assert_eq!(pop(&inbox, Half::Responder), Some(psn));
+        }
+        assert!(room() <= 2 * KEPT_ROOM, "room for {}", room());
     }
 
     #[test]
