@@ -5,11 +5,11 @@ use crate::drive::{Core, Occasion, Row};
 use crate::engine::{Nic, Taken, Touched};
 use crate::inbox::{Half, Incoming, Origin};
 use crate::limits;
+use crate::lock::{ArcLockGuard, Lock};
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::{Datagram, Fabric};
 use pagewire_transport::Payload;
 use pagewire_wire::{Header, Operation, Transport, bth};
-use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use smallvec::SmallVec;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ struct Arrivals<'n, F: Fabric> {
 struct Current<'n, F: Fabric> {
     // Given up in this order: who gets the lock must not wait for this thread's access.
     row: Row<'n>,
-    core: ArcMutexGuard<RawMutex, Core<F>>,
+    core: ArcLockGuard<Core<F>>,
     queue_pair: Arc<QueuePair<F>>,
     source: IpAddr,
 }
@@ -104,7 +104,7 @@ impl<F: Fabric> Arrivals<'_, F> {
         }
         *drive = true;
         let queue_pair = queue_pair.clone();
-        let Some(core) = Mutex::try_lock_arc(&queue_pair.core) else {
+        let Some(core) = Lock::try_lock_arc(&queue_pair.core) else {
             queue_pair.counters.udp_packets_received.add(1);
             if packet.is_own() {
                 self.nic.deliver_own(&queue_pair, packet);

@@ -5,8 +5,9 @@ use crate::engine::Nic;
 use crate::error::{Error, Result};
 use crate::event::{Acknowledgements, AsyncEventKind, Element, EventQueue, Notifier};
 use crate::limits::{MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
+use crate::lock::{Lock, LockGuard};
 use pagewire_fabric::Fabric;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -110,7 +111,7 @@ pub struct CompletionQueue<F: Fabric> {
     nic: Arc<Nic<F>>,
     context: Arc<Context<F>>,
     channel: Option<Arc<CompletionChannel>>,
-    queue: Mutex<Queue>,
+    queue: Lock<Queue>,
     /// Completions in it, for a look without the lock.
     waiting: AtomicUsize,
     cookie: AtomicU64,
@@ -133,7 +134,7 @@ impl<F: Fabric> CompletionQueue<F> {
             nic: context.nic().clone(),
             context,
             channel,
-            queue: Mutex::new(Queue {
+            queue: Lock::new(Queue {
                 entries: VecDeque::with_capacity((entries as usize).min(4096)),
                 capacity: entries as usize,
                 armed: Armed::No,
@@ -245,7 +246,7 @@ impl<F: Fabric> CompletionQueue<F> {
     }
 
     /// The event that the queue is armed for.
-    fn announce(&self, mut queue: MutexGuard<'_, Queue>) {
+    fn announce(&self, mut queue: LockGuard<'_, Queue>) {
         queue.armed = Armed::No;
         drop(queue);
         if let Some(channel) = &self.channel {

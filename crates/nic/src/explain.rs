@@ -4,6 +4,7 @@ use crate::attributes::{QueuePairType, State};
 use crate::counters::ProtocolCounters;
 use crate::engine::Nic;
 use crate::limits::EXPLAIN_PATIENCE;
+use crate::lock::lock_until;
 use crate::path::Path;
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
@@ -101,7 +102,7 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Looks into the core, if it can be had before `deadline`.
     fn protocol_counters(self: &Arc<Self>, deadline: Instant) -> Option<ProtocolCounters> {
-        let core = self.core.try_lock_until(deadline)?;
+        let core = lock_until(&self.core, deadline)?;
         let protocol = core.protocol_counters();
         drop(core);
         self.pass_on_pending();

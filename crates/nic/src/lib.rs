@@ -25,6 +25,7 @@ mod event;
 mod explain;
 mod inbox;
 pub mod limits;
+mod lock;
 pub mod path;
 mod protection;
 mod pull;

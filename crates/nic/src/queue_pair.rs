@@ -20,6 +20,7 @@ use crate::inbox::Inbox;
 use crate::limits::{
     MAX_INLINE, MAX_MESSAGE, MAX_READ_ATOMIC, MAX_SEGMENTS, MAX_WORK_REQUESTS, REVOCATION_BOUND,
 };
+use crate::lock::{Lock, LockGuard, lock_until};
 use crate::path::Path;
 use crate::path::local::PublishedQueuePair;
 use crate::protection::ProtectionDomain;
@@ -31,11 +32,11 @@ use crate::shared_receive::SharedReceiveQueue;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::Rights;
 use pagewire_transport::{Atomic, Operation, RemoteAddress, Work, WorkId};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Queue pair numbers have 24 bits.
 const MAX_QUEUE_PAIR_NUMBER: u32 = 0xFF_FFFF;
@@ -69,9 +70,9 @@ pub struct QueuePair<F: Fabric> {
     /// Copies of `attributes.state` and `attributes.destination`, for a look without a lock.
     state: AtomicU32,
     peer: AtomicU32,
-    pub(crate) send: Mutex<SendQueue<F>>,
-    pub(crate) receive: Mutex<ReceiveQueue>,
-    pub(crate) core: Arc<Mutex<Core<F>>>,
+    pub(crate) send: Lock<SendQueue<F>>,
+    pub(crate) receive: Lock<ReceiveQueue>,
+    pub(crate) core: Arc<Lock<Core<F>>>,
     pub(crate) pending: AtomicBool,
     /// Is in the engine's list of those that are to be driven again.
     pub(crate) queued: AtomicBool,
@@ -138,9 +139,9 @@ impl<F: Fabric> QueuePair<F> {
             attributes: Mutex::new(Attributes::default()),
             state: AtomicU32::new(State::Reset as u32),
             peer: AtomicU32::new(0),
-            send: Mutex::new(SendQueue::new(capabilities.max_send_wr)),
-            receive: Mutex::new(ReceiveQueue::new(capabilities.max_recv_wr)),
-            core: Arc::new(Mutex::new(Core::default())),
+            send: Lock::new(SendQueue::new(capabilities.max_send_wr)),
+            receive: Lock::new(ReceiveQueue::new(capabilities.max_recv_wr)),
+            core: Arc::new(Lock::new(Core::default())),
             pending: AtomicBool::new(false),
             queued: AtomicBool::new(false),
             turn: AtomicBool::new(false),
@@ -236,9 +237,8 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// The core, waiting a bounded time for a thread that may be stuck at an absent page.
-    fn lock_core(&self) -> Result<MutexGuard<'_, Core<F>>> {
-        self.core
-            .try_lock_for(Duration::from_nanos(REVOCATION_BOUND))
+    fn lock_core(&self) -> Result<LockGuard<'_, Core<F>>> {
+        lock_until(&self.core, Instant::now() + Duration::from_nanos(REVOCATION_BOUND))
             .ok_or(Error::Busy("an access of the queue pair waits for a page"))
     }
 

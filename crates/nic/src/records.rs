@@ -4,6 +4,7 @@ use crate::drive::{Core, Occasion, Row};
 use crate::engine::{Nic, Taken, Touched};
 use crate::inbox::{Half, Incoming, Origin};
 use crate::limits;
+use crate::lock::LockGuard;
 use crate::path::local::{LocalChannel, Reading};
 use crate::path::ring::{Kind, REFERENCE_BYTES, RecordHeader, parse_reference};
 use crate::path::verdict::Verdict;
@@ -11,7 +12,6 @@ use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
 use pagewire_transport::{Payload, RcConnection, RemoteAddress};
 use pagewire_wire::Header;
-use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 
@@ -48,7 +48,7 @@ impl<F: Fabric> Nic<F> {
         &self,
         origin: &Origin<F>,
         channel: &LocalChannel<F>,
-        reading: Option<MutexGuard<'_, Reading<F::Words>>>,
+        reading: Option<LockGuard<'_, Reading<F::Words>>>,
         occasion: Occasion,
     ) -> bool {
         let mut touched = Touched::default();
@@ -115,7 +115,7 @@ impl<F: Fabric> Nic<F> {
     fn conclude(
         &self,
         channel: &LocalChannel<F>,
-        mut reading: MutexGuard<'_, Reading<F::Words>>,
+        mut reading: LockGuard<'_, Reading<F::Words>>,
         can_wait: bool,
     ) {
         if !can_wait {

@@ -5,6 +5,7 @@ use super::attention;
 use super::ring::{self, Consumer, Kind, Producer, RecordHeader};
 use super::verdict::{Awaited, Judged, Next, Verdict, Verdicts};
 use crate::limits::ROUND;
+use crate::lock::Lock;
 use pagewire_fabric::{Channel, Fabric, Side};
 use pagewire_iommu::layout::{
     BLOCKS, MAGIC, MAGIC_WORD, NETWORK_ONLY_WORD, QUEUE_PAIR_WORDS, QUEUE_PAIRS, TABLE_WORDS,
@@ -13,7 +14,6 @@ use pagewire_iommu::limits::MAX_BLOCKS;
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, RegionView, Rights};
 use pagewire_memory::ApplicationMemory;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -113,9 +113,9 @@ struct Writing<W> {
 /// A channel to another process (or to this one), as the NIC uses it.
 pub struct LocalChannel<F: Fabric> {
     pub channel: Channel<F::Words, ProcessOf<F>>,
-    writing: Mutex<Writing<F::Words>>,
+    writing: Lock<Writing<F::Words>>,
     next_verdict: Next,
-    pub reading: Mutex<Reading<F::Words>>,
+    pub reading: Lock<Reading<F::Words>>,
     /// Where the next record begins, for whoever does not read the ring.
     next_record: AtomicUsize,
     /// There was none at the last look.
@@ -151,14 +151,14 @@ impl<F: Fabric> LocalChannel<F> {
         let words = &channel.words;
         let consumer = Consumer::new(words.clone(), theirs);
         Some(Arc::new(LocalChannel {
-            writing: Mutex::new(Writing {
+            writing: Lock::new(Writing {
                 producer: Producer::new(words.clone(), ours),
                 verdicts: Verdicts::default(),
             }),
             next_verdict: Next::default(),
             next_record: AtomicUsize::new(consumer.place()),
             was_empty: AtomicBool::new(true),
-            reading: Mutex::new(Reading { consumer, bytes: Vec::new(), burst: 1, judged: Judged::default() }),
+            reading: Lock::new(Reading { consumer, bytes: Vec::new(), burst: 1, judged: Judged::default() }),
             own_hazards: Hazards::new(words.clone(), ours + ring::HAZARDS, ring::HAZARD_SLOTS),
             peer_hazards: Hazards::new(words.clone(), theirs + ring::HAZARDS, ring::HAZARD_SLOTS),
             peer_regions: RegionView::new(channel.tables.clone()),
