@@ -14,6 +14,7 @@ mod forward;
 mod handshake;
 mod host;
 pub mod limits;
+pub mod lock;
 mod names;
 mod neighbours;
 mod network;

@@ -174,6 +174,12 @@ impl SharedWords for MappedWords {
         fence(Ordering::SeqCst);
     }
 
+    #[cfg(target_arch = "x86_64")]
+    fn fence_behind_exchange(&self) {
+        // An exchange is a locked instruction, which no load or store passes (AMD64 manual, volume 2, section 7.4.2).
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    }
+
     fn write_bytes(&self, _site: Site, index: usize, bytes: &[u8]) {
         assert!(self.writable, "these words belong to a peer");
         let words = self.range(index, bytes.len());

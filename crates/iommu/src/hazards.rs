@@ -54,7 +54,7 @@ impl<W: SharedWords> Hazards<W> {
         for slot in 0..self.slots {
             let index = self.first + slot;
             if self.words.load(index) == 0 && self.words.compare_exchange(CLAIM, index, 0, token).is_ok() {
-                self.words.fence();
+                self.words.fence_behind_exchange();
                 return Some(Claim(index));
             }
         }

@@ -48,6 +48,12 @@ impl SharedWords for ProcessWords {
         fence(Ordering::SeqCst);
     }
 
+    #[cfg(target_arch = "x86_64")]
+    fn fence_behind_exchange(&self) {
+        // An exchange is a locked instruction, which no load or store passes (AMD64 manual, volume 2, section 7.4.2).
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    }
+
     fn write_bytes(&self, site: Site, index: usize, bytes: &[u8]) {
         for (offset, chunk) in bytes.chunks(8).enumerate() {
             let mut word = [0; 8];

@@ -39,6 +39,11 @@ pub trait SharedWords: Clone + Send + Sync + 'static {
     /// Orders all earlier accesses of this thread before all later ones (sequentially consistent fence).
     fn fence(&self);
 
+    /// The same right behind an exchange by this thread that succeeded; that is such a fence by itself on some processors.
+    fn fence_behind_exchange(&self) {
+        self.fence();
+    }
+
     /// Copies bytes into the words, starting at word `index`; bytes are laid out as in memory. The last word
     /// is filled up with zeroes. Not atomic as a whole: publish it with a later `store`.
     fn write_bytes(&self, site: Site, index: usize, bytes: &[u8]);

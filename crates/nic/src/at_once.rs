@@ -6,6 +6,7 @@
 use crate::completion::{Completion, Opcode, Status};
 use crate::drive::Core;
 use crate::inbox::Origin;
+use crate::lane::Seeker;
 use crate::path::ring::Kind;
 use crate::path::verdict::Awaited;
 use crate::queue_pair::QueuePair;
@@ -73,7 +74,7 @@ impl<F: Fabric> QueuePair<F> {
         {
             return false;
         }
-        self.counters.ring_packets_sent.add(1);
+        self.counters.ring_packets_sent.add_alone(1);
         send.push(SendWork {
             wr_id: request.wr_id,
             data,
@@ -91,12 +92,19 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Completes a request that the peer tells to be executed. False: it was not, and the acknowledgement is to be taken the long
     /// way.
-    pub(crate) fn acknowledged_at_once(&self, core: &mut Core<F>, psn: u32, origin: &Origin<F>) -> bool {
+    pub(crate) fn acknowledged_at_once(
+        self: &Arc<Self>,
+        core: &mut Core<F>,
+        psn: u32,
+        origin: &Origin<F>,
+        seeker: Option<&mut Seeker<'_, F>>,
+    ) -> bool {
         if !core.attributes.state.receives() || self.is_from_peer(core, origin) != Some(true) {
             return false;
         }
         let Some(id) = core.acknowledged_at_once(self.nic.roughly_now(), psn) else { return false };
-        self.complete_send(id, Status::Success);
+        self.send_cq.lane.note(self, origin);
+        self.complete_send_for(seeker, id, Status::Success);
         true
     }
 
@@ -134,11 +142,12 @@ impl<F: Fabric> QueuePair<F> {
     /// Executes a SEND as it is taken from the ring, whose acknowledgement is the caller's to tell. False: it was not, and is to
     /// be taken the long way.
     pub(crate) fn execute_at_once(
-        &self,
+        self: &Arc<Self>,
         core: &mut Core<F>,
         header: &Header,
         payload: &[u8],
         origin: &Origin<F>,
+        seeker: Option<&mut Seeker<'_, F>>,
     ) -> bool {
         if !core.attributes.state.receives()
             || !core.may_execute_at_once(header)
@@ -164,11 +173,11 @@ impl<F: Fabric> QueuePair<F> {
             ..self.completion(receive.wr_id, Opcode::Receive, Status::Success)
         };
         core.executed_at_once();
-        if is_new {
-            self.announce(&self.recv_cq, completion);
-        } else {
-            self.complete_receive(completion);
+        if !is_new {
+            self.complete_taken();
         }
+        self.recv_cq.lane.note(self, origin);
+        self.announce_to(seeker, &self.recv_cq, completion);
         true
     }
 }

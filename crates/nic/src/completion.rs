@@ -4,9 +4,10 @@ use crate::context::Context;
 use crate::engine::Nic;
 use crate::error::{Error, Result};
 use crate::event::{Acknowledgements, AsyncEventKind, Element, EventQueue, Notifier};
+use crate::lane::Lane;
 use crate::limits::{MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
-use crate::lock::{Lock, LockGuard};
 use pagewire_fabric::Fabric;
+use pagewire_fabric::lock::{Lock, LockGuard};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -114,6 +115,9 @@ pub struct CompletionQueue<F: Fabric> {
     queue: Lock<Queue>,
     /// Completions in it, for a look without the lock.
     waiting: AtomicUsize,
+    /// It is neither armed nor overrun, likewise.
+    plain: AtomicBool,
+    pub(crate) lane: Lane<F>,
     cookie: AtomicU64,
     pub(crate) users: AtomicU32,
     completion_events: Arc<Acknowledgements>,
@@ -141,6 +145,8 @@ impl<F: Fabric> CompletionQueue<F> {
                 overrun: false,
             }),
             waiting: AtomicUsize::new(0),
+            plain: AtomicBool::new(true),
+            lane: Lane::default(),
             cookie: AtomicU64::new(0),
             users: AtomicU32::new(0),
             completion_events: Arc::default(),
@@ -175,11 +181,30 @@ impl<F: Fabric> CompletionQueue<F> {
     /// there the calling thread does the NIC's work for a moment.
     pub fn poll(&self, max: usize, each: &mut dyn FnMut(&Completion)) -> usize {
         let found = self.take(max, each);
-        if found > 0 {
+        if found > 0 || max == 0 {
             return found;
+        }
+        match self.lane.seek(&self.nic, self) {
+            Some(Some(completion)) => {
+                each(&completion);
+                return 1;
+            }
+            Some(None) if self.nic.leaves_round_out() => return 0,
+            _ => {}
         }
         self.nic.progress_by_poller();
         self.take(max, each)
+    }
+
+    /// Whether a completion that comes now may go to a thread that polls without being queued: none is before it, and nobody
+    /// is to be told. Called by whoever holds the core of its queue pair.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) == 0 && self.plain.load(Ordering::Acquire)
+    }
+
+    /// After a change to what `plain` tells of.
+    fn tell_plain(&self, queue: &Queue) {
+        self.plain.store(queue.armed == Armed::No && !queue.overrun, Ordering::Release);
     }
 
     fn take(&self, max: usize, each: &mut dyn FnMut(&Completion)) -> usize {
@@ -208,6 +233,7 @@ impl<F: Fabric> CompletionQueue<F> {
             (Armed::Any, _) | (_, false) => Armed::Any,
             _ => Armed::Solicited,
         };
+        self.tell_plain(&queue);
         let left = !queue.entries.is_empty();
         drop(queue);
         if let Some(channel) = &self.channel {
@@ -225,6 +251,7 @@ impl<F: Fabric> CompletionQueue<F> {
         let mut queue = self.queue.lock();
         if queue.overrun || queue.entries.len() >= queue.capacity {
             let first = !std::mem::replace(&mut queue.overrun, true);
+            self.tell_plain(&queue);
             drop(queue);
             if first {
                 log::debug!("completion queue overrun");
@@ -248,6 +275,7 @@ impl<F: Fabric> CompletionQueue<F> {
     /// The event that the queue is armed for.
     fn announce(&self, mut queue: LockGuard<'_, Queue>) {
         queue.armed = Armed::No;
+        self.tell_plain(&queue);
         drop(queue);
         if let Some(channel) = &self.channel {
             self.nic.sleeper_woken();
@@ -299,6 +327,7 @@ impl<F: Fabric> CompletionQueue<F> {
             channel.events.settle(&self.completion_events);
         }
         self.context.settle_events(&self.async_events);
+        self.lane.clear();
         // A program that closed its device may keep the queue.
         let mut queue = self.queue.lock();
         queue.entries = VecDeque::new();

@@ -32,9 +32,11 @@ pub struct QueuePairCounters {
     /// WRITEs and READs executed in the peer's memory, and their bytes.
     pub direct_operations: Counter,
     pub direct_bytes: Counter,
-    /// Packets over the ring to a local peer.
+    /// Packets over the ring to a local peer, and those that came while another thread had the queue pair. The first two are
+    /// counted by whoever has it.
     pub ring_packets_sent: Counter,
     pub ring_packets_received: Counter,
+    pub ring_packets_kept: Counter,
     /// Packets over the network.
     pub udp_packets_sent: Counter,
     pub udp_packets_received: Counter,

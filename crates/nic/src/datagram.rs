@@ -166,7 +166,7 @@ impl<F: Fabric> QueuePair<F> {
                     &bytes,
                     None,
                 ) {
-                    self.counters.ring_packets_sent.add(1);
+                    self.counters.ring_packets_sent.add_alone(1);
                     Sent::Done
                 } else {
                     Sent::Wait { link_full: true }

@@ -86,6 +86,8 @@ pub struct Nic<F: Fabric> {
     any_departed: AtomicBool,
     /// Polls have left peers untold what they took; so many polls later they are told. 0: nothing is untold.
     pub(crate) unsettled: AtomicU32,
+    /// Peers were told something, and may have gone to sleep without having seen it.
+    pub(crate) unsure: AtomicBool,
     timers: Mutex<BTreeSet<(u64, u32)>>,
     earliest: AtomicU64,
     next_domain: AtomicU32,
@@ -116,6 +118,7 @@ impl<F: Fabric> Nic<F> {
             departed: Mutex::new(Vec::new()),
             any_departed: AtomicBool::new(false),
             unsettled: AtomicU32::new(0),
+            unsure: AtomicBool::new(false),
             timers: Mutex::new(BTreeSet::new()),
             earliest: AtomicU64::new(u64::MAX),
             next_domain: AtomicU32::new(1),
@@ -259,7 +262,7 @@ impl<F: Fabric> Nic<F> {
             self.earliest.store(deadline, Ordering::SeqCst);
         }
         drop(timers);
-        if sooner && !self.workers.parked.load(Ordering::SeqCst) {
+        if sooner && !self.leaves_work_to_polls() {
             self.fabric.kick();
         }
     }
@@ -352,7 +355,7 @@ impl<F: Fabric> Nic<F> {
             at => at,
         };
         let turn = self.turns.due(now);
-        let settling = if self.unsettled.load(Ordering::SeqCst) > 0 { now } else { u64::MAX };
+        let settling = if self.is_unsettled() { now } else { u64::MAX };
         Some(earliest.min(again).min(turn).min(settling)).filter(|at| *at != u64::MAX)
     }
 
@@ -477,6 +480,8 @@ impl<F: Fabric> Nic<F> {
         channel.set_gone();
         self.blocks.lock().retain(|_, state| !state.uses(channel.channel.id));
         for queue_pair in self.queue_pairs.all() {
+            queue_pair.send_cq.lane.leave_channel(channel.channel.id);
+            queue_pair.recv_cq.lane.leave_channel(channel.channel.id);
             queue_pair.run();
         }
     }
@@ -534,8 +539,13 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
+    /// Whether queue pairs wait to be driven in the next round.
+    pub(crate) fn is_any_ready(&self) -> bool {
+        self.urgency.load(Ordering::SeqCst) != 0
+    }
+
     fn run_ready(&self) {
-        if self.urgency.load(Ordering::SeqCst) == 0 {
+        if !self.is_any_ready() {
             return;
         }
         let turn = {

@@ -157,7 +157,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
             self.ended.link_full = true;
             return Outcome::Wait;
         }
-        self.queue_pair.counters.ring_packets_sent.add(1);
+        self.queue_pair.counters.ring_packets_sent.add_alone(1);
         Outcome::Done(())
     }
 

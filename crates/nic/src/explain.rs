@@ -4,10 +4,10 @@ use crate::attributes::{QueuePairType, State};
 use crate::counters::ProtocolCounters;
 use crate::engine::Nic;
 use crate::limits::EXPLAIN_PATIENCE;
-use crate::lock::lock_until;
 use crate::path::Path;
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
+use pagewire_fabric::lock::lock_until;
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl<F: Fabric> QueuePair<F> {
             direct_operations: counters.direct_operations.get(),
             direct_bytes: counters.direct_bytes.get(),
             ring_packets_sent: counters.ring_packets_sent.get(),
-            ring_packets_received: counters.ring_packets_received.get(),
+            ring_packets_received: counters.ring_packets_received.get() + counters.ring_packets_kept.get(),
             udp_packets_sent: counters.udp_packets_sent.get(),
             udp_packets_received: counters.udp_packets_received.get(),
             dropped: counters.dropped.get(),

@@ -17,10 +17,10 @@ use crate::error::{Error, Result};
 use crate::event::{Acknowledgements, AsyncEventKind, Element};
 use crate::explain::ShownPath;
 use crate::inbox::Inbox;
+use crate::lane::Seeker;
 use crate::limits::{
     MAX_INLINE, MAX_MESSAGE, MAX_READ_ATOMIC, MAX_SEGMENTS, MAX_WORK_REQUESTS, REVOCATION_BOUND,
 };
-use crate::lock::{Lock, LockGuard, lock_until};
 use crate::path::Path;
 use crate::path::local::PublishedQueuePair;
 use crate::protection::ProtectionDomain;
@@ -30,12 +30,13 @@ use crate::request::{
 };
 use crate::shared_receive::SharedReceiveQueue;
 use pagewire_fabric::Fabric;
+use pagewire_fabric::lock::{Lock, LockGuard, barrier_behind, lock_until};
 use pagewire_iommu::Rights;
 use pagewire_transport::{Atomic, Operation, RemoteAddress, Work, WorkId};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Queue pair numbers have 24 bits.
@@ -222,7 +223,7 @@ impl<F: Fabric> QueuePair<F> {
 
     /// After the core was given up: whether others have found it taken meanwhile, and left work to whoever had it.
     pub(crate) fn is_wanted(&self) -> bool {
-        fence(Ordering::SeqCst);
+        barrier_behind(&self.core);
         self.pending.load(Ordering::SeqCst)
     }
 
@@ -361,6 +362,8 @@ impl<F: Fabric> QueuePair<F> {
             srq.completed();
         }
         self.leave_turns(core);
+        self.send_cq.lane.leave(self.number);
+        self.recv_cq.lane.leave(self.number);
         if let Path::Local(channel) = core.path() {
             channel.forget_awaited(self.number);
         }
@@ -429,6 +432,18 @@ impl<F: Fabric> QueuePair<F> {
         }
     }
 
+    /// The same to a poll that takes it, if there is one.
+    pub(crate) fn announce_to(
+        &self,
+        seeker: Option<&mut Seeker<'_, F>>,
+        queue: &CompletionQueue<F>,
+        completion: Completion,
+    ) {
+        if !seeker.is_some_and(|seeker| seeker.takes(queue, &completion)) {
+            self.announce(queue, completion);
+        }
+    }
+
     /// A queue pair whose completion was lost goes to the error state
     /// (InfiniBand specification, volume 1, section 10.10.2.3: local work queue catastrophic error).
     pub(crate) fn end_if_overrun(&self, core: &mut Core<F>) {
@@ -478,15 +493,30 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     pub(crate) fn complete_receive(&self, completion: Completion) {
+        self.complete_taken();
+        self.announce(&self.recv_cq, completion);
+    }
+
+    /// A receive that a message has taken is complete.
+    pub(crate) fn complete_taken(&self) {
         match &self.srq {
             Some(srq) => srq.completed(),
             None => self.receive.lock().completed(),
         }
-        self.announce(&self.recv_cq, completion);
     }
 
     /// Completes send requests through `through`; `status` is that of the last.
     pub(crate) fn complete_send(&self, through: WorkId, status: Status) {
+        self.complete_send_for(None, through, status);
+    }
+
+    /// The same for a poll that takes a completion of them, or none.
+    pub(crate) fn complete_send_for(
+        &self,
+        mut seeker: Option<&mut Seeker<'_, F>>,
+        through: WorkId,
+        status: Status,
+    ) {
         let mut send = self.send.lock();
         while let Some(work) = send.retire(through) {
             let status = if work.work.id == through { status } else { Status::Success };
@@ -496,7 +526,8 @@ impl<F: Fabric> QueuePair<F> {
                     _ => 0,
                 };
                 let completion = self.completion(work.wr_id, work.opcode, status);
-                self.announce(&self.send_cq, Completion { byte_length, ..completion });
+                let completion = Completion { byte_length, ..completion };
+                self.announce_to(seeker.as_deref_mut(), &self.send_cq, completion);
             }
         }
     }

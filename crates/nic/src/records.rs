@@ -1,22 +1,39 @@
 //! What comes over rings: records, handed to their queue pairs, and verdicts on those that were sent.
 
+use crate::completion::Completion;
 use crate::drive::{Core, Occasion, Row};
 use crate::engine::{Nic, Taken, Touched};
 use crate::inbox::{Half, Incoming, Origin};
+use crate::lane::Seeker;
 use crate::limits;
-use crate::lock::LockGuard;
 use crate::path::local::{LocalChannel, Reading};
 use crate::path::ring::{Kind, REFERENCE_BYTES, RecordHeader, parse_reference};
 use crate::path::verdict::Verdict;
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
+use pagewire_fabric::lock::LockGuard;
+use pagewire_fabric::lock::light_barrier;
 use pagewire_transport::{Payload, RcConnection, RemoteAddress};
 use pagewire_wire::Header;
 use smallvec::SmallVec;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Bytes of a payload whose copy takes as long as telling a verdict.
 const LONG: u32 = 1024;
+
+/// A thread that takes what came over a channel.
+struct Taker<'t, F: Fabric> {
+    nic: &'t Nic<F>,
+    origin: &'t Origin<F>,
+    channel: &'t LocalChannel<F>,
+    /// A thread of the program polls, and the NIC thread sleeps: some of what the peer is to be told can wait until the program
+    /// sends or polls again, as it is about to get what came in.
+    polled: bool,
+    /// The poll that it is done for, if that looks for one completion.
+    seeker: Option<Seeker<'t, F>>,
+    touched: Touched<F>,
+}
 
 impl<F: Fabric> Nic<F> {
     /// Takes records and verdicts from all rings.
@@ -51,35 +68,94 @@ impl<F: Fabric> Nic<F> {
         reading: Option<LockGuard<'_, Reading<F::Words>>>,
         occasion: Occasion,
     ) -> bool {
-        let mut touched = Touched::default();
-        self.take_verdicts(origin, channel, &mut touched);
-        // After a poll, some of what the peer is told can wait until the program polls again: it is about to get what came in.
-        let polled = occasion == Occasion::Polled && self.workers.parked.load(Ordering::SeqCst);
-        // The ring is held while its records are handed over, so that their order stays.
+        let polled = occasion == Occasion::Polled && self.leaves_work_to_polls();
+        let mut taker = Taker::new(self, origin, channel, polled, None);
+        taker.take_verdicts();
         let more = reading.is_some_and(|mut reading| {
             let most = if polled { channel.burst(&mut reading) } else { limits::ROUND };
-            let taken = self.hand_out(origin, channel, &mut reading, most, &mut touched);
-            if taken > 0 || !polled {
-                self.conclude(channel, reading, polled);
-            }
-            taken == most
+            taker.take_records(reading, most) == most
         });
-        if channel.is_broken() && !channel.is_gone() {
-            self.close(channel);
-        }
-        touched.run(Occasion::Round);
+        taker.end();
         more
     }
 
-    /// Hands records of a ring to their queue pairs, `most` of them, and notes the verdicts on them. Gives how many.
-    fn hand_out(
-        &self,
-        origin: &Origin<F>,
-        channel: &LocalChannel<F>,
-        reading: &mut Reading<F::Words>,
-        most: usize,
-        touched: &mut Touched<F>,
-    ) -> usize {
+    /// The completion that a poll looks for, if it comes of a verdict, or of a record that has come since the ring was empty. Of
+    /// records that come faster than they are taken, rounds take more at a time. `None`: there may be more to be done.
+    pub(crate) fn take_next(&self, origin: &Origin<F>, seeker: Seeker<'_, F>) -> Option<Option<Completion>> {
+        let Origin::Local(channel) = origin else { return None };
+        if channel.is_broken() || !self.leaves_work_to_polls() {
+            return None;
+        }
+        let (verdict, record) = (channel.has_verdict(), channel.has_first_record()?);
+        if !(verdict || record) {
+            return Some(None);
+        }
+        let mut taker = Taker::new(self, origin, channel, true, Some(seeker));
+        if verdict {
+            taker.take_verdicts();
+        }
+        if let Some(mut reading) = Some(()).filter(|()| record).and_then(|()| channel.reading.try_lock()) {
+            let most = channel.burst(&mut reading);
+            taker.take_records(reading, most);
+        }
+        taker.end().map(Some)
+    }
+
+    /// Does what polls have left to do: makes sure that peers that were told something do not sleep, and tells them where the
+    /// reader is, some polls later or when there is more time.
+    fn settle_channels(&self, occasion: Occasion) {
+        if self.unsure.load(Ordering::SeqCst) {
+            self.unsure.store(false, Ordering::SeqCst);
+            self.channels.read().iter().for_each(|channel| channel.make_sure(self.fabric()));
+        }
+        let left = self.unsettled.load(Ordering::SeqCst);
+        if left > 1 && occasion == Occasion::Polled {
+            // Lost counts of two threads at once do no harm.
+            self.unsettled.store(left - 1, Ordering::Relaxed);
+        } else if left > 0 && self.unsettled.swap(0, Ordering::SeqCst) > 0 {
+            self.channels.read().iter().for_each(|channel| channel.settle());
+        }
+    }
+
+    /// Whether polls have left something to be done.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.unsettled.load(Ordering::SeqCst) > 0 || self.unsure.load(Ordering::SeqCst)
+    }
+}
+
+impl<'t, F: Fabric> Taker<'t, F> {
+    fn new(
+        nic: &'t Nic<F>,
+        origin: &'t Origin<F>,
+        channel: &'t LocalChannel<F>,
+        polled: bool,
+        seeker: Option<Seeker<'t, F>>,
+    ) -> Self {
+        Taker { nic, origin, channel, polled, seeker, touched: Touched::default() }
+    }
+
+    /// Has done; gives what the poll looks for.
+    fn end(self) -> Option<Completion> {
+        if self.channel.is_broken() && !self.channel.is_gone() {
+            self.nic.close(self.channel);
+        }
+        self.touched.run(Occasion::Round);
+        self.seeker.and_then(|seeker| seeker.found)
+    }
+
+    /// Hands records to their queue pairs, `most` of them, and tells the peer of it. Gives how many. The ring is held
+    /// meanwhile, so that their order stays.
+    fn take_records(&mut self, mut reading: LockGuard<'_, Reading<F::Words>>, most: usize) -> usize {
+        let taken = self.hand_out(&mut reading, most);
+        if taken > 0 || !self.polled {
+            self.conclude(reading);
+        }
+        taken
+    }
+
+    /// Hands records of a ring to their queue pairs, and notes the verdicts on them.
+    fn hand_out(&mut self, reading: &mut Reading<F::Words>, most: usize) -> usize {
+        let channel = self.channel;
         for taken in 0..most {
             let popped = reading.consumer.pop(&mut reading.bytes);
             channel.set_next_record(reading.consumer.place());
@@ -87,9 +163,9 @@ impl<F: Fabric> Nic<F> {
                 Ok(Some(record)) => {
                     if record.kind == Kind::Reference || record.payload > LONG {
                         // It takes its time.
-                        channel.tell_verdicts(self.fabric(), reading);
+                        channel.tell_verdicts(self.nic.fabric(), reading);
                     }
-                    let acknowledged = self.deliver_record(origin, &record, &reading.bytes, touched);
+                    let acknowledged = self.deliver_record(&record, &reading.bytes);
                     if record.judged {
                         let verdict = if acknowledged { Verdict::Acknowledged } else { Verdict::Open };
                         reading.judged.add(verdict);
@@ -111,103 +187,87 @@ impl<F: Fabric> Nic<F> {
         most
     }
 
-    /// Tells the peer what became of its records, and, at once or some polls later, where the reader is.
-    fn conclude(
-        &self,
-        channel: &LocalChannel<F>,
-        mut reading: LockGuard<'_, Reading<F::Words>>,
-        can_wait: bool,
-    ) {
-        if !can_wait {
+    /// Tells the peer what became of its records, and where the reader is: at once, or later what can wait.
+    fn conclude(&self, mut reading: LockGuard<'_, Reading<F::Words>>) {
+        let nic = self.nic;
+        if !self.polled {
             reading.consumer.tell();
+            self.channel.tell_verdicts(nic.fabric(), &mut reading);
+            return;
         }
-        channel.tell_verdicts(self.fabric(), &mut reading);
+        if self.channel.tell_verdicts_quickly(nic.fabric(), &mut reading) {
+            nic.unsure.store(true, Ordering::Relaxed);
+        }
         drop(reading);
-        if can_wait {
-            self.unsettled.store(limits::POLLS_TO_SETTLE, Ordering::SeqCst);
-            // The NIC thread looks after it has come back: one of the two sees the other.
-            if !self.workers.parked.load(Ordering::SeqCst) {
-                self.settle_channels(Occasion::Round);
-            }
-        }
-    }
-
-    /// Tells peers where the reader is, which polls have left untold: some polls later, when there is more time, or now.
-    fn settle_channels(&self, occasion: Occasion) {
-        let left = self.unsettled.load(Ordering::SeqCst);
-        if left > 1 && occasion == Occasion::Polled {
-            // Lost counts of two threads at once do no harm.
-            self.unsettled.store(left - 1, Ordering::Relaxed);
-        } else if left > 0 && self.unsettled.swap(0, Ordering::SeqCst) > 0 {
-            self.channels.read().iter().for_each(|channel| channel.settle());
+        nic.unsettled.store(limits::POLLS_TO_SETTLE, Ordering::Relaxed);
+        // The NIC thread looks after it has come back: one of the two sees the other.
+        light_barrier();
+        if !nic.leaves_work_to_polls() {
+            nic.settle_channels(Occasion::Round);
         }
     }
 
     /// Acknowledges what the peer has told to be executed.
-    fn take_verdicts(&self, origin: &Origin<F>, channel: &LocalChannel<F>, touched: &mut Touched<F>) {
-        while let Some((awaited, verdict)) = channel.take_verdict() {
+    fn take_verdicts(&mut self) {
+        while let Some((awaited, verdict)) = self.channel.take_verdict() {
             if let (Verdict::Acknowledged, Some(queue_pair)) = (verdict, awaited.queue_pair) {
-                if self.acknowledged_at_once(origin, queue_pair, awaited.psn, touched) {
+                if self.acknowledged_at_once(queue_pair, awaited.psn) {
                     continue;
                 }
                 let header = RcConnection::acknowledgement(queue_pair, awaited.psn);
                 let (payload, global_route) = (Payload::Bytes(&[]), None);
-                let packet = Incoming { header, payload, global_route, origin };
-                self.deliver_packet(&packet, false, touched);
+                let packet = Incoming { header, payload, global_route, origin: self.origin };
+                self.deliver_packet(&packet, false);
             }
         }
     }
 
     /// Completes a request that was executed, where nothing stands in the way. False: the acknowledgement is to be delivered.
-    fn acknowledged_at_once(
-        &self,
-        origin: &Origin<F>,
-        number: u32,
-        psn: u32,
-        touched: &mut Touched<F>,
-    ) -> bool {
-        self.at_once(number, Half::Requester, touched, |queue_pair, core| {
-            queue_pair.acknowledged_at_once(core, psn, origin)
+    fn acknowledged_at_once(&mut self, number: u32, psn: u32) -> bool {
+        let origin = self.origin;
+        self.at_once(number, Half::Requester, |queue_pair, core, seeker| {
+            queue_pair.acknowledged_at_once(core, psn, origin, seeker)
         })
     }
 
     /// Has something done for one half of a queue pair, if nobody else drives that and nothing waits there. False: it was not
     /// done.
     fn at_once(
-        &self,
+        &mut self,
         number: u32,
         half: Half,
-        touched: &mut Touched<F>,
-        act: impl FnOnce(&QueuePair<F>, &mut Core<F>) -> bool,
+        act: impl FnOnce(&Arc<QueuePair<F>>, &mut Core<F>, Option<&mut Seeker<'t, F>>) -> bool,
     ) -> bool {
-        let Some(queue_pair) = self.queue_pairs().get(number) else { return false };
+        let looked_up;
+        let queue_pair = match self.seeker.as_ref().and_then(|seeker| seeker.expects(number)) {
+            Some(queue_pair) => queue_pair,
+            None => {
+                looked_up = self.nic.queue_pairs().get(number);
+                let Some(queue_pair) = &looked_up else { return false };
+                queue_pair
+            }
+        };
         if !queue_pair.inbox.is_empty(half) {
             return false;
         }
         let Some(mut core) = queue_pair.core.try_lock() else { return false };
-        let done = act(&queue_pair, &mut core);
+        let done = act(queue_pair, &mut core, self.seeker.as_mut());
         if done {
-            queue_pair.counters.ring_packets_received.add(1);
+            queue_pair.counters.ring_packets_received.add_alone(1);
             queue_pair.end_if_overrun(&mut core);
         }
         // What was acknowledged may let more leave.
         let goes_on = done && half == Half::Requester && !core.is_idle();
         drop(core);
         if goes_on || queue_pair.is_wanted() {
-            touched.drive(queue_pair);
+            self.touched.drive(queue_pair.clone());
         }
         done
     }
 
     /// Hands one record to its queue pair. True: it is to be judged, is a request that was executed, and its acknowledgement is
     /// the caller's to tell.
-    fn deliver_record(
-        &self,
-        origin: &Origin<F>,
-        record: &RecordHeader,
-        bytes: &[u8],
-        touched: &mut Touched<F>,
-    ) -> bool {
+    fn deliver_record(&mut self, record: &RecordHeader, bytes: &[u8]) -> bool {
         let payload_at = usize::from(record.header).div_ceil(8) * 8;
         let headers = &bytes[..usize::from(record.header)];
         let payload = &bytes[payload_at..payload_at + record.payload as usize];
@@ -220,7 +280,7 @@ impl<F: Fabric> Nic<F> {
         if record.judged
             && record.kind == Kind::Bytes
             && RcConnection::is_whole_send(&header)
-            && self.execute_at_once(origin, &header, payload, touched)
+            && self.execute_at_once(&header, payload)
         {
             return true;
         }
@@ -232,41 +292,38 @@ impl<F: Fabric> Nic<F> {
             }
             Kind::Bytes | Kind::Datagram => Payload::Bytes(payload),
         };
-        let packet = Incoming { header, payload, global_route, origin };
-        self.deliver_packet(&packet, record.judged, touched)
+        let packet = Incoming { header, payload, global_route, origin: self.origin };
+        self.deliver_packet(&packet, record.judged)
     }
 
     /// Has a request executed that nothing stands in the way of. False: it is to be delivered.
-    fn execute_at_once(
-        &self,
-        origin: &Origin<F>,
-        header: &Header,
-        payload: &[u8],
-        touched: &mut Touched<F>,
-    ) -> bool {
-        self.at_once(header.bth.destination, Half::Responder, touched, |queue_pair, core| {
-            queue_pair.accepts(header, origin) && queue_pair.execute_at_once(core, header, payload, origin)
+    fn execute_at_once(&mut self, header: &Header, payload: &[u8]) -> bool {
+        let origin = self.origin;
+        self.at_once(header.bth.destination, Half::Responder, |queue_pair, core, seeker| {
+            queue_pair.accepts(header, origin)
+                && queue_pair.execute_at_once(core, header, payload, origin, seeker)
         })
     }
 
     /// Hands a packet of a ring to its queue pair: at once if nobody else drives it and nothing waits before it, else to its
     /// inbox. True: it is a request, was executed, and its acknowledgement, if the caller `judges`, is the caller's to tell.
-    fn deliver_packet(&self, packet: &Incoming<'_, F>, judges: bool, touched: &mut Touched<F>) -> bool {
-        let header = &packet.header;
-        let Some((queue_pair, drive)) = touched.get(self.queue_pairs(), header.bth.destination) else {
+    fn deliver_packet(&mut self, packet: &Incoming<'_, F>, judges: bool) -> bool {
+        let (nic, header) = (self.nic, &packet.header);
+        let Some((queue_pair, drive)) = self.touched.get(nic.queue_pairs(), header.bth.destination) else {
             return false;
         };
         if !queue_pair.accepts(header, packet.origin) {
             queue_pair.counters.dropped.add(1);
             return false;
         }
-        queue_pair.counters.ring_packets_received.add(1);
         *drive = true;
         let Some(mut core) = queue_pair.core.try_lock() else {
-            self.keep(queue_pair, packet.keep());
+            queue_pair.counters.ring_packets_kept.add(1);
+            nic.keep(queue_pair, packet.keep());
             return false;
         };
-        if !self.hand_over(queue_pair, &mut core, &mut Row::begin(self), packet) {
+        queue_pair.counters.ring_packets_received.add_alone(1);
+        if !nic.hand_over(queue_pair, &mut core, &mut Row::begin(nic), packet) {
             return false;
         }
         let acknowledged = judges && core.take_acknowledgement(header.bth.psn);
@@ -282,8 +339,8 @@ impl<F: Fabric> Nic<F> {
 mod tests {
     use super::*;
     use crate::engine::Options;
-    use crate::path::PathChoice;
     use crate::path::verdict::Awaited;
+    use crate::path::{PathChoice, attention};
     use pagewire_fabric::HostFabric;
     use std::sync::Arc;
     use std::time::{Duration, Instant};
@@ -344,6 +401,33 @@ mod tests {
         send();
         receiver.poll_channels(Occasion::Polled);
         assert!(out.is_drained());
+    }
+
+    /// A peer that goes to sleep just when a poll tells it something is woken by the next poll, by what is sent next, or by the NIC
+    /// thread.
+    #[test]
+    fn a_peer_that_falls_asleep_meanwhile_is_woken() {
+        let [(sender, out), (receiver, into)] = connected();
+        for way in 0..3 {
+            receiver.workers.parked.store(true, Ordering::SeqCst);
+            let awaited = Some(Awaited { queue_pair: None, psn: 7 });
+            assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], awaited));
+            assert_ne!(receiver.poll_channels(Occasion::Polled), Taken::Nothing);
+            // It has looked before what it was told could be seen.
+            attention::ask(sender.fabric().mailbox());
+            match way {
+                0 => assert_eq!(receiver.poll_channels(Occasion::Polled), Taken::Nothing),
+                1 => assert!(into.send(receiver.fabric(), Kind::Bytes, &[0; 12], &[1; 8], None)),
+                _ => {
+                    receiver.workers.parked.store(false, Ordering::SeqCst);
+                    let now = receiver.fabric().now();
+                    assert!(receiver.next_due(now).is_some_and(|due| due <= now));
+                    receiver.poll_channels(Occasion::Round);
+                }
+            }
+            assert!(!attention::is_asked(sender.fabric().mailbox()), "way {way}");
+            sender.progress();
+        }
     }
 
     /// A poll takes more records at a time while they come faster than it takes them, and all of them in the end.

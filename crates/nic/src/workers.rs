@@ -4,6 +4,7 @@ use crate::drive::Occasion;
 use crate::engine::{Nic, Taken};
 use crate::path::attention;
 use pagewire_fabric::Fabric;
+use pagewire_fabric::lock::heavy_barrier;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::Thread;
@@ -26,6 +27,9 @@ const POLLS_THAT_COUNT: u64 = 4;
 const POLLS_BETWEEN_OFFERS: (u64, u64) = (64, 1024);
 /// A polling program looks at the network only once in so many polls while no queue pair needs it.
 const QUIET_NETWORK_POLLS: u64 = 1024;
+/// A program that polls without a pause, and whose rounds come upon nothing, runs one in each of so many polls at most; in the
+/// others it looks only where its completions came from last.
+const POLLS_PER_ROUND: u64 = 32;
 /// Nanoseconds for which the NIC thread looks again after something came in, before it sleeps. Waking it takes as long.
 const STAY_AWAKE: u64 = 50_000;
 /// An offer of the processor that takes so many nanoseconds was taken up by somebody.
@@ -44,6 +48,9 @@ pub(crate) struct Workers {
     polls_to_offer: AtomicU64,
     /// The same after the last time that it was.
     offer_interval: AtomicU64,
+    /// Polls until one runs a round, and the same after the last one that did.
+    polls_to_round: AtomicU64,
+    round_interval: AtomicU64,
     /// Completion queues that will wake a thread of the program.
     sleepers: AtomicU32,
     thread: Mutex<Option<Thread>>,
@@ -52,6 +59,29 @@ pub(crate) struct Workers {
 }
 
 impl<F: Fabric> Nic<F> {
+    /// Says whether the NIC thread leaves the work to the program for now, where there is no such thread: for a simulator.
+    pub fn leave_work_to_polls(&self, leaves: bool) {
+        self.workers.parked.store(leaves, Ordering::SeqCst);
+    }
+
+    /// Whether the NIC thread has left the work to the program, which polls without a pause.
+    pub(crate) fn leaves_work_to_polls(&self) -> bool {
+        self.workers.parked.load(Ordering::SeqCst)
+    }
+
+    /// Whether a poll that has looked where its completions come from, and found nothing, may leave it at that: it is one of many.
+    pub(crate) fn leaves_round_out(&self) -> bool {
+        // Lost counts of two threads at once do no harm.
+        let left = self.workers.polls_to_round.load(Ordering::Relaxed);
+        if left == 0 || self.is_any_ready() || self.unsure.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.workers.polls_to_round.store(left - 1, Ordering::Relaxed);
+        let polls = self.workers.polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.workers.polls.store(polls, Ordering::Relaxed);
+        true
+    }
+
     /// A round by a program's thread that polls an empty completion queue.
     pub(crate) fn progress_by_poller(&self) {
         let polls = self.workers.polls.load(Ordering::Relaxed).wrapping_add(1);
@@ -60,6 +90,10 @@ impl<F: Fabric> Nic<F> {
         // Rounds without the network are short, as are those in which nothing comes in: their time need not be known.
         let began = network.then(|| self.fabric().now());
         let taken = self.round(network, Occasion::Polled);
+        let fewer = (self.workers.round_interval.load(Ordering::Relaxed) * 2).clamp(1, POLLS_PER_ROUND);
+        let interval = if taken == Taken::Nothing { fewer } else { 1 };
+        self.workers.round_interval.store(interval, Ordering::Relaxed);
+        self.workers.polls_to_round.store(interval - 1, Ordering::Relaxed);
         if let Some(began) = began {
             let took = match taken {
                 Taken::Nothing => EMPTY_ROUND,
@@ -128,6 +162,7 @@ impl<F: Fabric> Nic<F> {
                     std::thread::park_timeout(grace);
                 }
                 self.workers.parked.store(false, Ordering::SeqCst);
+                heavy_barrier();
                 if leave {
                     continue;
                 }

@@ -284,6 +284,10 @@ impl Stage<SimFabric> for SimStage {
         self.world.advance(next)
     }
 
+    fn has_no_thread(&self) -> bool {
+        true
+    }
+
     fn turn(&mut self, party: usize) {
         if self.scenario.evictions && self.random.u32(0..TURNS_BETWEEN_EVICTIONS) == 0 {
             let pages = self.random.u64(1..=EVICTED);

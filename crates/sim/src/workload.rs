@@ -157,6 +157,11 @@ pub trait Stage<F: Fabric> {
     fn idle(&mut self, next: Option<u64>) -> bool;
     /// A party's turn begins.
     fn turn(&mut self, _party: usize) {}
+    /// Whether a party's engine has no thread of its own, so that the workload decides whether that is just leaving the work to
+    /// those who poll.
+    fn has_no_thread(&self) -> bool {
+        false
+    }
     /// Whether a party's process lives.
     fn is_alive(&self, _party: usize) -> bool {
         true

@@ -5,7 +5,7 @@ use super::attention;
 use super::ring::{self, Consumer, Kind, Producer, RecordHeader};
 use super::verdict::{Awaited, Judged, Next, Verdict, Verdicts};
 use crate::limits::ROUND;
-use crate::lock::Lock;
+use pagewire_fabric::lock::Lock;
 use pagewire_fabric::{Channel, Fabric, Side};
 use pagewire_iommu::layout::{
     BLOCKS, MAGIC, MAGIC_WORD, NETWORK_ONLY_WORD, QUEUE_PAIR_WORDS, QUEUE_PAIRS, TABLE_WORDS,
@@ -129,6 +129,8 @@ pub struct LocalChannel<F: Fabric> {
     ours: usize,
     /// Of the peer's.
     theirs: usize,
+    /// Something was told, and it is not sure that the peer does not sleep.
+    unsure: AtomicBool,
     ended: AtomicBool,
     gone: AtomicBool,
     broken: AtomicBool,
@@ -164,6 +166,7 @@ impl<F: Fabric> LocalChannel<F> {
             peer_regions: RegionView::new(channel.tables.clone()),
             ours,
             theirs,
+            unsure: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             broken: AtomicBool::new(false),
@@ -240,6 +243,9 @@ impl<F: Fabric> LocalChannel<F> {
     }
 
     fn wake(&self, fabric: &F) {
+        if self.unsure.load(Ordering::Relaxed) {
+            self.unsure.store(false, Ordering::Relaxed);
+        }
         if attention::take(&self.channel.mailbox) {
             fabric.wake(self.channel.id);
         }
@@ -248,6 +254,26 @@ impl<F: Fabric> LocalChannel<F> {
     /// Tells the peer what became of its records, and wakes it if it sleeps.
     pub fn tell_verdicts(&self, fabric: &F, reading: &mut Reading<F::Words>) {
         if reading.judged.tell(&self.channel.words, self.theirs) {
+            self.wake(fabric);
+        }
+    }
+
+    /// The same without the barrier behind it, which waits until this processor has the cache line. True: a peer that was about to
+    /// sleep may not have been woken; [`make_sure`](Self::make_sure) soon, or send something.
+    pub fn tell_verdicts_quickly(&self, fabric: &F, reading: &mut Reading<F::Words>) -> bool {
+        if !reading.judged.tell(&self.channel.words, self.theirs) {
+            return false;
+        }
+        self.unsure.store(true, Ordering::Relaxed);
+        if attention::is_asked(&self.channel.mailbox) {
+            self.wake(fabric);
+        }
+        self.unsure.load(Ordering::Relaxed)
+    }
+
+    /// Wakes the peer if it sleeps and may not have seen what it was told.
+    pub fn make_sure(&self, fabric: &F) {
+        if self.unsure.load(Ordering::Relaxed) {
             self.wake(fabric);
         }
     }
@@ -279,7 +305,8 @@ impl<F: Fabric> LocalChannel<F> {
         self.writing.lock().verdicts.forget(queue_pair);
     }
 
-    fn has_verdict(&self) -> bool {
+    /// Whether the peer has told what became of a request.
+    pub fn has_verdict(&self) -> bool {
         self.next_verdict.has_come(&self.channel.words, self.ours)
     }
 
@@ -299,6 +326,14 @@ impl<F: Fabric> LocalChannel<F> {
             self.was_empty.store(true, Ordering::Relaxed);
         }
         has
+    }
+
+    /// Whether there is a record, the first after there was none. `None`: there is another one.
+    pub fn has_first_record(&self) -> Option<bool> {
+        match self.has_record() {
+            true => self.was_empty.load(Ordering::Relaxed).then_some(true),
+            false => Some(false),
+        }
     }
 
     /// How many records a poll takes at most: more and more while they come faster than they are taken.

@@ -293,6 +293,16 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
 
     /// Takes and checks all completions of a party. True: there were some.
     pub(super) fn poll(&mut self, party: usize) -> Result<bool, Violation> {
+        if self.stage.has_no_thread() && self.random.bool() {
+            self.parties[party].nic.leave_work_to_polls(true);
+            let some = self.poll_queues(party);
+            self.parties[party].nic.leave_work_to_polls(false);
+            return some;
+        }
+        self.poll_queues(party)
+    }
+
+    fn poll_queues(&mut self, party: usize) -> Result<bool, Violation> {
         let owner = &self.parties[party];
         let queues: [Arc<CompletionQueue<F>>; 3] =
             [owner.send_cq.clone(), owner.receive_cq.clone(), owner.common_cq.clone()];

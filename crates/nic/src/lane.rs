@@ -1,0 +1,128 @@
+//! The short way from a ring to the poll of a completion queue.
+//!
+//! A completion queue remembers the queue pair whose completions came last, and the channel that they came by. A poll looks
+//! there first: a completion that comes of what it finds goes to the program without being queued.
+
+use crate::completion::{Completion, CompletionQueue};
+use crate::engine::Nic;
+use crate::inbox::Origin;
+use crate::queue_pair::QueuePair;
+use pagewire_fabric::lock::Lock;
+use pagewire_fabric::{ChannelId, Fabric};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// No queue pair has this number.
+const NONE: u32 = u32::MAX;
+
+/// Where a completion queue's next completion is looked for first.
+pub(crate) struct Lane<F: Fabric> {
+    way: Lock<Option<Way<F>>>,
+    /// The number of its queue pair.
+    known: AtomicU32,
+    /// The queue pair whose completion came last.
+    last: AtomicU32,
+    /// It was left while a poll was at it.
+    left: AtomicBool,
+}
+
+struct Way<F: Fabric> {
+    origin: Origin<F>,
+    queue_pair: Arc<QueuePair<F>>,
+}
+
+impl<F: Fabric> Default for Lane<F> {
+    fn default() -> Self {
+        Lane {
+            way: Lock::new(None),
+            known: AtomicU32::new(NONE),
+            last: AtomicU32::new(NONE),
+            left: AtomicBool::new(false),
+        }
+    }
+}
+
+impl<F: Fabric> Lane<F> {
+    /// A completion has come of what came from `origin`. Called by whoever holds the queue pair's core. The second in a row
+    /// makes it the lane.
+    pub fn note(&self, queue_pair: &Arc<QueuePair<F>>, origin: &Origin<F>) {
+        let number = queue_pair.number();
+        if self.known.load(Ordering::Relaxed) == number {
+            return;
+        }
+        if self.last.load(Ordering::Relaxed) != number {
+            self.last.store(number, Ordering::Relaxed);
+        } else if let Some(mut way) = self.way.try_lock() {
+            *way = Some(Way { origin: origin.clone(), queue_pair: queue_pair.clone() });
+            self.known.store(number, Ordering::Relaxed);
+        }
+    }
+
+    /// The queue pair begins anew, or is gone. Called by whoever holds its core.
+    pub fn leave(&self, queue_pair: u32) {
+        self.leave_if(|way| way.queue_pair.number() == queue_pair);
+    }
+
+    /// The channel is gone.
+    pub fn leave_channel(&self, id: ChannelId) {
+        self.leave_if(|way| matches!(&way.origin, Origin::Local(channel) if channel.channel.id == id));
+    }
+
+    fn leave_if(&self, is_left: impl FnOnce(&Way<F>) -> bool) {
+        match self.way.try_lock() {
+            Some(mut way) if way.as_ref().is_some_and(is_left) => {
+                self.known.store(NONE, Ordering::Relaxed);
+                let old = way.take();
+                drop(way);
+                drop(old);
+            }
+            Some(_) => {}
+            // Not waited for: a poll may be stuck at a page. The next one leaves it.
+            None => self.left.store(true, Ordering::Release),
+        }
+    }
+
+    /// Nobody polls any more.
+    pub fn clear(&self) {
+        self.leave_if(|_| true);
+    }
+
+    /// A completion of `queue`, the lane's own, that comes of what has come by it. `None`: nobody has looked.
+    pub fn seek(&self, nic: &Nic<F>, queue: &CompletionQueue<F>) -> Option<Option<Completion>> {
+        if self.known.load(Ordering::Relaxed) == NONE {
+            return None;
+        }
+        let way = self.way.try_lock()?;
+        if self.left.load(Ordering::Acquire) {
+            self.left.store(false, Ordering::Release);
+            drop(way);
+            self.clear();
+            return None;
+        }
+        let Way { origin, queue_pair } = way.as_ref()?;
+        nic.take_next(origin, Seeker { queue, queue_pair, found: None })
+    }
+}
+
+/// A poll that looks for a completion of its queue, most probably of one queue pair.
+pub(crate) struct Seeker<'p, F: Fabric> {
+    queue: &'p CompletionQueue<F>,
+    queue_pair: &'p Arc<QueuePair<F>>,
+    pub found: Option<Completion>,
+}
+
+impl<'p, F: Fabric> Seeker<'p, F> {
+    /// The queue pair, if it is that of the number.
+    pub fn expects(&self, number: u32) -> Option<&'p Arc<QueuePair<F>>> {
+        Some(self.queue_pair).filter(|queue_pair| queue_pair.number() == number)
+    }
+
+    /// Takes a completion, if it is the next of its queue, and nobody is to be told of it. False: it is to be queued.
+    pub fn takes(&mut self, queue: &CompletionQueue<F>, completion: &Completion) -> bool {
+        let takes = self.found.is_none() && std::ptr::eq(self.queue, queue) && queue.is_plain();
+        if takes {
+            self.found = Some(*completion);
+        }
+        takes
+    }
+}
