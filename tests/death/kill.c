@@ -44,6 +44,8 @@ struct survivor {
 	struct link link;
 	char *reachable, *buffers;
 	struct killing killing;
+	/* The most that was open between two rounds: what goes between the living is closed while they rest. */
+	int descriptors;
 	double setting_up;
 	/* What is to be told in the end: seconds until everything had completed, the longest and all. */
 	double longest, all;
@@ -150,11 +152,11 @@ static void wait_for_flush(struct survivor *survivor)
 }
 
 /* What the dead has held must come back. */
-static void wait_until_given_back(struct survivor *survivor, int descriptors)
+static void wait_until_given_back(struct survivor *survivor)
 {
 	double end = seconds() + GIVEN_BACK;
 
-	while (descriptors_held() > descriptors) {
+	while (descriptors_held() > survivor->descriptors) {
 		go_on(&survivor->companion);
 		CHECK(seconds() < end);
 	}
@@ -179,6 +181,8 @@ static void play_round(struct survivor *survivor)
 	struct party victim;
 	double begun;
 
+	if (survivor->descriptors < descriptors)
+		survivor->descriptors = descriptors;
 	make_link(link, "victim", survivor->companion.link.context, survivor->reachable, survivor->buffers,
 		  next_random(&random));
 	survivor->killing.begun = 0;
@@ -207,7 +211,7 @@ static void play_round(struct survivor *survivor)
 	status = end_of(&victim);
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 	must_go_on(&survivor->companion, GOES_ON);
-	wait_until_given_back(survivor, descriptors);
+	wait_until_given_back(survivor);
 }
 
 /* While nothing is under way: packets that wait their turn in traffic are no growth. What the engine still tidies up

@@ -2,18 +2,15 @@
 //!
 //! A locked instruction waits until every store before it has reached the cache. Behind a store to a cache line that another
 //! process looks at, that is as long as the line travels; twice a message, that is most of what a short message takes.
-//! A lock that one thread has taken many times in a row is therefore biased to that thread, which from then on takes and returns
-//! it by plain stores. Another thread that wants it ends the bias first, and has the kernel make all processors
-//! that run this process pass a full barrier (membarrier(2)): either it then sees that the owner holds the lock, or the owner sees
-//! that the bias has ended (Dekker's pattern, with all of the cost on one side).
+//! A lock that one thread has taken many times in a row is therefore [biased](bias) to that thread.
 
+mod bias;
+
+use bias::{Bias, Cell, Machine};
 use lock_api::{GuardNoSend, RawMutex};
 use rustix::thread::{MembarrierCommand, membarrier};
-use spin::mutex::SpinMutex;
-use spin::relax::RelaxStrategy;
-use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicUsize, Ordering, compiler_fence, fence};
 use std::time::{Duration, Instant};
 
 /// A lock.
@@ -28,53 +25,8 @@ pub type ArcLockGuard<T> = lock_api::ArcMutexGuard<BiasedLock, T>;
 const LOOKS: u32 = 64;
 const OFFERS: u32 = 32;
 const SLEEP: Duration = Duration::from_micros(50);
-/// Times in a row that a thread takes a lock before it is biased: the first is for the first time, and it doubles up to the second
-/// with each bias that is ended.
-const STREAK: (u32, u32) = (64, 4096);
 /// How long a store takes at most to be seen by other processors, by far; for where the kernel has no barrier (any more).
 const SEEN: Duration = Duration::from_millis(10);
-
-/// No thread.
-const NOBODY: usize = 0;
-
-/// How a thread waits for a lock.
-struct Patience;
-
-impl RelaxStrategy for Patience {
-    fn relax() {
-        thread_local!(static WAITED: Cell<u32> = const { Cell::new(0) });
-        let waited = WAITED.get().wrapping_add(1);
-        WAITED.set(waited);
-        if waited % LOOKS != 0 {
-            std::hint::spin_loop();
-        } else if waited / LOOKS % OFFERS != 0 {
-            std::thread::yield_now();
-        } else {
-            // Unlike sleep(3), no point at which the thread may be cancelled.
-            std::thread::park_timeout(SLEEP);
-        }
-    }
-}
-
-/// What distinguishes the calling thread from all others that live.
-#[inline]
-fn thread() -> usize {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let thread: usize;
-        // SAFETY: the word that FS points to holds its own address (System V ABI, AMD64 supplement, thread-local storage), which is
-        // another one in each thread, and is only read.
-        unsafe {
-            std::arch::asm!("mov {}, fs:0", out(reg) thread, options(pure, readonly, nostack, preserves_flags));
-        }
-        thread
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        thread_local!(static PLACE: Cell<u8> = const { Cell::new(0) });
-        PLACE.with(|place| std::ptr::from_ref(place) as usize)
-    }
-}
 
 /// Whether the kernel makes other processors pass a barrier for us.
 fn has_barrier() -> bool {
@@ -103,134 +55,114 @@ pub fn light_barrier() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// The state of a [`Lock`].
-pub struct BiasedLock {
-    /// The thread that takes the lock by `held`. Changed by whoever has the gate.
-    owner: AtomicUsize,
-    /// Its owner, or who was it, holds the lock.
-    held: AtomicBool,
-    /// Taken by all others, and by those who change what follows.
-    gate: SpinMutex<(), Patience>,
-    /// Whoever has the gate holds the lock.
-    by_gate: AtomicBool,
-    last: AtomicUsize,
-    streak: AtomicU32,
-    needed: AtomicU32,
-}
+/// The machine that this runs on.
+pub struct Host;
 
-impl BiasedLock {
-    /// Takes it as its owner.
+impl Machine for Host {
+    type Cell = AtomicUsize;
+
     #[inline]
-    fn take_biased(&self) -> bool {
-        let own = thread();
-        if self.owner.load(Ordering::Relaxed) != own || self.held.load(Ordering::Relaxed) {
-            return false;
-        }
-        self.held.store(true, Ordering::Relaxed);
-        light_barrier();
-        if self.owner.load(Ordering::Relaxed) == own {
-            return true;
-        }
-        self.held.store(false, Ordering::Release);
-        false
-    }
-
-    /// Ends the bias to another thread; with the gate. True: that does not hold the lock.
-    fn end_bias(&self) -> bool {
-        if self.owner.load(Ordering::Relaxed) != NOBODY {
-            self.owner.store(NOBODY, Ordering::Relaxed);
-            let needed = self.needed.load(Ordering::Relaxed);
-            self.needed.store((needed * 2).min(STREAK.1), Ordering::Relaxed);
-            heavy_barrier();
-        }
-        !self.held.load(Ordering::Acquire)
-    }
-
-    /// The lock is taken by the gate.
-    fn take_by_gate(&self) {
-        self.by_gate.store(true, Ordering::Relaxed);
-        let own = thread();
-        if self.last.load(Ordering::Relaxed) == own {
-            self.streak.store(self.streak.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
-        } else {
-            self.last.store(own, Ordering::Relaxed);
-            self.streak.store(0, Ordering::Relaxed);
-        }
-    }
-
-    #[cold]
-    fn lock_by_gate(&self) {
-        std::mem::forget(self.gate.lock());
-        while !self.end_bias() {
-            Patience::relax();
-        }
-        self.take_by_gate();
-    }
-
-    #[cold]
-    fn try_lock_by_gate(&self) -> bool {
-        let Some(gate) = self.gate.try_lock() else { return false };
-        if !self.end_bias() {
-            return false;
-        }
-        std::mem::forget(gate);
-        self.take_by_gate();
-        true
-    }
-
-    #[cold]
-    fn unlock_gate(&self) {
-        if self.streak.load(Ordering::Relaxed) >= self.needed.load(Ordering::Relaxed) {
-            self.streak.store(0, Ordering::Relaxed);
-            if has_barrier() {
-                self.owner.store(thread(), Ordering::Relaxed);
+    fn thread() -> usize {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let thread: usize;
+            // SAFETY: the word that FS points to holds its own address (System V ABI, AMD64 supplement, thread-local storage),
+            // which is another one in each thread, and is only read.
+            unsafe {
+                std::arch::asm!("mov {}, fs:0", out(reg) thread, options(pure, readonly, nostack, preserves_flags));
             }
+            thread
         }
-        self.by_gate.store(false, Ordering::Relaxed);
-        // SAFETY: the calling thread has it: it forgot the guard when it took the lock.
-        unsafe { self.gate.force_unlock() };
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            thread_local!(static PLACE: std::cell::Cell<u8> = const { std::cell::Cell::new(0) });
+            PLACE.with(|place| std::ptr::from_ref(place) as usize)
+        }
+    }
+
+    fn may_bias() -> bool {
+        has_barrier()
+    }
+
+    #[inline]
+    fn light_barrier() {
+        light_barrier();
+    }
+
+    fn heavy_barrier() {
+        heavy_barrier();
+    }
+
+    fn full_barrier() {
+        fence(Ordering::SeqCst);
+    }
+
+    fn barrier_behind_raising() {
+        // A locked instruction, which no load or store passes, whatever comes of it (AMD64 manual, volume 2, section 7.4.2).
+        #[cfg(target_arch = "x86_64")]
+        compiler_fence(Ordering::SeqCst);
+        #[cfg(not(target_arch = "x86_64"))]
+        fence(Ordering::SeqCst);
+    }
+
+    fn wait() {
+        thread_local!(static WAITED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
+        let waited = WAITED.get().wrapping_add(1);
+        WAITED.set(waited);
+        if waited % LOOKS != 0 {
+            std::hint::spin_loop();
+        } else if waited / LOOKS % OFFERS != 0 {
+            std::thread::yield_now();
+        } else {
+            // Unlike sleep(3), no point at which the thread may be cancelled.
+            std::thread::park_timeout(SLEEP);
+        }
     }
 }
 
-// SAFETY: mutual exclusion. A thread has the lock by the gate, which one thread has at a time, and only while `held` is not set;
-// or by `held`, which only the owner sets. The owner changes by the gate only, and from a thread to nobody before
-// the barrier behind which `held` is looked at: if the owner set `held` before that, whoever has the gate waits or gives up; if
-// later, the owner finds itself to be the owner no more, and takes `held` back. What one holder did is seen by the next: both
-// ways are given back by a store-release and taken after a load-acquire of it, or by the same thread again.
+impl Cell for AtomicUsize {
+    fn new(value: usize) -> Self {
+        AtomicUsize::new(value)
+    }
+
+    #[inline]
+    fn load(&self, order: Ordering) -> usize {
+        self.load(order)
+    }
+
+    #[inline]
+    fn store(&self, value: usize, order: Ordering) {
+        self.store(value, order);
+    }
+
+    fn raise(&self) -> bool {
+        self.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// The state of a [`Lock`].
+pub struct BiasedLock(Bias<Host>);
+
+// SAFETY: mutual exclusion, as `bias` argues and its model checks; what one holder did is seen by the next.
 unsafe impl RawMutex for BiasedLock {
     #[allow(clippy::declare_interior_mutable_const)] // What the trait asks for.
-    const INIT: Self = BiasedLock {
-        owner: AtomicUsize::new(NOBODY),
-        held: AtomicBool::new(false),
-        gate: SpinMutex::new(()),
-        by_gate: AtomicBool::new(false),
-        last: AtomicUsize::new(NOBODY),
-        streak: AtomicU32::new(0),
-        needed: AtomicU32::new(STREAK.0),
-    };
+    const INIT: Self = BiasedLock(Bias::<Host>::HOST);
 
     type GuardMarker = GuardNoSend;
 
     #[inline]
     fn lock(&self) {
-        if !self.take_biased() {
-            self.lock_by_gate();
-        }
+        self.0.lock();
     }
 
     #[inline]
     fn try_lock(&self) -> bool {
-        self.take_biased() || self.try_lock_by_gate()
+        self.0.try_lock()
     }
 
     #[inline]
     unsafe fn unlock(&self) {
-        // Set by the calling thread, if at all. `held` would not tell: an owner that is none any more sets it for a moment.
-        if self.by_gate.load(Ordering::Relaxed) {
-            self.unlock_gate();
-        } else {
-            self.held.store(false, Ordering::Release);
-        }
+        self.0.unlock();
     }
 }
 
@@ -238,14 +170,8 @@ unsafe impl RawMutex for BiasedLock {
 /// That thread looks at what this one has left, or gets the lock.
 #[inline]
 pub fn barrier_behind<T>(lock: &Lock<T>) {
-    // SAFETY: the state is only looked at.
-    let state = unsafe { lock.raw() };
-    if state.owner.load(Ordering::Relaxed) == thread() {
-        // Others end the bias first, by a heavy barrier.
-        light_barrier();
-    } else {
-        fence(Ordering::SeqCst);
-    }
+    // SAFETY: the state is not changed.
+    unsafe { lock.raw() }.0.barrier_behind();
 }
 
 /// Waits until `deadline` at most.
@@ -257,7 +183,7 @@ pub fn lock_until<T>(lock: &Lock<T>, deadline: Instant) -> Option<LockGuard<'_, 
         if Instant::now() >= deadline {
             return None;
         }
-        Patience::relax();
+        Host::wait();
     }
 }
 
@@ -265,14 +191,15 @@ pub fn lock_until<T>(lock: &Lock<T>, deadline: Instant) -> Option<LockGuard<'_, 
 mod tests {
     use super::*;
     use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
 
     fn is_biased<T>(lock: &Lock<T>) -> bool {
-        // SAFETY: the state is only looked at.
-        unsafe { lock.raw() }.owner.load(Ordering::Relaxed) != NOBODY
+        // SAFETY: the state is not changed.
+        unsafe { lock.raw() }.0.is_biased()
     }
 
     fn make_biased<T>(lock: &Lock<T>) {
-        for _ in 0..=STREAK.1 {
+        for _ in 0..=bias::STREAK.1 {
             drop(lock.lock());
         }
         assert_eq!(is_biased(lock), has_barrier());

@@ -75,7 +75,7 @@ fn standard_peers_are_given_up_where_too_much_is_lost() {
 #[test]
 fn a_violation_is_made_small_and_told() {
     // Planted anew in each world that is tried.
-    let mut scenario = Scenario::drawn(5, 20_000);
+    let mut scenario = Scenario::drawn(6, 20_000);
     scenario.plant = Some((Plant::LostByte, 50));
     let violation = scenario.run().expect_err("a byte was lost");
     let before = scenario.clone();
