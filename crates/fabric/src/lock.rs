@@ -121,10 +121,6 @@ impl Machine for Host {
 }
 
 impl Cell for AtomicUsize {
-    fn new(value: usize) -> Self {
-        AtomicUsize::new(value)
-    }
-
     #[inline]
     fn load(&self, order: Ordering) -> usize {
         self.load(order)

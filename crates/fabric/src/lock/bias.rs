@@ -24,7 +24,6 @@ const NOBODY: usize = 0;
 
 /// A word that threads share.
 pub trait Cell {
-    fn new(value: usize) -> Self;
     fn load(&self, order: Ordering) -> usize;
     fn store(&self, value: usize, order: Ordering);
     /// Makes 1 of 0, and acquires. False: it is not 0.
@@ -246,10 +245,6 @@ mod model {
     }
 
     impl Cell for AtomicUsize {
-        fn new(value: usize) -> Self {
-            AtomicUsize::new(value)
-        }
-
         fn load(&self, order: Ordering) -> usize {
             self.load(order)
         }
@@ -278,7 +273,7 @@ mod model {
     impl World {
         /// A lock that is biased to the first thread.
         fn new() -> Self {
-            let cell = |value| <AtomicUsize as Cell>::new(value);
+            let cell = AtomicUsize::new;
             World {
                 lock: Bias {
                     owner: cell(1),
