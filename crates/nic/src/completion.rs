@@ -184,7 +184,8 @@ impl<F: Fabric> CompletionQueue<F> {
         if found > 0 || max == 0 {
             return found;
         }
-        match self.lane.seek(&self.nic, self) {
+        let sought = if self.lane.is_known() { self.lane.seek(&self.nic, self) } else { None };
+        match sought {
             Some(Some(completion)) => {
                 each(&completion);
                 return 1;
@@ -207,7 +208,15 @@ impl<F: Fabric> CompletionQueue<F> {
         self.plain.store(queue.armed == Armed::No && !queue.overrun, Ordering::Release);
     }
 
+    #[inline(always)] // Mostly there is nothing.
     fn take(&self, max: usize, each: &mut dyn FnMut(&Completion)) -> usize {
+        match self.waiting.load(Ordering::Acquire) {
+            0 => 0,
+            _ => self.take_waiting(max, each),
+        }
+    }
+
+    fn take_waiting(&self, max: usize, each: &mut dyn FnMut(&Completion)) -> usize {
         let mut found = 0;
         // The lock is not held while `each` writes to the program's memory.
         while found < max && self.waiting.load(Ordering::Acquire) > 0 {

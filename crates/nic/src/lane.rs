@@ -87,11 +87,14 @@ impl<F: Fabric> Lane<F> {
         self.leave_if(|_| true);
     }
 
+    /// Whether there is one.
+    #[inline]
+    pub fn is_known(&self) -> bool {
+        self.known.load(Ordering::Relaxed) != NONE
+    }
+
     /// A completion of `queue`, the lane's own, that comes of what has come by it. `None`: nobody has looked.
     pub fn seek(&self, nic: &Nic<F>, queue: &CompletionQueue<F>) -> Option<Option<Completion>> {
-        if self.known.load(Ordering::Relaxed) == NONE {
-            return None;
-        }
         let way = self.way.try_lock()?;
         if self.left.load(Ordering::Acquire) {
             self.left.store(false, Ordering::Release);

@@ -30,6 +30,8 @@ const QUIET_NETWORK_POLLS: u64 = 1024;
 /// A program that polls without a pause, and whose rounds come upon nothing, runs one in each of so many polls at most; in the
 /// others it looks only where its completions came from last.
 const POLLS_PER_ROUND: u64 = 32;
+/// So many polls that leave the round out take as long as one that does not, about.
+const LOOKS_PER_ROUND: u64 = 3;
 /// Nanoseconds for which the NIC thread looks again after something came in, before it sleeps. Waking it takes as long.
 const STAY_AWAKE: u64 = 50_000;
 /// An offer of the processor that takes so many nanoseconds was taken up by somebody.
@@ -90,7 +92,8 @@ impl<F: Fabric> Nic<F> {
         // Rounds without the network are short, as are those in which nothing comes in: their time need not be known.
         let began = network.then(|| self.fabric().now());
         let taken = self.round(network, Occasion::Polled);
-        let fewer = (self.workers.round_interval.load(Ordering::Relaxed) * 2).clamp(1, POLLS_PER_ROUND);
+        let passed = self.workers.round_interval.load(Ordering::Relaxed);
+        let fewer = (passed * 2).clamp(1, POLLS_PER_ROUND);
         let interval = if taken == Taken::Nothing { fewer } else { 1 };
         self.workers.round_interval.store(interval, Ordering::Relaxed);
         self.workers.polls_to_round.store(interval - 1, Ordering::Relaxed);
@@ -108,7 +111,10 @@ impl<F: Fabric> Nic<F> {
         // Lost counts of two threads at once do no harm.
         match self.workers.polls_to_offer.load(Ordering::Relaxed) {
             0 => self.offer(),
-            left => self.workers.polls_to_offer.store(left - 1, Ordering::Relaxed),
+            left => {
+                let left = left.saturating_sub(1 + passed / LOOKS_PER_ROUND);
+                self.workers.polls_to_offer.store(left, Ordering::Relaxed);
+            }
         }
     }
 
