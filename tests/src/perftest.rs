@@ -10,6 +10,8 @@ use std::time::Instant;
 
 /// Messages of one run: few, for what is tried is that it works, not how fast.
 const MESSAGES: &str = "100";
+/// Where the program sleeps for each: in what order events come depends on which thread is faster.
+const MESSAGES_SLEPT_FOR: &str = "1000";
 
 /// Acknowledgement timeout (1.07 s, eight of them): with perftest's own, 67 ms, a peer that gets no processor for half a second
 /// counts as dead, as it may on a busy machine.
@@ -21,7 +23,8 @@ fn arguments(combination: &Combination) -> Vec<&str> {
     let mut words = vec!["-F", "-u", TIMEOUT, "-c", &combination.transport];
     // perftest takes either a number or a duration.
     if !combination.options.iter().any(|option| option == "-D") {
-        words.extend(["-n", MESSAGES]);
+        let sleeps = combination.options.iter().any(|option| option == "-e");
+        words.extend(["-n", if sleeps { MESSAGES_SLEPT_FOR } else { MESSAGES }]);
     }
     words.extend(combination.options.iter().map(String::as_str));
     words

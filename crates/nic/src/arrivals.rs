@@ -9,7 +9,7 @@ use crate::queue_pair::QueuePair;
 use pagewire_fabric::lock::{ArcLockGuard, Lock};
 use pagewire_fabric::{Datagram, Fabric};
 use pagewire_transport::Payload;
-use pagewire_wire::{Header, Operation, Transport, bth};
+use pagewire_wire::{Header, Opcode, Operation, Transport, bth};
 use smallvec::SmallVec;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -54,6 +54,10 @@ impl<F: Fabric> Nic<F> {
 
 impl<F: Fabric> Arrivals<'_, F> {
     fn take(&mut self, mut datagrams: &[Datagram<'_>]) {
+        if let Some((acknowledgement, requests)) = acknowledged_requests(datagrams) {
+            self.take_row(acknowledgement, &[]);
+            datagrams = requests;
+        }
         while let Some((first, behind)) = datagrams.split_first() {
             let row = self.take_row(first, behind);
             datagrams = &behind[row..];
@@ -119,6 +123,22 @@ impl<F: Fabric> Arrivals<'_, F> {
     }
 }
 
+/// Requests that came together with an acknowledgement, which leaves behind them, as it is shorter. The program is to learn that
+/// its own request is done before it gets what may be the answer: so it does with adapters, whose acknowledgements come first.
+fn acknowledged_requests<'a, 'd>(
+    datagrams: &'a [Datagram<'d>],
+) -> Option<(&'a Datagram<'d>, &'a [Datagram<'d>])> {
+    const ACKNOWLEDGEMENT: Opcode = Opcode::new(Transport::Rc, Operation::Acknowledge);
+    // What it would overtake otherwise are responses, which it may not.
+    const REQUESTS: Opcode = Opcode::new(Transport::Rc, Operation::WriteOnlyImmediate);
+    let (last, before) = datagrams.split_last()?;
+    let opcode = |datagram: &Datagram<'_>| datagram.bytes.first().map(|code| Opcode(*code));
+    let is_request = |datagram: &Datagram<'_>| opcode(datagram).is_some_and(|code| code <= REQUESTS);
+    let goes_first =
+        !before.is_empty() && opcode(last) == Some(ACKNOWLEDGEMENT) && before.iter().all(is_request);
+    goes_first.then_some((last, before))
+}
+
 /// The datagrams that make a row with one that has this header and is in the middle of a message: they come from the same
 /// peer, are as long, and differ from one another in bytes and PSN alone.
 fn row_behind<'a, 'd>(
@@ -174,6 +194,46 @@ impl<F: Fabric> Current<'_, F> {
         } else {
             // Whether it waits or not, the queue pair is driven at the end of the round.
             nic.hand_over(queue_pair, core, row, packet);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acknowledgement_goes_before_the_requests_that_it_came_with_alone() {
+        use Operation::{Acknowledge, AtomicAcknowledge, ReadResponseOnly, SendLast, SendOnly, WriteMiddle};
+        let goes_first = |operations: &[Operation]| {
+            let codes: Vec<[u8; 1]> =
+                operations.iter().map(|operation| [Opcode::new(Transport::Rc, *operation).0]).collect();
+            let of = |bytes| Datagram {
+                source: IpAddr::from([10, 0, 0, 1]),
+                source_port: 4791,
+                destination: IpAddr::from([10, 0, 0, 2]),
+                traffic_class: 0,
+                hop_limit: 64,
+                bytes,
+            };
+            let datagrams: Vec<Datagram<'_>> = codes.iter().map(|code| of(&code[..])).collect();
+            acknowledged_requests(&datagrams).map(|(first, rest)| {
+                assert_eq!(first.bytes, [Opcode::new(Transport::Rc, Acknowledge).0]);
+                rest.len()
+            })
+        };
+        assert_eq!(goes_first(&[SendOnly, Acknowledge]), Some(1));
+        assert_eq!(goes_first(&[WriteMiddle, WriteMiddle, SendLast, Acknowledge]), Some(3));
+        for others in [
+            &[][..],
+            &[Acknowledge],
+            &[Acknowledge, SendOnly],
+            &[Acknowledge, Acknowledge],
+            &[ReadResponseOnly, Acknowledge],
+            &[SendOnly, AtomicAcknowledge, Acknowledge],
+            &[SendOnly, AtomicAcknowledge],
+        ] {
+            assert_eq!(goes_first(others), None, "{others:?}");
         }
     }
 }

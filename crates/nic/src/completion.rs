@@ -400,8 +400,12 @@ impl CompletionChannel {
 
     /// For a thread that is about to sleep until the next event. A program that takes only some of the completions between
     /// arming and sleeping (perftest 4.5 does, with several queue pairs) would never be woken where nothing comes any
-    /// more. Adapters that are told how far the program has read raise the event; here it comes when the program sleeps.
+    /// more. Adapters that are told how far the program has read raise the event; here it comes when the program sleeps: not
+    /// where an event waits for it.
     pub fn announce_what_was_left(&self) {
+        if !self.events.is_empty() {
+            return;
+        }
         self.left.store(false, Ordering::Release);
         // With the lock: a queue that is destroyed meanwhile takes it, and announces nothing afterwards.
         for queue in self.queues.lock().iter().filter_map(Weak::upgrade) {

@@ -126,6 +126,11 @@ impl<T> EventQueue<T> {
         Some(next)
     }
 
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.lock().is_empty()
+    }
+
     /// Withdraws the events of an object that goes, and waits until those that were handed out are acknowledged.
     pub fn settle(&self, of: &Arc<Acknowledgements>) {
         {

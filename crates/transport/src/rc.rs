@@ -375,8 +375,8 @@ impl RcConnection {
     }
 
     /// As [`drive`](Self::drive), but an acknowledgement that would leave alone is kept: the caller expects a request to follow
-    /// soon, and calls [`drive`](Self::drive) in any case (InfiniBand specification, volume 1, section 9.7.5.1.2: responders
-    /// may coalesce acknowledgements).
+    /// soon, with which it leaves, and calls [`drive`](Self::drive) in any case (InfiniBand specification, volume 1, section
+    /// 9.7.5.1.2: responders may coalesce acknowledgements).
     pub fn drive_holding<E: Environment>(&mut self, now: Time, environment: &mut E) -> Drive {
         self.drive_as(now, true, environment)
     }
@@ -411,9 +411,11 @@ impl RcConnection {
         // One packet or row of each half in turn: neither requests nor responses starve. A half that waits
         // does not keep the other from going on.
         let (mut requests, mut responses) = (true, true);
-        // A mere acknowledgement follows the requests: shorter than they are, it can leave with them in one send.
-        let behind = !self.shared.link.lossless;
-        let hold = hold && behind;
+        // A mere acknowledgement follows the requests: shorter than they are, it can leave with them in one send. But where a
+        // request may be the answer that a program waits for, the program learns before that what it asked has arrived.
+        let lossy = !self.shared.link.lossless;
+        let behind = lossy && (hold || self.requester.under_way() > 0);
+        let hold = hold && lossy;
         let sent_before = self.shared.counters.requests_sent;
         self.shared.requests_wait = false;
         self.requester.begin_turn();

@@ -182,6 +182,35 @@ fn an_acknowledgement_that_is_held_follows_the_answer_or_leaves_when_it_is_asked
     assert!(!connection.owes_acknowledgement());
 }
 
+/// A program that sleeps for its completions one after the other learns that its request is done before it gets the answer.
+/// Where requests are under way anyway the acknowledgement leaves with what follows them.
+#[test]
+fn an_acknowledgement_that_is_not_held_goes_before_the_answer() {
+    let mut pair = pair_with(|_, _| ());
+    let host = &mut pair.ends[1].host;
+    (0..2).for_each(|_| host.post_receive(8));
+    let mut connection = RcConnection::new(settings(lossy(1024), 0x11, 0));
+    connection.start_requester(requester(0x100));
+    let expected = [
+        [(Code::Acknowledge, 0), (Code::SendOnly, 0x100)],
+        [(Code::SendOnly, 0x101), (Code::Acknowledge, 1)],
+    ];
+    for (psn, expected) in (0..).zip(expected) {
+        let mut request = header(Code::SendOnly, psn);
+        request.bth.acknowledge = true;
+        assert_eq!(connection.receive(Time(0), &request, Payload::Bytes(&[1; 8]), host), Outcome::Done(()));
+        let answer = WorkId(psn.into());
+        host.buffers.insert(answer, vec![2; 8]);
+        connection.post(Work { id: answer, ..send(8) });
+        assert_eq!(connection.drive(Time(0), host), Drive::Idle);
+        let sent = std::mem::take(&mut host.sent).into_iter().map(|packet| match packet {
+            Packet::Standard { header, .. } => (header.bth.opcode.operation().unwrap(), header.bth.psn),
+            Packet::Own(own) => panic!("{own:?}"),
+        });
+        assert_eq!(sent.collect::<Vec<_>>(), expected);
+    }
+}
+
 #[test]
 fn a_repetition_reads_no_more_than_was_asked_for() {
     let mut pair = Pair::new(lossy(1024), 1);

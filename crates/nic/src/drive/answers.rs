@@ -20,13 +20,16 @@ impl Answers {
         !self.expected && self.seen >= ANSWERS_THAT_COUNT
     }
 
-    /// The queue pair is about to be driven; `received`: the program gets a message now. True: its acknowledgement may wait.
+    /// The queue pair is about to be driven; `received`: the program gets a message now. True: its acknowledgement may wait, or
+    /// has waited, and leaves with the answer.
     pub(super) fn look(&mut self, occasion: Occasion, received: bool) -> bool {
-        if std::mem::take(&mut self.expected) {
+        let answers = std::mem::take(&mut self.expected);
+        let waited = answers && self.seen >= ANSWERS_THAT_COUNT && occasion == Occasion::Doorbell;
+        if answers {
             self.seen = if occasion == Occasion::Doorbell { self.seen.saturating_add(1) } else { 0 };
         }
         self.expected = occasion == Occasion::Polled && received;
-        self.expected && self.seen >= ANSWERS_THAT_COUNT
+        waited || self.expected && self.seen >= ANSWERS_THAT_COUNT
     }
 }
 
@@ -38,7 +41,11 @@ mod tests {
     fn message(answers: &mut Answers, answered: bool) -> bool {
         let waits = answers.look(Occasion::Polled, true);
         let next = if answered { Occasion::Doorbell } else { Occasion::Round };
-        assert!(!answers.look(next, false), "nothing has come in");
+        assert_eq!(
+            answers.look(next, false),
+            waits && answered,
+            "what has waited leaves with the answer alone"
+        );
         waits
     }
 

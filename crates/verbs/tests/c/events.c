@@ -132,6 +132,31 @@ static void completions_left_in_the_queue(struct ibv_context *context)
 	CHECK(ibv_destroy_comp_channel(channel) == 0 && ibv_dealloc_pd(pd) == 0);
 }
 
+/* Nobody who has an event to take sleeps: what is left in another queue of the channel gives none then. */
+static void completions_left_in_another_queue(struct ibv_context *context)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	struct ibv_cq *left = ibv_create_cq(context, 4, NULL, channel, 0), *told;
+	struct ibv_cq *cq = ibv_create_cq(context, 4, NULL, channel, 0);
+	struct ibv_qp *qps[] = { flushing_qp(pd, left), flushing_qp(pd, cq) };
+	struct ibv_recv_wr wr = { 0 }, *bad;
+	void *cq_context;
+
+	CHECK(ibv_post_recv(qps[0], &wr, &bad) == 0 && ibv_req_notify_cq(left, 0) == 0);
+	CHECK(ibv_req_notify_cq(cq, 0) == 0 && ibv_post_recv(qps[1], &wr, &bad) == 0);
+	CHECK(ibv_get_cq_event(channel, &told, &cq_context) == 0 && told == cq);
+	CHECK(readable(channel->fd) == 0);
+	CHECK(ibv_get_cq_event(channel, &told, &cq_context) == 0 && told == left);
+	CHECK(readable(channel->fd) == 0);
+	ibv_ack_cq_events(cq, 1);
+	ibv_ack_cq_events(left, 1);
+	for (int i = 0; i < 2; i++)
+		CHECK(ibv_destroy_qp(qps[i]) == 0);
+	CHECK(ibv_destroy_cq(left) == 0 && ibv_destroy_cq(cq) == 0);
+	CHECK(ibv_destroy_comp_channel(channel) == 0 && ibv_dealloc_pd(pd) == 0);
+}
+
 static volatile int acknowledged;
 
 static void *acknowledge_later(void *event)
@@ -289,6 +314,7 @@ int main(void)
 	withdrawn_events(context);
 	withdrawn_completion_events(context);
 	completions_left_in_the_queue(context);
+	completions_left_in_another_queue(context);
 	unacknowledged_events(context);
 	sleeping_for_an_event(context);
 	racing_with_destruction(context);
