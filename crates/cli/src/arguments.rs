@@ -127,7 +127,7 @@ pub struct RunArguments {
     #[arg(long)]
     pub stats: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub program: Vec<OsString>,
 }
 
@@ -215,6 +215,24 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    /// A misspelt option of `run` is not taken for the program; what stands behind the program is the program's.
+    #[test]
+    fn options_before_the_program_are_ours() {
+        let parse = |words: &str| Arguments::try_parse_from(words.split(' '));
+        let program = |words| match parse(words).map(|arguments| arguments.command) {
+            Ok(Command::Run(run)) => run.program,
+            other => panic!("{words}: {other:?}"),
+        };
+        let refused = parse("pagewire run --faults drop=1 -- ib_send_lat").expect_err("no such option");
+        assert_eq!(refused.kind(), clap::error::ErrorKind::UnknownArgument);
+        assert_eq!(
+            program("pagewire run ib_send_lat -s 8 --stats -- x"),
+            ["ib_send_lat", "-s", "8", "--stats", "--", "x"]
+        );
+        assert_eq!(program("pagewire run --stats -- ib_send_lat --help"), ["ib_send_lat", "--help"]);
+        assert_eq!(program("pagewire run -- -odd -x"), ["-odd", "-x"]);
     }
 
     #[test]
