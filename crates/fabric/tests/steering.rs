@@ -238,3 +238,28 @@ fn inlets_are_not_steered() {
         all_arrive_in_time(&fabrics, queue_pair);
     }
 }
+
+/// Port 4791 of a peer is that of all its processes, whose packets are for all of this host's: who asks from there gets no socket
+/// that would take them from the others, and keep them when its process stands still.
+#[test]
+fn the_port_of_all_has_no_inlet() {
+    let Some(_alone) = alone_in_own_network() else { return };
+    let (a, b) = (at_work(), at_work());
+    let (to_a, to_b) = (lease(&a, &[&b]), lease(&b, &[&a]));
+    let from_there = route("127.0.0.9", "127.0.0.1", &b);
+    let mut question = packet(to_a, 0, 16);
+    question[0] = 0xC4;
+    question[12..].fill(0);
+    question[12] = 1;
+    // What comes behind the question tells that it has been read.
+    let start = Instant::now();
+    while receive(&[&a, &b], 1, SHORT)[0].is_empty() {
+        assert!(start.elapsed() < PATIENCE, "nothing arrives");
+        send(&b, &from_there, &[question.clone(), packet(to_a, 1, 8)]);
+        serve(&[&b]);
+    }
+    assert_eq!(a.counters().inlets.get(), 0);
+    send(&b, &from_there, &[packet(to_b, 1, 8)]);
+    let got = receive(&[&a, &b], 1, LONG);
+    assert_eq!((got[0].len(), got[1].len()), (0, 1));
+}

@@ -7,6 +7,7 @@
 
 use super::{INLETS_FROM, Network};
 use crate::descriptors::Descriptor;
+use crate::fabric::ROCE_PORT;
 use crate::limits::{INLET_REST, INLETS};
 use crate::udp::{self, Arrival, Ends, Family};
 use parking_lot::RwLock;
@@ -75,6 +76,11 @@ impl Inlets {
 impl Network {
     /// Makes a socket for what comes from where a question came from, unless as many as there may be are in use.
     pub(super) fn open_inlet(&self, arrival: &Arrival, port: u16) {
+        // Sockets connected to peers have ports of their own. That one is of all processes there, whose packets are for all of
+        // this host.
+        if arrival.source_port == ROCE_PORT {
+            return;
+        }
         let from = SocketAddr::new(arrival.source, arrival.source_port);
         let to = SocketAddr::new(arrival.destination, port);
         let mut open = self.inlets.open.write();
