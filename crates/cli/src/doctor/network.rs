@@ -125,7 +125,7 @@ fn port() -> Finding {
     Finding::costs(
         CHECK,
         format!("{error}; held by {}", holder()),
-        "this user's programs get a port of their own, and cannot be reached over UDP; the local path is not affected",
+        "this user's programs get direct ports (61440 to 65534), at which Pagewires find them; standard RoCEv2 peers do not",
         "end what holds it (a kernel rxe device: rdma link delete NAME), or run as its user",
     )
 }
