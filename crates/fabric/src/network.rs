@@ -112,6 +112,8 @@ struct Receiving {
     receiver: Receiver,
     /// Where its messages came to.
     port: u16,
+    /// By which inlet, if it gets what comes from one peer alone.
+    inlet: Option<u64>,
     message: usize,
     offset: usize,
     icrc: IcrcCache,
@@ -138,7 +140,15 @@ impl Receiving {
     /// Empty buffers.
     fn new() -> io::Result<Self> {
         let (icrc, forwarded) = (IcrcCache::default(), Forwarded::default());
-        Ok(Receiving { receiver: Receiver::new()?, port: 0, message: 0, offset: 0, icrc, forwarded })
+        Ok(Receiving {
+            receiver: Receiver::new()?,
+            port: 0,
+            inlet: None,
+            message: 0,
+            offset: 0,
+            icrc,
+            forwarded,
+        })
     }
 
     /// Whether it holds datagrams that were not handed over.
@@ -550,6 +560,7 @@ impl Network {
                 return (0, true);
             };
             receiving.port = inlet.to.port();
+            receiving.inlet = inlet.certain.load(Ordering::Acquire).then_some(token);
             let socket = (&inlet.socket, inlet.ends());
             let (handed, empty) = self.take_messages(socket, (token, few), receiving, limit, taker);
             if handed > 0 {
@@ -571,7 +582,7 @@ impl Network {
             }
         };
         let Some(socket) = (if token % 2 == 0 { &port.v4 } else { &port.v6 }) else { return (0, true) };
-        receiving.port = port.number;
+        (receiving.port, receiving.inlet) = (port.number, None);
         self.take_messages((socket, Ends::default()), (token, few), receiving, limit, taker)
     }
 
@@ -606,7 +617,7 @@ impl Network {
     /// Hands over what the buffers hold.
     fn hand_over(&self, receiving: &mut Receiving, limit: usize, taker: &mut Taker<'_>) -> usize {
         let mut handed = 0;
-        let Receiving { receiver, port, message, offset, icrc, forwarded } = receiving;
+        let Receiving { receiver, port, inlet, message, offset, icrc, forwarded } = receiving;
         let port = *port;
         while let Some((arrival, bytes)) = forwarded.message().filter(|_| handed < limit) {
             let Taker::Nic(each) = taker else { return handed };
@@ -643,6 +654,10 @@ impl Network {
                         (end, datagrams) = (next, datagrams + 1);
                     }
                     self.hand_on(block, arrival, &bytes[start..end], datagrams);
+                    if let Some(token) = inlet.take() {
+                        // The peer's socket for this process is another one's by now, which sends to another process.
+                        self.inlets.close(token);
+                    }
                 }
                 (None, Taker::Nic(each)) => {
                     let most = limit - handed;

@@ -4,6 +4,8 @@ mod common;
 
 use common::{PATIENCE, alone_in_own_network, packet, receive, route, send};
 use pagewire_fabric::{Fabric, HostFabric, ROCE_PORT};
+use pagewire_wire::{Icrc, packet as wire};
+use std::net::UdpSocket;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -262,4 +264,45 @@ fn the_port_of_all_has_no_inlet() {
     send(&b, &from_there, &[packet(to_b, 1, 8)]);
     let got = receive(&[&a, &b], 1, LONG);
     assert_eq!((got[0].len(), got[1].len()), (0, 1));
+}
+
+/// A port of a peer may come to be another process's there, which sends to another one here: who finds such packets in its socket
+/// for that port gives it up, and does not keep them when it stands still.
+#[test]
+fn an_inlet_for_what_others_are_to_have_is_closed() {
+    let Some(_alone) = alone_in_own_network() else { return };
+    let (a, b) = (at_work(), at_work());
+    let (to_a, to_b) = (lease(&a, &[&b]), lease(&b, &[&a]));
+    let peer = UdpSocket::bind("127.0.0.9:0").unwrap();
+    let own = peer.local_addr().unwrap().port();
+    let icrc = Icrc::ipv4([127, 0, 0, 9].into(), [127, 0, 0, 1].into(), own, ROCE_PORT, true);
+    let send_from_peer = |mut bytes: Vec<u8>| {
+        bytes.extend([0; 4]);
+        wire::seal(&icrc, 0, &mut bytes);
+        peer.send_to(&bytes, ("127.0.0.1", ROCE_PORT)).unwrap();
+    };
+    let mut question = packet(to_a, 0, 16);
+    question[0] = 0xC4;
+    question[12..].fill(0);
+    question[12] = 1;
+    let start = Instant::now();
+    while a.counters().inlets.get() == 0 {
+        assert!(start.elapsed() < PATIENCE, "no inlet");
+        send_from_peer(question.clone());
+        serve(&[&a, &b]);
+    }
+    send_from_peer(packet(to_a, 1, 8));
+    assert_eq!(receive(&[&a, &b], 1, LONG)[0].len(), 1);
+    // It takes what `b` is to have, and hands that on.
+    while a.counters().forwarded.get() == 0 {
+        assert!(start.elapsed() < PATIENCE, "nothing is handed on");
+        send_from_peer(packet(to_b, 2, 8));
+        receive(&[&a, &b], 1, SHORT);
+    }
+    // From now on `a` stands still.
+    let start = Instant::now();
+    while receive(&[&b], 1, SHORT)[0].is_empty() {
+        assert!(start.elapsed() < LONG, "it is kept");
+        send_from_peer(packet(to_b, 3, 8));
+    }
 }

@@ -60,6 +60,11 @@ impl Inlets {
         self.open.read().iter().find(|inlet| inlet.token == token).cloned()
     }
 
+    /// Closes the one that a token stands for.
+    pub fn close(&self, token: u64) {
+        self.open.write().retain(|inlet| inlet.token != token);
+    }
+
     /// Closes those that nothing came by since the last call. False: none is left.
     pub fn close_unused(&self) -> bool {
         let mut open = self.open.write();
