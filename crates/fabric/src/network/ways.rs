@@ -20,7 +20,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
+/// Longer than a thread takes for a send that keeps its processor.
+const LONGEST_SEND: Duration = Duration::from_micros(100);
 /// Bytes of a packet with an ECHO.
 const ECHO_BYTES: usize = bth::LEN + Echo::LEN + ICRC_LEN;
 
@@ -134,9 +137,10 @@ impl Way {
         queue_pair_of(packet).is_some_and(|number| number / QUEUE_PAIRS_PER_BLOCK == u32::from(self.block))
     }
 
-    /// The right to send by it; `None`: another thread is at it.
+    /// The right to send by it; `None`: another thread is at it, and does not come to an end. What leaves by another socket
+    /// meanwhile would mostly overtake what is under way, and packets in disorder cost more than to wait for a send.
     pub fn begin(&self) -> Option<MutexGuard<'_, Outlet>> {
-        self.outlet.try_lock()
+        self.outlet.try_lock_for(LONGEST_SEND)
     }
 
     /// Sends bytes, cut into datagrams of `segment` bytes (the last may be shorter).
