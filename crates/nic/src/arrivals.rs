@@ -9,7 +9,7 @@ use crate::queue_pair::QueuePair;
 use pagewire_fabric::lock::{ArcLockGuard, Lock};
 use pagewire_fabric::{Datagram, Fabric};
 use pagewire_transport::Payload;
-use pagewire_wire::{Header, Opcode, Operation, Transport, bth};
+use pagewire_wire::{Error, Header, Opcode, Operation, Transport, bth, reth};
 use smallvec::SmallVec;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -139,28 +139,42 @@ fn acknowledged_requests<'a, 'd>(
     goes_first.then_some((last, before))
 }
 
-/// The datagrams that make a row with one that has this header and is in the middle of a message: they come from the same
-/// peer, are as long, and differ from one another in bytes and PSN alone.
+/// The datagrams that make a row with one that has this header: they come from the same peer, are as long, and are what
+/// [`RcConnection::receive_row`](pagewire_transport::RcConnection::receive_row) takes.
 fn row_behind<'a, 'd>(
     header: &Header,
     first: &Datagram<'d>,
     behind: &'a [Datagram<'d>],
 ) -> Option<&'a [Datagram<'d>]> {
     let opcode = header.bth.opcode;
-    let middle = matches!(opcode.operation(), Some(Operation::SendMiddle | Operation::WriteMiddle));
-    if opcode.transport() != Transport::Rc || !middle {
+    let apart = match opcode.operation() {
+        Some(Operation::SendMiddle | Operation::WriteMiddle) => false,
+        Some(Operation::WriteOnly) => true,
+        _ => return None,
+    };
+    if opcode.transport() != Transport::Rc || header.bth.acknowledge {
         return None;
     }
-    let mut before = bth::Packet::new(first.bytes).ok()?;
+    let mut before = first.bytes;
     let mut goes_on = |next: &&Datagram<'d>| {
         let same = next.source == first.source && next.bytes.len() == first.bytes.len();
-        let Ok(bth) = bth::Packet::new(next.bytes) else { return false };
-        let goes_on = same && before.goes_on_with(&bth);
-        before = bth;
+        let goes_on = same && goes_on(before, next.bytes, apart).unwrap_or(false);
+        before = next.bytes;
         goes_on
     };
     let count = behind.iter().take_while(|next| goes_on(next)).count();
     (count > 0).then(|| &behind[..count])
+}
+
+/// Whether the headers of a packet are what follows those of the one before. `apart`: a RETH stands behind the BTH.
+fn goes_on(before: &[u8], next: &[u8], apart: bool) -> Result<bool, Error> {
+    if !bth::Packet::new(before)?.goes_on_with(&bth::Packet::new(next)?) {
+        return Ok(false);
+    }
+    if !apart {
+        return Ok(true);
+    }
+    Ok(reth::Packet::new(&before[bth::LEN..])?.goes_on_with(&reth::Packet::new(&next[bth::LEN..])?))
 }
 
 impl<F: Fabric> Current<'_, F> {

@@ -21,7 +21,7 @@ use pagewire_transport::{
     Arrival, ArrivalKind, Atomic, Denial, Direct, Environment, Event, LinkState, Outcome, Payload, Psn,
     RemoteAddress, Right, Source, Status as Protocol, Work, WorkId,
 };
-use pagewire_wire::{Bth, Header, Operation, Own, bth, packet};
+use pagewire_wire::{Bth, Header, Operation, Own, bth, packet, reth};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -279,6 +279,11 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
             buffer[..at].copy_from_slice(&headers[..at]);
             let Ok(mut bth) = bth::Packet::new(&mut *buffer) else { return index };
             bth.set_psn(first.plus(index).value());
+            if let Some(reth) = &header.reth {
+                let Ok(mut packet) = reth::Packet::new(&mut buffer[bth::LEN..]) else { return index };
+                let skipped = u64::from(index) * u64::from(reth.length);
+                packet.set_address(reth.address.wrapping_add(skipped));
+            }
             let part = segment.part(u64::from(index) * u64::from(length), u64::from(length));
             if fabric.memory().read(&[part], &mut buffer[at..]).is_err() {
                 batch.cancel();

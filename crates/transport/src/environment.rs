@@ -130,6 +130,17 @@ impl Source {
     }
 }
 
+/// The header of packet `index` of a row whose first one has this: the PSN counts on, and a RETH names the memory behind that
+/// of the one before.
+pub fn header_in_row(first: &Header, index: u32) -> Header {
+    let mut header = *first;
+    header.bth.psn = Psn::new(first.bth.psn).plus(index).value();
+    if let Some(reth) = &mut header.reth {
+        reth.address = reth.address.wrapping_add(u64::from(index) * u64::from(reth.length));
+    }
+    header
+}
+
 /// The bytes of a packet that arrived.
 #[derive(Debug, Clone, Copy)]
 pub enum Payload<'a> {
@@ -226,15 +237,12 @@ pub trait Environment {
     /// of a work request cannot be read; `Denied(RemoteAccess | Operational)`: those of a READ response cannot.
     fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()>;
 
-    /// Sends a row of `count` packets: the first has this header and source, each of the others the next PSN and as many
-    /// bytes that follow ([`Source::in_row`]). Gives how many were sent, from the first on. What was in the way of the next
+    /// Sends a row of `count` packets: the first has this header and source, each of the others what follows
+    /// ([`header_in_row`], [`Source::in_row`]). Gives how many were sent, from the first on. What was in the way of the next
     /// one is told where it is sent by itself.
     fn transmit_row(&mut self, header: &Header, source: Source, count: u32) -> u32 {
-        let first = Psn::new(header.bth.psn);
-        let mut header = *header;
         for index in 0..count {
-            header.bth.psn = first.plus(index).value();
-            if self.transmit(&header, source.in_row(index)) != Outcome::Done(()) {
+            if self.transmit(&header_in_row(header, index), source.in_row(index)) != Outcome::Done(()) {
                 return index;
             }
         }

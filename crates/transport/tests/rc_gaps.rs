@@ -56,7 +56,7 @@ fn a_read_that_is_being_answered_is_not_answered_twice() {
 #[test]
 fn a_gap_between_pagewires_is_filled_alone() {
     let mut pair = pair_with(|_, _| ()).selective();
-    lose(&mut pair, 1, |from, packet| from == 0 && is(packet, Code::WriteMiddle));
+    lose(&mut pair, 1, |from, packet| from == 0 && has_psn(packet, 0x101));
     pair.post(0, write(0, 5000), vec![3; 5000]);
     pair.run(FOREVER);
     assert_eq!(naks(&pair, 1), []);

@@ -45,6 +45,21 @@ impl<T: AsRef<[u8]>> Packet<T> {
     pub fn length(&self) -> u32 {
         get_u32(self.bytes(), field::LENGTH)
     }
+
+    /// Whether `next` is about as many bytes, right behind these, by the same key.
+    #[inline]
+    pub fn goes_on_with<U: AsRef<[u8]>>(&self, next: &Packet<U>) -> bool {
+        self.bytes()[field::KEY..LEN] == next.bytes()[field::KEY..LEN]
+            && next.address() == self.address().wrapping_add(self.length().into())
+    }
+}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
+    /// Writes the address of the first byte.
+    #[inline]
+    pub fn set_address(&mut self, address: u64) {
+        put(self.bytes_mut(), field::ADDRESS, address.to_be_bytes());
+    }
 }
 
 impl Reth {

@@ -186,6 +186,16 @@ proptest! {
         prop_assert_eq!(AtomicEth::parse(&atomic_eth::Packet::new(&emitted!(atomic_eth, atomic)).unwrap()), atomic);
         prop_assert_eq!(Deth::parse(&deth::Packet::new(&emitted!(deth, deth)).unwrap()), deth);
         prop_assert_eq!(Aeth::parse(&aeth::Packet::new(&emitted!(aeth, aeth)).unwrap()), aeth);
+        let (first, mut next) = (emitted!(reth, reth), emitted!(reth, reth));
+        let first = reth::Packet::new(&first).unwrap();
+        prop_assert_eq!(first.goes_on_with(&first), reth.length == 0);
+        reth::Packet::new(&mut next).unwrap().set_address(reth.address.wrapping_add(reth.length.into()));
+        prop_assert!(first.goes_on_with(&reth::Packet::new(&next).unwrap()));
+        for other in [Reth { key: reth.key ^ 1, ..reth }, Reth { length: reth.length ^ 1, ..reth }] {
+            let mut other = emitted!(reth, other);
+            reth::Packet::new(&mut other).unwrap().set_address(reth.address.wrapping_add(reth.length.into()));
+            prop_assert!(!first.goes_on_with(&reth::Packet::new(&other).unwrap()));
+        }
         let mut bytes = [0xa5; 8];
         atomic_ack_eth::Packet::new(&mut bytes).unwrap().set_original(long);
         prop_assert_eq!(atomic_ack_eth::Packet::new(&bytes).unwrap().original(), long);

@@ -102,8 +102,8 @@ impl Executor {
         }
     }
 
-    /// Executes packets in the middle of a message that follow each other; gives how many. What is wrong with the next one,
-    /// or in its way, is told where it is executed by itself.
+    /// Executes packets that make a row (see [`RcConnection::receive_row`](super::RcConnection::receive_row)); gives how many.
+    /// What is wrong with the next one, or in its way, is told where it is executed by itself.
     pub(super) fn execute_row<E: Environment>(
         &mut self,
         header: &Header,
@@ -112,7 +112,11 @@ impl Executor {
         environment: &mut E,
     ) -> usize {
         let mtu = link.request_mtu;
-        let (offset, most) = match (header.bth.opcode.operation().and_then(part_of), self.message) {
+        let part = header.bth.opcode.operation().and_then(part_of);
+        if part == Some((Kind::Write, Place::Only)) {
+            return self.execute_writes(header, row, mtu, environment);
+        }
+        let (offset, most) = match (part, self.message) {
             (Some((Kind::Send, Place::Middle)), Message::Send { offset }) if self.begun => {
                 (offset, limits::MAX_MESSAGE)
             }
@@ -142,6 +146,28 @@ impl Executor {
             *offset += placed as u32 * mtu;
         }
         placed
+    }
+
+    /// Executes WRITEs of one packet each, one behind the other in memory.
+    fn execute_writes<E: Environment>(
+        &mut self,
+        header: &Header,
+        row: &[&[u8]],
+        mtu: u32,
+        environment: &mut E,
+    ) -> usize {
+        let Some(reth) = header.reth.filter(|reth| (1..=mtu).contains(&reth.length)) else { return 0 };
+        if !self.is_between_messages() || !self.rights.write || header.immediate.is_some() {
+            return 0;
+        }
+        let whole = row.iter().take_while(|bytes| bytes.len() == reth.length as usize).count();
+        if whole == 0 {
+            return 0;
+        }
+        let remote = RemoteAddress { address: reth.address, key: reth.key };
+        let written = environment.write_remote_row(remote, &row[..whole]).min(whole);
+        self.messages = (self.messages + written as u32) & 0xff_ffff;
+        written
     }
 
     fn send<E: Environment>(

@@ -27,6 +27,10 @@ pub(super) struct Entry {
     /// A READ goes out as requests of so many PSNs, counted from `cut_at` on; what is before is answered.
     chunk: u32,
     cut_at: u32,
+    /// A WRITE that goes out as one WRITE ONLY after the other, each with a RETH of its own. Their headers are of equal
+    /// length, so that the kernel can cut a long row of them out of one send. It stays as it was begun: the responder is in the
+    /// middle of a message or is not.
+    apart: bool,
 }
 
 impl Entry {
@@ -186,6 +190,7 @@ impl Requester {
             packets: 0,
             chunk: self.read_chunk,
             cut_at: 0,
+            apart: false,
         });
     }
 
@@ -214,7 +219,7 @@ impl Requester {
     }
 
     fn only_entry(&self, work: &Work) -> Entry {
-        Entry { work: *work, first: self.next, packets: 1, chunk: self.read_chunk, cut_at: 0 }
+        Entry { work: *work, first: self.next, packets: 1, chunk: self.read_chunk, cut_at: 0, apart: false }
     }
 
     /// That packet has left.
@@ -599,11 +604,12 @@ impl Requester {
         window.saturating_sub(under_way) < (entry.packets - offset).min(window / 3)
     }
 
-    /// How many packets from `offset` on are in the middle of a message, fit what may be under way, and need not ask for an
-    /// acknowledgement: so many may leave as a row.
+    /// How many packets from `offset` on differ in what [`Environment::transmit_row`] says, fit what may be under way, and need
+    /// not ask for an acknowledgement: so many may leave as a row.
     fn row(&self, entry: &Entry, offset: u32, shared: &Shared) -> u32 {
         let cut = matches!(entry.work.operation, Operation::Send { .. } | Operation::Write { .. });
-        if !cut || offset == 0 || shared.link.lossless || self.blocked.is_some() || self.pacer.is_on() {
+        let begins = offset == 0 && !entry.apart;
+        if !cut || begins || shared.link.lossless || self.blocked.is_some() || self.pacer.is_on() {
             return 0;
         }
         let window = self.window.packets();
@@ -678,6 +684,10 @@ impl Requester {
         }
         let entry = &mut self.queue[self.started];
         (entry.first, entry.packets) = (self.next, packets);
+        // A standard peer, which counts messages and may check a whole range first, gets what standard requesters send. Immediate
+        // data comes with the length of its whole WRITE.
+        entry.apart =
+            shared.fills_gaps() && matches!(work.operation, Operation::Write { immediate: None, .. });
         let entry = *entry;
         self.started += 1;
         if entry.awaits_response() && self.max_rd_atomic == 0 {
@@ -839,6 +849,17 @@ fn request(entry: &Entry, offset: u32, count: u32, again: bool, shared: &Shared)
                 header.invalidate = if immediate.is_none() { invalidate } else { None };
             }
             (header, piece(work, offset, shared.link.request_mtu, again))
+        }
+        Operation::Write { remote, .. } if entry.apart => {
+            let mtu = shared.link.request_mtu;
+            let skipped = offset * mtu;
+            let mut header = shared.header(Code::WriteOnly, psn);
+            header.reth = Some(Reth {
+                address: remote.address.wrapping_add(u64::from(skipped)),
+                key: remote.key,
+                length: mtu.min(work.length - skipped),
+            });
+            (header, piece(work, offset, mtu, again))
         }
         Operation::Write { remote, immediate } => {
             let place = Place::of(offset, entry.packets);

@@ -204,7 +204,8 @@ impl Responder {
         false
     }
 
-    /// Request packets in the middle of a message that follow each other and ask for nothing, with the first one's header.
+    /// Request packets that make a row (see [`RcConnection::receive_row`](super::RcConnection::receive_row)), with the first
+    /// one's header.
     /// Gives how many were executed: those behind it are to be given to [`request`](Self::request) one by one.
     pub(super) fn request_row<E: Environment>(
         &mut self,
@@ -215,6 +216,11 @@ impl Responder {
     ) -> usize {
         let psn = Psn::new(header.bth.psn);
         if psn != self.expected || !self.kept.is_empty() || self.nak_sent || header.bth.acknowledge {
+            return 0;
+        }
+        // A WRITE of one packet is a message by itself, of which the last bytes are to be visible last. Only a Pagewire that asks
+        // for no acknowledgement of it says that more follows.
+        if header.bth.opcode.is_only() && !shared.fills_gaps() {
             return 0;
         }
         let executed = self.executor.execute_row(header, row, &shared.link, environment);

@@ -181,9 +181,7 @@ impl Environment for Host {
     fn transmit_row(&mut self, header: &Header, source: Source, count: u32) -> u32 {
         self.rows.push(count);
         let packets = (0..count).take_while(|&index| {
-            let mut header = *header;
-            header.bth.psn = Psn::new(header.bth.psn).plus(index).value();
-            self.transmit(&header, source.in_row(index)) == Outcome::Done(())
+            self.transmit(&header_in_row(header, index), source.in_row(index)) == Outcome::Done(())
         });
         packets.count() as u32
     }

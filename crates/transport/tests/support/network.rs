@@ -72,13 +72,14 @@ fn row_at(inbox: &VecDeque<Packet>) -> Vec<&[u8]> {
     let mut next = None;
     for packet in inbox {
         let Packet::Standard { header, payload } = packet else { break };
-        let middle = matches!(header.bth.opcode.operation(), Some(Code::SendMiddle | Code::WriteMiddle));
-        if !middle || header.bth.acknowledge || next.is_some_and(|next| next != *header) {
+        let rows = matches!(
+            header.bth.opcode.operation(),
+            Some(Code::SendMiddle | Code::WriteMiddle | Code::WriteOnly)
+        );
+        if !rows || header.bth.acknowledge || next.is_some_and(|next| next != *header) {
             break;
         }
-        let mut behind = *header;
-        behind.bth.psn = Psn::new(header.bth.psn).plus(1).value();
-        next = Some(behind);
+        next = Some(header_in_row(header, 1));
         row.push(&payload[..]);
     }
     row

@@ -57,6 +57,10 @@ pub fn is(packet: &Packet, wanted: Code) -> bool {
     matches!(packet, Packet::Standard { header, .. } if header.bth.opcode.operation() == Some(wanted))
 }
 
+pub fn has_psn(packet: &Packet, psn: u32) -> bool {
+    matches!(packet, Packet::Standard { header, .. } if header.bth.psn == psn)
+}
+
 /// A pair whose second end has no requests of its own, and one work request of the first that fails.
 pub fn refused(work: Work, prepare: impl Fn(&mut Pair)) -> Pair {
     let mut pair = logged(Pair::new(lossy(1024), 1));

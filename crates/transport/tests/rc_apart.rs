@@ -1,0 +1,274 @@
+//! WRITEs between two Pagewires, each packet of which is a message by itself.
+
+mod support;
+
+use pagewire_transport::*;
+use pagewire_wire::{Aeth, Header, Nak, Operation as Code, Reth, Syndrome};
+use support::host::{Packet, Received};
+use support::network::{DELAY, MEMORY, Pair};
+use support::rules::*;
+use support::*;
+
+const MTU: u32 = 1024;
+
+fn pagewires() -> Pair {
+    pair_with(|_, _| ()).selective()
+}
+
+fn headers(pair: &Pair) -> Vec<Header> {
+    sent(pair, 0).into_iter().map(|(_, header)| header).collect()
+}
+
+fn bytes(length: u32) -> Vec<u8> {
+    (0..length).map(|at| (at / 64 * 7 + at) as u8).collect()
+}
+
+/// What packet `index` of a WRITE of so many bytes to `offset` names.
+fn reth(offset: u64, length: u32, index: u32) -> Reth {
+    let skipped = index * MTU;
+    Reth { address: BASE + offset + u64::from(skipped), key: KEY, length: MTU.min(length - skipped) }
+}
+
+fn memory(pair: &Pair, offset: usize, length: u32) -> Vec<u8> {
+    pair.ends[1].host.memory.borrow()[offset..][..length as usize].to_vec()
+}
+
+#[test]
+fn a_write_to_a_pagewire_leaves_as_writes_of_equal_length() {
+    let length = 64 * MTU + 3;
+    let mut pair = pagewires();
+    pair.post(0, write(4096, length), bytes(length));
+    pair.run(FOREVER);
+    assert_eq!(statuses(&pair, 0), [Status::Success]);
+    assert!(memory(&pair, 4096, length) == bytes(length));
+    let headers = headers(&pair);
+    assert_eq!(headers.len(), 65);
+    for (header, index) in headers.iter().zip(0..) {
+        assert_eq!(header.bth.opcode.operation(), Some(Code::WriteOnly));
+        assert_eq!((header.bth.psn, header.reth), (0x100 + index, Some(reth(4096, length, index))));
+    }
+    let rows = &pair.ends[0].host.rows;
+    assert!(rows.iter().sum::<u32>() > 55 && rows.len() < 8, "{rows:?}");
+    // The first packet is part of a row, and the last asks.
+    assert_eq!(rows[0], 15);
+    assert!(headers.last().is_some_and(|last| last.bth.acknowledge));
+}
+
+#[test]
+fn rows_of_several_messages_leave_together() {
+    let mut pair = pagewires();
+    for n in 0..3 {
+        pair.post(0, write(n * 65536, 10 * MTU), bytes(10 * MTU));
+    }
+    pair.run(FOREVER);
+    assert_eq!(statuses(&pair, 0), [Status::Success; 3]);
+    let sent = sent(&pair, 0);
+    assert_eq!(sent.len(), 30);
+    // All at once, with nothing between them that is longer or shorter.
+    assert!(sent.iter().all(|(time, header)| *time == 0 && header.len() == 28));
+    for n in 0..3 {
+        assert!(memory(&pair, n * 65536, 10 * MTU) == bytes(10 * MTU));
+    }
+}
+
+#[test]
+fn a_standard_peer_gets_first_middle_last() {
+    let mut pair = pair_with(|_, _| ());
+    pair.post_zeroed(0, write(0, 3 * MTU));
+    pair.run(FOREVER);
+    assert_eq!(codes(&pair, 0), [Code::WriteFirst, Code::WriteMiddle, Code::WriteLast]);
+}
+
+/// The receiver is told how long the whole WRITE was.
+#[test]
+fn a_write_with_immediate_data_is_one_message() {
+    let mut pair = pagewires();
+    pair.ends[1].host.post_receive(0);
+    pair.post(0, write_immediate(0, 3 * MTU, 7), bytes(3 * MTU));
+    pair.run(FOREVER);
+    assert_eq!(codes(&pair, 0), [Code::WriteFirst, Code::WriteMiddle, Code::WriteLastImmediate]);
+    let arrival = Arrival {
+        kind: ArrivalKind::WriteImmediate,
+        length: 3 * MTU,
+        immediate: Some(7),
+        invalidated: None,
+        solicited: false,
+    };
+    assert_eq!(pair.ends[1].host.received, [Received { result: Ok(arrival), bytes: vec![] }]);
+}
+
+#[test]
+fn what_was_begun_as_one_message_is_ended_as_one() {
+    let mut pair = pair_with(|_, _| ());
+    // More than may be under way at first.
+    let length = 80 * MTU;
+    for _ in 0..2 {
+        pair.post(0, write(0, length), bytes(length));
+    }
+    pair.run(DELAY / 2);
+    let begun = headers(&pair).len();
+    assert!(begun < 80, "{begun}");
+    for end in &mut pair.ends {
+        end.connection.set_selective(true);
+    }
+    // And what was lost is repeated as it was.
+    lose(&mut pair, 1, |from, packet| from == 0 && has_psn(packet, 0x100 + 79));
+    pair.run(FOREVER);
+    assert_eq!(statuses(&pair, 0), [Status::Success; 2]);
+    let codes = codes(&pair, 0);
+    let count = |wanted| codes.iter().filter(|code| **code == wanted).count();
+    assert_eq!(count(Code::WriteFirst), 1);
+    assert_eq!(count(Code::WriteMiddle), 78);
+    assert!(count(Code::WriteLast) >= 2);
+    assert!(count(Code::WriteOnly) >= 80);
+    assert!(memory(&pair, 0, length) == bytes(length));
+}
+
+#[test]
+fn what_is_lost_in_a_row_is_sent_again_as_it_was() {
+    let length = 64 * MTU;
+    let mut pair = pagewires();
+    lose(&mut pair, 3, |from, packet| from == 0 && (0x105..0x108).any(|psn| has_psn(packet, psn)));
+    pair.post(0, write(0, length), bytes(length));
+    pair.run(FOREVER);
+    assert_eq!(statuses(&pair, 0), [Status::Success]);
+    assert!(memory(&pair, 0, length) == bytes(length));
+    let again: Vec<Header> =
+        headers(&pair).into_iter().filter(|header| (0x105..0x108).contains(&header.bth.psn)).collect();
+    assert_eq!(again.len(), 6);
+    for header in again {
+        assert_eq!(header.bth.opcode.operation(), Some(Code::WriteOnly));
+        assert_eq!(header.reth, Some(reth(0, length, header.bth.psn - 0x100)));
+    }
+    assert_eq!(pair.ends[0].connection.counters().selective_retransmissions, 3);
+}
+
+/// The same completions as of a message that is refused at its beginning.
+#[test]
+fn a_write_that_is_refused_in_its_middle_fails_as_one() {
+    // 20 of its packets lie in the region, which ends in the next one.
+    let beyond = write(MEMORY as u64 - u64::from(20 * MTU) - 100, 64 * MTU);
+    for selective in [false, true] {
+        let (rc, rts) = (settings(lossy(MTU), 0x22, 0), requester(0x100));
+        let mut pair = logged(Pair::with(rc, rts, RcSettings { destination: 0x11, ..rc }, rts, 1));
+        if selective {
+            pair = pair.selective();
+        }
+        for work in [write(0, 2 * MTU), beyond, write(0, 8)] {
+            pair.post(0, work, bytes(work.length));
+        }
+        pair.run(FOREVER);
+        assert_eq!(statuses(&pair, 0), [Status::Success, Status::RemoteAccess], "selective {selective}");
+        assert_eq!(naks(&pair, 1), [Syndrome::Nak(Nak::RemoteAccess)]);
+        assert_eq!(pair.ends[1].host.events, [Event::AccessError]);
+        assert_eq!(pair.ends[0].host.events, []);
+        assert!(pair.ends.iter().all(|end| end.connection.is_dead()));
+        assert_eq!(pair.ends[0].connection.outstanding(), 1, "what is behind is the caller's to flush");
+        // Up to where it may write, and never more than was sent to there.
+        let end = memory(&pair, MEMORY - 100, 100);
+        assert!(end == [0; 100]);
+    }
+}
+
+#[test]
+fn bytes_that_cannot_be_read_end_it_at_its_own_side() {
+    let mut pair = pagewires();
+    pair.post(0, write(0, 2 * MTU), bytes(2 * MTU));
+    let id = pair.post(0, write(0, 20 * MTU), bytes(20 * MTU));
+    pair.ends[0].host.deny_transmit = Some((id, Denial::LocalProtection));
+    pair.run(FOREVER);
+    assert_eq!(statuses(&pair, 0), [Status::Success, Status::LocalProtection]);
+    assert_eq!(naks(&pair, 1), []);
+}
+
+#[test]
+fn a_fence_holds_it_back() {
+    let mut pair = pagewires();
+    pair.post_zeroed(0, read(0, 3000));
+    pair.post(0, Work { fence: true, ..write(8192, 4 * MTU) }, bytes(4 * MTU));
+    pair.run(FOREVER);
+    assert_eq!(statuses(&pair, 0), [Status::Success; 2]);
+    let times: Vec<u64> = sent(&pair, 0).iter().map(|(time, _)| *time).collect();
+    assert_eq!(times, [0, 2 * DELAY, 2 * DELAY, 2 * DELAY, 2 * DELAY]);
+}
+
+/// A responder, and the packet with a PSN of a long WRITE to it.
+fn responder(selective: bool) -> (Pair, RcConnection) {
+    let pair = Pair::new(lossy(MTU), 1);
+    let mut connection = RcConnection::new(settings(lossy(MTU), 0x11, 0));
+    connection.set_selective(selective);
+    connection.start_requester(requester(0));
+    (pair, connection)
+}
+
+fn part(psn: u32) -> Header {
+    let mut header = header(Code::WriteOnly, psn);
+    header.bth.acknowledge = false;
+    header.reth = Some(reth(0, 1 << 20, psn));
+    header
+}
+
+#[test]
+fn a_row_is_executed_at_once() {
+    let payload = [7; MTU as usize];
+    let row = [&payload[..]; 6];
+    let (mut pair, mut connection) = responder(true);
+    let host = &mut pair.ends[1].host;
+    let with = |change: &dyn Fn(&mut Header)| {
+        let mut header = part(0);
+        change(&mut header);
+        header
+    };
+    for (wrong, what) in [
+        (part(1), "one is missing before it"),
+        (with(&|header| header.bth.psn = 0xff_ffff), "a repetition"),
+        (with(&|header| header.bth.acknowledge = true), "an acknowledgement is asked for"),
+        (with(&|header| header.reth.as_mut().unwrap().length = 0), "nothing"),
+        (with(&|header| header.reth.as_mut().unwrap().length = MTU + 1), "more than fits"),
+        (with(&|header| header.reth.as_mut().unwrap().length = MTU - 1), "other bytes than come"),
+        (with(&|header| header.reth.as_mut().unwrap().key = !KEY), "another key"),
+        (with(&|header| header.reth.as_mut().unwrap().address = BASE - 1), "outside"),
+        (
+            Header {
+                immediate: Some(1),
+                ..with(&|it| it.bth.opcode = header(Code::WriteOnlyImmediate, 0).bth.opcode)
+            },
+            "immediate data",
+        ),
+    ] {
+        assert_eq!(connection.receive_row(&wrong, &row, host), 0, "{what}");
+    }
+    assert_eq!(connection.receive_row(&part(0), &row[..2], host), 2);
+    let short = [&payload[..], &payload, &payload[..8], &payload];
+    assert_eq!(connection.receive_row(&part(2), &short, host), 2, "up to the short one");
+    host.page_absent = true;
+    assert_eq!(connection.receive_row(&part(4), &row[..2], host), 0, "a page is absent");
+    host.page_absent = false;
+    assert_eq!(connection.receive_row(&part(4), &row[..2], host), 2);
+    let mut last = part(6);
+    last.bth.acknowledge = true;
+    assert_eq!(connection.receive(Time(0), &last, Payload::Bytes(&payload), host), Outcome::Done(()));
+    assert!(host.memory.borrow()[..7 * MTU as usize] == [7; 7 * MTU as usize]);
+    connection.drive(Time(0), host);
+    // Each was a message.
+    let Some(Packet::Standard { header, .. }) = host.sent.pop() else { panic!("no acknowledgement") };
+    assert_eq!(header.bth.psn, 6);
+    assert_eq!(header.aeth, Some(Aeth { syndrome: Syndrome::Ack { credits: 31 }, message: 7 }));
+}
+
+#[test]
+fn there_are_no_rows_of_messages_where_they_may_not_be() {
+    let payload = [7; MTU as usize];
+    let row = [&payload[..]; 3];
+    let (mut pair, mut connection) = responder(false);
+    let host = &mut pair.ends[1].host;
+    assert_eq!(connection.receive_row(&part(0), &row, host), 0, "each may be the last of a work request");
+    let (_, mut connection) = responder(true);
+    connection.update(RcUpdate { remote_rights: Some(RemoteRights::default()), ..RcUpdate::default() });
+    assert_eq!(connection.receive_row(&part(0), &row, host), 0, "no right to write");
+    let (_, mut connection) = responder(true);
+    host.post_receive(4096);
+    let first = header(Code::SendFirst, 0);
+    assert_eq!(connection.receive(Time(0), &first, Payload::Bytes(&payload), host), Outcome::Done(()));
+    assert_eq!(connection.receive_row(&part(1), &row, host), 0, "in the middle of a message");
+}
