@@ -272,3 +272,42 @@ fn there_are_no_rows_of_messages_where_they_may_not_be() {
     assert_eq!(connection.receive(Time(0), &first, Payload::Bytes(&payload), host), Outcome::Done(()));
     assert_eq!(connection.receive_row(&part(1), &row, host), 0, "in the middle of a message");
 }
+
+/// What is acknowledged late would be followed late.
+#[test]
+fn an_acknowledgement_is_for_all_that_was_executed_before_it_leaves() {
+    let payload = [7; MTU as usize];
+    let (mut pair, mut connection) = responder(true);
+    let host = &mut pair.ends[1].host;
+    let mut first = part(0);
+    first.bth.acknowledge = true;
+    assert_eq!(connection.receive(Time(0), &first, Payload::Bytes(&payload), host), Outcome::Done(()));
+    assert_eq!(connection.receive_row(&part(1), &[&payload[..]; 6], host), 6);
+    assert_eq!(connection.receive(Time(0), &part(7), Payload::Bytes(&payload), host), Outcome::Done(()));
+    connection.drive(Time(0), host);
+    let [Packet::Standard { header, .. }] = &host.sent[..] else { panic!("{:?}", host.sent) };
+    assert_eq!(header.bth.psn, 7);
+    assert_eq!(header.aeth, Some(Aeth { syndrome: Syndrome::Ack { credits: 31 }, message: 8 }));
+    // Not before responses that are still to be sent.
+    host.sent.clear();
+    let mut write = part(8);
+    write.bth.acknowledge = true;
+    assert_eq!(connection.receive(Time(0), &write, Payload::Bytes(&payload), host), Outcome::Done(()));
+    let mut read = header_of_read(9);
+    read.bth.acknowledge = true;
+    assert_eq!(connection.receive(Time(0), &read, Payload::Bytes(&[]), host), Outcome::Done(()));
+    connection.drive(Time(0), host);
+    let psns: Vec<u32> = host
+        .sent
+        .iter()
+        .map(|packet| match packet {
+            Packet::Standard { header, .. } => header.bth.psn,
+            Packet::Own(_) => panic!("{packet:?}"),
+        })
+        .collect();
+    assert_eq!(psns, [8, 9]);
+}
+
+fn header_of_read(psn: u32) -> Header {
+    Header { reth: Some(Reth { address: BASE, key: KEY, length: 8 }), ..header(Code::ReadRequest, psn) }
+}
