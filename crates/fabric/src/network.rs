@@ -1,5 +1,6 @@
 //! RoCEv2 over UDP: datagrams come in; what leaves is in `sending`, what belongs to other processes in `forwarding`.
 
+mod crc;
 mod flow;
 mod forwarding;
 mod inlets;

@@ -76,6 +76,14 @@ static BACK: [u32; 256] = power_of_inverse(8 * BEHIND_IDENTIFICATION + 32, 8);
 /// x^-(8 * 256 i): the same over the high byte.
 static BACK_256: [u32; 256] = power_of_inverse(0, 8 * 256);
 
+/// The register of the CRC behind `bytes`, given the one in front of them; neither is inverted.
+#[inline]
+pub fn crc32(register: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(!register);
+    hasher.update(bytes);
+    !hasher.finalize()
+}
+
 impl Icrc {
     /// For IPv4 without options. `dont_fragment` is the DF bit that the datagrams have.
     pub fn ipv4(
@@ -115,6 +123,12 @@ impl Icrc {
     /// the IPv4 header; IPv6 has none, and ignores it.
     #[inline]
     pub fn compute(&self, identification: u16, body: &[u8]) -> u32 {
+        self.compute_with(crc32, identification, body)
+    }
+
+    /// As [`compute`](Self::compute), by a function that gives what [`crc32`] does.
+    #[inline]
+    pub fn compute_with(&self, crc: impl Fn(u32, &[u8]) -> u32, identification: u16, body: &[u8]) -> u32 {
         let udp_len = (body.len() + packet::ICRC_LEN + udp::LEN) as u16;
         let mut register = self.register ^ add(&UDP_LENGTH, udp_len);
         match self.network {
@@ -127,9 +141,7 @@ impl Icrc {
         if let Some(&masked) = body.get(bth::MASKED) {
             register ^= MASK[usize::from(!masked)];
         }
-        let mut hasher = crc32fast::Hasher::new_with_initial(!register);
-        hasher.update(body);
-        hasher.finalize()
+        !crc(register, body)
     }
 
     /// Whether `udp_payload`, a packet with its ICRC, is intact, given its IPv4 identification.
@@ -161,7 +173,20 @@ impl Icrc {
     /// is the `likely` one. On IPv6 the likely one stands for an intact packet.
     #[inline]
     pub fn find_identification(&self, likely: u16, udp_payload: &[u8]) -> Option<u16> {
-        self.difference_of_identification(likely, udp_payload).map(|difference| likely ^ difference)
+        self.find_identification_with(crc32, likely, udp_payload)
+    }
+
+    /// As [`find_identification`](Self::find_identification), by a function that gives what [`crc32`] does.
+    #[inline]
+    pub fn find_identification_with(
+        &self,
+        crc: impl Fn(u32, &[u8]) -> u32,
+        likely: u16,
+        udp_payload: &[u8],
+    ) -> Option<u16> {
+        let (body, icrc) = packet::read_icrc(udp_payload)?;
+        let syndrome = self.compute_with(crc, likely, body) ^ icrc;
+        self.difference_of_identification(syndrome, body.len()).map(|difference| likely ^ difference)
     }
 
     /// The only IPv4 identification with which `udp_payload` is intact; `None` if there is none. On
@@ -170,22 +195,20 @@ impl Icrc {
         self.find_identification(0, udp_payload)
     }
 
-    /// By which bits the identification differs from the likely one.
+    /// By which bits the identification differs from the likely one, where the packet is so long without its ICRC.
     ///
-    /// With S the difference of the ICRC received and the one computed for the likely identification, and I the
+    /// With S, the syndrome, the difference of the ICRC received and the one computed for the likely identification, and I the
     /// difference of the identifications as a polynomial of degree below 16, intact means S = I x^k mod P, k being the bits
     /// behind it and the CRC's own 32. P has a constant term, so x has an inverse, and I = S x^-k mod P:
     /// there is a solution if and only if that has a degree below 16.
-    fn difference_of_identification(&self, likely: u16, udp_payload: &[u8]) -> Option<u16> {
-        let (body, icrc) = packet::read_icrc(udp_payload)?;
-        let syndrome = self.compute(likely, body) ^ icrc;
+    fn difference_of_identification(&self, syndrome: u32, length: usize) -> Option<u16> {
         if syndrome == 0 {
             return Some(0);
         }
-        if self.network == Network::V6 || body.len() > usize::from(u16::MAX) {
+        if self.network == Network::V6 || length > usize::from(u16::MAX) {
             return None;
         }
-        let [high, low] = (body.len() as u16).to_be_bytes();
+        let [high, low] = (length as u16).to_be_bytes();
         let mut solution = multiply(syndrome, BACK[usize::from(low)]);
         if high != 0 {
             solution = multiply(solution, BACK_256[usize::from(high)]);

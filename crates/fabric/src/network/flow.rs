@@ -1,5 +1,6 @@
 //! Whether datagrams are intact: the ICRC covers the IPv4 identification, which sockets do not tell.
 
+use super::crc::crc32;
 use pagewire_wire::Icrc;
 use std::net::IpAddr;
 
@@ -33,7 +34,8 @@ impl Flow {
 
     /// Whether a datagram is intact; takes note of its identification.
     pub fn verify(&mut self, place: u16, bytes: &[u8]) -> bool {
-        let Some(found) = self.icrc.find_identification(self.likely(place), bytes) else { return false };
+        let likely = self.likely(place);
+        let Some(found) = self.icrc.find_identification_with(crc32, likely, bytes) else { return false };
         if place == 0 {
             self.step = u16::from(found.wrapping_sub(self.identification) == 1);
             self.identification = found;

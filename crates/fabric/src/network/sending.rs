@@ -1,5 +1,6 @@
 //! The sending half: batches, cut by the kernel where it can, and sent one by one where it cannot.
 
+use super::crc::crc32;
 use super::{IcrcCache, Network, Way};
 use crate::batch::{HostBatch, Packet};
 use crate::descriptors::Descriptor;
@@ -251,7 +252,7 @@ impl Network {
 /// Writes the ICRC of one packet of a batch, and damages the packet if it is to be.
 fn seal(icrc: &Icrc, identification: u16, packet: &Packet, bytes: &mut [u8]) {
     let Some(bytes) = bytes.get_mut(packet.start..packet.start + packet.length) else { return };
-    packet::seal(icrc, identification, bytes);
+    packet::seal_with(crc32, icrc, identification, bytes);
     if let Some(bit) = packet.damage {
         bytes[bit / 8] ^= 1 << (bit % 8);
     }
