@@ -148,7 +148,7 @@ fn row_behind<'a, 'd>(
 ) -> Option<&'a [Datagram<'d>]> {
     let opcode = header.bth.opcode;
     let apart = match opcode.operation() {
-        Some(Operation::SendMiddle | Operation::WriteMiddle) => false,
+        Some(Operation::SendMiddle | Operation::WriteMiddle | Operation::ReadResponseMiddle) => false,
         Some(Operation::WriteOnly) => true,
         _ => return None,
     };

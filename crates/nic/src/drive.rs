@@ -493,7 +493,7 @@ impl<F: Fabric> QueuePair<F> {
         !waits
     }
 
-    /// Has packets in the middle of a message processed that follow each other, with the header and origin of the first.
+    /// Has packets processed that make a row, with the header and origin of the first.
     /// Gives how many were: [`take_packet`](Self::take_packet) says what the next one waits for.
     pub(crate) fn take_row(
         &self,
@@ -509,7 +509,7 @@ impl<F: Fabric> QueuePair<F> {
             return 0;
         };
         let mut environment = QueuePairEnvironment::new(self, core, Some(first.origin), &mut row.sustained);
-        let taken = rc.receive_row(&first.header, payloads, &mut environment);
+        let taken = rc.receive_row(row.now, &first.header, payloads, &mut environment);
         let ended = environment.finish();
         core.connection = Connection::Rc(rc);
         self.settle(core, ended);

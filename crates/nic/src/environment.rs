@@ -702,6 +702,12 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
         self.place(&target, payload, last)
     }
 
+    fn place_response_row(&mut self, work: WorkId, offset: u64, row: &[&[u8]]) -> usize {
+        let Some(whole) = self.gathered(work) else { return 0 };
+        let piece = whole.part(offset, bytes_of(row));
+        self.place_row(self.queue_pair.domain.number(), piece, Rights::LOCAL_WRITE, row)
+    }
+
     fn place_atomic(&mut self, work: WorkId, value: u64) -> Outcome<()> {
         // The CPU's byte order: the program reads the value as a number of its own.
         self.place_response(work, 0, Payload::Bytes(&value.to_ne_bytes()), true)

@@ -318,6 +318,17 @@ pub trait Environment {
 
     /// Places bytes of a READ response into the work request's buffers.
     fn place_response(&mut self, work: WorkId, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()>;
+    /// As [`place_response`](Self::place_response) for the payloads of packets that follow each other, none of them the last of
+    /// its READ; gives how many were placed, as [`place_receive_row`](Self::place_receive_row).
+    fn place_response_row(&mut self, work: WorkId, offset: u64, row: &[&[u8]]) -> usize {
+        let mut at = offset;
+        let placed = row.iter().take_while(|bytes| {
+            let outcome = self.place_response(work, at, Payload::Bytes(bytes), false);
+            at += bytes.len() as u64;
+            outcome == Outcome::Done(())
+        });
+        placed.count()
+    }
     /// Places the original value of an atomic into the work request's buffers.
     fn place_atomic(&mut self, work: WorkId, value: u64) -> Outcome<()>;
     /// Reports work requests as complete: all up to and including `work`, in order; those before it

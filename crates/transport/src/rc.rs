@@ -311,25 +311,33 @@ impl RcConnection {
         }
     }
 
-    /// Takes packets that make a row: they are in the middle of a message, or each is a WRITE ONLY of the memory behind that
+    /// Takes packets that make a row: they are in the middle of a message, or of the responses to a READ, or each is a WRITE ONLY of the memory behind that
     /// of the one before; their headers are those of [`header_in_row`](crate::header_in_row), and they do not ask for an
     /// acknowledgement. Gives how many were executed, from the first on; the others
     /// are to be given to [`receive`](Self::receive) one by one, which says what is in their way.
     pub fn receive_row<E: Environment>(
         &mut self,
+        now: Time,
         header: &Header,
         row: &[&[u8]],
         environment: &mut E,
     ) -> usize {
         let ours = header.bth.opcode.transport() == Transport::Rc
             && partitions_match(header.bth.partition, self.shared.partition);
-        let goes_on = self.established && !self.shared.request_stalled && !self.shared.link.lossless;
-        if !ours || !goes_on || self.shared.state != State::Alive {
+        if !ours || !self.established || self.shared.link.lossless || self.shared.state != State::Alive {
             return 0;
         }
-        let executed = self.responder.request_row(header, row, &self.shared, environment);
-        self.shared.counters.packets_received += executed as u64;
-        executed
+        let taken = match header.bth.opcode.operation().map(kind_of) {
+            Some(Kind::Request) if !self.shared.request_stalled => {
+                self.responder.request_row(header, row, &self.shared, environment)
+            }
+            Some(Kind::Response) if !self.shared.response_stalled => {
+                self.requester.response_row(now, header, row, &self.shared, environment)
+            }
+            _ => 0,
+        };
+        self.shared.counters.packets_received += taken as u64;
+        taken
     }
 
     /// The request for which [`receive`](Self::receive) said `Wait` will not be offered again: it counts as lost.

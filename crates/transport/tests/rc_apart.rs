@@ -236,15 +236,15 @@ fn a_row_is_executed_at_once() {
             "immediate data",
         ),
     ] {
-        assert_eq!(connection.receive_row(&wrong, &row, host), 0, "{what}");
+        assert_eq!(connection.receive_row(Time(0), &wrong, &row, host), 0, "{what}");
     }
-    assert_eq!(connection.receive_row(&part(0), &row[..2], host), 2);
+    assert_eq!(connection.receive_row(Time(0), &part(0), &row[..2], host), 2);
     let short = [&payload[..], &payload, &payload[..8], &payload];
-    assert_eq!(connection.receive_row(&part(2), &short, host), 2, "up to the short one");
+    assert_eq!(connection.receive_row(Time(0), &part(2), &short, host), 2, "up to the short one");
     host.page_absent = true;
-    assert_eq!(connection.receive_row(&part(4), &row[..2], host), 0, "a page is absent");
+    assert_eq!(connection.receive_row(Time(0), &part(4), &row[..2], host), 0, "a page is absent");
     host.page_absent = false;
-    assert_eq!(connection.receive_row(&part(4), &row[..2], host), 2);
+    assert_eq!(connection.receive_row(Time(0), &part(4), &row[..2], host), 2);
     let mut last = part(6);
     last.bth.acknowledge = true;
     assert_eq!(connection.receive(Time(0), &last, Payload::Bytes(&payload), host), Outcome::Done(()));
@@ -262,15 +262,19 @@ fn there_are_no_rows_of_messages_where_they_may_not_be() {
     let row = [&payload[..]; 3];
     let (mut pair, mut connection) = responder(false);
     let host = &mut pair.ends[1].host;
-    assert_eq!(connection.receive_row(&part(0), &row, host), 0, "each may be the last of a work request");
+    assert_eq!(
+        connection.receive_row(Time(0), &part(0), &row, host),
+        0,
+        "each may be the last of a work request"
+    );
     let (_, mut connection) = responder(true);
     connection.update(RcUpdate { remote_rights: Some(RemoteRights::default()), ..RcUpdate::default() });
-    assert_eq!(connection.receive_row(&part(0), &row, host), 0, "no right to write");
+    assert_eq!(connection.receive_row(Time(0), &part(0), &row, host), 0, "no right to write");
     let (_, mut connection) = responder(true);
     host.post_receive(4096);
     let first = header(Code::SendFirst, 0);
     assert_eq!(connection.receive(Time(0), &first, Payload::Bytes(&payload), host), Outcome::Done(()));
-    assert_eq!(connection.receive_row(&part(1), &row, host), 0, "in the middle of a message");
+    assert_eq!(connection.receive_row(Time(0), &part(1), &row, host), 0, "in the middle of a message");
 }
 
 /// What is acknowledged late would be followed late.
@@ -282,7 +286,7 @@ fn an_acknowledgement_is_for_all_that_was_executed_before_it_leaves() {
     let mut first = part(0);
     first.bth.acknowledge = true;
     assert_eq!(connection.receive(Time(0), &first, Payload::Bytes(&payload), host), Outcome::Done(()));
-    assert_eq!(connection.receive_row(&part(1), &[&payload[..]; 6], host), 6);
+    assert_eq!(connection.receive_row(Time(0), &part(1), &[&payload[..]; 6], host), 6);
     assert_eq!(connection.receive(Time(0), &part(7), Payload::Bytes(&payload), host), Outcome::Done(()));
     connection.drive(Time(0), host);
     let [Packet::Standard { header, .. }] = &host.sent[..] else { panic!("{:?}", host.sent) };

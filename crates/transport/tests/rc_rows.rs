@@ -86,16 +86,20 @@ fn a_row_is_executed_as_far_as_it_is_in_order() {
             (header(code, 1), "an acknowledgement is asked for"),
             (middle(if code == Code::WriteMiddle { Code::WriteLast } else { Code::SendLast }, 1), "the last"),
         ] {
-            assert_eq!(connection.receive_row(&wrong, &row, host), 0, "{what}");
+            assert_eq!(connection.receive_row(Time(0), &wrong, &row, host), 0, "{what}");
         }
-        assert_eq!(connection.receive_row(&middle(code, 1), &[&payload[..8], &payload], host), 0, "short");
-        assert_eq!(connection.receive_row(&middle(code, 1), &row[..2], host), 2);
+        assert_eq!(
+            connection.receive_row(Time(0), &middle(code, 1), &[&payload[..8], &payload], host),
+            0,
+            "short"
+        );
+        assert_eq!(connection.receive_row(Time(0), &middle(code, 1), &row[..2], host), 2);
         let short = [&payload[..], &payload, &payload[..8], &payload];
-        assert_eq!(connection.receive_row(&middle(code, 3), &short, host), 2, "up to the short one");
+        assert_eq!(connection.receive_row(Time(0), &middle(code, 3), &short, host), 2, "up to the short one");
         host.page_absent = true;
-        assert_eq!(connection.receive_row(&middle(code, 5), &row[..2], host), 0, "a page is absent");
+        assert_eq!(connection.receive_row(Time(0), &middle(code, 5), &row[..2], host), 0, "a page is absent");
         host.page_absent = false;
-        assert_eq!(connection.receive_row(&middle(code, 5), &row[..2], host), 2);
+        assert_eq!(connection.receive_row(Time(0), &middle(code, 5), &row[..2], host), 2);
         assert_eq!(connection.counters().packets_received, 7);
         let mut last = header(if code == Code::WriteMiddle { Code::WriteLast } else { Code::SendLast }, 7);
         last.bth.acknowledge = true;
@@ -106,7 +110,7 @@ fn a_row_is_executed_as_far_as_it_is_in_order() {
             host.received[0].bytes.clone()
         };
         assert!(bytes[..MTU] == [1; MTU] && bytes[MTU..] == [7; 7 * MTU]);
-        assert_eq!(connection.receive_row(&middle(code, 8), &row, host), 0, "nothing was begun");
+        assert_eq!(connection.receive_row(Time(0), &middle(code, 8), &row, host), 0, "nothing was begun");
     }
 }
 
@@ -116,14 +120,14 @@ fn a_row_does_not_reach_the_end_of_its_write() {
     let (mut pair, mut connection) = begun(Code::WriteFirst, 4);
     let host = &mut pair.ends[1].host;
     // The fourth would have to be the last.
-    assert_eq!(connection.receive_row(&middle(Code::WriteMiddle, 1), &[&payload[..]; 5], host), 2);
+    assert_eq!(connection.receive_row(Time(0), &middle(Code::WriteMiddle, 1), &[&payload[..]; 5], host), 2);
     assert!(host.memory.borrow()[3 * MTU..][..MTU] == [0; MTU]);
     // By itself it is refused.
     let wrong = middle(Code::WriteMiddle, 3);
     assert_eq!(connection.receive(Time(0), &wrong, Payload::Bytes(&payload), host), Outcome::Done(()));
     connection.drive(Time(0), host);
     assert!(connection.is_dead());
-    assert_eq!(connection.receive_row(&wrong, &[&payload[..]; 2], host), 0);
+    assert_eq!(connection.receive_row(Time(0), &wrong, &[&payload[..]; 2], host), 0);
 }
 
 /// What is acknowledged in small pieces is not followed by small pieces.
@@ -152,4 +156,55 @@ fn a_long_message_goes_on_when_a_third_of_the_window_is_free() {
     // 12 acknowledged: room for 24, and a third of 76 is 25.
     assert_eq!(acknowledge(&mut pair, 12), window);
     assert_eq!(acknowledge(&mut pair, 13), window + 26);
+}
+
+#[test]
+fn responses_are_taken_in_rows() {
+    const PACKETS: u32 = 10;
+    let mut pair = Pair::new(lossy(MTU as u32), 1).selective();
+    let id = pair.post_zeroed(0, read(0, PACKETS * MTU as u32));
+    let end = &mut pair.ends[0];
+    let (connection, host) = (&mut end.connection, &mut end.host);
+    connection.drive(Time(0), host);
+    let response = |code, psn| {
+        let mut header = header(code, 0x100 + psn);
+        header.bth.acknowledge = false;
+        if code != Code::ReadResponseMiddle {
+            header.aeth = Some(pagewire_wire::Aeth {
+                syndrome: pagewire_wire::Syndrome::Ack { credits: 31 },
+                message: 1,
+            });
+        }
+        header
+    };
+    let middle = |psn| response(Code::ReadResponseMiddle, psn);
+    let payloads: Vec<Vec<u8>> = (0..PACKETS as u8).map(|n| vec![n + 1; MTU]).collect();
+    let row: Vec<&[u8]> = payloads.iter().map(|payload| &payload[..]).collect();
+    let take = |connection: &mut RcConnection, host: &mut support::host::Host, code, psn: u32| {
+        let payload = Payload::Bytes(&payloads[psn as usize]);
+        assert_eq!(connection.receive(Time(1), &response(code, psn), payload, host), Outcome::Done(()));
+    };
+    take(connection, host, Code::ReadResponseFirst, 0);
+    assert_eq!(connection.receive_row(Time(1), &middle(2), &row[2..5], host), 0, "one is missing before it");
+    assert_eq!(connection.receive_row(Time(1), &middle(0), &row[..3], host), 0, "a repetition");
+    let first = response(Code::ReadResponseFirst, 1);
+    assert_eq!(connection.receive_row(Time(1), &first, &row[1..3], host), 0, "not in the middle");
+    let short = [row[1], row[2], &row[3][..8], row[4]];
+    assert_eq!(connection.receive_row(Time(1), &middle(1), &short, host), 2, "up to the short one");
+    host.wait = 1.0;
+    assert_eq!(connection.receive_row(Time(1), &middle(3), &row[3..5], host), 0, "a page is absent");
+    host.wait = 0.0;
+    // One has overtaken another.
+    take(connection, host, Code::ReadResponseMiddle, 4);
+    assert_eq!(connection.receive_row(Time(1), &middle(3), &row[3..6], host), 0, "one behind it is here");
+    take(connection, host, Code::ReadResponseMiddle, 3);
+    // All but the last.
+    assert_eq!(connection.receive_row(Time(1), &middle(5), &row[5..], host), 4);
+    assert_eq!(connection.receive_row(Time(1), &middle(9), &row[9..], host), 0, "the last");
+    assert_eq!(connection.under_way(), 1);
+    assert!(host.completions.is_empty());
+    take(connection, host, Code::ReadResponseLast, 9);
+    assert_eq!(host.completions, [(id, Status::Success)]);
+    assert!(host.buffers[&id] == payloads.concat());
+    assert_eq!(connection.receive_row(Time(1), &middle(10), &row, host), 0, "nothing was asked for");
 }

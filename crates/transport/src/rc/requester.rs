@@ -40,7 +40,7 @@ impl Entry {
     }
 
     /// How many PSNs a packet at `offset` spans: a READ request has those of its responses.
-    fn span(&self, offset: u32) -> u32 {
+    pub(super) fn span(&self, offset: u32) -> u32 {
         match self.work.operation {
             Operation::Read { .. } => (self.chunk - self.within_request(offset)).min(self.packets - offset),
             _ => 1,

@@ -121,6 +121,38 @@ impl Requester {
         }
     }
 
+    /// READ responses that make a row (see [`RcConnection::receive_row`](super::RcConnection::receive_row)), with the first one's
+    /// header. Gives how many were placed: those behind it are to be given to [`response`](Self::response) one by one.
+    pub(super) fn response_row<E: Environment>(
+        &mut self,
+        now: Time,
+        header: &Header,
+        row: &[&[u8]],
+        shared: &Shared,
+        environment: &mut E,
+    ) -> usize {
+        let psn = Psn::new(header.bth.psn);
+        let middle = header.bth.opcode.operation() == Some(Code::ReadResponseMiddle);
+        if !middle || psn != self.unacked || !self.is_outstanding(psn) || !self.kept.is_empty() {
+            return 0;
+        }
+        let Some(entry) = self.queue.front().copied() else { return 0 };
+        if !matches!(entry.work.operation, Operation::Read { .. }) {
+            return 0;
+        }
+        let (offset, mtu) = (psn.since(entry.first), shared.link.response_mtu);
+        // The last response to each request is told by itself.
+        let most = entry.span(offset).saturating_sub(1) as usize;
+        let full = row.iter().take(most).take_while(|bytes| bytes.len() == mtu as usize).count();
+        if full == 0 {
+            return 0;
+        }
+        let start = u64::from(offset) * u64::from(mtu);
+        let placed = environment.place_response_row(entry.work.id, start, &row[..full]).min(full);
+        self.advance(self.unacked.plus(placed as u32), now, shared);
+        placed
+    }
+
     /// Goes on with responses that were kept; true: the environment says wait.
     pub(super) fn resume<E: Environment>(
         &mut self,

@@ -74,7 +74,7 @@ fn row_at(inbox: &VecDeque<Packet>) -> Vec<&[u8]> {
         let Packet::Standard { header, payload } = packet else { break };
         let rows = matches!(
             header.bth.opcode.operation(),
-            Some(Code::SendMiddle | Code::WriteMiddle | Code::WriteOnly)
+            Some(Code::SendMiddle | Code::WriteMiddle | Code::WriteOnly | Code::ReadResponseMiddle)
         );
         if !rows || header.bth.acknowledge || next.is_some_and(|next| next != *header) {
             break;
@@ -225,7 +225,7 @@ impl Pair {
             // Now whole, now cut short, and now one by one.
             let most = self.random.usize(0..=row.len());
             if let (Packet::Standard { header, .. }, true) = (packet, most > 0) {
-                let taken = end.connection.receive_row(header, &row[..most], &mut end.host);
+                let taken = end.connection.receive_row(now, header, &row[..most], &mut end.host);
                 assert!(taken <= most);
                 if taken > 0 {
                     end.inbox.drain(..taken);
