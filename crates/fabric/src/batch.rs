@@ -13,6 +13,8 @@ pub struct HostBatch {
     /// `None`: the kernel gave no memory; every packet is lost, and counted when the batch is flushed.
     arena: Option<Arena>,
     packets: Vec<Packet>,
+    /// Where they go; packets that follow each other on one route share its place.
+    routes: Vec<Route>,
     used: usize,
     /// The last packets, as far as they may leave as one send.
     last_run: Run,
@@ -24,15 +26,27 @@ pub struct HostBatch {
     pub(crate) way: Option<Arc<Way>>,
 }
 
-/// One packet of a batch.
+/// One packet of a batch: short, as a batch may be sent by another core than the one that filled it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Packet {
-    pub route: Route,
-    pub start: usize,
-    /// Bytes with the ICRC.
-    pub length: usize,
+    route: u32,
+    start: u32,
+    /// With the ICRC.
+    length: u32,
     /// A bit to be turned round once the ICRC is there.
-    pub damage: Option<usize>,
+    pub damage: Option<u32>,
+}
+
+impl Packet {
+    /// Its bytes in the batch, those of the ICRC among them.
+    pub fn range(&self) -> Range<usize> {
+        self.start as usize..(self.start + self.length) as usize
+    }
+
+    /// How many these are.
+    pub fn length(&self) -> usize {
+        self.length as usize
+    }
 }
 
 /// Packets in a row that may leave as one send: of equal length and route, but the last may be shorter.
@@ -53,26 +67,27 @@ impl Run {
     fn take(&mut self, packets: &[Packet]) -> bool {
         let Some(next) = packets.get(self.start + self.packets) else { return false };
         let first = &packets[self.start];
-        let fits = self.bytes + next.length <= SEGMENTED_BYTES && self.packets < SEGMENTS;
+        let fits = self.bytes + next.length() <= SEGMENTED_BYTES && self.packets < SEGMENTS;
         if self.closed || !fits || next.route != first.route || next.length > first.length {
             return false;
         }
-        (self.packets, self.bytes) = (self.packets + 1, self.bytes + next.length);
+        (self.packets, self.bytes) = (self.packets + 1, self.bytes + next.length());
         self.closed = next.length < first.length;
-        self.full = self.packets == SEGMENTS || self.bytes + first.length > SEGMENTED_BYTES;
+        self.full = self.packets == SEGMENTS || self.bytes + first.length() > SEGMENTED_BYTES;
         true
     }
 }
 
 impl HostBatch {
     pub(crate) fn new(arena: Option<Arena>) -> Self {
-        let (packets, void) = (Vec::with_capacity(BATCH_PACKETS), Vec::new());
-        HostBatch { arena, packets, used: 0, last_run: Run::default(), lost: 0, void, way: None }
+        let (packets, routes, void) = (Vec::with_capacity(BATCH_PACKETS), Vec::new(), Vec::new());
+        HostBatch { arena, packets, routes, used: 0, last_run: Run::default(), lost: 0, void, way: None }
     }
 
     /// Forgets all packets.
     pub(crate) fn clear(&mut self) {
         self.packets.clear();
+        self.routes.clear();
         (self.used, self.last_run) = (0, Run::default());
         self.lost = 0;
     }
@@ -81,16 +96,21 @@ impl HostBatch {
         &self.packets
     }
 
+    /// Where one of them goes.
+    pub(crate) fn route(&self, packet: &Packet) -> &Route {
+        &self.routes[packet.route as usize]
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         self.arena.as_ref().map_or(&[], Arena::bytes)
     }
 
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.arena.as_mut().map_or(&mut [], Arena::bytes_mut)
+    }
+
     pub(crate) fn packets_and_bytes(&mut self) -> (&[Packet], &mut [u8]) {
-        let bytes = match &mut self.arena {
-            Some(arena) => arena.bytes_mut(),
-            None => &mut [],
-        };
-        (&self.packets, bytes)
+        (&self.packets, self.arena.as_mut().map_or(&mut [], Arena::bytes_mut))
     }
 
     /// The first run of packets from `from` on that may leave as one send: equal length (the last may be shorter) and route.
@@ -123,7 +143,11 @@ impl Batch for HostBatch {
         };
         let start = self.used;
         let room = arena.bytes_mut().get_mut(start..start + length)?;
-        self.packets.push(Packet { route: *route, start, length: whole, damage: None });
+        if self.routes.last() != Some(route) {
+            self.routes.push(*route);
+        }
+        let (route, start, length) = (self.routes.len() as u32 - 1, start as u32, whole as u32);
+        self.packets.push(Packet { route, start, length, damage: None });
         self.used += whole;
         if !self.last_run.take(&self.packets) {
             self.last_run = Run { start: self.packets.len() - 1, ..Run::default() };
@@ -136,7 +160,8 @@ impl Batch for HostBatch {
         if self.arena.is_none() {
             self.lost = self.lost.saturating_sub(1);
         } else if let Some(packet) = self.packets.pop() {
-            self.used = packet.start;
+            self.used = packet.start as usize;
+            self.routes.truncate(self.packets.last().map_or(0, |last| last.route as usize + 1));
             self.last_run = Run::default();
             while self.last_run.start + self.last_run.packets < self.packets.len() {
                 if !self.last_run.take(&self.packets) {
@@ -149,7 +174,7 @@ impl Batch for HostBatch {
 
     fn damage(&mut self, bit: usize) {
         if let Some(packet) = self.packets.last_mut() {
-            packet.damage = Some(bit % (packet.length * 8));
+            packet.damage = Some(bit as u32 % (packet.length * 8));
         }
     }
 }
@@ -210,5 +235,26 @@ mod tests {
             assert!(batch.fits(1036));
         }
         assert_eq!(batch.run(0), 0..61);
+        // To elsewhere and back again: packets to one place still follow each other.
+        batch.packet(&Route { port: 1, ..route }, 1036).unwrap();
+        batch.cancel();
+        batch.packet(&route, 1036).unwrap();
+        assert_eq!(batch.run(0), 0..62);
+    }
+
+    #[test]
+    fn packets_leave_to_where_they_were_put() {
+        let mut batch = HostBatch::new(Some(Arena::new(BATCH_BYTES).unwrap()));
+        let routes = [1, 1, 2, 1, 3, 3].map(|port| Route { port, ..route() });
+        for route in &routes {
+            batch.packet(route, 100).unwrap();
+        }
+        let found: Vec<Route> = batch.packets().iter().map(|packet| *batch.route(packet)).collect();
+        assert_eq!(found, routes);
+        let mut runs = Vec::new();
+        while runs.last().map_or(0, |run: &Range<usize>| run.end) < routes.len() {
+            runs.push(batch.run(runs.last().map_or(0, |run| run.end)));
+        }
+        assert_eq!(runs, [0..2, 2..3, 3..4, 4..6]);
     }
 }

@@ -626,6 +626,8 @@ impl Network {
             let datagram = forwarded.offset..end;
             let identification = place_in_send(forwarded.offset, arrival.segment);
             if let Some(datagram) = self.check(&arrival, ROCE_PORT, &bytes[datagram], identification, icrc) {
+                self.counters.datagrams_received.add(1);
+                self.counters.bytes_received.add((datagram.bytes.len() + ICRC_LEN) as u64);
                 each(&[datagram]);
                 handed += 1;
             }
@@ -708,15 +710,28 @@ impl Network {
         let there = (bytes.len() - start).div_ceil(segment).min(most);
         let mut row = SmallVec::with_capacity(there);
         let mut at = start;
+        let block = block_of(&bytes[start..(start + segment).min(bytes.len())]);
+        let mut length = 0;
         while at < bytes.len() && row.len() < most {
             let end = (at + segment).min(bytes.len());
             let one = &bytes[at..end];
-            let foreign = || block_of(one).is_some_and(|block| !self.serves(block));
+            // Mostly all are for the block that the first is for.
+            let foreign = || {
+                let other = block_of(one);
+                other != block && other.is_some_and(|block| !self.serves(block))
+            };
             if at > start && (self.is_probe(arrival, one) || foreign()) {
                 break;
             }
-            row.extend(self.check(arrival, port, one, place_in_send(at, segment), icrc));
+            if let Some(datagram) = self.check(arrival, port, one, place_in_send(at, segment), icrc) {
+                length += one.len();
+                row.push(datagram);
+            }
             at = end;
+        }
+        if !row.is_empty() {
+            self.counters.datagrams_received.add(row.len() as u64);
+            self.counters.bytes_received.add(length as u64);
         }
         (row, at)
     }
@@ -754,8 +769,6 @@ impl Network {
         if self.take_echo(arrival, port, bytes) {
             return None;
         }
-        self.counters.datagrams_received.add(1);
-        self.counters.bytes_received.add(bytes.len() as u64);
         Some(Datagram {
             source: arrival.source,
             source_port: arrival.source_port,

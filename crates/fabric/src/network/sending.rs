@@ -62,10 +62,11 @@ impl Network {
                 from = run.end;
             } else {
                 // Packets that follow one by one leave by one system call.
-                let family = Family::of(batch.packets()[from].route.destination);
+                let family_of = |packet: &Packet| Family::of(batch.route(packet).destination);
+                let family = family_of(&batch.packets()[from]);
                 let mut end = run.end;
                 while let Some(next) = batch.packets().get(end) {
-                    if Family::of(next.route.destination) != family || segments && batch.run(end).len() > 1 {
+                    if family_of(next) != family || segments && batch.run(end).len() > 1 {
                         break;
                     }
                     end += 1;
@@ -87,19 +88,18 @@ impl Network {
         cache: &mut IcrcCache,
     ) {
         let port = self.port();
-        let (packets, bytes) = batch.packets_and_bytes();
-        // Packets that leave as one send have one route.
-        let of = |packet: &Packet, cache: &mut IcrcCache| {
-            cache
-                .of(packet.route.source, packet.route.destination, port, packet.route.port)
-                .map(|flow| flow.icrc)
-        };
-        let shared = packets.get(run.start).filter(|_| segmented).map(|packet| of(packet, cache));
-        for (index, packet) in packets[run].iter().enumerate() {
-            let icrc = shared.unwrap_or_else(|| of(packet, cache));
+        let mut shared = None;
+        for (index, place) in run.enumerate() {
+            let packet = batch.packets()[place];
+            let route = batch.route(&packet);
+            // Packets that leave as one send have one route.
+            let icrc = shared.filter(|_| segmented).unwrap_or_else(|| {
+                cache.of(route.source, route.destination, port, route.port).map(|flow| flow.icrc)
+            });
+            shared = Some(icrc);
             let identification = if segmented { index as u16 } else { 0 };
             let Some(icrc) = icrc else { continue };
-            seal(&icrc, identification, packet, bytes);
+            seal(&icrc, identification, &packet, batch.bytes_mut());
         }
     }
 
@@ -107,8 +107,8 @@ impl Network {
     fn capture(&self, batch: &HostBatch, run: std::ops::Range<usize>, port: u16, identification: u16) {
         let Some(capture) = &self.capture else { return };
         for (packet, index) in batch.packets()[run].iter().zip(0..) {
-            if let Some(bytes) = batch.bytes().get(packet.start..packet.start + packet.length) {
-                capture.sent(&packet.route, port, identification.wrapping_add(index), bytes);
+            if let Some(bytes) = batch.bytes().get(packet.range()) {
+                capture.sent(batch.route(packet), port, identification.wrapping_add(index), bytes);
             }
         }
     }
@@ -136,15 +136,15 @@ impl Network {
         let (first, last) = (packets[run.start], packets[run.end - 1]);
         if packets[run.clone()]
             .iter()
-            .any(|packet| !bytes.get(packet.start..).is_some_and(|one| way.takes(one)))
+            .any(|packet| !bytes.get(packet.range()).is_some_and(|one| way.takes(one)))
         {
             return false;
         }
         for (index, packet) in packets[run.clone()].iter().enumerate() {
             seal(&way.icrc, base.wrapping_add(index as u16), packet, bytes);
         }
-        let Some(bytes) = batch.bytes().get(first.start..last.start + last.length) else { return false };
-        match way.send(&mut outlet, bytes, segmented.then_some(first.length as u16)) {
+        let Some(bytes) = batch.bytes().get(first.range().start..last.range().end) else { return false };
+        match way.send(&mut outlet, bytes, segmented.then_some(first.length() as u16)) {
             Ok(()) => {
                 self.counters.connected_sends.add(1);
                 self.counters.segmented_sends.add(segmented.into());
@@ -154,7 +154,7 @@ impl Network {
                 self.counters.dropped_no_room.add(run.len() as u64);
             }
             Err(error) => {
-                log::debug!("the socket for {} alone: {error}", first.route.destination);
+                log::debug!("the socket for {} alone: {error}", batch.route(&first).destination);
                 way.give_up();
                 return false;
             }
@@ -167,9 +167,10 @@ impl Network {
     fn send_segmented(&self, batch: &HostBatch, run: std::ops::Range<usize>) -> bool {
         let packets = &batch.packets()[run];
         let (first, last) = (packets[0], packets[packets.len() - 1]);
-        let Ok(socket) = self.socket(&first.route) else { return false };
-        let Some(bytes) = batch.bytes().get(first.start..last.start + last.length) else { return false };
-        let transmit = Transmit { route: &first.route, bytes, segment: Some(first.length as u16) };
+        let route = batch.route(&first);
+        let Ok(socket) = self.socket(route) else { return false };
+        let Some(bytes) = batch.bytes().get(first.range().start..last.range().end) else { return false };
+        let transmit = Transmit { route, bytes, segment: Some(first.length() as u16) };
         match udp::send(socket, &[transmit]) {
             Ok(0) => false,
             Ok(_) => {
@@ -200,8 +201,8 @@ impl Network {
         let packets = &batch.packets()[run];
         let mut transmits = Vec::with_capacity(packets.len());
         for packet in packets {
-            let bytes = batch.bytes().get(packet.start..packet.start + packet.length).unwrap_or(&[]);
-            transmits.push(Transmit { route: &packet.route, bytes, segment: None });
+            let bytes = batch.bytes().get(packet.range()).unwrap_or(&[]);
+            transmits.push(Transmit { route: batch.route(packet), bytes, segment: None });
         }
         let mut rest = &transmits[..];
         while let Some(first) = rest.first() {
@@ -251,9 +252,9 @@ impl Network {
 
 /// Writes the ICRC of one packet of a batch, and damages the packet if it is to be.
 fn seal(icrc: &Icrc, identification: u16, packet: &Packet, bytes: &mut [u8]) {
-    let Some(bytes) = bytes.get_mut(packet.start..packet.start + packet.length) else { return };
+    let Some(bytes) = bytes.get_mut(packet.range()) else { return };
     packet::seal_with(crc32, icrc, identification, bytes);
     if let Some(bit) = packet.damage {
-        bytes[bit / 8] ^= 1 << (bit % 8);
+        bytes[bit as usize / 8] ^= 1 << (bit % 8);
     }
 }

@@ -224,8 +224,8 @@ impl Network {
     /// The socket that is connected to where the packets of a batch from one on go, if it may be used.
     pub(super) fn way(&self, batch: &mut HostBatch, first: usize) -> Option<Arc<Way>> {
         let packet = *batch.packets().get(first)?;
-        let route = packet.route;
-        let queue_pair = queue_pair_of(batch.bytes().get(packet.start..)?)?;
+        let route = *batch.route(&packet);
+        let queue_pair = queue_pair_of(batch.bytes().get(packet.range())?)?;
         let block = (queue_pair / QUEUE_PAIRS_PER_BLOCK) as u16;
         // A batch that is used again mostly goes where it went before.
         if let Some(way) = batch.way.take_if(|way| way.is_for(&route, block) && way.is_usable()) {
