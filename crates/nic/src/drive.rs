@@ -22,7 +22,6 @@ use crate::request::ReceiveWork;
 use crate::turns::{Grant, Share};
 use answers::Answers;
 use hello::HelloState;
-use pagewire_fabric::lock::barrier_behind;
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_transport::{
@@ -32,7 +31,7 @@ use pagewire_transport::{
 use pagewire_wire::{Header, Operation, Own, Transport};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 /// Bytes of a READ response, or of a UC request, that go into one ring record.
 const RING_PAYLOAD: u32 = 16_384;
@@ -567,7 +566,7 @@ impl<F: Fabric> QueuePair<F> {
             let again = self.drive_for(&mut core, occasion);
             self.end_if_overrun(&mut core);
             drop(core);
-            barrier_behind(&self.core);
+            fence(Ordering::SeqCst);
             if let Some(again) = again {
                 self.nic.ready(self, again);
             }

@@ -30,13 +30,13 @@ use crate::request::{
 };
 use crate::shared_receive::SharedReceiveQueue;
 use pagewire_fabric::Fabric;
-use pagewire_fabric::lock::{Lock, LockGuard, barrier_behind, lock_until};
+use pagewire_fabric::lock::{Lock, LockGuard, lock_until};
 use pagewire_iommu::Rights;
 use pagewire_transport::{Atomic, Operation, RemoteAddress, Work, WorkId};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 /// Queue pair numbers have 24 bits.
@@ -223,7 +223,7 @@ impl<F: Fabric> QueuePair<F> {
 
     /// After the core was given up: whether others have found it taken meanwhile, and left work to whoever had it.
     pub(crate) fn is_wanted(&self) -> bool {
-        barrier_behind(&self.core);
+        fence(Ordering::SeqCst);
         self.pending.load(Ordering::SeqCst)
     }
 
