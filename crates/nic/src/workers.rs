@@ -23,7 +23,7 @@ const SHORT_ROUND: u64 = 1_500;
 /// Fewer polls than this say nothing.
 const POLLS_THAT_COUNT: u64 = 4;
 /// Polls of empty queues after which the processor is offered to others: from the first, where somebody wanted it the last time, to
-/// the second.
+/// the second. Those that leave the round out count less.
 const POLLS_BETWEEN_OFFERS: (u64, u64) = (64, 1024);
 /// A polling program looks at the network only once in so many polls while no queue pair needs it.
 const QUIET_NETWORK_POLLS: u64 = 1024;
@@ -88,12 +88,15 @@ impl<F: Fabric> Nic<F> {
     pub(crate) fn progress_by_poller(&self) {
         let polls = self.workers.polls.load(Ordering::Relaxed).wrapping_add(1);
         self.workers.polls.store(polls, Ordering::Relaxed);
-        let network = self.network_users.load(Ordering::Relaxed) > 0 || polls % QUIET_NETWORK_POLLS == 0;
+        let interval = self.workers.round_interval.load(Ordering::Relaxed);
+        let left_out = interval.saturating_sub(1 + self.workers.polls_to_round.load(Ordering::Relaxed));
+        // The poll whose turn it was may have left its round out.
+        let quiet_turn = polls % QUIET_NETWORK_POLLS <= left_out;
+        let network = self.network_users.load(Ordering::Relaxed) > 0 || quiet_turn;
         // Rounds without the network are short, as are those in which nothing comes in: their time need not be known.
         let began = network.then(|| self.fabric().now());
         let taken = self.round(network, Occasion::Polled);
-        let passed = self.workers.round_interval.load(Ordering::Relaxed);
-        let fewer = (passed * 2).clamp(1, POLLS_PER_ROUND);
+        let fewer = (interval * 2).clamp(1, POLLS_PER_ROUND);
         let interval = if taken == Taken::Nothing { fewer } else { 1 };
         self.workers.round_interval.store(interval, Ordering::Relaxed);
         self.workers.polls_to_round.store(interval - 1, Ordering::Relaxed);
@@ -112,7 +115,7 @@ impl<F: Fabric> Nic<F> {
         match self.workers.polls_to_offer.load(Ordering::Relaxed) {
             0 => self.offer(),
             left => {
-                let left = left.saturating_sub(1 + passed / LOOKS_PER_ROUND);
+                let left = left.saturating_sub(1 + left_out / LOOKS_PER_ROUND);
                 self.workers.polls_to_offer.store(left, Ordering::Relaxed);
             }
         }
@@ -254,6 +257,46 @@ impl PollWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Options;
+    use crate::path::PathChoice;
+    use pagewire_fabric::HostFabric;
+
+    /// An engine without a thread, and without queue pairs.
+    fn idle() -> std::sync::Arc<Nic<HostFabric>> {
+        Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local })
+    }
+
+    #[test]
+    fn polls_that_leave_rounds_out_still_look_at_the_network() {
+        for before in [0, 1, 5, 31, 33] {
+            let nic = idle();
+            nic.workers.polls.store(before, Ordering::Relaxed);
+            let mut left_out = 0;
+            for _ in 0..2 * QUIET_NETWORK_POLLS {
+                match nic.leaves_round_out() {
+                    true => left_out += 1,
+                    false => nic.progress_by_poller(),
+                }
+            }
+            assert!(left_out > QUIET_NETWORK_POLLS, "most rounds are left out");
+            // Only polls that look there are timed.
+            assert!(nic.workers.polled.load(Ordering::Relaxed) > 0, "after {before} polls");
+        }
+    }
+
+    #[test]
+    fn only_polls_that_left_rounds_out_bring_an_offer_nearer_by_more_than_one() {
+        let nic = idle();
+        let polls_to_offer = &nic.workers.polls_to_offer;
+        let polls = 3 * POLLS_PER_ROUND;
+        polls_to_offer.store(1000, Ordering::Relaxed);
+        (0..polls).for_each(|_| nic.progress_by_poller());
+        assert_eq!(polls_to_offer.load(Ordering::Relaxed), 1000 - polls);
+        while nic.leaves_round_out() {}
+        nic.progress_by_poller();
+        let after = 1000 - polls - 1 - (POLLS_PER_ROUND - 1) / LOOKS_PER_ROUND;
+        assert_eq!(polls_to_offer.load(Ordering::Relaxed), after);
+    }
 
     /// For how long the NIC thread sleeps at once after each of ten offers that are taken up, `left` others before each of them.
     fn sleeps(left: u32) -> Vec<u64> {
