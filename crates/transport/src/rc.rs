@@ -311,10 +311,10 @@ impl RcConnection {
         }
     }
 
-    /// Takes packets that make a row: they are in the middle of a message, or of the responses to a READ, or each is a WRITE ONLY of the memory behind that
-    /// of the one before; their headers are those of [`header_in_row`](crate::header_in_row), and they do not ask for an
-    /// acknowledgement. Gives how many were executed, from the first on; the others
-    /// are to be given to [`receive`](Self::receive) one by one, which says what is in their way.
+    /// Takes packets that make a row: they are in the middle of a message, or of the responses to a READ, or each is a WRITE ONLY
+    /// of the memory behind that of the one before; their headers are those of [`header_in_row`](crate::header_in_row), and they
+    /// do not ask for an acknowledgement. Gives how many were executed, from the first on; the others are to be given to
+    /// [`receive`](Self::receive) one by one, which says what is in their way.
     pub fn receive_row<E: Environment>(
         &mut self,
         now: Time,
