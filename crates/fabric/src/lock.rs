@@ -76,7 +76,10 @@ pub fn heavy_barrier() {
     {
         // A program may forbid itself the call. From now on both sides pay.
         HAS_BARRIER.store(NO, Ordering::SeqCst);
-        std::thread::park_timeout(SEEN);
+        let begun = Instant::now();
+        while begun.elapsed() < SEEN {
+            std::thread::park_timeout(SEEN);
+        }
     }
 }
 
@@ -130,6 +133,60 @@ mod tests {
         assert!(lock_until(&lock, deadline).is_some());
     }
 
+    /// From now on the kernel refuses membarrier(2) to this thread, and to those that it starts.
+    fn forbid_barrier() {
+        let of = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+        let is_it = of(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_membarrier as u32);
+        let mut filter = [
+            of(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+            libc::sock_filter { jf: 1, ..is_it },
+            of(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+            of(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: the kernel reads the filter, which lives as long as the calls.
+        let forbidden = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0
+        };
+        assert!(forbidden, "{}", std::io::Error::last_os_error());
+        assert!(membarrier(MembarrierCommand::RegisterPrivateExpedited).is_err());
+    }
+
+    /// Has a test of this file run as a process of its own.
+    fn run_alone(options: &[&str], name: &str) {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let name = format!("lock::tests::{name}");
+        assert!(command.args(options).args(["--exact", &name]).status().unwrap().success());
+    }
+
+    #[test]
+    fn both_sides_pay_where_the_kernel_has_no_barrier() {
+        let run = || {
+            forbid_barrier();
+            run_alone(&[], "one_side_of_a_barrier_is_light");
+        };
+        std::thread::spawn(run).join().unwrap();
+    }
+
+    #[test]
+    fn a_barrier_that_is_forbidden_later_is_waited_for() {
+        run_alone(&["--ignored"], "forbids_itself_the_barrier");
+    }
+
+    #[test]
+    #[ignore = "run by the test above as a process of its own"]
+    fn forbids_itself_the_barrier() {
+        heavy_barrier();
+        forbid_barrier();
+        // Whoever wakes the thread for something else does not cut it short.
+        std::thread::current().unpark();
+        let begun = Instant::now();
+        heavy_barrier();
+        assert!(begun.elapsed() >= SEEN);
+        assert_eq!(HAS_BARRIER.load(Ordering::Relaxed), NO);
+    }
+
     /// Of two threads that each store and then look at what the other has stored, one sees it.
     #[test]
     fn one_side_of_a_barrier_is_light() {
@@ -143,7 +200,8 @@ mod tests {
                         }
                         one.store(round, Ordering::Relaxed);
                         light_barrier();
-                        other.load(Ordering::Relaxed) != round
+                        // The other side may be at the next round.
+                        other.load(Ordering::Relaxed) < round
                     })
                     .collect::<Vec<_>>()
             });
