@@ -530,7 +530,7 @@ mod tests {
     fn the_attacker_gets_far() {
         let mut host = Host::new();
         let mut attacker = Attacker::new(&host);
-        for execution in 0..20 {
+        for execution in 0..40 {
             let input = crate::campaign::input(crate::Target::Sequences, 1, execution, &[]);
             attacker.interpret(&mut Unstructured::new(&input), &mut host).unwrap();
         }

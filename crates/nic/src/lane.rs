@@ -96,13 +96,15 @@ impl<F: Fabric> Lane<F> {
     /// A completion of `queue`, the lane's own, that comes of what has come by it. `None`: nobody has looked.
     pub fn seek(&self, nic: &Nic<F>, queue: &CompletionQueue<F>) -> Option<Option<Completion>> {
         let way = self.way.try_lock()?;
-        if self.left.load(Ordering::Acquire) {
+        let Way { origin, queue_pair } = way.as_ref()?;
+        // It may have become the lane just when its channel was closed.
+        let is_gone = matches!(origin, Origin::Local(channel) if channel.is_gone());
+        if is_gone || self.left.load(Ordering::Acquire) {
             self.left.store(false, Ordering::Release);
             drop(way);
             self.clear();
             return None;
         }
-        let Way { origin, queue_pair } = way.as_ref()?;
         nic.take_next(origin, Seeker { queue, queue_pair, found: None })
     }
 }

@@ -104,8 +104,7 @@ impl<F: Fabric> Nic<F> {
     /// Does what polls have left to do: makes sure that peers that were told something do not sleep, and tells them where the
     /// reader is, some polls later or when there is more time.
     fn settle_channels(&self, occasion: Occasion) {
-        if self.unsure.load(Ordering::SeqCst) {
-            self.unsure.store(false, Ordering::SeqCst);
+        if self.unsure.load(Ordering::SeqCst) && self.unsure.swap(false, Ordering::SeqCst) {
             self.channels.read().iter().for_each(|channel| channel.make_sure(self.fabric()));
         }
         let left = self.unsettled.load(Ordering::SeqCst);
@@ -196,7 +195,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
             return;
         }
         if self.channel.tell_verdicts_quickly(nic.fabric(), &mut reading) {
-            nic.unsure.store(true, Ordering::Relaxed);
+            nic.unsure.store(true, Ordering::Release);
         }
         drop(reading);
         nic.unsettled.store(limits::POLLS_TO_SETTLE, Ordering::Relaxed);

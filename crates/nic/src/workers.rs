@@ -164,9 +164,12 @@ impl<F: Fabric> Nic<F> {
         while !stop.load(Ordering::Acquire) {
             let (polls, polled) =
                 (self.workers.polls.load(Ordering::Relaxed), self.workers.polled.load(Ordering::Relaxed));
-            if let Some(grace) = watch.look(polls, polled, self.fabric().now()) {
+            let grace = watch.look(polls, polled, self.fabric().now());
+            // Asked twice: one of those who go to sleep and this thread sees the other.
+            let may_leave = || self.workers.sleepers.load(Ordering::SeqCst) == 0;
+            if let Some(grace) = grace.filter(|_| may_leave()) {
                 self.workers.parked.store(true, Ordering::SeqCst);
-                let leave = self.workers.sleepers.load(Ordering::SeqCst) == 0;
+                let leave = may_leave();
                 if leave {
                     std::thread::park_timeout(grace);
                 }
