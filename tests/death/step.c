@@ -196,6 +196,8 @@ int be_stepped(char **arguments)
 }
 
 struct survivor {
+	/* The most that was open between two instants: sockets for single peers come and go with the traffic. */
+	int descriptors;
 	struct companion companion;
 	struct pair pair;
 	struct party tracer;
@@ -344,10 +346,12 @@ static struct instant play(struct survivor *survivor)
 	char *arguments[] = { "death", "tracer", number, survivor->stops ? "stop" : "kill",
 			      (char *)survivor->operation->name, NULL };
 	struct pair *pair = &survivor->pair;
-	int descriptors = descriptors_held(), ends[2], status;
+	int held = descriptors_held(), ends[2], status;
 	struct instant instant;
 	double end;
 
+	if (survivor->descriptors < held)
+		survivor->descriptors = held;
 	snprintf(number, sizeof(number), "%llu", (unsigned long long)instruction);
 	make_pair(pair, survivor->companion.link.context, survivor->memory, SURVIVORS);
 	memcpy(survivor->before, survivor->memory, MEMORY);
@@ -377,7 +381,7 @@ static struct instant play(struct survivor *survivor)
 		CHECK(seconds() < end);
 	CHECK(ibv_destroy_cq(pair->cq) == 0 && ibv_dealloc_pd(pair->pd) == 0);
 	must_go_on(&survivor->companion, GOES_ON);
-	for (end = seconds() + BOUND; descriptors_held() > descriptors;) {
+	for (end = seconds() + BOUND; descriptors_held() > survivor->descriptors;) {
 		go_on(&survivor->companion);
 		CHECK(seconds() < end);
 	}
