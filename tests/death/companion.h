@@ -4,6 +4,9 @@
 
 #include "parties.h"
 
+/* Sockets for the companion alone, one each way, which open over udp once much goes between the two, at any time. */
+#define COMPANION_SOCKETS 2
+
 struct companion {
 	struct party party;
 	struct link link;

@@ -156,7 +156,7 @@ static void wait_until_given_back(struct survivor *survivor)
 {
 	double end = seconds() + GIVEN_BACK;
 
-	while (descriptors_held() > survivor->descriptors) {
+	while (descriptors_held() > survivor->descriptors + COMPANION_SOCKETS) {
 		go_on(&survivor->companion);
 		CHECK(seconds() < end);
 	}

@@ -381,7 +381,7 @@ static struct instant play(struct survivor *survivor)
 		CHECK(seconds() < end);
 	CHECK(ibv_destroy_cq(pair->cq) == 0 && ibv_dealloc_pd(pair->pd) == 0);
 	must_go_on(&survivor->companion, GOES_ON);
-	for (end = seconds() + BOUND; descriptors_held() > survivor->descriptors;) {
+	for (end = seconds() + BOUND; descriptors_held() > survivor->descriptors + COMPANION_SOCKETS;) {
 		go_on(&survivor->companion);
 		CHECK(seconds() < end);
 	}
