@@ -10,6 +10,7 @@ mod instructions;
 mod program;
 mod watch;
 
+use crate::clock::tick;
 use handler::{SIGNALS, install, is_ours};
 use instructions::*;
 use std::mem::MaybeUninit;
@@ -23,27 +24,40 @@ pub use watch::{changes_are_seen, mask_has_changed};
 pub struct Fault;
 
 /// As long as it lives a fault of a guarded access on this thread is mended.
+pub struct Mended {
+    /// Not `Send`: what was found is the thread's.
+    _thread: std::marker::PhantomData<*const ()>,
+}
+
+/// The same, by a change of the thread's mask where need be, which ends with it.
 pub struct Guard {
+    mended: Mended,
     /// The mask to be set again, where a signal was blocked.
     mask: Option<libc::sigset_t>,
-    /// A guard belongs to the thread whose mask it has changed.
-    _thread: std::marker::PhantomData<*const ()>,
 }
 
 impl Guard {
     /// What costs next to nothing to have; `None` where that cannot be known without asking the kernel each time, or
     /// where it was asked and the signals are blocked or somebody else's.
     #[inline]
-    pub fn at_hand() -> Option<Self> {
+    pub fn at_hand() -> Option<Mended> {
+        Guard::at_hand_at(tick())
+    }
+
+    /// The same where the present tick is known.
+    #[inline]
+    pub(crate) fn at_hand_at(now: u64) -> Option<Mended> {
         let none_blocked = || Guard::enter_anew().is_some_and(|guard| guard.mask.is_none());
-        watch::is_mended(none_blocked).then_some(Guard { mask: None, _thread: std::marker::PhantomData })
+        watch::is_mended(now, none_blocked).then(Mended::new)
     }
 
     /// Unblocks the signals if need be. `None`: somebody else handles them now.
     pub fn enter() -> Option<Self> {
-        Guard::at_hand().or_else(Guard::enter_anew)
+        let at_hand = Guard::at_hand().map(|mended| Guard { mended, mask: None });
+        at_hand.or_else(Guard::enter_anew)
     }
 
+    #[cold]
     fn enter_anew() -> Option<Self> {
         install()?;
         if !SIGNALS.into_iter().all(is_ours) {
@@ -63,8 +77,22 @@ impl Guard {
             }
             let before = before.assume_init();
             let blocked = SIGNALS.into_iter().any(|signal| libc::sigismember(&before, signal) == 1);
-            Some(Guard { mask: blocked.then_some(before), _thread: std::marker::PhantomData })
+            Some(Guard { mended: Mended::new(), mask: blocked.then_some(before) })
         }
+    }
+}
+
+impl std::ops::Deref for Guard {
+    type Target = Mended;
+
+    fn deref(&self) -> &Mended {
+        &self.mended
+    }
+}
+
+impl Mended {
+    fn new() -> Self {
+        Mended { _thread: std::marker::PhantomData }
     }
 
     /// Adds to the 8 aligned bytes at an address (sequentially consistent); gives what was there.

@@ -6,7 +6,8 @@
 //! faults of user mode only), the page is touched in user mode under the [`guard`](crate::guard), and the
 //! copy goes on.
 
-use crate::guard::Guard;
+use crate::clock::tick;
+use crate::guard::{Guard, Mended};
 use crate::limits::{PIECE, SCRATCH_BYTES, SCRATCH_COPY, TAIL, TOUCHES};
 use crate::process::HostProcess;
 use crate::residency::ResidentPages;
@@ -24,6 +25,13 @@ impl HostMemory {
     /// Touches nothing yet.
     pub fn new() -> Self {
         HostMemory { resident: ResidentPages::new(), own: HostProcess::current() }
+    }
+
+    /// A guard, where all of a segment is remembered to be resident, and that faults are mended: one look at the clock for both.
+    #[inline]
+    fn resident_guard(&self, segment: Segment) -> Option<Mended> {
+        let now = tick();
+        if self.resident.remembers_all(segment, now) { Guard::at_hand_at(now) } else { None }
     }
 
     /// Brings in the pages of a segment, for writing too where `write`, however long that takes; changes no byte.
@@ -173,10 +181,30 @@ impl ApplicationMemory for HostMemory {
     fn residency(&self, segments: &[Segment]) -> Residency {
         self.resident.look(segments)
     }
+
+    #[inline]
+    fn read_resident(&self, from: Segment, into: &mut [u8]) -> bool {
+        match self.resident_guard(from) {
+            Some(guard) => guard.read(from.address, into).is_ok(),
+            None => self.residency(&[from]) == Residency::Resident && self.read(&[from], into).is_ok(),
+        }
+    }
+
+    #[inline]
+    fn write_resident(&self, from: &[u8], to: Segment) -> bool {
+        match self.resident_guard(to) {
+            Some(guard) => {
+                let (body, tail) = from.split_at(from.len().saturating_sub(TAIL as usize));
+                (body.is_empty() || guard.write(body, to.address).is_ok())
+                    && guard.write(tail, to.address + body.len() as u64).is_ok()
+            }
+            None => self.residency(&[to]) == Residency::Resident && self.write(from, &[to], true).is_ok(),
+        }
+    }
 }
 
 /// Copies from segments that together hold as much as `into` at least.
-fn read_directly(guard: &Guard, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
+fn read_directly(guard: &Mended, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
     let mut rest = into;
     for segment in from {
         let (part, after) = rest.split_at_mut(rest.len().min(segment.length as usize));
@@ -187,7 +215,7 @@ fn read_directly(guard: &Guard, from: &[Segment], into: &mut [u8]) -> Result<(),
 }
 
 /// Copies to segments that together hold as much as `from` at least.
-fn write_directly(guard: &Guard, from: &[u8], to: &[Segment], tail_last: bool) -> Result<(), MemoryError> {
+fn write_directly(guard: &Mended, from: &[u8], to: &[Segment], tail_last: bool) -> Result<(), MemoryError> {
     let body = if tail_last { from.len().saturating_sub(TAIL as usize) } else { from.len() };
     let mut at = 0;
     for segment in to {

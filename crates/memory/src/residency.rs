@@ -12,16 +12,20 @@ const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
 /// Pages seen resident in this tick of the kernel's clock. Direct-mapped, shared by all threads, without locks: an entry is one word.
 pub struct ResidentPages {
-    entries: Box<[AtomicU64]>,
+    entries: Box<[AtomicU64; REMEMBERED_PAGES]>,
     page: u64,
+    /// Bits of an address within its page.
+    page_bits: u32,
 }
 
 impl ResidentPages {
     /// An empty memory.
     pub fn new() -> Self {
+        let page = rustix::param::page_size() as u64;
         ResidentPages {
-            entries: (0..REMEMBERED_PAGES).map(|_| AtomicU64::new(u64::MAX)).collect(),
-            page: rustix::param::page_size() as u64,
+            entries: Box::new([const { AtomicU64::new(u64::MAX) }; REMEMBERED_PAGES]),
+            page,
+            page_bits: page.trailing_zeros(),
         }
     }
 
@@ -38,10 +42,19 @@ impl ResidentPages {
         worst
     }
 
+    /// Whether the pages of a segment of one page at most, or two, are remembered in the present [`tick`].
+    #[inline]
+    pub fn remembers_all(&self, segment: Segment, tick: u64) -> bool {
+        let Some(last) = segment.address.checked_add(segment.length.saturating_sub(1)) else { return false };
+        let (first, last) = (segment.address >> self.page_bits, last >> self.page_bits);
+        let now = time(tick);
+        self.remembers(first, now) && (last == first || last == first + 1 && self.remembers(last, now))
+    }
+
     fn look_at(&self, segment: &Segment) -> Residency {
         let Some(end) = segment.address.checked_add(segment.length) else { return Residency::NotMapped };
-        let (first, last) = (segment.address / self.page, (end - 1) / self.page);
-        let now = tick() / 1_000_000;
+        let (first, last) = (segment.address >> self.page_bits, (end - 1) >> self.page_bits);
+        let now = time(tick());
         let small = last - first < REMEMBERED_RANGE;
         if small && (first..=last).all(|page| self.remembers(page, now)) {
             return Residency::Resident;
@@ -82,6 +95,11 @@ impl ResidentPages {
         let known = self.entries[page as usize % REMEMBERED_PAGES].load(Ordering::Relaxed);
         known == entry(page, now)
     }
+}
+
+/// As entries tell it.
+fn time(tick: u64) -> u64 {
+    tick / 1_000_000
 }
 
 fn entry(page: u64, time: u64) -> u64 {

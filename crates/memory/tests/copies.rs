@@ -363,6 +363,38 @@ fn residency() {
 }
 
 #[test]
+fn what_is_resident_is_copied_at_once() {
+    let _alone = alone();
+    let memory = memory();
+    let pages = Pages::new(6 * PAGE);
+    let mut back = [0; 24];
+    // Across two pages, of which none is there, one, both.
+    let across = pages.part(2 * PAGE - 12, 24);
+    assert!(!memory.write_resident(&[7; 24], across));
+    memory.bring_in(&pages.part(PAGE, 8), true).unwrap();
+    assert!(!memory.write_resident(&[7; 24], across) && !memory.read_resident(across, &mut back));
+    memory.bring_in(&pages.part(2 * PAGE, 8), true).unwrap();
+    memory.read(&[across], &mut back).unwrap();
+    assert_eq!(back, [0; 24], "nothing was written");
+    for round in 1..=200 {
+        for length in [1, 7, 8, 9, 24] {
+            let (part, bytes) = (Segment { length: length as u64, ..across }, [round; 24]);
+            assert!(memory.write_resident(&bytes[..length], part));
+            assert!(memory.read_resident(part, &mut back[..length]));
+            assert_eq!(back[..length], bytes[..length]);
+        }
+    }
+    // What is remembered does not protect from what has happened since.
+    pages.protect(2 * PAGE, PAGE, libc::PROT_READ);
+    assert!(!memory.write_resident(&[8; 8], pages.part(2 * PAGE, 8)));
+    assert!(memory.read_resident(pages.part(2 * PAGE, 8), &mut back[..8]));
+    pages.replace(2 * PAGE, PAGE, false);
+    assert!(!memory.read_resident(across, &mut back));
+    let nowhere = Segment { address: u64::MAX - 5, length: 24 };
+    assert!(!memory.read_resident(nowhere, &mut back) && !memory.write_resident(&back, nowhere));
+}
+
+#[test]
 fn a_process_that_ends() {
     let _alone = alone();
     let memory = memory();
@@ -407,8 +439,9 @@ fn the_tail_is_seen_last() {
         let mut arena = Arena::new(LENGTH).unwrap();
         for round in 1..=ROUNDS {
             let body: Vec<u8> = round.to_ne_bytes().repeat(LENGTH / 8);
-            match round % 4 {
+            match round % 5 {
                 0 => memory.write(&body, &to, true),
+                3 => memory.write_resident(&body, to[0]).then_some(()).ok_or(MemoryError::NotMapped),
                 1 => memory.push(&own, &[segment(&body)], &to, true),
                 2 => memory.pull(&own, &[segment(&body)], &to, true),
                 _ => {

@@ -5,7 +5,6 @@
 //! (Go's runtime, `swapcontext(3)`) nobody tells of; therefore every look is forgotten after one tick of the kernel's
 //! coarse clock, 1 to 10 ms.
 
-use crate::clock::tick;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,13 +33,12 @@ pub fn mask_has_changed() {
     let _ = MENDED.try_with(|mended| mended.set(None));
 }
 
-/// Whether faults are mended on this thread now: as remembered, or as `look` finds.
+/// Whether faults are mended on this thread at `now`, the present [`tick`](crate::clock::tick): as remembered, or as `look` finds.
 #[inline]
-pub fn is_mended(look: impl FnOnce() -> bool) -> bool {
+pub fn is_mended(now: u64, look: impl FnOnce() -> bool) -> bool {
     if !SEEN.load(Ordering::Acquire) {
         return false;
     }
-    let now = tick();
     MENDED
         .try_with(|mended| {
             if mended.get() == Some(now) {
