@@ -121,6 +121,7 @@ impl MappedWords {
         self.word(index)
     }
 
+    #[inline]
     fn range(&self, index: usize, bytes: usize) -> &[AtomicU64] {
         let words = bytes.div_ceil(8);
         assert!(
@@ -158,6 +159,7 @@ impl SharedWords for MappedWords {
         self.writable_word(index).store(value, Ordering::Release);
     }
 
+    #[inline]
     fn compare_exchange(&self, _site: Site, index: usize, current: u64, value: u64) -> Result<u64, u64> {
         self.writable_word(index).compare_exchange(current, value, Ordering::SeqCst, Ordering::SeqCst)
     }
@@ -170,40 +172,46 @@ impl SharedWords for MappedWords {
         self.writable_word(index).swap(value, Ordering::SeqCst)
     }
 
+    #[inline]
     fn fence(&self) {
         fence(Ordering::SeqCst);
     }
 
     #[cfg(target_arch = "x86_64")]
+    #[inline]
     fn fence_behind_exchange(&self) {
         // An exchange is a locked instruction, which no load or store passes (AMD64 manual, volume 2, section 7.4.2).
         std::sync::atomic::compiler_fence(Ordering::SeqCst);
     }
 
+    #[inline]
     fn write_bytes(&self, _site: Site, index: usize, bytes: &[u8]) {
         assert!(self.writable, "these words belong to a peer");
         let words = self.range(index, bytes.len());
-        for (word, chunk) in words.iter().zip(bytes.chunks(8)) {
-            let value = match chunk.first_chunk() {
-                Some(whole) => *whole,
-                None => {
-                    let mut last = [0; 8];
-                    last[..chunk.len()].copy_from_slice(chunk);
-                    last
-                }
-            };
-            word.store(u64::from_ne_bytes(value), Ordering::Relaxed);
+        let chunks = bytes.chunks_exact(8);
+        let rest = chunks.remainder();
+        for (word, chunk) in words.iter().zip(chunks) {
+            let mut whole = [0; 8];
+            whole.copy_from_slice(chunk);
+            word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
+        }
+        if let (false, Some(word)) = (rest.is_empty(), words.last()) {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            word.store(u64::from_ne_bytes(last), Ordering::Relaxed);
         }
     }
 
+    #[inline]
     fn read_bytes(&self, index: usize, bytes: &mut [u8]) {
         let words = self.range(index, bytes.len());
-        for (word, chunk) in words.iter().zip(bytes.chunks_mut(8)) {
-            let value = word.load(Ordering::Relaxed).to_ne_bytes();
-            match chunk.first_chunk_mut() {
-                Some(whole) => *whole = value,
-                None => chunk.copy_from_slice(&value[..chunk.len()]),
-            }
+        let mut chunks = bytes.chunks_exact_mut(8);
+        for (word, chunk) in words.iter().zip(&mut chunks) {
+            chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        let rest = chunks.into_remainder();
+        if let (false, Some(word)) = (rest.is_empty(), words.last()) {
+            rest.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..rest.len()]);
         }
     }
 }

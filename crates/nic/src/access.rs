@@ -21,6 +21,22 @@ pub struct Access {
 /// Bytes behind an access of which it is asked at once whether they are resident: the next packets mostly go there.
 const LOOK_AHEAD: u64 = 32 << 10;
 
+/// A region that was found by its key, checked for all but the bounds of an access. Good until the region is revoked
+/// ([`RegionView::still_open`](pagewire_iommu::RegionView::still_open)).
+#[derive(Debug, Clone, Copy)]
+pub struct Pass {
+    key: u32,
+    need: Rights,
+    domain: u32,
+    window: Window,
+}
+
+impl Pass {
+    fn serves(&self, key: u32, need: Rights, domain: u32) -> bool {
+        (self.key, self.need, self.domain) == (key, need, domain)
+    }
+}
+
 /// An access to one region that goes on from packet to packet, while a thread handles several packets of a queue pair in a
 /// row: the region is looked up and its hazard claimed once. Whether it has been revoked is looked at for each packet. Given up
 /// when it is dropped: before the lock on the queue pair is, so that whoever waits for it waits for a few packets at most.
@@ -31,10 +47,7 @@ pub struct Sustained<'n> {
 
 struct SustainedAccess {
     claim: Claim,
-    key: u32,
-    need: Rights,
-    domain: u32,
-    window: Window,
+    pass: Pass,
     /// Addresses that were resident when the last look was made, as [`Residency::Resident`] means it.
     resident: Range<u64>,
     /// What lies ahead was not all resident: only what is accessed is asked for.
@@ -42,10 +55,6 @@ struct SustainedAccess {
 }
 
 impl SustainedAccess {
-    fn serves(&self, piece: &ScatterGather, need: Rights, domain: u32) -> bool {
-        (self.key, self.need, self.domain) == (piece.key, need, domain)
-    }
-
     /// Whether the pages of a segment are resident, of which so many bytes lie in the region from its beginning on.
     fn residency(&mut self, memory: &impl ApplicationMemory, segment: Segment, room: u64) -> Residency {
         let end = segment.address.saturating_add(segment.length);
@@ -125,21 +134,35 @@ impl<F: Fabric> Nic<F> {
         Err(AccessError::Refused(Refusal::Key))
     }
 
-    /// Accesses one piece that is not empty, if that can be done now: everything is as [`begin`](Self::begin) wants it, and its
-    /// pages are resident.
-    pub fn access_now<T>(
+    /// Accesses one piece that is not empty, under a claim on its region, if its key and bounds are right. `pass` is kept for the
+    /// next access, which most probably names the same region. False: nothing was done, or `access` did not do it.
+    #[inline]
+    pub fn access_now(
         &self,
         queue_pair: &QueuePair<F>,
-        domain: u32,
+        pass: &mut Option<Pass>,
+        (domain, need): (u32, Rights),
         piece: &ScatterGather,
-        need: Rights,
-        access: impl FnOnce(&Segment) -> Option<T>,
-    ) -> Option<T> {
-        let (segment, claim, _) = self.admit(queue_pair, domain, piece, need, None).ok()?;
-        let resident = self.fabric().memory().residency(std::slice::from_ref(&segment));
-        let done = if resident == Residency::Resident { access(&segment) } else { None };
-        if let Some(claim) = claim {
-            self.own_hazards().release(claim);
+        access: impl FnOnce(Segment) -> bool,
+    ) -> bool {
+        let view = self.regions().view();
+        let window = match pass {
+            Some(pass) if pass.serves(piece.key, need, domain) => pass.window,
+            _ => {
+                let Ok(window) = view.window(piece.key, need, domain) else { return false };
+                *pass = Some(Pass { key: piece.key, need, domain, window });
+                window
+            }
+        };
+        let length = u64::from(piece.length);
+        let Ok(granted) = window.locate(piece.address, length) else { return false };
+        let Some(claim) = self.own_hazards().claim(granted.index, queue_pair.place) else { return false };
+        // Behind the claim: either this sees that the region was revoked, or whoever revokes it sees the claim.
+        let is_open = view.still_open(&window);
+        let done = is_open && access(Segment { address: granted.address, length });
+        self.own_hazards().release(claim);
+        if !is_open {
+            *pass = None;
         }
         done
     }
@@ -249,8 +272,9 @@ impl<F: Fabric> Nic<F> {
         need: Rights,
     ) -> Result<(Segment, Residency), AccessError> {
         let view = self.regions().view();
-        let known =
-            |access: &SustainedAccess| access.serves(piece, need, domain) && view.still_open(&access.window);
+        let known = |access: &SustainedAccess| {
+            access.pass.serves(piece.key, need, domain) && view.still_open(&access.pass.window)
+        };
         if !sustained.access.as_ref().is_some_and(known) {
             sustained.let_go();
             let window = view.window(piece.key, need, domain).map_err(AccessError::Refused)?;
@@ -258,8 +282,8 @@ impl<F: Fabric> Nic<F> {
                 self.ready(queue_pair, Again::Later);
                 return Err(AccessError::Wait);
             };
-            let (key, resident, sparse) = (piece.key, 0..0, false);
-            sustained.access = Some(SustainedAccess { claim, key, need, domain, window, resident, sparse });
+            let pass = Pass { key: piece.key, need, domain, window };
+            sustained.access = Some(SustainedAccess { claim, pass, resident: 0..0, sparse: false });
             // Behind the claim: either this sees that the region was revoked, or whoever revokes it sees the claim.
             if !view.still_open(&window) {
                 sustained.let_go();
@@ -268,7 +292,7 @@ impl<F: Fabric> Nic<F> {
         }
         let Some(access) = &mut sustained.access else { return Err(AccessError::Refused(Refusal::Key)) };
         let length = u64::from(piece.length);
-        let granted = match access.window.locate(piece.address, length) {
+        let granted = match access.pass.window.locate(piece.address, length) {
             Ok(granted) => granted,
             Err(refusal) => {
                 sustained.let_go();
@@ -276,7 +300,7 @@ impl<F: Fabric> Nic<F> {
             }
         };
         let segment = Segment { address: granted.address, length };
-        let room = access.window.length_from(&granted);
+        let room = access.pass.window.length_from(&granted);
         Ok((segment, access.residency(self.fabric().memory(), segment, room)))
     }
 

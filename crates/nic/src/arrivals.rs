@@ -40,7 +40,7 @@ impl<F: Fabric> Nic<F> {
     pub(crate) fn poll_network(&self, occasion: Occasion) -> Taken {
         let mut arrivals = Arrivals { nic: self, touched: Touched::default(), current: None };
         let taken = self.fabric().receive(limits::ROUND, &mut |datagrams| arrivals.take(datagrams));
-        let Arrivals { touched, current, .. } = arrivals;
+        let Arrivals { mut touched, current, .. } = arrivals;
         drop(current);
         touched.run(occasion);
         match taken {

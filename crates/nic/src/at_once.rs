@@ -3,27 +3,24 @@
 //! They come and go as packets all the same; what is left out are the queues and turns in which a queue pair otherwise does
 //! its work. Whatever does not find things as they mostly are takes the long way: [`drive`](crate::drive).
 
+use crate::access::Pass;
 use crate::completion::{Completion, Opcode, Status};
 use crate::drive::Core;
 use crate::inbox::Origin;
 use crate::lane::Seeker;
 use crate::path::ring::Kind;
 use crate::path::verdict::Awaited;
+use crate::path::whole_send;
 use crate::queue_pair::QueuePair;
-use crate::request::{Data, KeptData, ReceiveWork, ScatterGather, SendRequest, SendWork};
+use crate::request::{Data, ReceiveWork, ScatterGather, SendRequest, SendWork};
 use pagewire_fabric::Fabric;
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
-use pagewire_transport::{Operation, Work};
-use pagewire_wire::Header;
-use smallvec::SmallVec;
+use pagewire_transport::{Operation, WholeSend, Work};
 use std::sync::Arc;
 
 /// Bytes of the longest message that is sent at once.
 const LONGEST: usize = 256;
-
-/// Bytes of the headers of a SEND.
-const HEADERS: usize = 16;
 
 impl<F: Fabric> QueuePair<F> {
     /// Sends a short SEND at its post and keeps it. False: nothing was done.
@@ -45,16 +42,14 @@ impl<F: Fabric> QueuePair<F> {
         }
         let work =
             Work { id, operation: *operation, length, fence: request.fence, solicited: request.solicited };
-        let Some(header) = core.send_at_once(&work) else { return false };
-        let Some((channel, _)) = core.local() else { return false };
+        let Some(whole) = core.send_at_once(&work) else { return false };
         let mut bytes = [0; LONGEST];
         let payload = &mut bytes[..length as usize];
-        let data = match request.data {
+        match request.data {
             Data::Segments(pieces) => {
-                if !self.gather(pieces, payload) {
+                if !self.gather(&mut core.passes.send, pieces, payload) {
                     return false;
                 }
-                KeptData::Segments(SmallVec::from_slice(pieces))
             }
             Data::Inline(pieces) => {
                 let mut at = 0;
@@ -62,22 +57,22 @@ impl<F: Fabric> QueuePair<F> {
                     payload[at..at + piece.len()].copy_from_slice(piece);
                     at += piece.len();
                 }
-                KeptData::Inline(SmallVec::from_slice(payload))
             }
-        };
-        let mut headers = [0; HEADERS];
-        let header_length = header.emit(&mut headers);
-        let awaited = Some(Awaited { queue_pair: Some(self.number), psn: header.bth.psn });
-        let fabric = self.nic.fabric();
+        }
+        let mut headers = [0; whole_send::LONGEST];
+        let header_length = whole_send::emit(&whole, &mut headers);
+        let awaited = Some(Awaited { queue_pair: Some(self.number), psn: whole.psn });
+        let Some((channel, _)) = core.local() else { return false };
         if channel.is_gone()
-            || !channel.send(fabric, Kind::Bytes, &headers[..header_length], payload, awaited)
+            || !channel.send(self.nic.fabric(), Kind::Send, &headers[..header_length], payload, awaited)
         {
             return false;
         }
+        // It is on its way: what follows takes no time of it.
         self.counters.ring_packets_sent.add_alone(1);
         send.push(SendWork {
             wr_id: request.wr_id,
-            data,
+            data: request.data.keep(),
             work,
             opcode,
             signaled: request.signaled || self.signals_all(),
@@ -109,73 +104,63 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Copies what a request names; false: not now, or not at all.
-    fn gather(&self, pieces: &[ScatterGather], into: &mut [u8]) -> bool {
+    fn gather(&self, pass: &mut Option<Pass>, pieces: &[ScatterGather], into: &mut [u8]) -> bool {
         let (memory, domain) = (self.nic.fabric().memory(), self.domain.number());
         let mut rest = into;
         pieces.iter().filter(|piece| piece.length > 0).all(|piece| {
             let part = std::mem::take(&mut rest);
             let (part, after) = part.split_at_mut(part.len().min(piece.length as usize));
             rest = after;
-            self.nic
-                .access_now(self, domain, piece, Rights::empty(), |from| {
-                    memory.read(std::slice::from_ref(from), part).ok()
-                })
-                .is_some()
+            let read = |from| memory.read_resident(from, part);
+            self.nic.access_now(self, pass, (domain, Rights::empty()), piece, read)
         })
     }
 
     /// Copies a whole message to the first piece of its receive; false: not now, or not there.
-    fn scatter(&self, payload: &[u8], receive: &ReceiveWork) -> bool {
+    fn scatter(&self, pass: &mut Option<Pass>, payload: &[u8], receive: &ReceiveWork) -> bool {
         let Some(first) = receive.segments.first().filter(|first| first.length as usize >= payload.len())
         else {
             return false;
         };
         let (memory, domain) = (self.nic.fabric().memory(), self.receive_domain());
         let piece = ScatterGather { length: payload.len() as u32, ..*first };
-        self.nic
-            .access_now(self, domain, &piece, Rights::LOCAL_WRITE, |to| {
-                memory.write(payload, std::slice::from_ref(to), true).ok()
-            })
-            .is_some()
+        let write = |to| memory.write_resident(payload, to);
+        self.nic.access_now(self, pass, (domain, Rights::LOCAL_WRITE), &piece, write)
     }
 
-    /// Executes a SEND as it is taken from the ring, whose acknowledgement is the caller's to tell. False: it was not, and is to
-    /// be taken the long way.
+    /// Executes a SEND as it is taken from the ring, whose acknowledgement is the caller's to tell: once it is `placed`, which nothing
+    /// undoes. False: it was not, and is to be taken the long way.
     pub(crate) fn execute_at_once(
         self: &Arc<Self>,
         core: &mut Core<F>,
-        header: &Header,
+        send: &WholeSend,
         payload: &[u8],
         origin: &Origin<F>,
         seeker: Option<&mut Seeker<'_, F>>,
+        placed: impl FnOnce(),
     ) -> bool {
         if !core.attributes.state.receives()
-            || !core.may_execute_at_once(header)
+            || !core.may_execute_at_once(send)
             || self.is_from_peer(core, origin) != Some(true)
+            || core.receive.is_some()
         {
             return false;
         }
-        let before = core.receive.take();
-        let is_new = before.is_none();
-        let Some(receive) = before.or_else(|| self.take_whole_receive()) else { return false };
-        if !payload.is_empty() && !self.scatter(payload, &receive) {
+        let Some(receive) = self.take_whole_receive() else { return false };
+        if !payload.is_empty() && !self.scatter(&mut core.passes.receive, payload, &receive) {
             // It stays taken for the message.
-            if is_new {
-                self.count_as_taken();
-            }
+            self.count_as_taken();
             core.receive = Some(receive);
             return false;
         }
+        placed();
         let completion = Completion {
             byte_length: payload.len() as u32,
-            immediate: header.immediate,
-            solicited: header.bth.solicited,
+            immediate: send.immediate,
+            solicited: send.solicited,
             ..self.completion(receive.wr_id, Opcode::Receive, Status::Success)
         };
         core.executed_at_once();
-        if !is_new {
-            self.complete_taken();
-        }
         self.recv_cq.lane.note(self, origin);
         self.announce_to(seeker, &self.recv_cq, completion);
         true

@@ -6,7 +6,7 @@
 mod answers;
 mod hello;
 
-use crate::access::Sustained;
+use crate::access::{Pass, Sustained};
 use crate::attributes::{Attributes, QueuePairType, State};
 use crate::counters::ProtocolCounters;
 use crate::engine::{Again, Nic};
@@ -26,7 +26,7 @@ use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_transport::{
     Drive, Link, Outcome, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Time,
-    UcConnection, UcSettings, Work, WorkId,
+    UcConnection, UcSettings, WholeSend, Work, WorkId,
 };
 use pagewire_wire::{Header, Operation, Own, Transport};
 use std::net::IpAddr;
@@ -110,6 +110,15 @@ pub struct Core<F: Fabric> {
     /// A message was received for the program since the queue pair was last driven.
     pub received: bool,
     answers: Answers,
+    /// The regions that messages were last sent from and received into, at once.
+    pub passes: Passes,
+}
+
+/// Regions that are most probably accessed again.
+#[derive(Default)]
+pub struct Passes {
+    pub send: Option<Pass>,
+    pub receive: Option<Pass>,
 }
 
 impl<F: Fabric> Default for Core<F> {
@@ -132,6 +141,7 @@ impl<F: Fabric> Default for Core<F> {
             share: Share::default(),
             received: false,
             answers: Answers::default(),
+            passes: Passes::default(),
         }
     }
 }
@@ -161,7 +171,8 @@ impl<F: Fabric> Core<F> {
     }
 
     /// See [`RcConnection::send_at_once`].
-    pub fn send_at_once(&self, work: &Work) -> Option<Header> {
+    #[inline]
+    pub fn send_at_once(&self, work: &Work) -> Option<WholeSend> {
         let sends = self.sending && self.attributes.state == State::ReadyToSend;
         match &self.connection {
             Connection::Rc(rc) if sends => rc.send_at_once(work),
@@ -177,8 +188,9 @@ impl<F: Fabric> Core<F> {
     }
 
     /// See [`RcConnection::may_execute_at_once`].
-    pub fn may_execute_at_once(&self, header: &Header) -> bool {
-        matches!(&self.connection, Connection::Rc(rc) if rc.may_execute_at_once(header))
+    #[inline]
+    pub fn may_execute_at_once(&self, send: &WholeSend) -> bool {
+        matches!(&self.connection, Connection::Rc(rc) if rc.may_execute_at_once(send))
     }
 
     /// See [`RcConnection::executed_at_once`].
@@ -405,7 +417,13 @@ impl<F: Fabric> QueuePair<F> {
             }
             _ => false,
         };
-        kind && header.bth.partition & 0x7FFF == 0x7FFF && self.state().receives()
+        kind && is_default_partition(header.bth.partition) && self.state().receives()
+    }
+
+    /// Whether a SEND over a ring is one for it.
+    #[inline]
+    pub(crate) fn accepts_send(&self, send: &WholeSend) -> bool {
+        self.kind == QueuePairType::Rc && is_default_partition(send.partition) && self.state().receives()
     }
 
     /// Whether what came over a ring comes from the process that holds the peer. `None`: not known yet.
@@ -844,4 +862,9 @@ impl<F: Fabric> QueuePair<F> {
             self.raise(event);
         }
     }
+}
+
+/// Whether a P_Key is the one that every port has, full or limited.
+fn is_default_partition(partition: u16) -> bool {
+    partition & 0x7FFF == 0x7FFF
 }

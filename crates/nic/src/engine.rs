@@ -617,6 +617,11 @@ impl<F: Fabric> Touched<F> {
         self.0.get_mut(at).map(|(queue_pair, drive)| (&*queue_pair, drive))
     }
 
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// A queue pair that is to be driven.
     pub(crate) fn drive(&mut self, queue_pair: Arc<QueuePair<F>>) {
         match self.0.iter_mut().find(|(known, _)| known.number == queue_pair.number) {
@@ -625,8 +630,8 @@ impl<F: Fabric> Touched<F> {
         }
     }
 
-    pub(crate) fn run(self, occasion: Occasion) {
-        for (queue_pair, _) in self.0.into_iter().filter(|(_, drive)| *drive) {
+    pub(crate) fn run(&mut self, occasion: Occasion) {
+        for (queue_pair, _) in self.0.drain(..).filter(|(_, drive)| *drive) {
             queue_pair.run_for(occasion);
         }
     }

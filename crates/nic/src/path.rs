@@ -4,6 +4,7 @@ pub mod attention;
 pub mod local;
 pub mod ring;
 pub mod verdict;
+pub mod whole_send;
 
 use crate::engine::Nic;
 use local::LocalChannel;

@@ -25,8 +25,8 @@ use crate::path::Path;
 use crate::path::local::PublishedQueuePair;
 use crate::protection::ProtectionDomain;
 use crate::request::{
-    Data, KeptData, ReceiveQueue, ReceiveRequest, ReceiveWork, SendOperation, SendQueue, SendRequest,
-    SendWork, total_length,
+    Data, ReceiveQueue, ReceiveRequest, ReceiveWork, SendOperation, SendQueue, SendRequest, SendWork,
+    total_length,
 };
 use crate::shared_receive::SharedReceiveQueue;
 use pagewire_fabric::Fabric;
@@ -542,14 +542,7 @@ impl<F: Fabric> QueuePair<F> {
         {
             return Ok(false);
         }
-        let data = match request.data {
-            Data::Segments(segments) => KeptData::Segments(SmallVec::from_slice(segments)),
-            Data::Inline(pieces) => {
-                let mut bytes = SmallVec::new();
-                pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
-                KeptData::Inline(bytes)
-            }
-        };
+        let data = request.data.keep();
         let mut send = self.send.lock();
         match self.state() {
             State::Reset | State::Init | State::ReadyToReceive => {

@@ -8,12 +8,13 @@ use crate::lane::Seeker;
 use crate::limits;
 use crate::path::local::{LocalChannel, Reading};
 use crate::path::ring::{Kind, REFERENCE_BYTES, RecordHeader, parse_reference};
-use crate::path::verdict::Verdict;
+use crate::path::verdict::{Judged, Verdict};
+use crate::path::whole_send;
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::LockGuard;
 use pagewire_fabric::lock::light_barrier;
-use pagewire_transport::{Payload, RcConnection, RemoteAddress};
+use pagewire_transport::{Payload, RcConnection, RemoteAddress, WholeSend};
 use pagewire_wire::Header;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -101,12 +102,18 @@ impl<F: Fabric> Nic<F> {
         taker.end().map(Some)
     }
 
-    /// Does what polls have left to do: makes sure that peers that were told something do not sleep, and tells them where the
-    /// reader is, some polls later or when there is more time.
-    fn settle_channels(&self, occasion: Occasion) {
+    /// Makes sure that peers that were told something by a poll do not sleep.
+    #[inline]
+    pub(crate) fn make_peers_sure(&self) {
         if self.unsure.load(Ordering::SeqCst) && self.unsure.swap(false, Ordering::SeqCst) {
             self.channels.read().iter().for_each(|channel| channel.make_sure(self.fabric()));
         }
+    }
+
+    /// Does what polls have left to do: the same, and tells peers where the reader is, some polls later or when there is more
+    /// time.
+    fn settle_channels(&self, occasion: Occasion) {
+        self.make_peers_sure();
         let left = self.unsettled.load(Ordering::SeqCst);
         if left > 1 && occasion == Occasion::Polled {
             // Lost counts of two threads at once do no harm.
@@ -134,12 +141,14 @@ impl<'t, F: Fabric> Taker<'t, F> {
     }
 
     /// Has done; gives what the poll looks for.
-    fn end(self) -> Option<Completion> {
+    fn end(&mut self) -> Option<Completion> {
         if self.channel.is_broken() && !self.channel.is_gone() {
             self.nic.close(self.channel);
         }
-        self.touched.run(Occasion::Round);
-        self.seeker.and_then(|seeker| seeker.found)
+        if !self.touched.is_empty() {
+            self.touched.run(Occasion::Round);
+        }
+        self.seeker.as_mut().and_then(|seeker| seeker.found.take())
     }
 
     /// Hands records to their queue pairs, `most` of them, and tells the peer of it. Gives how many. The ring is held
@@ -162,13 +171,10 @@ impl<'t, F: Fabric> Taker<'t, F> {
                 Ok(Some(record)) => {
                     if record.kind == Kind::Reference || record.payload > LONG {
                         // It takes its time.
-                        channel.tell_verdicts(self.nic.fabric(), reading);
+                        channel.tell_verdicts(self.nic.fabric(), &mut reading.judged);
                     }
-                    let acknowledged = self.deliver_record(&record, &reading.bytes);
-                    if record.judged {
-                        let verdict = if acknowledged { Verdict::Acknowledged } else { Verdict::Open };
-                        reading.judged.add(verdict);
-                    }
+                    let Reading { bytes, judged, .. } = reading;
+                    self.deliver_record(&record, bytes, judged);
                 }
                 Ok(None) => return taken,
                 Err(_) => {
@@ -191,10 +197,10 @@ impl<'t, F: Fabric> Taker<'t, F> {
         let nic = self.nic;
         if !self.polled {
             reading.consumer.tell();
-            self.channel.tell_verdicts(nic.fabric(), &mut reading);
+            self.channel.tell_verdicts(nic.fabric(), &mut reading.judged);
             return;
         }
-        if self.channel.tell_verdicts_quickly(nic.fabric(), &mut reading) {
+        if self.channel.tell_verdicts_quickly(nic.fabric(), &mut reading.judged) {
             nic.unsure.store(true, Ordering::Release);
         }
         drop(reading);
@@ -264,43 +270,74 @@ impl<'t, F: Fabric> Taker<'t, F> {
         done
     }
 
-    /// Hands one record to its queue pair. True: it is to be judged, is a request that was executed, and its acknowledgement is
-    /// the caller's to tell.
-    fn deliver_record(&mut self, record: &RecordHeader, bytes: &[u8]) -> bool {
+    /// Hands one record to its queue pair, and notes the verdict on it.
+    fn deliver_record(&mut self, record: &RecordHeader, bytes: &[u8], judged: &mut Judged) {
         let payload_at = usize::from(record.header).div_ceil(8) * 8;
         let headers = &bytes[..usize::from(record.header)];
         let payload = &bytes[payload_at..payload_at + record.payload as usize];
+        if record.kind == Kind::Send {
+            let whole = whole_send::parse(headers);
+            let done =
+                whole.is_some_and(|send| record.judged && self.execute_at_once(&send, payload, judged));
+            if !done {
+                self.deliver(record, whole.map(|send| send.header()), None, payload, judged);
+            }
+            return;
+        }
         let (headers, global_route) = match (record.kind, headers.split_first_chunk::<40>()) {
             (Kind::Datagram, Some((global_route, rest))) => (rest, Some(*global_route)),
             (Kind::Datagram, None) => (&[][..], None),
             _ => (headers, None),
         };
-        let Ok((header, _)) = Header::parse(headers) else { return false };
-        if record.judged
-            && record.kind == Kind::Bytes
-            && RcConnection::is_whole_send(&header)
-            && self.execute_at_once(&header, payload)
-        {
-            return true;
+        let header = Header::parse(headers).ok().map(|(header, _)| header);
+        let may = record.judged && record.kind == Kind::Bytes;
+        let whole = header.as_ref().filter(|_| may).and_then(WholeSend::of);
+        if !whole.is_some_and(|send| self.execute_at_once(&send, payload, judged)) {
+            self.deliver(record, header, global_route, payload, judged);
         }
+    }
+
+    /// The same, by the general way; `None`: there is no header.
+    fn deliver(
+        &mut self,
+        record: &RecordHeader,
+        header: Option<Header>,
+        global_route: Option<[u8; 40]>,
+        payload: &[u8],
+        judged: &mut Judged,
+    ) {
         let pieces: SmallVec<[(RemoteAddress, u32); 4]>;
         let payload = match record.kind {
             Kind::Reference => {
                 pieces = payload.chunks_exact(REFERENCE_BYTES).map(parse_reference).collect();
                 Payload::Reference(&pieces)
             }
-            Kind::Bytes | Kind::Datagram => Payload::Bytes(payload),
+            Kind::Bytes | Kind::Datagram | Kind::Send => Payload::Bytes(payload),
         };
-        let packet = Incoming { header, payload, global_route, origin: self.origin };
-        self.deliver_packet(&packet, record.judged)
+        let acknowledged = header.is_some_and(|header| {
+            let packet = Incoming { header, payload, global_route, origin: self.origin };
+            self.deliver_packet(&packet, record.judged)
+        });
+        if record.judged {
+            judged.add(if acknowledged { Verdict::Acknowledged } else { Verdict::Open });
+        }
     }
 
-    /// Has a request executed that nothing stands in the way of. False: it is to be delivered.
-    fn execute_at_once(&mut self, header: &Header, payload: &[u8]) -> bool {
-        let origin = self.origin;
-        self.at_once(header.bth.destination, Half::Responder, |queue_pair, core, seeker| {
-            queue_pair.accepts(header, origin)
-                && queue_pair.execute_at_once(core, header, payload, origin, seeker)
+    /// Has a SEND executed that nothing stands in the way of, and notes the verdict. False: it is to be delivered.
+    fn execute_at_once(&mut self, send: &WholeSend, payload: &[u8], judged: &mut Judged) -> bool {
+        let (nic, origin, channel) = (self.nic, self.origin, self.channel);
+        // A poll that looks for one completion is about to have it. The sooner the verdict is on its way, the sooner this
+        // processor has its cache line, which the next locked instruction waits for.
+        let tells = self.seeker.is_some();
+        let placed = || {
+            judged.add(Verdict::Acknowledged);
+            if tells && channel.tell_verdicts_quickly(nic.fabric(), judged) {
+                nic.unsure.store(true, Ordering::Release);
+            }
+        };
+        self.at_once(send.destination, Half::Responder, |queue_pair, core, seeker| {
+            queue_pair.accepts_send(send)
+                && queue_pair.execute_at_once(core, send, payload, origin, seeker, placed)
         })
     }
 

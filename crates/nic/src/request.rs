@@ -81,6 +81,20 @@ pub enum Data<'a> {
     Inline(&'a [&'a [u8]]),
 }
 
+impl Data<'_> {
+    /// As a queue keeps it.
+    pub fn keep(&self) -> KeptData {
+        match self {
+            Data::Segments(segments) => KeptData::Segments(SmallVec::from_slice(segments)),
+            Data::Inline(pieces) => {
+                let mut bytes = SmallVec::new();
+                pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
+                KeptData::Inline(bytes)
+            }
+        }
+    }
+}
+
 /// What a send request does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendOperation {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// How long the NIC thread leaves the work to a polling program before it looks again: doubles from the first to the
 /// second while the program goes on polling.
-const POLLER_GRACE: (u64, u64) = (50_000, 500_000);
+const POLLER_GRACE: (u64, u64) = (50_000, 2_000_000);
 /// A program polls continuously if so many nanoseconds at most lie between the end of a poll and the next one, on average. One
 /// that looks at its completion queue now and then, and otherwise at its memory, does not: it needs the NIC thread.
 const POLL_INTERVAL: u64 = 2_000;
@@ -24,9 +24,9 @@ const SHORT_ROUND: u64 = 1_500;
 const POLLS_THAT_COUNT: u64 = 4;
 /// Polls of empty queues after which the processor is offered to others: from the first, where somebody wanted it the last time, to
 /// the second. Those that leave the round out count less.
-const POLLS_BETWEEN_OFFERS: (u64, u64) = (64, 1024);
+const POLLS_BETWEEN_OFFERS: (u64, u64) = (64, 8192);
 /// A polling program looks at the network only once in so many polls while no queue pair needs it.
-const QUIET_NETWORK_POLLS: u64 = 1024;
+const QUIET_NETWORK_POLLS: u64 = 8192;
 /// A program that polls without a pause, and whose rounds come upon nothing, runs one in each of so many polls at most; in the
 /// others it looks only where its completions came from last.
 const POLLS_PER_ROUND: u64 = 32;
@@ -75,9 +75,10 @@ impl<F: Fabric> Nic<F> {
     pub(crate) fn leaves_round_out(&self) -> bool {
         // Lost counts of two threads at once do no harm.
         let left = self.workers.polls_to_round.load(Ordering::Relaxed);
-        if left == 0 || self.is_any_ready() || self.unsure.load(Ordering::Relaxed) {
+        if left == 0 || self.is_any_ready() {
             return false;
         }
+        self.make_peers_sure();
         self.workers.polls_to_round.store(left - 1, Ordering::Relaxed);
         let polls = self.workers.polls.load(Ordering::Relaxed).wrapping_add(1);
         self.workers.polls.store(polls, Ordering::Relaxed);

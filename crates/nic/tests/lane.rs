@@ -29,24 +29,18 @@ impl Connected {
         let (a, mut b) = (Side::without_thread(PathChoice::Local), Side::without_thread(PathChoice::Local));
         let channel = b.context.create_channel(Arc::new(Unwatched));
         b.recv_cq = b.context.create_cq(4096, Some(channel.clone())).unwrap();
-        let kind = QueuePairType::Rc;
-        let (qa, qb) = (a.queue_pair(kind, all_rights()), b.queue_pair(kind, all_rights()));
-        to_rtr(&a, &qa, qb.number());
-        to_rtr(&b, &qb, qa.number());
-        to_rts(&qa, TIMERS);
-        to_rts(&qb, TIMERS);
-        let start = Instant::now();
-        while a.nic.explain().iter().chain(&b.nic.explain()).any(|report| report.path == "asked") {
-            assert!(start.elapsed() < PATIENCE, "no path");
-            a.nic.progress();
-            b.nic.progress();
-        }
+        let [qa, qb] = connect_without_threads([&a, &b], TIMERS);
         b.nic.leave_work_to_polls(true);
         let (ours, theirs) = (a.buffer(4096, all_rights()), b.buffer(4096, all_rights()));
         Connected { a, b, channel, qa, qb, ours, theirs, received: Vec::new() }
     }
 
     fn post(&self, wr_id: u64) {
+        assert!(!self.post_somehow(wr_id), "sent at its post");
+    }
+
+    /// True: it was kept.
+    fn post_somehow(&self, wr_id: u64) -> bool {
         let request = ReceiveRequest { wr_id, segments: &[self.theirs.piece(0, 8)] };
         self.qb.post_receive(&request).unwrap();
         let request = SendRequest {
@@ -58,12 +52,27 @@ impl Connected {
             solicited: false,
             destination: None,
         };
-        assert!(!self.qa.post_send(&request).unwrap(), "sent at its post");
+        self.qa.post_send(&request).unwrap()
     }
 
     /// Polls once, as programs do that poll without a pause: nothing else is done for b.
     fn poll(&mut self) {
         self.b.poll(&self.b.recv_cq, &mut self.received);
+    }
+
+    /// What became of the send requests, until one has failed.
+    fn failure(&mut self) -> Done {
+        let (start, mut sent) = (Instant::now(), Vec::new());
+        loop {
+            assert!(start.elapsed() < PATIENCE, "{sent:?}");
+            self.qa.doorbell();
+            self.a.nic.progress();
+            self.poll();
+            self.a.poll(&self.a.send_cq, &mut sent);
+            if let Some(failed) = sent.iter().find(|done| done.status != Status::Success) {
+                return *failed;
+            }
+        }
     }
 
     /// One message after the other.
@@ -113,4 +122,40 @@ fn a_queue_pair_that_is_gone_is_not_kept() {
     connected.qb = connected.b.queue_pair(QueuePairType::Rc, all_rights());
     assert!(gone.upgrade().is_none());
     connected.poll();
+}
+
+/// Where messages come from and go to is remembered from one to the next; what has ended meanwhile is not used.
+#[test]
+fn regions_that_were_remembered_and_have_ended_are_not_used() {
+    for ended in [true, false] {
+        let mut connected = Connected::new();
+        connected.exchange();
+        // Other rights, under the same key.
+        let changed =
+            || Reregistration { domain: None, translation: None, access: Some(Rights::LOCAL_WRITE) };
+        connected.ours.region.reregister(changed()).unwrap();
+        connected.theirs.region.reregister(changed()).unwrap();
+        connected.theirs.bytes.fill(0);
+        connected.ours.bytes.fill(1);
+        // The first one notices, and finds them anew.
+        connected.post_somehow(0);
+        connected.qa.doorbell();
+        let start = Instant::now();
+        while connected.theirs.bytes[..8] != [1; 8] {
+            assert!(start.elapsed() < PATIENCE);
+            connected.a.nic.progress();
+            connected.poll();
+        }
+        connected.ours.bytes.fill(2);
+        let status = if ended {
+            connected.ours.region.deregister().unwrap();
+            Status::LocalProtection
+        } else {
+            connected.theirs.region.deregister().unwrap();
+            Status::RemoteOperation
+        };
+        connected.post_somehow(1);
+        assert_eq!(connected.failure(), Done { wr_id: 1, status });
+        assert_eq!(connected.theirs.bytes[..9], [1, 1, 1, 1, 1, 1, 1, 1, 0], "nothing was written");
+    }
 }

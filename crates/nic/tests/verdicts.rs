@@ -2,28 +2,17 @@
 
 mod support;
 
-use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::{Data, PathChoice, ReceiveRequest, SendOperation, SendRequest, Status};
 use std::time::Instant;
-use support::{Done, PATIENCE, Side, Timers, all_rights, to_rtr, to_rts};
+use support::{Done, PATIENCE, Side, Timers, all_rights, connect_without_threads};
 
 /// A SEND that was executed after a READ does not tell that the READ's responses are lost, which wait in the ring.
 #[test]
 fn a_verdict_does_not_overtake_responses() {
     let timers = Timers { timeout: 14, retry_count: 0, rnr_retry: 0 };
     let (a, b) = (Side::without_thread(PathChoice::Local), Side::without_thread(PathChoice::Local));
-    let kind = QueuePairType::Rc;
-    let (qa, qb) = (a.queue_pair(kind, all_rights()), b.queue_pair(kind, all_rights()));
-    to_rtr(&a, &qa, qb.number());
-    to_rtr(&b, &qb, qa.number());
-    to_rts(&qa, timers);
-    to_rts(&qb, timers);
+    let [qa, qb] = connect_without_threads([&a, &b], timers);
     let start = Instant::now();
-    while a.nic.explain().iter().chain(&b.nic.explain()).any(|report| report.path == "asked") {
-        assert!(start.elapsed() < PATIENCE, "no path");
-        a.nic.progress();
-        b.nic.progress();
-    }
     let (ours, theirs) = (a.buffer(4096, all_rights()), b.buffer(4096, all_rights()));
     for wr_id in 0..2 {
         let segments = [theirs.piece(0, 64)];

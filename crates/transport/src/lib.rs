@@ -14,7 +14,9 @@ pub mod ud;
 
 pub use environment::*;
 pub use psn::Psn;
-pub use rc::{Drive, RcConnection, RcCounters, RcSettings, RcUpdate, RemoteRights, RequesterSettings};
+pub use rc::{
+    Drive, RcConnection, RcCounters, RcSettings, RcUpdate, RemoteRights, RequesterSettings, WholeSend,
+};
 pub use uc::{UcConnection, UcCounters, UcSettings};
 
 use pagewire_wire::{Bth, Opcode};

@@ -18,6 +18,7 @@ mod scoreboard;
 use pagewire_wire::{Header, Opcode, Operation as Code, Own, Transport};
 
 use crate::{Environment, Event, Link, Outcome, Payload, Time, Work, limits, partitions_match, plain_bth};
+pub use at_once::WholeSend;
 use requester::Requester;
 use responder::Responder;
 

@@ -252,16 +252,16 @@ impl<F: Fabric> LocalChannel<F> {
     }
 
     /// Tells the peer what became of its records, and wakes it if it sleeps.
-    pub fn tell_verdicts(&self, fabric: &F, reading: &mut Reading<F::Words>) {
-        if reading.judged.tell(&self.channel.words, self.theirs) {
+    pub fn tell_verdicts(&self, fabric: &F, judged: &mut Judged) {
+        if judged.tell(&self.channel.words, self.theirs) {
             self.wake(fabric);
         }
     }
 
     /// The same without the barrier behind it, which waits until this processor has the cache line. True: a peer that was about to
     /// sleep may not have been woken; [`make_sure`](Self::make_sure) soon, or send something.
-    pub fn tell_verdicts_quickly(&self, fabric: &F, reading: &mut Reading<F::Words>) -> bool {
-        if !reading.judged.tell(&self.channel.words, self.theirs) {
+    pub fn tell_verdicts_quickly(&self, fabric: &F, judged: &mut Judged) -> bool {
+        if !judged.tell(&self.channel.words, self.theirs) {
             return false;
         }
         self.unsure.store(true, Ordering::Relaxed);

@@ -51,6 +51,8 @@ pub enum Kind {
     Reference,
     /// Global routing header, headers and payload bytes.
     Datagram,
+    /// A SEND of one packet: what its headers tell ([`whole_send`](super::whole_send)), and payload bytes.
+    Send,
 }
 
 /// Bytes of one piece of the sender's memory in a record.
@@ -84,11 +86,18 @@ impl Kind {
             Kind::Bytes => 1,
             Kind::Reference => 2,
             Kind::Datagram => 3,
+            Kind::Send => 4,
         }
     }
 
     fn from_code(code: u8) -> Option<Self> {
-        [Kind::Bytes, Kind::Reference, Kind::Datagram].into_iter().find(|kind| kind.code() == code)
+        Some(match code {
+            1 => Kind::Bytes,
+            2 => Kind::Reference,
+            3 => Kind::Datagram,
+            4 => Kind::Send,
+            _ => return None,
+        })
     }
 }
 
@@ -191,12 +200,14 @@ pub struct Producer<W> {
     cleared: u64,
     /// What the reader told when it was last looked at.
     head: u64,
+    /// Words from the cursor on, without a wrap, that are known to be free and a record may take.
+    sure: u64,
 }
 
 impl<W: SharedWords> Producer<W> {
     /// The ring of the direction whose words start at `base`; new and empty.
     pub fn new(words: W, base: usize) -> Self {
-        Producer { words, base, cursor: Cursor::default(), cleared: AREAS[0].1, head: 0 }
+        Producer { words, base, cursor: Cursor::default(), cleared: AREAS[0].1, head: 0, sure: 0 }
     }
 
     /// Whether the reader has told that it has taken all records.
@@ -224,7 +235,7 @@ impl<W: SharedWords> Producer<W> {
     /// Writes a record from its parts. False: there is no room now.
     pub fn push(&mut self, header: &RecordHeader, headers: &[u8], payload: &[u8]) -> bool {
         let need = header.words() as u64;
-        if need > MAX_RECORD_WORDS as u64 || !self.reserve(need) {
+        if need >= self.sure && (need > MAX_RECORD_WORDS as u64 || !self.reserve(need)) {
             return false;
         }
         let index = self.base + self.cursor.index(0);
@@ -232,11 +243,13 @@ impl<W: SharedWords> Producer<W> {
         self.words.write_bytes(RECORD, index + 1 + headers.len().div_ceil(8), payload);
         self.publish(header.encode(), need);
         // While the reader is at the record: what comes next finds its lines here, and cleared.
-        let ahead = self.free().min(AHEAD);
-        for skip in self.cleared..ahead {
-            self.words.store(RECORD, self.base + self.cursor.index(skip), 0);
+        if self.cleared < AHEAD {
+            let ahead = self.free().min(AHEAD);
+            for skip in self.cleared..ahead {
+                self.words.store(RECORD, self.base + self.cursor.index(skip), 0);
+            }
+            self.cleared = self.cleared.max(ahead);
         }
-        self.cleared = self.cleared.max(ahead);
         true
     }
 
@@ -249,6 +262,7 @@ impl<W: SharedWords> Producer<W> {
         self.words.store(PUBLISH, self.base + self.cursor.index(0), word);
         self.cursor.advance(length);
         self.cleared -= length;
+        self.sure = self.sure.saturating_sub(length);
     }
 
     /// Finds room for `need` contiguous words at the position, wrapping and growing where that helps; one word always stays
@@ -259,7 +273,10 @@ impl<W: SharedWords> Producer<W> {
             let skipped = if need > to_end { to_end } else { 0 };
             let fits = need < size / 2 && skipped + need < self.free_anew(skipped + need);
             match (fits, skipped) {
-                (true, 0) => return true,
+                (true, 0) => {
+                    self.sure = self.free().min(to_end).min(MAX_RECORD_WORDS as u64).min(size / 2);
+                    return true;
+                }
                 (true, _) => self.publish(u64::from(WRAP), to_end),
                 (false, _) => {
                     if self.cursor.is_in_last() || self.free_anew(0) == 0 {
@@ -269,6 +286,7 @@ impl<W: SharedWords> Producer<W> {
                     self.cursor.grow();
                     // Nobody has written there yet.
                     self.cleared = self.cursor.size();
+                    self.sure = 0;
                 }
             }
         }
@@ -426,7 +444,7 @@ mod tests {
         for (place, word) in [
             // A whole ring that is skipped.
             (0, u64::from(WRAP)),
-            (0, 4),
+            (0, 5),
             // Beyond the area.
             (0, long.encode()),
             (0, RecordHeader { payload: u32::MAX, ..header }.encode()),

@@ -192,6 +192,23 @@ pub fn to_rts(queue_pair: &Arc<QueuePair<HostFabric>>, timers: Timers) {
     queue_pair.modify(&change).unwrap();
 }
 
+/// Queue pairs of two engines without threads, connected by a path that is known.
+pub fn connect_without_threads([a, b]: [&Side; 2], timers: Timers) -> [Arc<QueuePair<HostFabric>>; 2] {
+    let kind = QueuePairType::Rc;
+    let [qa, qb] = [a, b].map(|side| side.queue_pair(kind, all_rights()));
+    to_rtr(a, &qa, qb.number());
+    to_rtr(b, &qb, qa.number());
+    to_rts(&qa, timers);
+    to_rts(&qb, timers);
+    let start = Instant::now();
+    while a.nic.explain().iter().chain(&b.nic.explain()).any(|report| report.path == "asked") {
+        assert!(start.elapsed() < PATIENCE, "no path");
+        a.nic.progress();
+        b.nic.progress();
+    }
+    [qa, qb]
+}
+
 /// Two engines and a connected pair of queue pairs.
 pub struct Pair {
     pub a: Side,

@@ -8,15 +8,66 @@
 use pagewire_wire::{Bth, Header, Opcode, Operation as Code, Transport};
 
 use super::{RcConnection, State};
-use crate::{Operation, Psn, Time, Work, WorkId, partitions_match};
+use crate::{Operation, Psn, Time, Work, WorkId, partitions_match, plain_bth};
+
+/// All that the headers tell of a SEND of one packet that asks for an acknowledgement and invalidates nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WholeSend {
+    /// The queue pair that it is for, 24 bits.
+    pub destination: u32,
+    /// 24 bits.
+    pub psn: u32,
+    /// P_Key.
+    pub partition: u16,
+    /// The receiver asks for an event.
+    pub solicited: bool,
+    /// Immediate data, as the big-endian value on the wire reads.
+    pub immediate: Option<u32>,
+}
+
+impl WholeSend {
+    /// That of a packet, if it is one.
+    pub fn of(header: &Header) -> Option<Self> {
+        let bth = &header.bth;
+        let is_whole = bth.opcode.transport() == Transport::Rc
+            && bth.acknowledge
+            && matches!(bth.opcode.operation(), Some(Code::SendOnly | Code::SendOnlyImmediate));
+        is_whole.then_some(WholeSend {
+            destination: bth.destination,
+            psn: bth.psn,
+            partition: bth.partition,
+            solicited: bth.solicited,
+            immediate: header.immediate,
+        })
+    }
+
+    /// The headers of the packet that it is.
+    pub fn header(&self) -> Header {
+        let code = if self.immediate.is_some() { Code::SendOnlyImmediate } else { Code::SendOnly };
+        let psn = Psn::new(self.psn);
+        let bth = plain_bth(Opcode::new(Transport::Rc, code), self.destination, self.partition, psn);
+        let bth = Bth { acknowledge: true, solicited: self.solicited, ..bth };
+        Header { immediate: self.immediate, ..Header::new(bth) }
+    }
+}
 
 impl RcConnection {
     /// The one packet of a SEND that is posted now, if it may leave at once: all that was posted before it has left, and its
     /// turn has come. Where the caller sends it, it says so with [`sent_at_once`](Self::sent_at_once).
-    pub fn send_at_once(&self, work: &Work) -> Option<Header> {
-        let plain = matches!(work.operation, Operation::Send { invalidate: None, .. });
-        let may = plain && self.shared.state == State::Alive && self.shared.link.direct;
-        may.then(|| self.requester.only_packet(work, &self.shared)).flatten()
+    #[inline]
+    pub fn send_at_once(&self, work: &Work) -> Option<WholeSend> {
+        let Operation::Send { immediate, invalidate: None } = work.operation else { return None };
+        let shared = &self.shared;
+        let may = shared.state == State::Alive
+            && shared.link.direct
+            && self.requester.may_send_at_once(work, shared);
+        may.then(|| WholeSend {
+            destination: shared.destination,
+            psn: self.requester.next_psn().value(),
+            partition: shared.partition,
+            solicited: work.solicited,
+            immediate,
+        })
     }
 
     /// A SEND has left that [`send_at_once`](Self::send_at_once) gave the packet of. From now on it is as if it had been posted
@@ -25,25 +76,18 @@ impl RcConnection {
         self.requester.sent_at_once(now, work, &mut self.shared);
     }
 
-    /// Whether a packet is all of a SEND, without invalidation: no other is executed at once.
-    pub fn is_whole_send(header: &Header) -> bool {
-        let opcode = header.bth.opcode;
-        opcode.transport() == Transport::Rc
-            && matches!(opcode.operation(), Some(Code::SendOnly | Code::SendOnlyImmediate))
-    }
-
-    /// Whether a request is a SEND of one packet that may be executed by the caller now: it is the next, nothing waits before
-    /// it, and nothing is to be sent before its acknowledgement. Where the caller places its bytes in a receive, completes
-    /// that and acknowledges the request, it says so with [`executed_at_once`](Self::executed_at_once).
-    pub fn may_execute_at_once(&self, header: &Header) -> bool {
-        Self::is_whole_send(header)
-            && header.bth.acknowledge
-            && partitions_match(header.bth.partition, self.shared.partition)
-            && self.shared.state == State::Alive
-            && self.shared.link.direct
-            && !self.shared.request_stalled
+    /// Whether a SEND may be executed by the caller now: it is the next, nothing waits before it, and nothing is to be sent before
+    /// its acknowledgement. Where the caller places its bytes in a receive, completes that and acknowledges the request, it
+    /// says so with [`executed_at_once`](Self::executed_at_once).
+    #[inline]
+    pub fn may_execute_at_once(&self, send: &WholeSend) -> bool {
+        let shared = &self.shared;
+        partitions_match(send.partition, shared.partition)
+            && shared.state == State::Alive
+            && shared.link.direct
+            && !shared.request_stalled
             && self.established
-            && self.responder.is_free_for(Psn::new(header.bth.psn))
+            && self.responder.is_free_for(Psn::new(send.psn))
     }
 
     /// A request was executed that [`may_execute_at_once`](Self::may_execute_at_once) permitted.

@@ -202,20 +202,21 @@ impl Requester {
             && self.queue.back().is_none_or(|last| last.end() == self.next)
     }
 
-    /// The packet of a work request that is one, if it may leave now.
-    pub(super) fn only_packet(&self, work: &Work, shared: &Shared) -> Option<Header> {
-        let may = self.running
+    /// Whether a request of one packet that is posted now would leave at once.
+    #[inline]
+    pub(super) fn may_send_at_once(&self, work: &Work, shared: &Shared) -> bool {
+        self.running
             && !self.draining
             && self.has_sent_everything()
             && !self.retry.waits_for_receiver()
             && !(work.fence && self.reads > 0)
             && work.length <= shared.link.request_mtu
-            && self.fits(1, false, shared);
-        may.then(|| {
-            let (mut header, _) = request(&self.only_entry(work), 0, 1, false, shared);
-            header.bth.acknowledge = true;
-            header
-        })
+            && self.fits(1, false, shared)
+    }
+
+    /// The PSN of what is sent next.
+    pub(super) fn next_psn(&self) -> Psn {
+        self.next
     }
 
     fn only_entry(&self, work: &Work) -> Entry {
