@@ -4,7 +4,7 @@ mod support;
 
 use pagewire_transport::*;
 use pagewire_wire::{Header, Nak, Operation as Code, Reth, Syndrome};
-use support::host::Packet;
+use support::host::{Host, Packet};
 use support::network::Pair;
 use support::rules::*;
 use support::*;
@@ -147,14 +147,20 @@ fn a_repeated_send_is_acknowledged_and_not_executed() {
     assert_eq!(pair.ends[0].connection.counters().timeouts, 2);
 }
 
+/// One end of a connection, and receives at its host.
+fn with_receives(host: &mut Host, count: usize) -> RcConnection {
+    (0..count).for_each(|_| host.post_receive(8));
+    let mut connection = RcConnection::new(settings(lossy(1024), 0x11, 0));
+    connection.start_requester(requester(0x100));
+    connection
+}
+
 /// Volume 1, section 9.7.5.1.2: acknowledgements may be coalesced.
 #[test]
 fn an_acknowledgement_that_is_held_follows_the_answer_or_leaves_when_it_is_asked_for() {
     let mut pair = pair_with(|_, _| ());
     let host = &mut pair.ends[1].host;
-    (0..4).for_each(|_| host.post_receive(8));
-    let mut connection = RcConnection::new(settings(lossy(1024), 0x11, 0));
-    connection.start_requester(requester(0x100));
+    let mut connection = with_receives(host, 4);
     let sent = |packets: &mut Vec<Packet>| -> Vec<_> {
         let code_and_psn = |packet| match packet {
             Packet::Standard { header, .. } => (header.bth.opcode.operation().unwrap(), header.bth.psn),
@@ -188,9 +194,7 @@ fn an_acknowledgement_that_is_held_follows_the_answer_or_leaves_when_it_is_asked
 fn an_acknowledgement_that_is_not_held_goes_before_the_answer() {
     let mut pair = pair_with(|_, _| ());
     let host = &mut pair.ends[1].host;
-    (0..2).for_each(|_| host.post_receive(8));
-    let mut connection = RcConnection::new(settings(lossy(1024), 0x11, 0));
-    connection.start_requester(requester(0x100));
+    let mut connection = with_receives(host, 2);
     let expected = [
         [(Code::Acknowledge, 0), (Code::SendOnly, 0x100)],
         [(Code::SendOnly, 0x101), (Code::Acknowledge, 1)],
