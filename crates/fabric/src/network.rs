@@ -19,7 +19,7 @@ use crate::pcap::Capture;
 use crate::steering::{Sockets, Steering};
 use crate::udp::{self, Arrival, Ends, Family, Receiver};
 use crate::{names, steering};
-use flow::{IcrcCache, place_in_send};
+use flow::{IcrcCache, Place};
 use forwarding::{Forwarded, Waiting};
 use inlets::Inlets;
 use pagewire_wire::bth;
@@ -622,10 +622,9 @@ impl Network {
         let port = *port;
         while let Some((arrival, bytes)) = forwarded.message().filter(|_| handed < limit) {
             let Taker::Nic(each) = taker else { return handed };
-            let end = (forwarded.offset + arrival.segment).min(bytes.len());
-            let datagram = forwarded.offset..end;
-            let identification = place_in_send(forwarded.offset, arrival.segment);
-            if let Some(datagram) = self.check(&arrival, ROCE_PORT, &bytes[datagram], identification, icrc) {
+            let place = Place::at(bytes, forwarded.offset, arrival.segment);
+            let end = place.range.end;
+            if let Some(datagram) = self.check(&arrival, ROCE_PORT, bytes, &place, icrc) {
                 self.counters.datagrams_received.add(1);
                 self.counters.bytes_received.add((datagram.bytes.len() + ICRC_LEN) as u64);
                 each(&[datagram]);
@@ -642,9 +641,13 @@ impl Network {
             };
             let start = *offset;
             let mut end = (start + arrival.segment).min(bytes.len());
-            let block = block_of(&bytes[start..end]).filter(|block| !self.serves(*block));
+            // The second packet of a datagram goes where the first one went.
+            let begins = !Place::at(bytes, start, arrival.segment).behind;
+            let block = block_of(&bytes[start..end]).filter(|block| begins && !self.serves(*block));
             match (block, &mut *taker) {
-                _ if self.is_probe(arrival, &bytes[start..end]) => self.answer_probe(&bytes[start..end]),
+                _ if begins && self.is_probe(arrival, &bytes[start..end]) => {
+                    self.answer_probe(&bytes[start..end]);
+                }
                 // A message is mostly of one flow: what belongs together is handed on together.
                 (Some(_), _) if port != ROCE_PORT => self.counters.unknown_block.add(1),
                 (Some(block), _) => {
@@ -696,7 +699,7 @@ impl Network {
     }
 
     /// The datagrams of a message that are for this process, from the one at `start` on, which is: up to one that is not, or so
-    /// many. Those that are not sound are left out. Gives them and where they end.
+    /// many. Those that are not sound are left out, and one of two packets is handed over as two. Gives them and where they end.
     fn check_row<'a>(
         &self,
         arrival: &Arrival,
@@ -705,29 +708,29 @@ impl Network {
         start: usize,
         most: usize,
         icrc: &mut IcrcCache,
-    ) -> (SmallVec<[Datagram<'a>; 1]>, usize) {
+    ) -> (SmallVec<[Datagram<'a>; 2]>, usize) {
         let segment = arrival.segment.max(1);
         let there = (bytes.len() - start).div_ceil(segment).min(most);
         let mut row = SmallVec::with_capacity(there);
         let mut at = start;
-        let block = block_of(&bytes[start..(start + segment).min(bytes.len())]);
+        let block = block_of(&bytes[Place::at(bytes, start, segment).range]);
         let mut length = 0;
         while at < bytes.len() && row.len() < most {
-            let end = (at + segment).min(bytes.len());
-            let one = &bytes[at..end];
+            let place = Place::at(bytes, at, segment);
+            let one = &bytes[place.range.clone()];
             // Mostly all are for the block that the first is for.
             let foreign = || {
                 let other = block_of(one);
                 other != block && other.is_some_and(|block| !self.serves(block))
             };
-            if at > start && (self.is_probe(arrival, one) || foreign()) {
+            if at > start && !place.behind && (self.is_probe(arrival, one) || foreign()) {
                 break;
             }
-            if let Some(datagram) = self.check(arrival, port, one, place_in_send(at, segment), icrc) {
+            if let Some(datagram) = self.check(arrival, port, bytes, &place, icrc) {
                 length += one.len();
                 row.push(datagram);
             }
-            at = end;
+            at = place.range.end;
         }
         if !row.is_empty() {
             self.counters.datagrams_received.add(row.len() as u64);
@@ -736,15 +739,16 @@ impl Network {
         (row, at)
     }
 
-    /// One datagram, which may have this IPv4 identification, if it is sound and for the NIC.
+    /// The packet at a place of a message, if it is sound and for the NIC.
     fn check<'a>(
         &self,
         arrival: &Arrival,
         port: u16,
-        bytes: &'a [u8],
-        identification: u16,
+        message: &'a [u8],
+        place: &Place,
         icrc: &mut IcrcCache,
     ) -> Option<Datagram<'a>> {
+        let bytes = message.get(place.range.clone())?;
         if bytes.len() < SHORTEST || bytes.len() > PACKET_BYTES {
             self.counters.bad_length.add(1);
             return None;
@@ -758,7 +762,7 @@ impl Network {
             return None;
         }
         let mut flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
-        let intact = flow.as_mut().is_some_and(|flow| flow.verify(identification, bytes));
+        let intact = flow.as_mut().is_some_and(|flow| flow.verify(place, bytes));
         if let Some(capture) = &self.capture {
             capture.received(arrival, port, flow.map(|flow| &flow.icrc), bytes);
         }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Got, alone_in_own_network, packet, receive, route, send};
+use common::{Got, alone_in_own_network, packet, receive, route, send, send_until_connected};
 use pagewire_fabric::{Batch, Fabric, HostFabric, Route};
 use pagewire_wire::{Icrc, packet as wire};
 use std::net::{Ipv6Addr, UdpSocket};
@@ -367,18 +367,6 @@ fn what_was_heard_is_what_was_handed_over() {
     }
 }
 
-/// Sends one packet after the other until one leaves by a connected socket. Gives whether that happened.
-fn send_until_connected(from: &HostFabric, route: &Route, body: &[u8], mut serve: impl FnMut()) -> bool {
-    for _ in 0..20_000 {
-        send(from, route, &[body.to_vec()]);
-        serve();
-        if from.counters().connected_sends.get() > 0 {
-            return true;
-        }
-    }
-    false
-}
-
 fn connected_round_trip(address: &str) {
     let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
     common::assert_port(&a);
@@ -461,7 +449,11 @@ fn peers_that_do_not_answer_are_sent_to_as_ever() {
     a.lease_block().unwrap();
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
     peer.set_nonblocking(true).unwrap();
-    let route = Route { port: peer.local_addr().unwrap().port(), ..route("127.0.0.1", "127.0.0.1", &a) };
+    let route = Route {
+        port: peer.local_addr().unwrap().port(),
+        joined: true,
+        ..route("127.0.0.1", "127.0.0.1", &a)
+    };
     let body = packet(0x12_3407, 1, 64);
     let (mut got, mut asked) = (0, 0);
     let connected = send_until_connected(&a, &route, &body, || {
@@ -478,6 +470,11 @@ fn peers_that_do_not_answer_are_sent_to_as_ever() {
     assert!(!connected);
     assert_eq!(got, 20_000);
     assert!((3..=20).contains(&asked), "{asked} questions");
+    // What might leave as one datagram leaves as two.
+    let acknowledgement = [&[0x11], &body[1..16]].concat();
+    send(&a, &route, &[acknowledgement, body.clone()]);
+    let lengths: Vec<usize> = taken(&peer).iter().map(|(_, bytes)| bytes.len()).collect();
+    assert_eq!(lengths, [20, body.len() + 4]);
 }
 
 /// Where a peer has gone and another comes to its place, what is sent is not lost for the socket's sake. The identification that

@@ -129,11 +129,10 @@ fn acknowledged_requests<'a, 'd>(
     datagrams: &'a [Datagram<'d>],
 ) -> Option<(&'a Datagram<'d>, &'a [Datagram<'d>])> {
     const ACKNOWLEDGEMENT: Opcode = Opcode::new(Transport::Rc, Operation::Acknowledge);
-    // What it would overtake otherwise are responses, which it may not.
-    const REQUESTS: Opcode = Opcode::new(Transport::Rc, Operation::WriteOnlyImmediate);
     let (last, before) = datagrams.split_last()?;
     let opcode = |datagram: &Datagram<'_>| datagram.bytes.first().map(|code| Opcode(*code));
-    let is_request = |datagram: &Datagram<'_>| opcode(datagram).is_some_and(|code| code <= REQUESTS);
+    let is_request =
+        |datagram: &Datagram<'_>| opcode(datagram).is_some_and(Opcode::may_follow_acknowledgement);
     let goes_first =
         !before.is_empty() && opcode(last) == Some(ACKNOWLEDGEMENT) && before.iter().all(is_request);
     goes_first.then_some((last, before))

@@ -171,6 +171,7 @@ mod tests {
             port: ROCE_PORT,
             traffic_class: 0,
             hop_limit: 64,
+            joined: false,
         };
         let ask = |block: u32| {
             let limit = Instant::now() + Duration::from_secs(30);

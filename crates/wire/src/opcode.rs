@@ -297,6 +297,12 @@ impl Opcode {
         )
     }
 
+    /// A packet of a SEND or WRITE of RC: what an acknowledgement of the same sender may overtake, as it may not overtake responses.
+    #[inline]
+    pub const fn may_follow_acknowledgement(self) -> bool {
+        self.0 <= Opcode::new(Transport::Rc, WriteOnlyImmediate).0
+    }
+
     /// The only packet of its message: "only" by name, and whatever is always one packet (READ
     /// requests, acknowledgements, atomics).
     #[inline]

@@ -1,13 +1,32 @@
 //! Whether datagrams are intact: the ICRC covers the IPv4 identification, which sockets do not tell.
 
 use super::crc::crc32;
-use pagewire_wire::Icrc;
+use pagewire_wire::{Icrc, joined};
 use std::net::IpAddr;
+use std::ops::Range;
 
-/// The IPv4 identification of a datagram that begins so many bytes into a message: that of its place, if the kernel has cut
-/// what was sent and merged it again.
-pub(super) fn place_in_send(offset: usize, segment: usize) -> u16 {
-    (offset / segment.max(1)) as u16
+/// Where a packet stands in a message, which the kernel may have merged from datagrams of equal length.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Its bytes.
+    pub range: Range<usize>,
+    /// The place of its datagram: its IPv4 identification, if the kernel has cut what was sent.
+    datagram: u16,
+    /// It stands behind an acknowledgement in that.
+    pub behind: bool,
+}
+
+impl Place {
+    /// That of the packet which begins at `start` in a message of datagrams of `segment` bytes, the last of which may be shorter:
+    /// a whole one, unless it is two packets ([`joined`]).
+    #[inline]
+    pub fn at(message: &[u8], start: usize, segment: usize) -> Self {
+        let segment = segment.max(1);
+        let (datagram, inside) = (start / segment, start % segment);
+        let end = ((datagram + 1) * segment).min(message.len());
+        let end = if inside == 0 { start + joined::first_len(&message[start..end]) } else { end };
+        Place { range: start..end, datagram: datagram as u16, behind: inside > 0 }
+    }
 }
 
 /// What is known of the flow of the last packet; the next one often is of the same.
@@ -26,17 +45,17 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// The identification that a datagram probably has, which is at this place in what was sent at once.
-    fn likely(&self, place: u16) -> u16 {
-        let step = if place == 0 { self.step } else { place };
-        self.identification.wrapping_add(step)
+    /// The identification that a packet at this place probably has.
+    fn likely(&self, place: &Place) -> u16 {
+        let begins = place.datagram == 0 && !place.behind;
+        self.identification.wrapping_add(if begins { self.step } else { place.datagram })
     }
 
-    /// Whether a datagram is intact; takes note of its identification.
-    pub fn verify(&mut self, place: u16, bytes: &[u8]) -> bool {
+    /// Whether a packet is intact; takes note of its identification.
+    pub fn verify(&mut self, place: &Place, bytes: &[u8]) -> bool {
         let likely = self.likely(place);
         let Some(found) = self.icrc.find_identification_with(crc32, likely, bytes) else { return false };
-        if place == 0 {
+        if place.datagram == 0 && !place.behind {
             self.step = u16::from(found.wrapping_sub(self.identification) == 1);
             self.identification = found;
         }
@@ -71,5 +90,86 @@ impl IcrcCache {
             self.0 = Some(Flow { source, destination, ports, icrc, identification: 0, step: 0 });
         }
         self.0.as_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagewire_wire::packet;
+    use proptest::prelude::*;
+
+    /// Where the packets of a message begin and end, the place of their datagram, and whether each is behind another one.
+    fn places(message: &[u8], segment: usize) -> Vec<(Range<usize>, u16, bool)> {
+        let mut places: Vec<(Range<usize>, u16, bool)> = Vec::new();
+        while places.last().map_or(0, |last| last.0.end) < message.len() {
+            let start = places.last().map_or(0, |last| last.0.end);
+            let Place { range, datagram, behind } = Place::at(message, start, segment);
+            places.push((range, datagram, behind));
+        }
+        places
+    }
+
+    #[test]
+    fn a_datagram_is_two_packets_where_it_begins_with_an_acknowledgement() {
+        assert_eq!(places(&[0x04; 44], 44), [(0..44, 0, false)]);
+        assert_eq!(places(&[0x11; 20], 20), [(0..20, 0, false)]);
+        // What is behind it is one, even if it begins alike and is longer.
+        assert_eq!(places(&[0x11; 80], 80), [(0..20, 0, false), (20..80, 0, true)]);
+        let mut three = [0x04; 3 * 44];
+        three[0] = 0x11;
+        three[2 * 44] = 0x11;
+        let expected = [
+            (0..20, 0, false),
+            (20..44, 0, true),
+            (44..88, 1, false),
+            (88..108, 2, false),
+            (108..132, 2, true),
+        ];
+        assert_eq!(places(&three, 44), expected);
+        // The last one is shorter: too short for two, and with one byte of a second.
+        assert_eq!(places(&three[..107], 44), [&expected[..3], &[(88..107, 2, false)]].concat());
+        assert_eq!(places(&three[..109], 44), [&expected[..4], &[(108..109, 2, true)]].concat());
+    }
+
+    #[test]
+    fn both_packets_of_a_datagram_have_its_identification() {
+        let (source, destination) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let icrc = Icrc::ipv4(source, destination, 1000, 4791, true);
+        let mut cache = IcrcCache::default();
+        let flow = cache.of(source.into(), destination.into(), 1000, 4791).unwrap();
+        for identification in 7..20 {
+            let mut datagram = [0x11; 44];
+            packet::seal(&icrc, identification, &mut datagram[..20]);
+            packet::seal(&icrc, identification, &mut datagram[20..]);
+            let (first, second) = (Place::at(&datagram, 0, 44), Place::at(&datagram, 20, 44));
+            // From the third on no other has to be sought.
+            assert!(identification < 9 || flow.likely(&first) == identification);
+            assert!(flow.verify(&first, &datagram[..20]));
+            assert_eq!(flow.likely(&second), identification);
+            assert!(flow.verify(&second, &datagram[20..]));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn all_of_a_message_is_in_packets_and_no_packet_in_two_datagrams(
+            message in prop::collection::vec(prop_oneof![Just(0x11u8), any::<u8>()], 1..400),
+            segment in 0usize..450,
+        ) {
+            let places = places(&message, segment);
+            prop_assert_eq!(places.first().unwrap().0.start, 0);
+            for pair in places.windows(2) {
+                prop_assert_eq!(pair[0].0.end, pair[1].0.start);
+            }
+            for (range, datagram, behind) in &places {
+                prop_assert!(!range.is_empty());
+                let segment = segment.max(1);
+                prop_assert_eq!(range.start / segment, (range.end - 1) / segment);
+                prop_assert_eq!(range.start / segment, usize::from(*datagram));
+                prop_assert_eq!(*behind, range.start % segment != 0);
+                prop_assert!(!*behind || range.start % segment == 20);
+            }
+        }
     }
 }

@@ -12,6 +12,15 @@ use pagewire_wire::{Icrc, packet};
 use std::io;
 use std::sync::atomic::Ordering;
 
+/// What packets that leave together are to the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// A datagram each, all but the last of equal length.
+    Row,
+    /// An acknowledgement and another, in one datagram.
+    Joined,
+}
+
 impl Network {
     /// An empty batch.
     pub fn batch(&self) -> HostBatch {
@@ -43,18 +52,22 @@ impl Network {
         let mut icrc = IcrcCache::default();
         let mut from = 0;
         while from < batch.packets().len() {
-            let run = if segments { batch.run(from) } else { from..from + 1 };
+            let row = |batch: &HostBatch| if segments { batch.run(from) } else { from..from + 1 };
             if let Some(way) = self.way(batch, from) {
-                if self.send_connected(&way, batch, run.clone()) {
+                let pair = batch.join(from);
+                let form = if pair.is_some() { Form::Joined } else { Form::Row };
+                let run = pair.unwrap_or_else(|| row(batch));
+                if self.send_connected(&way, batch, run.clone(), form) {
                     from = run.end;
                     batch.way = Some(way);
                     continue;
                 }
             }
+            let run = row(batch);
             if run.len() > 1 {
                 self.seal(batch, run.clone(), true, &mut icrc);
                 if self.send_segmented(batch, run.clone()) {
-                    self.capture(batch, run.clone(), self.port(), 0);
+                    self.capture(batch, run.clone(), self.port(), 0, 1);
                 } else {
                     self.seal(batch, run.clone(), false, &mut icrc);
                     self.send_singly(batch, run.clone());
@@ -103,13 +116,22 @@ impl Network {
         }
     }
 
-    /// Notes packets that left by a source port, the first with this IPv4 identification.
-    fn capture(&self, batch: &HostBatch, run: std::ops::Range<usize>, port: u16, identification: u16) {
+    /// Notes packets that left by a source port, the first with this IPv4 identification, each following one with one that differs by
+    /// `step`.
+    fn capture(
+        &self,
+        batch: &HostBatch,
+        run: std::ops::Range<usize>,
+        port: u16,
+        mut identification: u16,
+        step: u16,
+    ) {
         let Some(capture) = &self.capture else { return };
-        for (packet, index) in batch.packets()[run].iter().zip(0..) {
+        for packet in &batch.packets()[run] {
             if let Some(bytes) = batch.bytes().get(packet.range()) {
-                capture.sent(batch.route(packet), port, identification.wrapping_add(index), bytes);
+                capture.sent(batch.route(packet), port, identification, bytes);
             }
+            identification = identification.wrapping_add(step);
         }
     }
 
@@ -129,9 +151,17 @@ impl Network {
     }
 
     /// Sends a run by the socket that is connected to where it goes. False: it is to leave otherwise.
-    fn send_connected(&self, way: &Way, batch: &mut HostBatch, run: std::ops::Range<usize>) -> bool {
+    fn send_connected(
+        &self,
+        way: &Way,
+        batch: &mut HostBatch,
+        run: std::ops::Range<usize>,
+        form: Form,
+    ) -> bool {
         let Some(mut outlet) = way.begin() else { return false };
-        let (segmented, base) = (run.len() > 1, outlet.identification());
+        let (segmented, base) = (run.len() > 1 && form == Form::Row, outlet.identification());
+        // By how much the IPv4 identifications of two packets differ.
+        let step = u16::from(form == Form::Row);
         let (packets, bytes) = batch.packets_and_bytes();
         let (first, last) = (packets[run.start], packets[run.end - 1]);
         if packets[run.clone()]
@@ -141,13 +171,14 @@ impl Network {
             return false;
         }
         for (index, packet) in packets[run.clone()].iter().enumerate() {
-            seal(&way.icrc, base.wrapping_add(index as u16), packet, bytes);
+            seal(&way.icrc, base.wrapping_add(index as u16 * step), packet, bytes);
         }
         let Some(bytes) = batch.bytes().get(first.range().start..last.range().end) else { return false };
         match way.send(&mut outlet, bytes, segmented.then_some(first.length() as u16)) {
             Ok(()) => {
                 self.counters.connected_sends.add(1);
                 self.counters.segmented_sends.add(segmented.into());
+                self.counters.joined_sends.add((form == Form::Joined).into());
                 self.count_sent(run.len() as u64, bytes.len() as u64);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -159,7 +190,7 @@ impl Network {
                 return false;
             }
         }
-        self.capture(batch, run, way.port, base);
+        self.capture(batch, run, way.port, base, step);
         true
     }
 
@@ -196,7 +227,7 @@ impl Network {
 
     fn send_singly(&self, batch: &HostBatch, run: std::ops::Range<usize>) {
         for index in run.clone() {
-            self.capture(batch, index..index + 1, self.port(), 0);
+            self.capture(batch, index..index + 1, self.port(), 0, 0);
         }
         let packets = &batch.packets()[run];
         let mut transmits = Vec::with_capacity(packets.len());

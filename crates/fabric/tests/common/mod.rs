@@ -86,6 +86,7 @@ pub fn route(source: &str, destination: &str, fabric: &HostFabric) -> Route {
         port: fabric.direct_port(),
         traffic_class: 0x68,
         hop_limit: 33,
+        joined: false,
     }
 }
 
@@ -100,6 +101,18 @@ pub fn send<F: Fabric>(fabric: &F, route: &Route, packets: &[Vec<u8>]) {
         }
     }
     fabric.flush(batch);
+}
+
+/// Sends one packet after the other until one leaves by a connected socket. Gives whether that happened.
+pub fn send_until_connected(from: &HostFabric, route: &Route, body: &[u8], mut serve: impl FnMut()) -> bool {
+    for _ in 0..20_000 {
+        send(from, route, &[body.to_vec()]);
+        serve();
+        if from.counters().connected_sends.get() > 0 {
+            return true;
+        }
+    }
+    false
 }
 
 pub struct Got {

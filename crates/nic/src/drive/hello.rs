@@ -81,8 +81,11 @@ impl<F: Fabric> Core<F> {
             Connection::Uc(uc) => uc.set_reporting(selective),
             Connection::None | Connection::Ud => {}
         }
-        if let (Path::Udp { route, .. }, true) = (&mut self.path, peer.direct_port != 0) {
-            route.port = peer.direct_port;
+        if let Path::Udp { route, .. } = &mut self.path {
+            route.joined = peer.capabilities.contains(Capabilities::JOINED);
+            if peer.direct_port != 0 {
+                route.port = peer.direct_port;
+            }
         }
     }
 }
@@ -101,7 +104,7 @@ fn hello<F: Fabric>(queue_pair: &QueuePair<F>, reply: bool) -> Hello {
     Hello {
         version: Hello::VERSION,
         reply,
-        capabilities: Capabilities::SELECTIVE_ACK | Capabilities::HOLD,
+        capabilities: Capabilities::SELECTIVE_ACK | Capabilities::HOLD | Capabilities::JOINED,
         direct_port: fabric.direct_port(),
         instance: fabric.instance(),
     }

@@ -26,6 +26,8 @@ bitflags::bitflags! {
         const SELECTIVE_ACK = 1 << 0;
         /// Understands HOLD.
         const HOLD = 1 << 1;
+        /// Takes two packets in one datagram ([`joined`](crate::joined)).
+        const JOINED = 1 << 2;
         const _ = !0;
     }
 }
