@@ -622,9 +622,9 @@ impl Network {
         let port = *port;
         while let Some((arrival, bytes)) = forwarded.message().filter(|_| handed < limit) {
             let Taker::Nic(each) = taker else { return handed };
-            let place = Place::at(bytes, forwarded.offset, arrival.segment);
-            let end = place.range.end;
-            if let Some(datagram) = self.check(&arrival, ROCE_PORT, bytes, &place, icrc) {
+            let Some(place) = Place::at(bytes, forwarded.offset, arrival.segment) else { break };
+            let (one, end) = (&bytes[place.range.clone()], place.range.end);
+            if let Some(datagram) = self.check(&arrival, ROCE_PORT, one, &place, icrc) {
                 self.counters.datagrams_received.add(1);
                 self.counters.bytes_received.add((datagram.bytes.len() + ICRC_LEN) as u64);
                 each(&[datagram]);
@@ -642,7 +642,8 @@ impl Network {
             let start = *offset;
             let mut end = (start + arrival.segment).min(bytes.len());
             // The second packet of a datagram goes where the first one went.
-            let begins = !Place::at(bytes, start, arrival.segment).behind;
+            let first = Place::at(bytes, start, arrival.segment);
+            let begins = first.as_ref().is_none_or(|place| !place.behind);
             let block = block_of(&bytes[start..end]).filter(|block| begins && !self.serves(*block));
             match (block, &mut *taker) {
                 _ if begins && self.is_probe(arrival, &bytes[start..end]) => {
@@ -668,7 +669,7 @@ impl Network {
                 (None, Taker::Nic(each)) => {
                     let most = limit - handed;
                     let row;
-                    (row, end) = self.check_row(arrival, port, bytes, start, most, icrc);
+                    (row, end) = self.check_row(arrival, port, bytes, first, most, icrc);
                     if !row.is_empty() {
                         each(&row);
                         handed += row.len();
@@ -698,25 +699,25 @@ impl Network {
         }
     }
 
-    /// The datagrams of a message that are for this process, from the one at `start` on, which is: up to one that is not, or so
+    /// The datagrams of a message that are for this process, from the first on, which is: up to one that is not, or so
     /// many. Those that are not sound are left out, and one of two packets is handed over as two. Gives them and where they end.
     fn check_row<'a>(
         &self,
         arrival: &Arrival,
         port: u16,
         bytes: &'a [u8],
-        start: usize,
+        first: Option<Place>,
         most: usize,
         icrc: &mut IcrcCache,
     ) -> (SmallVec<[Datagram<'a>; 2]>, usize) {
         let segment = arrival.segment.max(1);
+        let start = first.as_ref().map_or(bytes.len(), |first| first.range.start);
         let there = (bytes.len() - start).div_ceil(segment).min(most);
         let mut row = SmallVec::with_capacity(there);
         let mut at = start;
-        let block = block_of(&bytes[Place::at(bytes, start, segment).range]);
-        let mut length = 0;
-        while at < bytes.len() && row.len() < most {
-            let place = Place::at(bytes, at, segment);
+        let block = first.as_ref().and_then(|first| block_of(&bytes[first.range.clone()]));
+        let (mut next, mut length) = (first, 0);
+        while let Some(place) = next.filter(|_| row.len() < most) {
             let one = &bytes[place.range.clone()];
             // Mostly all are for the block that the first is for.
             let foreign = || {
@@ -726,11 +727,12 @@ impl Network {
             if at > start && !place.behind && (self.is_probe(arrival, one) || foreign()) {
                 break;
             }
-            if let Some(datagram) = self.check(arrival, port, bytes, &place, icrc) {
+            if let Some(datagram) = self.check(arrival, port, one, &place, icrc) {
                 length += one.len();
                 row.push(datagram);
             }
             at = place.range.end;
+            next = place.next(bytes, segment);
         }
         if !row.is_empty() {
             self.counters.datagrams_received.add(row.len() as u64);
@@ -744,11 +746,10 @@ impl Network {
         &self,
         arrival: &Arrival,
         port: u16,
-        message: &'a [u8],
+        bytes: &'a [u8],
         place: &Place,
         icrc: &mut IcrcCache,
     ) -> Option<Datagram<'a>> {
-        let bytes = message.get(place.range.clone())?;
         if bytes.len() < SHORTEST || bytes.len() > PACKET_BYTES {
             self.counters.bad_length.add(1);
             return None;

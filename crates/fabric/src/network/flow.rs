@@ -10,22 +10,36 @@ use std::ops::Range;
 pub(super) struct Place {
     /// Its bytes.
     pub range: Range<usize>,
-    /// The place of its datagram: its IPv4 identification, if the kernel has cut what was sent.
-    datagram: u16,
+    /// The place of its datagram, by which IPv4 identifications differ if the kernel has cut what was sent.
+    datagram: usize,
     /// It stands behind an acknowledgement in that.
     pub behind: bool,
 }
 
 impl Place {
     /// That of the packet which begins at `start` in a message of datagrams of `segment` bytes, the last of which may be shorter:
-    /// a whole one, unless it is two packets ([`joined`]).
+    /// a whole one, unless it is two packets ([`joined`]). `None`: the message ends there.
     #[inline]
-    pub fn at(message: &[u8], start: usize, segment: usize) -> Self {
+    pub fn at(message: &[u8], start: usize, segment: usize) -> Option<Self> {
         let segment = segment.max(1);
-        let (datagram, inside) = (start / segment, start % segment);
-        let end = ((datagram + 1) * segment).min(message.len());
-        let end = if inside == 0 { start + joined::first_len(&message[start..end]) } else { end };
-        Place { range: start..end, datagram: datagram as u16, behind: inside > 0 }
+        Self::of_datagram(message, start, start / segment, segment)
+    }
+
+    /// That of the packet behind it.
+    #[inline]
+    pub fn next(&self, message: &[u8], segment: usize) -> Option<Self> {
+        let start = self.range.end;
+        let datagram = self.datagram + usize::from(start == (self.datagram + 1) * segment);
+        Self::of_datagram(message, start, datagram, segment)
+    }
+
+    #[inline(always)]
+    fn of_datagram(message: &[u8], start: usize, datagram: usize, segment: usize) -> Option<Self> {
+        let behind = start > datagram * segment;
+        let rest = message.get(start..)?;
+        let length = rest.len().min((datagram + 1) * segment - start);
+        let length = if behind { length } else { joined::first_len(&rest[..length]) };
+        (length > 0).then(|| Place { range: start..start + length, datagram, behind })
     }
 }
 
@@ -48,7 +62,7 @@ impl Flow {
     /// The identification that a packet at this place probably has.
     fn likely(&self, place: &Place) -> u16 {
         let begins = place.datagram == 0 && !place.behind;
-        self.identification.wrapping_add(if begins { self.step } else { place.datagram })
+        self.identification.wrapping_add(if begins { self.step } else { place.datagram as u16 })
     }
 
     /// Whether a packet is intact; takes note of its identification.
@@ -100,18 +114,21 @@ mod tests {
     use proptest::prelude::*;
 
     /// Where the packets of a message begin and end, the place of their datagram, and whether each is behind another one.
-    fn places(message: &[u8], segment: usize) -> Vec<(Range<usize>, u16, bool)> {
-        let mut places: Vec<(Range<usize>, u16, bool)> = Vec::new();
-        while places.last().map_or(0, |last| last.0.end) < message.len() {
-            let start = places.last().map_or(0, |last| last.0.end);
-            let Place { range, datagram, behind } = Place::at(message, start, segment);
-            places.push((range, datagram, behind));
+    fn places(message: &[u8], segment: usize) -> Vec<(Range<usize>, usize, bool)> {
+        let mut places = Vec::new();
+        let mut next = Place::at(message, 0, segment);
+        while let Some(place) = next {
+            next = place.next(message, segment.max(1));
+            // Whoever stops there goes on likewise.
+            assert_eq!(next, Place::at(message, place.range.end, segment));
+            places.push((place.range, place.datagram, place.behind));
         }
         places
     }
 
     #[test]
     fn a_datagram_is_two_packets_where_it_begins_with_an_acknowledgement() {
+        assert_eq!(places(&[], 44), []);
         assert_eq!(places(&[0x04; 44], 44), [(0..44, 0, false)]);
         assert_eq!(places(&[0x11; 20], 20), [(0..20, 0, false)]);
         // What is behind it is one, even if it begins alike and is longer.
@@ -142,7 +159,7 @@ mod tests {
             let mut datagram = [0x11; 44];
             packet::seal(&icrc, identification, &mut datagram[..20]);
             packet::seal(&icrc, identification, &mut datagram[20..]);
-            let (first, second) = (Place::at(&datagram, 0, 44), Place::at(&datagram, 20, 44));
+            let [first, second] = [0, 20].map(|start| Place::at(&datagram, start, 44).unwrap());
             // From the third on no other has to be sought.
             assert!(identification < 9 || flow.likely(&first) == identification);
             assert!(flow.verify(&first, &datagram[..20]));
@@ -158,7 +175,7 @@ mod tests {
             segment in 0usize..450,
         ) {
             let places = places(&message, segment);
-            prop_assert_eq!(places.first().unwrap().0.start, 0);
+            prop_assert_eq!((places[0].0.start, places.last().unwrap().0.end), (0, message.len()));
             for pair in places.windows(2) {
                 prop_assert_eq!(pair[0].0.end, pair[1].0.start);
             }
@@ -166,7 +183,7 @@ mod tests {
                 prop_assert!(!range.is_empty());
                 let segment = segment.max(1);
                 prop_assert_eq!(range.start / segment, (range.end - 1) / segment);
-                prop_assert_eq!(range.start / segment, usize::from(*datagram));
+                prop_assert_eq!(range.start / segment, *datagram);
                 prop_assert_eq!(*behind, range.start % segment != 0);
                 prop_assert!(!*behind || range.start % segment == 20);
             }
