@@ -187,6 +187,10 @@ impl SharedWords for MappedWords {
     #[inline]
     fn write_bytes(&self, _site: Site, index: usize, bytes: &[u8]) {
         assert!(self.writable, "these words belong to a peer");
+        // Most of what is short is one word.
+        if let Ok(word) = bytes.try_into() {
+            return self.word(index).store(u64::from_ne_bytes(word), Ordering::Relaxed);
+        }
         let words = self.range(index, bytes.len());
         let chunks = bytes.chunks_exact(8);
         let rest = chunks.remainder();

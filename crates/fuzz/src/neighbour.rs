@@ -287,10 +287,23 @@ impl Neighbourhood {
         let Some((words, side, _)) = self.channel.clone() else { return Ok(()) };
         let (base, _) = directions(side);
         let (Ring { offset, size }, end) = end_of_ring(&words, base);
-        let kind = input.int_in_range(1..=3u8)?;
+        let kind = input.int_in_range(1..=4u8)?;
         let mut headers = [0; 128];
         let mut length = if kind == 3 { 40 } else { 0 };
-        length += packet(input, &self.victim)?.emit(&mut headers[length..]);
+        let header = packet(input, &self.victim)?;
+        if kind == 4 {
+            let first = u64::from(header.bth.destination) & 0xFF_FFFF
+                | u64::from(header.bth.psn & 0xFF_FFFF) << 24
+                | u64::from(header.bth.partition) << 48;
+            headers[..8].copy_from_slice(&first.to_ne_bytes());
+            headers[8..16].copy_from_slice(&input.arbitrary::<u64>()?.to_ne_bytes());
+            length = input.int_in_range(0..=24)?;
+            if input.ratio(3, 4)? {
+                length = 8 + length / 13 * 8;
+            }
+        } else {
+            length += header.emit(&mut headers[length..]);
+        }
         let payload = if kind == 2 {
             let mut pieces = Vec::new();
             for _ in 0..input.int_in_range(0..=5)? {

@@ -90,13 +90,14 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     /// costs a wait, never a wrong byte.
     fn residency(&self, segments: &[Segment]) -> Residency;
 
-    /// As [`read`](Self::read) of one short segment, as long as `into`, if its pages are resident. False: `into` may hold part of it.
+    /// As [`read`](Self::read) of one segment, as long as `into`, if its pages are resident; made for short ones. False: `into` may hold
+    /// part of it.
     fn read_resident(&self, from: Segment, into: &mut [u8]) -> bool {
         self.residency(&[from]) == Residency::Resident && self.read(&[from], into).is_ok()
     }
 
-    /// As [`write`](Self::write) to one short segment, as long as `from`, the tail last, if its pages are resident. False: part of it
-    /// may be written.
+    /// As [`write`](Self::write) to one segment, as long as `from`, the tail last, if its pages are resident; made for short ones.
+    /// False: part of it may be written.
     fn write_resident(&self, from: &[u8], to: Segment) -> bool {
         self.residency(&[to]) == Residency::Resident && self.write(from, &[to], true).is_ok()
     }

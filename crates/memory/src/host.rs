@@ -193,11 +193,7 @@ impl ApplicationMemory for HostMemory {
     #[inline]
     fn write_resident(&self, from: &[u8], to: Segment) -> bool {
         match self.resident_guard(to) {
-            Some(guard) => {
-                let (body, tail) = from.split_at(from.len().saturating_sub(TAIL as usize));
-                (body.is_empty() || guard.write(body, to.address).is_ok())
-                    && guard.write(tail, to.address + body.len() as u64).is_ok()
-            }
+            Some(guard) => write_directly(&guard, from, &[to], true).is_ok(),
             None => self.residency(&[to]) == Residency::Resident && self.write(from, &[to], true).is_ok(),
         }
     }
@@ -215,6 +211,7 @@ fn read_directly(guard: &Mended, from: &[Segment], into: &mut [u8]) -> Result<()
 }
 
 /// Copies to segments that together hold as much as `from` at least.
+#[inline]
 fn write_directly(guard: &Mended, from: &[u8], to: &[Segment], tail_last: bool) -> Result<(), MemoryError> {
     let body = if tail_last { from.len().saturating_sub(TAIL as usize) } else { from.len() };
     let mut at = 0;

@@ -21,8 +21,8 @@ pub struct Access {
 /// Bytes behind an access of which it is asked at once whether they are resident: the next packets mostly go there.
 const LOOK_AHEAD: u64 = 32 << 10;
 
-/// A region that was found by its key, checked for all but the bounds of an access. Good until the region is revoked
-/// ([`RegionView::still_open`](pagewire_iommu::RegionView::still_open)).
+/// A region that was found by its key, checked for all but the bounds of an access. Good until the region is revoked, or gets other
+/// rights ([`RegionView::still_open`](pagewire_iommu::RegionView::still_open), by a count that comes round after 2^31 of these).
 #[derive(Debug, Clone, Copy)]
 pub struct Pass {
     key: u32,

@@ -280,7 +280,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
             let done =
                 whole.is_some_and(|send| record.judged && self.execute_at_once(&send, payload, judged));
             if !done {
-                self.deliver(record, whole.map(|send| send.header()), None, payload, judged);
+                self.deliver_as_packet(record, whole.map(|send| send.header()), None, payload, judged);
             }
             return;
         }
@@ -293,12 +293,12 @@ impl<'t, F: Fabric> Taker<'t, F> {
         let may = record.judged && record.kind == Kind::Bytes;
         let whole = header.as_ref().filter(|_| may).and_then(WholeSend::of);
         if !whole.is_some_and(|send| self.execute_at_once(&send, payload, judged)) {
-            self.deliver(record, header, global_route, payload, judged);
+            self.deliver_as_packet(record, header, global_route, payload, judged);
         }
     }
 
-    /// The same, by the general way; `None`: there is no header.
-    fn deliver(
+    /// Hands what a record brings to its queue pair as a packet, and notes the verdict; `None`: it has no header that makes sense.
+    fn deliver_as_packet(
         &mut self,
         record: &RecordHeader,
         header: Option<Header>,
@@ -444,8 +444,10 @@ mod tests {
     #[test]
     fn a_peer_that_falls_asleep_meanwhile_is_woken() {
         let [(sender, out), (receiver, into)] = connected();
-        for way in 0..3 {
+        for way in 0..4 {
             receiver.workers.parked.store(true, Ordering::SeqCst);
+            // Nothing comes: the next polls may leave their rounds out.
+            (0..3).for_each(|_| receiver.progress_by_poller());
             let awaited = Some(Awaited { queue_pair: None, psn: 7 });
             assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], awaited));
             assert_ne!(receiver.poll_channels(Occasion::Polled), Taken::Nothing);
@@ -453,7 +455,8 @@ mod tests {
             attention::ask(sender.fabric().mailbox());
             match way {
                 0 => assert_eq!(receiver.poll_channels(Occasion::Polled), Taken::Nothing),
-                1 => assert!(into.send(receiver.fabric(), Kind::Bytes, &[0; 12], &[1; 8], None)),
+                1 => assert!(receiver.leaves_round_out()),
+                2 => assert!(into.send(receiver.fabric(), Kind::Bytes, &[0; 12], &[1; 8], None)),
                 _ => {
                     receiver.workers.parked.store(false, Ordering::SeqCst);
                     let now = receiver.fabric().now();

@@ -11,8 +11,9 @@ use std::thread::Thread;
 use std::time::Duration;
 
 /// How long the NIC thread leaves the work to a polling program before it looks again: doubles from the first to the
-/// second while the program goes on polling.
-const POLLER_GRACE: (u64, u64) = (50_000, 2_000_000);
+/// second while the program goes on polling, or to the third while no queue pair needs the network: peers whose packets nobody
+/// takes would repeat them.
+const POLLER_GRACE: (u64, u64, u64) = (50_000, 500_000, 2_000_000);
 /// A program polls continuously if so many nanoseconds at most lie between the end of a poll and the next one, on average. One
 /// that looks at its completion queue now and then, and otherwise at its memory, does not: it needs the NIC thread.
 const POLL_INTERVAL: u64 = 2_000;
@@ -24,9 +25,9 @@ const SHORT_ROUND: u64 = 1_500;
 const POLLS_THAT_COUNT: u64 = 4;
 /// Polls of empty queues after which the processor is offered to others: from the first, where somebody wanted it the last time, to
 /// the second. Those that leave the round out count less.
-const POLLS_BETWEEN_OFFERS: (u64, u64) = (64, 8192);
+const POLLS_BETWEEN_OFFERS: (u64, u64) = (64, 1024);
 /// A polling program looks at the network only once in so many polls while no queue pair needs it.
-const QUIET_NETWORK_POLLS: u64 = 8192;
+const QUIET_NETWORK_POLLS: u64 = 1024;
 /// A program that polls without a pause, and whose rounds come upon nothing, runs one in each of so many polls at most; in the
 /// others it looks only where its completions came from last.
 const POLLS_PER_ROUND: u64 = 32;
@@ -165,7 +166,9 @@ impl<F: Fabric> Nic<F> {
         while !stop.load(Ordering::Acquire) {
             let (polls, polled) =
                 (self.workers.polls.load(Ordering::Relaxed), self.workers.polled.load(Ordering::Relaxed));
-            let grace = watch.look(polls, polled, self.fabric().now());
+            let (_, short, long) = POLLER_GRACE;
+            let longest = if self.network_users.load(Ordering::Relaxed) == 0 { long } else { short };
+            let grace = watch.look(polls, polled, self.fabric().now(), longest);
             // Asked twice: one of those who go to sleep and this thread sees the other.
             let may_leave = || self.workers.sleepers.load(Ordering::SeqCst) == 0;
             if let Some(grace) = grace.filter(|_| may_leave()) {
@@ -243,8 +246,8 @@ struct PollWatch {
 }
 
 impl PollWatch {
-    /// How long the work may be left to the program; `None`: not at all.
-    fn look(&mut self, polls: u64, polled: u64, now: u64) -> Option<Duration> {
+    /// How long the work may be left to the program, `longest` at most; `None`: not at all.
+    fn look(&mut self, polls: u64, polled: u64, now: u64, longest: u64) -> Option<Duration> {
         let (new, passed) = (polls.wrapping_sub(self.polls), now.saturating_sub(self.since));
         let between = passed.saturating_sub(polled.wrapping_sub(self.polled));
         (self.polls, self.polled, self.since) = (polls, polled, now);
@@ -252,8 +255,8 @@ impl PollWatch {
             self.grace = POLLER_GRACE.0;
             return None;
         }
-        let grace = self.grace;
-        self.grace = (grace * 2).min(POLLER_GRACE.1);
+        let grace = self.grace.min(longest);
+        self.grace = (grace * 2).min(longest);
         Some(Duration::from_nanos(grace))
     }
 }
@@ -268,6 +271,28 @@ mod tests {
     /// An engine without a thread, and without queue pairs.
     fn idle() -> std::sync::Arc<Nic<HostFabric>> {
         Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local })
+    }
+
+    #[test]
+    fn the_work_is_left_to_programs_that_poll_without_a_pause() {
+        let (first, short, long) = POLLER_GRACE;
+        let mut watch = PollWatch { polls: 0, polled: 0, since: 0, grace: first };
+        let (mut polls, mut now) = (0, 0);
+        let mut look = |new: u64, passed: u64, longest: u64| {
+            (polls, now) = (polls + new, now + passed);
+            watch.look(polls, 0, now, longest).map(|grace| grace.as_nanos() as u64)
+        };
+        // Longer and longer, until a queue pair needs the network.
+        for expected in [first, first * 2, first * 4] {
+            assert_eq!(look(1000, 100_000, long), Some(expected));
+        }
+        (0..10).for_each(|_| assert!(look(1_000_000, 2_000_000, long).is_some()));
+        assert_eq!(look(1_000_000, 2_000_000, long), Some(long));
+        assert_eq!(look(1_000_000, 2_000_000, short), Some(short));
+        // Too few polls for the time that has passed: from the beginning.
+        assert_eq!(look(249, 500_000, short), None);
+        assert_eq!(look(250, 500_000, short), Some(first));
+        assert_eq!(look(POLLS_THAT_COUNT - 1, 1, short), None);
     }
 
     #[test]

@@ -66,19 +66,21 @@ fn post(end: &mut End, work: Work, bytes: Vec<u8>) -> Vec<(Header, Vec<u8>)> {
 fn long_and_short_way_make_one_sequence() {
     let (mut a, mut b) = ends();
     for id in 0..20 {
-        let work = numbered(id, send(4));
+        let immediate = (id % 4 == 1).then_some(id as u32);
+        let operation = Operation::Send { immediate, invalidate: None };
+        let work = Work { solicited: id % 7 == 0, ..numbered(id, work(operation, 4)) };
+        let whole = a.connection.send_at_once(&work).expect("nothing is before it");
         let sends_at_once = id % 2 == 0;
         let executes_at_once = id % 3 == 0;
         let (header, payload) = if sends_at_once {
-            let whole = a.connection.send_at_once(&work).expect("nothing is before it");
             a.connection.sent_at_once(NOW, &work);
             (whole.header(), vec![7; 4])
         } else {
             post(&mut a, work, vec![7; 4]).remove(0)
         };
         assert_eq!(header.bth.psn, 0x100 + id as u32);
-        assert_eq!(header.bth.opcode.operation(), Some(Code::SendOnly));
-        assert!(header.bth.acknowledge);
+        assert_eq!(WholeSend::of(&header), Some(whole), "the same either way");
+        assert_eq!((whole.immediate, whole.solicited), (immediate, work.solicited));
         assert_eq!(a.connection.outstanding(), 1);
         if executes_at_once {
             assert!(may_execute(&b.connection, &header));

@@ -113,12 +113,17 @@ pub struct RecordHeader {
     pub payload: u32,
 }
 
+/// Words that so many bytes take, far from any overflow.
+const fn words_of(bytes: usize) -> usize {
+    (bytes + 7) >> 3
+}
+
 const JUDGED: u64 = 1 << 7;
 
 impl RecordHeader {
     /// Words of the whole record.
     pub fn words(&self) -> usize {
-        1 + usize::from(self.header).div_ceil(8) + (self.payload as usize).div_ceil(8)
+        1 + words_of(self.header.into()) + words_of(self.payload as usize)
     }
 
     fn encode(&self) -> u64 {
@@ -240,7 +245,7 @@ impl<W: SharedWords> Producer<W> {
         }
         let index = self.base + self.cursor.index(0);
         self.words.write_bytes(RECORD, index + 1, headers);
-        self.words.write_bytes(RECORD, index + 1 + headers.len().div_ceil(8), payload);
+        self.words.write_bytes(RECORD, index + 1 + words_of(headers.len()), payload);
         self.publish(header.encode(), need);
         // While the reader is at the record: what comes next finds its lines here, and cleared.
         if self.cleared < AHEAD {
@@ -384,6 +389,27 @@ mod tests {
     }
 
     proptest! {
+        /// A reader may tell whatever it likes of where it is, short records or not.
+        #[test]
+        fn nothing_is_written_beside_the_areas_whatever_the_reader_tells(
+            steps in proptest::collection::vec((proptest::option::of(any::<u64>()), 0u64..3, 0u64..140_000, 0usize..400), 1..400),
+        ) {
+            let (mut producer, _, words) = pair();
+            for (head, area, position, payload) in steps {
+                // Mostly something that could be true.
+                let told = head.filter(|head| head % 8 == 0).unwrap_or(area << POSITION_BITS | position);
+                if head.is_some() {
+                    words.store(HEAD, HEAD_WORD, told);
+                }
+                let header = RecordHeader { kind: Kind::Send, header: 8, judged: true, payload: payload as u32 };
+                producer.push(&header, &[1; 8], &vec![2; payload]);
+                prop_assert!(producer.sure <= producer.cursor.to_end());
+                prop_assert!((0..AREAS[0].0).all(|index| index == HEAD_WORD || words.load(index) == 0));
+            }
+            let (offset, size) = AREAS[AREAS.len() - 1];
+            prop_assert!((offset + size as usize..offset + size as usize + 64).all(|index| words.load(index) == 0));
+        }
+
         #[test]
         fn records_come_out_as_they_went_in(
             steps in proptest::collection::vec((any::<bool>(), 0usize..64, 0usize..6000), 1..300),

@@ -1,8 +1,8 @@
 //! What the reader of a ring tells its writer of records, in place of acknowledgements that would be records themselves.
 //!
 //! The writer of a record whose request wants an acknowledgement says so in it. The reader gives its verdict
-//! once it has done with the record: executed and thereby acknowledged, or that whatever there is to say follows as a
-//! record. Verdicts come in the order of the records, and acknowledge no more than an acknowledgement with the record's PSN
+//! once what the record brings is placed, or it has done with it: executed and thereby acknowledged, or that whatever there is to
+//! say follows as a record. Verdicts come in the order of the records, and acknowledge no more than an acknowledgement with the record's PSN
 //! would. One word has how many there were, another one the last 32 of them: no more are awaited at a time. A reader
 //! that lies harms those whose peer it is.
 
