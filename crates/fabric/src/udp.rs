@@ -494,6 +494,7 @@ impl Receiver {
     ///
     /// # Errors
     /// The kernel's; that nothing is there is no error.
+    #[inline(never)] // The stack that it takes is given back before what came is handled: a program's threads may have little.
     pub fn receive(&mut self, socket: &Descriptor, few: bool, ends: &Ends) -> io::Result<(usize, bool)> {
         self.count = 0;
         let asked = if few { self.ask } else { RECEIVE_MESSAGES };

@@ -2,8 +2,9 @@
 
 /// Bytes that one system call copies at most, so that a big copy holds no kernel lock for long.
 pub const PIECE: usize = 1 << 20;
-/// Pieces of memory that one system call is given at most (the kernel's own bound is 1,024).
-pub const IO_VECTORS: usize = 64;
+/// Pieces of memory that one system call is given at most (the kernel's own bound is 1,024): they lie on the program's stack, which
+/// may be a small one.
+pub const IO_VECTORS: usize = 16;
 /// Arenas of one process.
 pub const ARENAS: usize = 256;
 /// Bytes of the largest arena.
@@ -19,8 +20,8 @@ pub const TAIL: u64 = 8;
 pub const REMEMBERED_PAGES: usize = 4096;
 /// Longest range in pages that the memory of resident pages is asked about, page by page.
 pub const REMEMBERED_RANGE: u64 = 16;
-/// Pages whose residency one system call asks for.
-pub const RESIDENCY_PAGES: usize = 2048;
+/// Pages whose residency one system call asks for; a byte of the stack for each.
+pub const RESIDENCY_PAGES: usize = 256;
 /// Times that a page which the kernel cannot reach is touched in user mode before one place of a copy is given up: it may
 /// leave again before the kernel comes back to it.
 pub const TOUCHES: u32 = 16;
