@@ -12,7 +12,7 @@ const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
 /// Pages seen resident in this tick of the kernel's clock. Direct-mapped, shared by all threads, without locks: an entry is one word.
 pub struct ResidentPages {
-    entries: Box<[AtomicU64; REMEMBERED_PAGES]>,
+    entries: Box<[AtomicU64]>,
     page: u64,
     /// Bits of an address within its page.
     page_bits: u32,
@@ -23,7 +23,8 @@ impl ResidentPages {
     pub fn new() -> Self {
         let page = rustix::param::page_size() as u64;
         ResidentPages {
-            entries: Box::new([const { AtomicU64::new(u64::MAX) }; REMEMBERED_PAGES]),
+            // Not by way of an array, which an unoptimised build would have on the program's stack.
+            entries: (0..REMEMBERED_PAGES).map(|_| AtomicU64::new(u64::MAX)).collect(),
             page,
             page_bits: page.trailing_zeros(),
         }
@@ -42,7 +43,7 @@ impl ResidentPages {
         worst
     }
 
-    /// Whether the pages of a segment of one page at most, or two, are remembered in the present [`tick`].
+    /// Whether a segment lies in one page, or in two, that are remembered at `tick`, the present [`tick`](crate::clock::tick).
     #[inline]
     pub fn remembers_all(&self, segment: Segment, tick: u64) -> bool {
         let Some(last) = segment.address.checked_add(segment.length.saturating_sub(1)) else { return false };
