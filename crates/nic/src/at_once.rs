@@ -12,7 +12,7 @@ use crate::path::ring::Kind;
 use crate::path::verdict::Awaited;
 use crate::path::whole_send;
 use crate::queue_pair::QueuePair;
-use crate::request::{Data, ReceiveWork, ScatterGather, SendRequest, SendWork};
+use crate::request::{Data, ScatterGather, SendRequest};
 use pagewire_fabric::Fabric;
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
@@ -70,14 +70,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         // It is on its way: what follows takes no time of it.
         self.counters.ring_packets_sent.add_alone(1);
-        send.push(SendWork {
-            wr_id: request.wr_id,
-            data: request.data.keep(),
-            work,
-            opcode,
-            signaled: request.signaled || self.signals_all(),
-            destination: None,
-        });
+        send.push(request, operation, opcode, length, request.signaled || self.signals_all());
         drop(send);
         core.submitted = id.0 + 1;
         let deadline = core.sent_at_once(self.nic.roughly_now(), &work);
@@ -116,14 +109,10 @@ impl<F: Fabric> QueuePair<F> {
         })
     }
 
-    /// Copies a whole message to the first piece of its receive; false: not now, or not there.
-    fn scatter(&self, pass: &mut Option<Pass>, payload: &[u8], receive: &ReceiveWork) -> bool {
-        let Some(first) = receive.segments.first().filter(|first| first.length as usize >= payload.len())
-        else {
-            return false;
-        };
+    /// Copies a whole message to the piece of its receive; false: not now, or not there.
+    fn scatter(&self, pass: &mut Option<Pass>, payload: &[u8], piece: ScatterGather) -> bool {
         let (memory, domain) = (self.nic.fabric().memory(), self.receive_domain());
-        let piece = ScatterGather { length: payload.len() as u32, ..*first };
+        let piece = ScatterGather { length: payload.len() as u32, ..piece };
         let write = |to| memory.write_resident(payload, to);
         self.nic.access_now(self, pass, (domain, Rights::LOCAL_WRITE), &piece, write)
     }
@@ -146,23 +135,22 @@ impl<F: Fabric> QueuePair<F> {
         {
             return false;
         }
-        let Some(receive) = self.take_whole_receive() else { return false };
-        if !payload.is_empty() && !self.scatter(&mut core.passes.receive, payload, &receive) {
+        let Some(receive) = self.take_whole_receive(payload.len() as u32) else { return false };
+        if !payload.is_empty() && !self.scatter(&mut core.passes.receive, payload, receive.piece) {
             // It stays taken for the message.
             self.count_as_taken();
-            core.receive = Some(receive);
+            core.receive = Some(receive.into());
             return false;
         }
         placed();
-        let completion = Completion {
+        core.executed_at_once();
+        self.recv_cq.lane.note(self, origin);
+        self.announce_to(seeker, &self.recv_cq, || Completion {
             byte_length: payload.len() as u32,
             immediate: send.immediate,
             solicited: send.solicited,
             ..self.completion(receive.wr_id, Opcode::Receive, Status::Success)
-        };
-        core.executed_at_once();
-        self.recv_cq.lane.note(self, origin);
-        self.announce_to(seeker, &self.recv_cq, completion);
+        });
         true
     }
 }

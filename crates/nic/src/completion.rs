@@ -184,14 +184,14 @@ impl<F: Fabric> CompletionQueue<F> {
         if found > 0 || max == 0 {
             return found;
         }
-        let sought = if self.lane.is_known() { self.lane.seek(&self.nic, self) } else { None };
-        match sought {
-            Some(Some(completion)) => {
-                each(&completion);
-                return 1;
-            }
-            Some(None) if self.nic.leaves_round_out() => return 0,
-            _ => {}
+        let mut found = None;
+        let looked = self.lane.is_known() && self.lane.seek(&self.nic, self, &mut found).is_some();
+        if let Some(completion) = &found {
+            each(completion);
+            return 1;
+        }
+        if looked && self.nic.leaves_round_out() {
+            return 0;
         }
         self.nic.progress_by_poller();
         self.take(max, each)

@@ -94,7 +94,13 @@ impl<F: Fabric> Lane<F> {
     }
 
     /// A completion of `queue`, the lane's own, that comes of what has come by it. `None`: nobody has looked.
-    pub fn seek(&self, nic: &Nic<F>, queue: &CompletionQueue<F>) -> Option<Option<Completion>> {
+    /// Else it is in `found`, if it has come.
+    pub fn seek(
+        &self,
+        nic: &Nic<F>,
+        queue: &CompletionQueue<F>,
+        found: &mut Option<Completion>,
+    ) -> Option<()> {
         let way = self.way.try_lock()?;
         let Way { origin, queue_pair } = way.as_ref()?;
         // It may have become the lane just when its channel was closed.
@@ -105,7 +111,7 @@ impl<F: Fabric> Lane<F> {
             self.clear();
             return None;
         }
-        nic.take_next(origin, Seeker { queue, queue_pair, found: None })
+        nic.take_next(origin, Seeker { queue, queue_pair, found })
     }
 }
 
@@ -113,7 +119,7 @@ impl<F: Fabric> Lane<F> {
 pub(crate) struct Seeker<'p, F: Fabric> {
     queue: &'p CompletionQueue<F>,
     queue_pair: &'p Arc<QueuePair<F>>,
-    pub found: Option<Completion>,
+    found: &'p mut Option<Completion>,
 }
 
 impl<'p, F: Fabric> Seeker<'p, F> {
@@ -122,12 +128,16 @@ impl<'p, F: Fabric> Seeker<'p, F> {
         Some(self.queue_pair).filter(|queue_pair| queue_pair.number() == number)
     }
 
-    /// Takes a completion, if it is the next of its queue, and nobody is to be told of it. False: it is to be queued.
-    pub fn takes(&mut self, queue: &CompletionQueue<F>, completion: &Completion) -> bool {
+    /// Whether it has come.
+    pub fn has_found(&self) -> bool {
+        self.found.is_some()
+    }
+
+    /// Where the next completion of a queue is to be put. `None`: it is to be queued, as it is not what the poll looks for, or
+    /// somebody is to be told of it.
+    #[inline]
+    pub fn place_for(&mut self, queue: &CompletionQueue<F>) -> Option<&mut Option<Completion>> {
         let takes = self.found.is_none() && std::ptr::eq(self.queue, queue) && queue.is_plain();
-        if takes {
-            self.found = Some(*completion);
-        }
-        takes
+        takes.then_some(&mut *self.found)
     }
 }

@@ -34,6 +34,7 @@ mod queue_pairs;
 mod records;
 mod request;
 mod shared_receive;
+mod slots;
 mod turns;
 mod workers;
 

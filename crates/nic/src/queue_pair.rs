@@ -25,16 +25,15 @@ use crate::path::Path;
 use crate::path::local::PublishedQueuePair;
 use crate::protection::ProtectionDomain;
 use crate::request::{
-    Data, ReceiveQueue, ReceiveRequest, ReceiveWork, SendOperation, SendQueue, SendRequest, SendWork,
+    Data, ReceiveQueue, ReceiveRequest, ReceiveWork, SendOperation, SendQueue, SendRequest, WholeReceive,
     total_length,
 };
 use crate::shared_receive::SharedReceiveQueue;
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::{Lock, LockGuard, lock_until};
 use pagewire_iommu::Rights;
-use pagewire_transport::{Atomic, Operation, RemoteAddress, Work, WorkId};
+use pagewire_transport::{Atomic, Operation, RemoteAddress, WorkId};
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
@@ -433,14 +432,17 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// The same to a poll that takes it, if there is one.
+    #[inline]
     pub(crate) fn announce_to(
         &self,
         seeker: Option<&mut Seeker<'_, F>>,
         queue: &CompletionQueue<F>,
-        completion: Completion,
+        completion: impl FnOnce() -> Completion,
     ) {
-        if !seeker.is_some_and(|seeker| seeker.takes(queue, &completion)) {
-            self.announce(queue, completion);
+        match seeker.and_then(|seeker| seeker.place_for(queue)) {
+            // Made where the poll reads it: moving it costs as much as making it.
+            Some(place) => *place = Some(completion()),
+            None => self.announce(queue, completion()),
         }
     }
 
@@ -519,15 +521,16 @@ impl<F: Fabric> QueuePair<F> {
     ) {
         let mut send = self.send.lock();
         while let Some(work) = send.retire(through) {
-            let status = if work.work.id == through { status } else { Status::Success };
+            let status = if work.id == through { status } else { Status::Success };
             if work.signaled || status != Status::Success {
                 let byte_length = match work.opcode {
-                    Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => work.work.length,
+                    Opcode::Read | Opcode::CompareSwap | Opcode::FetchAdd => work.length,
                     _ => 0,
                 };
-                let completion = self.completion(work.wr_id, work.opcode, status);
-                let completion = Completion { byte_length, ..completion };
-                self.announce_to(seeker.as_deref_mut(), &self.send_cq, completion);
+                self.announce_to(seeker.as_deref_mut(), &self.send_cq, || Completion {
+                    byte_length,
+                    ..self.completion(work.wr_id, work.opcode, status)
+                });
             }
         }
     }
@@ -542,7 +545,6 @@ impl<F: Fabric> QueuePair<F> {
         {
             return Ok(false);
         }
-        let data = request.data.keep();
         let mut send = self.send.lock();
         match self.state() {
             State::Reset | State::Init | State::ReadyToReceive => {
@@ -557,18 +559,7 @@ impl<F: Fabric> QueuePair<F> {
         if send.is_full() {
             return Err(Error::NoMemory("the send queue is full"));
         }
-        let id = send.next_id();
-        send.push(SendWork {
-            wr_id: request.wr_id,
-            data,
-            work: Work { id, operation, length, fence: request.fence, solicited: request.solicited },
-            opcode,
-            signaled: request.signaled || self.signal_all,
-            destination: request
-                .destination
-                .as_ref()
-                .map(|to| (to.address.clone(), to.queue_pair, to.queue_key)),
-        });
+        send.push(request, &operation, opcode, length, request.signaled || self.signal_all);
         Ok(true)
     }
 
@@ -681,8 +672,10 @@ impl<F: Fabric> QueuePair<F> {
             }
             _ => {}
         }
-        let work = ReceiveWork { wr_id: request.wr_id, segments: SmallVec::from_slice(request.segments) };
-        receive.push(work).map_err(|_| Error::NoMemory("the receive queue is full"))
+        match receive.push(request) {
+            true => Ok(()),
+            false => Err(Error::NoMemory("the receive queue is full")),
+        }
     }
 
     pub(crate) fn take_receive(&self) -> Option<ReceiveWork> {
@@ -692,11 +685,11 @@ impl<F: Fabric> QueuePair<F> {
         }
     }
 
-    /// Takes a receive for a message that completes it at once.
-    pub(crate) fn take_whole_receive(&self) -> Option<ReceiveWork> {
+    /// Takes a receive for a message of `length` bytes that completes it at once, if the oldest is of one piece.
+    pub(crate) fn take_whole_receive(&self, length: u32) -> Option<WholeReceive> {
         match &self.srq {
-            Some(srq) => srq.take_whole(),
-            None => self.receive.lock().take_whole(),
+            Some(srq) => srq.take_whole(length),
+            None => self.receive.lock().take_whole(length),
         }
     }
 

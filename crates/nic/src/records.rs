@@ -1,6 +1,5 @@
 //! What comes over rings: records, handed to their queue pairs, and verdicts on those that were sent.
 
-use crate::completion::Completion;
 use crate::drive::{Core, Occasion, Row};
 use crate::engine::{Nic, Taken, Touched};
 use crate::inbox::{Half, Incoming, Origin};
@@ -82,14 +81,14 @@ impl<F: Fabric> Nic<F> {
 
     /// The completion that a poll looks for, if it comes of a verdict, or of a record that has come since the ring was empty. Of
     /// records that come faster than they are taken, rounds take more at a time. `None`: there may be more to be done.
-    pub(crate) fn take_next(&self, origin: &Origin<F>, seeker: Seeker<'_, F>) -> Option<Option<Completion>> {
+    pub(crate) fn take_next(&self, origin: &Origin<F>, seeker: Seeker<'_, F>) -> Option<()> {
         let Origin::Local(channel) = origin else { return None };
         if channel.is_broken() || !self.leaves_work_to_polls() {
             return None;
         }
         let (verdict, record) = (channel.has_verdict(), channel.has_first_record()?);
         if !(verdict || record) {
-            return Some(None);
+            return Some(());
         }
         let mut taker = Taker::new(self, origin, channel, true, Some(seeker));
         if verdict {
@@ -99,7 +98,7 @@ impl<F: Fabric> Nic<F> {
             let most = channel.burst(&mut reading);
             taker.take_records(reading, most);
         }
-        taker.end().map(Some)
+        Some(taker.end()).filter(|()| taker.has_found())
     }
 
     /// Makes sure that peers that were told something by a poll do not sleep.
@@ -140,15 +139,19 @@ impl<'t, F: Fabric> Taker<'t, F> {
         Taker { nic, origin, channel, polled, seeker, touched: Touched::default() }
     }
 
-    /// Has done; gives what the poll looks for.
-    fn end(&mut self) -> Option<Completion> {
+    /// Whether what the poll looks for has come.
+    fn has_found(&self) -> bool {
+        self.seeker.as_ref().is_some_and(Seeker::has_found)
+    }
+
+    /// Has done.
+    fn end(&mut self) {
         if self.channel.is_broken() && !self.channel.is_gone() {
             self.nic.close(self.channel);
         }
         if !self.touched.is_empty() {
             self.touched.run(Occasion::Round);
         }
-        self.seeker.as_mut().and_then(|seeker| seeker.found.take())
     }
 
     /// Hands records to their queue pairs, `most` of them, and tells the peer of it. Gives how many. The ring is held

@@ -2,11 +2,11 @@
 
 use crate::address_handle::AddressHandle;
 use crate::completion::Opcode;
+use crate::slots::Slots;
 use pagewire_fabric::Fabric;
 use pagewire_memory::Segment;
-use pagewire_transport::{Work, WorkId};
+use pagewire_transport::{Operation, Work, WorkId};
 use smallvec::SmallVec;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// A piece of registered memory (layout of `struct ibv_sge`).
@@ -84,14 +84,33 @@ pub enum Data<'a> {
 impl Data<'_> {
     /// As a queue keeps it.
     pub fn keep(&self) -> KeptData {
-        match self {
-            Data::Segments(segments) => KeptData::Segments(SmallVec::from_slice(segments)),
-            Data::Inline(pieces) => {
+        let mut kept = KeptData::default();
+        self.keep_in(&mut kept);
+        kept
+    }
+
+    /// The same in the place of others.
+    #[inline]
+    pub fn keep_in(&self, kept: &mut KeptData) {
+        match (self, kept) {
+            (Data::Segments(segments), KeptData::Segments(kept)) => refill(kept, segments),
+            (Data::Segments(segments), kept) => *kept = KeptData::Segments(SmallVec::from_slice(segments)),
+            (Data::Inline(pieces), kept) => {
                 let mut bytes = SmallVec::new();
                 pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
-                KeptData::Inline(bytes)
+                *kept = KeptData::Inline(bytes);
             }
         }
+    }
+}
+
+/// Has a list hold these pieces instead of those that it holds. Mostly it is one.
+#[inline]
+fn refill(list: &mut ScatterGatherList, pieces: &[ScatterGather]) {
+    list.clear();
+    match pieces {
+        [piece] => list.push(*piece),
+        _ => list.extend_from_slice(pieces),
     }
 }
 
@@ -139,6 +158,12 @@ pub enum KeptData {
     Inline(SmallVec<[u8; 64]>),
 }
 
+impl Default for KeptData {
+    fn default() -> Self {
+        KeptData::Segments(SmallVec::new())
+    }
+}
+
 /// A kept send request.
 pub struct SendWork<F: Fabric> {
     pub wr_id: u64,
@@ -149,9 +174,39 @@ pub struct SendWork<F: Fabric> {
     pub destination: Option<(Arc<AddressHandle<F>>, u32, u32)>,
 }
 
+impl<F: Fabric> Default for SendWork<F> {
+    fn default() -> Self {
+        SendWork {
+            wr_id: 0,
+            data: KeptData::default(),
+            work: Work {
+                id: WorkId(0),
+                operation: Operation::Local,
+                length: 0,
+                fence: false,
+                solicited: false,
+            },
+            opcode: Opcode::Send,
+            signaled: false,
+            destination: None,
+        }
+    }
+}
+
+/// What the completion of a request tells.
+#[derive(Debug, Clone, Copy)]
+pub struct Retired {
+    pub id: WorkId,
+    pub wr_id: u64,
+    pub opcode: Opcode,
+    pub signaled: bool,
+    /// Bytes of the message.
+    pub length: u32,
+}
+
 /// Send requests from their post to their completion, in order.
 pub struct SendQueue<F: Fabric> {
-    kept: VecDeque<SendWork<F>>,
+    kept: Slots<SendWork<F>>,
     /// Id of the oldest that is kept.
     oldest: u64,
     capacity: usize,
@@ -160,8 +215,7 @@ pub struct SendQueue<F: Fabric> {
 impl<F: Fabric> SendQueue<F> {
     /// Room for `capacity` requests.
     pub fn new(capacity: u32) -> Self {
-        let capacity = capacity as usize;
-        SendQueue { kept: VecDeque::with_capacity(capacity.min(1024)), oldest: 0, capacity }
+        SendQueue { kept: Slots::default(), oldest: 0, capacity: capacity as usize }
     }
 
     /// Requests that are not complete.
@@ -189,10 +243,27 @@ impl<F: Fabric> SendQueue<F> {
         WorkId(self.oldest + self.kept.len() as u64)
     }
 
-    /// Adds a request whose work has the id [`next_id`](Self::next_id).
-    pub fn push(&mut self, work: SendWork<F>) {
-        debug_assert_eq!(work.work.id, self.next_id());
-        self.kept.push_back(work);
+    /// Adds a request, which gets the id [`next_id`](Self::next_id): `opcode` in a completion, `operation` for the protocol, of a
+    /// message of `length` bytes.
+    #[inline]
+    pub fn push(
+        &mut self,
+        request: &SendRequest<'_, F>,
+        operation: &Operation,
+        opcode: Opcode,
+        length: u32,
+        signaled: bool,
+    ) {
+        let id = self.next_id();
+        let kept = self.kept.add();
+        kept.wr_id = request.wr_id;
+        request.data.keep_in(&mut kept.data);
+        kept.work =
+            Work { id, operation: *operation, length, fence: request.fence, solicited: request.solicited };
+        (kept.opcode, kept.signaled) = (opcode, signaled);
+        if let Some(to) = &request.destination {
+            kept.destination = Some((to.address.clone(), to.queue_pair, to.queue_key));
+        }
     }
 
     /// A request that is not yet complete.
@@ -201,25 +272,52 @@ impl<F: Fabric> SendQueue<F> {
     }
 
     /// Takes the oldest request if its id is at most `through`.
-    pub fn retire(&mut self, through: WorkId) -> Option<SendWork<F>> {
+    #[inline]
+    pub fn retire(&mut self, through: WorkId) -> Option<Retired> {
         if self.oldest > through.0 {
             return None;
         }
-        let work = self.kept.pop_front()?;
+        let kept = self.kept.front_mut()?;
+        let retired = Retired {
+            id: kept.work.id,
+            wr_id: kept.wr_id,
+            opcode: kept.opcode,
+            signaled: kept.signaled,
+            length: kept.work.length,
+        };
+        if kept.destination.is_some() {
+            // The address handle may be destroyed from now on.
+            kept.destination = None;
+        }
+        self.kept.drop_front();
         self.oldest += 1;
-        Some(work)
+        Some(retired)
     }
 }
 
 /// A kept receive request.
+#[derive(Default)]
 pub struct ReceiveWork {
     pub wr_id: u64,
     pub segments: ScatterGatherList,
 }
 
+/// A receive request of one piece that a message fits in. (Or none: a message without a payload fits in any.)
+#[derive(Debug, Clone, Copy)]
+pub struct WholeReceive {
+    pub wr_id: u64,
+    pub piece: ScatterGather,
+}
+
+impl From<WholeReceive> for ReceiveWork {
+    fn from(whole: WholeReceive) -> Self {
+        ReceiveWork { wr_id: whole.wr_id, segments: SmallVec::from_slice(&[whole.piece]) }
+    }
+}
+
 /// Receive requests from their post until a message takes them.
 pub struct ReceiveQueue {
-    waiting: VecDeque<ReceiveWork>,
+    waiting: Slots<ReceiveWork>,
     /// Taken by a message that is not complete.
     taken: usize,
     capacity: usize,
@@ -228,29 +326,42 @@ pub struct ReceiveQueue {
 impl ReceiveQueue {
     /// Room for `capacity` requests.
     pub fn new(capacity: u32) -> Self {
-        let capacity = capacity as usize;
-        ReceiveQueue { waiting: VecDeque::with_capacity(capacity.min(1024)), taken: 0, capacity }
+        ReceiveQueue { waiting: Slots::default(), taken: 0, capacity: capacity as usize }
     }
 
-    /// Adds a request; gives it back if there is no room.
-    pub fn push(&mut self, work: ReceiveWork) -> Result<(), ReceiveWork> {
+    /// Adds a request. False: there is no room.
+    #[inline]
+    pub fn push(&mut self, request: &ReceiveRequest<'_>) -> bool {
         if self.waiting.len() + self.taken >= self.capacity {
-            return Err(work);
+            return false;
         }
-        self.waiting.push_back(work);
-        Ok(())
+        let kept = self.waiting.add();
+        kept.wr_id = request.wr_id;
+        refill(&mut kept.segments, request.segments);
+        true
     }
 
     /// Takes the oldest for a message.
     pub fn take(&mut self) -> Option<ReceiveWork> {
-        let work = self.waiting.pop_front()?;
+        let work = std::mem::take(self.waiting.front_mut()?);
+        self.waiting.drop_front();
         self.taken += 1;
         Some(work)
     }
 
-    /// Takes the oldest for a message that completes it at once.
-    pub fn take_whole(&mut self) -> Option<ReceiveWork> {
-        self.waiting.pop_front()
+    /// Takes the oldest for a message of `length` bytes that completes it at once. `None`: there is none, or it is not one piece of
+    /// that length at least.
+    #[inline]
+    pub fn take_whole(&mut self, length: u32) -> Option<WholeReceive> {
+        let kept = self.waiting.front_mut()?;
+        let piece = match kept.segments[..] {
+            [piece] if piece.length >= length => piece,
+            _ if length == 0 => ScatterGather::default(),
+            _ => return None,
+        };
+        let wr_id = kept.wr_id;
+        self.waiting.drop_front();
+        Some(WholeReceive { wr_id, piece })
     }
 
     /// A request that was [taken whole](Self::take_whole) is not complete yet after all.

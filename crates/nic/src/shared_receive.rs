@@ -5,10 +5,9 @@ use crate::error::{Error, Result};
 use crate::event::{Acknowledgements, AsyncEventKind, Element};
 use crate::limits::{MAX_SEGMENTS, MAX_WORK_REQUESTS};
 use crate::protection::ProtectionDomain;
-use crate::request::{ReceiveQueue, ReceiveRequest, ReceiveWork};
+use crate::request::{ReceiveQueue, ReceiveRequest, ReceiveWork, WholeReceive};
 use pagewire_fabric::Fabric;
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -109,8 +108,10 @@ impl<F: Fabric> SharedReceiveQueue<F> {
         if request.segments.len() > self.max_sge as usize {
             return Err(Error::InvalidArgument("too many scatter-gather elements"));
         }
-        let work = ReceiveWork { wr_id: request.wr_id, segments: SmallVec::from_slice(request.segments) };
-        self.shared.lock().queue.push(work).map_err(|_| Error::NoMemory("the shared receive queue is full"))
+        match self.shared.lock().queue.push(request) {
+            true => Ok(()),
+            false => Err(Error::NoMemory("the shared receive queue is full")),
+        }
     }
 
     pub(crate) fn take(&self) -> Option<ReceiveWork> {
@@ -121,9 +122,9 @@ impl<F: Fabric> SharedReceiveQueue<F> {
     }
 
     /// See [`ReceiveQueue::take_whole`].
-    pub(crate) fn take_whole(&self) -> Option<ReceiveWork> {
+    pub(crate) fn take_whole(&self, length: u32) -> Option<WholeReceive> {
         let mut shared = self.shared.lock();
-        let work = shared.queue.take_whole();
+        let work = shared.queue.take_whole(length);
         self.check_limit(shared);
         work
     }

@@ -182,26 +182,28 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, into: *mut ibv
 }
 
 /// A completion as programs read it.
+#[inline]
 pub(crate) fn work_completion(completion: &Completion) -> ibv_wc {
-    let mut wc = ibv_wc::zeroed();
-    wc.wr_id = completion.wr_id;
-    wc.status = completion.status as ibv_wc_status;
-    wc.opcode = completion.opcode as ibv_wc_opcode;
-    wc.byte_len = completion.byte_length;
-    wc.qp_num = completion.queue_pair;
-    wc.src_qp = completion.source_queue_pair;
-    if let Some(immediate) = completion.immediate {
-        wc.wc_flags |= IBV_WC_WITH_IMM;
-        wc.__bindgen_anon_1.imm_data = immediate.to_be();
+    let (brings, data) = match (completion.immediate, completion.invalidated) {
+        (_, Some(invalidated_rkey)) => (IBV_WC_WITH_INV, ibv_wc__bindgen_ty_1 { invalidated_rkey }),
+        (Some(data), None) => (IBV_WC_WITH_IMM, ibv_wc__bindgen_ty_1 { imm_data: data.to_be() }),
+        (None, None) => (0, ibv_wc__bindgen_ty_1 { imm_data: 0 }),
+    };
+    ibv_wc {
+        wr_id: completion.wr_id,
+        status: completion.status as ibv_wc_status,
+        opcode: completion.opcode as ibv_wc_opcode,
+        vendor_err: 0,
+        byte_len: completion.byte_length,
+        __bindgen_anon_1: data,
+        qp_num: completion.queue_pair,
+        src_qp: completion.source_queue_pair,
+        wc_flags: brings | if completion.grh { IBV_WC_GRH } else { 0 },
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
     }
-    if let Some(key) = completion.invalidated {
-        wc.wc_flags |= IBV_WC_WITH_INV;
-        wc.__bindgen_anon_1.invalidated_rkey = key;
-    }
-    if completion.grh {
-        wc.wc_flags |= IBV_WC_GRH;
-    }
-    wc
 }
 
 /// `ibv_req_notify_cq(3)`, by way of `context->ops`.
