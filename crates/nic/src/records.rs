@@ -98,7 +98,8 @@ impl<F: Fabric> Nic<F> {
             let most = channel.burst(&mut reading);
             taker.take_records(reading, most);
         }
-        Some(taker.end()).filter(|()| taker.has_found())
+        taker.end();
+        taker.has_found().then_some(())
     }
 
     /// Makes sure that peers that were told something by a poll do not sleep.
