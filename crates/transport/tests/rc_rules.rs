@@ -208,6 +208,21 @@ fn hold_also_for_packets_that_were_kept() {
 }
 
 #[test]
+fn hold_also_for_responses() {
+    let mut pair = pair_with(|_, rts| rts.retry_count = 1).selective();
+    pair.ends[1].host.memory.borrow_mut()[..3000].fill(7);
+    pair.ends[1].host.page_absent = true;
+    let id = pair.post_zeroed(0, read(0, 3000));
+    pair.run(1_000_000_000);
+    assert_eq!(statuses(&pair, 0), []);
+    assert!(pair.ends[0].connection.counters().holds_received > 3);
+    pair.ends[1].host.page_absent = false;
+    pair.run(FOREVER);
+    assert_eq!(statuses(&pair, 0), [Status::Success]);
+    assert_eq!(pair.ends[0].host.buffers[&id], [7; 3000]);
+}
+
+#[test]
 fn first_packet_in_rtr_establishes() {
     let mut host = Pair::new(lossy(1024), 1);
     let mut connection = RcConnection::new(settings(lossy(1024), 0x11, 5));

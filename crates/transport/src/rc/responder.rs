@@ -76,6 +76,8 @@ pub(super) struct Responder {
     kept: Stash,
     report_due: bool,
     hold_due: bool,
+    /// The response that is next waits, for a page or for the link.
+    stalled: bool,
 }
 
 impl Responder {
@@ -94,6 +96,7 @@ impl Responder {
             kept: Stash::default(),
             report_due: false,
             hold_due: false,
+            stalled: false,
         }
     }
 
@@ -188,7 +191,7 @@ impl Responder {
         }
         if psn.is_before(self.expected) {
             shared.counters.duplicates += 1;
-            self.hold_due |= self.kept.has(0);
+            self.hold_due |= self.kept.has(0) || self.stalled;
             return self.duplicate(header, psn, shared, environment);
         }
         shared.counters.out_of_order += 1;
@@ -271,7 +274,11 @@ impl Responder {
             (*psn, *message) = (self.expected.previous(), self.executor.message());
         }
         let outcome = match output {
-            Output::Read(responses) => return self.respond(responses, replay, most, shared, environment),
+            Output::Read(responses) => {
+                let step = self.respond(responses, replay, most, shared, environment);
+                self.stalled = matches!(step, Step::Wait);
+                return step;
+            }
             Output::Ack { psn, message } => acknowledge(psn, NO_CREDITS, message, shared, environment),
             Output::Retry { psn, syndrome, message } => {
                 acknowledge(psn, syndrome, message, shared, environment)

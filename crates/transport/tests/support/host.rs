@@ -60,7 +60,7 @@ pub struct Host {
     pub deny_write: Option<Denial>,
     pub deny_invalidate: Option<Denial>,
     pub deny_place: Option<Denial>,
-    /// `write_remote` and `place_receive` say Wait until this is false.
+    /// `write_remote`, `place_receive` and responses of READs say Wait until this is false.
     pub page_absent: bool,
     /// A receive may be begun again from its start.
     pub restarts: bool,
@@ -157,6 +157,7 @@ impl Environment for Host {
                 }
                 self.buffers[&id][offset as usize..(offset + length) as usize].to_vec()
             }
+            Source::Remote { .. } if self.page_absent => return Outcome::Wait,
             Source::Remote { remote, length } => {
                 if let Some(denial) = self.deny_response {
                     return Outcome::Denied(denial);
