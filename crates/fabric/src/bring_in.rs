@@ -12,10 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What is to be brought in, and the word for it.
+#[derive(PartialEq, Eq)]
 struct Request {
-    segments: Vec<Segment>,
-    write: bool,
+    /// First, as it is what tells most requests apart.
     token: u64,
+    write: bool,
+    segments: Vec<Segment>,
 }
 
 /// The threads and their queue.
@@ -29,6 +31,8 @@ pub struct Pool {
 #[derive(Default)]
 struct Queue {
     requests: VecDeque<Request>,
+    /// What threads wait for now.
+    under_way: Vec<Arc<Request>>,
     threads: usize,
     idle: usize,
     stopped: bool,
@@ -41,7 +45,7 @@ impl Pool {
         Arc::new(Pool { queue, more: Condvar::new(), memory: HostMemory::new(), done })
     }
 
-    /// Queues a request.
+    /// Queues a request. One that is asked for again before there was an answer has one answer.
     pub fn request(self: &Arc<Self>, segments: &[Segment], write: bool, token: u64, counters: &Counters) {
         counters.brought_in.add(1);
         let mut queue = self.queue.lock();
@@ -52,7 +56,11 @@ impl Pool {
             (self.done)(token);
             return;
         }
-        queue.requests.push_back(Request { segments: segments.to_vec(), write, token });
+        let request = Request { token, write, segments: segments.to_vec() };
+        if queue.under_way.iter().any(|other| **other == request) || queue.requests.contains(&request) {
+            return;
+        }
+        queue.requests.push_back(request);
         if queue.idle >= queue.requests.len() {
             self.more.notify_one();
             return;
@@ -91,6 +99,8 @@ impl Pool {
                 break;
             }
             if let Some(request) = queue.requests.pop_front() {
+                let request = Arc::new(request);
+                queue.under_way.push(request.clone());
                 drop(queue);
                 for segment in &request.segments {
                     if self.memory.bring_in(segment, request.write).is_err() {
@@ -98,6 +108,8 @@ impl Pool {
                         break;
                     }
                 }
+                // Who asks again after this has an answer of its own.
+                self.queue.lock().under_way.retain(|other| !Arc::ptr_eq(other, &request));
                 (self.done)(request.token);
                 queue = self.queue.lock();
                 continue;
@@ -117,5 +129,55 @@ impl Pool {
     pub fn stop(&self) {
         self.queue.lock().stopped = true;
         self.more.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    const PAGES: Segment = Segment { address: 4096, length: 5 };
+    const OTHERS: Segment = Segment { address: 8192, length: 5 };
+
+    #[test]
+    fn what_is_asked_for_again_is_one_request_until_it_has_an_answer() {
+        let answers = Arc::new(AtomicUsize::new(0));
+        let told = answers.clone();
+        let pool = Pool::new(Box::new(move |_| {
+            told.fetch_add(1, Ordering::SeqCst);
+        }));
+        let counters = Counters::default();
+        // Every thread waits for a page of somebody else's.
+        pool.queue.lock().threads = BRING_IN_THREADS;
+        let waiting = || pool.queue.lock().requests.len();
+        for _ in 0..3 {
+            pool.request(&[PAGES], true, 1, &counters);
+            assert_eq!(waiting(), 1);
+        }
+        for (pages, write, token) in [(OTHERS, true, 1), (PAGES, false, 1), (PAGES, true, 2)] {
+            pool.request(&[pages], write, token, &counters);
+        }
+        assert_eq!(waiting(), 4);
+        // A thread has begun with one of them.
+        let begun = pool.queue.lock().requests.pop_front().map(Arc::new);
+        pool.queue.lock().under_way.extend(begun);
+        pool.request(&[PAGES], true, 1, &counters);
+        assert_eq!((waiting(), answers.load(Ordering::SeqCst)), (3, 0));
+        // It ends, and the threads work again.
+        let mut queue = pool.queue.lock();
+        queue.under_way.clear();
+        queue.threads = 0;
+        drop(queue);
+        pool.request(&[PAGES], true, 1, &counters);
+        for _ in 0..1000 {
+            if answers.load(Ordering::SeqCst) == 4 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(answers.load(Ordering::SeqCst), 4);
+        assert!(pool.queue.lock().under_way.is_empty());
+        pool.stop();
     }
 }

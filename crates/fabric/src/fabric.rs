@@ -159,7 +159,8 @@ pub trait Fabric: Send + Sync + 'static {
     fn connect(&self, block: u32);
     /// Wakes the process at the other end of a channel from its sleep in the kernel.
     fn wake(&self, channel: ChannelId);
-    /// Has another thread touch absent pages (for writing where `write`), however long that takes; the end comes as an event.
+    /// Has another thread touch absent pages (for writing where `write`), however long that takes; the end comes as an event, one
+    /// for all calls that ask for the same until then.
     fn bring_in(&self, segments: &[Segment], write: bool, token: u64);
     /// Whether [`events`](Self::events) has something to tell now. Cheaper, for those who look often.
     fn has_events(&self) -> bool {

@@ -7,6 +7,7 @@ use crate::completion::{Completion, Opcode, Status};
 use crate::drive::Core;
 use crate::environment::QueuePairEnvironment;
 use crate::event::AsyncEventKind;
+use crate::inbox::Half;
 use crate::path::Path;
 use crate::path::ring::Kind;
 use crate::queue_pair::QueuePair;
@@ -123,8 +124,14 @@ impl<F: Fabric> QueuePair<F> {
             KeptData::Inline(_) => None,
             KeptData::Segments(pieces) => {
                 let domain = self.domain.number();
-                match self.nic.begin(self, domain, pieces, Rights::empty(), false, &mut core.requester_waits)
-                {
+                match self.nic.begin(
+                    self,
+                    domain,
+                    pieces,
+                    Rights::empty(),
+                    false,
+                    core.waits(Half::Requester),
+                ) {
                     Ok(access) => Some(access),
                     Err(AccessError::Wait) => return Sent::Wait { link_full: false },
                     Err(_) => return Sent::Failed(Status::LocalProtection),

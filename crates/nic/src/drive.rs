@@ -5,6 +5,7 @@
 
 mod answers;
 mod hello;
+mod page_waits;
 
 use crate::access::{Pass, Sustained};
 use crate::attributes::{Attributes, QueuePairType, State};
@@ -22,6 +23,7 @@ use crate::request::ReceiveWork;
 use crate::turns::{Grant, Share};
 use answers::Answers;
 use hello::HelloState;
+use page_waits::PageWaits;
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_transport::{
@@ -98,9 +100,7 @@ pub struct Core<F: Fabric> {
     pub receive: Option<ReceiveWork>,
     /// The next send request to hand to the protocol.
     pub submitted: u64,
-    /// Times in a row that an access waited for a page, of each half.
-    pub requester_waits: u32,
-    pub responder_waits: u32,
+    page_waits: PageWaits,
     hello: HelloState,
     holding: bool,
     /// UC and UD: since when a message waits for a receive.
@@ -132,8 +132,7 @@ impl<F: Fabric> Default for Core<F> {
             ended: ProtocolCounters::default(),
             receive: None,
             submitted: 0,
-            requester_waits: 0,
-            responder_waits: 0,
+            page_waits: PageWaits::default(),
             hello: HelloState::default(),
             holding: false,
             no_receive_since: None,
@@ -147,12 +146,9 @@ impl<F: Fabric> Default for Core<F> {
 }
 
 impl<F: Fabric> Core<F> {
-    /// Times in a row that an access of one half waited for a page.
+    /// Times in a row that pages were brought in for an access of one half.
     pub fn waits(&mut self, half: Half) -> &mut u32 {
-        match half {
-            Half::Requester => &mut self.requester_waits,
-            Half::Responder => &mut self.responder_waits,
-        }
+        self.page_waits.of(half)
     }
 
     /// Nothing that was posted is under way, and what is posted next may be sent at once.
@@ -162,10 +158,10 @@ impl<F: Fabric> Core<F> {
             && matches!(&self.connection, Connection::Rc(rc) if rc.is_quiet())
     }
 
-    /// The channel of the local path, and how often in a row an access of the requester waited for a page.
+    /// The channel of the local path, and how often in a row pages were brought in for an access of the requester.
     pub fn local(&mut self) -> Option<(&LocalChannel<F>, &mut u32)> {
         match &self.path {
-            Path::Local(channel) => Some((channel, &mut self.requester_waits)),
+            Path::Local(channel) => Some((channel, self.page_waits.of(Half::Requester))),
             _ => None,
         }
     }
@@ -626,6 +622,9 @@ impl<F: Fabric> QueuePair<F> {
         let mut attributes = core.attributes;
         if !attributes.state.receives() {
             return self.finish_last_words(core);
+        }
+        if self.brought_in.load(Ordering::Acquire) && self.brought_in.swap(false, Ordering::AcqRel) {
+            core.page_waits.answered();
         }
         core.establish(self, &attributes);
         core.waits_for_receive = false;

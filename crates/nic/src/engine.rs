@@ -420,7 +420,13 @@ impl<F: Fabric> Nic<F> {
                         waiting.extend(self.settle(block, state));
                     }
                     FabricEvent::Departed { channel } => self.note_departure(channel),
-                    FabricEvent::BroughtIn { token } => waiting.push(token as u32),
+                    FabricEvent::BroughtIn { token } => {
+                        let number = token as u32;
+                        if let Some(queue_pair) = self.queue_pairs.get(number) {
+                            queue_pair.brought_in.store(true, Ordering::Release);
+                        }
+                        waiting.push(number);
+                    }
                 }
             }
         }

@@ -361,7 +361,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
             pieces,
             Rights::empty(),
             false,
-            &mut self.core.requester_waits,
+            self.core.waits(Half::Requester),
         ) {
             Ok(access) => access,
             Err(error) => return refused(error, Denial::LocalProtection),
@@ -657,7 +657,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
             &pieces,
             Rights::REMOTE_ATOMIC,
             true,
-            &mut self.core.responder_waits,
+            self.core.waits(Half::Responder),
         ) {
             Ok(access) => access,
             Err(error) => return refused(error, Denial::RemoteAccess),

@@ -81,6 +81,8 @@ pub struct QueuePair<F: Fabric> {
     /// Counted among those that need the network to be polled.
     on_network: AtomicBool,
     pub(crate) inbox: Inbox<F>,
+    /// Pages that it asked for were brought in since it was driven.
+    pub(crate) brought_in: AtomicBool,
     /// When the protocol wants to be driven next (fabric time); `u64::MAX`: never.
     pub(crate) deadline: AtomicU64,
     /// When the timer list will look at this queue pair next.
@@ -147,6 +149,7 @@ impl<F: Fabric> QueuePair<F> {
             turn: AtomicBool::new(false),
             on_network: AtomicBool::new(false),
             inbox: Inbox::default(),
+            brought_in: AtomicBool::new(false),
             deadline: AtomicU64::new(u64::MAX),
             scheduled: AtomicU64::new(u64::MAX),
             drained: AtomicBool::new(false),

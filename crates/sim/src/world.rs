@@ -93,6 +93,8 @@ pub(crate) struct State {
     notes: Option<Notes>,
     due: BinaryHeap<Reverse<Entry>>,
     sequence: u64,
+    /// No page that is asked for comes in before this time.
+    pages_from: u64,
 }
 
 pub(crate) struct Shared {
@@ -120,6 +122,7 @@ impl World {
             notes: None,
             due: BinaryHeap::new(),
             sequence: 0,
+            pages_from: 0,
         };
         let (clock, deaths) = (Arc::new(Clock::default()), Arc::new(AtomicU64::new(0)));
         World(Arc::new(Shared { clock, deaths, state: Mutex::new(state) }))
@@ -230,6 +233,11 @@ impl World {
     /// Lets pages of a process be absent.
     pub fn evict(&self, id: ProcessId, address: u64, length: u64) {
         self.get(id).space.lock().evict(address, length);
+    }
+
+    /// Lets no page that is asked for from now on come in before `time`.
+    pub fn withhold_pages(&self, time: u64) {
+        self.0.state.lock().pages_from = time;
     }
 
     /// Changes memory of a process behind everybody's back.
@@ -357,7 +365,14 @@ impl Shared {
         let now = self.clock.now();
         let mut state = self.state.lock();
         let at = now + state.random.u64(limits::PAGE_TIME.0..=limits::PAGE_TIME.1);
-        state.schedule(at, Due::PagesIn { to, segments: segments.to_vec(), token });
+        let at = at.max(state.pages_from);
+        let is_asked_for = state.due.iter().any(|Reverse(entry)| {
+            matches!(&entry.due, Due::PagesIn { to: other, segments: theirs, token: word }
+                if (*other, &theirs[..], *word) == (to, segments, token))
+        });
+        if !is_asked_for {
+            state.schedule(at, Due::PagesIn { to, segments: segments.to_vec(), token });
+        }
     }
 
     pub fn random(&self) -> u64 {

@@ -1,10 +1,10 @@
-//! On the local path, a queue pair that waits for a page says so, and its silence is not taken for the end of its process.
+//! A queue pair that waits for a page says so, and its silence is not taken for the end of its process.
 
 mod support;
 
 use pagewire_nic::{PathChoice, ReceiveRequest, Rights, ScatterGather, SendOperation, Status};
 use pagewire_sim::{Faults, MEMORY, World};
-use support::{connect_with, side};
+use support::{connect, connect_with, side};
 
 /// 16 us: shorter than most pages take to come in.
 const TIMEOUT: u8 = 2;
@@ -40,5 +40,53 @@ fn who_waits_for_a_page_is_not_silent() {
             work(&mut status);
         }
         assert_eq!(status, Some(Status::Success), "seed {seed}");
+    }
+}
+
+/// When a page comes that comes late, in nanoseconds: the patience of the one that waits, 134 ms, is over many times until then.
+const LATE: u64 = 20_000_000_000;
+
+#[test]
+fn a_page_is_waited_for_however_late_it_comes() {
+    for path in [PathChoice::Local, PathChoice::Udp] {
+        let world = World::new(5, Faults::NONE);
+        let host = world.host();
+        let other = if path == PathChoice::Udp { world.host() } else { host };
+        let [one, two] = [host, other].map(|host| side(&world, host, path, 1));
+        let ends = [&one, &two].map(|side| (side.process, &side.queue_pairs[0]));
+        connect(&world, ends[0], ends[1], Rights::REMOTE_WRITE | Rights::REMOTE_READ);
+        let segments = [ScatterGather { address: MEMORY, length: 4096, key: two.region.lkey() }];
+        two.queue_pairs[0].post_receive(&ReceiveRequest { wr_id: 2, segments: &segments }).unwrap();
+        let (address, key) = (MEMORY, two.region.rkey());
+        let mut operations = vec![SendOperation::Send];
+        if path == PathChoice::Udp {
+            // On the local path the initiator touches the page itself.
+            operations.extend([SendOperation::Write { address, key }, SendOperation::Read { address, key }]);
+        }
+        for operation in operations {
+            let step = |status: &mut Option<Status>, end: u64| {
+                let next = one.nic.progress().into_iter().chain(two.nic.progress()).min();
+                one.cq.poll(1, &mut |completion| *status = Some(completion.status));
+                world.advance(Some(next.unwrap_or(u64::MAX).clamp(world.now() + 1_000, end)));
+            };
+            let mut status = None;
+            let end = world.now() + 10_000_000;
+            while world.now() < end {
+                step(&mut status, end);
+            }
+            world.evict(two.process, MEMORY, 4096);
+            let end = world.now() + LATE;
+            world.withhold_pages(end);
+            one.post(operation, 1000);
+            while world.now() < end {
+                step(&mut status, end);
+                assert_eq!(status, None, "path {path:?}, {} ns before the page came", end - world.now());
+            }
+            let end = end + 1_000_000_000;
+            while status.is_none() && world.now() < end {
+                step(&mut status, end);
+            }
+            assert_eq!(status, Some(Status::Success), "path {path:?}");
+        }
     }
 }
