@@ -102,7 +102,11 @@ pub struct Core<F: Fabric> {
     pub submitted: u64,
     page_waits: PageWaits,
     hello: HelloState,
+    /// What local peers see: that silence means waiting.
     holding: bool,
+    /// A request waits, or the response to a READ.
+    holding_request: bool,
+    holding_response: bool,
     /// UC and UD: since when a message waits for a receive.
     no_receive_since: Option<u64>,
     waits_for_receive: bool,
@@ -135,6 +139,8 @@ impl<F: Fabric> Default for Core<F> {
             page_waits: PageWaits::default(),
             hello: HelloState::default(),
             holding: false,
+            holding_request: false,
+            holding_response: false,
             no_receive_since: None,
             waits_for_receive: false,
             share: Share::default(),
@@ -551,8 +557,20 @@ impl<F: Fabric> QueuePair<F> {
         core.waits_for_receive
     }
 
-    /// Lets local peers see that silence means waiting.
-    pub(crate) fn set_holding(&self, core: &mut Core<F>, holding: bool) {
+    /// Lets local peers see that silence means waiting: a request does.
+    fn set_holding(&self, core: &mut Core<F>, holding: bool) {
+        core.holding_request = holding;
+        self.publish_holding(core);
+    }
+
+    /// Neither requests nor responses wait any more.
+    pub(crate) fn end_holding(&self, core: &mut Core<F>) {
+        (core.holding_request, core.holding_response) = (false, false);
+        self.publish_holding(core);
+    }
+
+    fn publish_holding(&self, core: &mut Core<F>) {
+        let holding = core.holding_request || core.holding_response;
         if core.holding != holding {
             core.holding = holding;
             publish_holding(self.nic.fabric().tables(), self.place, holding);
@@ -675,8 +693,11 @@ impl<F: Fabric> QueuePair<F> {
             }
             Connection::None | Connection::Ud => (Drive::Idle, None, false),
         };
+        let late = matches!(&connection, Connection::Rc(rc) if rc.responds_late());
         let ended = environment.finish();
         drop(sustained);
+        core.holding_response = late;
+        self.publish_holding(core);
         let waits_for_link = ended.link_full;
         let connected = !matches!(connection, Connection::None);
         core.connection = connection;

@@ -358,7 +358,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     fn reset(&self, core: &mut Core<F>) {
-        self.set_holding(core, false);
+        self.end_holding(core);
         if let (Some(_), Some(srq)) = (core.receive.take(), &self.srq) {
             // A message was being placed: its receive is used up without a completion.
             srq.completed();
@@ -392,7 +392,7 @@ impl<F: Fabric> QueuePair<F> {
         core.stop();
         self.leave_turns(core);
         // What waited for a page is dropped: peers must take silence for silence from now on.
-        self.set_holding(core, false);
+        self.end_holding(core);
         self.deadline.store(u64::MAX, Ordering::Release);
         if matches!(core.path(), Path::Local(_)) {
             // A receiver may be pulling from buffers that the flush gives back to the program. One that is stopped in the

@@ -7,6 +7,7 @@ use pagewire_iommu::words::Site;
 use pagewire_memory::{ApplicationMemory, AtomicOperation, MemoryError, Residency, Segment};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A process writes its own memory, or another's.
 pub const WRITE: Site = Site("memory.write");
@@ -208,11 +209,19 @@ impl SimMemory {
         Ok(())
     }
 
-    fn alive(&self, process: &SimProcess) -> Result<(), MemoryError> {
-        match self.0.is_alive() && process.0.is_alive() {
-            true => Ok(()),
-            false => Err(MemoryError::PeerGone),
+    /// Whether memory of another process can be touched from this one.
+    fn reach(&self, process: &SimProcess, segments: &[Segment]) -> Result<(), MemoryError> {
+        let other = &process.0;
+        if !self.0.is_alive() || !other.is_alive() {
+            return Err(MemoryError::PeerGone);
         }
+        if self.0.clock.now() < other.pages_from.load(Ordering::Relaxed) {
+            let mut space = other.space.lock();
+            if segments.iter().any(|segment| space.residency(segment) == Residency::Absent) {
+                return Err(MemoryError::PeerNotMapped);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -261,7 +270,7 @@ impl ApplicationMemory for SimMemory {
         to: &[Segment],
         tail_last: bool,
     ) -> Result<(), MemoryError> {
-        self.alive(process)?;
+        self.reach(process, from)?;
         let length = total(from).min(total(to));
         let mut at = 0;
         // Page by page, as the kernel does: what the peer changes meanwhile may be seen. The tail is never cut.
@@ -283,7 +292,7 @@ impl ApplicationMemory for SimMemory {
         to: &[Segment],
         tail_last: bool,
     ) -> Result<(), MemoryError> {
-        self.alive(process)?;
+        self.reach(process, to)?;
         let mut bytes = vec![0; total(from).min(total(to))];
         self.gather(&self.0, from, &mut bytes)?;
         self.scatter(&process.0, &bytes, to, tail_last)
@@ -296,7 +305,7 @@ impl ApplicationMemory for SimMemory {
         to: &[Segment],
         tail_last: bool,
     ) -> Result<(), MemoryError> {
-        self.alive(process)?;
+        self.reach(process, to)?;
         self.scatter(&process.0, from, to, tail_last)
     }
 

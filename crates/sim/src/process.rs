@@ -60,6 +60,8 @@ pub struct Process {
     pub(crate) host: HostId,
     pub(crate) clock: Arc<Clock>,
     pub(crate) space: Mutex<AddressSpace>,
+    /// Its absent pages come in from this time on.
+    pub(crate) pages_from: AtomicU64,
     pub(crate) plant: Planted,
     /// It knows nothing of Pagewire's own packets.
     pub(crate) standard: AtomicBool,
@@ -78,6 +80,7 @@ impl Process {
             host,
             clock,
             space: Mutex::new(AddressSpace::default()),
+            pages_from: AtomicU64::new(0),
             plant: Planted::default(),
             standard: AtomicBool::new(false),
             deaths,

@@ -93,8 +93,6 @@ pub(crate) struct State {
     notes: Option<Notes>,
     due: BinaryHeap<Reverse<Entry>>,
     sequence: u64,
-    /// No page that is asked for comes in before this time.
-    pages_from: u64,
 }
 
 pub(crate) struct Shared {
@@ -122,7 +120,6 @@ impl World {
             notes: None,
             due: BinaryHeap::new(),
             sequence: 0,
-            pages_from: 0,
         };
         let (clock, deaths) = (Arc::new(Clock::default()), Arc::new(AtomicU64::new(0)));
         World(Arc::new(Shared { clock, deaths, state: Mutex::new(state) }))
@@ -235,9 +232,10 @@ impl World {
         self.get(id).space.lock().evict(address, length);
     }
 
-    /// Lets no page that is asked for from now on come in before `time`.
-    pub fn withhold_pages(&self, time: u64) {
-        self.0.state.lock().pages_from = time;
+    /// Lets no absent page of a process come in before `time`, unless it touches the page itself. Others cannot bring it in, as
+    /// where userfaultfd(2) serves the faults of user mode only.
+    pub fn withhold_pages(&self, id: ProcessId, time: u64) {
+        self.get(id).pages_from.store(time, Ordering::Relaxed);
     }
 
     /// Changes memory of a process behind everybody's back.
@@ -365,7 +363,7 @@ impl Shared {
         let now = self.clock.now();
         let mut state = self.state.lock();
         let at = now + state.random.u64(limits::PAGE_TIME.0..=limits::PAGE_TIME.1);
-        let at = at.max(state.pages_from);
+        let at = at.max(state.members[to.0].process.pages_from.load(Ordering::Relaxed));
         let is_asked_for = state.due.iter().any(|Reverse(entry)| {
             matches!(&entry.due, Due::PagesIn { to: other, segments: theirs, token: word }
                 if (*other, &theirs[..], *word) == (to, segments, token))

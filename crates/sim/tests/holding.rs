@@ -58,12 +58,9 @@ fn a_page_is_waited_for_however_late_it_comes() {
         let segments = [ScatterGather { address: MEMORY, length: 4096, key: two.region.lkey() }];
         two.queue_pairs[0].post_receive(&ReceiveRequest { wr_id: 2, segments: &segments }).unwrap();
         let (address, key) = (MEMORY, two.region.rkey());
-        let mut operations = vec![SendOperation::Send];
-        if path == PathChoice::Udp {
-            // On the local path the initiator touches the page itself.
-            operations.extend([SendOperation::Write { address, key }, SendOperation::Read { address, key }]);
-        }
-        for operation in operations {
+        for operation in
+            [SendOperation::Send, SendOperation::Write { address, key }, SendOperation::Read { address, key }]
+        {
             let step = |status: &mut Option<Status>, end: u64| {
                 let next = one.nic.progress().into_iter().chain(two.nic.progress()).min();
                 one.cq.poll(1, &mut |completion| *status = Some(completion.status));
@@ -76,7 +73,7 @@ fn a_page_is_waited_for_however_late_it_comes() {
             }
             world.evict(two.process, MEMORY, 4096);
             let end = world.now() + LATE;
-            world.withhold_pages(end);
+            world.withhold_pages(two.process, end);
             one.post(operation, 1000);
             while world.now() < end {
                 step(&mut status, end);

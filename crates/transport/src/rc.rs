@@ -391,6 +391,11 @@ impl RcConnection {
         self.drive_as(now, true, environment)
     }
 
+    /// Whether the response to a READ waits, for a page or for the link: then the peer waits, too.
+    pub fn responds_late(&self) -> bool {
+        self.responder.is_stalled()
+    }
+
     /// Whether an acknowledgement is kept.
     pub fn owes_acknowledgement(&self) -> bool {
         self.shared.state == State::Alive && self.responder.acknowledges_only()

@@ -161,6 +161,11 @@ impl Responder {
         own
     }
 
+    /// Whether the response that is next waits, for a page or for the link.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.stalled
+    }
+
     /// Whether a request was repeated while this side waits for a page; asks once.
     pub(super) fn take_hold(&mut self) -> bool {
         std::mem::take(&mut self.hold_due)
