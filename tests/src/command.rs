@@ -380,5 +380,39 @@ pub fn doctor_names_what_forbids(ground: &Ground) -> Result<()> {
         ensure!(code(&finished) == Some(1), "{limit}: {}\n{}", finished.verdict(), finished.output);
         ensure!(finished.output.contains(&wanted), "{wanted} is missing in:\n{}", finished.output);
     }
+    agrees_about_descriptors(ground)
+}
+
+/// The doctor forbids as few open files as do not suffice for a queue pair, and no more.
+fn agrees_about_descriptors(ground: &Ground) -> Result<()> {
+    let mut verdicts = [0, 0];
+    for limit in 12..=24 {
+        let run_under = |words: &str| {
+            let mut shell = ground.hosts.first.command("bash");
+            // What whoever started the tests left open would count, too.
+            let script = format!(
+                "for open in {{3..255}}; do eval \"exec $open>&-\"; done; ulimit -n {limit}; exec \"$0\" {words}"
+            );
+            shell.arg("-c").arg(script).arg(&ground.stage.command);
+            run(shell)
+        };
+        // Nobody listens there: it ends as soon as its queue pair is made. Sockets that are open for a moment may be in its way.
+        let mut made = false;
+        for _ in 0..20 {
+            let program = run_under("run -- ibv_rc_pingpong -g 0 -p 1 127.0.0.1")?;
+            made = program.output.contains("Couldn't connect");
+            let refused = ["Couldn't get context", "Couldn't create QP"];
+            let refused = refused.iter().any(|words| program.output.contains(words));
+            ensure!(made != refused, "ulimit -n {limit}: {}\n{}", program.verdict(), program.output);
+            if made {
+                break;
+            }
+        }
+        let doctor = run_under("doctor --json")?;
+        let forbids = doctor.output.contains(r#"{"check":"open files","verdict":"forbids","#);
+        ensure!(forbids != made, "ulimit -n {limit}: a queue pair was made: {made}\n{}", doctor.output);
+        verdicts[usize::from(forbids)] += 1;
+    }
+    ensure!(verdicts.iter().all(|&times| times > 0), "always the same: {verdicts:?}");
     Ok(())
 }
