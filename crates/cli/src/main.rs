@@ -13,7 +13,12 @@ fn main() -> ExitCode {
         let arguments = ProbeArguments::parse_from(std::env::args_os().skip(1));
         return conclude(probe::serve(arguments.kind, &arguments.operands).map(|()| 0), 1);
     }
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) if error.use_stderr() => error.exit(),
+        // Help and version, which may be redirected to where there is no room.
+        Err(shown) => return conclude(shown.print().map(|()| 0).map_err(Into::into), 1),
+    };
     // `run` reserves 125 for itself, so that a caller can tell Pagewire's failure from the program's.
     let failure = if matches!(arguments.command, Command::Run(_)) { run::FAILURE } else { 1 };
     conclude(dispatch(arguments.command), failure)
