@@ -15,6 +15,7 @@ use crate::environment::{Ended, QueuePairEnvironment};
 use crate::error::{Error, Result};
 use crate::event::AsyncEventKind;
 use crate::inbox::{Content, Half, Incoming, Origin};
+use crate::limits::PAGE_LOOK;
 use crate::path::Path;
 use crate::path::local::{LocalChannel, publish_holding};
 use crate::pull::Lost;
@@ -655,6 +656,9 @@ impl<F: Fabric> QueuePair<F> {
         if matches!(core.connection, Connection::Ud) {
             let waits = self.drive_datagrams(core, &attributes) || core.waits_for_receive;
             self.tell_drained(&attributes, true);
+            if core.page_waits.is_waiting() {
+                self.nic.schedule(self, self.nic.fabric().now() + PAGE_LOOK);
+            }
             return waits.then_some(Again::Later);
         }
         self.submit(core, &attributes);
@@ -710,7 +714,8 @@ impl<F: Fabric> QueuePair<F> {
         // Who does not send yet does not greet either.
         let greets = connected && core.sending && matches!(core.path, Path::Udp { .. });
         let hello_next = if greets { hello_next } else { u64::MAX };
-        self.nic.schedule(self, deadline.min(hello_next));
+        let look_next = if core.page_waits.is_waiting() { now + PAGE_LOOK } else { u64::MAX };
+        self.nic.schedule(self, deadline.min(hello_next).min(look_next));
         self.tell_drained(&attributes, drained);
         match driven {
             Drive::Again => Some(Again::Soon),

@@ -38,6 +38,8 @@ pub const EXPLAIN_PATIENCE: Duration = Duration::from_millis(50);
 pub const OWN_HAZARDS: usize = 64;
 /// Times an absent page is brought in for one access before the access is simply made, whatever it waits for.
 pub const BRING_IN_TRIES: u32 = 8;
+/// Nanoseconds after which an access that waits for a page is tried once more: the memory, or the region, may have gone.
+pub const PAGE_LOOK: u64 = 10_000_000;
 /// Packets looked at in one round of progress from each source.
 pub const ROUND: usize = 64;
 /// Polls after which a peer is told what was taken, if nothing that is sent there tells it before.

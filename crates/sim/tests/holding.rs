@@ -2,9 +2,11 @@
 
 mod support;
 
-use pagewire_nic::{PathChoice, ReceiveRequest, Rights, ScatterGather, SendOperation, Status};
+use pagewire_nic::attributes::QueuePairType;
+use pagewire_nic::{PathChoice, ReceiveRequest, Rights, ScatterGather, SendOperation, Status, Unwatched};
 use pagewire_sim::{Faults, MEMORY, World};
-use support::{connect, connect_with, side};
+use std::sync::Arc;
+use support::{connect, connect_with, side, side_with};
 
 /// 16 us: shorter than most pages take to come in.
 const TIMEOUT: u8 = 2;
@@ -84,6 +86,55 @@ fn a_page_is_waited_for_however_late_it_comes() {
                 step(&mut status, end);
             }
             assert_eq!(status, Some(Status::Success), "path {path:?}");
+        }
+    }
+}
+
+/// Memory, or its region, may go while a page of it is awaited: nobody says so.
+#[test]
+fn what_goes_while_a_page_is_awaited_is_noticed() {
+    for (path, kind) in [PathChoice::Local, PathChoice::Udp]
+        .into_iter()
+        .flat_map(|path| [(path, QueuePairType::Rc), (path, QueuePairType::Uc)])
+    {
+        for region_goes in [true, false] {
+            let world = World::new(5, Faults::NONE);
+            let host = world.host();
+            let other = if path == PathChoice::Udp { world.host() } else { host };
+            let [one, two] =
+                [host, other].map(|host| side_with(&world, host, path, &[kind], Arc::new(Unwatched)));
+            let ends = [&one, &two].map(|side| (side.process, &side.queue_pairs[0]));
+            connect(&world, ends[0], ends[1], Rights::empty());
+            let segments = [ScatterGather { address: MEMORY, length: 4096, key: two.region.lkey() }];
+            two.queue_pairs[0].post_receive(&ReceiveRequest { wr_id: 2, segments: &segments }).unwrap();
+            let mut statuses = [None; 2];
+            let work = |statuses: &mut [Option<Status>; 2], time: u64| {
+                let end = world.now() + time;
+                while world.now() < end {
+                    let next = one.nic.progress().into_iter().chain(two.nic.progress()).min();
+                    for (side, status) in [&one, &two].into_iter().zip(statuses.iter_mut()) {
+                        side.cq.poll(1, &mut |completion| *status = Some(completion.status));
+                    }
+                    world.advance(Some(next.unwrap_or(u64::MAX).clamp(world.now() + 1_000, end)));
+                }
+            };
+            work(&mut statuses, 10_000_000);
+            world.evict(two.process, MEMORY, 4096);
+            world.withhold_pages(two.process, u64::MAX);
+            one.post(SendOperation::Send, 1000);
+            work(&mut statuses, 100_000_000);
+            let reliable = kind == QueuePairType::Rc;
+            // UC sends, and forgets.
+            let sent = if reliable { None } else { Some(Status::Success) };
+            assert_eq!(statuses, [sent, None], "{path:?} {kind:?}: the page is not there");
+            if region_goes {
+                two.region.deregister().unwrap();
+            } else {
+                world.unmap(two.process, MEMORY, 4096);
+            }
+            work(&mut statuses, 100_000_000);
+            let sent = if reliable { Status::RemoteOperation } else { Status::Success };
+            assert_eq!(statuses, [Some(sent), Some(Status::LocalProtection)], "{path:?} {kind:?}");
         }
     }
 }

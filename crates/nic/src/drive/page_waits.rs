@@ -17,6 +17,8 @@ struct Count {
     answered: u32,
     /// Pages came in since `asked` was last given.
     news: bool,
+    /// There was an access since [`is_waiting`](PageWaits::is_waiting) was last asked.
+    tried: bool,
 }
 
 impl PageWaits {
@@ -26,8 +28,17 @@ impl PageWaits {
         if count.asked == 0 || count.news {
             count.answered = count.asked;
         }
-        (count.asked, count.news) = (count.answered, false);
+        (count.asked, count.news, count.tried) = (count.answered, false, true);
         &mut count.asked
+    }
+
+    /// Whether an access that was tried since the last call waits for a page.
+    pub fn is_waiting(&mut self) -> bool {
+        let mut waits = false;
+        for count in &mut self.0 {
+            waits |= std::mem::take(&mut count.tried) && count.asked > 0;
+        }
+        waits
     }
 
     /// Pages came in for one of the halves, or turned out not to be mapped. Which one is not told; the other one's count is
@@ -61,6 +72,16 @@ mod tests {
             assert_eq!(ask(&mut waits, Half::Responder), count);
         }
         assert_eq!(ask(&mut waits, Half::Requester), 1, "the other half's are its own");
+    }
+
+    #[test]
+    fn whoever_tries_no_more_does_not_wait() {
+        let mut waits = PageWaits::default();
+        assert!(!waits.is_waiting());
+        ask(&mut waits, Half::Responder);
+        assert_eq!([waits.is_waiting(), waits.is_waiting()], [true, false]);
+        *waits.of(Half::Responder) = 0;
+        assert!(!waits.is_waiting());
     }
 
     #[test]
