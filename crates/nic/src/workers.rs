@@ -45,7 +45,7 @@ const WANTED: (u64, u64) = (1_000_000, 100_000_000);
 #[derive(Default)]
 pub(crate) struct Workers {
     polls: AtomicU64,
-    /// Nanoseconds that these took, together, where they looked at the network.
+    /// Nanoseconds that these took, together, where they looked at the network, and posts that sent rows.
     polled: AtomicU64,
     /// Polls until the processor is offered to others.
     polls_to_offer: AtomicU64,
@@ -59,6 +59,15 @@ pub(crate) struct Workers {
     thread: Mutex<Option<Thread>>,
     /// The NIC thread has left the work to the program.
     pub(crate) parked: AtomicBool,
+}
+
+impl Workers {
+    /// A queue pair was driven for so many nanoseconds, as rows of packets left. A program that does so in its polls and posts has no
+    /// time to poll more often.
+    pub(crate) fn note_sending(&self, nanoseconds: u64) {
+        // Lost sums of two threads at once do no harm.
+        self.polled.store(self.polled.load(Ordering::Relaxed).wrapping_add(nanoseconds), Ordering::Relaxed);
+    }
 }
 
 impl<F: Fabric> Nic<F> {
@@ -151,31 +160,31 @@ impl<F: Fabric> Nic<F> {
         self.workers.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
+    fn polls_so_far(&self, at: u64) -> Polls {
+        let (count, took) = (&self.workers.polls, &self.workers.polled);
+        Polls { count: count.load(Ordering::Relaxed), took: took.load(Ordering::Relaxed), at }
+    }
+
     /// The body of the NIC thread: works while nobody polls, sleeps in the kernel when there is nothing to do, and
     /// leaves the work to the program while that polls.
     pub fn run(&self, stop: &AtomicBool) {
         *self.workers.thread.lock() = Some(std::thread::current());
         let mailbox = self.fabric().mailbox().clone();
-        let mut watch = PollWatch {
-            polls: self.workers.polls.load(Ordering::Relaxed),
-            polled: self.workers.polled.load(Ordering::Relaxed),
-            since: self.fabric().now(),
-            grace: POLLER_GRACE.0,
-        };
+        let mut watch = PollWatch::new();
         let mut idle = Idle::default();
         while !stop.load(Ordering::Acquire) {
-            let (polls, polled) =
-                (self.workers.polls.load(Ordering::Relaxed), self.workers.polled.load(Ordering::Relaxed));
             let (_, short, long) = POLLER_GRACE;
             let longest = if self.network_users.load(Ordering::Relaxed) == 0 { long } else { short };
-            let grace = watch.look(polls, polled, self.fabric().now(), longest);
+            let grace = watch.look(longest);
             // Asked twice: one of those who go to sleep and this thread sees the other.
             let may_leave = || self.workers.sleepers.load(Ordering::SeqCst) == 0;
             if let Some(grace) = grace.filter(|_| may_leave()) {
                 self.workers.parked.store(true, Ordering::SeqCst);
                 let leave = may_leave();
                 if leave {
+                    let before = self.polls_so_far(self.fabric().now());
                     std::thread::park_timeout(grace);
+                    watch.note(&before, &self.polls_so_far(self.fabric().now()));
                 }
                 self.workers.parked.store(false, Ordering::SeqCst);
                 heavy_barrier();
@@ -189,8 +198,11 @@ impl<F: Fabric> Nic<F> {
                 continue;
             }
             if idle.stays_awake(round != Taken::Nothing, now) {
+                let before = self.polls_so_far(now);
                 std::thread::yield_now();
-                idle.look(now, self.fabric().now());
+                let after = self.polls_so_far(self.fabric().now());
+                idle.look(before.at, after.at);
+                watch.note(&before, &after);
                 continue;
             }
             attention::ask(&mailbox);
@@ -199,8 +211,10 @@ impl<F: Fabric> Nic<F> {
                 continue;
             }
             // Looked at once more: what came up after the round found nobody to wake.
+            let before = self.polls_so_far(now);
             self.fabric().wait(self.next_due(now));
             attention::withdraw(&mailbox);
+            watch.note(&before, &self.polls_so_far(self.fabric().now()));
         }
         *self.workers.thread.lock() = None;
     }
@@ -237,21 +251,46 @@ impl Idle {
     }
 }
 
-/// Tells whether the program polls continuously.
+/// Polls of the program until a time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Polls {
+    count: u64,
+    /// Nanoseconds that they took.
+    took: u64,
+    at: u64,
+}
+
+/// Tells whether the program polls continuously, by what it does while the NIC thread rests: where both share a processor it can do
+/// nothing else meanwhile.
 struct PollWatch {
-    polls: u64,
-    polled: u64,
-    since: u64,
+    /// Polls that were seen since it was last told, nanoseconds that they took, and those that passed.
+    seen: Polls,
     grace: u64,
 }
 
 impl PollWatch {
-    /// How long the work may be left to the program, `longest` at most; `None`: not at all.
-    fn look(&mut self, polls: u64, polled: u64, now: u64, longest: u64) -> Option<Duration> {
-        let (new, passed) = (polls.wrapping_sub(self.polls), now.saturating_sub(self.since));
-        let between = passed.saturating_sub(polled.wrapping_sub(self.polled));
-        (self.polls, self.polled, self.since) = (polls, polled, now);
-        if new < POLLS_THAT_COUNT || new.saturating_mul(POLL_INTERVAL) < between {
+    fn new() -> Self {
+        PollWatch { seen: Polls::default(), grace: POLLER_GRACE.0 }
+    }
+
+    /// The NIC thread has rested.
+    fn note(&mut self, before: &Polls, after: &Polls) {
+        self.seen.count += after.count.wrapping_sub(before.count);
+        self.seen.took += after.took.wrapping_sub(before.took);
+        self.seen.at += after.at.saturating_sub(before.at);
+    }
+
+    /// How long the work may be left to the program, `longest` at most; `None`: not at all, or not yet known. Rests may be too
+    /// short for more than a few polls, as packets wake the thread: then several count.
+    fn look(&mut self, longest: u64) -> Option<Duration> {
+        let Polls { count, took, at: passed } = self.seen;
+        let between = passed.saturating_sub(took);
+        if count < POLLS_THAT_COUNT && between < POLLER_GRACE.0 {
+            return None;
+        }
+        self.seen = Polls::default();
+        // Polls that send leave others behind them, for the posts that follow completions: then half of the time is enough.
+        if count < POLLS_THAT_COUNT || count.saturating_mul(POLL_INTERVAL).max(took) < between {
             self.grace = POLLER_GRACE.0;
             return None;
         }
@@ -276,11 +315,10 @@ mod tests {
     #[test]
     fn the_work_is_left_to_programs_that_poll_without_a_pause() {
         let (first, short, long) = POLLER_GRACE;
-        let mut watch = PollWatch { polls: 0, polled: 0, since: 0, grace: first };
-        let (mut polls, mut now) = (0, 0);
-        let mut look = |new: u64, passed: u64, longest: u64| {
-            (polls, now) = (polls + new, now + passed);
-            watch.look(polls, 0, now, longest).map(|grace| grace.as_nanos() as u64)
+        let mut watch = PollWatch::new();
+        let mut look = |count: u64, passed: u64, longest: u64| {
+            watch.note(&Polls::default(), &Polls { count, took: 0, at: passed });
+            watch.look(longest).map(|grace| grace.as_nanos() as u64)
         };
         // Longer and longer, until a queue pair needs the network.
         for expected in [first, first * 2, first * 4] {
@@ -292,7 +330,34 @@ mod tests {
         // Too few polls for the time that has passed: from the beginning.
         assert_eq!(look(249, 500_000, short), None);
         assert_eq!(look(250, 500_000, short), Some(first));
-        assert_eq!(look(POLLS_THAT_COUNT - 1, 1, short), None);
+        assert_eq!(look(POLLS_THAT_COUNT - 1, first, short), None);
+    }
+
+    #[test]
+    fn a_thread_that_is_woken_again_and_again_sees_that_the_program_polls() {
+        let mut watch = PollWatch::new();
+        let mut look = |count: u64, passed: u64| {
+            watch.note(&Polls::default(), &Polls { count, took: 0, at: passed });
+            watch.look(POLLER_GRACE.1).is_some()
+        };
+        let told: Vec<bool> = (0..8).map(|_| look(1, POLL_INTERVAL)).collect();
+        assert_eq!(told, [false, false, false, true, false, false, false, true]);
+        // One that does not is not taken for one that does, however often the thread rests.
+        assert!((0..1000).all(|rest| !look(u64::from(rest % 10 == 0), POLL_INTERVAL)));
+    }
+
+    #[test]
+    fn the_time_in_which_rows_leave_is_not_missing_between_polls() {
+        let nic = idle();
+        let mut watch = PollWatch::new();
+        let mut look = |sending: u64| {
+            let before = nic.polls_so_far(0);
+            (0..POLLS_THAT_COUNT).for_each(|_| nic.progress_by_poller());
+            nic.workers.note_sending(sending);
+            watch.note(&before, &nic.polls_so_far(500_000));
+            watch.look(POLLER_GRACE.1).is_some()
+        };
+        assert_eq!([500_000, 200_000, 0, 300_000].map(&mut look), [true, false, false, true]);
     }
 
     #[test]
