@@ -244,9 +244,10 @@ impl Inner {
         self.tell_of_left();
     }
 
-    /// Wakes a sleeper for datagrams that were taken off the sockets and wait for the next [`Fabric::receive`].
+    /// Wakes a sleeper for datagrams that were taken off the sockets and wait for the next [`Fabric::receive`]. Who is about to sleep
+    /// says so first and looks for them then.
     fn tell_of_left(&self) {
-        if self.network.has_left() {
+        if self.network.has_left() && self.sleepers.load(Ordering::SeqCst) > 0 {
             ring(&self.kick);
         }
     }
@@ -418,9 +419,7 @@ impl Fabric for HostFabric {
         let all = inner.network_told.load(Ordering::Acquire);
         let handed = inner.network.receive(limit, now, all, each);
         inner.watch_network();
-        if handed >= limit {
-            inner.tell_of_left();
-        }
+        inner.tell_of_left();
         handed
     }
 
@@ -447,12 +446,16 @@ impl Fabric for HostFabric {
         if inner.handshakes.load(Ordering::Relaxed) {
             left = Some(left.unwrap_or(u64::MAX).min(RETRY_TIME));
         }
+        inner.count_round();
+        inner.sleepers.fetch_add(1, Ordering::SeqCst);
+        // Whoever leaves some from now on sees the sleeper.
+        if inner.network.has_left() {
+            left = Some(0);
+        }
         let timeout = left.map(|left| Timespec {
             tv_sec: (left / 1_000_000_000) as _,
             tv_nsec: (left % 1_000_000_000) as _,
         });
-        inner.count_round();
-        inner.sleepers.fetch_add(1, Ordering::AcqRel);
         let mut events = [std::mem::MaybeUninit::uninit(); 3];
         // Where only datagrams are told of, nothing has come from other processes of this host.
         let mut datagrams_only = false;

@@ -50,6 +50,10 @@ const INLETS_FROM: u64 = 1 << 33;
 const READY_SOCKETS: usize = 16;
 /// Nanoseconds between two looks at all sockets by one who polls; meanwhile it reads the one that had something last.
 const LOOK_INTERVAL: u64 = 10_000;
+/// The same while that one had something so many nanoseconds ago at most.
+const BUSY_LOOK_INTERVAL: u64 = 50_000;
+/// See [`BUSY_LOOK_INTERVAL`]. A round that sends rows of packets takes about as long.
+const BUSY_FOR: u64 = 30_000;
 /// No socket has had anything yet.
 const NO_SOCKET: u64 = u64::MAX;
 
@@ -89,6 +93,8 @@ pub struct Network {
     looked: AtomicU64,
     /// The socket of a port that had something last, or [`NO_SOCKET`].
     last_read: AtomicU64,
+    /// When it had something.
+    last_had: AtomicU64,
     /// Polls that still look at all sockets, as lately there was something in several.
     polls_of_all: AtomicU32,
     hands: Mutex<Hands>,
@@ -187,6 +193,7 @@ impl Network {
             read_first: AtomicUsize::new(0),
             looked: AtomicU64::new(0),
             last_read: AtomicU64::new(NO_SOCKET),
+            last_had: AtomicU64::new(0),
             // Nothing could ever be received without them.
             hands: Mutex::new(Hands { idle: vec![Box::new(Receiving::new()?)], at_work: Vec::new() }),
             left: AtomicUsize::new(0),
@@ -508,13 +515,19 @@ impl Network {
     ) -> (usize, Option<bool>) {
         // Mostly one socket is in use, and reading it costs no more than asking which ones are ready.
         let last = self.last_read.load(Ordering::Relaxed);
-        let recent = now.saturating_sub(self.looked.load(Ordering::Relaxed)) < LOOK_INTERVAL;
+        let since_look = now.saturating_sub(self.looked.load(Ordering::Relaxed));
+        let busy = now.saturating_sub(self.last_had.load(Ordering::Relaxed)) < BUSY_FOR;
+        let recent = since_look < if busy { BUSY_LOOK_INTERVAL } else { LOOK_INTERVAL };
         let several = self.polls_of_all.load(Ordering::Relaxed);
         if several > 0 {
             // Lost counts of two threads at once do no harm.
             self.polls_of_all.store(several - 1, Ordering::Relaxed);
         } else if !all && last != NO_SOCKET && recent {
-            return (self.read_socket(last, true, receiving, limit, taker).0, None);
+            let (handed, _) = self.read_socket(last, true, receiving, limit, taker);
+            if handed > 0 {
+                self.last_had.store(now, Ordering::Relaxed);
+            }
+            return (handed, None);
         }
         self.looked.store(now, Ordering::Relaxed);
         let mut ready = Vec::new();
@@ -540,6 +553,9 @@ impl Network {
                 continue;
             }
             let (more, empty) = self.read_socket(token, false, receiving, limit - handed, taker);
+            if more > 0 {
+                self.last_had.store(now, Ordering::Relaxed);
+            }
             handed += more;
             emptied &= empty;
         }
@@ -640,6 +656,10 @@ impl Network {
                 continue;
             };
             let start = *offset;
+            // A message mostly fits as a whole or not at all: what leaves in a row stays one.
+            if start == 0 && handed > 0 && bytes.len().div_ceil(arrival.segment.max(1)) > limit - handed {
+                break;
+            }
             let mut end = (start + arrival.segment).min(bytes.len());
             // The second packet of a datagram goes where the first one went.
             let first = Place::at(bytes, start, arrival.segment);

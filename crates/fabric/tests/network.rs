@@ -110,6 +110,37 @@ fn what_came_together_is_handed_over_together() {
 }
 
 #[test]
+fn messages_that_do_not_fit_as_a_whole_wait_for_the_next_round() {
+    let Some(_alone) = alone_in_own_network() else { return };
+    let a = HostFabric::new().unwrap();
+    let queue_pair = a.lease_block().unwrap() << 8;
+    let route = route("127.0.0.1", "127.0.0.1", &a);
+    let packets: Vec<Vec<u8>> = (0..9).map(|seed| packet(queue_pair, seed, 512)).collect();
+    // Three sends, of which the kernel makes a message each.
+    for row in packets.chunks(3) {
+        let mut batch = a.batch();
+        for packet in row {
+            batch.packet(&route, packet.len()).unwrap().copy_from_slice(packet);
+        }
+        a.flush(batch);
+    }
+    let (mut rounds, mut got) = (Vec::new(), Vec::new());
+    let start = std::time::Instant::now();
+    while got.len() < packets.len() && start.elapsed() < LONG {
+        if rounds.len() == 1 {
+            // The sockets are empty, yet nobody sleeps.
+            a.wait(Some(a.now() + 10 * LONG.as_nanos() as u64));
+        }
+        let handed = a.receive(7, &mut |datagrams| {
+            got.extend(datagrams.iter().map(|datagram| datagram.bytes.to_vec()));
+        });
+        rounds.extend((handed > 0).then_some(handed));
+    }
+    assert!(got == packets, "{} of {} packets", got.len(), packets.len());
+    assert_eq!(rounds, [6, 3], "no UDP_GRO");
+}
+
+#[test]
 fn damaged_packets_are_dropped() {
     let Some(_alone) = alone_in_own_network() else { return };
     let a = HostFabric::new().unwrap();

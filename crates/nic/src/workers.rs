@@ -35,6 +35,8 @@ const POLLS_PER_ROUND: u64 = 32;
 const LOOKS_PER_ROUND: u64 = 3;
 /// Nanoseconds for which the NIC thread looks again after something came in, before it sleeps. Waking it takes as long.
 const STAY_AWAKE: u64 = 50_000;
+/// Rounds that come upon something of which the last is followed by an offer of the processor to others.
+const ROUNDS_PER_OFFER: u32 = 4;
 /// An offer of the processor that takes so many nanoseconds was taken up by somebody.
 const OFFER: u64 = 10_000;
 /// Nanoseconds for which the NIC thread then goes to sleep at once: from the first to the second, the longer the more offers are
@@ -198,6 +200,9 @@ impl<F: Fabric> Nic<F> {
                 continue;
             }
             if idle.stays_awake(round != Taken::Nothing, now) {
+                if !idle.offers(round != Taken::Nothing) {
+                    continue;
+                }
                 let before = self.polls_so_far(now);
                 std::thread::yield_now();
                 let after = self.polls_so_far(self.fabric().now());
@@ -230,6 +235,8 @@ struct Idle {
     wanted_until: u64,
     /// For how long the last time.
     wanted: u64,
+    /// Rounds that came upon something since the processor was last offered to others.
+    served: u32,
 }
 
 impl Idle {
@@ -238,6 +245,16 @@ impl Idle {
             self.until = now + STAY_AWAKE;
         }
         now < self.until
+    }
+
+    /// Whether the processor is to be offered to others: after a round that came upon nothing, and now and then between others.
+    fn offers(&mut self, served: bool) -> bool {
+        self.served += u32::from(served);
+        if served && self.served < ROUNDS_PER_OFFER {
+            return false;
+        }
+        self.served = 0;
+        true
     }
 
     /// The processor was offered to others from `before` to `now`.
@@ -410,6 +427,14 @@ mod tests {
             now - taken
         });
         sleeps.collect()
+    }
+
+    #[test]
+    fn the_processor_is_offered_where_nothing_came_and_after_some_rounds_in_which_something_did() {
+        let mut idle = Idle::default();
+        let rounds = [true, true, false, true, true, true, true, true, false, false];
+        let offers = rounds.map(|served| idle.offers(served));
+        assert_eq!(offers, [false, false, true, false, false, false, true, false, true, true]);
     }
 
     #[test]
