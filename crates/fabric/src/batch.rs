@@ -98,6 +98,44 @@ impl HostBatch {
         &self.packets
     }
 
+    /// Adds packets like the last one, of `whole` bytes with the ICRC, as far as they may leave with it in one send; see
+    /// [`Batch::row`]. Gives how many, as an error where one could not be filled.
+    #[inline]
+    fn go_on(
+        &mut self,
+        whole: usize,
+        count: usize,
+        mut fill: impl FnMut(usize, &mut [u8]) -> bool,
+    ) -> Result<usize, usize> {
+        let (run, used) = (&mut self.last_run, self.used);
+        let (Some(arena), Some(&last), Some(first)) =
+            (&mut self.arena, self.packets.last(), self.packets.get(run.start))
+        else {
+            return Ok(0);
+        };
+        if run.closed || first.length() != whole {
+            return Ok(0);
+        }
+        let most = (SEGMENTS - run.packets)
+            .min((SEGMENTED_BYTES - run.bytes) / whole)
+            .min(BATCH_PACKETS - self.packets.len())
+            .min((BATCH_BYTES - used) / whole)
+            .min(count);
+        let Some(room) = arena.bytes_mut().get_mut(used..used + most * whole) else { return Ok(0) };
+        let mut filled = 0;
+        for bytes in room.chunks_exact_mut(whole) {
+            if !fill(filled, &mut bytes[..whole - ICRC_LEN]) {
+                break;
+            }
+            self.packets.push(Packet { start: (used + filled * whole) as u32, damage: None, ..last });
+            filled += 1;
+        }
+        self.used += filled * whole;
+        (run.packets, run.bytes) = (run.packets + filled, run.bytes + filled * whole);
+        run.full = run.packets == SEGMENTS || run.bytes + whole > SEGMENTED_BYTES;
+        if filled == most { Ok(filled) } else { Err(filled) }
+    }
+
     /// Where one of them goes.
     pub(crate) fn route(&self, packet: &Packet) -> &Route {
         &self.routes[packet.route as usize]
@@ -200,6 +238,30 @@ impl Batch for HostBatch {
         }
     }
 
+    fn row(
+        &mut self,
+        route: &Route,
+        length: usize,
+        count: usize,
+        mut fill: impl FnMut(usize, &mut [u8]) -> bool,
+    ) -> usize {
+        let mut done = 0;
+        while done < count {
+            let Some(bytes) = self.packet(route, length) else { return done };
+            if !fill(done, bytes) {
+                self.cancel();
+                return done;
+            }
+            done += 1;
+            // What belongs to a send that was begun by one as long is not looked at one by one.
+            match self.go_on(length + ICRC_LEN, count - done, |index, bytes| fill(done + index, bytes)) {
+                Ok(filled) => done += filled,
+                Err(filled) => return done + filled,
+            }
+        }
+        done
+    }
+
     fn damage(&mut self, bit: usize) {
         if let Some(packet) = self.packets.last_mut() {
             packet.damage = Some(bit as u32 % (packet.length * 8));
@@ -248,6 +310,65 @@ mod tests {
         // Of a run that a shorter one has ended, and those of no run, the batch takes all that it has room for.
         assert_eq!(full_after([1036, 20].into_iter().cycle().take(120)), None);
         assert_eq!(full_after((0..2 * BATCH_PACKETS).map(|index| 20 + 4 * index)), Some(BATCH_PACKETS));
+    }
+
+    #[test]
+    fn a_row_is_what_its_packets_are_one_by_one() {
+        // The length of a packet before it, that of each in the row, their number, and the one that cannot be filled.
+        let cases = [
+            (None, 1036, 70, 99),
+            (None, 20, 200, 99),
+            (None, 1036, 70, 5),
+            (None, 1036, 5, 0),
+            (Some(1052), 1036, 70, 99),
+            (Some(1036), 1036, 61, 99),
+            (Some(1036), 1036, 61, 60),
+            (Some(600), 1036, 70, 99),
+            (None, 4100, 0, 99),
+            (None, 4100, 40, 99),
+        ];
+        for (before, length, count, last) in cases {
+            let [mut row, mut singly] = [(); 2].map(|()| {
+                let mut batch = HostBatch::new(Some(Arena::new(BATCH_BYTES).unwrap()));
+                if let Some(before) = before {
+                    batch.packet(&route(), before).unwrap().fill(0xB0);
+                }
+                batch
+            });
+            let fill = |index: usize, bytes: &mut [u8]| {
+                assert_eq!(bytes.len(), length);
+                bytes.fill(index as u8);
+                index != last
+            };
+            let filled = row.row(&route(), length, count, fill);
+            let mut expected = 0;
+            while expected < count {
+                let Some(bytes) = singly.packet(&route(), length) else { break };
+                if !fill(expected, bytes) {
+                    singly.cancel();
+                    break;
+                }
+                expected += 1;
+            }
+            assert_eq!(filled, expected);
+            for (at, packet) in row.packets().iter().enumerate() {
+                assert_eq!(packet.range(), singly.packets()[at].range());
+                assert_eq!(row.route(packet), &route());
+                let bytes = &row.bytes()[packet.range()];
+                assert_eq!(bytes, &singly.bytes()[packet.range()]);
+            }
+            assert_eq!(row.packets().len(), singly.packets().len());
+            for length in [1, length, length + 1] {
+                assert_eq!(row.fits(length), singly.fits(length));
+            }
+            assert_eq!(row.run(0), singly.run(0));
+            // What follows is taken alike, too.
+            for length in [length, 30] {
+                let [one, other] =
+                    [&mut row, &mut singly].map(|batch| batch.packet(&route(), length).is_some());
+                assert_eq!(one, other);
+            }
+        }
     }
 
     #[test]

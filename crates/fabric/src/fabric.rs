@@ -114,12 +114,44 @@ pub trait Batch {
     fn packet(&mut self, route: &Route, length: usize) -> Option<&mut [u8]>;
     /// Takes the last packet back (its payload could not be read).
     fn cancel(&mut self);
+    /// As many packets of `length` bytes to one route as there is room for, at most `count`: `fill` is given the place of each among
+    /// them and its bytes, and says whether it could fill them. The first that it could not ends the row. Gives how many there are.
+    fn row(
+        &mut self,
+        route: &Route,
+        length: usize,
+        count: usize,
+        fill: impl FnMut(usize, &mut [u8]) -> bool,
+    ) -> usize
+    where
+        Self: Sized,
+    {
+        row_one_by_one(self, route, length, count, fill)
+    }
     /// Has a bit of the last packet turned round after its ICRC has been computed, as a bad network would. For fault
     /// injection. A batch that cannot do it takes the packet back: every receiver drops it anyway.
     fn damage(&mut self, bit: usize) {
         let _ = bit;
         self.cancel();
     }
+}
+
+/// [`Batch::row`] by its packets.
+pub(crate) fn row_one_by_one(
+    batch: &mut impl Batch,
+    route: &Route,
+    length: usize,
+    count: usize,
+    mut fill: impl FnMut(usize, &mut [u8]) -> bool,
+) -> usize {
+    for index in 0..count {
+        let Some(bytes) = batch.packet(route, length) else { return index };
+        if !fill(index, bytes) {
+            batch.cancel();
+            return index;
+        }
+    }
+    count
 }
 
 /// The world around a NIC.

@@ -4,7 +4,7 @@
 //! network had done it. The local path is untouched.
 
 use crate::counters::Counter;
-use crate::fabric::{Batch, ChannelId, Datagram, Fabric, FabricEvent, Route};
+use crate::fabric::{Batch, ChannelId, Datagram, Fabric, FabricEvent, Route, row_one_by_one};
 use crate::limits::{BATCH_BYTES, BATCH_PACKETS, DELAYED_PACKETS};
 use pagewire_memory::{ApplicationMemory, Segment};
 use parking_lot::Mutex;
@@ -192,6 +192,20 @@ impl<B: Batch> Batch for FaultBatch<B> {
                     batch.used -= packet.bytes.len();
                 }
             }
+        }
+    }
+
+    fn row(
+        &mut self,
+        route: &Route,
+        length: usize,
+        count: usize,
+        fill: impl FnMut(usize, &mut [u8]) -> bool,
+    ) -> usize {
+        match self {
+            FaultBatch::Direct(batch) => batch.row(route, length, count, fill),
+            // Each has a fate of its own.
+            FaultBatch::Recorded(_) => row_one_by_one(self, route, length, count, fill),
         }
     }
 

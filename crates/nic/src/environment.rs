@@ -272,31 +272,24 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         let mut headers = [0; MAX_HEADERS];
         header.emit(&mut headers);
         let first = Psn::new(header.bth.psn);
-        for index in 0..count {
-            if let Some(full) = self.batch.take_if(|batch| !batch.fits(whole)) {
-                fabric.flush(full);
-            }
-            let batch = self.batch.get_or_insert_with(|| fabric.batch());
-            let Some(buffer) = batch.packet(route, whole) else { return index };
+        if let Some(full) = self.batch.take_if(|batch| !batch.fits(whole)) {
+            fabric.flush(full);
+        }
+        let batch = self.batch.get_or_insert_with(|| fabric.batch());
+        let sent = batch.row(route, whole, count as usize, |index, buffer| {
             buffer[..at].copy_from_slice(&headers[..at]);
-            let Ok(mut bth) = bth::Packet::new(&mut *buffer) else { return index };
-            bth.set_psn(first.plus(index).value());
+            let Ok(mut bth) = bth::Packet::new(&mut *buffer) else { return false };
+            bth.set_psn(first.plus(index as u32).value());
             if let Some(reth) = &header.reth {
-                let Ok(mut packet) = reth::Packet::new(&mut buffer[bth::LEN..]) else { return index };
-                let skipped = u64::from(index) * u64::from(reth.length);
+                let Ok(mut packet) = reth::Packet::new(&mut buffer[bth::LEN..]) else { return false };
+                let skipped = index as u64 * u64::from(reth.length);
                 packet.set_address(reth.address.wrapping_add(skipped));
             }
-            let part = segment.part(u64::from(index) * u64::from(length), u64::from(length));
-            if fabric.memory().read(&[part], &mut buffer[at..]).is_err() {
-                batch.cancel();
-                return index;
-            }
-            self.full = !batch.fits(whole);
-            if self.full {
-                return index + 1;
-            }
-        }
-        count
+            let part = segment.part(index as u64 * u64::from(length), u64::from(length));
+            fabric.memory().read(&[part], &mut buffer[at..]).is_ok()
+        });
+        self.full = !batch.fits(whole);
+        sent as u32
     }
 
     /// Places the payloads of packets that follow each other into one piece of registered memory; gives how many.
