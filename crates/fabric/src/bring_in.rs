@@ -7,14 +7,13 @@ use crate::counters::Counters;
 use crate::limits::{BRING_IN_IDLE, BRING_IN_QUEUE, BRING_IN_THREADS};
 use pagewire_memory::{HostMemory, Segment};
 use parking_lot::{Condvar, Mutex};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What is to be brought in, and the word for it.
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq, Eq, Hash)]
 struct Request {
-    /// First, as it is what tells most requests apart.
     token: u64,
     write: bool,
     segments: Vec<Segment>,
@@ -30,9 +29,9 @@ pub struct Pool {
 
 #[derive(Default)]
 struct Queue {
-    requests: VecDeque<Request>,
-    /// What threads wait for now.
-    under_way: Vec<Arc<Request>>,
+    requests: VecDeque<Arc<Request>>,
+    /// These, and those that threads wait for now.
+    unanswered: HashSet<Arc<Request>>,
     threads: usize,
     idle: usize,
     stopped: bool,
@@ -48,7 +47,11 @@ impl Pool {
     /// Queues a request. One that is asked for again before there was an answer has one answer.
     pub fn request(self: &Arc<Self>, segments: &[Segment], write: bool, token: u64, counters: &Counters) {
         counters.brought_in.add(1);
+        let request = Arc::new(Request { token, write, segments: segments.to_vec() });
         let mut queue = self.queue.lock();
+        if queue.unanswered.contains(&request) {
+            return;
+        }
         if queue.requests.len() >= BRING_IN_QUEUE {
             drop(queue);
             counters.bring_in_overflow.add(1);
@@ -56,10 +59,7 @@ impl Pool {
             (self.done)(token);
             return;
         }
-        let request = Request { token, write, segments: segments.to_vec() };
-        if queue.under_way.iter().any(|other| **other == request) || queue.requests.contains(&request) {
-            return;
-        }
+        queue.unanswered.insert(request.clone());
         queue.requests.push_back(request);
         if queue.idle >= queue.requests.len() {
             self.more.notify_one();
@@ -83,7 +83,8 @@ impl Pool {
                 return;
             }
             // Nobody is there to serve the queue: let each access wait for itself.
-            let left: Vec<Request> = queue.requests.drain(..).collect();
+            let left: Vec<Arc<Request>> = queue.requests.drain(..).collect();
+            queue.unanswered.clear();
             drop(queue);
             counters.bring_in_overflow.add(left.len() as u64);
             for request in left {
@@ -99,8 +100,6 @@ impl Pool {
                 break;
             }
             if let Some(request) = queue.requests.pop_front() {
-                let request = Arc::new(request);
-                queue.under_way.push(request.clone());
                 drop(queue);
                 for segment in &request.segments {
                     if self.memory.bring_in(segment, request.write).is_err() {
@@ -109,7 +108,7 @@ impl Pool {
                     }
                 }
                 // Who asks again after this has an answer of its own.
-                self.queue.lock().under_way.retain(|other| !Arc::ptr_eq(other, &request));
+                self.queue.lock().unanswered.remove(&request);
                 (self.done)(request.token);
                 queue = self.queue.lock();
                 continue;
@@ -160,13 +159,12 @@ mod tests {
         }
         assert_eq!(waiting(), 4);
         // A thread has begun with one of them.
-        let begun = pool.queue.lock().requests.pop_front().map(Arc::new);
-        pool.queue.lock().under_way.extend(begun);
+        let begun = pool.queue.lock().requests.pop_front().unwrap();
         pool.request(&[PAGES], true, 1, &counters);
         assert_eq!((waiting(), answers.load(Ordering::SeqCst)), (3, 0));
         // It ends, and the threads work again.
         let mut queue = pool.queue.lock();
-        queue.under_way.clear();
+        assert!(queue.unanswered.remove(&begun));
         queue.threads = 0;
         drop(queue);
         pool.request(&[PAGES], true, 1, &counters);
@@ -177,7 +175,27 @@ mod tests {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert_eq!(answers.load(Ordering::SeqCst), 4);
-        assert!(pool.queue.lock().under_way.is_empty());
+        assert!(pool.queue.lock().unanswered.is_empty());
         pool.stop();
+    }
+
+    #[test]
+    fn what_is_asked_for_again_needs_no_room() {
+        let answers = Arc::new(AtomicUsize::new(0));
+        let told = answers.clone();
+        let pool = Pool::new(Box::new(move |_| {
+            told.fetch_add(1, Ordering::SeqCst);
+        }));
+        let counters = Counters::default();
+        pool.queue.lock().threads = BRING_IN_THREADS;
+        (0..BRING_IN_QUEUE as u64).for_each(|token| pool.request(&[PAGES], true, token, &counters));
+        assert_eq!(pool.queue.lock().requests.len(), BRING_IN_QUEUE);
+        pool.request(&[PAGES], true, 0, &counters);
+        assert_eq!(answers.load(Ordering::SeqCst), 0, "it waits");
+        // One more than there is room for has its answer at once, each time.
+        for count in 1..4 {
+            pool.request(&[OTHERS], true, 0, &counters);
+            assert_eq!(answers.load(Ordering::SeqCst), count);
+        }
     }
 }

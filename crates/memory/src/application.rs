@@ -1,7 +1,7 @@
 //! The application's memory, as the engine may touch it.
 
 /// A piece of some process's address space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Segment {
     /// Virtual address of the first byte.
     pub address: u64,
