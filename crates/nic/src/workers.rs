@@ -292,8 +292,9 @@ impl PollWatch {
 
     /// The NIC thread has rested.
     fn note(&mut self, before: &Polls, after: &Polls) {
-        self.seen.count += after.count.wrapping_sub(before.count);
-        self.seen.took += after.took.wrapping_sub(before.took);
+        // Where two threads count at once, one may take back what the other has counted.
+        self.seen.count += after.count.saturating_sub(before.count);
+        self.seen.took += after.took.saturating_sub(before.took);
         self.seen.at += after.at.saturating_sub(before.at);
     }
 
@@ -361,6 +362,20 @@ mod tests {
         assert_eq!(told, [false, false, false, true, false, false, false, true]);
         // One that does not is not taken for one that does, however often the thread rests.
         assert!((0..1000).all(|rest| !look(u64::from(rest % 10 == 0), POLL_INTERVAL)));
+    }
+
+    #[test]
+    fn counts_that_a_late_store_took_back_are_no_polls() {
+        let mut watch = PollWatch::new();
+        // Two threads count at once, and the one that was displaced in between writes what it had read before.
+        watch.note(&Polls::default(), &Polls { count: 3, took: 300, at: 10_000 });
+        watch.note(&Polls { count: 103, took: 9_000, at: 0 }, &Polls { count: 101, took: 8_900, at: 10_000 });
+        assert_eq!(watch.look(POLLER_GRACE.1), None);
+        watch.note(&Polls { count: 103, took: 9_000, at: 0 }, &Polls { count: 50, took: 100, at: 1_000_000 });
+        assert_eq!(watch.look(POLLER_GRACE.1), None);
+        // What is seen from then on counts as ever.
+        watch.note(&Polls::default(), &Polls { count: POLLS_THAT_COUNT, took: 0, at: POLL_INTERVAL });
+        assert!(watch.look(POLLER_GRACE.1).is_some());
     }
 
     #[test]
