@@ -2,6 +2,7 @@
 //!
 //! Every path comes through here, with local keys and with remote ones.
 
+use crate::drive::page_waits::Asked;
 use crate::engine::{Again, Nic};
 use crate::limits::{BRING_IN_TRIES, TRIAL_BYTES};
 use crate::queue_pair::QueuePair;
@@ -175,7 +176,7 @@ impl<F: Fabric> Nic<F> {
         pieces: &[ScatterGather],
         need: Rights,
         write: bool,
-        waits: &mut u32,
+        waits: &mut Asked,
     ) -> Result<Access, AccessError> {
         let mut access = Access { segments: SmallVec::new(), claims: SmallVec::new() };
         let mut last: Option<u32> = None;
@@ -195,12 +196,12 @@ impl<F: Fabric> Nic<F> {
             }
         }
         match self.fabric().memory().residency(&access.segments) {
-            Residency::Absent if *waits < BRING_IN_TRIES => {
-                *waits += 1;
+            Residency::Absent if waits.times < BRING_IN_TRIES => {
+                waits.times += 1;
                 queue_pair.counters.page_waits.add(1);
                 let segments = std::mem::take(&mut access.segments);
                 self.finish(access);
-                self.fabric().bring_in(&segments, write, u64::from(queue_pair.number));
+                self.fabric().bring_in(&segments, write, waits.token(queue_pair.number));
                 Err(AccessError::Wait)
             }
             Residency::NotMapped => {
@@ -208,7 +209,7 @@ impl<F: Fabric> Nic<F> {
                 Err(AccessError::NotMapped)
             }
             Residency::Absent | Residency::Resident => {
-                *waits = 0;
+                waits.times = 0;
                 Ok(access)
             }
         }
@@ -224,15 +225,15 @@ impl<F: Fabric> Nic<F> {
         piece: &ScatterGather,
         need: Rights,
         write: bool,
-        waits: &mut u32,
+        waits: &mut Asked,
     ) -> Result<Segment, AccessError> {
         let (segment, residency) = self.look(sustained, queue_pair, domain, piece, need)?;
         match residency {
-            Residency::Absent if *waits < BRING_IN_TRIES => {
-                *waits += 1;
+            Residency::Absent if waits.times < BRING_IN_TRIES => {
+                waits.times += 1;
                 queue_pair.counters.page_waits.add(1);
                 sustained.let_go();
-                self.fabric().bring_in(&[segment], write, u64::from(queue_pair.number));
+                self.fabric().bring_in(&[segment], write, waits.token(queue_pair.number));
                 Err(AccessError::Wait)
             }
             Residency::NotMapped => {
@@ -240,7 +241,7 @@ impl<F: Fabric> Nic<F> {
                 Err(AccessError::NotMapped)
             }
             Residency::Absent | Residency::Resident => {
-                *waits = 0;
+                waits.times = 0;
                 Ok(segment)
             }
         }

@@ -7,6 +7,7 @@ use crate::access::AccessError;
 use crate::attributes::QueuePairType;
 use crate::completion::{Completion, Opcode, Status};
 use crate::drive::Core;
+use crate::drive::page_waits::Asked;
 use crate::engine::Again;
 use crate::path::local::{LocalChannel, PublishedQueuePair};
 use crate::queue_pair::QueuePair;
@@ -49,12 +50,12 @@ pub enum Bytes<'a> {
 
 impl<F: Fabric> QueuePair<F> {
     /// Executes a transfer over a channel to the peer's process. `send_psn`: with which the connection began; `waits`: times in a
-    /// row that an access of the requester waited for a page.
+    /// row that pages were brought in for the requester.
     pub(crate) fn execute(
         &self,
         channel: &LocalChannel<F>,
         send_psn: u32,
-        waits: &mut u32,
+        waits: &mut Asked,
         transfer: &Transfer,
         bytes: Bytes<'_>,
     ) -> Direct {

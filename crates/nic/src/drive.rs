@@ -5,7 +5,7 @@
 
 mod answers;
 mod hello;
-mod page_waits;
+pub(crate) mod page_waits;
 
 use crate::access::{Pass, Sustained};
 use crate::attributes::{Attributes, QueuePairType, State};
@@ -24,7 +24,7 @@ use crate::request::ReceiveWork;
 use crate::turns::{Grant, Share};
 use answers::Answers;
 use hello::HelloState;
-use page_waits::PageWaits;
+use page_waits::{Asked, PageWaits};
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_transport::{
@@ -154,7 +154,7 @@ impl<F: Fabric> Default for Core<F> {
 
 impl<F: Fabric> Core<F> {
     /// Times in a row that pages were brought in for an access of one half.
-    pub fn waits(&mut self, half: Half) -> &mut u32 {
+    pub fn waits(&mut self, half: Half) -> &mut Asked {
         self.page_waits.of(half)
     }
 
@@ -166,7 +166,7 @@ impl<F: Fabric> Core<F> {
     }
 
     /// The channel of the local path, and how often in a row pages were brought in for an access of the requester.
-    pub fn local(&mut self) -> Option<(&LocalChannel<F>, &mut u32)> {
+    pub fn local(&mut self) -> Option<(&LocalChannel<F>, &mut Asked)> {
         match &self.path {
             Path::Local(channel) => Some((channel, self.page_waits.of(Half::Requester))),
             _ => None,
@@ -642,8 +642,8 @@ impl<F: Fabric> QueuePair<F> {
         if !attributes.state.receives() {
             return self.finish_last_words(core);
         }
-        if self.brought_in.load(Ordering::Acquire) && self.brought_in.swap(false, Ordering::AcqRel) {
-            core.page_waits.answered();
+        if self.brought_in.load(Ordering::Acquire) != 0 {
+            core.page_waits.answered(self.brought_in.swap(0, Ordering::AcqRel));
         }
         core.establish(self, &attributes);
         core.waits_for_receive = false;

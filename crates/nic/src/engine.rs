@@ -3,6 +3,7 @@
 //! Any thread may run a round ([`workers`](crate::workers)). Rounds of several threads do not wait for each other.
 
 use crate::counters::ObjectCount;
+use crate::drive::page_waits::asker;
 use crate::drive::{Core, Occasion, Row};
 use crate::error::{Error, Result};
 use crate::inbox::{Content, Half, InboxPacket, Incoming, Origin};
@@ -421,9 +422,9 @@ impl<F: Fabric> Nic<F> {
                     }
                     FabricEvent::Departed { channel } => self.note_departure(channel),
                     FabricEvent::BroughtIn { token } => {
-                        let number = token as u32;
+                        let (half, number) = asker(token);
                         if let Some(queue_pair) = self.queue_pairs.get(number) {
-                            queue_pair.brought_in.store(true, Ordering::Release);
+                            queue_pair.brought_in.fetch_or(half, Ordering::Release);
                         }
                         waiting.push(number);
                     }

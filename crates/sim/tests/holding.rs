@@ -138,3 +138,40 @@ fn what_goes_while_a_page_is_awaited_is_noticed() {
         }
     }
 }
+
+/// Pages that come in for one half of a queue pair are none that the other half waits for.
+#[test]
+fn who_waits_for_one_page_goes_on_doing_so_while_others_come() {
+    let world = World::new(5, Faults::NONE);
+    let [one, two] = [(); 2].map(|()| side(&world, world.host(), PathChoice::Udp, 1));
+    let ends = [&one, &two].map(|side| (side.process, &side.queue_pairs[0]));
+    connect(&world, ends[0], ends[1], Rights::REMOTE_WRITE);
+    let mut done = [None, None];
+    let work = |done: &mut [Option<Status>; 2], time: u64| {
+        let end = world.now() + time;
+        while world.now() < end {
+            let next = one.nic.progress().into_iter().chain(two.nic.progress()).min();
+            for (side, status) in [&one, &two].into_iter().zip(done.iter_mut()) {
+                side.cq.poll(1, &mut |completion| *status = Some(completion.status));
+            }
+            world.advance(Some(next.unwrap_or(u64::MAX).clamp(world.now() + 1_000, end)));
+        }
+    };
+    work(&mut done, 10_000_000);
+    let late = MEMORY + (512 << 10);
+    let end = world.now() + LATE;
+    world.evict(two.process, late, 4096);
+    world.withhold_pages(two.process, end);
+    one.post(SendOperation::Write { address: late, key: two.region.rkey() }, 1000);
+    work(&mut done, 100_000_000);
+    world.withhold_pages(two.process, 0);
+    for count in 0..20 {
+        world.evict(two.process, MEMORY, 4096);
+        two.post(SendOperation::Write { address: MEMORY, key: one.region.rkey() }, 1000);
+        work(&mut done, 100_000_000);
+        assert_eq!(done, [None, Some(Status::Success)], "after {count} others");
+        done[1] = None;
+    }
+    work(&mut done, LATE);
+    assert_eq!(done, [Some(Status::Success), None]);
+}

@@ -6,13 +6,30 @@
 use crate::inbox::Half;
 
 /// The count of each half of a queue pair.
-#[derive(Default)]
 pub struct PageWaits([Count; 2]);
 
-#[derive(Default)]
+/// How often in a row pages were brought in for one half of a queue pair.
+pub struct Asked {
+    half: Half,
+    /// Whoever finds the page absent and asks for it adds one, whoever finds it clears this.
+    pub times: u32,
+}
+
+impl Asked {
+    /// The word for pages that are asked for on behalf of a queue pair with this number.
+    pub fn token(&self, number: u32) -> u64 {
+        u64::from(number) | (self.half as u64) << 32
+    }
+}
+
+/// For whom pages with this [word](Asked::token) were brought in: a bit for each half, and the number of the queue pair.
+pub fn asker(token: u64) -> (u8, u32) {
+    (1 << ((token >> 32) & 1), token as u32)
+}
+
 struct Count {
-    /// What [`of`](PageWaits::of) gave: whoever finds the page absent and asks for it adds one, whoever finds it clears this.
-    asked: u32,
+    /// What [`of`](PageWaits::of) gave.
+    asked: Asked,
     /// How many of these had an answer before the page was asked for again.
     answered: u32,
     /// Pages came in since `asked` was last given.
@@ -21,14 +38,22 @@ struct Count {
     tried: bool,
 }
 
+impl Default for PageWaits {
+    fn default() -> Self {
+        let asked = |half| Asked { half, times: 0 };
+        let count = |half| Count { asked: asked(half), answered: 0, news: false, tried: false };
+        PageWaits([Half::Requester, Half::Responder].map(count))
+    }
+}
+
 impl PageWaits {
     /// Times in a row that pages were brought in for one half, in vain.
-    pub fn of(&mut self, half: Half) -> &mut u32 {
+    pub fn of(&mut self, half: Half) -> &mut Asked {
         let count = &mut self.0[half as usize];
-        if count.asked == 0 || count.news {
-            count.answered = count.asked;
+        if count.asked.times == 0 || count.news {
+            count.answered = count.asked.times;
         }
-        (count.asked, count.news, count.tried) = (count.answered, false, true);
+        (count.asked.times, count.news, count.tried) = (count.answered, false, true);
         &mut count.asked
     }
 
@@ -36,16 +61,15 @@ impl PageWaits {
     pub fn is_waiting(&mut self) -> bool {
         let mut waits = false;
         for count in &mut self.0 {
-            waits |= std::mem::take(&mut count.tried) && count.asked > 0;
+            waits |= std::mem::take(&mut count.tried) && count.asked.times > 0;
         }
         waits
     }
 
-    /// Pages came in for one of the halves, or turned out not to be mapped. Which one is not told; the other one's count is
-    /// one too high then, for as long as it waits.
-    pub fn answered(&mut self) {
-        for count in &mut self.0 {
-            count.news = true;
+    /// Pages came in for some of the halves (a bit for each), or turned out not to be mapped.
+    pub fn answered(&mut self, halves: u8) {
+        for (half, count) in self.0.iter_mut().enumerate() {
+            count.news |= halves & 1 << half != 0;
         }
     }
 }
@@ -56,19 +80,28 @@ mod tests {
 
     /// An access that finds its page absent, and asks for it.
     fn ask(waits: &mut PageWaits, half: Half) -> u32 {
-        let waits = waits.of(half);
-        *waits += 1;
-        *waits
+        let asked = waits.of(half);
+        asked.times += 1;
+        asked.times
+    }
+
+    /// What it asked for came in.
+    fn answer(waits: &mut PageWaits, half: Half) {
+        let (halves, number) = asker(waits.0[half as usize].asked.token(77));
+        assert_eq!(number, 77);
+        waits.answered(halves);
     }
 
     #[test]
     fn only_what_had_an_answer_counts() {
         let mut waits = PageWaits::default();
         assert_eq!([(); 20].map(|()| ask(&mut waits, Half::Responder)), [1; 20]);
-        waits.answered();
+        answer(&mut waits, Half::Responder);
         assert_eq!([(); 20].map(|()| ask(&mut waits, Half::Responder)), [2; 20]);
         for count in 3..10 {
-            waits.answered();
+            answer(&mut waits, Half::Requester);
+            assert_eq!(ask(&mut waits, Half::Responder), count - 1, "nothing came for this half");
+            answer(&mut waits, Half::Responder);
             assert_eq!(ask(&mut waits, Half::Responder), count);
         }
         assert_eq!(ask(&mut waits, Half::Requester), 1, "the other half's are its own");
@@ -80,7 +113,7 @@ mod tests {
         assert!(!waits.is_waiting());
         ask(&mut waits, Half::Responder);
         assert_eq!([waits.is_waiting(), waits.is_waiting()], [true, false]);
-        *waits.of(Half::Responder) = 0;
+        waits.of(Half::Responder).times = 0;
         assert!(!waits.is_waiting());
     }
 
@@ -88,11 +121,11 @@ mod tests {
     fn an_access_that_was_made_begins_anew() {
         let mut waits = PageWaits::default();
         ask(&mut waits, Half::Requester);
-        waits.answered();
+        answer(&mut waits, Half::Requester);
         ask(&mut waits, Half::Requester);
-        *waits.of(Half::Requester) = 0;
+        waits.of(Half::Requester).times = 0;
         // The word of what had been asked for besides.
-        waits.answered();
+        answer(&mut waits, Half::Requester);
         assert_eq!(ask(&mut waits, Half::Requester), 1);
         assert_eq!(ask(&mut waits, Half::Requester), 1);
     }
