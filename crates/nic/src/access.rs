@@ -3,9 +3,10 @@
 //! Every path comes through here, with local keys and with remote ones.
 
 use crate::drive::page_waits::Asked;
-use crate::engine::{Again, Nic};
+use crate::engine::Nic;
 use crate::limits::{BRING_IN_TRIES, TRIAL_BYTES};
 use crate::queue_pair::QueuePair;
+use crate::ready::Again;
 use crate::request::ScatterGather;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::{Claim, Hazards, ProcessWords, Refusal, Rights, Window};

@@ -13,6 +13,7 @@ use crate::path::local::{LocalChannel, ProcessOf};
 use crate::path::{BlockState, PathChoice};
 use crate::queue_pair::QueuePair;
 use crate::queue_pairs::QueuePairs;
+use crate::ready::{Again, Ready};
 use crate::turns::Turns;
 use crate::workers::Workers;
 use pagewire_fabric::limits::TICK;
@@ -25,10 +26,10 @@ use pagewire_transport::{Payload, Time};
 use pagewire_wire::Own;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Making the tables valid.
 pub const TABLES: Site = Site("tables.publish");
@@ -41,16 +42,6 @@ const MAX_HEARING_ROUNDS: usize = 100;
 
 /// Rounds in which a departed peer's ring is read to its end.
 const MAX_LAST_ROUNDS: usize = 1 << 16;
-
-/// How soon a queue pair is to be driven again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Again {
-    /// It waits for others, who say nothing when they are done: a full ring, a full batch, slots that are all taken.
-    Later = 1,
-    /// Its turn was over before its work was.
-    Soon = 2,
-}
 
 /// How an engine is set up.
 #[derive(Debug, Clone, Copy)]
@@ -76,9 +67,7 @@ pub struct Nic<F: Fabric> {
     pub(crate) channels: RwLock<Vec<Arc<LocalChannel<F>>>>,
     pub(crate) blocks: Mutex<HashMap<u32, BlockState<F>>>,
     /// Numbers of queue pairs that want to be driven in the next round, each once.
-    ready: Mutex<VecDeque<u32>>,
-    /// How soon that is to be: the most urgent [`Again`] among them.
-    urgency: AtomicU8,
+    ready: Ready,
     /// Held while events are taken and the channels they tell of are noted, so that these are known in their order.
     event_turn: Mutex<()>,
     /// Channels whose peers have ended, and that are still to be closed.
@@ -113,8 +102,7 @@ impl<F: Fabric> Nic<F> {
             queue_pairs: QueuePairs::new(),
             channels: RwLock::new(Vec::new()),
             blocks: Mutex::new(HashMap::new()),
-            ready: Mutex::new(VecDeque::new()),
-            urgency: AtomicU8::new(0),
+            ready: Ready::default(),
             event_turn: Mutex::new(()),
             departed: Mutex::new(Vec::new()),
             any_departed: AtomicBool::new(false),
@@ -220,11 +208,10 @@ impl<F: Fabric> Nic<F> {
 
     /// Has a queue pair driven in the next round, by whichever thread runs it.
     pub(crate) fn ready(&self, queue_pair: &QueuePair<F>, again: Again) {
-        self.urgency.fetch_max(again as u8, Ordering::SeqCst);
         if queue_pair.queued.swap(true, Ordering::SeqCst) {
-            return;
+            return self.ready.raise(again);
         }
-        self.ready.lock().push_back(queue_pair.number);
+        self.ready.add(queue_pair.number, again);
         self.wake();
     }
 
@@ -345,10 +332,10 @@ impl<F: Fabric> Nic<F> {
         if self.any_departed.load(Ordering::SeqCst) {
             return Some(now);
         }
-        let again = match self.urgency.load(Ordering::SeqCst) {
-            0 => u64::MAX,
-            urgency if urgency == Again::Later as u8 => now + RETRY_NANOSECONDS,
-            _ => now,
+        let again = match self.ready.urgency() {
+            None => u64::MAX,
+            Some(Again::Later) => now + RETRY_NANOSECONDS,
+            Some(Again::Soon) => now,
         };
         let earliest = match self.earliest.load(Ordering::SeqCst) {
             // A timer that has to wait until what came in was handed over: another thread is at that.
@@ -548,19 +535,11 @@ impl<F: Fabric> Nic<F> {
 
     /// Whether queue pairs wait to be driven in the next round.
     pub(crate) fn is_any_ready(&self) -> bool {
-        self.urgency.load(Ordering::SeqCst) != 0
+        self.ready.urgency().is_some()
     }
 
     fn run_ready(&self) {
-        if !self.is_any_ready() {
-            return;
-        }
-        let turn = {
-            let mut ready = self.ready.lock();
-            self.urgency.store(0, Ordering::SeqCst);
-            std::mem::take(&mut *ready)
-        };
-        for number in turn {
+        for number in self.ready.take() {
             if let Some(queue_pair) = self.queue_pairs.get(number) {
                 queue_pair.queued.store(false, Ordering::SeqCst);
                 queue_pair.run();

@@ -31,6 +31,7 @@ mod protection;
 mod pull;
 mod queue_pair;
 mod queue_pairs;
+mod ready;
 mod records;
 mod request;
 mod shared_receive;

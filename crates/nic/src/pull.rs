@@ -1,8 +1,8 @@
 //! Long messages on the local path: their receiver reads them where they lie in their sender's memory.
 
-use crate::engine::Again;
 use crate::path::local::LocalChannel;
 use crate::queue_pair::QueuePair;
+use crate::ready::Again;
 use crate::request::slice_of;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::Rights;

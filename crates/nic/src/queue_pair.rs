@@ -12,7 +12,7 @@ use crate::completion::{Completion, CompletionQueue, Opcode, Status};
 use crate::context::Context;
 use crate::counters::QueuePairCounters;
 use crate::drive::{Core, Occasion};
-use crate::engine::{Again, Nic};
+use crate::engine::Nic;
 use crate::error::{Error, Result};
 use crate::event::{Acknowledgements, AsyncEventKind, Element};
 use crate::explain::ShownPath;
@@ -24,6 +24,7 @@ use crate::limits::{
 use crate::path::Path;
 use crate::path::local::PublishedQueuePair;
 use crate::protection::ProtectionDomain;
+use crate::ready::Again;
 use crate::request::{
     Data, ReceiveQueue, ReceiveRequest, ReceiveWork, SendOperation, SendQueue, SendRequest, WholeReceive,
     total_length,
