@@ -139,13 +139,19 @@ mod tests {
     const PAGES: Segment = Segment { address: 4096, length: 5 };
     const OTHERS: Segment = Segment { address: 8192, length: 5 };
 
-    #[test]
-    fn what_is_asked_for_again_is_one_request_until_it_has_an_answer() {
+    /// A pool, and how many answers it has given.
+    fn counting() -> (Arc<Pool>, Arc<AtomicUsize>) {
         let answers = Arc::new(AtomicUsize::new(0));
         let told = answers.clone();
-        let pool = Pool::new(Box::new(move |_| {
+        let done = move |_| {
             told.fetch_add(1, Ordering::SeqCst);
-        }));
+        };
+        (Pool::new(Box::new(done)), answers)
+    }
+
+    #[test]
+    fn what_is_asked_for_again_is_one_request_until_it_has_an_answer() {
+        let (pool, answers) = counting();
         let counters = Counters::default();
         // Every thread waits for a page of somebody else's.
         pool.queue.lock().threads = BRING_IN_THREADS;
@@ -181,11 +187,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_again_needs_no_room() {
-        let answers = Arc::new(AtomicUsize::new(0));
-        let told = answers.clone();
-        let pool = Pool::new(Box::new(move |_| {
-            told.fetch_add(1, Ordering::SeqCst);
-        }));
+        let (pool, answers) = counting();
         let counters = Counters::default();
         pool.queue.lock().threads = BRING_IN_THREADS;
         (0..BRING_IN_QUEUE as u64).for_each(|token| pool.request(&[PAGES], true, token, &counters));

@@ -82,14 +82,7 @@ pub enum Data<'a> {
 }
 
 impl Data<'_> {
-    /// As a queue keeps it.
-    pub fn keep(&self) -> KeptData {
-        let mut kept = KeptData::default();
-        self.keep_in(&mut kept);
-        kept
-    }
-
-    /// The same in the place of others.
+    /// Has a queue keep it in the place of others.
     #[inline]
     pub fn keep_in(&self, kept: &mut KeptData) {
         match (self, kept) {

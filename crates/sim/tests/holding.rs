@@ -6,10 +6,22 @@ use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::{PathChoice, ReceiveRequest, Rights, ScatterGather, SendOperation, Status, Unwatched};
 use pagewire_sim::{Faults, MEMORY, World};
 use std::sync::Arc;
-use support::{connect, connect_with, side, side_with};
+use support::{Side, connect, connect_with, side, side_with};
 
 /// 16 us: shorter than most pages take to come in.
 const TIMEOUT: u8 = 2;
+
+/// Has both sides work for some time, and notes the last completion of each.
+fn work(world: &World, sides: [&Side; 2], statuses: &mut [Option<Status>; 2], time: u64) {
+    let end = world.now() + time;
+    while world.now() < end {
+        let next = sides.iter().filter_map(|side| side.nic.progress()).min();
+        for (side, status) in sides.iter().zip(statuses.iter_mut()) {
+            side.cq.poll(1, &mut |completion| *status = Some(completion.status));
+        }
+        world.advance(Some(next.unwrap_or(u64::MAX).clamp(world.now() + 1_000, end)));
+    }
+}
 
 #[test]
 fn who_waits_for_a_page_is_not_silent() {
@@ -108,16 +120,7 @@ fn what_goes_while_a_page_is_awaited_is_noticed() {
             let segments = [ScatterGather { address: MEMORY, length: 4096, key: two.region.lkey() }];
             two.queue_pairs[0].post_receive(&ReceiveRequest { wr_id: 2, segments: &segments }).unwrap();
             let mut statuses = [None; 2];
-            let work = |statuses: &mut [Option<Status>; 2], time: u64| {
-                let end = world.now() + time;
-                while world.now() < end {
-                    let next = one.nic.progress().into_iter().chain(two.nic.progress()).min();
-                    for (side, status) in [&one, &two].into_iter().zip(statuses.iter_mut()) {
-                        side.cq.poll(1, &mut |completion| *status = Some(completion.status));
-                    }
-                    world.advance(Some(next.unwrap_or(u64::MAX).clamp(world.now() + 1_000, end)));
-                }
-            };
+            let work = |statuses: &mut _, time| work(&world, [&one, &two], statuses, time);
             work(&mut statuses, 10_000_000);
             world.evict(two.process, MEMORY, 4096);
             world.withhold_pages(two.process, u64::MAX);
@@ -147,16 +150,7 @@ fn who_waits_for_one_page_goes_on_doing_so_while_others_come() {
     let ends = [&one, &two].map(|side| (side.process, &side.queue_pairs[0]));
     connect(&world, ends[0], ends[1], Rights::REMOTE_WRITE);
     let mut done = [None, None];
-    let work = |done: &mut [Option<Status>; 2], time: u64| {
-        let end = world.now() + time;
-        while world.now() < end {
-            let next = one.nic.progress().into_iter().chain(two.nic.progress()).min();
-            for (side, status) in [&one, &two].into_iter().zip(done.iter_mut()) {
-                side.cq.poll(1, &mut |completion| *status = Some(completion.status));
-            }
-            world.advance(Some(next.unwrap_or(u64::MAX).clamp(world.now() + 1_000, end)));
-        }
-    };
+    let work = |done: &mut _, time| work(&world, [&one, &two], done, time);
     work(&mut done, 10_000_000);
     let late = MEMORY + (512 << 10);
     let end = world.now() + LATE;
