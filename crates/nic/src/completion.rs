@@ -185,7 +185,7 @@ impl<F: Fabric> CompletionQueue<F> {
             return found;
         }
         let mut found = None;
-        let looked = self.lane.is_known() && self.lane.seek(&self.nic, self, &mut found);
+        let looked = self.lane.is_known() && self.lane.seek(&self.nic, self, &mut found).is_some();
         if let Some(completion) = &found {
             each(completion);
             return 1;

@@ -93,18 +93,23 @@ impl<F: Fabric> Lane<F> {
         self.known.load(Ordering::Relaxed) != NONE
     }
 
-    /// Looks for a completion of `queue`, the lane's own, that comes of what has come by it; it is in `found` then. True: nothing has
-    /// come. False where `found` is empty: nobody has looked, or there may be more to be done.
-    pub fn seek(&self, nic: &Nic<F>, queue: &CompletionQueue<F>, found: &mut Option<Completion>) -> bool {
-        let Some(way) = self.way.try_lock() else { return false };
-        let Some(Way { origin, queue_pair }) = way.as_ref() else { return false };
+    /// A completion of `queue`, the lane's own, that comes of what has come by it. `None`: nobody has looked.
+    /// Else it is in `found`, if it has come.
+    pub fn seek(
+        &self,
+        nic: &Nic<F>,
+        queue: &CompletionQueue<F>,
+        found: &mut Option<Completion>,
+    ) -> Option<()> {
+        let way = self.way.try_lock()?;
+        let Way { origin, queue_pair } = way.as_ref()?;
         // It may have become the lane just when its channel was closed.
         let is_gone = matches!(origin, Origin::Local(channel) if channel.is_gone());
         if is_gone || self.left.load(Ordering::Acquire) {
             self.left.store(false, Ordering::Release);
             drop(way);
             self.clear();
-            return false;
+            return None;
         }
         nic.take_next(origin, Seeker { queue, queue_pair, found })
     }
@@ -121,6 +126,11 @@ impl<'p, F: Fabric> Seeker<'p, F> {
     /// The queue pair, if it is that of the number.
     pub fn expects(&self, number: u32) -> Option<&'p Arc<QueuePair<F>>> {
         Some(self.queue_pair).filter(|queue_pair| queue_pair.number() == number)
+    }
+
+    /// Whether it has come.
+    pub fn has_found(&self) -> bool {
+        self.found.is_some()
     }
 
     /// Where the next completion of a queue is to be put. `None`: it is to be queued, as it is not what the poll looks for, or

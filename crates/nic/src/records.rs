@@ -79,18 +79,16 @@ impl<F: Fabric> Nic<F> {
         more
     }
 
-    /// Looks for the completion that a poll looks for: it may come of a verdict, or of a record that has come since the ring was empty. Of
-    /// records that come faster than they are taken, rounds take more at a time. True: nothing has come. False: the seeker has found
-    /// it, or there may be more to be done.
-    pub(crate) fn take_next(&self, origin: &Origin<F>, seeker: Seeker<'_, F>) -> bool {
-        let Origin::Local(channel) = origin else { return false };
+    /// The completion that a poll looks for, if it comes of a verdict, or of a record that has come since the ring was empty. Of
+    /// records that come faster than they are taken, rounds take more at a time. `None`: there may be more to be done.
+    pub(crate) fn take_next(&self, origin: &Origin<F>, seeker: Seeker<'_, F>) -> Option<()> {
+        let Origin::Local(channel) = origin else { return None };
         if channel.is_broken() || !self.leaves_work_to_polls() {
-            return false;
+            return None;
         }
-        let Some(record) = channel.has_first_record() else { return false };
-        let verdict = channel.has_verdict();
+        let (verdict, record) = (channel.has_verdict(), channel.has_first_record()?);
         if !(verdict || record) {
-            return true;
+            return Some(());
         }
         let mut taker = Taker::new(self, origin, channel, true, Some(seeker));
         if verdict {
@@ -101,7 +99,7 @@ impl<F: Fabric> Nic<F> {
             taker.take_records(reading, most);
         }
         taker.end();
-        false
+        taker.has_found().then_some(())
     }
 
     /// Makes sure that peers that were told something by a poll do not sleep.
@@ -140,6 +138,11 @@ impl<'t, F: Fabric> Taker<'t, F> {
         seeker: Option<Seeker<'t, F>>,
     ) -> Self {
         Taker { nic, origin, channel, polled, seeker, touched: Touched::default() }
+    }
+
+    /// Whether what the poll looks for has come.
+    fn has_found(&self) -> bool {
+        self.seeker.as_ref().is_some_and(Seeker::has_found)
     }
 
     /// Has done.
