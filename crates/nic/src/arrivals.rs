@@ -39,15 +39,14 @@ impl<F: Fabric> Nic<F> {
     /// Takes datagrams.
     pub(crate) fn poll_network(&self, occasion: Occasion) -> Taken {
         let mut arrivals = Arrivals { nic: self, touched: Touched::default(), current: None };
-        let taken =
-            self.fabric().receive(limits::DATAGRAMS_PER_ROUND, &mut |datagrams| arrivals.take(datagrams));
+        let taken = self.fabric().receive(limits::NETWORK_ROUND, &mut |datagrams| arrivals.take(datagrams));
         let Arrivals { mut touched, current, .. } = arrivals;
         drop(current);
         touched.run(occasion);
         match taken {
             0 => Taken::Nothing,
             taken if taken <= FEW => Taken::Few,
-            taken if taken < limits::DATAGRAMS_PER_ROUND => Taken::All,
+            taken if taken < limits::NETWORK_ROUND => Taken::All,
             _ => Taken::More,
         }
     }

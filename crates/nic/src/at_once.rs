@@ -8,7 +8,6 @@ use crate::completion::{Completion, Opcode, Status};
 use crate::drive::Core;
 use crate::inbox::Origin;
 use crate::lane::Seeker;
-use crate::path::Path;
 use crate::path::ring::Kind;
 use crate::path::verdict::Awaited;
 use crate::path::whole_send;
@@ -63,7 +62,7 @@ impl<F: Fabric> QueuePair<F> {
         let mut headers = [0; whole_send::LONGEST];
         let header_length = whole_send::emit(&whole, &mut headers);
         let awaited = Some(Awaited { queue_pair: Some(self.number), psn: whole.psn });
-        let Path::Local(channel) = core.path() else { return false };
+        let Some((channel, _)) = core.local() else { return false };
         if channel.is_gone()
             || !channel.send(self.nic.fabric(), Kind::Send, &headers[..header_length], payload, awaited)
         {

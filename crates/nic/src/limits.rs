@@ -43,7 +43,7 @@ pub const PAGE_LOOK: u64 = 10_000_000;
 /// Packets looked at in one round of progress from each source.
 pub const ROUND: usize = 64;
 /// Datagrams looked at in one round: two rows as long as the kernel cuts them out of one send, which are acknowledged together.
-pub const DATAGRAMS_PER_ROUND: usize = 128;
+pub const NETWORK_ROUND: usize = 128;
 /// Polls after which a peer is told what was taken, if nothing that is sent there tells it before.
 pub const POLLS_TO_SETTLE: u32 = 8;
 /// Asynchronous events that wait to be read in one context; more are dropped and logged.

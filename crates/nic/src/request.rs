@@ -82,7 +82,14 @@ pub enum Data<'a> {
 }
 
 impl Data<'_> {
-    /// Has a queue keep it in the place of others.
+    /// As a queue keeps it.
+    pub fn keep(&self) -> KeptData {
+        let mut kept = KeptData::default();
+        self.keep_in(&mut kept);
+        kept
+    }
+
+    /// The same in the place of others.
     #[inline]
     pub fn keep_in(&self, kept: &mut KeptData) {
         match (self, kept) {
