@@ -185,16 +185,28 @@ impl<F: Fabric> CompletionQueue<F> {
             return found;
         }
         let mut found = None;
-        let looked = self.lane.is_known() && self.lane.seek(&self.nic, self, &mut found).is_some();
+        let looked = self.lane.is_known()
+            && !self.nic.owes_round()
+            && self.lane.seek(&self.nic, self, &mut found).is_some();
         if let Some(completion) = &found {
+            self.nic.found_without_round();
             each(completion);
-            return 1;
+            // Others may have come with it.
+            return 1 + self.take(max - 1, each);
         }
         if looked && self.nic.leaves_round_out() {
             return 0;
         }
-        self.nic.progress_by_poller();
-        self.take(max, each)
+        let mut found = 0;
+        self.nic.progress_by_poller(|| {
+            let mut by_lane = true;
+            found = self.take(max, &mut |completion| {
+                by_lane &= self.lane.leads_to(completion.queue_pair);
+                each(completion);
+            });
+            found > 0 && by_lane
+        });
+        found
     }
 
     /// Whether a completion that comes now may go to a thread that polls without being queued: none is before it, and nobody

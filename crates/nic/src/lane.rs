@@ -47,7 +47,7 @@ impl<F: Fabric> Lane<F> {
     /// makes it the lane.
     pub fn note(&self, queue_pair: &Arc<QueuePair<F>>, origin: &Origin<F>) {
         let number = queue_pair.number();
-        if self.known.load(Ordering::Relaxed) == number {
+        if self.leads_to(number) {
             return;
         }
         if self.last.load(Ordering::Relaxed) != number {
@@ -91,6 +91,12 @@ impl<F: Fabric> Lane<F> {
     #[inline]
     pub fn is_known(&self) -> bool {
         self.known.load(Ordering::Relaxed) != NONE
+    }
+
+    /// Whether it is that of a queue pair.
+    #[inline]
+    pub fn leads_to(&self, queue_pair: u32) -> bool {
+        self.known.load(Ordering::Relaxed) == queue_pair
     }
 
     /// A completion of `queue`, the lane's own, that comes of what has come by it. `None`: nobody has looked.

@@ -32,6 +32,8 @@ struct Taker<'t, F: Fabric> {
     polled: bool,
     /// The poll that it is done for, if that looks for one completion.
     seeker: Option<Seeker<'t, F>>,
+    /// One record is taken at a time: its verdict is told as soon as it is known.
+    tells: bool,
     touched: Touched<F>,
 }
 
@@ -71,6 +73,8 @@ impl<F: Fabric> Nic<F> {
         let polled = occasion == Occasion::Polled && self.leaves_work_to_polls();
         let mut taker = Taker::new(self, origin, channel, polled, None);
         taker.take_verdicts();
+        // What has come may be a verdict alone.
+        let reading = reading.filter(|_| !polled || channel.has_record());
         let more = reading.is_some_and(|mut reading| {
             let most = if polled { channel.burst(&mut reading) } else { limits::ROUND };
             taker.take_records(reading, most) == most
@@ -79,14 +83,13 @@ impl<F: Fabric> Nic<F> {
         more
     }
 
-    /// The completion that a poll looks for, if it comes of a verdict, or of a record that has come since the ring was empty. Of
-    /// records that come faster than they are taken, rounds take more at a time. `None`: there may be more to be done.
+    /// The completion that a poll looks for, if it comes of a verdict or of a record. `None`: there may be more to be done.
     pub(crate) fn take_next(&self, origin: &Origin<F>, seeker: Seeker<'_, F>) -> Option<()> {
         let Origin::Local(channel) = origin else { return None };
         if channel.is_broken() || !self.leaves_work_to_polls() {
             return None;
         }
-        let (verdict, record) = (channel.has_verdict(), channel.has_first_record()?);
+        let (verdict, record) = (channel.has_verdict(), channel.has_record());
         if !(verdict || record) {
             return Some(());
         }
@@ -96,6 +99,7 @@ impl<F: Fabric> Nic<F> {
         }
         if let Some(mut reading) = Some(()).filter(|()| record).and_then(|()| channel.reading.try_lock()) {
             let most = channel.burst(&mut reading);
+            taker.tells = most == 1;
             taker.take_records(reading, most);
         }
         taker.end();
@@ -137,7 +141,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
         polled: bool,
         seeker: Option<Seeker<'t, F>>,
     ) -> Self {
-        Taker { nic, origin, channel, polled, seeker, touched: Touched::default() }
+        Taker { nic, origin, channel, polled, seeker, tells: false, touched: Touched::default() }
     }
 
     /// Whether what the poll looks for has come.
@@ -332,7 +336,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
         let (nic, origin, channel) = (self.nic, self.origin, self.channel);
         // A poll that looks for one completion is about to have it. The sooner the verdict is on its way, the sooner this
         // processor has its cache line, which the next locked instruction waits for.
-        let tells = self.seeker.is_some();
+        let tells = self.tells;
         let placed = || {
             judged.add(Verdict::Acknowledged);
             if tells && channel.tell_verdicts_quickly(nic.fabric(), judged) {
@@ -451,7 +455,7 @@ mod tests {
         for way in 0..4 {
             receiver.workers.parked.store(true, Ordering::SeqCst);
             // Nothing comes: the next polls may leave their rounds out.
-            (0..3).for_each(|_| receiver.progress_by_poller());
+            (0..3).for_each(|_| receiver.progress_by_poller(|| false));
             let awaited = Some(Awaited { queue_pair: None, psn: 7 });
             assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], awaited));
             assert_ne!(receiver.poll_channels(Occasion::Polled), Taken::Nothing);
@@ -470,6 +474,19 @@ mod tests {
             }
             assert!(!attention::is_asked(sender.fabric().mailbox()), "way {way}");
             sender.progress();
+        }
+    }
+
+    /// What a look would have found as well is no reason to run rounds more often; other things are.
+    #[test]
+    fn rounds_stay_rare_where_they_come_upon_what_polls_look_for() {
+        let [(sender, out), (receiver, _)] = connected();
+        receiver.workers.parked.store(true, Ordering::SeqCst);
+        for expected in [true, false] {
+            (0..10).for_each(|_| receiver.progress_by_poller(|| false));
+            assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], None));
+            receiver.progress_by_poller(|| expected);
+            assert_eq!(receiver.leaves_round_out(), expected);
         }
     }
 

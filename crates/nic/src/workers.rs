@@ -28,8 +28,8 @@ const POLLS_THAT_COUNT: u64 = 4;
 const POLLS_BETWEEN_OFFERS: (u64, u64) = (64, 1024);
 /// A polling program looks at the network only once in so many polls while no queue pair needs it.
 const QUIET_NETWORK_POLLS: u64 = 1024;
-/// A program that polls without a pause, and whose rounds come upon nothing, runs one in each of so many polls at most; in the
-/// others it looks only where its completions came from last.
+/// A program that polls without a pause, and whose rounds come upon nothing but what a look would have found, runs one in each of so
+/// many polls at most; in the others it looks only where its completions came from last.
 const POLLS_PER_ROUND: u64 = 32;
 /// So many polls that leave the round out take as long as one that does not, about.
 const LOOKS_PER_ROUND: u64 = 3;
@@ -55,6 +55,8 @@ pub(crate) struct Workers {
     offer_interval: AtomicU64,
     /// Polls until one runs a round, and the same after the last one that did.
     polls_to_round: AtomicU64,
+    /// A poll whose turn it was has left its round out, as it had found what it looked for.
+    round_owed: AtomicBool,
     round_interval: AtomicU64,
     /// Completion queues that will wake a thread of the program.
     sleepers: AtomicU32,
@@ -64,6 +66,15 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
+    /// A program's thread polls; gives the number of the poll.
+    #[inline]
+    fn count_poll(&self) -> u64 {
+        // Lost counts of two threads at once do no harm.
+        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.polls.store(polls, Ordering::Relaxed);
+        polls
+    }
+
     /// A queue pair was driven for so many nanoseconds, as rows of packets left. A program that does so in its polls and posts has no
     /// time to poll more often.
     pub(crate) fn note_sending(&self, nanoseconds: u64) {
@@ -92,15 +103,33 @@ impl<F: Fabric> Nic<F> {
         }
         self.make_peers_sure();
         self.workers.polls_to_round.store(left - 1, Ordering::Relaxed);
-        let polls = self.workers.polls.load(Ordering::Relaxed).wrapping_add(1);
-        self.workers.polls.store(polls, Ordering::Relaxed);
+        self.workers.count_poll();
         true
     }
 
-    /// A round by a program's thread that polls an empty completion queue.
-    pub(crate) fn progress_by_poller(&self) {
-        let polls = self.workers.polls.load(Ordering::Relaxed).wrapping_add(1);
-        self.workers.polls.store(polls, Ordering::Relaxed);
+    /// A poll has found what it looked for where it looked first: it runs no round. Where that goes on and on the next one does,
+    /// now and then.
+    #[inline]
+    pub(crate) fn found_without_round(&self) {
+        // Lost counts of two threads at once do no harm.
+        match self.workers.polls_to_round.load(Ordering::Relaxed) {
+            0 => self.workers.round_owed.store(true, Ordering::Relaxed),
+            left => self.workers.polls_to_round.store(left - 1, Ordering::Relaxed),
+        }
+        self.workers.count_poll();
+    }
+
+    /// Whether a poll is to run a round without a look before it.
+    #[inline]
+    pub(crate) fn owes_round(&self) -> bool {
+        self.workers.round_owed.load(Ordering::Relaxed)
+    }
+
+    /// A round by a program's thread that polls an empty completion queue. `look` takes the completions that came, and says whether
+    /// they are such as a poll finds without a round.
+    pub(crate) fn progress_by_poller(&self, look: impl FnOnce() -> bool) {
+        let polls = self.workers.count_poll();
+        self.workers.round_owed.store(false, Ordering::Relaxed);
         let interval = self.workers.round_interval.load(Ordering::Relaxed);
         let left_out = interval.saturating_sub(1 + self.workers.polls_to_round.load(Ordering::Relaxed));
         // The poll whose turn it was may have left its round out.
@@ -110,7 +139,7 @@ impl<F: Fabric> Nic<F> {
         let began = network.then(|| self.fabric().now());
         let taken = self.round(network, Occasion::Polled);
         let fewer = (interval * 2).clamp(1, POLLS_PER_ROUND);
-        let interval = if taken == Taken::Nothing { fewer } else { 1 };
+        let interval = if look() || taken == Taken::Nothing { fewer } else { 1 };
         self.workers.round_interval.store(interval, Ordering::Relaxed);
         self.workers.polls_to_round.store(interval - 1, Ordering::Relaxed);
         if let Some(began) = began {
@@ -330,6 +359,24 @@ mod tests {
         Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local })
     }
 
+    /// However long polls go on finding what they look for, the network and the timers have their turn.
+    #[test]
+    fn polls_that_always_find_something_run_rounds_too() {
+        let nic = idle();
+        let polls_until_one_is_owed = || {
+            (1..=100_u64).find(|_| {
+                nic.found_without_round();
+                nic.owes_round()
+            })
+        };
+        assert_eq!(polls_until_one_is_owed(), Some(1));
+        for _ in 0..10 {
+            nic.progress_by_poller(|| true);
+            assert!(!nic.owes_round());
+        }
+        assert_eq!(polls_until_one_is_owed(), Some(POLLS_PER_ROUND));
+    }
+
     #[test]
     fn the_work_is_left_to_programs_that_poll_without_a_pause() {
         let (first, short, long) = POLLER_GRACE;
@@ -384,7 +431,7 @@ mod tests {
         let mut watch = PollWatch::new();
         let mut look = |sending: u64| {
             let before = nic.polls_so_far(0);
-            (0..POLLS_THAT_COUNT).for_each(|_| nic.progress_by_poller());
+            (0..POLLS_THAT_COUNT).for_each(|_| nic.progress_by_poller(|| false));
             nic.workers.note_sending(sending);
             watch.note(&before, &nic.polls_so_far(500_000));
             watch.look(POLLER_GRACE.1).is_some()
@@ -401,7 +448,7 @@ mod tests {
             for _ in 0..2 * QUIET_NETWORK_POLLS {
                 match nic.leaves_round_out() {
                     true => left_out += 1,
-                    false => nic.progress_by_poller(),
+                    false => nic.progress_by_poller(|| false),
                 }
             }
             assert!(left_out > QUIET_NETWORK_POLLS, "most rounds are left out");
@@ -416,10 +463,10 @@ mod tests {
         let polls_to_offer = &nic.workers.polls_to_offer;
         let polls = 3 * POLLS_PER_ROUND;
         polls_to_offer.store(1000, Ordering::Relaxed);
-        (0..polls).for_each(|_| nic.progress_by_poller());
+        (0..polls).for_each(|_| nic.progress_by_poller(|| false));
         assert_eq!(polls_to_offer.load(Ordering::Relaxed), 1000 - polls);
         while nic.leaves_round_out() {}
-        nic.progress_by_poller();
+        nic.progress_by_poller(|| false);
         let after = 1000 - polls - 1 - (POLLS_PER_ROUND - 1) / LOOKS_PER_ROUND;
         assert_eq!(polls_to_offer.load(Ordering::Relaxed), after);
     }

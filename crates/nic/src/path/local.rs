@@ -320,20 +320,13 @@ impl<F: Fabric> LocalChannel<F> {
         (self.has_record() || self.has_verdict()) && !self.is_broken()
     }
 
-    fn has_record(&self) -> bool {
+    /// Whether the peer has sent something that was not taken.
+    pub fn has_record(&self) -> bool {
         let has = ring::has_record(&self.channel.words, self.next_record.load(Ordering::Acquire));
         if !has && !self.was_empty.load(Ordering::Relaxed) {
             self.was_empty.store(true, Ordering::Relaxed);
         }
         has
-    }
-
-    /// Whether there is a record, the first after there was none. `None`: there is another one.
-    pub fn has_first_record(&self) -> Option<bool> {
-        match self.has_record() {
-            true => self.was_empty.load(Ordering::Relaxed).then_some(true),
-            false => Some(false),
-        }
     }
 
     /// How many records a poll takes at most: more and more while they come faster than they are taken.
