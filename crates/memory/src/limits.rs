@@ -16,10 +16,12 @@ pub const SCRATCH_BYTES: usize = 16 << 10;
 pub const SCRATCH_COPY: usize = SCRATCH_BYTES;
 /// Bytes at the end of a message that become visible last.
 pub const TAIL: u64 = 8;
-/// Pages that are remembered as resident.
+/// Pages that are remembered as resident, and as many blocks of them.
 pub const REMEMBERED_PAGES: usize = 4096;
-/// Longest range in pages that the memory of resident pages is asked about, page by page.
-pub const REMEMBERED_RANGE: u64 = 16;
+/// Pages of a block.
+pub const BLOCK_PAGES: u64 = 16;
+/// Longest range in blocks that is remembered: a quarter of what there is room for.
+pub const REMEMBERED_BLOCKS: u64 = REMEMBERED_PAGES as u64 / 4;
 /// Pages whose residency one system call asks for; a byte of the stack for each.
 pub const RESIDENCY_PAGES: usize = 256;
 /// Times that a page which the kernel cannot reach is touched in user mode before one place of a copy is given up: it may

@@ -1,18 +1,20 @@
 //! Whether pages are present, by mincore(2), with a small memory of those seen lately.
 
 use crate::clock::tick;
-use crate::limits::{REMEMBERED_PAGES, REMEMBERED_RANGE, RESIDENCY_PAGES};
+use crate::limits::{BLOCK_PAGES, REMEMBERED_BLOCKS, REMEMBERED_PAGES, RESIDENCY_PAGES};
 use crate::{Residency, Segment};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Low bits of an entry: the tick in which the page was seen, in milliseconds. They wrap after some minutes; a stale entry that happens to look
+/// Low bits of an entry: the tick in which it was made, in milliseconds. They wrap after some minutes; a stale entry that happens to look
 /// fresh costs a wait.
 const TIME_BITS: u32 = 19;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
-/// Pages seen resident in this tick of the kernel's clock. Direct-mapped, shared by all threads, without locks: an entry is one word.
+/// Pages seen resident in this tick of the kernel's clock, those of long ranges by blocks that are whole.
 pub struct ResidentPages {
-    entries: Box<[AtomicU64]>,
+    pages: Seen,
+    blocks: Seen,
     page: u64,
     /// Bits of an address within its page.
     page_bits: u32,
@@ -22,12 +24,7 @@ impl ResidentPages {
     /// An empty memory.
     pub fn new() -> Self {
         let page = rustix::param::page_size() as u64;
-        ResidentPages {
-            // Not by way of an array, which an unoptimised build would have on the program's stack.
-            entries: (0..REMEMBERED_PAGES).map(|_| AtomicU64::new(u64::MAX)).collect(),
-            page,
-            page_bits: page.trailing_zeros(),
-        }
+        ResidentPages { pages: Seen::new(), blocks: Seen::new(), page, page_bits: page.trailing_zeros() }
     }
 
     /// The worst that is known of these segments.
@@ -49,52 +46,87 @@ impl ResidentPages {
         let Some(last) = segment.address.checked_add(segment.length.saturating_sub(1)) else { return false };
         let (first, last) = (segment.address >> self.page_bits, last >> self.page_bits);
         let now = time(tick);
-        self.remembers(first, now) && (last == first || last == first + 1 && self.remembers(last, now))
+        let seen = |page| self.pages.has(page, now);
+        seen(first) && (last == first || last == first + 1 && seen(last))
     }
 
     fn look_at(&self, segment: &Segment) -> Residency {
         let Some(end) = segment.address.checked_add(segment.length) else { return Residency::NotMapped };
         let (first, last) = (segment.address >> self.page_bits, (end - 1) >> self.page_bits);
         let now = time(tick());
-        let small = last - first < REMEMBERED_RANGE;
-        if small && (first..=last).all(|page| self.remembers(page, now)) {
+        if self.remembers(first, last, now) {
             return Residency::Resident;
         }
-        if small && self.look_ahead(first, now) && (first..=last).all(|page| self.remembers(page, now)) {
+        let short = last - first < BLOCK_PAGES;
+        if short && self.look_ahead(first, now) && self.remembers(first, last, now) {
             return Residency::Resident;
         }
         let seen = ask(first * self.page, last - first + 1, self.page);
-        if small && seen == Residency::Resident {
-            (first..=last).for_each(|page| self.remember(page, now));
+        if seen == Residency::Resident {
+            self.remember(first, last, now);
         }
         seen
+    }
+
+    /// Whether all pages from `first` to `last` are remembered.
+    fn remembers(&self, first: u64, last: u64, now: u64) -> bool {
+        let Some((blocks, edges)) = parts(first, last) else { return false };
+        edges.into_iter().flatten().all(|page| self.pages.has(page, now))
+            && blocks.into_iter().all(|block| self.blocks.has(block, now))
+    }
+
+    fn remember(&self, first: u64, last: u64, now: u64) {
+        let Some((blocks, edges)) = parts(first, last) else { return };
+        edges.into_iter().flatten().for_each(|page| self.pages.add(page, now));
+        blocks.into_iter().for_each(|block| self.blocks.add(block, now));
     }
 
     /// Remembers which of the pages from `first` on are present: who transfers in pieces comes to them next. False: it cannot
     /// be said of all of them at once, as where not all are mapped.
     fn look_ahead(&self, first: u64, now: u64) -> bool {
-        let mut present = [0u8; REMEMBERED_RANGE as usize];
+        let mut present = [0u8; BLOCK_PAGES as usize];
         let at = std::ptr::without_provenance_mut((first * self.page) as usize);
         // SAFETY: mincore(2) reads no memory of the range, and writes one byte for each of its pages, which `present` has.
-        if unsafe { libc::mincore(at, (REMEMBERED_RANGE * self.page) as usize, present.as_mut_ptr()) } != 0 {
+        if unsafe { libc::mincore(at, (BLOCK_PAGES * self.page) as usize, present.as_mut_ptr()) } != 0 {
             return false;
         }
         for (page, byte) in (first..).zip(present) {
             // The other bits are reserved.
             if byte & 1 == 1 {
-                self.remember(page, now);
+                self.pages.add(page, now);
             }
         }
         true
     }
+}
 
-    fn remember(&self, page: u64, now: u64) {
-        self.entries[page as usize % REMEMBERED_PAGES].store(entry(page, now), Ordering::Relaxed);
+/// The pages from `first` to `last` as the blocks that are whole, and the pages before and behind these. A range shorter than a
+/// block has pages only. `None`: it is too long to be remembered.
+fn parts(first: u64, last: u64) -> Option<(Range<u64>, [Range<u64>; 2])> {
+    let end = last + 1;
+    let (from, to) = (first.div_ceil(BLOCK_PAGES), end / BLOCK_PAGES);
+    if last - first < BLOCK_PAGES || from >= to {
+        return Some((0..0, [first..end, 0..0]));
+    }
+    (to - from <= REMEMBERED_BLOCKS).then(|| (from..to, [first..from * BLOCK_PAGES, to * BLOCK_PAGES..end]))
+}
+
+/// Numbers of what was seen in this tick. Direct-mapped, shared by all threads, without locks: an entry is one word.
+struct Seen(Box<[AtomicU64]>);
+
+impl Seen {
+    fn new() -> Self {
+        // Not by way of an array, which an unoptimised build would have on the program's stack.
+        Seen((0..REMEMBERED_PAGES).map(|_| AtomicU64::new(u64::MAX)).collect())
     }
 
-    fn remembers(&self, page: u64, now: u64) -> bool {
-        let known = self.entries[page as usize % REMEMBERED_PAGES].load(Ordering::Relaxed);
-        known == entry(page, now)
+    fn add(&self, number: u64, now: u64) {
+        self.0[number as usize % REMEMBERED_PAGES].store(entry(number, now), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn has(&self, number: u64, now: u64) -> bool {
+        self.0[number as usize % REMEMBERED_PAGES].load(Ordering::Relaxed) == entry(number, now)
     }
 }
 
@@ -103,8 +135,8 @@ fn time(tick: u64) -> u64 {
     tick / 1_000_000
 }
 
-fn entry(page: u64, time: u64) -> u64 {
-    page << TIME_BITS | time & TIME_MASK
+fn entry(number: u64, time: u64) -> u64 {
+    number << TIME_BITS | time & TIME_MASK
 }
 
 /// Asks the kernel, part by part, so that neither memory nor time in the kernel grows with the range.
@@ -130,4 +162,43 @@ fn ask(address: u64, pages: u64, page: u64) -> Residency {
         done += part;
     }
     Residency::Resident
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_page_is_in_one_part(first in 0u64..1 << 36, pages in 1u64..40 * BLOCK_PAGES) {
+            let (blocks, [before, behind]) = parts(first, first + pages - 1).unwrap();
+            let whole = blocks.flat_map(|block| block * BLOCK_PAGES..(block + 1) * BLOCK_PAGES);
+            let mut all: Vec<u64> = before.chain(whole).chain(behind).collect();
+            all.sort_unstable();
+            prop_assert_eq!(all, (first..first + pages).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn of_what_is_remembered_every_part_that_begins_and_ends_with_a_block_is_known_and_nothing_else(
+            first in 0u64..1 << 30, pages in 2 * BLOCK_PAGES..40 * BLOCK_PAGES, from in 0u64..60, blocks in 1u64..60,
+        ) {
+            let memory = ResidentPages::new();
+            memory.remember(first, first + pages - 1, 7);
+            prop_assert!(memory.remembers(first, first + pages - 1, 7));
+            prop_assert!(!memory.remembers(first, first + pages - 1, 8), "in the next millisecond");
+            prop_assert!(!memory.remembers(first, first + pages, 7));
+            let from = (first.saturating_sub(10 * BLOCK_PAGES)).next_multiple_of(BLOCK_PAGES) + from * BLOCK_PAGES;
+            let to = from + (blocks + 1) * BLOCK_PAGES - 1;
+            let whole = first.div_ceil(BLOCK_PAGES) * BLOCK_PAGES..(first + pages) / BLOCK_PAGES * BLOCK_PAGES;
+            prop_assert_eq!(memory.remembers(from, to, 7), whole.contains(&from) && whole.contains(&to));
+        }
+    }
+
+    #[test]
+    fn a_range_that_would_drive_out_everything_else_is_not_remembered() {
+        let longest = REMEMBERED_BLOCKS * BLOCK_PAGES;
+        assert!(parts(0, longest - 1).is_some() && parts(0, longest + BLOCK_PAGES - 1).is_none());
+        assert!(parts(0, u64::MAX >> 12).is_none());
+    }
 }
