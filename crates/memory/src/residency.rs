@@ -54,7 +54,9 @@ impl ResidentPages {
         let Some(end) = segment.address.checked_add(segment.length) else { return Residency::NotMapped };
         let (first, last) = (segment.address >> self.page_bits, (end - 1) >> self.page_bits);
         let now = time(tick());
-        if self.remembers(first, last, now) {
+        // Mostly it is one page.
+        let known = if first == last { self.pages.has(first, now) } else { self.remembers(first, last, now) };
+        if known {
             return Residency::Resident;
         }
         let short = last - first < BLOCK_PAGES;

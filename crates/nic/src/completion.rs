@@ -197,15 +197,19 @@ impl<F: Fabric> CompletionQueue<F> {
         if looked && self.nic.leaves_round_out() {
             return 0;
         }
-        let mut found = 0;
-        self.nic.progress_by_poller(|| {
-            let mut by_lane = true;
-            found = self.take(max, &mut |completion| {
-                by_lane &= self.lane.leads_to(completion.queue_pair);
-                each(completion);
-            });
-            found > 0 && by_lane
+        let interval = self.nic.progress_by_poller();
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        let mut by_lane = true;
+        let found = self.take_waiting(max, &mut |completion| {
+            by_lane &= self.lane.leads_to(completion.queue_pair);
+            each(completion);
         });
+        if by_lane {
+            // A look would have found them as well.
+            self.nic.set_round_interval(interval);
+        }
         found
     }
 

@@ -455,7 +455,7 @@ mod tests {
         for way in 0..4 {
             receiver.workers.parked.store(true, Ordering::SeqCst);
             // Nothing comes: the next polls may leave their rounds out.
-            (0..3).for_each(|_| receiver.progress_by_poller(|| false));
+            (0..3).for_each(|_| _ = receiver.progress_by_poller());
             let awaited = Some(Awaited { queue_pair: None, psn: 7 });
             assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], awaited));
             assert_ne!(receiver.poll_channels(Occasion::Polled), Taken::Nothing);
@@ -483,9 +483,12 @@ mod tests {
         let [(sender, out), (receiver, _)] = connected();
         receiver.workers.parked.store(true, Ordering::SeqCst);
         for expected in [true, false] {
-            (0..10).for_each(|_| receiver.progress_by_poller(|| false));
+            (0..10).for_each(|_| _ = receiver.progress_by_poller());
             assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], None));
-            receiver.progress_by_poller(|| expected);
+            let interval = receiver.progress_by_poller();
+            if expected {
+                receiver.set_round_interval(interval);
+            }
             assert_eq!(receiver.leaves_round_out(), expected);
         }
     }

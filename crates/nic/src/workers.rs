@@ -125,9 +125,9 @@ impl<F: Fabric> Nic<F> {
         self.workers.round_owed.load(Ordering::Relaxed)
     }
 
-    /// A round by a program's thread that polls an empty completion queue. `look` takes the completions that came, and says whether
-    /// they are such as a poll finds without a round.
-    pub(crate) fn progress_by_poller(&self, look: impl FnOnce() -> bool) {
+    /// A round by a program's thread that polls an empty completion queue. Gives the interval of rounds that is right if it came upon
+    /// nothing but what polls find without one; see [`set_round_interval`](Self::set_round_interval).
+    pub(crate) fn progress_by_poller(&self) -> u64 {
         let polls = self.workers.count_poll();
         self.workers.round_owed.store(false, Ordering::Relaxed);
         let interval = self.workers.round_interval.load(Ordering::Relaxed);
@@ -139,9 +139,7 @@ impl<F: Fabric> Nic<F> {
         let began = network.then(|| self.fabric().now());
         let taken = self.round(network, Occasion::Polled);
         let fewer = (interval * 2).clamp(1, POLLS_PER_ROUND);
-        let interval = if look() || taken == Taken::Nothing { fewer } else { 1 };
-        self.workers.round_interval.store(interval, Ordering::Relaxed);
-        self.workers.polls_to_round.store(interval - 1, Ordering::Relaxed);
+        self.set_round_interval(if taken == Taken::Nothing { fewer } else { 1 });
         if let Some(began) = began {
             let took = match taken {
                 Taken::Nothing => EMPTY_ROUND,
@@ -161,6 +159,14 @@ impl<F: Fabric> Nic<F> {
                 self.workers.polls_to_offer.store(left, Ordering::Relaxed);
             }
         }
+        fewer
+    }
+
+    /// One in so many polls runs a round from now on.
+    #[inline]
+    pub(crate) fn set_round_interval(&self, interval: u64) {
+        self.workers.round_interval.store(interval, Ordering::Relaxed);
+        self.workers.polls_to_round.store(interval - 1, Ordering::Relaxed);
     }
 
     /// Offers the processor to others: the one that is waited for may need this very one. An offer costs as much as several
@@ -371,7 +377,7 @@ mod tests {
         };
         assert_eq!(polls_until_one_is_owed(), Some(1));
         for _ in 0..10 {
-            nic.progress_by_poller(|| true);
+            nic.progress_by_poller();
             assert!(!nic.owes_round());
         }
         assert_eq!(polls_until_one_is_owed(), Some(POLLS_PER_ROUND));
@@ -431,7 +437,7 @@ mod tests {
         let mut watch = PollWatch::new();
         let mut look = |sending: u64| {
             let before = nic.polls_so_far(0);
-            (0..POLLS_THAT_COUNT).for_each(|_| nic.progress_by_poller(|| false));
+            (0..POLLS_THAT_COUNT).for_each(|_| _ = nic.progress_by_poller());
             nic.workers.note_sending(sending);
             watch.note(&before, &nic.polls_so_far(500_000));
             watch.look(POLLER_GRACE.1).is_some()
@@ -448,7 +454,7 @@ mod tests {
             for _ in 0..2 * QUIET_NETWORK_POLLS {
                 match nic.leaves_round_out() {
                     true => left_out += 1,
-                    false => nic.progress_by_poller(|| false),
+                    false => _ = nic.progress_by_poller(),
                 }
             }
             assert!(left_out > QUIET_NETWORK_POLLS, "most rounds are left out");
@@ -463,10 +469,10 @@ mod tests {
         let polls_to_offer = &nic.workers.polls_to_offer;
         let polls = 3 * POLLS_PER_ROUND;
         polls_to_offer.store(1000, Ordering::Relaxed);
-        (0..polls).for_each(|_| nic.progress_by_poller(|| false));
+        (0..polls).for_each(|_| _ = nic.progress_by_poller());
         assert_eq!(polls_to_offer.load(Ordering::Relaxed), 1000 - polls);
         while nic.leaves_round_out() {}
-        nic.progress_by_poller(|| false);
+        nic.progress_by_poller();
         let after = 1000 - polls - 1 - (POLLS_PER_ROUND - 1) / LOOKS_PER_ROUND;
         assert_eq!(polls_to_offer.load(Ordering::Relaxed), after);
     }
