@@ -11,7 +11,7 @@ use crate::limits::{
 };
 use crate::names;
 use crate::neighbours::{Bells, HostEvent, Neighbours, Shown};
-use crate::network::Network;
+use crate::network::{Network, STUCK};
 use crate::pcap::Capture;
 use crate::words::{Access, MappedWords};
 use pagewire_memory::{HostMemory, Segment, Uncancelled, fork};
@@ -264,13 +264,14 @@ impl Inner {
 
     /// Hands on what belongs to other processes. What belongs to this one is lost: its NIC does not ask for it.
     fn hand_on_only(&self, now: u64) {
-        self.network.receive(NETWORK_ROUND, now, true, &mut |_| ());
-        self.watch_network();
+        if self.network.receive(NETWORK_ROUND, now, true, &mut |_| ()).is_some() {
+            self.watch_network();
+        }
     }
 
     /// Has sleepers told of datagrams again.
     fn watch_network(&self) {
-        if self.network_told.load(Ordering::Acquire) && self.network_told.swap(false, Ordering::AcqRel) {
+        if self.network_told.load(Ordering::SeqCst) && self.network_told.swap(false, Ordering::SeqCst) {
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
             let data = epoll::EventData::new_u64(NETWORK);
             if let Err(error) = epoll::modify(&self.sleep, self.network.ready(), data, flags) {
@@ -417,7 +418,8 @@ impl Fabric for HostFabric {
         inner.rounds.store(0, Ordering::Relaxed);
         // A sleeper was told of something, and not where.
         let all = inner.network_told.load(Ordering::Acquire);
-        let handed = inner.network.receive(limit, now, all, each);
+        // Whoever is at it has sleepers told again when it has done.
+        let Some(handed) = inner.network.receive(limit, now, all, each) else { return 0 };
         inner.watch_network();
         inner.tell_of_left();
         handed
@@ -446,6 +448,10 @@ impl Fabric for HostFabric {
         if inner.handshakes.load(Ordering::Relaxed) {
             left = Some(left.unwrap_or(u64::MAX).min(RETRY_TIME));
         }
+        if inner.network_told.load(Ordering::Acquire) && inner.network.is_at_work() {
+            // Nobody is told of datagrams before the thread that takes them has done. It may be that it never has.
+            left = Some(left.unwrap_or(u64::MAX).min(STUCK));
+        }
         inner.count_round();
         inner.sleepers.fetch_add(1, Ordering::SeqCst);
         // Whoever leaves some from now on sees the sleeper.
@@ -464,7 +470,7 @@ impl Fabric for HostFabric {
                 datagrams_only = ready.len() == 1 && ready[0].data.u64() == NETWORK;
                 for event in ready.iter() {
                     match event.data.u64() {
-                        NETWORK => inner.network_told.store(true, Ordering::Release),
+                        NETWORK => inner.network_told.store(true, Ordering::SeqCst),
                         KICK => {
                             // One read takes all kicks; another sleeper may have taken them.
                             let _ = rustix::io::read(&*inner.kick, &mut [0; 8]);

@@ -36,7 +36,7 @@ pub(crate) use ways::Way;
 use ways::{Ways, queue_pair_of};
 
 /// Nanoseconds after which a thread that stays in the handing over of datagrams is overtaken by others.
-const STUCK: u64 = 1_000_000;
+pub const STUCK: u64 = 1_000_000;
 /// Nanoseconds for which what an overtaken thread has in its hands counts as not heard yet.
 const STUCK_FOR_GOOD: u64 = 1_000_000_000;
 /// The shortest packet: a BTH and the ICRC.
@@ -381,10 +381,21 @@ impl Network {
     }
 
     /// Hands datagrams over, at most `limit`, and gives how many. One thread at a time, so that their order stays; but
-    /// one that is stuck in `each` is overtaken. Unless `all` sockets are to be looked at, it is mostly the one that had
-    /// something last.
-    pub fn receive(&self, limit: usize, now: u64, all: bool, each: &mut dyn FnMut(&[Datagram<'_>])) -> usize {
+    /// one that is [`STUCK`] in `each` is overtaken. `None`: another thread is at it. Unless `all` sockets are to be looked at, it is
+    /// mostly the one that had something last.
+    pub fn receive(
+        &self,
+        limit: usize,
+        now: u64,
+        all: bool,
+        each: &mut dyn FnMut(&[Datagram<'_>]),
+    ) -> Option<usize> {
         self.receive_for(&mut Taker::Nic(each), limit, now, all)
+    }
+
+    /// Whether a thread hands datagrams over.
+    pub fn is_at_work(&self) -> bool {
+        self.turn.load(Ordering::Acquire) != 0
     }
 
     /// Answers probes and hands on what belongs to other processes; stops at the first datagram for this one, which is
@@ -428,15 +439,13 @@ impl Network {
         self.left.load(Ordering::SeqCst) > 0
     }
 
-    fn receive_for(&self, taker: &mut Taker<'_>, limit: usize, now: u64, all: bool) -> usize {
+    fn receive_for(&self, taker: &mut Taker<'_>, limit: usize, now: u64, all: bool) -> Option<usize> {
         let stamp = now.max(1);
         let turn = self.turn.load(Ordering::Acquire);
         if turn != 0 && stamp.saturating_sub(turn) < STUCK {
-            return 0;
+            return None;
         }
-        if self.turn.compare_exchange(turn, stamp, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            return 0;
-        }
+        self.turn.compare_exchange(turn, stamp, Ordering::AcqRel, Ordering::Acquire).ok()?;
         self.hand_on_waiting();
         let known = {
             let mut hands = self.hands.lock();
@@ -480,7 +489,7 @@ impl Network {
         drop(hands);
         // Somebody may have overtaken us: then the turn is theirs.
         let _ = self.turn.compare_exchange(stamp, 0, Ordering::AcqRel, Ordering::Acquire);
-        handed
+        Some(handed)
     }
 
     /// Buffers to go on with: those that hold something first.

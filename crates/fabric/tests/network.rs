@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Got, alone_in_own_network, packet, receive, route, send, send_until_connected};
-use pagewire_fabric::{Batch, Fabric, HostFabric, Route};
+use pagewire_fabric::{Batch, Datagram, Fabric, HostFabric, Route};
 use pagewire_wire::{Icrc, packet as wire};
 use std::net::{Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -326,6 +326,44 @@ fn send_as_stranger(to: &HostFabric, packets: &[Vec<u8>]) {
         whole.extend([0; 4]);
         wire::seal(&icrc, 0, &mut whole);
         socket.send_to(&whole, ("127.0.0.1", to.direct_port())).unwrap();
+    }
+}
+
+/// Where both have one processor, looking again and again would keep the other one from it.
+#[test]
+fn a_sleeper_sleeps_while_another_thread_takes_datagrams() {
+    let Some(_alone) = alone_in_own_network() else { return };
+    let b = HostFabric::new().unwrap();
+    let queue_pair = b.lease_block().unwrap() << 8;
+    for round in 0..10 {
+        let (entered, inside) = std::sync::mpsc::channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        send_as_stranger(&b, &[packet(queue_pair, 2 * round, 64)]);
+        std::thread::scope(|scope| {
+            let b = &b;
+            scope.spawn(move || {
+                let start = Instant::now();
+                while start.elapsed() < common::PATIENCE {
+                    let stays = &mut |_: &[Datagram<'_>]| {
+                        entered.send(()).unwrap();
+                        released.recv().unwrap();
+                    };
+                    if b.receive(1, stays) > 0 {
+                        break;
+                    }
+                }
+            });
+            inside.recv_timeout(common::PATIENCE).unwrap();
+            send_as_stranger(b, &[packet(queue_pair, 2 * round + 1, 64)]);
+            // It is this thread's in the end, as the other one stays there for too long.
+            let mut sleeps = 0;
+            while b.receive(1, &mut |_| ()) == 0 {
+                b.wait(Some(b.now() + LONG.as_nanos() as u64));
+                sleeps += 1;
+            }
+            release.send(()).unwrap();
+            assert!(sleeps < 10, "{sleeps}");
+        });
     }
 }
 
