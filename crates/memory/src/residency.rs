@@ -102,8 +102,8 @@ impl ResidentPages {
     }
 }
 
-/// The pages from `first` to `last` as the blocks that are whole, and the pages before and behind these. A range shorter than a
-/// block has pages only. `None`: it is too long to be remembered.
+/// The pages from `first` to `last` as the blocks that are whole, and the pages before and behind these; a block alone, or a range
+/// without a whole one, has pages only. `None`: it is too long to be remembered.
 fn parts(first: u64, last: u64) -> Option<(Range<u64>, [Range<u64>; 2])> {
     let end = last + 1;
     let (from, to) = (first.div_ceil(BLOCK_PAGES), end / BLOCK_PAGES);
@@ -137,6 +137,7 @@ fn time(tick: u64) -> u64 {
     tick / 1_000_000
 }
 
+/// Numbers are cut to 45 bits: no program has pages at addresses that need more.
 fn entry(number: u64, time: u64) -> u64 {
     number << TIME_BITS | time & TIME_MASK
 }

@@ -88,14 +88,24 @@ pub fn through_process(
         at += advance(call(way, pid, &[vector(ours)], &[vector(theirs)]), 0)?;
     }
     while at < length {
-        let limit = (length - at).min(PIECE as u64);
-        // Cut at this side only, which is as good: the kernel copies piece by piece of both. For each piece of the other side it looks
-        // the pages up anew.
-        let theirs = IoVectors::cut(remote, at, limit, u64::MAX);
-        let ours = IoVectors::cut(local, at, theirs.bytes, boundary);
+        let (ours, theirs) = pieces(local, remote, at, (length - at).min(PIECE as u64), boundary);
         at += advance(call(way, pid, ours.as_slice(), theirs.as_slice()), at)?;
     }
     Ok(())
+}
+
+/// What one call copies, at most `limit` bytes from `at` on. Cut at the boundary at this side only, which is as good: the kernel copies
+/// piece by piece of both. For each piece of the other side it looks the pages up anew.
+fn pieces(
+    local: &[Segment],
+    remote: &[Segment],
+    at: u64,
+    limit: u64,
+    boundary: u64,
+) -> (IoVectors, IoVectors) {
+    let theirs = IoVectors::cut(remote, at, limit, u64::MAX);
+    let ours = IoVectors::cut(local, at, theirs.bytes, boundary);
+    (ours, theirs)
 }
 
 fn call(way: ProcessTransfer, pid: i32, ours: &[libc::iovec], theirs: &[libc::iovec]) -> isize {
@@ -132,4 +142,31 @@ fn advance(done: isize, at: u64) -> Result<u64, Stop> {
 /// Bytes that a copy between two lists has.
 pub fn common_length(from: &[Segment], to: &[Segment]) -> Result<u64, MemoryError> {
     Ok(total(from)?.min(total(to)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Processors mostly copy from front to back anyway, so that a copy itself does not tell.
+    #[test]
+    fn the_tail_is_a_piece_of_its_own_at_this_side_and_the_other_is_not_cut() {
+        let one = |address| [Segment { address, length: 8192 }];
+        let edge = boundary(8192, true);
+        assert_eq!(edge, 8192 - TAIL);
+        let lengths = |pieces: &IoVectors| -> Vec<usize> {
+            pieces.as_slice().iter().map(|piece| piece.iov_len).collect()
+        };
+        let (ours, theirs) = pieces(&one(1 << 20), &one(1 << 30), 0, 8192, edge);
+        assert_eq!((lengths(&ours), lengths(&theirs)), (vec![8192 - 8, 8], vec![8192]));
+        assert_eq!(ours.as_slice()[1].iov_base as u64, (1 << 20) + 8192 - 8);
+        // Also where the other side has several pieces, and the tail begins within one of them.
+        let parts = [
+            Segment { address: 1 << 30, length: 8000 },
+            Segment { address: 1 << 31, length: 190 },
+            Segment { address: 1 << 32, length: 2 },
+        ];
+        let (ours, theirs) = pieces(&one(1 << 20), &parts, 0, 8192, edge);
+        assert_eq!((lengths(&ours), lengths(&theirs)), (vec![8192 - 8, 8], vec![8000, 190, 2]));
+    }
 }

@@ -189,7 +189,7 @@ impl<F: Fabric> CompletionQueue<F> {
             && !self.nic.owes_round()
             && self.lane.seek(&self.nic, self, &mut found).is_some();
         if let Some(completion) = &found {
-            self.nic.found_without_round();
+            self.nic.found_without_round(1 + self.waiting.load(Ordering::Relaxed) as u64);
             each(completion);
             // Others may have come with it.
             return 1 + self.take(max - 1, each);
@@ -197,16 +197,18 @@ impl<F: Fabric> CompletionQueue<F> {
         if looked && self.nic.leaves_round_out() {
             return 0;
         }
+        // As it is before the round, which may make another one.
+        let by_lane = self.lane.queue_pair();
         let interval = self.nic.progress_by_poller();
         if self.waiting.load(Ordering::Acquire) == 0 {
             return 0;
         }
-        let mut by_lane = true;
+        let mut by_others = false;
         let found = self.take_waiting(max, &mut |completion| {
-            by_lane &= self.lane.leads_to(completion.queue_pair);
+            by_others |= by_lane != Some(completion.queue_pair);
             each(completion);
         });
-        if by_lane {
+        if found > 0 && !by_others {
             // A look would have found them as well.
             self.nic.set_round_interval(interval);
         }

@@ -20,6 +20,10 @@ pub(crate) struct Lane<F: Fabric> {
     way: Lock<Option<Way<F>>>,
     /// The number of its queue pair.
     known: AtomicU32,
+    /// Its channel; [`NONE`] if it is none, but the network.
+    channel: AtomicU32,
+    /// Completions of that queue pair have come by another one: two processes that connect to each other at the same time have two.
+    elsewhere: AtomicBool,
     /// The queue pair whose completion came last.
     last: AtomicU32,
     /// It was left while a poll was at it.
@@ -36,6 +40,8 @@ impl<F: Fabric> Default for Lane<F> {
         Lane {
             way: Lock::new(None),
             known: AtomicU32::new(NONE),
+            channel: AtomicU32::new(NONE),
+            elsewhere: AtomicBool::new(false),
             last: AtomicU32::new(NONE),
             left: AtomicBool::new(false),
         }
@@ -47,14 +53,19 @@ impl<F: Fabric> Lane<F> {
     /// makes it the lane.
     pub fn note(&self, queue_pair: &Arc<QueuePair<F>>, origin: &Origin<F>) {
         let number = queue_pair.number();
-        if self.leads_to(number) {
-            return;
-        }
-        if self.last.load(Ordering::Relaxed) != number {
+        let is_second = self.last.load(Ordering::Relaxed) == number;
+        if !is_second {
             self.last.store(number, Ordering::Relaxed);
-        } else if let Some(mut way) = self.way.try_lock() {
+        }
+        if self.known.load(Ordering::Relaxed) == number {
+            if self.channel.load(Ordering::Relaxed) != number_of(origin) {
+                self.elsewhere.store(true, Ordering::Relaxed);
+            }
+        } else if let Some(mut way) = Some(()).filter(|()| is_second).and_then(|()| self.way.try_lock()) {
             *way = Some(Way { origin: origin.clone(), queue_pair: queue_pair.clone() });
             self.known.store(number, Ordering::Relaxed);
+            self.channel.store(number_of(origin), Ordering::Relaxed);
+            self.elsewhere.store(false, Ordering::Relaxed);
         }
     }
 
@@ -93,10 +104,11 @@ impl<F: Fabric> Lane<F> {
         self.known.load(Ordering::Relaxed) != NONE
     }
 
-    /// Whether it is that of a queue pair.
+    /// The queue pair whose completions all come by it, as far as is known.
     #[inline]
-    pub fn leads_to(&self, queue_pair: u32) -> bool {
-        self.known.load(Ordering::Relaxed) == queue_pair
+    pub fn queue_pair(&self) -> Option<u32> {
+        let known = self.known.load(Ordering::Relaxed);
+        (known != NONE && !self.elsewhere.load(Ordering::Relaxed)).then_some(known)
     }
 
     /// A completion of `queue`, the lane's own, that comes of what has come by it. `None`: nobody has looked.
@@ -118,6 +130,15 @@ impl<F: Fabric> Lane<F> {
             return None;
         }
         nic.take_next(origin, Seeker { queue, queue_pair, found })
+    }
+}
+
+/// The number of a channel.
+#[inline]
+fn number_of<F: Fabric>(origin: &Origin<F>) -> u32 {
+    match origin {
+        Origin::Local(channel) => channel.channel.id.0,
+        Origin::Network { .. } => NONE,
     }
 }
 

@@ -55,9 +55,9 @@ pub(crate) struct Workers {
     offer_interval: AtomicU64,
     /// Polls until one runs a round, and the same after the last one that did.
     polls_to_round: AtomicU64,
+    round_interval: AtomicU64,
     /// A poll whose turn it was has left its round out, as it had found what it looked for.
     round_owed: AtomicBool,
-    round_interval: AtomicU64,
     /// Completion queues that will wake a thread of the program.
     sleepers: AtomicU32,
     thread: Mutex<Option<Thread>>,
@@ -66,11 +66,11 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// A program's thread polls; gives the number of the poll.
+    /// A program's thread polls, or has so many polls' worth of completions; gives the number of the poll.
     #[inline]
-    fn count_poll(&self) -> u64 {
+    fn count_polls(&self, count: u64) -> u64 {
         // Lost counts of two threads at once do no harm.
-        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
+        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(count);
         self.polls.store(polls, Ordering::Relaxed);
         polls
     }
@@ -103,20 +103,21 @@ impl<F: Fabric> Nic<F> {
         }
         self.make_peers_sure();
         self.workers.polls_to_round.store(left - 1, Ordering::Relaxed);
-        self.workers.count_poll();
+        self.workers.count_polls(1);
         true
     }
 
-    /// A poll has found what it looked for where it looked first: it runs no round. Where that goes on and on the next one does,
-    /// now and then.
+    /// A poll has found what it looked for where it looked first, so many completions: it runs no round. Where that goes on, or
+    /// something waits for one, the next poll does.
     #[inline]
-    pub(crate) fn found_without_round(&self) {
+    pub(crate) fn found_without_round(&self, completions: u64) {
         // Lost counts of two threads at once do no harm.
-        match self.workers.polls_to_round.load(Ordering::Relaxed) {
-            0 => self.workers.round_owed.store(true, Ordering::Relaxed),
-            left => self.workers.polls_to_round.store(left - 1, Ordering::Relaxed),
+        let left = self.workers.polls_to_round.load(Ordering::Relaxed);
+        if left < completions || self.is_any_ready() {
+            self.workers.round_owed.store(true, Ordering::Relaxed);
         }
-        self.workers.count_poll();
+        self.workers.polls_to_round.store(left.saturating_sub(completions), Ordering::Relaxed);
+        self.workers.count_polls(completions);
     }
 
     /// Whether a poll is to run a round without a look before it.
@@ -128,7 +129,7 @@ impl<F: Fabric> Nic<F> {
     /// A round by a program's thread that polls an empty completion queue. Gives the interval of rounds that is right if it came upon
     /// nothing but what polls find without one; see [`set_round_interval`](Self::set_round_interval).
     pub(crate) fn progress_by_poller(&self) -> u64 {
-        let polls = self.workers.count_poll();
+        let polls = self.workers.count_polls(1);
         self.workers.round_owed.store(false, Ordering::Relaxed);
         let interval = self.workers.round_interval.load(Ordering::Relaxed);
         let left_out = interval.saturating_sub(1 + self.workers.polls_to_round.load(Ordering::Relaxed));
@@ -371,7 +372,7 @@ mod tests {
         let nic = idle();
         let polls_until_one_is_owed = || {
             (1..=100_u64).find(|_| {
-                nic.found_without_round();
+                nic.found_without_round(1);
                 nic.owes_round()
             })
         };

@@ -159,3 +159,77 @@ fn regions_that_were_remembered_and_have_ended_are_not_used() {
         assert_eq!(connected.theirs.bytes[..9], [1, 1, 1, 1, 1, 1, 1, 1, 0], "nothing was written");
     }
 }
+
+/// A poll with room for them gives all that have come, in their order.
+#[test]
+fn one_poll_gives_a_burst_in_its_order() {
+    let mut connected = Connected::new();
+    connected.exchange();
+    for burst in [1, 2, 3, 5, 8] {
+        (0..40).for_each(|_| connected.poll());
+        let first = connected.received.len();
+        (0..burst).for_each(|wr_id| connected.post(wr_id));
+        let mut polls = 0;
+        while connected.received.len() < first + burst as usize {
+            connected.poll();
+            polls += 1;
+        }
+        let got: Vec<u64> = connected.received[first..].iter().map(|done| done.wr_id).collect();
+        assert!(got.iter().copied().eq(0..burst), "{got:?}");
+        // More at a time while there are more: 1, 2, 4, 8.
+        assert!(1 << (polls - 1) <= burst, "{polls} polls for {burst}");
+        let mut sent = Vec::new();
+        while sent.len() < burst as usize {
+            connected.a.poll(&connected.a.send_cq, &mut sent);
+        }
+    }
+}
+
+/// However much comes by the short way, what comes by others has its turn.
+#[test]
+fn a_peer_that_never_stops_sending_does_not_keep_out_another_one() {
+    const WINDOW: u64 = 8;
+    let mut busy = Connected::new();
+    busy.exchange();
+    let quiet = Side::without_thread(PathChoice::Local);
+    busy.b.nic.leave_work_to_polls(false);
+    let [from, to] = connect_without_threads([&quiet, &busy.b], TIMERS);
+    busy.b.nic.leave_work_to_polls(true);
+    let bytes = quiet.buffer(64, all_rights());
+    let mut under_way = 0;
+    let mut go_on = |busy: &mut Connected| {
+        while under_way < WINDOW {
+            busy.post(1);
+            under_way += 1;
+        }
+        let before = busy.received.len();
+        busy.poll();
+        under_way -= busy.received[before..].iter().filter(|done| done.wr_id == 1).count() as u64;
+        busy.a.poll(&busy.a.send_cq, &mut Vec::new());
+    };
+    for _ in 0..50 {
+        (0..100).for_each(|_| go_on(&mut busy));
+        busy.received.clear();
+        to.post_receive(&ReceiveRequest { wr_id: 2, segments: &[busy.theirs.piece(8, 8)] }).unwrap();
+        let request = SendRequest {
+            wr_id: 2,
+            data: Data::Segments(&[bytes.piece(0, 8)]),
+            operation: SendOperation::Send,
+            signaled: true,
+            fence: false,
+            solicited: false,
+            destination: None,
+        };
+        assert!(!from.post_send(&request).unwrap());
+        while !busy.received.iter().any(|done| done.wr_id == 2) {
+            go_on(&mut busy);
+            // One poll in 32 runs a round, where each brings one completion; those of a burst count.
+            assert!(busy.received.len() < 100, "{}", busy.received.len());
+        }
+        let mut sent = Vec::new();
+        while sent.is_empty() {
+            quiet.poll(&quiet.send_cq, &mut sent);
+            go_on(&mut busy);
+        }
+    }
+}
