@@ -9,6 +9,7 @@ use crate::fabric::{ChannelId, Datagram, Fabric, FabricEvent};
 use crate::limits::{
     BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, STEERING_SETTLES, STEERING_STEP, TABLE_WORDS,
 };
+use crate::lock::prepare_barrier;
 use crate::names;
 use crate::neighbours::{Bells, HostEvent, Neighbours, Shown};
 use crate::network::{Network, STUCK};
@@ -97,6 +98,8 @@ impl HostFabric {
     /// # Errors
     /// The kernel's: no descriptors, no memory, no sockets.
     pub fn new() -> io::Result<Self> {
+        // The program has mostly no other thread yet.
+        prepare_barrier();
         let counters = Arc::new(Counters::default());
         let capture = Capture::from_environment(&counters)?;
         let shown = Arc::new(Shown {

@@ -64,14 +64,20 @@ const UNKNOWN: u8 = 0;
 const NO: u8 = 1;
 const YES: u8 = 2;
 
-/// Every access that any thread of this process has begun before is done before this returns, and those that it begins
-/// afterwards come after those of the calling thread (membarrier(2)). The other side needs [`light_barrier`] only.
-pub fn heavy_barrier() {
-    fence(Ordering::SeqCst);
+/// Asks the kernel for what [`heavy_barrier`] needs. Takes no time while the process has one thread; in one that has several the kernel
+/// first waits for all processors, for 10 ms and more.
+pub fn prepare_barrier() {
     if HAS_BARRIER.load(Ordering::Relaxed) == UNKNOWN {
         let registered = membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
         HAS_BARRIER.store(if registered { YES } else { NO }, Ordering::SeqCst);
     }
+}
+
+/// Every access that any thread of this process has begun before is done before this returns, and those that it begins
+/// afterwards come after those of the calling thread (membarrier(2)). The other side needs [`light_barrier`] only.
+pub fn heavy_barrier() {
+    fence(Ordering::SeqCst);
+    prepare_barrier();
     if HAS_BARRIER.load(Ordering::Relaxed) == YES && membarrier(MembarrierCommand::PrivateExpedited).is_err()
     {
         // A program may forbid itself the call. From now on both sides pay.
@@ -151,6 +157,20 @@ mod tests {
         };
         assert!(forbidden, "{}", std::io::Error::last_os_error());
         assert!(membarrier(MembarrierCommand::RegisterPrivateExpedited).is_err());
+    }
+
+    /// The first time that it is needed is in the midst of traffic.
+    #[test]
+    fn the_barrier_is_prepared_before_there_is_traffic() {
+        run_alone(&["--ignored"], "a_fabric_prepares_the_barrier");
+    }
+
+    #[test]
+    #[ignore = "run by the test above as a process of its own"]
+    fn a_fabric_prepares_the_barrier() {
+        assert_eq!(HAS_BARRIER.load(Ordering::Relaxed), UNKNOWN);
+        let _fabric = crate::HostFabric::new().unwrap();
+        assert_ne!(HAS_BARRIER.load(Ordering::Relaxed), UNKNOWN);
     }
 
     /// Has a test of this file run as a process of its own.
