@@ -441,7 +441,8 @@ impl Network {
 
     fn receive_for(&self, taker: &mut Taker<'_>, limit: usize, now: u64, all: bool) -> Option<usize> {
         let stamp = now.max(1);
-        let turn = self.turn.load(Ordering::Acquire);
+        // A sleeper has noted before that it was told of datagrams; who gives the turn back looks for such a note. One sees the other.
+        let turn = self.turn.load(Ordering::SeqCst);
         if turn != 0 && stamp.saturating_sub(turn) < STUCK {
             return None;
         }
@@ -488,7 +489,7 @@ impl Network {
         }
         drop(hands);
         // Somebody may have overtaken us: then the turn is theirs.
-        let _ = self.turn.compare_exchange(stamp, 0, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.turn.compare_exchange(stamp, 0, Ordering::SeqCst, Ordering::Acquire);
         Some(handed)
     }
 

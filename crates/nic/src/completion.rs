@@ -200,11 +200,8 @@ impl<F: Fabric> CompletionQueue<F> {
         // As it is before the round, which may make another one.
         let by_lane = self.lane.queue_pair();
         let interval = self.nic.progress_by_poller();
-        if self.waiting.load(Ordering::Acquire) == 0 {
-            return 0;
-        }
         let mut by_others = false;
-        let found = self.take_waiting(max, &mut |completion| {
+        let found = self.take(max, &mut |completion| {
             by_others |= by_lane != Some(completion.queue_pair);
             each(completion);
         });

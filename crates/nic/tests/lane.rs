@@ -12,6 +12,20 @@ use support::*;
 /// Messages after which a completion queue knows where its completions come from.
 const ROUNDS: u64 = 200;
 
+/// Posts a SEND. True: it was kept, and wants a doorbell.
+fn send(queue_pair: &Arc<QueuePair<HostFabric>>, wr_id: u64, from: ScatterGather) -> bool {
+    let request = SendRequest {
+        wr_id,
+        data: Data::Segments(&[from]),
+        operation: SendOperation::Send,
+        signaled: true,
+        fence: false,
+        solicited: false,
+        destination: None,
+    };
+    queue_pair.post_send(&request).unwrap()
+}
+
 /// Two engines without threads, of which the second has left its work to polls.
 struct Connected {
     a: Side,
@@ -43,16 +57,7 @@ impl Connected {
     fn post_somehow(&self, wr_id: u64) -> bool {
         let request = ReceiveRequest { wr_id, segments: &[self.theirs.piece(0, 8)] };
         self.qb.post_receive(&request).unwrap();
-        let request = SendRequest {
-            wr_id,
-            data: Data::Segments(&[self.ours.piece(0, 8)]),
-            operation: SendOperation::Send,
-            signaled: true,
-            fence: false,
-            solicited: false,
-            destination: None,
-        };
-        self.qa.post_send(&request).unwrap()
+        send(&self.qa, wr_id, self.ours.piece(0, 8))
     }
 
     /// Polls once, as programs do that poll without a pause: nothing else is done for b.
@@ -211,16 +216,7 @@ fn a_peer_that_never_stops_sending_does_not_keep_out_another_one() {
         (0..100).for_each(|_| go_on(&mut busy));
         busy.received.clear();
         to.post_receive(&ReceiveRequest { wr_id: 2, segments: &[busy.theirs.piece(8, 8)] }).unwrap();
-        let request = SendRequest {
-            wr_id: 2,
-            data: Data::Segments(&[bytes.piece(0, 8)]),
-            operation: SendOperation::Send,
-            signaled: true,
-            fence: false,
-            solicited: false,
-            destination: None,
-        };
-        assert!(!from.post_send(&request).unwrap());
+        assert!(!send(&from, 2, bytes.piece(0, 8)));
         while !busy.received.iter().any(|done| done.wr_id == 2) {
             go_on(&mut busy);
             // One poll in 32 runs a round, where each brings one completion; those of a burst count.
@@ -230,6 +226,43 @@ fn a_peer_that_never_stops_sending_does_not_keep_out_another_one() {
         while sent.is_empty() {
             quiet.poll(&quiet.send_cq, &mut sent);
             go_on(&mut busy);
+        }
+    }
+}
+
+/// Completions that come by another way than the one that is looked at first are no reason to look elsewhere less often.
+#[test]
+fn peers_that_take_turns_are_found_as_soon_as_each_other() {
+    let mut b = Side::without_thread(PathChoice::Local);
+    b.send_cq = b.recv_cq.clone();
+    let peers = [(); 2].map(|()| {
+        let a = Side::without_thread(PathChoice::Local);
+        let [qa, qb] = connect_without_threads([&a, &b], TIMERS);
+        let bytes = a.buffer(64, all_rights());
+        (a, qa, qb, bytes)
+    });
+    b.nic.leave_work_to_polls(true);
+    let theirs = b.buffer(64, all_rights());
+    // Two of each peer in a row make it the one that is looked at first, just when the other one's turn comes.
+    for turn in 0..400 {
+        let (a, qa, qb, bytes) = &peers[turn / 2 % 2];
+        qb.post_receive(&ReceiveRequest { wr_id: 1, segments: &[theirs.piece(0, 8)] }).unwrap();
+        let mut received = Vec::new();
+        (0..3).for_each(|_| b.poll(&b.recv_cq, &mut received));
+        assert!(received.is_empty());
+        if send(qa, 1, bytes.piece(0, 8)) {
+            qa.doorbell();
+        }
+        let mut polls = 0;
+        while received.is_empty() {
+            b.poll(&b.recv_cq, &mut received);
+            polls += 1;
+            // A round in the 1st, the 2nd, the 4th and the 8th poll after one that came upon something.
+            assert!(turn < 100 || polls <= 8, "{polls} polls at turn {turn}");
+        }
+        let mut sent = Vec::new();
+        while sent.is_empty() {
+            a.poll(&a.send_cq, &mut sent);
         }
     }
 }
