@@ -16,8 +16,6 @@ use std::sync::Arc;
 
 /// Packets of a row for which no memory is asked for: as many as the kernel cuts one send into.
 const ROW: usize = 64;
-/// Datagrams that are taken in so little time that it need not be known.
-const FEW: usize = 4;
 
 /// What has been taken in a round, and the queue pair that is at hand.
 struct Arrivals<'n, F: Fabric> {
@@ -45,7 +43,6 @@ impl<F: Fabric> Nic<F> {
         touched.run(occasion);
         match taken {
             0 => Taken::Nothing,
-            taken if taken <= FEW => Taken::Few,
             taken if taken < limits::NETWORK_ROUND => Taken::All,
             _ => Taken::More,
         }

@@ -184,6 +184,7 @@ impl<F: Fabric> CompletionQueue<F> {
         if found > 0 || max == 0 {
             return found;
         }
+        let _within = self.nic.begin_verb();
         let mut found = None;
         let looked = self.lane.is_known()
             && !self.nic.owes_round()

@@ -703,9 +703,6 @@ impl<F: Fabric> QueuePair<F> {
         drop(sustained);
         core.holding_response = late;
         self.publish_holding(core);
-        if ended.sent_row {
-            self.nic.workers.note_sending(self.nic.fabric().now().saturating_sub(now));
-        }
         let waits_for_link = ended.link_full;
         let connected = !matches!(connection, Connection::None);
         core.connection = connection;

@@ -488,7 +488,7 @@ impl<F: Fabric> Nic<F> {
             match self.poll_network(Occasion::Round) {
                 Taken::Nothing if self.fabric.heard() >= now => return,
                 Taken::Nothing => std::thread::yield_now(),
-                Taken::Few | Taken::All | Taken::More => {}
+                Taken::All | Taken::More => {}
             }
         }
     }
@@ -568,8 +568,7 @@ impl<F: Fabric> Nic<F> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Taken {
     Nothing,
-    /// All there was, some datagrams.
-    Few,
+    /// All there was.
     All,
     /// There may be more.
     More,

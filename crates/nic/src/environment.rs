@@ -59,8 +59,6 @@ pub struct Ended {
     pub link_full: bool,
     /// The packet in hand names memory of its sender that will never be read.
     pub lost: Option<Lost>,
-    /// Packets that make a row have left.
-    pub sent_row: bool,
 }
 
 /// The surroundings of one queue pair while it is driven.
@@ -510,7 +508,6 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
         match queue_pair.nic.sustain_row(self.sustained, queue_pair, domain, &piece, need) {
             Some(segment) => {
                 let sent = self.send_row(&route, header, segment, length, count);
-                self.ended.sent_row |= sent > 0;
                 queue_pair.counters.udp_packets_sent.add(u64::from(sent));
                 sent
             }

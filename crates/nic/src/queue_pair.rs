@@ -654,6 +654,7 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Drives what was posted.
     pub fn doorbell(self: &Arc<Self>) {
+        let _within = self.nic.begin_verb();
         self.run_for(Occasion::Doorbell);
     }
 

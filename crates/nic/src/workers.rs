@@ -12,15 +12,14 @@ use std::time::Duration;
 
 /// How long the NIC thread leaves the work to a polling program before it looks again: doubles from the first to the
 /// second while the program goes on polling, or to the third while no queue pair needs the network: peers whose packets nobody
-/// takes would repeat them.
-const POLLER_GRACE: (u64, u64, u64) = (50_000, 500_000, 2_000_000);
-/// A program polls continuously if so many nanoseconds at most lie between the end of a poll and the next one, on average. One
-/// that looks at its completion queue now and then, and otherwise at its memory, does not: it needs the NIC thread.
+/// takes would repeat them. The first is short: a program that polled until its own WRITE was complete may look only at its memory
+/// from then on, and what is to come there waits for as long.
+const POLLER_GRACE: (u64, u64, u64) = (10_000, 500_000, 2_000_000);
+/// A program polls continuously if so many nanoseconds at most lie between a poll and the next one, on average. Where the network
+/// is in use more is asked of it, see [`PollWatch::look`].
 const POLL_INTERVAL: u64 = 2_000;
-/// What an empty round that looks at the network takes, in nanoseconds, about.
-const EMPTY_ROUND: u64 = 500;
-/// What one takes that comes upon some datagrams, likewise.
-const SHORT_ROUND: u64 = 1_500;
+/// Nanoseconds of rest that say something of a program, however few its polls.
+const REST_THAT_COUNTS: u64 = 50_000;
 /// Fewer polls than this say nothing.
 const POLLS_THAT_COUNT: u64 = 4;
 /// Polls of empty queues after which the processor is offered to others: from the first, where somebody wanted it the last time, to
@@ -47,8 +46,8 @@ const WANTED: (u64, u64) = (1_000_000, 100_000_000);
 #[derive(Default)]
 pub(crate) struct Workers {
     polls: AtomicU64,
-    /// Nanoseconds that these took, together, where they looked at the network, and posts that sent rows.
-    polled: AtomicU64,
+    /// A thread of the program is within a verb that does the NIC's work. With several threads one may take back what another says.
+    within_verb: AtomicBool,
     /// Polls until the processor is offered to others.
     polls_to_offer: AtomicU64,
     /// The same after the last time that it was.
@@ -74,12 +73,14 @@ impl Workers {
         self.polls.store(polls, Ordering::Relaxed);
         polls
     }
+}
 
-    /// A queue pair was driven for so many nanoseconds, as rows of packets left. A program that does so in its polls and posts has no
-    /// time to poll more often.
-    pub(crate) fn note_sending(&self, nanoseconds: u64) {
-        // Lost sums of two threads at once do no harm.
-        self.polled.store(self.polled.load(Ordering::Relaxed).wrapping_add(nanoseconds), Ordering::Relaxed);
+/// A thread of the program is within a verb as long as this lives.
+pub(crate) struct WithinVerb<'w>(&'w AtomicBool);
+
+impl Drop for WithinVerb<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 
@@ -92,6 +93,13 @@ impl<F: Fabric> Nic<F> {
     /// Whether the NIC thread has left the work to the program, which polls without a pause.
     pub(crate) fn leaves_work_to_polls(&self) -> bool {
         self.workers.parked.load(Ordering::SeqCst)
+    }
+
+    /// A thread of the program begins a verb that does the NIC's work.
+    #[inline]
+    pub(crate) fn begin_verb(&self) -> WithinVerb<'_> {
+        self.workers.within_verb.store(true, Ordering::Relaxed);
+        WithinVerb(&self.workers.within_verb)
     }
 
     /// Whether a poll that has looked where its completions come from, and found nothing, may leave it at that: it is one of many.
@@ -136,22 +144,9 @@ impl<F: Fabric> Nic<F> {
         // The poll whose turn it was may have left its round out.
         let quiet_turn = polls % QUIET_NETWORK_POLLS <= left_out;
         let network = self.network_users.load(Ordering::Relaxed) > 0 || quiet_turn;
-        // Rounds without the network are short, as are those in which nothing comes in: their time need not be known.
-        let began = network.then(|| self.fabric().now());
         let taken = self.round(network, Occasion::Polled);
         let fewer = (interval * 2).clamp(1, POLLS_PER_ROUND);
         self.set_round_interval(if taken == Taken::Nothing { fewer } else { 1 });
-        if let Some(began) = began {
-            let took = match taken {
-                Taken::Nothing => EMPTY_ROUND,
-                Taken::Few => SHORT_ROUND,
-                Taken::All | Taken::More => self.fabric().now().saturating_sub(began),
-            };
-            // Lost sums of two threads at once do no harm.
-            self.workers
-                .polled
-                .store(self.workers.polled.load(Ordering::Relaxed).wrapping_add(took), Ordering::Relaxed);
-        }
         // Lost counts of two threads at once do no harm.
         match self.workers.polls_to_offer.load(Ordering::Relaxed) {
             0 => self.offer(),
@@ -199,8 +194,7 @@ impl<F: Fabric> Nic<F> {
     }
 
     fn polls_so_far(&self, at: u64) -> Polls {
-        let (count, took) = (&self.workers.polls, &self.workers.polled);
-        Polls { count: count.load(Ordering::Relaxed), took: took.load(Ordering::Relaxed), at }
+        Polls { count: self.workers.polls.load(Ordering::Relaxed), at }
     }
 
     /// The body of the NIC thread: works while nobody polls, sleeps in the kernel when there is nothing to do, and
@@ -212,8 +206,9 @@ impl<F: Fabric> Nic<F> {
         let mut idle = Idle::default();
         while !stop.load(Ordering::Acquire) {
             let (_, short, long) = POLLER_GRACE;
-            let longest = if self.network_users.load(Ordering::Relaxed) == 0 { long } else { short };
-            let grace = watch.look(longest);
+            let networked = self.network_users.load(Ordering::Relaxed) > 0;
+            let within_verb = self.workers.within_verb.load(Ordering::Relaxed);
+            let grace = watch.look(if networked { short } else { long }, within_verb, networked);
             // Asked twice: one of those who go to sleep and this thread sees the other.
             let may_leave = || self.workers.sleepers.load(Ordering::SeqCst) == 0;
             if let Some(grace) = grace.filter(|_| may_leave()) {
@@ -308,15 +303,13 @@ impl Idle {
 #[derive(Debug, Clone, Copy, Default)]
 struct Polls {
     count: u64,
-    /// Nanoseconds that they took.
-    took: u64,
     at: u64,
 }
 
-/// Tells whether the program polls continuously, by what it does while the NIC thread rests: where both share a processor it can do
-/// nothing else meanwhile.
+/// Tells whether the program polls continuously, by what it does while the NIC thread rests, and when that comes back: where both
+/// share a processor it can do nothing else meanwhile.
 struct PollWatch {
-    /// Polls that were seen since it was last told, nanoseconds that they took, and those that passed.
+    /// Polls that were seen since it was last told, and the nanoseconds that passed.
     seen: Polls,
     grace: u64,
 }
@@ -330,22 +323,26 @@ impl PollWatch {
     fn note(&mut self, before: &Polls, after: &Polls) {
         // Where two threads count at once, one may take back what the other has counted.
         self.seen.count += after.count.saturating_sub(before.count);
-        self.seen.took += after.took.saturating_sub(before.took);
         self.seen.at += after.at.saturating_sub(before.at);
     }
 
-    /// How long the work may be left to the program, `longest` at most; `None`: not at all, or not yet known. Rests may be too
-    /// short for more than a few polls, as packets wake the thread: then several count.
-    fn look(&mut self, longest: u64) -> Option<Duration> {
-        let Polls { count, took, at: passed } = self.seen;
-        let between = passed.saturating_sub(took);
-        if count < POLLS_THAT_COUNT && between < POLLER_GRACE.0 {
+    /// How long the work may be left to the program, `longest` at most; `None`: not at all, or not yet known.
+    ///
+    /// To a program that is `within_verb` at this moment, unless it has been in the same one since the last rest began. One that is not
+    /// may have polled until its own request was complete, and look at its memory from now on: where it is `networked`, what is to
+    /// come there needs this thread. Inside the host most of that does not, and to be woken costs the peer; so there it is enough that
+    /// the program has polled often. Rests may be too short for more than a few polls, as packets wake the thread: then several
+    /// count.
+    fn look(&mut self, longest: u64, within_verb: bool, networked: bool) -> Option<Duration> {
+        let Polls { count, at: passed } = self.seen;
+        let is_at_it = within_verb && count > 0;
+        if !is_at_it && !networked && count < POLLS_THAT_COUNT && passed < REST_THAT_COUNTS {
             return None;
         }
         self.seen = Polls::default();
-        // Polls that send leave others behind them, for the posts that follow completions: then half of the time is enough.
-        if count < POLLS_THAT_COUNT || count.saturating_mul(POLL_INTERVAL).max(took) < between {
-            self.grace = POLLER_GRACE.0;
+        let polls_often = count >= POLLS_THAT_COUNT && count.saturating_mul(POLL_INTERVAL) >= passed;
+        if !is_at_it && (networked || !polls_often) {
+            self.grace = (self.grace / 4).max(POLLER_GRACE.0);
             return None;
         }
         let grace = self.grace.min(longest);
@@ -357,12 +354,16 @@ impl PollWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::devices;
     use crate::engine::Options;
+    use crate::event::Unwatched;
     use crate::path::PathChoice;
     use pagewire_fabric::HostFabric;
+    use std::sync::Arc;
+    use std::time::Instant;
 
     /// An engine without a thread, and without queue pairs.
-    fn idle() -> std::sync::Arc<Nic<HostFabric>> {
+    fn idle() -> Arc<Nic<HostFabric>> {
         Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local })
     }
 
@@ -384,66 +385,103 @@ mod tests {
         assert_eq!(polls_until_one_is_owed(), Some(POLLS_PER_ROUND));
     }
 
+    /// For how long the work is left to a program that has polled so often while so many nanoseconds passed.
+    fn leaves(
+        watch: &mut PollWatch,
+        (count, passed): (u64, u64),
+        within_verb: bool,
+        networked: bool,
+    ) -> Option<u64> {
+        watch.note(&Polls::default(), &Polls { count, at: passed });
+        let (_, short, long) = POLLER_GRACE;
+        let grace = watch.look(if networked { short } else { long }, within_verb, networked);
+        grace.map(|grace| grace.as_nanos() as u64)
+    }
+
     #[test]
-    fn the_work_is_left_to_programs_that_poll_without_a_pause() {
+    fn the_work_is_left_to_a_program_that_is_at_it_when_the_nic_thread_comes_back() {
+        let (first, short, _) = POLLER_GRACE;
+        let mut watch = PollWatch::new();
+        // Longer and longer, from the first poll on.
+        for expected in [first, first * 2, first * 4] {
+            assert_eq!(leaves(&mut watch, (1, 10_000), true, true), Some(expected));
+        }
+        (0..10).for_each(|_| assert!(leaves(&mut watch, (1, 500_000), true, true).is_some()));
+        assert_eq!(leaves(&mut watch, (1, 500_000), true, true), Some(short));
+        // In the same verb since the last rest began: who knows what it waits for.
+        assert_eq!(leaves(&mut watch, (0, 500_000), true, true), None);
+        // Elsewhere, however often it has polled: it may look at its memory from now on.
+        assert_eq!(leaves(&mut watch, (1000, 500_000), false, true), None);
+        assert_eq!(leaves(&mut watch, (1, 500_000), true, true), Some(short / 16));
+        // One that is there each other time is not left alone for long.
+        for _ in 0..20 {
+            leaves(&mut watch, (10, 20_000), false, true);
+            leaves(&mut watch, (10, 20_000), true, true);
+        }
+        assert_eq!(leaves(&mut watch, (10, 20_000), false, true), None);
+        assert_eq!(leaves(&mut watch, (10, 20_000), true, true), Some(first));
+    }
+
+    #[test]
+    fn inside_a_host_it_is_left_to_one_that_polls_often_too() {
         let (first, short, long) = POLLER_GRACE;
         let mut watch = PollWatch::new();
-        let mut look = |count: u64, passed: u64, longest: u64| {
-            watch.note(&Polls::default(), &Polls { count, took: 0, at: passed });
-            watch.look(longest).map(|grace| grace.as_nanos() as u64)
-        };
-        // Longer and longer, until a queue pair needs the network.
         for expected in [first, first * 2, first * 4] {
-            assert_eq!(look(1000, 100_000, long), Some(expected));
+            assert_eq!(leaves(&mut watch, (1000, 100_000), false, false), Some(expected));
         }
-        (0..10).for_each(|_| assert!(look(1_000_000, 2_000_000, long).is_some()));
-        assert_eq!(look(1_000_000, 2_000_000, long), Some(long));
-        assert_eq!(look(1_000_000, 2_000_000, short), Some(short));
-        // Too few polls for the time that has passed: from the beginning.
-        assert_eq!(look(249, 500_000, short), None);
-        assert_eq!(look(250, 500_000, short), Some(first));
-        assert_eq!(look(POLLS_THAT_COUNT - 1, first, short), None);
+        (0..10).for_each(|_| assert!(leaves(&mut watch, (1_000_000, 2_000_000), false, false).is_some()));
+        assert_eq!(leaves(&mut watch, (1_000_000, 2_000_000), false, false), Some(long));
+        // Not for so long where a queue pair needs the network.
+        assert_eq!(leaves(&mut watch, (1_000_000, 2_000_000), true, true), Some(short));
+        // Too few polls for the time that has passed.
+        assert_eq!(leaves(&mut watch, (249, 500_000), false, false), None);
+        assert!(leaves(&mut watch, (250, 500_000), false, false).is_some());
+        assert_eq!(leaves(&mut watch, (POLLS_THAT_COUNT - 1, REST_THAT_COUNTS), false, false), None);
     }
 
     #[test]
     fn a_thread_that_is_woken_again_and_again_sees_that_the_program_polls() {
         let mut watch = PollWatch::new();
-        let mut look = |count: u64, passed: u64| {
-            watch.note(&Polls::default(), &Polls { count, took: 0, at: passed });
-            watch.look(POLLER_GRACE.1).is_some()
-        };
-        let told: Vec<bool> = (0..8).map(|_| look(1, POLL_INTERVAL)).collect();
+        let mut look = |count: u64| leaves(&mut watch, (count, POLL_INTERVAL), false, false).is_some();
+        let told: Vec<bool> = (0..8).map(|_| look(1)).collect();
         assert_eq!(told, [false, false, false, true, false, false, false, true]);
         // One that does not is not taken for one that does, however often the thread rests.
-        assert!((0..1000).all(|rest| !look(u64::from(rest % 10 == 0), POLL_INTERVAL)));
+        assert!((0..1000).all(|rest| !look(u64::from(rest % 10 == 0))));
     }
 
     #[test]
     fn counts_that_a_late_store_took_back_are_no_polls() {
-        let mut watch = PollWatch::new();
         // Two threads count at once, and the one that was displaced in between writes what it had read before.
-        watch.note(&Polls::default(), &Polls { count: 3, took: 300, at: 10_000 });
-        watch.note(&Polls { count: 103, took: 9_000, at: 0 }, &Polls { count: 101, took: 8_900, at: 10_000 });
-        assert_eq!(watch.look(POLLER_GRACE.1), None);
-        watch.note(&Polls { count: 103, took: 9_000, at: 0 }, &Polls { count: 50, took: 100, at: 1_000_000 });
-        assert_eq!(watch.look(POLLER_GRACE.1), None);
-        // What is seen from then on counts as ever.
-        watch.note(&Polls::default(), &Polls { count: POLLS_THAT_COUNT, took: 0, at: POLL_INTERVAL });
-        assert!(watch.look(POLLER_GRACE.1).is_some());
+        for within_verb in [true, false] {
+            let mut watch = PollWatch::new();
+            watch.note(&Polls { count: 103, at: 0 }, &Polls { count: 50, at: 1_000_000 });
+            assert_eq!(watch.look(POLLER_GRACE.2, within_verb, false), None);
+            // What is seen from then on counts as ever.
+            assert!(leaves(&mut watch, (POLLS_THAT_COUNT, POLL_INTERVAL), false, false).is_some());
+        }
     }
 
     #[test]
-    fn the_time_in_which_rows_leave_is_not_missing_between_polls() {
+    fn the_program_is_seen_within_its_polls_and_not_behind_them() {
         let nic = idle();
-        let mut watch = PollWatch::new();
-        let mut look = |sending: u64| {
-            let before = nic.polls_so_far(0);
-            (0..POLLS_THAT_COUNT).for_each(|_| _ = nic.progress_by_poller());
-            nic.workers.note_sending(sending);
-            watch.note(&before, &nic.polls_so_far(500_000));
-            watch.look(POLLER_GRACE.1).is_some()
-        };
-        assert_eq!([500_000, 200_000, 0, 300_000].map(&mut look), [true, false, false, true]);
+        let device = devices().unwrap().into_iter().next().unwrap();
+        let queue = nic.open(device, Arc::new(Unwatched)).create_cq(16, None).unwrap();
+        let (stop, start) = (AtomicBool::new(false), Instant::now());
+        let is_within = || nic.workers.within_verb.load(Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    queue.poll(1, &mut |_| unreachable!("nothing was posted"));
+                }
+            });
+            while !is_within() && start.elapsed() < Duration::from_secs(20) {
+                std::hint::spin_loop();
+            }
+            let seen = is_within() || start.elapsed() < Duration::from_secs(20);
+            stop.store(true, Ordering::Relaxed);
+            assert!(seen, "never within a poll");
+        });
+        assert!(!is_within());
     }
 
     #[test]
@@ -451,7 +489,7 @@ mod tests {
         for before in [0, 1, 5, 31, 33] {
             let nic = idle();
             nic.workers.polls.store(before, Ordering::Relaxed);
-            let mut left_out = 0;
+            let (mut left_out, heard) = (0, nic.fabric().heard());
             for _ in 0..2 * QUIET_NETWORK_POLLS {
                 match nic.leaves_round_out() {
                     true => left_out += 1,
@@ -459,8 +497,7 @@ mod tests {
                 }
             }
             assert!(left_out > QUIET_NETWORK_POLLS, "most rounds are left out");
-            // Only polls that look there are timed.
-            assert!(nic.workers.polled.load(Ordering::Relaxed) > 0, "after {before} polls");
+            assert!(nic.fabric().heard() > heard, "after {before} polls");
         }
     }
 
