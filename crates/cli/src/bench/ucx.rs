@@ -14,6 +14,8 @@ use std::time::Instant;
 
 /// Operations under way at once in a bandwidth test, as many as perftest has READs.
 const WINDOW: &str = "16";
+/// What the memory of ucx_perftest is filled with; any but 0 (mallopt(3), M_PERTURB).
+const FILLING: &str = "165";
 
 static PORT: AtomicU16 = AtomicU16::new(29_000);
 
@@ -100,8 +102,13 @@ impl Ucx {
                 .env("UCX_TLS", transports)
                 .env("UCX_NET_DEVICES", device)
                 .env("UCX_WARN_UNUSED_ENV_VARS", "n");
-            // Ordinary memory, as a verbs program's is, instead of memory that UCX shares beforehand.
-            command.env("UCX_ALLOC_PRIO", "heap").args(["-p", &port.to_string()]);
+            // Ordinary memory, as a verbs program's is, instead of memory that UCX shares beforehand. The C library fills it:
+            // ucx_perftest does not write what it sends, and never written, all of it is one page of zeros, which stays in the
+            // first cache.
+            command
+                .env("UCX_ALLOC_PRIO", "heap")
+                .env("MALLOC_PERTURB_", FILLING)
+                .args(["-p", &port.to_string()]);
             command
         };
         let count = count(test, size);
