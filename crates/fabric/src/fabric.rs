@@ -136,6 +136,34 @@ pub trait Batch {
     }
 }
 
+impl<B: Batch> Batch for Box<B> {
+    fn fits(&self, length: usize) -> bool {
+        (**self).fits(length)
+    }
+
+    fn packet(&mut self, route: &Route, length: usize) -> Option<&mut [u8]> {
+        (**self).packet(route, length)
+    }
+
+    fn cancel(&mut self) {
+        (**self).cancel();
+    }
+
+    fn row(
+        &mut self,
+        route: &Route,
+        length: usize,
+        count: usize,
+        fill: impl FnMut(usize, &mut [u8]) -> bool,
+    ) -> usize {
+        (**self).row(route, length, count, fill)
+    }
+
+    fn damage(&mut self, bit: usize) {
+        (**self).damage(bit);
+    }
+}
+
 /// [`Batch::row`] by its packets.
 pub(crate) fn row_one_by_one(
     batch: &mut impl Batch,

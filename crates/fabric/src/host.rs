@@ -287,7 +287,7 @@ impl Inner {
 impl Fabric for HostFabric {
     type Words = MappedWords;
     type Memory = HostMemory;
-    type Batch = HostBatch;
+    type Batch = Box<HostBatch>;
 
     fn memory(&self) -> &HostMemory {
         &self.inner.memory
@@ -407,11 +407,11 @@ impl Fabric for HostFabric {
         self.inner.news.any.load(Ordering::Acquire)
     }
 
-    fn batch(&self) -> HostBatch {
+    fn batch(&self) -> Box<HostBatch> {
         self.inner.network.batch()
     }
 
-    fn flush(&self, batch: HostBatch) {
+    fn flush(&self, batch: Box<HostBatch>) {
         self.inner.network.flush(batch);
     }
 

@@ -100,7 +100,9 @@ pub struct Network {
     hands: Mutex<Hands>,
     /// How many of them hold datagrams that were not handed over, for a look without the lock.
     left: AtomicUsize,
-    batches: Mutex<Vec<HostBatch>>,
+    // In boxes, as they change hands several times from packet to packet.
+    #[allow(clippy::vec_box)]
+    batches: Mutex<Vec<Box<HostBatch>>>,
     ways: Ways,
     inlets: Inlets,
     /// There are some of them, or may be.

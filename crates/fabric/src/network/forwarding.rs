@@ -141,7 +141,13 @@ pub(super) struct Forwarded {
 
 impl Forwarded {
     /// What is left of it, as the whole message.
+    #[inline]
     pub fn message(&self) -> Option<(Arrival, &[u8])> {
+        // Mostly there is none.
+        if self.offset >= self.length { None } else { self.parse() }
+    }
+
+    fn parse(&self) -> Option<(Arrival, &[u8])> {
         forward::parse(self.buffer.get(..self.length)?).filter(|(_, bytes)| self.offset < bytes.len())
     }
 }

@@ -23,17 +23,17 @@ enum Form {
 
 impl Network {
     /// An empty batch.
-    pub fn batch(&self) -> HostBatch {
+    pub fn batch(&self) -> Box<HostBatch> {
         if let Some(batch) = self.batches.lock().pop() {
             return batch;
         }
         let arena =
             Arena::new(BATCH_BYTES).inspect_err(|error| log::debug!("no memory for packets: {error}"));
-        HostBatch::new(arena.ok())
+        Box::new(HostBatch::new(arena.ok()))
     }
 
     /// Sends a batch.
-    pub fn flush(&self, mut batch: HostBatch) {
+    pub fn flush(&self, mut batch: Box<HostBatch>) {
         if batch.lost > 0 {
             self.counters.dropped_no_room.add(batch.lost);
             // Ask the kernel again next time.
