@@ -19,7 +19,7 @@ use crate::pcap::Capture;
 use crate::steering::{Sockets, Steering};
 use crate::udp::{self, Arrival, Ends, Family, Receiver};
 use crate::{names, steering};
-use flow::{IcrcCache, Place};
+use flow::{Flow, IcrcCache, Place};
 use forwarding::{Forwarded, Waiting};
 use inlets::Inlets;
 use pagewire_wire::bth;
@@ -652,7 +652,8 @@ impl Network {
             let Taker::Nic(each) = taker else { return handed };
             let Some(place) = Place::at(bytes, forwarded.offset, arrival.segment) else { break };
             let (one, end) = (&bytes[place.range.clone()], place.range.end);
-            if let Some(datagram) = self.check(&arrival, ROCE_PORT, one, &place, icrc) {
+            let flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, ROCE_PORT);
+            if let Some(datagram) = self.check(&arrival, ROCE_PORT, one, &place, flow) {
                 self.counters.datagrams_received.add(1);
                 self.counters.bytes_received.add((datagram.bytes.len() + ICRC_LEN) as u64);
                 each(&[datagram]);
@@ -749,6 +750,7 @@ impl Network {
         let mut at = start;
         let block = first.as_ref().and_then(|first| block_of(&bytes[first.range.clone()]));
         let (mut next, mut length) = (first, 0);
+        let mut flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
         while let Some(place) = next.filter(|_| row.len() < most) {
             let one = &bytes[place.range.clone()];
             // Mostly all are for the block that the first is for.
@@ -759,7 +761,7 @@ impl Network {
             if at > start && !place.behind && (self.is_probe(arrival, one) || foreign()) {
                 break;
             }
-            if let Some(datagram) = self.check(arrival, port, one, &place, icrc) {
+            if let Some(datagram) = self.check(arrival, port, one, &place, flow.as_deref_mut()) {
                 length += one.len();
                 row.push(datagram);
             }
@@ -780,7 +782,7 @@ impl Network {
         port: u16,
         bytes: &'a [u8],
         place: &Place,
-        icrc: &mut IcrcCache,
+        mut flow: Option<&mut Flow>,
     ) -> Option<Datagram<'a>> {
         if bytes.len() < SHORTEST || bytes.len() > PACKET_BYTES {
             self.counters.bad_length.add(1);
@@ -794,7 +796,6 @@ impl Network {
             self.counters.unknown_block.add(1);
             return None;
         }
-        let mut flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
         let intact = flow.as_mut().is_some_and(|flow| flow.verify(place, bytes));
         if let Some(capture) = &self.capture {
             capture.received(arrival, port, flow.map(|flow| &flow.icrc), bytes);

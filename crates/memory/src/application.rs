@@ -83,6 +83,17 @@ pub trait ApplicationMemory: Send + Sync + 'static {
         self.push(process, &from, to, tail_last)
     }
 
+    /// [`read`](Self::read) of one segment, as long as what it is read into, for several in a row: what has to be known of this thread is
+    /// asked once, so that they are to follow each other at once. False: as an error.
+    fn reads(&self) -> impl Fn(Segment, &mut [u8]) -> bool {
+        |from, into| self.read(&[from], into).is_ok()
+    }
+
+    /// [`write`](Self::write) to one segment, as long as what is written, likewise; the tail in any order.
+    fn writes(&self) -> impl Fn(&[u8], Segment) -> bool {
+        |from, to| self.write(from, &[to], false).is_ok()
+    }
+
     /// Runs a CPU atomic on the application's memory and gives the original value. The address is aligned.
     fn atomic(&self, address: u64, operation: AtomicOperation) -> Result<u64, MemoryError>;
 

@@ -183,6 +183,24 @@ impl ApplicationMemory for HostMemory {
     }
 
     #[inline]
+    fn reads(&self) -> impl Fn(Segment, &mut [u8]) -> bool {
+        let guard = Guard::at_hand();
+        move |from, into| match &guard {
+            Some(guard) if from.length == into.len() as u64 => guard.read(from.address, into).is_ok(),
+            _ => self.read(&[from], into).is_ok(),
+        }
+    }
+
+    #[inline]
+    fn writes(&self) -> impl Fn(&[u8], Segment) -> bool {
+        let guard = Guard::at_hand();
+        move |from, to| match &guard {
+            Some(guard) if from.len() as u64 == to.length => guard.write(from, to.address).is_ok(),
+            _ => self.write(from, &[to], false).is_ok(),
+        }
+    }
+
+    #[inline]
     fn read_resident(&self, from: Segment, into: &mut [u8]) -> bool {
         match self.resident_guard(from) {
             Some(guard) => guard.read(from.address, into).is_ok(),

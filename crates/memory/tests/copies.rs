@@ -157,6 +157,32 @@ fn big_copies() {
     assert!(target == source);
 }
 
+/// Copies in a row are what each is; the one that meets a hole is refused, and those behind it are made.
+#[test]
+fn rows_of_copies_are_what_each_is() {
+    let _alone = alone();
+    let memory = memory();
+    let pages = Pages::new(4 * PAGE);
+    pages.replace(2 * PAGE, PAGE, false);
+    let places = [0, 1000, PAGE - 500, 2 * PAGE - 500, 2 * PAGE + 7, 3 * PAGE + 8, 4 * PAGE - 1000];
+    let hit = |at: usize| at + 1000 > 2 * PAGE && at < 3 * PAGE;
+    let write = memory.writes();
+    for (index, at) in places.into_iter().enumerate() {
+        assert_eq!(write(&[index as u8 + 1; 1000], pages.part(at, 1000)), !hit(at), "{at}");
+    }
+    let read = memory.reads();
+    for (index, at) in places.into_iter().enumerate() {
+        let mut bytes = [0; 1000];
+        assert_eq!(read(pages.part(at, 1000), &mut bytes), !hit(at), "{at}");
+        assert!(hit(at) || bytes == [index as u8 + 1; 1000], "{at}");
+    }
+    // Of different lengths the shorter counts.
+    assert!(write(&[7; 16], pages.part(0, 8)) && write(&[8; 8], pages.part(8, 16)));
+    let mut bytes = [9; 32];
+    assert!(read(pages.part(0, 16), &mut bytes));
+    assert_eq!(bytes, *[[7u8; 8], [8; 8], [9; 8], [9; 8]].concat());
+}
+
 #[test]
 fn what_is_not_mapped_is_an_error() {
     let _alone = alone();

@@ -274,6 +274,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
             fabric.flush(full);
         }
         let batch = self.batch.get_or_insert_with(|| fabric.batch());
+        let read = fabric.memory().reads();
         let sent = batch.row(route, whole, count as usize, |index, buffer| {
             buffer[..at].copy_from_slice(&headers[..at]);
             let Ok(mut bth) = bth::Packet::new(&mut *buffer) else { return false };
@@ -284,7 +285,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
                 packet.set_address(reth.address.wrapping_add(skipped));
             }
             let part = segment.part(index as u64 * u64::from(length), u64::from(length));
-            fabric.memory().read(&[part], &mut buffer[at..]).is_ok()
+            read(part, &mut buffer[at..])
         });
         self.full = !batch.fits(whole);
         sent as u32
@@ -295,12 +296,12 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         let queue_pair = self.queue_pair;
         let nic = &queue_pair.nic;
         let Some(whole) = nic.sustain_row(self.sustained, queue_pair, domain, &piece, need) else { return 0 };
-        let memory = nic.fabric().memory();
+        let write = nic.fabric().memory().writes();
         let mut at = 0;
         let placed = row.iter().take_while(|bytes| {
             let to = whole.part(at, bytes.len() as u64);
             at += to.length;
-            memory.write(bytes, &[to], false).is_ok()
+            write(bytes, to)
         });
         placed.count()
     }
