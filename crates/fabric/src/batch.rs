@@ -155,6 +155,10 @@ impl HostBatch {
 
     /// The first run of packets from `from` on that may leave as one send: equal length (the last may be shorter) and route.
     pub(crate) fn run(&self, from: usize) -> Range<usize> {
+        // Mostly it is all there is, as it was gathered.
+        if from == self.last_run.start && self.last_run.packets > 0 {
+            return from..from + self.last_run.packets;
+        }
         let mut run = Run { start: from, ..Run::default() };
         while run.take(&self.packets) {}
         from..from + run.packets
@@ -180,6 +184,8 @@ impl HostBatch {
                 bytes.rotate_right(ACKNOWLEDGEMENT_LEN);
                 self.packets[from] = Packet { start: first.start, ..second };
                 self.packets[from + 1] = Packet { start: first.start + second.length, ..first };
+                // The longer one is behind now.
+                self.last_run = Run::default();
             }
             _ => return None,
         }
@@ -424,6 +430,8 @@ mod tests {
                 batch.damage(5);
                 assert_eq!(batch.join(0), Some(0..2));
                 assert_eq!(contents(&batch), [(0x11, ACKNOWLEDGEMENT_LEN), (other.0, other.1)]);
+                // Where they cannot leave so after all, the longer one behind is a send of its own.
+                assert_eq!(batch.run(0), 0..1);
                 let [first, second] = batch.packets() else { panic!("two packets") };
                 assert_eq!((first.range().start, first.range().end), (0, second.range().start));
                 let damaged = batch.packets().iter().position(|packet| packet.damage == Some(5));
