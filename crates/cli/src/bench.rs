@@ -134,7 +134,7 @@ impl Peers {
     fn find() -> Result<Peers> {
         let peers = Peers { ucx: Ucx::find()?, libfabric: Libfabric::find() };
         let missing = |program, package| {
-            anstream::eprintln!(
+            crate::tell!(
                 "pagewire: {program} is not installed (Debian package {package}): that peer is null"
             );
         };
@@ -185,7 +185,7 @@ fn tasks(arguments: &BenchArguments) -> Vec<Task> {
 pub fn bench(arguments: &BenchArguments) -> Result<u8> {
     let tasks = tasks(arguments);
     if tasks.is_empty() {
-        anstream::eprintln!("pagewire: measured on the local path only: {}", arguments.names.join(", "));
+        crate::tell!("pagewire: measured on the local path only: {}", arguments.names.join(", "));
         return Ok(2);
     }
     // Known before minutes are spent on measuring.
@@ -237,7 +237,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
     }
     if let Some(directory) = &arguments.plot {
         for file in plot::draw(&lines, directory)? {
-            anstream::eprintln!("drawn: {}", file.display());
+            crate::tell!("drawn: {}", file.display());
         }
     }
     Ok(u8::from(lines.iter().any(|line| line.value.is_none())))
@@ -274,7 +274,7 @@ impl View {
     fn start(&self, what: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(what.to_owned()),
-            None => anstream::eprintln!("measuring: {what}"),
+            None => crate::tell!("measuring: {what}"),
         }
     }
 
@@ -317,7 +317,7 @@ impl Figures {
     /// The median; says on standard error what was wrong in a round.
     fn median(mut self, whose: &str) -> Option<f64> {
         if let Some(complaint) = &self.complaint {
-            anstream::eprintln!("pagewire: {whose}: {complaint}");
+            crate::tell!("pagewire: {whose}: {complaint}");
         }
         median(&mut self.values)
     }

@@ -46,7 +46,7 @@ fn show(arguments: &ExplainArguments) -> Result<u8> {
     if arguments.watch && !arguments.json && std::io::stdout().is_terminal() {
         write!(out, "\x1b[2J\x1b[H")?;
     }
-    let (mut code, mut shown, mut foreign) = (0, 0_u32, 0_u32);
+    let (mut code, mut shown, mut silent, mut foreign) = (0, 0_u32, 0_u32, 0_u32);
     for (pid, answer) in answers {
         match answer {
             Ok(reports) => {
@@ -62,18 +62,21 @@ fn show(arguments: &ExplainArguments) -> Result<u8> {
             }
             Err(silence) if named => {
                 code = 1;
-                anstream::eprintln!("pagewire: process {pid}: {silence}");
+                crate::tell!("pagewire: process {pid}: {silence}");
             }
             Err(Silence::OtherUser { .. }) => foreign += 1,
             // One that ended between the listing and the question is no error.
             Err(Silence::NoProcess | Silence::NoEngine) => {}
-            Err(silence) => anstream::eprintln!("pagewire: process {pid}: {silence}"),
+            Err(silence) => {
+                silent += 1;
+                crate::tell!("pagewire: process {pid}: {silence}");
+            }
         }
     }
     if foreign > 0 {
-        anstream::eprintln!("pagewire: {foreign} of other users not shown: only they and root may ask");
+        crate::tell!("pagewire: {foreign} of other users not shown: only they and root may ask");
     }
-    if !named && !arguments.json && shown == 0 && foreign == 0 {
+    if !named && !arguments.json && shown + silent + foreign == 0 {
         writeln!(
             out,
             "No process in this network namespace has a Pagewire device open (start one: pagewire run -- PROGRAM)."

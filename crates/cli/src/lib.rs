@@ -8,6 +8,14 @@
 //! It must never touch a program's memory or packets itself, and it needs no root.
 #![forbid(unsafe_code)]
 
+/// Writes a line to standard error. Where that cannot be written to there is nobody to be told, which is no failure of what is done.
+#[macro_export]
+macro_rules! tell {
+    ($($what:tt)*) => {{
+        let _ = std::io::Write::write_fmt(&mut anstream::stderr(), format_args!("{}\n", format_args!($($what)*)));
+    }};
+}
+
 pub mod arguments;
 pub mod bench;
 mod datagrams;

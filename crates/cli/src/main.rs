@@ -34,7 +34,7 @@ fn conclude(result: anyhow::Result<u8>, failure: u8) -> ExitCode {
                 return ExitCode::from(128 + signal);
             }
             let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
-            anstream::eprintln!("{style}pagewire:{style:#} {error:#}");
+            pagewire_cli::tell!("{style}pagewire:{style:#} {error:#}");
             ExitCode::from(failure)
         }
     }

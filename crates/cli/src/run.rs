@@ -44,13 +44,13 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
     let (program, operands) = arguments.program.split_first().context("no program is named")?;
     if let Some(file) = file_of(program) {
         if changes_user(&file) {
-            anstream::eprintln!(
+            crate::tell!(
                 "pagewire: {} is set-user-ID or set-group-ID: the loader gives it no engine, so it does not run on \
                  Pagewire itself (pagewire run may be put behind it)",
                 file.display()
             );
         } else if is_static(&file) {
-            anstream::eprintln!(
+            crate::tell!(
                 "pagewire: {} is linked statically: nothing can be loaded into it, so it does not run on Pagewire itself \
                  (link it with -libverbs dynamically; programs that it starts do run on Pagewire)",
                 file.display()
@@ -75,11 +75,9 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
     let reports = report::read_file(&file)?;
     match (reports.is_empty(), status.signal()) {
         (true, Some(signal)) => {
-            anstream::eprintln!(
-                "pagewire: no counters: signal {signal} ended the program before it wrote them"
-            );
+            crate::tell!("pagewire: no counters: signal {signal} ended the program before it wrote them");
         }
-        (true, None) => anstream::eprintln!(
+        (true, None) => crate::tell!(
             "pagewire: no counters: no process of the program opened a device and ended by exit(3)"
         ),
         (false, _) => report::print_summary(&reports)?,
@@ -159,7 +157,7 @@ fn refusal(program: &OsStr, error: &io::Error) -> u8 {
     } else {
         (126, error.to_string())
     };
-    anstream::eprintln!("pagewire: {name}: {why}");
+    crate::tell!("pagewire: {name}: {why}");
     code
 }
 

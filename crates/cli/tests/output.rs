@@ -16,3 +16,17 @@ fn help_that_cannot_be_written_is_an_error() {
         assert!(told.contains("No space left on device"), "{words:?}: {told}");
     }
 }
+
+/// What is to be told and cannot be written changes nothing of what the command does.
+#[test]
+fn messages_that_cannot_be_written_are_left_out() {
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    for (words, code) in [(["explain", "999999999"], 1), (["explain", "--frobnicate"], 2)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pagewire"));
+        assert_eq!(command.args(words).stderr(full()).status().unwrap().code(), Some(code), "{words:?}");
+    }
+    // Nor is it a panic where the reason of a failure is lost with all else.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pagewire"));
+    let status = command.arg("--help").stdout(full()).stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+}

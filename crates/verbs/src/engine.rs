@@ -82,7 +82,12 @@ fn settings() -> Result<Settings> {
 /// Says once on standard error why there is no NIC; the program itself would only say that it found no device.
 fn tell(reason: &str) {
     static SAID: Once = Once::new();
-    SAID.call_once(|| eprintln!("pagewire: {reason}"));
+    SAID.call_once(|| say(format_args!("{reason}")));
+}
+
+/// A line on standard error; where that cannot be written to, nothing: the program has nothing to do with it.
+fn say(what: std::fmt::Arguments<'_>) {
+    let _ = writeln!(StandardError, "pagewire: {what}");
 }
 
 /// `PAGEWIRE_LOG=debug` (or `pagewire_nic=trace`, as in `RUST_LOG`) shows on standard error why calls were refused.
@@ -158,7 +163,7 @@ extern "C" fn at_exit() {
         explain::write_statistics(&engine)
     }));
     if let Ok(Err(error)) = written {
-        eprintln!("pagewire: the statistics could not be written: {error}");
+        say(format_args!("the statistics could not be written: {error}"));
     }
 }
 

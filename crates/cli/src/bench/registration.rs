@@ -35,10 +35,7 @@ pub(super) fn measure(stage: &Stage, rounds: u32) -> Result<Vec<Line>> {
     let helper = stage.helpers.join("registration");
     let mut figures: Vec<Figure> = Vec::new();
     if !helper.is_file() {
-        anstream::eprintln!(
-            "{NAME}: {} is missing (built where libibverbs-dev is installed)",
-            helper.display()
-        );
+        crate::tell!("{NAME}: {} is missing (built where libibverbs-dev is installed)", helper.display());
     } else {
         for _ in 0..rounds {
             let mut command = Host::here().command(&stage.command);
@@ -46,7 +43,7 @@ pub(super) fn measure(stage: &Stage, rounds: u32) -> Result<Vec<Line>> {
             let finished = Running::start(command)?.wait_until(Instant::now() + BENCH_RUN);
             interrupt::check()?;
             if !finished.success() {
-                anstream::eprintln!("{NAME}: {}\n{}", finished.verdict(), finished.output.trim());
+                crate::tell!("{NAME}: {}\n{}", finished.verdict(), finished.output.trim());
                 continue;
             }
             for line in finished.output.lines() {
