@@ -180,6 +180,13 @@ impl<F: Fabric> CompletionQueue<F> {
     /// Hands over at most `max` completions, oldest first, and gives how many (`ibv_poll_cq(3)`). With none
     /// there the calling thread does the NIC's work for a moment.
     pub fn poll(&self, max: usize, each: &mut dyn FnMut(&Completion)) -> usize {
+        let found = self.take_or_work(max, each);
+        self.nic.note_poll(found);
+        found
+    }
+
+    #[inline(always)]
+    fn take_or_work(&self, max: usize, each: &mut dyn FnMut(&Completion)) -> usize {
         let found = self.take(max, each);
         if found > 0 || max == 0 {
             return found;

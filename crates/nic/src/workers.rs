@@ -46,8 +46,11 @@ const WANTED: (u64, u64) = (1_000_000, 100_000_000);
 #[derive(Default)]
 pub(crate) struct Workers {
     polls: AtomicU64,
-    /// A thread of the program is within a verb that does the NIC's work. With several threads one may take back what another says.
+    /// A thread of the program is within a poll of an empty queue, or a post that drives its queue pair. With several threads one may take
+    /// back what another says.
     within_verb: AtomicBool,
+    /// The last poll found nothing: the program waits for a completion, likewise.
+    awaits: AtomicBool,
     /// Polls until the processor is offered to others.
     polls_to_offer: AtomicU64,
     /// The same after the last time that it was.
@@ -100,6 +103,12 @@ impl<F: Fabric> Nic<F> {
     pub(crate) fn begin_verb(&self) -> WithinVerb<'_> {
         self.workers.within_verb.store(true, Ordering::Relaxed);
         WithinVerb(&self.workers.within_verb)
+    }
+
+    /// A poll has ended.
+    #[inline]
+    pub(crate) fn note_poll(&self, found: usize) {
+        self.workers.awaits.store(found == 0, Ordering::Relaxed);
     }
 
     /// Whether a poll that has looked where its completions come from, and found nothing, may leave it at that: it is one of many.
@@ -197,6 +206,23 @@ impl<F: Fabric> Nic<F> {
         Polls { count: self.workers.polls.load(Ordering::Relaxed), at }
     }
 
+    /// Whether no thread of the program sleeps until a completion queue wakes it.
+    fn may_leave(&self) -> bool {
+        self.workers.sleepers.load(Ordering::SeqCst) == 0
+    }
+
+    /// How long the NIC thread may leave the work to the program, by what was noted since it last asked.
+    fn grace(&self, watch: &mut PollWatch) -> Option<Duration> {
+        let (_, short, long) = POLLER_GRACE;
+        let networked = self.network_users.load(Ordering::Relaxed) > 0;
+        let doing = Doing {
+            within_verb: self.workers.within_verb.load(Ordering::Relaxed),
+            // Inside the host hardly anything that comes to a program's memory needs this thread, and to be woken costs the peer.
+            polls: !networked || self.workers.awaits.load(Ordering::Relaxed),
+        };
+        watch.look(if networked { short } else { long }, doing).filter(|_| self.may_leave())
+    }
+
     /// The body of the NIC thread: works while nobody polls, sleeps in the kernel when there is nothing to do, and
     /// leaves the work to the program while that polls.
     pub fn run(&self, stop: &AtomicBool) {
@@ -205,15 +231,10 @@ impl<F: Fabric> Nic<F> {
         let mut watch = PollWatch::new();
         let mut idle = Idle::default();
         while !stop.load(Ordering::Acquire) {
-            let (_, short, long) = POLLER_GRACE;
-            let networked = self.network_users.load(Ordering::Relaxed) > 0;
-            let within_verb = self.workers.within_verb.load(Ordering::Relaxed);
-            let grace = watch.look(if networked { short } else { long }, within_verb, networked);
-            // Asked twice: one of those who go to sleep and this thread sees the other.
-            let may_leave = || self.workers.sleepers.load(Ordering::SeqCst) == 0;
-            if let Some(grace) = grace.filter(|_| may_leave()) {
+            if let Some(grace) = self.grace(&mut watch) {
                 self.workers.parked.store(true, Ordering::SeqCst);
-                let leave = may_leave();
+                // Asked twice: one of those who go to sleep and this thread sees the other.
+                let leave = self.may_leave();
                 if leave {
                     let before = self.polls_so_far(self.fabric().now());
                     std::thread::park_timeout(grace);
@@ -306,6 +327,15 @@ struct Polls {
     at: u64,
 }
 
+/// What the program does when the NIC thread comes back.
+#[derive(Debug, Clone, Copy)]
+struct Doing {
+    /// A thread of it is within a verb.
+    within_verb: bool,
+    /// One is about to poll again, if it has polled often.
+    polls: bool,
+}
+
 /// Tells whether the program polls continuously, by what it does while the NIC thread rests, and when that comes back: where both
 /// share a processor it can do nothing else meanwhile.
 struct PollWatch {
@@ -328,20 +358,21 @@ impl PollWatch {
 
     /// How long the work may be left to the program, `longest` at most; `None`: not at all, or not yet known.
     ///
-    /// To a program that is `within_verb` at this moment, unless it has been in the same one since the last rest began. One that is not
-    /// may have polled until its own request was complete, and look at its memory from now on: where it is `networked`, what is to
-    /// come there needs this thread. Inside the host most of that does not, and to be woken costs the peer; so there it is enough that
-    /// the program has polled often. Rests may be too short for more than a few polls, as packets wake the thread: then several
-    /// count.
-    fn look(&mut self, longest: u64, within_verb: bool, networked: bool) -> Option<Duration> {
+    /// To a program that is within a verb at this moment, where polls were seen since the last rest began: it is not stuck in one. And
+    /// to one that has polled often and is about to do so again. Not to one that has polled until its own request was complete, and may
+    /// look at its memory from now on: what is to come there needs this thread. Rests may be too short for more than a few polls, as
+    /// packets wake the thread: then several count.
+    fn look(&mut self, longest: u64, doing: Doing) -> Option<Duration> {
         let Polls { count, at: passed } = self.seen;
-        let is_at_it = within_verb && count > 0;
-        if !is_at_it && !networked && count < POLLS_THAT_COUNT && passed < REST_THAT_COUNTS {
+        let within_verb = doing.within_verb && count > 0;
+        // Nothing, if it has not rested since.
+        if !within_verb && count < POLLS_THAT_COUNT && passed < REST_THAT_COUNTS {
             return None;
         }
         self.seen = Polls::default();
         let polls_often = count >= POLLS_THAT_COUNT && count.saturating_mul(POLL_INTERVAL) >= passed;
-        if !is_at_it && (networked || !polls_often) {
+        let goes_on = within_verb || doing.polls && polls_often;
+        if !goes_on {
             self.grace = (self.grace / 4).max(POLLER_GRACE.0);
             return None;
         }
@@ -354,13 +385,14 @@ impl PollWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::QueuePairInit;
+    use crate::attributes::{Capabilities, QueuePairType};
     use crate::device::devices;
     use crate::engine::Options;
     use crate::event::Unwatched;
     use crate::path::PathChoice;
     use pagewire_fabric::HostFabric;
     use std::sync::Arc;
-    use std::time::Instant;
 
     /// An engine without a thread, and without queue pairs.
     fn idle() -> Arc<Nic<HostFabric>> {
@@ -390,11 +422,10 @@ mod tests {
         watch: &mut PollWatch,
         (count, passed): (u64, u64),
         within_verb: bool,
-        networked: bool,
+        polls: bool,
     ) -> Option<u64> {
         watch.note(&Polls::default(), &Polls { count, at: passed });
-        let (_, short, long) = POLLER_GRACE;
-        let grace = watch.look(if networked { short } else { long }, within_verb, networked);
+        let grace = watch.look(POLLER_GRACE.1, Doing { within_verb, polls });
         grace.map(|grace| grace.as_nanos() as u64)
     }
 
@@ -404,45 +435,45 @@ mod tests {
         let mut watch = PollWatch::new();
         // Longer and longer, from the first poll on.
         for expected in [first, first * 2, first * 4] {
-            assert_eq!(leaves(&mut watch, (1, 10_000), true, true), Some(expected));
+            assert_eq!(leaves(&mut watch, (1, 10_000), true, false), Some(expected));
         }
-        (0..10).for_each(|_| assert!(leaves(&mut watch, (1, 500_000), true, true).is_some()));
-        assert_eq!(leaves(&mut watch, (1, 500_000), true, true), Some(short));
+        (0..10).for_each(|_| assert!(leaves(&mut watch, (1, 500_000), true, false).is_some()));
+        assert_eq!(leaves(&mut watch, (1, 500_000), true, false), Some(short));
         // In the same verb since the last rest began: who knows what it waits for.
-        assert_eq!(leaves(&mut watch, (0, 500_000), true, true), None);
+        assert_eq!(leaves(&mut watch, (0, 500_000), true, false), None);
         // Elsewhere, however often it has polled: it may look at its memory from now on.
-        assert_eq!(leaves(&mut watch, (1000, 500_000), false, true), None);
-        assert_eq!(leaves(&mut watch, (1, 500_000), true, true), Some(short / 16));
+        assert_eq!(leaves(&mut watch, (1000, 500_000), false, false), None);
+        // Asked again without a rest in between.
+        (0..10).for_each(|_| assert_eq!(watch.look(short, Doing { within_verb: false, polls: false }), None));
+        assert_eq!(leaves(&mut watch, (1, 500_000), true, false), Some(short / 16));
         // One that is there each other time is not left alone for long.
         for _ in 0..20 {
-            leaves(&mut watch, (10, 20_000), false, true);
-            leaves(&mut watch, (10, 20_000), true, true);
+            leaves(&mut watch, (10, 20_000), false, false);
+            leaves(&mut watch, (10, 20_000), true, false);
         }
-        assert_eq!(leaves(&mut watch, (10, 20_000), false, true), None);
-        assert_eq!(leaves(&mut watch, (10, 20_000), true, true), Some(first));
+        assert_eq!(leaves(&mut watch, (10, 20_000), false, false), None);
+        assert_eq!(leaves(&mut watch, (10, 20_000), true, false), Some(first));
     }
 
     #[test]
-    fn inside_a_host_it_is_left_to_one_that_polls_often_too() {
-        let (first, short, long) = POLLER_GRACE;
+    fn it_is_left_to_one_that_polls_often_too() {
+        let (first, short, _) = POLLER_GRACE;
         let mut watch = PollWatch::new();
         for expected in [first, first * 2, first * 4] {
-            assert_eq!(leaves(&mut watch, (1000, 100_000), false, false), Some(expected));
+            assert_eq!(leaves(&mut watch, (1000, 100_000), false, true), Some(expected));
         }
-        (0..10).for_each(|_| assert!(leaves(&mut watch, (1_000_000, 2_000_000), false, false).is_some()));
-        assert_eq!(leaves(&mut watch, (1_000_000, 2_000_000), false, false), Some(long));
-        // Not for so long where a queue pair needs the network.
-        assert_eq!(leaves(&mut watch, (1_000_000, 2_000_000), true, true), Some(short));
+        (0..10).for_each(|_| assert!(leaves(&mut watch, (1_000_000, 2_000_000), false, true).is_some()));
+        assert_eq!(leaves(&mut watch, (1_000_000, 2_000_000), false, true), Some(short));
         // Too few polls for the time that has passed.
-        assert_eq!(leaves(&mut watch, (249, 500_000), false, false), None);
-        assert!(leaves(&mut watch, (250, 500_000), false, false).is_some());
-        assert_eq!(leaves(&mut watch, (POLLS_THAT_COUNT - 1, REST_THAT_COUNTS), false, false), None);
+        assert_eq!(leaves(&mut watch, (249, 500_000), false, true), None);
+        assert!(leaves(&mut watch, (250, 500_000), false, true).is_some());
+        assert_eq!(leaves(&mut watch, (POLLS_THAT_COUNT - 1, REST_THAT_COUNTS), false, true), None);
     }
 
     #[test]
     fn a_thread_that_is_woken_again_and_again_sees_that_the_program_polls() {
         let mut watch = PollWatch::new();
-        let mut look = |count: u64| leaves(&mut watch, (count, POLL_INTERVAL), false, false).is_some();
+        let mut look = |count: u64| leaves(&mut watch, (count, POLL_INTERVAL), false, true).is_some();
         let told: Vec<bool> = (0..8).map(|_| look(1)).collect();
         assert_eq!(told, [false, false, false, true, false, false, false, true]);
         // One that does not is not taken for one that does, however often the thread rests.
@@ -455,33 +486,94 @@ mod tests {
         for within_verb in [true, false] {
             let mut watch = PollWatch::new();
             watch.note(&Polls { count: 103, at: 0 }, &Polls { count: 50, at: 1_000_000 });
-            assert_eq!(watch.look(POLLER_GRACE.2, within_verb, false), None);
+            assert_eq!(watch.look(POLLER_GRACE.2, Doing { within_verb, polls: true }), None);
             // What is seen from then on counts as ever.
-            assert!(leaves(&mut watch, (POLLS_THAT_COUNT, POLL_INTERVAL), false, false).is_some());
+            assert!(leaves(&mut watch, (POLLS_THAT_COUNT, POLL_INTERVAL), false, true).is_some());
         }
+    }
+
+    /// What the NIC thread asks when it comes back: of verbs, of polls, of the network, and of threads that sleep.
+    #[test]
+    fn the_nic_thread_leaves_the_work_by_what_the_program_does() {
+        let nic = idle();
+        let workers = &nic.workers;
+        let grace = |count: u64| {
+            let mut watch = PollWatch { grace: POLLER_GRACE.2, ..PollWatch::new() };
+            watch.note(&Polls::default(), &Polls { count, at: 10_000 });
+            nic.grace(&mut watch).map(|grace| grace.as_nanos() as u64)
+        };
+        for (users, longest) in [(0, POLLER_GRACE.2), (1, POLLER_GRACE.1)] {
+            nic.network_users.store(users, Ordering::Relaxed);
+            nic.note_poll(1);
+            assert_eq!(grace(1), None);
+            // Often, and its last poll has found what it polled for.
+            assert_eq!(grace(10), Some(longest).filter(|_| users == 0));
+            nic.note_poll(0);
+            assert_eq!(grace(10), Some(longest));
+            let verb = nic.begin_verb();
+            assert_eq!(grace(1), Some(longest));
+            assert_eq!(grace(0), None);
+            workers.sleepers.store(1, Ordering::SeqCst);
+            assert_eq!(grace(10), None);
+            workers.sleepers.store(0, Ordering::SeqCst);
+            drop(verb);
+            assert_eq!(grace(1), None);
+        }
+    }
+
+    /// Whether the program is mostly seen within a verb while a thread of it does nothing but `verb`, and not behind the last one.
+    fn is_seen_within(nic: &Nic<HostFabric>, verb: impl Fn() + Sync) -> bool {
+        let (stop, begun) = (AtomicBool::new(false), AtomicU64::new(0));
+        let is_within = || nic.workers.within_verb.load(Ordering::Relaxed);
+        let seen = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    begun.fetch_add(1, Ordering::Relaxed);
+                    verb();
+                }
+            });
+            // At different moments of as many verbs.
+            let mut last = 0;
+            let seen = (0..1000).filter(|_| {
+                while begun.load(Ordering::Relaxed) == last {
+                    std::thread::yield_now();
+                }
+                last = begun.load(Ordering::Relaxed);
+                is_within()
+            });
+            let seen = seen.count();
+            stop.store(true, Ordering::Relaxed);
+            seen
+        });
+        assert!(!is_within());
+        seen > 100
     }
 
     #[test]
     fn the_program_is_seen_within_its_polls_and_not_behind_them() {
         let nic = idle();
         let device = devices().unwrap().into_iter().next().unwrap();
-        let queue = nic.open(device, Arc::new(Unwatched)).create_cq(16, None).unwrap();
-        let (stop, start) = (AtomicBool::new(false), Instant::now());
-        let is_within = || nic.workers.within_verb.load(Ordering::Relaxed);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    queue.poll(1, &mut |_| unreachable!("nothing was posted"));
-                }
-            });
-            while !is_within() && start.elapsed() < Duration::from_secs(20) {
-                std::hint::spin_loop();
-            }
-            let seen = is_within() || start.elapsed() < Duration::from_secs(20);
-            stop.store(true, Ordering::Relaxed);
-            assert!(seen, "never within a poll");
-        });
-        assert!(!is_within());
+        let context = nic.open(device, Arc::new(Unwatched));
+        let queue = context.create_cq(16, None).unwrap();
+        assert!(is_seen_within(&nic, || _ = queue.poll(1, &mut |_| unreachable!("nothing was posted"))));
+        assert!(nic.workers.awaits.load(Ordering::Relaxed), "the last one found nothing");
+        let capabilities = Capabilities {
+            max_send_wr: 1,
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
+        let init = QueuePairInit {
+            kind: QueuePairType::Rc,
+            send_cq: queue.clone(),
+            recv_cq: queue.clone(),
+            srq: None,
+            capabilities,
+            signal_all: true,
+        };
+        let queue_pair = context.alloc_pd().unwrap().create_qp(init).unwrap();
+        assert!(is_seen_within(&nic, || queue_pair.doorbell()));
     }
 
     #[test]

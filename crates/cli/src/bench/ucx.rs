@@ -14,7 +14,7 @@ use std::time::Instant;
 
 /// Operations under way at once in a bandwidth test, as many as perftest has READs.
 const WINDOW: &str = "16";
-/// What the memory of ucx_perftest is filled with; any but 0 (mallopt(3), M_PERTURB).
+/// The complement of what the memory of ucx_perftest is filled with (mallopt(3), M_PERTURB); neither 0 nor 255.
 const FILLING: &str = "165";
 
 static PORT: AtomicU16 = AtomicU16::new(29_000);
