@@ -76,6 +76,9 @@ impl<F: Fabric> QueuePair<F> {
         let attributes = *self.attributes.lock();
         let (path, reason) = self.shown_path.0.lock().clone();
         let connected = self.kind != QueuePairType::Ud && attributes.destination != 0;
+        // Given back before the core is waited for: who has that takes these.
+        let send_requests = self.send.lock().outstanding() as u64;
+        let receive_requests = self.srq.is_none().then(|| self.receive.lock().waiting() as u64);
         let counters = &self.counters;
         ConnectionReport {
             number: self.number,
@@ -86,8 +89,8 @@ impl<F: Fabric> QueuePair<F> {
             }),
             path,
             reason,
-            send_requests: self.send.lock().outstanding() as u64,
-            receive_requests: self.srq.is_none().then(|| self.receive.lock().waiting() as u64),
+            send_requests,
+            receive_requests,
             direct_operations: counters.direct_operations.get(),
             direct_bytes: counters.direct_bytes.get(),
             ring_packets_sent: counters.ring_packets_sent.get(),
@@ -203,5 +206,25 @@ mod tests {
         queue_pair.report();
         nic.progress();
         assert!(!queue_pair.pending.load(Ordering::SeqCst));
+    }
+
+    /// Whoever drives the queue pair meanwhile is not held up by a report that waits for it.
+    #[test]
+    fn a_report_holds_no_queue_while_it_waits_for_the_core() {
+        let (_nic, queue_pair) = connected();
+        let core = queue_pair.core.lock();
+        std::thread::scope(|scope| {
+            let report = scope.spawn(|| queue_pair.report());
+            let begun = Instant::now();
+            let is_free = || queue_pair.send.try_lock().is_some() && queue_pair.receive.try_lock().is_some();
+            let mut free = 0;
+            while begun.elapsed() < EXPLAIN_PATIENCE / 2 {
+                free = if is_free() { free + 1 } else { 0 };
+                std::thread::sleep(EXPLAIN_PATIENCE / 50);
+            }
+            assert!(free > 0, "a queue is held");
+            drop(core);
+            report.join().unwrap();
+        });
     }
 }
