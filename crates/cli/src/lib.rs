@@ -12,7 +12,8 @@
 #[macro_export]
 macro_rules! tell {
     ($($what:tt)*) => {{
-        let _ = std::io::Write::write_fmt(&mut anstream::stderr(), format_args!("{}\n", format_args!($($what)*)));
+        use std::io::Write as _;
+        let _ = writeln!(anstream::stderr(), $($what)*);
     }};
 }
 
