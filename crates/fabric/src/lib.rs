@@ -33,5 +33,5 @@ pub use fabric::*;
 pub use faults::{FAULTS_VARIABLE, FaultBatch, FaultCounters, FaultInjector, FaultPlan, RecordedBatch};
 pub use host::HostFabric;
 pub use pcap::CAPTURE_VARIABLE;
-pub use threads::spawn;
+pub use threads::{TimerSlack, spawn};
 pub use words::MappedWords;

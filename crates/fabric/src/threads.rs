@@ -1,7 +1,9 @@
 //! Threads of the engine: the program's signals are not for them.
 
+use rustix::thread::set_current_timer_slack;
 use std::io;
 use std::mem::MaybeUninit;
+use std::num::NonZeroU64;
 use std::thread::{Builder, JoinHandle};
 
 /// Signals that an access or instruction of the thread itself raises; they stay open.
@@ -32,4 +34,41 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Joi
     // SAFETY: `before` was filled by the successful call above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
     started
+}
+
+/// How late timers of a thread may be without anybody's fault (`PR_SET_TIMERSLACK`, prctl(2)). A timer that may be late ends with
+/// an interrupt that comes anyway, the kernel's tick on a processor that is at work: no interrupt of its own is asked for, which
+/// costs a virtual machine tens of microseconds. One value belongs to one thread.
+#[derive(Debug, Default)]
+pub struct TimerSlack(Option<NonZeroU64>);
+
+impl TimerSlack {
+    /// The calling thread's timers may be late by so many nanoseconds from now on; `None`: as they were when it began.
+    pub fn set(&mut self, nanoseconds: Option<NonZeroU64>) {
+        if self.0 == nanoseconds {
+            return;
+        }
+        match set_current_timer_slack(nanoseconds) {
+            Ok(()) => self.0 = nanoseconds,
+            // Timers are as punctual as they were, which is right, and costs more.
+            Err(error) => log::debug!("the slack of timers cannot be set: {error}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slack_is_that_of_the_calling_thread_and_can_be_taken_back() {
+        let in_force = || rustix::thread::current_timer_slack().unwrap();
+        let before = in_force();
+        let mut slack = TimerSlack::default();
+        slack.set(NonZeroU64::new(3_000_000));
+        assert_eq!(in_force(), 3_000_000);
+        std::thread::spawn(move || assert_eq!(in_force(), 3_000_000)).join().unwrap();
+        slack.set(None);
+        assert_eq!(in_force(), before);
+    }
 }

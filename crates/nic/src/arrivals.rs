@@ -201,7 +201,7 @@ impl<F: Fabric> Current<'_, F> {
         queue_pair.counters.udp_packets_received.add(1);
         if packet.is_own() {
             nic.deliver_own(queue_pair, packet);
-        } else {
+        } else if !queue_pair.take_at_once(core, row.now(), packet) {
             // Whether it waits or not, the queue pair is driven at the end of the round.
             nic.hand_over(queue_pair, core, row, packet);
         }

@@ -1,4 +1,4 @@
-//! Short SENDs between two processes of a host, sent at their post and executed as they are taken from the ring.
+//! Short SENDs, sent at their post and executed as they are taken from the ring or the socket.
 //!
 //! They come and go as packets all the same; what is left out are the queues and turns in which a queue pair otherwise does
 //! its work. Whatever does not find things as they mostly are takes the long way: [`drive`](crate::drive).
@@ -6,21 +6,34 @@
 use crate::access::Pass;
 use crate::completion::{Completion, Opcode, Status};
 use crate::drive::Core;
-use crate::inbox::Origin;
+use crate::environment::lay;
+use crate::inbox::{Half, Incoming, Origin};
 use crate::lane::Seeker;
+use crate::path::Path;
 use crate::path::ring::Kind;
 use crate::path::verdict::Awaited;
 use crate::path::whole_send;
 use crate::queue_pair::QueuePair;
 use crate::request::{Data, ScatterGather, SendRequest};
-use pagewire_fabric::Fabric;
+use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
-use pagewire_transport::{Operation, WholeSend, Work};
+use pagewire_transport::{Operation, Payload, Time, WholeSend, Work};
+use pagewire_wire::{Opcode as Code, Operation as CodeOperation, Syndrome, Transport};
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Bytes of the longest message that is sent at once.
 const LONGEST: usize = 256;
+
+const ACKNOWLEDGEMENT: Code = Code::new(Transport::Rc, CodeOperation::Acknowledge);
+
+/// How a SEND leaves at once.
+enum Way {
+    Ring,
+    Network(Route),
+}
 
 impl<F: Fabric> QueuePair<F> {
     /// Sends a short SEND at its post and keeps it. False: nothing was done.
@@ -43,6 +56,7 @@ impl<F: Fabric> QueuePair<F> {
         let work =
             Work { id, operation: *operation, length, fence: request.fence, solicited: request.solicited };
         let Some(whole) = core.send_at_once(&work) else { return false };
+        let Some(way) = self.way_at_once(core) else { return false };
         let mut bytes = [0; LONGEST];
         let payload = &mut bytes[..length as usize];
         match request.data {
@@ -59,23 +73,81 @@ impl<F: Fabric> QueuePair<F> {
                 }
             }
         }
-        let mut headers = [0; whole_send::LONGEST];
-        let header_length = whole_send::emit(&whole, &mut headers);
-        let awaited = Some(Awaited { queue_pair: Some(self.number), psn: whole.psn });
-        let Some((channel, _)) = core.local() else { return false };
-        if channel.is_gone()
-            || !channel.send(self.nic.fabric(), Kind::Send, &headers[..header_length], payload, awaited)
-        {
-            return false;
-        }
-        // It is on its way: what follows takes no time of it.
-        self.counters.ring_packets_sent.add_alone(1);
+        let batch = match way {
+            Way::Ring => {
+                if !self.send_record_at_once(core, &whole, payload) {
+                    return false;
+                }
+                None
+            }
+            Way::Network(route) => {
+                let Some(batch) = self.lay_at_once(core, &route, &whole, payload) else { return false };
+                Some(batch)
+            }
+        };
+        // What is in a ring is on its way: what follows takes no time of it.
         send.push(request, operation, opcode, length, request.signaled || self.signals_all());
         drop(send);
         core.submitted = id.0 + 1;
-        let deadline = core.sent_at_once(self.nic.roughly_now(), &work);
+        let fabric = self.nic.fabric();
+        // Over the network round trips are measured.
+        let now = if batch.is_some() { Time(fabric.now()) } else { self.nic.roughly_now() };
+        let deadline = core.sent_at_once(now, &work);
         self.nic.schedule(self, deadline.map_or(u64::MAX, |at| at.0));
+        if let Some(batch) = batch {
+            let _within = self.nic.begin_verb();
+            fabric.flush(batch);
+        }
         true
+    }
+
+    /// How a request leaves at once, if it may.
+    fn way_at_once(&self, core: &Core<F>) -> Option<Way> {
+        if let Path::Local(_) = core.path() {
+            return Some(Way::Ring);
+        }
+        // What several queue pairs share is given out in turns.
+        let alone = self.nic.network_users.load(Ordering::Relaxed) <= 1;
+        core.settled_route().filter(|_| alone).map(Way::Network)
+    }
+
+    /// False: there is no room in the ring, or nobody at its other end.
+    fn send_record_at_once(&self, core: &mut Core<F>, send: &WholeSend, payload: &[u8]) -> bool {
+        let mut headers = [0; whole_send::LONGEST];
+        let header_length = whole_send::emit(send, &mut headers);
+        let awaited = Some(Awaited { queue_pair: Some(self.number), psn: send.psn });
+        let Some((channel, _)) = core.local() else { return false };
+        let headers = &headers[..header_length];
+        let sent =
+            !channel.is_gone() && channel.send(self.nic.fabric(), Kind::Send, headers, payload, awaited);
+        if sent {
+            self.counters.ring_packets_sent.add_alone(1);
+        }
+        sent
+    }
+
+    /// A batch of a SEND, and of the acknowledgement that is owed. `None`: there is no room.
+    fn lay_at_once(
+        &self,
+        core: &mut Core<F>,
+        route: &Route,
+        send: &WholeSend,
+        payload: &[u8],
+    ) -> Option<F::Batch> {
+        let copy = |into: &mut [u8]| {
+            into.copy_from_slice(payload);
+            Ok(())
+        };
+        let mut batch = self.nic.fabric().batch();
+        let Ok::<(), Infallible>(()) = lay(&mut batch, route, &send.header(), payload.len(), copy)?;
+        self.counters.udp_packets_sent.add(1);
+        // Behind the request: shorter, it leaves with it in one send.
+        if let Some(owed) = core.take_owed() {
+            // For want of room it would be lost, as it may be on the way: the peer would ask again.
+            let laid = lay(&mut batch, route, &owed, 0, |_| Ok::<(), Infallible>(()));
+            self.counters.udp_packets_sent.add(u64::from(laid.is_some()));
+        }
+        Some(batch)
     }
 
     /// Completes a request that the peer tells to be executed. False: it was not, and the acknowledgement is to be taken the long
@@ -83,14 +155,18 @@ impl<F: Fabric> QueuePair<F> {
     pub(crate) fn acknowledged_at_once(
         self: &Arc<Self>,
         core: &mut Core<F>,
+        now: Time,
         psn: u32,
         origin: &Origin<F>,
         seeker: Option<&mut Seeker<'_, F>>,
     ) -> bool {
-        if !core.attributes.state.receives() || self.is_from_peer(core, origin) != Some(true) {
+        if !core.attributes.state.receives()
+            || !core.answers_by_way_of(origin)
+            || self.is_from_peer(core, origin) != Some(true)
+        {
             return false;
         }
-        let Some(id) = core.acknowledged_at_once(self.nic.roughly_now(), psn) else { return false };
+        let Some(id) = core.acknowledged_at_once(now, psn) else { return false };
         self.send_cq.lane.note(self, origin);
         self.complete_send_for(seeker, id, Status::Success);
         true
@@ -117,8 +193,29 @@ impl<F: Fabric> QueuePair<F> {
         self.nic.access_now(self, pass, (domain, Rights::LOCAL_WRITE), &piece, write)
     }
 
+    /// Takes a packet that came over the network at once, if it is a SEND that may be executed or the acknowledgement of the oldest
+    /// request. False: it is to be taken the long way.
+    #[inline]
+    pub(crate) fn take_at_once(
+        self: &Arc<Self>,
+        core: &mut Core<F>,
+        now: Time,
+        packet: &Incoming<'_, F>,
+    ) -> bool {
+        let Incoming { header, payload: Payload::Bytes(payload), origin, .. } = packet else { return false };
+        if !self.inbox.is_empty(Half::of(header)) {
+            return false;
+        }
+        if let Some(send) = WholeSend::of(header) {
+            return self.execute_at_once(core, &send, payload, origin, None, || {});
+        }
+        let acknowledges = header.bth.opcode == ACKNOWLEDGEMENT
+            && header.aeth.is_some_and(|aeth| matches!(aeth.syndrome, Syndrome::Ack { .. }));
+        acknowledges && self.acknowledged_at_once(core, now, header.bth.psn, origin, None)
+    }
+
     /// Executes a SEND as it is taken from the ring, whose acknowledgement is the caller's to tell: once it is `placed`, which nothing
-    /// undoes. False: it was not, and is to be taken the long way.
+    /// undoes; or from the socket: then it is owed. False: it was not, and is to be taken the long way.
     pub(crate) fn execute_at_once(
         self: &Arc<Self>,
         core: &mut Core<F>,
@@ -129,7 +226,8 @@ impl<F: Fabric> QueuePair<F> {
         placed: impl FnOnce(),
     ) -> bool {
         if !core.attributes.state.receives()
-            || !core.may_execute_at_once(send)
+            || !core.may_execute_at_once(send, payload.len() as u32)
+            || !core.answers_by_way_of(origin)
             || self.is_from_peer(core, origin) != Some(true)
             || core.receive.is_some()
         {

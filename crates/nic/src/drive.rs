@@ -67,6 +67,11 @@ impl<'n> Row<'n> {
     pub(crate) fn begin<F: Fabric>(nic: &'n Nic<F>) -> Self {
         Row { now: Time(nic.fabric().now()), sustained: Sustained::new(nic) }
     }
+
+    /// When it began.
+    pub(crate) fn now(&self) -> Time {
+        self.now
+    }
 }
 
 /// The state machine of a connected queue pair.
@@ -193,14 +198,43 @@ impl<F: Fabric> Core<F> {
 
     /// See [`RcConnection::may_execute_at_once`].
     #[inline]
-    pub fn may_execute_at_once(&self, send: &WholeSend) -> bool {
-        matches!(&self.connection, Connection::Rc(rc) if rc.may_execute_at_once(send))
+    pub fn may_execute_at_once(&self, send: &WholeSend, length: u32) -> bool {
+        matches!(&self.connection, Connection::Rc(rc) if rc.may_execute_at_once(send, length))
     }
 
     /// See [`RcConnection::executed_at_once`].
     pub fn executed_at_once(&mut self) {
         if let Connection::Rc(rc) = &mut self.connection {
-            rc.executed_at_once();
+            // What is owed waits for the answer, if the program answers.
+            self.received |= rc.executed_at_once();
+        }
+    }
+
+    /// See [`RcConnection::take_owed`]: the program has posted a request, with which it leaves.
+    pub fn take_owed(&mut self) -> Option<Header> {
+        let received = std::mem::take(&mut self.received);
+        self.answers.look(Occasion::Doorbell, received);
+        match &mut self.connection {
+            Connection::Rc(rc) => rc.take_owed(),
+            _ => None,
+        }
+    }
+
+    /// Whether what comes by this way is answered by it: the ends of a connection may have chosen different ones.
+    #[inline]
+    pub fn answers_by_way_of(&self, origin: &Origin<F>) -> bool {
+        matches!(
+            (&self.path, origin),
+            (Path::Local(_), Origin::Local(_)) | (Path::Udp { .. }, Origin::Network { .. })
+        )
+    }
+
+    /// Where over the network a request may be sent without a turn: the peers know each other as far as they ever will.
+    #[inline]
+    pub fn settled_route(&self) -> Option<Route> {
+        match &self.path {
+            Path::Udp { route, .. } if self.hello.due() == u64::MAX => Some(*route),
+            _ => None,
         }
     }
 

@@ -170,20 +170,18 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         fill: impl FnOnce(&mut [u8]) -> Result<(), AccessError>,
     ) -> Outcome<()> {
         let fabric = self.queue_pair.nic.fabric();
-        let at = header.len();
-        let length = packet::len(header, payload) - packet::ICRC_LEN;
+        let length = length_in_batch(header, payload);
         if let Some(full) = self.batch.take_if(|batch| !batch.fits(length)) {
             fabric.flush(full);
         }
         let batch = self.batch.get_or_insert_with(|| fabric.batch());
-        let Some(buffer) = batch.packet(route, length) else {
-            self.ended.link_full = true;
-            return Outcome::Wait;
-        };
-        packet::emit_without_icrc(header, payload, buffer);
-        if let Err(error) = fill(&mut buffer[at..at + payload]) {
-            batch.cancel();
-            return refused(error, Denial::Operational);
+        match lay(batch, route, header, payload, fill) {
+            None => {
+                self.ended.link_full = true;
+                return Outcome::Wait;
+            }
+            Some(Err(error)) => return refused(error, Denial::Operational),
+            Some(Ok(())) => {}
         }
         self.full = !batch.fits(length);
         self.queue_pair.counters.udp_packets_sent.add(1);
@@ -424,6 +422,29 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
             self.ended.failure = Some(Failure { event, send_only });
         }
     }
+}
+
+/// Bytes that a packet takes in a batch.
+fn length_in_batch(header: &Header, payload: usize) -> usize {
+    packet::len(header, payload) - packet::ICRC_LEN
+}
+
+/// Puts a packet into a batch; `fill` writes its payload. `None`: there is no room. A packet that could not be filled is taken back.
+pub fn lay<B: Batch, E>(
+    batch: &mut B,
+    route: &Route,
+    header: &Header,
+    payload: usize,
+    fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+) -> Option<Result<(), E>> {
+    let buffer = batch.packet(route, length_in_batch(header, payload))?;
+    packet::emit_without_icrc(header, payload, buffer);
+    let at = header.len();
+    let filled = fill(&mut buffer[at..at + payload]);
+    if filled.is_err() {
+        batch.cancel();
+    }
+    Some(filled)
 }
 
 /// Whether a packet is a request that wants an acknowledgement, rather than a response of its own.

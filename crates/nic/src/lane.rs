@@ -50,8 +50,11 @@ impl<F: Fabric> Default for Lane<F> {
 
 impl<F: Fabric> Lane<F> {
     /// A completion has come of what came from `origin`. Called by whoever holds the queue pair's core. The second in a row
-    /// makes it the lane.
+    /// makes it the lane, unless it is the network: that is looked at in rounds.
     pub fn note(&self, queue_pair: &Arc<QueuePair<F>>, origin: &Origin<F>) {
+        if let Origin::Network { .. } = origin {
+            return;
+        }
         let number = queue_pair.number();
         let is_second = self.last.load(Ordering::Relaxed) == number;
         if !is_second {

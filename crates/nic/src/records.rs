@@ -237,9 +237,9 @@ impl<'t, F: Fabric> Taker<'t, F> {
 
     /// Completes a request that was executed, where nothing stands in the way. False: the acknowledgement is to be delivered.
     fn acknowledged_at_once(&mut self, number: u32, psn: u32) -> bool {
-        let origin = self.origin;
+        let (nic, origin) = (self.nic, self.origin);
         self.at_once(number, Half::Requester, |queue_pair, core, seeker| {
-            queue_pair.acknowledged_at_once(core, psn, origin, seeker)
+            queue_pair.acknowledged_at_once(core, nic.roughly_now(), psn, origin, seeker)
         })
     }
 

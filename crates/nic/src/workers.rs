@@ -3,18 +3,25 @@
 use crate::drive::Occasion;
 use crate::engine::{Nic, Taken};
 use crate::path::attention;
-use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::heavy_barrier;
+use pagewire_fabric::{Fabric, TimerSlack};
 use parking_lot::Mutex;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// How long the NIC thread leaves the work to a polling program before it looks again: doubles from the first to the
-/// second while the program goes on polling, or to the third while no queue pair needs the network: peers whose packets nobody
-/// takes would repeat them. The first is short: a program that polled until its own WRITE was complete may look only at its memory
-/// from then on, and what is to come there waits for as long.
+/// How long the NIC thread leaves the work to a polling program before it looks again: doubles from the first to the second while the
+/// program goes on polling, and grows by a sixteenth each time from there to the third: a look costs the program what two changes
+/// of threads do. The first is short: a program that polled until its own WRITE was complete may look only at its memory from
+/// then on, and what is to come there waits for as long.
 const POLLER_GRACE: (u64, u64, u64) = (10_000, 500_000, 2_000_000);
+/// The longest while a queue pair needs the network: peers repeat what nobody takes
+/// ([`MIN_PROBE`](pagewire_transport::limits::MIN_PROBE)).
+const NETWORK_GRACE: u64 = 800_000;
+/// A rest of so many nanoseconds or more may be longer by the second: it ends with a tick of the kernel's clock then, and needs no
+/// interrupt of its own, which would cost the program more than all else about a look.
+const LONG_REST: (u64, NonZeroU64) = (NETWORK_GRACE, NonZeroU64::new(4_000_000).unwrap());
 /// A program polls continuously if so many nanoseconds at most lie between a poll and the next one, on average. Where the network
 /// is in use more is asked of it, see [`PollWatch::look`].
 const POLL_INTERVAL: u64 = 2_000;
@@ -213,14 +220,18 @@ impl<F: Fabric> Nic<F> {
 
     /// How long the NIC thread may leave the work to the program, by what was noted since it last asked.
     fn grace(&self, watch: &mut PollWatch) -> Option<Duration> {
-        let (_, short, long) = POLLER_GRACE;
         let networked = self.network_users.load(Ordering::Relaxed) > 0;
         let doing = Doing {
             within_verb: self.workers.within_verb.load(Ordering::Relaxed),
             // Inside the host hardly anything that comes to a program's memory needs this thread, and to be woken costs the peer.
             polls: !networked || self.workers.awaits.load(Ordering::Relaxed),
         };
-        watch.look(if networked { short } else { long }, doing).filter(|_| self.may_leave())
+        let grace = watch.look(if networked { NETWORK_GRACE } else { POLLER_GRACE.2 }, doing);
+        let may_leave = self.may_leave();
+        if !may_leave {
+            watch.begin_anew();
+        }
+        grace.filter(|_| may_leave)
     }
 
     /// The body of the NIC thread: works while nobody polls, sleeps in the kernel when there is nothing to do, and
@@ -230,6 +241,7 @@ impl<F: Fabric> Nic<F> {
         let mailbox = self.fabric().mailbox().clone();
         let mut watch = PollWatch::new();
         let mut idle = Idle::default();
+        let mut slack = TimerSlack::default();
         while !stop.load(Ordering::Acquire) {
             if let Some(grace) = self.grace(&mut watch) {
                 self.workers.parked.store(true, Ordering::SeqCst);
@@ -237,6 +249,8 @@ impl<F: Fabric> Nic<F> {
                 let leave = self.may_leave();
                 if leave {
                     let before = self.polls_so_far(self.fabric().now());
+                    let (long, by) = LONG_REST;
+                    slack.set((grace >= Duration::from_nanos(long)).then_some(by));
                     std::thread::park_timeout(grace);
                     watch.note(&before, &self.polls_so_far(self.fabric().now()));
                 }
@@ -246,6 +260,7 @@ impl<F: Fabric> Nic<F> {
                     continue;
                 }
             }
+            slack.set(None);
             let round = self.round(true, Occasion::Round);
             let now = self.fabric().now();
             if self.due_after(round).is_some_and(|at| at <= now) {
@@ -377,8 +392,15 @@ impl PollWatch {
             return None;
         }
         let grace = self.grace.min(longest);
-        self.grace = (grace * 2).min(longest);
+        let longer =
+            if grace < POLLER_GRACE.1 { (grace * 2).min(POLLER_GRACE.1) } else { grace + grace / 16 };
+        self.grace = longer.min(longest);
         Some(Duration::from_nanos(grace))
+    }
+
+    /// The program does something else than to poll.
+    fn begin_anew(&mut self) {
+        self.grace = POLLER_GRACE.0;
     }
 }
 
@@ -386,13 +408,15 @@ impl PollWatch {
 mod tests {
     use super::*;
     use crate::QueuePairInit;
-    use crate::attributes::{Capabilities, QueuePairType};
+    use crate::attributes::{Capabilities, QueuePairType, State};
     use crate::device::devices;
     use crate::engine::Options;
     use crate::event::Unwatched;
-    use crate::path::PathChoice;
-    use pagewire_fabric::HostFabric;
+    use crate::path::{Path, PathChoice};
+    use pagewire_fabric::{HostFabric, ROCE_PORT, Route};
+    use std::net::{IpAddr, Ipv4Addr};
     use std::sync::Arc;
+    use std::time::Instant;
 
     /// An engine without a thread, and without queue pairs.
     fn idle() -> Arc<Nic<HostFabric>> {
@@ -471,6 +495,43 @@ mod tests {
     }
 
     #[test]
+    fn rests_double_first_and_then_grow_by_a_sixteenth() {
+        let (first, doubles_to, longest) = POLLER_GRACE;
+        let mut watch = PollWatch::new();
+        let mut rest = || {
+            watch.note(&Polls::default(), &Polls { count: 1000, at: longest });
+            watch
+                .look(longest, Doing { within_verb: true, polls: true })
+                .map_or(0, |rest| rest.as_nanos() as u64)
+        };
+        let rests: Vec<u64> = (0..60).map(|_| rest()).collect();
+        for pair in rests.windows(2) {
+            let expected = match pair[0] < doubles_to {
+                true => (pair[0] * 2).min(doubles_to),
+                false => (pair[0] + pair[0] / 16).min(longest),
+            };
+            assert_eq!(pair[1], expected);
+        }
+        assert_eq!((rests[0], rests[59]), (first, longest));
+    }
+
+    /// A program that sleeps now and then is looked after more often again.
+    #[test]
+    fn rests_begin_anew_behind_a_sleep() {
+        let nic = idle();
+        let mut watch = PollWatch::new();
+        let mut rest = || {
+            watch.note(&Polls::default(), &Polls { count: 100, at: 10_000 });
+            nic.grace(&mut watch).map(|rest| rest.as_nanos() as u64)
+        };
+        assert_eq!([rest(), rest()], [Some(POLLER_GRACE.0), Some(2 * POLLER_GRACE.0)]);
+        nic.workers.sleepers.store(1, Ordering::SeqCst);
+        assert_eq!(rest(), None);
+        nic.workers.sleepers.store(0, Ordering::SeqCst);
+        assert_eq!(rest(), Some(POLLER_GRACE.0));
+    }
+
+    #[test]
     fn a_thread_that_is_woken_again_and_again_sees_that_the_program_polls() {
         let mut watch = PollWatch::new();
         let mut look = |count: u64| leaves(&mut watch, (count, POLL_INTERVAL), false, true).is_some();
@@ -502,7 +563,7 @@ mod tests {
             watch.note(&Polls::default(), &Polls { count, at: 10_000 });
             nic.grace(&mut watch).map(|grace| grace.as_nanos() as u64)
         };
-        for (users, longest) in [(0, POLLER_GRACE.2), (1, POLLER_GRACE.1)] {
+        for (users, longest) in [(0, POLLER_GRACE.2), (1, NETWORK_GRACE)] {
             nic.network_users.store(users, Ordering::Relaxed);
             nic.note_poll(1);
             assert_eq!(grace(1), None);
@@ -521,32 +582,19 @@ mod tests {
         }
     }
 
-    /// Whether the program is mostly seen within a verb while a thread of it does nothing but `verb`, and not behind the last one.
-    fn is_seen_within(nic: &Nic<HostFabric>, verb: impl Fn() + Sync) -> bool {
-        let (stop, begun) = (AtomicBool::new(false), AtomicU64::new(0));
+    /// Says that the program is within `verb` while another thread keeps that from going on, and not behind it.
+    fn expect_within<G>(nic: &Nic<HostFabric>, obstacle: G, verb: impl FnOnce() + Send) {
         let is_within = || nic.workers.within_verb.load(Ordering::Relaxed);
-        let seen = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    begun.fetch_add(1, Ordering::Relaxed);
-                    verb();
-                }
-            });
-            // At different moments of as many verbs.
-            let mut last = 0;
-            let seen = (0..1000).filter(|_| {
-                while begun.load(Ordering::Relaxed) == last {
-                    std::thread::yield_now();
-                }
-                last = begun.load(Ordering::Relaxed);
-                is_within()
-            });
-            let seen = seen.count();
-            stop.store(true, Ordering::Relaxed);
-            seen
+        std::thread::scope(|scope| {
+            scope.spawn(verb);
+            let limit = Instant::now() + Duration::from_secs(60);
+            while !is_within() {
+                assert!(Instant::now() < limit, "nobody sees the program within the verb");
+                std::thread::yield_now();
+            }
+            drop(obstacle);
         });
         assert!(!is_within());
-        seen > 100
     }
 
     #[test]
@@ -555,7 +603,10 @@ mod tests {
         let device = devices().unwrap().into_iter().next().unwrap();
         let context = nic.open(device, Arc::new(Unwatched));
         let queue = context.create_cq(16, None).unwrap();
-        assert!(is_seen_within(&nic, || _ = queue.poll(1, &mut |_| unreachable!("nothing was posted"))));
+        // A round looks at all channels.
+        expect_within(&nic, nic.channels.write(), || {
+            _ = queue.poll(1, &mut |_| unreachable!("nothing was posted"))
+        });
         assert!(nic.workers.awaits.load(Ordering::Relaxed), "the last one found nothing");
         let capabilities = Capabilities {
             max_send_wr: 1,
@@ -573,7 +624,24 @@ mod tests {
             signal_all: true,
         };
         let queue_pair = context.alloc_pd().unwrap().create_qp(init).unwrap();
-        assert!(is_seen_within(&nic, || queue_pair.doorbell()));
+        {
+            let mut core = queue_pair.core.try_lock().unwrap();
+            core.attributes.state = State::ReadyToReceive;
+            let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+            let route = Route {
+                source: here,
+                interface: 0,
+                source_port: 0xC000,
+                destination: here,
+                port: ROCE_PORT,
+                traffic_class: 0,
+                hop_limit: 64,
+                joined: false,
+            };
+            core.set_path(&queue_pair, Path::Asked { route, peer: 0 });
+        }
+        // Its path is chosen by what is known of the peer's process.
+        expect_within(&nic, nic.blocks.lock(), || queue_pair.doorbell());
     }
 
     #[test]

@@ -35,6 +35,13 @@ impl End {
         standard.collect()
     }
 
+    /// Whether nothing is under way or to be sent.
+    fn drained(&self) -> bool {
+        self.connection.is_idle()
+            && self.connection.outstanding() == 0
+            && self.connection.deadline().is_none()
+    }
+
     fn take(&mut self, packets: &[(Header, Vec<u8>)]) {
         for (header, payload) in packets {
             let outcome = self.connection.receive(NOW, header, Payload::Bytes(payload), &mut self.host);
@@ -44,7 +51,11 @@ impl End {
 }
 
 fn ends() -> (End, End) {
-    (End::new(local(true), 0x22, 0x100, 0x500), End::new(local(true), 0x11, 0x500, 0x100))
+    ends_over(local(true))
+}
+
+fn ends_over(link: Link) -> (End, End) {
+    (End::new(link, 0x22, 0x100, 0x500), End::new(link, 0x11, 0x500, 0x100))
 }
 
 fn numbered(id: u64, work: Work) -> Work {
@@ -52,7 +63,7 @@ fn numbered(id: u64, work: Work) -> Work {
 }
 
 fn may_execute(connection: &RcConnection, header: &Header) -> bool {
-    WholeSend::of(header).is_some_and(|send| connection.may_execute_at_once(&send))
+    WholeSend::of(header).is_some_and(|send| connection.may_execute_at_once(&send, 4))
 }
 
 /// Sends a work request the long way, as far as its packet.
@@ -84,7 +95,7 @@ fn long_and_short_way_make_one_sequence() {
         assert_eq!(a.connection.outstanding(), 1);
         if executes_at_once {
             assert!(may_execute(&b.connection, &header));
-            b.connection.executed_at_once();
+            assert!(!b.connection.executed_at_once(), "its acknowledgement is told by others");
         } else {
             b.host.post_receive(8);
             b.take(&[(header, payload)]);
@@ -224,8 +235,6 @@ fn what_is_before_a_send_keeps_it_from_leaving_at_once() {
     }
     let invalidate = Operation::Send { immediate: None, invalidate: Some(1) };
     assert!(a.connection.send_at_once(&work(invalidate, 4)).is_none());
-    let network = End::new(lossy(1024), 0x22, 0x100, 0x500);
-    assert!(!may(&network), "what may be lost is kept and repeated");
 }
 
 #[test]
@@ -266,6 +275,110 @@ fn only_the_next_whole_send_is_executed_at_once() {
     first.bth.acknowledge = false;
     b.take(&[(first, vec![1; 4])]);
     assert!(!may_execute(&b.connection, &second));
+}
+
+/// The headers of the packet of a SEND that leaves at once.
+fn send_at_once(end: &mut End, id: u64) -> Header {
+    let work = numbered(id, send(4));
+    let whole = end.connection.send_at_once(&work).expect("nothing is under way");
+    end.connection.sent_at_once(NOW, &work);
+    end.host.buffers.insert(work.id, vec![id as u8; 4]);
+    whole.header()
+}
+
+/// Over a network the acknowledgement is owed, and goes with the answer or by itself, whichever way the SENDs take.
+#[test]
+fn over_a_network_what_is_owed_leaves_with_the_answer_or_alone() {
+    let (mut a, mut b) = ends_over(lossy(1024));
+    let mut executed = 0;
+    for id in 0..24 {
+        let request = match id % 2 {
+            0 => send_at_once(&mut a, id),
+            _ => post(&mut a, numbered(id, send(4)), vec![id as u8; 4]).remove(0).0,
+        };
+        assert!(a.connection.send_at_once(&numbered(99, send(4))).is_none(), "one is under way");
+        if id % 3 == 0 {
+            assert!(may_execute(&b.connection, &request));
+            assert!(b.connection.executed_at_once(), "its acknowledgement is owed");
+            assert!(!may_execute(&b.connection, &request), "a repetition");
+        } else {
+            b.host.post_receive(8);
+            b.take(&[(request, vec![id as u8; 4])]);
+        }
+        executed += 1;
+        assert!(b.connection.owes_acknowledgement());
+        let owed = match id % 4 {
+            // Alone.
+            0 | 1 => b.drive(NOW).remove(0).0,
+            // Behind the answer, which has to be acknowledged, too.
+            _ => {
+                let answer = send_at_once(&mut b, id);
+                let owed = b.connection.take_owed().expect("it has not left");
+                assert!(may_execute(&a.connection, &answer));
+                a.connection.executed_at_once();
+                let back = a.connection.take_owed().expect("that of the answer");
+                b.take(&[(back, Vec::new())]);
+                owed
+            }
+        };
+        assert_eq!(owed.aeth.map(|aeth| aeth.message), Some(executed));
+        assert_eq!((owed.bth.psn, b.connection.take_owed()), (request.bth.psn, None));
+        match id % 5 {
+            0 => assert_eq!(a.connection.acknowledged_at_once(NOW, owed.bth.psn), Some(WorkId(id))),
+            _ => a.take(&[(owed, Vec::new())]),
+        }
+        assert!([&a, &b].iter().all(|end| end.drained()), "message {id}");
+    }
+}
+
+/// What is lost is repeated, and executed once.
+#[test]
+fn over_a_network_a_send_that_left_at_once_is_repeated_until_it_is_acknowledged() {
+    let (mut a, mut b) = ends_over(lossy(1024));
+    let request = send_at_once(&mut a, 7);
+    let deadline = a.connection.deadline().expect("it may be lost");
+    let again = a.drive(deadline);
+    assert_eq!((again.len(), again[0].0.bth.psn, &again[0].1), (1, request.bth.psn, &vec![7; 4]));
+    assert!(may_execute(&b.connection, &request));
+    b.connection.executed_at_once();
+    b.take(&again);
+    assert!(b.host.received.is_empty(), "it is here");
+    let owed = b.connection.take_owed().expect("the first one may have been lost");
+    // Of a request that is still to be sent nothing can be acknowledged.
+    assert_eq!(a.connection.acknowledged_at_once(NOW, request.bth.psn + 1), None);
+    assert_eq!(a.connection.acknowledged_at_once(NOW, owed.bth.psn), Some(WorkId(7)));
+    assert_eq!(a.connection.acknowledged_at_once(NOW, owed.bth.psn), None);
+    assert_eq!((a.connection.deadline(), a.connection.outstanding()), (None, 0));
+}
+
+#[test]
+fn over_a_network_what_is_in_the_way_of_a_send_leads_it_the_long_way() {
+    let may = |end: &End| end.connection.send_at_once(&numbered(9, send(4))).is_some();
+    let (a, mut b) = ends_over(lossy(1024));
+    assert!(may(&a));
+    assert!(a.connection.send_at_once(&numbered(9, send(1025))).is_none(), "several packets");
+    // Ahead of one that is missing: what is told of that leaves first.
+    b.connection.set_selective(true);
+    let ahead =
+        Bth { acknowledge: true, ..Bth::new(Opcode::new(Transport::Rc, Code::SendOnly), 0x11, 0x101) };
+    b.take(&[(Header::new(ahead), vec![1; 4])]);
+    assert!(!may(&b));
+    let missing = Header::new(Bth { psn: 0x100, ..ahead });
+    assert!(!may_execute(&b.connection, &missing), "what is kept comes behind it");
+
+    let (mut a, mut b) = ends_over(lossy(1024));
+    let (first, second) = (send_at_once(&mut a, 1), Bth { psn: 0x101, ..ahead });
+    assert!(WholeSend::of(&first).is_some_and(|send| !b.connection.may_execute_at_once(&send, 1025)));
+    // Behind another that is not acknowledged yet: one acknowledgement does for both.
+    b.connection.executed_at_once();
+    assert!(may_execute(&b.connection, &Header::new(second)));
+    b.connection.executed_at_once();
+    assert_eq!(b.connection.take_owed().map(|owed| owed.bth.psn), Some(0x101));
+    // A READ's responses go first.
+    let (request, _) = post(&mut b, numbered(2, read(0, 8)), vec![0; 8]).remove(0);
+    a.take(&[(request, Vec::new())]);
+    assert!(!may(&a));
+    assert_eq!(a.connection.take_owed(), None);
 }
 
 #[test]

@@ -533,12 +533,14 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             if matches!(link.phase, Phase::Cooling(_)) {
                 link.phase = Phase::Gone;
             }
-            if link.phase == Phase::Running {
+            let comes_down = link.phase != Phase::Running;
+            if !comes_down {
                 link.phase = Phase::Failing(now);
             }
             for end in &mut link.ends {
-                // RC finds out by itself.
-                end.stop_at = if link.kind == QueuePairType::Rc { u64::MAX } else { now };
+                // RC finds out by itself. One that was to be stopped still is: in SQD it would not find out.
+                let stop_at = if link.kind == QueuePairType::Rc { u64::MAX } else { now };
+                end.stop_at = if comes_down { end.stop_at.min(stop_at) } else { stop_at };
                 if end.pause.take().is_some() {
                     // Not in SQD.
                     end.stop_at = now;

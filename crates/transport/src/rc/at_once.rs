@@ -1,6 +1,6 @@
-//! SENDs of one packet over a link that loses nothing, where nothing is before them: the caller moves them itself, and tells
-//! the state machines only that they were. What is between posting and executing otherwise, queues, windows and
-//! repetitions, has nothing to do there.
+//! SENDs of one packet where nothing is before them: the caller moves them itself, and tells the state machines only that they
+//! were. What is between posting and executing otherwise, queues, windows and repetitions, has nothing to do there. Over a
+//! link that loses packets that is so only while nothing else is under way; what is lost is repeated like anything else.
 //!
 //! At each end the caller asks first and then does it or does not; it may always leave the SEND to
 //! [`RcConnection::post`] and [`RcConnection::receive`], which come to the same.
@@ -53,13 +53,14 @@ impl WholeSend {
 
 impl RcConnection {
     /// The one packet of a SEND that is posted now, if it may leave at once: all that was posted before it has left, and its
-    /// turn has come. Where the caller sends it, it says so with [`sent_at_once`](Self::sent_at_once).
+    /// turn has come. Where the caller sends it, it says so with [`sent_at_once`](Self::sent_at_once). Over a link that loses
+    /// packets an acknowledgement that is owed leaves behind it: [`take_owed`](Self::take_owed).
     #[inline]
     pub fn send_at_once(&self, work: &Work) -> Option<WholeSend> {
         let Operation::Send { immediate, invalidate: None } = work.operation else { return None };
         let shared = &self.shared;
         let may = shared.state == State::Alive
-            && shared.link.direct
+            && (shared.link.direct || !shared.link.lossless && self.only_acknowledges())
             && self.requester.may_send_at_once(work, shared);
         may.then(|| WholeSend {
             destination: shared.destination,
@@ -76,32 +77,54 @@ impl RcConnection {
         self.requester.sent_at_once(now, work, &mut self.shared);
     }
 
-    /// Whether a SEND may be executed by the caller now: it is the next, nothing waits before it, and nothing is to be sent before
-    /// its acknowledgement. Where the caller places its bytes in a receive, completes that and acknowledges the request, it
-    /// says so with [`executed_at_once`](Self::executed_at_once).
+    /// Nothing is to be sent but an acknowledgement, if that.
+    fn only_acknowledges(&self) -> bool {
+        !self.hold_due && self.responder.only_acknowledges()
+    }
+
+    /// The acknowledgement that is owed, if nothing else is: the caller sends it.
+    pub fn take_owed(&mut self) -> Option<Header> {
+        if !self.owes_acknowledgement() {
+            return None;
+        }
+        let header = self.responder.take_owed(&self.shared);
+        self.shared.counters.responses_sent += 1;
+        Some(header)
+    }
+
+    /// Whether a SEND with so many bytes may be executed by the caller now: it is the next, nothing waits before it, and nothing is
+    /// to be sent before its acknowledgement. Where the caller places its bytes in a receive and completes that, it says so with
+    /// [`executed_at_once`](Self::executed_at_once).
     #[inline]
-    pub fn may_execute_at_once(&self, send: &WholeSend) -> bool {
+    pub fn may_execute_at_once(&self, send: &WholeSend, length: u32) -> bool {
         let shared = &self.shared;
-        partitions_match(send.partition, shared.partition)
+        let free = match shared.link.lossless {
+            true => shared.link.direct && self.responder.is_idle(),
+            false => length <= shared.link.request_mtu && self.responder.only_acknowledges(),
+        };
+        free && partitions_match(send.partition, shared.partition)
             && shared.state == State::Alive
-            && shared.link.direct
             && !shared.request_stalled
             && self.established
-            && self.responder.is_free_for(Psn::new(send.psn))
+            && self.responder.expects_message(Psn::new(send.psn))
     }
 
-    /// A request was executed that [`may_execute_at_once`](Self::may_execute_at_once) permitted.
-    pub fn executed_at_once(&mut self) {
+    /// A request was executed that [`may_execute_at_once`](Self::may_execute_at_once) permitted. True: its acknowledgement is
+    /// owed, and sent by [`drive`](Self::drive) or with [`take_owed`](Self::take_owed). False: it is the caller's to tell.
+    pub fn executed_at_once(&mut self) -> bool {
+        let owes = !self.shared.link.lossless;
         self.shared.counters.packets_received += 1;
-        self.shared.counters.responses_sent += 1;
-        self.responder.executed_at_once();
+        self.shared.counters.responses_sent += u64::from(!owes);
+        self.responder.executed_at_once(owes);
+        owes
     }
 
-    /// The peer tells by other means than a packet that it has executed the request with a PSN. The work that this completes,
-    /// where it is the oldest request and one packet: from now on it is as if [`acknowledgement`](Self::acknowledgement)
-    /// had been received. `None`: nothing was done.
+    /// The peer tells that it has executed the request with a PSN, by other means than a packet or by an acknowledgement that
+    /// refuses nothing. The work that this completes, where it is the oldest request and one packet: from now on it is as if
+    /// [`acknowledgement`](Self::acknowledgement) had been received. `None`: nothing was done.
     pub fn acknowledged_at_once(&mut self, now: Time, psn: u32) -> Option<WorkId> {
-        let may = self.shared.state == State::Alive && self.shared.link.direct;
+        let link = &self.shared.link;
+        let may = self.shared.state == State::Alive && (link.direct || !link.lossless);
         let id =
             may.then(|| self.requester.acknowledged_at_once(now, Psn::new(psn), &self.shared)).flatten()?;
         self.shared.counters.packets_received += 1;

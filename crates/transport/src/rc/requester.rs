@@ -211,6 +211,8 @@ impl Requester {
             && !self.retry.waits_for_receiver()
             && !(work.fence && self.reads > 0)
             && work.length <= shared.link.request_mtu
+            // One packet a round trip is no burst, however slow the pace.
+            && (shared.link.lossless || self.queue.is_empty())
             && self.fits(1, false, shared)
     }
 
@@ -229,6 +231,7 @@ impl Requester {
         self.started += 1;
         self.retry.sent(now, pace(shared));
         self.retry.measure(self.next, now);
+        self.pacer.sent(1, now);
         self.next = self.next.plus(1);
         self.unasked = 0;
         shared.counters.requests_sent += 1;

@@ -130,10 +130,17 @@ impl Responder {
         self.kept.is_empty() && !self.hold_due
     }
 
-    /// Whether a request with this PSN would be executed at once, were it not for what it asks for, and would be answered before
-    /// anything else.
-    pub(super) fn is_free_for(&self, psn: Psn) -> bool {
-        psn == self.expected && !self.nak_sent && self.executor.is_between_messages() && self.is_idle()
+    /// Whether a request with this PSN is the next, and begins a message.
+    pub(super) fn expects_message(&self, psn: Psn) -> bool {
+        psn == self.expected && !self.nak_sent && self.executor.is_between_messages()
+    }
+
+    /// Whether nothing is to be executed later, and nothing to be sent but one acknowledgement at most.
+    pub(super) fn only_acknowledges(&self) -> bool {
+        self.keeps_nothing()
+            && !self.report_due
+            && self.replays.is_empty()
+            && (self.outputs.is_empty() || self.acknowledges_only())
     }
 
     /// Whether nothing is to be sent, or to be executed later.
@@ -145,10 +152,20 @@ impl Responder {
             && !self.hold_due
     }
 
-    /// The expected request was a message of one packet, and somebody else has executed and acknowledged it.
-    pub(super) fn executed_at_once(&mut self) {
-        self.expected = self.expected.plus(1);
+    /// The expected request was a message of one packet, and somebody else has executed it; `owes`: and not acknowledged.
+    pub(super) fn executed_at_once(&mut self, owes: bool) {
+        let psn = self.expected;
+        self.expected = psn.plus(1);
         self.executor.finish_message();
+        if owes {
+            self.acknowledge(psn);
+        }
+    }
+
+    /// The acknowledgement that is [all there is to send](Self::acknowledges_only), for the caller to send.
+    pub(super) fn take_owed(&mut self, shared: &Shared) -> Header {
+        self.outputs.clear();
+        acknowledgement(self.expected.previous(), NO_CREDITS, self.executor.message(), shared)
     }
 
     /// Takes back the acknowledgement of `psn` if that is all there is to send.
@@ -646,9 +663,11 @@ fn acknowledge<E: Environment>(
     shared: &Shared,
     environment: &mut E,
 ) -> Outcome<()> {
-    let mut header = shared.header(Code::Acknowledge, psn);
-    header.aeth = Some(Aeth { syndrome, message });
-    environment.transmit(&header, Source::None)
+    environment.transmit(&acknowledgement(psn, syndrome, message, shared), Source::None)
+}
+
+fn acknowledgement(psn: Psn, syndrome: Syndrome, message: u32, shared: &Shared) -> Header {
+    Header { aeth: Some(Aeth { syndrome, message }), ..shared.header(Code::Acknowledge, psn) }
 }
 
 #[cfg(test)]

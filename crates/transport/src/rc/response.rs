@@ -272,6 +272,7 @@ impl Requester {
         let oldest = self.queue.front().filter(|oldest| {
             self.started > 0
                 && self.blocked.is_none()
+                && self.is_outstanding(psn)
                 && oldest.first == psn
                 && self.unacked == psn
                 && oldest.end() == psn.plus(1)
