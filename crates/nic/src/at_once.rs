@@ -14,7 +14,8 @@ use crate::path::ring::Kind;
 use crate::path::verdict::Awaited;
 use crate::path::whole_send;
 use crate::queue_pair::QueuePair;
-use crate::request::{Data, ScatterGather, SendRequest};
+use crate::request::{Data, ScatterGather, SendQueue, SendRequest};
+use pagewire_fabric::lock::LockGuard;
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
@@ -29,10 +30,14 @@ const LONGEST: usize = 256;
 
 const ACKNOWLEDGEMENT: Code = Code::new(Transport::Rc, CodeOperation::Acknowledge);
 
-/// How a SEND leaves at once.
-enum Way {
-    Ring,
-    Network(Route),
+/// A SEND that is about to leave at once.
+struct Leaving<'a, F: Fabric> {
+    work: Work,
+    whole: WholeSend,
+    payload: &'a [u8],
+    opcode: Opcode,
+    /// Where it is kept.
+    send: LockGuard<'a, SendQueue<F>>,
 }
 
 impl<F: Fabric> QueuePair<F> {
@@ -48,7 +53,7 @@ impl<F: Fabric> QueuePair<F> {
         if !matches!(operation, Operation::Send { .. }) || length as usize > LONGEST {
             return false;
         }
-        let mut send = self.send.lock();
+        let send = self.send.lock();
         let id = send.next_id();
         if core.submitted != id.0 || send.is_full() {
             return false;
@@ -56,7 +61,10 @@ impl<F: Fabric> QueuePair<F> {
         let work =
             Work { id, operation: *operation, length, fence: request.fence, solicited: request.solicited };
         let Some(whole) = core.send_at_once(&work) else { return false };
-        let Some(way) = self.way_at_once(core) else { return false };
+        let over_ring = matches!(core.path(), Path::Local(_));
+        if !over_ring && self.route_at_once(core).is_none() {
+            return false;
+        }
         let mut bytes = [0; LONGEST];
         let payload = &mut bytes[..length as usize];
         match request.data {
@@ -73,81 +81,92 @@ impl<F: Fabric> QueuePair<F> {
                 }
             }
         }
-        let batch = match way {
-            Way::Ring => {
-                if !self.send_record_at_once(core, &whole, payload) {
-                    return false;
-                }
-                None
-            }
-            Way::Network(route) => {
-                let Some(batch) = self.lay_at_once(core, &route, &whole, payload) else { return false };
-                Some(batch)
-            }
-        };
-        // What is in a ring is on its way: what follows takes no time of it.
-        send.push(request, operation, opcode, length, request.signaled || self.signals_all());
-        drop(send);
-        core.submitted = id.0 + 1;
-        let fabric = self.nic.fabric();
-        // Over the network round trips are measured.
-        let now = if batch.is_some() { Time(fabric.now()) } else { self.nic.roughly_now() };
-        let deadline = core.sent_at_once(now, &work);
-        self.nic.schedule(self, deadline.map_or(u64::MAX, |at| at.0));
-        if let Some(batch) = batch {
-            let _within = self.nic.begin_verb();
-            fabric.flush(batch);
+        let leaving = Leaving { work, whole, payload, opcode, send };
+        if over_ring {
+            self.leave_by_ring(core, request, leaving)
+        } else {
+            self.leave_by_network(core, request, leaving)
         }
-        true
-    }
-
-    /// How a request leaves at once, if it may.
-    fn way_at_once(&self, core: &Core<F>) -> Option<Way> {
-        if let Path::Local(_) = core.path() {
-            return Some(Way::Ring);
-        }
-        // What several queue pairs share is given out in turns.
-        let alone = self.nic.network_users.load(Ordering::Relaxed) <= 1;
-        core.settled_route().filter(|_| alone).map(Way::Network)
     }
 
     /// False: there is no room in the ring, or nobody at its other end.
-    fn send_record_at_once(&self, core: &mut Core<F>, send: &WholeSend, payload: &[u8]) -> bool {
+    #[inline(always)] // Part of each short SEND inside a host.
+    fn leave_by_ring(
+        self: &Arc<Self>,
+        core: &mut Core<F>,
+        request: &SendRequest<'_, F>,
+        leaving: Leaving<'_, F>,
+    ) -> bool {
         let mut headers = [0; whole_send::LONGEST];
-        let header_length = whole_send::emit(send, &mut headers);
-        let awaited = Some(Awaited { queue_pair: Some(self.number), psn: send.psn });
+        let header_length = whole_send::emit(&leaving.whole, &mut headers);
+        let awaited = Some(Awaited { queue_pair: Some(self.number), psn: leaving.whole.psn });
         let Some((channel, _)) = core.local() else { return false };
         let headers = &headers[..header_length];
-        let sent =
-            !channel.is_gone() && channel.send(self.nic.fabric(), Kind::Send, headers, payload, awaited);
-        if sent {
-            self.counters.ring_packets_sent.add_alone(1);
+        if channel.is_gone()
+            || !channel.send(self.nic.fabric(), Kind::Send, headers, leaving.payload, awaited)
+        {
+            return false;
         }
-        sent
+        // It is on its way: what follows takes no time of it.
+        self.counters.ring_packets_sent.add_alone(1);
+        self.keep_sent(core, request, leaving, self.nic.roughly_now());
+        true
     }
 
-    /// A batch of a SEND, and of the acknowledgement that is owed. `None`: there is no room.
-    fn lay_at_once(
-        &self,
+    /// False: there is no room in a batch.
+    #[inline(never)] // What inside a host is not to carry.
+    fn leave_by_network(
+        self: &Arc<Self>,
         core: &mut Core<F>,
-        route: &Route,
-        send: &WholeSend,
-        payload: &[u8],
-    ) -> Option<F::Batch> {
+        request: &SendRequest<'_, F>,
+        leaving: Leaving<'_, F>,
+    ) -> bool {
+        let Some(route) = self.route_at_once(core) else { return false };
         let copy = |into: &mut [u8]| {
-            into.copy_from_slice(payload);
+            into.copy_from_slice(leaving.payload);
             Ok(())
         };
-        let mut batch = self.nic.fabric().batch();
-        let Ok::<(), Infallible>(()) = lay(&mut batch, route, &send.header(), payload.len(), copy)?;
-        self.counters.udp_packets_sent.add(1);
+        let fabric = self.nic.fabric();
+        let mut batch = fabric.batch();
+        let laid = lay(&mut batch, &route, &leaving.whole.header(), leaving.payload.len(), copy);
+        let Some(Ok::<(), Infallible>(())) = laid else { return false };
         // Behind the request: shorter, it leaves with it in one send.
+        let mut packets = 1;
         if let Some(owed) = core.take_owed() {
             // For want of room it would be lost, as it may be on the way: the peer would ask again.
-            let laid = lay(&mut batch, route, &owed, 0, |_| Ok::<(), Infallible>(()));
-            self.counters.udp_packets_sent.add(u64::from(laid.is_some()));
+            let laid = lay(&mut batch, &route, &owed, 0, |_| Ok::<(), Infallible>(()));
+            packets += u64::from(laid.is_some());
         }
-        Some(batch)
+        self.counters.udp_packets_sent.add(packets);
+        // Round trips are measured.
+        self.keep_sent(core, request, leaving, Time(fabric.now()));
+        let _within = self.nic.begin_verb();
+        fabric.flush(batch);
+        true
+    }
+
+    /// Keeps a SEND that leaves, until it is acknowledged.
+    #[inline(always)] // As above.
+    fn keep_sent(
+        self: &Arc<Self>,
+        core: &mut Core<F>,
+        request: &SendRequest<'_, F>,
+        leaving: Leaving<'_, F>,
+        now: Time,
+    ) {
+        let Leaving { work, opcode, mut send, .. } = leaving;
+        send.push(request, &work.operation, opcode, work.length, request.signaled || self.signals_all());
+        drop(send);
+        core.submitted = work.id.0 + 1;
+        let deadline = core.sent_at_once(now, &work);
+        self.nic.schedule(self, deadline.map_or(u64::MAX, |at| at.0));
+    }
+
+    /// Where over the network a request leaves at once, if it may.
+    fn route_at_once(&self, core: &Core<F>) -> Option<Route> {
+        // What several queue pairs share is given out in turns.
+        let alone = self.nic.network_users.load(Ordering::Relaxed) <= 1;
+        core.settled_route().filter(|_| alone)
     }
 
     /// Completes a request that the peer tells to be executed. False: it was not, and the acknowledgement is to be taken the long

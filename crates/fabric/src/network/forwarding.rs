@@ -143,8 +143,8 @@ impl Forwarded {
     /// What is left of it, as the whole message.
     #[inline]
     pub fn message(&self) -> Option<(Arrival, &[u8])> {
-        // Mostly there is none.
-        if self.offset >= self.length { None } else { self.parse() }
+        // Mostly there is none, or nothing is left of it.
+        if self.offset.saturating_add(FORWARD_HEADER) >= self.length { None } else { self.parse() }
     }
 
     fn parse(&self) -> Option<(Arrival, &[u8])> {

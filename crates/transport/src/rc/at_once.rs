@@ -73,6 +73,7 @@ impl RcConnection {
 
     /// A SEND has left that [`send_at_once`](Self::send_at_once) gave the packet of. From now on it is as if it had been posted
     /// and driven.
+    #[inline]
     pub fn sent_at_once(&mut self, now: Time, work: &Work) {
         self.requester.sent_at_once(now, work, &mut self.shared);
     }
@@ -111,6 +112,7 @@ impl RcConnection {
 
     /// A request was executed that [`may_execute_at_once`](Self::may_execute_at_once) permitted. True: its acknowledgement is
     /// owed, and sent by [`drive`](Self::drive) or with [`take_owed`](Self::take_owed). False: it is the caller's to tell.
+    #[inline]
     pub fn executed_at_once(&mut self) -> bool {
         let owes = !self.shared.link.lossless;
         self.shared.counters.packets_received += 1;
@@ -122,6 +124,7 @@ impl RcConnection {
     /// The peer tells that it has executed the request with a PSN, by other means than a packet or by an acknowledgement that
     /// refuses nothing. The work that this completes, where it is the oldest request and one packet: from now on it is as if
     /// [`acknowledgement`](Self::acknowledgement) had been received. `None`: nothing was done.
+    #[inline]
     pub fn acknowledged_at_once(&mut self, now: Time, psn: u32) -> Option<WorkId> {
         let link = &self.shared.link;
         let may = self.shared.state == State::Alive && (link.direct || !link.lossless);
