@@ -120,12 +120,14 @@ impl<F: Fabric> Arrivals<'_, F> {
     }
 }
 
+/// That of an RC acknowledgement, NAKs among them.
+pub(crate) const ACKNOWLEDGEMENT: Opcode = Opcode::new(Transport::Rc, Operation::Acknowledge);
+
 /// Requests that came together with an acknowledgement, which leaves behind them, as it is shorter. The program is to learn that
 /// its own request is done before it gets what may be the answer: so it does with adapters, whose acknowledgements come first.
 fn acknowledged_requests<'a, 'd>(
     datagrams: &'a [Datagram<'d>],
 ) -> Option<(&'a Datagram<'d>, &'a [Datagram<'d>])> {
-    const ACKNOWLEDGEMENT: Opcode = Opcode::new(Transport::Rc, Operation::Acknowledge);
     let (last, before) = datagrams.split_last()?;
     let opcode = |datagram: &Datagram<'_>| datagram.bytes.first().map(|code| Opcode(*code));
     let is_request =

@@ -4,6 +4,7 @@
 //! its work. Whatever does not find things as they mostly are takes the long way: [`drive`](crate::drive).
 
 use crate::access::Pass;
+use crate::arrivals::ACKNOWLEDGEMENT;
 use crate::completion::{Completion, Opcode, Status};
 use crate::drive::Core;
 use crate::environment::lay;
@@ -20,7 +21,7 @@ use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
 use pagewire_transport::{Operation, Payload, Time, WholeSend, Work};
-use pagewire_wire::{Opcode as Code, Operation as CodeOperation, Syndrome, Transport};
+use pagewire_wire::Syndrome;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,17 +29,8 @@ use std::sync::atomic::Ordering;
 /// Bytes of the longest message that is sent at once.
 const LONGEST: usize = 256;
 
-const ACKNOWLEDGEMENT: Code = Code::new(Transport::Rc, CodeOperation::Acknowledge);
-
-/// A SEND that is about to leave at once.
-struct Leaving<'a, F: Fabric> {
-    work: Work,
-    whole: WholeSend,
-    payload: &'a [u8],
-    opcode: Opcode,
-    /// Where it is kept.
-    send: LockGuard<'a, SendQueue<F>>,
-}
+/// Where a SEND is kept that leaves at once, what it is to the protocol, and its packet.
+type Leaving<'q, F> = (LockGuard<'q, SendQueue<F>>, Work, WholeSend);
 
 impl<F: Fabric> QueuePair<F> {
     /// Sends a short SEND at its post and keeps it. False: nothing was done.
@@ -53,82 +45,59 @@ impl<F: Fabric> QueuePair<F> {
         if !matches!(operation, Operation::Send { .. }) || length as usize > LONGEST {
             return false;
         }
-        let send = self.send.lock();
-        let id = send.next_id();
-        if core.submitted != id.0 || send.is_full() {
-            return false;
-        }
-        let work =
-            Work { id, operation: *operation, length, fence: request.fence, solicited: request.solicited };
-        let Some(whole) = core.send_at_once(&work) else { return false };
-        let over_ring = matches!(core.path(), Path::Local(_));
-        if !over_ring && self.route_at_once(core).is_none() {
-            return false;
-        }
         let mut bytes = [0; LONGEST];
         let payload = &mut bytes[..length as usize];
-        match request.data {
-            Data::Segments(pieces) => {
-                if !self.gather(&mut core.passes.send, pieces, payload) {
-                    return false;
-                }
-            }
-            Data::Inline(pieces) => {
-                let mut at = 0;
-                for piece in pieces {
-                    payload[at..at + piece.len()].copy_from_slice(piece);
-                    at += piece.len();
-                }
-            }
-        }
-        let leaving = Leaving { work, whole, payload, opcode, send };
-        if over_ring {
-            self.leave_by_ring(core, request, leaving)
-        } else {
-            self.leave_by_network(core, request, leaving)
+        match core.path() {
+            Path::Local(_) => self.send_by_ring(core, request, operation, opcode, payload),
+            Path::Udp { .. } => self.send_by_network(core, request, operation, opcode, payload),
+            _ => false,
         }
     }
 
-    /// False: there is no room in the ring, or nobody at its other end.
     #[inline(always)] // Part of each short SEND inside a host.
-    fn leave_by_ring(
+    fn send_by_ring(
         self: &Arc<Self>,
         core: &mut Core<F>,
         request: &SendRequest<'_, F>,
-        leaving: Leaving<'_, F>,
+        operation: &Operation,
+        opcode: Opcode,
+        payload: &mut [u8],
     ) -> bool {
+        let Some(leaving) = self.begin_at_once(core, request, operation, payload) else { return false };
+        let psn = leaving.2.psn;
         let mut headers = [0; whole_send::LONGEST];
-        let header_length = whole_send::emit(&leaving.whole, &mut headers);
-        let awaited = Some(Awaited { queue_pair: Some(self.number), psn: leaving.whole.psn });
+        let header_length = whole_send::emit(&leaving.2, &mut headers);
+        let awaited = Some(Awaited { queue_pair: Some(self.number), psn });
         let Some((channel, _)) = core.local() else { return false };
         let headers = &headers[..header_length];
-        if channel.is_gone()
-            || !channel.send(self.nic.fabric(), Kind::Send, headers, leaving.payload, awaited)
-        {
+        if channel.is_gone() || !channel.send(self.nic.fabric(), Kind::Send, headers, payload, awaited) {
             return false;
         }
         // It is on its way: what follows takes no time of it.
         self.counters.ring_packets_sent.add_alone(1);
-        self.keep_sent(core, request, leaving, self.nic.roughly_now());
+        let deadline = self.keep_sent(core, request, opcode, leaving, self.nic.roughly_now());
+        self.nic.schedule(self, deadline);
         true
     }
 
-    /// False: there is no room in a batch.
     #[inline(never)] // What inside a host is not to carry.
-    fn leave_by_network(
+    fn send_by_network(
         self: &Arc<Self>,
         core: &mut Core<F>,
         request: &SendRequest<'_, F>,
-        leaving: Leaving<'_, F>,
+        operation: &Operation,
+        opcode: Opcode,
+        payload: &mut [u8],
     ) -> bool {
         let Some(route) = self.route_at_once(core) else { return false };
+        let Some(leaving) = self.begin_at_once(core, request, operation, payload) else { return false };
         let copy = |into: &mut [u8]| {
-            into.copy_from_slice(leaving.payload);
+            into.copy_from_slice(payload);
             Ok(())
         };
         let fabric = self.nic.fabric();
         let mut batch = fabric.batch();
-        let laid = lay(&mut batch, &route, &leaving.whole.header(), leaving.payload.len(), copy);
+        let laid = lay(&mut batch, &route, &leaving.2.header(), payload.len(), copy);
         let Some(Ok::<(), Infallible>(())) = laid else { return false };
         // Behind the request: shorter, it leaves with it in one send.
         let mut packets = 1;
@@ -139,27 +108,63 @@ impl<F: Fabric> QueuePair<F> {
         }
         self.counters.udp_packets_sent.add(packets);
         // Round trips are measured.
-        self.keep_sent(core, request, leaving, Time(fabric.now()));
+        let deadline = self.keep_sent(core, request, opcode, leaving, Time(fabric.now()));
         let _within = self.nic.begin_verb();
         fabric.flush(batch);
+        self.nic.schedule(self, deadline);
         true
     }
 
-    /// Keeps a SEND that leaves, until it is acknowledged.
+    /// Sees whether a SEND may leave at once, and copies what it names. `None`: not now, or not so.
     #[inline(always)] // As above.
-    fn keep_sent(
-        self: &Arc<Self>,
+    fn begin_at_once(
+        &self,
         core: &mut Core<F>,
         request: &SendRequest<'_, F>,
-        leaving: Leaving<'_, F>,
+        operation: &Operation,
+        payload: &mut [u8],
+    ) -> Option<Leaving<'_, F>> {
+        let send = self.send.lock();
+        let id = send.next_id();
+        if core.submitted != id.0 || send.is_full() {
+            return None;
+        }
+        let length = payload.len() as u32;
+        let work =
+            Work { id, operation: *operation, length, fence: request.fence, solicited: request.solicited };
+        let whole = core.send_at_once(&work)?;
+        match request.data {
+            Data::Segments(pieces) => {
+                if !self.gather(&mut core.passes.send, pieces, payload) {
+                    return None;
+                }
+            }
+            Data::Inline(pieces) => {
+                let mut at = 0;
+                for piece in pieces {
+                    payload[at..at + piece.len()].copy_from_slice(piece);
+                    at += piece.len();
+                }
+            }
+        }
+        Some((send, work, whole))
+    }
+
+    /// Keeps a SEND that leaves, until it is acknowledged; gives when the queue pair is to be driven.
+    #[inline(always)] // As above.
+    fn keep_sent(
+        &self,
+        core: &mut Core<F>,
+        request: &SendRequest<'_, F>,
+        opcode: Opcode,
+        (mut send, work, _): Leaving<'_, F>,
         now: Time,
-    ) {
-        let Leaving { work, opcode, mut send, .. } = leaving;
-        send.push(request, &work.operation, opcode, work.length, request.signaled || self.signals_all());
+    ) -> u64 {
+        let signaled = request.signaled || self.signals_all();
+        send.push(request, &work.operation, opcode, work.length, signaled);
         drop(send);
         core.submitted = work.id.0 + 1;
-        let deadline = core.sent_at_once(now, &work);
-        self.nic.schedule(self, deadline.map_or(u64::MAX, |at| at.0));
+        core.sent_at_once(now, &work).map_or(u64::MAX, |at| at.0)
     }
 
     /// Where over the network a request leaves at once, if it may.

@@ -20,7 +20,7 @@ pub(crate) struct Lane<F: Fabric> {
     way: Lock<Option<Way<F>>>,
     /// The number of its queue pair.
     known: AtomicU32,
-    /// Its channel; [`NONE`] if it is none, but the network.
+    /// Its channel; [`NONE`] where no lane is known.
     channel: AtomicU32,
     /// Completions of that queue pair have come by another one: two processes that connect to each other at the same time have two.
     elsewhere: AtomicBool,

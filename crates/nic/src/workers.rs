@@ -20,7 +20,9 @@ const POLLER_GRACE: (u64, u64, u64) = (10_000, 500_000, 2_000_000);
 /// ([`MIN_PROBE`](pagewire_transport::limits::MIN_PROBE)).
 const NETWORK_GRACE: u64 = 800_000;
 /// A rest of so many nanoseconds or more may be longer by the second: it ends with a tick of the kernel's clock then, and needs no
-/// interrupt of its own, which would cost the program more than all else about a look.
+/// interrupt of its own, which would cost the program more than all else about a look. That a peer may have to repeat
+/// something is the price: once, where a program that has polled without a pause for so long does something else. The next rest is
+/// short again.
 const LONG_REST: (u64, NonZeroU64) = (NETWORK_GRACE, NonZeroU64::new(4_000_000).unwrap());
 /// A program polls continuously if so many nanoseconds at most lie between a poll and the next one, on average. Where the network
 /// is in use more is asked of it, see [`PollWatch::look`].

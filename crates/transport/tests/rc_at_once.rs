@@ -166,6 +166,12 @@ fn an_acknowledgement_that_does_more_than_complete_the_oldest_takes_the_long_way
         assert_eq!(a.connection.acknowledged_at_once(NOW, psn), None);
     }
 
+    // Nor is one acknowledged that is begun and could not be sent yet.
+    let (mut a, _) = ends();
+    a.host.wait = 1.0;
+    assert!(post(&mut a, numbered(0, send(4)), vec![0; 4]).is_empty());
+    assert_eq!(a.connection.acknowledged_at_once(NOW, 0x100), None);
+
     // One that failed at this side is reported behind those before it.
     let (mut a, _) = ends();
     a.host.deny_transmit = Some((WorkId(1), Denial::LocalProtection));

@@ -1,6 +1,6 @@
 //! SENDs of one packet where nothing is before them: the caller moves them itself, and tells the state machines only that they
 //! were. What is between posting and executing otherwise, queues, windows and repetitions, has nothing to do there. Over a
-//! link that loses packets that is so only while nothing else is under way; what is lost is repeated like anything else.
+//! link that loses packets SENDs leave so only while nothing else is under way; what is lost is repeated like anything else.
 //!
 //! At each end the caller asks first and then does it or does not; it may always leave the SEND to
 //! [`RcConnection::post`] and [`RcConnection::receive`], which come to the same.
@@ -60,7 +60,8 @@ impl RcConnection {
         let Operation::Send { immediate, invalidate: None } = work.operation else { return None };
         let shared = &self.shared;
         let may = shared.state == State::Alive
-            && (shared.link.direct || !shared.link.lossless && self.only_acknowledges())
+            && (shared.link.direct
+                || !shared.link.lossless && self.only_acknowledges() && !shared.request_stalled)
             && self.requester.may_send_at_once(work, shared);
         may.then(|| WholeSend {
             destination: shared.destination,

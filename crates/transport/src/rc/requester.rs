@@ -231,7 +231,9 @@ impl Requester {
         self.started += 1;
         self.retry.sent(now, pace(shared));
         self.retry.measure(self.next, now);
-        self.pacer.sent(1, now);
+        if !shared.link.lossless {
+            self.pacer.sent(1, now);
+        }
         self.next = self.next.plus(1);
         self.unasked = 0;
         shared.counters.requests_sent += 1;
