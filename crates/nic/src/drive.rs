@@ -5,35 +5,34 @@
 
 mod answers;
 mod hello;
+mod packets;
 pub(crate) mod page_waits;
 
 use crate::access::{Pass, Sustained};
 use crate::attributes::{Attributes, QueuePairType, State};
 use crate::counters::ProtocolCounters;
-use crate::engine::Nic;
 use crate::environment::{Ended, QueuePairEnvironment};
 use crate::error::{Error, Result};
 use crate::event::AsyncEventKind;
-use crate::inbox::{Content, Half, Incoming, Origin};
+use crate::inbox::{Half, Origin};
 use crate::limits::PAGE_LOOK;
 use crate::path::Path;
 use crate::path::local::{LocalChannel, publish_holding};
-use crate::pull::Lost;
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::ReceiveWork;
 use crate::turns::{Grant, Share};
 use answers::Answers;
 use hello::HelloState;
+pub(crate) use packets::Row;
 use page_waits::{Asked, PageWaits};
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_transport::{
-    Drive, Link, Outcome, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Time,
-    UcConnection, UcSettings, WholeSend, Work, WorkId,
+    Drive, Link, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Time, UcConnection,
+    UcSettings, WholeSend, Work, WorkId,
 };
-use pagewire_wire::{Header, Operation, Own, Transport};
-use std::net::IpAddr;
+use pagewire_wire::Header;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -53,25 +52,6 @@ pub(crate) enum Occasion {
     Polled,
     /// Any other.
     Round,
-}
-
-/// What packets share that a thread takes in a row while it holds the queue pair.
-pub(crate) struct Row<'n> {
-    /// When it began.
-    now: Time,
-    sustained: Sustained<'n>,
-}
-
-impl<'n> Row<'n> {
-    /// A row that begins now, with the queue pair in hand: time does not go back for who had it before.
-    pub(crate) fn begin<F: Fabric>(nic: &'n Nic<F>) -> Self {
-        Row { now: Time(nic.fabric().now()), sustained: Sustained::new(nic) }
-    }
-
-    /// When it began.
-    pub(crate) fn now(&self) -> Time {
-        self.now
-    }
 }
 
 /// The state machine of a connected queue pair.
@@ -432,167 +412,6 @@ fn remote_rights(access: Rights) -> RemoteRights {
 }
 
 impl<F: Fabric> QueuePair<F> {
-    /// Whether a packet is for this queue pair: right type, right partition, and from its peer's host.
-    pub(crate) fn accepts(&self, header: &Header, origin: &Origin<F>) -> bool {
-        if !self.accepts_kind(header, origin) {
-            return false;
-        }
-        match (self.kind, origin) {
-            (QueuePairType::Ud, _) | (_, Origin::Local(_)) => true,
-            (_, Origin::Network { source }) => self.peer_address() == Some(*source),
-        }
-    }
-
-    /// The same for a packet from where an accepted one came from.
-    pub(crate) fn accepts_kind(&self, header: &Header, origin: &Origin<F>) -> bool {
-        let kind = match header.bth.opcode.transport() {
-            Transport::Rc | Transport::Cnp => self.kind == QueuePairType::Rc,
-            Transport::Uc => self.kind == QueuePairType::Uc,
-            Transport::Ud => self.kind == QueuePairType::Ud,
-            // Rings lose nothing: nobody has anything to say there.
-            Transport::Manufacturer => {
-                self.kind != QueuePairType::Ud && matches!(origin, Origin::Network { .. })
-            }
-            _ => false,
-        };
-        kind && is_default_partition(header.bth.partition) && self.state().receives()
-    }
-
-    /// Whether a SEND over a ring is one for it.
-    #[inline]
-    pub(crate) fn accepts_send(&self, send: &WholeSend) -> bool {
-        self.kind == QueuePairType::Rc && is_default_partition(send.partition) && self.state().receives()
-    }
-
-    /// Whether what came over a ring comes from the process that holds the peer. `None`: not known yet.
-    pub(crate) fn is_from_peer(&self, core: &Core<F>, origin: &Origin<F>) -> Option<bool> {
-        let Origin::Local(theirs) = origin else { return Some(true) };
-        match &core.path {
-            Path::Local(ours) => Some(ours.channel.instance == theirs.channel.instance),
-            Path::None | Path::Asked { .. } => None,
-            // Nothing could be answered, and what packets mean is not what it means to the peer.
-            Path::Dead { .. } => Some(false),
-            // This side would not have it, or could not: what the peer publishes has to do.
-            Path::Udp { .. } => Some(theirs.place_of(core.attributes.destination).is_some()),
-        }
-    }
-
-    fn peer_address(&self) -> Option<IpAddr> {
-        Some(crate::device::address_of_gid(self.attributes.lock().address.destination_gid))
-    }
-
-    /// Has one packet processed by the thread that drives. False: it has to wait.
-    pub(crate) fn take_packet(
-        &self,
-        core: &mut Core<F>,
-        packet: &Incoming<'_, F>,
-        row: &mut Row<'_>,
-    ) -> bool {
-        let Incoming { header, payload, global_route, origin } = packet;
-        let (payload, origin) = (*payload, *origin);
-        if !core.attributes.state.receives() {
-            return true;
-        }
-        if core.wants_path() {
-            let attributes = core.attributes;
-            core.establish(self, &attributes);
-        }
-        let (now, sustained) = (row.now, &mut row.sustained);
-        if self.kind != QueuePairType::Rc && self.waits_for_receive(core, header, now.0) {
-            // A direct WRITE behind it may not overtake it.
-            self.set_holding(core, self.kind == QueuePairType::Uc);
-            return false;
-        }
-        if matches!(core.connection, Connection::Ud) {
-            let attributes = core.attributes;
-            return self.take_datagram(core, &attributes, header, payload, global_route.as_ref(), sustained);
-        }
-        match self.is_from_peer(core, origin) {
-            Some(true) => {}
-            Some(false) => {
-                self.counters.dropped.add(1);
-                return true;
-            }
-            None => {
-                self.set_holding(core, true);
-                return false;
-            }
-        }
-        let mut connection = std::mem::replace(&mut core.connection, Connection::None);
-        let mut environment = QueuePairEnvironment::new(self, core, Some(origin), sustained);
-        let outcome = match &mut connection {
-            Connection::Rc(rc) => rc.receive(now, header, payload, &mut environment),
-            Connection::Uc(uc) => uc.receive(now, header, payload, &mut environment),
-            // Not known yet how to answer: the packet waits for the path.
-            Connection::None | Connection::Ud => Outcome::Wait,
-        };
-        let half = Half::of(header);
-        let waits = matches!(outcome, Outcome::Wait);
-        if let (true, Half::Responder, Connection::Rc(rc)) = (waits, half, &mut connection) {
-            // A HOLD that finds no room is sent with the next one.
-            let _ = rc.hold(now, &mut environment);
-        }
-        let ended = environment.finish();
-        let lost = ended.lost.filter(|_| waits);
-        match (lost, &mut connection) {
-            (Some(Lost::SenderGone), Connection::Rc(rc)) => rc.abandon_request(),
-            (Some(Lost::Unreadable), Connection::Rc(rc)) => rc.ask_again(),
-            _ => {}
-        }
-        let waits = waits && lost.is_none();
-        core.connection = connection;
-        if half == Half::Responder {
-            self.set_holding(core, waits);
-        }
-        self.settle(core, ended);
-        !waits
-    }
-
-    /// Has packets processed that make a row, with the header and origin of the first.
-    /// Gives how many were: [`take_packet`](Self::take_packet) says what the next one waits for.
-    pub(crate) fn take_row(
-        &self,
-        core: &mut Core<F>,
-        first: &Incoming<'_, F>,
-        payloads: &[&[u8]],
-        row: &mut Row<'_>,
-    ) -> usize {
-        if !core.attributes.state.receives() || core.wants_path() {
-            return 0;
-        }
-        let Connection::Rc(mut rc) = std::mem::replace(&mut core.connection, Connection::None) else {
-            return 0;
-        };
-        let mut environment = QueuePairEnvironment::new(self, core, Some(first.origin), &mut row.sustained);
-        let taken = rc.receive_row(row.now, &first.header, payloads, &mut environment);
-        let ended = environment.finish();
-        core.connection = Connection::Rc(rc);
-        self.settle(core, ended);
-        taken
-    }
-
-    /// Whether an unreliable message that finds no receive is kept a little longer: a program that is about to post one
-    /// may only have lost the processor for a moment.
-    fn waits_for_receive(&self, core: &mut Core<F>, header: &Header, now: u64) -> bool {
-        let takes = matches!(
-            header.bth.opcode.operation(),
-            Some(
-                Operation::SendFirst
-                    | Operation::SendOnly
-                    | Operation::SendOnlyImmediate
-                    | Operation::WriteLastImmediate
-                    | Operation::WriteOnlyImmediate
-            )
-        );
-        if !takes || core.receive.is_some() || self.has_receive() {
-            (core.no_receive_since, core.waits_for_receive) = (None, false);
-            return false;
-        }
-        let since = *core.no_receive_since.get_or_insert(now);
-        core.waits_for_receive = now.saturating_sub(since) < UNRELIABLE_PATIENCE;
-        core.waits_for_receive
-    }
-
     /// Lets local peers see that silence means waiting: a request does.
     fn set_holding(&self, core: &mut Core<F>, holding: bool) {
         core.holding_request = holding;
@@ -810,32 +629,6 @@ impl<F: Fabric> QueuePair<F> {
         }
     }
 
-    /// Takes packets out of the inbox until one has to wait on.
-    fn take_waiting(&self, core: &mut Core<F>, half: Half) {
-        if self.inbox.is_empty(half) {
-            return;
-        }
-        let mut row = Row::begin(&self.nic);
-        loop {
-            let Some(packet) = self.inbox.pop(half) else { return };
-            let taken = match &packet.content {
-                Content::Packet { header, payload, global_route } => {
-                    let (header, global_route) = (*header, *global_route);
-                    let (payload, origin) = (payload.payload(), &packet.origin);
-                    self.take_packet(core, &Incoming { header, payload, global_route, origin }, &mut row)
-                }
-                Content::Own(own) => {
-                    self.take_own(core, own);
-                    true
-                }
-            };
-            if !taken {
-                self.inbox.put_back(packet);
-                return;
-            }
-        }
-    }
-
     /// In SQD: tells the program once that nothing is being sent any more, if it asked for that.
     fn tell_drained(&self, attributes: &Attributes, drained: bool) {
         let first = attributes.state == State::SendQueueDrain
@@ -861,29 +654,6 @@ impl<F: Fabric> QueuePair<F> {
             }
             core.submitted += 1;
         }
-    }
-
-    /// A packet of Pagewire's own.
-    fn take_own(&self, core: &mut Core<F>, own: &Own) {
-        let now = Time(self.nic.fabric().now());
-        let answer = match own {
-            Own::Hello(greeting) => core.take_hello(self, greeting),
-            _ => None,
-        };
-        let mut connection = std::mem::replace(&mut core.connection, Connection::None);
-        let mut sustained = Sustained::new(&self.nic);
-        let mut environment = QueuePairEnvironment::new(self, core, None, &mut sustained);
-        if let Some(answer) = answer {
-            environment.transmit_hello(&answer);
-        }
-        match (&mut connection, own) {
-            (_, Own::Hello(_)) | (Connection::None | Connection::Ud, _) => {}
-            (Connection::Rc(rc), _) => rc.receive_control(now, own, &mut environment),
-            (Connection::Uc(uc), _) => uc.receive_control(own),
-        }
-        let ended = environment.finish();
-        core.connection = connection;
-        self.settle(core, ended);
     }
 
     /// Sends the refusal that the protocol ended with, before or after the queue pair has gone to ERR.
@@ -922,9 +692,4 @@ impl<F: Fabric> QueuePair<F> {
             self.raise(event);
         }
     }
-}
-
-/// Whether a P_Key is the one that every port has, full or limited.
-fn is_default_partition(partition: u16) -> bool {
-    partition & 0x7FFF == 0x7FFF
 }
