@@ -37,8 +37,8 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Joi
 }
 
 /// How late timers of a thread may be without anybody's fault (`PR_SET_TIMERSLACK`, prctl(2)). A timer that may be late ends with
-/// an interrupt that comes anyway, the kernel's tick on a processor that is at work: no interrupt of its own is asked for, which
-/// costs a virtual machine tens of microseconds. One value belongs to one thread.
+/// an interrupt that comes anyway, the kernel's tick on a processor that is at work: no interrupt of its own is asked for. One value
+/// belongs to one thread.
 #[derive(Debug, Default)]
 pub struct TimerSlack(Option<NonZeroU64>);
 

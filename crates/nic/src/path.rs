@@ -151,19 +151,17 @@ impl<F: Fabric> Nic<F> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::engine::Options;
     use pagewire_fabric::{HostFabric, ROCE_PORT};
     use std::net::{IpAddr, Ipv4Addr};
     use std::time::{Duration, Instant};
 
-    /// Processes come and go: what was once known of their numbers must not stay for ever.
-    #[test]
-    fn refusals_that_hold_no_more_are_forgotten() {
-        let nic = Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local });
+    /// The way to this very host.
+    pub(crate) fn route_to_this_host() -> Route {
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let route = Route {
+        Route {
             source: here,
             interface: 0,
             source_port: 0xC000,
@@ -172,7 +170,14 @@ mod tests {
             traffic_class: 0,
             hop_limit: 64,
             joined: false,
-        };
+        }
+    }
+
+    /// Processes come and go: what was once known of their numbers must not stay for ever.
+    #[test]
+    fn refusals_that_hold_no_more_are_forgotten() {
+        let nic = Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local });
+        let route = route_to_this_host();
         let ask = |block: u32| {
             let limit = Instant::now() + Duration::from_secs(30);
             while matches!(nic.choose_path(1, &route, block * QUEUE_PAIRS_PER_BLOCK), Path::Asked { .. }) {

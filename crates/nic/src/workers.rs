@@ -19,10 +19,9 @@ const POLLER_GRACE: (u64, u64, u64) = (10_000, 500_000, 2_000_000);
 /// The longest while a queue pair needs the network: peers repeat what nobody takes
 /// ([`MIN_PROBE`](pagewire_transport::limits::MIN_PROBE)).
 const NETWORK_GRACE: u64 = 800_000;
-/// A rest of so many nanoseconds or more may be longer by the second: it ends with a tick of the kernel's clock then, and needs no
-/// interrupt of its own, which would cost the program more than all else about a look. That a peer may have to repeat
-/// something is the price: once, where a program that has polled without a pause for so long does something else. The next rest is
-/// short again.
+/// A rest of so many nanoseconds or more may be longer by the second: it ends with a tick of the kernel's clock then, so
+/// that there are fewer looks, none with an interrupt of its own. That a peer may have to repeat something is the price: once, where a
+/// program that has polled without a pause for so long does something else. The next rest is short again.
 const LONG_REST: (u64, NonZeroU64) = (NETWORK_GRACE, NonZeroU64::new(4_000_000).unwrap());
 /// A program polls continuously if so many nanoseconds at most lie between a poll and the next one, on average. Where the network
 /// is in use more is asked of it, see [`PollWatch::look`].
@@ -414,9 +413,9 @@ mod tests {
     use crate::device::devices;
     use crate::engine::Options;
     use crate::event::Unwatched;
+    use crate::path::tests::route_to_this_host;
     use crate::path::{Path, PathChoice};
-    use pagewire_fabric::{HostFabric, ROCE_PORT, Route};
-    use std::net::{IpAddr, Ipv4Addr};
+    use pagewire_fabric::HostFabric;
     use std::sync::Arc;
     use std::time::Instant;
 
@@ -629,17 +628,7 @@ mod tests {
         {
             let mut core = queue_pair.core.try_lock().unwrap();
             core.attributes.state = State::ReadyToReceive;
-            let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-            let route = Route {
-                source: here,
-                interface: 0,
-                source_port: 0xC000,
-                destination: here,
-                port: ROCE_PORT,
-                traffic_class: 0,
-                hop_limit: 64,
-                joined: false,
-            };
+            let route = route_to_this_host();
             core.set_path(&queue_pair, Path::Asked { route, peer: 0 });
         }
         // Its path is chosen by what is known of the peer's process.

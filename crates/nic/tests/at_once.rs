@@ -7,7 +7,6 @@ use pagewire_fabric::HostFabric;
 use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::*;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::*;
 
@@ -26,7 +25,7 @@ fn settle(pair: &mut Pair) {
         pair.turn();
         pair.receive(0, &[buffers.1.piece(0, 8)]);
         let (sent, received) = (pair.sent.len(), pair.received.len());
-        let at_once = !post(&pair.qa, 0, &[buffers.0.piece(0, 8)]);
+        let at_once = !post_send(&pair.qa, 0, &[buffers.0.piece(0, 8)]);
         pair.qa.doorbell();
         pair.until(sent + 1, received + 1);
         (pair.sent, pair.received) = (Vec::new(), Vec::new());
@@ -36,20 +35,6 @@ fn settle(pair: &mut Pair) {
         assert!(start.elapsed() < PATIENCE, "no SEND leaves at once");
         std::thread::sleep(Duration::from_millis(1));
     }
-}
-
-/// Posts a SEND; true: it was kept, and a doorbell is to follow.
-fn post(queue_pair: &Arc<QueuePair<HostFabric>>, wr_id: u64, pieces: &[ScatterGather]) -> bool {
-    let request = SendRequest {
-        wr_id,
-        data: Data::Segments(pieces),
-        operation: SendOperation::Send,
-        signaled: true,
-        fence: false,
-        solicited: false,
-        destination: None,
-    };
-    queue_pair.post_send(&request).unwrap()
 }
 
 fn packets_sent(side: &Side, queue_pair: &QueuePair<HostFabric>) -> u64 {
@@ -73,7 +58,7 @@ fn a_short_send_leaves_at_its_post() {
         // In two pieces, of which one may be empty.
         let pieces = [ours.piece(0, length / 3), ours.piece(u64::from(length / 3), length - length / 3)];
         pair.receive(id, &[theirs.piece(1, 400)]);
-        let kept = post(&pair.qa, id, &pieces);
+        let kept = post_send(&pair.qa, id, &pieces);
         assert_eq!(kept, length > 256);
         assert_eq!(packets_sent(&pair.a, &pair.qa), before + u64::from(!kept));
         pair.qa.doorbell();
@@ -90,7 +75,7 @@ fn while_one_is_under_way_the_next_waits_its_turn() {
     let mut pair = settled();
     let (ours, theirs) = (pair.a.buffer(8, all_rights()), pair.b.buffer(8, all_rights()));
     (1..=3).for_each(|id| pair.receive(id, &[theirs.piece(0, 8)]));
-    assert_eq!([1, 2, 3].map(|id| post(&pair.qa, id, &[ours.piece(0, 8)])), [false, true, true]);
+    assert_eq!([1, 2, 3].map(|id| post_send(&pair.qa, id, &[ours.piece(0, 8)])), [false, true, true]);
     pair.qa.doorbell();
     pair.until(3, 3);
     assert_eq!((&pair.sent, &pair.received), (&pair.received, &[1, 2, 3].map(success).to_vec()));
@@ -106,7 +91,7 @@ fn queue_pairs_that_share_the_network_wait_their_turn() {
     to_rts(&other, TIMERS);
     pair.a.nic.progress();
     pair.receive(1, &[theirs.piece(0, 8)]);
-    assert!(post(&pair.qa, 1, &[ours.piece(0, 8)]));
+    assert!(post_send(&pair.qa, 1, &[ours.piece(0, 8)]));
     pair.qa.doorbell();
     pair.until(1, 1);
     assert_eq!((&pair.sent[..], &pair.received[..]), (&[success(1)][..], &[success(1)][..]));
@@ -120,7 +105,7 @@ fn before_the_greetings_are_over_nothing_leaves_at_its_post() {
     let (a, b) = (Side::without_thread(PathChoice::Udp), Side::without_thread(PathChoice::Udp));
     let [qa, _qb] = connect_without_threads([&a, &b], TIMERS);
     let ours = a.buffer(8, all_rights());
-    assert!(post(&qa, 1, &[ours.piece(0, 8)]), "b has not been driven since it knows a");
+    assert!(post_send(&qa, 1, &[ours.piece(0, 8)]), "b has not been driven since it knows a");
 }
 
 /// The receiver is the judge of what fits: the ends may have been given different path MTUs.
@@ -147,7 +132,7 @@ fn a_send_longer_than_the_receivers_mtu_is_refused_as_ever() {
     settle(&mut pair);
     let (ours, theirs) = (pair.a.buffer(512, all_rights()), pair.b.buffer(512, all_rights()));
     pair.receive(1, &[theirs.piece(0, 512)]);
-    post(&pair.qa, 1, &[ours.piece(0, 300)]);
+    post_send(&pair.qa, 1, &[ours.piece(0, 300)]);
     pair.qa.doorbell();
     pair.until(1, 1);
     assert_eq!(pair.sent, [Done { wr_id: 1, status: Status::RemoteInvalidRequest }]);
@@ -161,7 +146,7 @@ fn a_send_without_a_receive_comes_back() {
     let (ours, theirs) = (pair.a.buffer(8, all_rights()), pair.b.buffer(8, all_rights()));
     ours.bytes.fill(7);
     let before = packets_sent(&pair.b, &pair.qb);
-    assert!(!post(&pair.qa, 1, &[ours.piece(0, 8)]));
+    assert!(!post_send(&pair.qa, 1, &[ours.piece(0, 8)]));
     let start = Instant::now();
     while packets_sent(&pair.b, &pair.qb) == before && start.elapsed() < PATIENCE {
         pair.b.nic.progress();

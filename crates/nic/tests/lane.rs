@@ -12,20 +12,6 @@ use support::*;
 /// Messages after which a completion queue knows where its completions come from.
 const ROUNDS: u64 = 200;
 
-/// Posts a SEND. True: it was kept, and wants a doorbell.
-fn send(queue_pair: &Arc<QueuePair<HostFabric>>, wr_id: u64, from: ScatterGather) -> bool {
-    let request = SendRequest {
-        wr_id,
-        data: Data::Segments(&[from]),
-        operation: SendOperation::Send,
-        signaled: true,
-        fence: false,
-        solicited: false,
-        destination: None,
-    };
-    queue_pair.post_send(&request).unwrap()
-}
-
 /// Two engines without threads, of which the second has left its work to polls.
 struct Connected {
     a: Side,
@@ -57,7 +43,7 @@ impl Connected {
     fn post_somehow(&self, wr_id: u64) -> bool {
         let request = ReceiveRequest { wr_id, segments: &[self.theirs.piece(0, 8)] };
         self.qb.post_receive(&request).unwrap();
-        send(&self.qa, wr_id, self.ours.piece(0, 8))
+        post_send(&self.qa, wr_id, &[self.ours.piece(0, 8)])
     }
 
     /// Polls once, as programs do that poll without a pause: nothing else is done for b.
@@ -216,7 +202,7 @@ fn a_peer_that_never_stops_sending_does_not_keep_out_another_one() {
         (0..100).for_each(|_| go_on(&mut busy));
         busy.received.clear();
         to.post_receive(&ReceiveRequest { wr_id: 2, segments: &[busy.theirs.piece(8, 8)] }).unwrap();
-        assert!(!send(&from, 2, bytes.piece(0, 8)));
+        assert!(!post_send(&from, 2, &[bytes.piece(0, 8)]));
         while !busy.received.iter().any(|done| done.wr_id == 2) {
             go_on(&mut busy);
             // One poll in 32 runs a round, where each brings one completion; those of a burst count.
@@ -250,7 +236,7 @@ fn peers_that_take_turns_are_found_as_soon_as_each_other() {
         let mut received = Vec::new();
         (0..3).for_each(|_| b.poll(&b.recv_cq, &mut received));
         assert!(received.is_empty());
-        if send(qa, 1, bytes.piece(0, 8)) {
+        if post_send(qa, 1, &[bytes.piece(0, 8)]) {
             qa.doorbell();
         }
         let mut polls = 0;

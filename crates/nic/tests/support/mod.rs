@@ -209,6 +209,20 @@ pub fn connect_without_threads([a, b]: [&Side; 2], timers: Timers) -> [Arc<Queue
     [qa, qb]
 }
 
+/// Posts a SEND. True: it was kept, and wants a doorbell.
+pub fn post_send(queue_pair: &Arc<QueuePair<HostFabric>>, wr_id: u64, pieces: &[ScatterGather]) -> bool {
+    let request = SendRequest {
+        wr_id,
+        data: Data::Segments(pieces),
+        operation: SendOperation::Send,
+        signaled: true,
+        fence: false,
+        solicited: false,
+        destination: None,
+    };
+    queue_pair.post_send(&request).unwrap()
+}
+
 /// Two engines and a connected pair of queue pairs.
 pub struct Pair {
     pub a: Side,
