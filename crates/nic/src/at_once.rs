@@ -29,8 +29,13 @@ use std::sync::atomic::Ordering;
 /// Bytes of the longest message that is sent at once.
 const LONGEST: usize = 256;
 
-/// Where a SEND is kept that leaves at once, what it is to the protocol, and its packet.
-type Leaving<'q, F> = (LockGuard<'q, SendQueue<F>>, Work, WholeSend);
+/// A SEND that may leave at once.
+struct Leaving<'q, F: Fabric> {
+    /// Where it is kept.
+    send: LockGuard<'q, SendQueue<F>>,
+    work: Work,
+    packet: WholeSend,
+}
 
 impl<F: Fabric> QueuePair<F> {
     /// Sends a short SEND at its post and keeps it. False: nothing was done.
@@ -39,7 +44,6 @@ impl<F: Fabric> QueuePair<F> {
         core: &mut Core<F>,
         request: &SendRequest<'_, F>,
         operation: &Operation,
-        opcode: Opcode,
         length: u32,
     ) -> bool {
         if !matches!(operation, Operation::Send { .. }) || length as usize > LONGEST {
@@ -48,8 +52,8 @@ impl<F: Fabric> QueuePair<F> {
         let mut bytes = [0; LONGEST];
         let payload = &mut bytes[..length as usize];
         match core.path() {
-            Path::Local(_) => self.send_by_ring(core, request, operation, opcode, payload),
-            Path::Udp { .. } => self.send_by_network(core, request, operation, opcode, payload),
+            Path::Local(_) => self.send_by_ring(core, request, operation, payload),
+            Path::Udp { .. } => self.send_by_network(core, request, operation, payload),
             _ => false,
         }
     }
@@ -60,14 +64,12 @@ impl<F: Fabric> QueuePair<F> {
         core: &mut Core<F>,
         request: &SendRequest<'_, F>,
         operation: &Operation,
-        opcode: Opcode,
         payload: &mut [u8],
     ) -> bool {
         let Some(leaving) = self.begin_at_once(core, request, operation, payload) else { return false };
-        let psn = leaving.2.psn;
         let mut headers = [0; whole_send::LONGEST];
-        let header_length = whole_send::emit(&leaving.2, &mut headers);
-        let awaited = Some(Awaited { queue_pair: Some(self.number), psn });
+        let header_length = whole_send::emit(&leaving.packet, &mut headers);
+        let awaited = Some(Awaited { queue_pair: Some(self.number), psn: leaving.packet.psn });
         let Some((channel, _)) = core.local() else { return false };
         let headers = &headers[..header_length];
         if channel.is_gone() || !channel.send(self.nic.fabric(), Kind::Send, headers, payload, awaited) {
@@ -75,7 +77,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         // It is on its way: what follows takes no time of it.
         self.counters.ring_packets_sent.add_alone(1);
-        let deadline = self.keep_sent(core, request, opcode, leaving, self.nic.roughly_now());
+        let deadline = self.keep_sent(core, request, leaving, self.nic.roughly_now());
         self.nic.schedule(self, deadline);
         true
     }
@@ -86,7 +88,6 @@ impl<F: Fabric> QueuePair<F> {
         core: &mut Core<F>,
         request: &SendRequest<'_, F>,
         operation: &Operation,
-        opcode: Opcode,
         payload: &mut [u8],
     ) -> bool {
         let Some(route) = self.route_at_once(core) else { return false };
@@ -97,7 +98,7 @@ impl<F: Fabric> QueuePair<F> {
         };
         let fabric = self.nic.fabric();
         let mut batch = fabric.batch();
-        let laid = lay(&mut batch, &route, &leaving.2.header(), payload.len(), copy);
+        let laid = lay(&mut batch, &route, &leaving.packet.header(), payload.len(), copy);
         let Some(Ok::<(), Infallible>(())) = laid else { return false };
         // Behind the request: shorter, it leaves with it in one send.
         let mut packets = 1;
@@ -108,7 +109,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         self.counters.udp_packets_sent.add(packets);
         // Round trips are measured.
-        let deadline = self.keep_sent(core, request, opcode, leaving, Time(fabric.now()));
+        let deadline = self.keep_sent(core, request, leaving, Time(fabric.now()));
         let _within = self.nic.begin_verb();
         fabric.flush(batch);
         self.nic.schedule(self, deadline);
@@ -132,7 +133,7 @@ impl<F: Fabric> QueuePair<F> {
         let length = payload.len() as u32;
         let work =
             Work { id, operation: *operation, length, fence: request.fence, solicited: request.solicited };
-        let whole = core.send_at_once(&work)?;
+        let packet = core.send_at_once(&work)?;
         match request.data {
             Data::Segments(pieces) => {
                 if !self.gather(&mut core.passes.send, pieces, payload) {
@@ -147,7 +148,7 @@ impl<F: Fabric> QueuePair<F> {
                 }
             }
         }
-        Some((send, work, whole))
+        Some(Leaving { send, work, packet })
     }
 
     /// Keeps a SEND that leaves, until it is acknowledged; gives when the queue pair is to be driven.
@@ -156,12 +157,12 @@ impl<F: Fabric> QueuePair<F> {
         &self,
         core: &mut Core<F>,
         request: &SendRequest<'_, F>,
-        opcode: Opcode,
-        (mut send, work, _): Leaving<'_, F>,
+        leaving: Leaving<'_, F>,
         now: Time,
     ) -> u64 {
+        let Leaving { mut send, work, .. } = leaving;
         let signaled = request.signaled || self.signals_all();
-        send.push(request, &work.operation, opcode, work.length, signaled);
+        send.push(request, &work.operation, Opcode::Send, work.length, signaled);
         drop(send);
         core.submitted = work.id.0 + 1;
         core.sent_at_once(now, &work).map_or(u64::MAX, |at| at.0)

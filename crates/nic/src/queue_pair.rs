@@ -577,7 +577,7 @@ impl<F: Fabric> QueuePair<F> {
     ) -> bool {
         let Some(mut core) = self.core.try_lock() else { return false };
         let done = self.post_directly(&mut core, request, operation, opcode, length)
-            || self.send_at_once(&mut core, request, operation, opcode, length);
+            || self.send_at_once(&mut core, request, operation, length);
         drop(core);
         if self.is_wanted() {
             self.run();
