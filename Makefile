@@ -34,7 +34,11 @@ PEERS := $(BUILD)/peers/ucx
 
 build:
 	# Whole, as the recorded counts of instructions are.
-	CARGO_INCREMENTAL=0 $(CARGO) build --release -p pagewire-verbs -p pagewire-cli
+	CARGO_INCREMENTAL=0 $(CARGO) build --release -p pagewire-cli
+	# As a static library alone: a crate that others may use as well cargo does not have optimised as one piece. A short message
+	# goes through small functions of eight crates, more of which are joined than the compiler would by itself.
+	CARGO_INCREMENTAL=0 $(CARGO) rustc --release -p pagewire-verbs --lib --crate-type staticlib -- \
+		-C llvm-args=-inline-threshold=1000
 	scripts/install-tree "$(TARGET)" "$(BUILD)"
 
 demo: dependencies-demo

@@ -211,6 +211,8 @@ impl ApplicationMemory for HostMemory {
     #[inline]
     fn write_resident(&self, from: &[u8], to: Segment) -> bool {
         match self.resident_guard(to) {
+            // No longer than the tail, it is copied as one.
+            Some(guard) if from.len() <= TAIL as usize => guard.write(from, to.address).is_ok(),
             Some(guard) => write_directly(&guard, from, &[to], true).is_ok(),
             None => self.residency(&[to]) == Residency::Resident && self.write(from, &[to], true).is_ok(),
         }

@@ -114,12 +114,13 @@ fn parts(first: u64, last: u64) -> Option<(Range<u64>, [Range<u64>; 2])> {
 }
 
 /// Numbers of what was seen in this tick. Direct-mapped, shared by all threads, without locks: an entry is one word.
-struct Seen(Box<[AtomicU64]>);
+struct Seen(Box<[AtomicU64; REMEMBERED_PAGES]>);
 
 impl Seen {
     fn new() -> Self {
         // Not by way of an array, which an unoptimised build would have on the program's stack.
-        Seen((0..REMEMBERED_PAGES).map(|_| AtomicU64::new(u64::MAX)).collect())
+        let entries: Box<[AtomicU64]> = (0..REMEMBERED_PAGES).map(|_| AtomicU64::new(u64::MAX)).collect();
+        Seen(entries.try_into().expect("as many as were made"))
     }
 
     fn add(&self, number: u64, now: u64) {

@@ -34,6 +34,7 @@ pub struct Pass {
 }
 
 impl Pass {
+    #[inline]
     fn serves(&self, key: u32, need: Rights, domain: u32) -> bool {
         (self.key, self.need, self.domain) == (key, need, domain)
     }

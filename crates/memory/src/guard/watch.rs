@@ -11,9 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Nobody would tell of changes unless this is set: then nothing is remembered.
 static SEEN: AtomicBool = AtomicBool::new(false);
 
+/// No tick.
+const NEVER: u64 = u64::MAX;
+
 thread_local! {
-    /// The tick of the last look, if that found faults mended.
-    static MENDED: Cell<Option<u64>> = const { Cell::new(None) };
+    /// The tick of the last look, if that found faults mended; else [`NEVER`].
+    static MENDED: Cell<u64> = const { Cell::new(NEVER) };
 }
 
 /// From now on masks and handlers are changed by way of the C library only through [`mask_has_changed`] and
@@ -30,7 +33,7 @@ pub fn mask_has_changed() {
         return;
     }
     // A thread that ends has nothing to forget.
-    let _ = MENDED.try_with(|mended| mended.set(None));
+    let _ = MENDED.try_with(|mended| mended.set(NEVER));
 }
 
 /// Whether faults are mended on this thread at `now`, the present [`tick`](crate::clock::tick): as remembered, or as `look` finds.
@@ -41,13 +44,13 @@ pub fn is_mended(now: u64, look: impl FnOnce() -> bool) -> bool {
     }
     MENDED
         .try_with(|mended| {
-            if mended.get() == Some(now) {
+            if mended.get() == now {
                 return true;
             }
-            mended.set(None);
+            mended.set(NEVER);
             let found = look();
             // The tick was read before the look: nothing newer is taken for looked at.
-            mended.set(found.then_some(now));
+            mended.set(if found { now } else { NEVER });
             found
         })
         .unwrap_or(false)
