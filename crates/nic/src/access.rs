@@ -149,19 +149,16 @@ impl<F: Fabric> Nic<F> {
         access: impl FnOnce(Segment) -> bool,
     ) -> bool {
         let view = self.regions().view();
-        let window = match pass {
-            Some(pass) if pass.serves(piece.key, need, domain) => pass.window,
-            _ => {
-                let Ok(window) = view.window(piece.key, need, domain) else { return false };
-                *pass = Some(Pass { key: piece.key, need, domain, window });
-                window
-            }
-        };
+        if !pass.as_ref().is_some_and(|pass| pass.serves(piece.key, need, domain)) {
+            let Ok(window) = view.window(piece.key, need, domain) else { return false };
+            *pass = Some(Pass { key: piece.key, need, domain, window });
+        }
+        let Some(Pass { window, .. }) = &*pass else { return false };
         let length = u64::from(piece.length);
         let Ok(granted) = window.locate(piece.address, length) else { return false };
         let Some(claim) = self.own_hazards().claim(granted.index, queue_pair.place) else { return false };
         // Behind the claim: either this sees that the region was revoked, or whoever revokes it sees the claim.
-        let is_open = view.still_open(&window);
+        let is_open = view.still_open(window);
         let done = is_open && access(Segment { address: granted.address, length });
         self.own_hazards().release(claim);
         if !is_open {

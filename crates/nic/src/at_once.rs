@@ -10,6 +10,7 @@ use crate::drive::Core;
 use crate::environment::lay;
 use crate::inbox::{Half, Incoming, Origin};
 use crate::lane::Seeker;
+use crate::limits::RING_INLINE;
 use crate::path::Path;
 use crate::path::ring::Kind;
 use crate::path::verdict::Awaited;
@@ -26,8 +27,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes of the longest message that is sent at once.
-const LONGEST: usize = 256;
+/// Bytes of messages for which no memory is asked for.
+const SHORT: usize = 256;
 
 /// A SEND that may leave at once.
 struct Leaving<'q, F: Fabric> {
@@ -46,16 +47,33 @@ impl<F: Fabric> QueuePair<F> {
         operation: &Operation,
         length: u32,
     ) -> bool {
-        if !matches!(operation, Operation::Send { .. }) || length as usize > LONGEST {
+        if !matches!(operation, Operation::Send { .. }) || length > RING_INLINE {
             return false;
         }
-        let mut bytes = [0; LONGEST];
-        let payload = &mut bytes[..length as usize];
-        match core.path() {
-            Path::Local(_) => self.send_by_ring(core, request, operation, payload),
-            Path::Udp { .. } => self.send_by_network(core, request, operation, payload),
-            _ => false,
+        match length as usize {
+            length @ ..=SHORT => {
+                let payload = &mut [0; SHORT][..length];
+                match core.path() {
+                    Path::Local(_) => self.send_by_ring(core, request, operation, payload),
+                    Path::Udp { .. } => self.send_by_network(core, request, operation, payload),
+                    _ => false,
+                }
+            }
+            length => self.send_longer(core, request, operation, length),
         }
+    }
+
+    #[inline(never)] // What shorter ones are not to carry.
+    fn send_longer(
+        self: &Arc<Self>,
+        core: &mut Core<F>,
+        request: &SendRequest<'_, F>,
+        operation: &Operation,
+        length: usize,
+    ) -> bool {
+        // Over the network it may be more than a packet.
+        matches!(core.path(), Path::Local(_))
+            && self.send_by_ring(core, request, operation, &mut vec![0; length])
     }
 
     #[inline(always)] // Part of each short SEND inside a host.
@@ -272,9 +290,10 @@ impl<F: Fabric> QueuePair<F> {
             core.receive = Some(receive.into());
             return false;
         }
-        placed();
         core.executed_at_once();
         self.recv_cq.lane.note(self, origin);
+        // Behind it little is left to do: the line that it is told in travels meanwhile, and stores wait for it.
+        placed();
         self.announce_to(seeker, &self.recv_cq, || Completion {
             byte_length: payload.len() as u32,
             immediate: send.immediate,

@@ -7,6 +7,7 @@ use crate::direct::{Bytes, Transfer};
 use crate::drive::Core;
 use crate::event::AsyncEventKind;
 use crate::inbox::{Half, Origin};
+use crate::limits::RING_INLINE;
 use crate::path::Path;
 use crate::path::local::LocalChannel;
 use crate::path::ring::{Kind, emit_reference};
@@ -25,9 +26,6 @@ use pagewire_wire::{Bth, Header, Operation, Own, bth, packet, reth};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Bytes of a message that travel inside a ring record; longer ones are pulled by the receiver.
-const RING_INLINE: u32 = 4096;
 
 /// Headers of a packet: BTH and the longest extension.
 const MAX_HEADERS: usize = 64;

@@ -23,6 +23,8 @@ pub const MAX_ADDRESS_HANDLES: u32 = 1 << 20;
 pub const MAX_READ_ATOMIC: u8 = 16;
 /// Bytes of inline data.
 pub const MAX_INLINE: u32 = 1024;
+/// Bytes of a message that travel inside a ring record; longer ones are pulled by the receiver.
+pub const RING_INLINE: u32 = 4096;
 /// Longest message.
 pub const MAX_MESSAGE: u32 = 1 << 31;
 /// Packets that wait at each half of a queue pair for a page or its turn; more are dropped, and sent again by their

@@ -109,7 +109,14 @@ impl<F: Fabric> Nic<F> {
     /// Makes sure that peers that were told something by a poll do not sleep.
     #[inline]
     pub(crate) fn make_peers_sure(&self) {
-        if self.unsure.load(Ordering::SeqCst) && self.unsure.swap(false, Ordering::SeqCst) {
+        if self.unsure.load(Ordering::SeqCst) {
+            self.wake_unsure_peers();
+        }
+    }
+
+    #[inline(never)] // Most polls have no need of it.
+    fn wake_unsure_peers(&self) {
+        if self.unsure.swap(false, Ordering::SeqCst) {
             self.channels.read().iter().for_each(|channel| channel.make_sure(self.fabric()));
         }
     }

@@ -1,5 +1,4 @@
-//! Short SENDs over the network leave at their post and are executed as they are taken from the socket, where nothing is in their
-//! way.
+//! Short SENDs leave at their post and are executed as they are taken from the ring or the socket, where nothing is in their way.
 
 mod support;
 
@@ -12,7 +11,12 @@ use support::*;
 
 /// Two engines that nobody but the test drives, connected over the network; their greetings have gone both ways.
 fn settled() -> Pair {
-    let sides = (Side::without_thread(PathChoice::Udp), Side::without_thread(PathChoice::Udp));
+    settled_over(PathChoice::Udp)
+}
+
+/// The same over any path.
+fn settled_over(path: PathChoice) -> Pair {
+    let sides = (Side::without_thread(path), Side::without_thread(path));
     let mut pair = Pair::connect(sides.0, sides.1, QueuePairType::Rc, all_rights());
     settle(&mut pair);
     pair
@@ -39,7 +43,8 @@ fn settle(pair: &mut Pair) {
 
 fn packets_sent(side: &Side, queue_pair: &QueuePair<HostFabric>) -> u64 {
     let report = side.nic.explain().into_iter().find(|report| report.number == queue_pair.number());
-    report.expect("a report").udp_packets_sent
+    let report = report.expect("a report");
+    report.udp_packets_sent + report.ring_packets_sent
 }
 
 fn success(wr_id: u64) -> Done {
@@ -48,25 +53,28 @@ fn success(wr_id: u64) -> Done {
 
 #[test]
 fn a_short_send_leaves_at_its_post() {
-    let mut pair = settled();
-    let (ours, theirs) = (pair.a.buffer(512, all_rights()), pair.b.buffer(512, all_rights()));
-    ours.bytes.iter_mut().zip(1..).for_each(|(byte, value)| *byte = value as u8);
-    for length in [0_u32, 1, 3, 8, 255, 256, 257] {
-        (pair.sent, pair.received) = (Vec::new(), Vec::new());
-        theirs.bytes.fill(0);
-        let (id, before) = (u64::from(length), packets_sent(&pair.a, &pair.qa));
-        // In two pieces, of which one may be empty.
-        let pieces = [ours.piece(0, length / 3), ours.piece(u64::from(length / 3), length - length / 3)];
-        pair.receive(id, &[theirs.piece(1, 400)]);
-        let kept = post_send(&pair.qa, id, &pieces);
-        assert_eq!(kept, length > 256);
-        assert_eq!(packets_sent(&pair.a, &pair.qa), before + u64::from(!kept));
-        pair.qa.doorbell();
-        pair.until(1, 1);
-        assert_eq!((&pair.sent[..], &pair.received[..]), (&[success(id)][..], &[success(id)][..]));
-        let end = 1 + length as usize;
-        assert!(theirs.bytes[1..end] == ours.bytes[..length as usize], "{length} bytes");
-        assert!(theirs.bytes[..1].iter().chain(&theirs.bytes[end..]).all(|&byte| byte == 0));
+    const ROOM: usize = 8192;
+    for (path, longest) in [(PathChoice::Udp, 256), (PathChoice::Local, 4096)] {
+        let mut pair = settled_over(path);
+        let (ours, theirs) = (pair.a.buffer(ROOM, all_rights()), pair.b.buffer(ROOM, all_rights()));
+        ours.bytes.iter_mut().zip(1..).for_each(|(byte, value)| *byte = value as u8);
+        for length in [0_u32, 1, 3, 8, 255, 256, 257, 4095, 4096, 4097] {
+            (pair.sent, pair.received) = (Vec::new(), Vec::new());
+            theirs.bytes.fill(0);
+            let (id, before) = (u64::from(length), packets_sent(&pair.a, &pair.qa));
+            // In two pieces, of which one may be empty.
+            let pieces = [ours.piece(0, length / 3), ours.piece(u64::from(length / 3), length - length / 3)];
+            pair.receive(id, &[theirs.piece(1, 5000)]);
+            let kept = post_send(&pair.qa, id, &pieces);
+            assert_eq!(kept, length > longest, "{path:?} {length}");
+            assert_eq!(packets_sent(&pair.a, &pair.qa), before + u64::from(!kept));
+            pair.qa.doorbell();
+            pair.until(1, 1);
+            assert_eq!((&pair.sent[..], &pair.received[..]), (&[success(id)][..], &[success(id)][..]));
+            let end = 1 + length as usize;
+            assert!(theirs.bytes[1..end] == ours.bytes[..length as usize], "{path:?} {length}");
+            assert!(theirs.bytes[..1].iter().chain(&theirs.bytes[end..]).all(|&byte| byte == 0));
+        }
     }
 }
 

@@ -8,7 +8,6 @@
 
 use super::ring::{VERDICT, VERDICTS};
 use pagewire_iommu::words::SharedWords;
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Records that wait for their verdicts at a time.
@@ -25,6 +24,11 @@ pub enum Verdict {
 
 const COUNT_WORD: usize = VERDICTS;
 const ACKNOWLEDGED_WORD: usize = VERDICTS + 1;
+
+/// The place of what is awaited with a number.
+fn place_of(number: u64) -> usize {
+    (number % MAX_AWAITED as u64) as usize
+}
 
 /// The bit of a verdict among the last ones.
 fn bit(number: u64) -> u32 {
@@ -64,7 +68,7 @@ impl Judged {
 }
 
 /// A request whose verdict is awaited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Awaited {
     /// The queue pair that sent it, if it is still for it.
     pub queue_pair: Option<u32>,
@@ -95,19 +99,24 @@ impl Next {
 /// The writer's side: what it waits for, in the order of the records.
 #[derive(Debug, Default)]
 pub struct Verdicts {
-    awaited: VecDeque<Awaited>,
+    /// By number, each at its place in rounds.
+    awaited: [Awaited; MAX_AWAITED],
+    /// Numbers of the next that is awaited, and of the oldest.
+    next: u64,
     taken: u64,
 }
 
 impl Verdicts {
     /// Whether one more may be awaited; else the record does without.
     pub fn has_room(&self) -> bool {
-        self.awaited.len() < MAX_AWAITED
+        self.next - self.taken < MAX_AWAITED as u64
     }
 
     /// The record is about to be written.
     pub fn expect(&mut self, awaited: Awaited, next: &Next) {
-        self.awaited.push_back(awaited);
+        debug_assert!(self.has_room());
+        self.awaited[place_of(self.next)] = awaited;
+        self.next += 1;
         self.tell_next(next);
     }
 
@@ -120,12 +129,12 @@ impl Verdicts {
 
     /// It was not written.
     pub fn withdraw_last(&mut self, next: &Next) {
-        self.awaited.pop_back();
+        self.next -= 1;
         self.tell_next(next);
     }
 
     fn tell_next(&self, next: &Next) {
-        let value = if self.awaited.is_empty() { NONE } else { self.taken };
+        let value = if self.next == self.taken { NONE } else { self.taken };
         next.0.store(value, Ordering::Release);
     }
 
@@ -136,12 +145,12 @@ impl Verdicts {
         base: usize,
         next: &Next,
     ) -> Option<(Awaited, Verdict)> {
-        if words.load(base + COUNT_WORD) <= self.taken {
+        if self.next == self.taken || words.load(base + COUNT_WORD) <= self.taken {
             return None;
         }
         let acknowledged = words.load(base + ACKNOWLEDGED_WORD) as u32 & bit(self.taken) != 0;
         let verdict = if acknowledged { Verdict::Acknowledged } else { Verdict::Open };
-        let awaited = self.awaited.pop_front()?;
+        let awaited = self.awaited[place_of(self.taken)];
         self.taken += 1;
         self.tell_next(next);
         Some((awaited, verdict))
