@@ -33,9 +33,8 @@ PEERS := $(BUILD)/peers/ucx
 	fuzz kill single-step instructions bench install deny clean
 
 build:
-	# Whole, as the recorded counts of instructions are.
 	CARGO_INCREMENTAL=0 $(CARGO) build --release -p pagewire-cli
-	# As a static library alone: a crate that others may use as well cargo does not have optimised as one piece. A short message
+	# Whole, as the recorded counts of instructions are; as a static library alone: a crate that others may use as well cargo does not have optimised as one piece. A short message
 	# goes through small functions of eight crates, more of which are joined than the compiler would by itself.
 	CARGO_INCREMENTAL=0 $(CARGO) rustc --release -p pagewire-verbs --lib --crate-type staticlib -- \
 		-C llvm-args=-inline-threshold=1000

@@ -192,13 +192,8 @@ impl SharedWords for MappedWords {
             return self.word(index).store(u64::from_ne_bytes(word), Ordering::Relaxed);
         }
         let words = self.range(index, bytes.len());
-        let chunks = bytes.chunks_exact(8);
-        let rest = chunks.remainder();
-        for (word, chunk) in words.iter().zip(chunks) {
-            let mut whole = [0; 8];
-            whole.copy_from_slice(chunk);
-            word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
-        }
+        let (whole, rest) = bytes.split_at(bytes.len() / 8 * 8);
+        fill(&words[..whole.len() / 8], whole);
         if let (false, Some(word)) = (rest.is_empty(), words.last()) {
             let mut last = [0; 8];
             last[..rest.len()].copy_from_slice(rest);
@@ -209,14 +204,63 @@ impl SharedWords for MappedWords {
     #[inline]
     fn read_bytes(&self, index: usize, bytes: &mut [u8]) {
         let words = self.range(index, bytes.len());
-        let mut chunks = bytes.chunks_exact_mut(8);
-        for (word, chunk) in words.iter().zip(&mut chunks) {
-            chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
-        }
-        let rest = chunks.into_remainder();
+        let (whole, rest) = bytes.split_at_mut(bytes.len() / 8 * 8);
+        take(&words[..whole.len() / 8], whole);
         if let (false, Some(word)) = (rest.is_empty(), words.last()) {
             rest.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..rest.len()]);
         }
+    }
+}
+
+/// Words from which on the processor's own copy (`rep movsq`) is faster than one by one: it takes some 30 cycles to begin.
+#[cfg(target_arch = "x86_64")]
+const LONG_COPY: usize = 32;
+
+/// Writes as many bytes as the words have.
+fn fill(words: &[AtomicU64], bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if words.len() >= LONG_COPY {
+        assert_eq!(words.len() * 8, bytes.len());
+        // SAFETY: both are as long as is said; the words are atomics of a mapping that may be written (`write_bytes`).
+        return unsafe { copy_words(bytes.as_ptr(), words.as_ptr().cast::<u8>().cast_mut(), words.len()) };
+    }
+    for (word, chunk) in words.iter().zip(bytes.chunks_exact(8)) {
+        let mut whole = [0; 8];
+        whole.copy_from_slice(chunk);
+        word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
+    }
+}
+
+/// Reads as many bytes as the words have.
+fn take(words: &[AtomicU64], bytes: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if words.len() >= LONG_COPY {
+        assert_eq!(words.len() * 8, bytes.len());
+        // SAFETY: both are as long as is said; `bytes` is borrowed for writing.
+        return unsafe { copy_words(words.as_ptr().cast(), bytes.as_mut_ptr(), words.len()) };
+    }
+    for (word, chunk) in words.iter().zip(bytes.chunks_exact_mut(8)) {
+        chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    }
+}
+
+/// Copies words of which either side may be shared: another process may change or read them meanwhile.
+///
+/// # Safety
+/// `from` may be read and `to` written for so many words.
+#[cfg(target_arch = "x86_64")]
+unsafe fn copy_words(from: *const u8, to: *mut u8, words: usize) {
+    // SAFETY: the caller's promise, and the direction flag is clear (System V ABI, section 3.2.1). The compiler sees no access that
+    // another process could race with: the processor copies byte by byte as far as anybody can tell, like relaxed atomics
+    // of bytes, and a store behind it is seen after all of it (Intel SDM, volume 3, section 9.2.4).
+    unsafe {
+        std::arch::asm!(
+            "rep movsq",
+            inout("rcx") words => _,
+            inout("rsi") from => _,
+            inout("rdi") to => _,
+            options(nostack, preserves_flags)
+        );
     }
 }
 
@@ -244,6 +288,31 @@ mod tests {
         theirs.read_bytes(3, &mut bytes);
         assert_eq!(&bytes, b"thirteen byte");
         assert_eq!(theirs.load(5), 0);
+    }
+
+    #[test]
+    fn bytes_of_any_length_are_copied_and_nothing_beside_them() {
+        let (ours, file) = MappedWords::create("test", 1024, Access::ReadWrite).unwrap();
+        let theirs = reopen(&file, 1024, Access::ReadWrite).unwrap();
+        let bytes: Vec<u8> = (0..4200).map(|at: u32| at.wrapping_mul(at) as u8 | 1).collect();
+        for length in (0..600).chain(4080..4120) {
+            for (start, index) in [(0, 2), (3, 401)] {
+                (index - 1..=index + 520).for_each(|index| ours.store(TEST, index, u64::MAX));
+                let from = &bytes[start..start + length];
+                ours.write_bytes(TEST, index, from);
+                let mut read = vec![0; length + 2];
+                theirs.read_bytes(index, &mut read[1..=length]);
+                assert!(read[1..=length] == *from && read[0] == 0 && read[length + 1] == 0, "{length}");
+                // The last word is filled up.
+                let behind = index + length.div_ceil(8);
+                assert_eq!([index - 1, behind].map(|index| theirs.load(index)), [u64::MAX; 2], "{length}");
+                let filled = theirs.load(behind - 1).to_ne_bytes();
+                assert!(
+                    length == 0 || filled[(length + 7) % 8 + 1..].iter().all(|&byte| byte == 0),
+                    "{length}"
+                );
+            }
+        }
     }
 
     #[test]

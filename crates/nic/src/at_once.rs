@@ -27,7 +27,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes of messages for which no memory is asked for.
+/// Bytes of messages for which no memory is asked for; longer ones leave at once inside the host only.
 const SHORT: usize = 256;
 
 /// A SEND that may leave at once.
@@ -264,8 +264,8 @@ impl<F: Fabric> QueuePair<F> {
         acknowledges && self.acknowledged_at_once(core, now, header.bth.psn, origin, None)
     }
 
-    /// Executes a SEND as it is taken from the ring, whose acknowledgement is the caller's to tell: once it is `placed`, which nothing
-    /// undoes; or from the socket: then it is owed. False: it was not, and is to be taken the long way.
+    /// Executes a SEND as it is taken from the ring, whose acknowledgement is the caller's to tell: once it is `executed`, which
+    /// nothing undoes; or from the socket: then it is owed. False: it was not, and is to be taken the long way.
     pub(crate) fn execute_at_once(
         self: &Arc<Self>,
         core: &mut Core<F>,
@@ -273,7 +273,7 @@ impl<F: Fabric> QueuePair<F> {
         payload: &[u8],
         origin: &Origin<F>,
         seeker: Option<&mut Seeker<'_, F>>,
-        placed: impl FnOnce(),
+        executed: impl FnOnce(),
     ) -> bool {
         if !core.attributes.state.receives()
             || !core.may_execute_at_once(send, payload.len() as u32)
@@ -293,7 +293,7 @@ impl<F: Fabric> QueuePair<F> {
         core.executed_at_once();
         self.recv_cq.lane.note(self, origin);
         // Behind it little is left to do: the line that it is told in travels meanwhile, and stores wait for it.
-        placed();
+        executed();
         self.announce_to(seeker, &self.recv_cq, || Completion {
             byte_length: payload.len() as u32,
             immediate: send.immediate,

@@ -341,10 +341,9 @@ impl<'t, F: Fabric> Taker<'t, F> {
     /// Has a SEND executed that nothing stands in the way of, and notes the verdict. False: it is to be delivered.
     fn execute_at_once(&mut self, send: &WholeSend, payload: &[u8], judged: &mut Judged) -> bool {
         let (nic, origin, channel) = (self.nic, self.origin, self.channel);
-        // A poll that looks for one completion is about to have it. The sooner the verdict is on its way, the sooner this
-        // processor has its cache line, which the next locked instruction waits for.
+        // A poll that looks for one completion is about to have it: the verdict is not left for what comes behind that.
         let tells = self.tells;
-        let placed = || {
+        let executed = || {
             judged.add(Verdict::Acknowledged);
             if tells && channel.tell_verdicts_quickly(nic.fabric(), judged) {
                 nic.unsure.store(true, Ordering::Release);
@@ -352,7 +351,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
         };
         self.at_once(send.destination, Half::Responder, |queue_pair, core, seeker| {
             queue_pair.accepts_send(send)
-                && queue_pair.execute_at_once(core, send, payload, origin, seeker, placed)
+                && queue_pair.execute_at_once(core, send, payload, origin, seeker, executed)
         })
     }
 

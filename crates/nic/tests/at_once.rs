@@ -89,6 +89,37 @@ fn while_one_is_under_way_the_next_waits_its_turn() {
     assert_eq!((&pair.sent, &pair.received), (&pair.received, &[1, 2, 3].map(success).to_vec()));
 }
 
+/// Those that leave at their post and those that are kept come in the order in which they were posted.
+#[test]
+fn inside_a_host_sends_of_all_lengths_come_in_order() {
+    const ROOM: usize = 8192;
+    const INLINE: [u8; 1024] = [0xA5; 1024];
+    let mut pair = settled_over(PathChoice::Local);
+    let (ours, theirs) = (pair.a.buffer(ROOM, all_rights()), pair.b.buffer(8 * ROOM, all_rights()));
+    ours.bytes.iter_mut().zip(1..).for_each(|(byte, value)| *byte = value as u8);
+    // Nothing leaves past what is kept.
+    let lengths =
+        [(8_u32, false), (300, false), (4096, false), (4097, true), (8, true), (257, true), (0, true)];
+    let place = |id: u64| id * ROOM as u64;
+    for (id, (length, kept)) in (0..).zip(lengths) {
+        pair.receive(id, &[theirs.piece(place(id), ROOM as u32)]);
+        assert_eq!(post_send(&pair.qa, id, &[ours.piece(id, length)]), kept, "{length}");
+    }
+    pair.qa.doorbell();
+    pair.until(7, 7);
+    let all: Vec<Done> = (0..7).map(success).collect();
+    assert_eq!((&pair.sent, &pair.received), (&all, &all));
+    for (id, (length, _)) in (0..).zip(lengths) {
+        let (from, to, length) = (id as usize, place(id) as usize, length as usize);
+        assert!(theirs.bytes[to..to + length] == ours.bytes[from..from + length], "{length}");
+    }
+    pair.receive(7, &[theirs.piece(place(7), ROOM as u32)]);
+    assert!(!post_send_of(&pair.qa, 7, Data::Inline(&[&INLINE[..24], &INLINE[24..]])));
+    pair.until(8, 8);
+    let at = place(7) as usize;
+    assert!(theirs.bytes[at..at + INLINE.len()] == INLINE);
+}
+
 /// What several queue pairs share is given out in turns.
 #[test]
 fn queue_pairs_that_share_the_network_wait_their_turn() {

@@ -70,7 +70,7 @@ impl Side {
                     max_recv_wr: 128,
                     max_send_sge: 8,
                     max_recv_sge: 8,
-                    max_inline_data: 256,
+                    max_inline_data: 1024,
                 },
                 signal_all: true,
             })
@@ -211,9 +211,14 @@ pub fn connect_without_threads([a, b]: [&Side; 2], timers: Timers) -> [Arc<Queue
 
 /// Posts a SEND. True: it was kept, and wants a doorbell.
 pub fn post_send(queue_pair: &Arc<QueuePair<HostFabric>>, wr_id: u64, pieces: &[ScatterGather]) -> bool {
+    post_send_of(queue_pair, wr_id, Data::Segments(pieces))
+}
+
+/// The same of any data.
+pub fn post_send_of(queue_pair: &Arc<QueuePair<HostFabric>>, wr_id: u64, data: Data<'_>) -> bool {
     let request = SendRequest {
         wr_id,
-        data: Data::Segments(pieces),
+        data,
         operation: SendOperation::Send,
         signaled: true,
         fence: false,
