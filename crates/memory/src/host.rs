@@ -211,8 +211,6 @@ impl ApplicationMemory for HostMemory {
     #[inline]
     fn write_resident(&self, from: &[u8], to: Segment) -> bool {
         match self.resident_guard(to) {
-            // No longer than the tail, it is copied as one.
-            Some(guard) if from.len() <= TAIL as usize => guard.write(from, to.address).is_ok(),
             Some(guard) => write_directly(&guard, from, &[to], true).is_ok(),
             None => self.residency(&[to]) == Residency::Resident && self.write(from, &[to], true).is_ok(),
         }
@@ -240,6 +238,9 @@ fn write_directly(guard: &Mended, from: &[u8], to: &[Segment], tail_last: bool) 
         let end = from.len().min(at + segment.length as usize);
         // What the tail has of this segment is copied by itself.
         for edge in [body.clamp(at, end), end] {
+            if edge == at {
+                continue;
+            }
             guard.write(&from[at..edge], address).map_err(|_| MemoryError::NotMapped)?;
             address += (edge - at) as u64;
             at = edge;

@@ -218,20 +218,13 @@ impl<F: Fabric> QueuePair<F> {
     /// Copies what a request names; false: not now, or not at all.
     fn gather(&self, pass: &mut Option<Pass>, pieces: &[ScatterGather], into: &mut [u8]) -> bool {
         let (memory, domain) = (self.nic.fabric().memory(), self.domain.number());
-        let mut copy = |piece: &ScatterGather, part: &mut [u8]| {
-            let read = |from| memory.read_resident(from, part);
-            self.nic.access_now(self, pass, (domain, Rights::empty()), piece, read)
-        };
-        // Mostly it is one piece.
-        if let [piece] = pieces {
-            return piece.length == 0 || copy(piece, into);
-        }
         let mut rest = into;
         pieces.iter().filter(|piece| piece.length > 0).all(|piece| {
             let part = std::mem::take(&mut rest);
             let (part, after) = part.split_at_mut(part.len().min(piece.length as usize));
             rest = after;
-            copy(piece, part)
+            let read = |from| memory.read_resident(from, part);
+            self.nic.access_now(self, pass, (domain, Rights::empty()), piece, read)
         })
     }
 

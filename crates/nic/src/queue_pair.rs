@@ -607,10 +607,6 @@ impl<F: Fabric> QueuePair<F> {
         }
         let length = length as u32;
         let (operation, opcode) = operation_of(&request.operation);
-        if let (QueuePairType::Rc, Operation::Send { .. }) = (self.kind, &operation) {
-            // Nothing of what follows is asked of it.
-            return Ok((operation, opcode, length));
-        }
         let allowed = match self.kind {
             QueuePairType::Rc => true,
             QueuePairType::Uc => match operation {

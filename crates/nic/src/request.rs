@@ -71,10 +71,6 @@ pub fn slice_of<P: Piece>(list: &[P], offset: u64, length: u64) -> SmallVec<[P; 
 /// Bytes of a list together.
 #[inline]
 pub fn total_length(list: &[ScatterGather]) -> u64 {
-    // Mostly it is one piece.
-    if let [piece] = list {
-        return u64::from(piece.length);
-    }
     list.iter().map(|piece| u64::from(piece.length)).sum()
 }
 
