@@ -16,12 +16,12 @@ use crate::path::ring::Kind;
 use crate::path::verdict::Awaited;
 use crate::path::whole_send;
 use crate::queue_pair::QueuePair;
-use crate::request::{Data, ScatterGather, SendQueue, SendRequest};
+use crate::request::{Data, ScatterGather, SendOperation, SendQueue, SendRequest, WholeReceive};
 use pagewire_fabric::lock::LockGuard;
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
-use pagewire_transport::{Operation, Payload, Time, WholeSend, Work};
+use pagewire_transport::{Operation, Payload, Time, WholeSend, Work, WorkId};
 use pagewire_wire::Syndrome;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -29,38 +29,37 @@ use std::sync::atomic::Ordering;
 
 /// Bytes of messages for which no memory is asked for; longer ones leave at once inside the host only.
 const SHORT: usize = 256;
+/// Bytes of those that most of them are like.
+const SHORTEST: usize = 64;
 
 /// A SEND that may leave at once.
 struct Leaving<'q, F: Fabric> {
     /// Where it is kept.
     send: LockGuard<'q, SendQueue<F>>,
-    work: Work,
     packet: WholeSend,
 }
 
 impl<F: Fabric> QueuePair<F> {
     /// Sends a short SEND at its post and keeps it. False: nothing was done.
-    pub(crate) fn send_at_once(
-        self: &Arc<Self>,
-        core: &mut Core<F>,
-        request: &SendRequest<'_, F>,
-        operation: &Operation,
-        length: u32,
-    ) -> bool {
-        if !matches!(operation, Operation::Send { .. }) || length > RING_INLINE {
+    #[inline]
+    pub(crate) fn send_at_once(self: &Arc<Self>, request: &SendRequest<'_, F>, length: u32) -> bool {
+        if length > RING_INLINE {
             return false;
         }
-        match length as usize {
-            length @ ..=SHORT => {
-                let payload = &mut [0; SHORT][..length];
-                match core.path() {
-                    Path::Local(_) => self.send_by_ring(core, request, operation, payload),
-                    Path::Udp { .. } => self.send_by_network(core, request, operation, payload),
-                    _ => false,
-                }
+        let Some(mut core) = self.core.try_lock() else { return false };
+        let sent = match core.path() {
+            Path::Local(_) if length as usize <= SHORTEST => {
+                self.send_by_ring(&mut core, request, &mut [0; SHORTEST][..length as usize])
             }
-            length => self.send_longer(core, request, operation, length),
+            Path::Local(_) => self.send_longer(&mut core, request, length as usize),
+            Path::Udp { .. } => self.send_by_network(&mut core, request, length as usize),
+            _ => false,
+        };
+        drop(core);
+        if self.is_wanted() {
+            self.run();
         }
+        sent
     }
 
     #[inline(never)] // What shorter ones are not to carry.
@@ -68,12 +67,12 @@ impl<F: Fabric> QueuePair<F> {
         self: &Arc<Self>,
         core: &mut Core<F>,
         request: &SendRequest<'_, F>,
-        operation: &Operation,
         length: usize,
     ) -> bool {
-        // Over the network it may be more than a packet.
-        matches!(core.path(), Path::Local(_))
-            && self.send_by_ring(core, request, operation, &mut vec![0; length])
+        match length {
+            ..=SHORT => self.send_by_ring(core, request, &mut [0; SHORT][..length]),
+            _ => self.send_by_ring(core, request, &mut vec![0; length]),
+        }
     }
 
     #[inline(always)] // Part of each short SEND inside a host.
@@ -81,21 +80,20 @@ impl<F: Fabric> QueuePair<F> {
         self: &Arc<Self>,
         core: &mut Core<F>,
         request: &SendRequest<'_, F>,
-        operation: &Operation,
         payload: &mut [u8],
     ) -> bool {
-        let Some(leaving) = self.begin_at_once(core, request, operation, payload) else { return false };
+        let Some(Leaving { send, packet }) = self.begin_at_once(core, request, payload) else { return false };
         let mut headers = [0; whole_send::LONGEST];
-        let header_length = whole_send::emit(&leaving.packet, &mut headers);
-        let awaited = Some(Awaited { queue_pair: Some(self.number), psn: leaving.packet.psn });
-        let Some((channel, _)) = core.local() else { return false };
+        let header_length = whole_send::emit(&packet, &mut headers);
+        let awaited = Some(Awaited { queue_pair: Some(self.number), psn: packet.psn });
+        let Path::Local(channel) = core.path() else { return false };
         let headers = &headers[..header_length];
         if channel.is_gone() || !channel.send(self.nic.fabric(), Kind::Send, headers, payload, awaited) {
             return false;
         }
         // It is on its way: what follows takes no time of it.
         self.counters.ring_packets_sent.add_alone(1);
-        let deadline = self.keep_sent(core, request, leaving, self.nic.roughly_now());
+        let deadline = self.keep_sent(core, request, payload.len(), send, self.nic.roughly_now());
         self.nic.schedule(self, deadline);
         true
     }
@@ -105,18 +103,19 @@ impl<F: Fabric> QueuePair<F> {
         self: &Arc<Self>,
         core: &mut Core<F>,
         request: &SendRequest<'_, F>,
-        operation: &Operation,
-        payload: &mut [u8],
+        length: usize,
     ) -> bool {
-        let Some(route) = self.route_at_once(core) else { return false };
-        let Some(leaving) = self.begin_at_once(core, request, operation, payload) else { return false };
+        // A longer one may be more than a packet.
+        let Some(route) = self.route_at_once(core).filter(|_| length <= SHORT) else { return false };
+        let payload = &mut [0; SHORT][..length];
+        let Some(Leaving { send, packet }) = self.begin_at_once(core, request, payload) else { return false };
         let copy = |into: &mut [u8]| {
             into.copy_from_slice(payload);
             Ok(())
         };
         let fabric = self.nic.fabric();
         let mut batch = fabric.batch();
-        let laid = lay(&mut batch, &route, &leaving.packet.header(), payload.len(), copy);
+        let laid = lay(&mut batch, &route, &packet.header(), payload.len(), copy);
         let Some(Ok::<(), Infallible>(())) = laid else { return false };
         // Behind the request: shorter, it leaves with it in one send.
         let mut packets = 1;
@@ -127,7 +126,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         self.counters.udp_packets_sent.add(packets);
         // Round trips are measured.
-        let deadline = self.keep_sent(core, request, leaving, Time(fabric.now()));
+        let deadline = self.keep_sent(core, request, length, send, Time(fabric.now()));
         let _within = self.nic.begin_verb();
         fabric.flush(batch);
         self.nic.schedule(self, deadline);
@@ -140,7 +139,6 @@ impl<F: Fabric> QueuePair<F> {
         &self,
         core: &mut Core<F>,
         request: &SendRequest<'_, F>,
-        operation: &Operation,
         payload: &mut [u8],
     ) -> Option<Leaving<'_, F>> {
         let send = self.send.lock();
@@ -148,10 +146,7 @@ impl<F: Fabric> QueuePair<F> {
         if core.submitted != id.0 || send.is_full() {
             return None;
         }
-        let length = payload.len() as u32;
-        let work =
-            Work { id, operation: *operation, length, fence: request.fence, solicited: request.solicited };
-        let packet = core.send_at_once(&work)?;
+        let packet = core.send_at_once(&work_of(request, id, payload.len()))?;
         match request.data {
             Data::Segments(pieces) => {
                 if !self.gather(&mut core.passes.send, pieces, payload) {
@@ -166,7 +161,7 @@ impl<F: Fabric> QueuePair<F> {
                 }
             }
         }
-        Some(Leaving { send, work, packet })
+        Some(Leaving { send, packet })
     }
 
     /// Keeps a SEND that leaves, until it is acknowledged; gives when the queue pair is to be driven.
@@ -175,10 +170,12 @@ impl<F: Fabric> QueuePair<F> {
         &self,
         core: &mut Core<F>,
         request: &SendRequest<'_, F>,
-        leaving: Leaving<'_, F>,
+        length: usize,
+        mut send: LockGuard<'_, SendQueue<F>>,
         now: Time,
     ) -> u64 {
-        let Leaving { mut send, work, .. } = leaving;
+        // Made anew: moved here from before, it would be waited for.
+        let work = work_of(request, send.next_id(), length);
         let signaled = request.signaled || self.signals_all();
         send.push(request, &work.operation, Opcode::Send, work.length, signaled);
         drop(send);
@@ -250,49 +247,70 @@ impl<F: Fabric> QueuePair<F> {
             return false;
         }
         if let Some(send) = WholeSend::of(header) {
-            return self.execute_at_once(core, &send, payload, origin, None, || {});
+            let Some(receive) = self.place_at_once(core, &send, payload, origin) else { return false };
+            self.complete_placed(None, &send, payload, receive);
+            return true;
         }
         let acknowledges = header.bth.opcode == ACKNOWLEDGEMENT
             && header.aeth.is_some_and(|aeth| matches!(aeth.syndrome, Syndrome::Ack { .. }));
         acknowledges && self.acknowledged_at_once(core, now, header.bth.psn, origin, None)
     }
 
-    /// Executes a SEND as it is taken from the ring, whose acknowledgement is the caller's to tell: once it is `executed`, which
-    /// nothing undoes; or from the socket: then it is owed. False: it was not, and is to be taken the long way.
-    pub(crate) fn execute_at_once(
+    /// Executes a SEND as it is taken from the ring, whose acknowledgement is the caller's to tell, or from the socket: then it is
+    /// owed. The receive that it went to, for [`complete_placed`](Self::complete_placed). `None`: it is to be taken the long way.
+    #[inline(always)] // What is moved into a call has to be waited for.
+    pub(crate) fn place_at_once(
         self: &Arc<Self>,
         core: &mut Core<F>,
         send: &WholeSend,
         payload: &[u8],
         origin: &Origin<F>,
-        seeker: Option<&mut Seeker<'_, F>>,
-        executed: impl FnOnce(),
-    ) -> bool {
+    ) -> Option<WholeReceive> {
         if !core.attributes.state.receives()
             || !core.may_execute_at_once(send, payload.len() as u32)
             || !core.answers_by_way_of(origin)
             || self.is_from_peer(core, origin) != Some(true)
             || core.receive.is_some()
         {
-            return false;
+            return None;
         }
-        let Some(receive) = self.take_whole_receive(payload.len() as u32) else { return false };
+        let receive = self.take_whole_receive(payload.len() as u32)?;
         if !payload.is_empty() && !self.scatter(&mut core.passes.receive, payload, receive.piece) {
             // It stays taken for the message.
             self.count_as_taken();
             core.receive = Some(receive.into());
-            return false;
+            return None;
         }
         core.executed_at_once();
         self.recv_cq.lane.note(self, origin);
-        // Behind it little is left to do: the line that it is told in travels meanwhile, and stores wait for it.
-        executed();
+        Some(receive)
+    }
+
+    /// Completes the receive of a SEND that was [placed](Self::place_at_once).
+    #[inline(always)] // As above.
+    pub(crate) fn complete_placed(
+        &self,
+        seeker: Option<&mut Seeker<'_, F>>,
+        send: &WholeSend,
+        payload: &[u8],
+        receive: WholeReceive,
+    ) {
         self.announce_to(seeker, &self.recv_cq, || Completion {
             byte_length: payload.len() as u32,
             immediate: send.immediate,
             solicited: send.solicited,
             ..self.completion(receive.wr_id, Opcode::Receive, Status::Success)
         });
-        true
     }
+}
+
+/// A SEND that invalidates nothing, for the protocol.
+#[inline(always)] // Part of each short SEND.
+fn work_of<F: Fabric>(request: &SendRequest<'_, F>, id: WorkId, length: usize) -> Work {
+    let immediate = match request.operation {
+        SendOperation::SendImmediate(data) => Some(data),
+        _ => None,
+    };
+    let operation = Operation::Send { immediate, invalidate: None };
+    Work { id, operation, length: length as u32, fence: request.fence, solicited: request.solicited }
 }

@@ -62,20 +62,23 @@ pub enum Opcode {
 }
 
 /// One work completion (`struct ibv_wc`).
+// In another order than there: two fields that are neighbours in both are copied at once, and what was written just before one by one
+// cannot be read at once before it has reached the cache, behind all stores before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 pub struct Completion {
     pub wr_id: u64,
     pub status: Status,
-    pub opcode: Opcode,
     pub byte_length: u32,
-    /// Immediate data, as the big-endian value on the wire reads.
-    pub immediate: Option<u32>,
-    /// The key that a SEND with invalidate made invalid.
-    pub invalidated: Option<u32>,
+    pub opcode: Opcode,
     /// Local queue pair number.
     pub queue_pair: u32,
-    /// The sender's, for UD.
+    /// Immediate data, as the big-endian value on the wire reads.
+    pub immediate: Option<u32>,
+    /// The sender's queue pair number, for UD.
     pub source_queue_pair: u32,
+    /// The key that a SEND with invalidate made invalid.
+    pub invalidated: Option<u32>,
     /// The first 40 bytes of the buffer hold a GRH (UD).
     pub grh: bool,
     /// A solicited event, or an error.

@@ -31,7 +31,8 @@ impl Transfer {
         Transfer::new(&work.operation, work.length)
     }
 
-    fn new(operation: &Operation, length: u32) -> Option<Transfer> {
+    /// The same of an operation with so many bytes.
+    pub fn new(operation: &Operation, length: u32) -> Option<Transfer> {
         match *operation {
             Operation::Write { remote, immediate: None } => Some(Transfer { remote, length, reads: false }),
             Operation::Read { remote } => Some(Transfer { remote, length, reads: true }),
@@ -135,15 +136,13 @@ impl<F: Fabric> QueuePair<F> {
         &self,
         core: &mut Core<F>,
         request: &SendRequest<'_, F>,
-        operation: &Operation,
+        transfer: &Transfer,
         opcode: Opcode,
-        length: u32,
     ) -> bool {
-        let Some(transfer) = Transfer::new(operation, length) else { return false };
-        let done = self.executes_directly(core, &transfer, request.data);
+        let done = self.executes_directly(core, transfer, request.data);
         if done {
             if request.signaled || self.signals_all() {
-                let byte_length = if transfer.reads { length } else { 0 };
+                let byte_length = if transfer.reads { transfer.length } else { 0 };
                 let completion = self.completion(request.wr_id, opcode, Status::Success);
                 self.announce(&self.send_cq, Completion { byte_length, ..completion });
             }

@@ -160,7 +160,7 @@ impl<F: Fabric> Core<F> {
     }
 
     /// See [`RcConnection::send_at_once`].
-    #[inline]
+    #[inline(always)] // Part of each short SEND.
     pub fn send_at_once(&self, work: &Work) -> Option<WholeSend> {
         let sends = self.sending && self.attributes.state == State::ReadyToSend;
         match &self.connection {
@@ -177,7 +177,7 @@ impl<F: Fabric> Core<F> {
     }
 
     /// See [`RcConnection::may_execute_at_once`].
-    #[inline]
+    #[inline(always)] // Part of each short SEND.
     pub fn may_execute_at_once(&self, send: &WholeSend, length: u32) -> bool {
         matches!(&self.connection, Connection::Rc(rc) if rc.may_execute_at_once(send, length))
     }

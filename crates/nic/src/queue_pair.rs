@@ -11,6 +11,7 @@ use crate::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType
 use crate::completion::{Completion, CompletionQueue, Opcode, Status};
 use crate::context::Context;
 use crate::counters::QueuePairCounters;
+use crate::direct::Transfer;
 use crate::drive::{Core, Occasion};
 use crate::engine::Nic;
 use crate::error::{Error, Result};
@@ -436,7 +437,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// The same to a poll that takes it, if there is one.
-    #[inline]
+    #[inline(always)] // What is moved into a call has to be waited for.
     pub(crate) fn announce_to(
         &self,
         seeker: Option<&mut Seeker<'_, F>>,
@@ -542,11 +543,13 @@ impl<F: Fabric> QueuePair<F> {
     /// Posts a send request (`ibv_post_send(3)`). True: it was kept; follow a list of such posts by one
     /// [`doorbell`](Self::doorbell).
     pub fn post_send(self: &Arc<Self>, request: &SendRequest<'_, F>) -> Result<bool> {
-        let (operation, opcode, length) = self.check_send(request)?;
-        if self.kind == QueuePairType::Rc
-            && self.state() == State::ReadyToSend
-            && self.post_at_once(request, &operation, opcode, length)
-        {
+        let length = self.check_data(&request.data)?;
+        let at_once = self.kind == QueuePairType::Rc && self.state() == State::ReadyToSend;
+        if at_once && request.operation.is_plain_send() && self.send_at_once(request, length) {
+            return Ok(false);
+        }
+        let (operation, opcode, length) = self.check_operation(request, length)?;
+        if at_once && self.post_at_once(request, &operation, opcode, length) {
             return Ok(false);
         }
         let mut send = self.send.lock();
@@ -567,7 +570,7 @@ impl<F: Fabric> QueuePair<F> {
         Ok(true)
     }
 
-    /// Does at once what finds nothing before it. False: it must be kept and driven.
+    /// Executes at once what finds nothing before it. False: it must be kept and driven.
     fn post_at_once(
         self: &Arc<Self>,
         request: &SendRequest<'_, F>,
@@ -575,9 +578,9 @@ impl<F: Fabric> QueuePair<F> {
         opcode: Opcode,
         length: u32,
     ) -> bool {
+        let Some(transfer) = Transfer::new(operation, length) else { return false };
         let Some(mut core) = self.core.try_lock() else { return false };
-        let done = self.post_directly(&mut core, request, operation, opcode, length)
-            || self.send_at_once(&mut core, request, operation, length);
+        let done = self.post_directly(&mut core, request, &transfer, opcode);
         drop(core);
         if self.is_wanted() {
             self.run();
@@ -585,9 +588,10 @@ impl<F: Fabric> QueuePair<F> {
         done
     }
 
-    /// What a send request means, if this queue pair can do it.
-    fn check_send(&self, request: &SendRequest<'_, F>) -> Result<(Operation, Opcode, u32)> {
-        let length = match request.data {
+    /// The bytes of a send request's message, if that takes no more than fits.
+    #[inline(always)] // Part of each post.
+    fn check_data(&self, data: &Data<'_>) -> Result<u32> {
+        let length = match *data {
             Data::Segments(segments) => {
                 if segments.len() > self.capabilities.max_send_sge as usize {
                     return Err(Error::InvalidArgument("too many scatter-gather elements"));
@@ -605,7 +609,11 @@ impl<F: Fabric> QueuePair<F> {
         if length > u64::from(MAX_MESSAGE) {
             return Err(Error::InvalidArgument("the message is longer than 2 GiB"));
         }
-        let length = length as u32;
+        Ok(length as u32)
+    }
+
+    /// What a send request with so many bytes means, if this queue pair can do it.
+    fn check_operation(&self, request: &SendRequest<'_, F>, length: u32) -> Result<(Operation, Opcode, u32)> {
         let (operation, opcode) = operation_of(&request.operation);
         let allowed = match self.kind {
             QueuePairType::Rc => true,
@@ -691,6 +699,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Takes a receive for a message of `length` bytes that completes it at once, if the oldest is of one piece.
+    #[inline(always)] // What is returned in memory has to be waited for.
     pub(crate) fn take_whole_receive(&self, length: u32) -> Option<WholeReceive> {
         match &self.srq {
             Some(srq) => srq.take_whole(length),

@@ -37,6 +37,9 @@ struct Taker<'t, F: Fabric> {
     touched: Touched<F>,
 }
 
+/// A queue pair that the thread drives now.
+type TakenOver<'q, F> = (&'q Arc<QueuePair<F>>, LockGuard<'q, Core<F>>);
+
 impl<F: Fabric> Nic<F> {
     /// Takes records and verdicts from all rings.
     pub(crate) fn poll_channels(&self, occasion: Occasion) -> Taken {
@@ -244,34 +247,47 @@ impl<'t, F: Fabric> Taker<'t, F> {
 
     /// Completes a request that was executed, where nothing stands in the way. False: the acknowledgement is to be delivered.
     fn acknowledged_at_once(&mut self, number: u32, psn: u32) -> bool {
-        let (nic, origin) = (self.nic, self.origin);
-        self.at_once(number, Half::Requester, |queue_pair, core, seeker| {
-            queue_pair.acknowledged_at_once(core, nic.roughly_now(), psn, origin, seeker)
-        })
+        let (now, place) = (self.nic.roughly_now(), &mut None);
+        let Some((queue_pair, mut core)) = self.take_over(number, Half::Requester, place) else {
+            return false;
+        };
+        let seeker = self.seeker.as_mut();
+        let done = queue_pair.acknowledged_at_once(&mut core, now, psn, self.origin, seeker);
+        self.give_back(queue_pair, core, Half::Requester, done);
+        done
     }
 
-    /// Has something done for one half of a queue pair, if nobody else drives that and nothing waits there. False: it was not
-    /// done.
-    fn at_once(
-        &mut self,
+    /// A queue pair of which one half has something done at once, and its core, unless somebody else drives it or something waits
+    /// there. Where the poll does not look for a completion of it, it is put in `place`.
+    #[inline(always)] // What is moved into a call has to be waited for.
+    fn take_over<'q>(
+        &self,
         number: u32,
         half: Half,
-        act: impl FnOnce(&Arc<QueuePair<F>>, &mut Core<F>, Option<&mut Seeker<'t, F>>) -> bool,
-    ) -> bool {
-        let looked_up;
+        place: &'q mut Option<Arc<QueuePair<F>>>,
+    ) -> Option<TakenOver<'q, F>>
+    where
+        't: 'q,
+    {
         let queue_pair = match self.seeker.as_ref().and_then(|seeker| seeker.expects(number)) {
             Some(queue_pair) => queue_pair,
-            None => {
-                looked_up = self.nic.queue_pairs().get(number);
-                let Some(queue_pair) = &looked_up else { return false };
-                queue_pair
-            }
+            None => place.insert(self.nic.queue_pairs().get(number)?),
         };
         if !queue_pair.inbox.is_empty(half) {
-            return false;
+            return None;
         }
-        let Some(mut core) = queue_pair.core.try_lock() else { return false };
-        let done = act(queue_pair, &mut core, self.seeker.as_mut());
+        Some((queue_pair, queue_pair.core.try_lock()?))
+    }
+
+    /// Gives back what was [taken over](Self::take_over). `done`: what it was taken for.
+    #[inline(always)] // As above.
+    fn give_back(
+        &mut self,
+        queue_pair: &Arc<QueuePair<F>>,
+        mut core: LockGuard<'_, Core<F>>,
+        half: Half,
+        done: bool,
+    ) {
         if done {
             queue_pair.counters.ring_packets_received.add_alone(1);
             queue_pair.end_if_overrun(&mut core);
@@ -282,7 +298,6 @@ impl<'t, F: Fabric> Taker<'t, F> {
         if goes_on || queue_pair.is_wanted() {
             self.touched.drive(queue_pair.clone());
         }
-        done
     }
 
     /// Hands one record to its queue pair, and notes the verdict on it.
@@ -339,20 +354,27 @@ impl<'t, F: Fabric> Taker<'t, F> {
     }
 
     /// Has a SEND executed that nothing stands in the way of, and notes the verdict. False: it is to be delivered.
+    #[inline(always)] // As above.
     fn execute_at_once(&mut self, send: &WholeSend, payload: &[u8], judged: &mut Judged) -> bool {
-        let (nic, origin, channel) = (self.nic, self.origin, self.channel);
-        // A poll that looks for one completion is about to have it: the verdict is not left for what comes behind that.
-        let tells = self.tells;
-        let executed = || {
-            judged.add(Verdict::Acknowledged);
-            if tells && channel.tell_verdicts_quickly(nic.fabric(), judged) {
-                nic.unsure.store(true, Ordering::Release);
-            }
+        let place = &mut None;
+        let Some((queue_pair, mut core)) = self.take_over(send.destination, Half::Responder, place) else {
+            return false;
         };
-        self.at_once(send.destination, Half::Responder, |queue_pair, core, seeker| {
-            queue_pair.accepts_send(send)
-                && queue_pair.execute_at_once(core, send, payload, origin, seeker, executed)
-        })
+        let receive = match queue_pair.accepts_send(send) {
+            true => queue_pair.place_at_once(&mut core, send, payload, self.origin),
+            false => None,
+        };
+        if let Some(receive) = receive {
+            judged.add(Verdict::Acknowledged);
+            // A poll that looks for one completion is about to have it: the verdict is not left for what comes behind that.
+            // Little is left to do: the line that it is told in travels meanwhile, and stores wait for it.
+            if self.tells && self.channel.tell_verdicts_quickly(self.nic.fabric(), judged) {
+                self.nic.unsure.store(true, Ordering::Release);
+            }
+            queue_pair.complete_placed(self.seeker.as_mut(), send, payload, receive);
+        }
+        self.give_back(queue_pair, core, Half::Responder, receive.is_some());
+        receive.is_some()
     }
 
     /// Hands a packet of a ring to its queue pair: at once if nobody else drives it and nothing waits before it, else to its

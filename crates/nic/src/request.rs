@@ -128,6 +128,14 @@ pub enum SendOperation {
     FetchAdd { address: u64, key: u32, add: u64 },
 }
 
+impl SendOperation {
+    /// Whether it is a SEND that invalidates nothing.
+    #[inline]
+    pub fn is_plain_send(&self) -> bool {
+        matches!(self, SendOperation::Send | SendOperation::SendImmediate(_))
+    }
+}
+
 /// Where a datagram goes.
 pub struct Destination<'a, F: Fabric> {
     pub address: &'a Arc<AddressHandle<F>>,
@@ -331,7 +339,7 @@ impl ReceiveQueue {
     }
 
     /// Adds a request. False: there is no room.
-    #[inline]
+    #[inline(always)] // What is moved into a call has to be waited for.
     pub fn push(&mut self, request: &ReceiveRequest<'_>) -> bool {
         if self.waiting.len() + self.taken >= self.capacity {
             return false;
@@ -352,7 +360,7 @@ impl ReceiveQueue {
 
     /// Takes the oldest for a message of `length` bytes that completes it at once. `None`: there is none, or it is not one piece of
     /// that length at least.
-    #[inline]
+    #[inline(always)] // What is returned in memory has to be waited for.
     pub fn take_whole(&mut self, length: u32) -> Option<WholeReceive> {
         let kept = self.waiting.front_mut()?;
         let piece = match kept.segments[..] {

@@ -61,7 +61,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Whether a SEND over a ring is one for it.
-    #[inline]
+    #[inline(always)] // Part of each short SEND.
     pub(crate) fn accepts_send(&self, send: &WholeSend) -> bool {
         self.kind == QueuePairType::Rc && is_default_partition(send.partition) && self.state().receives()
     }

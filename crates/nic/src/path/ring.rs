@@ -144,40 +144,49 @@ impl RecordHeader {
 }
 
 /// Where an end of the ring is.
-#[derive(Default)]
 struct Cursor {
     area: usize,
+    /// Where the area begins, and behind which word it ends.
+    start: u64,
+    end: u64,
     /// Words of this area that are behind it, in all rounds.
     position: u64,
-    /// Those of the present round.
-    place: u64,
+    /// The word that it is at.
+    at: u64,
 }
 
 impl Cursor {
+    /// At the beginning of an area of the direction whose words start at `base`.
+    fn new(base: usize, area: usize) -> Self {
+        let (offset, size) = AREAS[area];
+        let start = (base + offset) as u64;
+        Cursor { area, start, end: start + size, position: 0, at: start }
+    }
+
     /// Words of the area.
     fn size(&self) -> u64 {
-        AREAS[self.area].1
+        self.end - self.start
     }
 
     /// Words from here to the area's end.
     fn to_end(&self) -> u64 {
-        self.size() - self.place
+        self.end - self.at
     }
 
-    /// The index in the direction of the word that is `skip` words ahead, less than the area has.
+    /// The index of the word that is `skip` words ahead, less than the area has.
     #[inline]
     fn index(&self, skip: u64) -> usize {
-        let (offset, size) = AREAS[self.area];
-        let place = self.place + skip;
-        offset + (if place < size { place } else { place - size }) as usize
+        let at = self.at + skip;
+        (if at < self.end { at } else { at - self.size() }) as usize
     }
 
     /// Goes on by so many words, as many as the area has at most.
+    #[inline]
     fn advance(&mut self, length: u64) {
         self.position += length;
-        self.place += length;
-        if self.place >= self.size() {
-            self.place -= self.size();
+        self.at += length;
+        if self.at >= self.end {
+            self.at -= self.size();
         }
     }
 
@@ -185,9 +194,10 @@ impl Cursor {
         self.area + 1 == AREAS.len()
     }
 
-    /// Goes to the beginning of the next area.
+    /// Goes to the beginning of the next area of its direction.
     fn grow(&mut self) {
-        *self = Cursor { area: self.area + 1, position: 0, place: 0 };
+        let base = self.start as usize - AREAS[self.area].0;
+        *self = Cursor::new(base, self.area + 1);
     }
 
     /// The word that tells it.
@@ -212,7 +222,7 @@ pub struct Producer<W> {
 impl<W: SharedWords> Producer<W> {
     /// The ring of the direction whose words start at `base`; new and empty.
     pub fn new(words: W, base: usize) -> Self {
-        Producer { words, base, cursor: Cursor::default(), cleared: AREAS[0].1, head: 0, sure: 0 }
+        Producer { words, base, cursor: Cursor::new(base, 0), cleared: AREAS[0].1, head: 0, sure: 0 }
     }
 
     /// Whether the reader has told that it has taken all records.
@@ -238,33 +248,39 @@ impl<W: SharedWords> Producer<W> {
     }
 
     /// Writes a record from its parts. False: there is no room now.
+    #[inline]
     pub fn push(&mut self, header: &RecordHeader, headers: &[u8], payload: &[u8]) -> bool {
         let need = header.words() as u64;
-        if need >= self.sure && (need > MAX_RECORD_WORDS as u64 || !self.reserve(need)) {
+        if need >= self.sure && !self.reserve(need) {
             return false;
         }
-        let index = self.base + self.cursor.index(0);
+        let index = self.cursor.index(0);
         self.words.write_bytes(RECORD, index + 1, headers);
         self.words.write_bytes(RECORD, index + 1 + words_of(headers.len()), payload);
         self.publish(header.encode(), need);
-        // While the reader is at the record: what comes next finds its lines here, and cleared.
         if self.cleared < AHEAD {
-            let ahead = self.free().min(AHEAD);
-            for skip in self.cleared..ahead {
-                self.words.store(RECORD, self.base + self.cursor.index(skip), 0);
-            }
-            self.cleared = self.cleared.max(ahead);
+            self.clear_ahead();
         }
         true
+    }
+
+    /// While the reader is at a record: what comes next finds its lines here, and cleared.
+    fn clear_ahead(&mut self) {
+        let ahead = self.free().min(2 * AHEAD).min(self.cursor.to_end());
+        if let Some(count) = ahead.checked_sub(self.cleared) {
+            let zeroes = &[0; 16 * AHEAD as usize][..8 * count as usize];
+            self.words.write_bytes(RECORD, self.cursor.index(self.cleared), zeroes);
+            self.cleared = ahead;
+        }
     }
 
     /// Makes what is at the position visible, and goes on behind it. The word there is free: one always is.
     fn publish(&mut self, word: u64, length: u64) {
         if self.cleared <= length {
-            self.words.store(RECORD, self.base + self.cursor.index(length), 0);
+            self.words.store(RECORD, self.cursor.index(length), 0);
             self.cleared = length + 1;
         }
-        self.words.store(PUBLISH, self.base + self.cursor.index(0), word);
+        self.words.store(PUBLISH, self.cursor.index(0), word);
         self.cursor.advance(length);
         self.cleared -= length;
         self.sure = self.sure.saturating_sub(length);
@@ -272,7 +288,11 @@ impl<W: SharedWords> Producer<W> {
 
     /// Finds room for `need` contiguous words at the position, wrapping and growing where that helps; one word always stays
     /// free.
+    #[cold]
     fn reserve(&mut self, need: u64) -> bool {
+        if need > MAX_RECORD_WORDS as u64 {
+            return false;
+        }
         loop {
             let (size, to_end) = (self.cursor.size(), self.cursor.to_end());
             let skipped = if need > to_end { to_end } else { 0 };
@@ -287,7 +307,7 @@ impl<W: SharedWords> Producer<W> {
                     if self.cursor.is_in_last() || self.free_anew(0) == 0 {
                         return false;
                     }
-                    self.words.store(PUBLISH, self.base + self.cursor.index(0), u64::from(GROW));
+                    self.words.store(PUBLISH, self.cursor.index(0), u64::from(GROW));
                     self.cursor.grow();
                     // Nobody has written there yet.
                     self.cleared = self.cursor.size();
@@ -320,12 +340,12 @@ pub struct Consumer<W> {
 impl<W: SharedWords> Consumer<W> {
     /// The ring of the direction whose words start at `base`; new and empty.
     pub fn new(words: W, base: usize) -> Self {
-        Consumer { words, base, cursor: Cursor::default(), told: 0 }
+        Consumer { words, base, cursor: Cursor::new(base, 0), told: 0 }
     }
 
     /// The index of the word that the next record begins with.
     pub fn place(&self) -> usize {
-        self.base + self.cursor.index(0)
+        self.cursor.index(0)
     }
 
     /// Takes the next record: its header word, and its bytes (headers, then payload, each from a word boundary) into the

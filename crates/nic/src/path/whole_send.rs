@@ -26,7 +26,7 @@ pub fn emit(send: &WholeSend, into: &mut [u8; LONGEST]) -> usize {
 }
 
 /// What [`emit`] wrote. `None`: it writes nothing of that length.
-#[inline]
+#[inline(always)] // Part of each short SEND.
 pub fn parse(bytes: &[u8]) -> Option<WholeSend> {
     let (first, rest) = bytes.split_first_chunk()?;
     let first = u64::from_ne_bytes(*first);

@@ -55,7 +55,7 @@ impl RcConnection {
     /// The one packet of a SEND that is posted now, if it may leave at once: all that was posted before it has left, and its
     /// turn has come. Where the caller sends it, it says so with [`sent_at_once`](Self::sent_at_once). Over a link that loses
     /// packets an acknowledgement that is owed leaves behind it: [`take_owed`](Self::take_owed).
-    #[inline]
+    #[inline(always)] // Part of each short SEND.
     pub fn send_at_once(&self, work: &Work) -> Option<WholeSend> {
         let Operation::Send { immediate, invalidate: None } = work.operation else { return None };
         let shared = &self.shared;
@@ -97,7 +97,7 @@ impl RcConnection {
     /// Whether a SEND with so many bytes may be executed by the caller now: it is the next, nothing waits before it, and nothing is
     /// to be sent before its acknowledgement. Where the caller places its bytes in a receive and completes that, it says so with
     /// [`executed_at_once`](Self::executed_at_once).
-    #[inline]
+    #[inline(always)] // Part of each short SEND.
     pub fn may_execute_at_once(&self, send: &WholeSend, length: u32) -> bool {
         let shared = &self.shared;
         let free = match shared.link.lossless {

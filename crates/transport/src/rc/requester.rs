@@ -195,6 +195,7 @@ impl Requester {
     }
 
     /// Whether everything that was posted has been sent, and nothing is to be repeated.
+    #[inline]
     pub(super) fn has_sent_everything(&self) -> bool {
         self.blocked.is_none()
             && self.resend.is_none()
@@ -203,7 +204,7 @@ impl Requester {
     }
 
     /// Whether a request of one packet that is posted now would leave at once.
-    #[inline]
+    #[inline(always)] // Part of each short SEND.
     pub(super) fn may_send_at_once(&self, work: &Work, shared: &Shared) -> bool {
         self.running
             && !self.draining
@@ -704,6 +705,7 @@ impl Requester {
     }
 
     /// Whether `count` more PSNs may be under way.
+    #[inline]
     fn fits(&self, count: u32, again: bool, shared: &Shared) -> bool {
         let outstanding = self.next.since(self.unacked);
         if shared.link.lossless {
