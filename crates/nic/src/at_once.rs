@@ -119,14 +119,15 @@ impl<F: Fabric> QueuePair<F> {
         let Some(Ok::<(), Infallible>(())) = laid else { return false };
         // Behind the request: shorter, it leaves with it in one send.
         let mut packets = 1;
-        if let Some(owed) = core.take_owed() {
+        // Round trips are measured.
+        let now = Time(fabric.now());
+        if let Some(owed) = core.take_owed(now) {
             // For want of room it would be lost, as it may be on the way: the peer would ask again.
             let laid = lay(&mut batch, &route, &owed, 0, |_| Ok::<(), Infallible>(()));
             packets += u64::from(laid.is_some());
         }
         self.counters.udp_packets_sent.add(packets);
-        // Round trips are measured.
-        let deadline = self.keep_sent(core, request, length, send, Time(fabric.now()));
+        let deadline = self.keep_sent(core, request, length, send, now);
         let _within = self.nic.begin_verb();
         fabric.flush(batch);
         self.nic.schedule(self, deadline);

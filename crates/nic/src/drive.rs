@@ -22,7 +22,7 @@ use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::ReceiveWork;
 use crate::turns::{Grant, Share};
-use answers::Answers;
+use answers::{Answers, News};
 use hello::HelloState;
 pub(crate) use packets::Row;
 use page_waits::{Asked, PageWaits};
@@ -98,8 +98,8 @@ pub struct Core<F: Fabric> {
     no_receive_since: Option<u64>,
     waits_for_receive: bool,
     share: Share,
-    /// A message was received for the program since the queue pair was last driven.
-    pub received: bool,
+    /// What has come for the program since the queue pair was last driven.
+    pub news: News,
     answers: Answers,
     /// The regions that messages were last sent from and received into, at once.
     pub passes: Passes,
@@ -131,7 +131,7 @@ impl<F: Fabric> Default for Core<F> {
             no_receive_since: None,
             waits_for_receive: false,
             share: Share::default(),
-            received: false,
+            news: News::default(),
             answers: Answers::default(),
             passes: Passes::default(),
         }
@@ -186,14 +186,14 @@ impl<F: Fabric> Core<F> {
     pub fn executed_at_once(&mut self) {
         if let Connection::Rc(rc) = &mut self.connection {
             // What is owed waits for the answer, if the program answers.
-            self.received |= rc.executed_at_once();
+            self.news.received |= rc.executed_at_once();
         }
     }
 
     /// See [`RcConnection::take_owed`]: the program has posted a request, with which it leaves.
-    pub fn take_owed(&mut self) -> Option<Header> {
-        let received = std::mem::take(&mut self.received);
-        self.answers.look(Occasion::Doorbell, received);
+    pub fn take_owed(&mut self, now: Time) -> Option<Header> {
+        let news = std::mem::take(&mut self.news);
+        self.answers.look(Occasion::Doorbell, news, now.0);
         match &mut self.connection {
             Connection::Rc(rc) => rc.take_owed(),
             _ => None,
@@ -472,7 +472,7 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Whether all there is to do is an acknowledgement, which may wait for the program's answer.
     fn may_rest(&self, core: &Core<F>) -> bool {
-        core.received
+        (core.news.received || core.news.written)
             && core.attributes.state == State::ReadyToSend
             && !core.wants_path()
             && !core.waits_for_receive
@@ -487,8 +487,9 @@ impl<F: Fabric> QueuePair<F> {
 
     fn drive_for(&self, core: &mut Core<F>, occasion: Occasion) -> Option<Again> {
         if occasion == Occasion::Polled && self.may_rest(core) {
-            let received = std::mem::take(&mut core.received);
-            let hold = core.answers.look(occasion, received);
+            let news = std::mem::take(&mut core.news);
+            // No answer is expected before it, whose time would matter.
+            let hold = core.answers.look(occasion, news, 0);
             debug_assert!(hold, "answers are usual");
             return Some(Again::Later);
         }
@@ -520,8 +521,8 @@ impl<F: Fabric> QueuePair<F> {
         let greeting = core.greet(self, now);
         core.tell_greeting(now);
         let hello_next = core.hello.due();
-        let received = std::mem::take(&mut core.received);
-        let hold = core.answers.look(occasion, received);
+        let news = std::mem::take(&mut core.news);
+        let hold = core.answers.look(occasion, news, now);
         let mut owes = false;
         let mut connection = std::mem::replace(&mut core.connection, Connection::None);
         let mut sustained = Sustained::new(&self.nic);

@@ -610,7 +610,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
 
     fn finish_receive(&mut self, arrival: Arrival) {
         let Some(receive) = self.core.receive.take() else { return };
-        self.core.received = true;
+        self.core.news.received = true;
         let opcode = match arrival.kind {
             ArrivalKind::Send => Opcode::Receive,
             ArrivalKind::WriteImmediate => Opcode::ReceiveWriteImmediate,
@@ -651,12 +651,16 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
             denial: Denial::RemoteAccess,
             half: Half::Responder,
         };
-        self.place(&target, payload, last)
+        let outcome = self.place(&target, payload, last);
+        self.core.news.written |= last && matches!(outcome, Outcome::Done(()));
+        outcome
     }
 
     fn write_remote_row(&mut self, remote: RemoteAddress, row: &[&[u8]]) -> usize {
         let [whole] = piece(remote, bytes_of(row) as u32);
-        self.place_row(self.queue_pair.domain.number(), whole, Rights::REMOTE_WRITE, row)
+        let placed = self.place_row(self.queue_pair.domain.number(), whole, Rights::REMOTE_WRITE, row);
+        self.core.news.written |= placed > 0;
+        placed
     }
 
     fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64> {

@@ -1,9 +1,11 @@
-//! Acknowledgements wait a moment for the answers of programs that answer what they receive; none is forgotten.
+//! Acknowledgements wait a moment for the answers of programs that answer what they receive, or what is written to their memory;
+//! none is forgotten.
 
 mod support;
 
 use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
 use pagewire_nic::*;
+use std::sync::Arc;
 use std::time::Instant;
 use support::*;
 
@@ -123,4 +125,71 @@ fn an_acknowledgement_that_waits_leaves_whatever_the_program_does() {
     let other = pair.b.queue_pair(QueuePairType::Rc, all_rights());
     std::mem::replace(&mut pair.qb, other).destroy().unwrap();
     assert_arrives(pair);
+}
+
+/// Memory that a program writes from, and that its peer writes to.
+struct Memory {
+    from: Buffer,
+    to: Buffer,
+}
+
+impl Memory {
+    fn new(side: &Side) -> Self {
+        Memory { from: side.buffer(8, all_rights()), to: side.buffer(8, all_rights()) }
+    }
+
+    /// A WRITE of a value to the peer's memory.
+    fn write(&mut self, queue_pair: &Arc<QueuePair<pagewire_fabric::HostFabric>>, value: u8, peer: &Memory) {
+        self.from.bytes[0] = value;
+        let operation = SendOperation::Write { address: peer.to.address, key: peer.to.region.rkey() };
+        post_to(queue_pair, value.into(), operation, Data::Segments(&[self.from.piece(0, 8)])).unwrap();
+        queue_pair.doorbell();
+    }
+
+    /// Runs rounds of an engine, as its thread would, until one has brought a value; gives what that told.
+    fn await_value(&self, value: u8, round: impl Fn() -> u64) -> u64 {
+        let start = Instant::now();
+        loop {
+            let told = round();
+            if self.to.bytes[0] == value {
+                return told;
+            }
+            assert!(start.elapsed() < PATIENCE);
+        }
+    }
+}
+
+#[test]
+fn acknowledgements_wait_a_moment_for_programs_that_answer_what_is_written_to_their_memory() {
+    let sides = (Side::without_thread(PathChoice::Udp), Side::without_thread(PathChoice::Udp));
+    let pair = &mut Pair::connect(sides.0, sides.1, QueuePairType::Rc, all_rights());
+    let (mut at_a, mut at_b) = (Memory::new(&pair.a), Memory::new(&pair.b));
+    for _ in 0..1000 {
+        pair.turn();
+    }
+    // Whether it waits depends on how soon the program answers.
+    for rounds in 1..=TRIES as usize {
+        let mut waits = false;
+        for value in 1..=ROUNDS as u8 {
+            at_a.write(&pair.qa, value, &at_b);
+            let sent = at_b.await_value(value, || {
+                let sent = sent_by_b(pair);
+                pair.b.nic.progress();
+                sent
+            });
+            if value < ROUNDS as u8 {
+                at_b.write(&pair.qb, value, &at_a);
+                at_a.await_value(value, || pair.a.nic.progress().unwrap_or(0));
+            } else {
+                waits = sent_by_b(pair) == sent;
+            }
+        }
+        // The last one is not answered: its acknowledgement leaves by itself.
+        poll_until((&pair.a, &pair.a.send_cq), &mut pair.sent, rounds * ROUNDS as usize, &pair.b);
+        while pair.b.send_cq.poll(64, &mut |_| ()) > 0 {}
+        if waits {
+            return;
+        }
+    }
+    panic!("the last acknowledgement waits for the answer");
 }

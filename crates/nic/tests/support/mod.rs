@@ -216,16 +216,25 @@ pub fn post_send(queue_pair: &Arc<QueuePair<HostFabric>>, wr_id: u64, pieces: &[
 
 /// The same of any data.
 pub fn post_send_of(queue_pair: &Arc<QueuePair<HostFabric>>, wr_id: u64, data: Data<'_>) -> bool {
-    let request = SendRequest {
+    post_to(queue_pair, wr_id, SendOperation::Send, data).unwrap()
+}
+
+/// Posts a send request. True: it was kept, and wants a doorbell.
+pub fn post_to(
+    queue_pair: &Arc<QueuePair<HostFabric>>,
+    wr_id: u64,
+    operation: SendOperation,
+    data: Data<'_>,
+) -> Result<bool> {
+    queue_pair.post_send(&SendRequest {
         wr_id,
         data,
-        operation: SendOperation::Send,
+        operation,
         signaled: true,
         fence: false,
         solicited: false,
         destination: None,
-    };
-    queue_pair.post_send(&request).unwrap()
+    })
 }
 
 /// Two engines and a connected pair of queue pairs.
@@ -266,15 +275,7 @@ impl Pair {
 
     /// Posts a send request at a.
     pub fn post(&self, wr_id: u64, operation: SendOperation, pieces: &[ScatterGather]) -> Result<()> {
-        self.qa.post_send(&SendRequest {
-            wr_id,
-            data: Data::Segments(pieces),
-            operation,
-            signaled: true,
-            fence: false,
-            solicited: false,
-            destination: None,
-        })?;
+        post_to(&self.qa, wr_id, operation, Data::Segments(pieces))?;
         self.qa.doorbell();
         Ok(())
     }
