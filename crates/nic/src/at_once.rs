@@ -15,13 +15,13 @@ use crate::path::Path;
 use crate::path::ring::Kind;
 use crate::path::verdict::Awaited;
 use crate::path::whole_send;
-use crate::queue_pair::QueuePair;
-use crate::request::{Data, ScatterGather, SendOperation, SendQueue, SendRequest, WholeReceive};
+use crate::queue_pair::{QueuePair, operation_of};
+use crate::request::{Data, ScatterGather, SendQueue, SendRequest, WholeReceive};
 use pagewire_fabric::lock::LockGuard;
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
-use pagewire_transport::{Operation, Payload, Time, WholeSend, Work, WorkId};
+use pagewire_transport::{Payload, Time, WholeSend, Work, WorkId};
 use pagewire_wire::Syndrome;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering;
 
 /// Bytes of messages for which no memory is asked for; longer ones leave at once inside the host only.
 const SHORT: usize = 256;
-/// Bytes of those that most of them are like.
+/// Most are no longer than this.
 const SHORTEST: usize = 64;
 
 /// A SEND that may leave at once.
@@ -305,13 +305,9 @@ impl<F: Fabric> QueuePair<F> {
     }
 }
 
-/// A SEND that invalidates nothing, for the protocol.
+/// A request for the protocol.
 #[inline(always)] // Part of each short SEND.
 fn work_of<F: Fabric>(request: &SendRequest<'_, F>, id: WorkId, length: usize) -> Work {
-    let immediate = match request.operation {
-        SendOperation::SendImmediate(data) => Some(data),
-        _ => None,
-    };
-    let operation = Operation::Send { immediate, invalidate: None };
+    let (operation, _) = operation_of(&request.operation);
     Work { id, operation, length: length as u32, fence: request.fence, solicited: request.solicited }
 }

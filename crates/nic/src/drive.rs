@@ -22,7 +22,7 @@ use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::ReceiveWork;
 use crate::turns::{Grant, Share};
-use answers::{Answers, News};
+use answers::{Answers, News, Wait};
 use hello::HelloState;
 pub(crate) use packets::Row;
 use page_waits::{Asked, PageWaits};
@@ -50,6 +50,8 @@ pub(crate) enum Occasion {
     Doorbell,
     /// A polling thread of the program has taken datagrams, and is about to hand over what came of them.
     Polled,
+    /// Nothing comes behind it: the queue pair ends, or begins anew, or the process may end.
+    Last,
     /// Any other.
     Round,
 }
@@ -465,32 +467,39 @@ impl<F: Fabric> QueuePair<F> {
         self.nic.ready(self, Again::Soon);
     }
 
-    /// One turn. Tells whether there is more to do, and when.
-    pub(crate) fn drive(&self, core: &mut Core<F>) -> Option<Again> {
-        self.drive_for(core, Occasion::Round)
+    /// Has what the peer counts on leave before the connection ends: acknowledgements of what has arrived.
+    pub(crate) fn drive_last(&self, core: &mut Core<F>) {
+        self.drive_for(core, Occasion::Last);
+    }
+
+    /// Whether the acknowledgement of what was written to the program's memory may wait: nothing else is to be sent, and nobody waits for
+    /// room that the peer's acknowledgements would give.
+    fn may_wait_for_answer(&self, core: &Core<F>) -> bool {
+        matches!(&core.connection, Connection::Rc(rc) if rc.only_owes_acknowledgement())
+            && self.nic.network_users.load(Ordering::Relaxed) <= 1
     }
 
     /// Whether all there is to do is an acknowledgement, which may wait for the program's answer.
     fn may_rest(&self, core: &Core<F>) -> bool {
-        (core.news.received || core.news.written)
+        core.news.received
             && core.attributes.state == State::ReadyToSend
             && !core.wants_path()
             && !core.waits_for_receive
             && core.hello.due() == u64::MAX
-            && matches!(&core.connection, Connection::Rc(rc) if rc.only_owes_acknowledgement())
+            // What was acknowledged to this side may be what others of this process wait for.
+            && self.may_wait_for_answer(core)
             && self.inbox.is_empty(Half::Requester)
             && self.inbox.is_empty(Half::Responder)
-            // What was acknowledged to this side may be what others of this process wait for.
-            && self.nic.network_users.load(Ordering::Relaxed) <= 1
             && core.answers.are_usual()
     }
 
+    /// One turn. Tells whether there is more to do, and when.
     fn drive_for(&self, core: &mut Core<F>, occasion: Occasion) -> Option<Again> {
         if occasion == Occasion::Polled && self.may_rest(core) {
             let news = std::mem::take(&mut core.news);
             // No answer is expected before it, whose time would matter.
-            let hold = core.answers.look(occasion, news, 0);
-            debug_assert!(hold, "answers are usual");
+            let wait = core.answers.look(occasion, news, 0);
+            debug_assert_eq!(wait, Wait::ForAnswer, "answers are usual");
             return Some(Again::Later);
         }
         let mut attributes = core.attributes;
@@ -521,8 +530,10 @@ impl<F: Fabric> QueuePair<F> {
         let greeting = core.greet(self, now);
         core.tell_greeting(now);
         let hello_next = core.hello.due();
-        let news = std::mem::take(&mut core.news);
-        let hold = core.answers.look(occasion, news, now);
+        let mut news = std::mem::take(&mut core.news);
+        news.written &= self.may_wait_for_answer(core);
+        let wait = core.answers.look(occasion, news, now);
+        let hold = wait != Wait::No;
         let mut owes = false;
         let mut connection = std::mem::replace(&mut core.connection, Connection::None);
         let mut sustained = Sustained::new(&self.nic);
@@ -570,12 +581,17 @@ impl<F: Fabric> QueuePair<F> {
         let greets = connected && core.sending && matches!(core.path, Path::Udp { .. });
         let hello_next = if greets { hello_next } else { u64::MAX };
         let look_next = if core.page_waits.is_waiting() { now + PAGE_LOOK } else { u64::MAX };
-        self.nic.schedule(self, deadline.min(hello_next).min(look_next));
+        let answer_next = match wait {
+            Wait::Until(at) if owes => at,
+            _ => u64::MAX,
+        };
+        self.nic.schedule(self, deadline.min(hello_next).min(look_next).min(answer_next));
         self.tell_drained(&attributes, drained);
         match driven {
             Drive::Again => Some(Again::Soon),
             Drive::Idle | Drive::Wait => {
-                (waits_for_link || core.waits_for_receive || owes).then_some(Again::Later)
+                let owes_soon = owes && wait == Wait::ForAnswer;
+                (waits_for_link || core.waits_for_receive || owes_soon).then_some(Again::Later)
             }
         }
     }

@@ -290,8 +290,14 @@ impl<F: Fabric> Nic<F> {
         self.due_after(self.round(true, Occasion::Round))
     }
 
+    /// The last round before the process may end: no acknowledgement waits any longer.
+    pub fn last_round(&self) {
+        self.progress();
+        self.queue_pairs.all().iter().for_each(|queue_pair| queue_pair.run_for(Occasion::Last));
+    }
+
     /// `occasion` is what queue pairs that got datagrams are driven for. What becomes ready by them has its turn in the next
-    /// round: an acknowledgement that waits for the program's answer, too.
+    /// round: an acknowledgement that waits for the program's answer to a message, too.
     pub(crate) fn round(&self, network: bool, occasion: Occasion) -> Taken {
         if self.fabric.has_events() || self.any_departed.load(Ordering::SeqCst) {
             self.handle_events();

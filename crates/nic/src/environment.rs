@@ -652,7 +652,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
             half: Half::Responder,
         };
         let outcome = self.place(&target, payload, last);
-        self.core.news.written |= last && matches!(outcome, Outcome::Done(()));
+        self.core.news.written |= matches!(outcome, Outcome::Done(()));
         outcome
     }
 

@@ -267,8 +267,7 @@ impl<F: Fabric> QueuePair<F> {
             }
         }
         if matches!(to, State::Reset | State::Error) && core.owes_acknowledgement() {
-            // The peer counts on it.
-            self.drive(&mut core);
+            self.drive_last(&mut core);
         }
         match to {
             State::Reset => {
@@ -746,8 +745,7 @@ impl<F: Fabric> QueuePair<F> {
     /// (`ibv_destroy_qp(3)`).
     pub fn destroy(self: &Arc<Self>) -> Result<()> {
         let mut core = self.lock_core()?;
-        // Acknowledgements of what has arrived still leave: the peer counts on them.
-        self.drive(&mut core);
+        self.drive_last(&mut core);
         self.reset(&mut core);
         drop(core);
         self.wait_for_peers()?;
@@ -763,7 +761,9 @@ impl<F: Fabric> QueuePair<F> {
     }
 }
 
-fn operation_of(operation: &SendOperation) -> (Operation, Opcode) {
+/// What the protocol makes of an operation, and the opcode of its completion.
+#[inline(always)] // Part of each post, where mostly one of them is left.
+pub(crate) fn operation_of(operation: &SendOperation) -> (Operation, Opcode) {
     match *operation {
         SendOperation::Send => (Operation::Send { immediate: None, invalidate: None }, Opcode::Send),
         SendOperation::SendImmediate(data) => {

@@ -15,17 +15,8 @@ const ROUNDS: u64 = 20;
 /// Times that a test tries to get so far: where the processor is busy a repeats itself, and b acknowledges that.
 const TRIES: u32 = 50;
 
-/// New queue pairs; a has sent a message that b has received, and been told of, and not acknowledged.
-fn get_unacknowledged(pair: &mut Pair) {
-    for _ in 0..TRIES {
-        if try_unacknowledged(pair) {
-            return;
-        }
-    }
-    panic!("the last acknowledgement waits for the answer");
-}
-
-fn try_unacknowledged(pair: &mut Pair) -> bool {
+/// New queue pairs, which have greeted each other.
+fn begin_anew(pair: &mut Pair) {
     for (side, old) in [(&pair.a, &pair.qa), (&pair.b, &pair.qb)] {
         old.destroy().unwrap();
         while side.send_cq.poll(64, &mut |_| ()) + side.recv_cq.poll(64, &mut |_| ()) > 0 {}
@@ -37,10 +28,24 @@ fn try_unacknowledged(pair: &mut Pair) -> bool {
         to_rtr(side, near, far.number());
         to_rts(near, TIMERS);
     }
-    // Greetings first.
     for _ in 0..1000 {
         pair.turn();
     }
+}
+
+/// New queue pairs; b has got something from a, and has not acknowledged the last of it.
+fn get_unacknowledged(pair: &mut Pair, exchange: fn(&mut Pair) -> bool) {
+    for _ in 0..TRIES {
+        begin_anew(pair);
+        if exchange(pair) {
+            return;
+        }
+    }
+    panic!("the last acknowledgement waits for the answer");
+}
+
+/// a has sent messages that b has received, been told of and answered, but for the last. Whether its acknowledgement waits.
+fn exchange_messages(pair: &mut Pair) -> bool {
     let (at_a, at_b) = (pair.a.buffer(8, all_rights()), pair.b.buffer(8, all_rights()));
     let mut answers = Vec::new();
     for round in 0..=ROUNDS {
@@ -50,17 +55,7 @@ fn try_unacknowledged(pair: &mut Pair) -> bool {
         pair.post(round, SendOperation::Send, &[at_a.piece(0, 8)]).unwrap();
         poll_until((&pair.b, &pair.b.recv_cq), &mut pair.received, round as usize + 1, &pair.a);
         if round < ROUNDS {
-            let piece = [at_b.piece(0, 8)];
-            let answer = SendRequest {
-                wr_id: round,
-                data: Data::Segments(&piece),
-                operation: SendOperation::Send,
-                signaled: true,
-                fence: false,
-                solicited: false,
-                destination: None,
-            };
-            pair.qb.post_send(&answer).unwrap();
+            post_send(&pair.qb, round, &[at_b.piece(0, 8)]);
             pair.qb.doorbell();
             poll_until((&pair.a, &pair.a.recv_cq), &mut answers, round as usize + 1, &pair.b);
         }
@@ -69,6 +64,58 @@ fn try_unacknowledged(pair: &mut Pair) -> bool {
         pair.a.poll(&pair.a.send_cq, &mut pair.sent);
     }
     pair.sent.len() == ROUNDS as usize
+}
+
+/// a has written to b's memory, and b's program has answered, but for the last. Whether its acknowledgement waits, which depends on how
+/// soon the program answers.
+fn exchange_writes(pair: &mut Pair) -> bool {
+    let (mut at_a, mut at_b) = (Memory::new(&pair.a), Memory::new(&pair.b));
+    let mut before = 0;
+    for value in 0..=ROUNDS as u8 {
+        at_a.write(&pair.qa, value + 1, &at_b);
+        // The threads of the NICs do the work.
+        let start = Instant::now();
+        while at_b.seen() != value + 1 {
+            assert!(start.elapsed() < PATIENCE);
+            before = sent_by_b(pair);
+            pair.b.nic.progress();
+        }
+        if u64::from(value) < ROUNDS {
+            at_b.write(&pair.qb, value + 1, &at_a);
+            while at_a.seen() != value + 1 {
+                assert!(start.elapsed() < PATIENCE);
+                pair.a.nic.progress();
+            }
+            pair.a.poll(&pair.a.send_cq, &mut pair.sent);
+            pair.b.send_cq.poll(64, &mut |_| ());
+        }
+    }
+    sent_by_b(pair) == before && pair.sent.len() == ROUNDS as usize
+}
+
+/// Memory that a program writes from, and that its peer writes to.
+struct Memory {
+    from: Buffer,
+    to: Buffer,
+}
+
+impl Memory {
+    fn new(side: &Side) -> Self {
+        Memory { from: side.buffer(8, all_rights()), to: side.buffer(8, all_rights()) }
+    }
+
+    /// The value that the peer has written last.
+    fn seen(&self) -> u8 {
+        std::hint::black_box(&*self.to.bytes)[0]
+    }
+
+    /// A WRITE of a value to the peer's memory.
+    fn write(&mut self, queue_pair: &Arc<QueuePair<pagewire_fabric::HostFabric>>, value: u8, peer: &Memory) {
+        self.from.bytes[0] = value;
+        let operation = SendOperation::Write { address: peer.to.address, key: peer.to.region.rkey() };
+        post_to(queue_pair, value.into(), operation, Data::Segments(&[self.from.piece(0, 8)])).unwrap();
+        queue_pair.doorbell();
+    }
 }
 
 fn sent_by_b(pair: &Pair) -> u64 {
@@ -96,18 +143,32 @@ fn assert_arrives(pair: &mut Pair) {
     assert!(pair.sent.iter().all(|done| done.status == Status::Success), "{:?}", pair.sent);
 }
 
+/// It leaves, while a does nothing that it could be the answer to.
+#[track_caller]
+fn assert_leaves(pair: &Pair, act: impl Fn()) {
+    let (before, start) = (sent_by_b(pair), Instant::now());
+    while sent_by_b(pair) == before {
+        assert!(start.elapsed() < PATIENCE, "it waits for ever");
+        act();
+    }
+}
+
+fn unconnected_pair() -> Pair {
+    let sides = (Side::without_thread(PathChoice::Udp), Side::without_thread(PathChoice::Udp));
+    Pair::connect(sides.0, sides.1, QueuePairType::Rc, all_rights())
+}
+
 #[test]
 fn an_acknowledgement_that_waits_leaves_whatever_the_program_does() {
-    let sides = (Side::without_thread(PathChoice::Udp), Side::without_thread(PathChoice::Udp));
-    let pair = &mut Pair::connect(sides.0, sides.1, QueuePairType::Rc, all_rights());
+    let pair = &mut unconnected_pair();
 
-    get_unacknowledged(pair);
+    get_unacknowledged(pair, exchange_messages);
     let before = sent_by_b(pair);
     pair.b.nic.progress();
     assert!(sent_by_b(pair) > before);
     assert_arrives(pair);
 
-    get_unacknowledged(pair);
+    get_unacknowledged(pair, exchange_messages);
     let before = sent_by_b(pair);
     // Completions of its answers first, then twice nothing.
     while pair.b.send_cq.poll(64, &mut |_| ()) > 0 {}
@@ -115,81 +176,35 @@ fn an_acknowledgement_that_waits_leaves_whatever_the_program_does() {
     assert!(sent_by_b(pair) > before);
     assert_arrives(pair);
 
-    for state in [State::Error, State::Reset] {
-        get_unacknowledged(pair);
-        pair.qb.modify(&QueuePairChange { state: Some(state), ..Default::default() }).unwrap();
-        assert_arrives(pair);
-    }
-
-    get_unacknowledged(pair);
-    let other = pair.b.queue_pair(QueuePairType::Rc, all_rights());
-    std::mem::replace(&mut pair.qb, other).destroy().unwrap();
+    // Where nobody polls it waits for a moment.
+    get_unacknowledged(pair, exchange_writes);
+    assert_leaves(pair, || _ = pair.b.nic.progress());
+    assert_arrives(pair);
+    get_unacknowledged(pair, exchange_writes);
+    assert_leaves(pair, || _ = pair.b.send_cq.poll(64, &mut |_| ()));
     assert_arrives(pair);
 }
 
-/// Memory that a program writes from, and that its peer writes to.
-struct Memory {
-    from: Buffer,
-    to: Buffer,
-}
-
-impl Memory {
-    fn new(side: &Side) -> Self {
-        Memory { from: side.buffer(8, all_rights()), to: side.buffer(8, all_rights()) }
-    }
-
-    /// A WRITE of a value to the peer's memory.
-    fn write(&mut self, queue_pair: &Arc<QueuePair<pagewire_fabric::HostFabric>>, value: u8, peer: &Memory) {
-        self.from.bytes[0] = value;
-        let operation = SendOperation::Write { address: peer.to.address, key: peer.to.region.rkey() };
-        post_to(queue_pair, value.into(), operation, Data::Segments(&[self.from.piece(0, 8)])).unwrap();
-        queue_pair.doorbell();
-    }
-
-    /// Runs rounds of an engine, as its thread would, until one has brought a value; gives what that told.
-    fn await_value(&self, value: u8, round: impl Fn() -> u64) -> u64 {
-        let start = Instant::now();
-        loop {
-            let told = round();
-            if self.to.bytes[0] == value {
-                return told;
-            }
-            assert!(start.elapsed() < PATIENCE);
-        }
-    }
-}
-
 #[test]
-fn acknowledgements_wait_a_moment_for_programs_that_answer_what_is_written_to_their_memory() {
-    let sides = (Side::without_thread(PathChoice::Udp), Side::without_thread(PathChoice::Udp));
-    let pair = &mut Pair::connect(sides.0, sides.1, QueuePairType::Rc, all_rights());
-    let (mut at_a, mut at_b) = (Memory::new(&pair.a), Memory::new(&pair.b));
-    for _ in 0..1000 {
-        pair.turn();
-    }
-    // Whether it waits depends on how soon the program answers.
-    for rounds in 1..=TRIES as usize {
-        let mut waits = false;
-        for value in 1..=ROUNDS as u8 {
-            at_a.write(&pair.qa, value, &at_b);
-            let sent = at_b.await_value(value, || {
-                let sent = sent_by_b(pair);
-                pair.b.nic.progress();
-                sent
-            });
-            if value < ROUNDS as u8 {
-                at_b.write(&pair.qb, value, &at_a);
-                at_a.await_value(value, || pair.a.nic.progress().unwrap_or(0));
-            } else {
-                waits = sent_by_b(pair) == sent;
-            }
+fn an_acknowledgement_that_waits_leaves_before_the_connection_ends() {
+    let pair = &mut unconnected_pair();
+    for exchange in [exchange_messages, exchange_writes] {
+        for state in [State::Error, State::Reset] {
+            get_unacknowledged(pair, exchange);
+            pair.qb.modify(&QueuePairChange { state: Some(state), ..Default::default() }).unwrap();
+            assert_arrives(pair);
         }
-        // The last one is not answered: its acknowledgement leaves by itself.
-        poll_until((&pair.a, &pair.a.send_cq), &mut pair.sent, rounds * ROUNDS as usize, &pair.b);
-        while pair.b.send_cq.poll(64, &mut |_| ()) > 0 {}
-        if waits {
-            return;
-        }
+
+        get_unacknowledged(pair, exchange);
+        let other = pair.b.queue_pair(QueuePairType::Rc, all_rights());
+        std::mem::replace(&mut pair.qb, other).destroy().unwrap();
+        assert_arrives(pair);
+
+        // The process may end.
+        get_unacknowledged(pair, exchange);
+        let before = sent_by_b(pair);
+        pair.b.nic.last_round();
+        assert!(sent_by_b(pair) > before);
+        assert_arrives(pair);
     }
-    panic!("the last acknowledgement waits for the answer");
 }

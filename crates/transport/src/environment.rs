@@ -298,8 +298,7 @@ pub trait Environment {
     fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()>;
     /// Writes to memory that was checked; checks again (the region may have gone).
     fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, last: bool) -> Outcome<()>;
-    /// As [`write_remote`](Self::write_remote) for the payloads of packets that follow each other, none of them the last of its
-    /// message; gives how many were written, as [`place_receive_row`](Self::place_receive_row).
+    /// As [`write_remote`](Self::write_remote) for the payloads of packets that follow each other; gives how many were written, as [`place_receive_row`](Self::place_receive_row).
     fn write_remote_row(&mut self, remote: RemoteAddress, row: &[&[u8]]) -> usize {
         let mut address = remote.address;
         let written = row.iter().take_while(|bytes| {

@@ -32,7 +32,7 @@ impl Engine {
     /// Serves what has come in, before this process may end: datagrams that the kernel gave to its socket but that are for
     /// other processes (the port is shared) would be lost with the socket, last acknowledgements among them.
     pub fn last_round(&self) {
-        self.nic.progress();
+        self.nic.last_round();
     }
 
     /// What the environment asked for.

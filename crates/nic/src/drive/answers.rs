@@ -4,6 +4,8 @@ use super::Occasion;
 
 /// Answers in a row that would have taken an acknowledgement along before acknowledgements wait for them.
 const ANSWERS_THAT_COUNT: u32 = 8;
+/// No more are counted. One that does not come, or too late, halves the count: now and then a program loses the processor.
+const ANSWERS_COUNTED: u32 = 64;
 /// Nanoseconds in which a program answers that looks at its memory all the time.
 const ANSWER_TIME: u64 = 50_000;
 
@@ -19,10 +21,20 @@ pub struct News {
 /// What the program is to answer before an acknowledgement leaves by itself.
 #[derive(Debug, Clone, Copy)]
 enum Expected {
-    /// A poll hands it over: before it polls again.
+    /// A message that a poll hands over: before it polls again.
     Now,
-    /// It is in its memory since then (fabric time): before [`ANSWER_TIME`] is over.
+    /// What is in its memory since then (fabric time): before [`ANSWER_TIME`] is over.
     Since(u64),
+}
+
+/// Whether an acknowledgement waits for the program's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    No,
+    /// Until it answers, or polls again; or it has answered, and the acknowledgement leaves with that.
+    ForAnswer,
+    /// Until then (fabric time) at most.
+    Until(u64),
 }
 
 /// Whether the program answers what comes for it: then acknowledgements leave together with the answers.
@@ -30,12 +42,12 @@ enum Expected {
 pub(super) struct Answers {
     /// What has come, and the program has not answered.
     expected: Option<Expected>,
-    /// Times in a row that it has answered first.
+    /// Times that it has answered first, of late.
     seen: u32,
 }
 
 impl Answers {
-    /// The acknowledgement of what the program gets now by a poll may wait.
+    /// The acknowledgement of a message that the program gets now by a poll may wait.
     pub(super) fn are_usual(&self) -> bool {
         self.expected.is_none() && self.is_usual()
     }
@@ -44,32 +56,46 @@ impl Answers {
         self.seen >= ANSWERS_THAT_COUNT
     }
 
-    /// The queue pair is about to be driven at a time, and there is `news` for the program. True: an acknowledgement may wait, or
-    /// has waited, and leaves with the answer.
-    pub(super) fn look(&mut self, occasion: Occasion, news: News, now: u64) -> bool {
+    /// The queue pair is about to be driven at a time, and there is `news` for the program.
+    pub(super) fn look(&mut self, occasion: Occasion, news: News, now: u64) -> Wait {
         let expected = match (occasion, news) {
-            (Occasion::Polled, News { received, written }) if received || written => Some(Expected::Now),
+            (Occasion::Polled, News { received: true, .. }) => Some(Expected::Now),
             // A message that no poll has taken waits for a program that does something else.
-            (Occasion::Round, News { received: false, written: true }) => Some(Expected::Since(now)),
+            (Occasion::Polled | Occasion::Round, News { received: false, written: true }) => {
+                Some(Expected::Since(now))
+            }
             _ => None,
         };
-        let in_time = |at: u64| now.saturating_sub(at) <= ANSWER_TIME;
+        let in_time = |at: u64| now < at.saturating_add(ANSWER_TIME);
         let mut waited = false;
         match (self.expected.take(), occasion) {
             (None, _) => {}
-            (Some(Expected::Since(at)), Occasion::Doorbell) if !in_time(at) => self.seen = 0,
+            (Some(Expected::Since(at)), Occasion::Doorbell) if !in_time(at) => self.seen /= 2,
             (Some(_), Occasion::Doorbell) => {
                 waited = self.is_usual();
-                self.seen = self.seen.saturating_add(1);
+                self.seen = (self.seen + 1).min(ANSWERS_COUNTED);
             }
-            (Some(Expected::Since(at)), _) if expected.is_none() && in_time(at) => {
-                self.expected = Some(Expected::Since(at));
-                return self.is_usual();
+            (Some(Expected::Since(at)), Occasion::Polled | Occasion::Round)
+                if expected.is_none() && in_time(at) =>
+            {
+                return self.wait_for(Expected::Since(at));
             }
-            (Some(_), _) => self.seen = 0,
+            (Some(_), _) => self.seen /= 2,
         }
-        self.expected = expected;
-        waited || expected.is_some() && self.is_usual()
+        match expected {
+            Some(expected) => self.wait_for(expected),
+            None if waited => Wait::ForAnswer,
+            None => Wait::No,
+        }
+    }
+
+    fn wait_for(&mut self, expected: Expected) -> Wait {
+        self.expected = Some(expected);
+        match expected {
+            _ if !self.is_usual() => Wait::No,
+            Expected::Now => Wait::ForAnswer,
+            Expected::Since(at) => Wait::Until(at.saturating_add(ANSWER_TIME)),
+        }
     }
 }
 
@@ -83,14 +109,15 @@ mod tests {
 
     /// The program gets a message, and answers it or polls again. Whether the acknowledgement was to wait.
     fn message(answers: &mut Answers, answered: bool) -> bool {
-        let waits = answers.look(Occasion::Polled, MESSAGE, 0);
+        let wait = answers.look(Occasion::Polled, MESSAGE, 0);
         let next = if answered { Occasion::Doorbell } else { Occasion::Round };
+        let left_with_it = answers.look(next, NOTHING, 1_000_000);
         assert_eq!(
-            answers.look(next, NOTHING, 1_000_000),
-            waits && answered,
-            "what has waited leaves with the answer alone"
+            left_with_it,
+            if answered { wait } else { Wait::No },
+            "what has waited leaves with the answer"
         );
-        waits
+        wait == Wait::ForAnswer
     }
 
     #[test]
@@ -103,40 +130,68 @@ mod tests {
         assert!(answers.are_usual());
         assert!(message(&mut answers, true));
         // What came in otherwise than by a poll is not answered soon, and says nothing.
-        assert!(!answers.look(Occasion::Round, MESSAGE, 0));
-        assert!(!answers.look(Occasion::Doorbell, NOTHING, 0));
+        assert_eq!(answers.look(Occasion::Round, MESSAGE, 0), Wait::No);
+        assert_eq!(answers.look(Occasion::Doorbell, NOTHING, 0), Wait::No);
         assert!(message(&mut answers, false));
         assert!(!message(&mut answers, true), "the last one was not answered");
     }
 
-    /// It is written to the program's memory while nobody polls, and the program posts so much later. Whether the acknowledgement waited
-    /// until then.
-    fn write(answers: &mut Answers, later: u64) -> bool {
+    /// It is written to the program's memory, and the program posts so much later. Whether the acknowledgement waited until then.
+    fn write(answers: &mut Answers, taken: Occasion, later: u64) -> bool {
         let at = 1_000_000;
-        let waits = answers.look(Occasion::Round, WRITE, at);
+        let wait = answers.look(taken, WRITE, at);
+        assert!(wait == Wait::No || wait == Wait::Until(at + ANSWER_TIME));
         // The NIC thread goes on.
         let still = answers.look(Occasion::Round, NOTHING, at + later);
-        assert_eq!(still, waits && later <= ANSWER_TIME, "it waits for so long, and no longer");
+        assert_eq!(still, if later < ANSWER_TIME { wait } else { Wait::No }, "for so long, and no longer");
         let left = answers.look(Occasion::Doorbell, NOTHING, at + later);
-        assert_eq!(left, still, "what has waited leaves with the answer alone");
-        left
+        assert_eq!(left == Wait::ForAnswer, still != Wait::No, "what has waited leaves with the answer");
+        left == Wait::ForAnswer
+    }
+
+    /// As many answers as it takes, and no more.
+    fn just_usual() -> Answers {
+        let mut answers = Answers::default();
+        for _ in 0..ANSWERS_THAT_COUNT {
+            assert!(!answers.is_usual());
+            assert!(!write(&mut answers, Occasion::Round, ANSWER_TIME - 1));
+        }
+        assert!(answers.is_usual());
+        answers
     }
 
     #[test]
     fn they_wait_for_a_short_time_for_programs_that_answer_what_is_written_to_their_memory() {
-        let mut answers = Answers::default();
-        (0..ANSWERS_THAT_COUNT).for_each(|_| assert!(!write(&mut answers, ANSWER_TIME)));
-        assert!(write(&mut answers, 2_000) && answers.are_usual());
-        assert!(!write(&mut answers, ANSWER_TIME + 1));
-        assert!(!write(&mut answers, 2_000), "the last one was not answered in time");
+        for taken in [Occasion::Round, Occasion::Polled] {
+            let mut answers = just_usual();
+            assert!(write(&mut answers, taken, 2_000));
+            assert!(!write(&mut answers, taken, ANSWER_TIME));
+            assert!(!write(&mut answers, taken, 2_000), "the last one was not answered in time");
+        }
         // One WRITE behind the other: they are not answered one by one.
-        (0..ANSWERS_THAT_COUNT).for_each(|_| _ = write(&mut answers, 2_000));
-        assert!(answers.look(Occasion::Round, WRITE, 0));
-        assert!(!answers.look(Occasion::Round, WRITE, 1_000));
-        // By polls and otherwise.
-        (0..=ANSWERS_THAT_COUNT).for_each(|_| _ = write(&mut answers, 2_000));
-        assert!(answers.look(Occasion::Polled, WRITE, 0));
-        assert!(answers.look(Occasion::Doorbell, NOTHING, 1_000_000));
-        assert!(write(&mut answers, 2_000));
+        let mut answers = just_usual();
+        assert_ne!(answers.look(Occasion::Round, WRITE, 0), Wait::No);
+        assert_eq!(answers.look(Occasion::Round, WRITE, 1_000), Wait::No);
+    }
+
+    #[test]
+    fn an_answer_that_comes_late_now_and_then_does_not_matter() {
+        let mut answers = Answers::default();
+        (0..1000).for_each(|_| _ = write(&mut answers, Occasion::Polled, 2_000));
+        let late = (1..).find(|_| {
+            write(&mut answers, Occasion::Polled, ANSWER_TIME);
+            !answers.is_usual()
+        });
+        assert_eq!(late, Some(4), "64, 32, 16, 8, 4");
+    }
+
+    #[test]
+    fn none_waits_where_nothing_comes_behind() {
+        for news in [NOTHING, WRITE, MESSAGE] {
+            let mut answers = just_usual();
+            assert_eq!(answers.look(Occasion::Last, news, 1), Wait::No);
+            assert_ne!(answers.look(Occasion::Round, WRITE, 0), Wait::No);
+            assert_eq!(answers.look(Occasion::Last, news, 1), Wait::No);
+        }
     }
 }

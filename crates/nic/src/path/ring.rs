@@ -32,7 +32,7 @@ pub const VERDICTS: usize = 32;
 const HEAD_WORD: usize = 8;
 /// Offset and size of each area, in words.
 const AREAS: [(usize, u64); 3] = [(64, 448), (512, 8192), (512 + 8192, 131_072)];
-/// Words behind the last record that are cleared before they are needed: two cache lines.
+/// Where fewer words behind the last record are clear than two cache lines have, up to twice as many are.
 const AHEAD: u64 = 16;
 /// The reader tells where it is at once where it has read this part of an area since it last did.
 const UNTOLD: u64 = 8;
