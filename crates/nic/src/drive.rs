@@ -472,6 +472,18 @@ impl<F: Fabric> QueuePair<F> {
         self.drive_for(core, Occasion::Last);
     }
 
+    /// Has an acknowledgement leave that waits, unless another thread drives the queue pair just now.
+    pub(crate) fn acknowledge_now(self: &Arc<Self>) {
+        let Some(mut core) = self.core.try_lock() else { return };
+        let owes = core.owes_acknowledgement();
+        let again = if owes { self.drive_for(&mut core, Occasion::Last) } else { None };
+        drop(core);
+        if let Some(again) = again {
+            self.nic.ready(self, again);
+        }
+        self.pass_on_pending();
+    }
+
     /// Whether the acknowledgement of what was written to the program's memory may wait: nothing else is to be sent, and nobody waits for
     /// room that the peer's acknowledgements would give.
     fn may_wait_for_answer(&self, core: &Core<F>) -> bool {
@@ -531,8 +543,12 @@ impl<F: Fabric> QueuePair<F> {
         core.tell_greeting(now);
         let hello_next = core.hello.due();
         let mut news = std::mem::take(&mut core.news);
-        news.written &= self.may_wait_for_answer(core);
-        let wait = core.answers.look(occasion, news, now);
+        let may_wait = self.may_wait_for_answer(core);
+        news.written &= may_wait;
+        let wait = match core.answers.look(occasion, news, now) {
+            Wait::Until(_) if !may_wait => Wait::No,
+            wait => wait,
+        };
         let hold = wait != Wait::No;
         let mut owes = false;
         let mut connection = std::mem::replace(&mut core.connection, Connection::None);

@@ -408,6 +408,7 @@ impl RcConnection {
             && !self.hold_due
             && self.requester.is_quiet()
             && self.responder.keeps_nothing()
+            && self.responder.is_between_messages()
     }
 
     fn drive_as<E: Environment>(&mut self, now: Time, hold: bool, environment: &mut E) -> Drive {

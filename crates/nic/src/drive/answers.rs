@@ -2,7 +2,7 @@
 
 use super::Occasion;
 
-/// Answers in a row that would have taken an acknowledgement along before acknowledgements wait for them.
+/// Answers that would have taken an acknowledgement along before acknowledgements wait for them.
 const ANSWERS_THAT_COUNT: u32 = 8;
 /// No more are counted. One that does not come, or too late, halves the count: now and then a program loses the processor.
 const ANSWERS_COUNTED: u32 = 64;
@@ -67,7 +67,7 @@ impl Answers {
             _ => None,
         };
         let in_time = |at: u64| now < at.saturating_add(ANSWER_TIME);
-        let mut waited = false;
+        let (mut waited, mut unanswered) = (false, false);
         match (self.expected.take(), occasion) {
             (None, _) => {}
             (Some(Expected::Since(at)), Occasion::Doorbell) if !in_time(at) => self.seen /= 2,
@@ -80,9 +80,17 @@ impl Answers {
             {
                 return self.wait_for(Expected::Since(at));
             }
-            (Some(_), _) => self.seen /= 2,
+            (Some(_), _) => {
+                self.seen /= 2;
+                unanswered = true;
+            }
         }
         match expected {
+            // One behind the other: what has waited leaves now.
+            Some(Expected::Since(_)) if unanswered => {
+                self.expected = expected;
+                Wait::No
+            }
             Some(expected) => self.wait_for(expected),
             None if waited => Wait::ForAnswer,
             None => Wait::No,
@@ -170,8 +178,10 @@ mod tests {
         }
         // One WRITE behind the other: they are not answered one by one.
         let mut answers = just_usual();
+        (0..1000).for_each(|_| _ = write(&mut answers, Occasion::Polled, 2_000));
         assert_ne!(answers.look(Occasion::Round, WRITE, 0), Wait::No);
         assert_eq!(answers.look(Occasion::Round, WRITE, 1_000), Wait::No);
+        assert_eq!(answers.look(Occasion::Round, WRITE, 2_000), Wait::No);
     }
 
     #[test]

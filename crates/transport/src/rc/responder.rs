@@ -125,6 +125,11 @@ impl Responder {
             && matches!(self.outputs.front(), Some(Output::Ack { .. }))
     }
 
+    /// Whether the last message is complete.
+    pub(super) fn is_between_messages(&self) -> bool {
+        self.executor.is_between_messages()
+    }
+
     /// Whether no packet waits to be executed later.
     pub(super) fn keeps_nothing(&self) -> bool {
         self.kept.is_empty() && !self.hold_due
