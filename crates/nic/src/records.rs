@@ -354,7 +354,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
     }
 
     /// Has a SEND executed that nothing stands in the way of, and notes the verdict. False: it is to be delivered.
-    #[inline(always)] // As above.
+    #[inline(always)] // What is moved into a call has to be waited for.
     fn execute_at_once(&mut self, send: &WholeSend, payload: &[u8], judged: &mut Judged) -> bool {
         let place = &mut None;
         let Some((queue_pair, mut core)) = self.take_over(send.destination, Half::Responder, place) else {

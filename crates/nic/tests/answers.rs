@@ -153,14 +153,14 @@ fn assert_leaves(pair: &Pair, act: impl Fn()) {
     }
 }
 
-fn unconnected_pair() -> Pair {
+fn pair_without_threads() -> Pair {
     let sides = (Side::without_thread(PathChoice::Udp), Side::without_thread(PathChoice::Udp));
     Pair::connect(sides.0, sides.1, QueuePairType::Rc, all_rights())
 }
 
 #[test]
 fn an_acknowledgement_that_waits_leaves_whatever_the_program_does() {
-    let pair = &mut unconnected_pair();
+    let pair = &mut pair_without_threads();
 
     get_unacknowledged(pair, exchange_messages);
     let before = sent_by_b(pair);
@@ -187,7 +187,7 @@ fn an_acknowledgement_that_waits_leaves_whatever_the_program_does() {
 
 #[test]
 fn an_acknowledgement_that_waits_leaves_before_the_connection_ends() {
-    let pair = &mut unconnected_pair();
+    let pair = &mut pair_without_threads();
     for exchange in [exchange_messages, exchange_writes] {
         for state in [State::Error, State::Reset] {
             get_unacknowledged(pair, exchange);

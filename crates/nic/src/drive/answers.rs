@@ -58,7 +58,7 @@ impl Answers {
 
     /// The queue pair is about to be driven at a time, and there is `news` for the program.
     pub(super) fn look(&mut self, occasion: Occasion, news: News, now: u64) -> Wait {
-        let expected = match (occasion, news) {
+        let mut expected = match (occasion, news) {
             (Occasion::Polled, News { received: true, .. }) => Some(Expected::Now),
             // A message that no poll has taken waits for a program that does something else.
             (Occasion::Polled | Occasion::Round, News { received: false, written: true }) => {
@@ -75,34 +75,25 @@ impl Answers {
                 waited = self.is_usual();
                 self.seen = (self.seen + 1).min(ANSWERS_COUNTED);
             }
-            (Some(Expected::Since(at)), Occasion::Polled | Occasion::Round)
+            (still @ Some(Expected::Since(at)), Occasion::Polled | Occasion::Round)
                 if expected.is_none() && in_time(at) =>
             {
-                return self.wait_for(Expected::Since(at));
+                expected = still;
             }
             (Some(_), _) => {
                 self.seen /= 2;
                 unanswered = true;
             }
         }
+        self.expected = expected;
         match expected {
             // One behind the other: what has waited leaves now.
-            Some(Expected::Since(_)) if unanswered => {
-                self.expected = expected;
-                Wait::No
-            }
-            Some(expected) => self.wait_for(expected),
+            Some(Expected::Since(_)) if unanswered => Wait::No,
+            Some(_) if !self.is_usual() => Wait::No,
+            Some(Expected::Now) => Wait::ForAnswer,
+            Some(Expected::Since(at)) => Wait::Until(at.saturating_add(ANSWER_TIME)),
             None if waited => Wait::ForAnswer,
             None => Wait::No,
-        }
-    }
-
-    fn wait_for(&mut self, expected: Expected) -> Wait {
-        self.expected = Some(expected);
-        match expected {
-            _ if !self.is_usual() => Wait::No,
-            Expected::Now => Wait::ForAnswer,
-            Expected::Since(at) => Wait::Until(at.saturating_add(ANSWER_TIME)),
         }
     }
 }
