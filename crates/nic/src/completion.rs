@@ -229,6 +229,11 @@ impl<F: Fabric> CompletionQueue<F> {
         self.waiting.load(Ordering::Acquire) == 0 && self.plain.load(Ordering::Acquire)
     }
 
+    /// Whether the program has completions to take.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
     /// After a change to what `plain` tells of.
     fn tell_plain(&self, queue: &Queue) {
         self.plain.store(queue.armed == Armed::No && !queue.overrun, Ordering::Release);

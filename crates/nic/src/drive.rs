@@ -7,6 +7,7 @@ mod answers;
 mod hello;
 mod packets;
 pub(crate) mod page_waits;
+mod receive_wait;
 
 use crate::access::{Pass, Sustained};
 use crate::attributes::{Attributes, QueuePairType, State};
@@ -33,6 +34,7 @@ use pagewire_transport::{
     UcSettings, WholeSend, Work, WorkId,
 };
 use pagewire_wire::Header;
+use receive_wait::ReceiveWait;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -40,8 +42,6 @@ use std::sync::atomic::{Ordering, fence};
 const RING_PAYLOAD: u32 = 16_384;
 /// Turns that a thread takes in a row.
 const TURNS: u32 = 16;
-/// Nanoseconds that a UC or UD message waits for a receive before it is dropped.
-const UNRELIABLE_PATIENCE: u64 = 50_000_000;
 
 /// Why a queue pair is driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,9 +96,8 @@ pub struct Core<F: Fabric> {
     /// A request waits, or the response to a READ.
     holding_request: bool,
     holding_response: bool,
-    /// UC and UD: since when a message waits for a receive.
-    no_receive_since: Option<u64>,
-    waits_for_receive: bool,
+    /// UC and UD: of the next message.
+    receive_wait: ReceiveWait,
     share: Share,
     /// What has come for the program since the queue pair was last driven.
     pub news: News,
@@ -130,8 +129,7 @@ impl<F: Fabric> Default for Core<F> {
             holding: false,
             holding_request: false,
             holding_response: false,
-            no_receive_since: None,
-            waits_for_receive: false,
+            receive_wait: ReceiveWait::default(),
             share: Share::default(),
             news: News::default(),
             answers: Answers::default(),
@@ -496,7 +494,7 @@ impl<F: Fabric> QueuePair<F> {
         core.news.received
             && core.attributes.state == State::ReadyToSend
             && !core.wants_path()
-            && !core.waits_for_receive
+            && !core.receive_wait.waits()
             && core.hello.due() == u64::MAX
             // What was acknowledged to this side may be what others of this process wait for.
             && self.may_wait_for_answer(core)
@@ -522,7 +520,7 @@ impl<F: Fabric> QueuePair<F> {
             core.page_waits.answered(self.brought_in.swap(0, Ordering::AcqRel));
         }
         core.establish(self, &attributes);
-        core.waits_for_receive = false;
+        core.receive_wait.look_anew();
         self.take_waiting(core, Half::Requester);
         self.take_waiting(core, Half::Responder);
         attributes = core.attributes;
@@ -530,7 +528,7 @@ impl<F: Fabric> QueuePair<F> {
             return self.finish_last_words(core);
         }
         if matches!(core.connection, Connection::Ud) {
-            let waits = self.drive_datagrams(core, &attributes) || core.waits_for_receive;
+            let waits = self.drive_datagrams(core, &attributes) || core.receive_wait.waits();
             self.tell_drained(&attributes, true);
             if core.page_waits.is_waiting() {
                 self.nic.schedule(self, self.nic.fabric().now() + PAGE_LOOK);
@@ -607,7 +605,7 @@ impl<F: Fabric> QueuePair<F> {
             Drive::Again => Some(Again::Soon),
             Drive::Idle | Drive::Wait => {
                 let owes_soon = owes && wait == Wait::ForAnswer;
-                (waits_for_link || core.waits_for_receive || owes_soon).then_some(Again::Later)
+                (waits_for_link || core.receive_wait.waits() || owes_soon).then_some(Again::Later)
             }
         }
     }

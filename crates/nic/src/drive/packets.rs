@@ -1,6 +1,6 @@
 //! What comes in for a queue pair: which packets are for it, and their way into the protocol.
 
-use super::{Connection, Core, UNRELIABLE_PATIENCE};
+use super::{Connection, Core};
 use crate::access::Sustained;
 use crate::attributes::QueuePairType;
 use crate::engine::Nic;
@@ -173,8 +173,7 @@ impl<F: Fabric> QueuePair<F> {
         taken
     }
 
-    /// Whether an unreliable message that finds no receive is kept a little longer: a program that is about to post one
-    /// may only have lost the processor for a moment.
+    /// Whether an unreliable message that finds no receive is kept a little longer.
     fn waits_for_receive(&self, core: &mut Core<F>, header: &Header, now: u64) -> bool {
         let takes = matches!(
             header.bth.opcode.operation(),
@@ -187,12 +186,10 @@ impl<F: Fabric> QueuePair<F> {
             )
         );
         if !takes || core.receive.is_some() || self.has_receive() {
-            (core.no_receive_since, core.waits_for_receive) = (None, false);
+            core.receive_wait.end();
             return false;
         }
-        let since = *core.no_receive_since.get_or_insert(now);
-        core.waits_for_receive = now.saturating_sub(since) < UNRELIABLE_PATIENCE;
-        core.waits_for_receive
+        core.receive_wait.go_on(now, self.recv_cq.has_waiting())
     }
 
     /// Takes packets out of the inbox until one has to wait on.
