@@ -13,7 +13,7 @@ use pagewire_end_to_end::{
 };
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Prepared at the first test that needs it; when it cannot be had, each test says why. Gone with the last test.
 type SharedGround = Arc<LazyLock<Result<Ground, String>>>;
@@ -121,7 +121,13 @@ fn deaths(ground: &SharedGround, path: PathChoice) -> Vec<Trial> {
         let mut step = |fate, stride| {
             trials.push(trial(ground, &format!("death::{fate:?}::{name}::{operation}"), move |ground| {
                 let instants = death::Instants { first: seed % stride, stride, last: INSTRUCTIONS };
-                let run = death::Program::compile(ground)?.single_step(path, operation, fate, instants)?;
+                let run = death::Program::compile(ground)?.single_step(
+                    path,
+                    operation,
+                    fate,
+                    instants,
+                    Duration::ZERO,
+                )?;
                 run.finish(DEATH).map(drop)
             }));
         };

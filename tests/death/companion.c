@@ -3,6 +3,7 @@
 #include "roles.h"
 
 #include <sys/wait.h>
+#include <unistd.h>
 
 /* Requests and receives after which everything has been used. */
 #define SETTLED 200
@@ -22,9 +23,19 @@ int meet(struct link *link, int socket)
 	return tell(socket, &ready, 1) && hear(socket, &ready, 1);
 }
 
+/* What both sides do again and again. */
+static void work_a_little(struct link *link, unsigned pause)
+{
+	post_some(link);
+	take_completions(link);
+	if (pause)
+		usleep(pause);
+}
+
 int stay_healthy(char **arguments)
 {
 	static struct link link;
+	unsigned pause = strtoul(arguments[1], NULL, 10);
 	char word = GO_ON;
 
 	follow_starter();
@@ -32,10 +43,8 @@ int stay_healthy(char **arguments)
 		  strtoull(arguments[0], NULL, 10));
 	CHECK(meet(&link, SOCKET));
 	while (word == GO_ON) {
-		for (uint64_t round = 0; round % 256 != 0 || !has_word(SOCKET); round++) {
-			post_some(&link);
-			take_completions(&link);
-		}
+		for (uint64_t round = 0; (pause == 0 && round % 256 != 0) || !has_word(SOCKET); round++)
+			work_a_little(&link, pause);
 		CHECK(hear(SOCKET, &word, 1) && word == REST);
 		drain(&link);
 		CHECK(tell(SOCKET, &word, 1));
@@ -49,12 +58,14 @@ int stay_healthy(char **arguments)
 	return 0;
 }
 
-void start_companion(struct companion *companion, struct ibv_context *context, uint64_t seed)
+void start_companion(struct companion *companion, struct ibv_context *context, uint64_t seed, unsigned pause)
 {
-	char number[32];
-	char *arguments[] = { "death", "companion", number, NULL };
+	char number[32], microseconds[16];
+	char *arguments[] = { "death", "companion", number, microseconds, NULL };
 
 	snprintf(number, sizeof(number), "%llu", (unsigned long long)seed + 1);
+	snprintf(microseconds, sizeof(microseconds), "%u", pause);
+	companion->pause = pause;
 	make_link(&companion->link, "companion", context, pages(reachable_length()), pages(buffers_length()), seed);
 	companion->party = start_party(arguments, -1);
 	CHECK(meet(&companion->link, companion->party.socket));
@@ -64,8 +75,7 @@ void start_companion(struct companion *companion, struct ibv_context *context, u
 
 void go_on(struct companion *companion)
 {
-	post_some(&companion->link);
-	take_completions(&companion->link);
+	work_a_little(&companion->link, companion->pause);
 }
 
 void must_go_on(struct companion *companion, uint64_t more)

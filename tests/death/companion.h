@@ -10,12 +10,14 @@
 struct companion {
 	struct party party;
 	struct link link;
+	/* Microseconds for which both sides rest between two looks: where more of them than processors are at work. */
+	unsigned pause;
 };
 
 /* Starts it and connects. */
-void start_companion(struct companion *companion, struct ibv_context *context, uint64_t seed);
+void start_companion(struct companion *companion, struct ibv_context *context, uint64_t seed, unsigned pause);
 
-/* A little of the traffic with it. */
+/* A little of the traffic with it, and the pause. */
 void go_on(struct companion *companion);
 
 /* Goes on until so many more requests and receives have succeeded; fails after PATIENCE_SECONDS. */

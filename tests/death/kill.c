@@ -263,7 +263,7 @@ int survive_kills(char **arguments)
 	/* Touched now, it is no growth later. */
 	memset(survivor.reachable, 1, reachable_length());
 	memset(survivor.buffers, 1, buffers_length());
-	start_companion(&survivor.companion, open_first_device(), mix(seed, UINT64_MAX));
+	start_companion(&survivor.companion, open_first_device(), mix(seed, UINT64_MAX), 0);
 	for (round_number = first; round_number < first + rounds; round_number++) {
 		if (round_number - first == (rounds / 2 < WARM_UP ? rounds / 2 : WARM_UP))
 			before = look_at_held(&survivor, 0);

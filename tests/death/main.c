@@ -8,11 +8,11 @@ static const struct {
 	int arguments;
 } roles[] = {
 	{ "kill", survive_kills, 3 },
-	{ "companion", stay_healthy, 1 },
+	{ "companion", stay_healthy, 2 },
 	{ "victim", be_victim, 1 },
-	{ "single-step", survive_steps, 5 },
+	{ "single-step", survive_steps, 6 },
 	{ "stepped", be_stepped, 2 },
-	{ "tracer", trace_steps, 3 },
+	{ "tracer", trace_steps, 5 },
 };
 
 int main(int argc, char **argv)
@@ -21,6 +21,6 @@ int main(int argc, char **argv)
 		if (argc >= 2 && strcmp(argv[1], roles[i].name) == 0 && argc == roles[i].arguments + 2)
 			return roles[i].play(argv + 2);
 	}
-	fprintf(stderr, "usage: death kill ROUNDS SEED FIRST | single-step OPERATION STRIDE FIRST LAST kill|stop\n");
+	fprintf(stderr, "usage: death kill ROUNDS SEED FIRST | single-step OPERATION STRIDE FIRST LAST kill|stop PAUSE\n");
 	return 2;
 }

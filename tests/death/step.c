@@ -4,9 +4,11 @@
 #include "companion.h"
 #include "leaks.h"
 #include "roles.h"
+#include "route.h"
 #include "tracer.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -22,6 +24,11 @@
 #define TARGET (64ul << 10)
 #define RECEIVED (160ul << 10)
 #define LONG (64u << 10)
+
+/* The shortest route of so many is kept: stepping is slow, and timers run out meanwhile. */
+#define RECORDINGS 3
+/* A file that holds no route: the victim steps. */
+#define NOWHERE "/dev/null"
 
 #define SURVIVORS 0x5eed0
 #define VICTIMS 0x5eed1
@@ -46,6 +53,9 @@ static const struct operation {
 	{ "take-write-immediate", IBV_WR_RDMA_WRITE_WITH_IMM, 64, 1 },
 	{ "take-fetch-add", IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 1 },
 };
+
+/* A message that says nothing. */
+static const struct operation probe = { "probe", IBV_WR_SEND, 8, 1 };
 
 /* One queue pair and its memory. */
 struct pair {
@@ -173,6 +183,13 @@ static void take(struct pair *pair, enum trouble trouble)
 	}
 }
 
+/* Before its operation the side that does not ask sends a message: engines that know each other have nothing left to do for that
+ * while threads are held. */
+static int has_probed(const struct pair *pair, int sender)
+{
+	return (sender ? pair->completed : pair->received) == 1;
+}
+
 int be_stepped(char **arguments)
 {
 	const struct operation *operation = operation_called(arguments[0]);
@@ -182,6 +199,10 @@ int be_stepped(char **arguments)
 
 	make_pair(&pair, open_first_device(), pages(MEMORY), VICTIMS);
 	greet(&pair, SOCKET, PATIENT);
+	if (operation->answered)
+		post(&pair, &probe);
+	while (!has_probed(&pair, operation->answered))
+		take(&pair, trouble);
 	/* The engine's threads go to sleep. */
 	usleep(1000);
 	CHECK(raise(SIGUSR1) == 0);
@@ -206,7 +227,7 @@ struct survivor {
 	const struct operation *operation;
 	int stops;
 	enum trouble trouble;
-	uint64_t instants, in_library, busy;
+	uint64_t instants, stepped, in_library, busy;
 	double longest;
 };
 
@@ -272,7 +293,6 @@ static void check_memory(const struct survivor *survivor)
 
 static void wait_for_flush(struct survivor *survivor)
 {
-	static const struct operation probe = { "probe", IBV_WR_SEND, 8, 1 };
 	struct pair *pair = &survivor->pair;
 	double killed = seconds(), needed;
 
@@ -340,11 +360,27 @@ static void revoke_while_stopped(struct survivor *survivor)
 	give_order(survivor, KILL);
 }
 
-static struct instant play(struct survivor *survivor)
+static void probe_victim(struct survivor *survivor)
 {
-	char number[32], word;
+	int sender = !survivor->operation->answered;
+	double end = seconds() + PATIENCE_SECONDS;
+
+	if (sender)
+		post(&survivor->pair, &probe);
+	while (!has_probed(&survivor->pair, sender)) {
+		go_on(&survivor->companion);
+		take(&survivor->pair, NONE);
+		CHECK(seconds() < end);
+	}
+	memcpy(survivor->before, survivor->memory, MEMORY);
+}
+
+/* Plays to the present instruction, by the route that is in a file. */
+static struct instant play(struct survivor *survivor, char *file)
+{
+	char number[32], pause[16], word;
 	char *arguments[] = { "death", "tracer", number, survivor->stops ? "stop" : "kill",
-			      (char *)survivor->operation->name, NULL };
+			      (char *)survivor->operation->name, pause, file, NULL };
 	struct pair *pair = &survivor->pair;
 	int held = descriptors_held(), ends[2], status;
 	struct instant instant;
@@ -353,14 +389,15 @@ static struct instant play(struct survivor *survivor)
 	if (survivor->descriptors < held)
 		survivor->descriptors = held;
 	snprintf(number, sizeof(number), "%llu", (unsigned long long)instruction);
+	snprintf(pause, sizeof(pause), "%u", survivor->companion.pause);
 	make_pair(pair, survivor->companion.link.context, survivor->memory, SURVIVORS);
-	memcpy(survivor->before, survivor->memory, MEMORY);
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
 	survivor->trouble = NONE;
 	survivor->tracer = start_party(arguments, ends[1]);
 	close(ends[1]);
 	survivor->orders = ends[0];
 	greet(pair, survivor->tracer.socket, WATCHFUL);
+	probe_victim(survivor);
 	await(survivor, &word, 1);
 	CHECK(word == HELD);
 	if (survivor->operation->answered)
@@ -388,33 +425,69 @@ static struct instant play(struct survivor *survivor)
 	return instant;
 }
 
+/* A file without a name that others can open by this one. */
+static void make_route_file(char *name, size_t length)
+{
+	int file = memfd_create("route", MFD_CLOEXEC);
+
+	CHECK(file >= 0);
+	snprintf(name, length, "/proc/%d/fd/%d", getpid(), file);
+}
+
+/* Instructions of the route in a file. */
+static uint64_t recorded(const char *file)
+{
+	struct route route = read_route(file);
+
+	free(route.addresses);
+	return route.length;
+}
+
 int survive_steps(char **arguments)
 {
 	static struct survivor survivor;
 	uint64_t stride = strtoull(arguments[1], NULL, 10), last = strtoull(arguments[3], NULL, 10);
-	struct instant instant;
+	struct instant instant = { 0 };
+	uint64_t length;
 	double begun = seconds();
+	char file[64];
 
 	survivor.operation = operation_called(arguments[0]);
 	survivor.stops = strcmp(arguments[4], "stop") == 0;
 	survivor.memory = pages(MEMORY);
 	survivor.before = pages(MEMORY);
 	CHECK(stride > 0 && atexit(tell_instruction) == 0);
-	start_companion(&survivor.companion, open_first_device(), 1);
+	start_companion(&survivor.companion, open_first_device(), 1, strtoul(arguments[5], NULL, 10));
 	failing = survivor.operation->name;
+	make_route_file(file, sizeof(file));
+	instruction = RECORD;
+	for (int recording = 0; recording < RECORDINGS; recording++) {
+		instant = play(&survivor, file);
+		CHECK(instant.over);
+	}
+	length = recorded(file);
 	for (instruction = strtoull(arguments[2], NULL, 10); instruction <= last; instruction += stride) {
-		instant = play(&survivor);
+		int routed = instruction < length;
+
+		instant = play(&survivor, file);
+		/* This time the operation went another way. */
+		if (routed && instant.over) {
+			instant = play(&survivor, NOWHERE);
+			routed = -1;
+		}
+		survivor.stepped += routed != 1;
 		survivor.instants++;
 		survivor.in_library += instant.in_library;
-		if (instant.over)
+		if (instant.over && routed == 0)
 			break;
 	}
 	failing = NULL;
 	end_companion(&survivor.companion);
-	printf("single-step: path %s, %s, %s: %llu instants, %llu of them in libpagewire, up to instruction %llu%s, in %.0f s; "
+	printf("single-step: path %s, %s, %s: %llu instants, %llu of them in libpagewire, %llu come to step by step, up to instruction %llu%s, in %.0f s; "
 	       "%s after %.0f ms at most", getenv("PAGEWIRE_PATH"), survivor.operation->name,
 	       survivor.stops ? "stopped" : "killed", (unsigned long long)survivor.instants,
-	       (unsigned long long)survivor.in_library, (unsigned long long)instant.instructions,
+	       (unsigned long long)survivor.in_library, (unsigned long long)survivor.stepped,
+	       (unsigned long long)instant.instructions,
 	       instant.over ? " (the last)" : "", seconds() - begun,
 	       survivor.stops ? "revocation answered" : "everything completed", 1e3 * survivor.longest);
 	if (survivor.stops)

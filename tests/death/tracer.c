@@ -7,16 +7,23 @@
 #define _GNU_SOURCE
 #include "parties.h"
 #include "roles.h"
+#include "route.h"
 #include "tracer.h"
 
 #include <dirent.h>
+#include <sched.h>
+#include <stddef.h>
 #include <signal.h>
+#include <sys/personality.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
+#include <sys/user.h>
 #include <sys/wait.h>
 
-/* Microseconds that the other side is given to answer. */
+/* Microseconds that the other side is given to answer: for one that rests between its looks, so many of its rests. Where it has not
+ * answered by then, the operation is as much longer as it takes to look for the answer again and again. */
 #define ANSWER 3000
+#define RESTS 30
 /* Threads of a victim. */
 #define THREADS 64
 /* Looks at a thread until it sleeps. */
@@ -37,14 +44,18 @@ static void ask(pid_t process, pid_t thread, const char *what, char line[256])
 	fclose(file);
 }
 
-/* The next instruction of a stopped thread (proc_pid_syscall(5)). */
+/* The next instruction of a stopped thread (ptrace(2), proc_pid_syscall(5)). */
 static unsigned long next_of(pid_t process)
 {
+#ifdef __x86_64__
+	return ptrace(PTRACE_PEEKUSER, process, offsetof(struct user, regs.rip), 0);
+#else
 	char line[256], *last;
 
 	ask(process, process, "syscall", line);
 	CHECK(last = strrchr(line, ' '));
 	return strtoul(last, NULL, 16);
+#endif
 }
 
 /* Whether a thread sleeps in a system call that waits for others: it then holds no lock of the engine. Gives what the kernel
@@ -138,25 +149,121 @@ static int is_library(pid_t process, unsigned long address)
 	return found;
 }
 
-/* Steps until the victim has executed so many instructions, or its operation is over. */
-static struct instant step(pid_t process, uint64_t instructions)
+/* Lets the victim go on as `how` says, and gives the signal that it stops with next. It is not told of those that are for the tracer. */
+static int go_on(pid_t process, enum __ptrace_request how, unsigned pause)
 {
-	struct instant instant = { 0 };
-	int signal = 0, stop;
+	static int signal;
+	int stop;
 
-	while (instant.instructions < instructions) {
-		CHECK(ptrace(PTRACE_SINGLESTEP, process, 0, signal) == 0);
+	for (;;) {
+		CHECK(ptrace(how, process, 0, signal) == 0);
 		stop = stop_of(process);
 		signal = 0;
-		if (stop == SIGTRAP)
-			instant.instructions++;
-		else if (stop == SIGUSR1) {
-			instant.over = 1;
-			break;
-		} else if (stop == SIGUSR2)
-			usleep(ANSWER);
+		if (stop == SIGTRAP || stop == SIGUSR1)
+			return stop;
+		if (stop == SIGUSR2)
+			usleep(ANSWER + RESTS * pause);
 		else
 			signal = stop;
+	}
+}
+
+/* The first mapping of a process of this name: from the first address to before the second. */
+static void find_mapping(pid_t process, const char *called, unsigned long bounds[2])
+{
+	char name[64], line[512];
+	FILE *file;
+
+	bounds[0] = bounds[1] = 0;
+	snprintf(name, sizeof(name), "/proc/%d/maps", process);
+	CHECK(file = fopen(name, "re"));
+	while (bounds[1] == 0 && fgets(line, sizeof(line), file)) {
+		if (strstr(line, called))
+			CHECK(sscanf(line, "%lx-%lx", &bounds[0], &bounds[1]) == 2);
+	}
+	fclose(file);
+}
+
+/* Has the victim execute an instruction. One of the kernel's functions in the program's memory counts as one, as a system call does:
+ * those that tell the time begin anew when the clock has gone on, which it does again and again while they are stepped through. */
+static int step_once(pid_t process, unsigned long next, const unsigned long kernels[2], unsigned pause)
+{
+	int stop;
+
+	if (next < kernels[0] || kernels[1] <= next || !set_breakpoint(process, return_address(process)))
+		return go_on(process, PTRACE_SINGLESTEP, pause);
+	stop = go_on(process, PTRACE_CONT, pause);
+	CHECK(set_breakpoint(process, 0));
+	return stop;
+}
+
+/* Steps until the victim has executed so many instructions more, or its operation is over; notes which, if asked. */
+static void step(pid_t process, uint64_t instructions, unsigned pause, struct instant *instant, struct route *route)
+{
+	unsigned long kernels[2];
+
+	find_mapping(process, "[vdso]", kernels);
+	for (; instructions > 0 && !instant->over; instructions--) {
+		unsigned long next = next_of(process);
+
+		if (route)
+			extend_route(route, next);
+		if (step_once(process, next, kernels, pause) == SIGTRAP)
+			instant->instructions++;
+		else
+			instant->over = 1;
+	}
+}
+
+/* Has the victim come to an instruction by a breakpoint. 0: its operation is over before. */
+static int come_to(pid_t process, const struct approach *approach, unsigned pause)
+{
+	CHECK(set_breakpoint(process, approach->address));
+	for (size_t hits = 1;; hits++) {
+		if (go_on(process, PTRACE_CONT, pause) != SIGTRAP)
+			return 0;
+		CHECK(set_breakpoint(process, 0));
+		if (hits == approach->hits)
+			return 1;
+		if (go_on(process, PTRACE_SINGLESTEP, pause) != SIGTRAP)
+			return 0;
+		CHECK(set_breakpoint(process, approach->address));
+	}
+}
+
+/* Whether programs that this one starts find their code at the same addresses each time. */
+static int starts_where_others_do(void)
+{
+	int persona = personality(0xffffffff);
+
+	return persona != -1 && (persona & ADDR_NO_RANDOMIZE) != 0;
+}
+
+/* Has the victim execute so many instructions of its operation, or all, by the route that is known or step by step. */
+static struct instant advance(pid_t process, uint64_t instructions, unsigned pause, const char *file)
+{
+	struct route route = read_route(file);
+	struct instant instant = { 0 };
+
+	if (instructions == RECORD) {
+		struct route new = { 0 };
+
+		step(process, instructions, pause, &instant, &new);
+		/* Where the next one starts elsewhere, or breakpoints are not to be had, they take the steps. */
+		if (starts_where_others_do() && set_breakpoint(process, new.addresses[0]) && set_breakpoint(process, 0) &&
+		    (route.length == 0 || new.length < route.length))
+			write_route(&new, file);
+	} else if (instructions < route.length) {
+		struct approach approach = approach_to(&route, instructions);
+
+		if (approach.hits == 0 || come_to(process, &approach, pause)) {
+			instant.instructions = instructions - approach.steps;
+			step(process, approach.steps, pause, &instant, NULL);
+		} else {
+			instant.over = 1;
+		}
+	} else {
+		step(process, instructions, pause, &instant, NULL);
 	}
 	instant.in_library = is_library(process, next_of(process));
 	return instant;
@@ -194,6 +301,23 @@ static char order(void)
 	return word;
 }
 
+/* Puts this process and the victim's first thread on one processor: a step is a change from one to the other and back, and
+ * between two processors, of which one sleeps meanwhile, it takes several times as long. */
+static void share_processor(pid_t process, uint64_t choice)
+{
+	cpu_set_t permitted, one;
+	int skip;
+
+	CHECK(sched_getaffinity(0, sizeof(permitted), &permitted) == 0);
+	skip = choice % CPU_COUNT(&permitted);
+	CPU_ZERO(&one);
+	for (int processor = 0; CPU_COUNT(&one) == 0; processor++) {
+		if (CPU_ISSET(processor, &permitted) && skip-- == 0)
+			CPU_SET(processor, &one);
+	}
+	CHECK(sched_setaffinity(0, sizeof(one), &one) == 0 && sched_setaffinity(process, sizeof(one), &one) == 0);
+}
+
 int trace_steps(char **arguments)
 {
 	int stops = strcmp(arguments[1], "stop") == 0, status;
@@ -203,11 +327,14 @@ int trace_steps(char **arguments)
 	pid_t process;
 
 	follow_starter();
+	/* Refused in some containers: the route is of no use there. */
+	(void)personality(ADDR_NO_RANDOMIZE);
 	process = start_traced(arguments[2], arguments[1]);
 	hold_others(process);
+	share_processor(process, instructions);
 	CHECK(tell(OTHER, &word, 1));
 	CHECK(order() == BEGIN);
-	instant = step(process, instructions);
+	instant = advance(process, instructions, strtoul(arguments[3], NULL, 10), arguments[4]);
 	if (stops) {
 		CHECK(tell(OTHER, &instant, sizeof(instant)));
 		CHECK(order() == GO_ON);

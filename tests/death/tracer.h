@@ -11,6 +11,9 @@
 #define GO_ON 'g'
 #define KILL 'k'
 
+/* In place of a number of instructions: all of them, and the route is recorded. */
+#define RECORD UINT64_MAX
+
 /* The tracer: so far the victim has come. */
 struct instant {
 	uint64_t instructions;

@@ -89,7 +89,8 @@ impl Program<'_> {
         let mut command = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
         command.args(["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-O2", "-g", "-I"]);
         command.arg(sources.join("../../crates/verbs/tests/c")).arg("-o").arg(&file);
-        for source in ["main", "kill", "step", "tracer", "companion", "parties", "traffic", "leaks"] {
+        for source in ["main", "kill", "step", "tracer", "route", "companion", "parties", "traffic", "leaks"]
+        {
             command.arg(sources.join(source).with_extension("c"));
         }
         command.arg(library).arg("-lpthread");
@@ -116,7 +117,7 @@ impl Program<'_> {
         self.start(path, &format!("kill-{}-{seed}-{first}", path.name()), &words)
     }
 
-    /// Starts with victims that end at single instructions of an operation.
+    /// Starts with victims that end at single instructions of an operation; their survivor rests for `pause` between two looks.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -126,12 +127,13 @@ impl Program<'_> {
         operation: &str,
         fate: Fate,
         instants: Instants,
+        pause: Duration,
     ) -> Result<Run> {
         let Instants { first, stride, last } = instants;
         let numbers = [stride, first, last].map(|number| number.to_string());
         let mut words = vec!["single-step".to_owned(), operation.to_owned()];
         words.extend(numbers);
-        words.push(fate.word().to_owned());
+        words.extend([fate.word().to_owned(), pause.as_micros().to_string()]);
         self.start(path, &format!("{operation}-{}-{}-{first}", path.name(), fate.word()), &words)
     }
 }

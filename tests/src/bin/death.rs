@@ -8,6 +8,9 @@ use pagewire_end_to_end::death::{Fate, Instants, OPERATIONS, Program, Run};
 use pagewire_end_to_end::ground::Ground;
 use std::time::Duration;
 
+/// What survivors rest for between two looks where there are more of them than processors: a peer's silence has to last for half a second,
+/// mostly, before they may take it for dead.
+const PAUSE: Duration = Duration::from_millis(1);
 /// Longest run of one process of this command.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
@@ -58,7 +61,7 @@ enum What {
         /// Chooses the first instruction; drawn and printed where none is given
         #[arg(long)]
         seed: Option<u64>,
-        /// Survivors at work at once
+        /// Survivors at work at once; with more than the machine has processors they rest a millisecond between two looks
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
         jobs: u64,
         /// Stop the victim for a while instead
@@ -74,11 +77,11 @@ fn main() -> Result<()> {
         Paths::Udp => &[PathChoice::Udp],
         Paths::Both => &[PathChoice::Local, PathChoice::Udp],
     };
-    let ground = Ground::prepare()?;
-    let program = Program::compile(&ground)?;
     match arguments.what {
         What::Kill { rounds, seed, first } => {
             let seed = known_or_drawn(seed)?;
+            let ground = Ground::prepare()?;
+            let program = Program::compile(&ground)?;
             println!("kill: {rounds} rounds from round {first} of seed {seed}");
             for path in paths {
                 print!("{}", program.kill(*path, rounds, seed, first)?.finish(LONGEST)?);
@@ -89,14 +92,21 @@ fn main() -> Result<()> {
             let first = first.unwrap_or(seed % stride);
             println!("single-step: each {stride}th instruction from {first} to {last} (seed {seed})");
             let fate = if stop { Fate::Stopped } else { Fate::Killed };
+            // A survivor, its companion and its victim's tracer work at once.
+            let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+            let pause = if jobs > processors { PAUSE } else { Duration::ZERO };
+            // A victim would step through the handling of what is for others at its port.
+            let grounds: Vec<Ground> = (0..jobs).map(|_| Ground::prepare()).collect::<Result<_>>()?;
+            let programs: Vec<Program<'_>> = grounds.iter().map(Program::compile).collect::<Result<_>>()?;
             for path in paths {
                 for name in OPERATIONS.iter().filter(|name| operation.as_ref().is_none_or(|one| one == *name))
                 {
                     let shares: Vec<Run> = (0..jobs)
-                        .map(|job| {
+                        .zip(&programs)
+                        .map(|(job, program)| {
                             let instants =
                                 Instants { first: first + job * stride, stride: stride * jobs, last };
-                            program.single_step(*path, name, fate, instants)
+                            program.single_step(*path, name, fate, instants, pause)
                         })
                         .collect::<Result<_>>()?;
                     for share in shares {
