@@ -43,12 +43,18 @@ void write_route(const struct route *route, const char *file)
 	CHECK(fclose(stream) == 0);
 }
 
+/* Whether an instruction is come to that the one before was not: one that repeats itself is stepped through. */
+static int begins(const struct route *route, size_t place)
+{
+	return place == 0 || route->addresses[place] != route->addresses[place - 1];
+}
+
 static size_t times_before(const struct route *route, size_t place)
 {
 	size_t times = 0;
 
 	for (size_t i = 0; i < place; i++)
-		times += route->addresses[i] == route->addresses[place];
+		times += route->addresses[i] == route->addresses[place] && begins(route, i);
 	return times;
 }
 
@@ -58,8 +64,11 @@ struct approach approach_to(const struct route *route, size_t instructions)
 	size_t cost = instructions;
 
 	for (size_t steps = 0; steps <= WINDOW && steps <= instructions && steps < cost; steps++) {
-		size_t hits = times_before(route, instructions - steps) + 1;
+		size_t hits;
 
+		if (!begins(route, instructions - steps))
+			continue;
+		hits = times_before(route, instructions - steps) + 1;
 		if (HIT * hits + steps >= cost)
 			continue;
 		cost = HIT * hits + steps;

@@ -227,7 +227,7 @@ struct survivor {
 	const struct operation *operation;
 	int stops;
 	enum trouble trouble;
-	uint64_t instants, stepped, in_library, busy;
+	uint64_t instants, stepped, missed, in_library, busy;
 	double longest;
 };
 
@@ -473,6 +473,7 @@ int survive_steps(char **arguments)
 		/* This time the operation went another way. */
 		if (routed && instant.over) {
 			instant = play(&survivor, NOWHERE);
+			survivor.missed += instant.over;
 			routed = -1;
 		}
 		survivor.stepped += routed != 1;
@@ -483,10 +484,11 @@ int survive_steps(char **arguments)
 	}
 	failing = NULL;
 	end_companion(&survivor.companion);
-	printf("single-step: path %s, %s, %s: %llu instants, %llu of them in libpagewire, %llu come to step by step, up to instruction %llu%s, in %.0f s; "
+	printf("single-step: path %s, %s, %s: %llu instants, %llu of them in libpagewire, %llu come to step by step, %llu not come to, up to instruction %llu%s, in %.0f s; "
 	       "%s after %.0f ms at most", getenv("PAGEWIRE_PATH"), survivor.operation->name,
 	       survivor.stops ? "stopped" : "killed", (unsigned long long)survivor.instants,
 	       (unsigned long long)survivor.in_library, (unsigned long long)survivor.stepped,
+	       (unsigned long long)survivor.missed,
 	       (unsigned long long)instant.instructions,
 	       instant.over ? " (the last)" : "", seconds() - begun,
 	       survivor.stops ? "revocation answered" : "everything completed", 1e3 * survivor.longest);

@@ -152,8 +152,7 @@ static int is_library(pid_t process, unsigned long address)
 /* Lets the victim go on as `how` says, and gives the signal that it stops with next. It is not told of those that are for the tracer. */
 static int go_on(pid_t process, enum __ptrace_request how, unsigned pause)
 {
-	static int signal;
-	int stop;
+	int signal = 0, stop;
 
 	for (;;) {
 		CHECK(ptrace(how, process, 0, signal) == 0);
@@ -188,12 +187,14 @@ static void find_mapping(pid_t process, const char *called, unsigned long bounds
  * those that tell the time begin anew when the clock has gone on, which it does again and again while they are stepped through. */
 static int step_once(pid_t process, unsigned long next, const unsigned long kernels[2], unsigned pause)
 {
+	uint64_t back = kernels[0] <= next && next < kernels[1] ? return_address(process) : 0;
 	int stop;
 
-	if (next < kernels[0] || kernels[1] <= next || !set_breakpoint(process, return_address(process)))
+	if (back == 0 || !set_breakpoint(process, back))
 		return go_on(process, PTRACE_SINGLESTEP, pause);
 	stop = go_on(process, PTRACE_CONT, pause);
-	CHECK(set_breakpoint(process, 0));
+	/* No operation ends within one of them. */
+	CHECK(stop == SIGTRAP && next_of(process) == back && set_breakpoint(process, 0));
 	return stop;
 }
 
@@ -222,11 +223,14 @@ static int come_to(pid_t process, const struct approach *approach, unsigned paus
 	for (size_t hits = 1;; hits++) {
 		if (go_on(process, PTRACE_CONT, pause) != SIGTRAP)
 			return 0;
-		CHECK(set_breakpoint(process, 0));
+		CHECK(next_of(process) == approach->address && set_breakpoint(process, 0));
 		if (hits == approach->hits)
 			return 1;
-		if (go_on(process, PTRACE_SINGLESTEP, pause) != SIGTRAP)
-			return 0;
+		/* One that repeats itself is one step each time, and one hit in all. */
+		do {
+			if (go_on(process, PTRACE_SINGLESTEP, pause) != SIGTRAP)
+				return 0;
+		} while (next_of(process) == approach->address);
 		CHECK(set_breakpoint(process, approach->address));
 	}
 }
@@ -259,6 +263,8 @@ static struct instant advance(pid_t process, uint64_t instructions, unsigned pau
 		if (approach.hits == 0 || come_to(process, &approach, pause)) {
 			instant.instructions = instructions - approach.steps;
 			step(process, approach.steps, pause, &instant, NULL);
+			/* The operation went another way. */
+			instant.over |= next_of(process) != route.addresses[instructions];
 		} else {
 			instant.over = 1;
 		}
@@ -303,13 +309,13 @@ static char order(void)
 
 /* Puts this process and the victim's first thread on one processor: a step is a change from one to the other and back, and
  * between two processors, of which one sleeps meanwhile, it takes several times as long. */
-static void share_processor(pid_t process, uint64_t choice)
+static void share_processor(pid_t process)
 {
 	cpu_set_t permitted, one;
 	int skip;
 
 	CHECK(sched_getaffinity(0, sizeof(permitted), &permitted) == 0);
-	skip = choice % CPU_COUNT(&permitted);
+	skip = getpid() % CPU_COUNT(&permitted);
 	CPU_ZERO(&one);
 	for (int processor = 0; CPU_COUNT(&one) == 0; processor++) {
 		if (CPU_ISSET(processor, &permitted) && skip-- == 0)
@@ -331,7 +337,7 @@ int trace_steps(char **arguments)
 	(void)personality(ADDR_NO_RANDOMIZE);
 	process = start_traced(arguments[2], arguments[1]);
 	hold_others(process);
-	share_processor(process, instructions);
+	share_processor(process);
 	CHECK(tell(OTHER, &word, 1));
 	CHECK(order() == BEGIN);
 	instant = advance(process, instructions, strtoul(arguments[3], NULL, 10), arguments[4]);

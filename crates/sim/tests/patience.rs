@@ -65,6 +65,16 @@ fn a_message_waits_for_a_receive_but_not_for_ever() {
         receive(&two);
         one.post(SendOperation::Send, 24);
         assert_eq!(work(&world, &one, &two, PATIENCE), [24], "path {path:?}");
+        one.post(SendOperation::Send, 32);
+        assert_eq!(work(&world, &one, &two, 4 * PATIENCE), [], "path {path:?}: dropped");
+        one.post(SendOperation::Send, 40);
+        assert_eq!(
+            work(&world, &one, &two, PATIENCE / 2),
+            [],
+            "path {path:?}: waits as long as the one before"
+        );
+        receive(&two);
+        assert_eq!(work(&world, &one, &two, PATIENCE), [40], "path {path:?}");
     }
 }
 

@@ -185,7 +185,11 @@ impl<F: Fabric> QueuePair<F> {
                     | Operation::WriteOnlyImmediate
             )
         );
-        if !takes || core.receive.is_some() || self.has_receive() {
+        if !takes {
+            core.receive_wait.look_anew();
+            return false;
+        }
+        if core.receive.is_some() || self.has_receive() {
             core.receive_wait.end();
             return false;
         }

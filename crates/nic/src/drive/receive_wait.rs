@@ -19,6 +19,8 @@ struct Since {
     begun: u64,
     /// Nor a completion that the program had still to take.
     idle: u64,
+    /// When that was looked at last: what waits is looked at all the time.
+    looked: u64,
 }
 
 impl ReceiveWait {
@@ -39,7 +41,12 @@ impl ReceiveWait {
 
     /// There is none at the time `now`; `behind`: the program has completions to take. Gives whether the message waits on.
     pub(super) fn go_on(&mut self, now: u64, behind: bool) -> bool {
-        let since = self.since.get_or_insert(Since { begun: now, idle: now });
+        let anew = Since { begun: now, idle: now, looked: now };
+        let since = self.since.get_or_insert(anew);
+        if now.saturating_sub(since.looked) > IDLE {
+            *since = anew;
+        }
+        since.looked = now;
         if behind {
             since.idle = now;
         }
