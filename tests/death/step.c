@@ -236,7 +236,9 @@ static const char *failing;
 
 static void tell_instruction(void)
 {
-	if (failing)
+	if (failing && instruction == RECORD)
+		fprintf(stderr, "single-step: failed while %s was recorded\n", failing);
+	else if (failing)
 		fprintf(stderr, "single-step: failed at instruction %llu of %s\n", (unsigned long long)instruction, failing);
 }
 

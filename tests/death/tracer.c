@@ -131,22 +131,33 @@ static void hold_others(pid_t process)
 	closedir(tasks);
 }
 
-/* Whether an address is one of the engine's code. */
-static int is_library(pid_t process, unsigned long address)
-{
-	char name[64], line[512];
+/* Addresses that a file, or something of the kernel's, is mapped to in a process: `from` and before `to`, which is 0 where it is not. */
+struct mapped {
 	unsigned long from, to;
-	int found = 0;
+};
+
+static struct mapped where_is(pid_t process, const char *called)
+{
+	struct mapped all = { 0 }, one;
+	char name[64], line[512];
 	FILE *file;
 
 	snprintf(name, sizeof(name), "/proc/%d/maps", process);
 	CHECK(file = fopen(name, "re"));
 	while (fgets(line, sizeof(line), file)) {
-		if (sscanf(line, "%lx-%lx", &from, &to) == 2 && from <= address && address < to)
-			found = strstr(line, "libpagewire.so") != NULL;
+		if (!strstr(line, called))
+			continue;
+		CHECK(sscanf(line, "%lx-%lx", &one.from, &one.to) == 2);
+		/* Its parts lie one behind the other. */
+		all = (struct mapped){ all.to ? all.from : one.from, one.to };
 	}
 	fclose(file);
-	return found;
+	return all;
+}
+
+static int lies_in(struct mapped mapped, unsigned long address)
+{
+	return mapped.from <= address && address < mapped.to;
 }
 
 /* Lets the victim go on as `how` says, and gives the signal that it stops with next. It is not told of those that are for the tracer. */
@@ -167,27 +178,11 @@ static int go_on(pid_t process, enum __ptrace_request how, unsigned pause)
 	}
 }
 
-/* The first mapping of a process of this name: from the first address to before the second. */
-static void find_mapping(pid_t process, const char *called, unsigned long bounds[2])
-{
-	char name[64], line[512];
-	FILE *file;
-
-	bounds[0] = bounds[1] = 0;
-	snprintf(name, sizeof(name), "/proc/%d/maps", process);
-	CHECK(file = fopen(name, "re"));
-	while (bounds[1] == 0 && fgets(line, sizeof(line), file)) {
-		if (strstr(line, called))
-			CHECK(sscanf(line, "%lx-%lx", &bounds[0], &bounds[1]) == 2);
-	}
-	fclose(file);
-}
-
 /* Has the victim execute an instruction. One of the kernel's functions in the program's memory counts as one, as a system call does:
  * those that tell the time begin anew when the clock has gone on, which it does again and again while they are stepped through. */
-static int step_once(pid_t process, unsigned long next, const unsigned long kernels[2], unsigned pause)
+static int step_once(pid_t process, unsigned long next, struct mapped kernels, unsigned pause)
 {
-	uint64_t back = kernels[0] <= next && next < kernels[1] ? return_address(process) : 0;
+	uint64_t back = lies_in(kernels, next) ? return_address(process) : 0;
 	int stop;
 
 	if (back == 0 || !set_breakpoint(process, back))
@@ -201,9 +196,8 @@ static int step_once(pid_t process, unsigned long next, const unsigned long kern
 /* Steps until the victim has executed so many instructions more, or its operation is over; notes which, if asked. */
 static void step(pid_t process, uint64_t instructions, unsigned pause, struct instant *instant, struct route *route)
 {
-	unsigned long kernels[2];
+	struct mapped kernels = where_is(process, "[vdso]");
 
-	find_mapping(process, "[vdso]", kernels);
 	for (; instructions > 0 && !instant->over; instructions--) {
 		unsigned long next = next_of(process);
 
@@ -271,7 +265,7 @@ static struct instant advance(pid_t process, uint64_t instructions, unsigned pau
 	} else {
 		step(process, instructions, pause, &instant, NULL);
 	}
-	instant.in_library = is_library(process, next_of(process));
+	instant.in_library = lies_in(where_is(process, "libpagewire.so"), next_of(process));
 	return instant;
 }
 

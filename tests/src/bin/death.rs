@@ -8,8 +8,8 @@ use pagewire_end_to_end::death::{Fate, Instants, OPERATIONS, Program, Run};
 use pagewire_end_to_end::ground::Ground;
 use std::time::Duration;
 
-/// What survivors rest for between two looks where there are more of them than processors: a peer's silence has to last for half a second,
-/// mostly, before they may take it for dead.
+/// What survivors rest for between two looks where there are more of them than processors: polling without a pause they would take the
+/// processors from the victims.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Longest run of one process of this command.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -92,7 +92,6 @@ fn main() -> Result<()> {
             let first = first.unwrap_or(seed % stride);
             println!("single-step: each {stride}th instruction from {first} to {last} (seed {seed})");
             let fate = if stop { Fate::Stopped } else { Fate::Killed };
-            // A survivor, its companion and its victim's tracer work at once.
             let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
             let pause = if jobs > processors { PAUSE } else { Duration::ZERO };
             // A victim would step through the handling of what is for others at its port.
