@@ -9,7 +9,8 @@ use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::ScatterGather;
 use pagewire_fabric::Fabric;
-use pagewire_iommu::{Claim, Hazards, ProcessWords, Refusal, Rights, Window};
+use pagewire_iommu::words::SharedWords;
+use pagewire_iommu::{Claim, Hazards, ProcessWords, Refusal, RegionView, Rights, Window};
 use pagewire_memory::{ApplicationMemory, MemoryError, Residency, Segment};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -34,9 +35,52 @@ pub struct Pass {
 }
 
 impl Pass {
+    /// For the region that a key names.
+    pub fn look_up<W: SharedWords>(
+        regions: &RegionView<W>,
+        key: u32,
+        need: Rights,
+        domain: u32,
+    ) -> Result<Self, Refusal> {
+        Ok(Pass { key, need, domain, window: regions.window(key, need, domain)? })
+    }
+
+    /// Whether it is for such accesses, by a queue pair of its [domain](Self::domain).
+    #[inline]
+    pub fn names(&self, key: u32, need: Rights) -> bool {
+        (self.key, self.need) == (key, need)
+    }
+
     #[inline]
     fn serves(&self, key: u32, need: Rights, domain: u32) -> bool {
-        (self.key, self.need, self.domain) == (key, need, domain)
+        self.names(key, need) && self.domain == domain
+    }
+
+    /// The region's protection domain.
+    #[inline]
+    pub fn domain(&self) -> u32 {
+        self.domain
+    }
+
+    /// The region.
+    #[inline]
+    pub fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// The one that is kept, if it serves and its region is still open; else another one is kept.
+    #[inline]
+    fn renewed<'p, W: SharedWords>(
+        kept: &'p mut Option<Pass>,
+        regions: &RegionView<W>,
+        (key, need, domain): (u32, Rights, u32),
+    ) -> Result<&'p Window, Refusal> {
+        let serves = |pass: &Pass| pass.serves(key, need, domain) && regions.still_open(&pass.window);
+        if !kept.as_ref().is_some_and(serves) {
+            *kept = None;
+            *kept = Some(Pass::look_up(regions, key, need, domain)?);
+        }
+        kept.as_ref().map(Pass::window).ok_or(Refusal::Key)
     }
 }
 
@@ -108,62 +152,51 @@ pub enum AccessError {
 }
 
 impl<F: Fabric> Nic<F> {
-    /// Checks one piece, and claims its region unless it is that of the `last` claim.
+    /// Where a piece lies, by the region that its key names. `pass` is kept for the next piece, which most probably names the same one.
     #[inline(always)] // Part of every access.
-    fn admit(
+    fn locate<'p>(
         &self,
-        queue_pair: &QueuePair<F>,
-        domain: u32,
+        pass: &'p mut Option<Pass>,
+        (domain, need): (u32, Rights),
         piece: &ScatterGather,
-        need: Rights,
-        last: Option<u32>,
-    ) -> Result<(Segment, Option<Claim>, u32), AccessError> {
-        let (view, length) = (self.regions().view(), u64::from(piece.length));
-        let granted =
-            view.check(piece.key, piece.address, length, need, domain).map_err(AccessError::Refused)?;
-        let claim = match last == Some(granted.index) {
-            true => None,
-            false => Some(self.own_hazards().claim(granted.index, queue_pair.place).ok_or_else(|| {
-                self.ready(queue_pair, Again::Later);
-                AccessError::Wait
-            })?),
+    ) -> Result<(Segment, &'p Window), AccessError> {
+        let window = Pass::renewed(pass, self.regions().view(), (piece.key, need, domain));
+        let window = window.map_err(AccessError::Refused)?;
+        let length = u64::from(piece.length);
+        let granted = window.locate(piece.address, length).map_err(AccessError::Refused)?;
+        Ok((Segment { address: granted.address, length }, window))
+    }
+
+    /// Claims a region that is to be accessed.
+    #[inline(always)] // As above.
+    fn claim(&self, queue_pair: &QueuePair<F>, window: &Window) -> Result<Claim, AccessError> {
+        let Some(claim) = self.own_hazards().claim(window.index(), queue_pair.place) else {
+            self.ready(queue_pair, Again::Later);
+            return Err(AccessError::Wait);
         };
-        if view.still(&granted) {
-            return Ok((Segment { address: granted.address, length }, claim, granted.index));
+        // Behind the claim: either this sees that the region was revoked, or whoever revokes it sees the claim.
+        if self.regions().view().still_open(window) {
+            return Ok(claim);
         }
-        if let Some(claim) = claim {
-            self.own_hazards().release(claim);
-        }
+        self.own_hazards().release(claim);
         Err(AccessError::Refused(Refusal::Key))
     }
 
     /// Accesses one piece that is not empty, under a claim on its region, if its key and bounds are right. `pass` is kept for the
-    /// next access, which most probably names the same region. False: nothing was done, or `access` did not do it.
+    /// next access. False: nothing was done, or `access` did not do it.
     #[inline]
     pub fn access_now(
         &self,
         queue_pair: &QueuePair<F>,
         pass: &mut Option<Pass>,
-        (domain, need): (u32, Rights),
+        of: (u32, Rights),
         piece: &ScatterGather,
         access: impl FnOnce(Segment) -> bool,
     ) -> bool {
-        let view = self.regions().view();
-        if !pass.as_ref().is_some_and(|pass| pass.serves(piece.key, need, domain)) {
-            let Ok(window) = view.window(piece.key, need, domain) else { return false };
-            *pass = Some(Pass { key: piece.key, need, domain, window });
-        }
-        let Some(Pass { window, .. }) = &*pass else { return false };
-        let length = u64::from(piece.length);
-        let Ok(granted) = window.locate(piece.address, length) else { return false };
-        let Some(claim) = self.own_hazards().claim(granted.index, queue_pair.place) else { return false };
-        // Behind the claim: either this sees that the region was revoked, or whoever revokes it sees the claim.
-        let is_open = view.still_open(window);
-        let done = is_open && access(Segment { address: granted.address, length });
+        let Ok((segment, window)) = self.locate(pass, of, piece) else { return false };
+        let Ok(claim) = self.claim(queue_pair, window) else { return false };
+        let done = access(segment);
         self.own_hazards().release(claim);
-        if !is_open {
-            *pass = None;
-        }
         done
     }
 
@@ -178,15 +211,22 @@ impl<F: Fabric> Nic<F> {
         waits: &mut Asked,
     ) -> Result<Access, AccessError> {
         let mut access = Access { segments: SmallVec::new(), claims: SmallVec::new() };
-        let mut last: Option<u32> = None;
+        let (mut pass, mut claimed) = (None, None);
         for piece in pieces.iter().filter(|piece| piece.length > 0) {
-            match self.admit(queue_pair, domain, piece, need, last) {
-                Ok((segment, claim, region)) => {
+            let located = self.locate(&mut pass, (domain, need), piece);
+            // The region of the last piece is claimed.
+            let admitted = located.and_then(|(segment, window)| {
+                let claim = match claimed == Some(*window) {
+                    true => None,
+                    false => Some(self.claim(queue_pair, window)?),
+                };
+                Ok((segment, *window, claim))
+            });
+            match admitted {
+                Ok((segment, window, claim)) => {
                     access.segments.push(segment);
-                    if let Some(claim) = claim {
-                        access.claims.push(claim);
-                    }
-                    last = Some(region);
+                    access.claims.extend(claim);
+                    claimed = Some(window);
                 }
                 Err(error) => {
                     self.finish(access);
@@ -194,24 +234,33 @@ impl<F: Fabric> Nic<F> {
                 }
             }
         }
-        match self.fabric().memory().residency(&access.segments) {
-            Residency::Absent if waits.times < BRING_IN_TRIES => {
-                waits.times += 1;
-                queue_pair.counters.page_waits.add(1);
-                let segments = std::mem::take(&mut access.segments);
-                self.finish(access);
-                self.fabric().bring_in(&segments, write, waits.token(queue_pair.number));
-                Err(AccessError::Wait)
-            }
-            Residency::NotMapped => {
-                self.finish(access);
-                Err(AccessError::NotMapped)
-            }
-            Residency::Absent | Residency::Resident => {
-                waits.times = 0;
-                Ok(access)
-            }
-        }
+        let Some(hindrance) = hindrance(self.fabric().memory().residency(&access.segments), waits) else {
+            return Ok(access);
+        };
+        let segments = std::mem::take(&mut access.segments);
+        self.finish(access);
+        Err(self.hindered(hindrance, queue_pair, &segments, write, waits))
+    }
+
+    /// As [`begin`](Self::begin) for one piece that is not empty; the claim is the caller's to release. `pass`: as in
+    /// [`access_now`](Self::access_now).
+    #[inline(always)] // Part of each transfer that the requester executes itself.
+    pub fn begin_one(
+        &self,
+        queue_pair: &QueuePair<F>,
+        pass: &mut Option<Pass>,
+        of: (u32, Rights),
+        piece: &ScatterGather,
+        write: bool,
+        waits: &mut Asked,
+    ) -> Result<(Segment, Claim), AccessError> {
+        let (segment, window) = self.locate(pass, of, piece)?;
+        let claim = self.claim(queue_pair, window)?;
+        let Some(hindrance) = hindrance(self.fabric().memory().residency(&[segment]), waits) else {
+            return Ok((segment, claim));
+        };
+        self.own_hazards().release(claim);
+        Err(self.hindered(hindrance, queue_pair, &[segment], write, waits))
     }
 
     /// As [`begin`](Self::begin) for one piece that is not empty; the access goes on until `sustained` is given up.
@@ -227,22 +276,28 @@ impl<F: Fabric> Nic<F> {
         waits: &mut Asked,
     ) -> Result<Segment, AccessError> {
         let (segment, residency) = self.look(sustained, queue_pair, domain, piece, need)?;
-        match residency {
-            Residency::Absent if waits.times < BRING_IN_TRIES => {
-                waits.times += 1;
+        let Some(hindrance) = hindrance(residency, waits) else { return Ok(segment) };
+        sustained.let_go();
+        Err(self.hindered(hindrance, queue_pair, &[segment], write, waits))
+    }
+
+    /// What becomes of an access that was given up. Pages that are absent are asked for.
+    #[cold]
+    fn hindered(
+        &self,
+        hindrance: Hindrance,
+        queue_pair: &QueuePair<F>,
+        segments: &[Segment],
+        write: bool,
+        waits: &Asked,
+    ) -> AccessError {
+        match hindrance {
+            Hindrance::Absent => {
                 queue_pair.counters.page_waits.add(1);
-                sustained.let_go();
-                self.fabric().bring_in(&[segment], write, waits.token(queue_pair.number));
-                Err(AccessError::Wait)
+                self.fabric().bring_in(segments, write, waits.token(queue_pair.number));
+                AccessError::Wait
             }
-            Residency::NotMapped => {
-                sustained.let_go();
-                Err(AccessError::NotMapped)
-            }
-            Residency::Absent | Residency::Resident => {
-                waits.times = 0;
-                Ok(segment)
-            }
+            Hindrance::NotMapped => AccessError::NotMapped,
         }
     }
 
@@ -277,18 +332,9 @@ impl<F: Fabric> Nic<F> {
         };
         if !sustained.access.as_ref().is_some_and(known) {
             sustained.let_go();
-            let window = view.window(piece.key, need, domain).map_err(AccessError::Refused)?;
-            let Some(claim) = sustained.hazards.claim(window.index(), queue_pair.place) else {
-                self.ready(queue_pair, Again::Later);
-                return Err(AccessError::Wait);
-            };
-            let pass = Pass { key: piece.key, need, domain, window };
+            let pass = Pass::look_up(view, piece.key, need, domain).map_err(AccessError::Refused)?;
+            let claim = self.claim(queue_pair, pass.window())?;
             sustained.access = Some(SustainedAccess { claim, pass, resident: 0..0, sparse: false });
-            // Behind the claim: either this sees that the region was revoked, or whoever revokes it sees the claim.
-            if !view.still_open(&window) {
-                sustained.let_go();
-                return Err(AccessError::Refused(Refusal::Key));
-            }
         }
         let Some(access) = &mut sustained.access else { return Err(AccessError::Refused(Refusal::Key)) };
         let length = u64::from(piece.length);
@@ -308,6 +354,28 @@ impl<F: Fabric> Nic<F> {
     pub fn finish(&self, access: Access) {
         for claim in access.claims {
             self.own_hazards().release(claim);
+        }
+    }
+}
+
+/// Why an access whose pieces were found is given up.
+enum Hindrance {
+    Absent,
+    NotMapped,
+}
+
+/// What the residency of all pieces means for an access. `None`: it is made, also where pages were asked for often enough.
+#[inline]
+fn hindrance(residency: Residency, waits: &mut Asked) -> Option<Hindrance> {
+    match residency {
+        Residency::Absent if waits.times < BRING_IN_TRIES => {
+            waits.times += 1;
+            Some(Hindrance::Absent)
+        }
+        Residency::NotMapped => Some(Hindrance::NotMapped),
+        Residency::Absent | Residency::Resident => {
+            waits.times = 0;
+            None
         }
     }
 }

@@ -3,18 +3,17 @@
 //! No thread of the peer takes part, and no packet leaves. What cannot be done this way goes as packets, and the peer
 //! gives the verdict.
 
-use crate::access::AccessError;
+use crate::access::{AccessError, Pass};
 use crate::attributes::QueuePairType;
 use crate::completion::{Completion, Opcode, Status};
-use crate::drive::Core;
-use crate::drive::page_waits::Asked;
-use crate::path::local::{LocalChannel, PublishedQueuePair};
+use crate::drive::{Core, LocalWay};
+use crate::path::local::PublishedQueuePair;
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::{Data, ScatterGather, SendRequest};
 use pagewire_fabric::Fabric;
 use pagewire_iommu::Rights;
-use pagewire_memory::{ApplicationMemory, Segment};
+use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
 use pagewire_transport::{Direct, Operation, RemoteAddress, Work};
 use smallvec::SmallVec;
 
@@ -49,86 +48,110 @@ pub enum Bytes<'a> {
     Segments(&'a [ScatterGather]),
 }
 
+/// Where in a local peer the last transfer went, most probably the next one's place, too. What may have changed since is looked at behind
+/// the claim.
+#[derive(Clone, Copy)]
+pub struct Far {
+    /// Of the peer's queue pair, in the peer's tables.
+    place: u32,
+    pass: Pass,
+}
+
 impl<F: Fabric> QueuePair<F> {
-    /// Executes a transfer over a channel to the peer's process. `send_psn`: with which the connection began; `waits`: times in a
-    /// row that pages were brought in for the requester.
-    pub(crate) fn execute(
-        &self,
-        channel: &LocalChannel<F>,
-        send_psn: u32,
-        waits: &mut Asked,
-        transfer: &Transfer,
-        bytes: Bytes<'_>,
-    ) -> Direct {
+    /// Executes a transfer in the memory of a local peer.
+    pub(crate) fn execute(&self, way: LocalWay<'_, F>, transfer: &Transfer, bytes: Bytes<'_>) -> Direct {
         let nic = &self.nic;
         let &Transfer { remote, length, reads } = transfer;
+        let LocalWay { channel, send_psn, waits, near, far } = way;
         let Ok(process) = &channel.channel.cross_memory else { return Direct::Unavailable };
-        let Some((place, peer)) = channel.receptive(self.peer(), self.number) else {
-            return Direct::Unavailable;
-        };
-        // A peer that began another connection since does not know these requests. UC takes them up anywhere.
-        let connected =
-            |peer: &PublishedQueuePair| self.kind != QueuePairType::Rc || peer.receive_psn == send_psn;
-        if !connected(&peer) {
+        if channel.is_gone() {
             return Direct::Unavailable;
         }
         let need = if reads { Rights::REMOTE_READ } else { Rights::REMOTE_WRITE };
-        if !peer.rights.contains(need) || channel.is_gone() {
-            return Direct::Unavailable;
-        }
+        let find = || {
+            let found = channel.receptive(self.peer(), self.number);
+            found.filter(|(_, peer)| self.is_let_in(peer, send_psn, need))
+        };
         if length == 0 {
+            if find().is_none() {
+                return Direct::Unavailable;
+            }
             self.counters.direct_operations.add_alone(1);
             return Direct::Done;
         }
-        let length = u64::from(length);
-        let Ok(granted) = channel.peer_regions.check(remote.key, remote.address, length, need, peer.domain)
-        else {
-            return Direct::Unavailable;
+        let is_known = |far: &Far| {
+            far.pass.names(remote.key, need) && channel.peer_regions.still_open(far.pass.window())
         };
-        let access = match bytes {
-            Bytes::Inline(_) => None,
-            Bytes::Segments(pieces) => {
-                let need = if reads { Rights::LOCAL_WRITE } else { Rights::empty() };
-                match nic.begin(self, self.domain.number(), pieces, need, reads, waits) {
-                    Ok(access) => Some(access),
-                    Err(AccessError::Wait) => return Direct::Wait,
-                    Err(_) => return Direct::Unavailable,
-                }
-            }
-        };
-        let far = [Segment { address: granted.address, length }];
-        let memory = nic.fabric().memory();
-        let done = match channel.own_hazards.claim(granted.index, place) {
-            None => {
-                nic.ready(self, Again::Later);
-                Direct::Wait
-            }
-            Some(claim) => {
-                // Both are asked once more behind the claim: revocation changes them first and looks for claims then.
-                let valid = channel.peer_regions.still(&granted)
-                    && channel
-                        .receptive_at(place, self.peer(), self.number)
-                        .is_some_and(|peer| connected(&peer));
-                let moved = valid
-                    && match (&access, bytes) {
-                        (Some(access), _) if reads => memory.pull(process, &far, &access.segments, true),
-                        (Some(access), _) => memory.push(process, &access.segments, &far, true),
-                        (None, Bytes::Inline(bytes)) => memory.push_bytes(process, bytes, &far, true),
-                        (None, Bytes::Segments(_)) => Ok(()),
-                    }
-                    .is_ok();
-                channel.own_hazards.release(claim);
-                if moved { Direct::Done } else { Direct::Unavailable }
-            }
-        };
-        if let Some(access) = access {
-            nic.finish(access);
+        if !far.as_ref().is_some_and(is_known) {
+            let Some((place, peer)) = find() else { return Direct::Unavailable };
+            let pass = Pass::look_up(&channel.peer_regions, remote.key, need, peer.domain);
+            let Ok(pass) = pass else { return Direct::Unavailable };
+            *far = Some(Far { place, pass });
         }
+        let Some(Far { place, pass }) = *far else { return Direct::Unavailable };
+        let length = u64::from(length);
+        let Ok(granted) = pass.window().locate(remote.address, length) else { return Direct::Unavailable };
+        let there = [Segment { address: granted.address, length }];
+        let memory = nic.fabric().memory();
+        // Under a claim on the region there.
+        let mut reach = |moves: &dyn Fn() -> Result<(), MemoryError>| {
+            let Some(claim) = channel.own_hazards.claim(granted.index, place) else {
+                nic.ready(self, Again::Later);
+                return Direct::Wait;
+            };
+            // Behind the claim: revocation changes these first and looks for claims then.
+            let valid = channel.peer_regions.still_open(pass.window())
+                && channel.receptive_at(place, self.peer(), self.number).is_some_and(|peer| {
+                    peer.domain == pass.domain() && self.is_let_in(&peer, send_psn, need)
+                });
+            let moved = valid && moves().is_ok();
+            channel.own_hazards.release(claim);
+            if !valid {
+                *far = None;
+            }
+            if moved { Direct::Done } else { Direct::Unavailable }
+        };
+        let between = |here: &[Segment]| match reads {
+            true => memory.pull(process, &there, here, true),
+            false => memory.push(process, here, &there, true),
+        };
+        let of = (self.domain.number(), if reads { Rights::LOCAL_WRITE } else { Rights::empty() });
+        let given_up = |error| match error {
+            AccessError::Wait => Direct::Wait,
+            AccessError::Refused(_) | AccessError::NotMapped => Direct::Unavailable,
+        };
+        let done = match bytes {
+            Bytes::Inline(bytes) => reach(&|| memory.push_bytes(process, bytes, &there, true)),
+            Bytes::Segments([piece]) => match nic.begin_one(self, near, of, piece, reads, waits) {
+                Ok((segment, claim)) => {
+                    let done = reach(&|| between(&[segment]));
+                    nic.own_hazards().release(claim);
+                    done
+                }
+                Err(error) => given_up(error),
+            },
+            Bytes::Segments(pieces) => match nic.begin(self, of.0, pieces, of.1, reads, waits) {
+                Ok(access) => {
+                    let done = reach(&|| between(&access.segments));
+                    nic.finish(access);
+                    done
+                }
+                Err(error) => given_up(error),
+            },
+        };
         if done == Direct::Done {
             self.counters.direct_operations.add_alone(1);
             self.counters.direct_bytes.add_alone(length);
         }
         done
+    }
+
+    /// Whether the peer's queue pair takes such accesses by the connection that began with a PSN.
+    #[inline(always)] // Part of each transfer.
+    fn is_let_in(&self, peer: &PublishedQueuePair, send_psn: u32, need: Rights) -> bool {
+        // A peer that began another connection since does not know these requests. UC takes them up anywhere.
+        let connected = self.kind != QueuePairType::Rc || peer.receive_psn == send_psn;
+        connected && peer.rights.contains(need)
     }
 
     /// Executes a request at its post, where nothing is before it. False: it must be kept and driven.
@@ -155,8 +178,7 @@ impl<F: Fabric> QueuePair<F> {
         if !core.is_quiet() || !self.send.lock().is_empty() {
             return false;
         }
-        let send_psn = core.attributes.send_psn;
-        let Some((channel, waits)) = core.local() else { return false };
+        let Some(way) = core.local() else { return false };
         let gathered: SmallVec<[u8; 64]>;
         let bytes = match data {
             Data::Segments(pieces) => Bytes::Segments(pieces),
@@ -166,7 +188,7 @@ impl<F: Fabric> QueuePair<F> {
                 Bytes::Inline(&gathered)
             }
         };
-        let done = self.execute(channel, send_psn, waits, transfer, bytes) == Direct::Done;
+        let done = self.execute(way, transfer, bytes) == Direct::Done;
         if done {
             core.executed_directly();
         }

@@ -12,6 +12,7 @@ mod receive_wait;
 use crate::access::{Pass, Sustained};
 use crate::attributes::{Attributes, QueuePairType, State};
 use crate::counters::ProtocolCounters;
+use crate::direct::Far;
 use crate::environment::{Ended, QueuePairEnvironment};
 use crate::error::{Error, Result};
 use crate::event::AsyncEventKind;
@@ -102,15 +103,29 @@ pub struct Core<F: Fabric> {
     /// What has come for the program since the queue pair was last driven.
     pub news: News,
     answers: Answers,
-    /// The regions that messages were last sent from and received into, at once.
     pub passes: Passes,
 }
 
 /// Regions that are most probably accessed again.
 #[derive(Default)]
 pub struct Passes {
+    /// What was last sent from, or read into, at a post.
     pub send: Option<Pass>,
+    /// What a message was last received into at once.
     pub receive: Option<Pass>,
+    /// What was last accessed in the local peer's memory.
+    far: Option<Far>,
+}
+
+/// A local peer's memory, as the requester reaches it.
+pub struct LocalWay<'c, F: Fabric> {
+    pub channel: &'c LocalChannel<F>,
+    /// With which PSN the connection began.
+    pub send_psn: u32,
+    /// Times in a row that pages were brought in for the requester.
+    pub waits: &'c mut Asked,
+    pub near: &'c mut Option<Pass>,
+    pub far: &'c mut Option<Far>,
 }
 
 impl<F: Fabric> Default for Core<F> {
@@ -151,10 +166,16 @@ impl<F: Fabric> Core<F> {
             && matches!(&self.connection, Connection::Rc(rc) if rc.is_quiet())
     }
 
-    /// The channel of the local path, and how often in a row pages were brought in for an access of the requester.
-    pub fn local(&mut self) -> Option<(&LocalChannel<F>, &mut Asked)> {
+    /// What a transfer takes that the requester executes itself, on the local path.
+    pub fn local(&mut self) -> Option<LocalWay<'_, F>> {
         match &self.path {
-            Path::Local(channel) => Some((channel, self.page_waits.of(Half::Requester))),
+            Path::Local(channel) => Some(LocalWay {
+                channel,
+                send_psn: self.attributes.send_psn,
+                waits: self.page_waits.of(Half::Requester),
+                near: &mut self.passes.send,
+                far: &mut self.passes.far,
+            }),
             _ => None,
         }
     }
@@ -264,6 +285,8 @@ impl<F: Fabric> Core<F> {
             queue_pair.shown_path.set(&path);
         }
         self.path = path;
+        // The peer's regions are those of one process.
+        self.passes.far = None;
     }
 
     /// Forgets everything but what was counted (RESET).

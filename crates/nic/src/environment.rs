@@ -548,15 +548,12 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
     fn direct(&mut self, work: &Work) -> Direct {
         let Some(transfer) = Transfer::of(work) else { return Direct::Unavailable };
         let pieces = self.pieces(work.id, 0, work.length);
-        let send_psn = self.core.attributes.send_psn;
-        let (Some((channel, waits)), Some(pieces)) = (self.core.local(), pieces) else {
-            return Direct::Unavailable;
-        };
+        let (Some(way), Some(pieces)) = (self.core.local(), pieces) else { return Direct::Unavailable };
         let bytes = match &pieces {
             KeptData::Inline(bytes) => Bytes::Inline(bytes),
             KeptData::Segments(pieces) => Bytes::Segments(pieces),
         };
-        self.queue_pair.execute(channel, send_psn, waits, &transfer, bytes)
+        self.queue_pair.execute(way, &transfer, bytes)
     }
 
     fn link(&mut self) -> LinkState {

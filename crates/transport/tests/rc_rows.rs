@@ -130,30 +130,51 @@ fn a_row_does_not_reach_the_end_of_its_write() {
     assert_eq!(connection.receive_row(Time(0), &wrong, &[&payload[..]; 2], host), 0);
 }
 
-/// What is acknowledged in small pieces is not followed by small pieces.
-#[test]
-fn a_long_message_goes_on_when_a_third_of_the_window_is_free() {
+/// A requester with such messages posted whose window is full, the first packets of which nobody has heard of yet.
+fn filled(messages: &[u32]) -> (Pair, usize) {
     let mut pair = pair_with(|_, _| ());
     pair.filter = Some(Box::new(|_, _| false));
-    pair.post_zeroed(0, write(0, 1 << 20));
+    for length in messages {
+        pair.post_zeroed(0, write(0, *length));
+    }
     pair.run(1000);
     let window = sent(&pair, 0).len();
     assert_eq!(window, limits::INITIAL_IN_FLIGHT as usize / MTU);
-    let acknowledge = |pair: &mut Pair, count: usize| {
-        let end = &mut pair.ends[0];
-        let psn = 0x100 + count as u32 - 1;
-        let syndrome = pagewire_wire::Syndrome::Ack { credits: 31 };
-        let mut header = header(Code::Acknowledge, psn);
-        header.bth.acknowledge = false;
-        header.aeth = Some(pagewire_wire::Aeth { syndrome, message: 0 });
-        let outcome = end.connection.receive(Time(1000), &header, Payload::Bytes(&[]), &mut end.host);
-        assert_eq!(outcome, Outcome::Done(()));
-        pair.run(2000);
-        sent(pair, 0).len()
-    };
+    (pair, window)
+}
+
+/// So many packets are acknowledged in all; gives how many were sent by then.
+fn acknowledge(pair: &mut Pair, count: usize) -> usize {
+    let end = &mut pair.ends[0];
+    let syndrome = pagewire_wire::Syndrome::Ack { credits: 31 };
+    let mut header = header(Code::Acknowledge, 0x100 + count as u32 - 1);
+    header.bth.acknowledge = false;
+    header.aeth = Some(pagewire_wire::Aeth { syndrome, message: 0 });
+    let outcome = end.connection.receive(Time(1000), &header, Payload::Bytes(&[]), &mut end.host);
+    assert_eq!(outcome, Outcome::Done(()));
+    pair.run(2000);
+    sent(pair, 0).len()
+}
+
+/// What is acknowledged in small pieces is not followed by small pieces.
+#[test]
+fn a_long_message_goes_on_when_a_third_of_the_window_is_free() {
+    let (mut pair, window) = filled(&[1 << 20]);
     // The window grows by what is acknowledged: 2 for each.
     assert_eq!(acknowledge(&mut pair, 8), window);
     // 12 acknowledged: room for 24, and a third of 76 is 25.
+    assert_eq!(acknowledge(&mut pair, 12), window);
+    assert_eq!(acknowledge(&mut pair, 13), window + 26);
+}
+
+/// The end of a message is a small piece, too, unless nothing could leave with it.
+#[test]
+fn the_end_of_a_message_waits_likewise_where_another_one_is_behind_it() {
+    let end = (64 << 10) + 2048;
+    let (mut pair, window) = filled(&[end]);
+    assert_eq!(acknowledge(&mut pair, 1), window + 2, "the last there is");
+    let (mut pair, window) = filled(&[end, 1 << 20]);
+    assert_eq!(acknowledge(&mut pair, 8), window);
     assert_eq!(acknowledge(&mut pair, 12), window);
     assert_eq!(acknowledge(&mut pair, 13), window + 26);
 }

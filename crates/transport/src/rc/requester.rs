@@ -608,7 +608,10 @@ impl Requester {
             return false;
         }
         let window = self.window.packets();
-        window.saturating_sub(under_way) < (entry.packets - offset).min(window / 3)
+        // What is behind it may leave with its end.
+        let last = self.started == self.queue.len();
+        let rest = if last { entry.packets - offset } else { u32::MAX };
+        window.saturating_sub(under_way) < rest.min(window / 3)
     }
 
     /// How many packets from `offset` on differ in what [`Environment::transmit_row`] says, fit what may be under way, and need
