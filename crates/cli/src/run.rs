@@ -64,7 +64,10 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
         return Ok(refusal(program, &command.exec()));
     }
 
-    let directory = tempfile::Builder::new().prefix("pagewire-stats-").tempdir()?;
+    let directory = tempfile::Builder::new()
+        .prefix("pagewire-stats-")
+        .tempdir()
+        .context("--stats needs a directory for the counters, where TMPDIR says or in /tmp")?;
     let file = directory.path().join("stats.jsonl");
     launch.stats = Some(file.clone());
     launch.apply(&mut command);
@@ -78,7 +81,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
             crate::tell!("pagewire: no counters: signal {signal} ended the program before it wrote them");
         }
         (true, None) => crate::tell!(
-            "pagewire: no counters: no process of the program opened a device and ended by exit(3)"
+            "pagewire: no counters: no process of the program opened a device, ended by exit(3) and could write them"
         ),
         (false, _) => report::print_summary(&reports)?,
     }

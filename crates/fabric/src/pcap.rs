@@ -87,7 +87,8 @@ impl Capture {
         file.write_all(&LINK_TYPE.to_ne_bytes())?;
         file.flush()?;
         let (sender, receiver) = sync_channel(CAPTURE_QUEUE);
-        let writer = crate::threads::spawn("pagewire-pcap", move || write(file, &receiver))?;
+        let (name, counted) = (path.to_owned(), counters.clone());
+        let writer = crate::threads::spawn("pagewire-pcap", move || write(file, &receiver, &name, &counted))?;
         let capture = Arc::new(Capture {
             queue: Mutex::new(Some(sender)),
             writer: Mutex::new(Some(writer)),
@@ -160,17 +161,32 @@ extern "C" fn finish_all() {
     }
 }
 
-fn write(mut file: BufWriter<File>, queue: &Receiver<Vec<u8>>) {
-    let mut result = Ok(());
+/// Writes what comes; what does not fit, and what was not on the disk yet, is counted as lost. The user, who has asked for the file, is
+/// told once.
+fn write(mut file: BufWriter<File>, queue: &Receiver<Vec<u8>>, path: &Path, counters: &Counters) {
+    let (mut failed, mut unwritten) = (false, 0);
     loop {
-        match queue.recv_timeout(Duration::from_millis(CAPTURE_FLUSH)) {
-            Ok(record) => result = result.and_then(|()| file.write_all(&record)),
-            Err(RecvTimeoutError::Timeout) => result = result.and_then(|()| file.flush()),
-            Err(RecvTimeoutError::Disconnected) => break,
+        let (result, ends) = match queue.recv_timeout(Duration::from_millis(CAPTURE_FLUSH)) {
+            Ok(_) if failed => {
+                counters.capture_lost.add(1);
+                continue;
+            }
+            Ok(record) => {
+                unwritten += 1;
+                (file.write_all(&record), false)
+            }
+            Err(RecvTimeoutError::Timeout) => (file.flush().inspect(|()| unwritten = 0), false),
+            Err(RecvTimeoutError::Disconnected) => (file.flush(), true),
+        };
+        if let (Err(error), false) = (result, failed) {
+            failed = true;
+            counters.capture_lost.add(unwritten);
+            // Where that cannot be said, nothing is: the program has nothing to do with it.
+            let _ = writeln!(io::stderr(), "pagewire: {}: {error}: the capture ends here", path.display());
         }
-    }
-    if let Err(error) = result.and_then(|()| file.flush()) {
-        log::debug!("the capture is not complete: {error}");
+        if ends {
+            return;
+        }
     }
 }
 
@@ -228,6 +244,24 @@ mod tests {
     fn numbers_stand_in_front_of_the_extension() {
         assert_eq!(with_number(Path::new("/tmp/a.b/trace.pcap"), 7), Path::new("/tmp/a.b/trace.7.pcap"));
         assert_eq!(with_number(Path::new("trace"), 7), Path::new("trace.7"));
+    }
+
+    #[test]
+    fn what_the_disk_has_no_room_for_is_counted() {
+        let counters = Arc::<Counters>::default();
+        // Every write to it fails for want of room.
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let (sender, receiver) = sync_channel(CAPTURE_QUEUE);
+        for _ in 0..3 {
+            sender.send(vec![0; 100]).unwrap();
+        }
+        let writer = std::thread::spawn({
+            let counters = counters.clone();
+            move || write(BufWriter::with_capacity(150, full), &receiver, Path::new("full"), &counters)
+        });
+        drop(sender);
+        writer.join().unwrap();
+        assert_eq!(counters.capture_lost.get(), 3);
     }
 
     #[test]

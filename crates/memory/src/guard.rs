@@ -120,11 +120,11 @@ impl Mended {
     }
 
     /// Copies application memory from an address on; 8, 4 or 2 bytes at once, as [`write`](Self::write). After a fault
-    /// `into` holds what was there before it.
+    /// `into` may hold some of what was there before it.
     #[inline]
     pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), Fault> {
         // SAFETY: as fetch_add; the engine's side is borrowed for writing.
-        match unsafe { pagewire_guard_copy(into.as_mut_ptr() as u64, address, into.len()) } {
+        match unsafe { copy(into.as_mut_ptr() as u64, address, into.len()) } {
             0 => Ok(()),
             _ => Err(Fault),
         }
@@ -135,7 +135,7 @@ impl Mended {
     #[inline]
     pub fn write(&self, from: &[u8], address: u64) -> Result<(), Fault> {
         // SAFETY: as fetch_add; the engine's side is borrowed.
-        match unsafe { pagewire_guard_copy(address, from.as_ptr() as u64, from.len()) } {
+        match unsafe { copy(address, from.as_ptr() as u64, from.len()) } {
             0 => Ok(()),
             _ => Err(Fault),
         }

@@ -183,6 +183,36 @@ fn rows_of_copies_are_what_each_is() {
     assert_eq!(bytes, *[[7u8; 8], [8; 8], [9; 8], [9; 8]].concat());
 }
 
+/// Copies of every length are made by the instructions that are best for it.
+#[test]
+fn every_length_is_exact_and_ends_where_the_memory_does() {
+    let _alone = alone();
+    let memory = memory();
+    let pages = Pages::new(4 * PAGE);
+    pages.replace(2 * PAGE, PAGE, false);
+    let source: Vec<u8> = (0..2 * PAGE).map(|index| (index * 31 % 251) as u8 + 1).collect();
+    for length in (0..300).chain((300..4200).step_by(37)).chain(4094..4100) {
+        let from = &source[length % 64..][..length];
+        // Up to the hole, from where no cache line begins.
+        let at = 2 * PAGE - length;
+        memory.write(&vec![0; length + 5], &[pages.part(at - 5, length + 5)], false).unwrap();
+        memory.write(from, &[pages.part(at, length)], false).unwrap();
+        let mut back = vec![0xFF; length + 7];
+        memory.read(&[pages.part(at, length)], &mut back[..length]).unwrap();
+        assert!(back[..length] == *from && back[length..] == [0xFF; 7], "{length}");
+        let mut before = [1; 5];
+        memory.read(&[pages.part(at - 5, 5)], &mut before).unwrap();
+        assert_eq!(before, [0; 5], "{length}");
+        // Into it, by more than that.
+        for beyond in [1, 33, 128].into_iter().filter(|beyond| *beyond <= length) {
+            let over = [pages.part(at + beyond, length)];
+            assert_eq!(memory.write(from, &over, false), Err(MemoryError::NotMapped), "{length} {beyond}");
+            assert_eq!(memory.read(&over, &mut back), Err(MemoryError::NotMapped), "{length} {beyond}");
+            assert!(back[length..] == [0xFF; 7], "{length} {beyond}");
+        }
+    }
+}
+
 #[test]
 fn what_is_not_mapped_is_an_error() {
     let _alone = alone();

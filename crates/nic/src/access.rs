@@ -48,7 +48,7 @@ impl Pass {
     /// Whether it is for such accesses, by a queue pair of its [domain](Self::domain).
     #[inline]
     pub fn names(&self, key: u32, need: Rights) -> bool {
-        (self.key, self.need) == (key, need)
+        self.key == key && self.need.contains(need)
     }
 
     #[inline]
@@ -169,17 +169,26 @@ impl<F: Fabric> Nic<F> {
 
     /// Claims a region that is to be accessed.
     #[inline(always)] // As above.
-    fn claim(&self, queue_pair: &QueuePair<F>, window: &Window) -> Result<Claim, AccessError> {
-        let Some(claim) = self.own_hazards().claim(window.index(), queue_pair.place) else {
-            self.ready(queue_pair, Again::Later);
-            return Err(AccessError::Wait);
-        };
+    fn try_claim(&self, queue_pair: &QueuePair<F>, window: &Window) -> Result<Claim, Unclaimed> {
+        let claim = self.own_hazards().claim(window.index(), queue_pair.place).ok_or(Unclaimed::AllTaken)?;
         // Behind the claim: either this sees that the region was revoked, or whoever revokes it sees the claim.
         if self.regions().view().still_open(window) {
             return Ok(claim);
         }
         self.own_hazards().release(claim);
-        Err(AccessError::Refused(Refusal::Key))
+        Err(Unclaimed::Revoked)
+    }
+
+    /// The same for an access that is made later where it cannot be made now.
+    #[inline(always)] // As above.
+    fn claim(&self, queue_pair: &QueuePair<F>, window: &Window) -> Result<Claim, AccessError> {
+        self.try_claim(queue_pair, window).map_err(|unclaimed| match unclaimed {
+            Unclaimed::Revoked => AccessError::Refused(Refusal::Key),
+            Unclaimed::AllTaken => {
+                self.ready(queue_pair, Again::Later);
+                AccessError::Wait
+            }
+        })
     }
 
     /// Accesses one piece that is not empty, under a claim on its region, if its key and bounds are right. `pass` is kept for the
@@ -189,12 +198,12 @@ impl<F: Fabric> Nic<F> {
         &self,
         queue_pair: &QueuePair<F>,
         pass: &mut Option<Pass>,
-        of: (u32, Rights),
+        domain_and_need: (u32, Rights),
         piece: &ScatterGather,
         access: impl FnOnce(Segment) -> bool,
     ) -> bool {
-        let Ok((segment, window)) = self.locate(pass, of, piece) else { return false };
-        let Ok(claim) = self.claim(queue_pair, window) else { return false };
+        let Ok((segment, window)) = self.locate(pass, domain_and_need, piece) else { return false };
+        let Ok(claim) = self.try_claim(queue_pair, window) else { return false };
         let done = access(segment);
         self.own_hazards().release(claim);
         done
@@ -213,33 +222,26 @@ impl<F: Fabric> Nic<F> {
         let mut access = Access { segments: SmallVec::new(), claims: SmallVec::new() };
         let (mut pass, mut claimed) = (None, None);
         for piece in pieces.iter().filter(|piece| piece.length > 0) {
-            let located = self.locate(&mut pass, (domain, need), piece);
-            // The region of the last piece is claimed.
-            let admitted = located.and_then(|(segment, window)| {
-                let claim = match claimed == Some(*window) {
-                    true => None,
-                    false => Some(self.claim(queue_pair, window)?),
-                };
-                Ok((segment, *window, claim))
-            });
-            match admitted {
-                Ok((segment, window, claim)) => {
-                    access.segments.push(segment);
-                    access.claims.extend(claim);
-                    claimed = Some(window);
+            let mut admit = || {
+                let (segment, window) = self.locate(&mut pass, (domain, need), piece)?;
+                access.segments.push(segment);
+                if claimed != Some(*window) {
+                    access.claims.push(self.claim(queue_pair, window)?);
+                    claimed = Some(*window);
                 }
-                Err(error) => {
-                    self.finish(access);
-                    return Err(error);
-                }
+                Ok(())
+            };
+            if let Err(error) = admit() {
+                self.finish(access);
+                return Err(error);
             }
         }
-        let Some(hindrance) = hindrance(self.fabric().memory().residency(&access.segments), waits) else {
+        let Some(hindrance) = judge(self.fabric().memory().residency(&access.segments), waits) else {
             return Ok(access);
         };
         let segments = std::mem::take(&mut access.segments);
         self.finish(access);
-        Err(self.hindered(hindrance, queue_pair, &segments, write, waits))
+        Err(self.give_up(hindrance, queue_pair, &segments, write, waits))
     }
 
     /// As [`begin`](Self::begin) for one piece that is not empty; the claim is the caller's to release. `pass`: as in
@@ -249,18 +251,18 @@ impl<F: Fabric> Nic<F> {
         &self,
         queue_pair: &QueuePair<F>,
         pass: &mut Option<Pass>,
-        of: (u32, Rights),
+        domain_and_need: (u32, Rights),
         piece: &ScatterGather,
         write: bool,
         waits: &mut Asked,
     ) -> Result<(Segment, Claim), AccessError> {
-        let (segment, window) = self.locate(pass, of, piece)?;
+        let (segment, window) = self.locate(pass, domain_and_need, piece)?;
         let claim = self.claim(queue_pair, window)?;
-        let Some(hindrance) = hindrance(self.fabric().memory().residency(&[segment]), waits) else {
+        let Some(hindrance) = judge(self.fabric().memory().residency(&[segment]), waits) else {
             return Ok((segment, claim));
         };
         self.own_hazards().release(claim);
-        Err(self.hindered(hindrance, queue_pair, &[segment], write, waits))
+        Err(self.give_up(hindrance, queue_pair, &[segment], write, waits))
     }
 
     /// As [`begin`](Self::begin) for one piece that is not empty; the access goes on until `sustained` is given up.
@@ -276,14 +278,14 @@ impl<F: Fabric> Nic<F> {
         waits: &mut Asked,
     ) -> Result<Segment, AccessError> {
         let (segment, residency) = self.look(sustained, queue_pair, domain, piece, need)?;
-        let Some(hindrance) = hindrance(residency, waits) else { return Ok(segment) };
+        let Some(hindrance) = judge(residency, waits) else { return Ok(segment) };
         sustained.let_go();
-        Err(self.hindered(hindrance, queue_pair, &[segment], write, waits))
+        Err(self.give_up(hindrance, queue_pair, &[segment], write, waits))
     }
 
-    /// What becomes of an access that was given up. Pages that are absent are asked for.
+    /// What becomes of an access whose claims were given back. Pages that are absent are asked for.
     #[cold]
-    fn hindered(
+    fn give_up(
         &self,
         hindrance: Hindrance,
         queue_pair: &QueuePair<F>,
@@ -333,7 +335,7 @@ impl<F: Fabric> Nic<F> {
         if !sustained.access.as_ref().is_some_and(known) {
             sustained.let_go();
             let pass = Pass::look_up(view, piece.key, need, domain).map_err(AccessError::Refused)?;
-            let claim = self.claim(queue_pair, pass.window())?;
+            let claim = self.claim(queue_pair, &pass.window)?;
             sustained.access = Some(SustainedAccess { claim, pass, resident: 0..0, sparse: false });
         }
         let Some(access) = &mut sustained.access else { return Err(AccessError::Refused(Refusal::Key)) };
@@ -358,15 +360,24 @@ impl<F: Fabric> Nic<F> {
     }
 }
 
+/// Why a region was not claimed.
+enum Unclaimed {
+    /// The hazards, by others. Some are free soon.
+    AllTaken,
+    /// The region is not what it was.
+    Revoked,
+}
+
 /// Why an access whose pieces were found is given up.
 enum Hindrance {
     Absent,
     NotMapped,
 }
 
-/// What the residency of all pieces means for an access. `None`: it is made, also where pages were asked for often enough.
+/// What the residency of all pieces means for an access, which is counted. `None`: it is made, also where pages were asked for often
+/// enough.
 #[inline]
-fn hindrance(residency: Residency, waits: &mut Asked) -> Option<Hindrance> {
+fn judge(residency: Residency, waits: &mut Asked) -> Option<Hindrance> {
     match residency {
         Residency::Absent if waits.times < BRING_IN_TRIES => {
             waits.times += 1;

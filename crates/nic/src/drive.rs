@@ -109,7 +109,7 @@ pub struct Core<F: Fabric> {
 /// Regions that are most probably accessed again.
 #[derive(Default)]
 pub struct Passes {
-    /// What was last sent from, or read into, at a post.
+    /// What was last sent from at a post, or by a transfer that the requester executed itself, or read into.
     pub send: Option<Pass>,
     /// What a message was last received into at once.
     pub receive: Option<Pass>,

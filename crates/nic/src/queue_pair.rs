@@ -301,6 +301,10 @@ impl<F: Fabric> QueuePair<F> {
         core.refresh(&attributes);
         drop(core);
         self.run();
+        if change.access.is_some() || change.max_dest_read_atomic.is_some() {
+            // What a local peer began by rights that were taken away; also after a call that was refused because it did not end.
+            return self.wait_for_peers();
+        }
         Ok(())
     }
 

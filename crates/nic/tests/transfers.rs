@@ -143,6 +143,52 @@ fn rights_that_have_changed_count() {
 }
 
 #[test]
+fn rights_of_this_side_that_have_changed_count() {
+    let mut connected = Connected::new(true);
+    let change = Reregistration { domain: None, translation: None, access: Some(Rights::REMOTE_READ) };
+    connected.ours.region.reregister(change).unwrap();
+    // Bytes may be sent from it still.
+    connected.execute(false);
+    assert_eq!(connected.fail(true), Status::LocalProtection);
+}
+
+#[test]
+fn a_queue_pair_that_takes_nothing_any_more_is_not_reached() {
+    for reads in [false, true] {
+        for state in [attributes::State::Error, attributes::State::Reset] {
+            let mut connected = Connected::new(reads);
+            connected.qb.modify(&QueuePairChange { state: Some(state), ..Default::default() }).unwrap();
+            assert_eq!(connected.fail(reads), Status::RetryExceeded, "{state:?}");
+        }
+    }
+}
+
+/// Regions can be deregistered at once: each claim was given back.
+#[test]
+fn transfers_of_every_form_give_back_what_they_claim() {
+    let connected = Connected::new(false);
+    let second = connected.a.buffer(4096, all_rights());
+    let (ours, theirs) = (&connected.ours, &connected.theirs);
+    let none = ScatterGather { length: 0, ..ours.piece(0, 1) };
+    let (one, two) = ([ours.piece(0, 8)], [ours.piece(0, 8), second.piece(0, 8)]);
+    let many = [ours.piece(0, 8), none, ours.piece(8, 8), second.piece(0, 8), none, ours.piece(16, 8)];
+    let write = |key| SendOperation::Write { address: theirs.address, key };
+    let key = theirs.region.rkey();
+    let datas = [Data::Segments(&one), Data::Segments(&two), Data::Segments(&many), Data::Inline(&[&[3; 8]])];
+    for data in datas.iter().chain(&datas) {
+        assert!(!post_to(&connected.qa, 1, write(key), *data).unwrap(), "executed at its post");
+    }
+    // Refused for the second region, behind a claim on the first.
+    second.region.deregister().unwrap();
+    assert!(post_to(&connected.qa, 2, write(key), datas[2]).unwrap());
+    for region in [&ours.region, &theirs.region] {
+        let start = Instant::now();
+        region.deregister().unwrap();
+        assert!(start.elapsed().as_millis() < 1000, "not after what was waited for in vain");
+    }
+}
+
+#[test]
 fn a_region_of_another_domain_is_not_accessed() {
     for reads in [false, true] {
         let mut connected = Connected::new(reads);
@@ -162,9 +208,9 @@ fn nothing_beyond_a_region_is_accessed() {
     }
 }
 
-/// The next connection of a queue pair may be to another process, in which the same key is for something else.
+/// A key of the former peer's is nothing to the next one.
 #[test]
-fn a_queue_pair_that_is_connected_anew_looks_anew() {
+fn a_queue_pair_that_is_connected_anew_reaches_its_new_peer() {
     for reads in [false, true] {
         let mut connected = Connected::new(reads);
         let third = Side::without_thread(PathChoice::Local);

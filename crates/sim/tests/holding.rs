@@ -169,3 +169,41 @@ fn who_waits_for_one_page_goes_on_doing_so_while_others_come() {
     work(&mut done, LATE);
     assert_eq!(done, [Some(Status::Success), None]);
 }
+
+/// Pages of a long message that are swapped out between its post and the receiver's look at them, again and again: the requester
+/// is asked for it each time, and not found silent.
+#[test]
+fn what_cannot_be_read_is_asked_for_each_time() {
+    const LONG: u32 = 100_000;
+    for times in [1, 2, 3, 10] {
+        let world = World::new(5, Faults::NONE);
+        let host = world.host();
+        let sides = [0, 1].map(|_| side(&world, host, PathChoice::Local, 1));
+        let [one, two] = &sides;
+        let ends = [one, two].map(|side| (side.process, &side.queue_pairs[0]));
+        // For ever: no time-out helps.
+        connect_with(&world, ends[0], ends[1], Rights::empty(), (0, 7));
+        let segments = [ScatterGather { address: MEMORY, length: LONG, key: two.region.lkey() }];
+        two.queue_pairs[0].post_receive(&ReceiveRequest { wr_id: 2, segments: &segments }).unwrap();
+        let mut statuses = [None; 2];
+        work(&world, [one, two], &mut statuses, 10_000_000);
+        one.post(SendOperation::Send, LONG);
+        for _ in 0..times {
+            let counters = || one.nic.explain()[0].protocol.unwrap();
+            let (asked, sent) = (counters().sequence_naks_received, counters().retransmissions);
+            world.evict(one.process, MEMORY, u64::from(LONG));
+            world.withhold_pages(one.process, world.now() + 1_000);
+            // Pages come in, and it is sent again; then they are gone once more.
+            while counters().sequence_naks_received == asked || counters().retransmissions == sent {
+                assert!(world.now() < 1_000_000_000, "it is not asked for, or not sent again");
+                let [taker, sender] =
+                    if counters().sequence_naks_received == asked { [two, one] } else { [one, one] };
+                taker.nic.progress();
+                sender.nic.progress();
+                world.advance(Some(world.now() + 1_000));
+            }
+        }
+        work(&world, [one, two], &mut statuses, 10_000_000);
+        assert_eq!(statuses, [Some(Status::Success); 2], "{times} times");
+    }
+}

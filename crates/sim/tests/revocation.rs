@@ -70,6 +70,8 @@ enum Ending {
     Reset,
     Error,
     Destroy,
+    /// Its rights are taken away.
+    Withdraw,
 }
 
 fn end(
@@ -83,6 +85,10 @@ fn end(
         Ending::Reset => to(State::Reset),
         Ending::Error => to(State::Error),
         Ending::Destroy => queue_pair.destroy(),
+        Ending::Withdraw => {
+            let access = Some(Rights::LOCAL_WRITE);
+            queue_pair.modify(&QueuePairChange { access, ..QueuePairChange::default() })
+        }
     }
 }
 
@@ -233,6 +239,12 @@ fn a_queue_pair_ends_while_a_local_peer_writes() {
     for ending in [Ending::Reset, Ending::Error, Ending::Destroy] {
         at_every_store(PathChoice::Local, ending, false);
     }
+}
+
+#[test]
+fn rights_are_withdrawn_while_a_peer_writes() {
+    at_every_store(PathChoice::Local, Ending::Withdraw, false);
+    at_every_store(PathChoice::Udp, Ending::Withdraw, true);
 }
 
 #[test]

@@ -46,6 +46,10 @@ pub const DRIVE_PACKETS: u32 = 128;
 /// Outstanding READs and atomics of one connection in one direction at most: the width of the attribute.
 pub const MAX_READS: usize = 255;
 
+/// Times in a row that a request is repeated on a link that loses nothing because the peer could not read its bytes, though this side
+/// can: memory that comes and goes is there sooner or later, such as is for this process alone (memfd_secret(2)) never.
+pub const UNREADABLE_REPETITIONS: u32 = 1000;
+
 /// Nanoseconds after which a link that loses nothing is asked how it is, however long the
 /// acknowledgement timeout.
 pub const LOSSLESS_POLL: u64 = 100_000_000;

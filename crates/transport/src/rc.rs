@@ -351,7 +351,7 @@ impl RcConnection {
     pub fn ask_again(&mut self) {
         self.abandon_request();
         if self.shared.state == State::Alive {
-            self.responder.ask_again(&self.shared);
+            self.responder.ask_for_repetition(&self.shared);
         }
     }
 

@@ -130,12 +130,12 @@ fn a_row_does_not_reach_the_end_of_its_write() {
     assert_eq!(connection.receive_row(Time(0), &wrong, &[&payload[..]; 2], host), 0);
 }
 
-/// A requester with such messages posted whose window is full, the first packets of which nobody has heard of yet.
-fn filled(messages: &[u32]) -> (Pair, usize) {
+/// A requester with such requests posted whose window is full, the first packets of which nobody has heard of yet.
+fn filled(works: &[Work]) -> (Pair, usize) {
     let mut pair = pair_with(|_, _| ());
     pair.filter = Some(Box::new(|_, _| false));
-    for length in messages {
-        pair.post_zeroed(0, write(0, *length));
+    for work in works {
+        pair.post_zeroed(0, *work);
     }
     pair.run(1000);
     let window = sent(&pair, 0).len();
@@ -159,7 +159,7 @@ fn acknowledge(pair: &mut Pair, count: usize) -> usize {
 /// What is acknowledged in small pieces is not followed by small pieces.
 #[test]
 fn a_long_message_goes_on_when_a_third_of_the_window_is_free() {
-    let (mut pair, window) = filled(&[1 << 20]);
+    let (mut pair, window) = filled(&[write(0, 1 << 20)]);
     // The window grows by what is acknowledged: 2 for each.
     assert_eq!(acknowledge(&mut pair, 8), window);
     // 12 acknowledged: room for 24, and a third of 76 is 25.
@@ -167,16 +167,29 @@ fn a_long_message_goes_on_when_a_third_of_the_window_is_free() {
     assert_eq!(acknowledge(&mut pair, 13), window + 26);
 }
 
-/// The end of a message is a small piece, too, unless nothing could leave with it.
+/// The end of a message is a small piece, too, where another one may leave with it.
 #[test]
 fn the_end_of_a_message_waits_likewise_where_another_one_is_behind_it() {
-    let end = (64 << 10) + 2048;
-    let (mut pair, window) = filled(&[end]);
-    assert_eq!(acknowledge(&mut pair, 1), window + 2, "the last there is");
-    let (mut pair, window) = filled(&[end, 1 << 20]);
-    assert_eq!(acknowledge(&mut pair, 8), window);
-    assert_eq!(acknowledge(&mut pair, 12), window);
-    assert_eq!(acknowledge(&mut pair, 13), window + 26);
+    let long = write(0, (64 << 10) + 2048);
+    let fenced = Work { fence: true, ..write(0, 1 << 20) };
+    for (behind, waits) in [
+        (None, false),
+        (Some(write(0, 1 << 20)), true),
+        (Some(send(1)), true),
+        (Some(read(0, 8)), false),
+        (Some(fenced), true),
+    ] {
+        let works: Vec<Work> = [long].into_iter().chain(behind).collect();
+        let (mut pair, window) = filled(&works);
+        if waits {
+            assert_eq!(acknowledge(&mut pair, 8), window);
+            assert_eq!(acknowledge(&mut pair, 12), window);
+        }
+        assert!(acknowledge(&mut pair, 13) >= window + 2, "{behind:?}");
+    }
+    // A message of one packet is no end of one.
+    let (mut pair, window) = filled(&[write(0, 64 << 10), send(1), send(1)]);
+    assert_eq!(acknowledge(&mut pair, 1), window + 2);
 }
 
 #[test]

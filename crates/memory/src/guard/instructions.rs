@@ -85,6 +85,34 @@ guarded!(
     "rep movsb",
     "xor eax, eax",
     "ret",
+    // (to, from, length) -> 0; by registers of 256 bits, the rest as above. No byte is written twice: a program may have seen it.
+    ".hidden pagewire_guard_copy_wide",
+    ".globl pagewire_guard_copy_wide",
+    "pagewire_guard_copy_wide:",
+    "8: cmp rdx, 128",
+    "jb 9f",
+    "vmovdqu ymm0, ymmword ptr [rsi]",
+    "vmovdqu ymm1, ymmword ptr [rsi + 32]",
+    "vmovdqu ymm2, ymmword ptr [rsi + 64]",
+    "vmovdqu ymm3, ymmword ptr [rsi + 96]",
+    "vmovdqu ymmword ptr [rdi], ymm0",
+    "vmovdqu ymmword ptr [rdi + 32], ymm1",
+    "vmovdqu ymmword ptr [rdi + 64], ymm2",
+    "vmovdqu ymmword ptr [rdi + 96], ymm3",
+    "add rsi, 128",
+    "add rdi, 128",
+    "sub rdx, 128",
+    "jmp 8b",
+    "9: cmp rdx, 32",
+    "jb 20f",
+    "vmovdqu ymm0, ymmword ptr [rsi]",
+    "vmovdqu ymmword ptr [rdi], ymm0",
+    "add rsi, 32",
+    "add rdi, 32",
+    "sub rdx, 32",
+    "jmp 9b",
+    "20: vzeroupper",
+    "jmp 2b",
     "pagewire_guard_end:",
     "pagewire_guard_mend:",
     "mov eax, 1",
@@ -160,5 +188,27 @@ unsafe extern "C" {
     pub fn pagewire_guard_swap(address: u64, compare: u64, swap: u64, original: *mut u64) -> i32;
     pub fn pagewire_guard_touch(address: u64) -> i32;
     pub fn pagewire_guard_touch_write(address: u64) -> i32;
-    pub fn pagewire_guard_copy(to: u64, from: u64, length: usize) -> i32;
+    fn pagewire_guard_copy(to: u64, from: u64, length: usize) -> i32;
+    #[cfg(target_arch = "x86_64")]
+    fn pagewire_guard_copy_wide(to: u64, from: u64, length: usize) -> i32;
+}
+
+/// Bytes from which on `rep movsb`, and up to which registers of 256 bits are faster than the other. 1,024 bytes to where no cache line
+/// begins take 8 instead of 15 ns, 256 bytes 3 instead of 10 to 15, 4,096 about the same (Zen 5).
+#[cfg(target_arch = "x86_64")]
+const WIDE: std::ops::RangeInclusive<usize> = 129..=4096;
+
+/// Copies bytes; 8, 4 or 2 appear at once. 0: all; else it met a fault.
+///
+/// # Safety
+/// A fault is mended by the handler, and what is written is either application memory or the caller's to write.
+#[inline]
+pub unsafe fn copy(to: u64, from: u64, length: usize) -> i32 {
+    #[cfg(target_arch = "x86_64")]
+    if WIDE.contains(&length) && std::is_x86_feature_detected!("avx") {
+        // SAFETY: the caller's promise; the processor has the registers.
+        return unsafe { pagewire_guard_copy_wide(to, from, length) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { pagewire_guard_copy(to, from, length) }
 }

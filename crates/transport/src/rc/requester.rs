@@ -96,6 +96,8 @@ pub(super) struct Requester {
     pub(super) recover: Option<Psn>,
     /// The PSN that a NAK last sent the requester back to; a repetition of that NAK is ignored.
     pub(super) gone_back: Option<Psn>,
+    /// Times in a row that the peer could not read the bytes of the oldest request.
+    pub(super) unreadable: u32,
     /// The PSN that missing responses last sent it back to; see there.
     pub(super) asked_back: Option<Psn>,
     /// A work request that failed at this side; it is reported once those before it are complete.
@@ -136,6 +138,7 @@ impl Requester {
             retry: Retry::new(),
             recover: None,
             gone_back: None,
+            unreadable: 0,
             asked_back: None,
             blocked: None,
             allowance: u32::MAX,
@@ -495,6 +498,10 @@ impl Requester {
             other => return other,
         }
         shared.counters.retransmissions += 1;
+        if shared.link.lossless {
+            // Whoever asks for it now has got this one.
+            self.gone_back = self.gone_back.filter(|asked| *asked != psn);
+        }
         let after = psn.plus(count);
         self.resend = (after != self.next).then_some(after);
         Step::Sent(1)
@@ -600,7 +607,7 @@ impl Requester {
 
     /// Whether it is better to begin when more may be under way: many packets that leave together cost hardly more than one,
     /// and what is acknowledged in small pieces would be followed by small pieces for ever (the silly window syndrome of RFC 813).
-    /// What is under way then is two thirds of the window at least, and an acknowledgement was asked for within the last quarter.
+    /// What is under way then is two thirds of the window at least, and some of it asks for an acknowledgement.
     fn waits_for_room(&self, entry: &Entry, offset: u32, shared: &Shared) -> bool {
         let under_way = self.under_way();
         let at_once = self.filling || under_way == 0 || self.pacer.is_on();
@@ -608,10 +615,18 @@ impl Requester {
             return false;
         }
         let window = self.window.packets();
-        // What is behind it may leave with its end.
-        let last = self.started == self.queue.len();
-        let rest = if last { entry.packets - offset } else { u32::MAX };
+        // The end of a message is a small piece, too, but where the next one leaves with it.
+        let rest = if offset > 0 && self.goes_on() { u32::MAX } else { entry.packets - offset };
         window.saturating_sub(under_way) < rest.min(window / 3)
+    }
+
+    /// Whether another message may follow the last one that was started, at once.
+    fn goes_on(&self) -> bool {
+        let next = self.queue.get(self.started).filter(|_| !self.draining && self.blocked.is_none());
+        next.is_some_and(|next| {
+            let sends = matches!(next.work.operation, Operation::Send { .. } | Operation::Write { .. });
+            sends && !(next.work.fence && self.reads > 0)
+        })
     }
 
     /// How many packets from `offset` on differ in what [`Environment::transmit_row`] says, fit what may be under way, and need

@@ -259,9 +259,17 @@ impl Responder {
     }
 
     /// Asks for the expected request once more, unless the peer knows already.
-    pub(super) fn ask_again(&mut self, shared: &Shared) {
+    fn ask_again(&mut self, shared: &Shared) {
         if !self.nak_sent {
-            self.nak_sent = true;
+            self.ask_for_repetition(shared);
+        }
+    }
+
+    /// Asks for the expected request once more, which has come and could not be taken. The peer may have been asked before: it was
+    /// this repetition that could not be taken.
+    pub(super) fn ask_for_repetition(&mut self, shared: &Shared) {
+        self.nak_sent = true;
+        if !matches!(self.outputs.back(), Some(Output::Retry { .. })) {
             self.retry(Syndrome::Nak(Nak::PsnSequence), shared);
         }
     }

@@ -5,7 +5,7 @@ use pagewire_wire::{Header, Nak, Operation as Code, SelectiveAck, Syndrome};
 use super::requester::{Doubt, Requester, pace};
 use super::{Shared, State};
 use crate::message::denied_status;
-use crate::{Environment, Operation, Outcome, Payload, Psn, Status, Time, WorkId};
+use crate::{Environment, Operation, Outcome, Payload, Psn, Status, Time, WorkId, limits};
 
 /// What became of a response that is next in order.
 enum Taken {
@@ -297,6 +297,7 @@ impl Requester {
             self.window.acknowledged(count);
         }
         self.unacked = to;
+        self.unreadable = 0;
         self.executed = self.executed.later(to);
         // Half the PSNs further on they would count as the future.
         self.recover = self.recover.filter(|psn| to.is_before(*psn));
@@ -430,9 +431,19 @@ impl Requester {
         shared: &mut Shared,
         environment: &mut E,
     ) {
-        if self.gone_back.replace(psn) != Some(psn) {
-            self.go_back_for(psn, now, shared, environment);
+        if self.gone_back.replace(psn) == Some(psn) {
+            return;
         }
+        if !shared.link.lossless {
+            return self.go_back_for(psn, now, shared, environment);
+        }
+        // It has arrived, and its bytes could not be read where they lie: they may have been swapped out just then, again and again. No
+        // such repetition says that the peer is gone.
+        self.unreadable += 1;
+        if self.unreadable > limits::UNREADABLE_REPETITIONS {
+            return self.fail(Status::RetryExceeded, shared, environment);
+        }
+        self.repeat_from(psn, now, shared);
     }
 
     /// The responder misses `psn`, or this side a response: a retry is used up, where they are counted, and sending goes

@@ -60,6 +60,8 @@ pub struct Pair {
     free_at: [u64; 2],
     /// Packets that found the queue full.
     pub overflowed: u64,
+    /// Times that bytes to be placed cannot be read where they lie, from now on.
+    pub unreadable: usize,
 }
 
 /// Nanoseconds from end to end.
@@ -137,6 +139,7 @@ impl Pair {
             last_arrival: [0; 2],
             free_at: [0; 2],
             overflowed: 0,
+            unreadable: 0,
         }
     }
 
@@ -235,8 +238,16 @@ impl Pair {
             match packet {
                 Packet::Own(own) => end.connection.receive_control(now, own, &mut end.host),
                 Packet::Standard { header, payload } => {
-                    match end.connection.receive(now, header, Payload::Bytes(payload), &mut end.host) {
+                    let absent = end.host.page_absent;
+                    end.host.page_absent |= self.unreadable > 0;
+                    let outcome = end.connection.receive(now, header, Payload::Bytes(payload), &mut end.host);
+                    end.host.page_absent = absent;
+                    match outcome {
                         Outcome::Done(()) => {}
+                        Outcome::Wait if self.unreadable > 0 => {
+                            self.unreadable -= 1;
+                            end.connection.ask_again();
+                        }
                         Outcome::Wait => {
                             end.waiting = true;
                             break;
