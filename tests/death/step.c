@@ -451,6 +451,7 @@ int survive_steps(char **arguments)
 	uint64_t stride = strtoull(arguments[1], NULL, 10), last = strtoull(arguments[3], NULL, 10);
 	struct instant instant = { 0 };
 	uint64_t length;
+	int ended = 0;
 	double begun = seconds();
 	char file[64];
 
@@ -481,7 +482,9 @@ int survive_steps(char **arguments)
 		survivor.stepped += routed != 1;
 		survivor.instants++;
 		survivor.in_library += instant.in_library;
-		if (instant.over && routed == 0)
+		/* Behind the route's end the operation is complete. Where there is none, it is when a victim has come to it. */
+		ended = length > 0 ? instruction + stride >= length : instant.over && routed == 0;
+		if (ended)
 			break;
 	}
 	failing = NULL;
@@ -492,7 +495,7 @@ int survive_steps(char **arguments)
 	       (unsigned long long)survivor.in_library, (unsigned long long)survivor.stepped,
 	       (unsigned long long)survivor.missed,
 	       (unsigned long long)instant.instructions,
-	       instant.over ? " (the last)" : "", seconds() - begun,
+	       ended ? " (the last)" : "", seconds() - begun,
 	       survivor.stops ? "revocation answered" : "everything completed", 1e3 * survivor.longest);
 	if (survivor.stops)
 		printf(", %llu times EBUSY", (unsigned long long)survivor.busy);

@@ -93,6 +93,8 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) drained: AtomicBool,
     /// A completion found its queue overrun.
     overran: AtomicBool,
+    /// Rights were taken away, and what peers had begun by them may be under way still.
+    withdraws: AtomicBool,
     cookie: AtomicU64,
     async_events: Arc<Acknowledgements>,
     pub(crate) counters: QueuePairCounters,
@@ -156,6 +158,7 @@ impl<F: Fabric> QueuePair<F> {
             scheduled: AtomicU64::new(u64::MAX),
             drained: AtomicBool::new(false),
             overran: AtomicBool::new(false),
+            withdraws: AtomicBool::new(false),
             cookie: AtomicU64::new(0),
             async_events: Arc::default(),
             counters: QueuePairCounters::default(),
@@ -288,6 +291,7 @@ impl<F: Fabric> QueuePair<F> {
             }
             _ => {}
         }
+        let before = granted_by(&attributes);
         attributes.apply(change);
         if from == State::ReadyToSend && to == State::SendQueueDrain {
             // The wish to be told holds for one draining.
@@ -299,11 +303,15 @@ impl<F: Fabric> QueuePair<F> {
             core.find_path(self, &attributes);
         }
         core.refresh(&attributes);
+        if from.receives() && !(before - granted_by(&attributes)).is_empty() {
+            self.withdraws.store(true, Ordering::Release);
+        }
         drop(core);
         self.run();
-        if change.access.is_some() || change.max_dest_read_atomic.is_some() {
-            // What a local peer began by rights that were taken away; also after a call that was refused because it did not end.
-            return self.wait_for_peers();
+        // What local peers began by rights that were taken away; also after a call that was refused because it did not end.
+        if self.withdraws.load(Ordering::Acquire) {
+            self.wait_for_peers()?;
+            self.withdraws.store(false, Ordering::Release);
         }
         Ok(())
     }
@@ -348,13 +356,10 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     fn publish(&self, attributes: &Attributes) {
-        // Whoever may have no READ outstanding is refused it, also where no packet would ask.
-        let reading = Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
-        let withheld = if attributes.max_dest_read_atomic == 0 { reading } else { Rights::empty() };
         let published = PublishedQueuePair {
             number: self.number,
             receptive: attributes.state.receives() && self.kind != QueuePairType::Ud,
-            rights: attributes.access - withheld,
+            rights: granted_by(attributes),
             destination: attributes.destination,
             domain: self.domain.number(),
             receive_psn: attributes.receive_psn,
@@ -763,6 +768,14 @@ impl<F: Fabric> QueuePair<F> {
         }
         Ok(())
     }
+}
+
+/// What a local peer may do without asking.
+fn granted_by(attributes: &Attributes) -> Rights {
+    // Whoever may have no READ outstanding is refused it, also where no packet would ask.
+    let reading = Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
+    let withheld = if attributes.max_dest_read_atomic == 0 { reading } else { Rights::empty() };
+    attributes.access - withheld
 }
 
 /// What the protocol makes of an operation, and the opcode of its completion.
