@@ -482,10 +482,17 @@ int survive_steps(char **arguments)
 		survivor.stepped += routed != 1;
 		survivor.instants++;
 		survivor.in_library += instant.in_library;
-		/* Behind the route's end the operation is complete. Where there is none, it is when a victim has come to it. */
+		/* Behind the route's end victims step through ever longer ways: it is the last. Where there is none, a victim has come to the
+		 * operation's end. */
 		ended = length > 0 ? instruction + stride >= length : instant.over && routed == 0;
 		if (ended)
 			break;
+	}
+	if (ended && length > 0) {
+		/* One more victim comes to the end, whatever way it goes. */
+		instruction = RECORD - 1;
+		instant = play(&survivor, NOWHERE);
+		CHECK(instant.over);
 	}
 	failing = NULL;
 	end_companion(&survivor.companion);

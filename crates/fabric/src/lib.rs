@@ -32,6 +32,6 @@ pub use devices::{NetworkDevice, network_devices};
 pub use fabric::*;
 pub use faults::{FAULTS_VARIABLE, FaultBatch, FaultCounters, FaultInjector, FaultPlan, RecordedBatch};
 pub use host::HostFabric;
-pub use pcap::CAPTURE_VARIABLE;
+pub use pcap::{CAPTURE_VARIABLE, finish_captures};
 pub use threads::{TimerSlack, spawn};
 pub use words::MappedWords;

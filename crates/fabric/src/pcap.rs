@@ -154,6 +154,11 @@ impl Capture {
 }
 
 extern "C" fn finish_all() {
+    finish_captures();
+}
+
+/// Ends the captures of this process: what they have lost is known then. What comes behind it is in none.
+pub fn finish_captures() {
     // A thread that exits while another opens a capture does not wait for it.
     let Some(mut open) = OPEN.try_lock() else { return };
     for capture in open.drain(..) {
@@ -161,30 +166,34 @@ extern "C" fn finish_all() {
     }
 }
 
-/// Writes what comes; what does not fit, and what was not on the disk yet, is counted as lost. The user, who has asked for the file, is
-/// told once.
-fn write(mut file: BufWriter<File>, queue: &Receiver<Vec<u8>>, path: &Path, counters: &Counters) {
-    let (mut failed, mut unwritten) = (false, 0);
+/// Writes what comes. From the first failure on nothing is written any more, and all that is not in the file is counted as lost; the user,
+/// who has asked for the file, is told once.
+fn write(file: BufWriter<File>, queue: &Receiver<Vec<u8>>, path: &Path, counters: &Counters) {
+    let (mut file, mut unwritten) = (Some(file), 0);
     loop {
-        let (result, ends) = match queue.recv_timeout(Duration::from_millis(CAPTURE_FLUSH)) {
-            Ok(_) if failed => {
+        let record = queue.recv_timeout(Duration::from_millis(CAPTURE_FLUSH));
+        let result = match (&mut file, &record) {
+            (None, Ok(_)) => {
                 counters.capture_lost.add(1);
-                continue;
+                Ok(())
             }
-            Ok(record) => {
+            (None, Err(_)) => Ok(()),
+            (Some(file), Ok(record)) => {
+                let full = file.buffer().len() + record.len() > file.capacity();
+                let made_room = if full { file.flush().inspect(|()| unwritten = 0) } else { Ok(()) };
                 unwritten += 1;
-                (file.write_all(&record), false)
+                made_room.and_then(|()| file.write_all(record))
             }
-            Err(RecvTimeoutError::Timeout) => (file.flush().inspect(|()| unwritten = 0), false),
-            Err(RecvTimeoutError::Disconnected) => (file.flush(), true),
+            (Some(file), Err(_)) => file.flush().inspect(|()| unwritten = 0),
         };
-        if let (Err(error), false) = (result, failed) {
-            failed = true;
+        if let Err(error) = result {
             counters.capture_lost.add(unwritten);
+            // What it holds is not to be written later.
+            drop(file.take().map(BufWriter::into_parts));
             // Where that cannot be said, nothing is: the program has nothing to do with it.
             let _ = writeln!(io::stderr(), "pagewire: {}: {error}: the capture ends here", path.display());
         }
-        if ends {
+        if matches!(record, Err(RecvTimeoutError::Disconnected)) {
             return;
         }
     }
@@ -259,6 +268,29 @@ mod tests {
             let counters = counters.clone();
             move || write(BufWriter::with_capacity(150, full), &receiver, Path::new("full"), &counters)
         });
+        drop(sender);
+        writer.join().unwrap();
+        assert_eq!(counters.capture_lost.get(), 3);
+    }
+
+    #[test]
+    fn what_is_in_the_file_is_not_lost() {
+        let counters = Arc::<Counters>::default();
+        let (reader, pipe) = io::pipe().unwrap();
+        let (sender, receiver) = sync_channel(CAPTURE_QUEUE);
+        let writer = std::thread::spawn({
+            let counters = counters.clone();
+            let file = BufWriter::with_capacity(250, File::from(std::os::fd::OwnedFd::from(pipe)));
+            move || write(file, &receiver, Path::new("pipe"), &counters)
+        });
+        let mut reader = File::from(std::os::fd::OwnedFd::from(reader));
+        (0..5).for_each(|_| sender.send(vec![7; 100]).unwrap());
+        let mut there = [0; 400];
+        io::Read::read_exact(&mut reader, &mut there).unwrap();
+        // The last of them comes when there is nothing more for a moment.
+        io::Read::read_exact(&mut reader, &mut there[..100]).unwrap();
+        drop(reader);
+        (0..3).for_each(|_| sender.send(vec![7; 100]).unwrap());
         drop(sender);
         writer.join().unwrap();
         assert_eq!(counters.capture_lost.get(), 3);

@@ -93,8 +93,9 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) drained: AtomicBool,
     /// A completion found its queue overrun.
     overran: AtomicBool,
-    /// Rights were taken away, and what peers had begun by them may be under way still.
-    withdraws: AtomicBool,
+    /// How often rights were taken away, and what peers had begun by them waited for: so many of these times.
+    withdrawals: AtomicU64,
+    waited_for: AtomicU64,
     cookie: AtomicU64,
     async_events: Arc<Acknowledgements>,
     pub(crate) counters: QueuePairCounters,
@@ -158,7 +159,8 @@ impl<F: Fabric> QueuePair<F> {
             scheduled: AtomicU64::new(u64::MAX),
             drained: AtomicBool::new(false),
             overran: AtomicBool::new(false),
-            withdraws: AtomicBool::new(false),
+            withdrawals: AtomicU64::new(0),
+            waited_for: AtomicU64::new(0),
             cookie: AtomicU64::new(0),
             async_events: Arc::default(),
             counters: QueuePairCounters::default(),
@@ -303,15 +305,18 @@ impl<F: Fabric> QueuePair<F> {
             core.find_path(self, &attributes);
         }
         core.refresh(&attributes);
-        if from.receives() && !(before - granted_by(&attributes)).is_empty() {
-            self.withdraws.store(true, Ordering::Release);
+        let withdraws = from.receives() && !(before - granted_by(&attributes)).is_empty();
+        if withdraws {
+            self.withdrawals.fetch_add(1, Ordering::SeqCst);
         }
         drop(core);
         self.run();
         // What local peers began by rights that were taken away; also after a call that was refused because it did not end.
-        if self.withdraws.load(Ordering::Acquire) {
+        let repeats = from == to && (change.access.is_some() || change.max_dest_read_atomic.is_some());
+        let until = self.withdrawals.load(Ordering::SeqCst);
+        if withdraws || repeats && self.waited_for.load(Ordering::SeqCst) < until {
             self.wait_for_peers()?;
-            self.withdraws.store(false, Ordering::Release);
+            self.waited_for.fetch_max(until, Ordering::SeqCst);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use pagewire_nic::attributes::QueuePairType;
+use pagewire_nic::attributes::{QueuePairChange, QueuePairType};
 use pagewire_nic::{PathChoice, ReceiveRequest, Rights, ScatterGather, SendOperation, Status, Unwatched};
 use pagewire_sim::{Faults, MEMORY, World};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn work(world: &World, sides: [&Side; 2], statuses: &mut [Option<Status>; 2], ti
         for (side, status) in sides.iter().zip(statuses.iter_mut()) {
             side.cq.poll(1, &mut |completion| *status = Some(completion.status));
         }
-        world.advance(Some(next.unwrap_or(u64::MAX).clamp(world.now() + 1_000, end)));
+        world.advance(Some(next.unwrap_or(u64::MAX).clamp((world.now() + 1_000).min(end), end)));
     }
 }
 
@@ -205,5 +205,38 @@ fn what_cannot_be_read_is_asked_for_each_time() {
         }
         work(&world, [one, two], &mut statuses, 10_000_000);
         assert_eq!(statuses, [Some(Status::Success); 2], "{times} times");
+    }
+}
+
+/// A receiver that looks just then, at each store of the call, does not take the sender to have ended.
+#[test]
+fn rights_change_while_a_message_is_read() {
+    const LONG: u32 = 20_000;
+    for store in 1..=6 {
+        let world = World::new(5, Faults::NONE);
+        let host = world.host();
+        let sides = [0, 1].map(|_| side(&world, host, PathChoice::Local, 1));
+        let [one, two] = &sides;
+        let ends = [one, two].map(|side| (side.process, &side.queue_pairs[0]));
+        // For ever: no time-out helps.
+        connect_with(&world, ends[0], ends[1], Rights::REMOTE_READ, (0, 7));
+        let segments = [ScatterGather { address: MEMORY, length: LONG, key: two.region.lkey() }];
+        two.queue_pairs[0].post_receive(&ReceiveRequest { wr_id: 2, segments: &segments }).unwrap();
+        let mut statuses = [None; 2];
+        work(&world, [one, two], &mut statuses, 10_000_000);
+        one.post(SendOperation::Send, LONG);
+        let (sender, receiver) = (world.get(one.process), two.nic.clone());
+        sender.interrupt_at(store, move || {
+            for _ in 0..5 {
+                receiver.progress();
+            }
+        });
+        for access in [Rights::REMOTE_WRITE, Rights::REMOTE_READ] {
+            let change = QueuePairChange { access: Some(access), ..Default::default() };
+            one.queue_pairs[0].modify(&change).unwrap();
+        }
+        sender.cancel_interruption();
+        work(&world, [one, two], &mut statuses, 100_000_000);
+        assert_eq!(statuses, [Some(Status::Success); 2], "store {store}");
     }
 }

@@ -160,6 +160,8 @@ extern "C" fn at_exit() {
     let Some(engine) = ENGINE.try_lock().ok().and_then(|engine| engine.clone()) else { return };
     let written = catch_unwind(AssertUnwindSafe(|| {
         engine.last_round();
+        // What they have lost is told in the statistics.
+        pagewire_fabric::finish_captures();
         explain::write_statistics(&engine)
     }));
     if let Ok(Err(error)) = written {

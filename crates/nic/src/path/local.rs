@@ -49,19 +49,24 @@ pub struct PublishedQueuePair {
 }
 
 impl PublishedQueuePair {
-    /// Writes the entry at a place of the process's own tables.
+    /// Writes the entry at a place of the process's own tables. Where only the rights are others it is valid all the time: a peer that
+    /// looks meanwhile does not take the queue pair to have ended.
     pub fn publish<W: SharedWords>(&self, tables: &W, index: u32) {
         let at = QUEUE_PAIRS + index as usize * QUEUE_PAIR_WORDS;
-        tables.store(QUEUE_PAIR, at + QP_TAG, 0);
-        tables.store(
-            QUEUE_PAIR,
-            at + QP_PEER,
-            u64::from(self.destination) << 32 | u64::from(self.rights.bits()),
-        );
+        let peer = u64::from(self.destination) << 32 | u64::from(self.rights.bits());
         let domain = u64::from(self.receive_psn) << 32 | u64::from(self.domain);
-        tables.store(QUEUE_PAIR, at + QP_DOMAIN, domain);
         let tag = if self.receptive { u64::from(self.number) | 1 << 32 } else { 0 };
-        tables.store(QUEUE_PAIR, at + QP_TAG, tag);
+        let stays = tables.load(at + QP_TAG) == tag
+            && tables.load(at + QP_DOMAIN) == domain
+            && tables.load(at + QP_PEER) >> 32 == u64::from(self.destination);
+        if !stays {
+            tables.store(QUEUE_PAIR, at + QP_TAG, 0);
+        }
+        tables.store(QUEUE_PAIR, at + QP_PEER, peer);
+        if !stays {
+            tables.store(QUEUE_PAIR, at + QP_DOMAIN, domain);
+            tables.store(QUEUE_PAIR, at + QP_TAG, tag);
+        }
         tables.fence();
     }
 
