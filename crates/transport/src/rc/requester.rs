@@ -2,6 +2,8 @@
 //!
 //! What comes back is handled in `response`.
 
+mod rows;
+
 use std::collections::VecDeque;
 
 use pagewire_wire::{AtomicEth, Header, Operation as Code, Reth};
@@ -603,70 +605,6 @@ impl Requester {
             return true;
         }
         wanted < 2 * entry.chunk
-    }
-
-    /// Whether it is better to begin when more may be under way: many packets that leave together cost hardly more than one,
-    /// and what is acknowledged in small pieces would be followed by small pieces for ever (the silly window syndrome of RFC 813).
-    /// What is under way then is two thirds of the window at least, and some of it asks for an acknowledgement.
-    fn waits_for_room(&self, entry: &Entry, offset: u32, shared: &Shared) -> bool {
-        let under_way = self.under_way();
-        let at_once = self.filling || under_way == 0 || self.pacer.is_on();
-        if at_once || shared.link.lossless || entry.awaits_response() {
-            return false;
-        }
-        let window = self.window.packets();
-        // The end of a message is a small piece, too, but where the next one leaves with it.
-        let rest = if offset > 0 && self.goes_on() { u32::MAX } else { entry.packets - offset };
-        window.saturating_sub(under_way) < rest.min(window / 3)
-    }
-
-    /// Whether another message may follow the last one that was started, at once.
-    fn goes_on(&self) -> bool {
-        let next = self.queue.get(self.started).filter(|_| !self.draining && self.blocked.is_none());
-        next.is_some_and(|next| {
-            let sends = matches!(next.work.operation, Operation::Send { .. } | Operation::Write { .. });
-            sends && !(next.work.fence && self.reads > 0)
-        })
-    }
-
-    /// How many packets from `offset` on differ in what [`Environment::transmit_row`] says, fit what may be under way, and need
-    /// not ask for an acknowledgement: so many may leave as a row.
-    fn row(&self, entry: &Entry, offset: u32, shared: &Shared) -> u32 {
-        let cut = matches!(entry.work.operation, Operation::Send { .. } | Operation::Write { .. });
-        let begins = offset == 0 && !entry.apart;
-        if !cut || begins || shared.link.lossless || self.blocked.is_some() || self.pacer.is_on() {
-            return 0;
-        }
-        let window = self.window.packets();
-        // Each is one less than what `asks` goes by.
-        let unasked = (window / 4).saturating_sub(self.unasked + 1);
-        let room = window.saturating_sub(self.under_way() + 1);
-        let span = limits::LOSSY_SPAN.saturating_sub(self.next.since(self.unacked) + 1);
-        let allowed = self.allowance.saturating_sub(1);
-        (entry.packets - 1).saturating_sub(offset).min(unasked).min(room).min(span).min(allowed)
-    }
-
-    /// Sends a row; gives how many packets were sent.
-    fn send_row<E: Environment>(
-        &mut self,
-        entry: &Entry,
-        offset: u32,
-        row: u32,
-        now: Time,
-        shared: &mut Shared,
-        environment: &mut E,
-    ) -> u32 {
-        let (header, source) = request(entry, offset, 1, false, shared);
-        let sent = environment.transmit_row(&header, source, row).min(row);
-        if sent > 0 {
-            shared.counters.requests_sent += u64::from(sent);
-            self.allowance = self.allowance.saturating_sub(sent);
-            self.unasked += sent;
-            self.filling = true;
-            self.retry.sent(now, pace(shared));
-            self.next = self.next.plus(sent);
-        }
-        sent
     }
 
     /// Starts the next work request, if its turn has come.
