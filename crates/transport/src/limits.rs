@@ -20,6 +20,9 @@ pub const INITIAL_IN_FLIGHT: u32 = 64 << 10;
 /// Packets that may be in flight after any loss.
 pub const MIN_WINDOW: u32 = 2;
 
+/// Nanoseconds of the shortest round trip below which half a window between two acknowledgements is no pause.
+pub const NEAR: u64 = 100_000;
+
 /// Packets that may leave at once where sending is paced.
 pub const BURST: u64 = 4;
 /// Nanoseconds by which a timer is late without anybody's fault (prctl(2), `PR_SET_TIMERSLACK`): what is to leave within

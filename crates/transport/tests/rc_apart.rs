@@ -5,7 +5,7 @@ mod support;
 use pagewire_transport::*;
 use pagewire_wire::{Aeth, Header, Nak, Operation as Code, Reth, Syndrome};
 use support::host::{Packet, Received};
-use support::network::{DELAY, MEMORY, Pair};
+use support::network::{Bottleneck, DELAY, MEMORY, Pair};
 use support::rules::*;
 use support::*;
 
@@ -52,6 +52,37 @@ fn a_write_to_a_pagewire_leaves_as_writes_of_equal_length() {
     // The first packet is part of a row, and the last asks.
     assert_eq!(rows[0], 15);
     assert!(headers.last().is_some_and(|last| last.bth.acknowledge));
+}
+
+/// Each acknowledgement costs as much as some packets: of messages that follow each other a near Pagewire is asked for one now and then,
+/// and at the end.
+#[test]
+fn messages_that_follow_each_other_share_acknowledgements() {
+    for (pagewire, delay) in [(true, 0), (true, 200_000), (false, 0)] {
+        let mut pair = if pagewire { pagewires() } else { logged(Pair::new(lossy(MTU), 1)) };
+        pair.faults.bottleneck = Some(Bottleneck { pace: 100, queue: 1 << 20, delay });
+        // The round trip is known, and the window has grown.
+        for _ in 0..10 {
+            pair.post(0, write(4096, 64 * MTU), bytes(64 * MTU));
+        }
+        pair.run(FOREVER);
+        let before = headers(&pair).len();
+        for _ in 0..10 {
+            pair.post(0, write(4096, 64 * MTU), bytes(64 * MTU));
+        }
+        pair.run(FOREVER);
+        assert_eq!(statuses(&pair, 0), [Status::Success; 20]);
+        let asking: Vec<bool> =
+            headers(&pair)[before..].iter().map(|header| header.bth.acknowledge).collect();
+        assert_eq!((asking.len(), asking.last()), (640, Some(&true)));
+        let asks = asking.iter().filter(|asks| **asks).count();
+        // The window is of 192 packets.
+        if pagewire && delay == 0 {
+            assert!((5..=10).contains(&asks), "{asks}");
+        } else {
+            assert!(asks >= 20 && (1..=10).all(|message| asking[64 * message - 1]), "{asks}");
+        }
+    }
 }
 
 #[test]

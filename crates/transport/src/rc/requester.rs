@@ -706,7 +706,7 @@ impl Requester {
         let (mut header, source) = request(entry, offset, count, again, shared);
         let last = offset + count == entry.packets;
         if !entry.awaits_response() {
-            header.bth.acknowledge = last || again || self.asks(shared);
+            header.bth.acknowledge = self.ends(last, shared) || again || self.asks(shared);
         }
         match environment.transmit(&header, source) {
             Outcome::Done(()) => {}
@@ -738,7 +738,7 @@ impl Requester {
         }
         let window = self.window.packets();
         self.allowance <= 1
-            || self.unasked + 1 >= window / 4
+            || self.unasked + 1 >= self.longest_unasked(shared)
             || self.under_way() + 1 >= window
             || self.next.since(self.unacked) + 1 >= limits::LOSSY_SPAN
     }

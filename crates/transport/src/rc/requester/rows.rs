@@ -20,6 +20,24 @@ impl Requester {
         window.saturating_sub(under_way) < rest.min(window / 3)
     }
 
+    /// Whether few acknowledgements are asked for: each costs both ends as much as some ten packets of a row. A Pagewire's tell what is
+    /// missing. On a long way, and where the network has shown that it is narrow, they are what sending keeps time by.
+    fn asks_seldom(&self, shared: &Shared) -> bool {
+        let is_near = || self.retry.shortest_round_trip().is_some_and(|time| time < limits::NEAR);
+        shared.fills_gaps() && !self.window.is_reduced() && is_near()
+    }
+
+    /// Packets of which one shall ask for an acknowledgement.
+    pub(super) fn longest_unasked(&self, shared: &Shared) -> u32 {
+        self.window.packets() / if self.asks_seldom(shared) { 2 } else { 4 }
+    }
+
+    /// Whether a packet, the last of its message, asks for the acknowledgement of all before it, rather than one of the message that
+    /// follows at once.
+    pub(super) fn ends(&self, last: bool, shared: &Shared) -> bool {
+        last && !(self.asks_seldom(shared) && self.goes_on())
+    }
+
     /// Whether another message may follow the last one that was started, at once.
     fn goes_on(&self) -> bool {
         let next = self.queue.get(self.started).filter(|_| !self.draining && self.blocked.is_none());
@@ -39,7 +57,7 @@ impl Requester {
         }
         let window = self.window.packets();
         // Each is one less than what `asks` goes by.
-        let unasked = (window / 4).saturating_sub(self.unasked + 1);
+        let unasked = self.longest_unasked(shared).saturating_sub(self.unasked + 1);
         let room = window.saturating_sub(self.under_way() + 1);
         let span = limits::LOSSY_SPAN.saturating_sub(self.next.since(self.unacked) + 1);
         let allowed = self.allowance.saturating_sub(1);
