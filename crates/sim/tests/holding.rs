@@ -170,24 +170,31 @@ fn who_waits_for_one_page_goes_on_doing_so_while_others_come() {
     assert_eq!(done, [Some(Status::Success), None]);
 }
 
+/// Bytes of a message that its receiver reads where they lie.
+const LONG: u32 = 100_000;
+
+/// Two processes of a host, of which the first has just posted a long message to the second. No time-out helps: they wait for ever.
+fn long_message() -> (World, [Side; 2]) {
+    let world = World::new(5, Faults::NONE);
+    let host = world.host();
+    let sides = [0, 1].map(|_| side(&world, host, PathChoice::Local, 1));
+    let [one, two] = &sides;
+    let ends = [one, two].map(|side| (side.process, &side.queue_pairs[0]));
+    connect_with(&world, ends[0], ends[1], Rights::REMOTE_READ, (0, 7));
+    let segments = [ScatterGather { address: MEMORY, length: LONG, key: two.region.lkey() }];
+    two.queue_pairs[0].post_receive(&ReceiveRequest { wr_id: 2, segments: &segments }).unwrap();
+    work(&world, [one, two], &mut [None; 2], 10_000_000);
+    one.post(SendOperation::Send, LONG);
+    (world, sides)
+}
+
 /// Pages of a long message that are swapped out between its post and the receiver's look at them, again and again: the requester
 /// is asked for it each time, and not found silent.
 #[test]
 fn what_cannot_be_read_is_asked_for_each_time() {
-    const LONG: u32 = 100_000;
     for times in [1, 2, 3, 10] {
-        let world = World::new(5, Faults::NONE);
-        let host = world.host();
-        let sides = [0, 1].map(|_| side(&world, host, PathChoice::Local, 1));
-        let [one, two] = &sides;
-        let ends = [one, two].map(|side| (side.process, &side.queue_pairs[0]));
-        // For ever: no time-out helps.
-        connect_with(&world, ends[0], ends[1], Rights::empty(), (0, 7));
-        let segments = [ScatterGather { address: MEMORY, length: LONG, key: two.region.lkey() }];
-        two.queue_pairs[0].post_receive(&ReceiveRequest { wr_id: 2, segments: &segments }).unwrap();
+        let (world, [one, two]) = &long_message();
         let mut statuses = [None; 2];
-        work(&world, [one, two], &mut statuses, 10_000_000);
-        one.post(SendOperation::Send, LONG);
         for _ in 0..times {
             let counters = || one.nic.explain()[0].protocol.unwrap();
             let (asked, sent) = (counters().sequence_naks_received, counters().retransmissions);
@@ -203,7 +210,7 @@ fn what_cannot_be_read_is_asked_for_each_time() {
                 world.advance(Some(world.now() + 1_000));
             }
         }
-        work(&world, [one, two], &mut statuses, 10_000_000);
+        work(world, [one, two], &mut statuses, 10_000_000);
         assert_eq!(statuses, [Some(Status::Success); 2], "{times} times");
     }
 }
@@ -211,20 +218,9 @@ fn what_cannot_be_read_is_asked_for_each_time() {
 /// A receiver that looks just then, at each store of the call, does not take the sender to have ended.
 #[test]
 fn rights_change_while_a_message_is_read() {
-    const LONG: u32 = 20_000;
     for store in 1..=6 {
-        let world = World::new(5, Faults::NONE);
-        let host = world.host();
-        let sides = [0, 1].map(|_| side(&world, host, PathChoice::Local, 1));
-        let [one, two] = &sides;
-        let ends = [one, two].map(|side| (side.process, &side.queue_pairs[0]));
-        // For ever: no time-out helps.
-        connect_with(&world, ends[0], ends[1], Rights::REMOTE_READ, (0, 7));
-        let segments = [ScatterGather { address: MEMORY, length: LONG, key: two.region.lkey() }];
-        two.queue_pairs[0].post_receive(&ReceiveRequest { wr_id: 2, segments: &segments }).unwrap();
+        let (world, [one, two]) = &long_message();
         let mut statuses = [None; 2];
-        work(&world, [one, two], &mut statuses, 10_000_000);
-        one.post(SendOperation::Send, LONG);
         let (sender, receiver) = (world.get(one.process), two.nic.clone());
         sender.interrupt_at(store, move || {
             for _ in 0..5 {
@@ -236,7 +232,7 @@ fn rights_change_while_a_message_is_read() {
             one.queue_pairs[0].modify(&change).unwrap();
         }
         sender.cancel_interruption();
-        work(&world, [one, two], &mut statuses, 100_000_000);
+        work(world, [one, two], &mut statuses, 100_000_000);
         assert_eq!(statuses, [Some(Status::Success); 2], "store {store}");
     }
 }

@@ -96,7 +96,8 @@ pub(super) struct Requester {
     pub(super) retry: Retry,
     /// The loss that the window was last reduced for is over when this PSN is acknowledged.
     pub(super) recover: Option<Psn>,
-    /// The PSN that a NAK last sent the requester back to; a repetition of that NAK is ignored.
+    /// The PSN that a NAK last sent the requester back to; a repetition of that NAK is ignored, on a link that loses nothing until that
+    /// PSN has been sent again.
     pub(super) gone_back: Option<Psn>,
     /// Times in a row that the peer could not read the bytes of the oldest request.
     pub(super) unreadable: u32,

@@ -1,4 +1,4 @@
-//! How many packets leave together: in full sends, and in rows.
+//! How many packets leave together, in full sends and in rows, and how many acknowledgements are asked for.
 
 use super::{Entry, Requester, pace, request};
 use crate::rc::Shared;
@@ -20,8 +20,8 @@ impl Requester {
         window.saturating_sub(under_way) < rest.min(window / 3)
     }
 
-    /// Whether few acknowledgements are asked for: each costs both ends as much as some ten packets of a row. A Pagewire's tell what is
-    /// missing. On a long way, and where the network has shown that it is narrow, they are what sending keeps time by.
+    /// Whether few acknowledgements are asked for: each costs the responder as much as ten packets of a row (docs/PERFORMANCE.md). A
+    /// Pagewire's tell what is missing. On a long way, and where the network has shown that it is narrow, they are what sending keeps time by.
     fn asks_seldom(&self, shared: &Shared) -> bool {
         let is_near = || self.retry.shortest_round_trip().is_some_and(|time| time < limits::NEAR);
         shared.fills_gaps() && !self.window.is_reduced() && is_near()
