@@ -15,13 +15,14 @@ use crate::limits::{
     BATCHES_KEPT, BLOCKS, FORWARD_ROUND, HEARD_AFTER, PACKET_BYTES, POLLS_OF_ALL, RECEIVE_MESSAGES,
     RETRY_TIME, SOCKET_BUFFER, UNUSED_TIME,
 };
+use crate::lock::Lock;
 use crate::pcap::Capture;
 use crate::steering::{Sockets, Steering};
 use crate::udp::{self, Arrival, Ends, Family, Receiver};
 use crate::{names, steering};
 use flow::{Flow, IcrcCache, Place};
 use forwarding::{Forwarded, Waiting};
-use inlets::Inlets;
+use inlets::{Inlet, Inlets};
 use pagewire_wire::bth;
 use pagewire_wire::packet::ICRC_LEN;
 use parking_lot::{Mutex, RwLock};
@@ -41,6 +42,8 @@ pub const STUCK: u64 = 1_000_000;
 const STUCK_FOR_GOOD: u64 = 1_000_000_000;
 /// The shortest packet: a BTH and the ICRC.
 const SHORTEST: usize = bth::LEN + ICRC_LEN;
+/// The first bytes of a packet: those from the opcode to the queue pair.
+const TELLING: usize = 8;
 
 /// What `ready` tells of: a socket for forwarded messages by its place, or one of a port (place and family).
 const FORWARDS: u64 = 1 << 32;
@@ -85,8 +88,6 @@ pub struct Network {
     turn: AtomicU64,
     /// What had come by this time has been handed over.
     heard: AtomicU64,
-    /// Reading that has not come to an end: since when, and how many times it was taken up.
-    unheard: Mutex<(u64, u32)>,
     /// Which of the sockets that are ready is read first: none has to wait until the others are empty.
     read_first: AtomicUsize,
     /// When all sockets were last looked at.
@@ -97,12 +98,12 @@ pub struct Network {
     last_had: AtomicU64,
     /// Polls that still look at all sockets, as lately there was something in several.
     polls_of_all: AtomicU32,
-    hands: Mutex<Hands>,
+    hands: Lock<Hands>,
     /// How many of them hold datagrams that were not handed over, for a look without the lock.
     left: AtomicUsize,
     // In boxes, as they change hands several times from packet to packet.
     #[allow(clippy::vec_box)]
-    batches: Mutex<Vec<Box<HostBatch>>>,
+    batches: Lock<Vec<Box<HostBatch>>>,
     ways: Ways,
     inlets: Inlets,
     /// There are some of them, or may be.
@@ -123,6 +124,8 @@ struct Receiving {
     port: u16,
     /// By which inlet, if it gets what comes from one peer alone.
     inlet: Option<u64>,
+    /// The inlet that was read last: mostly it is the next one, too.
+    at_hand: Option<Arc<Inlet>>,
     message: usize,
     offset: usize,
     icrc: IcrcCache,
@@ -136,6 +139,8 @@ struct Hands {
     idle: Vec<Box<Receiving>>,
     /// Since when each thread is at it: those that were overtaken, too.
     at_work: Vec<u64>,
+    /// Reading that has not come to an end: since when, and how many times it was taken up.
+    unheard: (u64, u32),
 }
 
 /// Who gets the datagrams of this process.
@@ -153,6 +158,7 @@ impl Receiving {
             receiver: Receiver::new()?,
             port: 0,
             inlet: None,
+            at_hand: None,
             message: 0,
             offset: 0,
             icrc,
@@ -163,6 +169,11 @@ impl Receiving {
     /// Whether it holds datagrams that were not handed over.
     fn is_left(&self) -> bool {
         self.message < self.receiver.count() || self.forwarded.message().is_some()
+    }
+
+    /// The kernel goes on giving a socket what is for it for as long as anybody holds it.
+    fn let_go_of_closed_inlet(&mut self) {
+        self.at_hand.take_if(|inlet| inlet.is_closed());
     }
 }
 
@@ -191,15 +202,18 @@ impl Network {
             blocks: (0..1024).map(|_| AtomicU64::new(0)).collect(),
             turn: AtomicU64::new(0),
             heard: AtomicU64::new(0),
-            unheard: Mutex::new((0, 0)),
             read_first: AtomicUsize::new(0),
             looked: AtomicU64::new(0),
             last_read: AtomicU64::new(NO_SOCKET),
             last_had: AtomicU64::new(0),
             // Nothing could ever be received without them.
-            hands: Mutex::new(Hands { idle: vec![Box::new(Receiving::new()?)], at_work: Vec::new() }),
+            hands: Lock::new(Hands {
+                idle: vec![Box::new(Receiving::new()?)],
+                at_work: Vec::new(),
+                unheard: (0, 0),
+            }),
             left: AtomicUsize::new(0),
-            batches: Mutex::new(Vec::new()),
+            batches: Lock::new(Vec::new()),
             ways: Ways::default(),
             inlets: Inlets::default(),
             has_sockets_of_peers: AtomicBool::new(false),
@@ -356,7 +370,7 @@ impl Network {
         self.tidied.store(now, Ordering::Relaxed);
         // Before the look: one that is made meanwhile is not forgotten.
         self.has_sockets_of_peers.store(false, Ordering::Relaxed);
-        let left = [self.ways.close_unused(), self.inlets.close_unused()].contains(&true);
+        let left = [self.ways.close_unused(), self.close_unused_inlets()].contains(&true);
         if left {
             self.has_sockets_of_peers.store(true, Ordering::Relaxed);
         }
@@ -409,25 +423,30 @@ impl Network {
     /// Sockets are queues of bounded length: what was in them at a time has been read once they were empty, or after so much
     /// was read that it must have been among it. A flood does not hide the time for ever. What a thread that was overtaken has
     /// read came before anything that the sockets hold now.
-    fn note_heard(&self, now: u64, emptied: bool) {
+    fn note_heard(&self, hands: &mut Hands, now: u64, emptied: bool) {
         let recent = now.saturating_sub(STUCK_FOR_GOOD);
-        if self.hands.lock().at_work.iter().filter(|since| **since >= recent).count() > 1 {
+        if hands.at_work.iter().filter(|since| **since >= recent).count() > 1 {
             return;
         }
         // Asked after that: a thread that has done its turn has left there what it did not hand over.
         let emptied = emptied && !self.has_left();
-        let mut unheard = self.unheard.lock();
-        let (since, times) = &mut *unheard;
-        if emptied {
-            self.heard.fetch_max(now, Ordering::Release);
-            *unheard = (0, 0);
+        let (since, times) = &mut hands.unheard;
+        let heard = if emptied {
+            (*since, *times) = (0, 0);
+            now
         } else if *since == 0 {
-            *unheard = (now, 1);
+            (*since, *times) = (now, 1);
+            return;
         } else if *times < HEARD_AFTER {
             *times += 1;
+            return;
         } else {
-            self.heard.fetch_max(*since, Ordering::Release);
-            *unheard = (now, 0);
+            *times = 0;
+            std::mem::replace(since, now)
+        };
+        // Written here alone, by one thread at a time.
+        if heard > self.heard.load(Ordering::Relaxed) {
+            self.heard.store(heard, Ordering::Release);
         }
     }
 
@@ -459,7 +478,7 @@ impl Network {
             let made = Receiving::new().inspect_err(|error| log::debug!("no memory to receive: {error}"));
             made.ok().map(Box::new)
         };
-        let (mut handed, mut done) = (0, None);
+        let (mut handed, mut done, mut emptied) = (0, None, None);
         if let Some(mut receiving) = known.or_else(fresh) {
             handed = self.hand_over(&mut receiving, limit, taker);
             // What another thread left behind when it was overtaken came before anything that the sockets hold.
@@ -471,18 +490,19 @@ impl Network {
                 drop(hands);
                 handed += self.hand_over(&mut receiving, limit - handed, taker);
             }
-            let mut emptied = Some(false);
+            emptied = Some(false);
             if handed < limit && !receiving.is_left() {
                 let more;
                 (more, emptied) = self.read_sockets(&mut receiving, limit - handed, (now, all), taker);
                 handed += more;
             }
-            if let Some(emptied) = emptied {
-                self.note_heard(now, emptied && !receiving.is_left());
-            }
+            emptied = emptied.map(|emptied| emptied && !receiving.is_left());
             done = Some(receiving);
         }
         let mut hands = self.hands.lock();
+        if let Some(emptied) = emptied {
+            self.note_heard(&mut hands, now, emptied);
+        }
         if let Some(receiving) = done {
             self.keep_receiving(&mut hands, receiving);
         }
@@ -507,7 +527,8 @@ impl Network {
     }
 
     /// Puts buffers back, for the next thread.
-    fn keep_receiving(&self, hands: &mut Hands, receiving: Box<Receiving>) {
+    fn keep_receiving(&self, hands: &mut Hands, mut receiving: Box<Receiving>) {
+        receiving.let_go_of_closed_inlet();
         if receiving.is_left() {
             self.left.fetch_add(1, Ordering::SeqCst);
             hands.idle.push(receiving);
@@ -542,15 +563,16 @@ impl Network {
             return (handed, None);
         }
         self.looked.store(now, Ordering::Relaxed);
-        let mut ready = Vec::new();
+        let mut ready = SmallVec::<[u64; READY_SOCKETS]>::new();
         let mut events = [MaybeUninit::uninit(); READY_SOCKETS];
         let zero = rustix::event::Timespec::default();
         if let Ok((found, _)) = epoll::wait(&*self.ready, &mut events, Some(&zero)) {
             ready.extend(found.iter().map(|event| event.data.u64()));
         }
-        let first = self.read_first.fetch_add(1, Ordering::Relaxed);
-        let count = ready.len().max(1);
-        ready.rotate_left(first % count);
+        if ready.len() > 1 {
+            let first = self.read_first.fetch_add(1, Ordering::Relaxed) % ready.len();
+            ready.rotate_left(first);
+        }
         let mut handed = 0;
         let mut emptied = ready.len() < READY_SOCKETS;
         for token in ready {
@@ -584,7 +606,8 @@ impl Network {
         taker: &mut Taker<'_>,
     ) -> (usize, bool) {
         if token >= INLETS_FROM {
-            let Some(inlet) = self.inlets.of(token) else {
+            let at_hand = receiving.at_hand.take().filter(|inlet| inlet.is(token));
+            let Some(inlet) = at_hand.or_else(|| self.inlets.of(token)) else {
                 self.last_read.store(NO_SOCKET, Ordering::Relaxed);
                 return (0, true);
             };
@@ -598,6 +621,7 @@ impl Network {
             if empty && !inlet.certain.load(Ordering::Relaxed) {
                 inlet.certain.store(true, Ordering::Release);
             }
+            receiving.at_hand = Some(inlet);
             return (handed, empty);
         }
         let place = token as usize / 2;
@@ -635,7 +659,11 @@ impl Network {
         if messages > 0 {
             // Where a socket is never empty the others have their turn as often.
             let again = if messages == RECEIVE_MESSAGES { NO_SOCKET } else { token };
-            let before = self.last_read.swap(again, Ordering::Relaxed);
+            // What two threads at once write over does no harm.
+            let before = self.last_read.load(Ordering::Relaxed);
+            if before != again {
+                self.last_read.store(again, Ordering::Relaxed);
+            }
             if before != token && before != NO_SOCKET {
                 self.polls_of_all.store(POLLS_OF_ALL, Ordering::Relaxed);
             }
@@ -646,7 +674,7 @@ impl Network {
     /// Hands over what the buffers hold.
     fn hand_over(&self, receiving: &mut Receiving, limit: usize, taker: &mut Taker<'_>) -> usize {
         let mut handed = 0;
-        let Receiving { receiver, port, inlet, message, offset, icrc, forwarded } = receiving;
+        let Receiving { receiver, port, inlet, message, offset, icrc, forwarded, .. } = receiving;
         let port = *port;
         while let Some((arrival, bytes)) = forwarded.message().filter(|_| handed < limit) {
             let Taker::Nic(each) = taker else { return handed };
@@ -654,8 +682,7 @@ impl Network {
             let (one, end) = (&bytes[place.range.clone()], place.range.end);
             let flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, ROCE_PORT);
             if let Some(datagram) = self.check(&arrival, ROCE_PORT, one, &place, flow) {
-                self.counters.datagrams_received.add(1);
-                self.counters.bytes_received.add((datagram.bytes.len() + ICRC_LEN) as u64);
+                self.count_received(1, one.len());
                 each(&[datagram]);
                 handed += 1;
             }
@@ -696,7 +723,19 @@ impl Network {
                     self.hand_on(block, arrival, &bytes[start..end], datagrams);
                     if let Some(token) = inlet.take() {
                         // The peer's socket for this process is another one's by now, which sends to another process.
-                        self.inlets.close(token);
+                        self.close_inlet(token);
+                    }
+                }
+                (None, Taker::Nic(each))
+                    if first.as_ref().is_some_and(|one| one.range == (0..bytes.len())) =>
+                {
+                    // Short messages mostly come one by one.
+                    let flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
+                    let datagram = first.and_then(|place| self.check(arrival, port, bytes, &place, flow));
+                    if let Some(datagram) = datagram {
+                        self.count_received(1, bytes.len());
+                        each(&[datagram]);
+                        handed += 1;
                     }
                 }
                 (None, Taker::Nic(each)) => {
@@ -717,6 +756,11 @@ impl Network {
             }
         }
         handed
+    }
+
+    fn count_received(&self, datagrams: usize, bytes: usize) {
+        self.counters.datagrams_received.add(datagrams as u64);
+        self.counters.bytes_received.add(bytes as u64);
     }
 
     fn is_probe(&self, arrival: &Arrival, bytes: &[u8]) -> bool {
@@ -753,15 +797,20 @@ impl Network {
         let mut flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
         while let Some(place) = next.filter(|_| row.len() < most) {
             let one = &bytes[place.range.clone()];
-            // Mostly all are for the block that the first is for.
-            let foreign = || {
-                let other = block_of(one);
-                other != block && other.is_some_and(|block| !self.serves(block))
+            let datagram = if row.last().is_some_and(|last| self.is_alike(last, one)) {
+                self.is_intact(flow.as_deref_mut(), &place, one).then(|| sound(arrival, one))
+            } else {
+                // Mostly all are for the block that the first is for.
+                let foreign = || {
+                    let other = block_of(one);
+                    other != block && other.is_some_and(|block| !self.serves(block))
+                };
+                if at > start && !place.behind && (self.is_probe(arrival, one) || foreign()) {
+                    break;
+                }
+                self.check(arrival, port, one, &place, flow.as_deref_mut())
             };
-            if at > start && !place.behind && (self.is_probe(arrival, one) || foreign()) {
-                break;
-            }
-            if let Some(datagram) = self.check(arrival, port, one, &place, flow.as_deref_mut()) {
+            if let Some(datagram) = datagram {
                 length += one.len();
                 row.push(datagram);
             }
@@ -769,10 +818,28 @@ impl Network {
             next = place.next(bytes, segment);
         }
         if !row.is_empty() {
-            self.counters.datagrams_received.add(row.len() as u64);
-            self.counters.bytes_received.add(length as u64);
+            self.count_received(row.len(), length);
         }
         (row, at)
+    }
+
+    /// Whether a packet is for the NIC as the sound one before it in its message was: nothing but length, opcode and queue pair
+    /// tells. What a capture is to show is looked at by itself.
+    #[inline]
+    fn is_alike(&self, before: &Datagram<'_>, bytes: &[u8]) -> bool {
+        before.bytes.len() + ICRC_LEN == bytes.len()
+            && before.bytes.first_chunk::<TELLING>() == bytes.first_chunk()
+            && self.capture.is_none()
+    }
+
+    /// Whether a packet of a flow (`None`: of none that can be) is as it was sent.
+    #[inline]
+    fn is_intact(&self, flow: Option<&mut Flow>, place: &Place, bytes: &[u8]) -> bool {
+        let intact = flow.is_some_and(|flow| flow.verify(place, bytes));
+        if !intact {
+            self.counters.bad_icrc.add(1);
+        }
+        intact
     }
 
     /// The packet at a place of a message, if it is sound and for the NIC.
@@ -796,25 +863,30 @@ impl Network {
             self.counters.unknown_block.add(1);
             return None;
         }
-        let intact = flow.as_mut().is_some_and(|flow| flow.verify(place, bytes));
+        let intact = self.is_intact(flow.as_deref_mut(), place, bytes);
         if let Some(capture) = &self.capture {
-            capture.received(arrival, port, flow.map(|flow| &flow.icrc), bytes);
+            capture.received(arrival, port, flow.map(|flow| flow.icrc.icrc()), bytes);
         }
         if !intact {
-            self.counters.bad_icrc.add(1);
             return None;
         }
         if self.take_echo(arrival, port, bytes) {
             return None;
         }
-        Some(Datagram {
-            source: arrival.source,
-            source_port: arrival.source_port,
-            destination: arrival.destination,
-            traffic_class: arrival.traffic_class,
-            hop_limit: arrival.hop_limit,
-            bytes: &bytes[..bytes.len() - ICRC_LEN],
-        })
+        Some(sound(arrival, bytes))
+    }
+}
+
+/// What the NIC gets of a packet whose ICRC was right.
+#[inline]
+fn sound<'a>(arrival: &Arrival, bytes: &'a [u8]) -> Datagram<'a> {
+    Datagram {
+        source: arrival.source,
+        source_port: arrival.source_port,
+        destination: arrival.destination,
+        traffic_class: arrival.traffic_class,
+        hop_limit: arrival.hop_limit,
+        bytes: &bytes[..bytes.len() - ICRC_LEN],
     }
 }
 

@@ -6,7 +6,7 @@ use common::{Got, alone_in_own_network, packet, receive, route, send, send_until
 use pagewire_fabric::{Batch, Fabric, HostFabric, Route};
 use pagewire_wire::joined::ACKNOWLEDGEMENT_LEN;
 use pagewire_wire::packet::ICRC_LEN;
-use pagewire_wire::{Icrc, packet as wire};
+use pagewire_wire::{Echo, Icrc, packet as wire};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -260,6 +260,46 @@ fn datagrams_that_the_kernel_has_merged_are_taken_apart_each_for_itself() {
     message[4 * segment - 1] ^= 1;
     let (got, dropped) = receiving.take(&message, segment, 3);
     assert_eq!((got.len(), dropped), (packets.len() - 1, [1, 0, 0]));
+}
+
+/// Of packets as long as each other, what is not for the NIC does not get there because the one before it was.
+#[test]
+fn each_of_a_row_is_looked_at() {
+    let Some(_alone) = alone_in_own_network() else { return };
+    let receiving = Receiving::new();
+    let (queue_pair, stranger) = (receiving.queue_pair, &receiving.stranger);
+    let middle = |to, seed| rc(0x07, to, seed, Echo::LEN);
+    let mut echo = middle(queue_pair, 3);
+    echo[0] = Echo::OPCODE.0;
+    Echo { answer: true, queue_pair, nonce: 1 }.emit(&mut echo[12..]);
+    let row = [
+        middle(queue_pair, 1),
+        middle(queue_pair, 2),
+        // An answer to a question that was not asked: the fabric's own.
+        echo,
+        middle(queue_pair, 4),
+        // To another queue pair of the process, and to one of none.
+        middle(queue_pair | 9, 5),
+        middle(0xEF_FF00, 6),
+        middle(queue_pair, 7),
+        rc(0x0A, queue_pair, 8, Echo::LEN),
+        middle(queue_pair, 9),
+    ];
+    let mut message: Vec<u8> = row.iter().flat_map(|packet| stranger.sealed(packet)).collect();
+    let segment = message.len() / row.len();
+    let expected: Vec<Vec<u8>> =
+        (0..row.len()).filter(|place| ![2, 5].contains(place)).map(|place| row[place].clone()).collect();
+    for limit in [64, 4, 1] {
+        assert_eq!(receiving.take(&message, segment, limit), (expected.clone(), [0, 0, 1]), "limit {limit}");
+    }
+    // Any of them damaged.
+    for place in 0..row.len() {
+        message[place * segment + 20] ^= 1;
+        let left: Vec<Vec<u8>> = expected.iter().filter(|packet| **packet != row[place]).cloned().collect();
+        let counts = if place == 5 { [0, 0, 1] } else { [1, 0, 1] };
+        assert_eq!(receiving.take(&message, segment, 64), (left, counts), "{place}");
+        message[place * segment + 20] ^= 1;
+    }
 }
 
 /// A process that gets what is for another one hands it on whole.

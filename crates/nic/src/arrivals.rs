@@ -99,14 +99,20 @@ impl<F: Fabric> Arrivals<'_, F> {
         self.current = None;
         let destination = packet.header.bth.destination;
         let Some((queue_pair, drive)) = self.touched.get(self.nic.queue_pairs(), destination) else { return };
-        if !queue_pair.accepts(&packet.header, packet.origin) {
+        let queue_pair = queue_pair.clone();
+        let locked = Lock::try_lock_arc(&queue_pair.core);
+        let accepted = match &locked {
+            Some(core) => queue_pair.accepts(&packet.header, packet.origin, &core.attributes),
+            None => queue_pair.accepts(&packet.header, packet.origin, &queue_pair.attributes.lock()),
+        };
+        // Who found it locked has left work to this thread.
+        *drive |= accepted || locked.is_some();
+        if !accepted {
             queue_pair.counters.dropped.add(1);
             return;
         }
-        *drive = true;
-        let queue_pair = queue_pair.clone();
-        let Some(core) = Lock::try_lock_arc(&queue_pair.core) else {
-            queue_pair.counters.udp_packets_received.add(1);
+        let Some(core) = locked else {
+            queue_pair.counters.udp_packets_kept.add(1);
             if packet.is_own() {
                 self.nic.deliver_own(&queue_pair, packet);
             } else {
@@ -190,7 +196,7 @@ impl<F: Fabric> Current<'_, F> {
             return 0;
         }
         let taken = queue_pair.take_row(core, first, row, shared);
-        queue_pair.counters.udp_packets_received.add(taken as u64);
+        queue_pair.counters.udp_packets_received.add_alone(taken as u64);
         taken
     }
 
@@ -200,7 +206,7 @@ impl<F: Fabric> Current<'_, F> {
             queue_pair.counters.dropped.add(1);
             return;
         }
-        queue_pair.counters.udp_packets_received.add(1);
+        queue_pair.counters.udp_packets_received.add_alone(1);
         if packet.is_own() {
             nic.deliver_own(queue_pair, packet);
         } else if !queue_pair.take_at_once(core, row.now(), packet) {

@@ -126,7 +126,7 @@ impl<F: Fabric> QueuePair<F> {
             let laid = lay(&mut batch, &route, &owed, 0, |_| Ok::<(), Infallible>(()));
             packets += u64::from(laid.is_some());
         }
-        self.counters.udp_packets_sent.add(packets);
+        self.counters.udp_packets_sent.add_alone(packets);
         let deadline = self.keep_sent(core, request, length, send, now);
         let _within = self.nic.begin_verb();
         fabric.flush(batch);

@@ -37,9 +37,10 @@ pub struct QueuePairCounters {
     pub ring_packets_sent: Counter,
     pub ring_packets_received: Counter,
     pub ring_packets_kept: Counter,
-    /// Packets over the network.
+    /// The same over the network.
     pub udp_packets_sent: Counter,
     pub udp_packets_received: Counter,
+    pub udp_packets_kept: Counter,
     /// Packets dropped: wrong source, wrong state, no room to wait, datagrams longer than the port's MTU.
     pub dropped: Counter,
     /// Times that an access waited for a page.

@@ -218,7 +218,7 @@ impl<F: Fabric> QueuePair<F> {
             batch.cancel();
             return Sent::Failed(Status::LocalProtection);
         }
-        self.counters.udp_packets_sent.add(1);
+        self.counters.udp_packets_sent.add_alone(1);
         Sent::Done
     }
 

@@ -182,7 +182,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
             Some(Ok(())) => {}
         }
         self.full = !batch.fits(length);
-        self.queue_pair.counters.udp_packets_sent.add(1);
+        self.queue_pair.counters.udp_packets_sent.add_alone(1);
         Outcome::Done(())
     }
 
@@ -528,7 +528,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
         match queue_pair.nic.sustain_row(self.sustained, queue_pair, domain, &piece, need) {
             Some(segment) => {
                 let sent = self.send_row(&route, header, segment, length, count);
-                queue_pair.counters.udp_packets_sent.add(u64::from(sent));
+                queue_pair.counters.udp_packets_sent.add_alone(u64::from(sent));
                 sent
             }
             None => 0,

@@ -96,7 +96,7 @@ impl<F: Fabric> QueuePair<F> {
             ring_packets_sent: counters.ring_packets_sent.get(),
             ring_packets_received: counters.ring_packets_received.get() + counters.ring_packets_kept.get(),
             udp_packets_sent: counters.udp_packets_sent.get(),
-            udp_packets_received: counters.udp_packets_received.get(),
+            udp_packets_received: counters.udp_packets_received.get() + counters.udp_packets_kept.get(),
             dropped: counters.dropped.get(),
             page_waits: counters.page_waits.get(),
             protocol: self.protocol_counters(deadline),

@@ -123,25 +123,18 @@ impl Icrc {
     /// the IPv4 header; IPv6 has none, and ignores it.
     #[inline]
     pub fn compute(&self, identification: u16, body: &[u8]) -> u32 {
-        self.compute_with(crc32, identification, body)
+        RowIcrc::new(*self).compute_with(crc32, identification, body)
     }
 
-    /// As [`compute`](Self::compute), by a function that gives what [`crc32`] does.
+    /// The register in front of a body of so many bytes, with the IPv4 identification zero.
     #[inline]
-    pub fn compute_with(&self, crc: impl Fn(u32, &[u8]) -> u32, identification: u16, body: &[u8]) -> u32 {
-        let udp_len = (body.len() + packet::ICRC_LEN + udp::LEN) as u16;
-        let mut register = self.register ^ add(&UDP_LENGTH, udp_len);
-        match self.network {
-            Network::V4 => {
-                register ^= add(&V4_TOTAL_LENGTH, udp_len.wrapping_add(ipv4::LEN as u16));
-                register ^= add(&V4_IDENTIFICATION, identification);
-            }
-            Network::V6 => register ^= add(&V6_PAYLOAD_LENGTH, udp_len),
-        }
-        if let Some(&masked) = body.get(bth::MASKED) {
-            register ^= MASK[usize::from(!masked)];
-        }
-        !crc(register, body)
+    fn before(&self, body_len: usize) -> u32 {
+        let udp_len = (body_len + packet::ICRC_LEN + udp::LEN) as u16;
+        let network = match self.network {
+            Network::V4 => add(&V4_TOTAL_LENGTH, udp_len.wrapping_add(ipv4::LEN as u16)),
+            Network::V6 => add(&V6_PAYLOAD_LENGTH, udp_len),
+        };
+        self.register ^ add(&UDP_LENGTH, udp_len) ^ network
     }
 
     /// Whether `udp_payload`, a packet with its ICRC, is intact, given its IPv4 identification.
@@ -173,20 +166,7 @@ impl Icrc {
     /// is the `likely` one. On IPv6 the likely one stands for an intact packet.
     #[inline]
     pub fn find_identification(&self, likely: u16, udp_payload: &[u8]) -> Option<u16> {
-        self.find_identification_with(crc32, likely, udp_payload)
-    }
-
-    /// As [`find_identification`](Self::find_identification), by a function that gives what [`crc32`] does.
-    #[inline]
-    pub fn find_identification_with(
-        &self,
-        crc: impl Fn(u32, &[u8]) -> u32,
-        likely: u16,
-        udp_payload: &[u8],
-    ) -> Option<u16> {
-        let (body, icrc) = packet::read_icrc(udp_payload)?;
-        let syndrome = self.compute_with(crc, likely, body) ^ icrc;
-        self.difference_of_identification(syndrome, body.len()).map(|difference| likely ^ difference)
+        RowIcrc::new(*self).find_identification_with(crc32, likely, udp_payload)
     }
 
     /// The only IPv4 identification with which `udp_payload` is intact; `None` if there is none. On
@@ -215,6 +195,62 @@ impl Icrc {
         }
         // Degrees 0 to 15 are the upper half of a register, the first byte in its low bits.
         (solution & 0xffff == 0).then_some(((solution >> 16) as u16).swap_bytes())
+    }
+}
+
+/// An [`Icrc`] for packets of which one is mostly as long as the one before: what lengths contribute is looked up only where
+/// they differ.
+#[derive(Debug, Clone, Copy)]
+pub struct RowIcrc {
+    icrc: Icrc,
+    /// Bytes of the last body, and the register in front of it, with the identification zero.
+    before: Option<(usize, u32)>,
+}
+
+impl RowIcrc {
+    /// For packets of any length.
+    #[inline]
+    pub fn new(icrc: Icrc) -> RowIcrc {
+        RowIcrc { icrc, before: None }
+    }
+
+    /// The same for single packets.
+    #[inline]
+    pub fn icrc(&self) -> &Icrc {
+        &self.icrc
+    }
+
+    /// As [`Icrc::compute`], by a function that gives what [`crc32`] does.
+    #[inline]
+    pub fn compute_with(&mut self, crc: impl Fn(u32, &[u8]) -> u32, identification: u16, body: &[u8]) -> u32 {
+        let mut register = match self.before {
+            Some((length, before)) if length == body.len() => before,
+            _ => {
+                let before = self.icrc.before(body.len());
+                self.before = Some((body.len(), before));
+                before
+            }
+        };
+        if self.icrc.network == Network::V4 {
+            register ^= add(&V4_IDENTIFICATION, identification);
+        }
+        if let Some(&masked) = body.get(bth::MASKED) {
+            register ^= MASK[usize::from(!masked)];
+        }
+        !crc(register, body)
+    }
+
+    /// As [`Icrc::find_identification`], by a function that gives what [`crc32`] does.
+    #[inline]
+    pub fn find_identification_with(
+        &mut self,
+        crc: impl Fn(u32, &[u8]) -> u32,
+        likely: u16,
+        udp_payload: &[u8],
+    ) -> Option<u16> {
+        let (body, icrc) = packet::read_icrc(udp_payload)?;
+        let syndrome = self.compute_with(crc, likely, body) ^ icrc;
+        self.icrc.difference_of_identification(syndrome, body.len()).map(|difference| likely ^ difference)
     }
 }
 

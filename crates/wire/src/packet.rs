@@ -7,7 +7,7 @@
 //! The sender's order: gather the payload at `header.len()`, [`emit`] the headers and the pad around
 //! it, and, once the IP addresses are known, [`seal`] it with the ICRC.
 
-use crate::icrc::crc32;
+use crate::icrc::{RowIcrc, crc32};
 use crate::{Error, Header, Icrc};
 
 /// UDP destination port of RoCEv2 (InfiniBand specification, volume 1, annex A17).
@@ -94,15 +94,20 @@ pub fn emit_without_icrc(header: &Header, payload_len: usize, buffer: &mut [u8])
 /// Where `packet` is shorter than a BTH and an ICRC.
 #[inline]
 pub fn seal(icrc: &Icrc, identification: u16, packet: &mut [u8]) {
-    seal_with(crc32, icrc, identification, packet);
+    seal_with(crc32, &mut RowIcrc::new(*icrc), identification, packet);
 }
 
-/// As [`seal`], by a function that gives what [`crc32`] does.
+/// As [`seal`], for packets of a row, by a function that gives what [`crc32`] does.
 ///
 /// # Panics
 /// As [`seal`].
 #[inline]
-pub fn seal_with(crc: impl Fn(u32, &[u8]) -> u32, icrc: &Icrc, identification: u16, packet: &mut [u8]) {
+pub fn seal_with(
+    crc: impl Fn(u32, &[u8]) -> u32,
+    icrc: &mut RowIcrc,
+    identification: u16,
+    packet: &mut [u8],
+) {
     let (body, tail) = packet.split_last_chunk_mut::<ICRC_LEN>().expect("a packet ends in its ICRC");
     *tail = icrc.compute_with(crc, identification, body).to_le_bytes();
 }

@@ -6,6 +6,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use common::vectors;
 use pagewire_wire::datagram::{Datagram, Network};
+use pagewire_wire::icrc::{RowIcrc, crc32};
 use pagewire_wire::limits::MAX_PACKET_LEN;
 use pagewire_wire::{Error, Icrc, Packet, packet, udp};
 use proptest::collection::vec;
@@ -151,6 +152,31 @@ fn is_masked(four: bool, byte: usize, bit: usize) -> bool {
     };
     // UDP checksum; FECN, BECN and reserved bits of the BTH.
     masked_in_ip || byte == udp + 6 || byte == udp + 7 || byte == udp + 8 + 4
+}
+
+proptest! {
+    /// Whatever the one before was like.
+    #[test]
+    fn a_packet_of_a_row_has_the_icrc_that_it_has_alone(
+        network in any_network(),
+        ports: (u16, u16),
+        packets in vec((any::<u16>(), prop::sample::select(vec![12, 16, 300, 301, 1036]), any::<u8>()), 1..20),
+    ) {
+        let icrc = match network {
+            Network::Ipv4(ip) => Icrc::ipv4(ip.source, ip.destination, ports.0, ports.1, ip.dont_fragment),
+            Network::Ipv6(ip) => Icrc::ipv6(ip.source, ip.destination, ports.0, ports.1),
+        };
+        let mut row = RowIcrc::new(icrc);
+        for (identification, length, filling) in packets {
+            let body = std::iter::repeat_n(filling, length).collect::<Vec<u8>>();
+            let alone = icrc.compute(identification, &body);
+            prop_assert_eq!(row.compute_with(crc32, identification, &body), alone);
+            let whole = [&body[..], &alone.to_le_bytes()].concat();
+            let found = row.find_identification_with(crc32, identification ^ 0x5A, &whole);
+            let likely = matches!(network, Network::Ipv4(_)).then_some(identification);
+            prop_assert_eq!(found, likely.or(Some(identification ^ 0x5A)));
+        }
+    }
 }
 
 /// Every bit of every vector in turn. A receiver that sees the whole datagram (a raw socket, a capture)

@@ -1,6 +1,7 @@
 //! Whether datagrams are intact: the ICRC covers the IPv4 identification, which sockets do not tell.
 
 use super::crc::crc32;
+use pagewire_wire::icrc::RowIcrc;
 use pagewire_wire::{Icrc, joined};
 use std::net::IpAddr;
 use std::ops::Range;
@@ -22,7 +23,9 @@ impl Place {
     #[inline]
     pub fn at(message: &[u8], start: usize, segment: usize) -> Option<Self> {
         let segment = segment.max(1);
-        Self::of_datagram(message, start, start / segment, segment)
+        // Mostly it is the first one.
+        let datagram = if start < segment { 0 } else { start / segment };
+        Self::of_datagram(message, start, datagram, segment)
     }
 
     /// That of the packet behind it.
@@ -52,7 +55,7 @@ pub(super) struct Flow {
     source: IpAddr,
     destination: IpAddr,
     ports: (u16, u16),
-    pub icrc: Icrc,
+    pub icrc: RowIcrc,
     identification: u16,
     /// By how much it differed from the one before: senders give all packets the same, or count.
     step: u16,
@@ -101,6 +104,7 @@ impl IcrcCache {
                 }
                 _ => return None,
             };
+            let icrc = RowIcrc::new(icrc);
             self.0 = Some(Flow { source, destination, ports, icrc, identification: 0, step: 0 });
         }
         self.0.as_mut()

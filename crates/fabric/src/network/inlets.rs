@@ -29,6 +29,8 @@ pub(super) struct Inlet {
     pub certain: AtomicBool,
     /// Something has come by it lately.
     used: AtomicBool,
+    /// It is not among the inlets any more.
+    closed: AtomicBool,
 }
 
 /// The inlets of a process.
@@ -47,6 +49,16 @@ impl Inlet {
         Ends { source, destination: Some(self.to.ip()) }
     }
 
+    /// Whether it is the one that a token stands for, still.
+    pub fn is(&self, token: u64) -> bool {
+        self.token == token && !self.is_closed()
+    }
+
+    /// Whether it is not among the inlets any more.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
     pub fn note_use(&self) {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
@@ -60,15 +72,16 @@ impl Inlets {
         self.open.read().iter().find(|inlet| inlet.token == token).cloned()
     }
 
-    /// Closes the one that a token stands for.
-    pub fn close(&self, token: u64) {
-        self.open.write().retain(|inlet| inlet.token != token);
-    }
-
-    /// Closes those that nothing came by since the last call. False: none is left.
-    pub fn close_unused(&self) -> bool {
+    /// Takes out those that are not to stay. False: none is left.
+    fn retain(&self, stays: impl Fn(&Inlet) -> bool) -> bool {
         let mut open = self.open.write();
-        open.retain(|inlet| inlet.used.swap(false, Ordering::Relaxed));
+        open.retain(|inlet| {
+            let stays = stays(inlet);
+            if !stays {
+                inlet.closed.store(true, Ordering::SeqCst);
+            }
+            stays
+        });
         !open.is_empty()
     }
 
@@ -79,6 +92,24 @@ impl Inlets {
 }
 
 impl Network {
+    /// Closes the inlet that a token stands for.
+    pub(super) fn close_inlet(&self, token: u64) {
+        self.inlets.retain(|inlet| inlet.token != token);
+        self.let_go_of_closed_inlets();
+    }
+
+    /// Closes those that nothing came by since the last call. False: none is left.
+    pub(super) fn close_unused_inlets(&self) -> bool {
+        let left = self.inlets.retain(|inlet| inlet.used.swap(false, Ordering::Relaxed));
+        self.let_go_of_closed_inlets();
+        left
+    }
+
+    /// Buffers that nobody uses now may be all that still holds a socket. Those in use are looked at when they are put back.
+    fn let_go_of_closed_inlets(&self) {
+        self.hands.lock().idle.iter_mut().for_each(|receiving| receiving.let_go_of_closed_inlet());
+    }
+
     /// Makes a socket for what comes from where a question came from, unless as many as there may be are in use.
     pub(super) fn open_inlet(&self, arrival: &Arrival, port: u16) {
         // Sockets connected to peers have ports of their own. That one is of all processes there, whose packets are for all of
@@ -101,10 +132,9 @@ impl Network {
             self.inlets.compared.store(now, Ordering::Relaxed);
             let unused = open.iter().position(|inlet| !inlet.used.load(Ordering::Relaxed));
             open.iter().for_each(|inlet| inlet.used.store(false, Ordering::Relaxed));
-            match unused {
-                Some(place) => drop(open.swap_remove(place)),
-                None => return,
-            }
+            let Some(place) = unused else { return };
+            open.swap_remove(place).closed.store(true, Ordering::SeqCst);
+            self.let_go_of_closed_inlets();
         }
         match self.make_inlet(from, to) {
             Ok(inlet) => {
@@ -124,7 +154,7 @@ impl Network {
         }
         let token = INLETS_FROM + self.inlets.made.fetch_add(1, Ordering::Relaxed);
         epoll::add(&*self.ready, &socket, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?;
-        let (certain, used) = (AtomicBool::new(false), AtomicBool::new(true));
-        Ok(Inlet { token, from, to, socket, certain, used })
+        let [certain, closed] = [(); 2].map(|()| AtomicBool::new(false));
+        Ok(Inlet { token, from, to, socket, certain, used: AtomicBool::new(true), closed })
     }
 }

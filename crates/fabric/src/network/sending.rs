@@ -8,7 +8,8 @@ use crate::fabric::Route;
 use crate::limits::{BATCH_BYTES, BATCHES_KEPT};
 use crate::udp::{self, Family, Transmit};
 use pagewire_memory::Arena;
-use pagewire_wire::{Icrc, packet};
+use pagewire_wire::icrc::RowIcrc;
+use pagewire_wire::packet;
 use std::io;
 use std::sync::atomic::Ordering;
 
@@ -101,18 +102,13 @@ impl Network {
         cache: &mut IcrcCache,
     ) {
         let port = self.port();
-        let mut shared = None;
         for (index, place) in run.enumerate() {
             let packet = batch.packets()[place];
             let route = batch.route(&packet);
-            // Packets that leave as one send have one route.
-            let icrc = shared.filter(|_| segmented).unwrap_or_else(|| {
-                cache.of(route.source, route.destination, port, route.port).map(|flow| flow.icrc)
-            });
-            shared = Some(icrc);
+            let flow = cache.of(route.source, route.destination, port, route.port);
             let identification = if segmented { index as u16 } else { 0 };
-            let Some(icrc) = icrc else { continue };
-            seal(&icrc, identification, &packet, batch.bytes_mut());
+            let Some(flow) = flow else { continue };
+            seal(&mut flow.icrc, identification, &packet, batch.bytes_mut());
         }
     }
 
@@ -170,15 +166,19 @@ impl Network {
         {
             return false;
         }
+        let mut icrc = RowIcrc::new(way.icrc);
         for (index, packet) in packets[run.clone()].iter().enumerate() {
-            seal(&way.icrc, base.wrapping_add(index as u16 * step), packet, bytes);
+            seal(&mut icrc, base.wrapping_add(index as u16 * step), packet, bytes);
         }
         let Some(bytes) = batch.bytes().get(first.range().start..last.range().end) else { return false };
         match way.send(&mut outlet, bytes, segmented.then_some(first.length() as u16)) {
             Ok(()) => {
                 self.counters.connected_sends.add(1);
-                self.counters.segmented_sends.add(segmented.into());
-                self.counters.joined_sends.add((form == Form::Joined).into());
+                if segmented {
+                    self.counters.segmented_sends.add(1);
+                } else if form == Form::Joined {
+                    self.counters.joined_sends.add(1);
+                }
                 self.count_sent(run.len() as u64, bytes.len() as u64);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -282,7 +282,7 @@ impl Network {
 }
 
 /// Writes the ICRC of one packet of a batch, and damages the packet if it is to be.
-fn seal(icrc: &Icrc, identification: u16, packet: &Packet, bytes: &mut [u8]) {
+fn seal(icrc: &mut RowIcrc, identification: u16, packet: &Packet, bytes: &mut [u8]) {
     let Some(bytes) = bytes.get_mut(packet.range()) else { return };
     packet::seal_with(crc32, icrc, identification, bytes);
     if let Some(bit) = packet.damage {

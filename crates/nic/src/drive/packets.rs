@@ -2,7 +2,8 @@
 
 use super::{Connection, Core};
 use crate::access::Sustained;
-use crate::attributes::QueuePairType;
+use crate::attributes::{Attributes, QueuePairType};
+use crate::device::address_of_gid;
 use crate::engine::Nic;
 use crate::environment::QueuePairEnvironment;
 use crate::inbox::{Content, Half, Incoming, Origin};
@@ -12,7 +13,6 @@ use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
 use pagewire_transport::{Outcome, Time, WholeSend};
 use pagewire_wire::{Header, Operation, Own, Transport};
-use std::net::IpAddr;
 
 /// What packets share that a thread takes in a row while it holds the queue pair.
 pub(crate) struct Row<'n> {
@@ -34,18 +34,18 @@ impl<'n> Row<'n> {
 }
 
 impl<F: Fabric> QueuePair<F> {
-    /// Whether a packet is for this queue pair: right type, right partition, and from its peer's host.
-    pub(crate) fn accepts(&self, header: &Header, origin: &Origin<F>) -> bool {
+    /// Whether a packet is for this queue pair, which has these attributes: right type, right partition, and from its peer's host.
+    pub(crate) fn accepts(&self, header: &Header, origin: &Origin<F>, attributes: &Attributes) -> bool {
         if !self.accepts_kind(header, origin) {
             return false;
         }
         match (self.kind, origin) {
             (QueuePairType::Ud, _) | (_, Origin::Local(_)) => true,
-            (_, Origin::Network { source }) => self.peer_address() == Some(*source),
+            (_, Origin::Network { source }) => address_of_gid(attributes.address.destination_gid) == *source,
         }
     }
 
-    /// The same for a packet from where an accepted one came from.
+    /// The same for a packet from where an accepted one came from, or over a ring.
     pub(crate) fn accepts_kind(&self, header: &Header, origin: &Origin<F>) -> bool {
         let kind = match header.bth.opcode.transport() {
             Transport::Rc | Transport::Cnp => self.kind == QueuePairType::Rc,
@@ -77,10 +77,6 @@ impl<F: Fabric> QueuePair<F> {
             // This side would not have it, or could not: what the peer publishes has to do.
             Path::Udp { .. } => Some(theirs.place_of(core.attributes.destination).is_some()),
         }
-    }
-
-    fn peer_address(&self) -> Option<IpAddr> {
-        Some(crate::device::address_of_gid(self.attributes.lock().address.destination_gid))
     }
 
     /// Has one packet processed by the thread that drives. False: it has to wait.
