@@ -22,7 +22,7 @@ use crate::udp::{self, Arrival, Ends, Family, Receiver};
 use crate::{names, steering};
 use flow::{Flow, IcrcCache, Place};
 use forwarding::{Forwarded, Waiting};
-use inlets::{Inlet, Inlets};
+use inlets::Inlets;
 use pagewire_wire::bth;
 use pagewire_wire::packet::ICRC_LEN;
 use parking_lot::{Mutex, RwLock};
@@ -124,8 +124,6 @@ struct Receiving {
     port: u16,
     /// By which inlet, if it gets what comes from one peer alone.
     inlet: Option<u64>,
-    /// The inlet that was read last: mostly it is the next one, too.
-    at_hand: Option<Arc<Inlet>>,
     message: usize,
     offset: usize,
     icrc: IcrcCache,
@@ -158,7 +156,6 @@ impl Receiving {
             receiver: Receiver::new()?,
             port: 0,
             inlet: None,
-            at_hand: None,
             message: 0,
             offset: 0,
             icrc,
@@ -169,11 +166,6 @@ impl Receiving {
     /// Whether it holds datagrams that were not handed over.
     fn is_left(&self) -> bool {
         self.message < self.receiver.count() || self.forwarded.message().is_some()
-    }
-
-    /// The kernel goes on giving a socket what is for it for as long as anybody holds it.
-    fn let_go_of_closed_inlet(&mut self) {
-        self.at_hand.take_if(|inlet| inlet.is_closed());
     }
 }
 
@@ -370,12 +362,14 @@ impl Network {
         self.tidied.store(now, Ordering::Relaxed);
         // Before the look: one that is made meanwhile is not forgotten.
         self.has_sockets_of_peers.store(false, Ordering::Relaxed);
-        let left = [self.ways.close_unused(), self.close_unused_inlets()].contains(&true);
+        let left = [self.ways.close_unused(), self.inlets.close_unused()].contains(&true);
         if left {
             self.has_sockets_of_peers.store(true, Ordering::Relaxed);
         }
         // Batches that wait for their next use hold what they were last sent by.
-        self.batches.lock().iter_mut().for_each(|batch| batch.way = None);
+        let last: Vec<_> = self.batches.lock().iter_mut().filter_map(|batch| batch.way.take()).collect();
+        // The last to hold a socket closes it: a system call, not under a lock that every sender takes.
+        drop(last);
         if left { now + UNUSED_TIME } else { u64::MAX }
     }
 
@@ -486,8 +480,9 @@ impl Network {
                 let mut hands = self.hands.lock();
                 let Some(left) = self.next_receiving(&mut hands) else { break };
                 let done = std::mem::replace(&mut receiving, left);
-                self.keep_receiving(&mut hands, done);
+                let surplus = self.keep_receiving(&mut hands, done);
                 drop(hands);
+                drop(surplus);
                 handed += self.hand_over(&mut receiving, limit - handed, taker);
             }
             emptied = Some(false);
@@ -503,13 +498,12 @@ impl Network {
         if let Some(emptied) = emptied {
             self.note_heard(&mut hands, now, emptied);
         }
-        if let Some(receiving) = done {
-            self.keep_receiving(&mut hands, receiving);
-        }
+        let surplus = done.and_then(|receiving| self.keep_receiving(&mut hands, receiving));
         if let Some(place) = hands.at_work.iter().position(|since| *since == stamp) {
             hands.at_work.swap_remove(place);
         }
         drop(hands);
+        drop(surplus);
         // Somebody may have overtaken us: then the turn is theirs.
         let _ = self.turn.compare_exchange(stamp, 0, Ordering::SeqCst, Ordering::Acquire);
         Some(handed)
@@ -526,15 +520,17 @@ impl Network {
         hands.idle.pop()
     }
 
-    /// Puts buffers back, for the next thread.
-    fn keep_receiving(&self, hands: &mut Hands, mut receiving: Box<Receiving>) {
-        receiving.let_go_of_closed_inlet();
-        if receiving.is_left() {
-            self.left.fetch_add(1, Ordering::SeqCst);
-            hands.idle.push(receiving);
-        } else if hands.idle.len() < BATCHES_KEPT {
-            hands.idle.push(receiving);
+    /// Puts buffers back, for the next thread. Gives those of which there are enough, to be freed without the lock.
+    fn keep_receiving(&self, hands: &mut Hands, receiving: Box<Receiving>) -> Option<Box<Receiving>> {
+        let left = receiving.is_left();
+        if !left && hands.idle.len() >= BATCHES_KEPT {
+            return Some(receiving);
         }
+        if left {
+            self.left.fetch_add(1, Ordering::SeqCst);
+        }
+        hands.idle.push(receiving);
+        None
     }
 
     /// Reads the sockets. Gives the number of datagrams handed over, and whether all of them were empty then; `None`: not all
@@ -606,8 +602,7 @@ impl Network {
         taker: &mut Taker<'_>,
     ) -> (usize, bool) {
         if token >= INLETS_FROM {
-            let at_hand = receiving.at_hand.take().filter(|inlet| inlet.is(token));
-            let Some(inlet) = at_hand.or_else(|| self.inlets.of(token)) else {
+            let Some(inlet) = self.inlets.take(token) else {
                 self.last_read.store(NO_SOCKET, Ordering::Relaxed);
                 return (0, true);
             };
@@ -621,7 +616,7 @@ impl Network {
             if empty && !inlet.certain.load(Ordering::Relaxed) {
                 inlet.certain.store(true, Ordering::Release);
             }
-            receiving.at_hand = Some(inlet);
+            self.inlets.keep_at_hand(inlet);
             return (handed, empty);
         }
         let place = token as usize / 2;
@@ -639,7 +634,7 @@ impl Network {
         self.take_messages((socket, Ends::default()), (token, few), receiving, limit, taker)
     }
 
-    /// The same for a socket that is at hand.
+    /// The same for a socket that was found.
     fn take_messages(
         &self,
         (socket, ends): (&Descriptor, Ends),
@@ -680,12 +675,7 @@ impl Network {
             let Taker::Nic(each) = taker else { return handed };
             let Some(place) = Place::at(bytes, forwarded.offset, arrival.segment) else { break };
             let (one, end) = (&bytes[place.range.clone()], place.range.end);
-            let flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, ROCE_PORT);
-            if let Some(datagram) = self.check(&arrival, ROCE_PORT, one, &place, flow) {
-                self.count_received(1, one.len());
-                each(&[datagram]);
-                handed += 1;
-            }
+            handed += self.hand_one(&arrival, ROCE_PORT, (one, &place), icrc, each);
             forwarded.offset = end;
         }
         while handed < limit && *message < receiver.count() {
@@ -723,20 +713,15 @@ impl Network {
                     self.hand_on(block, arrival, &bytes[start..end], datagrams);
                     if let Some(token) = inlet.take() {
                         // The peer's socket for this process is another one's by now, which sends to another process.
-                        self.close_inlet(token);
+                        self.inlets.close(token);
                     }
                 }
                 (None, Taker::Nic(each))
                     if first.as_ref().is_some_and(|one| one.range == (0..bytes.len())) =>
                 {
                     // Short messages mostly come one by one.
-                    let flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
-                    let datagram = first.and_then(|place| self.check(arrival, port, bytes, &place, flow));
-                    if let Some(datagram) = datagram {
-                        self.count_received(1, bytes.len());
-                        each(&[datagram]);
-                        handed += 1;
-                    }
+                    handed +=
+                        first.map_or(0, |place| self.hand_one(arrival, port, (bytes, &place), icrc, each));
                 }
                 (None, Taker::Nic(each)) => {
                     let most = limit - handed;
@@ -756,6 +741,22 @@ impl Network {
             }
         }
         handed
+    }
+
+    /// Hands over a packet by itself, at this place of a message, if it is sound and for the NIC; gives how many.
+    fn hand_one(
+        &self,
+        arrival: &Arrival,
+        port: u16,
+        (bytes, place): (&[u8], &Place),
+        icrc: &mut IcrcCache,
+        each: &mut dyn FnMut(&[Datagram<'_>]),
+    ) -> usize {
+        let flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
+        let Some(datagram) = self.check(arrival, port, bytes, place, flow) else { return 0 };
+        self.count_received(1, bytes.len());
+        each(&[datagram]);
+        1
     }
 
     fn count_received(&self, datagrams: usize, bytes: usize) {
@@ -823,8 +824,8 @@ impl Network {
         (row, at)
     }
 
-    /// Whether a packet is for the NIC as the sound one before it in its message was: nothing but length, opcode and queue pair
-    /// tells. What a capture is to show is looked at by itself.
+    /// Whether a packet is for the NIC as one before it in its message was: what tells is among its length and first bytes. What a
+    /// capture is to show is looked at by itself.
     #[inline]
     fn is_alike(&self, before: &Datagram<'_>, bytes: &[u8]) -> bool {
         before.bytes.len() + ICRC_LEN == bytes.len()

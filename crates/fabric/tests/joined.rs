@@ -292,6 +292,9 @@ fn each_of_a_row_is_looked_at() {
     for limit in [64, 4, 1] {
         assert_eq!(receiving.take(&message, segment, limit), (expected.clone(), [0, 0, 1]), "limit {limit}");
     }
+    // One that begins like the one before it, but ends too soon.
+    let cut_off = [&message[..], &message[..15]].concat();
+    assert_eq!(receiving.take(&cut_off, segment, 64), (expected.clone(), [0, 1, 1]));
     // Any of them damaged.
     for place in 0..row.len() {
         message[place * segment + 20] ^= 1;

@@ -99,18 +99,23 @@ impl<F: Fabric> Arrivals<'_, F> {
         self.current = None;
         let destination = packet.header.bth.destination;
         let Some((queue_pair, drive)) = self.touched.get(self.nic.queue_pairs(), destination) else { return };
-        let queue_pair = queue_pair.clone();
-        let locked = Lock::try_lock_arc(&queue_pair.core);
-        let accepted = match &locked {
-            Some(core) => queue_pair.accepts(&packet.header, packet.origin, &core.attributes),
-            None => queue_pair.accepts(&packet.header, packet.origin, &queue_pair.attributes.lock()),
-        };
-        // Who found it locked has left work to this thread.
-        *drive |= accepted || locked.is_some();
-        if !accepted {
+        if !queue_pair.accepts(&packet.header, packet.origin) {
             queue_pair.counters.dropped.add(1);
             return;
         }
+        let queue_pair = queue_pair.clone();
+        let locked = Lock::try_lock_arc(&queue_pair.core);
+        let is_from_peer = match &locked {
+            Some(core) => queue_pair.has_peer_at(source, &core.attributes),
+            None => queue_pair.has_peer_at(source, &queue_pair.attributes.lock()),
+        };
+        if !is_from_peer {
+            queue_pair.counters.dropped.add(1);
+            drop(locked);
+            *drive |= queue_pair.is_wanted();
+            return;
+        }
+        *drive = true;
         let Some(core) = locked else {
             queue_pair.counters.udp_packets_kept.add(1);
             if packet.is_own() {
@@ -190,7 +195,7 @@ impl<F: Fabric> Current<'_, F> {
     /// Takes a row that begins with a packet; gives how many of its packets were taken.
     fn take_row(&mut self, first: &Incoming<'_, F>, row: &[&[u8]]) -> usize {
         let Current { row: shared, core, queue_pair, .. } = self;
-        if !queue_pair.accepts_kind(&first.header, first.origin)
+        if !queue_pair.accepts(&first.header, first.origin)
             || !queue_pair.inbox.is_empty(Half::of(&first.header))
         {
             return 0;
@@ -202,7 +207,7 @@ impl<F: Fabric> Current<'_, F> {
 
     fn take(&mut self, nic: &Nic<F>, packet: &Incoming<'_, F>) {
         let Current { row, core, queue_pair, .. } = self;
-        if !queue_pair.accepts_kind(&packet.header, packet.origin) {
+        if !queue_pair.accepts(&packet.header, packet.origin) {
             queue_pair.counters.dropped.add(1);
             return;
         }

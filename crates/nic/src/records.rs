@@ -384,7 +384,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
         let Some((queue_pair, drive)) = self.touched.get(nic.queue_pairs(), header.bth.destination) else {
             return false;
         };
-        if !queue_pair.accepts_kind(header, packet.origin) {
+        if !queue_pair.accepts(header, packet.origin) {
             queue_pair.counters.dropped.add(1);
             return false;
         }

@@ -9,6 +9,7 @@ use super::{INLETS_FROM, Network};
 use crate::descriptors::Descriptor;
 use crate::fabric::ROCE_PORT;
 use crate::limits::{INLET_REST, INLETS};
+use crate::lock::Lock;
 use crate::udp::{self, Arrival, Ends, Family};
 use parking_lot::RwLock;
 use rustix::event::epoll;
@@ -37,6 +38,8 @@ pub(super) struct Inlet {
 #[derive(Default)]
 pub(super) struct Inlets {
     open: RwLock<Vec<Arc<Inlet>>>,
+    /// The one that was read last, unless it is being read: mostly it is the next one, too.
+    at_hand: Lock<Option<Arc<Inlet>>>,
     made: AtomicU64,
     /// When it was last looked which are used.
     compared: AtomicU64,
@@ -49,16 +52,6 @@ impl Inlet {
         Ends { source, destination: Some(self.to.ip()) }
     }
 
-    /// Whether it is the one that a token stands for, still.
-    pub fn is(&self, token: u64) -> bool {
-        self.token == token && !self.is_closed()
-    }
-
-    /// Whether it is not among the inlets any more.
-    pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
-    }
-
     pub fn note_use(&self) {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
@@ -68,21 +61,55 @@ impl Inlet {
 
 impl Inlets {
     /// The one that a token stands for.
-    pub fn of(&self, token: u64) -> Option<Arc<Inlet>> {
+    fn of(&self, token: u64) -> Option<Arc<Inlet>> {
         self.open.read().iter().find(|inlet| inlet.token == token).cloned()
     }
 
-    /// Takes out those that are not to stay. False: none is left.
+    /// The one that a token stands for, to be read.
+    pub fn take(&self, token: u64) -> Option<Arc<Inlet>> {
+        let at_hand = self.at_hand.lock().take_if(|inlet| inlet.token == token);
+        at_hand.or_else(|| self.of(token))
+    }
+
+    /// Keeps one that was read at hand for the next time.
+    pub fn keep_at_hand(&self, inlet: Arc<Inlet>) {
+        let mut at_hand = self.at_hand.lock();
+        // Asked under the lock: who closes it looks there afterwards.
+        let other = if inlet.closed.load(Ordering::SeqCst) { Some(inlet) } else { at_hand.replace(inlet) };
+        drop(at_hand);
+        // The last to hold a socket closes it: not under the lock.
+        drop(other);
+    }
+
+    /// Closes the one that a token stands for.
+    pub fn close(&self, token: u64) {
+        self.retain(|inlet| inlet.token != token);
+    }
+
+    /// Closes those that nothing came by since the last call. False: none is left.
+    pub fn close_unused(&self) -> bool {
+        self.retain(|inlet| inlet.used.swap(false, Ordering::Relaxed))
+    }
+
+    /// Closes those that are not to stay. False: none is left.
     fn retain(&self, stays: impl Fn(&Inlet) -> bool) -> bool {
         let mut open = self.open.write();
         open.retain(|inlet| {
             let stays = stays(inlet);
             if !stays {
-                inlet.closed.store(true, Ordering::SeqCst);
+                self.note_closed(inlet);
             }
             stays
         });
         !open.is_empty()
+    }
+
+    /// One is no longer among the inlets. The kernel goes on giving its socket what is for it for as long as anybody holds that: at
+    /// most who reads it just now.
+    fn note_closed(&self, inlet: &Inlet) {
+        inlet.closed.store(true, Ordering::SeqCst);
+        let at_hand = self.at_hand.lock().take_if(|at_hand| at_hand.token == inlet.token);
+        drop(at_hand);
     }
 
     /// All of them.
@@ -92,24 +119,6 @@ impl Inlets {
 }
 
 impl Network {
-    /// Closes the inlet that a token stands for.
-    pub(super) fn close_inlet(&self, token: u64) {
-        self.inlets.retain(|inlet| inlet.token != token);
-        self.let_go_of_closed_inlets();
-    }
-
-    /// Closes those that nothing came by since the last call. False: none is left.
-    pub(super) fn close_unused_inlets(&self) -> bool {
-        let left = self.inlets.retain(|inlet| inlet.used.swap(false, Ordering::Relaxed));
-        self.let_go_of_closed_inlets();
-        left
-    }
-
-    /// Buffers that nobody uses now may be all that still holds a socket. Those in use are looked at when they are put back.
-    fn let_go_of_closed_inlets(&self) {
-        self.hands.lock().idle.iter_mut().for_each(|receiving| receiving.let_go_of_closed_inlet());
-    }
-
     /// Makes a socket for what comes from where a question came from, unless as many as there may be are in use.
     pub(super) fn open_inlet(&self, arrival: &Arrival, port: u16) {
         // Sockets connected to peers have ports of their own. That one is of all processes there, whose packets are for all of
@@ -133,8 +142,7 @@ impl Network {
             let unused = open.iter().position(|inlet| !inlet.used.load(Ordering::Relaxed));
             open.iter().for_each(|inlet| inlet.used.store(false, Ordering::Relaxed));
             let Some(place) = unused else { return };
-            open.swap_remove(place).closed.store(true, Ordering::SeqCst);
-            self.let_go_of_closed_inlets();
+            self.inlets.note_closed(&open.swap_remove(place));
         }
         match self.make_inlet(from, to) {
             Ok(inlet) => {

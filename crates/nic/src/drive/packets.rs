@@ -13,6 +13,7 @@ use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
 use pagewire_transport::{Outcome, Time, WholeSend};
 use pagewire_wire::{Header, Operation, Own, Transport};
+use std::net::IpAddr;
 
 /// What packets share that a thread takes in a row while it holds the queue pair.
 pub(crate) struct Row<'n> {
@@ -34,19 +35,13 @@ impl<'n> Row<'n> {
 }
 
 impl<F: Fabric> QueuePair<F> {
-    /// Whether a packet is for this queue pair, which has these attributes: right type, right partition, and from its peer's host.
-    pub(crate) fn accepts(&self, header: &Header, origin: &Origin<F>, attributes: &Attributes) -> bool {
-        if !self.accepts_kind(header, origin) {
-            return false;
-        }
-        match (self.kind, origin) {
-            (QueuePairType::Ud, _) | (_, Origin::Local(_)) => true,
-            (_, Origin::Network { source }) => address_of_gid(attributes.address.destination_gid) == *source,
-        }
+    /// Whether its peer is at an address, given its attributes. Datagrams may come from everywhere.
+    pub(crate) fn has_peer_at(&self, source: IpAddr, attributes: &Attributes) -> bool {
+        self.kind == QueuePairType::Ud || address_of_gid(attributes.address.destination_gid) == source
     }
 
-    /// The same for a packet from where an accepted one came from, or over a ring.
-    pub(crate) fn accepts_kind(&self, header: &Header, origin: &Origin<F>) -> bool {
+    /// Whether a packet is for this queue pair, if it comes from where it should: right type, right partition.
+    pub(crate) fn accepts(&self, header: &Header, origin: &Origin<F>) -> bool {
         let kind = match header.bth.opcode.transport() {
             Transport::Rc | Transport::Cnp => self.kind == QueuePairType::Rc,
             Transport::Uc => self.kind == QueuePairType::Uc,
