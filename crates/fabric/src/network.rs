@@ -796,24 +796,33 @@ impl Network {
         let block = first.as_ref().and_then(|first| block_of(&bytes[first.range.clone()]));
         let (mut next, mut length) = (first, 0);
         let mut flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
-        while let Some(place) = next.filter(|_| row.len() < most) {
+        while let Some(mut place) = next.filter(|_| row.len() < most) {
             let one = &bytes[place.range.clone()];
-            let datagram = if row.last().is_some_and(|last| self.is_alike(last, one)) {
-                self.is_intact(flow.as_deref_mut(), &place, one).then(|| sound(arrival, one))
-            } else {
-                // Mostly all are for the block that the first is for.
-                let foreign = || {
-                    let other = block_of(one);
-                    other != block && other.is_some_and(|block| !self.serves(block))
-                };
-                if at > start && !place.behind && (self.is_probe(arrival, one) || foreign()) {
-                    break;
-                }
-                self.check(arrival, port, one, &place, flow.as_deref_mut())
+            // Mostly all are for the block that the first is for.
+            let foreign = || {
+                let other = block_of(one);
+                other != block && other.is_some_and(|block| !self.serves(block))
             };
-            if let Some(datagram) = datagram {
+            if at > start && !place.behind && (self.is_probe(arrival, one) || foreign()) {
+                break;
+            }
+            if let Some(datagram) = self.check(arrival, port, one, &place, flow.as_deref_mut()) {
                 length += one.len();
                 row.push(datagram);
+                // So are those behind it that begin like it, if they are as long: nothing else tells. What a capture is to show is
+                // looked at one by one.
+                let beginning = one.first_chunk::<TELLING>();
+                let whole = one.len() == segment && self.capture.is_none();
+                for alike in bytes[place.range.end..].chunks_exact(segment).take_while(|_| whole) {
+                    if row.len() >= most || alike.first_chunk() != beginning {
+                        break;
+                    }
+                    place = place.whole_behind(segment);
+                    if self.is_intact(flow.as_deref_mut(), &place, alike) {
+                        length += segment;
+                        row.push(sound(arrival, alike));
+                    }
+                }
             }
             at = place.range.end;
             next = place.next(bytes, segment);
@@ -822,15 +831,6 @@ impl Network {
             self.count_received(row.len(), length);
         }
         (row, at)
-    }
-
-    /// Whether a packet is for the NIC as one before it in its message was: what tells is among its length and first bytes. What a
-    /// capture is to show is looked at by itself.
-    #[inline]
-    fn is_alike(&self, before: &Datagram<'_>, bytes: &[u8]) -> bool {
-        before.bytes.len() + ICRC_LEN == bytes.len()
-            && before.bytes.first_chunk::<TELLING>() == bytes.first_chunk()
-            && self.capture.is_none()
     }
 
     /// Whether a packet of a flow (`None`: of none that can be) is as it was sent.

@@ -12,6 +12,7 @@ use pagewire_transport::Payload;
 use pagewire_wire::{Error, Header, Opcode, Operation, Transport, bth, reth};
 use smallvec::SmallVec;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Packets of a row for which no memory is asked for: as many as the kernel cuts one send into.
@@ -81,10 +82,9 @@ impl<F: Fabric> Arrivals<'_, F> {
             self.take_first(&packet, datagram.source);
             return 0;
         };
-        if let Some(behind) = row_behind(&header, datagram, behind) {
-            let mut row: SmallVec<[&[u8]; ROW]> = SmallVec::new();
-            row.push(payload);
-            row.extend(behind.iter().map(|datagram| &datagram.bytes[length..end]));
+        let mut row = SmallVec::<[&[u8]; ROW]>::new();
+        row.push(payload);
+        if add_row(&header, datagram, behind, length..end, &mut row) {
             let taken = current.take_row(&packet, &row);
             if taken > 0 {
                 return taken - 1;
@@ -148,31 +148,34 @@ fn acknowledged_requests<'a, 'd>(
     goes_first.then_some((last, before))
 }
 
-/// The datagrams that make a row with one that has this header: they come from the same peer, are as long, and are what
-/// [`RcConnection::receive_row`](pagewire_transport::RcConnection::receive_row) takes.
-fn row_behind<'a, 'd>(
+/// Adds the payloads, at this place, of the datagrams that make a row with one that has this header: they come from the same peer, are
+/// as long, and are what [`RcConnection::receive_row`](pagewire_transport::RcConnection::receive_row) takes. False: there are none.
+fn add_row<'d>(
     header: &Header,
     first: &Datagram<'d>,
-    behind: &'a [Datagram<'d>],
-) -> Option<&'a [Datagram<'d>]> {
+    behind: &[Datagram<'d>],
+    payload: Range<usize>,
+    row: &mut SmallVec<[&'d [u8]; ROW]>,
+) -> bool {
     let opcode = header.bth.opcode;
     let apart = match opcode.operation() {
         Some(Operation::SendMiddle | Operation::WriteMiddle | Operation::ReadResponseMiddle) => false,
         Some(Operation::WriteOnly) => true,
-        _ => return None,
+        _ => return false,
     };
     if opcode.transport() != Transport::Rc || header.bth.acknowledge {
-        return None;
+        return false;
     }
-    let mut before = first.bytes;
-    let mut goes_on = |next: &&Datagram<'d>| {
-        let same = next.source == first.source && next.bytes.len() == first.bytes.len();
-        let goes_on = same && goes_on(before, next.bytes, apart).unwrap_or(false);
+    let (mut before, length) = (first.bytes, first.bytes.len());
+    for next in behind {
+        let same = next.bytes.len() == length && next.source == first.source;
+        if !same || !goes_on(before, next.bytes, apart).unwrap_or(false) {
+            break;
+        }
         before = next.bytes;
-        goes_on
-    };
-    let count = behind.iter().take_while(|next| goes_on(next)).count();
-    (count > 0).then(|| &behind[..count])
+        row.push(&next.bytes[payload.clone()]);
+    }
+    row.len() > 1
 }
 
 /// Whether the headers of a packet are what follows those of the one before. `apart`: a RETH stands behind the BTH.

@@ -1,6 +1,6 @@
 //! Base transport header (InfiniBand specification, volume 1, section 9.2).
 
-use crate::view::{get_u16, get_u24, put, put_u24, view};
+use crate::view::{get_u16, get_u24, get_u32, put, put_u24, view};
 use crate::{Error, Opcode};
 
 /// Bytes of a BTH.
@@ -18,6 +18,9 @@ mod field {
     pub const ACKNOWLEDGE: usize = 8;
     pub const PSN: usize = 9;
 }
+
+/// The largest PSN.
+const MAX_PSN: u32 = 0xFF_FFFF;
 
 /// Offset of the one byte that switches may change and the ICRC therefore leaves out.
 pub(crate) const MASKED: usize = field::CONGESTION;
@@ -124,7 +127,11 @@ impl<T: AsRef<[u8]>> Packet<T> {
     /// Whether `next` has this very BTH, but with the PSN that follows.
     #[inline]
     pub fn goes_on_with<U: AsRef<[u8]>>(&self, next: &Packet<U>) -> bool {
-        self.bytes()[..field::PSN] == next.bytes()[..field::PSN] && next.psn() == (self.psn() + 1) & 0xFF_FFFF
+        let (before, next) = (self.bytes(), next.bytes());
+        // As one word: the acknowledge request and bits that nobody uses, which stay as they are, and the PSN.
+        let [last, behind] = [before, next].map(|bytes| get_u32(bytes, field::ACKNOWLEDGE));
+        before[..field::ACKNOWLEDGE] == next[..field::ACKNOWLEDGE]
+            && behind == last & !MAX_PSN | last.wrapping_add(1) & MAX_PSN
     }
 }
 

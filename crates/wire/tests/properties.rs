@@ -176,6 +176,20 @@ proptest! {
     }
 
     #[test]
+    fn a_bth_goes_on_with_the_next_psn_alone(mut before: [u8; bth::LEN], psn in prop_oneof![0u32..1 << 24, Just(0xFF_FFFF)], flip in 0usize..8 * bth::LEN) {
+        bth::Packet::new(&mut before[..]).unwrap().set_psn(psn);
+        let mut next = before;
+        bth::Packet::new(&mut next[..]).unwrap().set_psn((psn + 1) & 0xFF_FFFF);
+        let goes_on = |next: [u8; bth::LEN]| {
+            bth::Packet::new(&before[..]).unwrap().goes_on_with(&bth::Packet::new(&next[..]).unwrap())
+        };
+        prop_assert!(goes_on(next));
+        prop_assert!(!goes_on(before));
+        next[flip / 8] ^= 1 << (flip % 8);
+        prop_assert!(!goes_on(next));
+    }
+
+    #[test]
     fn single_formats(
         bth in bth(any::<u8>().prop_map(Opcode), 0), version in 0u8..16, reth in reth(), atomic in atomic(),
         deth in deth(), aeth in aeth(), word: u32, long: u64, srq in u24(),

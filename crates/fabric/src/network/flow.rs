@@ -36,6 +36,13 @@ impl Place {
         Self::of_datagram(message, start, datagram, segment)
     }
 
+    /// That of the datagram behind this one, if both are a packet each and whole.
+    #[inline]
+    pub fn whole_behind(&self, segment: usize) -> Self {
+        let start = self.range.end;
+        Place { range: start..start + segment, datagram: self.datagram + 1, behind: false }
+    }
+
     #[inline(always)]
     fn of_datagram(message: &[u8], start: usize, datagram: usize, segment: usize) -> Option<Self> {
         let behind = start > datagram * segment;
