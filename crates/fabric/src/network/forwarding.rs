@@ -1,6 +1,7 @@
 //! Datagrams that came to the wrong process: those of other processes are handed on to them, and theirs taken.
 
-use super::{Network, Receiving, Taker};
+use super::Network;
+use super::receiving::{Receiving, Taker};
 use crate::limits::{FORWARD_HEADER, FORWARD_ROUND, RECEIVE_BYTES, SOCKET_BUFFER};
 use crate::udp::Arrival;
 use crate::{forward, names, sockets};

@@ -1,7 +1,8 @@
 //! The sending half: batches, cut by the kernel where it can, and sent one by one where it cannot.
 
 use super::crc::crc32;
-use super::{IcrcCache, Network, Way};
+use super::flow::IcrcCache;
+use super::{Network, Way};
 use crate::batch::{HostBatch, Packet};
 use crate::descriptors::Descriptor;
 use crate::fabric::Route;

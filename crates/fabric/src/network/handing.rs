@@ -1,0 +1,250 @@
+//! What messages from the sockets hold: packets that are intact and for this process go to the NIC, those of other processes to
+//! them.
+
+use super::Network;
+use super::flow::{Flow, IcrcCache, Place};
+use super::receiving::{Receiving, Taker};
+use super::ways::queue_pair_of;
+use crate::fabric::{Datagram, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT};
+use crate::limits::PACKET_BYTES;
+use crate::steering;
+use crate::udp::Arrival;
+use pagewire_wire::bth;
+use pagewire_wire::packet::ICRC_LEN;
+use smallvec::SmallVec;
+
+/// The shortest packet: a BTH and the ICRC.
+const SHORTEST: usize = bth::LEN + ICRC_LEN;
+/// The first bytes of a packet: those from the opcode to the queue pair.
+const TELLING: usize = 8;
+
+impl Network {
+    /// Hands over what the buffers hold.
+    pub(super) fn hand_over(&self, receiving: &mut Receiving, limit: usize, taker: &mut Taker<'_>) -> usize {
+        let mut handed = 0;
+        let Receiving { receiver, port, inlet, message, offset, icrc, forwarded, .. } = receiving;
+        let port = *port;
+        while let Some((arrival, bytes)) = forwarded.message().filter(|_| handed < limit) {
+            let Taker::Nic(each) = taker else { return handed };
+            let Some(place) = Place::at(bytes, forwarded.offset, arrival.segment) else { break };
+            let (one, end) = (&bytes[place.range.clone()], place.range.end);
+            handed += self.hand_one(&arrival, ROCE_PORT, (one, &place), icrc, each);
+            forwarded.offset = end;
+        }
+        while handed < limit && *message < receiver.count() {
+            let Some((arrival, bytes)) = receiver.message(*message) else {
+                self.counters.bad_length.add(1);
+                *message += 1;
+                *offset = 0;
+                continue;
+            };
+            let start = *offset;
+            // A message mostly fits as a whole or not at all: what leaves in a row stays one.
+            if start == 0 && handed > 0 && bytes.len().div_ceil(arrival.segment.max(1)) > limit - handed {
+                break;
+            }
+            let mut end = (start + arrival.segment).min(bytes.len());
+            // The second packet of a datagram goes where the first one went.
+            let first = Place::at(bytes, start, arrival.segment);
+            let begins = first.as_ref().is_none_or(|place| !place.behind);
+            let block = block_of(&bytes[start..end]).filter(|block| begins && !self.serves(*block));
+            match (block, &mut *taker) {
+                _ if begins && self.is_probe(arrival, &bytes[start..end]) => {
+                    self.answer_probe(&bytes[start..end]);
+                }
+                // A message is mostly of one flow: what belongs together is handed on together.
+                (Some(_), _) if port != ROCE_PORT => self.counters.unknown_block.add(1),
+                (Some(block), _) => {
+                    let mut datagrams = 1;
+                    while end < bytes.len() {
+                        let next = (end + arrival.segment).min(bytes.len());
+                        if block_of(&bytes[end..next]) != Some(block) {
+                            break;
+                        }
+                        (end, datagrams) = (next, datagrams + 1);
+                    }
+                    self.hand_on(block, arrival, &bytes[start..end], datagrams);
+                    if let Some(token) = inlet.take() {
+                        // The peer's socket for this process is another one's by now, which sends to another process.
+                        self.inlets.close(token);
+                    }
+                }
+                (None, Taker::Nic(each))
+                    if first.as_ref().is_some_and(|one| one.range == (0..bytes.len())) =>
+                {
+                    // Short messages mostly come one by one.
+                    handed +=
+                        first.map_or(0, |place| self.hand_one(arrival, port, (bytes, &place), icrc, each));
+                }
+                (None, Taker::Nic(each)) => {
+                    let most = limit - handed;
+                    let row;
+                    (row, end) = self.check_row(arrival, port, bytes, first, most, icrc);
+                    if !row.is_empty() {
+                        each(&row);
+                        handed += row.len();
+                    }
+                }
+                (None, Taker::Nobody) => return handed,
+            }
+            *offset = end;
+            if end >= bytes.len() {
+                *message += 1;
+                *offset = 0;
+            }
+        }
+        handed
+    }
+
+    /// Hands over a packet by itself, at this place of a message, if it is sound and for the NIC; gives how many.
+    fn hand_one(
+        &self,
+        arrival: &Arrival,
+        port: u16,
+        (bytes, place): (&[u8], &Place),
+        icrc: &mut IcrcCache,
+        each: &mut dyn FnMut(&[Datagram<'_>]),
+    ) -> usize {
+        let flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
+        let Some(datagram) = self.check(arrival, port, bytes, place, flow) else { return 0 };
+        self.count_received(1, bytes.len());
+        each(&[datagram]);
+        1
+    }
+
+    fn count_received(&self, datagrams: usize, bytes: usize) {
+        self.counters.datagrams_received.add(datagrams as u64);
+        self.counters.bytes_received.add(bytes as u64);
+    }
+
+    fn is_probe(&self, arrival: &Arrival, bytes: &[u8]) -> bool {
+        self.steering.is_some() && steering::is_probe(arrival, bytes)
+    }
+
+    fn answer_probe(&self, bytes: &[u8]) {
+        if let Some(steering) = &self.steering {
+            if steering.answer(bytes, &self.hand_on, &self.served()) {
+                // What is handed on may be for UD.
+                self.tell_hops();
+            }
+        }
+    }
+
+    /// The datagrams of a message that are for this process, from the first on, which is: up to one that is not, or so
+    /// many. Those that are not sound are left out, and one of two packets is handed over as two. Gives them and where they end.
+    fn check_row<'a>(
+        &self,
+        arrival: &Arrival,
+        port: u16,
+        bytes: &'a [u8],
+        first: Option<Place>,
+        most: usize,
+        icrc: &mut IcrcCache,
+    ) -> (SmallVec<[Datagram<'a>; 2]>, usize) {
+        let segment = arrival.segment.max(1);
+        let start = first.as_ref().map_or(bytes.len(), |first| first.range.start);
+        let there = (bytes.len() - start).div_ceil(segment).min(most);
+        let mut row = SmallVec::with_capacity(there);
+        let mut at = start;
+        let block = first.as_ref().and_then(|first| block_of(&bytes[first.range.clone()]));
+        let (mut next, mut length) = (first, 0);
+        let mut flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
+        while let Some(mut place) = next.filter(|_| row.len() < most) {
+            let one = &bytes[place.range.clone()];
+            // Mostly all are for the block that the first is for.
+            let foreign = || {
+                let other = block_of(one);
+                other != block && other.is_some_and(|block| !self.serves(block))
+            };
+            if at > start && !place.behind && (self.is_probe(arrival, one) || foreign()) {
+                break;
+            }
+            if let Some(datagram) = self.check(arrival, port, one, &place, flow.as_deref_mut()) {
+                length += one.len();
+                row.push(datagram);
+                // So are those behind it that begin like it, if they are as long: nothing else tells. What a capture is to show is
+                // looked at one by one.
+                let beginning = one.first_chunk::<TELLING>();
+                let whole = one.len() == segment && self.capture.is_none();
+                for alike in bytes[place.range.end..].chunks_exact(segment).take_while(|_| whole) {
+                    if row.len() >= most || alike.first_chunk() != beginning {
+                        break;
+                    }
+                    place = place.whole_behind(segment);
+                    if self.is_intact(flow.as_deref_mut(), &place, alike) {
+                        length += segment;
+                        row.push(sound(arrival, alike));
+                    }
+                }
+            }
+            at = place.range.end;
+            next = place.next(bytes, segment);
+        }
+        if !row.is_empty() {
+            self.count_received(row.len(), length);
+        }
+        (row, at)
+    }
+
+    /// Whether a packet of a flow (`None`: of none that can be) is as it was sent.
+    #[inline]
+    fn is_intact(&self, flow: Option<&mut Flow>, place: &Place, bytes: &[u8]) -> bool {
+        let intact = flow.is_some_and(|flow| flow.verify(place, bytes));
+        if !intact {
+            self.counters.bad_icrc.add(1);
+        }
+        intact
+    }
+
+    /// The packet at a place of a message, if it is sound and for the NIC.
+    fn check<'a>(
+        &self,
+        arrival: &Arrival,
+        port: u16,
+        bytes: &'a [u8],
+        place: &Place,
+        mut flow: Option<&mut Flow>,
+    ) -> Option<Datagram<'a>> {
+        if bytes.len() < SHORTEST || bytes.len() > PACKET_BYTES {
+            self.counters.bad_length.add(1);
+            return None;
+        }
+        if self.steering.as_ref().is_some_and(|steering| steering.take_check(arrival, bytes)) {
+            return None;
+        }
+        // Handed on by a process that thinks so, but not ours either (any more).
+        if block_of(bytes).is_none_or(|block| !self.serves(block)) {
+            self.counters.unknown_block.add(1);
+            return None;
+        }
+        let intact = self.is_intact(flow.as_deref_mut(), place, bytes);
+        if let Some(capture) = &self.capture {
+            capture.received(arrival, port, flow.map(|flow| flow.icrc.icrc()), bytes);
+        }
+        if !intact {
+            return None;
+        }
+        if self.take_echo(arrival, port, bytes) {
+            return None;
+        }
+        Some(sound(arrival, bytes))
+    }
+}
+
+/// What the NIC gets of a packet whose ICRC was right.
+#[inline]
+fn sound<'a>(arrival: &Arrival, bytes: &'a [u8]) -> Datagram<'a> {
+    Datagram {
+        source: arrival.source,
+        source_port: arrival.source_port,
+        destination: arrival.destination,
+        traffic_class: arrival.traffic_class,
+        hop_limit: arrival.hop_limit,
+        bytes: &bytes[..bytes.len() - ICRC_LEN],
+    }
+}
+
+/// The block that a datagram's destination belongs to. `None`: it is too short.
+fn block_of(bytes: &[u8]) -> Option<u32> {
+    queue_pair_of(bytes).map(|number| number / QUEUE_PAIRS_PER_BLOCK)
+}
