@@ -19,7 +19,7 @@ use crate::event::AsyncEventKind;
 use crate::inbox::{Half, Origin};
 use crate::limits::PAGE_LOOK;
 use crate::path::Path;
-use crate::path::local::{LocalChannel, publish_holding};
+use crate::path::local::{LocalChannel, Progress, publish_holding};
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::ReceiveWork;
@@ -36,6 +36,7 @@ use pagewire_transport::{
 };
 use pagewire_wire::Header;
 use receive_wait::ReceiveWait;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -97,6 +98,8 @@ pub struct Core<F: Fabric> {
     /// A request waits, or the response to a READ.
     holding_request: bool,
     holding_response: bool,
+    /// What the peer had sent and nobody had taken, when an acknowledgement was last overdue.
+    pub unread: SmallVec<[Progress; 2]>,
     /// UC and UD: of the next message.
     receive_wait: ReceiveWait,
     share: Share,
@@ -144,6 +147,7 @@ impl<F: Fabric> Default for Core<F> {
             holding: false,
             holding_request: false,
             holding_response: false,
+            unread: SmallVec::new(),
             receive_wait: ReceiveWait::default(),
             share: Share::default(),
             news: News::default(),

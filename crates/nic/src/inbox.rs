@@ -1,7 +1,7 @@
 //! Packets that wait at a queue pair: for its turn, or for a page.
 
 use crate::limits::{MAX_INBOX_BYTES, MAX_INBOX_PACKETS};
-use crate::path::local::LocalChannel;
+use crate::path::local::{LocalChannel, publish_kept};
 use pagewire_fabric::Fabric;
 use pagewire_transport::{Payload, RemoteAddress};
 use pagewire_wire::{Header, Operation, Own, Transport};
@@ -142,23 +142,25 @@ pub struct Inbox<F: Fabric> {
     kept: Mutex<Kept<F>>,
     /// How many wait for each half, for a look without the lock.
     waiting: [AtomicUsize; 2],
+    /// The process's tables, and the queue pair's place there: local peers see whether requests wait.
+    tables: F::Words,
+    place: u32,
 }
 
 struct Kept<F: Fabric> {
     lanes: [VecDeque<InboxPacket<F>>; 2],
     bytes: usize,
-}
-
-impl<F: Fabric> Default for Inbox<F> {
-    fn default() -> Self {
-        Inbox {
-            kept: Mutex::new(Kept { lanes: [VecDeque::new(), VecDeque::new()], bytes: 0 }),
-            waiting: Default::default(),
-        }
-    }
+    /// Nothing is added any more.
+    closed: bool,
 }
 
 impl<F: Fabric> Inbox<F> {
+    /// An empty one, of the queue pair at a place of its process's tables.
+    pub fn new(tables: F::Words, place: u32) -> Self {
+        let kept = Kept { lanes: [VecDeque::new(), VecDeque::new()], bytes: 0, closed: false };
+        Inbox { kept: Mutex::new(kept), waiting: Default::default(), tables, place }
+    }
+
     /// Whether nothing waits for one half.
     #[inline]
     pub fn is_empty(&self, half: Half) -> bool {
@@ -169,7 +171,9 @@ impl<F: Fabric> Inbox<F> {
     pub fn push(&self, packet: InboxPacket<F>) -> bool {
         let (bytes, half) = (packet.bytes(), packet.half());
         let mut kept = self.kept.lock();
-        if kept.lanes[half as usize].len() >= MAX_INBOX_PACKETS || kept.bytes + bytes > MAX_INBOX_BYTES {
+        let is_full =
+            kept.lanes[half as usize].len() >= MAX_INBOX_PACKETS || kept.bytes + bytes > MAX_INBOX_BYTES;
+        if is_full || kept.closed {
             return false;
         }
         kept.bytes += bytes;
@@ -204,17 +208,31 @@ impl<F: Fabric> Inbox<F> {
 
     /// Forgets all.
     pub fn clear(&self) {
+        self.empty(&mut self.kept.lock());
+    }
+
+    /// Forgets all, and takes nothing any more: the place in the tables will be another queue pair's.
+    pub fn close(&self) {
         let mut kept = self.kept.lock();
+        kept.closed = true;
+        self.empty(&mut kept);
+    }
+
+    fn empty(&self, kept: &mut Kept<F>) {
         let old = std::mem::take(&mut kept.lanes);
         kept.bytes = 0;
-        self.count(&kept, Half::Requester);
-        self.count(&kept, Half::Responder);
-        drop(kept);
+        self.count(kept, Half::Requester);
+        self.count(kept, Half::Responder);
         drop(old);
     }
 
     fn count(&self, kept: &Kept<F>, half: Half) {
-        self.waiting[half as usize].store(kept.lanes[half as usize].len(), Ordering::SeqCst);
+        let (waiting, now) = (&self.waiting[half as usize], kept.lanes[half as usize].len());
+        let before = waiting.load(Ordering::SeqCst);
+        waiting.store(now, Ordering::SeqCst);
+        if half == Half::Responder && (before == 0) != (now == 0) {
+            publish_kept(&self.tables, self.place, now > 0);
+        }
     }
 }
 
@@ -224,6 +242,10 @@ mod tests {
     use pagewire_fabric::HostFabric;
     use pagewire_wire::{Bth, Opcode, Transport};
     use std::net::Ipv4Addr;
+
+    fn inbox() -> Inbox<HostFabric> {
+        Inbox::new(HostFabric::new().unwrap().tables().clone(), 0)
+    }
 
     fn packet(operation: Operation, psn: u32, length: usize) -> InboxPacket<HostFabric> {
         let header = Header::new(Bth::new(Opcode::new(Transport::Rc, operation), 1, psn));
@@ -245,7 +267,7 @@ mod tests {
 
     #[test]
     fn each_half_has_its_own_order() {
-        let inbox = Inbox::default();
+        let inbox = inbox();
         assert!(inbox.push(request(1, 8)) && inbox.push(packet(Operation::Acknowledge, 2, 0)));
         assert!(inbox.push(request(3, 8)));
         let first = inbox.pop(Half::Responder).unwrap();
@@ -257,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_queue_that_was_long_gives_its_room_back() {
-        let inbox = Inbox::default();
+        let inbox = inbox();
         for psn in 0..1000 {
             assert!(inbox.push(request(psn, 8)));
         }
@@ -271,7 +293,7 @@ mod tests {
 
     #[test]
     fn what_is_too_much_is_dropped() {
-        let inbox = Inbox::default();
+        let inbox = inbox();
         // By number, in each half by itself.
         for psn in 0..MAX_INBOX_PACKETS as u32 {
             assert!(inbox.push(request(psn, 0)));

@@ -153,7 +153,7 @@ impl<F: Fabric> QueuePair<F> {
             queued: AtomicBool::new(false),
             turn: AtomicBool::new(false),
             on_network: AtomicBool::new(false),
-            inbox: Inbox::default(),
+            inbox: Inbox::new(nic.fabric().tables().clone(), place),
             brought_in: AtomicU8::new(0),
             deadline: AtomicU64::new(u64::MAX),
             scheduled: AtomicU64::new(u64::MAX),
@@ -764,6 +764,7 @@ impl<F: Fabric> QueuePair<F> {
         drop(core);
         self.wait_for_peers()?;
         self.domain.context().settle_events(&self.async_events);
+        self.inbox.close();
         self.nic.queue_pairs().remove(self);
         self.domain.users.fetch_sub(1, Ordering::AcqRel);
         self.send_cq.users.fetch_sub(1, Ordering::AcqRel);

@@ -5,7 +5,7 @@ use crate::engine::{Nic, Taken, Touched};
 use crate::inbox::{Half, Incoming, Origin};
 use crate::lane::Seeker;
 use crate::limits;
-use crate::path::local::{LocalChannel, Reading};
+use crate::path::local::{LocalChannel, Progress, Reading};
 use crate::path::ring::{Kind, REFERENCE_BYTES, RecordHeader, parse_reference};
 use crate::path::verdict::{Judged, Verdict};
 use crate::path::whole_send;
@@ -135,6 +135,13 @@ impl<F: Fabric> Nic<F> {
         } else if left > 0 && self.unsettled.swap(0, Ordering::SeqCst) > 0 {
             self.channels.read().iter().for_each(|channel| channel.settle());
         }
+    }
+
+    /// What a process has sent over its channels and nobody has taken.
+    pub(crate) fn unread_from(&self, instance: u64) -> SmallVec<[Progress; 2]> {
+        let channels = self.channels.read();
+        let from = channels.iter().filter(|channel| channel.channel.instance == instance);
+        from.filter_map(|channel| channel.unread()).collect()
     }
 
     /// Whether polls have left something to be done.
@@ -436,6 +443,37 @@ mod tests {
             let channel = nic.channels.read()[0].clone();
             (nic, channel)
         })
+    }
+
+    /// Whether somebody goes on reading is seen by what was read between two looks.
+    #[test]
+    fn what_nobody_reads_stays_the_same() {
+        let [(sender, out), (receiver, into)] = connected();
+        let send = || {
+            let awaited = Some(Awaited { queue_pair: None, psn: 7 });
+            assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], awaited));
+        };
+        let from_sender = || receiver.unread_from(into.channel.instance);
+        assert!(from_sender().is_empty());
+        send();
+        let first = from_sender();
+        assert_eq!(first.len(), 1);
+        let reading = into.reading.lock();
+        receiver.poll_channels(Occasion::Round);
+        assert_eq!(from_sender(), first, "another thread has the ring in its hands");
+        drop(reading);
+        assert!(receiver.unread_from(0).is_empty(), "another process");
+        receiver.poll_channels(Occasion::Round);
+        assert!(from_sender().is_empty());
+        send();
+        assert_eq!(from_sender().len(), 1);
+        assert_ne!(from_sender(), first);
+        // Verdicts are read, too.
+        receiver.poll_channels(Occasion::Round);
+        let before = sender.unread_from(out.channel.instance);
+        assert_eq!(before.len(), 1);
+        sender.poll_channels(Occasion::Round);
+        assert!(sender.unread_from(out.channel.instance).is_empty());
     }
 
     /// What a poll leaves for later comes to pass: by later polls, or by the NIC thread where there are none.

@@ -93,22 +93,21 @@ public final class Motion {
         Thread.sleep(2);
     }
 
-    private static void truncate(Path path) throws Exception {
-        try (RandomAccessFile file = new RandomAccessFile(path.toFile(), "rw")) {
-            file.setLength(8192);
-            MappedByteBuffer mapped = file.getChannel().map(FileChannel.MapMode.READ_WRITE, 0, 8192);
-            mapped.put(5000, (byte) 1);
-            file.setLength(0);
-            sink += mapped.get(5000);
-            sink += mapped.get(5001);
-        }
+    /** The file stays open: where it was closed behind each access, errors that come late kept that from being done. */
+    private static void truncate(RandomAccessFile file) throws Exception {
+        file.setLength(8192);
+        MappedByteBuffer mapped = file.getChannel().map(FileChannel.MapMode.READ_WRITE, 0, 8192);
+        mapped.put(5000, (byte) 1);
+        file.setLength(0);
+        sink += mapped.get(5000);
+        sink += mapped.get(5001);
         // In compiled code the error comes a little later than the access.
         Thread.sleep(1);
     }
 
-    private static void truncateAndSee(Path path) throws Exception {
+    private static void truncateAndSee(RandomAccessFile file) throws Exception {
         try {
-            truncate(path);
+            truncate(file);
             throw new AssertionError("bytes beyond the end of a file were read");
         } catch (InternalError expected) {
             truncations.incrementAndGet();
@@ -123,10 +122,11 @@ public final class Motion {
         }
         Path path = Files.createTempFile("pagewire-motion-", null);
         path.toFile().deleteOnExit();
+        RandomAccessFile file = new RandomAccessFile(path.toFile(), "rw");
         often(() -> dereference(many));
         often(Motion::overflow);
         often(Motion::collect);
-        Thread truncating = often(() -> truncateAndSee(path));
+        Thread truncating = often(() -> truncateAndSee(file));
 
         int status = run(arguments);
         long limit = System.nanoTime() + 60_000_000_000L;

@@ -6,7 +6,7 @@ use super::ring::{self, Consumer, Kind, Producer, RecordHeader};
 use super::verdict::{Awaited, Judged, Next, Verdict, Verdicts};
 use crate::limits::ROUND;
 use pagewire_fabric::lock::Lock;
-use pagewire_fabric::{Channel, Fabric, Side};
+use pagewire_fabric::{Channel, ChannelId, Fabric, Side};
 use pagewire_iommu::layout::{
     BLOCKS, MAGIC, MAGIC_WORD, NETWORK_ONLY_WORD, QUEUE_PAIR_WORDS, QUEUE_PAIRS, TABLE_WORDS,
 };
@@ -15,7 +15,7 @@ use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, RegionView, Rights};
 use pagewire_memory::ApplicationMemory;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Publishing a queue pair.
 pub const QUEUE_PAIR: Site = Site("queue_pair.publish");
@@ -27,6 +27,7 @@ const QP_TAG: usize = 0;
 const QP_PEER: usize = 1;
 const QP_DOMAIN: usize = 2;
 const QP_HOLDING: usize = 3;
+const QP_KEPT: usize = 4;
 
 /// The channel words that a fabric must provide.
 pub const CHANNEL_WORDS: usize = 2 * ring::DIRECTION_WORDS;
@@ -98,6 +99,19 @@ pub fn publish_holding<W: SharedWords>(tables: &W, index: u32, holding: bool) {
     tables.store(HOLDING, QUEUE_PAIRS + index as usize * QUEUE_PAIR_WORDS + QP_HOLDING, u64::from(holding));
 }
 
+/// Tells local peers whether requests wait for whoever drives a queue pair.
+pub fn publish_kept<W: SharedWords>(tables: &W, index: u32, kept: bool) {
+    tables.store(HOLDING, QUEUE_PAIRS + index as usize * QUEUE_PAIR_WORDS + QP_KEPT, u64::from(kept));
+}
+
+/// How far a channel was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    channel: ChannelId,
+    records: u64,
+    verdicts: u64,
+}
+
 /// The reading end of a ring, and where its records are put.
 pub struct Reading<W> {
     pub consumer: Consumer<W>,
@@ -123,6 +137,8 @@ pub struct LocalChannel<F: Fabric> {
     pub reading: Lock<Reading<F::Words>>,
     /// Where the next record begins, for whoever does not read the ring.
     next_record: AtomicUsize,
+    /// Records that were taken.
+    records_taken: AtomicU64,
     /// There was none at the last look.
     was_empty: AtomicBool,
     /// This process's accesses to the peer's memory.
@@ -164,6 +180,7 @@ impl<F: Fabric> LocalChannel<F> {
             }),
             next_verdict: Next::default(),
             next_record: AtomicUsize::new(consumer.place()),
+            records_taken: AtomicU64::new(0),
             was_empty: AtomicBool::new(true),
             reading: Lock::new(Reading { consumer, bytes: Vec::new(), burst: 1, judged: Judged::default() }),
             own_hazards: Hazards::new(words.clone(), ours + ring::HAZARDS, ring::HAZARD_SLOTS),
@@ -204,10 +221,14 @@ impl<F: Fabric> LocalChannel<F> {
         (published.destination == ours).then_some(published)
     }
 
-    /// Whether the peer's queue pair waits for a page.
+    /// Whether the peer's queue pair waits for a page, or for a thread that has it in its hands and gets no processor: requests
+    /// were taken from the ring, and nobody has executed them.
     pub fn is_holding(&self, number: u32) -> bool {
         self.place_of(number).is_some_and(|place| {
-            self.channel.tables.load(QUEUE_PAIRS + place as usize * QUEUE_PAIR_WORDS + QP_HOLDING) != 0
+            let at = QUEUE_PAIRS + place as usize * QUEUE_PAIR_WORDS;
+            let told = |word| self.channel.tables.load(at + word) != 0;
+            // What waits at one that takes no requests any more is never executed.
+            told(QP_HOLDING) || told(QP_TAG) && told(QP_KEPT)
         })
     }
 
@@ -292,9 +313,20 @@ impl<F: Fabric> LocalChannel<F> {
         }
     }
 
-    /// Where the next record begins.
+    /// Where the next record begins, now that one is taken. Called by whoever reads the ring.
     pub fn set_next_record(&self, place: usize) {
         self.next_record.store(place, Ordering::Release);
+        let taken = self.records_taken.load(Ordering::Relaxed);
+        self.records_taken.store(taken.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// How far it was read, if there is more.
+    pub fn unread(&self) -> Option<Progress> {
+        self.has_news().then(|| Progress {
+            channel: self.channel.id,
+            records: self.records_taken.load(Ordering::Relaxed),
+            verdicts: self.next_verdict.taken(),
+        })
     }
 
     /// What became of the oldest request that was sent and waits for a verdict, if the peer has told.

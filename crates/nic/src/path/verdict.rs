@@ -89,6 +89,11 @@ impl Default for Next {
 }
 
 impl Next {
+    /// How many verdicts were taken; the same number as long as none is awaited.
+    pub fn taken(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
     /// Whether a verdict has come in the direction that begins at `base`.
     pub fn has_come<W: SharedWords>(&self, words: &W, base: usize) -> bool {
         let taken = self.0.load(Ordering::Acquire);

@@ -42,7 +42,7 @@ pub fn side_with(
     let domain = context.alloc_pd().unwrap();
     let channel = context.create_channel(notifier);
     let cq = context.create_cq(8192, Some(channel.clone())).unwrap();
-    let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ;
+    let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
     let region = domain.register(MEMORY, SPAN, MEMORY, rights).unwrap();
     let make = |&kind: &QueuePairType| {
         let capabilities = Capabilities {
