@@ -1,7 +1,7 @@
 //! Address handles, and addresses taken from received datagrams.
 
 use crate::abi::*;
-use crate::boundary::{Errno, Result, invalid, pointer, status};
+use crate::boundary::{Errno, Result, invalid, number, pointer, status};
 use crate::context::ContextObject;
 use crate::engine::{Host, epoch};
 use crate::leftovers::{Leftover, Membership};
@@ -200,7 +200,7 @@ fn reply_vector(device: &Device, wc: &ibv_wc, header: Option<&[u8; 40]>, port: u
     Ok(attributes)
 }
 
-/// `ibv_init_ah_from_wc(3)`.
+/// `ibv_init_ah_from_wc(3)`: 0, or -1 with `errno` set.
 ///
 /// # Safety
 /// `context` is NULL or open; the others are NULL or valid.
@@ -212,14 +212,14 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     grh: *mut ibv_grh,
     attributes: *mut ibv_ah_attr,
 ) -> c_int {
-    status(|| {
+    number(|| {
         // SAFETY: the caller's promise; a GRH is 40 plain bytes.
         unsafe {
             let device = ContextObject::of(context)?.context().device();
             let vector = reply_vector(device, &*not_null(wc)?, grh.cast::<[u8; 40]>().as_ref(), port)?;
             not_null(attributes)?.write(vector);
         }
-        Ok(())
+        Ok(0)
     })
 }
 

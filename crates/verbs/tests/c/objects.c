@@ -289,8 +289,8 @@ static void address_of_completion(struct ibv_context *context)
 	union ibv_gid gid;
 
 	memset(&grh, 0, sizeof(grh));
-	CHECK(ibv_init_ah_from_wc(context, 2, &wc, &grh, &attr) == EINVAL);
-	CHECK(ibv_init_ah_from_wc(context, 1, &wc, &grh, &attr) == EINVAL);
+	CHECK(ibv_init_ah_from_wc(context, 2, &wc, &grh, &attr) == -1 && errno == EINVAL);
+	CHECK(ibv_init_ah_from_wc(context, 1, &wc, &grh, &attr) == -1 && errno == EINVAL);
 	CHECK(ibv_query_gid(context, 1, 0, &gid) == 0);
 	grh.version_tclass_flow = htobe32(6u << 28 | 5u << 20 | 7u);
 	grh.dgid = gid;
