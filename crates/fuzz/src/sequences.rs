@@ -381,6 +381,7 @@ impl Attacker {
                     capabilities: Capabilities::from_bits_retain(input.arbitrary()?),
                     direct_port: input.arbitrary()?,
                     instance: input.int_in_range(1..=3)?,
+                    connection: input.int_in_range(0..=3)?,
                 };
                 // Every queue pair here begins with one PSN in both directions.
                 (Own::Hello(hello), 0xFF_FFF0)

@@ -8,14 +8,17 @@ use crate::drive::Core;
 use crate::environment::QueuePairEnvironment;
 use crate::event::AsyncEventKind;
 use crate::inbox::Half;
-use crate::path::Path;
 use crate::path::ring::Kind;
+use crate::path::{ANSWER_TIME, Path};
 use crate::queue_pair::QueuePair;
+use crate::ready::Again;
 use crate::request::{KeptData, slice_of, total_length};
 use pagewire_fabric::{Batch, Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
+use pagewire_transport::limits::DRIVE_PACKETS;
 use pagewire_transport::{Environment, Operation, Outcome, Payload, Psn, Status as Protocol, WorkId, ud};
+use pagewire_wire::bth::DEFAULT_PARTITION;
 use pagewire_wire::{Header, packet};
 use smallvec::SmallVec;
 
@@ -30,19 +33,22 @@ enum Sent {
 }
 
 impl<F: Fabric> QueuePair<F> {
-    /// Sends the datagrams that were posted. True: there is more to do soon.
-    pub(crate) fn drive_datagrams(&self, core: &mut Core<F>, attributes: &Attributes) -> bool {
+    /// Sends datagrams that were posted, at most [`DRIVE_PACKETS`]. Tells whether there is more to do, and when.
+    pub(crate) fn drive_datagrams(&self, core: &mut Core<F>, attributes: &Attributes) -> Option<Again> {
         if attributes.state != State::ReadyToSend {
-            return false;
+            return None;
         }
         let mut batch = None;
-        let mut again = false;
+        let mut again = Some(Again::Soon);
         core.submitted = core.submitted.max(self.send.lock().oldest().0);
         let mtu = self.domain.context().device().mtu.bytes();
-        loop {
+        for _ in 0..DRIVE_PACKETS {
             let id = WorkId(core.submitted);
             let sent = match self.datagram(id, attributes) {
-                None => break,
+                None => {
+                    again = None;
+                    break;
+                }
                 // Not sent, and no error (InfiniBand specification, volume 1, C10-93.1.1).
                 Some((.., length)) if length > mtu => {
                     self.counters.dropped.add(1);
@@ -58,13 +64,14 @@ impl<F: Fabric> QueuePair<F> {
                     self.complete_send(id, Status::Success);
                 }
                 Sent::Wait { link_full } => {
-                    again = link_full;
+                    again = link_full.then_some(Again::Later);
                     break;
                 }
                 Sent::Failed(status) => {
                     core.submitted += 1;
                     self.complete_send(id, status);
                     self.enter_send_queue_error(core);
+                    again = None;
                     break;
                 }
             }
@@ -78,7 +85,7 @@ impl<F: Fabric> QueuePair<F> {
     fn datagram_settings(&self, attributes: &Attributes) -> ud::UdSettings {
         ud::UdSettings {
             number: self.number,
-            partition: 0xFFFF,
+            partition: DEFAULT_PARTITION,
             queue_key: attributes.queue_key,
             mtu: self.domain.context().device().mtu.bytes(),
         }
@@ -119,7 +126,7 @@ impl<F: Fabric> QueuePair<F> {
         peer: u32,
         length: u32,
     ) -> Sent {
-        let path = self.nic.choose_path(self.number, route, peer);
+        let path = self.nic.choose_datagram_path(self.number, route, peer);
         let access = match data {
             KeptData::Inline(_) => None,
             KeptData::Segments(pieces) => {
@@ -148,7 +155,10 @@ impl<F: Fabric> QueuePair<F> {
             (KeptData::Segments(_), None) => false,
         };
         let sent = match &path {
-            Path::None | Path::Asked { .. } => Sent::Wait { link_full: false },
+            Path::None | Path::Asked { .. } => {
+                self.nic.schedule(self, self.nic.fabric().now() + ANSWER_TIME);
+                Sent::Wait { link_full: false }
+            }
             Path::Dead { .. } => Sent::Done,
             Path::Local(channel) => {
                 let mut bytes: SmallVec<[u8; 512]> = SmallVec::from_elem(0, length as usize);

@@ -31,10 +31,11 @@ use page_waits::{Asked, PageWaits};
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_transport::{
-    Drive, Link, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Time, UcConnection,
-    UcSettings, WholeSend, Work, WorkId,
+    Drive, Environment, Link, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Source,
+    Time, UcConnection, UcSettings, WholeSend, Work, WorkId,
 };
 use pagewire_wire::Header;
+use pagewire_wire::bth::DEFAULT_PARTITION;
 use receive_wait::ReceiveWait;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -81,8 +82,8 @@ pub struct Core<F: Fabric> {
     /// What the queue pair was told last.
     pub attributes: Attributes,
     connection: Connection,
-    /// A connection that has ended and whose refusal has not left yet.
-    last_words: Option<Box<RcConnection>>,
+    /// The peer was heard from (COMM_EST).
+    pub communicates: bool,
     sending: bool,
     path: Path<F>,
     /// What connections that have ended counted.
@@ -136,7 +137,7 @@ impl<F: Fabric> Default for Core<F> {
         Core {
             attributes: Attributes::default(),
             connection: Connection::None,
-            last_words: None,
+            communicates: false,
             sending: false,
             path: Path::None,
             ended: ProtocolCounters::default(),
@@ -309,9 +310,6 @@ impl<F: Fabric> Core<F> {
     pub fn protocol_counters(&self) -> ProtocolCounters {
         let mut sum = self.ended;
         sum += self.connection.counters();
-        if let Some(rc) = &self.last_words {
-            sum += rc.counters().into();
-        }
         sum
     }
 
@@ -394,7 +392,7 @@ impl<F: Fabric> Core<F> {
                 QueuePairType::Rc => Connection::Rc(Box::new(RcConnection::new(RcSettings {
                     link,
                     destination: attributes.destination,
-                    partition: 0xFFFF,
+                    partition: DEFAULT_PARTITION,
                     receive_psn: attributes.receive_psn,
                     max_dest_rd_atomic: attributes.max_dest_read_atomic,
                     min_rnr_timer: attributes.min_rnr_timer,
@@ -403,7 +401,7 @@ impl<F: Fabric> Core<F> {
                 QueuePairType::Uc => Connection::Uc(Box::new(UcConnection::new(UcSettings {
                     link,
                     destination: attributes.destination,
-                    partition: 0xFFFF,
+                    partition: DEFAULT_PARTITION,
                     receive_psn: attributes.receive_psn,
                     remote_rights: remote_rights(attributes.access),
                 }))),
@@ -426,6 +424,7 @@ impl<F: Fabric> Core<F> {
                 Connection::Ud => {}
             }
             self.sending = true;
+            self.begin_greeting(queue_pair);
         }
     }
 }
@@ -541,7 +540,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         let mut attributes = core.attributes;
         if !attributes.state.receives() {
-            return self.finish_last_words(core);
+            return None;
         }
         if self.brought_in.load(Ordering::Acquire) != 0 {
             core.page_waits.answered(self.brought_in.swap(0, Ordering::AcqRel));
@@ -552,15 +551,16 @@ impl<F: Fabric> QueuePair<F> {
         self.take_waiting(core, Half::Responder);
         attributes = core.attributes;
         if !attributes.state.receives() {
-            return self.finish_last_words(core);
+            return None;
         }
         if matches!(core.connection, Connection::Ud) {
-            let waits = self.drive_datagrams(core, &attributes) || core.receive_wait.waits();
+            let again = self.drive_datagrams(core, &attributes);
+            let again = again.or(core.receive_wait.waits().then_some(Again::Later));
             self.tell_drained(&attributes, true);
             if core.page_waits.is_waiting() {
                 self.nic.schedule(self, self.nic.fabric().now() + PAGE_LOOK);
             }
-            return waits.then_some(Again::Later);
+            return again;
         }
         self.submit(core, &attributes);
         let now = self.nic.fabric().now();
@@ -615,7 +615,7 @@ impl<F: Fabric> QueuePair<F> {
         let alive = ended.failure.is_none();
         self.settle(core, ended);
         if !alive {
-            return self.finish_last_words(core);
+            return None;
         }
         let deadline = deadline.map_or(u64::MAX, |at| at.0);
         // Who does not send yet does not greet either.
@@ -714,34 +714,12 @@ impl<F: Fabric> QueuePair<F> {
         }
     }
 
-    /// Sends the refusal that the protocol ended with, before or after the queue pair has gone to ERR.
-    fn finish_last_words(&self, core: &mut Core<F>) -> Option<Again> {
-        let mut connection = core.last_words.take()?;
-        let now = Time(self.nic.fabric().now());
-        let mut sustained = Sustained::new(&self.nic);
-        let mut environment = QueuePairEnvironment::new(self, core, None, &mut sustained);
-        connection.drive(now, &mut environment);
-        if environment.finish().link_full {
-            core.last_words = Some(connection);
-            return Some(Again::Later);
-        }
-        core.ended += connection.counters().into();
-        None
-    }
-
     /// What follows from how the protocol ended.
     fn settle(&self, core: &mut Core<F>, ended: Ended) {
         let Some(failure) = ended.failure else { return };
-        if let Connection::Rc(rc) = std::mem::replace(&mut core.connection, Connection::None) {
-            core.last_words = Some(rc);
-            self.finish_last_words(core);
-        }
+        self.acknowledge_last(core);
         if failure.send_only && self.kind != QueuePairType::Rc {
-            // The receiving half begins anew with the next message; so does the sending one when the program says so.
-            if let Connection::Uc(_) = core.connection {
-                core.stop();
-                core.sending = false;
-            }
+            // What comes in is not concerned, and what is sent goes on with the next PSN when the program says so.
             self.enter_send_queue_error(core);
             return;
         }
@@ -749,5 +727,16 @@ impl<F: Fabric> QueuePair<F> {
         if let Some(event) = failure.event {
             self.raise(event);
         }
+    }
+
+    /// The connection has ended at this side: what the peer had sent before still counts for it.
+    fn acknowledge_last(&self, core: &mut Core<F>) {
+        let Connection::Rc(rc) = &mut core.connection else { return };
+        let Some(header) = rc.last_acknowledgement() else { return };
+        let mut sustained = Sustained::new(&self.nic);
+        let mut environment = QueuePairEnvironment::new(self, core, None, &mut sustained);
+        // For want of room it is lost, as it may be on the way.
+        let _ = environment.transmit(&header, Source::None);
+        environment.finish();
     }
 }

@@ -81,6 +81,8 @@ pub struct Nic<F: Fabric> {
     timers: Mutex<BTreeSet<(u64, u32)>>,
     earliest: AtomicU64,
     next_domain: AtomicU32,
+    /// Connections on which this process has begun to send.
+    pub(crate) connections: AtomicU32,
     key_bytes: AtomicU64,
     pub(crate) counts: Counts,
     pub(crate) workers: Workers,
@@ -111,6 +113,7 @@ impl<F: Fabric> Nic<F> {
             timers: Mutex::new(BTreeSet::new()),
             earliest: AtomicU64::new(u64::MAX),
             next_domain: AtomicU32::new(1),
+            connections: AtomicU32::new(0),
             key_bytes: AtomicU64::new(fabric.random()),
             counts: Counts {
                 completion_queues: ObjectCount::new(limits::MAX_COMPLETION_QUEUES),
@@ -455,7 +458,7 @@ impl<F: Fabric> Nic<F> {
         // Whoever asks once more asks the fabric: nothing is lost, and those who have gone leave nothing behind.
         blocks.retain(|_, known| !known.is_out_of_date(|| self.fabric.now()));
         match blocks.insert(block, state) {
-            Some(BlockState::Asked { waiting }) => waiting,
+            Some(BlockState::Asked { waiting, .. }) => waiting,
             _ => Vec::new(),
         }
     }

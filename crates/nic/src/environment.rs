@@ -739,9 +739,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
 
     fn event(&mut self, event: Event) {
         match event {
-            Event::CommunicationEstablished => {
-                self.queue_pair.raise(AsyncEventKind::CommunicationEstablished)
-            }
+            Event::CommunicationEstablished => self.queue_pair.establish_communication(self.core),
             Event::RequestError => self.fail(Some(AsyncEventKind::QueuePairRequestError), false),
             Event::AccessError => self.fail(Some(AsyncEventKind::QueuePairAccessError), false),
         }

@@ -108,6 +108,8 @@ impl Half {
             ReadResponseOnly,
         };
         match header.bth.opcode.operation() {
+            // A request that nobody knows is refused as others are.
+            None if header.bth.opcode.transport() == Transport::Rc => Half::Responder,
             None
             | Some(
                 Acknowledge | AtomicAcknowledge | ReadResponseFirst | ReadResponseMiddle | ReadResponseLast

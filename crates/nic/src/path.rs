@@ -15,6 +15,9 @@ use std::sync::Arc;
 const REFUSAL_HOLDS: u64 = 100_000_000;
 /// Nanoseconds for which nobody is taken to hold numbers that nobody held: the next process may lease them at any time.
 const ABSENCE_HOLDS: u64 = 1_000_000;
+/// Nanoseconds that datagrams wait for the answer of a process that has not given one before: it may be stopped, and others wait
+/// behind them.
+pub const ANSWER_TIME: u64 = 20_000_000;
 
 /// What the user asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,18 +33,19 @@ pub enum PathChoice {
 
 /// What is known of the process that leases a block of queue pair numbers on this host.
 pub enum BlockState<F: Fabric> {
-    /// It was asked; these queue pairs wait for the answer.
-    Asked { waiting: Vec<u32> },
+    /// It was asked, then; these queue pairs wait for the answer. `before`: why it could not be reached when it was last asked.
+    Asked { waiting: Vec<u32>, since: u64, before: Option<String> },
     /// It can be reached, memory and all.
     Open(Arc<LocalChannel<F>>),
-    /// It cannot; the reason, for the user, and until when that is believed.
-    Refused { reason: String, until: u64 },
+    /// It cannot; the reason, for the user, whether that is that there is none, and until when that is believed.
+    Refused { reason: String, absent: bool, until: u64 },
 }
 
 impl<F: Fabric> BlockState<F> {
     /// It said no, or is not there.
     pub fn refused(reason: String, absent: bool, now: u64) -> Self {
-        BlockState::Refused { reason, until: now + if absent { ABSENCE_HOLDS } else { REFUSAL_HOLDS } }
+        let until = now + if absent { ABSENCE_HOLDS } else { REFUSAL_HOLDS };
+        BlockState::Refused { reason, absent, until }
     }
 
     /// What a channel is good for.
@@ -113,6 +117,15 @@ impl<F: Fabric> Nic<F> {
     /// Chooses the path from one of this process's queue pairs to its peer. `Asked`: not known yet; the queue pair is
     /// driven when the engine has heard from the process, and asks again.
     pub fn choose_path(&self, asker: u32, route: &Route, peer: u32) -> Path<F> {
+        self.choose(asker, route, peer, None)
+    }
+
+    /// The same for one datagram, which waits no longer than [`ANSWER_TIME`]: not at all where the last answer was a refusal.
+    pub fn choose_datagram_path(&self, asker: u32, route: &Route, peer: u32) -> Path<F> {
+        self.choose(asker, route, peer, Some(ANSWER_TIME))
+    }
+
+    fn choose(&self, asker: u32, route: &Route, peer: u32, patience: Option<u64>) -> Path<F> {
         let udp = |reason: String| Path::Udp { route: Route { port: port_of(peer), ..*route }, reason };
         match self.options().path {
             PathChoice::Udp => return udp("asked for".into()),
@@ -127,26 +140,40 @@ impl<F: Fabric> Nic<F> {
             PathChoice::Auto | PathChoice::Local => {}
         }
         let block = peer / QUEUE_PAIRS_PER_BLOCK;
+        let refused = |reason: String| match self.options().path {
+            PathChoice::Local => Path::Dead { reason },
+            PathChoice::Auto | PathChoice::Udp => udp(reason),
+        };
+        let now = || self.fabric().now();
         let mut blocks = self.blocks.lock();
-        match blocks.get_mut(&block).filter(|known| !known.is_out_of_date(|| self.fabric().now())) {
-            Some(BlockState::Asked { waiting }) => {
-                if !waiting.contains(&asker) {
-                    waiting.push(asker);
-                }
-                Path::Asked { route: *route, peer }
+        let before = match blocks.get_mut(&block) {
+            Some(BlockState::Open(channel)) => return Path::Local(channel.clone()),
+            Some(BlockState::Refused { reason, until, .. }) if now() < *until => {
+                return refused(reason.clone());
             }
-            Some(BlockState::Open(channel)) => Path::Local(channel.clone()),
-            Some(BlockState::Refused { reason, .. }) => match self.options().path {
-                PathChoice::Local => Path::Dead { reason: reason.clone() },
-                PathChoice::Auto | PathChoice::Udp => udp(reason.clone()),
-            },
-            None => {
-                blocks.insert(block, BlockState::Asked { waiting: vec![asker] });
-                drop(blocks);
-                self.fabric().connect(block);
-                Path::Asked { route: *route, peer }
+            Some(BlockState::Refused { reason, absent: false, .. }) => Some(reason.clone()),
+            Some(BlockState::Refused { .. }) | None => None,
+            Some(BlockState::Asked { waiting, since, before }) => {
+                return match (before, patience) {
+                    (Some(reason), Some(_)) => refused(reason.clone()),
+                    (None, Some(patience)) if now().saturating_sub(*since) >= patience => {
+                        refused("the process that holds the peer has not answered yet".into())
+                    }
+                    _ => {
+                        if !waiting.contains(&asker) {
+                            waiting.push(asker);
+                        }
+                        Path::Asked { route: *route, peer }
+                    }
+                };
             }
-        }
+        };
+        let verdict = before.clone().filter(|_| patience.is_some());
+        let waiting = if verdict.is_some() { Vec::new() } else { vec![asker] };
+        blocks.insert(block, BlockState::Asked { waiting, since: now(), before });
+        drop(blocks);
+        self.fabric().connect(block);
+        verdict.map_or(Path::Asked { route: *route, peer }, refused)
     }
 }
 

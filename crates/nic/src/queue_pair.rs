@@ -254,6 +254,13 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Changes state or attributes (`ibv_modify_qp(3)`).
     pub fn modify(self: &Arc<Self>, change: &QueuePairChange) -> Result<()> {
+        let result = self.change(change);
+        // Also where it was refused: another thread may have left its work meanwhile.
+        self.pass_on_pending();
+        result
+    }
+
+    fn change(self: &Arc<Self>, change: &QueuePairChange) -> Result<()> {
         if change.state == Some(State::ReadyToReceive) {
             if self.kind == QueuePairType::Ud {
                 self.nic.fabric().tell_hops();
@@ -284,7 +291,8 @@ impl<F: Fabric> QueuePair<F> {
                 return self.wait_for_peers();
             }
             State::Error => {
-                if from != State::Error {
+                // The last drive may have ended it.
+                if core.attributes.state != State::Error {
                     self.enter_error(&mut core);
                 }
                 drop(core);
@@ -293,7 +301,7 @@ impl<F: Fabric> QueuePair<F> {
             }
             _ => {}
         }
-        let before = granted_by(&attributes);
+        let before = granted_by(&core);
         attributes.apply(change);
         if from == State::ReadyToSend && to == State::SendQueueDrain {
             // The wish to be told holds for one draining.
@@ -305,7 +313,7 @@ impl<F: Fabric> QueuePair<F> {
             core.find_path(self, &attributes);
         }
         core.refresh(&attributes);
-        let withdraws = from.receives() && !(before - granted_by(&attributes)).is_empty();
+        let withdraws = from.receives() && !(before - granted_by(&core)).is_empty();
         if withdraws {
             self.withdrawals.fetch_add(1, Ordering::SeqCst);
         }
@@ -351,7 +359,7 @@ impl<F: Fabric> QueuePair<F> {
     pub(crate) fn set_attributes(&self, core: &mut Core<F>, attributes: Attributes) {
         self.store_attributes(core, attributes);
         self.state.store(attributes.state as u32, Ordering::Release);
-        self.publish(&attributes);
+        self.publish(core);
     }
 
     fn store_attributes(&self, core: &mut Core<F>, attributes: Attributes) {
@@ -360,11 +368,19 @@ impl<F: Fabric> QueuePair<F> {
         self.peer.store(attributes.destination, Ordering::Release);
     }
 
-    fn publish(&self, attributes: &Attributes) {
+    /// The first packet has come before this side was told to send (COMM_EST).
+    pub(crate) fn establish_communication(&self, core: &mut Core<F>) {
+        core.communicates = true;
+        self.publish(core);
+        self.raise(AsyncEventKind::CommunicationEstablished);
+    }
+
+    fn publish(&self, core: &Core<F>) {
+        let attributes = &core.attributes;
         let published = PublishedQueuePair {
             number: self.number,
             receptive: attributes.state.receives() && self.kind != QueuePairType::Ud,
-            rights: granted_by(attributes),
+            rights: granted_by(core),
             destination: attributes.destination,
             domain: self.domain.number(),
             receive_psn: attributes.receive_psn,
@@ -403,7 +419,7 @@ impl<F: Fabric> QueuePair<F> {
     pub(crate) fn enter_error(&self, core: &mut Core<F>) {
         let attributes = Attributes { state: State::Error, ..core.attributes };
         self.store_attributes(core, attributes);
-        self.publish(&attributes);
+        self.publish(core);
         core.stop();
         self.leave_turns(core);
         // What waited for a page is dropped: peers must take silence for silence from now on.
@@ -481,7 +497,7 @@ impl<F: Fabric> QueuePair<F> {
     pub(crate) fn enter_send_queue_error(&self, core: &mut Core<F>) {
         let attributes = Attributes { state: State::SendQueueError, ..core.attributes };
         self.store_attributes(core, attributes);
-        self.publish(&attributes);
+        self.publish(core);
         let mut send = self.send.lock();
         self.state.store(State::SendQueueError as u32, Ordering::Release);
         self.flush_send(&mut send);
@@ -612,6 +628,9 @@ impl<F: Fabric> QueuePair<F> {
                 total_length(segments)
             }
             Data::Inline(pieces) => {
+                if pieces.len() > self.capabilities.max_send_sge as usize {
+                    return Err(Error::InvalidArgument("too many scatter-gather elements"));
+                }
                 let length = pieces.iter().map(|piece| piece.len() as u64).sum();
                 if length > u64::from(self.capabilities.max_inline_data) {
                     return Err(Error::InvalidArgument("more inline data than max_inline_data"));
@@ -777,7 +796,12 @@ impl<F: Fabric> QueuePair<F> {
 }
 
 /// What a local peer may do without asking.
-fn granted_by(attributes: &Attributes) -> Rights {
+fn granted_by<F: Fabric>(core: &Core<F>) -> Rights {
+    let attributes = &core.attributes;
+    // The program is to learn that the peer has begun (COMM_EST): only a packet tells this side.
+    if attributes.state == State::ReadyToReceive && !core.communicates {
+        return Rights::empty();
+    }
     // Whoever may have no READ outstanding is refused it, also where no packet would ask.
     let reading = Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
     let withheld = if attributes.max_dest_read_atomic == 0 { reading } else { Rights::empty() };

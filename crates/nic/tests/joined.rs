@@ -85,8 +85,14 @@ impl Peer {
 
     fn greet(&self) {
         let Some(capabilities) = self.capabilities else { return };
-        let hello =
-            Hello { version: Hello::VERSION, reply: true, capabilities, direct_port: 0, instance: 0x1234 };
+        let hello = Hello {
+            version: Hello::VERSION,
+            reply: true,
+            capabilities,
+            direct_port: 0,
+            instance: 0x1234,
+            connection: 1,
+        };
         let mut body = [0; Own::MAX_LEN];
         let length = Own::Hello(hello).emit(&mut body);
         self.send(Opcode::HELLO, FIRST_PSN, false, &body[..length]);

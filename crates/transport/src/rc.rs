@@ -17,7 +17,9 @@ mod scoreboard;
 
 use pagewire_wire::{Header, Opcode, Operation as Code, Own, Transport};
 
-use crate::{Environment, Event, Link, Outcome, Payload, Time, Work, limits, partitions_match, plain_bth};
+use crate::{
+    Environment, Event, Link, Outcome, Payload, Psn, Time, Work, limits, partitions_match, plain_bth,
+};
 pub use at_once::WholeSend;
 use requester::Requester;
 use responder::Responder;
@@ -197,16 +199,22 @@ enum Kind {
     Acknowledgement,
 }
 
-fn kind_of(code: Code) -> Kind {
-    match code {
-        Code::Acknowledge => Kind::Acknowledgement,
-        Code::ReadResponseFirst
-        | Code::ReadResponseMiddle
-        | Code::ReadResponseLast
-        | Code::ReadResponseOnly
-        | Code::AtomicAcknowledge => Kind::Response,
-        _ => Kind::Request,
+/// `None`: not one of RC. A reserved opcode is that of a request which is refused (section 9.7.4.1).
+fn kind_of(opcode: Opcode) -> Option<Kind> {
+    if opcode.transport() != Transport::Rc {
+        return None;
     }
+    Some(match opcode.operation() {
+        Some(Code::Acknowledge) => Kind::Acknowledgement,
+        Some(
+            Code::ReadResponseFirst
+            | Code::ReadResponseMiddle
+            | Code::ReadResponseLast
+            | Code::ReadResponseOnly
+            | Code::AtomicAcknowledge,
+        ) => Kind::Response,
+        _ => Kind::Request,
+    })
 }
 
 /// Both halves of an RC queue pair.
@@ -267,8 +275,8 @@ impl RcConnection {
         payload: Payload<'_>,
         environment: &mut E,
     ) -> Outcome<()> {
-        let code = header.bth.opcode.operation();
-        let repeated = match code.map(kind_of) {
+        let kind = kind_of(header.bth.opcode);
+        let repeated = match kind {
             Some(Kind::Request) => std::mem::take(&mut self.shared.request_stalled),
             Some(Kind::Response) => std::mem::take(&mut self.shared.response_stalled),
             Some(Kind::Acknowledgement) | None => false,
@@ -283,13 +291,12 @@ impl RcConnection {
             self.requester.congestion();
             return Outcome::Done(());
         }
-        let ours = header.bth.opcode.transport() == Transport::Rc
-            && partitions_match(header.bth.partition, self.shared.partition);
-        let Some(code) = code.filter(|_| ours) else {
+        let kind = kind.filter(|_| partitions_match(header.bth.partition, self.shared.partition));
+        let Some(kind) = kind else {
             self.shared.counters.dropped += 1;
             return Outcome::Done(());
         };
-        match kind_of(code) {
+        match kind {
             Kind::Acknowledgement => {
                 self.requester.acknowledgement(now, header, &mut self.shared, environment);
                 Outcome::Done(())
@@ -323,12 +330,11 @@ impl RcConnection {
         row: &[&[u8]],
         environment: &mut E,
     ) -> usize {
-        let ours = header.bth.opcode.transport() == Transport::Rc
-            && partitions_match(header.bth.partition, self.shared.partition);
+        let ours = partitions_match(header.bth.partition, self.shared.partition);
         if !ours || !self.established || self.shared.link.lossless || self.shared.state != State::Alive {
             return 0;
         }
-        let taken = match header.bth.opcode.operation().map(kind_of) {
+        let taken = match kind_of(header.bth.opcode) {
             Some(Kind::Request) if !self.shared.request_stalled => {
                 self.responder.request_row(header, row, &self.shared, environment)
             }
@@ -365,7 +371,7 @@ impl RcConnection {
             Own::SelectiveAck(report) => {
                 self.requester.selective_acknowledgement(now, report, &mut self.shared, environment)
             }
-            Own::Hold(_) => self.requester.hold(now, &mut self.shared),
+            Own::Hold(hold) => self.requester.hold(now, Psn::new(hold.psn), &mut self.shared),
             Own::Hello(_) => self.shared.counters.dropped += 1,
         }
     }
@@ -399,6 +405,12 @@ impl RcConnection {
     /// Whether an acknowledgement is kept.
     pub fn owes_acknowledgement(&self) -> bool {
         self.shared.state == State::Alive && self.responder.acknowledges_only()
+    }
+
+    /// The acknowledgement that was owed when a request of this side's own ended the connection, for the caller to send.
+    pub fn last_acknowledgement(&mut self) -> Option<Header> {
+        let owed = self.shared.state == State::Dead && self.responder.acknowledges_only();
+        owed.then(|| self.responder.take_owed(&self.shared))
     }
 
     /// Whether [`drive_holding`](Self::drive_holding) would do nothing but keep an acknowledgement.

@@ -88,6 +88,8 @@ pub struct UcConnection {
     established: bool,
     dead: bool,
     meter: Meter,
+    /// When the first packet came.
+    heard_since: Option<Time>,
     /// Packets that came before one that is missing, and since when it is.
     stash: Stash,
     gap_since: Option<Time>,
@@ -124,6 +126,7 @@ impl UcConnection {
             established: false,
             dead: false,
             meter: Meter::new(settings.link.request_mtu),
+            heard_since: None,
             stash: Stash::default(),
             gap_since: None,
             counters: UcCounters::default(),
@@ -133,6 +136,15 @@ impl UcConnection {
     /// Whether the peer is another Pagewire, which reports what has arrived, or a standard one.
     pub fn set_reporting(&mut self, on: bool) {
         self.meter.set_reporting(on);
+    }
+
+    /// The peer has another connection with this one, whose first packet has the PSN `first`: what it sends
+    /// is nothing that was sent before.
+    pub fn peer_began_anew(&mut self, first: u32) {
+        self.message = Message::Skipped;
+        self.expected = Psn::new(first);
+        self.gap_since = None;
+        self.stash.clear();
     }
 
     /// Tells how many connections of this process share its sockets: they share what may be on the way, too.
@@ -185,12 +197,13 @@ impl UcConnection {
             self.established = true;
             environment.event(Event::CommunicationEstablished);
         }
+        self.heard_since.get_or_insert(now);
         let psn = Psn::new(header.bth.psn);
         if psn != self.expected {
             if self.keeps(now, psn, header, payload) {
                 return Outcome::Done(());
             }
-            // Whatever was coming in is incomplete.
+            // Whatever was coming in is incomplete (section 9.8.2.2.2).
             self.counters.gaps += 1;
             self.message = Message::Skipped;
             self.expected = psn;
@@ -238,7 +251,9 @@ impl UcConnection {
 
     /// Whether a packet that is not the expected one is dealt with: kept for its turn, or dropped because its turn is over.
     fn keeps(&mut self, now: Time, psn: Psn, header: &Header, payload: Payload<'_>) -> bool {
-        if self.link.lossless || self.meter.peer_is_standard() {
+        let standard = self.meter.peer_is_standard() || self.has_not_greeted(now);
+        // What was kept before that was known is not lost by it: its turn comes in time.
+        if self.link.lossless || standard && self.stash.is_empty() {
             return false;
         }
         if self.expected.since(psn) <= limits::LOSSY_SPAN {
@@ -256,6 +271,12 @@ impl UcConnection {
             self.gap_since.get_or_insert(now);
         }
         kept
+    }
+
+    /// Whether the peer has not said what it is in so long a time that it is no Pagewire whose greetings were lost.
+    fn has_not_greeted(&self, now: Time) -> bool {
+        let since = self.heard_since.filter(|_| self.meter.peer_is_unknown());
+        since.is_some_and(|since| now.0.saturating_sub(since.0) >= limits::UC_GREETING)
     }
 
     /// Executes kept packets whose turn has come. True: one has to wait.
@@ -287,7 +308,8 @@ impl UcConnection {
     }
 
     /// Sends what may go, at most [`DRIVE_PACKETS`](limits::DRIVE_PACKETS) packets. A work request is
-    /// complete when its last packet was handed out.
+    /// complete when its last packet was handed out. One that fails ends the send queue alone (SQE): what was
+    /// posted behind it is the caller's to flush, and what is posted later goes on with the next PSN.
     pub fn drive<E: Environment>(&mut self, now: Time, environment: &mut E) -> Drive {
         let kept_waits = self.drain_kept(now, environment);
         if self.meter.owes_report() && !self.link.lossless && !self.dead {
@@ -316,10 +338,10 @@ impl UcConnection {
                 }
                 Outcome::Wait => return Drive::Wait,
                 Outcome::Denied(denial) => {
-                    self.queue.pop_front();
-                    self.dead = true;
+                    self.queue.clear();
+                    self.sent = 0;
                     environment.complete(work.id, denied_status(denial));
-                    return Drive::Idle;
+                    return idle;
                 }
             }
         }
@@ -375,9 +397,8 @@ impl UcConnection {
         self.queue.len()
     }
 
-    /// The connection completed a work request or a receive with an error, or refused a request: it does
-    /// nothing any more. What is posted and not complete, and a receive that was begun and not finished,
-    /// is the caller's to flush.
+    /// The connection completed a receive with an error: it does nothing any more. What is posted and not
+    /// complete is the caller's to flush.
     pub fn is_dead(&self) -> bool {
         self.dead
     }

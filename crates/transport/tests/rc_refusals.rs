@@ -3,7 +3,7 @@
 mod support;
 
 use pagewire_transport::*;
-use pagewire_wire::{Aeth, Header, Nak, Operation as Code, Reth, Syndrome};
+use pagewire_wire::{Aeth, Bth, Header, Nak, Opcode, Operation as Code, Reth, Syndrome};
 use support::network::{DELAY, MEMORY, Pair};
 use support::rules::*;
 use support::*;
@@ -49,6 +49,52 @@ fn operations_that_are_not_allowed_are_invalid() {
         assert_eq!(statuses(&pair, 0), [Status::RemoteInvalidRequest]);
         assert_eq!(pair.ends[1].host.events, [Event::RequestError]);
     }
+}
+
+/// InfiniBand specification, volume 1, section 9.7.4.1: not in silence.
+#[test]
+fn a_request_that_nobody_knows_is_invalid() {
+    for code in [0x15, 0x18, 0x1f] {
+        let unknown = Header {
+            bth: Bth { opcode: Opcode(code), ..header(Code::SendOnly, 1).bth },
+            ..header(Code::SendOnly, 1)
+        };
+        let said = responder_says(&[(header(Code::SendOnly, 0), 8), (unknown, 8)]);
+        assert_eq!(said, [Syndrome::Nak(Nak::InvalidRequest)], "{code:#x}");
+        let ahead = Header { bth: Bth { psn: 5, ..unknown.bth }, ..unknown };
+        assert_eq!(responder_says(&[(ahead, 8)]), [Syndrome::Nak(Nak::PsnSequence)]);
+    }
+}
+
+#[test]
+fn what_was_executed_is_acknowledged_though_an_own_request_failed() {
+    let mut pair = Pair::new(lossy(1024), 1);
+    let end = &mut pair.ends[0];
+    end.host.post_receive(8);
+    // The acknowledgement follows what is under way.
+    end.host.buffers.insert(WorkId(1), vec![1; 8]);
+    end.connection.post(Work { id: WorkId(1), ..write(0, 8) });
+    end.connection.drive(Time(0), &mut end.host);
+    let request = header(Code::SendOnly, 0x200);
+    end.connection.receive(Time(0), &request, Payload::Bytes(&[7; 8]), &mut end.host);
+    assert_eq!(end.host.received.len(), 1);
+    assert_eq!(end.connection.last_acknowledgement(), None, "it lives");
+    end.host.sent.clear();
+    end.host.deny_transmit = Some((WorkId(2), Denial::LocalProtection));
+    end.host.buffers.insert(WorkId(2), vec![2; 8]);
+    end.connection.post(Work { id: WorkId(2), ..write(0, 8) });
+    // What was before it is acknowledged.
+    let acknowledgement = Header {
+        aeth: Some(Aeth { syndrome: Syndrome::Ack { credits: 31 }, message: 1 }),
+        ..header(Code::Acknowledge, 0x100)
+    };
+    end.connection.drive_holding(Time(0), &mut end.host);
+    end.connection.receive(Time(1), &acknowledgement, Payload::Bytes(&[]), &mut end.host);
+    end.connection.drive_holding(Time(1), &mut end.host);
+    assert!(end.connection.is_dead());
+    let last = end.connection.last_acknowledgement().expect("it is owed");
+    assert_eq!(last.bth.psn, request.bth.psn);
+    assert_eq!(end.connection.last_acknowledgement(), None, "once");
 }
 
 #[test]

@@ -207,6 +207,42 @@ fn hold_also_for_packets_that_were_kept() {
     assert_eq!(pair.ends[1].host.memory.borrow()[..16], [[7; 8], [8; 8]].concat());
 }
 
+/// The requester's own page is absent: that says nothing of its peer.
+#[test]
+fn a_kept_response_that_waits_here_costs_no_retry() {
+    let mut pair = pair_with(|_, rts| rts.retry_count = 1).selective();
+    pair.ends[1].host.memory.borrow_mut()[..3000].fill(7);
+    let lost = Rc::new(Cell::new(false));
+    let once = lost.clone();
+    pair.filter = Some(Box::new(move |from, _| from != 1 || once.replace(true)));
+    let id = pair.post_zeroed(0, read(0, 3000));
+    pair.post(0, write(8000, 8), vec![8; 8]);
+    pair.ends[0].host.absent_from = 1024;
+    pair.run(10_000_000_000);
+    assert_eq!((lost.get(), statuses(&pair, 0)), (true, vec![]));
+    pair.ends[0].host.absent_from = u64::MAX;
+    pair.run(FOREVER);
+    assert_eq!(statuses(&pair, 0), [Status::Success; 2]);
+    assert_eq!(pair.ends[0].host.buffers[&id], [7; 3000]);
+}
+
+/// A dead peer's retries are over in time, whoever else says that it is patient.
+#[test]
+fn a_hold_of_another_connection_is_dropped() {
+    let mut pair = pair_with(|_, rts| rts.retry_count = 1).selective();
+    pair.filter = Some(Box::new(|_, _| false));
+    pair.post_zeroed(0, write(0, 8));
+    pair.run(1);
+    let end = &mut pair.ends[0];
+    let before = end.connection.counters();
+    for psn in [0x80_0000, 0xff_ff00] {
+        let hold = pagewire_wire::Own::Hold(pagewire_wire::Hold { psn });
+        end.connection.receive_control(Time(1), &hold, &mut end.host);
+    }
+    let after = end.connection.counters();
+    assert_eq!((after.dropped, after.holds_received), (before.dropped + 2, before.holds_received));
+}
+
 #[test]
 fn hold_also_for_responses() {
     let mut pair = pair_with(|_, rts| rts.retry_count = 1).selective();

@@ -188,15 +188,40 @@ fn a_write_without_the_right_is_dropped_in_silence() {
 }
 
 #[test]
-fn a_local_error_ends_the_sender() {
-    let mut uc = Uc::new(lossy(1024), 0, 1);
-    uc.from.deny_transmit = Some((WorkId(1), Denial::LocalProtection));
-    for _ in 0..3 {
+fn a_local_error_ends_the_send_queue_alone() {
+    for failing in [0, 1024] {
+        let mut uc = Uc::new(lossy(1024), 0, 1);
+        let mut bytes = Vec::new();
+        let (other, packets) = reported(&mut bytes);
+        // Its own peer is in the middle of a message.
+        (uc.sender, uc.from) = (other.receiver, other.to);
+        uc.sender.start_requester(0);
+        packets[..1].iter().for_each(|packet| offer_at(Time(0), &mut uc.sender, &mut uc.from, packet));
+        uc.receiver.set_reporting(true);
         uc.post(write(0, 2000), vec![1; 2000]);
+        let mut sent = uc.send();
+        (uc.from.deny_transmit, uc.from.deny_from) = (Some((WorkId(1), Denial::LocalProtection)), failing);
+        uc.post(write(0, 2000), vec![2; 2000]);
+        uc.post(write(0, 2000), vec![3; 2000]);
+        sent.extend(uc.send());
+        assert_eq!(uc.from.completions, [(WorkId(0), Status::Success), (WorkId(1), Status::LocalProtection)]);
+        assert_eq!((uc.sender.outstanding(), uc.sender.is_dead()), (0, false));
+        // The program has gone back to RTS.
+        (uc.from.deny_transmit, uc.from.failed) = (None, false);
+        uc.to.post_receive(0);
+        uc.post(write_immediate(0, 2000, 4), vec![4; 2000]);
+        sent.extend(uc.send());
+        let psns: Vec<u32> = sent.iter().map(|(header, _)| header.bth.psn).collect();
+        assert_eq!(psns, (0..sent.len() as u32).collect::<Vec<_>>());
+        sent.iter().for_each(|packet| offer(&mut uc, packet));
+        assert_eq!((uc.to.received.len(), uc.receiver.counters().gaps), (1, 0));
+        assert_eq!(uc.to.memory.borrow()[..2000], [4; 2000]);
+        // What came in meanwhile is whole.
+        packets[1..].iter().for_each(|packet| offer_at(Time(0), &mut uc.sender, &mut uc.from, packet));
+        let arrived: Vec<&Vec<u8>> = uc.from.received.iter().map(|received| &received.bytes).collect();
+        assert_eq!(arrived, bytes.iter().collect::<Vec<_>>());
+        assert!(uc.from.events.is_empty(), "{:?}", uc.from.events);
     }
-    uc.send();
-    assert_eq!(uc.from.completions, [(WorkId(0), Status::Success), (WorkId(1), Status::LocalProtection)]);
-    assert_eq!(uc.sender.outstanding(), 1);
 }
 
 #[test]
@@ -348,9 +373,61 @@ fn gaps_and_foreign_control_packets_are_counted() {
     assert_eq!(uc.receiver.counters().dropped, 2);
 }
 
-fn offer(uc: &mut Uc, (header, payload): &(Header, Vec<u8>)) {
-    let outcome = uc.receiver.receive(Time(0), header, Payload::Bytes(payload), &mut uc.to);
-    assert_eq!(outcome, Outcome::Done(()));
+fn offer(uc: &mut Uc, packet: &(Header, Vec<u8>)) {
+    offer_at(Time(0), &mut uc.receiver, &mut uc.to, packet);
+}
+
+fn offer_at(now: Time, receiver: &mut UcConnection, to: &mut Host, (header, payload): &(Header, Vec<u8>)) {
+    assert_eq!(receiver.receive(now, header, Payload::Bytes(payload), to), Outcome::Done(()));
+}
+
+/// Immediates of the messages that have arrived.
+fn arrived(uc: &Uc) -> Vec<u32> {
+    uc.to.received.iter().map(|received| received.result.unwrap().immediate.unwrap()).collect()
+}
+
+/// Who receives only is not told that its peer is a standard one: it finds out as no greeting comes.
+#[test]
+fn a_peer_that_never_greets_is_taken_for_a_standard_one() {
+    let mut bytes = Vec::new();
+    let (mut uc, packets) = from_a_stranger(&mut bytes);
+    offer(&mut uc, &packets[0]);
+    let later = Time(limits::UC_GREETING);
+    packets[1..3].iter().chain(&packets[6..]).for_each(|packet| {
+        offer_at(later, &mut uc.receiver, &mut uc.to, packet);
+    });
+    assert_eq!(arrived(&uc), [0, 2], "the third message does not wait for the second");
+    // It begins anew, with the same PSN.
+    uc.to.post_receive(4000);
+    packets[..3].iter().for_each(|packet| offer_at(later, &mut uc.receiver, &mut uc.to, packet));
+    assert_eq!(arrived(&uc), [0, 2, 0]);
+}
+
+/// What was kept when it turned out is not lost by it.
+#[test]
+fn what_a_standard_peer_sent_meanwhile_comes_in_time() {
+    let mut bytes = Vec::new();
+    let (mut uc, packets) = from_a_stranger(&mut bytes);
+    packets[..3].iter().chain(&packets[6..8]).for_each(|packet| offer(&mut uc, packet));
+    uc.receiver.set_reporting(false);
+    offer(&mut uc, &packets[8]);
+    let late = uc.receiver.deadline().expect("a deadline");
+    assert_eq!(uc.receiver.drive(late, &mut uc.to), Drive::Idle);
+    assert_eq!(arrived(&uc), [0, 2]);
+}
+
+#[test]
+fn a_pagewire_that_begins_anew_is_heard_from_its_first_packet_on() {
+    let mut bytes = Vec::new();
+    let (mut uc, packets) = reported(&mut bytes);
+    packets[..5].iter().for_each(|packet| offer(&mut uc, packet));
+    uc.to.post_receive(4000);
+    packets[..3].iter().for_each(|packet| offer(&mut uc, packet));
+    assert_eq!(arrived(&uc), [0], "they came before");
+    uc.receiver.peer_began_anew(0xff_fffd);
+    packets.iter().for_each(|packet| offer(&mut uc, packet));
+    assert_eq!(arrived(&uc), [0, 0, 1, 2]);
+    assert_eq!(uc.to.events, [Event::CommunicationEstablished]);
 }
 
 #[test]

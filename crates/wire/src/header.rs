@@ -6,8 +6,8 @@
 //! is the only place that knows it.
 
 use crate::{
-    Aeth, AtomicEth, Bth, Deth, Error, Extensions, Reth, aeth, atomic_ack_eth, atomic_eth, bth, deth, ieth,
-    imm_dt, reth, xrceth,
+    Aeth, AtomicEth, Bth, Deth, Error, Extensions, Reth, Transport, aeth, atomic_ack_eth, atomic_eth, bth,
+    deth, ieth, imm_dt, reth, xrceth,
 };
 
 /// Everything between the UDP header and the payload.
@@ -53,14 +53,19 @@ impl Header {
     ///
     /// # Errors
     /// [`Error::Truncated`], [`Error::Version`] where the BTH's version is not 0, and
-    /// [`Error::Opcode`] where [`Opcode::extensions`](crate::Opcode::extensions) is `None`.
+    /// [`Error::Opcode`] where [`Opcode::extensions`](crate::Opcode::extensions) is `None`, but for the reserved opcodes of RC: a
+    /// responder answers these by the BTH's PSN (section 9.7.4.1), and nobody knows what stands behind it.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Header, usize), Error> {
         let bth = Bth::parse(&bth::Packet::new(bytes)?);
         if bth.version != 0 {
             return Err(Error::Version(bth.version));
         }
-        let extensions = bth.opcode.extensions().ok_or(Error::Opcode(bth.opcode))?;
+        let extensions = match bth.opcode.extensions() {
+            Some(extensions) => extensions,
+            None if bth.opcode.transport() == Transport::Rc => Extensions::empty(),
+            None => return Err(Error::Opcode(bth.opcode)),
+        };
         let mut header = Header::new(bth);
         let mut at = bth::LEN;
         if extensions.is_empty() {

@@ -130,15 +130,16 @@ fn received() -> impl Strategy<Value = Received> {
 
 fn own() -> impl Strategy<Value = Own> {
     prop_oneof![
-        any::<(bool, u32, u16, u64)>().prop_map(|(reply, capabilities, direct_port, instance)| Own::Hello(
-            Hello {
+        any::<(bool, u32, u16, u64, u32)>().prop_map(
+            |(reply, capabilities, direct_port, instance, connection)| Own::Hello(Hello {
                 version: Hello::VERSION,
                 reply,
                 capabilities: Capabilities::from_bits_retain(capabilities),
                 direct_port,
                 instance,
-            }
-        )),
+                connection,
+            })
+        ),
         (u24(), u24(), received()).prop_map(|(expected, message, received)| Own::SelectiveAck(
             SelectiveAck { expected, message, received }
         )),

@@ -6,8 +6,8 @@ mod common;
 use common::{Vector, vectors};
 use pagewire_wire::datagram::{Datagram, Network};
 use pagewire_wire::{
-    Bth, Extensions, Grh, Header, Ipv4, Nak, Opcode, Operation, Packet, Syndrome, Transport, cnp, grh, ipv4,
-    packet, udp,
+    Bth, Error, Extensions, Grh, Header, Ipv4, Nak, Opcode, Operation, Packet, Syndrome, Transport, cnp, grh,
+    ipv4, packet, udp,
 };
 
 #[test]
@@ -276,6 +276,29 @@ fn every_opcode_has_a_vector() {
     }
     assert_eq!(Opcode::new(Transport::Xrc, Operation::SendOnlyInvalidate).0, 0xb7);
     assert_eq!(Opcode::new(Transport::Ud, Operation::SendOnly).to_string(), "UD SEND Only");
+}
+
+/// A responder of RC refuses requests that it does not know: it has to be told of them.
+#[test]
+fn reserved_opcodes_of_rc_are_told() {
+    let vector = &vectors()[0];
+    let datagram = Datagram::parse(&vector.bytes).unwrap();
+    let mut bytes = datagram.payload.to_vec();
+    for code in 0..=u8::MAX {
+        bytes[0] = code;
+        let opcode = Opcode(code);
+        match Header::parse(&bytes) {
+            Ok((header, length)) => {
+                assert_eq!(header.bth.opcode, opcode);
+                let known = opcode.extensions().is_some();
+                assert!(known || opcode.transport() == Transport::Rc && length == 12, "{opcode}");
+            }
+            Err(Error::Opcode(refused)) => {
+                assert!(refused == opcode && opcode.transport() != Transport::Rc, "{opcode}")
+            }
+            Err(_) => assert!(opcode.extensions().is_some(), "{opcode}"),
+        }
+    }
 }
 
 /// What sends a 12-byte header that no vector has: reserved bits are ignored.

@@ -5,6 +5,7 @@ use crate::path::Path;
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
 use pagewire_wire::{Capabilities, Hello, Own};
+use std::sync::atomic::Ordering;
 
 /// HELLOs sent to a peer that does not answer them.
 const HELLO_TRIES: u32 = 12;
@@ -19,6 +20,8 @@ const HELLO_INTERVAL: u64 = 20_000_000;
 pub(super) struct HelloState {
     sent: u32,
     next: u64,
+    /// This side's connection in its greetings.
+    connection: u32,
     /// What the peer said of itself.
     peer: Option<Hello>,
 }
@@ -31,6 +34,12 @@ impl HelloState {
 }
 
 impl<F: Fabric> Core<F> {
+    /// The connection begins to send: to the peer it is another one than those before.
+    pub(super) fn begin_greeting(&mut self, queue_pair: &QueuePair<F>) {
+        let before = queue_pair.nic.connections.fetch_add(1, Ordering::Relaxed);
+        self.hello.connection = before.wrapping_add(1).max(1);
+    }
+
     /// Greets the peer over the network until it answers or seems to be a standard one.
     pub(super) fn greet(&mut self, queue_pair: &QueuePair<F>, now: u64) -> Option<Own> {
         if self.hello.sent >= HELLO_TRIES && self.hello.peer.is_none() && now >= self.hello.next {
@@ -48,7 +57,7 @@ impl<F: Fabric> Core<F> {
         due.then(|| {
             self.hello.next = now + (FIRST_HELLO_INTERVAL << self.hello.sent).min(HELLO_INTERVAL);
             self.hello.sent += 1;
-            Own::Hello(hello(queue_pair, false))
+            Own::Hello(self.hello(queue_pair, false))
         })
     }
 
@@ -64,12 +73,35 @@ impl<F: Fabric> Core<F> {
 
     /// The peer's HELLO has come; gives the answer that it wants.
     pub(super) fn take_hello(&mut self, queue_pair: &QueuePair<F>, greeting: &Hello) -> Option<Own> {
-        // A repetition only wants to be answered again.
-        if self.hello.peer.is_none_or(|known| known.instance != greeting.instance) {
-            self.hello.peer = Some(*greeting);
+        let is_news = match self.hello.peer {
+            Some(known) if known.instance == greeting.instance => {
+                // A repetition only wants to be answered again, one of an earlier connection was late on its way.
+                greeting.connection.wrapping_sub(known.connection).cast_signed() > 0
+            }
+            _ => true,
+        };
+        if is_news {
+            let known = self.hello.peer.replace(*greeting);
             self.believe_hello();
+            if let (Some(known), Connection::Uc(uc)) = (known, &mut self.connection) {
+                if known.connection != 0 {
+                    uc.peer_began_anew(self.attributes.receive_psn);
+                }
+            }
         }
-        (!greeting.reply).then(|| Own::Hello(hello(queue_pair, true)))
+        (!greeting.reply).then(|| Own::Hello(self.hello(queue_pair, true)))
+    }
+
+    fn hello(&self, queue_pair: &QueuePair<F>, reply: bool) -> Hello {
+        let fabric = queue_pair.nic.fabric();
+        Hello {
+            version: Hello::VERSION,
+            reply,
+            capabilities: Capabilities::SELECTIVE_ACK | Capabilities::HOLD | Capabilities::JOINED,
+            direct_port: fabric.direct_port(),
+            instance: fabric.instance(),
+            connection: self.hello.connection,
+        }
     }
 
     /// Does as the peer's HELLO says it can, once there is a connection.
@@ -96,16 +128,5 @@ impl<F: Fabric> QueuePair<F> {
     pub(crate) fn knows_greeting(&self, greeting: &Hello, psn: u32) -> bool {
         let attributes = self.attributes.lock();
         psn == if greeting.reply { attributes.send_psn } else { attributes.receive_psn }
-    }
-}
-
-fn hello<F: Fabric>(queue_pair: &QueuePair<F>, reply: bool) -> Hello {
-    let fabric = queue_pair.nic.fabric();
-    Hello {
-        version: Hello::VERSION,
-        reply,
-        capabilities: Capabilities::SELECTIVE_ACK | Capabilities::HOLD | Capabilities::JOINED,
-        direct_port: fabric.direct_port(),
-        instance: fabric.instance(),
     }
 }

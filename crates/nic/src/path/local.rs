@@ -269,7 +269,8 @@ impl<F: Fabric> LocalChannel<F> {
     }
 
     fn wake(&self, fabric: &F) {
-        if self.unsure.load(Ordering::Relaxed) {
+        // What was told before can be seen from here on.
+        if self.unsure.load(Ordering::Acquire) {
             self.unsure.store(false, Ordering::Relaxed);
         }
         if attention::take(&self.channel.mailbox) {
@@ -290,7 +291,7 @@ impl<F: Fabric> LocalChannel<F> {
         if !judged.tell(&self.channel.words, self.theirs) {
             return false;
         }
-        self.unsure.store(true, Ordering::Relaxed);
+        self.unsure.store(true, Ordering::Release);
         if attention::is_asked(&self.channel.mailbox) {
             self.wake(fabric);
         }
@@ -394,11 +395,6 @@ impl<F: Fabric> LocalChannel<F> {
     /// See [`set_ended`](Self::set_ended).
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
-    }
-
-    /// Records go there and come from there.
-    pub fn is_in_use(&self) -> bool {
-        !self.is_gone() && !self.has_ended() && !self.is_broken()
     }
 
     /// The peer has ended and everything that it sent is read, or it broke the rules: nothing goes there any more.

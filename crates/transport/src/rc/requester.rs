@@ -302,7 +302,8 @@ impl Requester {
         if !self.retry.is_due(now) {
             return;
         }
-        if shared.response_stalled || shared.requests_wait {
+        // Also a response that came before others, and whose turn it is.
+        if shared.response_stalled || self.kept.has(0) || shared.requests_wait {
             // Nothing that waits here is worth waiting for once the peer's process has ended.
             if shared.link.lossless && environment.link() == LinkState::Dead {
                 return self.fail(Status::RetryExceeded, shared, environment);

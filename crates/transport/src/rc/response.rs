@@ -223,8 +223,13 @@ impl Requester {
         self.board.mark_requests(beyond);
     }
 
-    /// The responder waits for a page.
-    pub(super) fn hold(&mut self, now: Time, shared: &mut Shared) {
+    /// The responder, which expects `psn`, waits for a page.
+    pub(super) fn hold(&mut self, now: Time, psn: Psn, shared: &mut Shared) {
+        if psn.since(self.unacked) > self.next.since(self.unacked) {
+            // Of another connection, or of somebody who does not know this one.
+            shared.counters.dropped += 1;
+            return;
+        }
         shared.counters.holds_received += 1;
         self.retry.patience(now, pace(shared));
     }
@@ -449,8 +454,8 @@ impl Requester {
     /// The responder misses `psn`, or this side a response: a retry is used up, where they are counted, and sending goes
     /// back.
     fn go_back_for<E: Environment>(&mut self, psn: Psn, now: Time, shared: &mut Shared, environment: &mut E) {
-        // Two Pagewires count none; until that is known only timeouts are counted.
-        if !shared.greeting && !self.retry.count(pace(shared)) {
+        // Two Pagewires count none; until that is known only timeouts are counted. A link that loses nothing did not lose it.
+        if !shared.greeting && !shared.link.lossless && !self.retry.count(pace(shared)) {
             return self.fail(Status::RetryExceeded, shared, environment);
         }
         self.repeat_from(psn, now, shared);

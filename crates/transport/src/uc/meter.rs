@@ -63,6 +63,11 @@ impl Meter {
         self.peer = if reports { Peer::Pagewire } else { Peer::Standard };
     }
 
+    /// Whether the peer has not said what it is.
+    pub fn peer_is_unknown(&self) -> bool {
+        self.peer == Peer::Unknown
+    }
+
     /// Whether the peer is known to be no Pagewire.
     pub fn peer_is_standard(&self) -> bool {
         self.peer == Peer::Standard

@@ -55,6 +55,8 @@ pub struct Host {
     pub random: fastrand::Rng,
     /// The next access to these is refused.
     pub deny_transmit: Option<(WorkId, Denial)>,
+    /// From this offset of the work request on.
+    pub deny_from: u32,
     pub deny_response: Option<Denial>,
     pub deny_receive: Option<Denial>,
     pub deny_write: Option<Denial>,
@@ -62,6 +64,8 @@ pub struct Host {
     pub deny_place: Option<Denial>,
     /// `write_remote`, `place_receive` and responses of READs say Wait until this is false.
     pub page_absent: bool,
+    /// `place_response` says Wait from this offset of a READ on.
+    pub absent_from: u64,
     /// A receive may be begun again from its start.
     pub restarts: bool,
     /// Packets of each row that was to be sent.
@@ -89,12 +93,14 @@ impl Host {
             indirect: 0.0,
             random: fastrand::Rng::with_seed(seed),
             deny_transmit: None,
+            deny_from: 0,
             deny_response: None,
             deny_receive: None,
             deny_write: None,
             deny_invalidate: None,
             deny_place: None,
             page_absent: false,
+            absent_from: u64::MAX,
             restarts: false,
             rows: Vec::new(),
         }
@@ -151,7 +157,7 @@ impl Environment for Host {
             Source::None => Vec::new(),
             Source::Work { id, offset, length, .. } => {
                 if let Some((denied, denial)) = self.deny_transmit {
-                    if denied == id {
+                    if denied == id && offset >= self.deny_from {
                         return Outcome::Denied(denial);
                     }
                 }
@@ -329,7 +335,7 @@ impl Environment for Host {
     }
 
     fn place_response(&mut self, work: WorkId, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()> {
-        if self.waits() {
+        if offset >= self.absent_from || self.waits() {
             return Outcome::Wait;
         }
         if let Some(denial) = self.deny_place {

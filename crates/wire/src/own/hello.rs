@@ -7,7 +7,7 @@ use crate::Error;
 use crate::view::{get_u16, get_u32, get_u64, put, view};
 
 /// Bytes of the body.
-pub(super) const LEN: usize = 16;
+pub(super) const LEN: usize = 20;
 
 mod field {
     pub const VERSION: usize = 0;
@@ -16,6 +16,7 @@ mod field {
     pub const DIRECT_PORT: usize = 2;
     pub const CAPABILITIES: usize = 4;
     pub const INSTANCE: usize = 8;
+    pub const CONNECTION: usize = 16;
 }
 
 bitflags::bitflags! {
@@ -46,6 +47,8 @@ pub struct Hello {
     /// A number that the sending process drew at its start: a peer that comes back with another one
     /// is another process.
     pub instance: u64,
+    /// Counts the connections on which the sending process has begun to send, this one among them; 0: it does not send on this one.
+    pub connection: u32,
 }
 
 view! {
@@ -78,16 +81,21 @@ impl<T: AsRef<[u8]>> Packet<T> {
     pub fn instance(&self) -> u64 {
         get_u64(self.bytes(), field::INSTANCE)
     }
+
+    /// The number of the sender's connection in its process.
+    pub fn connection(&self) -> u32 {
+        get_u32(self.bytes(), field::CONNECTION)
+    }
 }
 
 impl Hello {
     /// The version of the body that is written and read here.
-    pub const VERSION: u8 = 1;
+    pub const VERSION: u8 = 2;
 
     /// Reads a body.
     ///
     /// # Errors
-    /// [`Error::Truncated`] and [`Error::Length`] where it is not 16 bytes long, [`Error::Version`].
+    /// [`Error::Truncated`] and [`Error::Length`] where it is not 20 bytes long, [`Error::Version`].
     pub fn parse(body: &[u8]) -> Result<Hello, Error> {
         let packet = Packet::new(body)?;
         if packet.version() != Self::VERSION {
@@ -102,10 +110,11 @@ impl Hello {
             capabilities: packet.capabilities(),
             direct_port: packet.direct_port(),
             instance: packet.instance(),
+            connection: packet.connection(),
         })
     }
 
-    /// Writes the body and gives its length, 16 bytes.
+    /// Writes the body and gives its length, 20 bytes.
     ///
     /// # Panics
     /// Where `buffer` is shorter.
@@ -117,6 +126,7 @@ impl Hello {
         put(bytes, field::DIRECT_PORT, self.direct_port.to_be_bytes());
         put(bytes, field::CAPABILITIES, self.capabilities.bits().to_be_bytes());
         put(bytes, field::INSTANCE, self.instance.to_be_bytes());
+        put(bytes, field::CONNECTION, self.connection.to_be_bytes());
         LEN
     }
 }

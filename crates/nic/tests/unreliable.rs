@@ -1,0 +1,135 @@
+//! UC between two engines: what ends and begins anew at one side leaves the other side's connection as it was.
+
+mod support;
+
+use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
+use pagewire_nic::*;
+use std::time::Instant;
+use support::*;
+
+const PATHS: [PathChoice; 2] = [PathChoice::Local, PathChoice::Udp];
+
+fn send(pair: &Pair, wr_id: u64, source: &Buffer) {
+    pair.post(wr_id, SendOperation::SendImmediate(7), &[source.piece(0, 8)]).unwrap();
+}
+
+/// Sends until a message has arrived: from then on both sides know what the other one is.
+fn until_heard(pair: &mut Pair, source: &Buffer, target: &Buffer) {
+    let start = Instant::now();
+    while pair.received.is_empty() && start.elapsed() < PATIENCE {
+        pair.receive(0, &[target.piece(0, 8)]);
+        send(pair, 0, source);
+        pair.until(pair.sent.len() + 1, 0);
+    }
+    assert!(!pair.received.is_empty(), "nothing arrives");
+}
+
+/// Sends `count` messages, one at a time; gives how many arrive.
+fn arriving(pair: &mut Pair, source: &Buffer, target: &Buffer, count: usize) -> usize {
+    let before = pair.received.len();
+    for number in 0..count {
+        pair.receive(1, &[target.piece(0, 8)]);
+        let sent = pair.sent.len();
+        send(pair, number as u64, source);
+        pair.until(sent + 1, 0);
+    }
+    let start = Instant::now();
+    while pair.received.len() < before + count && start.elapsed() < PATIENCE / 10 {
+        pair.turn();
+    }
+    pair.received.len() - before
+}
+
+fn established(context: &Context<pagewire_fabric::HostFabric>) -> usize {
+    let mut count = 0;
+    while let Some(event) = context.next_async_event() {
+        event.acknowledge();
+        count += usize::from(event.kind == AsyncEventKind::CommunicationEstablished);
+    }
+    count
+}
+
+#[test]
+fn a_send_queue_that_failed_goes_on_where_it_stood() {
+    for path in PATHS {
+        let mut pair = Pair::new(path, QueuePairType::Uc, all_rights());
+        let (source, target) = (pair.a.buffer(8, all_rights()), pair.b.buffer(8, all_rights()));
+        until_heard(&mut pair, &source, &target);
+        assert_eq!(arriving(&mut pair, &source, &target, 20), 20, "{path:?}");
+        let sent = pair.sent.len();
+        let wrong = ScatterGather { key: source.region.lkey() ^ 0x100, ..source.piece(0, 8) };
+        pair.post(1, SendOperation::Send, &[wrong]).unwrap();
+        pair.until(sent + 1, 0);
+        assert_eq!(pair.sent.last().unwrap().status, Status::LocalProtection);
+        assert_eq!(pair.qa.state(), State::SendQueueError);
+        let back = QueuePairChange { state: Some(State::ReadyToSend), ..Default::default() };
+        pair.qa.modify(&back).unwrap();
+        assert_eq!(arriving(&mut pair, &source, &target, 20), 20, "{path:?}: behind SQE");
+    }
+}
+
+#[test]
+fn a_peer_that_begins_anew_is_heard() {
+    for path in PATHS {
+        let mut pair = Pair::new(path, QueuePairType::Uc, all_rights());
+        let (source, target) = (pair.a.buffer(8, all_rights()), pair.b.buffer(8, all_rights()));
+        until_heard(&mut pair, &source, &target);
+        assert_eq!(arriving(&mut pair, &source, &target, 20), 20, "{path:?}");
+        pair.qa.modify(&QueuePairChange { state: Some(State::Reset), ..Default::default() }).unwrap();
+        to_init(&pair.qa, all_rights());
+        to_rtr(&pair.a, &pair.qa, pair.qb.number());
+        to_rts(&pair.qa, TIMERS);
+        // A greeting may be lost, and with it what comes before the next.
+        pair.received.clear();
+        let begun = Instant::now();
+        until_heard(&mut pair, &source, &target);
+        assert_eq!(
+            arriving(&mut pair, &source, &target, 20),
+            20,
+            "{path:?}: {:?} behind RTS",
+            begun.elapsed()
+        );
+    }
+}
+
+/// Also where the requester executes it, in the memory of a target that only receives.
+#[test]
+fn the_first_operation_establishes_whatever_it_is() {
+    for path in PATHS {
+        for kind in [QueuePairType::Rc, QueuePairType::Uc] {
+            for reads in [false, true] {
+                if reads && kind == QueuePairType::Uc {
+                    continue;
+                }
+                let (a, b) = (Side::new(path), Side::new(path));
+                let (qa, qb) = (a.queue_pair(kind, all_rights()), b.queue_pair(kind, all_rights()));
+                to_rtr(&a, &qa, qb.number());
+                to_rtr(&b, &qb, qa.number());
+                to_rts(&qa, TIMERS);
+                let (source, target) = (a.buffer(8, all_rights()), b.buffer(8, all_rights()));
+                let mut pair = Pair { a, b, qa, qb, sent: Vec::new(), received: Vec::new() };
+                let (address, key) = (target.address, target.region.rkey());
+                let case = format!("{path:?} {kind:?} reads: {reads}");
+                let mut events = 0;
+                for wr_id in 0..4 {
+                    let operation = match reads {
+                        true => SendOperation::Read { address, key },
+                        false => SendOperation::Write { address, key },
+                    };
+                    pair.post(wr_id, operation, &[source.piece(0, 8)]).unwrap();
+                    pair.until(wr_id as usize + 1, 0);
+                    assert_eq!(pair.sent[wr_id as usize].status, Status::Success, "{case}");
+                    let start = Instant::now();
+                    while events == 0 && start.elapsed() < PATIENCE {
+                        pair.turn();
+                        events += established(&pair.b.context);
+                    }
+                }
+                assert_eq!(events + established(&pair.b.context), 1, "{case}");
+                assert_eq!(pair.qb.state(), State::ReadyToReceive);
+                let direct = pair.a.nic.explain()[0].direct_operations;
+                assert_eq!(direct > 0, path == PathChoice::Local, "{case}: the others go directly");
+            }
+        }
+    }
+}
