@@ -68,8 +68,16 @@ pub fn network_devices() -> io::Result<Vec<NetworkDevice>> {
     if devices.iter().any(|device| !device.is_loopback) {
         devices.retain(|device| !device.is_loopback);
     }
+    let mut gone = Vec::new();
     for device in &mut devices {
-        device.mtu = mtu_of(&device.name)?;
+        device.mtu = match mtu_of(&device.name) {
+            Ok(mtu) => mtu,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO)) => {
+                gone.push(device.index);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         device.speed = speed_of(device);
         device.addresses.sort_by_key(|address| match address {
             IpAddr::V4(_) => 0,
@@ -77,6 +85,8 @@ pub fn network_devices() -> io::Result<Vec<NetworkDevice>> {
             IpAddr::V6(_) => 1,
         });
     }
+    // As above: it went meanwhile.
+    devices.retain(|device| !gone.contains(&device.index));
     devices.sort_by_key(|device| {
         (!device.has_default_route, device.has_only_link_local_addresses(), device.index)
     });
@@ -181,28 +191,29 @@ impl Addresses {
         Addresses(Mutex::new(None))
     }
 
-    /// Whether an address is one of this network namespace's.
-    pub fn contains(&self, address: IpAddr, now: u64) -> bool {
+    /// Whether an address is one of this network namespace's: as it was last known, where the kernel does not tell.
+    ///
+    /// # Errors
+    /// One sentence, where it was never known.
+    pub fn contains(&self, address: IpAddr, now: u64) -> Result<bool, String> {
         if address.is_loopback() {
-            return true;
+            return Ok(true);
         }
         let mut known = self.0.lock();
-        match &*known {
-            Some((at, addresses)) if now.saturating_sub(*at) < ADDRESSES_TIME * 1_000_000 => {
-                addresses.contains(&address)
+        let is_fresh = |at: u64| now.saturating_sub(at) < ADDRESSES_TIME * 1_000_000;
+        if !known.as_ref().is_some_and(|(at, _)| is_fresh(*at)) {
+            match (all_addresses(), &mut *known) {
+                (Ok(addresses), known) => *known = Some((now, addresses)),
+                (Err(error), Some((at, _))) => {
+                    log::debug!("the addresses of this host may be others: {error}");
+                    *at = now;
+                }
+                (Err(error), None) => {
+                    return Err(format!("the addresses of this host are not known: {error}"));
+                }
             }
-            _ => match all_addresses() {
-                Ok(addresses) => {
-                    let found = addresses.contains(&address);
-                    *known = Some((now, addresses));
-                    found
-                }
-                Err(error) => {
-                    log::debug!("the addresses of this host are not known: {error}");
-                    false
-                }
-            },
         }
+        Ok(known.as_ref().is_some_and(|(_, addresses)| addresses.contains(&address)))
     }
 }
 

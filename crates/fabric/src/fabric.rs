@@ -49,12 +49,8 @@ pub struct Channel<W, P> {
     pub words: W,
     /// The peer's published tables; this process may only read them.
     pub tables: W,
-    /// The peer's mailbox: pending bits and its wish to be woken; all its peers may write it.
+    /// The peer's mailbox: its wish to be woken; all its peers may write it.
     pub mailbox: W,
-    /// The bit of the peer's mailbox that stands for this channel.
-    pub peer_slot: u32,
-    /// The bit of this process's mailbox that stands for this channel.
-    pub own_slot: u32,
     /// How to touch the peer's memory, or the reason (one sentence) why that is refused.
     pub cross_memory: Result<P, String>,
     /// How the peer can touch ours, likewise.
@@ -213,8 +209,8 @@ pub trait Fabric: Send + Sync + 'static {
     fn tables(&self) -> &Self::Words;
     /// This process's mailbox.
     fn mailbox(&self) -> &Self::Words;
-    /// Whether an address belongs to this host (this network namespace).
-    fn is_local(&self, address: IpAddr) -> bool;
+    /// Whether an address belongs to this host (this network namespace); `Err`: one sentence why that is not known.
+    fn is_local(&self, address: IpAddr) -> Result<bool, String>;
     /// Asks for a channel to the process that leases `block`; the answer comes as an event.
     fn connect(&self, block: u32);
     /// Wakes the process at the other end of a channel from its sleep in the kernel.

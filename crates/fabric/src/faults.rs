@@ -377,7 +377,7 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.mailbox()
     }
 
-    fn is_local(&self, address: IpAddr) -> bool {
+    fn is_local(&self, address: IpAddr) -> Result<bool, String> {
         self.inner.is_local(address)
     }
 

@@ -15,7 +15,7 @@ use crate::limits::REASON_BYTES;
 /// First bytes of every message.
 const MAGIC: u64 = u64::from_ne_bytes(*b"pagewire");
 /// Version of these messages and of what is shared after them.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Files that go with a Hello: tables, mailbox, channel.
 pub const HELLO_FILES: usize = 3;
@@ -30,8 +30,6 @@ pub struct Identity {
     /// Where in the process a word with `nonce` stands: whoever can read it can touch the process's memory.
     pub nonce_address: u64,
     pub nonce: u64,
-    /// Slot of its mailbox for the peer.
-    pub slot: u32,
 }
 
 /// A message.
@@ -73,7 +71,6 @@ impl Message {
             bytes.extend(identity.instance.to_ne_bytes());
             bytes.extend(identity.nonce_address.to_ne_bytes());
             bytes.extend(identity.nonce.to_ne_bytes());
-            bytes.extend(u64::from(identity.slot).to_ne_bytes());
         }
         match verdict {
             Ok(()) => bytes.extend(0u64.to_ne_bytes()),
@@ -146,13 +143,7 @@ impl Reader<'_> {
         let instance = self.u64()?;
         let nonce_address = self.u64()?;
         let nonce = self.u64()?;
-        let slot = u32::try_from(self.u64()?).ok()?;
-        ((slot as usize) < crate::limits::CHANNELS).then_some(Identity {
-            instance,
-            nonce_address,
-            nonce,
-            slot,
-        })
+        Some(Identity { instance, nonce_address, nonce })
     }
 
     /// The outer `None`: broken.
@@ -175,9 +166,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn identities() -> impl Strategy<Value = Identity> {
-        (any::<u64>(), any::<u64>(), any::<u64>(), 0u32..4096).prop_map(
-            |(instance, nonce_address, nonce, slot)| Identity { instance, nonce_address, nonce, slot },
-        )
+        (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(instance, nonce_address, nonce)| Identity {
+            instance,
+            nonce_address,
+            nonce,
+        })
     }
 
     fn verdicts() -> impl Strategy<Value = Result<(), String>> {

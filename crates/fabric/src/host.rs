@@ -356,7 +356,7 @@ impl Fabric for HostFabric {
         &self.inner.shown.mailbox.0
     }
 
-    fn is_local(&self, address: IpAddr) -> bool {
+    fn is_local(&self, address: IpAddr) -> Result<bool, String> {
         self.inner.addresses.contains(address, self.inner.now())
     }
 

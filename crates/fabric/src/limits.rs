@@ -8,15 +8,15 @@ pub const TABLE_WORDS: usize = pagewire_iommu::layout::TABLE_WORDS;
 pub const MAILBOX_WORDS: usize = 512;
 /// Words of a channel, both directions (8 MiB; only touched pages exist).
 pub const CHANNEL_WORDS: usize = 1 << 20;
-/// Channels of one process; as many slots has a mailbox.
+/// Channels of one process.
 pub const CHANNELS: usize = 4096;
-/// Connections of strangers that have not finished the handshake.
+/// Connections of strangers that have not finished the handshake; others wait in the kernel.
 pub const HANDSHAKES: usize = 256;
 /// Connections that wait in the kernel until they are accepted.
 pub const BACKLOG: i32 = 1024;
 /// Nanoseconds that a handshake may take.
 pub const HANDSHAKE_TIME: u64 = 5_000_000_000;
-/// Nanoseconds after which a connection attempt at a full backlog is repeated.
+/// Nanoseconds after which a connection attempt at a full backlog is repeated, and after which one is accepted that had to wait.
 pub const RETRY_TIME: u64 = 2_000_000;
 /// Bytes of the longest message of a handshake.
 pub const MESSAGE_BYTES: usize = 640;
@@ -76,6 +76,8 @@ pub const RECEIVE_BYTES: usize = 64 << 10;
 pub const HEARD_AFTER: u32 = (2 * SOCKET_BUFFER / 512 / RECEIVE_MESSAGES) as u32;
 /// Bytes asked for as socket buffers; the kernel gives what its limits allow.
 pub const SOCKET_BUFFER: usize = 8 << 20;
+/// Nanoseconds after which datagrams are offered again to a process that had no room for them.
+pub const FORWARD_RETRY: u64 = 50_000;
 /// Datagrams that one process forwards to another: bytes of the header in front.
 pub const FORWARD_HEADER: usize = 48;
 /// Forwarding sockets read in one round.

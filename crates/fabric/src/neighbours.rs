@@ -37,9 +37,9 @@ pub struct Shown {
 }
 
 impl Shown {
-    fn identity(&self, slot: u32) -> Identity {
+    fn identity(&self) -> Identity {
         let nonce_address = &raw const *self.nonce as u64;
-        Identity { instance: self.instance, nonce_address, nonce: *self.nonce, slot }
+        Identity { instance: self.instance, nonce_address, nonce: *self.nonce }
     }
 }
 
@@ -55,7 +55,8 @@ pub struct Neighbours {
     listeners: HashMap<u64, Descriptor>,
     connections: BTreeMap<u64, Connection>,
     open: Vec<(u64, HostChannel)>,
-    slots: Vec<bool>,
+    /// Nothing is accepted since then: it would be refused, and peers can wait.
+    paused: Option<u64>,
     next_token: u64,
     next_channel: u32,
     /// What happened, not taken yet.
@@ -68,7 +69,6 @@ struct Connection {
     socket: Arc<Descriptor>,
     stage: Stage,
     since: u64,
-    slot: Option<u32>,
 }
 
 enum Stage {
@@ -143,7 +143,7 @@ impl Neighbours {
             listeners: HashMap::new(),
             connections: BTreeMap::new(),
             open: Vec::new(),
-            slots: vec![false; CHANNELS],
+            paused: None,
             next_token: 1,
             next_channel: 1,
             events: Vec::new(),
@@ -173,18 +173,14 @@ impl Neighbours {
     }
 
     fn open_connection(&mut self, block: u32, now: u64) -> Result<(), Refusal> {
-        let slot =
-            self.take_slot().ok_or_else(|| Refusal::new(format!("all {CHANNELS} channels are in use")))?;
-        let socket = match names::connection() {
-            Ok(socket) => Arc::new(socket),
-            Err(error) => {
-                self.slots[slot as usize] = false;
-                return Err(Refusal::new(explain("no connection", &error)));
-            }
-        };
+        if self.connections.len() >= CHANNELS {
+            return Err(Refusal::new(format!("all {CHANNELS} channels are in use")));
+        }
+        let socket = names::connection().map_err(|error| Refusal::new(explain("no connection", &error)))?;
+        let socket = Arc::new(socket);
         let token = self.token();
         let stage = Stage::Unconnected { block, tried: now };
-        self.connections.insert(token, Connection { socket, stage, since: now, slot: Some(slot) });
+        self.connections.insert(token, Connection { socket, stage, since: now });
         if let Err(refusal) = self.try_connect(token, block, now) {
             self.drop_connection(token);
             return Err(refusal);
@@ -212,7 +208,7 @@ impl Neighbours {
         trust::allow(&peer);
         let (words, file) = MappedWords::create("pagewire-channel", CHANNEL_WORDS, Access::ReadWrite)
             .map_err(|error| Refusal::new(explain("no memory for a channel", &error)))?;
-        let identity = self.shown.identity(connection.slot.unwrap_or(0));
+        let identity = self.shown.identity();
         let files = [self.shown.tables.1.as_fd(), self.shown.mailbox.1.as_fd(), file.as_fd()];
         send(&connection.socket, &Message::Hello { identity }, &files).map_err(|end| match end {
             End::Departed => Refusal { reason: DEPARTED.into(), absent: true },
@@ -252,14 +248,18 @@ impl Neighbours {
         driven
     }
 
-    /// Whether a handshake is under way, so that clocks must be looked at.
+    /// Whether a handshake is under way or put off, so that clocks must be looked at.
     pub fn has_clocks(&self) -> bool {
-        self.connections.len() > self.open.len()
+        self.connections.len() > self.open.len() || self.paused.is_some()
     }
 
     fn look_at_clocks(&mut self, now: u64) {
         if !self.has_clocks() {
             return;
+        }
+        if self.paused.is_some_and(|since| now.saturating_sub(since) >= RETRY_TIME) {
+            self.paused = None;
+            self.watch_listeners(epoll::EventFlags::IN);
         }
         let mut late = Vec::new();
         let mut again = Vec::new();
@@ -287,6 +287,9 @@ impl Neighbours {
 
     fn accept(&mut self, token: u64, now: u64) {
         for _ in 0..MESSAGES_IN_A_ROW {
+            if self.strangers() >= HANDSHAKES {
+                return self.pause(now);
+            }
             let Some(listener) = self.listeners.get(&token) else { return };
             let accepted = match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Err(Errno::AGAIN) => return,
@@ -296,7 +299,8 @@ impl Neighbours {
                 Ok(socket) => Arc::new(socket),
                 Err(error) => {
                     log::debug!("a peer's connection was not accepted: {error}");
-                    return;
+                    // Mostly the limit of descriptors is reached.
+                    return self.pause(now);
                 }
             };
             match self.welcome_stranger(socket.clone(), now) {
@@ -310,21 +314,40 @@ impl Neighbours {
         }
     }
 
+    /// Peers whose handshakes are under way.
+    fn strangers(&self) -> usize {
+        let of_strangers = |connection: &&Connection| {
+            matches!(connection.stage, Stage::Accepted { .. } | Stage::Answered { .. })
+        };
+        self.connections.values().filter(of_strangers).count()
+    }
+
+    /// Leaves peers waiting in the kernel for a while: a listener that is ready and not served would keep every sleeper awake.
+    fn pause(&mut self, now: u64) {
+        self.paused = Some(now);
+        self.watch_listeners(epoll::EventFlags::empty());
+    }
+
+    fn watch_listeners(&self, flags: epoll::EventFlags) {
+        for (token, listener) in &self.listeners {
+            if let Err(error) =
+                epoll::modify(&*self.control, listener, epoll::EventData::new_u64(*token), flags)
+            {
+                log::warn!("peers' connections are not watched as they should be: {error}");
+            }
+        }
+    }
+
     fn welcome_stranger(&mut self, socket: Arc<Descriptor>, now: u64) -> Result<(), String> {
         let peer = trust::peer_of(&socket)?;
-        if self.connections.len() - self.open.len() >= HANDSHAKES {
-            return Err(format!("{HANDSHAKES} handshakes are under way"));
+        if self.connections.len() >= CHANNELS {
+            return Err(format!("all {CHANNELS} channels of the process are in use"));
         }
-        let slot =
-            self.take_slot().ok_or_else(|| format!("all {CHANNELS} channels of the process are in use"))?;
         let token = self.token();
-        if let Err(reason) = watch(&self.control, &socket, token) {
-            self.slots[slot as usize] = false;
-            return Err(reason);
-        }
+        watch(&self.control, &socket, token)?;
         trust::allow(&peer);
         let stage = Stage::Accepted { peer };
-        self.connections.insert(token, Connection { socket, stage, since: now, slot: Some(slot) });
+        self.connections.insert(token, Connection { socket, stage, since: now });
         Ok(())
     }
 
@@ -371,7 +394,7 @@ impl Neighbours {
                 let words = words.map_err(|error| unusable(&error))?;
                 let pieces = Pieces::new(peer, identity, words, &tables, &mailbox)?;
                 let touches = pieces.cross_memory.as_ref().map(|_| ()).map_err(String::clone);
-                let identity = self.shown.identity(connection.slot.unwrap_or(0));
+                let identity = self.shown.identity();
                 let files = [self.shown.tables.1.as_fd(), self.shown.mailbox.1.as_fd()];
                 send(&connection.socket, &Message::Welcome { identity, touches }, &files)?;
                 connection.stage = Stage::Answered { pieces: Box::new(pieces) };
@@ -427,8 +450,6 @@ impl Neighbours {
             words: pieces.words,
             tables: pieces.tables,
             mailbox: pieces.mailbox,
-            peer_slot: pieces.theirs.slot,
-            own_slot: connection.slot.unwrap_or(0),
             cross_memory: pieces.cross_memory,
             peer_cross_memory: touches,
         };
@@ -472,9 +493,6 @@ impl Neighbours {
 
     fn drop_connection(&mut self, token: u64) {
         let Some(connection) = self.connections.remove(&token) else { return };
-        if let Some(slot) = connection.slot {
-            self.slots[slot as usize] = false;
-        }
         if let Stage::Open { channel, .. } = connection.stage {
             self.open.retain(|(of, _)| *of != token);
             self.bells.write().remove(&channel);
@@ -490,12 +508,6 @@ impl Neighbours {
         let Refusal { reason, absent } = refusal;
         log::debug!("no channel to the process of block {block}: {reason}");
         self.events.push(FabricEvent::Refused { block, reason, absent });
-    }
-
-    fn take_slot(&mut self) -> Option<u32> {
-        let slot = self.slots.iter().position(|taken| !taken)?;
-        self.slots[slot] = true;
-        Some(slot as u32)
     }
 
     fn token(&mut self) -> u64 {
@@ -565,7 +577,7 @@ mod tests {
         let block = fabric.lease_block().unwrap();
         let socket = names::connection().unwrap();
         connect(&socket, &names::of_block(block).unwrap()).unwrap();
-        let identity = Identity { instance: 1, nonce_address: 0, nonce: 0, slot: 0 };
+        let identity = Identity { instance: 1, nonce_address: 0, nonce: 0 };
         // Too short for what they are said to be.
         let (_words, file) = MappedWords::create("pagewire-test", 8, Access::ReadWrite).unwrap();
         let files = [file.as_fd(), file.as_fd(), file.as_fd()];

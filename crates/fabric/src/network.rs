@@ -57,7 +57,7 @@ pub struct Network {
     /// Whether there is something, for a look without the lock.
     any_waits: AtomicBool,
     /// Where others hand datagrams on to, for each leased block.
-    forwards: RwLock<Vec<(u16, Descriptor)>>,
+    forwards: RwLock<Vec<(u16, Arc<Descriptor>)>>,
     /// As whom this process bound its ports: the kernel lets others of this user share them, whoever this process becomes.
     user: Uid,
     /// A bit for each leased block.
@@ -239,7 +239,7 @@ impl Network {
         }
         let token = FORWARDS + forwards.len() as u64;
         epoll::add(&*self.ready, &forwarding, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?;
-        forwards.push((block as u16, forwarding));
+        forwards.push((block as u16, Arc::new(forwarding)));
         drop(forwards);
         self.blocks[block as usize / 64].fetch_or(1 << (block % 64), Ordering::AcqRel);
         if let Some(steering) = &self.steering {
@@ -295,7 +295,7 @@ impl Network {
     }
 
     fn keep_up_steering(&self, now: u64, nonce: impl Fn() -> u64, used: bool) -> u64 {
-        self.hand_on_waiting();
+        self.hand_on_waiting(now);
         let (Some(steering), Some(port)) = (&self.steering, self.first.get()) else { return u64::MAX };
         let sockets = Sockets { v4: port.v4.as_ref(), v6: port.v6.as_ref() };
         let times = (now, self.heard());

@@ -164,14 +164,6 @@ impl SharedWords for MappedWords {
         self.writable_word(index).compare_exchange(current, value, Ordering::SeqCst, Ordering::SeqCst)
     }
 
-    fn fetch_or(&self, _site: Site, index: usize, bits: u64) -> u64 {
-        self.writable_word(index).fetch_or(bits, Ordering::SeqCst)
-    }
-
-    fn swap(&self, _site: Site, index: usize, value: u64) -> u64 {
-        self.writable_word(index).swap(value, Ordering::SeqCst)
-    }
-
     #[inline]
     fn fence(&self) {
         fence(Ordering::SeqCst);
@@ -282,8 +274,8 @@ mod tests {
         ours.store(TEST, 511, 7);
         assert_eq!(theirs.load(511), 7);
         assert_eq!(theirs.compare_exchange(TEST, 511, 8, 9), Err(7));
-        assert_eq!(theirs.swap(TEST, 511, 9), 7);
-        assert_eq!(ours.fetch_or(TEST, 511, 6), 9);
+        assert_eq!(theirs.compare_exchange(TEST, 511, 7, 9), Ok(7));
+        assert_eq!(ours.load(511), 9);
         let mut bytes = [0; 13];
         ours.write_bytes(TEST, 3, b"thirteen byte");
         theirs.read_bytes(3, &mut bytes);

@@ -45,11 +45,6 @@ impl<W: SharedWords> Hazards<W> {
         self.claim_token((u64::from(region) + 1) | ((u64::from(queue_pair) + 1) << 32))
     }
 
-    /// Announces an access through a queue pair that names no region (a message's payload in its sender's buffers).
-    pub fn claim_queue_pair(&self, queue_pair: u32) -> Option<Claim> {
-        self.claim_token((u64::from(queue_pair) + 1) << 32)
-    }
-
     fn claim_token(&self, token: u64) -> Option<Claim> {
         for slot in 0..self.slots {
             let index = self.first + slot;

@@ -2,6 +2,9 @@
 
 /// Regions of one process that exist at once.
 pub const MAX_REGIONS: u32 = 1 << 20;
+/// Places of regions that stay unused before the first of them is used again: a key that was revoked comes to name another
+/// region only after many registrations.
+pub const UNUSED_PLACES: usize = 64;
 /// Bits of a key that name the region's place; the rest of the upper 24 tells generations apart.
 pub const REGION_INDEX_BITS: u32 = 20;
 /// Longest region in bytes (128 TiB).

@@ -47,14 +47,6 @@ impl SharedWords for ModelWords {
         self.at(index).word.compare_exchange(current, value, Ordering::SeqCst, Ordering::SeqCst)
     }
 
-    fn fetch_or(&self, _site: Site, index: usize, bits: u64) -> u64 {
-        self.at(index).word.fetch_or(bits, Ordering::SeqCst)
-    }
-
-    fn swap(&self, _site: Site, index: usize, value: u64) -> u64 {
-        self.at(index).word.swap(value, Ordering::SeqCst)
-    }
-
     fn fence(&self) {
         fence(Ordering::SeqCst);
     }

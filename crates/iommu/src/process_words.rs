@@ -35,14 +35,6 @@ impl SharedWords for ProcessWords {
         self.0[index].compare_exchange(current, value, Ordering::SeqCst, Ordering::SeqCst)
     }
 
-    fn fetch_or(&self, _site: Site, index: usize, bits: u64) -> u64 {
-        self.0[index].fetch_or(bits, Ordering::SeqCst)
-    }
-
-    fn swap(&self, _site: Site, index: usize, value: u64) -> u64 {
-        self.0[index].swap(value, Ordering::SeqCst)
-    }
-
     #[inline]
     fn fence(&self) {
         fence(Ordering::SeqCst);

@@ -2,10 +2,11 @@
 
 use crate::keys::KeySecret;
 use crate::layout::{REGION_WORDS, REGIONS, SECRET_WORD};
-use crate::limits::{MAX_REGION_LENGTH, MAX_REGIONS};
+use crate::limits::{MAX_REGION_LENGTH, MAX_REGIONS, UNUSED_PLACES};
 use crate::rights::Rights;
 use crate::words::{SharedWords, Site};
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 
 /// Publishing a region's fields.
 pub const FIELDS: Site = Site("region.fields");
@@ -170,21 +171,30 @@ pub struct RegionTable<W> {
     view: RegionView<W>,
     secret: KeySecret,
     places: Mutex<Places>,
+    /// Places that stay unused before one is used again.
+    unused: usize,
 }
 
 struct Places {
-    free: Vec<u32>,
+    /// In the order in which they were released.
+    free: VecDeque<u32>,
     next: u32,
 }
 
 impl<W: SharedWords> RegionTable<W> {
     /// An empty table in the process's own tables; `secret` scrambles its keys.
     pub fn new(tables: W, secret: u64) -> Self {
+        RegionTable::with_unused_places(tables, secret, UNUSED_PLACES)
+    }
+
+    /// The same with another bound than [`UNUSED_PLACES`].
+    pub fn with_unused_places(tables: W, secret: u64, unused: usize) -> Self {
         tables.store(FIELDS, SECRET_WORD, secret);
         RegionTable {
             view: RegionView::new(tables),
             secret: KeySecret::new(secret),
-            places: Mutex::new(Places { free: Vec::new(), next: 0 }),
+            places: Mutex::new(Places { free: VecDeque::new(), next: 0 }),
+            unused,
         }
     }
 
@@ -201,13 +211,11 @@ impl<W: SharedWords> RegionTable<W> {
         }
         let index = {
             let mut places = self.places.lock();
-            match places.free.pop() {
-                Some(index) => index,
-                None if places.next < MAX_REGIONS => {
-                    places.next += 1;
-                    places.next - 1
-                }
-                None => return None,
+            if places.free.len() <= self.unused && places.next < MAX_REGIONS {
+                places.next += 1;
+                places.next - 1
+            } else {
+                places.free.pop_front()?
             }
         };
         let words = &self.view.words;
@@ -262,7 +270,7 @@ impl<W: SharedWords> RegionTable<W> {
 
     /// Makes a revoked place available again.
     pub fn release(&self, index: u32) {
-        self.places.lock().free.push(index);
+        self.places.lock().free.push_back(index);
     }
 }
 
@@ -280,6 +288,25 @@ mod tests {
     fn region() -> Region {
         let rights = Rights::LOCAL_WRITE | Rights::REMOTE_READ;
         Region { domain: 7, address: 0x10_0000, length: 0x1000, iova: 0, rights }
+    }
+
+    /// A program that registers and deregisters in a loop: old keys stay dead for long.
+    #[test]
+    fn places_are_used_again_in_their_turn() {
+        let table = RegionTable::new(ProcessWords::new(REGIONS + 128 * REGION_WORDS), 0xFEED_5EED);
+        let mut used = Vec::new();
+        for _ in 0..3 * UNUSED_PLACES {
+            let key = table.register(&region(), 0xAB).unwrap();
+            let index = table.revoke(key).unwrap();
+            table.release(index);
+            used.push(index);
+        }
+        for window in used.windows(UNUSED_PLACES) {
+            let mut places = window.to_vec();
+            places.sort_unstable();
+            places.dedup();
+            assert_eq!(places.len(), UNUSED_PLACES, "{window:?}");
+        }
     }
 
     #[test]

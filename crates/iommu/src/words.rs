@@ -30,12 +30,6 @@ pub trait SharedWords: Clone + Send + Sync + 'static {
     /// (sequentially consistent).
     fn compare_exchange(&self, site: Site, index: usize, current: u64, value: u64) -> Result<u64, u64>;
 
-    /// Sets bits and gives the value before (sequentially consistent).
-    fn fetch_or(&self, site: Site, index: usize, bits: u64) -> u64;
-
-    /// Writes a word and gives the value before (sequentially consistent).
-    fn swap(&self, site: Site, index: usize, value: u64) -> u64;
-
     /// Orders all earlier accesses of this thread before all later ones (sequentially consistent fence).
     fn fence(&self);
 

@@ -100,7 +100,7 @@ fn a_place_used_again_grants_the_old_key_nothing_new() {
     let seen = Arc::new(Seen::default());
     let inside = seen.clone();
     bounded().check(move || {
-        let table = RegionTable::new(tables(), 5);
+        let table = RegionTable::with_unused_places(tables(), 5, 0);
         let old = table.register(&region(), 1).unwrap();
         let (view, seen) = (table.view().clone(), inside.clone());
         let peer = thread::spawn(move || {

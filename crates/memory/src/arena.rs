@@ -45,6 +45,19 @@ impl Arena {
     /// As the kernel's; `OutOfMemory` where all [`ARENAS`] exist; `InvalidInput` for a length that is zero or too large;
     /// `FileTooLarge` where RLIMIT_FSIZE would have the kernel answer a write with SIGXFSZ.
     pub fn new(length: usize) -> io::Result<Self> {
+        Arena::among(length, ARENAS)
+    }
+
+    /// The same for a use that can do without: half of all are left for others.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn spare(length: usize) -> io::Result<Self> {
+        Arena::among(length, ARENAS / 2)
+    }
+
+    /// One of the first `most`.
+    fn among(length: usize, most: usize) -> io::Result<Self> {
         if length == 0 || length > ARENA_BYTES {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no length for an arena"));
         }
@@ -60,8 +73,7 @@ impl Arena {
         if taken.0 != generation {
             *taken = (generation, [false; ARENAS]);
         }
-        let slot = taken
-            .1
+        let slot = taken.1[..most]
             .iter()
             .position(|taken| !taken)
             .ok_or_else(|| io::Error::new(io::ErrorKind::OutOfMemory, "all arenas are in use"))?;

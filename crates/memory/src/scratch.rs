@@ -28,7 +28,7 @@ pub fn with<R>(work: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
                 Scratch::Refused(made) | Scratch::Page(made, _) => *made == generation,
             };
             if !fresh {
-                *scratch = match Arena::new(SCRATCH_BYTES) {
+                *scratch = match Arena::spare(SCRATCH_BYTES) {
                     Ok(arena) => Scratch::Page(generation, arena),
                     // The slower way remains.
                     Err(_) => Scratch::Refused(generation),

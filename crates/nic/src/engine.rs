@@ -27,7 +27,6 @@ use pagewire_wire::Own;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -565,11 +564,6 @@ impl<F: Fabric> Nic<F> {
                 queue_pair.run();
             }
         }
-    }
-
-    /// Whether an address is one of this host's and the options permit the local path.
-    pub(crate) fn may_be_local(&self, address: IpAddr) -> bool {
-        self.options.path != PathChoice::Udp && self.fabric.is_local(address)
     }
 }
 

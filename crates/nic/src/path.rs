@@ -127,23 +127,19 @@ impl<F: Fabric> Nic<F> {
 
     fn choose(&self, asker: u32, route: &Route, peer: u32, patience: Option<u64>) -> Path<F> {
         let udp = |reason: String| Path::Udp { route: Route { port: port_of(peer), ..*route }, reason };
-        match self.options().path {
-            PathChoice::Udp => return udp("asked for".into()),
-            PathChoice::Local if !self.may_be_local(route.destination) => {
-                return Path::Dead {
-                    reason: format!("{} is not an address of this host", route.destination),
-                };
-            }
-            PathChoice::Auto if !self.may_be_local(route.destination) => {
-                return udp(format!("{} is not an address of this host", route.destination));
-            }
-            PathChoice::Auto | PathChoice::Local => {}
-        }
-        let block = peer / QUEUE_PAIRS_PER_BLOCK;
         let refused = |reason: String| match self.options().path {
             PathChoice::Local => Path::Dead { reason },
             PathChoice::Auto | PathChoice::Udp => udp(reason),
         };
+        if self.options().path == PathChoice::Udp {
+            return udp("asked for".into());
+        }
+        match self.fabric().is_local(route.destination) {
+            Ok(true) => {}
+            Ok(false) => return refused(format!("{} is not an address of this host", route.destination)),
+            Err(reason) => return refused(reason),
+        }
+        let block = peer / QUEUE_PAIRS_PER_BLOCK;
         let now = || self.fabric().now();
         let mut blocks = self.blocks.lock();
         let before = match blocks.get_mut(&block) {

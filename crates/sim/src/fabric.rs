@@ -138,8 +138,8 @@ impl Fabric for SimFabric {
         &self.mailbox
     }
 
-    fn is_local(&self, address: IpAddr) -> bool {
-        address.is_loopback() || self.shared.is_local(self.process.host, address)
+    fn is_local(&self, address: IpAddr) -> Result<bool, String> {
+        Ok(address.is_loopback() || self.shared.is_local(self.process.host, address))
     }
 
     fn connect(&self, block: u32) {

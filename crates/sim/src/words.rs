@@ -86,20 +86,6 @@ impl SharedWords for SimWords {
         self.array.word(index).compare_exchange(current, value, Ordering::SeqCst, Ordering::SeqCst)
     }
 
-    fn fetch_or(&self, site: Site, index: usize, bits: u64) -> u64 {
-        if !self.may_store(site) {
-            return self.array.load(index);
-        }
-        self.array.word(index).fetch_or(bits, Ordering::SeqCst)
-    }
-
-    fn swap(&self, site: Site, index: usize, value: u64) -> u64 {
-        if !self.may_store(site) {
-            return self.array.load(index);
-        }
-        self.array.word(index).swap(value, Ordering::SeqCst)
-    }
-
     fn fence(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
     }

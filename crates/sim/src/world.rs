@@ -534,8 +534,6 @@ impl State {
             words: SimWords::new(words, process.clone()),
             tables: SimWords::read_only(other.tables.clone(), process.clone()),
             mailbox: SimWords::new(other.mailbox.clone(), process),
-            peer_slot: other.next_channel,
-            own_slot: id.0,
             cross_memory: refusal(other).map(|()| SimProcess(other.process.clone())),
             peer_cross_memory: refusal(own),
         }

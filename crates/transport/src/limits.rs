@@ -47,9 +47,6 @@ pub const KEPT_BYTES: usize = 256 << 10;
 /// Packets that one call of `drive` hands out at most.
 pub const DRIVE_PACKETS: u32 = 128;
 
-/// Outstanding READs and atomics of one connection in one direction at most: the width of the attribute.
-pub const MAX_READS: usize = 255;
-
 /// Times in a row that a request is repeated on a link that loses nothing because the peer could not read its bytes, though this side
 /// can: memory that comes and goes is there sooner or later, such as is for this process alone (memfd_secret(2)) never.
 pub const UNREADABLE_REPETITIONS: u32 = 1000;

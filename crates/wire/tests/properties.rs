@@ -340,7 +340,8 @@ proptest! {
             let result = Own::parse(own.opcode(), &bytes[..other]);
             prop_assert!(result.is_err(), "{} instead of {} bytes: {:?}", other, len, result);
         }
-        for version in (0..=u8::MAX).filter(|&version| version != 1) {
+        let spoken = bytes[0];
+        for version in (0..=u8::MAX).filter(|&version| version != spoken) {
             bytes[0] = version;
             prop_assert_eq!(Own::parse(own.opcode(), &bytes[..len]), Err(Error::Version(version)));
         }

@@ -2,10 +2,10 @@
 
 use super::Network;
 use super::receiving::{Receiving, Taker};
-use crate::limits::{FORWARD_HEADER, FORWARD_ROUND, RECEIVE_BYTES, SOCKET_BUFFER};
+use crate::limits::{FORWARD_HEADER, FORWARD_RETRY, FORWARD_ROUND, RECEIVE_BYTES, SOCKET_BUFFER};
 use crate::udp::Arrival;
 use crate::{forward, names, sockets};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::Ordering;
 
@@ -39,20 +39,22 @@ impl Network {
         }
     }
 
-    /// Hands on what others had no room for before. True: something still waits.
-    pub(super) fn hand_on_waiting(&self) -> bool {
+    /// Hands on what others had no room for before, if that was not tried just now.
+    pub(super) fn hand_on_waiting(&self, now: u64) {
         if !self.any_waits.load(Ordering::SeqCst) {
-            return false;
+            return;
         }
         let mut waiting = self.waiting.lock();
+        if now.saturating_sub(waiting.tried) < FORWARD_RETRY {
+            return;
+        }
+        waiting.tried = now;
         waiting.retry(|block, message| {
             let sent = names::of_forwarding(block)
                 .and_then(|name| sockets::send_datagram(&self.hand_on, &name, message, &[]));
             !sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
         });
-        let left = !waiting.messages.is_empty();
-        self.any_waits.store(left, Ordering::SeqCst);
-        left
+        self.any_waits.store(!waiting.blocks.is_empty(), Ordering::SeqCst);
     }
 
     pub(super) fn read_forwarded(
@@ -62,8 +64,9 @@ impl Network {
         limit: usize,
         taker: &mut Taker<'_>,
     ) -> usize {
-        let forwards = self.forwards.read();
-        let Some((_, socket)) = forwards.get(index) else { return 0 };
+        // Not held while messages are handed over: that may take as long as a page does.
+        let socket = self.forwards.read().get(index).map(|(_, socket)| socket.clone());
+        let Some(socket) = socket else { return 0 };
         let mut handed = 0;
         for _ in 0..FORWARD_ROUND {
             if handed >= limit || receiving.is_left() {
@@ -72,7 +75,7 @@ impl Network {
             let Forwarded { buffer, length, offset, .. } = &mut receiving.forwarded;
             buffer.resize(FORWARD_HEADER + RECEIVE_BYTES, 0);
             (*length, *offset) = (0, 0);
-            match sockets::receive_datagram(socket, buffer, self.user) {
+            match sockets::receive_datagram(&socket, buffer, self.user) {
                 Ok(Some(received)) => *length = received,
                 Ok(None) => break,
                 Err(error) => {
@@ -92,42 +95,53 @@ impl Network {
     }
 }
 
-/// Messages for other processes that had no room for them; as many bytes at most as a socket has.
+/// Messages for other processes that had no room for them; as many bytes at most as a socket has, a quarter of them for one process.
 #[derive(Default)]
 pub(super) struct Waiting {
-    messages: VecDeque<(u32, Vec<u8>)>,
+    blocks: HashMap<u32, Queue>,
+    bytes: usize,
+    /// When they were last tried.
+    tried: u64,
+}
+
+#[derive(Default)]
+struct Queue {
+    messages: VecDeque<Vec<u8>>,
     bytes: usize,
 }
 
 impl Waiting {
     /// Whether something waits for the process behind a block: what comes later must not overtake it.
     fn has(&self, block: u32) -> bool {
-        self.messages.iter().any(|(other, _)| *other == block)
+        self.blocks.contains_key(&block)
     }
 
     /// Adds a message; false: too much waits.
     fn push(&mut self, block: u32, message: Vec<u8>) -> bool {
-        if self.bytes + message.len() > SOCKET_BUFFER {
+        let queued = self.blocks.get(&block).map_or(0, |queue| queue.bytes);
+        if self.bytes + message.len() > SOCKET_BUFFER || queued + message.len() > SOCKET_BUFFER / 4 {
             return false;
         }
         self.bytes += message.len();
-        self.messages.push_back((block, message));
+        let queue = self.blocks.entry(block).or_default();
+        queue.bytes += message.len();
+        queue.messages.push_back(message);
         true
     }
 
-    /// Tries each message, in order; after the first of a block that has to wait on the others of that block do, too. `send`
-    /// tells whether a message is done with.
+    /// Tries the messages of each block in order, until one has to wait on. `send` tells whether a message is done with.
     fn retry(&mut self, mut send: impl FnMut(u32, &[u8]) -> bool) {
-        let mut full = HashSet::new();
         let bytes = &mut self.bytes;
-        self.messages.retain(|(block, message)| {
-            let waits = full.contains(block) || !send(*block, message);
-            if waits {
-                full.insert(*block);
-            } else {
+        self.blocks.retain(|block, queue| {
+            while let Some(message) = queue.messages.front() {
+                if !send(*block, message) {
+                    break;
+                }
                 *bytes -= message.len();
+                queue.bytes -= message.len();
+                queue.messages.pop_front();
             }
-            waits
+            !queue.messages.is_empty()
         });
     }
 }
@@ -150,5 +164,33 @@ impl Forwarded {
 
     fn parse(&self) -> Option<(Arrival, &[u8])> {
         forward::parse(self.buffer.get(..self.length)?).filter(|(_, bytes)| self.offset < bytes.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One that is stopped keeps neither the others' messages from being handed on nor the room that they need.
+    #[test]
+    fn who_does_not_read_is_in_nobodys_way() {
+        let mut waiting = Waiting::default();
+        let message = || vec![0; SOCKET_BUFFER / 16];
+        let mut taken = 0;
+        while waiting.push(1, message()) {
+            taken += 1;
+        }
+        assert_eq!(taken, 4);
+        assert!(waiting.push(2, message()) && waiting.push(2, message()));
+        let mut sent = Vec::new();
+        waiting.retry(|block, _| {
+            sent.push(block);
+            block == 2
+        });
+        sent.sort_unstable();
+        assert_eq!(sent, [1, 2, 2], "one try of what has to wait on");
+        assert!(waiting.has(1) && !waiting.has(2));
+        waiting.retry(|_, _| true);
+        assert!(!waiting.has(1) && waiting.bytes == 0 && waiting.push(1, message()));
     }
 }

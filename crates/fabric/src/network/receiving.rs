@@ -161,7 +161,7 @@ impl Network {
             return None;
         }
         self.turn.compare_exchange(turn, stamp, Ordering::AcqRel, Ordering::Acquire).ok()?;
-        self.hand_on_waiting();
+        self.hand_on_waiting(now);
         let known = {
             let mut hands = self.hands.lock();
             hands.at_work.push(stamp);

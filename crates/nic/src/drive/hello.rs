@@ -76,7 +76,7 @@ impl<F: Fabric> Core<F> {
         let is_news = match self.hello.peer {
             Some(known) if known.instance == greeting.instance => {
                 // A repetition only wants to be answered again, one of an earlier connection was late on its way.
-                greeting.connection.wrapping_sub(known.connection).cast_signed() > 0
+                greeting.connection.wrapping_sub(known.connection) as i32 > 0
             }
             _ => true,
         };

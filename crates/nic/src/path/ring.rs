@@ -597,12 +597,6 @@ mod tests {
             ) -> Result<u64, u64> {
                 self.0.compare_exchange(site, index, current, value)
             }
-            fn fetch_or(&self, site: Site, index: usize, bits: u64) -> u64 {
-                self.0.fetch_or(site, index, bits)
-            }
-            fn swap(&self, site: Site, index: usize, value: u64) -> u64 {
-                self.0.swap(site, index, value)
-            }
             fn fence(&self) {}
             fn write_bytes(&self, site: Site, index: usize, bytes: &[u8]) {
                 self.0.write_bytes(site, index, bytes);

@@ -23,7 +23,7 @@ bitflags::bitflags! {
     /// What a Pagewire can do. Unknown bits are kept: a newer peer may set them.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct Capabilities: u32 {
-        /// Understands SELECTIVE_ACK and retransmits by block.
+        /// Understands SELECTIVE_ACK and sends again what is missing alone.
         const SELECTIVE_ACK = 1 << 0;
         /// Understands HOLD.
         const HOLD = 1 << 1;
