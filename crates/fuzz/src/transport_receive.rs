@@ -48,7 +48,7 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
         kind => uc.set_reporting(kind == 1),
     }
     uc.start_requester(PSN);
-    let mut environments = [Model::new(input.arbitrary()?), Model::new(input.arbitrary()?)];
+    let mut environments = [Model::new(input.arbitrary()?, true), Model::new(input.arbitrary()?, false)];
     let mut now = 0;
     let mut posted = 0;
     while !input.is_empty() {
@@ -111,6 +111,9 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
             _ => {
                 let _ = rc.hold(Time(now), &mut environments[0]);
                 environments[0].sent = 0;
+                if input.arbitrary()? {
+                    uc.peer_began_anew(PSN);
+                }
             }
         }
     }
@@ -121,14 +124,16 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
 struct Model {
     state: u64,
     begun: bool,
+    /// A request that fails ends the connection, not its send queue alone.
+    ends: bool,
     dead: bool,
     next: u64,
     sent: u32,
 }
 
 impl Model {
-    fn new(seed: u64) -> Model {
-        Model { state: seed, begun: false, dead: false, next: 0, sent: 0 }
+    fn new(seed: u64, ends: bool) -> Model {
+        Model { state: seed, begun: false, ends, dead: false, next: 0, sent: 0 }
     }
 
     fn chance(&mut self, one_in: u64) -> bool {
@@ -213,7 +218,7 @@ impl Environment for Model {
     fn complete(&mut self, work: WorkId, status: Status) {
         assert!(!self.dead && work.0 >= self.next);
         self.next = work.0 + 1;
-        self.dead = status != Status::Success;
+        self.dead = self.ends && status != Status::Success;
     }
     fn event(&mut self, _event: Event) {}
 }
