@@ -8,7 +8,8 @@ use crate::counters::Counters;
 use crate::fabric::Route;
 use crate::limits::{CAPTURE_FLUSH, CAPTURE_QUEUE};
 use crate::udp::Arrival;
-use pagewire_memory::{above_standard, fork};
+use pagewire_memory::above_standard;
+use pagewire_memory::fork::PerProcess;
 use pagewire_wire::datagram::Network;
 use pagewire_wire::{Icrc, Ipv4, Ipv6};
 use parking_lot::Mutex;
@@ -41,11 +42,10 @@ pub struct Capture {
     writer: Mutex<Option<JoinHandle<()>>>,
     counters: Arc<Counters>,
     path: PathBuf,
-    generation: u64,
 }
 
 /// Captures to be finished when the process exits.
-static OPEN: Mutex<Vec<Arc<Capture>>> = Mutex::new(Vec::new());
+static OPEN: PerProcess<Vec<Arc<Capture>>> = PerProcess::new();
 static AT_EXIT: Once = Once::new();
 
 impl Capture {
@@ -94,7 +94,6 @@ impl Capture {
             writer: Mutex::new(Some(writer)),
             counters,
             path: path.to_owned(),
-            generation: fork::generation(),
         });
         OPEN.lock().push(capture.clone());
         AT_EXIT.call_once(|| {
@@ -141,9 +140,6 @@ impl Capture {
 
     /// Writes what is left and ends the capture.
     fn finish(&self) {
-        if self.generation != fork::generation() {
-            return;
-        }
         drop(self.queue.lock().take());
         if let Some(writer) = self.writer.lock().take() {
             if writer.join().is_err() {

@@ -2,8 +2,8 @@
 
 use crate::descriptors::Descriptor;
 use nix::sys::socket::{getsockopt, sockopt};
+use pagewire_memory::fork::PerProcess;
 use pagewire_memory::{ApplicationMemory, HostMemory, HostProcess, MemoryError, Segment};
-use parking_lot::Mutex;
 use rustix::process::{PTracer, Pid, geteuid, getpid, set_ptracer};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -59,9 +59,9 @@ fn peer_descriptor(socket: &Descriptor) -> io::Result<Option<OwnedFd>> {
 }
 
 /// Lets a peer touch our memory where Yama would forbid it among processes of one user (ptrace_scope 1). One process can
-/// be named at a time, so that from the second on it must be all of this user.
+/// be named at a time, so that from the second on it must be all of this user. A forked child has named nobody yet.
 pub fn allow(peer: &Peer) {
-    static ALLOWED: Mutex<Option<i32>> = Mutex::new(None);
+    static ALLOWED: PerProcess<Option<i32>> = PerProcess::new();
     let Some(pid) = peer.pid else { return };
     if yama_scope() != Some(1) || pid == getpid().as_raw_nonzero().get() {
         return;

@@ -1,7 +1,8 @@
 //! Notices that this process was forked: the child has none of the parent's engine memory.
 
-use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError, TryLockError};
 
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 static REGISTERED: Once = Once::new();
@@ -24,4 +25,89 @@ unsafe extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::AcqRel);
     crate::arena::forget_in_child();
     crate::guard::take_over_in_child();
+}
+
+/// A value that each process has for itself: a forked child begins with its default. What its parent had is never touched again,
+/// as a thread that the child does not have may have held its lock.
+#[derive(Debug)]
+pub struct PerProcess<T: 'static>(AtomicPtr<OfOne<T>>);
+
+#[derive(Debug)]
+struct OfOne<T> {
+    generation: u64,
+    value: Mutex<T>,
+}
+
+impl<T: Default + Send> PerProcess<T> {
+    /// The value, not made yet.
+    pub const fn new() -> Self {
+        PerProcess(AtomicPtr::new(null_mut()))
+    }
+
+    /// This process's value, locked.
+    pub fn lock(&self) -> MutexGuard<'static, T> {
+        self.own().lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This process's value, if nobody has locked it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'static, T>> {
+        match self.own().try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn own(&self) -> &'static Mutex<T> {
+        let generation = generation();
+        let there = self.0.load(Ordering::Acquire);
+        // SAFETY: NULL, or from `Box::into_raw` below and never freed once it stands here.
+        match unsafe { there.as_ref() } {
+            Some(there) if there.generation == generation => return &there.value,
+            _ => {}
+        }
+        let new = Box::into_raw(Box::new(OfOne { generation, value: Mutex::new(T::default()) }));
+        match self.0.compare_exchange(there, new, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: as above.
+            Ok(_) => unsafe { &(*new).value },
+            Err(others) => {
+                // SAFETY: made above, and nobody else has seen it.
+                drop(unsafe { Box::from_raw(new) });
+                // SAFETY: as above; another thread of this process has put it there.
+                unsafe { &(*others).value }
+            }
+        }
+    }
+}
+
+impl<T: Default + Send> Default for PerProcess<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forked_child_begins_anew_whoever_had_the_lock() {
+        static VALUE: PerProcess<u32> = PerProcess::new();
+        *VALUE.lock() = 7;
+        let held = VALUE.lock();
+        // SAFETY: the child only allocates, takes a lock that nobody else has seen, and ends by _exit(2).
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            let begins = VALUE.try_lock().is_some_and(|value| *value == 0);
+            // SAFETY: _exit(2) has no preconditions.
+            unsafe { libc::_exit(i32::from(!begins)) };
+        }
+        drop(held);
+        let mut status = -1;
+        // SAFETY: waitpid(2) of our own child, with a place for its status.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
+        assert_eq!(*VALUE.lock(), 7);
+    }
 }

@@ -2,9 +2,9 @@
 
 use crate::abi::*;
 use crate::boundary::{Result, number, pointer};
+use crate::held::HeldOverForks;
 use libc::{c_char, c_int};
 use pagewire_nic::device::{self, Device};
-use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 
 /// Pointers that the providers' libraries (libmlx5, libefa) look for behind `struct ibv_device`; NULL there tells them that the
@@ -25,7 +25,7 @@ unsafe impl Send for DeviceObject {}
 unsafe impl Sync for DeviceObject {}
 
 /// The devices that somebody holds, so that the same device is the same pointer in every list.
-static KNOWN: Mutex<Vec<Weak<DeviceObject>>> = Mutex::new(Vec::new());
+pub static KNOWN: HeldOverForks<Vec<Weak<DeviceObject>>> = HeldOverForks::new(Vec::new());
 
 impl DeviceObject {
     fn new(device: Device) -> Self {
@@ -82,10 +82,11 @@ fn fill<const N: usize>(array: &mut [c_char; N], text: &str) {
 
 /// The devices that exist now; those that were seen before keep their identity.
 fn present() -> Result<Vec<Arc<DeviceObject>>> {
+    let devices = device::devices()?;
     let mut known = KNOWN.lock();
     known.retain(|device| device.strong_count() > 0);
     let mut present = Vec::new();
-    for device in device::devices()? {
+    for device in devices {
         let held = known.iter().filter_map(Weak::upgrade).find(|held| held.device == device);
         present.push(held.unwrap_or_else(|| {
             let new = Arc::new(DeviceObject::new(device));

@@ -1,18 +1,18 @@
 //! The engine of this process: made when the first device is opened, gone in forked children.
 
 use crate::boundary::{Errno, Result};
-use crate::explain;
+use crate::held::HeldOverForks;
 use crate::settings::Settings;
-use libc::{EINVAL, c_int};
+use crate::{device, explain};
+use libc::EINVAL;
 use pagewire_fabric::{FaultInjector, HostFabric};
 use pagewire_memory::Uncancelled;
 use pagewire_nic::{Nic, Options};
-use std::cell::UnsafeCell;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::{Arc, Once};
 
 /// The world around the engine: the real one, with the faults that the environment asks for.
 pub type Host = FaultInjector<HostFabric>;
@@ -41,17 +41,10 @@ impl Engine {
     }
 }
 
-/// Not one of `parking_lot`'s: those hand a lock on to whoever waits for it, and in a forked child that is a thread that it
-/// does not have.
-static ENGINE: Mutex<Option<Arc<Engine>>> = Mutex::new(None);
+static ENGINE: HeldOverForks<Option<Arc<Engine>>> = HeldOverForks::new(None);
 
-/// The engine's lock while a thread forks.
-static FORKING: Forking = Forking(UnsafeCell::new(None));
-
-struct Forking(UnsafeCell<Option<MutexGuard<'static, Option<Arc<Engine>>>>>);
-
-// SAFETY: the cell is touched by fork handlers only, which hold the engine's lock when they do.
-unsafe impl Sync for Forking {}
+/// Whether there is a logger.
+static LOGGING: HeldOverForks<bool> = HeldOverForks::new(false);
 
 /// Counts the forks that separate this process from the one in which the library was loaded: the objects of a parent
 /// carry its epoch, and are refused in the child.
@@ -81,8 +74,10 @@ fn settings() -> Result<Settings> {
 
 /// Says once on standard error why there is no NIC; the program itself would only say that it found no device.
 fn tell(reason: &str) {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| say(format_args!("{reason}")));
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        say(format_args!("{reason}"));
+    }
 }
 
 /// A line on standard error; where that cannot be written to, nothing: the program has nothing to do with it.
@@ -92,13 +87,15 @@ fn say(what: std::fmt::Arguments<'_>) {
 
 /// `PAGEWIRE_LOG=debug` (or `pagewire_nic=trace`, as in `RUST_LOG`) shows on standard error why calls were refused.
 fn start_logging() {
-    static STARTED: Once = Once::new();
-    STARTED.call_once(|| {
-        let filter = std::env::var("PAGEWIRE_LOG").unwrap_or_else(|_| "off".into());
-        // Refused only where the program (a Rust one) has a logger of its own, which then gets the records.
-        let target = env_logger::Target::Pipe(Box::new(StandardError));
-        drop(env_logger::Builder::new().parse_filters(&filter).target(target).try_init());
-    });
+    let mut started = LOGGING.lock();
+    if *started {
+        return;
+    }
+    *started = true;
+    let filter = std::env::var("PAGEWIRE_LOG").unwrap_or_else(|_| "off".into());
+    // Refused only where the program (a Rust one) has a logger of its own, which then gets the records.
+    let target = env_logger::Target::Pipe(Box::new(StandardError));
+    drop(env_logger::Builder::new().parse_filters(&filter).target(target).try_init());
 }
 
 /// Where the log goes, from hot paths too: write(2) is a cancellation point, and no verb that logs may be one.
@@ -116,16 +113,10 @@ impl Write for StandardError {
     }
 }
 
-/// The engine's lock. Whoever panicked under it has changed nothing.
-fn locked() -> MutexGuard<'static, Option<Arc<Engine>>> {
-    ENGINE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The engine of this process; the first call starts it.
 pub fn engine() -> Result<Arc<Engine>> {
     start_logging();
-    handle_forks();
-    let mut engine = locked();
+    let mut engine = ENGINE.lock();
     if let Some(running) = &*engine {
         return Ok(running.clone());
     }
@@ -157,7 +148,7 @@ fn start() -> Result<Arc<Engine>> {
 extern "C" fn at_exit() {
     let _uncancelled = Uncancelled::begin();
     // `try_lock`: another thread may be at it while this one ends the process.
-    let Some(engine) = ENGINE.try_lock().ok().and_then(|engine| engine.clone()) else { return };
+    let Some(engine) = ENGINE.try_lock().and_then(|engine| engine.clone()) else { return };
     let written = catch_unwind(AssertUnwindSafe(|| {
         engine.last_round();
         // What they have lost is told in the statistics.
@@ -170,33 +161,27 @@ extern "C" fn at_exit() {
 }
 
 /// Registers, once, what happens at a fork: the child has no engine, and may start one of its own.
-fn handle_forks() {
-    static REGISTERED: OnceLock<c_int> = OnceLock::new();
-    let failed = *REGISTERED.get_or_init(|| {
+pub fn handle_forks() {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
         // SAFETY: the three are `extern "C"` functions of no arguments that stay loaded (a library with
         // threads is never unloaded: it is linked with -z nodelete).
-        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) }
+        let failed = unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
+        if failed != 0 {
+            log::warn!("fork handlers could not be registered: error {failed}");
+        }
     });
-    if failed != 0 {
-        log::warn!("fork handlers could not be registered: error {failed}");
-    }
 }
 
-/// Holds the engine's lock over the fork, so that the child does not inherit it from a thread that it does not have.
+/// Takes the engine's lock first: no thread waits for it while it has one of the others.
 extern "C" fn before_fork() {
-    let held = locked();
-    // SAFETY: the lock is held.
-    unsafe { *FORKING.0.get() = Some(held) };
+    ENGINE.hold();
+    LOGGING.hold();
+    device::KNOWN.hold();
 }
 
 extern "C" fn after_fork() {
-    drop(taken_before_fork());
-}
-
-/// Called by the thread that forks, behind [`before_fork`].
-fn taken_before_fork() -> Option<MutexGuard<'static, Option<Arc<Engine>>>> {
-    // SAFETY: this thread took the lock in `before_fork`, and has it until the caller drops what this gives.
-    unsafe { (*FORKING.0.get()).take() }
+    drop((ENGINE.held(), LOGGING.held(), device::KNOWN.held()));
 }
 
 extern "C" fn in_child() {
@@ -208,7 +193,8 @@ extern "C" fn in_child() {
         unsafe { libc::close(listener) };
     }
     // The parent's engine is never touched again, not even to free it: its locks may be held by threads that are not here.
-    if let Some(mut engine) = taken_before_fork() {
+    if let Some(mut engine) = ENGINE.held() {
         std::mem::forget(engine.take());
     }
+    drop((LOGGING.held(), device::KNOWN.held()));
 }

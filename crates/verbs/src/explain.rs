@@ -35,10 +35,10 @@ use crate::engine::{Engine, Host};
 use crate::limits::{EXPLAIN_BACKLOG, EXPLAIN_TIMEOUT_SECONDS, MAX_ENDED_CONNECTIONS, MAX_NAMESAKES};
 use pagewire_fabric::Fabric;
 use pagewire_memory::above_standard;
+use pagewire_memory::fork::PerProcess;
 use pagewire_nic::attributes::{QueuePairType, State};
 use pagewire_nic::device;
 use pagewire_nic::{ConnectionReport, QueuePair};
-use parking_lot::Mutex;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -245,7 +245,7 @@ fn may_read(reader: &UnixStream) -> io::Result<bool> {
 }
 
 /// Queue pairs that were destroyed, for the statistics; the oldest are forgotten beyond the bound.
-static ENDED: Mutex<Vec<Connection>> = Mutex::new(Vec::new());
+static ENDED: PerProcess<Vec<Connection>> = PerProcess::new();
 
 /// What a queue pair did that is about to be destroyed, if statistics are wanted.
 pub fn last_report(engine: &Engine, queue_pair: &Arc<QueuePair<Host>>) -> Option<ConnectionReport> {

@@ -15,6 +15,7 @@ mod engine;
 mod explain;
 mod extended_poll;
 mod fork;
+mod held;
 mod kernel_structures;
 mod leftovers;
 pub mod limits;

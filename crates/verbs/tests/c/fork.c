@@ -29,6 +29,13 @@ static void in_child(struct ibv_context *context, struct ibv_pd *pd, struct ibv_
 
 static volatile int finished;
 
+/* What a child may do whatever other threads of its parent were at. */
+static void open_in_child(void)
+{
+	alarm(30);
+	CHECK(ibv_close_device(open_first_device()) == 0);
+}
+
 static void *open_often(void *unused)
 {
 	while (!finished)
@@ -48,8 +55,10 @@ static void fork_often(void)
 		pid_t child = fork();
 
 		CHECK(child >= 0);
-		if (child == 0)
+		if (child == 0) {
+			open_in_child();
 			_exit(0);
+		}
 		CHECK(waitpid(child, &result, 0) == child);
 		CHECK(WIFEXITED(result) && WEXITSTATUS(result) == 0);
 	}
