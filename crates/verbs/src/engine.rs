@@ -138,10 +138,14 @@ fn start() -> Result<Arc<Engine>> {
         // The program can do without; `pagewire explain` then does not find it.
         Err(error) => log::warn!("`pagewire explain` cannot ask this process: {error}"),
     }
-    // SAFETY: `at_exit` is an `extern "C"` function of no arguments that unwinds nowhere.
-    if unsafe { libc::atexit(at_exit) } != 0 {
-        log::warn!("no statistics will be written: the C library takes no more functions for the exit");
-    }
+    // Children inherit what is registered.
+    static AT_EXIT: Once = Once::new();
+    AT_EXIT.call_once(|| {
+        // SAFETY: `at_exit` is an `extern "C"` function of no arguments that unwinds nowhere.
+        if unsafe { libc::atexit(at_exit) } != 0 {
+            log::warn!("no statistics will be written: the C library takes no more functions for the exit");
+        }
+    });
     Ok(engine)
 }
 

@@ -280,6 +280,25 @@ fn statistics_are_written_at_exit() {
 }
 
 #[test]
+fn parent_and_child_write_a_line_of_statistics_each() {
+    let file = library().parent().unwrap().join(format!("statistics-fork-{}", std::process::id()));
+    let output = program("fork_exit", "fork_exit").env("PAGEWIRE_STATS", &file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let queue_pairs: Vec<_> = lines
+        .map(|line| {
+            let connections = line["connections"].as_array().unwrap();
+            connections.iter().map(|one| one["qpn"].as_u64().unwrap()).collect::<Vec<_>>()
+        })
+        .collect();
+    // The child ends first.
+    assert_eq!(queue_pairs.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2], "{text}");
+    assert!(!queue_pairs[1].contains(&queue_pairs[0][0]), "{text}");
+}
+
+#[test]
 fn a_wrong_setting_is_told() {
     let output = program("explain", "explain-wrong").env("PAGEWIRE_PATH", "rdma").output().unwrap();
     assert!(!output.status.success());
