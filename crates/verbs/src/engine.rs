@@ -131,7 +131,7 @@ fn start() -> Result<Arc<Engine>> {
     let host = HostFabric::new().inspect_err(cannot_start)?;
     let nic = Nic::new(FaultInjector::new(host, settings.faults), Options { path: settings.path });
     let engine = Arc::new(Engine { nic: nic.clone(), settings });
-    pagewire_fabric::spawn("pagewire-nic", move || nic.run(&AtomicBool::new(false)))
+    pagewire_fabric::spawn("pagewire-nic", move || or_abort(|| nic.run(&AtomicBool::new(false))))
         .inspect_err(cannot_start)?;
     match explain::serve(&engine) {
         Ok(listener) => EXPLAIN_LISTENER.store(listener.as_raw_fd(), Ordering::Release),
@@ -147,6 +147,18 @@ fn start() -> Result<Arc<Engine>> {
         }
     });
     Ok(engine)
+}
+
+/// Ends the process where the NIC's thread panics, which is a defect of Pagewire: what waits for a completion or an event would wait
+/// for ever, and what the thread was at is in no known state.
+fn or_abort(run: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(run)).is_err() {
+        say(format_args!(
+            "the NIC's thread failed, and nothing would complete any more: the process is aborted. This is a defect of \
+             Pagewire: please report it with the lines above"
+        ));
+        std::process::abort();
+    }
 }
 
 extern "C" fn at_exit() {
@@ -201,4 +213,28 @@ extern "C" fn in_child() {
         std::mem::forget(engine.take());
     }
     drop((LOGGING.held(), device::KNOWN.held()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    /// Runs once more in a process of its own, which ends.
+    #[test]
+    fn a_nic_that_fails_is_told_and_ends_the_process() {
+        const INSIDE: &str = "PAGEWIRE_TEST_OF_A_FAILING_NIC";
+        if std::env::var_os(INSIDE).is_some() {
+            or_abort(|| panic!("a defect"));
+        }
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "engine::tests::a_nic_that_fails_is_told_and_ends_the_process", "--nocapture"])
+            .env(INSIDE, "yes")
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{told}");
+        assert!(told.contains("a defect\n") && told.contains("pagewire: the NIC's thread failed"), "{told}");
+    }
 }
