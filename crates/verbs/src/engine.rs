@@ -2,6 +2,7 @@
 
 use crate::boundary::{Errno, Result};
 use crate::held::HeldOverForks;
+use crate::limits::EXIT_PATIENCE_MILLISECONDS;
 use crate::settings::Settings;
 use crate::{device, explain};
 use libc::EINVAL;
@@ -13,6 +14,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Once};
+use std::time::Duration;
 
 /// The world around the engine: the real one, with the faults that the environment asks for.
 pub type Host = FaultInjector<HostFabric>;
@@ -163,8 +165,16 @@ fn or_abort(run: impl FnOnce()) {
 
 extern "C" fn at_exit() {
     let _uncancelled = Uncancelled::begin();
-    // `try_lock`: another thread may be at it while this one ends the process.
-    let Some(engine) = ENGINE.try_lock().and_then(|engine| engine.clone()) else { return };
+    // Another thread may be at it while this one ends the process, or this one itself, below a signal handler.
+    let Some(running) = ENGINE.lock_within(Duration::from_millis(EXIT_PATIENCE_MILLISECONDS)) else {
+        say(format_args!(
+            "no statistics were written, and the last acknowledgements may be missing: a device was just being opened \
+             when the process ended; let the threads that open devices end first"
+        ));
+        return;
+    };
+    let Some(engine) = running.clone() else { return };
+    drop(running);
     let written = catch_unwind(AssertUnwindSafe(|| {
         engine.last_round();
         // What they have lost is told in the statistics.

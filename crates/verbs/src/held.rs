@@ -2,6 +2,11 @@
 
 use std::cell::UnsafeCell;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Between two looks at a lock that is not waited for without end.
+const INTERVAL: Duration = Duration::from_millis(1);
 
 /// A lock that the fork handlers hold over the fork (see `engine`), so that the child does not inherit it from a thread that it
 /// does not have.
@@ -28,12 +33,17 @@ impl<T> HeldOverForks<T> {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lock, if nobody has it.
-    pub fn try_lock(&'static self) -> Option<MutexGuard<'static, T>> {
-        match self.lock.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+    /// The lock, if it can be had within so long.
+    pub fn lock_within(&'static self, patience: Duration) -> Option<MutexGuard<'static, T>> {
+        crate::engine::handle_forks();
+        let begun = Instant::now();
+        loop {
+            match self.lock.try_lock() {
+                Ok(guard) => return Some(guard),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if begun.elapsed() < patience => sleep(INTERVAL),
+                Err(TryLockError::WouldBlock) => return None,
+            }
         }
     }
 
@@ -48,5 +58,30 @@ impl<T> HeldOverForks<T> {
     pub fn held(&'static self) -> Option<MutexGuard<'static, T>> {
         // SAFETY: this thread took the lock in `hold`, and has it until the caller drops what this gives.
         unsafe { (*self.forking.get()).take() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn who_waits_so_long_gets_what_is_given_back_meanwhile() {
+        static VALUE: HeldOverForks<u32> = HeldOverForks::new(0);
+        let (holds, held) = channel();
+        let (asks, asked) = channel();
+        let holder = std::thread::spawn(move || {
+            let mut value = VALUE.lock();
+            holds.send(()).unwrap();
+            asked.recv().unwrap();
+            sleep(INTERVAL * 3);
+            *value = 7;
+        });
+        held.recv().unwrap();
+        assert!(VALUE.lock_within(INTERVAL).is_none());
+        asks.send(()).unwrap();
+        assert_eq!(VALUE.lock_within(Duration::from_secs(60)).map(|value| *value), Some(7));
+        holder.join().unwrap();
     }
 }

@@ -16,3 +16,5 @@ pub const EXPLAIN_BACKLOG: i32 = 8;
 pub const MAX_SYSTEM_FILE: u64 = 1 << 20;
 /// Queue pairs that are gone and of which the statistics still tell.
 pub const MAX_ENDED_CONNECTIONS: usize = 1024;
+/// Milliseconds that the end of a process waits for a thread that starts the engine, or just looks at it.
+pub const EXIT_PATIENCE_MILLISECONDS: u64 = 100;
