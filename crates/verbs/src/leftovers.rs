@@ -88,18 +88,26 @@ impl Leftovers {
         Membership { number: self.objects.lock().insert(object), of: self.clone() }
     }
 
-    /// Ends what is left. What does not end stays among the leftovers.
-    pub fn end(&self) {
+    /// Ends what is left.
+    ///
+    /// # Errors
+    /// The first of what does not end (an access is under way), and stays among the leftovers; this may be called again.
+    pub fn end(&self) -> Result<()> {
         self.closed.store(true, Ordering::Release);
         let mut left: Vec<_> =
             self.objects.lock().iter().map(|(number, object)| (number, object.clone())).collect();
         left.sort_by_key(|(_, object)| object.order());
+        let mut ended = Ok(());
         for (number, object) in left {
             match object.end() {
                 Ok(()) => drop(self.objects.lock().try_remove(number)),
-                Err(error) => log::warn!("{} outlives its context: {error}", object.name()),
+                Err(error) => {
+                    log::debug!("the device is not closed: {}: {error}", object.name());
+                    ended = ended.and(Err(error));
+                }
             }
         }
+        ended
     }
 }
 
