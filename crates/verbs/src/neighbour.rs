@@ -6,7 +6,8 @@ use crate::boundary::{Errno, Result, status};
 use crate::context::ContextObject;
 use crate::limits::MAX_SYSTEM_FILE;
 use crate::object::{not_null, put};
-use libc::{EHOSTUNREACH, EINVAL, c_int};
+use libc::{EHOSTUNREACH, EINVAL, ENODEV, c_int};
+use pagewire_fabric::network_devices;
 use pagewire_nic::device::{Device, address_of_gid};
 use std::fs::File;
 use std::io::Read;
@@ -70,15 +71,15 @@ fn in_neighbour_table(table: &str, address: Ipv4Addr, interface: &str) -> Option
 }
 
 fn resolve(device: &Device, destination: IpAddr) -> Result<Mac> {
-    let own = || parse(&read(&format!("/sys/class/net/{}/address", device.interface))?);
-    let found = multicast(destination).or_else(|| {
-        if device.gids.iter().any(|gid| address_of_gid(gid.raw()) == destination) {
-            return own();
-        }
-        match destination {
-            IpAddr::V4(v4) => in_neighbour_table(&read("/proc/net/arp")?, v4, &device.interface),
-            IpAddr::V6(v6) => from_link_local(v6),
-        }
+    if device.gids.iter().any(|gid| address_of_gid(gid.raw()) == destination) {
+        // Not from sysfs, which need not show this network namespace.
+        let interfaces = network_devices()?;
+        let own = interfaces.iter().find(|interface| interface.index == device.interface_index);
+        return own.map(|interface| interface.mac).ok_or(Errno(ENODEV));
+    }
+    let found = multicast(destination).or_else(|| match destination {
+        IpAddr::V4(v4) => in_neighbour_table(&read("/proc/net/arp")?, v4, &device.interface),
+        IpAddr::V6(v6) => from_link_local(v6),
     });
     found.ok_or(Errno(EHOSTUNREACH))
 }

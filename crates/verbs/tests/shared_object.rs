@@ -3,6 +3,7 @@
 //! Needs a C compiler, binutils and libibverbs-dev, as building the library itself does.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -263,6 +264,29 @@ fn a_forked_child_has_no_engine() {
 #[test]
 fn a_process_explains_its_connections() {
     run("explain");
+}
+
+/// In a network namespace of its own, which sysfs does not show.
+#[test]
+fn a_device_knows_its_ethernet_address_in_any_network_namespace() {
+    const ADDRESS: &str = "02:50:57:00:00:01";
+    let prepare = format!(
+        "ip link set lo up && ip link add pw0 address {ADDRESS} type veth peer name pw1 \
+         && ip address add 10.80.0.1/24 dev pw0 && ip link set pw0 up && exec \"$0\" {ADDRESS}"
+    );
+    let root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+    let user: &[&str] = if root { &[] } else { &["--user", "--map-root-user"] };
+    let apart = |program: &std::ffi::OsStr| {
+        let mut command = Command::new("unshare");
+        command.args(user).args(["--net", "sh", "-c", &prepare]).arg(program);
+        command.env("LD_LIBRARY_PATH", library()).output()
+    };
+    match apart("true".as_ref()) {
+        Ok(tried) if tried.status.success() => {}
+        refused => return eprintln!("no network namespace can be made, this is not tested: {refused:?}"),
+    }
+    let output = apart(program("neighbour", "neighbour").get_program()).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
