@@ -100,8 +100,10 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
             // SAFETY: the caller's promise.
             return Ok(unsafe { hand_over(content.as_bytes(), buffer, size) });
         }
-        let path =
-            Path::new(OsStr::from_bytes(directory.to_bytes())).join(OsStr::from_bytes(file.to_bytes()));
+        // Always below the directory: what begins with a slash would take its place.
+        let slashes = file.to_bytes().iter().take_while(|byte| **byte == b'/').count();
+        let file = OsStr::from_bytes(&file.to_bytes()[slashes..]);
+        let path = Path::new(OsStr::from_bytes(directory.to_bytes())).join(file);
         let mut content = Vec::new();
         File::open(path)?.take(MAX_SYSTEM_FILE.min(size as u64)).read_to_end(&mut content)?;
         // SAFETY: the caller's promise.
@@ -153,6 +155,11 @@ mod tests {
         };
         assert_eq!(length, 5);
         assert_eq!(buffer[..6].iter().map(|byte| *byte as u8).collect::<Vec<_>>(), b"value\0");
+        // SAFETY: as above.
+        let below = unsafe {
+            ibv_read_sysfs_file(directory.as_ptr(), c"//name".as_ptr(), buffer.as_mut_ptr(), buffer.len())
+        };
+        assert_eq!(below, 5);
         // SAFETY: as above.
         let missing = unsafe {
             ibv_read_sysfs_file(directory.as_ptr(), c"none".as_ptr(), buffer.as_mut_ptr(), buffer.len())
