@@ -1,5 +1,5 @@
 /* Everything that is not supported says so: src/unsupported.rs is the list. */
-#include "check.h"
+#include "connect.h"
 
 static void refused_operations(struct ibv_context *context, struct ibv_pd *pd, struct ibv_qp *qp, struct ibv_srq *srq)
 {
@@ -75,6 +75,17 @@ static void refused_queue_pairs(struct ibv_context *context, struct ibv_pd *pd, 
 	extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
 	extended.create_flags = IBV_QP_CREATE_SCATTER_FCS;
 	REFUSED(ibv_create_qp_ex(context, &extended), EOPNOTSUPP);
+	extended.create_flags = 0;
+	extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+	extended.max_tso_header = 64;
+	REFUSED(ibv_create_qp_ex(context, &extended), EOPNOTSUPP);
+	/* None of these can be made, so that none can be given. */
+	extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD;
+	REFUSED(ibv_create_qp_ex(context, &extended), EOPNOTSUPP);
+	extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE;
+	REFUSED(ibv_create_qp_ex(context, &extended), EOPNOTSUPP);
+	extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_RX_HASH;
+	REFUSED(ibv_create_qp_ex(context, &extended), EOPNOTSUPP);
 	extended.comp_mask = 1u << 31;
 	REFUSED(ibv_create_qp_ex(context, &extended), EINVAL);
 	extended.comp_mask = IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
@@ -86,14 +97,15 @@ static void refused_queue_pairs(struct ibv_context *context, struct ibv_pd *pd, 
 	qp = ibv_create_qp_ex(context, &extended);
 	CHECK(qp && ibv_qp_to_qp_ex(qp) == NULL);
 	CHECK(ibv_destroy_qp(qp) == 0);
-	extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-	extended.create_flags = 0;
+	extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+			     IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+	extended.max_tso_header = 0;
 	qp = ibv_create_qp_ex(context, &extended);
 	CHECK(qp);
 	CHECK(ibv_destroy_qp(qp) == 0);
 }
 
-static void refused_completion_queues(struct ibv_context *context)
+static void refused_completion_queues(struct ibv_context *context, struct ibv_pd *pd)
 {
 	static const uint64_t fields[] = {
 		IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_FLOW_TAG,
@@ -110,6 +122,9 @@ static void refused_completion_queues(struct ibv_context *context)
 	init.wc_flags = IBV_WC_STANDARD_FLAGS;
 	init.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
 	init.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+	REFUSED(ibv_create_cq_ex(context, &init), EOPNOTSUPP);
+	init.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+	init.parent_domain = pd;
 	REFUSED(ibv_create_cq_ex(context, &init), EOPNOTSUPP);
 	init.comp_mask = 1u << 31;
 	REFUSED(ibv_create_cq_ex(context, &init), EINVAL);
@@ -130,7 +145,6 @@ static void refused_requests(struct ibv_qp *qp)
 {
 	static const enum ibv_wr_opcode opcodes[] = { IBV_WR_BIND_MW, IBV_WR_TSO, IBV_WR_DRIVER1, IBV_WR_ATOMIC_WRITE,
 						      IBV_WR_LOCAL_INV };
-	struct ibv_qp_attr attr = { .alt_port_num = 1 };
 	struct ibv_send_wr wr = { .wr_id = 1 }, *bad;
 
 	for (size_t i = 0; i < sizeof(opcodes) / sizeof(opcodes[0]); i++) {
@@ -141,7 +155,19 @@ static void refused_requests(struct ibv_qp *qp)
 	}
 	wr.opcode = 77;
 	CHECK(ibv_post_send(qp, &wr, &bad) == EINVAL);
-	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_ALT_PATH) != 0);
+}
+
+static void refused_attributes(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = usual_attributes(qp->context, qp->qp_num);
+
+	to_init(qp);
+	attr.qp_state = IBV_QPS_RTR;
+	attr.alt_ah_attr = attr.ah_attr;
+	attr.alt_port_num = 1;
+	CHECK(ibv_modify_qp(qp, &attr, RTR_MASK(IBV_QPT_RC) | IBV_QP_ALT_PATH) == EOPNOTSUPP);
+	/* The alternate path is all that it was refused for. */
+	CHECK(ibv_modify_qp(qp, &attr, RTR_MASK(IBV_QPT_RC)) == 0);
 }
 
 int main(void)
@@ -159,8 +185,9 @@ int main(void)
 	CHECK(qp);
 	refused_operations(context, pd, qp, srq);
 	refused_queue_pairs(context, pd, cq);
-	refused_completion_queues(context);
+	refused_completion_queues(context, pd);
 	refused_requests(qp);
+	refused_attributes(qp);
 	CHECK(ibv_destroy_qp(qp) == 0);
 	CHECK(ibv_destroy_srq(srq) == 0);
 	CHECK(ibv_destroy_cq(cq) == 0);
