@@ -38,6 +38,8 @@ typedef int (*mask_function)(int, const sigset_t *, sigset_t *);
 typedef sighandler_t (*handler_function)(int, sighandler_t);
 typedef int (*signal_function)(int);
 
+/* All are looked up when the library is loaded: the functions may be called in signal handlers, in which nobody may wait for the
+ * dynamic loader's lock. Those who call before that, in constructors of their own, wait for it. */
 static void *next(const char *name, void **known)
 {
 	void *found = __atomic_load_n(known, __ATOMIC_ACQUIRE);
@@ -49,17 +51,27 @@ static void *next(const char *name, void **known)
 	return found;
 }
 
+/* The C library's function of that name, and the constructor that looks it up. */
+#define REAL(ours, name) \
+	static void *real_##ours; \
+	__attribute__((constructor)) static void look_up_##ours(void) \
+	{ \
+		next(#name, &real_##ours); \
+	} \
+	_Static_assert(1, "a semicolon follows")
+
 /* The handlers of these two the engine keeps for the program, and stays in their place. */
 static int is_kept(int number)
 {
 	return number == SIGSEGV || number == SIGBUS;
 }
 
+REAL(sigaction, sigaction);
+
 /* The engine must not come by here itself, however early a program begins. */
 static int know_real(void)
 {
-	static void *known;
-	action_function real = (action_function)next("sigaction", &known);
+	action_function real = (action_function)next("sigaction", &real_sigaction);
 
 	if (real)
 		pagewire_actions_are_set_by(real);
@@ -151,33 +163,33 @@ static int change_one(const char *name, void **known, int argument)
 #define ACTION(name) \
 	int pagewire_##name(int number, const struct sigaction *new, struct sigaction *old) \
 	{ \
-		static void *known; \
-		return change_action(#name, &known, number, new, old); \
+		return change_action(#name, &real_##name, number, new, old); \
 	} \
 	STANDS_FOR(pagewire_##name, name, BASE)
 #define HANDLER(name, flags, masked) \
+	REAL(name, name); \
 	sighandler_t pagewire_##name(int number, sighandler_t handler) \
 	{ \
-		static void *known; \
-		return change_handler(#name, &known, number, handler, flags, masked); \
+		return change_handler(#name, &real_##name, number, handler, flags, masked); \
 	} \
 	STANDS_FOR(pagewire_##name, name, BASE)
 #define ONE(name) \
+	REAL(name, name); \
 	int pagewire_##name(int argument) \
 	{ \
-		static void *known; \
-		return change_one(#name, &known, argument); \
+		return change_one(#name, &real_##name, argument); \
 	} \
 	STANDS_FOR(pagewire_##name, name, BASE)
 #define MASK(ours, name, version, failure) \
+	REAL(ours, name); \
 	int pagewire_##ours(int how, const sigset_t *new, sigset_t *old) \
 	{ \
-		static void *known; \
-		return change_mask(#name, &known, how, new, old, failure); \
+		return change_mask(#name, &real_##ours, how, new, old, failure); \
 	} \
 	STANDS_FOR(pagewire_##ours, name, version)
 
 ACTION(sigaction);
+REAL(__sigaction, __sigaction);
 ACTION(__sigaction);
 HANDLER(signal, SA_RESTART, 1);
 HANDLER(bsd_signal, SA_RESTART, 1);
@@ -194,15 +206,15 @@ MASK(pthread_sigmask, pthread_sigmask, NEWER, ENOSYS);
 MASK(pthread_sigmask_of_old, pthread_sigmask, BASE, ENOSYS);
 
 /* sigset(3): the mask too, and what it was. */
+REAL(sigset, sigset);
 sighandler_t pagewire_sigset(int number, sighandler_t handler)
 {
-	static void *known;
 	struct sigaction now;
 	sighandler_t before;
 	sigset_t one, mask;
 
 	if (!is_kept(number)) {
-		before = change_handler("sigset", &known, number, handler, 0, 0);
+		before = change_handler("sigset", &real_sigset, number, handler, 0, 0);
 		pagewire_mask_has_changed();
 		return before;
 	}
@@ -223,13 +235,12 @@ sighandler_t pagewire_sigset(int number, sighandler_t handler)
 }
 STANDS_FOR(pagewire_sigset, sigset, BASE);
 
+REAL(sigignore, sigignore);
 int pagewire_sigignore(int number)
 {
-	static void *known;
-
 	if (is_kept(number))
 		return keep_handler(number, SIG_IGN, 0, 0) == SIG_ERR ? -1 : 0;
-	return change_one("sigignore", &known, number);
+	return change_one("sigignore", &real_sigignore, number);
 }
 STANDS_FOR(pagewire_sigignore, sigignore, BASE);
 

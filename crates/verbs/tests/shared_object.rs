@@ -241,6 +241,11 @@ fn whatever_a_program_does_to_its_handlers_it_sees_no_fault_of_the_engine() {
     }
 }
 
+#[test]
+fn functions_for_signal_handlers_do_not_wait_for_the_loader() {
+    run("loader");
+}
+
 /// pthreads(7) lists the cancellation points; of the verbs only those that sleep in read(2) come by one.
 #[test]
 fn threads_may_be_cancelled() {
