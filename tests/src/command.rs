@@ -115,7 +115,7 @@ pub fn signals_reach_the_program(ground: &Ground) -> Result<()> {
     .into_iter()
     .enumerate()
     {
-        let ready = ground.stage.file(&format!("ready-{index}"));
+        let ready = ground.stage.writable_file(&format!("ready-{index}"))?;
         let mut command = command(ground, options);
         // A shell cannot trap a signal that it is started without, as those are that a script starts behind its back.
         command.args([
@@ -124,12 +124,12 @@ pub fn signals_reach_the_program(ground: &Ground) -> Result<()> {
             "--default-signal=INT,TERM,USR1",
             "sh",
             "-c",
-            "trap 'exit 9' TERM INT USR1; : > \"$0\"; for i in $(seq 600); do sleep 0.05; done",
+            "trap 'exit 9' TERM INT USR1; echo ready > \"$0\"; for i in $(seq 600); do sleep 0.05; done",
         ]);
         command.arg(&ready);
         let program = Running::start(command)?;
         let patience = Instant::now() + RUN;
-        while !ready.exists() {
+        while ready.metadata()?.len() == 0 {
             ensure!(Instant::now() < patience, "the program did not start");
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -100,7 +100,7 @@ impl Program<'_> {
     }
 
     fn start(&self, path: PathChoice, name: &str, words: &[String]) -> Result<Run> {
-        let statistics = self.ground.stage.file(&format!("death-{name}.jsonl"));
+        let statistics = self.ground.stage.writable_file(&format!("death-{name}.jsonl"))?;
         let mut command = self.ground.hosts.first.command(&self.ground.stage.command);
         command.args(["run", "--path", path.name(), "--"]).arg(&self.file).args(words);
         command.env("PAGEWIRE_STATS", &statistics);

@@ -85,6 +85,11 @@ impl Privileges {
     }
 }
 
+/// Whether programs on [`Host::here`] run as [`NOBODY`], and not as who runs this process.
+pub fn programs_become_nobody() -> bool {
+    Privileges::of_this_process() == Privileges::Root
+}
+
 impl Host {
     /// The machine itself, by its loopback address.
     pub fn here() -> Host {

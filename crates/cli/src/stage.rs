@@ -1,13 +1,16 @@
 //! A place from which an unprivileged user can run this installation, and leave counters in.
 //!
 //! Root's own directories are often closed to others (a checkout under /root); then a copy is made for the time.
+//! Nobody but the caller can make, replace or remove files in it: a link in the place of one would have programs write to, or
+//! the caller read, what it points to.
 
-use crate::hosts::Host;
+use crate::hosts::{Host, NOBODY, programs_become_nobody};
 use crate::install::Installation;
 use crate::pair::Running;
 use anyhow::{Context, Result};
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::{PermissionsExt, fchown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -29,8 +32,9 @@ impl Stage {
     /// If no temporary directory can be had, or the installation cannot be copied.
     pub fn prepare(installation: &Installation) -> Result<Stage> {
         let directory = tempfile::Builder::new().prefix("pagewire-").tempdir()?;
-        // Programs run as another user append their counters here.
-        fs::set_permissions(directory.path(), Permissions::from_mode(0o777))?;
+        // Another user's programs pass through it to the copy and to their counters.
+        let mode = if programs_become_nobody() { 0o755 } else { 0o700 };
+        fs::set_permissions(directory.path(), Permissions::from_mode(mode))?;
         let mut stage =
             Stage { command: installation.command.clone(), helpers: installation.helpers.clone(), directory };
         if !stage.is_open(installation)? {
@@ -47,9 +51,29 @@ impl Stage {
         Ok(Installation::of(&self.command)?.library)
     }
 
-    /// A file of the given name in the place; it does not exist yet.
+    /// A file of the given name in the place; it does not exist yet. Only the caller can make it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    /// Makes an empty file of the given name, which programs on [`Host`]s can write, as for their counters.
+    ///
+    /// # Errors
+    /// If it is there already, or cannot be made.
+    pub fn writable_file(&self, name: &str) -> Result<PathBuf> {
+        let path = self.file(name);
+        let made = || -> io::Result<()> {
+            let file = File::create_new(&path)?;
+            if programs_become_nobody() {
+                // In a user namespace they stay who the caller is: the owner.
+                fchown(&file, None, Some(NOBODY))?;
+                file.set_permissions(Permissions::from_mode(0o660))
+            } else {
+                file.set_permissions(Permissions::from_mode(0o600))
+            }
+        };
+        made().with_context(|| format!("making {}", path.display()))?;
+        Ok(path)
     }
 
     fn is_open(&self, installation: &Installation) -> Result<bool> {
@@ -91,4 +115,42 @@ fn copy_files(from: &Path, to: &Path, start: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn only_the_caller_makes_files_in_the_place_and_programs_append_to_them() {
+        // The shell stands for the command; as there is no engine beside it, it is copied.
+        let directory = tempfile::tempdir().expect("a directory");
+        let installation = Installation {
+            command: "/bin/sh".into(),
+            library: directory.path().to_path_buf(),
+            helpers: directory.path().join("helpers"),
+        };
+        let stage = Stage::prepare(&installation).expect("a place");
+        let about = stage.directory.path().metadata().expect("it is there");
+        let expected = if programs_become_nobody() { 0o755 } else { 0o700 };
+        assert_eq!((about.mode() & 0o7777, about.uid()), (expected, nix::unistd::geteuid().as_raw()));
+
+        let file = stage.writable_file("0-server.jsonl").expect("a file");
+        let about = file.metadata().expect("it is there");
+        assert_eq!(about.mode() & 0o7007, 0, "it is closed to others");
+        assert!(stage.writable_file("0-server.jsonl").is_err(), "what is there is not taken");
+        let shell = |script: &str| {
+            let mut command = Host::here().command("sh");
+            command.args(["-c", script]).arg(&file);
+            Running::start(command).expect("sh").wait_until(Instant::now() + Duration::from_secs(60))
+        };
+        let appended = shell("echo counters >> \"$0\"");
+        assert!(appended.success(), "{}", appended.output);
+        assert_eq!(fs::read_to_string(&file).expect("readable"), "counters\n");
+        if programs_become_nobody() {
+            assert!(!shell("rm -f \"$0\" && ln -s /etc/passwd \"$0\"").success());
+            assert!(file.symlink_metadata().expect("it is there").is_file());
+        }
+    }
 }

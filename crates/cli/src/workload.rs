@@ -5,7 +5,7 @@ use crate::hosts::Host;
 use crate::pair::{Pair, run_pair};
 use crate::report::{self, ProcessReport};
 use crate::stage::Stage;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use std::fs;
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
@@ -70,7 +70,8 @@ impl Workload<'_> {
     pub fn run(&self, stage: &Stage) -> Result<Outcome> {
         let run = RUN.fetch_add(1, Ordering::Relaxed);
         let port = next_port();
-        let files = ["server", "client"].map(|end| stage.file(&format!("{run}-{end}.jsonl")));
+        let file = |end: &str| stage.writable_file(&format!("{run}-{end}.jsonl"));
+        let files = [file("server")?, file("client")?];
         let end = |host: &Host, file| -> Command {
             let mut command = host.command(&stage.command);
             command.args(["run", "--path", self.path.name(), "--", self.program, "-p", &port.to_string()]);
@@ -84,8 +85,7 @@ impl Workload<'_> {
         let pair = run_pair(server, client, port, self.limit)?;
         let [server, client] = files.map(|file| {
             let reports = report::read_file(&file);
-            // Absent if the program never opened a device.
-            fs::remove_file(file).ok();
+            fs::remove_file(&file).with_context(|| file.display().to_string())?;
             reports
         });
         Ok(Outcome { pair, server: server?, client: client? })
