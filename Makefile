@@ -97,10 +97,7 @@ bench: dependencies-bench
 		$(BUILD)/bin/pagewire bench --save "$(BUILD)/bench/bench.jsonl" --plot "$(BUILD)/bench" $(BENCH)
 
 install:
-	@test -x "$(BUILD)/bin/pagewire" || { echo "make build first" >&2; exit 1; }
-	install -d "$(DESTDIR)$(PREFIX)"
-	cd "$(BUILD)" && cp -a bin lib share "$(abspath $(DESTDIR)$(PREFIX))"
-	if [ -d "$(BUILD)/libexec" ]; then cp -a "$(BUILD)/libexec" "$(DESTDIR)$(PREFIX)"; fi
+	scripts/install-files "$(BUILD)" "$(DESTDIR)$(PREFIX)"
 
 # Compiling cargo-deny takes minutes: `make test` uses it if it is there, and does not ask for it.
 deny:
