@@ -4,7 +4,7 @@
 //! the corpus some are these, changed a little.
 
 use crate::Target;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use pagewire_sim::panics::caught;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -182,14 +182,14 @@ impl Campaign {
             *lock(&progress.running[job]) = Some((execution, Instant::now()));
             let (target, corpus) = self.target_of(execution);
             let input = input(*target, self.seed, execution, corpus);
-            match catch_unwind(AssertUnwindSafe(|| target.run(&input))) {
+            match caught(|| target.run(&input)) {
                 Ok(packets) => {
                     progress.executions.fetch_add(1, Ordering::Relaxed);
                     progress.packets.fetch_add(packets, Ordering::Relaxed);
                 }
-                Err(panic) => {
+                Err(what) => {
                     progress.stop.store(true, Ordering::Relaxed);
-                    let violation = Violation { target: *target, execution, what: message(&*panic) };
+                    let violation = Violation { target: *target, execution, what };
                     lock(&progress.violation).get_or_insert(violation);
                 }
             }
@@ -201,12 +201,4 @@ impl Campaign {
 /// A lock that a panicking thread does not spoil: nothing here is changed in steps.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-fn message(panic: &(dyn std::any::Any + Send)) -> String {
-    match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
-        (Some(text), _) => text.clone(),
-        (None, Some(text)) => (*text).to_owned(),
-        (None, None) => "a panic without a message".to_owned(),
-    }
 }

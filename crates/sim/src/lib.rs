@@ -13,6 +13,7 @@ mod memory;
 mod network;
 mod notes;
 mod packet;
+pub mod panics;
 mod plant;
 mod process;
 mod scenario;

@@ -202,7 +202,8 @@ impl SimMemory {
                     beyond[0] ^= 0xA5;
                 }
             }
-            _ => {}
+            Some(Plant::Panic) => panic!("a copy of {} bytes panics, as was planted", bytes.len()),
+            Some(Plant::AtomicTwice) | None => {}
         }
         drop(space);
         self.0.clock.pass(absent * FAULT_TIME);

@@ -11,10 +11,12 @@ pub enum Plant {
     Overrun,
     /// An atomic is run twice.
     AtomicTwice,
+    /// A copy panics.
+    Panic,
 }
 
 impl Plant {
-    const ALL: [Plant; 3] = [Plant::LostByte, Plant::Overrun, Plant::AtomicTwice];
+    const ALL: [Plant; 4] = [Plant::LostByte, Plant::Overrun, Plant::AtomicTwice, Plant::Panic];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -22,6 +24,7 @@ impl Plant {
             Plant::LostByte => "lost-byte",
             Plant::Overrun => "overrun",
             Plant::AtomicTwice => "atomic-twice",
+            Plant::Panic => "panic",
         }
     }
 
@@ -49,7 +52,7 @@ impl Planted {
     /// The bug that shows in this copy of `length` bytes; `last`: nothing of the message comes behind them.
     pub(crate) fn fires(&self, length: usize, last: bool) -> Option<Plant> {
         self.chance(|plant| match plant {
-            Plant::LostByte => length > 0,
+            Plant::LostByte | Plant::Panic => length > 0,
             Plant::Overrun => last && length > 0,
             Plant::AtomicTwice => false,
         })

@@ -4,6 +4,7 @@ use crate::fabric::SimFabric;
 use crate::limits::PAGE;
 use crate::network::Faults;
 use crate::notes::{Notes, Place};
+use crate::panics::{self, caught};
 use crate::plant::Plant;
 use crate::process::{CrashPoint, ProcessId};
 use crate::workload::{Hooks, PartyInit, Plan, Report, Stage, Violation, Workload};
@@ -168,7 +169,10 @@ impl Scenario {
 
     /// Makes the world. A process that `crash` names ends there, during the making if need be.
     pub fn build(&self, crash: Option<(usize, CrashPoint)>) -> Built {
-        let world = World::new(self.plan.seed, self.faults);
+        self.build_in(World::new(self.plan.seed, self.faults), crash)
+    }
+
+    fn build_in(&self, world: World, crash: Option<(usize, CrashPoint)>) -> Built {
         let hosts: Vec<HostId> = (0..self.hosts.max(1)).map(|_| world.host()).collect();
         let mut stage = SimStage {
             world: world.clone(),
@@ -193,29 +197,50 @@ impl Scenario {
         self.run_with(None, |_, _| {}).0
     }
 
-    /// The same; writes down what happens, tells `progress` of each audit, and gives the world, too.
+    /// The same; writes down what happens, tells `progress` of each audit, and gives the world, too. A panic is a violation like
+    /// any other.
     pub fn run_with(
         &self,
         notes: Option<Notes>,
         progress: impl Fn(&World, &Report),
     ) -> (Result<Report, Violation>, World) {
-        let Built { world, processes, parties, mut stage } = self.build(None);
-        if let Some(notes) = notes {
-            world.keep_notes(notes.clone());
-            stage.keep_notes(notes);
-        }
-        let result =
-            Workload::new(self.plan.clone(), stage, parties, Hooks::default()).and_then(|mut workload| {
-                if let (Some((plant, chances)), Some(first)) = (self.plant, processes.first()) {
-                    // Not before: the programs have filled their memory now.
-                    world.get(*first).plant(plant, chances);
-                }
+        let world = World::new(self.plan.seed, self.faults);
+        let panicked = |operations: u64, message: &str| Violation {
+            seed: self.plan.seed,
+            operations,
+            what: panics::told(message),
+            connection: None,
+        };
+        let set_up = caught(|| self.set_up(world.clone(), notes));
+        let result = set_up.unwrap_or_else(|message| Err(panicked(0, &message))).and_then(|mut workload| {
+            let ran = caught(|| {
                 let report = workload.run(|report| progress(&world, report))?;
                 workload.end()?;
                 Ok(report)
             });
-        world.end();
-        (result, world)
+            let ran = ran.unwrap_or_else(|message| Err(workload.violation(panics::told(&message))));
+            let dropped =
+                caught(|| drop(workload)).map_err(|message| panicked(self.plan.operations, &message));
+            // What has panicked may do so again as it is thrown away: the first is told.
+            ran.and_then(|report| dropped.map(|()| report))
+        });
+        let ended = caught(|| world.end()).map_err(|message| panicked(self.plan.operations, &message));
+        (result.and_then(|report| ended.map(|()| report)), world)
+    }
+
+    /// The workload in its world, ready to run.
+    fn set_up(&self, world: World, notes: Option<Notes>) -> Result<Workload<SimFabric, SimStage>, Violation> {
+        let Built { world, processes, parties, mut stage } = self.build_in(world, None);
+        if let Some(notes) = notes {
+            world.keep_notes(notes.clone());
+            stage.keep_notes(notes);
+        }
+        let workload = Workload::new(self.plan.clone(), stage, parties, Hooks::default())?;
+        if let (Some((plant, chances)), Some(first)) = (self.plant, processes.first()) {
+            // Not before: the programs have filled their memory now.
+            world.get(*first).plant(plant, chances);
+        }
+        Ok(workload)
     }
 }
 

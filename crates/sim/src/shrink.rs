@@ -3,6 +3,7 @@
 use crate::Scenario;
 use crate::network::Faults;
 use crate::notes::{Notes, Place};
+use crate::panics::PANIC;
 use crate::workload::Violation;
 use pagewire_nic::PathChoice;
 use std::fmt::Write;
@@ -25,11 +26,11 @@ pub struct Shrunk {
     pub runs: u32,
 }
 
-/// What violations have in common that are taken for the same: the first word, and the status of a completion. The rest
-/// differs from world to world.
+/// What violations have in common that are taken for the same: the first word (of a panic, the first of its message), and the
+/// status of a completion. The rest differs from world to world.
 fn kind(violation: &Violation) -> (Option<&str>, Option<&str>) {
     let words = || violation.what.split(|letter: char| !letter.is_ascii_alphabetic());
-    let first = words().find(|word| word.len() > 2);
+    let first = words().find(|word| word.len() > 2 && *word != PANIC);
     let status = words().skip_while(|word| *word != "status").filter(|word| !word.is_empty()).nth(1);
     (first, status)
 }
@@ -154,6 +155,7 @@ mod tests {
             kind(&lost),
             kind(&violation("byte 0x7f of party 2 was touched by nothing that may have"))
         );
+        assert_ne!(kind(&violation("panic: index out of bounds")), kind(&violation("panic: attempt to add")));
         let given_up = violation("Completion { wr_id: 3, status: RetryExceeded, opcode: Read }");
         assert_eq!(kind(&given_up), (Some("Completion"), Some("RetryExceeded")));
         assert_ne!(kind(&given_up), kind(&violation("Completion { wr_id: 3, status: BadResponse }")));

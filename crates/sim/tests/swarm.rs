@@ -89,3 +89,16 @@ fn a_violation_is_made_small_and_told() {
     assert!(text.contains(" posts request ") && text.contains("repeat it with: swarm --seed "), "{text}");
     assert!(text.lines().count() < 80, "{text}");
 }
+
+/// A panic of the engine takes neither the seed nor the other worlds with it.
+#[test]
+fn a_panic_is_a_violation() {
+    let mut scenario = Scenario::new(3, 2_000, PathChoice::Local, 0.0).small();
+    scenario.plant = Some((Plant::Panic, 50));
+    let violation = scenario.run().expect_err("a copy panicked");
+    assert!(violation.to_string().starts_with("seed 3, after "), "{violation}");
+    assert!(violation.what.starts_with("panic: a copy of "), "{violation}");
+    let shrunk = shrink::shrink(scenario, violation, 50);
+    assert!(shrunk.scenario.plan.operations < 500, "{:?}", shrunk.scenario);
+    assert!(shrink::trace(&shrunk).contains("repeat it with: swarm --seed "));
+}

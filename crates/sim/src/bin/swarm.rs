@@ -103,8 +103,8 @@ struct Arguments {
     /// No absent pages.
     #[arg(long)]
     resident: bool,
-    /// A bug of the first process that shows after so many chances, to see it found: lost-byte, overrun or atomic-twice, a
-    /// colon, a number.
+    /// A bug of the first process that shows after so many chances, to see it found: lost-byte, overrun, atomic-twice or panic,
+    /// a colon, a number.
     #[arg(long, value_parser = plant)]
     plant: Option<(Plant, u32)>,
 }
@@ -282,7 +282,14 @@ fn main() -> ExitCode {
     eprintln!("{violation}\nrepeat it with: swarm{}", scenario.options());
     let shrunk = match arguments.no_shrink {
         true => Shrunk { scenario, violation, runs: 0 },
-        false => shrink::shrink(scenario, violation, shrink::RUNS),
+        false => {
+            // Hundreds of the same panic say nothing more than the first did.
+            let told = std::panic::take_hook();
+            std::panic::set_hook(Box::new(|_| {}));
+            let shrunk = shrink::shrink(scenario, violation, shrink::RUNS);
+            std::panic::set_hook(told);
+            shrunk
+        }
     };
     eprint!("{}", shrink::trace(&shrunk));
     line["violation"] = shrunk.violation.what.into();

@@ -140,7 +140,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         Ok((party, chains))
     }
 
-    pub(super) fn violation(&self, what: String) -> Violation {
+    pub(crate) fn violation(&self, what: String) -> Violation {
         let connection = self.at.and_then(|at| {
             let link = self.connections.get(at)?;
             Some((at, [0, 1].map(|side| link.ends[side].queue_pair.number())))
