@@ -4,6 +4,7 @@
 //! connection with JSON lines (see [`crate::report`]). Abstract names belong to a network namespace: only processes
 //! of the caller's "host" are seen. PIDs belong to PID namespaces: the one in the name is what the process has in its own
 //! (followed by `.N` where that is not the first of this number); which it is here the kernel tells of its socket.
+//! Anybody may take such a name: an answer counts only if the user who gives it is one to be believed.
 
 use crate::arguments::ExplainArguments;
 use crate::limits::{EXPLAIN_BYTES, EXPLAIN_PATIENCE, WATCH_INTERVAL};
@@ -98,6 +99,11 @@ pub enum Silence {
         /// Its user.
         owner: u32,
     },
+    /// What answers in its name belongs to a user who does not run it.
+    Foreign {
+        /// That user.
+        user: u32,
+    },
     /// No engine runs in it.
     NoEngine,
     /// It does not answer in time.
@@ -115,10 +121,14 @@ impl fmt::Display for Silence {
                 "it is in another network namespace; ask there: nsenter --target {pid} --net pagewire explain {pid}"
             ),
             Silence::OtherUser { owner } => {
-                let name = User::from_uid(Uid::from_raw(*owner)).ok().flatten();
-                let name = name.map_or_else(|| owner.to_string(), |user| user.name);
-                write!(f, "it belongs to the user {name}; only that user and root may ask it")
+                write!(f, "it belongs to the user {}; only that user and root may ask it", name_of(*owner))
             }
+            Silence::Foreign { user } => write!(
+                f,
+                "the user {} answers in its name, and is not known to run it; the answer is not shown (if it is in another \
+                 PID namespace, ask there)",
+                name_of(*user)
+            ),
             Silence::NoEngine => write!(
                 f,
                 "it does not run on Pagewire, or has not opened a device yet (start programs with pagewire run)"
@@ -131,6 +141,11 @@ impl fmt::Display for Silence {
             Silence::Failed(why) => write!(f, "{why}"),
         }
     }
+}
+
+fn name_of(user: u32) -> String {
+    let known = User::from_uid(Uid::from_raw(user)).ok().flatten();
+    known.map_or_else(|| user.to_string(), |user| user.name)
 }
 
 /// A process of this network namespace that can be asked.
@@ -232,8 +247,25 @@ impl Listener {
 }
 
 impl Connection {
+    /// Whether `caller` may believe that this is the process itself: its own programs and root's. Root sees others, too,
+    /// where they run as who answers.
+    fn believed_by(&self, caller: Uid) -> Result<(), Silence> {
+        let user = Uid::from_raw(self.user);
+        if user == caller || user.is_root() {
+            return Ok(());
+        }
+        if !caller.is_root() {
+            return Err(Silence::OtherUser { owner: self.user });
+        }
+        match self.pid.and_then(owner) {
+            Some(owner) if owner == self.user => Ok(()),
+            _ => Err(Silence::Foreign { user: self.user }),
+        }
+    }
+
     /// What it tells, under the number that it has here.
     fn reports(self) -> Result<Vec<ProcessReport>, Silence> {
+        self.believed_by(geteuid())?;
         let read = || -> io::Result<String> {
             self.stream.set_read_timeout(Some(EXPLAIN_PATIENCE))?;
             let mut text = String::new();
@@ -322,6 +354,27 @@ mod tests {
         let silence = listener.ask().1.expect_err("nonsense");
         server.join().expect("no panic");
         assert!(silence.to_string().contains("not understood"), "{silence}");
+    }
+
+    /// Who `caller` believes, of a process `pid` in whose name `user` answers.
+    fn believed(caller: u32, user: u32, pid: Option<u32>) -> Result<(), Silence> {
+        let (stream, _other) = UnixStream::pair().expect("two sockets");
+        Connection { stream, pid, user }.believed_by(Uid::from_raw(caller))
+    }
+
+    #[test]
+    fn only_who_runs_a_process_answers_for_it() {
+        let (own, pid) = (geteuid().as_raw(), Some(std::process::id()));
+        let other = own + 4711;
+        for user in [0, other] {
+            assert_eq!(believed(other, user, pid), Ok(()), "one's own, and root's");
+        }
+        assert_eq!(believed(other, other + 1, pid), Err(Silence::OtherUser { owner: other + 1 }));
+        // Root: this process runs as its own user, and not as another one.
+        assert_eq!(believed(0, own, pid), Ok(()));
+        assert_eq!(believed(0, other, pid), Err(Silence::Foreign { user: other }));
+        assert_eq!(believed(0, other, None), Err(Silence::Foreign { user: other }), "nobody can tell");
+        assert_eq!(believed(0, other, Some(1 << 23)), Err(Silence::Foreign { user: other }), "it has gone");
     }
 
     #[test]

@@ -49,8 +49,9 @@ impl ProcessReport {
 pub fn parse(text: &str) -> Result<Vec<ProcessReport>> {
     let mut reports: Vec<ProcessReport> = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        let object: Map<String, Value> =
-            serde_json::from_str(line).with_context(|| format!("not a line of a report: {line}"))?;
+        let object: Map<String, Value> = serde_json::from_str(line)
+            .with_context(|| format!("not a line of a report: {}", printable(line)))?;
+        let object = object.into_iter().map(cleaned).collect::<Map<_, _>>();
         match reports.last_mut() {
             Some(report) if object.contains_key("qpn") => report.connections.push(object),
             None if object.contains_key("qpn") => {
@@ -60,6 +61,24 @@ pub fn parse(text: &str) -> Result<Vec<ProcessReport>> {
         }
     }
     Ok(reports)
+}
+
+/// Text that does nothing to a terminal: what a report says is chosen by the process that gives it.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, "\u{FFFD}")
+}
+
+/// A field of which all text is printable.
+fn cleaned((name, value): (String, Value)) -> (String, Value) {
+    fn clean(value: Value) -> Value {
+        match value {
+            Value::String(text) => printable(&text).into(),
+            Value::Array(items) => items.into_iter().map(clean).collect(),
+            Value::Object(fields) => Value::Object(fields.into_iter().map(cleaned).collect()),
+            other => other,
+        }
+    }
+    (printable(&name), clean(value))
 }
 
 /// A line about a process, with or without its connections.
@@ -251,6 +270,26 @@ mod tests {
         assert!(parse("{\"pid\":1}\nnonsense\n").is_err());
         assert!(parse("[1]").is_err());
         assert!(parse("").expect("empty").is_empty());
+    }
+
+    #[test]
+    fn no_text_of_a_process_reaches_a_terminal_as_a_command() {
+        let hostile = r#"{"pid":7,"program":"a\u001b]0;x\u0007\r\nroot (PID 1)","\u001b[2J":1,"devices":[{"name":"\u009b5n","interface":"\u007f","addresses":["\u001b[1m"]}]}
+{"qpn":17,"type":"\b","reason":"\u001b[8m","protocol":{"\u001bc":1,"deep":{"x":["\u0000"]}}}"#;
+        let reports = parse(hostile).expect("valid");
+        let mut json = Vec::new();
+        write_lines(&mut json, &reports[0]).expect("memory");
+        let json = String::from_utf8(json).expect("UTF-8");
+        // What the table itself adds, styles and ends of lines, is taken away first.
+        let mut text = Vec::new();
+        write_report(&mut text, &reports[0]).expect("memory");
+        let text = String::from_utf8(text).expect("UTF-8").replace("\u{1b}[1m", "").replace("\u{1b}[0m", "");
+        assert!(text.contains("a\u{FFFD}]0;x\u{FFFD}\u{FFFD}\u{FFFD}root (PID 1) (PID 7)"), "{text:?}");
+        for line in text.lines().chain(json.lines()) {
+            assert!(!line.contains(char::is_control) && !line.contains("\\u00"), "{line:?}");
+        }
+        let refused = format!("{:#}", parse("nonsense \u{1b}[2J").expect_err("no JSON"));
+        assert!(!refused.contains(char::is_control), "{refused:?}");
     }
 
     const WHOLE: &str = r#"{"pid":7,"program":"a","path_choice":"auto","port":4791,"devices":[{"name":"pagewire0","interface":"eth0","addresses":["10.0.0.1","fe80::1"]}],"counters":{"datagrams_sent":9,"bad_icrc":0},"faults":{"dropped":3,"duplicated":0}}
