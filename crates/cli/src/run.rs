@@ -6,7 +6,7 @@ use crate::launch::{Launch, PATH_VARIABLE};
 use crate::report;
 use anyhow::{Context, Error, Result};
 use nix::sys::signal::Signal;
-use nix::unistd::{Pid, getegid, geteuid};
+use nix::unistd::{Gid, Pid, Uid, getegid, geteuid, getuid};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache, elf};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -43,10 +43,10 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
 
     let (program, operands) = arguments.program.split_first().context("no program is named")?;
     if let Some(file) = file_of(program) {
-        if changes_user(&file) {
+        if let Some(privilege) = privilege(&file, Caller::this()) {
             crate::tell!(
-                "pagewire: {} is set-user-ID or set-group-ID: the loader gives it no engine, so it does not run on \
-                 Pagewire itself (pagewire run may be put behind it)",
+                "pagewire: {} {privilege}: the loader gives it no engine, so it does not run on Pagewire itself (pagewire \
+                 run may be put behind it)",
                 file.display()
             );
         } else if is_static(&file) {
@@ -95,11 +95,42 @@ fn file_of(program: &OsStr) -> Option<PathBuf> {
     file.is_file().then_some(file)
 }
 
-/// Whether the loader ignores LD_PRELOAD for a program (ld.so(8), secure-execution mode).
-fn changes_user(file: &Path) -> bool {
-    let Ok(about) = file.metadata() else { return false };
-    let (mode, user, group) = (about.mode(), geteuid().as_raw(), getegid().as_raw());
-    (mode & 0o4000 != 0 && about.uid() != user) || (mode & 0o2000 != 0 && about.gid() != group)
+/// Who starts a program.
+#[derive(Clone, Copy)]
+struct Caller {
+    real_user: Uid,
+    user: Uid,
+    group: Gid,
+}
+
+impl Caller {
+    fn this() -> Caller {
+        Caller { real_user: getuid(), user: geteuid(), group: getegid() }
+    }
+}
+
+/// What a program gets by being started, if that has the loader ignore LD_PRELOAD (ld.so(8), secure-execution mode).
+fn privilege(file: &Path, caller: Caller) -> Option<&'static str> {
+    let about = file.metadata().ok()?;
+    let changes_user = about.mode() & 0o4000 != 0 && about.uid() != caller.user.as_raw();
+    let changes_group = about.mode() & 0o2000 != 0 && about.gid() != caller.group.as_raw();
+    if changes_user || changes_group {
+        return Some("is set-user-ID or set-group-ID");
+    }
+    // Root has them anyway.
+    let mut attribute = [0; 64];
+    let length = rustix::fs::getxattr(file, "security.capability", &mut attribute).ok()?;
+    let has_capabilities = !caller.real_user.is_root() && gives_capabilities(&attribute[..length]);
+    has_capabilities.then_some("has file capabilities")
+}
+
+/// Whether a program whose attribute security.capability is this gets capabilities from it (capabilities(7): words in little
+/// endian; the first has the effective bit, every other one of the rest is of permitted capabilities).
+fn gives_capabilities(attribute: &[u8]) -> bool {
+    let mut words = attribute.chunks_exact(4).map(|word| word.iter().any(|byte| *byte != 0));
+    let effective = attribute.first().is_some_and(|flags| flags & 1 != 0);
+    let permitted = [words.nth(1), words.nth(1)];
+    effective || permitted.contains(&Some(true))
 }
 
 /// Whether a program names no loader (elf(5), PT_INTERP). False where it is no 64-bit ELF file: the kernel will say more.
@@ -203,22 +234,60 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn only_a_file_that_changes_the_user_runs_without_the_engine() {
+    fn only_a_file_that_gives_privileges_runs_without_the_engine() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("program");
         std::fs::write(&file, "").expect("room");
         let with = |mode| {
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("our file");
-            changes_user(&file)
+            privilege(&file, Caller::this())
         };
-        assert!(!with(0o755));
+        assert_eq!(with(0o755), None);
         // Its owner is who runs it: nothing changes.
-        assert!(!with(0o4755));
+        assert_eq!(with(0o4755), None);
         assert_eq!(file_of(OsStr::new("no-program-has-this-name")), None);
         assert_eq!(file_of(file.as_os_str()), Some(file.clone()));
         if geteuid().is_root() {
             std::os::unix::fs::chown(&file, Some(12_345), None).expect("root");
-            assert!(with(0o4755));
+            assert_eq!(with(0o4755), Some("is set-user-ID or set-group-ID"));
+        }
+    }
+
+    #[test]
+    fn file_capabilities_are_privileges_to_all_but_root() {
+        // cap_net_raw: effective and permitted, permitted alone, inheritable alone, and what setcap(8) leaves of none at all.
+        let attribute = |flags, permitted, inheritable| {
+            let mut words = [[flags, 0, 0, 2], [0; 4], [0; 4], [0; 4], [0; 4]];
+            (words[1][1], words[2][1]) = (permitted, inheritable);
+            words.concat()
+        };
+        assert!(gives_capabilities(&attribute(1, 0x20, 0)));
+        assert!(gives_capabilities(&attribute(0, 0x20, 0)));
+        assert!(!gives_capabilities(&attribute(0, 0, 0x20)));
+        assert!(!gives_capabilities(&attribute(0, 0, 0)));
+        assert!(!gives_capabilities(&[]));
+        let mut high = attribute(0, 0, 0);
+        high[12] = 1;
+        assert!(gives_capabilities(&high), "capability 32");
+
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("program");
+        std::fs::write(&file, "").expect("room");
+        let nobody = Caller { real_user: Uid::from_raw(65_534), ..Caller::this() };
+        assert_eq!(privilege(&file, nobody), None);
+        let set = rustix::fs::setxattr(
+            &file,
+            "security.capability",
+            &attribute(1, 0x20, 0),
+            rustix::fs::XattrFlags::empty(),
+        );
+        match set {
+            Ok(()) => {
+                assert_eq!(privilege(&file, nobody), Some("has file capabilities"));
+                assert_eq!(privilege(&file, Caller { real_user: Uid::from_raw(0), ..nobody }), None);
+            }
+            // Who is not root may not set them (CAP_SETFCAP).
+            Err(error) => assert!(!geteuid().is_root(), "{error}"),
         }
     }
 
