@@ -2,14 +2,9 @@
 
 use super::{Finding, Verdict, setting};
 use anyhow::{Result, bail, ensure};
-use nix::ifaddrs::getifaddrs;
-use nix::net::if_::InterfaceFlags;
-use nix::sys::socket::{AddressFamily, SockaddrLike, getsockopt, setsockopt, sockopt};
-use std::io::ErrorKind;
+use nix::sys::socket::{AddressFamily, getsockopt, setsockopt, sockopt};
+use pagewire_fabric::{ROCE_PORT, network_devices};
 use std::net::{Ipv4Addr, UdpSocket};
-
-/// The UDP port of RoCEv2.
-const ROCE_PORT: u16 = 4791;
 
 /// A socket buffer that holds a window of 1 MB with the kernel's own overhead.
 const BUFFER: usize = 2 << 20;
@@ -35,40 +30,21 @@ pub(super) fn findings() -> Vec<Finding> {
     findings
 }
 
-/// The network devices that are up and have an address: each is a verbs device; the loopback device only alone.
+/// The network devices, as the engine finds them: each is a verbs device.
 fn devices() -> Finding {
     const CHECK: &str = "network devices";
-    let mut names: Vec<String> = Vec::new();
-    let mut loopback: Option<String> = None;
-    let interfaces = match getifaddrs() {
-        Ok(interfaces) => interfaces,
+    let devices = match network_devices() {
+        Ok(devices) => devices,
         Err(error) => {
             return Finding::forbids(
                 CHECK,
-                format!("getifaddrs: {error}"),
+                error.to_string(),
                 "the engine finds no device either",
                 "allow netlink sockets (seccomp, AppArmor)",
             );
         }
     };
-    for interface in interfaces {
-        let addressed = interface.address.is_some_and(|address| {
-            matches!(address.family(), Some(AddressFamily::Inet | AddressFamily::Inet6))
-        });
-        if !addressed || !interface.flags.contains(InterfaceFlags::IFF_UP) {
-            continue;
-        }
-        if interface.flags.contains(InterfaceFlags::IFF_LOOPBACK) {
-            loopback = Some(interface.interface_name);
-        } else if !names.contains(&interface.interface_name) {
-            names.push(interface.interface_name);
-        }
-    }
-    let (names, means) = match loopback.filter(|_| names.is_empty()) {
-        Some(loopback) => (vec![loopback], "one verbs device, for peers on this host only"),
-        None => (names, "each is one verbs device; its MTU bounds that of the packets"),
-    };
-    if names.is_empty() {
+    if devices.is_empty() {
         return Finding::forbids(
             CHECK,
             "none is up and has an address",
@@ -76,11 +52,13 @@ fn devices() -> Finding {
             "ip link set lo up (peers on this host), or give a network device an address: ip address add",
         );
     }
-    let with_mtu = |name: String| match setting(&format!("/sys/class/net/{name}/mtu")) {
-        Some(mtu) => format!("{name} (MTU {mtu})"),
-        None => name,
+    let means = if devices.iter().all(|device| device.is_loopback) {
+        "one verbs device, for peers on this host only"
+    } else {
+        "each is one verbs device; its MTU bounds that of the packets"
     };
-    Finding::ok(CHECK, names.into_iter().map(with_mtu).collect::<Vec<_>>().join(", "), means)
+    let described = devices.iter().map(|device| format!("{} (MTU {})", device.name, device.mtu));
+    Finding::ok(CHECK, described.collect::<Vec<_>>().join(", "), means)
 }
 
 fn loopback() -> Finding {
@@ -111,25 +89,24 @@ fn one_datagram() -> Result<()> {
 
 fn port() -> Finding {
     const CHECK: &str = "UDP port 4791";
-    let error = match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, ROCE_PORT)) {
-        Ok(_) => return Finding::ok(CHECK, "free", "standard RoCEv2 peers can reach this user's programs"),
-        Err(error) => error,
-    };
-    if error.kind() == ErrorKind::AddrInUse && shared_bind().is_ok() {
-        return Finding::ok(
+    let holder = holder();
+    match (shared_bind(), holder) {
+        (Ok(()), None) => Finding::ok(CHECK, "free", "standard RoCEv2 peers can reach this user's programs"),
+        (Ok(()), Some(holder)) => Finding::ok(
             CHECK,
-            format!("held by {}, shared with this user", holder()),
+            format!("held by {holder}, shared with this user"),
             "programs of one user share it",
-        );
+        ),
+        (Err(error), holder) => Finding::costs(
+            CHECK,
+            format!("{error}; held by {}", holder.as_deref().unwrap_or("nobody that this user can see")),
+            "this user's programs get direct ports (61440 to 65534), at which Pagewires find them; standard RoCEv2 peers do not",
+            "end what holds it (a kernel rxe device: rdma link delete NAME), or run as its user",
+        ),
     }
-    Finding::costs(
-        CHECK,
-        format!("{error}; held by {}", holder()),
-        "this user's programs get direct ports (61440 to 65534), at which Pagewires find them; standard RoCEv2 peers do not",
-        "end what holds it (a kernel rxe device: rdma link delete NAME), or run as its user",
-    )
 }
 
+/// Takes the port for a moment, as the engine does: never alone, or a program that begins just then could not have it.
 fn shared_bind() -> Result<()> {
     use nix::sys::socket::{SockFlag, SockType, SockaddrIn, bind, socket};
     let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
@@ -140,7 +117,7 @@ fn shared_bind() -> Result<()> {
 
 /// Who holds the port, as far as this user may know: a line of /proc/net/udp is
 /// `sl local remote st queues tr retransmits uid timeout inode`.
-fn holder() -> String {
+fn holder() -> Option<String> {
     for table in ["/proc/net/udp", "/proc/net/udp6"] {
         for line in setting(table).unwrap_or_default().lines().skip(1) {
             let fields: Vec<&str> = line.split_whitespace().collect();
@@ -149,14 +126,14 @@ fn holder() -> String {
                 continue;
             }
             let user = fields.get(7).copied().unwrap_or("?");
-            return match fields.get(9).copied() {
+            return Some(match fields.get(9).copied() {
                 // The kernel's own sockets have no inode.
                 Some("0") | None => "the kernel (rxe?)".to_owned(),
                 Some(inode) => process_with(inode).unwrap_or_else(|| format!("a process of user {user}")),
-            };
+            });
         }
     }
-    "nobody that this user can see".to_owned()
+    None
 }
 
 fn process_with(inode: &str) -> Option<String> {
