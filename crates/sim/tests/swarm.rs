@@ -3,6 +3,7 @@
 use pagewire_nic::PathChoice;
 use pagewire_sim::workload::{Plan, Report};
 use pagewire_sim::{NetworkCounters, Plant, Scenario, shrink};
+use std::process::Command;
 
 /// Requests in each world; the `swarm` program makes longer runs.
 const OPERATIONS: u64 = 3_000;
@@ -101,4 +102,30 @@ fn a_panic_is_a_violation() {
     let shrunk = shrink::shrink(scenario, violation, 50);
     assert!(shrunk.scenario.plan.operations < 500, "{:?}", shrunk.scenario);
     assert!(shrink::trace(&shrunk).contains("repeat it with: swarm --seed "));
+}
+
+/// What makes no world, or one that cannot be, is a wrong command line and no success.
+#[test]
+fn the_program_refuses_what_makes_no_world() {
+    for wrong in [
+        "--packets=0",
+        "--operations=0",
+        "--loss=2",
+        "--loss=nan",
+        "--corrupt=-1",
+        "--memory=4096",
+        "--parties=1",
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_swarm")).arg(wrong).output().expect("the program");
+        assert_eq!(output.status.code(), Some(2), "{wrong}: {output:?}");
+        assert!(output.stdout.is_empty(), "{wrong}: {output:?}");
+    }
+}
+
+#[test]
+fn memory_that_does_not_suffice_is_told() {
+    let mut scenario = Scenario::new(1, 10, PathChoice::Udp, 0.0);
+    (scenario.plan.connections, scenario.memory) = (200, 2 << 20);
+    let refused = scenario.run().expect_err("too little");
+    assert!(refused.what.contains("bytes of memory and has 2097152"), "{refused}");
 }

@@ -6,6 +6,7 @@
 //! Progress goes to standard error; the last line on standard output is the result, one JSON object. A violation is made
 //! small, if that can be, and shown with what was done last.
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Parser, ValueEnum};
 use pagewire_nic::PathChoice;
 use pagewire_sim::shrink::{self, Shrunk};
@@ -18,6 +19,9 @@ use std::time::{Duration, Instant};
 /// How often progress is told.
 const PROGRESS: Duration = Duration::from_secs(10);
 
+/// What the processes of the largest worlds have.
+const LEAST_MEMORY: u64 = 2 << 20;
+
 #[derive(Clone, Copy, ValueEnum)]
 enum Path {
     Auto,
@@ -29,7 +33,7 @@ enum Path {
 #[derive(Parser)]
 struct Arguments {
     /// Send requests to post in each world [default: 1000000, with --draw and --packets 20000].
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     operations: Option<u64>,
     /// Decides everything.
     #[arg(long, default_value_t = 1)]
@@ -38,10 +42,10 @@ struct Arguments {
     #[arg(long)]
     draw: bool,
     /// Runs worlds that the seeds from --seed on draw, until so many packets were sent in all.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     packets: Option<u64>,
     /// Threads for that.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = at_least(1))]
     jobs: usize,
     /// Shows a violation as it is.
     #[arg(long)]
@@ -50,52 +54,52 @@ struct Arguments {
     #[arg(long, value_enum, default_value = "udp")]
     path: Path,
     /// Share of the packets that is lost; half as many are doubled, as many reordered, and a tenth as many corrupted.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, value_parser = share)]
     loss: f64,
     /// Share that is doubled.
-    #[arg(long)]
+    #[arg(long, value_parser = share)]
     duplicate: Option<f64>,
     /// Share that is reordered.
-    #[arg(long)]
+    #[arg(long, value_parser = share)]
     reorder: Option<f64>,
     /// Share in which a bit is turned round.
-    #[arg(long)]
+    #[arg(long, value_parser = share)]
     corrupt: Option<f64>,
     /// Processes that take part.
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = at_least(2))]
     parties: usize,
     /// Hosts that they sit on [default: one for each, with path local one for all].
-    #[arg(long)]
+    #[arg(long, value_parser = at_least(1))]
     hosts: Option<usize>,
     /// Processes that know nothing of Pagewire's own packets.
     #[arg(long, default_value_t = 0)]
     standard: usize,
     /// Connections between them.
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = at_least(1))]
     connections: usize,
     /// Bytes of the longest message.
-    #[arg(long, default_value_t = 1 << 20)]
+    #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 31))]
     longest: u32,
     /// Bytes of each process's memory.
-    #[arg(long, default_value_t = 48 << 20)]
+    #[arg(long, default_value_t = 48 << 20, value_parser = clap::value_parser!(u64).range(LEAST_MEMORY..))]
     memory: u64,
     /// No ERR, RESET and deregistration while work is under way.
     #[arg(long)]
     calm: bool,
     /// Send requests between two upheavals.
-    #[arg(long, default_value_t = 400)]
+    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..))]
     between_upheavals: u64,
     /// Send requests between two ends of processes.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     between_crashes: Option<u64>,
     /// Send requests between two looks at all memory.
-    #[arg(long, default_value_t = 20_000)]
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     between_audits: u64,
     /// Acknowledgement timeout of the RC queue pairs (`timeout` of ibv_modify_qp).
-    #[arg(long, default_value_t = 12)]
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u8).range(..=31))]
     timeout: u8,
     /// Retry count of the RC queue pairs.
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u8).range(..=7))]
     retry_count: u8,
     /// Programs overwrite the buffers of flushed requests at once.
     #[arg(long)]
@@ -107,6 +111,16 @@ struct Arguments {
     /// a colon, a number.
     #[arg(long, value_parser = plant)]
     plant: Option<(Plant, u32)>,
+}
+
+/// Numbers of things of which there must be some.
+fn at_least(least: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(least..)
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("a share is from 0 to 1".to_owned()) }
 }
 
 fn plant(text: &str) -> Result<(Plant, u32), String> {
@@ -126,8 +140,8 @@ impl Arguments {
             Path::Udp => PathChoice::Udp,
         };
         let operations = self.operations.unwrap_or(1_000_000);
-        let mut scenario = Scenario::new(seed, operations, path, self.loss).with_parties(self.parties.max(2));
-        scenario.hosts = self.hosts.unwrap_or(scenario.hosts).max(1);
+        let mut scenario = Scenario::new(seed, operations, path, self.loss).with_parties(self.parties);
+        scenario.hosts = self.hosts.unwrap_or(scenario.hosts);
         scenario.standard = self.standard;
         scenario.memory = self.memory;
         scenario.plant = self.plant;
@@ -138,12 +152,12 @@ impl Arguments {
         faults.corrupt = self.corrupt.unwrap_or(faults.corrupt);
         let plan = &mut scenario.plan;
         plan.exact = path == PathChoice::Local || faults.are_none();
-        plan.connections = self.connections.max(1);
+        plan.connections = self.connections;
         plan.longest = self.longest;
         plan.upheaval = !self.calm;
-        plan.between_upheavals = self.between_upheavals.max(1);
+        plan.between_upheavals = self.between_upheavals;
         plan.between_crashes = self.between_crashes;
-        plan.between_audits = self.between_audits.max(1);
+        plan.between_audits = self.between_audits;
         plan.reuse_flushed = self.reuse_flushed;
         (plan.timeout, plan.retry_count) = (self.timeout, self.retry_count);
         scenario

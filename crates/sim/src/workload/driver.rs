@@ -103,6 +103,14 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             }
         }
         for (index, init) in parties.into_iter().enumerate() {
+            let (length, least) = (init.length, Party::<F>::least_memory(workload.ends_of[index]));
+            if length < least {
+                return Err(workload.violation(format!(
+                    "a party with {} connections needs {least} bytes of memory and has {length}: more memory or parties, or \
+                     fewer connections",
+                    workload.ends_of[index].all
+                )));
+            }
             let (party, chains) = workload
                 .create_party(index, init)
                 .map_err(|error| workload.violation(format!("a party cannot be set up: {error}")))?;

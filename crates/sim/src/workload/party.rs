@@ -96,6 +96,14 @@ pub struct Party<F: Fabric> {
 }
 
 impl<F: Fabric> Party<F> {
+    /// Bytes of memory that suffice for these ends and some pages in each zone.
+    pub fn least_memory(ends: Ends) -> u64 {
+        let fixed = WINDOW * ends.windows.max(1) as u64 + 4 * PAGE;
+        let rest = (DATA_ZONES as u64 + 4) * 4 * PAGE;
+        // An eighth is for temporary regions.
+        (fixed + rest) / 7 * 8 + 8 * PAGE
+    }
+
     /// Registers the memory, fills it and makes the queues.
     pub fn new(init: PartyInit<F>, random: &mut fastrand::Rng, ends: Ends) -> Result<Self, Error> {
         let context = init.nic.open(init.device, Arc::new(pagewire_nic::Unwatched));
