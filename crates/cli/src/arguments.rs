@@ -3,7 +3,6 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::{OsStr, OsString};
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 /// RDMA verbs on memory that is never pinned: no RDMA hardware, no kernel module, no root.
@@ -204,8 +203,9 @@ pub struct BenchArguments {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub plot: Option<PathBuf>,
     /// How often each benchmark and its peer are run, in turn
-    #[arg(long, value_name = "N", default_value_t = crate::limits::BENCH_ROUNDS)]
-    pub rounds: NonZeroU32,
+    #[arg(long, value_name = "N", default_value_t = crate::limits::BENCH_ROUNDS,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: u32,
 }
 
 #[cfg(test)]
@@ -268,5 +268,6 @@ mod tests {
         let refused =
             Arguments::try_parse_from(["pagewire", "bench", "--rounds", "0"]).expect_err("no round");
         assert_eq!(refused.exit_code(), 2);
+        assert!(refused.to_string().contains("0 is not in 1.."), "{refused}");
     }
 }

@@ -211,7 +211,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
     let needs_hosts = tasks.iter().any(|task| matches!(task, Task::Program(_, PathChoice::Udp, _)));
     let path = if needs_hosts { PathChoice::Udp } else { PathChoice::Local };
     let ground = Ground::prepare(Stage::prepare(&Installation::find()?)?, path)?;
-    let rounds = arguments.rounds.get();
+    let rounds = arguments.rounds;
     let peers = if needs_peers { Peers::find()? } else { Peers { ucx: Vec::new(), libfabric: None } };
 
     let mut view = View::new(arguments, tasks.len() as u64);

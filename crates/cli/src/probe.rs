@@ -9,6 +9,7 @@ use nix::sched::CloneFlags;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 use std::io::{self, IoSliceMut, Read, Write};
+use std::num::NonZeroUsize;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Instant;
 
@@ -68,7 +69,8 @@ pub fn serve(kind: Kind, operands: &[String]) -> Result<()> {
             std::hint::black_box(&memory);
         }
         Kind::Answerer | Kind::Asker | Kind::Flooder | Kind::Receiver => {
-            let (address, segment) = (operand(0)?.parse()?, operand(1)?.parse()?);
+            let address = operand(0)?.parse().context("ADDRESS")?;
+            let segment = operand(1)?.parse::<NonZeroUsize>().context("SEGMENT")?.get();
             let lengths = || -> Result<[usize; 2]> { Ok([operand(2)?.parse()?, operand(3)?.parse()?]) };
             match kind {
                 Kind::Answerer => datagrams::answer(address, segment, lengths()?)?,
@@ -169,5 +171,19 @@ impl Drop for Holder {
         // End of input ends it.
         drop(self.stdin.take());
         self.child.wait().ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_of_no_bytes_are_refused() {
+        for kind in [Kind::Answerer, Kind::Asker, Kind::Flooder, Kind::Receiver] {
+            let operands = ["127.0.0.1", "0", "1", "1"].map(String::from);
+            let refused = serve(kind, &operands).expect_err("no bytes");
+            assert!(format!("{refused:#}").starts_with("SEGMENT: "), "{refused:#}");
+        }
     }
 }
