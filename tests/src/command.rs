@@ -366,6 +366,16 @@ pub fn doctor_names_what_forbids(ground: &Ground) -> Result<()> {
         ensure!(finished.output.contains(wanted), "{wanted} is missing in:\n{}", finished.output);
     }
     ensure!(!finished.output.contains("GSO"), "tried without a device:\n{}", finished.output);
+    let mut program = ground.hosts.first.privileged("unshare");
+    program.args(["--user", "--map-root-user", "--net"]).arg(&ground.stage.command).args([
+        "run",
+        "--",
+        "ibv_devinfo",
+    ]);
+    let finished = run(program)?;
+    let said = "pagewire: no verbs device: no network device in this network namespace is up";
+    ensure!(finished.output.contains(said), "{said} is missing in:\n{}", finished.output);
+    ensure!(finished.output.contains("ip link set lo up"), "no mend is named:\n{}", finished.output);
     // Where one limit alone keeps a program from its device.
     for (limit, check) in [("ulimit -n 12", "open files"), ("ulimit -v 300000", "address space")] {
         let run_under = |words: &str| {

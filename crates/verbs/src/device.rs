@@ -113,6 +113,9 @@ pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv
         unsafe { crate::object::put(count, 0) };
         crate::engine::check_environment()?;
         let devices = present()?;
+        if devices.is_empty() {
+            crate::engine::tell_no_device();
+        }
         // The list is the C library's, as nobody says how long it is when it is freed.
         // SAFETY: calloc(3) has no preconditions.
         let list = unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_device>()) }

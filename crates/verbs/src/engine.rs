@@ -82,6 +82,17 @@ fn tell(reason: &str) {
     }
 }
 
+/// Says once on standard error why the list of devices is empty.
+pub fn tell_no_device() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        say(format_args!(
+            "no verbs device: no network device in this network namespace is up and has an address that can be used (ip link \
+             set lo up gives one for peers on this host; ip address add gives a network device an address)"
+        ));
+    });
+}
+
 /// A line on standard error; where that cannot be written to, nothing: the program has nothing to do with it.
 fn say(what: std::fmt::Arguments<'_>) {
     let _ = writeln!(StandardError, "pagewire: {what}");
