@@ -2,10 +2,11 @@
 //!
 //! Other than time, counts are the same on a busy machine: more than [`ALLOWED`] above the record fails. They depend on
 //! the compiler, the C library and valgrind, though, so each record is of one toolchain; with another, counts are printed
-//! and not judged. `make instructions` records anew.
+//! and not judged, which is told. `make instructions` records anew.
 
 use crate::ground::{Ground, Setting};
 use crate::limits::RUN;
+use crate::not_checked;
 use anyhow::{Context, Result, bail, ensure};
 use pagewire_cli::install::find_program;
 use pagewire_cli::pair::Running;
@@ -40,7 +41,8 @@ type Counts = BTreeMap<Operation, u64>;
 pub fn hot_paths(ground: &Ground) -> Result<()> {
     let program = compile(ground)?;
     let toolchain = toolchain(ground)?;
-    let mut records = read(&std::fs::read_to_string(file()).unwrap_or_default())?;
+    let recorded = std::fs::read_to_string(file()).with_context(|| file().display().to_string())?;
+    let mut records = read(&recorded)?;
     let record = std::env::var(VARIABLE).is_ok_and(|value| value == "record");
     let known = records.get(&toolchain).filter(|_| !record);
     let mut counts = Counts::new();
@@ -72,7 +74,7 @@ pub fn hot_paths(ground: &Ground) -> Result<()> {
         return Ok(std::fs::write(file(), written(&records))?);
     }
     let Some(known) = known else {
-        println!("not judged: nothing is recorded for {toolchain} (make instructions)");
+        not_checked::tell(format_args!("nothing is recorded for {toolchain} (make instructions)"));
         return Ok(());
     };
     ensure!(

@@ -14,6 +14,7 @@ pub mod instructions;
 pub mod killed;
 pub mod limits;
 pub mod motion;
+pub mod not_checked;
 pub mod perftest;
 pub mod pingpong;
 pub mod stack;

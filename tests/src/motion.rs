@@ -5,6 +5,7 @@
 
 use crate::ground::{Ground, Setting};
 use crate::limits::{COMPILE, MOTION};
+use crate::not_checked;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use pagewire_cli::install::find_program;
 use pagewire_cli::pair::Running;
@@ -282,7 +283,7 @@ pub fn check(ground: &Ground, run: &Run) -> Result<()> {
     match finished.status.and_then(|status| status.code()) {
         Some(0) => Ok(()),
         Some(NOT_HERE) => {
-            eprintln!("motion {} was not checked: {}", run.name, finished.output);
+            not_checked::tell(format_args!("{}: {}", title(run), finished.output));
             Ok(())
         }
         _ => bail!("{}\n{}", finished.verdict(), finished.output),

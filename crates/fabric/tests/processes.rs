@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::not_checked::skip;
 use common::{packet, route, send, until};
 use pagewire_fabric::{FIRST_DIRECT_BLOCK, Fabric, FabricEvent, HostFabric, ROCE_PORT, Route, port_of};
 use pagewire_iommu::words::{SharedWords, Site};
@@ -269,8 +270,7 @@ fn datagrams_find_their_process() {
     let Some(_alone) = common::alone_in_own_network() else { return };
     let sender = HostFabric::new().unwrap();
     if sender.direct_port() != ROCE_PORT {
-        eprintln!("{}", sender.port_reason().unwrap());
-        return;
+        return skip(sender.port_reason().unwrap());
     }
     let mut others: Vec<Other> = (0..3).map(|_| Other::start("serve")).collect();
     let blocks: Vec<u32> = others.iter_mut().map(|other| other.expect("block").parse().unwrap()).collect();
@@ -337,13 +337,11 @@ fn a_process_that_becomes_another_user_shares_the_port_still() {
     let _alone = common::alone();
     // SAFETY: geteuid(2) only gives a number.
     if unsafe { libc::geteuid() } != 0 {
-        eprintln!("only root can become another user");
-        return;
+        return skip("only root can become another user");
     }
     let sender = HostFabric::new().unwrap();
     if sender.direct_port() != ROCE_PORT {
-        eprintln!("{}", sender.port_reason().unwrap());
-        return;
+        return skip(sender.port_reason().unwrap());
     }
     let mut others = [Other::start("serve"), Other::start("drop_rights"), Other::start("serve")];
     everybody_is_reached(&sender, &mut others);
@@ -354,13 +352,11 @@ fn processes_that_do_not_see_each_other_share_the_port() {
     let _alone = common::alone();
     // SAFETY: geteuid(2) only gives a number.
     if unsafe { libc::geteuid() } != 0 {
-        eprintln!("only root can make PID namespaces");
-        return;
+        return skip("only root can make PID namespaces");
     }
     let sender = HostFabric::new().unwrap();
     if sender.direct_port() != ROCE_PORT {
-        eprintln!("{}", sender.port_reason().unwrap());
-        return;
+        return skip(sender.port_reason().unwrap());
     }
     let mut others = [(); 3].map(|()| {
         let mut apart = Command::new("unshare");
@@ -374,8 +370,7 @@ fn processes_that_do_not_see_each_other_share_the_port() {
 fn users_without_the_port_have_direct_ports() {
     // SAFETY: geteuid(2) only gives a number.
     if unsafe { libc::geteuid() } != 0 {
-        eprintln!("only root can start processes of other users");
-        return;
+        return skip("only root can start processes of other users");
     }
     let Some(_alone) = common::alone_in_own_network() else { return };
     let fabric = HostFabric::new().unwrap();
@@ -421,8 +416,7 @@ fn users_without_the_port_have_direct_ports() {
 fn other_users_are_told_apart() {
     // SAFETY: geteuid(2) only gives a number.
     if unsafe { libc::geteuid() } != 0 {
-        eprintln!("only root can start processes of other users");
-        return;
+        return skip("only root can start processes of other users");
     }
     let Some(_alone) = common::alone_in_own_network() else { return };
     let fabric = HostFabric::new().unwrap();

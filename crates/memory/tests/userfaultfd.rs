@@ -1,6 +1,10 @@
 //! Memory whose pages another thread of the program brings in (userfaultfd(2)). Where it does so for accesses of user mode
 //! only, which any user may ask for, the kernel cannot reach an absent page itself: EFAULT.
 
+#[path = "../../../tests/src/not_checked.rs"]
+mod not_checked;
+
+use not_checked::skip;
 use pagewire_memory::{
     ApplicationMemory, Arena, AtomicOperation, HostMemory, HostProcess, Residency, Segment,
 };
@@ -168,7 +172,9 @@ fn every_access(flags: i32) {
 fn for_accesses_of_user_mode() {
     match Absent::new(UFFD_USER_MODE_ONLY) {
         Ok(_) => every_access(UFFD_USER_MODE_ONLY),
-        Err(error) => eprintln!("this kernel has no userfaultfd for accesses of user mode: {error}"),
+        Err(error) => {
+            skip(format_args!("this kernel has no userfaultfd for accesses of user mode: {error}"));
+        }
     }
 }
 
@@ -176,6 +182,8 @@ fn for_accesses_of_user_mode() {
 fn for_accesses_of_the_kernel_too() {
     match Absent::new(0) {
         Ok(_) => every_access(0),
-        Err(error) => eprintln!("this user may not have a userfaultfd for accesses of the kernel: {error}"),
+        Err(error) => {
+            skip(format_args!("this user may not have a userfaultfd for accesses of the kernel: {error}"));
+        }
     }
 }

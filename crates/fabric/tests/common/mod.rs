@@ -1,6 +1,8 @@
 //! What the tests share.
 #![allow(dead_code)] // Each test file uses its part.
 
+#[path = "../../../../tests/src/not_checked.rs"]
+pub mod not_checked;
 mod own_network;
 
 use pagewire_fabric::{Batch, Channel, Fabric, FabricEvent, HostFabric, MappedWords, ROCE_PORT, Route};

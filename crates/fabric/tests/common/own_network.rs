@@ -3,6 +3,7 @@
 //! The test binary runs itself once more, with one test, below unshare(1): as root, or as root of a user namespace. The
 //! namespace has no name and ends with the test's processes. It has a loopback device and a network device with an address.
 
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -53,5 +54,7 @@ pub fn is_here() -> bool {
         ran.status
     );
     print!("{said}");
+    // Past the capture of output, as it is meant: what could not be checked is told there.
+    std::io::stderr().write_all(&ran.stderr).expect("the standard error output");
     false
 }
