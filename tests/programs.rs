@@ -6,6 +6,7 @@
 use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
 use pagewire_cli::arguments::PathChoice;
+use pagewire_cli::interrupt;
 use pagewire_end_to_end::ground::{Ground, Setting};
 use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_STOPPED};
 use pagewire_end_to_end::{
@@ -20,6 +21,11 @@ type SharedGround = Arc<LazyLock<Result<Ground, String>>>;
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
+    // A signal from the terminal does not reach the programs, which are process groups of their own.
+    if let Err(error) = interrupt::watch() {
+        eprintln!("signals cannot be watched for: {error:#}");
+        return ExitCode::FAILURE;
+    }
     // Two spinning ends are enough for a small machine: time limits shall mean something.
     arguments.test_threads.get_or_insert(1);
     let conclusion =
@@ -144,7 +150,7 @@ fn deaths(ground: &SharedGround, path: PathChoice) -> Vec<Trial> {
 fn trial(ground: &SharedGround, name: &str, test: impl Fn(&Ground) -> Result<()> + Send + 'static) -> Trial {
     let ground = ground.clone();
     Trial::test(name, move || match &**ground {
-        Ok(ground) => outcome(test(ground)),
+        Ok(ground) => outcome(interrupt::check().map_err(Into::into).and_then(|()| test(ground))),
         Err(error) => Err(Failed::from(error.as_str())),
     })
 }

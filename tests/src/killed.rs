@@ -25,7 +25,7 @@ pub fn survivor_ends(ground: &Ground, setting: Setting) -> Result<()> {
     ensure!(server.wait_listening(port), "the server did not listen");
     let mut client = end(client_host);
     client.arg(server_host.address.to_string());
-    let mut client = Running::start(client)?;
+    let client = Running::start(client)?;
     // Any moment will do; most often this one lies in the middle of the traffic.
     std::thread::sleep(Duration::from_secs(3));
     ensure!(!client.has_ended() && !server.has_ended(), "one side ended before the kill");

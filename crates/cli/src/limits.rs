@@ -17,6 +17,9 @@ pub const STATISTICS_BYTES: u64 = 64 << 20;
 /// Bytes kept of what one program of a pair prints; the rest is read and dropped.
 pub const OUTPUT_BYTES: usize = 1 << 20;
 
+/// How long the output of programs that were killed is waited for: one that left their process group may keep it open.
+pub const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
+
 /// How long a server may take until it listens.
 pub const LISTEN_PATIENCE: Duration = Duration::from_secs(10);
 

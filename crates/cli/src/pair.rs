@@ -1,15 +1,22 @@
 //! Running other people's programs, one or a server and its client, in bounded time.
 
 use crate::interrupt;
-use crate::limits::{LISTEN_PATIENCE, OUTPUT_BYTES};
+use crate::limits::{LISTEN_PATIENCE, OUTPUT_BYTES, OUTPUT_PATIENCE};
 use anyhow::{Context, Result};
 use nix::fcntl::OFlag;
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// Between two looks at a program.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// A program that has ended, or was ended at its limit.
 #[derive(Clone, Debug)]
@@ -41,11 +48,14 @@ impl Finished {
     }
 }
 
-/// A program that runs; dropping it kills it.
+/// A program that runs, with those that it starts: a process group of their own. Dropping it kills them.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
-    reader: Option<JoinHandle<Vec<u8>>>,
+    /// How it ended, once it has been waited for: from then on its number, and the group's, may be another's.
+    status: Option<ExitStatus>,
+    reader: JoinHandle<()>,
+    output: Arc<Mutex<Vec<u8>>>,
     started: Instant,
 }
 
@@ -57,11 +67,14 @@ impl Running {
     pub fn start(mut command: Command) -> Result<Running> {
         let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
         command.stdout(Stdio::from(write.try_clone()?)).stderr(Stdio::from(write)).stdin(Stdio::null());
+        command.process_group(0);
         let child = command.spawn().with_context(|| command.get_program().to_string_lossy().into_owned())?;
         // The command holds the pipe's writing ends: with it alive the reader would never see the end.
         drop(command);
-        let reader = std::thread::spawn(move || read_bounded(File::from(read)));
-        Ok(Running { child, reader: Some(reader), started: Instant::now() })
+        let output = Arc::new(Mutex::new(Vec::new()));
+        let kept = output.clone();
+        let reader = std::thread::spawn(move || read_bounded(File::from(read), &kept));
+        Ok(Running { child, status: None, reader, output, started: Instant::now() })
     }
 
     /// Its PID.
@@ -69,33 +82,51 @@ impl Running {
         self.child.id()
     }
 
-    /// Waits until it has ended, or kills it at `deadline` or when this process is interrupted.
+    /// Waits until it has ended, and nobody whom it started can write any more; kills what is left at `deadline` or when this
+    /// process is interrupted.
     pub fn wait_until(mut self, deadline: Instant) -> Finished {
-        let status = loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => break Some(status),
-                Ok(None) if Instant::now() < deadline && !interrupt::has_come() => {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                Ok(None) | Err(_) => break None,
-            }
-        };
+        let go_on = || Instant::now() < deadline && !interrupt::has_come();
+        while !self.has_ended() && go_on() {
+            std::thread::sleep(LOOK);
+        }
         let elapsed = self.started.elapsed();
-        self.kill();
-        let output = self.reader.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
-        Finished { status, output: String::from_utf8_lossy(&output).into_owned(), elapsed }
+        let ended = self.has_ended();
+        while ended && !self.reader.is_finished() && go_on() {
+            std::thread::sleep(LOOK);
+        }
+        let status = self.kill().filter(|_| ended);
+        // Who left the group lives on, and may keep the output open.
+        let patience = Instant::now() + OUTPUT_PATIENCE;
+        while !self.reader.is_finished() && Instant::now() < patience {
+            std::thread::sleep(LOOK);
+        }
+        let output = String::from_utf8_lossy(&lock(&self.output)).into_owned();
+        Finished { status, output, elapsed }
     }
 
     /// Whether it has ended.
-    pub fn has_ended(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
+    pub fn has_ended(&self) -> bool {
+        if self.status.is_some() {
+            return true;
+        }
+        // It stays a zombie: its number, which is the group's, must not become another's.
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        !matches!(waitid(Id::Pid(self.group()), flags), Ok(WaitStatus::StillAlive))
     }
 
-    /// Kills it, if it has not ended.
-    pub fn kill(&mut self) {
-        // Either fails only if it has ended already.
-        self.child.kill().ok();
-        self.child.wait().ok();
+    /// Kills it, if it has not ended, and whom it started; gives how it ended.
+    pub fn kill(&mut self) -> Option<ExitStatus> {
+        if self.status.is_none() {
+            // Fails only if all have ended already.
+            killpg(self.group(), Signal::SIGKILL).ok();
+            self.status = self.child.wait().ok();
+        }
+        self.status
+    }
+
+    fn group(&self) -> Pid {
+        // The kernel's own numbers are positive and below 2^22.
+        Pid::from_raw(self.child.id() as i32)
     }
 
     /// Whether it, or another process of its network namespace, listens on TCP port `port`.
@@ -136,15 +167,19 @@ fn listens(line: &str, port: u16) -> bool {
     state == Some("0A") && local.is_some_and(|hex| u16::from_str_radix(hex, 16) == Ok(port))
 }
 
-fn read_bounded(mut file: File) -> Vec<u8> {
-    let mut kept = Vec::new();
+fn read_bounded(mut file: File, kept: &Mutex<Vec<u8>>) {
     let mut buffer = [0; 4096];
     // What is beyond the bound is read too: a full pipe would stop the program.
     while let Ok(length @ 1..) = file.read(&mut buffer) {
+        let mut kept = lock(kept);
         let room = OUTPUT_BYTES - kept.len();
         kept.extend_from_slice(&buffer[..length.min(room)]);
     }
-    kept
+}
+
+/// The output so far. A thread that panicked while it had the lock has changed nothing in steps.
+fn lock(output: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
+    output.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A server and its client, both ended.
@@ -235,5 +270,32 @@ mod tests {
         command.arg("3600");
         let finished = Running::start(command).expect("sleep").wait_until(Instant::now());
         assert!(finished.status.is_none() && !finished.success());
+    }
+
+    /// Others that a program has started keep its output open; they end with it.
+    #[test]
+    fn whom_a_program_starts_ends_at_the_limit_too() {
+        for (script, ends) in [("sleep 3600 & echo $!; wait", false), ("sleep 3600 & echo $!", true)] {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            let running = Running::start(command).expect("sh");
+            let patience = Instant::now() + Duration::from_secs(60);
+            while !lock(&running.output).ends_with(b"\n") || running.has_ended() != ends {
+                assert!(Instant::now() < patience, "{script}");
+                std::thread::sleep(LOOK);
+            }
+            let finished = running.wait_until(Instant::now());
+            assert_eq!(finished.success(), ends, "{script}");
+            let status = format!("/proc/{}/status", finished.output.trim());
+            // Gone, or a zombie that its new parent has not looked at.
+            let gone = || match std::fs::read_to_string(&status) {
+                Ok(status) => status.lines().any(|line| line.starts_with("State:\tZ")),
+                Err(_) => true,
+            };
+            while !gone() {
+                assert!(Instant::now() < patience, "{script}: it lives on");
+                std::thread::sleep(LOOK);
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
 use pagewire_cli::arguments::PathChoice;
+use pagewire_cli::interrupt;
 use pagewire_end_to_end::death::{Fate, Instants, OPERATIONS, Program, Run};
 use pagewire_end_to_end::ground::Ground;
 use std::time::Duration;
@@ -72,6 +73,8 @@ enum What {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
+    // A signal from the terminal does not reach the programs, which are process groups of their own.
+    interrupt::watch()?;
     let paths: &[PathChoice] = match arguments.path {
         Paths::Local => &[PathChoice::Local],
         Paths::Udp => &[PathChoice::Udp],
