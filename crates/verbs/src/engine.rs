@@ -63,15 +63,16 @@ pub fn epoch() -> u32 {
 
 /// Refuses an environment that asks for something that does not exist, as early as a program looks for devices.
 pub fn check_environment() -> Result<()> {
-    start_logging();
     settings().map(|_| ())
 }
 
 fn settings() -> Result<Settings> {
-    Settings::from_environment().map_err(|reason| {
+    let settings = Settings::from_environment().map_err(|reason| {
         tell(&reason);
         Errno(EINVAL)
-    })
+    })?;
+    start_logging(&settings.log);
+    Ok(settings)
 }
 
 /// Says once on standard error why there is no NIC; the program itself would only say that it found no device.
@@ -98,17 +99,16 @@ fn say(what: std::fmt::Arguments<'_>) {
     let _ = writeln!(StandardError, "pagewire: {what}");
 }
 
-/// `PAGEWIRE_LOG=debug` (or `pagewire_nic=trace`, as in `RUST_LOG`) shows on standard error why calls were refused.
-fn start_logging() {
+/// Shows on standard error, once for all, what the filter lets pass: with `debug` why calls were refused.
+fn start_logging(filter: &str) {
     let mut started = LOGGING.lock();
     if *started {
         return;
     }
     *started = true;
-    let filter = std::env::var("PAGEWIRE_LOG").unwrap_or_else(|_| "off".into());
     // Refused only where the program (a Rust one) has a logger of its own, which then gets the records.
     let target = env_logger::Target::Pipe(Box::new(StandardError));
-    drop(env_logger::Builder::new().parse_filters(&filter).target(target).try_init());
+    drop(env_logger::Builder::new().parse_filters(filter).target(target).try_init());
 }
 
 /// Where the log goes, from hot paths too: write(2) is a cancellation point, and no verb that logs may be one.
@@ -128,7 +128,6 @@ impl Write for StandardError {
 
 /// The engine of this process; the first call starts it.
 pub fn engine() -> Result<Arc<Engine>> {
-    start_logging();
     let mut engine = ENGINE.lock();
     if let Some(running) = &*engine {
         return Ok(running.clone());

@@ -1,5 +1,6 @@
 //! What the environment asks of the engine. `pagewire run` sets these variables from its options.
 
+use log::LevelFilter;
 use pagewire_fabric::{FAULTS_VARIABLE, FaultPlan};
 use pagewire_nic::PathChoice;
 use std::ffi::OsString;
@@ -14,6 +15,8 @@ pub struct Settings {
     pub faults: FaultPlan,
     /// `PAGEWIRE_STATS`: a file to which one line of JSON is appended at exit (the form is that of `pagewire explain`).
     pub statistics: Option<PathBuf>,
+    /// `PAGEWIRE_LOG`: what of the engine's log is shown on standard error, as in `RUST_LOG`.
+    pub log: String,
 }
 
 impl Settings {
@@ -37,7 +40,11 @@ impl Settings {
             Some(value) => FaultPlan::parse(&value.to_string_lossy())
                 .map_err(|error| format!("{FAULTS_VARIABLE} is wrong: {error}"))?,
         };
-        Ok(Settings { path, faults, statistics: variable("PAGEWIRE_STATS").map(PathBuf::from) })
+        let log = match variable("PAGEWIRE_LOG") {
+            None => "off".into(),
+            Some(value) => log_filter(value.to_string_lossy().into_owned())?,
+        };
+        Ok(Settings { path, faults, statistics: variable("PAGEWIRE_STATS").map(PathBuf::from), log })
     }
 
     /// The name of the path choice.
@@ -48,6 +55,24 @@ impl Settings {
             PathChoice::Udp => "udp",
         }
     }
+}
+
+/// Checks a filter of the log. `env_logger` takes any word for the name of a part, and then shows nothing.
+fn log_filter(value: String) -> Result<String, String> {
+    let is_level = |text: &str| text.trim().parse::<LevelFilter>().is_ok();
+    let is_part = |text: &str| text.starts_with("pagewire");
+    let (parts, text) = value.split_once('/').unwrap_or((&value, ""));
+    let shows_something = |part: &str| match part.trim().split_once('=') {
+        None => is_level(part) || is_part(part.trim()),
+        Some((part, level)) => is_part(part) && is_level(level),
+    };
+    if text.contains('/') || !parts.split(',').all(shows_something) {
+        return Err(format!(
+            "PAGEWIRE_LOG is '{value}': it must be off, error, warn, info, debug or trace, or such a level for a part, as in \
+             warn,pagewire_nic=trace"
+        ));
+    }
+    Ok(value)
 }
 
 #[cfg(test)]
@@ -74,5 +99,19 @@ mod tests {
         assert!(with("PAGEWIRE_PATH", "rdma").unwrap_err().contains("auto, local or udp"));
         assert!(with(FAULTS_VARIABLE, "drop=often").unwrap_err().contains(FAULTS_VARIABLE));
         assert!(with(FAULTS_VARIABLE, "drop=0.5,seed=3").unwrap().faults.drop == 0.5);
+    }
+
+    #[test]
+    fn the_log_is_asked_for_by_level_and_part() {
+        assert_eq!(Settings::from(|_| None).unwrap().log, "off");
+        let filters =
+            ["debug", "TRACE", "pagewire_nic", "warn, pagewire_nic=trace", "pagewire_nic::drive=off/text"];
+        for filter in filters {
+            assert_eq!(with("PAGEWIRE_LOG", filter).unwrap().log, filter);
+        }
+        for wrong in ["yes", "1", "debgu", "pagewire_nic=much", "nic=trace", "debug,", "debug/a/b"] {
+            let told = with("PAGEWIRE_LOG", wrong).unwrap_err();
+            assert!(told.contains(wrong) && told.contains("off, error, warn"), "{told}");
+        }
     }
 }

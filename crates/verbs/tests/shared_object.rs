@@ -329,7 +329,13 @@ fn parent_and_child_write_a_line_of_statistics_each() {
 
 #[test]
 fn a_wrong_setting_is_told() {
-    let output = program("explain", "explain-wrong").env("PAGEWIRE_PATH", "rdma").output().unwrap();
-    assert!(!output.status.success());
-    assert!(String::from_utf8_lossy(&output.stderr).contains("it must be auto, local or udp"));
+    for (variable, value, mend) in [
+        ("PAGEWIRE_PATH", "rdma", "it must be auto, local or udp"),
+        ("PAGEWIRE_LOG", "verbose", "it must be off, error, warn, info, debug or trace"),
+    ] {
+        let output = program("explain", "explain-wrong").env(variable, value).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success());
+        assert_eq!(told.matches(mend).count(), 1, "{told}");
+    }
 }
