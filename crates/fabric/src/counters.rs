@@ -12,6 +12,11 @@ impl Counter {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// Adds to it where only one thread at a time does.
+    pub fn add_alone(&self, count: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+    }
+
     /// Its value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

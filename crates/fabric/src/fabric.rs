@@ -9,7 +9,7 @@ use pagewire_memory::{ApplicationMemory, Segment};
 use std::net::IpAddr;
 
 /// UDP destination port of RoCEv2 (IANA).
-pub const ROCE_PORT: u16 = 4791;
+pub use pagewire_wire::packet::PORT as ROCE_PORT;
 
 /// Queue pair numbers are leased to processes in blocks of this many.
 pub const QUEUE_PAIRS_PER_BLOCK: u32 = 256;

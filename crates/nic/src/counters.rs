@@ -1,30 +1,10 @@
 //! Counts that say what happened, and counts of objects.
 
 use crate::error::{Error, Result};
+use pagewire_fabric::Counter;
 use pagewire_transport::{RcCounters, UcCounters};
 use std::ops::AddAssign;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// A number that only grows.
-#[derive(Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds to it.
-    pub fn add(&self, amount: u64) {
-        self.0.fetch_add(amount, Ordering::Relaxed);
-    }
-
-    /// Adds to it where only one thread at a time does.
-    pub fn add_alone(&self, amount: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
-    }
-
-    /// Its value.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What happened at one queue pair.
 #[derive(Default)]

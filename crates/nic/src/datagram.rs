@@ -5,7 +5,7 @@ use crate::access::Sustained;
 use crate::attributes::{Attributes, State};
 use crate::completion::{Completion, Opcode, Status};
 use crate::drive::Core;
-use crate::environment::QueuePairEnvironment;
+use crate::environment::{QueuePairEnvironment, lay, length_in_batch};
 use crate::event::AsyncEventKind;
 use crate::inbox::Half;
 use crate::path::ring::Kind;
@@ -207,29 +207,19 @@ impl<F: Fabric> QueuePair<F> {
         fill: impl FnOnce(&mut [u8]) -> bool,
     ) -> Sent {
         let fabric = self.nic.fabric();
-        let bytes = packet::len(header, length) - packet::ICRC_LEN;
-        let full = batch.as_mut().is_some_and(|batch| match batch.packet(route, bytes) {
-            Some(_) => {
-                batch.cancel();
-                false
-            }
-            None => true,
-        });
-        if full {
-            if let Some(batch) = batch.take() {
-                fabric.flush(batch);
-            }
+        let bytes = length_in_batch(header, length);
+        if let Some(full) = batch.take_if(|batch| !batch.fits(bytes)) {
+            fabric.flush(full);
         }
         let batch = batch.get_or_insert_with(|| fabric.batch());
-        let Some(buffer) = batch.packet(route, bytes) else { return Sent::Wait { link_full: true } };
-        packet::emit_without_icrc(header, length, buffer);
-        let at = header.len();
-        if !fill(&mut buffer[at..at + length]) {
-            batch.cancel();
-            return Sent::Failed(Status::LocalProtection);
+        match lay(batch, route, header, length, |into| fill(into).then_some(()).ok_or(())) {
+            None => Sent::Wait { link_full: true },
+            Some(Err(())) => Sent::Failed(Status::LocalProtection),
+            Some(Ok(())) => {
+                self.counters.udp_packets_sent.add_alone(1);
+                Sent::Done
+            }
         }
-        self.counters.udp_packets_sent.add_alone(1);
-        Sent::Done
     }
 
     /// Takes a datagram that came in. False: it has to wait for a page.

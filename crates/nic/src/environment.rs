@@ -423,7 +423,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
 }
 
 /// Bytes that a packet takes in a batch.
-fn length_in_batch(header: &Header, payload: usize) -> usize {
+pub fn length_in_batch(header: &Header, payload: usize) -> usize {
     packet::len(header, payload) - packet::ICRC_LEN
 }
 

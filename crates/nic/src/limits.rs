@@ -26,7 +26,7 @@ pub const MAX_INLINE: u32 = 1024;
 /// Bytes of a message that travel inside a ring record; longer ones are pulled by the receiver.
 pub const RING_INLINE: u32 = 4096;
 /// Longest message.
-pub const MAX_MESSAGE: u32 = 1 << 31;
+pub use pagewire_transport::limits::MAX_MESSAGE;
 /// Packets that wait at each half of a queue pair for a page or its turn; more are dropped, and sent again by their
 /// source where it is reliable.
 pub const MAX_INBOX_PACKETS: usize = 1024;

@@ -133,3 +133,40 @@ fn the_first_operation_establishes_whatever_it_is() {
         }
     }
 }
+
+/// A process that is stopped before anybody has sent to it answers no question: others' datagrams do not wait for that.
+#[test]
+fn datagrams_for_others_do_not_wait_for_a_stopped_process() {
+    let [a, b] = [(); 2].map(|()| Side::new(PathChoice::Auto));
+    let stopped = Side::without_thread(PathChoice::Auto);
+    let [qa, qb, elsewhere] = [&a, &b, &stopped].map(|side| {
+        let queue_pair = side.queue_pair(QueuePairType::Ud, Rights::empty());
+        let to = |state, send_psn| QueuePairChange { state: Some(state), send_psn, ..Default::default() };
+        queue_pair.modify(&to(State::ReadyToReceive, None)).unwrap();
+        queue_pair.modify(&to(State::ReadyToSend, Some(0))).unwrap();
+        queue_pair
+    });
+    let (source, target) = (a.buffer(8, all_rights()), b.buffer(48, all_rights()));
+    let address = a.domain.create_ah(&a.vector()).unwrap();
+    let start = Instant::now();
+    let (mut sent, mut received) = (Vec::new(), Vec::new());
+    for (wr_id, peer) in [(0, &elsewhere), (1, &qb), (2, &elsewhere), (3, &qb)] {
+        qb.post_receive(&ReceiveRequest { wr_id, segments: &[target.piece(0, 48)] }).unwrap();
+        let destination = Destination { address: &address, queue_pair: peer.number(), queue_key: 0x1111 };
+        let data = Data::Segments(&[source.piece(0, 8)]);
+        let (operation, destination) = (SendOperation::Send, Some(destination));
+        let (signaled, fence, solicited) = (true, false, false);
+        qa.post_send(&SendRequest { wr_id, data, operation, signaled, fence, solicited, destination })
+            .unwrap();
+        qa.doorbell();
+    }
+    while (sent.len() < 4 || received.len() < 2) && start.elapsed() < PATIENCE {
+        a.nic.progress();
+        b.nic.progress();
+        a.poll(&a.send_cq, &mut sent);
+        b.poll(&b.recv_cq, &mut received);
+    }
+    assert_eq!((sent.len(), received.len()), (4, 2));
+    // The handshake ends after 5 s.
+    assert!(start.elapsed() < PATIENCE / 5, "after {:?}", start.elapsed());
+}
