@@ -597,4 +597,34 @@ mod tests {
             other => panic!("{other:?}"),
         }
     }
+
+    /// Who comes while many others are being welcomed has to wait, and is not sent away.
+    #[test]
+    fn who_comes_in_a_crowd_waits() {
+        let fabrics = [HostFabric::new().unwrap(), HostFabric::new().unwrap()];
+        let [opener, crowded] = &fabrics;
+        let block = crowded.lease_block().unwrap();
+        let crowd: Vec<_> = (0..HANDSHAKES + 40)
+            .map(|_| {
+                let socket = names::connection().unwrap();
+                connect(&socket, &names::of_block(block).unwrap()).unwrap();
+                socket
+            })
+            .collect();
+        opener.connect(block);
+        let mut crowd = Some(crowd);
+        let (mut opened, mut rounds) = (Vec::new(), 0);
+        let limit = Instant::now() + Duration::from_secs(30);
+        while opened.is_empty() {
+            crowded.events(&mut Vec::new());
+            opener.events(&mut opened);
+            rounds += 1;
+            if rounds == 1000 {
+                drop(crowd.take());
+            }
+            assert!(Instant::now() < limit, "no answer");
+        }
+        assert!(matches!(opened[0], FabricEvent::Connected { .. }), "sent away");
+        assert!(crowd.is_none(), "it did not have to wait");
+    }
 }
