@@ -5,6 +5,7 @@
 mod environment;
 pub mod limits;
 mod message;
+mod placing;
 mod psn;
 mod rc;
 mod stash;

@@ -9,11 +9,11 @@ use crate::stash::Stash;
 use meter::Meter;
 use pagewire_wire::{Header, Opcode, Operation as Code, Own, Received, SelectiveAck, Transport};
 
-use crate::message::{Kind, Place, denied_status, part_of, piece, send_code, write_code};
+use crate::message::{Place, denied_status, part_of, piece, send_code, write_code};
+use crate::placing::{Placer, Stop};
 use crate::{
-    Arrival, ArrivalKind, Denial, Drive, Environment, Event, Link, LinkState, Operation, Outcome, Payload,
-    Psn, RemoteAddress, RemoteRights, Right, Status, Time, Work, limits, packets_for, partitions_match,
-    plain_bth,
+    Denial, Drive, Environment, Event, Link, LinkState, Operation, Outcome, Payload, Psn, RemoteRights,
+    Status, Time, Work, limits, packets_for, partitions_match, plain_bth,
 };
 
 /// What a connection is told on its way to RTR.
@@ -48,29 +48,12 @@ pub struct UcCounters {
     pub direct: u64,
 }
 
-/// The message that is coming in.
-#[derive(Debug, Clone, Copy)]
-enum Message {
-    None,
-    /// The rest of a message of which something is missing.
-    Skipped,
-    Send {
-        offset: u32,
-    },
-    Write {
-        remote: RemoteAddress,
-        offset: u32,
-        length: u32,
-    },
-}
-
 /// Both halves of a UC queue pair.
 #[derive(Debug)]
 pub struct UcConnection {
     link: Link,
     destination: u32,
     partition: u16,
-    rights: RemoteRights,
     queue: VecDeque<Work>,
     /// Packets of the first work request in the queue that were sent.
     sent: u32,
@@ -80,10 +63,7 @@ pub struct UcConnection {
     /// The peer may still have to take packets of a link that loses nothing.
     undelivered: bool,
     expected: Psn,
-    message: Message,
-    /// A receive was taken and neither completed nor failed. It stays for the next message, should its
-    /// own be dropped.
-    begun: bool,
+    placer: Placer,
     waiting: bool,
     established: bool,
     dead: bool,
@@ -96,15 +76,6 @@ pub struct UcConnection {
     counters: UcCounters,
 }
 
-/// Why a packet was not executed.
-enum Stop {
-    Wait,
-    /// The message is dropped in silence.
-    Drop,
-    /// The connection ends.
-    Fail(Event),
-}
-
 impl UcConnection {
     /// A connection in RTR: it receives and sends nothing.
     pub fn new(settings: UcSettings) -> UcConnection {
@@ -112,7 +83,6 @@ impl UcConnection {
             link: settings.link,
             destination: settings.destination,
             partition: settings.partition,
-            rights: settings.remote_rights,
             queue: VecDeque::new(),
             sent: 0,
             next: Psn::default(),
@@ -120,8 +90,7 @@ impl UcConnection {
             draining: false,
             undelivered: false,
             expected: Psn::new(settings.receive_psn),
-            message: Message::None,
-            begun: false,
+            placer: Placer::new(settings.remote_rights),
             waiting: false,
             established: false,
             dead: false,
@@ -141,7 +110,7 @@ impl UcConnection {
     /// The peer has another connection with this one, whose first packet has the PSN `first`: what it sends
     /// is nothing that was sent before.
     pub fn peer_began_anew(&mut self, first: u32) {
-        self.message = Message::Skipped;
+        self.placer.forget_message();
         self.expected = Psn::new(first);
         self.gap_since = None;
         self.stash.clear();
@@ -205,7 +174,7 @@ impl UcConnection {
             }
             // Whatever was coming in is incomplete (section 9.8.2.2.2).
             self.counters.gaps += 1;
-            self.message = Message::Skipped;
+            self.placer.forget_message();
             self.expected = psn;
             (self.gap_since, self.waiting) = (None, false);
             self.stash.clear();
@@ -230,18 +199,20 @@ impl UcConnection {
         environment: &mut E,
     ) -> Outcome<()> {
         match self.execute(code, header, payload, environment) {
-            Ok(()) => {}
+            Ok(_) => {}
             Err(Stop::Wait) => {
                 self.waiting = true;
                 return Outcome::Wait;
             }
-            Err(Stop::Drop) => {
-                self.counters.dropped += 1;
-                self.message = Message::Skipped;
-            }
-            Err(Stop::Fail(event)) => {
+            Err(Stop::ReceiveFailed(_)) => {
                 self.dead = true;
-                environment.event(event);
+                environment.event(Event::RequestError);
+            }
+            // In silence: UC has no NAK (section 9.8.2.2.5).
+            Err(stop @ (Stop::NotReady | Stop::Invalid | Stop::Denied(_))) => {
+                self.counters.no_receive += u64::from(matches!(stop, Stop::NotReady));
+                self.counters.dropped += 1;
+                self.placer.forget_message();
             }
         }
         self.expected = self.expected.plus(1);
@@ -300,7 +271,7 @@ impl UcConnection {
         let Some(missing) = self.stash.iter().next().map(|(index, _)| index).filter(|_| late) else { return };
         if missing > 0 {
             self.counters.gaps += 1;
-            self.message = Message::Skipped;
+            self.placer.forget_message();
             self.expected = self.expected.plus(missing);
             self.stash.advance(missing);
         }
@@ -405,7 +376,7 @@ impl UcConnection {
 
     /// Changes what the peer may do.
     pub fn set_remote_rights(&mut self, rights: RemoteRights) {
-        self.rights = rights;
+        self.placer.rights = rights;
     }
 
     /// What it has seen so far.
@@ -470,130 +441,12 @@ impl UcConnection {
         header: &Header,
         payload: Payload<'_>,
         environment: &mut E,
-    ) -> Result<(), Stop> {
-        let Some((kind, place)) = part_of(code) else { return Err(Stop::Drop) };
-        if !place.suits(payload.len(), self.link.request_mtu) {
-            return Err(Stop::Drop);
-        }
-        if place.is_start() {
+    ) -> Result<bool, Stop> {
+        let Some(part) = part_of(code) else { return Err(Stop::Invalid) };
+        if part.1.is_start() {
             // Ends whatever was coming in before (section 9.8.2.2.3).
-            self.message = Message::None;
+            self.placer.forget_message();
         }
-        match kind {
-            Kind::Send => self.send(header, payload, place, environment),
-            Kind::Write => self.write(header, payload, place, environment),
-        }
-    }
-
-    fn send<E: Environment>(
-        &mut self,
-        header: &Header,
-        payload: Payload<'_>,
-        place: Place,
-        environment: &mut E,
-    ) -> Result<(), Stop> {
-        let offset = match (place.is_start(), self.message) {
-            (true, Message::None) => 0,
-            (false, Message::Send { offset }) => offset,
-            _ => return Err(Stop::Drop),
-        };
-        self.begin_receive(environment)?;
-        if !payload.is_empty() {
-            match environment.place_receive(offset.into(), payload, place.is_end()) {
-                Outcome::Done(()) => {}
-                Outcome::Wait => return Err(Stop::Wait),
-                Outcome::Denied(denial) => {
-                    environment.fail_receive(denied_status(denial));
-                    self.begun = false;
-                    return Err(Stop::Fail(Event::RequestError));
-                }
-            }
-        }
-        let end = u64::from(offset) + payload.len();
-        if end > u64::from(limits::MAX_MESSAGE) {
-            return Err(Stop::Drop);
-        }
-        let end = end as u32;
-        if !place.is_end() {
-            self.message = Message::Send { offset: end };
-            return Ok(());
-        }
-        self.finish_receive(ArrivalKind::Send, end, header, environment);
-        Ok(())
-    }
-
-    fn write<E: Environment>(
-        &mut self,
-        header: &Header,
-        payload: Payload<'_>,
-        place: Place,
-        environment: &mut E,
-    ) -> Result<(), Stop> {
-        let (remote, offset, length) = match (self.message, header.reth) {
-            (Message::None, Some(reth)) => {
-                (RemoteAddress { address: reth.address, key: reth.key }, 0, reth.length)
-            }
-            (Message::Write { remote, offset, length }, _) => (remote, offset, length),
-            _ => return Err(Stop::Drop),
-        };
-        let end = u64::from(offset) + payload.len();
-        if !self.rights.write || length > limits::MAX_MESSAGE || end > u64::from(length) {
-            return Err(Stop::Drop);
-        }
-        if place.is_end() != (end == u64::from(length)) {
-            return Err(Stop::Drop);
-        }
-        if place.is_start() && length > 0 {
-            done(environment.check_remote(remote, length, Right::RemoteWrite))?;
-        }
-        if header.immediate.is_some() {
-            self.begin_receive(environment)?;
-        }
-        if !payload.is_empty() {
-            let address = remote.address.wrapping_add(u64::from(offset));
-            let remote = RemoteAddress { address, key: remote.key };
-            done(environment.write_remote(remote, payload, place.is_end()))?;
-        }
-        if !place.is_end() {
-            self.message = Message::Write { remote, offset: end as u32, length };
-            return Ok(());
-        }
-        self.message = Message::None;
-        if header.immediate.is_some() {
-            self.finish_receive(ArrivalKind::WriteImmediate, length, header, environment);
-        }
-        Ok(())
-    }
-
-    /// Takes a receive, unless one is left of a message that was dropped.
-    fn begin_receive<E: Environment>(&mut self, environment: &mut E) -> Result<(), Stop> {
-        if !self.begun && !environment.begin_receive() {
-            self.counters.no_receive += 1;
-            return Err(Stop::Drop);
-        }
-        self.begun = true;
-        Ok(())
-    }
-
-    fn finish_receive<E: Environment>(
-        &mut self,
-        kind: ArrivalKind,
-        length: u32,
-        header: &Header,
-        environment: &mut E,
-    ) {
-        let (immediate, solicited) = (header.immediate, header.bth.solicited);
-        environment.finish_receive(Arrival { kind, length, immediate, invalidated: None, solicited });
-        self.begun = false;
-        self.message = Message::None;
-    }
-}
-
-/// A WRITE that may not be done is dropped in silence: UC has no NAK (section 9.8.2.2.5).
-fn done(outcome: Outcome<()>) -> Result<(), Stop> {
-    match outcome {
-        Outcome::Done(()) => Ok(()),
-        Outcome::Wait => Err(Stop::Wait),
-        Outcome::Denied(_) => Err(Stop::Drop),
+        self.placer.place(part, header, payload, &self.link, environment)
     }
 }

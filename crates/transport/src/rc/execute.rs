@@ -4,11 +4,9 @@
 use pagewire_wire::{Header, Nak, Operation as Code};
 
 use super::RemoteRights;
-use crate::message::{Kind, Place, denied_status, part_of};
-use crate::{
-    Arrival, ArrivalKind, Atomic, Denial, Environment, Event, Link, Outcome, Payload, RemoteAddress, Right,
-    Status, limits,
-};
+use crate::message::{Kind, Place, part_of};
+use crate::placing::{self, Message, Placer, done};
+use crate::{Atomic, Denial, Environment, Event, Link, Payload, RemoteAddress, Right, limits};
 
 /// What an executed request packet asks for.
 #[derive(Debug, Clone, Copy)]
@@ -36,38 +34,39 @@ impl Stop {
     const INVALID: Stop = Stop::Refuse(Nak::InvalidRequest, Event::RequestError);
 }
 
-/// The message that is coming in.
-#[derive(Debug, Clone, Copy)]
-enum Message {
-    None,
-    Send { offset: u32 },
-    Write { remote: RemoteAddress, offset: u32, length: u32 },
+impl From<placing::Stop> for Stop {
+    fn from(stop: placing::Stop) -> Stop {
+        match stop {
+            placing::Stop::Wait => Stop::Wait,
+            placing::Stop::NotReady => Stop::NotReady,
+            placing::Stop::Invalid => Stop::INVALID,
+            placing::Stop::Denied(denial) | placing::Stop::ReceiveFailed(denial) => {
+                let (nak, event) = refusal(denial);
+                Stop::Refuse(nak, event)
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
 pub(super) struct Executor {
-    rights: RemoteRights,
-    message: Message,
-    /// A receive was taken and neither completed nor failed.
-    begun: bool,
-    /// The last bytes of the message are in place, though its packet waits: the message's length.
-    placed: Option<u32>,
+    placer: Placer,
     /// Messages completed, 24 bits (MSN, section 9.7.7.1).
     messages: u32,
 }
 
 impl Executor {
     pub(super) fn new(rights: RemoteRights) -> Executor {
-        Executor { rights, message: Message::None, begun: false, placed: None, messages: 0 }
+        Executor { placer: Placer::new(rights), messages: 0 }
     }
 
     pub(super) fn set_rights(&mut self, rights: RemoteRights) {
-        self.rights = rights;
+        self.placer.rights = rights;
     }
 
     /// Whether the peer may read at all.
     pub(super) fn may_read(&self) -> bool {
-        self.rights.read
+        self.placer.rights.read
     }
 
     /// The message sequence number to acknowledge with.
@@ -77,7 +76,7 @@ impl Executor {
 
     /// Whether the last message is complete, and no receive is taken for the next.
     pub(super) fn is_between_messages(&self) -> bool {
-        matches!(self.message, Message::None) && !self.begun && self.placed.is_none()
+        self.placer.is_between_messages()
     }
 
     /// Executes one packet. `may_read`: another READ or atomic may be outstanding.
@@ -91,8 +90,12 @@ impl Executor {
     ) -> Result<Answer, Stop> {
         let Some(code) = header.bth.opcode.operation() else { return Err(Stop::INVALID) };
         match (part_of(code), code) {
-            (Some((Kind::Send, place)), _) => self.send(header, payload, place, link, environment),
-            (Some((Kind::Write, place)), _) => self.write(header, payload, place, link, environment),
+            (Some(part), _) => {
+                if self.placer.place(part, header, payload, link, environment)? {
+                    self.count_message();
+                }
+                Ok(Answer::Placed)
+            }
             (None, Code::ReadRequest) => self.read(header, payload, may_read, environment),
             (None, Code::CompareSwap | Code::FetchAdd) => {
                 self.atomic(header, payload, code, may_read, environment)
@@ -116,12 +119,12 @@ impl Executor {
         if part == Some((Kind::Write, Place::Only)) {
             return self.execute_writes(header, row, mtu, environment);
         }
-        let (offset, most) = match (part, self.message) {
-            (Some((Kind::Send, Place::Middle)), Message::Send { offset }) if self.begun => {
+        let (offset, most) = match (part, self.placer.message) {
+            (Some((Kind::Send, Place::Middle)), Message::Send { offset }) if self.placer.has_receive() => {
                 (offset, limits::MAX_MESSAGE)
             }
             (Some((Kind::Write, Place::Middle)), Message::Write { offset, length, .. })
-                if self.rights.write =>
+                if self.placer.rights.write =>
             {
                 // Something is left for the last one.
                 (offset, length.saturating_sub(1))
@@ -134,7 +137,7 @@ impl Executor {
         if row.is_empty() {
             return 0;
         }
-        let placed = match self.message {
+        let placed = match self.placer.message {
             Message::Write { remote, .. } => {
                 let address = remote.address.wrapping_add(u64::from(offset));
                 environment.write_remote_row(RemoteAddress { address, ..remote }, row)
@@ -142,7 +145,7 @@ impl Executor {
             _ => environment.place_receive_row(offset.into(), row),
         };
         let placed = placed.min(full);
-        if let Message::Send { offset } | Message::Write { offset, .. } = &mut self.message {
+        if let Message::Send { offset } | Message::Write { offset, .. } = &mut self.placer.message {
             *offset += placed as u32 * mtu;
         }
         placed
@@ -157,7 +160,7 @@ impl Executor {
         environment: &mut E,
     ) -> usize {
         let Some(reth) = header.reth.filter(|reth| (1..=mtu).contains(&reth.length)) else { return 0 };
-        if !self.is_between_messages() || !self.rights.write || header.immediate.is_some() {
+        if !self.is_between_messages() || !self.placer.rights.write || header.immediate.is_some() {
             return 0;
         }
         let whole = row.iter().take_while(|bytes| bytes.len() == reth.length as usize).count();
@@ -170,110 +173,6 @@ impl Executor {
         written
     }
 
-    fn send<E: Environment>(
-        &mut self,
-        header: &Header,
-        payload: Payload<'_>,
-        place: Place,
-        link: &Link,
-        environment: &mut E,
-    ) -> Result<Answer, Stop> {
-        let offset = match (place.is_start(), self.message) {
-            (true, Message::None) => 0,
-            (false, Message::Send { offset }) => offset,
-            _ => return Err(Stop::INVALID),
-        };
-        let end = message_end(offset, payload, place, link)?;
-        let end = self.placed.unwrap_or(end);
-        self.begin_receive(environment)?;
-        if !payload.is_empty() && self.placed.is_none() {
-            match environment.place_receive(offset.into(), payload, place.is_end()) {
-                Outcome::Done(()) => {}
-                Outcome::Wait => return Err(Stop::Wait),
-                Outcome::Denied(denial) => {
-                    let status = denied_status(denial);
-                    return Err(self.fail_receive(status, denial, environment));
-                }
-            }
-        }
-        if !place.is_end() {
-            self.message = Message::Send { offset: end };
-            return Ok(Answer::Placed);
-        }
-        if let Some(key) = header.invalidate {
-            // Should it have to wait, the bytes are not placed a second time: they are visible.
-            self.placed = Some(end);
-            match environment.invalidate(key) {
-                Outcome::Done(()) => {}
-                Outcome::Wait => return Err(Stop::Wait),
-                Outcome::Denied(denial) => {
-                    return Err(self.fail_receive(Status::RemoteInvalidRequest, denial, environment));
-                }
-            }
-        }
-        self.begun = false;
-        environment.finish_receive(Arrival {
-            kind: ArrivalKind::Send,
-            length: end,
-            immediate: header.immediate,
-            invalidated: header.invalidate,
-            solicited: header.bth.solicited,
-        });
-        self.finish_message();
-        Ok(Answer::Placed)
-    }
-
-    fn write<E: Environment>(
-        &mut self,
-        header: &Header,
-        payload: Payload<'_>,
-        place: Place,
-        link: &Link,
-        environment: &mut E,
-    ) -> Result<Answer, Stop> {
-        let (remote, offset, length) = match (place.is_start(), self.message, header.reth) {
-            (true, Message::None, Some(reth)) => {
-                (RemoteAddress { address: reth.address, key: reth.key }, 0, reth.length)
-            }
-            (false, Message::Write { remote, offset, length }, _) => (remote, offset, length),
-            _ => return Err(Stop::INVALID),
-        };
-        if length > limits::MAX_MESSAGE || !self.rights.write {
-            return Err(Stop::INVALID);
-        }
-        let end = message_end(offset, payload, place, link)?;
-        if place.is_end() != (end == length) || end > length {
-            return Err(Stop::INVALID);
-        }
-        if place.is_start() && length > 0 {
-            done(environment.check_remote(remote, length, Right::RemoteWrite))?;
-        }
-        if header.immediate.is_some() {
-            self.begin_receive(environment)?;
-        }
-        if !payload.is_empty() {
-            let address = remote.address.wrapping_add(u64::from(offset));
-            let remote = RemoteAddress { address, key: remote.key };
-            done(environment.write_remote(remote, payload, place.is_end()))?;
-        }
-        if !place.is_end() {
-            self.message = Message::Write { remote, offset: end, length };
-            return Ok(Answer::Placed);
-        }
-        if header.immediate.is_some() {
-            self.begun = false;
-            environment.finish_receive(Arrival {
-                kind: ArrivalKind::WriteImmediate,
-                length,
-                immediate: header.immediate,
-                invalidated: None,
-                solicited: header.bth.solicited,
-            });
-        }
-        self.finish_message();
-        Ok(Answer::Placed)
-    }
-
     fn read<E: Environment>(
         &mut self,
         header: &Header,
@@ -281,8 +180,10 @@ impl Executor {
         may_read: bool,
         environment: &mut E,
     ) -> Result<Answer, Stop> {
-        let (Message::None, Some(reth)) = (self.message, header.reth) else { return Err(Stop::INVALID) };
-        if !payload.is_empty() || reth.length > limits::MAX_MESSAGE || !self.rights.read || !may_read {
+        let (Message::None, Some(reth)) = (self.placer.message, header.reth) else {
+            return Err(Stop::INVALID);
+        };
+        if !payload.is_empty() || reth.length > limits::MAX_MESSAGE || !self.placer.rights.read || !may_read {
             return Err(Stop::INVALID);
         }
         let remote = RemoteAddress { address: reth.address, key: reth.key };
@@ -301,8 +202,10 @@ impl Executor {
         may_read: bool,
         environment: &mut E,
     ) -> Result<Answer, Stop> {
-        let (Message::None, Some(atomic)) = (self.message, header.atomic) else { return Err(Stop::INVALID) };
-        if !payload.is_empty() || !self.rights.atomic || !may_read || atomic.address % 8 != 0 {
+        let (Message::None, Some(atomic)) = (self.placer.message, header.atomic) else {
+            return Err(Stop::INVALID);
+        };
+        if !payload.is_empty() || !self.placer.rights.atomic || !may_read || atomic.address % 8 != 0 {
             return Err(Stop::INVALID);
         }
         let remote = RemoteAddress { address: atomic.address, key: atomic.key };
@@ -317,25 +220,13 @@ impl Executor {
         Ok(Answer::Atomic { original })
     }
 
-    /// Takes a receive for the message, once.
-    fn begin_receive<E: Environment>(&mut self, environment: &mut E) -> Result<(), Stop> {
-        if !self.begun && !environment.begin_receive() {
-            return Err(Stop::NotReady);
-        }
-        self.begun = true;
-        Ok(())
-    }
-
-    fn fail_receive<E: Environment>(&mut self, status: Status, denial: Denial, environment: &mut E) -> Stop {
-        environment.fail_receive(status);
-        self.begun = false;
-        let (nak, event) = refusal(denial);
-        Stop::Refuse(nak, event)
-    }
-
+    /// A message is complete.
     pub(super) fn finish_message(&mut self) {
-        self.message = Message::None;
-        self.placed = None;
+        self.placer.forget_message();
+        self.count_message();
+    }
+
+    fn count_message(&mut self) {
         self.messages = (self.messages + 1) & 0xff_ffff;
     }
 }
@@ -346,25 +237,5 @@ pub(super) fn refusal(denial: Denial) -> (Nak, Event) {
         Denial::RemoteAccess => (Nak::RemoteAccess, Event::AccessError),
         Denial::InvalidRequest | Denial::LocalLength => (Nak::InvalidRequest, Event::RequestError),
         Denial::Operational | Denial::LocalProtection => (Nak::RemoteOperational, Event::RequestError),
-    }
-}
-
-/// Where a message stands after a packet, whose length must suit its place.
-fn message_end(offset: u32, payload: Payload<'_>, place: Place, link: &Link) -> Result<u32, Stop> {
-    let end = u64::from(offset) + payload.len();
-    if !place.suits(payload.len(), link.request_mtu) || end > u64::from(limits::MAX_MESSAGE) {
-        return Err(Stop::INVALID);
-    }
-    Ok(end as u32)
-}
-
-fn done<T>(outcome: Outcome<T>) -> Result<T, Stop> {
-    match outcome {
-        Outcome::Done(value) => Ok(value),
-        Outcome::Wait => Err(Stop::Wait),
-        Outcome::Denied(denial) => {
-            let (nak, event) = refusal(denial);
-            Err(Stop::Refuse(nak, event))
-        }
     }
 }
