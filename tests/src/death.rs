@@ -2,15 +2,14 @@
 //!
 //! The program says itself what is wrong and how to see it again.
 
+use crate::compile;
 use crate::ground::Ground;
-use crate::limits::DEATH;
 use anyhow::{Context, Result, ensure};
 use pagewire_cli::arguments::PathChoice;
 use pagewire_cli::install::Installation;
 use pagewire_cli::pair::{Finished, Running};
 use pagewire_cli::report::{self, ProcessReport};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The operations of which single instructions are looked at, as the program calls them. Those that begin with `take` are the
@@ -86,16 +85,9 @@ impl Program<'_> {
         if file.exists() {
             return Ok(Program { ground, file });
         }
-        let mut command = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
-        command.args(["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-O2", "-g", "-I"]);
-        command.arg(sources.join("../../crates/verbs/tests/c")).arg("-o").arg(&file);
-        for source in ["main", "kill", "step", "tracer", "route", "companion", "parties", "traffic", "leaks"]
-        {
-            command.arg(sources.join(source).with_extension("c"));
-        }
-        command.arg(library).arg("-lpthread");
-        let compiled = Running::start(command)?.wait_until(Instant::now() + DEATH);
-        ensure!(compiled.success(), "death/*.c: {}\n{}", compiled.verdict(), compiled.output);
+        let names = ["main", "kill", "step", "tracer", "route", "companion", "parties", "traffic", "leaks"];
+        let sources = names.map(|name| sources.join(name).with_extension("c"));
+        compile::c(sources, &file, &[library])?;
         Ok(Program { ground, file })
     }
 

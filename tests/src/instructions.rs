@@ -4,6 +4,7 @@
 //! the compiler, the C library and valgrind, though, so each record is of one toolchain; with another, counts are printed
 //! and not judged, which is told. `make instructions` records anew.
 
+use crate::compile;
 use crate::ground::{Ground, Setting};
 use crate::limits::RUN;
 use crate::not_checked;
@@ -39,7 +40,7 @@ type Counts = BTreeMap<Operation, u64>;
 /// # Errors
 /// If one does, by more than [`ALLOWED`], or cannot be counted.
 pub fn hot_paths(ground: &Ground) -> Result<()> {
-    let program = compile(ground)?;
+    let program = program(ground)?;
     let toolchain = toolchain(ground)?;
     let recorded = std::fs::read_to_string(file()).with_context(|| file().display().to_string())?;
     let mut records = read(&recorded)?;
@@ -172,13 +173,11 @@ fn valgrind() -> Result<PathBuf> {
     find_program("valgrind").context("the program valgrind is missing (Debian package valgrind)")
 }
 
-fn compile(ground: &Ground) -> Result<PathBuf> {
+fn program(ground: &Ground) -> Result<PathBuf> {
     let program = ground.stage.file("instructions");
-    let mut command = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
-    command.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-o"]);
-    command.arg(&program).arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../benches/instructions.c"));
-    command.arg(library(ground)?).arg("-Wl,--allow-shlib-undefined");
-    answer(&mut command)?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../benches/instructions.c");
+    let options = ["-O1".into(), library(ground)?.into_os_string(), "-Wl,--allow-shlib-undefined".into()];
+    compile::c([source], &program, &options)?;
     Ok(program)
 }
 

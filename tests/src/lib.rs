@@ -8,6 +8,7 @@
 pub mod basics;
 pub mod combinations;
 pub mod command;
+pub mod compile;
 pub mod death;
 pub mod ground;
 pub mod instructions;

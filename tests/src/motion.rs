@@ -3,10 +3,11 @@
 //! A run draws a seed and prints it first, so that a failure's output says how to see it again. PAGEWIRE_MOTION_SEED sets it,
 //! PAGEWIRE_MOTION_ROUNDS the number of moves.
 
+use crate::compile;
 use crate::ground::{Ground, Setting};
-use crate::limits::{COMPILE, MOTION};
+use crate::limits::MOTION;
 use crate::not_checked;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use pagewire_cli::install::find_program;
 use pagewire_cli::pair::Running;
 use std::ffi::OsString;
@@ -114,36 +115,10 @@ fn c_program(ground: &Ground) -> Result<Vec<OsString>> {
     Ok(vec![program.into()])
 }
 
-/// Compiles sources, of `tests/motion` where no folder is said, against rdma-core's headers.
-pub(crate) fn compile(sources: &[&str], into: &Path, options: &[OsString]) -> Result<()> {
-    let mut command = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
-    command.args([
-        "-std=gnu11",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-Wno-missing-field-initializers",
-        "-O2",
-        "-g",
-    ]);
-    command.arg("-I").arg(headers()).args(options);
-    command.arg("-o").arg(into).args(sources.iter().map(|source| folder().join(source)));
-    command.args(["-libverbs", "-lpthread"]);
-    build(command)?;
-    // Programs run as another user.
-    fs::set_permissions(into, Permissions::from_mode(0o755)).context("the test's program")
-}
-
-fn build(command: Command) -> Result<()> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let finished = Running::start(command)?.wait_until(Instant::now() + COMPILE);
-    ensure!(finished.success(), "{name} does not build the test's program:\n{}", finished.output);
-    Ok(())
-}
-
-/// What the C programs of all tests share.
-fn headers() -> PathBuf {
-    folder().join("../../crates/verbs/tests/c")
+/// Compiles sources of `tests/motion`.
+fn compile(sources: &[&str], into: &Path, options: &[OsString]) -> Result<()> {
+    let sources = sources.iter().map(|source| folder().join(source));
+    compile::c(sources, into, &[options, &["-libverbs".into()]].concat())
 }
 
 /// A compiler that continuous integration must have: without it this is no test.
@@ -161,7 +136,7 @@ fn go_program(ground: &Ground) -> Result<Vec<OsString>> {
     fs::create_dir(&place)?;
     let mut files: Vec<PathBuf> = SOURCES.iter().map(|name| folder().join(name)).collect();
     files.extend(["motion.h", "pattern.h", "go/main.go", "go/go.mod"].map(|name| folder().join(name)));
-    files.extend(["check.h", "connect.h"].map(|name| headers().join(name)));
+    files.extend(["check.h", "connect.h"].map(|name| compile::headers().join(name)));
     for file in files {
         fs::copy(&file, place.join(file.file_name().context("a file without a name")?))?;
     }
@@ -171,7 +146,7 @@ fn go_program(ground: &Ground) -> Result<Vec<OsString>> {
     command.env("GOTOOLCHAIN", "local").env("GOFLAGS", "-mod=mod").env("GOPROXY", "off");
     command.env("CGO_ENABLED", "1").env("GOCACHE", place.join("cache"));
     command.arg("build").arg("-o").arg(&program).arg(".").current_dir(&place);
-    build(command)?;
+    compile::build(command)?;
     fs::remove_dir_all(place.join("cache"))?;
     fs::set_permissions(&place, Permissions::from_mode(0o755))?;
     fs::set_permissions(&program, Permissions::from_mode(0o755))?;
@@ -185,7 +160,7 @@ fn java_program(ground: &Ground) -> Result<Vec<OsString>> {
     fs::create_dir(&place)?;
     let mut command = Command::new(&javac);
     command.arg("-d").arg(&place).arg(folder().join("java/Motion.java"));
-    build(command)?;
+    compile::build(command)?;
     let home = javac.canonicalize()?;
     let include = home.parent().and_then(Path::parent).context("javac lies nowhere")?.join("include");
     let library = place.join("libmotion.so");

@@ -2,9 +2,9 @@
 //!
 //! Here and not beside the other C programs of the verbs, since a library that was not optimised needs more.
 
+use crate::compile;
 use crate::ground::{Ground, Setting};
 use crate::limits::RUN;
-use crate::motion;
 use anyhow::{Result, ensure};
 use pagewire_cli::pair::Running;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use std::time::Instant;
 /// If the program ends otherwise than well.
 pub fn little_is_enough(ground: &Ground, setting: Setting) -> Result<()> {
     let program = ground.stage.file("stack");
-    motion::compile(&[concat!(env!("CARGO_MANIFEST_DIR"), "/stack/main.c")], &program, &[])?;
+    compile::c([concat!(env!("CARGO_MANIFEST_DIR"), "/stack/main.c")], &program, &["-libverbs"])?;
     let mut command = ground.ends(setting).0.command(&ground.stage.command);
     command.args(["run", "--path", setting.path().name(), "--"]).arg(&program);
     let finished = Running::start(command)?.wait_until(Instant::now() + RUN);

@@ -2,6 +2,9 @@
 //!
 //! Needs a C compiler, binutils and libibverbs-dev, as building the library itself does.
 
+#[path = "../../../tests/src/compile/command.rs"]
+mod compile;
+
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -95,12 +98,10 @@ fn all_names_are_one_file() {
 /// Compiles a program of `tests/c` against the installed headers; gives how to run it on the library.
 fn program(name: &str, as_name: &str) -> Command {
     let program = library().parent().unwrap().join(as_name);
-    let status = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
-        .args(["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-O1", "-g", "-o"])
-        .arg(&program)
-        .arg(crate_folder().join("tests/c").join(name).with_extension("c"))
+    let source = crate_folder().join("tests/c").join(name).with_extension("c");
+    let status = compile::command([source], &program)
+        .arg("-O1")
         .arg(library().join("libibverbs.so.1"))
-        .arg("-lpthread")
         .status()
         .unwrap();
     assert!(status.success(), "{name}.c does not compile");
