@@ -1,9 +1,12 @@
 //! The command line, as clap sees it: names, help texts and examples.
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueHint};
+use pagewire_nic::UnknownPath;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+
+pub use pagewire_nic::PathChoice;
 
 /// RDMA verbs on memory that is never pinned: no RDMA hardware, no kernel module, no root.
 #[derive(Debug, Parser)]
@@ -60,44 +63,29 @@ pub fn completion_script(shell: clap_complete::Shell) -> Vec<u8> {
     script
 }
 
-/// The way by which the bytes of a connection travel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum PathChoice {
-    /// The best that each connection can have
-    #[default]
-    Auto,
-    /// Inside this host, from memory to memory; fails where the kernel refuses that
-    Local,
-    /// RoCEv2 in UDP datagrams, on one host too
-    Udp,
+/// The names of the choices, with what they mean.
+fn path_choice() -> impl TypedValueParser<Value = PathChoice> {
+    let help = |choice| match choice {
+        PathChoice::Auto => "The best that each connection can have",
+        PathChoice::Local => "Inside this host, from memory to memory; fails where the kernel refuses that",
+        PathChoice::Udp => "RoCEv2 in UDP datagrams, on one host too",
+    };
+    let named = |choice: PathChoice| PossibleValue::new(choice.name()).help(help(choice));
+    PossibleValuesParser::new(PathChoice::ALL.map(named)).try_map(|name| name.parse())
 }
 
-impl PathChoice {
-    /// The value that `PAGEWIRE_PATH` takes.
-    pub const fn name(self) -> &'static str {
-        match self {
-            PathChoice::Auto => "auto",
-            PathChoice::Local => "local",
-            PathChoice::Udp => "udp",
-        }
+/// The choice that a value of `PAGEWIRE_PATH` stands for; as in the engine, an empty one is none.
+///
+/// # Errors
+/// With what is wrong with the value.
+pub fn path_of_variable(value: &OsStr) -> Result<Option<PathChoice>, String> {
+    if value.is_empty() {
+        return Ok(None);
     }
-
-    /// The choice that a value of `PAGEWIRE_PATH` stands for; as in the engine, an empty one is none.
-    ///
-    /// # Errors
-    /// With what is wrong with the value.
-    pub fn from_variable(value: &OsStr) -> Result<Option<PathChoice>, String> {
-        if value.is_empty() {
-            return Ok(None);
-        }
-        let found = PathChoice::value_variants().iter().find(|choice| value == choice.name());
-        found.copied().map(Some).ok_or_else(|| {
-            format!(
-                "the environment variable PAGEWIRE_PATH is '{}': it must be auto, local or udp",
-                value.to_string_lossy()
-            )
-        })
-    }
+    let choice = value.to_string_lossy().parse();
+    choice
+        .map(Some)
+        .map_err(|error: UnknownPath| format!("the environment variable PAGEWIRE_PATH is {error}"))
 }
 
 /// The path that `pagewire bench` is asked for, of the two that can be measured.
@@ -116,7 +104,7 @@ fn measured_path(name: String) -> PathChoice {
     2 for a wrong command line.")]
 pub struct RunArguments {
     /// How connections travel; where it is not given, as the environment variable PAGEWIRE_PATH says, else auto
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = path_choice())]
     pub path: Option<PathChoice>,
     /// Write the packets sent and received to FILE (classic pcap, one file a process: its PID is put before the
     /// extension)
@@ -211,6 +199,7 @@ pub struct BenchArguments {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ValueEnum;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -237,13 +226,19 @@ mod tests {
 
     #[test]
     fn the_variable_takes_what_the_option_takes() {
-        for choice in PathChoice::value_variants() {
-            let shown = choice.to_possible_value().expect("none is hidden");
-            assert_eq!(shown.get_name(), choice.name());
-            assert_eq!(PathChoice::from_variable(choice.name().as_ref()), Ok(Some(*choice)));
+        for choice in PathChoice::ALL {
+            let words = ["pagewire", "run", "--path", choice.name(), "true"];
+            match Arguments::try_parse_from(words).map(|arguments| arguments.command) {
+                Ok(Command::Run(run)) => assert_eq!(run.path, Some(choice)),
+                other => panic!("{words:?}: {other:?}"),
+            }
+            assert_eq!(path_of_variable(choice.name().as_ref()), Ok(Some(choice)));
         }
-        assert_eq!(PathChoice::from_variable("".as_ref()), Ok(None));
-        let refused = PathChoice::from_variable("rdma".as_ref()).expect_err("no such path");
+        let refused =
+            Arguments::try_parse_from(["pagewire", "run", "--path", "rdma", "true"]).expect_err("none");
+        assert!(refused.to_string().contains("[possible values: auto, local, udp]"), "{refused}");
+        assert_eq!(path_of_variable("".as_ref()), Ok(None));
+        let refused = path_of_variable("rdma".as_ref()).expect_err("no such path");
         assert!(refused.contains("PAGEWIRE_PATH") && refused.contains("auto, local or udp"), "{refused}");
     }
 

@@ -1,6 +1,6 @@
 //! `pagewire run`: starts a program with the engine in place of libibverbs.
 
-use crate::arguments::{PathChoice, RunArguments};
+use crate::arguments::{PathChoice, RunArguments, path_of_variable};
 use crate::install::{Installation, in_path, is_executable};
 use crate::launch::{Launch, PATH_VARIABLE};
 use crate::report;
@@ -151,7 +151,7 @@ fn path(arguments: &RunArguments) -> Result<PathChoice> {
         return Ok(path);
     }
     let variable = std::env::var_os(PATH_VARIABLE).unwrap_or_default();
-    Ok(PathChoice::from_variable(&variable).map_err(Error::msg)?.unwrap_or_default())
+    Ok(path_of_variable(&variable).map_err(Error::msg)?.unwrap_or_default())
 }
 
 /// Makes sure that the engine will be able to make its capture beside `file`, before the program starts: in the

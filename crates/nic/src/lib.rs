@@ -48,7 +48,7 @@ pub use error::{Error, Result};
 pub use event::{Acknowledgements, AsyncEvent, AsyncEventKind, Element, Notifier, Unwatched};
 pub use explain::ConnectionReport;
 pub use pagewire_iommu::Rights;
-pub use path::PathChoice;
+pub use path::{PathChoice, UnknownPath};
 pub use protection::{MemoryRegion, ProtectionDomain, Reregistration};
 pub use queue_pair::{QueuePair, QueuePairInit};
 pub use request::{Data, Destination, ReceiveRequest, ScatterGather, SendOperation, SendRequest};

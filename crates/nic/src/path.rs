@@ -9,6 +9,8 @@ pub mod whole_send;
 use crate::engine::Nic;
 use local::LocalChannel;
 use pagewire_fabric::{ChannelId, Fabric, QUEUE_PAIRS_PER_BLOCK, Route, port_of};
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// Nanoseconds for which a refused connection is not tried again.
@@ -29,6 +31,40 @@ pub enum PathChoice {
     Local,
     /// Packets over the network, to this host too.
     Udp,
+}
+
+impl PathChoice {
+    /// All of them.
+    pub const ALL: [PathChoice; 3] = [PathChoice::Auto, PathChoice::Local, PathChoice::Udp];
+
+    /// Its name in `PAGEWIRE_PATH`, on command lines and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            PathChoice::Auto => "auto",
+            PathChoice::Local => "local",
+            PathChoice::Udp => "udp",
+        }
+    }
+}
+
+impl fmt::Display for PathChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A text that names no [`PathChoice`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}': it must be auto, local or udp")]
+pub struct UnknownPath(String);
+
+impl FromStr for PathChoice {
+    type Err = UnknownPath;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPath> {
+        let named = PathChoice::ALL.into_iter().find(|choice| choice.name() == name);
+        named.ok_or_else(|| UnknownPath(name.to_owned()))
+    }
 }
 
 /// What is known of the process that leases a block of queue pair numbers on this host.
@@ -197,6 +233,15 @@ pub(crate) mod tests {
     }
 
     /// Processes come and go: what was once known of their numbers must not stay for ever.
+    #[test]
+    fn choices_have_names() {
+        for choice in PathChoice::ALL {
+            assert_eq!(choice.to_string().parse(), Ok(choice));
+        }
+        let refused = "UDP".parse::<PathChoice>().unwrap_err();
+        assert_eq!(refused.to_string(), "'UDP': it must be auto, local or udp");
+    }
+
     #[test]
     fn refusals_that_hold_no_more_are_forgotten() {
         let nic = Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local });

@@ -115,16 +115,11 @@ impl Scenario {
     /// The options of the `swarm` program that make this scenario.
     pub fn options(&self) -> String {
         let (plan, faults) = (&self.plan, &self.faults);
-        let path = match self.path {
-            PathChoice::Auto => "auto",
-            PathChoice::Local => "local",
-            PathChoice::Udp => "udp",
-        };
         let mut options = String::new();
         let mut give = |name: &str, value: &dyn std::fmt::Display| options += &format!(" --{name} {value}");
         give("seed", &plan.seed);
         give("operations", &plan.operations);
-        give("path", &path);
+        give("path", &self.path);
         give("loss", &faults.loss);
         give("duplicate", &faults.duplicate);
         give("reorder", &faults.reorder);

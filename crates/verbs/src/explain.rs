@@ -153,7 +153,7 @@ fn process(engine: &Engine) -> io::Result<Process> {
     Ok(Process {
         pid: std::process::id(),
         program,
-        path_choice: engine.settings().path_name(),
+        path_choice: engine.settings().path.name(),
         port: host.direct_port(),
         port_reason: host.port_reason(),
         send_reason: host.send_reason(),

@@ -28,12 +28,7 @@ impl Settings {
     fn from(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
         let path = match variable("PAGEWIRE_PATH").as_ref().map(|value| value.to_string_lossy()) {
             None => PathChoice::Auto,
-            Some(value) => match &*value {
-                "auto" => PathChoice::Auto,
-                "local" => PathChoice::Local,
-                "udp" => PathChoice::Udp,
-                other => return Err(format!("PAGEWIRE_PATH is '{other}': it must be auto, local or udp")),
-            },
+            Some(value) => value.parse().map_err(|error| format!("PAGEWIRE_PATH is {error}"))?,
         };
         let faults = match variable(FAULTS_VARIABLE) {
             None => FaultPlan::default(),
@@ -45,15 +40,6 @@ impl Settings {
             Some(value) => log_filter(value.to_string_lossy().into_owned())?,
         };
         Ok(Settings { path, faults, statistics: variable("PAGEWIRE_STATS").map(PathBuf::from), log })
-    }
-
-    /// The name of the path choice.
-    pub fn path_name(&self) -> &'static str {
-        match self.path {
-            PathChoice::Auto => "auto",
-            PathChoice::Local => "local",
-            PathChoice::Udp => "udp",
-        }
     }
 }
 
@@ -86,11 +72,8 @@ mod tests {
     #[test]
     fn paths_have_names() {
         assert_eq!(Settings::from(|_| None).unwrap().path, PathChoice::Auto);
-        for (name, path) in
-            [("auto", PathChoice::Auto), ("local", PathChoice::Local), ("udp", PathChoice::Udp)]
-        {
-            let settings = with("PAGEWIRE_PATH", name).unwrap();
-            assert_eq!((settings.path, settings.path_name()), (path, name));
+        for path in PathChoice::ALL {
+            assert_eq!(with("PAGEWIRE_PATH", path.name()).unwrap().path, path);
         }
     }
 

@@ -6,8 +6,8 @@
 //! Progress goes to standard error; the last line on standard output is the result, one JSON object. A violation is made
 //! small, if that can be, and shown with what was done last.
 
+use clap::Parser;
 use clap::builder::RangedU64ValueParser;
-use clap::{Parser, ValueEnum};
 use pagewire_nic::PathChoice;
 use pagewire_sim::shrink::{self, Shrunk};
 use pagewire_sim::workload::{Report, Violation};
@@ -21,13 +21,6 @@ const PROGRESS: Duration = Duration::from_secs(10);
 
 /// What the processes of the largest worlds have.
 const LEAST_MEMORY: u64 = 2 << 20;
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Path {
-    Auto,
-    Local,
-    Udp,
-}
 
 /// Runs a random mixed workload over the NIC in a simulated world and checks every byte and completion.
 #[derive(Parser)]
@@ -50,9 +43,9 @@ struct Arguments {
     /// Shows a violation as it is.
     #[arg(long)]
     no_shrink: bool,
-    /// How the parties reach each other; auto: by all ways.
-    #[arg(long, value_enum, default_value = "udp")]
-    path: Path,
+    /// How the parties reach each other: local, udp or auto, by all ways.
+    #[arg(long, default_value_t = PathChoice::Udp)]
+    path: PathChoice,
     /// Share of the packets that is lost; half as many are doubled, as many reordered, and a tenth as many corrupted.
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     loss: f64,
@@ -134,11 +127,7 @@ impl Arguments {
         if self.draw || self.packets.is_some() {
             return Scenario::drawn(seed, self.operations.unwrap_or(20_000));
         }
-        let path = match self.path {
-            Path::Auto => PathChoice::Auto,
-            Path::Local => PathChoice::Local,
-            Path::Udp => PathChoice::Udp,
-        };
+        let path = self.path;
         let operations = self.operations.unwrap_or(1_000_000);
         let mut scenario = Scenario::new(seed, operations, path, self.loss).with_parties(self.parties);
         scenario.hosts = self.hosts.unwrap_or(scenario.hosts);
