@@ -11,6 +11,7 @@ use pagewire_fabric::lock::lock_until;
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// One queue pair as `pagewire explain` shows it.
@@ -19,6 +20,8 @@ pub struct ConnectionReport {
     pub number: u32,
     pub kind: QueuePairType,
     pub state: State,
+    /// Why it is in ERR, where no completion says so.
+    pub state_reason: Option<&'static str>,
     /// The peer's queue pair and address; none for UD and before RTR.
     pub peer: Option<(u32, IpAddr)>,
     /// `local`, `udp`, `asked` (the peer's process is being asked), `dead` (the path asked for cannot be had) or `none`
@@ -41,6 +44,9 @@ pub struct ConnectionReport {
     /// None if another thread worked on the queue pair all the time that was waited for it.
     pub protocol: Option<ProtocolCounters>,
 }
+
+/// Why a queue pair is in ERR of which a completion was lost.
+const OVERRUN: &str = "its completion queue was overrun: make that larger, or poll it more often";
 
 /// The path of a queue pair for readers that cannot have its core, because a thread drives it.
 pub(crate) struct ShownPath(Mutex<(&'static str, String)>);
@@ -84,6 +90,7 @@ impl<F: Fabric> QueuePair<F> {
             number: self.number,
             kind: self.kind,
             state: attributes.state,
+            state_reason: self.ended_by_overrun.load(Ordering::Acquire).then_some(OVERRUN),
             peer: connected.then(|| {
                 (attributes.destination, crate::device::address_of_gid(attributes.address.destination_gid))
             }),
@@ -118,9 +125,8 @@ mod tests {
     use super::*;
     use crate::attributes::{AddressVector, Capabilities, QueuePairChange};
     use crate::device::Mtu;
-    use crate::{Options, PathChoice, QueuePairInit, Rights, device};
+    use crate::{Opcode, Options, PathChoice, QueuePairInit, Rights, device};
     use pagewire_fabric::HostFabric;
-    use std::sync::atomic::Ordering;
 
     /// A queue pair in RTR whose path is UDP, and its engine.
     fn connected() -> (Arc<Nic<HostFabric>>, Arc<QueuePair<HostFabric>>) {
@@ -196,6 +202,27 @@ mod tests {
             .modify(&QueuePairChange { state: Some(State::Reset), ..Default::default() })
             .expect("RESET");
         assert_eq!(queue_pair.report().path, "none");
+    }
+
+    /// No completion tells it: they are what is lost.
+    #[test]
+    fn an_overrun_completion_queue_is_named_until_the_reset() {
+        let (_nic, queue_pair) = connected();
+        assert_eq!(queue_pair.report().state_reason, None);
+        // One more than the queue takes.
+        for id in 0..=queue_pair.recv_cq.entries().into() {
+            queue_pair.announce(&queue_pair.recv_cq, queue_pair.flushed(id, Opcode::Receive));
+        }
+        queue_pair.end_if_overrun(&mut queue_pair.core.lock());
+        let report = queue_pair.report();
+        assert_eq!((report.state, report.state_reason), (State::Error, Some(OVERRUN)));
+        let reset = QueuePairChange { state: Some(State::Reset), ..Default::default() };
+        queue_pair.modify(&reset).expect("RESET");
+        assert_eq!(queue_pair.report().state_reason, None);
+        // Who moves it to ERR knows why.
+        let error = QueuePairChange { state: Some(State::Error), ..Default::default() };
+        queue_pair.modify(&error).expect("ERR");
+        assert_eq!(queue_pair.report().state_reason, None);
     }
 
     #[test]

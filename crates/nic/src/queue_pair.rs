@@ -93,6 +93,8 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) drained: AtomicBool,
     /// A completion found its queue overrun.
     overran: AtomicBool,
+    /// It went to ERR for that, and has not been reset.
+    pub(crate) ended_by_overrun: AtomicBool,
     /// How often rights were taken away, and what peers had begun by them waited for: so many of these times.
     withdrawals: AtomicU64,
     waited_for: AtomicU64,
@@ -159,6 +161,7 @@ impl<F: Fabric> QueuePair<F> {
             scheduled: AtomicU64::new(u64::MAX),
             drained: AtomicBool::new(false),
             overran: AtomicBool::new(false),
+            ended_by_overrun: AtomicBool::new(false),
             withdrawals: AtomicU64::new(0),
             waited_for: AtomicU64::new(0),
             cookie: AtomicU64::new(0),
@@ -411,6 +414,7 @@ impl<F: Fabric> QueuePair<F> {
         self.receive.lock().clear();
         self.inbox.clear();
         self.deadline.store(u64::MAX, Ordering::Release);
+        self.ended_by_overrun.store(false, Ordering::Release);
         self.set_attributes(core, Attributes::default());
     }
 
@@ -488,6 +492,7 @@ impl<F: Fabric> QueuePair<F> {
             && self.overran.swap(false, Ordering::AcqRel)
             && !matches!(self.state(), State::Reset | State::Error)
         {
+            self.ended_by_overrun.store(true, Ordering::Release);
             self.enter_error(core);
             self.raise(AsyncEventKind::QueuePairFatal);
         }

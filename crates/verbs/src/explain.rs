@@ -23,7 +23,8 @@
 //! ```
 //!
 //! `path` is `local`, `udp`, `asked` (being chosen), `dead` (the path asked for cannot be had) or `none` (no peer yet);
-//! `reason` says why it is not a better one. `peer` and `peer_qpn` are absent for UD and before RTR. `send_requests` are
+//! `reason` says why it is not a better one. `state_reason` says why the state is ERR where the completion queue was overrun;
+//! else it is absent. `peer` and `peer_qpn` are absent for UD and before RTR. `send_requests` are
 //! posted and not complete, `receive_requests` posted and not taken by a message (absent with a shared receive queue).
 //! `packets_*` count RoCEv2 packets over UDP, `ring_packets_*` those through shared memory. `protocol` has the counters
 //! of `pagewire_nic::ProtocolCounters`; it is absent if another thread works on the queue pair without a pause.
@@ -79,6 +80,8 @@ struct Connection {
     kind: &'static str,
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    state_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     peer_qpn: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<String>,
@@ -117,6 +120,7 @@ impl From<ConnectionReport> for Connection {
                 State::SendQueueError => "SQE",
                 State::Error => "ERR",
             },
+            state_reason: report.state_reason,
             peer_qpn: report.peer.map(|(number, _)| number),
             peer: report.peer.map(|(_, address)| address.to_string()),
             path: report.path,
