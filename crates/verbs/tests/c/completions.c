@@ -161,6 +161,48 @@ static void fields(struct ibv_context *context, enum ibv_qp_type type)
 	destroy(&e);
 }
 
+/* What pagewire(7) says of requests that adapters answer in different ways. */
+static void peculiar(struct ibv_context *context)
+{
+	struct ends e = make(context, IBV_QPT_RC, 1);
+	struct ibv_sge pieces[2] = { piece_of(e.from, 16384, 4), piece_of(e.from, 16400, 20) };
+	struct ibv_qp_attr attr = usual_attributes(context, e.two->qp_num);
+	static const char expected[] = "abcd____________efgh________________";
+	struct ibv_wc wc[2];
+
+	/* Of more than 8 bytes an atomic writes the first 8. */
+	memset(source + 16384, '_', sizeof(expected));
+	memcpy(target, "abcdefgh", 8);
+	CHECK(post(&e, 1, IBV_WR_ATOMIC_FETCH_AND_ADD, pieces, 2, 0) == 0);
+	poll_all(e.send_cq, 1, wc);
+	CHECK(wc[0].status == 0 && wc[0].byte_len == 8);
+	CHECK(memcmp(source + 16384, expected, sizeof(expected) - 1) == 0 && target[0] == 'a' + 5);
+	pieces[1].length = 3;
+	CHECK(post(&e, 2, IBV_WR_ATOMIC_FETCH_AND_ADD, pieces, 2, 0) == EINVAL);
+
+	/* No key may be invalidated by a peer. */
+	receive(&e, 3, 0, 100);
+	CHECK(post(&e, 4, IBV_WR_SEND_WITH_INV, pieces, 1, 0) == 0);
+	poll_all(e.send_cq, 1, wc);
+	poll_all(e.recv_cq, 1, wc + 1);
+	CHECK(wc[0].wr_id == 4 && wc[0].status == IBV_WC_REM_ACCESS_ERR);
+	CHECK(wc[1].wr_id == 3 && wc[1].status == IBV_WC_REM_INV_REQ_ERR);
+	CHECK(state_of(e.one) == IBV_QPS_ERR && state_of(e.two) == IBV_QPS_ERR);
+
+	/* Who may have no READ outstanding can post none. */
+	to_state(e.one, IBV_QPS_RESET);
+	to_open_init(e.one);
+	to_rtr(e.one, e.two->qp_num);
+	attr.qp_state = IBV_QPS_RTS;
+	attr.max_rd_atomic = 0;
+	CHECK(ibv_modify_qp(e.one, &attr, RTS_MASK(IBV_QPT_RC)) == 0);
+	pieces[1].length = 4;
+	CHECK(post(&e, 5, IBV_WR_RDMA_READ, pieces, 2, 0) == EINVAL);
+	CHECK(post(&e, 6, IBV_WR_ATOMIC_CMP_AND_SWP, pieces, 2, 0) == EINVAL);
+	poll_none(e.send_cq);
+	destroy(&e);
+}
+
 /* Inline data is the caller's again when the call returns, may be of no region, and is bounded. */
 static void inline_data(struct ibv_context *context)
 {
@@ -664,6 +706,7 @@ int main(void)
 	alarm(120);
 	fields(context, IBV_QPT_RC);
 	fields(context, IBV_QPT_UC);
+	peculiar(context);
 	inline_data(context);
 	signaling(context);
 	full_queues(context);
