@@ -7,9 +7,9 @@
 //! An arena's file is written to under the file's own lock, which is held while a page of the application comes
 //! in. Therefore every arena has a file of its own: a waiting copy delays nobody but its owner.
 
+use crate::fork::PerProcess;
 use crate::limits::{ARENA_BYTES, ARENAS};
 use crate::{above_standard, fork};
-use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::io;
 use std::os::fd::IntoRawFd;
@@ -21,8 +21,16 @@ const RESERVED: usize = ARENAS * ARENA_BYTES;
 static BASE: AtomicUsize = AtomicUsize::new(0);
 /// The file of each arena, or -1.
 static FILES: [AtomicI32; ARENAS] = [const { AtomicI32::new(-1) }; ARENAS];
-/// The generation (see [`fork`]) that owns the slots, and which of them are taken.
-static TAKEN: Mutex<(u64, [bool; ARENAS])> = Mutex::new((0, [false; ARENAS]));
+/// Which slots are taken.
+static TAKEN: PerProcess<Taken> = PerProcess::new();
+
+struct Taken([bool; ARENAS]);
+
+impl Default for Taken {
+    fn default() -> Self {
+        Taken([false; ARENAS])
+    }
+}
 
 /// A buffer of the engine that is mapped from a memory file of its own. Forked children do not have it.
 #[derive(Debug)]
@@ -70,10 +78,7 @@ impl Arena {
         }
         let generation = fork::generation();
         let mut taken = TAKEN.lock();
-        if taken.0 != generation {
-            *taken = (generation, [false; ARENAS]);
-        }
-        let slot = taken.1[..most]
+        let slot = taken.0[..most]
             .iter()
             .position(|taken| !taken)
             .ok_or_else(|| io::Error::new(io::ErrorKind::OutOfMemory, "all arenas are in use"))?;
@@ -106,7 +111,7 @@ impl Arena {
             return Err(error);
         }
         FILES[slot].store(file, Ordering::Release);
-        taken.1[slot] = true;
+        taken.0[slot] = true;
         Ok(Arena { start, length, slot, generation })
     }
 
@@ -139,7 +144,7 @@ impl Drop for Arena {
         let mut taken = TAKEN.lock();
         let file = FILES[self.slot].swap(-1, Ordering::AcqRel);
         unmap(self.start, file);
-        taken.1[self.slot] = false;
+        taken.0[self.slot] = false;
     }
 }
 
