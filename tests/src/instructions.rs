@@ -21,7 +21,7 @@ use std::time::Instant;
 const ALLOWED: u64 = 2;
 
 /// Runs of a path, where one is not enough.
-const RUNS: usize = 5;
+const RUNS: usize = 12;
 
 /// The environment variable that, set to `record`, has the counts written instead of compared.
 const VARIABLE: &str = "PAGEWIRE_INSTRUCTIONS";
