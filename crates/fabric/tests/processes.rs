@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::not_checked::skip;
+use common::not_checked::tell;
 use common::{packet, route, send, until};
 use pagewire_fabric::{FIRST_DIRECT_BLOCK, Fabric, FabricEvent, HostFabric, ROCE_PORT, Route, port_of};
 use pagewire_iommu::words::{SharedWords, Site};
@@ -270,7 +270,7 @@ fn datagrams_find_their_process() {
     let Some(_alone) = common::alone_in_own_network() else { return };
     let sender = HostFabric::new().unwrap();
     if sender.direct_port() != ROCE_PORT {
-        return skip(sender.port_reason().unwrap());
+        return tell(sender.port_reason().unwrap());
     }
     let mut others: Vec<Other> = (0..3).map(|_| Other::start("serve")).collect();
     let blocks: Vec<u32> = others.iter_mut().map(|other| other.expect("block").parse().unwrap()).collect();
@@ -337,11 +337,11 @@ fn a_process_that_becomes_another_user_shares_the_port_still() {
     let _alone = common::alone();
     // SAFETY: geteuid(2) only gives a number.
     if unsafe { libc::geteuid() } != 0 {
-        return skip("only root can become another user");
+        return tell("only root can become another user");
     }
     let sender = HostFabric::new().unwrap();
     if sender.direct_port() != ROCE_PORT {
-        return skip(sender.port_reason().unwrap());
+        return tell(sender.port_reason().unwrap());
     }
     let mut others = [Other::start("serve"), Other::start("drop_rights"), Other::start("serve")];
     everybody_is_reached(&sender, &mut others);
@@ -352,11 +352,11 @@ fn processes_that_do_not_see_each_other_share_the_port() {
     let _alone = common::alone();
     // SAFETY: geteuid(2) only gives a number.
     if unsafe { libc::geteuid() } != 0 {
-        return skip("only root can make PID namespaces");
+        return tell("only root can make PID namespaces");
     }
     let sender = HostFabric::new().unwrap();
     if sender.direct_port() != ROCE_PORT {
-        return skip(sender.port_reason().unwrap());
+        return tell(sender.port_reason().unwrap());
     }
     let mut others = [(); 3].map(|()| {
         let mut apart = Command::new("unshare");
@@ -370,7 +370,7 @@ fn processes_that_do_not_see_each_other_share_the_port() {
 fn users_without_the_port_have_direct_ports() {
     // SAFETY: geteuid(2) only gives a number.
     if unsafe { libc::geteuid() } != 0 {
-        return skip("only root can start processes of other users");
+        return tell("only root can start processes of other users");
     }
     let Some(_alone) = common::alone_in_own_network() else { return };
     let fabric = HostFabric::new().unwrap();
@@ -416,7 +416,7 @@ fn users_without_the_port_have_direct_ports() {
 fn other_users_are_told_apart() {
     // SAFETY: geteuid(2) only gives a number.
     if unsafe { libc::geteuid() } != 0 {
-        return skip("only root can start processes of other users");
+        return tell("only root can start processes of other users");
     }
     let Some(_alone) = common::alone_in_own_network() else { return };
     let fabric = HostFabric::new().unwrap();

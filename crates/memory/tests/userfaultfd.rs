@@ -4,7 +4,7 @@
 #[path = "../../../tests/src/not_checked.rs"]
 mod not_checked;
 
-use not_checked::skip;
+use not_checked::tell;
 use pagewire_memory::{
     ApplicationMemory, Arena, AtomicOperation, HostMemory, HostProcess, Residency, Segment,
 };
@@ -173,7 +173,7 @@ fn for_accesses_of_user_mode() {
     match Absent::new(UFFD_USER_MODE_ONLY) {
         Ok(_) => every_access(UFFD_USER_MODE_ONLY),
         Err(error) => {
-            skip(format_args!("this kernel has no userfaultfd for accesses of user mode: {error}"));
+            tell(format_args!("this kernel has no userfaultfd for accesses of user mode: {error}"));
         }
     }
 }
@@ -183,7 +183,7 @@ fn for_accesses_of_the_kernel_too() {
     match Absent::new(0) {
         Ok(_) => every_access(0),
         Err(error) => {
-            skip(format_args!("this user may not have a userfaultfd for accesses of the kernel: {error}"));
+            tell(format_args!("this user may not have a userfaultfd for accesses of the kernel: {error}"));
         }
     }
 }
