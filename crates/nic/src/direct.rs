@@ -5,9 +5,10 @@
 
 use crate::access::{AccessError, Pass};
 use crate::attributes::QueuePairType;
-use crate::completion::{Completion, Opcode, Status};
+use crate::completion::{self, Completion, Status};
 use crate::drive::{Core, LocalWay};
-use crate::path::local::PublishedQueuePair;
+use crate::path::local::{LocalChannel, PublishedQueuePair};
+use crate::path::ring::Kind;
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::{Data, ScatterGather, SendRequest};
@@ -15,7 +16,9 @@ use pagewire_fabric::Fabric;
 use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
 use pagewire_transport::{Direct, Operation, RemoteAddress, Work};
+use pagewire_wire::{Bth, Header, Opcode, bth};
 use smallvec::SmallVec;
+use std::cell::Cell;
 
 /// What is moved, and which way.
 pub struct Transfer {
@@ -62,7 +65,7 @@ impl<F: Fabric> QueuePair<F> {
     pub(crate) fn execute(&self, way: LocalWay<'_, F>, transfer: &Transfer, bytes: Bytes<'_>) -> Direct {
         let nic = &self.nic;
         let &Transfer { remote, length, reads } = transfer;
-        let LocalWay { channel, send_psn, waits, near, far } = way;
+        let LocalWay { channel, send_psn, waits, near, far, told } = way;
         let Ok(process) = &channel.channel.cross_memory else { return Direct::Unavailable };
         if channel.is_gone() {
             return Direct::Unavailable;
@@ -73,9 +76,8 @@ impl<F: Fabric> QueuePair<F> {
             found.filter(|(_, peer)| self.is_let_in(peer, send_psn, need))
         };
         if length == 0 {
-            if find().is_none() {
-                return Direct::Unavailable;
-            }
+            let Some((_, peer)) = find() else { return Direct::Unavailable };
+            self.tell_begun(channel, send_psn, peer.unheard, told);
             self.counters.direct_operations.add_alone(1);
             return Direct::Done;
         }
@@ -93,6 +95,7 @@ impl<F: Fabric> QueuePair<F> {
         let Ok(granted) = pass.window().locate(remote.address, length) else { return Direct::Unavailable };
         let there = [Segment { address: granted.address, length }];
         let memory = nic.fabric().memory();
+        let unheard = Cell::new(false);
         // Under a claim on the region there.
         let mut reach = |moves: &dyn Fn() -> Result<(), MemoryError>| {
             let Some(claim) = channel.own_hazards.claim(granted.index, place) else {
@@ -102,6 +105,7 @@ impl<F: Fabric> QueuePair<F> {
             // Behind the claim: revocation changes these first and looks for claims then.
             let valid = channel.peer_regions.still_open(pass.window())
                 && channel.receptive_at(place, self.peer(), self.number).is_some_and(|peer| {
+                    unheard.set(peer.unheard);
                     peer.domain == pass.domain() && self.is_let_in(&peer, send_psn, need)
                 });
             let moved = valid && moves().is_ok();
@@ -140,10 +144,28 @@ impl<F: Fabric> QueuePair<F> {
             },
         };
         if done == Direct::Done {
+            self.tell_begun(channel, send_psn, unheard.get(), told);
             self.counters.direct_operations.add_alone(1);
             self.counters.direct_bytes.add_alone(length);
         }
         done
+    }
+
+    /// Tells a peer that has not heard from this side, and learns nothing of what was executed, that it has begun (COMM_EST).
+    #[inline(always)] // Part of each transfer.
+    fn tell_begun(&self, channel: &LocalChannel<F>, send_psn: u32, unheard: bool, told: &mut bool) {
+        if unheard && !*told {
+            *told = self.greet_over_ring(channel, send_psn);
+        }
+    }
+
+    /// A HELLO without a body. False: there is no room now, and the next transfer tells it.
+    #[cold]
+    fn greet_over_ring(&self, channel: &LocalChannel<F>, send_psn: u32) -> bool {
+        let header = Header::new(Bth::new(Opcode::HELLO, self.peer(), send_psn));
+        let mut bytes = [0; bth::LEN];
+        header.emit(&mut bytes);
+        channel.send(self.nic.fabric(), Kind::Bytes, &bytes, &[], None)
     }
 
     /// Whether the peer's queue pair takes such accesses by the connection that began with a PSN.
@@ -160,7 +182,7 @@ impl<F: Fabric> QueuePair<F> {
         core: &mut Core<F>,
         request: &SendRequest<'_, F>,
         transfer: &Transfer,
-        opcode: Opcode,
+        opcode: completion::Opcode,
     ) -> bool {
         let done = self.executes_directly(core, transfer, request.data);
         if done {

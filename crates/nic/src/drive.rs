@@ -84,6 +84,8 @@ pub struct Core<F: Fabric> {
     connection: Connection,
     /// The peer was heard from (COMM_EST).
     pub communicates: bool,
+    /// The peer was told that this side has begun, as no packet tells it.
+    told: bool,
     sending: bool,
     path: Path<F>,
     /// What connections that have ended counted.
@@ -130,6 +132,8 @@ pub struct LocalWay<'c, F: Fabric> {
     pub waits: &'c mut Asked,
     pub near: &'c mut Option<Pass>,
     pub far: &'c mut Option<Far>,
+    /// The peer was told that this side has begun.
+    pub told: &'c mut bool,
 }
 
 impl<F: Fabric> Default for Core<F> {
@@ -138,6 +142,7 @@ impl<F: Fabric> Default for Core<F> {
             attributes: Attributes::default(),
             connection: Connection::None,
             communicates: false,
+            told: false,
             sending: false,
             path: Path::None,
             ended: ProtocolCounters::default(),
@@ -180,6 +185,7 @@ impl<F: Fabric> Core<F> {
                 waits: self.page_waits.of(Half::Requester),
                 near: &mut self.passes.send,
                 far: &mut self.passes.far,
+                told: &mut self.told,
             }),
             _ => None,
         }

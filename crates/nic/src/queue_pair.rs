@@ -304,7 +304,7 @@ impl<F: Fabric> QueuePair<F> {
             }
             _ => {}
         }
-        let before = granted_by(&core);
+        let before = granted_by(&attributes);
         attributes.apply(change);
         if from == State::ReadyToSend && to == State::SendQueueDrain {
             // The wish to be told holds for one draining.
@@ -316,7 +316,7 @@ impl<F: Fabric> QueuePair<F> {
             core.find_path(self, &attributes);
         }
         core.refresh(&attributes);
-        let withdraws = from.receives() && !(before - granted_by(&core)).is_empty();
+        let withdraws = from.receives() && !(before - granted_by(&attributes)).is_empty();
         if withdraws {
             self.withdrawals.fetch_add(1, Ordering::SeqCst);
         }
@@ -371,8 +371,11 @@ impl<F: Fabric> QueuePair<F> {
         self.peer.store(attributes.destination, Ordering::Release);
     }
 
-    /// The first packet has come before this side was told to send (COMM_EST).
+    /// The peer was heard from: the program is told, once, if it has not been at RTS yet (COMM_EST).
     pub(crate) fn establish_communication(&self, core: &mut Core<F>) {
+        if core.communicates || core.attributes.state != State::ReadyToReceive {
+            return;
+        }
         core.communicates = true;
         self.publish(core);
         self.raise(AsyncEventKind::CommunicationEstablished);
@@ -383,7 +386,8 @@ impl<F: Fabric> QueuePair<F> {
         let published = PublishedQueuePair {
             number: self.number,
             receptive: attributes.state.receives() && self.kind != QueuePairType::Ud,
-            rights: granted_by(core),
+            rights: granted_by(attributes),
+            unheard: attributes.state == State::ReadyToReceive && !core.communicates,
             destination: attributes.destination,
             domain: self.domain.number(),
             receive_psn: attributes.receive_psn,
@@ -801,12 +805,7 @@ impl<F: Fabric> QueuePair<F> {
 }
 
 /// What a local peer may do without asking.
-fn granted_by<F: Fabric>(core: &Core<F>) -> Rights {
-    let attributes = &core.attributes;
-    // The program is to learn that the peer has begun (COMM_EST): only a packet tells this side.
-    if attributes.state == State::ReadyToReceive && !core.communicates {
-        return Rights::empty();
-    }
+fn granted_by(attributes: &Attributes) -> Rights {
     // Whoever may have no READ outstanding is refused it, also where no packet would ask.
     let reading = Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
     let withheld = if attributes.max_dest_read_atomic == 0 { reading } else { Rights::empty() };

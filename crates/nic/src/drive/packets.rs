@@ -12,7 +12,7 @@ use crate::pull::Lost;
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
 use pagewire_transport::{Outcome, Time, WholeSend};
-use pagewire_wire::{Header, Operation, Own, Transport};
+use pagewire_wire::{Header, Opcode, Operation, Own, Transport};
 use std::net::IpAddr;
 
 /// What packets share that a thread takes in a row while it holds the queue pair.
@@ -46,9 +46,10 @@ impl<F: Fabric> QueuePair<F> {
             Transport::Rc | Transport::Cnp => self.kind == QueuePairType::Rc,
             Transport::Uc => self.kind == QueuePairType::Uc,
             Transport::Ud => self.kind == QueuePairType::Ud,
-            // Rings lose nothing: nobody has anything to say there.
+            // Rings lose nothing: there is nothing to say there but that the peer has begun.
             Transport::Manufacturer => {
-                self.kind != QueuePairType::Ud && matches!(origin, Origin::Network { .. })
+                let said = matches!(origin, Origin::Network { .. }) || header.bth.opcode == Opcode::HELLO;
+                self.kind != QueuePairType::Ud && said
             }
             _ => false,
         };
@@ -110,6 +111,10 @@ impl<F: Fabric> QueuePair<F> {
                 self.set_holding(core, true);
                 return false;
             }
+        }
+        if header.bth.opcode == Opcode::HELLO {
+            self.establish_communication(core);
+            return true;
         }
         let mut connection = std::mem::replace(&mut core.connection, Connection::None);
         let mut environment = QueuePairEnvironment::new(self, core, Some(origin), sustained);

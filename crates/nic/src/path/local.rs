@@ -29,6 +29,9 @@ const QP_DOMAIN: usize = 2;
 const QP_HOLDING: usize = 3;
 const QP_KEPT: usize = 4;
 
+/// In QP_PEER, beside the rights.
+const UNHEARD: u64 = 1 << 31;
+
 /// The channel words that a fabric must provide.
 pub const CHANNEL_WORDS: usize = 2 * ring::DIRECTION_WORDS;
 
@@ -42,6 +45,8 @@ pub struct PublishedQueuePair {
     /// Takes requests now.
     pub receptive: bool,
     pub rights: Rights,
+    /// In RTR, and its program does not know yet that the peer has begun: whoever executes a request by itself is to say so.
+    pub unheard: bool,
     /// The queue pair it is connected to.
     pub destination: u32,
     pub domain: u32,
@@ -54,7 +59,8 @@ impl PublishedQueuePair {
     /// looks meanwhile does not take the queue pair to have ended.
     pub fn publish<W: SharedWords>(&self, tables: &W, index: u32) {
         let at = QUEUE_PAIRS + index as usize * QUEUE_PAIR_WORDS;
-        let peer = u64::from(self.destination) << 32 | u64::from(self.rights.bits());
+        let unheard = if self.unheard { UNHEARD } else { 0 };
+        let peer = u64::from(self.destination) << 32 | unheard | u64::from(self.rights.bits());
         let domain = u64::from(self.receive_psn) << 32 | u64::from(self.domain);
         let tag = if self.receptive { u64::from(self.number) | 1 << 32 } else { 0 };
         let stays = tables.load(at + QP_TAG) == tag
@@ -86,7 +92,8 @@ impl PublishedQueuePair {
         Some(PublishedQueuePair {
             number,
             receptive: true,
-            rights: Rights::from_bits_retain(peer as u32),
+            rights: Rights::from_bits_truncate(peer as u32),
+            unheard: peer & UNHEARD != 0,
             destination: (peer >> 32) as u32,
             domain: domain as u32,
             receive_psn: (domain >> 32) as u32,
