@@ -42,10 +42,7 @@ impl<W: SharedWords> Hazards<W> {
     /// are taken; try again soon.
     #[inline]
     pub fn claim(&self, region: u32, queue_pair: u32) -> Option<Claim> {
-        self.claim_token((u64::from(region) + 1) | ((u64::from(queue_pair) + 1) << 32))
-    }
-
-    fn claim_token(&self, token: u64) -> Option<Claim> {
+        let token = (u64::from(region) + 1) | ((u64::from(queue_pair) + 1) << 32);
         for slot in 0..self.slots {
             let index = self.first + slot;
             if self.words.load(index) == 0 && self.words.compare_exchange(CLAIM, index, 0, token).is_ok() {

@@ -232,7 +232,6 @@ pub(crate) mod tests {
         }
     }
 
-    /// Processes come and go: what was once known of their numbers must not stay for ever.
     #[test]
     fn choices_have_names() {
         for choice in PathChoice::ALL {
@@ -242,6 +241,7 @@ pub(crate) mod tests {
         assert_eq!(refused.to_string(), "'UDP': it must be auto, local or udp");
     }
 
+    /// Processes come and go: what was once known of their numbers must not stay for ever.
     #[test]
     fn refusals_that_hold_no_more_are_forgotten() {
         let nic = Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local });

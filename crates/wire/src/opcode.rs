@@ -177,7 +177,7 @@ const HEADER_LEN: [u8; 256] = {
 impl Opcode {
     /// Congestion notification packet.
     pub const CNP: Opcode = Opcode(0x81);
-    /// Pagewire: who I am and what I can do; see [`Hello`](crate::Hello).
+    /// Pagewire: who I am and what I can do; see [`Hello`](crate::Hello). Inside a host, without a body: I have begun.
     pub const HELLO: Opcode = Opcode(0xc0);
     /// Pagewire: which packets have arrived; see [`SelectiveAck`](crate::SelectiveAck).
     pub const SELECTIVE_ACK: Opcode = Opcode(0xc1);
