@@ -1,203 +1,144 @@
-//! Threads that wait for absent pages, so that nobody else has to.
-//!
-//! They are started when they are needed and end when they are not. Any of them may wait for ever; the others go
-//! on. Where all do, requests queue up to a bound.
+//! Pages that threads of their own wait for, so that nobody else has to.
 
 use crate::counters::Counters;
-use crate::limits::{BRING_IN_IDLE, BRING_IN_QUEUE, BRING_IN_THREADS};
-use pagewire_memory::{HostMemory, Segment};
-use parking_lot::{Condvar, Mutex};
-use std::collections::{HashSet, VecDeque};
+use pagewire_memory::{ApplicationMemory, HostMemory, HostProcess, Segment};
+use pagewire_paging::{Executor, Offer, Task};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::time::Duration;
 
-/// What is to be brought in, and the word for it.
-#[derive(PartialEq, Eq, Hash)]
-struct Request {
-    token: u64,
-    write: bool,
+/// For whom pages are brought in that nobody has asked for yet. No peer has such a number.
+const AHEAD: u64 = u64::MAX;
+
+/// Says that the pages with this token are there, or turned out not to be mapped.
+type Done = dyn Fn(u64) + Send + Sync;
+
+/// Those who bring pages in.
+pub struct Pages {
+    executor: Arc<Executor<Errand>>,
+    hands: Arc<Hands>,
+}
+
+/// What every errand needs.
+struct Hands {
+    memory: Arc<HostMemory>,
+    done: Box<Done>,
+}
+
+/// Whose pages.
+#[derive(Clone, Debug)]
+enum Whose {
+    /// This process's; for writing, or not.
+    Own {
+        write: bool,
+    },
+    Far(HostProcess),
+}
+
+/// What is to be brought in, for whom, and the word for it, if somebody waits.
+struct Errand {
+    asker: u64,
+    whose: Whose,
     segments: Vec<Segment>,
+    token: Option<u64>,
+    hands: Arc<Hands>,
 }
 
-/// The threads and their queue.
-pub struct Pool {
-    queue: Mutex<Queue>,
-    more: Condvar,
-    memory: HostMemory,
-    done: Box<dyn Fn(u64) + Send + Sync>,
-}
-
-#[derive(Default)]
-struct Queue {
-    requests: VecDeque<Arc<Request>>,
-    /// These, and those that threads wait for now.
-    unanswered: HashSet<Arc<Request>>,
-    threads: usize,
-    idle: usize,
-    stopped: bool,
-}
-
-impl Pool {
-    /// No thread yet. `done` is called with a request's token when its pages are there, or turned out not to be mapped.
-    pub fn new(done: Box<dyn Fn(u64) + Send + Sync>) -> Arc<Self> {
-        let queue = Mutex::new(Queue::default());
-        Arc::new(Pool { queue, more: Condvar::new(), memory: HostMemory::new(), done })
+impl Errand {
+    fn key(&self) -> (u64, Option<u64>, i32, bool, &[Segment]) {
+        let (pid, write) = match &self.whose {
+            Whose::Own { write } => (0, *write),
+            Whose::Far(process) => (process.pid(), false),
+        };
+        (self.asker, self.token, pid, write, &self.segments)
     }
 
-    /// Queues a request. One that is asked for again before there was an answer has one answer.
-    pub fn request(self: &Arc<Self>, segments: &[Segment], write: bool, token: u64, counters: &Counters) {
+    fn tell(&self) {
+        if let Some(token) = self.token {
+            (self.hands.done)(token);
+        }
+    }
+}
+
+impl PartialEq for Errand {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Errand {}
+
+impl Hash for Errand {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
+}
+
+impl Task for Errand {
+    fn asker(&self) -> u64 {
+        self.asker
+    }
+
+    fn run(&self) {
+        let memory = &self.hands.memory;
+        // Where one is not mapped the access itself will find that out, and say so.
+        let _ = self.segments.iter().try_for_each(|segment| match &self.whose {
+            Whose::Own { write } => memory.bring_in(segment, *write),
+            Whose::Far(process) => memory.bring_in_far(process, segment),
+        });
+        self.tell();
+        // The next ones may not need a thread at all.
+        if let Some(first) = self.segments.first() {
+            match &self.whose {
+                Whose::Own { .. } => memory.learn(*first),
+                Whose::Far(process) => memory.learn_far(process, *first),
+            }
+        }
+    }
+
+    fn give_up(&self) {
+        self.tell();
+    }
+}
+
+impl Pages {
+    /// No thread yet. `done` is called with a token when its pages are there, or turned out not to be mapped.
+    pub fn new(memory: Arc<HostMemory>, done: Box<Done>) -> Self {
+        let spawn = |body| crate::threads::spawn("pagewire-pages", body).map(drop);
+        Pages { executor: Executor::new(spawn), hands: Arc::new(Hands { memory, done }) }
+    }
+
+    /// Has pages of this process brought in. What is asked for again before there was an answer has one answer.
+    pub fn own(&self, asker: u64, segments: &[Segment], write: bool, token: u64, counters: &Counters) {
+        self.offer(asker, Whose::Own { write }, segments, Some(token), counters);
+    }
+
+    /// The same in a peer.
+    pub fn far(&self, process: &HostProcess, segments: &[Segment], token: u64, counters: &Counters) {
+        self.offer(process.pid() as u64, Whose::Far(process.clone()), segments, Some(token), counters);
+    }
+
+    /// Pages of this process that will be needed soon.
+    pub fn ahead(&self, segment: Segment, write: bool, counters: &Counters) {
+        self.offer(AHEAD, Whose::Own { write }, &[segment], None, counters);
+    }
+
+    fn offer(&self, asker: u64, whose: Whose, segments: &[Segment], token: Option<u64>, counters: &Counters) {
         counters.brought_in.add(1);
-        let request = Arc::new(Request { token, write, segments: segments.to_vec() });
-        let mut queue = self.queue.lock();
-        if queue.unanswered.contains(&request) {
-            return;
-        }
-        if queue.requests.len() >= BRING_IN_QUEUE {
-            drop(queue);
-            counters.bring_in_overflow.add(1);
-            // The access will be tried, and will wait itself in the end.
-            (self.done)(token);
-            return;
-        }
-        queue.unanswered.insert(request.clone());
-        queue.requests.push_back(request);
-        if queue.idle >= queue.requests.len() {
-            self.more.notify_one();
-            return;
-        }
-        if queue.threads < BRING_IN_THREADS {
-            queue.threads += 1;
-            drop(queue);
-            self.start(counters);
-        }
-    }
-
-    fn start(self: &Arc<Self>, counters: &Counters) {
-        let pool = self.clone();
-        let started = crate::threads::spawn("pagewire-pages", move || pool.work());
-        if let Err(error) = started {
-            log::debug!("no thread to wait for pages: {error}");
-            let mut queue = self.queue.lock();
-            queue.threads -= 1;
-            if queue.threads > 0 {
-                return;
-            }
-            // Nobody is there to serve the queue: let each access wait for itself.
-            let left: Vec<Arc<Request>> = queue.requests.drain(..).collect();
-            queue.unanswered.clear();
-            drop(queue);
-            counters.bring_in_overflow.add(left.len() as u64);
-            for request in left {
-                (self.done)(request.token);
-            }
-        }
-    }
-
-    fn work(&self) {
-        let mut queue = self.queue.lock();
-        loop {
-            if queue.stopped {
-                break;
-            }
-            if let Some(request) = queue.requests.pop_front() {
-                drop(queue);
-                for segment in &request.segments {
-                    if self.memory.bring_in(segment, request.write).is_err() {
-                        // The access itself will find that out, and say so.
-                        break;
-                    }
+        let (segments, hands) = (segments.to_vec(), self.hands.clone());
+        match self.executor.offer(Errand { asker, whose, segments, token, hands }) {
+            Offer::Taken | Offer::Known => {}
+            Offer::Full => {
+                counters.bring_in_overflow.add(1);
+                // The access will be tried, and will wait itself in the end.
+                if let Some(token) = token {
+                    (self.hands.done)(token);
                 }
-                // Who asks again after this has an answer of its own.
-                self.queue.lock().unanswered.remove(&request);
-                (self.done)(request.token);
-                queue = self.queue.lock();
-                continue;
-            }
-            queue.idle += 1;
-            let idle = Duration::from_millis(BRING_IN_IDLE);
-            let timed_out = self.more.wait_for(&mut queue, idle).timed_out();
-            queue.idle -= 1;
-            if timed_out && queue.requests.is_empty() {
-                break;
             }
         }
-        queue.threads -= 1;
     }
 
     /// Has idle threads end; those that wait for a page end when it comes.
     pub fn stop(&self) {
-        self.queue.lock().stopped = true;
-        self.more.notify_all();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    const PAGES: Segment = Segment { address: 4096, length: 5 };
-    const OTHERS: Segment = Segment { address: 8192, length: 5 };
-
-    /// A pool, and how many answers it has given.
-    fn counting() -> (Arc<Pool>, Arc<AtomicUsize>) {
-        let answers = Arc::new(AtomicUsize::new(0));
-        let told = answers.clone();
-        let done = move |_| {
-            told.fetch_add(1, Ordering::SeqCst);
-        };
-        (Pool::new(Box::new(done)), answers)
-    }
-
-    #[test]
-    fn what_is_asked_for_again_is_one_request_until_it_has_an_answer() {
-        let (pool, answers) = counting();
-        let counters = Counters::default();
-        // Every thread waits for a page of somebody else's.
-        pool.queue.lock().threads = BRING_IN_THREADS;
-        let waiting = || pool.queue.lock().requests.len();
-        for _ in 0..3 {
-            pool.request(&[PAGES], true, 1, &counters);
-            assert_eq!(waiting(), 1);
-        }
-        for (pages, write, token) in [(OTHERS, true, 1), (PAGES, false, 1), (PAGES, true, 2)] {
-            pool.request(&[pages], write, token, &counters);
-        }
-        assert_eq!(waiting(), 4);
-        // A thread has begun with one of them.
-        let begun = pool.queue.lock().requests.pop_front().unwrap();
-        pool.request(&[PAGES], true, 1, &counters);
-        assert_eq!((waiting(), answers.load(Ordering::SeqCst)), (3, 0));
-        // It ends, and the threads work again.
-        let mut queue = pool.queue.lock();
-        assert!(queue.unanswered.remove(&begun));
-        queue.threads = 0;
-        drop(queue);
-        pool.request(&[PAGES], true, 1, &counters);
-        for _ in 0..1000 {
-            if answers.load(Ordering::SeqCst) == 4 {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert_eq!(answers.load(Ordering::SeqCst), 4);
-        assert!(pool.queue.lock().unanswered.is_empty());
-        pool.stop();
-    }
-
-    #[test]
-    fn what_is_asked_for_again_needs_no_room() {
-        let (pool, answers) = counting();
-        let counters = Counters::default();
-        pool.queue.lock().threads = BRING_IN_THREADS;
-        (0..BRING_IN_QUEUE as u64).for_each(|token| pool.request(&[PAGES], true, token, &counters));
-        assert_eq!(pool.queue.lock().requests.len(), BRING_IN_QUEUE);
-        pool.request(&[PAGES], true, 0, &counters);
-        assert_eq!(answers.load(Ordering::SeqCst), 0, "it waits");
-        // One more than there is room for has its answer at once, each time.
-        for count in 1..4 {
-            pool.request(&[OTHERS], true, 0, &counters);
-            assert_eq!(answers.load(Ordering::SeqCst), count);
-        }
+        self.executor.stop();
     }
 }

@@ -216,8 +216,17 @@ pub trait Fabric: Send + Sync + 'static {
     /// Wakes the process at the other end of a channel from its sleep in the kernel.
     fn wake(&self, channel: ChannelId);
     /// Has another thread touch absent pages (for writing where `write`), however long that takes; the end comes as an event, one
-    /// for all calls that ask for the same until then.
-    fn bring_in(&self, segments: &[Segment], write: bool, token: u64);
+    /// for all calls that ask for the same until then. Who asks for pages that never come leaves threads to other askers.
+    fn bring_in(&self, asker: u64, segments: &[Segment], write: bool, token: u64);
+    /// The same for pages of a peer, for reading. The peer is the asker.
+    fn bring_in_far(
+        &self,
+        process: &<Self::Memory as ApplicationMemory>::Process,
+        segments: &[Segment],
+        token: u64,
+    );
+    /// The same for pages that will be needed soon. Nobody is told of the end.
+    fn bring_in_ahead(&self, segment: Segment, write: bool);
     /// Whether [`events`](Self::events) has something to tell now. Cheaper, for those who look often.
     fn has_events(&self) -> bool {
         true

@@ -389,8 +389,21 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.wake(channel);
     }
 
-    fn bring_in(&self, segments: &[Segment], write: bool, token: u64) {
-        self.inner.bring_in(segments, write, token);
+    fn bring_in(&self, asker: u64, segments: &[Segment], write: bool, token: u64) {
+        self.inner.bring_in(asker, segments, write, token);
+    }
+
+    fn bring_in_far(
+        &self,
+        process: &<Self::Memory as ApplicationMemory>::Process,
+        segments: &[Segment],
+        token: u64,
+    ) {
+        self.inner.bring_in_far(process, segments, token);
+    }
+
+    fn bring_in_ahead(&self, segment: Segment, write: bool) {
+        self.inner.bring_in_ahead(segment, write);
     }
 
     fn has_events(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The real fabric: one Linux process.
 
 use crate::batch::HostBatch;
-use crate::bring_in::Pool;
+use crate::bring_in::Pages;
 use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::devices::Addresses;
@@ -15,7 +15,7 @@ use crate::neighbours::{Bells, HostEvent, Neighbours, Shown};
 use crate::network::{Network, STUCK};
 use crate::pcap::Capture;
 use crate::words::{Access, MappedWords};
-use pagewire_memory::{HostMemory, Segment, Uncancelled, fork};
+use pagewire_memory::{HostMemory, HostProcess, Segment, Uncancelled, fork};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
@@ -47,7 +47,7 @@ pub struct HostFabric {
 }
 
 struct Inner {
-    memory: HostMemory,
+    memory: Arc<HostMemory>,
     generation: u64,
     shown: Arc<Shown>,
     /// What a thread sleeps on: the three below.
@@ -63,7 +63,7 @@ struct Inner {
     rounds: AtomicU32,
     /// Rounds before the next look at the clock.
     rounds_to_look: AtomicU32,
-    pool: Arc<Pool>,
+    pages: Pages,
     leased: Mutex<usize>,
     sleepers: AtomicU32,
     looked: AtomicU64,
@@ -122,15 +122,17 @@ impl HostFabric {
         let bells = Arc::new(Bells::default());
         let news = Arc::new(News::default());
         let neighbours = Neighbours::new(control.clone(), shown.clone(), bells.clone(), counters.clone());
-        let pool = {
+        let memory = Arc::new(HostMemory::new());
+        let pages = {
             let (news, kick) = (news.clone(), kick.clone());
-            Pool::new(Box::new(move |token| {
+            let done = move |token| {
                 news.add([FabricEvent::BroughtIn { token }]);
                 ring(&kick);
-            }))
+            };
+            Pages::new(memory.clone(), Box::new(done))
         };
         let inner = Inner {
-            memory: HostMemory::new(),
+            memory,
             generation: fork::generation(),
             shown,
             sleep,
@@ -143,7 +145,7 @@ impl HostFabric {
             network_told: AtomicBool::new(false),
             rounds: AtomicU32::new(0),
             rounds_to_look: AtomicU32::new(0),
-            pool,
+            pages,
             leased: Mutex::new(0),
             sleepers: AtomicU32::new(0),
             looked: AtomicU64::new(0),
@@ -182,7 +184,7 @@ impl Drop for HostFabric {
         if self.is_forked_child() {
             return;
         }
-        self.inner.pool.stop();
+        self.inner.pages.stop();
     }
 }
 
@@ -382,8 +384,16 @@ impl Fabric for HostFabric {
         }
     }
 
-    fn bring_in(&self, segments: &[Segment], write: bool, token: u64) {
-        self.inner.pool.request(segments, write, token, &self.inner.counters);
+    fn bring_in(&self, asker: u64, segments: &[Segment], write: bool, token: u64) {
+        self.inner.pages.own(asker, segments, write, token, &self.inner.counters);
+    }
+
+    fn bring_in_far(&self, process: &HostProcess, segments: &[Segment], token: u64) {
+        self.inner.pages.far(process, segments, token, &self.inner.counters);
+    }
+
+    fn bring_in_ahead(&self, segment: Segment, write: bool) {
+        self.inner.pages.ahead(segment, write, &self.inner.counters);
     }
 
     fn has_events(&self) -> bool {

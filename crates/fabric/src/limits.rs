@@ -31,13 +31,6 @@ pub const LOOK_TIME: u64 = 50_000;
 /// Events that wait to be taken; beyond it nothing more is read from peers.
 pub const EVENTS: usize = 65_536;
 
-/// Threads that wait for absent pages at once.
-pub const BRING_IN_THREADS: usize = 64;
-/// Requests for absent pages that wait for a thread.
-pub const BRING_IN_QUEUE: usize = 65_536;
-/// Milliseconds without work after which such a thread ends.
-pub const BRING_IN_IDLE: u64 = 500;
-
 /// UDP payload bytes of the largest packet, ICRC included.
 pub const PACKET_BYTES: usize = pagewire_wire::limits::MAX_PACKET_LEN;
 /// Packets of one batch.

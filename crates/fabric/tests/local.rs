@@ -160,13 +160,13 @@ fn absent_pages_are_brought_in() {
     let fresh = Vec::<u8>::with_capacity(length + (32 << 20));
     let segment = [Segment { address: fresh.as_ptr() as u64 + 4096, length: length as u64 }];
     assert_eq!(a.memory().residency(&segment), Residency::Absent);
-    a.bring_in(&segment, true, 99);
+    a.bring_in(1, &segment, true, 99);
     until(&[&a], |_, events| {
         events.drain(..).find(|event| matches!(event, FabricEvent::BroughtIn { token: 99 }))
     });
     assert_eq!(a.memory().residency(&segment), Residency::Resident);
     // Nothing is mapped there: that comes to an end too.
-    a.bring_in(&[Segment { address: 4096, length: 5 }], true, 100);
+    a.bring_in(1, &[Segment { address: 4096, length: 5 }], true, 100);
     until(&[&a], |_, events| {
         events.drain(..).find(|event| matches!(event, FabricEvent::BroughtIn { token: 100 }))
     });
@@ -177,7 +177,7 @@ fn signals_of_the_program_stay_with_its_threads() {
     let a = HostFabric::new().unwrap();
     let length = 64 * 4096;
     let fresh = Vec::<u8>::with_capacity(length + (32 << 20));
-    a.bring_in(&[Segment { address: fresh.as_ptr() as u64 + 4096, length: length as u64 }], true, 1);
+    a.bring_in(1, &[Segment { address: fresh.as_ptr() as u64 + 4096, length: length as u64 }], true, 1);
     until(&[&a], |_, events| events.drain(..).find(|event| matches!(event, FabricEvent::BroughtIn { .. })));
     // The thread that did it waits a while for more.
     let mut seen = 0;

@@ -10,7 +10,7 @@ pub use program::{MTU, Program, QUEUE_KEY, Wish};
 use pagewire_fabric::{Batch, Fabric, QUEUE_PAIRS_PER_BLOCK, Route};
 use pagewire_iommu::Rights;
 use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairType, State};
-use pagewire_nic::{Nic, Options, PathChoice, QueuePairInit, SharedReceiveInit, Unwatched};
+use pagewire_nic::{Nic, Options, QueuePairInit, SharedReceiveInit, Unwatched};
 use pagewire_sim::{Faults, SimFabric, World};
 use pagewire_wire::{Header, Opcode, Operation, Transport};
 use program::End;
@@ -86,7 +86,7 @@ impl Host {
         let block = peer.lease_block().expect("a block of queue pair numbers");
         let (own_address, peer_address) =
             (world.device(process).gids[0].address, world.device(peer_process).gids[0].address);
-        let nic = Nic::new(fabric, Options { path: PathChoice::Auto });
+        let nic = Nic::new(fabric, Options::default());
         let context = nic.open(world.device(process), Arc::new(Unwatched));
         let domain = context.alloc_pd().expect("a protection domain");
         let other_domain = context.alloc_pd().expect("another");

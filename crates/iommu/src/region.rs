@@ -7,6 +7,7 @@ use crate::rights::Rights;
 use crate::words::{SharedWords, Site};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Publishing a region's fields.
 pub const FIELDS: Site = Site("region.fields");
@@ -78,10 +79,10 @@ impl Window {
         self.index
     }
 
-    /// Bytes from `granted`, which was located here, to the region's end.
+    /// The region's memory, as the process sees it.
     #[inline]
-    pub fn length_from(&self, granted: &Granted) -> u64 {
-        self.size - granted.address.wrapping_sub(self.base)
+    pub fn memory(&self) -> Range<u64> {
+        self.base..self.base.saturating_add(self.size)
     }
 }
 

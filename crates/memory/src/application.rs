@@ -38,6 +38,17 @@ pub enum Residency {
     NotMapped,
 }
 
+/// How pages that are absent come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absence {
+    /// They are filled with zeros, which takes about a microsecond each, unless the machine is short of memory.
+    Cheap,
+    /// From a disk, a compressed store, or somebody in user space: it may take any time.
+    Slow,
+    /// Not known: [`learn`](ApplicationMemory::learn) finds out.
+    Unknown,
+}
+
 /// Touches the application's memory, in this process and in peers that allow it. No call ever raises a
 /// signal; a page that is absent makes the calling thread wait for it. Segments are taken in order, as one
 /// string of bytes; both sides of a copy have the same length, else the shorter one ends it. Where
@@ -100,6 +111,42 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     /// Whether the pages of these segments are present. May be remembered for a short while: a stale answer
     /// costs a wait, never a wrong byte.
     fn residency(&self, segments: &[Segment]) -> Residency;
+
+    /// How pages of these segments come that are absent, for an access to all of them. What is known may be out of date: that costs
+    /// a wait.
+    fn absence(&self, segments: &[Segment]) -> Absence {
+        let _ = segments;
+        Absence::Unknown
+    }
+
+    /// Finds out how the pages of a segment come, where that is not known. May take milliseconds.
+    fn learn(&self, segment: Segment) {
+        let _ = segment;
+    }
+
+    /// As [`learn`](Self::learn) in a peer.
+    fn learn_far(&self, process: &Self::Process, segment: Segment) {
+        let _ = (process, segment);
+    }
+
+    /// Brings in the pages of a segment, for writing too where `write`, however long that takes; changes no byte.
+    ///
+    /// # Errors
+    /// `NotMapped` where a page is not mapped, or not with that right.
+    fn bring_in(&self, segment: &Segment, write: bool) -> Result<(), MemoryError>;
+
+    /// Whether an access to a segment of a peer would wait: `Ok`, if it would not, or if that cannot be known. May be remembered as
+    /// [`residency`](Self::residency).
+    fn far_residency(&self, process: &Self::Process, segment: Segment) -> Result<(), Absence> {
+        let _ = (process, segment);
+        Ok(())
+    }
+
+    /// As [`bring_in`](Self::bring_in) in a peer, for reading.
+    ///
+    /// # Errors
+    /// `PeerNotMapped`, `PeerGone`.
+    fn bring_in_far(&self, process: &Self::Process, segment: &Segment) -> Result<(), MemoryError>;
 
     /// As [`read`](Self::read) of one segment, as long as `into`, if its pages are resident; made for short ones. False: `into` may hold
     /// part of it.

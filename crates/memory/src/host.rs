@@ -8,23 +8,27 @@
 
 use crate::clock::tick;
 use crate::guard::{Guard, Mended};
-use crate::limits::{PIECE, SCRATCH_BYTES, SCRATCH_COPY, TAIL, TOUCHES};
+use crate::limits::{PIECE, POPULATED_PAGES, SCRATCH_BYTES, SCRATCH_COPY, TAIL, TOUCHED_AT_ONCE, TOUCHES};
+use crate::pagemap::Presence;
 use crate::process::HostProcess;
-use crate::residency::ResidentPages;
+use crate::residency::{ResidentPages, shift_of};
 use crate::segments::{address_at, total};
 use crate::transfer::{FileTransfer, ProcessTransfer, Stop, common_length, through_file, through_process};
-use crate::{ApplicationMemory, AtomicOperation, MemoryError, Residency, Segment, arena, atomic, scratch};
+use crate::{Absence, ApplicationMemory, AtomicOperation, MemoryError, Residency, Segment};
+use crate::{arena, atomic, scratch};
+use arrayvec::ArrayVec;
 
 /// The memory of the program that the engine runs in, and of peers.
 pub struct HostMemory {
     resident: ResidentPages,
+    far: ResidentPages,
     own: HostProcess,
 }
 
 impl HostMemory {
     /// Touches nothing yet.
     pub fn new() -> Self {
-        HostMemory { resident: ResidentPages::new(), own: HostProcess::current() }
+        HostMemory { resident: ResidentPages::new(), far: ResidentPages::new(), own: HostProcess::current() }
     }
 
     /// A guard, where all of a segment is remembered to be resident, and that faults are mended: one look at the clock for both.
@@ -34,18 +38,25 @@ impl HostMemory {
         if self.resident.remembers_all(segment, now) { Guard::at_hand_at(now) } else { None }
     }
 
-    /// Brings in the pages of a segment, for writing too where `write`, however long that takes; changes no byte.
-    ///
-    /// # Errors
-    /// `NotMapped` where a page is not mapped, or not with that right.
-    pub fn bring_in(&self, segment: &Segment, write: bool) -> Result<(), MemoryError> {
-        if segment.length == 0 {
-            return Ok(());
+    /// Asks the kernel how it is with a peer's pages.
+    #[cold]
+    fn ask_far(&self, process: &HostProcess, segment: Segment) -> Result<(), Absence> {
+        let watched = process.is_watched(segment);
+        match process.presence(segment) {
+            Presence::All => {
+                if !watched {
+                    self.far.remember_far(segment, shift_of(process.pid()));
+                }
+                Ok(())
+            }
+            // An access finds out, as ever.
+            Presence::Unknown => Ok(()),
+            Presence::SomeEmpty | Presence::SomeSwapped => Err(process.absence(segment)),
         }
-        total(std::slice::from_ref(segment))?;
-        if write && atomic::make_writable_pages_present(segment.address, segment.length).is_ok() {
-            return Ok(());
-        }
+    }
+
+    /// Brings pages in one by one, where the kernel does not do it as a whole.
+    fn touch_each(&self, segment: &Segment, write: bool) -> Result<(), MemoryError> {
         let page = rustix::param::page_size() as u64;
         let mut at = segment.address;
         while at < segment.address + segment.length {
@@ -179,7 +190,58 @@ impl ApplicationMemory for HostMemory {
     }
 
     fn residency(&self, segments: &[Segment]) -> Residency {
-        self.resident.look(segments)
+        self.resident.look(segments, |segment| self.own.is_watched(segment))
+    }
+
+    fn absence(&self, segments: &[Segment]) -> Absence {
+        let all = segments.iter().filter(|segment| segment.length > 0);
+        let mut each = all.map(|segment| self.own.absence(*segment));
+        each.find(|absence| *absence != Absence::Cheap).unwrap_or(Absence::Cheap)
+    }
+
+    fn bring_in(&self, segment: &Segment, write: bool) -> Result<(), MemoryError> {
+        if segment.length == 0 {
+            return Ok(());
+        }
+        total(std::slice::from_ref(segment))?;
+        let page = rustix::param::page_size() as u64;
+        let pages = (segment.address + segment.length - 1) / page - segment.address / page + 1;
+        match Guard::at_hand().filter(|_| pages < POPULATED_PAGES) {
+            Some(guard) => touch_pages(&guard, segment, write),
+            None if write && atomic::make_writable_pages_present(segment.address, segment.length).is_ok() => {
+                Ok(())
+            }
+            None => self.touch_each(segment, write),
+        }
+    }
+
+    #[inline]
+    fn far_residency(&self, process: &HostProcess, segment: Segment) -> Result<(), Absence> {
+        if self.far.remembers_far(segment, shift_of(process.pid())) {
+            return Ok(());
+        }
+        self.ask_far(process, segment)
+    }
+
+    fn bring_in_far(&self, process: &HostProcess, segment: &Segment) -> Result<(), MemoryError> {
+        total(std::slice::from_ref(segment))?;
+        let page = rustix::param::page_size() as u64;
+        let mut at = segment.address;
+        while at < segment.address + segment.length {
+            at = touch_far(process, at, segment.address + segment.length, page).inspect_err(|_| {
+                // Whoever asks next may try: an access tells what is wrong.
+                self.far.remember_far(*segment, shift_of(process.pid()));
+            })?;
+        }
+        Ok(())
+    }
+
+    fn learn(&self, segment: Segment) {
+        self.own.learn(segment);
+    }
+
+    fn learn_far(&self, process: &HostProcess, segment: Segment) {
+        process.learn(segment);
     }
 
     #[inline]
@@ -214,6 +276,40 @@ impl ApplicationMemory for HostMemory {
             Some(guard) => write_directly(&guard, from, &[to], true).is_ok(),
             None => self.residency(&[to]) == Residency::Resident && self.write(from, &[to], true).is_ok(),
         }
+    }
+}
+
+/// Touches each page of a segment that is not empty.
+fn touch_pages(guard: &Mended, segment: &Segment, write: bool) -> Result<(), MemoryError> {
+    let page = rustix::param::page_size() as u64;
+    let mut at = segment.address;
+    while at < segment.address + segment.length {
+        guard.touch(at, write).map_err(|_| MemoryError::NotMapped)?;
+        at = (at / page + 1) * page;
+    }
+    Ok(())
+}
+
+/// Touches some pages of another process from an address on, for reading; gives the address behind them.
+fn touch_far(process: &HostProcess, from: u64, end: u64, page: u64) -> Result<u64, MemoryError> {
+    if !process.is_alive() {
+        return Err(MemoryError::PeerGone);
+    }
+    let mut bytes = [0u8; TOUCHED_AT_ONCE];
+    let mut there: ArrayVec<Segment, TOUCHED_AT_ONCE> = ArrayVec::new();
+    let mut at = from;
+    while at < end && !there.is_full() {
+        there.push(Segment { address: at, length: 1 });
+        at = (at / page + 1) * page;
+    }
+    let here = [segment_of(&bytes[..there.len()])];
+    let touched = through_process(ProcessTransfer::Read, process.pid(), &here, &there, here[0].length, false);
+    std::hint::black_box(&mut bytes);
+    match touched {
+        Ok(()) => Ok(at),
+        Err(Stop::Gone) => Err(MemoryError::PeerGone),
+        Err(Stop::Fault(_)) if !process.is_alive() => Err(MemoryError::PeerGone),
+        Err(Stop::Fault(_)) => Err(MemoryError::PeerNotMapped),
     }
 }
 

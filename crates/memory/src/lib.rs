@@ -14,6 +14,8 @@ pub mod fork;
 pub mod guard;
 mod host;
 pub mod limits;
+mod mappings;
+mod pagemap;
 mod process;
 mod residency;
 mod scratch;

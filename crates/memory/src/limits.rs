@@ -27,3 +27,21 @@ pub const RESIDENCY_PAGES: usize = 256;
 /// Times that a page which the kernel cannot reach is touched in user mode before one place of a copy is given up: it may
 /// leave again before the kernel comes back to it.
 pub const TOUCHES: u32 = 16;
+
+/// Nanoseconds for which it is believed what kinds of memory a process has where, at least.
+pub const LEAST_KNOWLEDGE: u64 = 100_000_000;
+
+/// The same, in times of what it took to ask.
+pub const SHARE_OF_LEARNING: u64 = 100;
+
+/// Pages of which one look into pagemap tells; eight bytes of the stack for each.
+pub const PAGEMAP_ENTRIES: usize = 256;
+
+/// Descriptors of peers' pagemaps that are kept open.
+pub const PAGEMAPS_KEPT: usize = 256;
+
+/// Pages of another process that one system call touches at most.
+pub const TOUCHED_AT_ONCE: usize = 16;
+
+/// Pages from which on it is cheaper to bring them in by one system call than to touch each.
+pub const POPULATED_PAGES: u64 = 3;

@@ -1,7 +1,9 @@
 //! Another process, named so that a reuse of its number is noticed.
 
 use crate::clock::tick;
-use crate::{Uncancelled, above_standard};
+use crate::mappings::{Kind, Mappings};
+use crate::pagemap::{Pagemap, Presence};
+use crate::{Absence, Segment, Uncancelled, above_standard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use std::io;
@@ -22,12 +24,15 @@ struct Inner {
     gone: AtomicBool,
     /// The tick at which it was last seen alive.
     seen: AtomicU64,
+    pagemap: Pagemap,
+    mappings: Mappings,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         let _uncancelled = Uncancelled::begin();
         drop(self.descriptor.take());
+        self.pagemap = Pagemap::default();
     }
 }
 
@@ -65,6 +70,8 @@ impl HostProcess {
             descriptor,
             gone: AtomicBool::new(false),
             seen: AtomicU64::new(0),
+            pagemap: Pagemap::default(),
+            mappings: Mappings::default(),
         }))
     }
 
@@ -97,5 +104,37 @@ impl HostProcess {
         }
         self.0.seen.store(now, Ordering::Relaxed);
         true
+    }
+
+    /// Which pages of a segment are there.
+    pub(crate) fn presence(&self, segment: Segment) -> Presence {
+        self.0.pagemap.look(self.0.pid, segment)
+    }
+
+    /// How the pages of a segment come that are absent, as far as is known.
+    pub(crate) fn absence(&self, segment: Segment) -> Absence {
+        let Some(nature) = self.0.mappings.nature(segment) else { return Absence::Unknown };
+        let is_cheap = match (nature.kind, nature.swap) {
+            (Kind::Anonymous | Kind::Shared, false) => true,
+            (Kind::Anonymous, true) => {
+                matches!(self.presence(segment), Presence::All | Presence::SomeEmpty)
+            }
+            // What was swapped out looks as if nothing had ever been there; what lies on a disk is far away.
+            (Kind::Shared, true) | (Kind::File | Kind::Other, _) => false,
+        };
+        if is_cheap { Absence::Cheap } else { Absence::Slow }
+    }
+
+    /// Whether somebody in user space is known to give, or take away, pages of a segment.
+    pub(crate) fn is_watched(&self, segment: Segment) -> bool {
+        self.0.mappings.is_other(segment)
+    }
+
+    /// Learns what kinds of memory it has where, if that is not known of a segment. Takes as long as the kernel needs.
+    pub(crate) fn learn(&self, segment: Segment) {
+        if self.0.mappings.nature(segment).is_none() {
+            // Where it cannot be learnt pages are waited for by other threads.
+            let _ = self.0.mappings.learn(self.0.pid);
+        }
     }
 }

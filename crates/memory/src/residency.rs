@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const TIME_BITS: u32 = 19;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
-/// Pages seen resident in this tick of the kernel's clock, those of long ranges by blocks that are whole.
+/// Pages seen resident in this tick of the kernel's clock, those of long ranges by blocks that are whole. Of this process, or of
+/// several others: then each has its own [shift](shift_of), so that their pages have different numbers, most probably.
 pub struct ResidentPages {
     pages: Seen,
     blocks: Seen,
@@ -27,11 +28,12 @@ impl ResidentPages {
         ResidentPages { pages: Seen::new(), blocks: Seen::new(), page, page_bits: page.trailing_zeros() }
     }
 
-    /// The worst that is known of these segments.
-    pub fn look(&self, segments: &[Segment]) -> Residency {
+    /// The worst that is known of these segments of the process that this is. Of memory that is watched nothing is remembered: its
+    /// pages come and go as somebody in user space pleases.
+    pub fn look(&self, segments: &[Segment], is_watched: impl Fn(Segment) -> bool) -> Residency {
         let mut worst = Residency::Resident;
         for segment in segments.iter().filter(|segment| segment.length > 0) {
-            match self.look_at(segment) {
+            match self.look_at(segment, &is_watched) {
                 Residency::Resident => {}
                 Residency::Absent => worst = Residency::Absent,
                 Residency::NotMapped => return Residency::NotMapped,
@@ -50,7 +52,28 @@ impl ResidentPages {
         seen(first) && (last == first || last == first + 1 && seen(last))
     }
 
-    fn look_at(&self, segment: &Segment) -> Residency {
+    /// Whether all pages of a segment of another process are remembered, whose pages have numbers that are `shift` greater here.
+    #[inline]
+    pub fn remembers_far(&self, segment: Segment, shift: u64) -> bool {
+        let Some((first, last)) = self.shifted(segment, shift) else { return false };
+        let now = time(tick());
+        if first == last { self.pages.has(first, now) } else { self.remembers(first, last, now) }
+    }
+
+    /// Remembers that all pages of a segment of another process are present.
+    pub fn remember_far(&self, segment: Segment, shift: u64) {
+        if let Some((first, last)) = self.shifted(segment, shift) {
+            self.remember(first, last, time(tick()));
+        }
+    }
+
+    #[inline]
+    fn shifted(&self, segment: Segment, shift: u64) -> Option<(u64, u64)> {
+        let last = segment.address.checked_add(segment.length.saturating_sub(1))?;
+        Some(((segment.address >> self.page_bits) + shift, (last >> self.page_bits) + shift))
+    }
+
+    fn look_at(&self, segment: &Segment, is_watched: &impl Fn(Segment) -> bool) -> Residency {
         let Some(end) = segment.address.checked_add(segment.length) else { return Residency::NotMapped };
         let (first, last) = (segment.address >> self.page_bits, (end - 1) >> self.page_bits);
         let now = time(tick());
@@ -59,12 +82,13 @@ impl ResidentPages {
         if known {
             return Residency::Resident;
         }
+        let watched = is_watched(*segment);
         let short = last - first < BLOCK_PAGES;
-        if short && self.look_ahead(first, now) && self.remembers(first, last, now) {
+        if short && !watched && self.look_ahead(first, now) && self.remembers(first, last, now) {
             return Residency::Resident;
         }
         let seen = ask(first * self.page, last - first + 1, self.page);
-        if seen == Residency::Resident {
+        if seen == Residency::Resident && !watched {
             self.remember(first, last, now);
         }
         seen
@@ -100,6 +124,13 @@ impl ResidentPages {
         }
         true
     }
+}
+
+/// A multiple of a block's pages for a process with this number.
+pub fn shift_of(pid: i32) -> u64 {
+    // The golden ratio spreads numbers that follow each other.
+    let spread = (pid as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> TIME_BITS;
+    spread / BLOCK_PAGES * BLOCK_PAGES
 }
 
 /// The pages from `first` to `last` as the blocks that are whole, and the pages before and behind these; a block alone, or a range

@@ -5,6 +5,7 @@
 use crate::drive::page_waits::Asked;
 use crate::engine::Nic;
 use crate::limits::{BRING_IN_TRIES, TRIAL_BYTES};
+use crate::page_faults::Missed;
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::ScatterGather;
@@ -102,12 +103,14 @@ struct SustainedAccess {
 }
 
 impl SustainedAccess {
+    /// Whether a segment lies in what was resident.
+    fn covers(&self, segment: Segment) -> bool {
+        let end = segment.address.saturating_add(segment.length);
+        self.resident.start <= segment.address && end <= self.resident.end
+    }
+
     /// Whether the pages of a segment are resident, of which so many bytes lie in the region from its beginning on.
     fn residency(&mut self, memory: &impl ApplicationMemory, segment: Segment, room: u64) -> Residency {
-        let end = segment.address.saturating_add(segment.length);
-        if self.resident.start <= segment.address && end <= self.resident.end {
-            return Residency::Resident;
-        }
         let ahead = Segment { length: room.min(LOOK_AHEAD).max(segment.length), ..segment };
         if !self.sparse {
             if memory.residency(&[ahead]) == Residency::Resident {
@@ -236,12 +239,15 @@ impl<F: Fabric> Nic<F> {
                 return Err(error);
             }
         }
-        let Some(hindrance) = judge(self.fabric().memory().residency(&access.segments), waits) else {
-            return Ok(access);
-        };
-        let segments = std::mem::take(&mut access.segments);
-        self.finish(access);
-        Err(self.give_up(hindrance, queue_pair, &segments, write, waits))
+        let residency = self.fabric().memory().residency(&access.segments);
+        let region = pass.as_ref().map_or(0..0, |pass| pass.window().memory());
+        match self.admit(residency, queue_pair, &access.segments, region, write, waits) {
+            Ok(()) => Ok(access),
+            Err(error) => {
+                self.finish(access);
+                Err(error)
+            }
+        }
     }
 
     /// As [`begin`](Self::begin) for one piece that is not empty; the claim is the caller's to release. `pass`: as in
@@ -258,11 +264,14 @@ impl<F: Fabric> Nic<F> {
     ) -> Result<(Segment, Claim), AccessError> {
         let (segment, window) = self.locate(pass, domain_and_need, piece)?;
         let claim = self.claim(queue_pair, window)?;
-        let Some(hindrance) = judge(self.fabric().memory().residency(&[segment]), waits) else {
-            return Ok((segment, claim));
-        };
-        self.own_hazards().release(claim);
-        Err(self.give_up(hindrance, queue_pair, &[segment], write, waits))
+        let residency = self.fabric().memory().residency(&[segment]);
+        match self.admit(residency, queue_pair, &[segment], window.memory(), write, waits) {
+            Ok(()) => Ok((segment, claim)),
+            Err(error) => {
+                self.own_hazards().release(claim);
+                Err(error)
+            }
+        }
     }
 
     /// As [`begin`](Self::begin) for one piece that is not empty; the access goes on until `sustained` is given up.
@@ -277,34 +286,44 @@ impl<F: Fabric> Nic<F> {
         write: bool,
         waits: &mut Asked,
     ) -> Result<Segment, AccessError> {
-        let (segment, residency) = self.look(sustained, queue_pair, domain, piece, need)?;
-        let Some(hindrance) = judge(residency, waits) else { return Ok(segment) };
-        sustained.let_go();
-        Err(self.give_up(hindrance, queue_pair, &[segment], write, waits))
+        let seen = self.look(sustained, queue_pair, domain, piece, need, write, waits)?;
+        let Seen { segment, region, residency } = seen;
+        let admitted = self.admit(residency, queue_pair, &[segment], region, write, waits);
+        if admitted.is_err() {
+            sustained.let_go();
+        }
+        admitted.map(|()| segment)
     }
 
-    /// What becomes of an access whose claims were given back. Pages that are absent are asked for.
-    #[cold]
-    fn give_up(
+    /// What the residency of all pieces means for an access, of which the last lies in `region`. `Ok`: it is made, also where pages were
+    /// asked for often enough.
+    #[inline]
+    fn admit(
         &self,
-        hindrance: Hindrance,
+        residency: Residency,
         queue_pair: &QueuePair<F>,
         segments: &[Segment],
+        region: Range<u64>,
         write: bool,
-        waits: &Asked,
-    ) -> AccessError {
-        match hindrance {
-            Hindrance::Absent => {
-                queue_pair.counters.page_waits.add(1);
-                self.fabric().bring_in(segments, write, waits.token(queue_pair.number));
-                AccessError::Wait
+        waits: &mut Asked,
+    ) -> Result<(), AccessError> {
+        match residency {
+            Residency::Absent if waits.times < BRING_IN_TRIES => {
+                self.meet(queue_pair, &Missed { segments, region, write }, waits)
             }
-            Hindrance::NotMapped => AccessError::NotMapped,
+            Residency::NotMapped => Err(AccessError::NotMapped),
+            Residency::Absent | Residency::Resident => {
+                if waits.times > 0 {
+                    self.end_wait(waits);
+                }
+                Ok(())
+            }
         }
     }
 
     /// As [`sustain`](Self::sustain) for a row of packets; `None` where one of them may be refused or has to wait, which is
     /// for an access of its own to find out.
+    #[allow(clippy::too_many_arguments)] // Those of `begin`.
     pub fn sustain_row(
         &self,
         sustained: &mut Sustained<'_>,
@@ -312,14 +331,21 @@ impl<F: Fabric> Nic<F> {
         domain: u32,
         piece: &ScatterGather,
         need: Rights,
+        write: bool,
+        waits: &mut Asked,
     ) -> Option<Segment> {
-        match self.look(sustained, queue_pair, domain, piece, need) {
-            Ok((segment, Residency::Resident)) => Some(segment),
-            Ok((_, Residency::Absent | Residency::NotMapped)) | Err(_) => None,
+        match self.look(sustained, queue_pair, domain, piece, need, write, waits) {
+            Ok(Seen { segment, residency: Residency::Resident, .. }) => Some(segment),
+            Ok(Seen { segment, region, residency: Residency::Absent }) => {
+                let missed = Missed { segments: &[segment], region, write };
+                self.meet_cheaply(&missed, waits).then_some(segment)
+            }
+            Ok(Seen { residency: Residency::NotMapped, .. }) | Err(_) => None,
         }
     }
 
     /// Where a piece lies, under a claim on its region, and whether its pages are resident.
+    #[allow(clippy::too_many_arguments)] // Those of `begin`.
     fn look(
         &self,
         sustained: &mut Sustained<'_>,
@@ -327,7 +353,9 @@ impl<F: Fabric> Nic<F> {
         domain: u32,
         piece: &ScatterGather,
         need: Rights,
-    ) -> Result<(Segment, Residency), AccessError> {
+        write: bool,
+        waits: &mut Asked,
+    ) -> Result<Seen, AccessError> {
         let view = self.regions().view();
         let known = |access: &SustainedAccess| {
             access.pass.serves(piece.key, need, domain) && view.still_open(&access.pass.window)
@@ -348,8 +376,16 @@ impl<F: Fabric> Nic<F> {
             }
         };
         let segment = Segment { address: granted.address, length };
-        let room = access.pass.window.length_from(&granted);
-        Ok((segment, access.residency(self.fabric().memory(), segment, room)))
+        let region = access.pass.window.memory();
+        if access.covers(segment) {
+            return Ok(Seen { segment, region, residency: Residency::Resident });
+        }
+        let residency = access.residency(self.fabric().memory(), segment, region.end - segment.address);
+        if waits.ahead.is_past_mark(segment.address.saturating_add(length)) {
+            let missed = Missed { segments: &[segment], region: region.clone(), write };
+            self.bring_in_beyond(&missed, waits);
+        }
+        Ok(Seen { segment, region, residency })
     }
 
     /// Ends an access.
@@ -368,27 +404,12 @@ enum Unclaimed {
     Revoked,
 }
 
-/// Why an access whose pieces were found is given up.
-enum Hindrance {
-    Absent,
-    NotMapped,
-}
-
-/// What the residency of all pieces means for an access, which is counted. `None`: it is made, also where pages were asked for often
-/// enough.
-#[inline]
-fn judge(residency: Residency, waits: &mut Asked) -> Option<Hindrance> {
-    match residency {
-        Residency::Absent if waits.times < BRING_IN_TRIES => {
-            waits.times += 1;
-            Some(Hindrance::Absent)
-        }
-        Residency::NotMapped => Some(Hindrance::NotMapped),
-        Residency::Absent | Residency::Resident => {
-            waits.times = 0;
-            None
-        }
-    }
+/// A piece of an access that goes on.
+struct Seen {
+    segment: Segment,
+    /// Of its region.
+    region: Range<u64>,
+    residency: Residency,
 }
 
 /// Whether all of these bytes can be read now. What residency tells is not enough: pages may be protected, or lie beyond the
@@ -452,6 +473,14 @@ mod tests {
 
         fn residency(&self, _: &[Segment]) -> Residency {
             Residency::Resident
+        }
+
+        fn bring_in(&self, _: &Segment, _: bool) -> Result<(), MemoryError> {
+            unreachable!("everything is resident")
+        }
+
+        fn bring_in_far(&self, _: &HostProcess, _: &Segment) -> Result<(), MemoryError> {
+            unreachable!("everything is resident")
         }
     }
 

@@ -18,7 +18,6 @@ use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
 use pagewire_transport::{Direct, Operation, RemoteAddress, Work};
 use pagewire_wire::{Bth, Header, Opcode, bth};
 use smallvec::SmallVec;
-use std::cell::Cell;
 
 /// What is moved, and which way.
 pub struct Transfer {
@@ -76,8 +75,8 @@ impl<F: Fabric> QueuePair<F> {
             found.filter(|(_, peer)| self.is_let_in(peer, send_psn, need))
         };
         if length == 0 {
-            let Some((_, peer)) = find() else { return Direct::Unavailable };
-            self.tell_begun(channel, send_psn, peer.unheard, told);
+            let Some((place, _)) = find() else { return Direct::Unavailable };
+            self.tell_begun(channel, send_psn, place, told);
             self.counters.direct_operations.add_alone(1);
             return Direct::Done;
         }
@@ -95,7 +94,11 @@ impl<F: Fabric> QueuePair<F> {
         let Ok(granted) = pass.window().locate(remote.address, length) else { return Direct::Unavailable };
         let there = [Segment { address: granted.address, length }];
         let memory = nic.fabric().memory();
-        let unheard = Cell::new(false);
+        if let Err(absence) = memory.far_residency(process, there[0]) {
+            if nic.wait_for_far(self, process, &there[0], absence, waits) {
+                return Direct::Wait;
+            }
+        }
         // Under a claim on the region there.
         let mut reach = |moves: &dyn Fn() -> Result<(), MemoryError>| {
             let Some(claim) = channel.own_hazards.claim(granted.index, place) else {
@@ -105,7 +108,6 @@ impl<F: Fabric> QueuePair<F> {
             // Behind the claim: revocation changes these first and looks for claims then.
             let valid = channel.peer_regions.still_open(pass.window())
                 && channel.receptive_at(place, self.peer(), self.number).is_some_and(|peer| {
-                    unheard.set(peer.unheard);
                     peer.domain == pass.domain() && self.is_let_in(&peer, send_psn, need)
                 });
             let moved = valid && moves().is_ok();
@@ -144,7 +146,7 @@ impl<F: Fabric> QueuePair<F> {
             },
         };
         if done == Direct::Done {
-            self.tell_begun(channel, send_psn, unheard.get(), told);
+            self.tell_begun(channel, send_psn, place, told);
             self.counters.direct_operations.add_alone(1);
             self.counters.direct_bytes.add_alone(length);
         }
@@ -153,9 +155,11 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Tells a peer that has not heard from this side, and learns nothing of what was executed, that it has begun (COMM_EST).
     #[inline(always)] // Part of each transfer.
-    fn tell_begun(&self, channel: &LocalChannel<F>, send_psn: u32, unheard: bool, told: &mut bool) {
-        if unheard && !*told {
-            *told = self.greet_over_ring(channel, send_psn);
+    fn tell_begun(&self, channel: &LocalChannel<F>, send_psn: u32, place: u32, told: &mut bool) {
+        if !*told {
+            let peer = channel.receptive_at(place, self.peer(), self.number);
+            let knows = !peer.is_some_and(|peer| peer.unheard);
+            *told = knows || self.greet_over_ring(channel, send_psn);
         }
     }
 

@@ -84,7 +84,7 @@ pub struct Core<F: Fabric> {
     connection: Connection,
     /// The peer was heard from (COMM_EST).
     pub communicates: bool,
-    /// The peer was told that this side has begun, as no packet tells it.
+    /// The peer knows that this side has begun, or was told, as no packet tells it.
     told: bool,
     sending: bool,
     path: Path<F>,
@@ -132,7 +132,7 @@ pub struct LocalWay<'c, F: Fabric> {
     pub waits: &'c mut Asked,
     pub near: &'c mut Option<Pass>,
     pub far: &'c mut Option<Far>,
-    /// The peer was told that this side has begun.
+    /// The peer knows that this side has begun, or was told.
     pub told: &'c mut bool,
 }
 
@@ -296,6 +296,7 @@ impl<F: Fabric> Core<F> {
             queue_pair.shown_path.set(&path);
         }
         self.path = path;
+        self.page_waits.set_peer(self.path.peer());
         // The peer's regions are those of one process.
         self.passes.far = None;
     }

@@ -8,6 +8,7 @@ use crate::drive::{Core, Occasion, Row};
 use crate::error::{Error, Result};
 use crate::inbox::{Content, Half, InboxPacket, Incoming, Origin};
 use crate::limits;
+use crate::page_faults::PageFaults;
 use crate::path::attention;
 use crate::path::local::{LocalChannel, ProcessOf};
 use crate::path::{BlockState, PathChoice};
@@ -22,6 +23,7 @@ use pagewire_iommu::hazards::Revoked;
 use pagewire_iommu::layout::{MAGIC, MAGIC_WORD, NETWORK_ONLY_WORD};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, ProcessWords, RegionTable};
+use pagewire_paging::PageIn;
 use pagewire_transport::{Payload, Time};
 use pagewire_wire::Own;
 use parking_lot::{Mutex, RwLock};
@@ -46,6 +48,16 @@ const MAX_LAST_ROUNDS: usize = 1 << 16;
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     pub path: PathChoice,
+    /// How much is brought in where pages are absent.
+    pub page_in: PageIn,
+    /// Whether pages that are cheap come in at once. Else threads bring in all.
+    pub faults_at_once: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { path: PathChoice::Auto, page_in: PageIn::default(), faults_at_once: true }
+    }
 }
 
 /// Objects of one process, each kind bounded.
@@ -88,6 +100,7 @@ pub struct Nic<F: Fabric> {
     /// Queue pairs whose path is UDP or not known yet.
     pub(crate) network_users: AtomicU32,
     pub(crate) turns: Turns,
+    pub(crate) page_faults: PageFaults,
 }
 
 impl<F: Fabric> Nic<F> {
@@ -123,6 +136,7 @@ impl<F: Fabric> Nic<F> {
             workers: Workers::default(),
             network_users: AtomicU32::new(0),
             turns: Turns::default(),
+            page_faults: PageFaults::default(),
             fabric,
             options,
         })

@@ -288,10 +288,13 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
     }
 
     /// Places the payloads of packets that follow each other into one piece of registered memory; gives how many.
-    fn place_row(&mut self, domain: u32, piece: ScatterGather, need: Rights, row: &[&[u8]]) -> usize {
+    fn place_row(&mut self, target: &Named<'_>, row: &[&[u8]]) -> usize {
         let queue_pair = self.queue_pair;
         let nic = &queue_pair.nic;
-        let Some(whole) = nic.sustain_row(self.sustained, queue_pair, domain, &piece, need) else { return 0 };
+        let Named { domain, pieces: [piece], need, half, .. } = *target else { return 0 };
+        let waits = self.core.waits(half);
+        let whole = nic.sustain_row(self.sustained, queue_pair, domain, piece, need, true, waits);
+        let Some(whole) = whole else { return 0 };
         let write = nic.fabric().memory().writes();
         let mut at = 0;
         let placed = row.iter().take_while(|bytes| {
@@ -460,6 +463,24 @@ fn requested(domain: u32, pieces: &[ScatterGather]) -> Named<'_> {
     Named { domain, pieces, need, denial, half: Half::Requester }
 }
 
+/// Memory that a receive names.
+fn received(domain: u32, pieces: &[ScatterGather]) -> Named<'_> {
+    let (need, denial) = (Rights::LOCAL_WRITE, Denial::LocalProtection);
+    Named { domain, pieces, need, denial, half: Half::Responder }
+}
+
+/// Memory that the peer writes.
+fn written(domain: u32, pieces: &[ScatterGather]) -> Named<'_> {
+    let (need, denial) = (Rights::REMOTE_WRITE, Denial::RemoteAccess);
+    Named { domain, pieces, need, denial, half: Half::Responder }
+}
+
+/// Memory that a response goes to.
+fn responded(domain: u32, pieces: &[ScatterGather]) -> Named<'_> {
+    let (need, denial) = (Rights::LOCAL_WRITE, Denial::LocalProtection);
+    Named { domain, pieces, need, denial, half: Half::Requester }
+}
+
 fn refused<T>(error: AccessError, denial: Denial) -> Outcome<T> {
     match error {
         AccessError::Wait => Outcome::Wait,
@@ -508,15 +529,17 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
     fn transmit_row(&mut self, header: &Header, source: Source, count: u32) -> u32 {
         let Path::Udp { route, .. } = self.core.path() else { return 0 };
         let route = *route;
-        let (piece, length, need) = match source {
+        let (piece, length, need, waits) = match source {
             Source::Work { id, offset, length, .. } => {
                 let Some(whole) = self.gathered(id) else { return 0 };
-                let bytes = u64::from(length) * u64::from(count);
-                (whole.part(u64::from(offset), bytes), length, Rights::empty())
+                let (from, bytes) = (u64::from(offset), u64::from(length) * u64::from(count));
+                let waits = self.core.waits(Half::Requester);
+                waits.to_come = u64::from(whole.length).saturating_sub(from + bytes);
+                (whole.part(from, bytes), length, Rights::empty(), waits)
             }
             Source::Remote { remote, length } => {
                 let [whole] = piece(remote, length * count);
-                (whole, length, Rights::REMOTE_READ)
+                (whole, length, Rights::REMOTE_READ, self.core.waits(Half::Responder))
             }
             Source::None => return 0,
         };
@@ -525,7 +548,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
         }
         let queue_pair = self.queue_pair;
         let domain = queue_pair.domain.number();
-        match queue_pair.nic.sustain_row(self.sustained, queue_pair, domain, &piece, need) {
+        match queue_pair.nic.sustain_row(self.sustained, queue_pair, domain, &piece, need, false, waits) {
             Some(segment) => {
                 let sent = self.send_row(&route, header, segment, length, count);
                 queue_pair.counters.udp_packets_sent.add_alone(u64::from(sent));
@@ -585,23 +608,16 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
         }
         let pieces = slice_of(&receive.segments, offset, payload.len());
         let domain = self.queue_pair.receive_domain();
-        let target = Named {
-            domain,
-            pieces: &pieces,
-            need: Rights::LOCAL_WRITE,
-            denial: Denial::LocalProtection,
-            half: Half::Responder,
-        };
-        self.place(&target, payload, last)
+        self.place(&received(domain, &pieces), payload, last)
     }
 
     fn place_receive_row(&mut self, offset: u64, row: &[&[u8]]) -> usize {
         let Some(receive) = &self.core.receive else { return 0 };
         let pieces = slice_of(&receive.segments, offset, bytes_of(row));
         let domain = self.queue_pair.receive_domain();
-        match pieces[..] {
+        match &pieces[..] {
             [piece] if u64::from(piece.length) == bytes_of(row) => {
-                self.place_row(domain, piece, Rights::LOCAL_WRITE, row)
+                self.place_row(&received(domain, &pieces), row)
             }
             // Too long for the receive, or in several regions.
             _ => 0,
@@ -641,24 +657,15 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
     }
 
     fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, last: bool) -> Outcome<()> {
-        let length = payload.len() as u32;
-        let domain = self.queue_pair.domain.number();
-        let pieces = piece(remote, length);
-        let target = Named {
-            domain,
-            pieces: &pieces,
-            need: Rights::REMOTE_WRITE,
-            denial: Denial::RemoteAccess,
-            half: Half::Responder,
-        };
-        let outcome = self.place(&target, payload, last);
+        let pieces = piece(remote, payload.len() as u32);
+        let outcome = self.place(&written(self.queue_pair.domain.number(), &pieces), payload, last);
         self.core.news.written |= matches!(outcome, Outcome::Done(()));
         outcome
     }
 
     fn write_remote_row(&mut self, remote: RemoteAddress, row: &[&[u8]]) -> usize {
-        let [whole] = piece(remote, bytes_of(row) as u32);
-        let placed = self.place_row(self.queue_pair.domain.number(), whole, Rights::REMOTE_WRITE, row);
+        let whole = piece(remote, bytes_of(row) as u32);
+        let placed = self.place_row(&written(self.queue_pair.domain.number(), &whole), row);
         self.core.news.written |= placed > 0;
         placed
     }
@@ -708,21 +715,13 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
         let Some(KeptData::Segments(pieces)) = self.pieces(work, offset as u32, payload.len() as u32) else {
             return Outcome::Denied(Denial::LocalProtection);
         };
-        let domain = self.queue_pair.domain.number();
-        let target = Named {
-            domain,
-            pieces: &pieces,
-            need: Rights::LOCAL_WRITE,
-            denial: Denial::LocalProtection,
-            half: Half::Requester,
-        };
-        self.place(&target, payload, last)
+        self.place(&responded(self.queue_pair.domain.number(), &pieces), payload, last)
     }
 
     fn place_response_row(&mut self, work: WorkId, offset: u64, row: &[&[u8]]) -> usize {
         let Some(whole) = self.gathered(work) else { return 0 };
-        let piece = whole.part(offset, bytes_of(row));
-        self.place_row(self.queue_pair.domain.number(), piece, Rights::LOCAL_WRITE, row)
+        let pieces = [whole.part(offset, bytes_of(row))];
+        self.place_row(&responded(self.queue_pair.domain.number(), &pieces), row)
     }
 
     fn place_atomic(&mut self, work: WorkId, value: u64) -> Outcome<()> {

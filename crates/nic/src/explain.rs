@@ -130,7 +130,10 @@ mod tests {
 
     /// A queue pair in RTR whose path is UDP, and its engine.
     fn connected() -> (Arc<Nic<HostFabric>>, Arc<QueuePair<HostFabric>>) {
-        let nic = Nic::new(HostFabric::new().expect("a fabric"), Options { path: PathChoice::Udp });
+        let nic = Nic::new(
+            HostFabric::new().expect("a fabric"),
+            Options { path: PathChoice::Udp, ..Options::default() },
+        );
         let device = device::devices().expect("devices").into_iter().next().expect("a device");
         let gid = device.gids.iter().position(|gid| gid.address.is_ipv4()).unwrap_or(0);
         let destination_gid = device.gids[gid].raw();

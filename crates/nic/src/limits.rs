@@ -40,6 +40,19 @@ pub const EXPLAIN_PATIENCE: Duration = Duration::from_millis(50);
 pub const OWN_HAZARDS: usize = 64;
 /// Times an absent page is brought in for one access before the access is simply made, whatever it waits for.
 pub const BRING_IN_TRIES: u32 = 8;
+/// Bytes of an access whose pages are brought in at once where they are cheap.
+pub const BROUGHT_IN_AT_ONCE: u64 = 256 << 10;
+
+/// Nanoseconds, besides one for each byte, from which on pages that were brought in at once are not taken for cheap: the machine is
+/// short of memory, or what was known of the memory is out of date.
+pub const EXPENSIVE: u64 = 50_000;
+
+/// Nanoseconds after that for which threads bring in all pages.
+pub const EXPENSIVE_REST: u64 = 10_000_000;
+
+/// Bytes that one thread brings in ahead: several share a section.
+pub const SECTION_PART: u64 = 256 << 10;
+
 /// Nanoseconds after which an access that waits for a page is tried once more: the memory, or the region, may have gone.
 pub const PAGE_LOOK: u64 = 10_000_000;
 /// Packets looked at in one round of progress from each source.

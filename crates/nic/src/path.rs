@@ -10,6 +10,7 @@ use crate::engine::Nic;
 use local::LocalChannel;
 use pagewire_fabric::{ChannelId, Fabric, QUEUE_PAIRS_PER_BLOCK, Route, port_of};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -140,6 +141,19 @@ impl<F: Fabric> Path<F> {
         }
     }
 
+    /// A word for the process or host at the other end, most probably another one for each.
+    pub fn peer(&self) -> u64 {
+        match self {
+            Path::Local(channel) => channel.channel.instance,
+            Path::Udp { route, .. } | Path::Asked { route, .. } => {
+                let mut hasher = DefaultHasher::new();
+                route.destination.hash(&mut hasher);
+                hasher.finish()
+            }
+            Path::None | Path::Dead { .. } => 0,
+        }
+    }
+
     /// Why it is not a better one.
     pub fn reason(&self) -> &str {
         match self {
@@ -244,7 +258,8 @@ pub(crate) mod tests {
     /// Processes come and go: what was once known of their numbers must not stay for ever.
     #[test]
     fn refusals_that_hold_no_more_are_forgotten() {
-        let nic = Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local });
+        let nic =
+            Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local, ..Options::default() });
         let route = route_to_this_host();
         let ask = |block: u32| {
             let limit = Instant::now() + Duration::from_secs(30);

@@ -428,8 +428,9 @@ mod tests {
 
     /// Two engines with a channel, each with its end of it.
     fn connected() -> [(Arc<Host>, Arc<LocalChannel<HostFabric>>); 2] {
-        let nics =
-            [(); 2].map(|()| Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local }));
+        let nics = [(); 2].map(|()| {
+            Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local, ..Options::default() })
+        });
         let block = nics[1].fabric().lease_block().unwrap();
         nics[0].fabric().connect(block);
         let start = Instant::now();

@@ -421,7 +421,7 @@ mod tests {
 
     /// An engine without a thread, and without queue pairs.
     fn idle() -> Arc<Nic<HostFabric>> {
-        Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local })
+        Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local, ..Options::default() })
     }
 
     /// However long polls go on finding what they look for, the network and the timers have their turn.

@@ -1,7 +1,7 @@
 //! The fabric of a simulated process.
 
 use crate::limits;
-use crate::memory::SimMemory;
+use crate::memory::{SimMemory, SimProcess};
 use crate::packet::is_own;
 use crate::process::Process;
 use crate::words::SimWords;
@@ -154,9 +154,21 @@ impl Fabric for SimFabric {
         }
     }
 
-    fn bring_in(&self, segments: &[Segment], _write: bool, token: u64) {
+    fn bring_in(&self, _asker: u64, segments: &[Segment], _write: bool, token: u64) {
         if self.process.is_alive() {
-            self.shared.bring_in(self.process.id, segments, token);
+            self.shared.bring_in(self.process.id, self.process.id, segments, Some(token));
+        }
+    }
+
+    fn bring_in_far(&self, process: &SimProcess, segments: &[Segment], token: u64) {
+        if self.process.is_alive() {
+            self.shared.bring_in(process.0.id, self.process.id, segments, Some(token));
+        }
+    }
+
+    fn bring_in_ahead(&self, segment: Segment, _write: bool) {
+        if self.process.is_alive() {
+            self.shared.bring_in(self.process.id, self.process.id, &[segment], None);
         }
     }
 

@@ -4,7 +4,7 @@ use crate::limits::{FAULT_TIME, PAGE};
 use crate::plant::Plant;
 use crate::process::Process;
 use pagewire_iommu::words::Site;
-use pagewire_memory::{ApplicationMemory, AtomicOperation, MemoryError, Residency, Segment};
+use pagewire_memory::{Absence, ApplicationMemory, AtomicOperation, MemoryError, Residency, Segment};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,10 @@ const TAIL_BYTES: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Page {
     Present,
+    /// It takes a while until it is there.
     Absent,
+    /// It comes at once where it is touched.
+    Cheap,
     Unmapped,
 }
 
@@ -54,6 +57,11 @@ impl AddressSpace {
     /// Lets the pages that a range touches be absent, their contents kept.
     pub fn evict(&mut self, address: u64, length: u64) {
         self.set(address, length, Page::Absent);
+    }
+
+    /// The same for pages that come at once.
+    pub fn evict_cheaply(&mut self, address: u64, length: u64) {
+        self.set(address, length, Page::Cheap);
     }
 
     /// Brings absent pages in. What is not mapped stays so.
@@ -92,7 +100,7 @@ impl AddressSpace {
             match page {
                 Page::Present => {}
                 Page::Unmapped => return Err(MemoryError::NotMapped),
-                Page::Absent => {
+                Page::Absent | Page::Cheap => {
                     absent += 1;
                     *page = Page::Present;
                 }
@@ -119,11 +127,19 @@ impl AddressSpace {
             &mapping.pages[at / PAGE as usize..(at + segment.length as usize).div_ceil(PAGE as usize)];
         if pages.contains(&Page::Unmapped) {
             Residency::NotMapped
-        } else if pages.contains(&Page::Absent) {
+        } else if pages.contains(&Page::Absent) || pages.contains(&Page::Cheap) {
             Residency::Absent
         } else {
             Residency::Resident
         }
+    }
+
+    /// How the pages come that are absent.
+    fn absence(&mut self, segment: &Segment) -> Absence {
+        let Ok((mapping, at)) = self.find(segment.address, segment.length) else { return Absence::Unknown };
+        let end = (at + segment.length as usize).div_ceil(PAGE as usize);
+        let is_slow = mapping.pages[at / PAGE as usize..end].contains(&Page::Absent);
+        if is_slow { Absence::Slow } else { Absence::Cheap }
     }
 }
 
@@ -346,5 +362,32 @@ impl ApplicationMemory for SimMemory {
             }
         }
         all
+    }
+
+    fn absence(&self, segments: &[Segment]) -> Absence {
+        let mut space = self.0.space.lock();
+        let mut each = segments.iter().map(|segment| space.absence(segment));
+        each.find(|absence| *absence != Absence::Cheap).unwrap_or(Absence::Cheap)
+    }
+
+    fn bring_in(&self, segment: &Segment, _write: bool) -> Result<(), MemoryError> {
+        let (_, absent) = self.0.space.lock().touch(segment.address, segment.length)?;
+        self.0.clock.pass(absent * FAULT_TIME);
+        Ok(())
+    }
+
+    fn far_residency(&self, process: &SimProcess, segment: Segment) -> Result<(), Absence> {
+        let mut space = process.0.space.lock();
+        match space.residency(&segment) {
+            Residency::Absent => Err(space.absence(&segment)),
+            // What is not mapped the access finds out.
+            Residency::Resident | Residency::NotMapped => Ok(()),
+        }
+    }
+
+    fn bring_in_far(&self, process: &SimProcess, segment: &Segment) -> Result<(), MemoryError> {
+        self.reach(process, std::slice::from_ref(segment))?;
+        process.0.space.lock().touch(segment.address, segment.length).map_err(of_peer)?;
+        Ok(())
     }
 }

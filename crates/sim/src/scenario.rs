@@ -283,7 +283,7 @@ impl SimStage {
             }
         }
         world.map(process, MEMORY, scenario.memory);
-        let nic: Arc<Nic<SimFabric>> = Nic::new(fabric, Options { path });
+        let nic: Arc<Nic<SimFabric>> = Nic::new(fabric, Options { path, ..Options::default() });
         let init = PartyInit {
             nic,
             device: world.device(process),
@@ -312,7 +312,11 @@ impl Stage<SimFabric> for SimStage {
         if self.scenario.evictions && self.random.u32(0..TURNS_BETWEEN_EVICTIONS) == 0 {
             let pages = self.random.u64(1..=EVICTED);
             let first = self.random.u64(0..self.scenario.memory / PAGE - pages);
-            self.world.evict(self.processes[party], MEMORY + first * PAGE, pages * PAGE);
+            let (process, from, length) = (self.processes[party], MEMORY + first * PAGE, pages * PAGE);
+            match self.random.bool() {
+                true => self.world.evict(process, from, length),
+                false => self.world.evict_cheaply(process, from, length),
+            }
         }
     }
 

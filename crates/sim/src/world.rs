@@ -30,10 +30,26 @@ pub type SimEvent = FabricEvent<SimWords, SimProcess>;
 pub type SimChannel = Channel<SimWords, SimProcess>;
 
 enum Due {
-    Datagram { from: HostId, to: ProcessId, datagram: SimDatagram },
-    Departed { to: ProcessId, channel: ChannelId },
-    PagesIn { to: ProcessId, segments: Vec<Segment>, token: u64 },
-    Connect { from: ProcessId, block: u32 },
+    Datagram {
+        from: HostId,
+        to: ProcessId,
+        datagram: SimDatagram,
+    },
+    Departed {
+        to: ProcessId,
+        channel: ChannelId,
+    },
+    /// Pages of `of` are there, for which `to` waits.
+    PagesIn {
+        of: ProcessId,
+        to: ProcessId,
+        segments: Vec<Segment>,
+        token: Option<u64>,
+    },
+    Connect {
+        from: ProcessId,
+        block: u32,
+    },
 }
 
 struct Entry {
@@ -232,6 +248,11 @@ impl World {
         self.get(id).space.lock().evict(address, length);
     }
 
+    /// The same for pages that come at once where they are touched.
+    pub fn evict_cheaply(&self, id: ProcessId, address: u64, length: u64) {
+        self.get(id).space.lock().evict_cheaply(address, length);
+    }
+
     /// Lets no absent page of a process come in before `time`, unless it touches the page itself. Others cannot bring it in, as
     /// where userfaultfd(2) serves the faults of user mode only.
     pub fn withhold_pages(&self, id: ProcessId, time: u64) {
@@ -359,17 +380,20 @@ impl Shared {
         state.schedule(at, Due::Connect { from, block });
     }
 
-    pub fn bring_in(&self, to: ProcessId, segments: &[Segment], token: u64) {
+    pub fn bring_in(&self, of: ProcessId, to: ProcessId, segments: &[Segment], token: Option<u64>) {
         let now = self.clock.now();
         let mut state = self.state.lock();
         let at = now + state.random.u64(limits::PAGE_TIME.0..=limits::PAGE_TIME.1);
-        let at = at.max(state.members[to.0].process.pages_from.load(Ordering::Relaxed));
+        let pages_from = state.members[of.0].process.pages_from.load(Ordering::Relaxed);
+        // Other processes cannot have them brought in before.
+        let (at, segments) =
+            if of == to || at >= pages_from { (at.max(pages_from), segments) } else { (at, &[][..]) };
         let is_asked_for = state.due.iter().any(|Reverse(entry)| {
-            matches!(&entry.due, Due::PagesIn { to: other, segments: theirs, token: word }
-                if (*other, &theirs[..], *word) == (to, segments, token))
+            matches!(&entry.due, Due::PagesIn { of: whose, to: other, segments: theirs, token: word }
+                if (*whose, *other, &theirs[..], *word) == (of, to, segments, token))
         });
         if !is_asked_for {
-            state.schedule(at, Due::PagesIn { to, segments: segments.to_vec(), token });
+            state.schedule(at, Due::PagesIn { of, to, segments: segments.to_vec(), token });
         }
     }
 
@@ -453,10 +477,10 @@ impl State {
                 member.channels.retain(|held| held.channel.id != channel);
                 member.events.push_back(FabricEvent::Departed { channel });
             }
-            Due::PagesIn { to, segments, token } => {
-                let member = &mut self.members[to.0];
-                member.process.space.lock().bring_in(&segments);
-                member.events.push_back(FabricEvent::BroughtIn { token });
+            Due::PagesIn { of, to, segments, token } => {
+                self.members[of.0].process.space.lock().bring_in(&segments);
+                let told = token.map(|token| FabricEvent::BroughtIn { token });
+                self.members[to.0].events.extend(told);
             }
             Due::Connect { from, block } => {
                 let event = self.connect(from, block);

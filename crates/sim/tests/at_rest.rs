@@ -2,7 +2,7 @@
 
 use pagewire_iommu::Rights;
 use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
-use pagewire_nic::{Nic, Options, PathChoice, QueuePairInit, Unwatched};
+use pagewire_nic::{Nic, Options, QueuePairInit, Unwatched};
 use pagewire_sim::{Faults, World};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn queue_pairs_that_only_receive_leave_the_nic_at_rest() {
         let (host, other) = (world.host(), world.host());
         let (process, fabric) = world.process(host);
         let (peer, _peer_fabric) = world.process(other);
-        let nic = Nic::new(fabric, Options { path: PathChoice::Auto });
+        let nic = Nic::new(fabric, Options::default());
         let context = nic.open(world.device(process), Arc::new(Unwatched));
         let domain = context.alloc_pd().unwrap();
         let cq = context.create_cq(16, None).unwrap();

@@ -55,7 +55,7 @@ impl Memory {
 fn party(path: PathChoice, faults: &str, memory: Memory) -> PartyInit<Live> {
     let plan = FaultPlan::parse(faults).expect("faults");
     let fabric = FaultInjector::new(HostFabric::new().expect("a fabric"), plan);
-    let nic = Nic::new(fabric, Options { path });
+    let nic = Nic::new(fabric, Options { path, ..Options::default() });
     let device = device::devices().expect("devices").into_iter().next().expect("a device");
     PartyInit { nic, device, address: memory.address, length: Memory::LENGTH, standard: false }
 }

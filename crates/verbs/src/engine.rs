@@ -8,7 +8,7 @@ use crate::{device, explain};
 use libc::EINVAL;
 use pagewire_fabric::{FaultInjector, HostFabric};
 use pagewire_memory::Uncancelled;
-use pagewire_nic::{Nic, Options};
+use pagewire_nic::Nic;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -141,7 +141,7 @@ fn start() -> Result<Arc<Engine>> {
     let settings = settings()?;
     let cannot_start = |error: &std::io::Error| tell(&format!("the NIC cannot start: {error}"));
     let host = HostFabric::new().inspect_err(cannot_start)?;
-    let nic = Nic::new(FaultInjector::new(host, settings.faults), Options { path: settings.path });
+    let nic = Nic::new(FaultInjector::new(host, settings.faults), settings.options());
     let engine = Arc::new(Engine { nic: nic.clone(), settings });
     pagewire_fabric::spawn("pagewire-nic", move || or_abort(|| nic.run(&AtomicBool::new(false))))
         .inspect_err(cannot_start)?;

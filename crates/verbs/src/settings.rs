@@ -2,7 +2,7 @@
 
 use log::LevelFilter;
 use pagewire_fabric::{FAULTS_VARIABLE, FaultPlan};
-use pagewire_nic::PathChoice;
+use pagewire_nic::{Options, PageIn, PathChoice, UnknownPageIn};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -11,6 +11,10 @@ use std::path::PathBuf;
 pub struct Settings {
     /// `PAGEWIRE_PATH`: `auto` (default), `local` or `udp`.
     pub path: PathChoice,
+    /// `PAGEWIRE_PAGE_IN`: how much is brought in where pages are absent, `pio`, `pi4`, `pia` or `dynamic` (default).
+    pub page_in: PageIn,
+    /// Whether pages that come cheaply are brought in at once; `,threads` behind the strategy: by threads, as all others.
+    pub faults_at_once: bool,
     /// `PAGEWIRE_FAULTS`: faults on purpose, for packets over UDP ([`FaultPlan::parse`]).
     pub faults: FaultPlan,
     /// `PAGEWIRE_STATS`: a file to which one line of JSON is appended at exit (the form is that of `pagewire explain`).
@@ -35,11 +39,30 @@ impl Settings {
             Some(value) => FaultPlan::parse(&value.to_string_lossy())
                 .map_err(|error| format!("{FAULTS_VARIABLE} is wrong: {error}"))?,
         };
+        let (page_in, faults_at_once) = match variable("PAGEWIRE_PAGE_IN") {
+            None => (PageIn::default(), true),
+            Some(value) => page_in(&value.to_string_lossy())
+                .map_err(|error| format!("PAGEWIRE_PAGE_IN is {error}, with ',threads' behind it or not"))?,
+        };
         let log = match variable("PAGEWIRE_LOG") {
             None => "off".into(),
             Some(value) => log_filter(value.to_string_lossy().into_owned())?,
         };
-        Ok(Settings { path, faults, statistics: variable("PAGEWIRE_STATS").map(PathBuf::from), log })
+        let statistics = variable("PAGEWIRE_STATS").map(PathBuf::from);
+        Ok(Settings { path, page_in, faults_at_once, faults, statistics, log })
+    }
+
+    /// How the engine is set up.
+    pub fn options(&self) -> Options {
+        Options { path: self.path, page_in: self.page_in, faults_at_once: self.faults_at_once }
+    }
+}
+
+/// A strategy, and whether pages that come cheaply are brought in at once.
+fn page_in(value: &str) -> Result<(PageIn, bool), UnknownPageIn> {
+    match value.strip_suffix(",threads") {
+        Some(strategy) => Ok((strategy.parse()?, false)),
+        None => Ok((value.parse()?, true)),
     }
 }
 
@@ -74,6 +97,21 @@ mod tests {
         assert_eq!(Settings::from(|_| None).unwrap().path, PathChoice::Auto);
         for path in PathChoice::ALL {
             assert_eq!(with("PAGEWIRE_PATH", path.name()).unwrap().path, path);
+        }
+    }
+
+    #[test]
+    fn pages_come_in_by_strategies() {
+        let strategy = |value| {
+            let settings = with("PAGEWIRE_PAGE_IN", value).unwrap();
+            (settings.page_in, settings.faults_at_once)
+        };
+        assert_eq!(strategy("pi4"), (PageIn::Block, true));
+        assert_eq!(strategy("pio,threads"), (PageIn::Page, false));
+        let defaults = Settings::from(|_| None).unwrap();
+        assert_eq!((defaults.page_in, defaults.faults_at_once), (PageIn::Dynamic, true));
+        for wrong in ["all", "pio,thread", ",threads"] {
+            assert!(with("PAGEWIRE_PAGE_IN", wrong).unwrap_err().contains("pio, pi4, pia or dynamic"));
         }
     }
 

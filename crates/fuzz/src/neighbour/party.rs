@@ -5,9 +5,8 @@ use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::{
-    AddressHandle, CompletionQueue, Data, Destination, MemoryRegion, Nic, Opcode, Options, PathChoice,
-    ProtectionDomain, QueuePair, QueuePairInit, ReceiveRequest, ScatterGather, SendOperation, SendRequest,
-    Status, Unwatched,
+    AddressHandle, CompletionQueue, Data, Destination, MemoryRegion, Nic, Opcode, Options, ProtectionDomain,
+    QueuePair, QueuePairInit, ReceiveRequest, ScatterGather, SendOperation, SendRequest, Status, Unwatched,
 };
 use pagewire_sim::{HostId, ProcessId, SimFabric, SimMemory, World};
 use std::collections::HashMap;
@@ -94,7 +93,7 @@ impl Party {
         let (process, fabric) = world.process(host);
         world.map(process, BASE, LENGTH);
         world.poke(process, BASE, &[UNTOUCHED; LENGTH as usize]);
-        let nic = Nic::new(fabric, Options { path: PathChoice::Auto });
+        let nic = Nic::new(fabric, Options::default());
         let context = nic.open(world.device(process), Arc::new(Unwatched));
         let domains = [context.alloc_pd().expect("a domain"), context.alloc_pd().expect("another")];
         let cq = context.create_cq(16_384, None).expect("a completion queue");

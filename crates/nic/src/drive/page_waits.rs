@@ -5,6 +5,8 @@
 
 use crate::inbox::Half;
 
+use pagewire_paging::Ahead;
+
 /// The count of each half of a queue pair.
 pub struct PageWaits([Count; 2]);
 
@@ -13,9 +15,40 @@ pub struct Asked {
     half: Half,
     /// Whoever finds the page absent and asks for it adds one, whoever finds it clears this.
     pub times: u32,
+    /// The same for pages of a peer.
+    pub far_times: u32,
+    /// When the access that waits found its pages absent.
+    since: u64,
+    /// What is brought in beyond what is accessed.
+    pub ahead: Ahead,
+    /// Bytes that follow what is accessed in the same transfer, where that is known.
+    pub to_come: u64,
+    /// A word for the peer.
+    peer: u64,
 }
 
 impl Asked {
+    /// An access waits, since `now` if this is its first time: true.
+    pub fn begin_wait(&mut self, now: u64) -> bool {
+        self.times += 1;
+        let first = self.times == 1;
+        if first {
+            self.since = now;
+        }
+        first
+    }
+
+    /// The access that waited is made; for how long it waited, if it did.
+    pub fn end_wait(&mut self, now: u64) -> Option<u64> {
+        let waited = std::mem::take(&mut self.times) > 0;
+        waited.then(|| now.saturating_sub(self.since))
+    }
+
+    /// For whom pages are asked for: the queue pairs of one peer share the threads that one asker may have.
+    pub fn asker(&self) -> u64 {
+        self.peer << 1 | self.half as u64
+    }
+
     /// The word for pages that are asked for on behalf of a queue pair with this number.
     pub fn token(&self, number: u32) -> u64 {
         u64::from(number) | (self.half as u64) << 32
@@ -40,7 +73,10 @@ struct Count {
 
 impl Default for PageWaits {
     fn default() -> Self {
-        let asked = |half| Asked { half, times: 0 };
+        let asked = |half| {
+            let (times, since, to_come, peer) = (0, 0, 0, 0);
+            Asked { half, times, far_times: 0, since, ahead: Ahead::default(), to_come, peer }
+        };
         let count = |half| Count { asked: asked(half), answered: 0, news: false, tried: false };
         PageWaits([Half::Requester, Half::Responder].map(count))
     }
@@ -54,7 +90,15 @@ impl PageWaits {
             count.answered = count.asked.times;
         }
         (count.asked.times, count.news, count.tried) = (count.answered, false, true);
+        count.asked.to_come = 0;
         &mut count.asked
+    }
+
+    /// For whom pages are brought in from now on.
+    pub fn set_peer(&mut self, peer: u64) {
+        for count in &mut self.0 {
+            count.asked.peer = peer;
+        }
     }
 
     /// Whether an access that was tried since the last call waits for a page.

@@ -47,7 +47,7 @@ impl Side {
 
     /// One that does nothing but when the test drives it.
     pub fn without_thread(path: PathChoice) -> Self {
-        let nic = Nic::new(HostFabric::new().expect("a fabric"), Options { path });
+        let nic = Nic::new(HostFabric::new().expect("a fabric"), Options { path, ..Options::default() });
         let device = device::devices().expect("devices").into_iter().next().expect("a device");
         let context = nic.open(device, Arc::new(Unwatched));
         let domain = context.alloc_pd().unwrap();

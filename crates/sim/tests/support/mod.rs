@@ -37,7 +37,7 @@ pub fn side_with(
 ) -> Side {
     let (process, fabric) = world.process(host);
     world.map(process, MEMORY, SPAN);
-    let nic = Nic::new(fabric, Options { path });
+    let nic = Nic::new(fabric, Options { path, ..Options::default() });
     let context = nic.open(world.device(process), Arc::new(Unwatched));
     let domain = context.alloc_pd().unwrap();
     let channel = context.create_channel(notifier);

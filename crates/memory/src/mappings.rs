@@ -1,0 +1,233 @@
+//! What kinds of memory a process has where, by `/proc/PID/smaps`, remembered for a while.
+//!
+//! Nobody else tells whether a page that is absent comes at once: an untouched page and one that userfaultfd(2) watches look alike
+//! to mincore(2) and in pagemap. To ask takes from tenths of a millisecond to many milliseconds, as the kernel looks at every page
+//! that is present, so that only threads ask for which nobody waits.
+
+use crate::clock::tick;
+use crate::limits::{LEAST_KNOWLEDGE, SHARE_OF_LEARNING};
+use crate::{Segment, Uncancelled};
+use parking_lot::{Mutex, RwLock};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::time::Instant;
+
+/// How the pages of a mapping come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Private memory without a file. Pages that were never written are filled with zeros; others may be swapped out.
+    Anonymous,
+    /// Shared memory without a file on a disk: likewise, but a page that was swapped out looks as if it had never been written.
+    Shared,
+    /// A file's.
+    File,
+    /// Somebody in user space is asked for them (userfaultfd), or a device; huge pages of their own file system.
+    Other,
+}
+
+/// What was learnt of one process.
+#[derive(Debug, Default)]
+pub struct Mappings {
+    known: RwLock<Known>,
+    /// Held by whoever asks the kernel.
+    learning: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// In order of address.
+    ranges: Vec<Mapping>,
+    /// Swap is in use on this machine.
+    swap: bool,
+    /// The tick up to which it is believed.
+    until: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mapping {
+    start: u64,
+    end: u64,
+    kind: Kind,
+}
+
+/// How the pages of one piece of memory come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nature {
+    pub kind: Kind,
+    /// Pages may have been swapped out: swap is in use on this machine.
+    pub swap: bool,
+}
+
+impl Mappings {
+    /// How the pages of a segment come, where all of it is of one kind. `None`: not known, or not any more.
+    pub fn nature(&self, segment: Segment) -> Option<Nature> {
+        let known = self.known.read();
+        if known.until <= tick() {
+            return None;
+        }
+        let kind = known.kind(segment)?;
+        Some(Nature { kind, swap: known.swap })
+    }
+
+    /// Whether pages of a segment are known to come from somebody in user space. What was learnt long ago counts, too.
+    pub fn is_other(&self, segment: Segment) -> bool {
+        self.known.read().kind(segment) == Some(Kind::Other)
+    }
+
+    /// Asks the kernel, unless another thread is just doing so. Takes as long as that takes.
+    ///
+    /// # Errors
+    /// Where the lists cannot be read: nothing is known then.
+    pub fn learn(&self, pid: i32) -> io::Result<()> {
+        let Some(_learning) = self.learning.try_lock() else { return Ok(()) };
+        let _uncancelled = Uncancelled::begin();
+        let began = Instant::now();
+        let ranges = File::open(format!("/proc/{pid}/smaps")).and_then(|list| parse(BufReader::new(list)));
+        let swap = File::open("/proc/swaps").map(|list| BufReader::new(list).lines().count() > 1);
+        let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let until = tick() + LEAST_KNOWLEDGE.max(took.saturating_mul(SHARE_OF_LEARNING));
+        let (ranges, failed) = match ranges {
+            Ok(ranges) => (ranges, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        // Without /proc/swaps there may be swap.
+        *self.known.write() = Known { ranges, swap: swap.unwrap_or(true), until };
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+impl Known {
+    fn kind(&self, segment: Segment) -> Option<Kind> {
+        let end = segment.address.checked_add(segment.length)?;
+        let first = self.ranges.partition_point(|mapping| mapping.end <= segment.address);
+        let kind = self.ranges.get(first)?.kind;
+        let mut at = segment.address;
+        for mapping in &self.ranges[first..] {
+            if mapping.start > at || mapping.kind != kind {
+                return None;
+            }
+            at = mapping.end;
+            if at >= end {
+                return Some(kind);
+            }
+        }
+        None
+    }
+}
+
+/// Reads the form that proc_pid_smaps(5) describes: of each mapping a line as in `maps`, lines of sizes, and one of flags.
+fn parse(list: impl BufRead) -> io::Result<Vec<Mapping>> {
+    let mut mappings: Vec<Mapping> = Vec::new();
+    for line in list.split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            if let Some(last) = mappings.last_mut().filter(|_| flags.split_whitespace().any(comes_otherwise))
+            {
+                last.kind = Kind::Other;
+            }
+        } else if let Some(mapping) = mapping_of(&line) {
+            mappings.push(mapping);
+        }
+    }
+    Ok(mappings)
+}
+
+/// Flags of mappings whose pages userfaultfd watches (missing, write-protected, minor), of devices, and of huge pages.
+fn comes_otherwise(flag: &str) -> bool {
+    matches!(flag, "um" | "uw" | "ui" | "io" | "pf" | "ht")
+}
+
+/// The first line of a mapping: `start-end rights offset device inode name`.
+fn mapping_of(line: &str) -> Option<Mapping> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let start = u64::from_str_radix(start, 16).ok()?;
+    let end = u64::from_str_radix(end, 16).ok()?;
+    let rights = words.next()?;
+    let inode = words.nth(2)?;
+    let name = words.next().unwrap_or_default();
+    let shared_memory = ["/memfd:", "/dev/shm/", "/SYSV", "/dev/zero"];
+    let kind = match rights.as_bytes().get(3)? {
+        b'p' if inode == "0" => Kind::Anonymous,
+        b's' if shared_memory.iter().any(|start| name.starts_with(start)) => Kind::Shared,
+        _ => Kind::File,
+    };
+    (start < end).then_some(Mapping { start, end, kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIST: &str = "\
+10000-12000 rw-p 00000000 00:00 0 [heap]
+Size:                  8 kB
+VmFlags: rd wr mr mw me ac sd
+12000-13000 rw-p 00000000 00:00 0
+VmFlags: rd wr mr mw me um ac
+13000-14000 rw-s 00000000 00:01 77 /memfd:slab (deleted)
+VmFlags: rd wr sh mr mw me ms sd
+14000-15000 r--p 00001000 08:01 5 /usr/lib/libc.so.6
+VmFlags: rd mr mw me sd
+16000-18000 rw-p 00000000 00:00 0
+VmFlags: rd wr mr mw me ac sd
+18000-19000 rw-p 00000000 00:00 0 [anon:a name]
+VmFlags: rd wr mr mw me ac sd
+";
+
+    fn known() -> Known {
+        Known { ranges: parse(LIST.as_bytes()).unwrap(), swap: false, until: 0 }
+    }
+
+    fn kind(address: u64, length: u64) -> Option<Kind> {
+        known().kind(Segment { address, length })
+    }
+
+    #[test]
+    fn each_mapping_has_its_kind() {
+        assert_eq!(kind(0x10000, 0x2000), Some(Kind::Anonymous));
+        assert_eq!(kind(0x12fff, 1), Some(Kind::Other), "userfaultfd watches it");
+        assert_eq!(kind(0x13000, 0x1000), Some(Kind::Shared));
+        assert_eq!(kind(0x14000, 8), Some(Kind::File));
+        assert_eq!(kind(0x17000, 0x2000), Some(Kind::Anonymous), "two that follow each other");
+    }
+
+    #[test]
+    fn what_is_of_two_kinds_or_not_mapped_is_not_known() {
+        assert_eq!(kind(0x11fff, 2), None);
+        assert_eq!(kind(0x14fff, 0x1002), None, "a hole");
+        assert_eq!(kind(0x15000, 1), None);
+        assert_eq!(kind(0x18fff, 2), None, "beyond the last");
+        assert_eq!(kind(u64::MAX, 2), None);
+    }
+
+    #[test]
+    fn this_process_is_told_of_what_it_maps() {
+        let page = rustix::param::page_size() as u64;
+        let bytes = vec![1u8; 4 * page as usize];
+        let segment = Segment { address: bytes.as_ptr() as u64, length: bytes.len() as u64 };
+        let mappings = Mappings::default();
+        assert_eq!(mappings.nature(segment), None, "nothing was learnt yet");
+        mappings.learn(std::process::id() as i32).unwrap();
+        assert_eq!(mappings.nature(segment).map(|nature| nature.kind), Some(Kind::Anonymous));
+        let code = Segment { address: mapping_of as *const () as u64, length: 1 };
+        assert_eq!(mappings.nature(code).map(|nature| nature.kind), Some(Kind::File));
+    }
+
+    proptest! {
+        #[test]
+        fn no_list_of_bytes_is_too_strange(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&bytes[..]);
+        }
+
+        #[test]
+        fn a_segment_has_the_kind_that_each_of_its_pages_has(from in 0xfu64..0x1b, pages in 1u64..6) {
+            let page = 0x1000;
+            let each: Vec<_> = (from..from + pages).map(|at| kind(at * page, page)).collect();
+            let all = each[0].filter(|first| each.iter().all(|kind| *kind == Some(*first)));
+            prop_assert_eq!(kind(from * page, pages * page), all);
+        }
+    }
+}

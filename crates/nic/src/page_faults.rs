@@ -1,0 +1,173 @@
+//! What is done where an access meets pages that are absent (PART-6, PART-7, JBMT-5).
+//!
+//! Pages that are only to be filled with zeros come in at once: that is cheaper than any thread. For all others a thread of the fabric
+//! is asked, and the access is made when they are there. What probably follows is brought in meanwhile.
+
+use crate::access::AccessError;
+use crate::drive::page_waits::Asked;
+use crate::engine::Nic;
+use crate::limits::{BRING_IN_TRIES, BROUGHT_IN_AT_ONCE, EXPENSIVE, EXPENSIVE_REST, SECTION_PART};
+use crate::path::local::ProcessOf;
+use crate::queue_pair::QueuePair;
+use pagewire_fabric::Fabric;
+use pagewire_memory::{Absence, ApplicationMemory, Segment};
+use pagewire_paging::{Faults, needed};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a process knows of its faults.
+#[derive(Default)]
+pub struct PageFaults {
+    /// What was counted.
+    pub counted: Faults,
+    /// Until then pages are brought in by threads, also those that are said to be cheap: the last such ones were not.
+    expensive_until: AtomicU64,
+}
+
+/// The memory of an access that met an absent page.
+pub struct Missed<'a> {
+    pub segments: &'a [Segment],
+    /// The region of the last segment.
+    pub region: Range<u64>,
+    /// The pages are written.
+    pub write: bool,
+}
+
+impl<F: Fabric> Nic<F> {
+    /// Brings in what an access misses. `Ok`: it can be made now.
+    #[cold]
+    pub(crate) fn meet(
+        &self,
+        queue_pair: &QueuePair<F>,
+        missed: &Missed<'_>,
+        waits: &mut Asked,
+    ) -> Result<(), AccessError> {
+        let met = self.meet_at_once(missed, waits);
+        if met {
+            waits.times = 0;
+        } else {
+            self.ask(queue_pair, missed, waits);
+        }
+        self.bring_in_beyond(missed, waits);
+        if met { Ok(()) } else { Err(AccessError::Wait) }
+    }
+
+    /// As [`meet`](Self::meet) for an access that is given up where it would wait: false.
+    #[cold]
+    pub(crate) fn meet_cheaply(&self, missed: &Missed<'_>, waits: &mut Asked) -> bool {
+        let met = self.meet_at_once(missed, waits);
+        if met {
+            self.bring_in_beyond(missed, waits);
+        }
+        met
+    }
+
+    /// Whether a transfer waits for a peer's page; then it is asked for. Pages that are cheap come while the bytes are moved.
+    #[cold]
+    pub(crate) fn wait_for_far(
+        &self,
+        queue_pair: &QueuePair<F>,
+        process: &ProcessOf<F>,
+        there: &Segment,
+        absence: Absence,
+        waits: &mut Asked,
+    ) -> bool {
+        if absence == Absence::Cheap || waits.far_times >= BRING_IN_TRIES {
+            waits.far_times = 0;
+            return false;
+        }
+        waits.far_times += 1;
+        queue_pair.counters.page_waits.add(1);
+        self.page_faults.counted.handed_on(there.length);
+        self.fabric().bring_in_far(process, &[*there], waits.token(queue_pair.number));
+        true
+    }
+
+    /// The access that waited is made.
+    #[cold]
+    pub(crate) fn end_wait(&self, waits: &mut Asked) {
+        if let Some(waited) = waits.end_wait(self.fabric().now()) {
+            self.page_faults.counted.waited(waited);
+        }
+    }
+
+    /// Brings pages in, where that takes about as long as to hand them on.
+    fn meet_at_once(&self, missed: &Missed<'_>, waits: &Asked) -> bool {
+        let memory = self.fabric().memory();
+        let bytes: u64 = missed.segments.iter().map(|segment| segment.length).sum();
+        if waits.times > 0 || bytes > BROUGHT_IN_AT_ONCE || !self.options().faults_at_once {
+            return false;
+        }
+        let began = self.fabric().now();
+        let faults = &self.page_faults;
+        if began < faults.expensive_until.load(Ordering::Relaxed)
+            || memory.absence(missed.segments) != Absence::Cheap
+        {
+            return false;
+        }
+        // What cannot be brought in the access finds out, and says so.
+        let _ = self.wanted(missed, |segment| memory.bring_in(&segment, missed.write));
+        let ended = self.fabric().now();
+        let took = ended.saturating_sub(began);
+        faults.counted.met(bytes, took);
+        if took > EXPENSIVE + bytes {
+            faults.expensive_until.store(ended + EXPENSIVE_REST, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Has a thread bring pages in.
+    fn ask(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, waits: &mut Asked) {
+        let bytes = missed.segments.iter().map(|segment| segment.length).sum();
+        if waits.begin_wait(self.fabric().now()) {
+            self.page_faults.counted.handed_on(bytes);
+        } else {
+            // It came in, and has gone again: memory is short.
+            waits.ahead.shrink();
+        }
+        queue_pair.counters.page_waits.add(1);
+        let mut segments = smallvec::SmallVec::<[Segment; 4]>::new();
+        let _ = self.wanted(missed, |segment| {
+            segments.push(segment);
+            Ok::<(), std::convert::Infallible>(())
+        });
+        self.fabric().bring_in(waits.asker(), &segments, missed.write, waits.token(queue_pair.number));
+    }
+
+    /// The memory that has to come in for an access.
+    fn wanted<E>(
+        &self,
+        missed: &Missed<'_>,
+        mut each: impl FnMut(Segment) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some((last, before)) = missed.segments.split_last() else { return Ok(()) };
+        before.iter().try_for_each(|segment| each(*segment))?;
+        let whole = needed(self.options().page_in, range_of(last), missed.region.clone());
+        each(segment_of(&whole))
+    }
+
+    /// Has pages brought in that will be needed soon. Also for an access that comes to the mark of those.
+    #[cold]
+    pub(crate) fn bring_in_beyond(&self, missed: &Missed<'_>, waits: &mut Asked) {
+        let Some(last) = missed.segments.last() else { return };
+        let access = range_of(last);
+        let known = (waits.to_come > 0).then(|| access.end.saturating_add(waits.to_come));
+        let section = waits.ahead.beyond(self.options().page_in, access, known, missed.region.end);
+        let Some(section) = section else { return };
+        self.page_faults.counted.ahead(section.end - section.start);
+        let mut at = section.start;
+        while at < section.end {
+            let end = (at + SECTION_PART).min(section.end);
+            self.fabric().bring_in_ahead(segment_of(&(at..end)), missed.write);
+            at = end;
+        }
+    }
+}
+
+fn range_of(segment: &Segment) -> Range<u64> {
+    segment.address..segment.address.saturating_add(segment.length)
+}
+
+fn segment_of(range: &Range<u64>) -> Segment {
+    Segment { address: range.start, length: range.end - range.start }
+}

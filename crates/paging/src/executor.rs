@@ -1,0 +1,353 @@
+//! Threads for what may wait without bound (JBMT-5).
+//!
+//! They are started when they are needed and end when they are not. Askers have their turns one after the other, and each has but a part
+//! of the threads: where one names pages that never come, the others' come as ever.
+
+use crate::limits::{IDLE, THREADS, THREADS_OF_ONE, WAITING_TASKS};
+use parking_lot::{Condvar, Mutex};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::Hash;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Something to be done by a thread of its own. Two that are equal are one, until it is done.
+pub trait Task: Eq + Hash + Send + Sync + 'static {
+    /// For whom it is done.
+    fn asker(&self) -> u64;
+
+    /// Does it, however long that takes.
+    fn run(&self);
+
+    /// No thread can be had: says so to whoever waits.
+    fn give_up(&self);
+}
+
+/// What became of a task that was offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offer {
+    /// It will be done, or [given up](Task::give_up).
+    Taken,
+    /// An equal one will.
+    Known,
+    /// Too many wait.
+    Full,
+}
+
+type Spawn = dyn Fn(Box<dyn FnOnce() + Send>) -> io::Result<()> + Send + Sync;
+
+/// The threads and their tasks.
+pub struct Executor<T> {
+    queue: Mutex<Queue<T>>,
+    more: Condvar,
+    spawn: Box<Spawn>,
+}
+
+struct Queue<T> {
+    lanes: HashMap<u64, Lane<T>>,
+    /// Lanes that have a task for the next thread, in turn.
+    turns: VecDeque<u64>,
+    /// Waiting tasks, and those that are being done.
+    undone: HashSet<Arc<T>>,
+    waiting: usize,
+    /// How many of these a thread might begin with now.
+    startable: usize,
+    threads: usize,
+    idle: usize,
+    stopped: bool,
+}
+
+/// What one asker has.
+struct Lane<T> {
+    waiting: VecDeque<Arc<T>>,
+    /// Threads at work for it.
+    threads: usize,
+    /// It is among the turns.
+    has_turn: bool,
+}
+
+impl<T> Default for Lane<T> {
+    fn default() -> Self {
+        Lane { waiting: VecDeque::new(), threads: 0, has_turn: false }
+    }
+}
+
+impl<T> Lane<T> {
+    fn startable(&self) -> usize {
+        self.waiting.len().min(THREADS_OF_ONE.saturating_sub(self.threads))
+    }
+}
+
+impl<T: Task> Queue<T> {
+    /// Changes a lane, and gives it its turn if it has a task then and may have a thread.
+    fn change<R>(&mut self, asker: u64, change: impl FnOnce(&mut Lane<T>) -> R) -> R {
+        let lane = self.lanes.entry(asker).or_default();
+        let before = lane.startable();
+        let outcome = change(lane);
+        let startable = lane.startable();
+        self.startable = self.startable + startable - before;
+        if startable > 0 && !lane.has_turn {
+            lane.has_turn = true;
+            self.turns.push_back(asker);
+        } else if lane.waiting.is_empty() && lane.threads == 0 {
+            self.lanes.remove(&asker);
+        }
+        outcome
+    }
+
+    fn add(&mut self, task: Arc<T>) {
+        self.waiting += 1;
+        self.change(task.asker(), |lane| lane.waiting.push_back(task));
+    }
+
+    fn next(&mut self) -> Option<Arc<T>> {
+        let asker = self.turns.pop_front()?;
+        let task = self.change(asker, |lane| {
+            lane.has_turn = false;
+            let task = lane.waiting.pop_front()?;
+            lane.threads += 1;
+            Some(task)
+        })?;
+        self.waiting -= 1;
+        Some(task)
+    }
+
+    fn done(&mut self, task: &Arc<T>) {
+        self.undone.remove(task);
+        self.change(task.asker(), |lane| lane.threads -= 1);
+    }
+}
+
+impl<T: Task> Executor<T> {
+    /// No thread yet. `spawn` starts one that runs what it is given.
+    pub fn new(
+        spawn: impl Fn(Box<dyn FnOnce() + Send>) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let queue = Queue {
+            lanes: HashMap::new(),
+            turns: VecDeque::new(),
+            undone: HashSet::new(),
+            waiting: 0,
+            startable: 0,
+            threads: 0,
+            idle: 0,
+            stopped: false,
+        };
+        Arc::new(Executor { queue: Mutex::new(queue), more: Condvar::new(), spawn: Box::new(spawn) })
+    }
+
+    /// Takes a task on.
+    pub fn offer(self: &Arc<Self>, task: T) -> Offer {
+        let task = Arc::new(task);
+        let mut queue = self.queue.lock();
+        if queue.undone.contains(&task) {
+            return Offer::Known;
+        }
+        if queue.waiting >= WAITING_TASKS {
+            return Offer::Full;
+        }
+        queue.undone.insert(task.clone());
+        queue.add(task);
+        if queue.idle >= queue.startable {
+            drop(queue);
+            self.more.notify_one();
+        } else if queue.threads < THREADS {
+            queue.threads += 1;
+            drop(queue);
+            self.start();
+        }
+        Offer::Taken
+    }
+
+    fn start(self: &Arc<Self>) {
+        let executor = self.clone();
+        let Err(error) = (self.spawn)(Box::new(move || executor.work())) else { return };
+        log::debug!("no thread to wait for pages: {error}");
+        let mut queue = self.queue.lock();
+        queue.threads -= 1;
+        if queue.threads > 0 {
+            return;
+        }
+        // Nobody is there to do them.
+        let left: Vec<Arc<T>> = queue.lanes.drain().flat_map(|(_, lane)| lane.waiting).collect();
+        queue.turns.clear();
+        queue.undone.clear();
+        (queue.waiting, queue.startable) = (0, 0);
+        drop(queue);
+        left.iter().for_each(|task| task.give_up());
+    }
+
+    fn work(&self) {
+        let mut queue = self.queue.lock();
+        while !queue.stopped {
+            if let Some(task) = queue.next() {
+                drop(queue);
+                task.run();
+                queue = self.queue.lock();
+                queue.done(&task);
+                continue;
+            }
+            queue.idle += 1;
+            let timed_out = self.more.wait_for(&mut queue, Duration::from_millis(IDLE)).timed_out();
+            queue.idle -= 1;
+            if timed_out && queue.turns.is_empty() {
+                break;
+            }
+        }
+        queue.threads -= 1;
+    }
+
+    /// Tasks that wait for a thread or are being done.
+    pub fn undone(&self) -> usize {
+        self.queue.lock().undone.len()
+    }
+
+    /// Has idle threads end; those that are at work end when they are done.
+    pub fn stop(&self) {
+        self.queue.lock().stopped = true;
+        self.more.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hash::Hasher;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    /// What tests look at.
+    #[derive(Default)]
+    struct Seen {
+        ran: AtomicUsize,
+        given_up: AtomicUsize,
+        gate: AtomicBool,
+    }
+
+    struct Errand {
+        asker: u64,
+        number: u64,
+        /// Waits until the gate is open.
+        waits: bool,
+        seen: Arc<Seen>,
+    }
+
+    impl PartialEq for Errand {
+        fn eq(&self, other: &Self) -> bool {
+            (self.asker, self.number) == (other.asker, other.number)
+        }
+    }
+
+    impl Eq for Errand {}
+
+    impl Hash for Errand {
+        fn hash<H: Hasher>(&self, state: &mut H) {
+            (self.asker, self.number).hash(state);
+        }
+    }
+
+    impl Task for Errand {
+        fn asker(&self) -> u64 {
+            self.asker
+        }
+
+        fn run(&self) {
+            while self.waits && !self.seen.gate.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.seen.ran.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn give_up(&self) {
+            self.seen.given_up.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn executor() -> Arc<Executor<Errand>> {
+        Executor::new(|body| std::thread::Builder::new().spawn(body).map(drop))
+    }
+
+    fn errand(asker: u64, number: u64, waits: bool, seen: &Arc<Seen>) -> Errand {
+        Errand { asker, number, waits, seen: seen.clone() }
+    }
+
+    fn until(what: impl Fn() -> bool) {
+        for _ in 0..10_000 {
+            if what() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("it did not come to that");
+    }
+
+    #[test]
+    fn who_asks_for_what_never_comes_leaves_threads_to_others() {
+        let (executor, seen) = (executor(), Arc::new(Seen::default()));
+        for number in 0..1000 {
+            assert_eq!(executor.offer(errand(1, number, true, &seen)), Offer::Taken);
+        }
+        for number in 0..1000 {
+            assert_eq!(executor.offer(errand(2, number, false, &seen)), Offer::Taken);
+        }
+        until(|| seen.ran.load(Ordering::SeqCst) == 1000);
+        let lane = |queue: &Queue<Errand>| queue.lanes[&1].threads;
+        assert_eq!(lane(&executor.queue.lock()), THREADS_OF_ONE);
+        seen.gate.store(true, Ordering::SeqCst);
+        until(|| seen.ran.load(Ordering::SeqCst) == 2000 && executor.undone() == 0);
+        assert!(executor.queue.lock().lanes.is_empty(), "what is done is forgotten");
+        executor.stop();
+        until(|| executor.queue.lock().threads == 0);
+    }
+
+    #[test]
+    fn what_is_asked_for_again_is_done_once_until_it_is_done() {
+        let (executor, seen) = (executor(), Arc::new(Seen::default()));
+        assert_eq!(executor.offer(errand(1, 1, true, &seen)), Offer::Taken);
+        for _ in 0..3 {
+            assert_eq!(executor.offer(errand(1, 1, true, &seen)), Offer::Known);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        seen.gate.store(true, Ordering::SeqCst);
+        until(|| executor.undone() == 0);
+        assert_eq!(executor.offer(errand(1, 1, true, &seen)), Offer::Taken);
+        until(|| seen.ran.load(Ordering::SeqCst) == 2);
+        executor.stop();
+    }
+
+    #[test]
+    fn askers_have_their_turns() {
+        let seen = Arc::new(Seen::default());
+        let mut queue = executor();
+        let executor = Arc::get_mut(&mut queue).unwrap();
+        let queue = executor.queue.get_mut();
+        // Nobody works: every thread there may be is busy elsewhere.
+        queue.threads = THREADS;
+        for (asker, number) in [(1, 1), (1, 2), (1, 3), (2, 4), (3, 5), (2, 6)] {
+            queue.add(Arc::new(errand(asker, number, false, &seen)));
+        }
+        let order: Vec<u64> = std::iter::from_fn(|| queue.next()).map(|task| task.number).collect();
+        assert_eq!(order, [1, 4, 5, 2, 6, 3]);
+        assert_eq!((queue.waiting, queue.startable), (0, 0));
+    }
+
+    #[test]
+    fn where_no_thread_can_be_had_whoever_waits_is_told() {
+        let seen = Arc::new(Seen::default());
+        let executor = Executor::new(|_| Err(io::ErrorKind::OutOfMemory.into()));
+        for number in 0..3 {
+            assert_eq!(executor.offer(errand(1, number, false, &seen)), Offer::Taken);
+        }
+        assert_eq!((seen.given_up.load(Ordering::SeqCst), executor.undone()), (3, 0));
+    }
+
+    #[test]
+    fn what_is_too_much_is_not_taken() {
+        let (executor, seen) = (executor(), Arc::new(Seen::default()));
+        executor.queue.lock().threads = THREADS;
+        for number in 0..WAITING_TASKS as u64 {
+            assert_eq!(executor.offer(errand(1, number, false, &seen)), Offer::Taken);
+        }
+        assert_eq!(executor.offer(errand(2, 0, false, &seen)), Offer::Full);
+        assert_eq!(executor.offer(errand(1, 0, false, &seen)), Offer::Known, "that needs no room");
+    }
+}

@@ -1,0 +1,16 @@
+//! How absent pages come in: how much at once, by which thread, and how long it took.
+//!
+//! The policy ([`Ahead`]) has no clock, thread or memory of its own; the [`Executor`] has threads, and knows nothing of pages.
+
+#![forbid(unsafe_code)]
+
+mod ahead;
+mod executor;
+pub mod limits;
+mod page_in;
+mod statistics;
+
+pub use ahead::{Ahead, needed};
+pub use executor::{Executor, Offer, Task};
+pub use page_in::{PageIn, UnknownPageIn};
+pub use statistics::{FaultCounts, Faults, Histogram};

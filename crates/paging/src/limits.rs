@@ -1,0 +1,25 @@
+//! Bounds of this crate.
+
+/// Bytes of a block (PART-5, PART-7: PI4 brings in its four pages).
+pub const BLOCK: u64 = 16 << 10;
+
+/// Bytes of the largest section that is brought in beyond what is needed (JBMT-4).
+pub const LARGEST_SECTION: u64 = 1 << 20;
+
+/// Bytes of the first one, where accesses turn out to follow each other.
+pub const FIRST_SECTION: u64 = 64 << 10;
+
+/// Threads that bring pages in. Each may wait without bound.
+pub const THREADS: usize = 256;
+
+/// Of these, for one asker at once: whoever names pages that never come leaves the others theirs.
+pub const THREADS_OF_ONE: usize = 16;
+
+/// Tasks that wait for a thread.
+pub const WAITING_TASKS: usize = 65_536;
+
+/// Milliseconds without work after which a thread ends.
+pub const IDLE: u64 = 500;
+
+/// Powers of two, of nanoseconds, that a histogram tells apart: the last of them is 2^39, about nine minutes.
+pub const BUCKETS: usize = 40;

@@ -1,0 +1,123 @@
+//! How many faults there were, and how long they took.
+
+use crate::limits::BUCKETS;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What was counted of faults, by how they ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FaultCounts {
+    /// Pages came in at once, by the thread that met the fault.
+    pub minor: u64,
+    /// A thread had to wait for them.
+    pub major: u64,
+    /// Bytes of the accesses that met them.
+    pub bytes: u64,
+    /// Bytes that were brought in ahead of accesses.
+    pub bytes_ahead: u64,
+}
+
+/// The same, counted by several threads; and the times.
+#[derive(Debug, Default)]
+pub struct Faults {
+    minor: AtomicU64,
+    major: AtomicU64,
+    bytes: AtomicU64,
+    bytes_ahead: AtomicU64,
+    /// From the fault until the access could go on.
+    pub latency: Histogram,
+}
+
+impl Faults {
+    /// Counts a fault that was met at once and took so many nanoseconds.
+    pub fn met(&self, bytes: u64, nanoseconds: u64) {
+        self.minor.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.latency.add(nanoseconds);
+    }
+
+    /// Counts one that a thread has to wait for; [`waited`](Self::waited) says how long it took.
+    pub fn handed_on(&self, bytes: u64) {
+        self.major.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A fault that was handed on has ended.
+    pub fn waited(&self, nanoseconds: u64) {
+        self.latency.add(nanoseconds);
+    }
+
+    /// Counts what is brought in before anybody needs it.
+    pub fn ahead(&self, bytes: u64) {
+        self.bytes_ahead.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> FaultCounts {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        FaultCounts {
+            minor: of(&self.minor),
+            major: of(&self.major),
+            bytes: of(&self.bytes),
+            bytes_ahead: of(&self.bytes_ahead),
+        }
+    }
+}
+
+/// Times by powers of two.
+#[derive(Debug)]
+pub struct Histogram([AtomicU64; BUCKETS]);
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram([const { AtomicU64::new(0) }; BUCKETS])
+    }
+}
+
+impl Histogram {
+    /// Counts one.
+    pub fn add(&self, nanoseconds: u64) {
+        let bucket = (nanoseconds.max(1).ilog2() as usize).min(BUCKETS - 1);
+        self.0[bucket].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The times that were counted: each bucket that has any, by the nanoseconds that its members stay below, and their number. The
+    /// last one that there can be has no bound, and is told with `u64::MAX`.
+    pub fn buckets(&self) -> Vec<(u64, u64)> {
+        let bound = |index: usize| if index + 1 == BUCKETS { u64::MAX } else { 2 << index };
+        let all =
+            self.0.iter().enumerate().map(|(index, count)| (bound(index), count.load(Ordering::Relaxed)));
+        all.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_time_is_below_its_bound_and_not_below_the_half_of_it() {
+        for nanoseconds in [1, 2, 3, 999, 1000, 1 << 20, (1 << 39) - 1] {
+            let histogram = Histogram::default();
+            histogram.add(nanoseconds);
+            let [(bound, 1)] = histogram.buckets()[..] else { panic!("{:?}", histogram.buckets()) };
+            assert!(nanoseconds < bound && nanoseconds >= bound / 2, "{nanoseconds} {bound}");
+        }
+        let histogram = Histogram::default();
+        for nanoseconds in [0, 1 << 39, u64::MAX] {
+            histogram.add(nanoseconds);
+        }
+        assert_eq!(histogram.buckets(), [(2, 1), (u64::MAX, 2)]);
+    }
+
+    #[test]
+    fn faults_are_counted_by_how_they_ended() {
+        let faults = Faults::default();
+        faults.met(8, 1000);
+        faults.handed_on(4096);
+        faults.waited(60_000);
+        faults.ahead(1 << 20);
+        let counts = FaultCounts { minor: 1, major: 1, bytes: 4104, bytes_ahead: 1 << 20 };
+        assert_eq!(faults.counts(), counts);
+        assert_eq!(faults.latency.buckets(), [(1024, 1), (65_536, 1)]);
+    }
+}
