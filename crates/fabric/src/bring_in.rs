@@ -1,13 +1,15 @@
-//! Pages that threads of their own wait for, so that nobody else has to.
+//! The threads that wait for pages, so that nobody else has to, and help with transfers that meet many absent ones.
 
 use crate::counters::Counters;
-use pagewire_memory::{ApplicationMemory, HostMemory, HostProcess, Segment};
+use crate::fabric::Direction;
+use crate::shared_move::{SharedMove, move_together};
+use pagewire_memory::{ApplicationMemory, HostMemory, HostProcess, MemoryError, Segment};
 use pagewire_paging::{Executor, Offer, Task};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// For whom pages are brought in that nobody has asked for yet. No peer has such a number.
-const AHEAD: u64 = u64::MAX;
+/// For whom threads help with transfers.
+const MOVES: u64 = u64::MAX;
 
 /// Says that the pages with this token are there, or turned out not to be mapped.
 type Done = dyn Fn(u64) + Send + Sync;
@@ -24,34 +26,28 @@ struct Hands {
     done: Box<Done>,
 }
 
-/// Whose pages.
-#[derive(Clone, Debug)]
-enum Whose {
-    /// This process's; for writing, or not.
-    Own {
-        write: bool,
-    },
-    Far(HostProcess),
+/// What a thread is asked to do.
+#[derive(PartialEq, Eq, Hash)]
+enum What {
+    /// Bring in pages of this process; for writing, or not.
+    Own { write: bool, segments: Vec<Segment> },
+    /// The same in a peer with this number, for reading.
+    Far { pid: i32, segments: Vec<Segment> },
+    /// Help with a transfer.
+    Move(Arc<SharedMove>),
 }
 
-/// What is to be brought in, for whom, and the word for it, if somebody waits.
+/// The same, for whom, and the word for it, if somebody waits.
 struct Errand {
+    what: What,
     asker: u64,
-    whose: Whose,
-    segments: Vec<Segment>,
     token: Option<u64>,
+    /// The peer, of `Far`.
+    process: Option<HostProcess>,
     hands: Arc<Hands>,
 }
 
 impl Errand {
-    fn key(&self) -> (u64, Option<u64>, i32, bool, &[Segment]) {
-        let (pid, write) = match &self.whose {
-            Whose::Own { write } => (0, *write),
-            Whose::Far(process) => (process.pid(), false),
-        };
-        (self.asker, self.token, pid, write, &self.segments)
-    }
-
     fn tell(&self) {
         if let Some(token) = self.token {
             (self.hands.done)(token);
@@ -61,7 +57,7 @@ impl Errand {
 
 impl PartialEq for Errand {
     fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
+        (self.asker, self.token, &self.what) == (other.asker, other.token, &other.what)
     }
 }
 
@@ -69,7 +65,7 @@ impl Eq for Errand {}
 
 impl Hash for Errand {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.key().hash(state);
+        (self.asker, self.token, &self.what).hash(state);
     }
 }
 
@@ -79,19 +75,22 @@ impl Task for Errand {
     }
 
     fn run(&self) {
-        let memory = &self.hands.memory;
-        // Where one is not mapped the access itself will find that out, and say so.
-        let _ = self.segments.iter().try_for_each(|segment| match &self.whose {
-            Whose::Own { write } => memory.bring_in(segment, *write),
-            Whose::Far(process) => memory.bring_in_far(process, segment),
-        });
-        self.tell();
-        // The next ones may not need a thread at all.
-        if let Some(first) = self.segments.first() {
-            match &self.whose {
-                Whose::Own { .. } => memory.learn(*first),
-                Whose::Far(process) => memory.learn_far(process, *first),
+        let memory = &*self.hands.memory;
+        // Where one is not mapped the access itself will find that out, and say so. What is learnt behind that may spare the next
+        // ones a thread.
+        match (&self.what, &self.process) {
+            (What::Own { write, segments }, _) => {
+                let _ = segments.iter().try_for_each(|segment| memory.bring_in(segment, *write));
+                self.tell();
+                segments.first().inspect(|first| memory.learn(**first));
             }
+            (What::Far { segments, .. }, Some(process)) => {
+                let _ = segments.iter().try_for_each(|segment| memory.bring_in_far(process, segment));
+                self.tell();
+                segments.first().inspect(|first| memory.learn_far(process, **first));
+            }
+            (What::Far { .. }, None) => self.tell(),
+            (What::Move(shared), _) => shared.work(memory),
         }
     }
 
@@ -109,23 +108,48 @@ impl Pages {
 
     /// Has pages of this process brought in. What is asked for again before there was an answer has one answer.
     pub fn own(&self, asker: u64, segments: &[Segment], write: bool, token: u64, counters: &Counters) {
-        self.offer(asker, Whose::Own { write }, segments, Some(token), counters);
+        let what = What::Own { write, segments: segments.to_vec() };
+        self.offer(what, asker, Some(token), None, counters);
     }
 
     /// The same in a peer.
     pub fn far(&self, process: &HostProcess, segments: &[Segment], token: u64, counters: &Counters) {
-        self.offer(process.pid() as u64, Whose::Far(process.clone()), segments, Some(token), counters);
+        let what = What::Far { pid: process.pid(), segments: segments.to_vec() };
+        self.offer(what, process.pid() as u64, Some(token), Some(process.clone()), counters);
     }
 
-    /// Pages of this process that will be needed soon.
-    pub fn ahead(&self, segment: Segment, write: bool, counters: &Counters) {
-        self.offer(AHEAD, Whose::Own { write }, &[segment], None, counters);
+    /// Pages of this process that will be needed soon. They take no thread from those that are needed now.
+    pub fn ahead(&self, asker: u64, segment: Segment, write: bool, counters: &Counters) {
+        self.offer(What::Own { write, segments: vec![segment] }, !asker, None, None, counters);
     }
 
-    fn offer(&self, asker: u64, whose: Whose, segments: &[Segment], token: Option<u64>, counters: &Counters) {
+    /// Moves bytes between this process and a peer, where many pages are absent.
+    pub fn move_together(
+        &self,
+        direction: Direction,
+        process: &HostProcess,
+        segments: (&[Segment], &[Segment]),
+        tail_last: bool,
+    ) -> Result<(), MemoryError> {
+        let memory = &self.hands.memory;
+        move_together(memory, direction, process, segments, tail_last, |shared| {
+            let (what, hands) = (What::Move(shared), self.hands.clone());
+            // Without help it takes longer.
+            let _ = self.executor.offer(Errand { what, asker: MOVES, token: None, process: None, hands });
+        })
+    }
+
+    fn offer(
+        &self,
+        what: What,
+        asker: u64,
+        token: Option<u64>,
+        process: Option<HostProcess>,
+        counters: &Counters,
+    ) {
         counters.brought_in.add(1);
-        let (segments, hands) = (segments.to_vec(), self.hands.clone());
-        match self.executor.offer(Errand { asker, whose, segments, token, hands }) {
+        let hands = self.hands.clone();
+        match self.executor.offer(Errand { what, asker, token, process, hands }) {
             Offer::Taken | Offer::Known => {}
             Offer::Full => {
                 counters.bring_in_overflow.add(1);

@@ -5,7 +5,7 @@
 //! wraps either.
 
 use pagewire_iommu::words::SharedWords;
-use pagewire_memory::{ApplicationMemory, Segment};
+use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
 use std::net::IpAddr;
 
 /// UDP destination port of RoCEv2 (IANA).
@@ -178,6 +178,15 @@ pub(crate) fn row_one_by_one(
     count
 }
 
+/// Which way bytes go between this process and a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the peer.
+    Pull,
+    /// To the peer.
+    Push,
+}
+
 /// The world around a NIC.
 pub trait Fabric: Send + Sync + 'static {
     type Words: SharedWords;
@@ -226,7 +235,22 @@ pub trait Fabric: Send + Sync + 'static {
         token: u64,
     );
     /// The same for pages that will be needed soon. Nobody is told of the end.
-    fn bring_in_ahead(&self, segment: Segment, write: bool);
+    fn bring_in_ahead(&self, asker: u64, segment: Segment, write: bool);
+    /// As [`pull`](ApplicationMemory::pull) and [`push`](ApplicationMemory::push), made for long transfers that meet many absent pages:
+    /// other threads may help.
+    fn move_absent(
+        &self,
+        direction: Direction,
+        process: &<Self::Memory as ApplicationMemory>::Process,
+        ours: &[Segment],
+        theirs: &[Segment],
+        tail_last: bool,
+    ) -> Result<(), MemoryError> {
+        match direction {
+            Direction::Pull => self.memory().pull(process, theirs, ours, tail_last),
+            Direction::Push => self.memory().push(process, ours, theirs, tail_last),
+        }
+    }
     /// Whether [`events`](Self::events) has something to tell now. Cheaper, for those who look often.
     fn has_events(&self) -> bool {
         true

@@ -4,9 +4,9 @@
 //! network had done it. The local path is untouched.
 
 use crate::counters::Counter;
-use crate::fabric::{Batch, ChannelId, Datagram, Fabric, FabricEvent, Route, row_one_by_one};
+use crate::fabric::{Batch, ChannelId, Datagram, Direction, Fabric, FabricEvent, Route, row_one_by_one};
 use crate::limits::{BATCH_BYTES, BATCH_PACKETS, DELAYED_PACKETS};
-use pagewire_memory::{ApplicationMemory, Segment};
+use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
 use parking_lot::Mutex;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
@@ -402,8 +402,19 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.bring_in_far(process, segments, token);
     }
 
-    fn bring_in_ahead(&self, segment: Segment, write: bool) {
-        self.inner.bring_in_ahead(segment, write);
+    fn bring_in_ahead(&self, asker: u64, segment: Segment, write: bool) {
+        self.inner.bring_in_ahead(asker, segment, write);
+    }
+
+    fn move_absent(
+        &self,
+        direction: Direction,
+        process: &<Self::Memory as ApplicationMemory>::Process,
+        ours: &[Segment],
+        theirs: &[Segment],
+        tail_last: bool,
+    ) -> Result<(), MemoryError> {
+        self.inner.move_absent(direction, process, ours, theirs, tail_last)
     }
 
     fn has_events(&self) -> bool {

@@ -5,7 +5,7 @@ use crate::bring_in::Pages;
 use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::devices::Addresses;
-use crate::fabric::{ChannelId, Datagram, Fabric, FabricEvent};
+use crate::fabric::{ChannelId, Datagram, Direction, Fabric, FabricEvent};
 use crate::limits::{
     BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, STEERING_SETTLES, STEERING_STEP, TABLE_WORDS,
 };
@@ -15,7 +15,7 @@ use crate::neighbours::{Bells, HostEvent, Neighbours, Shown};
 use crate::network::{Network, STUCK};
 use crate::pcap::Capture;
 use crate::words::{Access, MappedWords};
-use pagewire_memory::{HostMemory, HostProcess, Segment, Uncancelled, fork};
+use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment, Uncancelled, fork};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
@@ -392,8 +392,19 @@ impl Fabric for HostFabric {
         self.inner.pages.far(process, segments, token, &self.inner.counters);
     }
 
-    fn bring_in_ahead(&self, segment: Segment, write: bool) {
-        self.inner.pages.ahead(segment, write, &self.inner.counters);
+    fn move_absent(
+        &self,
+        direction: Direction,
+        process: &HostProcess,
+        ours: &[Segment],
+        theirs: &[Segment],
+        tail_last: bool,
+    ) -> Result<(), MemoryError> {
+        self.inner.pages.move_together(direction, process, (ours, theirs), tail_last)
+    }
+
+    fn bring_in_ahead(&self, asker: u64, segment: Segment, write: bool) {
+        self.inner.pages.ahead(asker, segment, write, &self.inner.counters);
     }
 
     fn has_events(&self) -> bool {

@@ -31,6 +31,12 @@ pub const LOOK_TIME: u64 = 50_000;
 /// Events that wait to be taken; beyond it nothing more is read from peers.
 pub const EVENTS: usize = 65_536;
 
+/// Bytes of a part of a transfer that several threads share.
+pub const MOVED_AT_ONCE: u64 = 128 << 10;
+
+/// Threads that share one, the caller among them.
+pub const MOVERS: u64 = 2;
+
 /// UDP payload bytes of the largest packet, ICRC included.
 pub const PACKET_BYTES: usize = pagewire_wire::limits::MAX_PACKET_LEN;
 /// Packets of one batch.

@@ -83,9 +83,9 @@ impl ResidentPages {
             return Residency::Resident;
         }
         let watched = is_watched(*segment);
-        let short = last - first < BLOCK_PAGES;
-        if short && !watched && self.look_ahead(first, now) && self.remembers(first, last, now) {
-            return Residency::Resident;
+        let ahead = if watched { None } else { self.look_ahead(first, last - first + 1, now) };
+        if let Some(seen) = ahead {
+            return seen;
         }
         let seen = ask(first * self.page, last - first + 1, self.page);
         if seen == Residency::Resident && !watched {
@@ -107,22 +107,25 @@ impl ResidentPages {
         blocks.into_iter().for_each(|block| self.blocks.add(block, now));
     }
 
-    /// Remembers which of the pages from `first` on are present: who transfers in pieces comes to them next. False: it cannot
-    /// be said of all of them at once, as where not all are mapped.
-    fn look_ahead(&self, first: u64, now: u64) -> bool {
+    /// Remembers which of the pages from `first` on are present: who transfers in pieces comes to them next. Gives how it is with the first
+    /// `count` of them. `None`: these are too many, or it cannot be said of all of them at once, as where not all are mapped.
+    fn look_ahead(&self, first: u64, count: u64, now: u64) -> Option<Residency> {
+        if count > BLOCK_PAGES {
+            return None;
+        }
         let mut present = [0u8; BLOCK_PAGES as usize];
         let at = std::ptr::without_provenance_mut((first * self.page) as usize);
         // SAFETY: mincore(2) reads no memory of the range, and writes one byte for each of its pages, which `present` has.
         if unsafe { libc::mincore(at, (BLOCK_PAGES * self.page) as usize, present.as_mut_ptr()) } != 0 {
-            return false;
+            return None;
         }
-        for (page, byte) in (first..).zip(present) {
-            // The other bits are reserved.
-            if byte & 1 == 1 {
-                self.pages.add(page, now);
-            }
+        // The other bits are reserved.
+        let is_present = |byte: &u8| byte & 1 == 1;
+        for (page, _) in (first..).zip(&present).filter(|(_, byte)| is_present(byte)) {
+            self.pages.add(page, now);
         }
-        true
+        let all = present[..count as usize].iter().all(is_present);
+        Some(if all { Residency::Resident } else { Residency::Absent })
     }
 }
 

@@ -111,15 +111,17 @@ impl SustainedAccess {
 
     /// Whether the pages of a segment are resident, of which so many bytes lie in the region from its beginning on.
     fn residency(&mut self, memory: &impl ApplicationMemory, segment: Segment, room: u64) -> Residency {
-        let ahead = Segment { length: room.min(LOOK_AHEAD).max(segment.length), ..segment };
-        if !self.sparse {
+        let residency = memory.residency(&[segment]);
+        if residency == Residency::Resident && !self.sparse {
+            let ahead = Segment { length: room.min(LOOK_AHEAD).max(segment.length), ..segment };
+            // Mostly that has just been seen.
             if memory.residency(&[ahead]) == Residency::Resident {
                 self.resident = ahead.address..ahead.address.saturating_add(ahead.length);
-                return Residency::Resident;
+            } else {
+                self.sparse = true;
             }
-            self.sparse = true;
         }
-        memory.residency(&[segment])
+        residency
     }
 }
 

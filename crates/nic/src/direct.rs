@@ -12,7 +12,7 @@ use crate::path::ring::Kind;
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::{Data, ScatterGather, SendRequest};
-use pagewire_fabric::Fabric;
+use pagewire_fabric::{Direction, Fabric};
 use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
 use pagewire_transport::{Direct, Operation, RemoteAddress, Work};
@@ -94,10 +94,12 @@ impl<F: Fabric> QueuePair<F> {
         let Ok(granted) = pass.window().locate(remote.address, length) else { return Direct::Unavailable };
         let there = [Segment { address: granted.address, length }];
         let memory = nic.fabric().memory();
-        if let Err(absence) = memory.far_residency(process, there[0]) {
-            if nic.wait_for_far(self, process, &there[0], absence, waits) {
+        match memory.far_residency(process, there[0]) {
+            Ok(()) => waits.far_times = 0,
+            Err(absence) if nic.wait_for_far(self, process, &there[0], absence, waits) => {
                 return Direct::Wait;
             }
+            Err(_) => {}
         }
         // Under a claim on the region there.
         let mut reach = |moves: &dyn Fn() -> Result<(), MemoryError>| {
@@ -117,9 +119,11 @@ impl<F: Fabric> QueuePair<F> {
             }
             if moved { Direct::Done } else { Direct::Unavailable }
         };
-        let between = |here: &[Segment]| match reads {
-            true => memory.pull(process, &there, here, true),
-            false => memory.push(process, here, &there, true),
+        let between = |here: &[Segment], many_absent: bool| match (many_absent, reads) {
+            (false, true) => memory.pull(process, &there, here, true),
+            (false, false) => memory.push(process, here, &there, true),
+            (true, true) => nic.fabric().move_absent(Direction::Pull, process, here, &there, true),
+            (true, false) => nic.fabric().move_absent(Direction::Push, process, here, &there, true),
         };
         let of = (self.domain.number(), if reads { Rights::LOCAL_WRITE } else { Rights::empty() });
         let given_up = |error| match error {
@@ -130,7 +134,7 @@ impl<F: Fabric> QueuePair<F> {
             Bytes::Inline(bytes) => reach(&|| memory.push_bytes(process, bytes, &there, true)),
             Bytes::Segments([piece]) => match nic.begin_one(self, near, of, piece, reads, waits) {
                 Ok((segment, claim)) => {
-                    let done = reach(&|| between(&[segment]));
+                    let done = reach(&|| between(&[segment], waits.many_absent));
                     nic.own_hazards().release(claim);
                     done
                 }
@@ -138,7 +142,7 @@ impl<F: Fabric> QueuePair<F> {
             },
             Bytes::Segments(pieces) => match nic.begin(self, of.0, pieces, of.1, reads, waits) {
                 Ok(access) => {
-                    let done = reach(&|| between(&access.segments));
+                    let done = reach(&|| between(&access.segments, waits.many_absent));
                     nic.finish(access);
                     done
                 }

@@ -74,6 +74,7 @@ impl<F: Fabric> Nic<F> {
     ) -> bool {
         if absence == Absence::Cheap || waits.far_times >= BRING_IN_TRIES {
             waits.far_times = 0;
+            waits.many_absent = there.length > BROUGHT_IN_AT_ONCE;
             return false;
         }
         waits.far_times += 1;
@@ -92,10 +93,10 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// Brings pages in, where that takes about as long as to hand them on.
-    fn meet_at_once(&self, missed: &Missed<'_>, waits: &Asked) -> bool {
+    fn meet_at_once(&self, missed: &Missed<'_>, waits: &mut Asked) -> bool {
         let memory = self.fabric().memory();
         let bytes: u64 = missed.segments.iter().map(|segment| segment.length).sum();
-        if waits.times > 0 || bytes > BROUGHT_IN_AT_ONCE || !self.options().faults_at_once {
+        if waits.times > 0 || !self.options().faults_at_once {
             return false;
         }
         let began = self.fabric().now();
@@ -104,6 +105,11 @@ impl<F: Fabric> Nic<F> {
             || memory.absence(missed.segments) != Absence::Cheap
         {
             return false;
+        }
+        if bytes > BROUGHT_IN_AT_ONCE {
+            // They come while they are moved.
+            waits.many_absent = true;
+            return true;
         }
         // What cannot be brought in the access finds out, and says so.
         let _ = self.wanted(missed, |segment| memory.bring_in(&segment, missed.write));
@@ -158,7 +164,7 @@ impl<F: Fabric> Nic<F> {
         let mut at = section.start;
         while at < section.end {
             let end = (at + SECTION_PART).min(section.end);
-            self.fabric().bring_in_ahead(segment_of(&(at..end)), missed.write);
+            self.fabric().bring_in_ahead(waits.asker(), segment_of(&(at..end)), missed.write);
             at = end;
         }
     }

@@ -4,7 +4,7 @@ use crate::path::local::LocalChannel;
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::slice_of;
-use pagewire_fabric::Fabric;
+use pagewire_fabric::{Direction, Fabric};
 use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
 use pagewire_transport::RemoteAddress;
@@ -42,12 +42,12 @@ impl From<MemoryError> for PullError {
 impl<F: Fabric> QueuePair<F> {
     /// Pulls what a record names from the sender's memory. The sender's queue pair must still be connected to this one, and
     /// its keys must be good: once it has flushed its requests or deregistered their memory, that is the program's again. The
-    /// end of either waits for the claims.
+    /// end of either waits for the claims. Of `to` many pages may be absent.
     pub(crate) fn pull_reference(
         &self,
         channel: &LocalChannel<F>,
         from: &[(RemoteAddress, u32)],
-        to: &[Segment],
+        (to, many_absent): (&[Segment], bool),
         last: bool,
     ) -> Result<(), PullError> {
         let nic = &self.nic;
@@ -89,7 +89,10 @@ impl<F: Fabric> QueuePair<F> {
             let pulled = valid().and_then(|()| {
                 let into = slice_of(to, offset, bytes);
                 let last = last && pieces.peek().is_none();
-                Ok(nic.fabric().memory().pull(process, &segments, &into, last)?)
+                Ok(match many_absent {
+                    false => nic.fabric().memory().pull(process, &segments, &into, last),
+                    true => nic.fabric().move_absent(Direction::Pull, process, &into, &segments, last),
+                }?)
             });
             // And behind the copy: revocation waits for claims no longer than its bound, and a flush does not wait beyond. A
             // process that was stopped in the midst of its copy has then read what the sender's program has put there since, and

@@ -166,7 +166,7 @@ impl Fabric for SimFabric {
         }
     }
 
-    fn bring_in_ahead(&self, segment: Segment, _write: bool) {
+    fn bring_in_ahead(&self, _asker: u64, segment: Segment, _write: bool) {
         if self.process.is_alive() {
             self.shared.bring_in(self.process.id, self.process.id, &[segment], None);
         }

@@ -23,6 +23,8 @@ pub struct Asked {
     pub ahead: Ahead,
     /// Bytes that follow what is accessed in the same transfer, where that is known.
     pub to_come: u64,
+    /// Many pages of what is accessed next come while it is moved: threads may help.
+    pub many_absent: bool,
     /// A word for the peer.
     peer: u64,
 }
@@ -74,8 +76,8 @@ struct Count {
 impl Default for PageWaits {
     fn default() -> Self {
         let asked = |half| {
-            let (times, since, to_come, peer) = (0, 0, 0, 0);
-            Asked { half, times, far_times: 0, since, ahead: Ahead::default(), to_come, peer }
+            let (times, since, to_come, many_absent, peer) = (0, 0, 0, false, 0);
+            Asked { half, times, far_times: 0, since, ahead: Ahead::default(), to_come, many_absent, peer }
         };
         let count = |half| Count { asked: asked(half), answered: 0, news: false, tried: false };
         PageWaits([Half::Requester, Half::Responder].map(count))
@@ -90,7 +92,7 @@ impl PageWaits {
             count.answered = count.asked.times;
         }
         (count.asked.times, count.news, count.tried) = (count.answered, false, true);
-        count.asked.to_come = 0;
+        (count.asked.to_come, count.asked.many_absent) = (0, false);
         &mut count.asked
     }
 
