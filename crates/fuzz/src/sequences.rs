@@ -7,8 +7,8 @@ use crate::host::{Heard, Host, MTU, QUEUE_KEY, Target, Wish};
 use arbitrary::{Result, Unstructured};
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_wire::{
-    Aeth, AtomicEth, Bth, Capabilities, Deth, Extensions, Header, Hello, Hold, Opcode, Operation, Own, Reth,
-    SelectiveAck, Syndrome, packet,
+    Aeth, AtomicEth, Bth, Capabilities, Deth, Extensions, Header, Hello, Hold, HoldFlags, Opcode, Operation,
+    Own, Resume, Reth, SelectiveAck, Syndrome, packet,
 };
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -366,14 +366,17 @@ impl Attacker {
     fn own(&mut self, input: &mut Unstructured<'_>, index: usize) -> Result<Vec<u8>> {
         let known = &self.known[index];
         let near = known.newest.wrapping_add_signed(input.int_in_range(-4..=8)?) & PSN_MASK;
-        let (own, mut psn) = match input.int_in_range(0..=7u8)? {
+        let (own, mut psn) = match input.int_in_range(0..=8u8)? {
             0..=3 => {
                 let message = input.arbitrary::<u32>()? & PSN_MASK;
                 let bits: [u8; 4] = input.arbitrary()?;
                 let received = bits.into_iter().map(usize::from).collect();
                 (Own::SelectiveAck(SelectiveAck { expected: near, message, received }), near)
             }
-            4 => (Own::Hold(Hold { psn: near }), near),
+            4 => {
+                (Own::Hold(Hold { psn: near, flags: HoldFlags::from_bits_retain(input.arbitrary()?) }), near)
+            }
+            5 => (Own::Resume(Resume { psn: near, block: input.int_in_range(0..=12)? }), near),
             _ => {
                 let hello = Hello {
                     version: Hello::VERSION,

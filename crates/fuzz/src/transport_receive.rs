@@ -3,7 +3,7 @@
 
 use arbitrary::{Result, Unstructured};
 use pagewire_transport::*;
-use pagewire_wire::{Header, Own};
+use pagewire_wire::{Header, Opcode, Own};
 
 const PSN: u32 = 0xff_fff8;
 
@@ -72,7 +72,7 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
             4 => {
                 let length = input.int_in_range(0..=100)?;
                 let body = input.bytes(length.min(input.len()))?;
-                for opcode in [pagewire_wire::Opcode::SELECTIVE_ACK, pagewire_wire::Opcode::HOLD] {
+                for opcode in [Opcode::SELECTIVE_ACK, Opcode::HOLD, Opcode::RESUME] {
                     if let Ok(own) = Own::parse(opcode, body) {
                         rc.receive_control(Time(now), &own, &mut environments[0]);
                         uc.receive_control(&own);

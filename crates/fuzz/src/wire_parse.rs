@@ -26,7 +26,7 @@ pub fn run(bytes: &[u8]) {
             assert_eq!(Own::parse(parsed.header.bth.opcode, &body[..len]), Ok(own));
         }
     }
-    for opcode in [Opcode::HELLO, Opcode::SELECTIVE_ACK, Opcode::HOLD] {
+    for opcode in [Opcode::HELLO, Opcode::SELECTIVE_ACK, Opcode::HOLD, Opcode::RESUME] {
         let _ = Own::parse(opcode, bytes);
     }
     if let Ok(echo) = Echo::parse(bytes) {

@@ -15,7 +15,7 @@ mod response;
 mod retry;
 mod scoreboard;
 
-use pagewire_wire::{Header, Opcode, Operation as Code, Own, Transport};
+use pagewire_wire::{Header, HoldFlags, Opcode, Operation as Code, Own, Transport};
 
 use crate::{
     Environment, Event, Link, Outcome, Payload, Psn, Time, Work, limits, partitions_match, plain_bth,
@@ -372,7 +372,7 @@ impl RcConnection {
                 self.requester.selective_acknowledgement(now, report, &mut self.shared, environment)
             }
             Own::Hold(hold) => self.requester.hold(now, Psn::new(hold.psn), &mut self.shared),
-            Own::Hello(_) => self.shared.counters.dropped += 1,
+            Own::Hello(_) | Own::Resume(_) => self.shared.counters.dropped += 1,
         }
     }
 
@@ -580,7 +580,7 @@ impl RcConnection {
         }
         let psn = self.responder.expected();
         let header = self.shared.header_of(Opcode::HOLD, psn);
-        let body = Own::Hold(pagewire_wire::Hold { psn: psn.value() });
+        let body = Own::Hold(pagewire_wire::Hold { psn: psn.value(), flags: HoldFlags::empty() });
         if let Outcome::Wait = environment.transmit_control(&header, &body) {
             return Outcome::Wait;
         }

@@ -125,7 +125,7 @@ impl UcConnection {
     pub fn receive_control(&mut self, body: &Own) {
         match body {
             Own::SelectiveAck(report) => self.meter.report(Psn::new(report.expected), self.next),
-            Own::Hello(_) | Own::Hold(_) => self.counters.dropped += 1,
+            Own::Hello(_) | Own::Hold(_) | Own::Resume(_) => self.counters.dropped += 1,
         }
     }
 

@@ -5,7 +5,8 @@ mod support;
 
 use pagewire_transport::*;
 use pagewire_wire::{
-    Aeth, AtomicEth, Bth, Deth, Extensions, Header, Hold, Opcode, Own, Received, Reth, SelectiveAck, Syndrome,
+    Aeth, AtomicEth, Bth, Deth, Extensions, Header, Hold, HoldFlags, Opcode, Own, Received, Reth,
+    SelectiveAck, Syndrome,
 };
 use proptest::prelude::*;
 use support::network::Pair;
@@ -76,7 +77,7 @@ proptest! {
                     end.connection.receive_control(Time(now), &Own::SelectiveAck(report), &mut end.host);
                 }
                 Step::Hold => {
-                    end.connection.receive_control(Time(now), &Own::Hold(Hold { psn: base }), &mut end.host);
+                    end.connection.receive_control(Time(now), &Own::Hold(Hold { psn: base, flags: HoldFlags::empty() }), &mut end.host);
                     let _ = end.connection.hold(Time(now), &mut end.host);
                 }
                 Step::Post(kind, length) => {

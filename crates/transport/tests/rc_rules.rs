@@ -236,7 +236,8 @@ fn a_hold_of_another_connection_is_dropped() {
     let end = &mut pair.ends[0];
     let before = end.connection.counters();
     for psn in [0x80_0000, 0xff_ff00] {
-        let hold = pagewire_wire::Own::Hold(pagewire_wire::Hold { psn });
+        let hold =
+            pagewire_wire::Own::Hold(pagewire_wire::Hold { psn, flags: pagewire_wire::HoldFlags::empty() });
         end.connection.receive_control(Time(1), &hold, &mut end.host);
     }
     let after = end.connection.counters();
@@ -396,7 +397,7 @@ fn own_packets_between_standard_settings_do_no_harm() {
         end.connection.receive_control(Time(1000), &Own::SelectiveAck(report), &mut end.host);
         end.connection.receive_control(
             Time(1000),
-            &Own::Hold(pagewire_wire::Hold { psn: expected }),
+            &Own::Hold(pagewire_wire::Hold { psn: expected, flags: pagewire_wire::HoldFlags::empty() }),
             &mut end.host,
         );
         end.connection.drive(Time(1000), &mut end.host);

@@ -369,7 +369,10 @@ fn gaps_and_foreign_control_packets_are_counted() {
     uc.deliver(&packets[2].0, &packets[2].1);
     let counters = uc.receiver.counters();
     assert_eq!((counters.packets_received, counters.gaps, counters.dropped), (2, 1, 1));
-    uc.receiver.receive_control(&pagewire_wire::Own::Hold(pagewire_wire::Hold { psn: 0 }));
+    uc.receiver.receive_control(&pagewire_wire::Own::Hold(pagewire_wire::Hold {
+        psn: 0,
+        flags: pagewire_wire::HoldFlags::empty(),
+    }));
     assert_eq!(uc.receiver.counters().dropped, 2);
 }
 

@@ -45,7 +45,7 @@ pub use icrc::Icrc;
 pub use ipv4::Ipv4;
 pub use ipv6::Ipv6;
 pub use opcode::{Extensions, Opcode, Operation, Transport};
-pub use own::{Capabilities, Echo, Hello, Hold, Own, Received, SelectiveAck};
+pub use own::{Capabilities, Echo, Hello, Hold, HoldFlags, Own, Received, Resume, SelectiveAck};
 pub use packet::Packet;
 pub use reth::Reth;
 pub use udp::Udp;

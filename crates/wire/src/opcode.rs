@@ -150,7 +150,7 @@ const EXTENSIONS: [Option<Extensions>; 256] = {
             Transport::Cnp if code == Opcode::CNP.0 as usize => Some(Extensions::empty()),
             // What the body of Pagewire's own opcodes holds is not of this table: see `own`.
             Transport::Manufacturer
-                if code >= Opcode::HELLO.0 as usize && code <= Opcode::HOLD.0 as usize =>
+                if code >= Opcode::HELLO.0 as usize && code <= Opcode::RESUME.0 as usize =>
             {
                 Some(Extensions::empty())
             }
@@ -183,7 +183,7 @@ impl Opcode {
     pub const SELECTIVE_ACK: Opcode = Opcode(0xc1);
     /// Pagewire: the responder waits for a page; see [`Hold`](crate::Hold).
     pub const HOLD: Opcode = Opcode(0xc2);
-    /// Pagewire: kept for "the page is there now". It has no format yet, and packets of it are refused.
+    /// Pagewire: the page is there now; see [`Resume`](crate::Resume).
     pub const RESUME: Opcode = Opcode(0xc3);
     /// Pagewire: whether packets get through; see [`Echo`](crate::Echo). No header for queue pairs: fabrics exchange it.
     pub const ECHO: Opcode = Opcode(0xc4);
@@ -389,6 +389,7 @@ impl fmt::Display for Opcode {
             Opcode::HELLO => f.write_str("Pagewire HELLO"),
             Opcode::SELECTIVE_ACK => f.write_str("Pagewire SELECTIVE_ACK"),
             Opcode::HOLD => f.write_str("Pagewire HOLD"),
+            Opcode::RESUME => f.write_str("Pagewire RESUME"),
             Opcode::ECHO => f.write_str("Pagewire ECHO"),
             opcode => match opcode.operation() {
                 Some(operation) => write!(f, "{} {}", opcode.transport().name(), operation.name()),

@@ -7,11 +7,13 @@
 mod echo;
 mod hello;
 mod hold;
+mod resume;
 mod selective_ack;
 
 pub use echo::Echo;
 pub use hello::{Capabilities, Hello};
-pub use hold::Hold;
+pub use hold::{Hold, HoldFlags};
+pub use resume::Resume;
 pub use selective_ack::{Received, SelectiveAck};
 
 use crate::{Error, Opcode};
@@ -21,6 +23,7 @@ pub mod view {
     pub use super::echo::Packet as Echo;
     pub use super::hello::Packet as Hello;
     pub use super::hold::Packet as Hold;
+    pub use super::resume::Packet as Resume;
     pub use super::selective_ack::Packet as SelectiveAck;
 }
 
@@ -33,6 +36,8 @@ pub enum Own {
     SelectiveAck(SelectiveAck),
     /// The responder waits for a page.
     Hold(Hold),
+    /// The page is there now.
+    Resume(Resume),
 }
 
 impl Own {
@@ -48,6 +53,7 @@ impl Own {
             Opcode::HELLO => Hello::parse(body).map(Own::Hello),
             Opcode::SELECTIVE_ACK => SelectiveAck::parse(body).map(Own::SelectiveAck),
             Opcode::HOLD => Hold::parse(body).map(Own::Hold),
+            Opcode::RESUME => Resume::parse(body).map(Own::Resume),
             other => Err(Error::Opcode(other)),
         }
     }
@@ -58,6 +64,7 @@ impl Own {
             Own::Hello(_) => Opcode::HELLO,
             Own::SelectiveAck(_) => Opcode::SELECTIVE_ACK,
             Own::Hold(_) => Opcode::HOLD,
+            Own::Resume(_) => Opcode::RESUME,
         }
     }
 
@@ -67,6 +74,7 @@ impl Own {
             Own::Hello(_) => hello::LEN,
             Own::SelectiveAck(selective_ack) => selective_ack.body_len(),
             Own::Hold(_) => hold::LEN,
+            Own::Resume(_) => resume::LEN,
         }
     }
 
@@ -79,6 +87,7 @@ impl Own {
             Own::Hello(hello) => hello.emit(buffer),
             Own::SelectiveAck(selective_ack) => selective_ack.emit(buffer),
             Own::Hold(hold) => hold.emit(buffer),
+            Own::Resume(resume) => resume.emit(buffer),
         }
     }
 }

@@ -5,9 +5,9 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use pagewire_wire::datagram::{Datagram, Network};
 use pagewire_wire::limits::{MAX_HEADER_LEN, MAX_MTU, MAX_PACKET_LEN, MAX_SELECTIVE_BITS};
 use pagewire_wire::{
-    Aeth, AtomicEth, Bth, Capabilities, Deth, Echo, Error, Extensions, Grh, Header, Hello, Hold, Icrc, Ipv4,
-    Ipv6, Opcode, Own, Packet, Received, Reth, SelectiveAck, Syndrome, Udp, aeth, atomic_ack_eth, atomic_eth,
-    bth, cnp, deth, grh, ieth, imm_dt, ipv4, ipv6, packet, reth, udp, xrceth,
+    Aeth, AtomicEth, Bth, Capabilities, Deth, Echo, Error, Extensions, Grh, Header, Hello, Hold, HoldFlags,
+    Icrc, Ipv4, Ipv6, Opcode, Own, Packet, Received, Resume, Reth, SelectiveAck, Syndrome, Udp, aeth,
+    atomic_ack_eth, atomic_eth, bth, cnp, deth, grh, ieth, imm_dt, ipv4, ipv6, packet, reth, udp, xrceth,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -143,7 +143,9 @@ fn own() -> impl Strategy<Value = Own> {
         (u24(), u24(), received()).prop_map(|(expected, message, received)| Own::SelectiveAck(
             SelectiveAck { expected, message, received }
         )),
-        u24().prop_map(|psn| Own::Hold(Hold { psn })),
+        (u24(), any::<u8>())
+            .prop_map(|(psn, flags)| Own::Hold(Hold { psn, flags: HoldFlags::from_bits_retain(flags) })),
+        (u24(), u24()).prop_map(|(psn, block)| Own::Resume(Resume { psn, block })),
     ]
 }
 

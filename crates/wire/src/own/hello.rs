@@ -29,6 +29,8 @@ bitflags::bitflags! {
         const HOLD = 1 << 1;
         /// Takes two packets in one datagram ([`joined`](crate::joined)).
         const JOINED = 1 << 2;
+        /// Understands RESUME, and the flags of HOLD.
+        const RESUME = 1 << 3;
         const _ = !0;
     }
 }

@@ -1,6 +1,7 @@
 //! HOLD: the responder has a packet but waits for a page; the requester shall be patient.
 //!
-//! The requester starts its retry count anew and does not take the silence for loss.
+//! The requester starts its retry count anew and does not take the silence for loss. Where the packet was dropped (the
+//! page-fault NACK of PART, section 4.2) it does not send it again for that, and its timer runs on.
 
 use crate::Error;
 use crate::view::{get_u24, put, put_u24, view};
@@ -10,8 +11,21 @@ pub(super) const LEN: usize = 8;
 
 mod field {
     pub const VERSION: usize = 0;
-    pub const RESERVED: usize = 1;
+    pub const FLAGS: usize = 1;
+    pub const RESERVED: usize = 2;
     pub const PSN: usize = 5;
+}
+
+bitflags::bitflags! {
+    /// What becomes of the packet. Unknown bits are kept: a newer peer may set them.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct HoldFlags: u8 {
+        /// It was dropped: it has to be sent again, at the latest when the requester's timer runs out.
+        const DROPPED = 1 << 0;
+        /// RESUME will say when it is to be sent again; sooner is too soon.
+        const UNTIL_RESUME = 1 << 1;
+        const _ = !0;
+    }
 }
 
 /// The responder waits for a page.
@@ -19,6 +33,8 @@ mod field {
 pub struct Hold {
     /// PSN of the request packet that waits, 24 bits.
     pub psn: u32,
+    /// What becomes of it; none: it is kept, and executed when the page is there.
+    pub flags: HoldFlags,
 }
 
 view! {
@@ -30,6 +46,11 @@ impl<T: AsRef<[u8]>> Packet<T> {
     /// Version of the body.
     pub fn version(&self) -> u8 {
         self.bytes()[field::VERSION]
+    }
+
+    /// What becomes of the packet.
+    pub fn flags(&self) -> HoldFlags {
+        HoldFlags::from_bits_retain(self.bytes()[field::FLAGS])
     }
 
     /// PSN of the request packet that waits, 24 bits.
@@ -54,7 +75,7 @@ impl Hold {
         if body.len() != LEN {
             return Err(Error::Length);
         }
-        Ok(Hold { psn: packet.psn() })
+        Ok(Hold { psn: packet.psn(), flags: packet.flags() })
     }
 
     /// Writes the body and gives its length, 8 bytes.
@@ -65,7 +86,8 @@ impl Hold {
         let mut packet = Packet::new(buffer).expect("the buffer holds a HOLD");
         let bytes = packet.bytes_mut();
         bytes[field::VERSION] = Self::VERSION;
-        put(bytes, field::RESERVED, [0; 4]);
+        bytes[field::FLAGS] = self.flags.bits();
+        put(bytes, field::RESERVED, [0; 3]);
         put_u24(bytes, field::PSN, self.psn);
         LEN
     }
