@@ -26,6 +26,7 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
         max_dest_rd_atomic: 4,
         min_rnr_timer: 1,
         remote_rights,
+        fault_handling: FaultHandling::ALL[input.int_in_range(0..=4)?],
     });
     let (timeout, retry_count, rnr_retry) = (input.arbitrary()?, input.arbitrary()?, input.arbitrary()?);
     rc.start_requester(RequesterSettings {
@@ -36,6 +37,7 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
         max_rd_atomic: 4,
     });
     rc.set_selective(input.arbitrary()?);
+    rc.set_resumes(input.arbitrary()?);
     let mut uc = UcConnection::new(UcSettings {
         link,
         destination: 1,
@@ -110,6 +112,9 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
             }
             _ => {
                 let _ = rc.hold(Time(now), &mut environments[0]);
+                rc.pages_in_for_requests();
+                rc.pages_in_for_responses();
+                rc.dropped_for_room();
                 environments[0].sent = 0;
                 if input.arbitrary()? {
                     uc.peer_began_anew(PSN);

@@ -31,8 +31,8 @@ use page_waits::{Asked, PageWaits};
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_transport::{
-    Drive, Environment, Link, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Source,
-    Time, UcConnection, UcSettings, WholeSend, Work, WorkId,
+    Drive, Environment, FaultHandling, Link, RcConnection, RcSettings, RcUpdate, RemoteRights,
+    RequesterSettings, Source, Time, UcConnection, UcSettings, WholeSend, Work, WorkId,
 };
 use pagewire_wire::Header;
 use pagewire_wire::bth::DEFAULT_PARTITION;
@@ -404,6 +404,7 @@ impl<F: Fabric> Core<F> {
                     max_dest_rd_atomic: attributes.max_dest_read_atomic,
                     min_rnr_timer: attributes.min_rnr_timer,
                     remote_rights: remote_rights(attributes.access),
+                    fault_handling: FaultHandling::Stash,
                 }))),
                 QueuePairType::Uc => Connection::Uc(Box::new(UcConnection::new(UcSettings {
                     link,

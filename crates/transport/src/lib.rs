@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod environment;
+mod fault_handling;
 pub mod limits;
 mod message;
 mod placing;
@@ -14,6 +15,7 @@ mod uc;
 pub mod ud;
 
 pub use environment::*;
+pub use fault_handling::{FaultHandling, UnknownFaultHandling};
 pub use psn::Psn;
 pub use rc::{
     Drive, RcConnection, RcCounters, RcSettings, RcUpdate, RemoteRights, RequesterSettings, WholeSend,

@@ -74,6 +74,14 @@ pub const LEAST_PROBE: u64 = 100_000;
 /// Nanoseconds between two HOLDs of one connection.
 pub const HOLD_INTERVAL: u64 = 1_000_000;
 
+/// Nanoseconds after which RESUME is sent for a request that was dropped for want of a page, whether the page is there or not,
+/// and sent again: nobody tells of a region that ends meanwhile, and RESUME may be lost.
+pub const RESUME_INTERVAL: u64 = 10_000_000;
+/// Each interval is twice the one before while the packet does not come, up to so many nanoseconds.
+pub const MAX_RESUME_INTERVAL: u64 = 1_000_000_000;
+/// RESUMEs after which, if the packet has not come, its source is left to its timer.
+pub const UNANSWERED_RESUMES: u32 = 16;
+
 /// Payload bytes of a UC connection on the way between two Pagewires, at most; see [`MAX_IN_FLIGHT`].
 pub const UC_WINDOW: u32 = 96 << 10;
 /// Packets of a UC connection on the way at most: small ones cost a socket as much room as larger ones, and what overtakes

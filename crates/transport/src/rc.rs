@@ -8,6 +8,7 @@
 mod at_once;
 mod congestion;
 mod execute;
+mod fault;
 mod pacer;
 mod requester;
 mod responder;
@@ -15,12 +16,14 @@ mod response;
 mod retry;
 mod scoreboard;
 
-use pagewire_wire::{Header, HoldFlags, Opcode, Operation as Code, Own, Transport};
+use pagewire_wire::{Header, Opcode, Operation as Code, Own, Transport};
 
 use crate::{
-    Environment, Event, Link, Outcome, Payload, Psn, Time, Work, limits, partitions_match, plain_bth,
+    Environment, Event, FaultHandling, Link, Outcome, Payload, Psn, Time, Work, limits, partitions_match,
+    plain_bth,
 };
 pub use at_once::WholeSend;
+use fault::Faults;
 use requester::Requester;
 use responder::Responder;
 
@@ -53,6 +56,8 @@ pub struct RcSettings {
     pub min_rnr_timer: u8,
     /// What the peer may do.
     pub remote_rights: RemoteRights,
+    /// What becomes of packets that find a page absent.
+    pub fault_handling: FaultHandling,
 }
 
 /// What a connection is told on its way to RTS.
@@ -125,6 +130,16 @@ pub struct RcCounters {
     pub dropped: u64,
     /// HOLDs received.
     pub holds_received: u64,
+    /// HOLDs sent.
+    pub holds_sent: u64,
+    /// Packets kept by the caller because an access had to wait for a page.
+    pub faults_stashed: u64,
+    /// Packets dropped for that.
+    pub faults_dropped: u64,
+    /// RESUMEs sent.
+    pub resumes_sent: u64,
+    /// RESUMEs received that had something sent again.
+    pub resumes_received: u64,
     /// Works executed by [`Environment::direct`].
     pub direct: u64,
 }
@@ -225,8 +240,7 @@ pub struct RcConnection {
     responder: Responder,
     /// `CommunicationEstablished` was raised, or RTS was reached without.
     established: bool,
-    hold_due: bool,
-    last_hold: Option<Time>,
+    faults: Faults,
 }
 
 impl RcConnection {
@@ -248,8 +262,7 @@ impl RcConnection {
                 counters: RcCounters::default(),
             },
             established: false,
-            hold_due: false,
-            last_hold: None,
+            faults: Faults::new(settings.fault_handling),
         }
     }
 
@@ -303,8 +316,7 @@ impl RcConnection {
             }
             Kind::Response => {
                 let waits = self.requester.response(now, header, payload, &mut self.shared, environment);
-                self.shared.response_stalled = waits;
-                if waits { Outcome::Wait } else { Outcome::Done(()) }
+                if waits { self.response_waits(repeated) } else { Outcome::Done(()) }
             }
             Kind::Request => {
                 if !self.established {
@@ -312,9 +324,11 @@ impl RcConnection {
                     environment.event(Event::CommunicationEstablished);
                 }
                 let waits = self.responder.request(header, payload, &mut self.shared, environment);
-                self.hold_due |= self.responder.take_hold();
-                self.shared.request_stalled = waits;
-                if waits { Outcome::Wait } else { Outcome::Done(()) }
+                self.faults.hold_due |= self.responder.take_hold();
+                if !waits {
+                    return Outcome::Done(());
+                }
+                self.request_waits(now, Psn::new(header.bth.psn), repeated, environment)
             }
         }
     }
@@ -371,17 +385,10 @@ impl RcConnection {
             Own::SelectiveAck(report) => {
                 self.requester.selective_acknowledgement(now, report, &mut self.shared, environment)
             }
-            Own::Hold(hold) => self.requester.hold(now, Psn::new(hold.psn), &mut self.shared),
-            Own::Hello(_) | Own::Resume(_) => self.shared.counters.dropped += 1,
+            Own::Hold(hold) => self.requester.hold(now, hold, &mut self.shared),
+            Own::Resume(resume) => self.requester.resume_from(now, resume, &mut self.shared, environment),
+            Own::Hello(_) => self.shared.counters.dropped += 1,
         }
-    }
-
-    /// Tells a selective peer to be patient: one of its requests waits here. The caller calls this when
-    /// another request of the peer arrives while [`receive`](Self::receive) of an earlier one said
-    /// `Wait`. At most one packet in [`HOLD_INTERVAL`](limits::HOLD_INTERVAL).
-    pub fn hold<E: Environment>(&mut self, now: Time, environment: &mut E) -> Outcome<()> {
-        self.hold_due = true;
-        self.send_hold(now, environment)
     }
 
     /// Sends what may go (at most [`DRIVE_PACKETS`](limits::DRIVE_PACKETS) packets, or what
@@ -417,7 +424,7 @@ impl RcConnection {
     pub fn only_owes_acknowledgement(&self) -> bool {
         self.owes_acknowledgement()
             && !self.shared.link.lossless
-            && !self.hold_due
+            && !self.faults.are_pending()
             && self.requester.is_quiet()
             && self.responder.keeps_nothing()
             && self.responder.is_between_messages()
@@ -432,8 +439,8 @@ impl RcConnection {
             self.requester.expire(now, &mut self.shared, environment);
             waits |= self.requester.resume(now, &mut self.shared, environment);
             waits |= self.responder.resume(&mut self.shared, environment);
-            if self.hold_due {
-                waits |= matches!(self.send_hold(now, environment), Outcome::Wait);
+            if self.faults.are_pending() {
+                waits |= self.tell_faults(now, environment);
             }
         }
         // One packet or row of each half in turn: neither requests nor responses starve. A half that waits
@@ -496,7 +503,14 @@ impl RcConnection {
 
     /// When [`drive`](Self::drive) must be called at the latest, even if nothing arrives.
     pub fn deadline(&self) -> Option<Time> {
-        if self.shared.state == State::Alive { self.requester.deadline() } else { None }
+        if self.shared.state != State::Alive {
+            return None;
+        }
+        let requester = self.requester.deadline();
+        match self.faults.deadline() {
+            None => requester,
+            Some(look) => Some(requester.map_or(look, |at| at.min(look))),
+        }
     }
 
     /// Whether the peer is a Pagewire that fills gaps one by one: call it once HELLO went both ways.
@@ -570,22 +584,5 @@ impl RcConnection {
     /// What it has seen so far.
     pub fn counters(&self) -> RcCounters {
         self.shared.counters
-    }
-
-    fn send_hold<E: Environment>(&mut self, now: Time, environment: &mut E) -> Outcome<()> {
-        let recent = self.last_hold.is_some_and(|last| now.0.saturating_sub(last.0) < limits::HOLD_INTERVAL);
-        if recent || !self.shared.fills_gaps() || self.shared.state != State::Alive {
-            self.hold_due = false;
-            return Outcome::Done(());
-        }
-        let psn = self.responder.expected();
-        let header = self.shared.header_of(Opcode::HOLD, psn);
-        let body = Own::Hold(pagewire_wire::Hold { psn: psn.value(), flags: HoldFlags::empty() });
-        if let Outcome::Wait = environment.transmit_control(&header, &body) {
-            return Outcome::Wait;
-        }
-        self.hold_due = false;
-        self.last_hold = Some(now);
-        Outcome::Done(())
     }
 }

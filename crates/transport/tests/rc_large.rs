@@ -97,6 +97,7 @@ fn run(link: Link, operation: Operation) -> [Counting; 2] {
             max_dest_rd_atomic: 16,
             min_rnr_timer: 0,
             remote_rights: RemoteRights { read: true, write: true, atomic: false },
+            fault_handling: FaultHandling::Stash,
         });
         connection.start_requester(RequesterSettings {
             send_psn: psn,

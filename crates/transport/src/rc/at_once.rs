@@ -81,7 +81,7 @@ impl RcConnection {
 
     /// Nothing is to be sent but an acknowledgement, if that.
     fn only_acknowledges(&self) -> bool {
-        !self.hold_due && self.responder.only_acknowledges()
+        !self.faults.are_pending() && self.responder.only_acknowledges()
     }
 
     /// The acknowledgement that is owed, if nothing else is: the caller sends it.
@@ -153,7 +153,7 @@ impl RcConnection {
     /// Whether [`drive`](Self::drive) has nothing to do before something is posted or received, or is due.
     pub fn is_idle(&self) -> bool {
         self.shared.state == State::Alive
-            && !self.hold_due
+            && !self.faults.are_pending()
             && self.requester.has_sent_everything()
             && self.responder.is_idle()
     }

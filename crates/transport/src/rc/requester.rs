@@ -101,6 +101,12 @@ pub(super) struct Requester {
     pub(super) gone_back: Option<Psn>,
     /// Times in a row that the peer could not read the bytes of the oldest request.
     pub(super) unreadable: u32,
+    /// The responder dropped the request with this PSN for want of a page.
+    pub(super) dropped_request: Option<Psn>,
+    /// This side dropped the response with this PSN for want of a page.
+    pub(super) dropped_response: Option<Psn>,
+    /// When a RESUME was last obeyed.
+    pub(super) resumed: Option<Time>,
     /// The PSN that missing responses last sent it back to; see there.
     pub(super) asked_back: Option<Psn>,
     /// A work request that failed at this side; it is reported once those before it are complete.
@@ -142,6 +148,9 @@ impl Requester {
             recover: None,
             gone_back: None,
             unreadable: 0,
+            dropped_request: None,
+            dropped_response: None,
+            resumed: None,
             asked_back: None,
             blocked: None,
             allowance: u32::MAX,
@@ -311,6 +320,9 @@ impl Requester {
             self.retry.patience(now, pace);
             return;
         }
+        if self.ask_for_dropped_response(shared) {
+            return self.retry.patience(now, pace);
+        }
         if shared.link.lossless {
             match environment.link() {
                 LinkState::Pending => return self.retry.patience(now, pace),
@@ -342,8 +354,14 @@ impl Requester {
             }
             Expiry::Probe => {
                 shared.counters.probes += 1;
-                if self.retry.probed(now, pace) == 1 && shared.fills_gaps() && self.resend.is_none() {
-                    return self.probe_tail();
+                let in_a_row = self.retry.probed(now, pace);
+                if shared.fills_gaps() && self.resend.is_none() {
+                    if self.repeat_dropped_request() {
+                        return;
+                    }
+                    if in_a_row == 1 {
+                        return self.probe_tail();
+                    }
                 }
             }
         }

@@ -274,6 +274,24 @@ impl Responder {
         }
     }
 
+    /// The expected request was dropped for want of a page: what comes behind it is kept or dropped in silence until it comes again.
+    #[cold]
+    pub(super) fn await_repetition(&mut self) {
+        (self.nak_sent, self.not_ready) = (true, true);
+    }
+
+    /// The same, and the peer is asked to come again later.
+    #[cold]
+    pub(super) fn refuse_for_now(&mut self, shared: &Shared) {
+        self.await_repetition();
+        self.retry(Syndrome::ReceiverNotReady { timer: self.min_rnr_timer }, shared);
+    }
+
+    /// How many requests are missing from the expected one on; 0: all behind it.
+    pub(super) fn missing(&self) -> u32 {
+        self.kept.iter().next().map_or(0, |(index, _)| index)
+    }
+
     /// Goes on with requests that were kept; true: the environment says wait.
     pub(super) fn resume<E: Environment>(&mut self, shared: &mut Shared, environment: &mut E) -> bool {
         while shared.state == State::Alive {
@@ -374,8 +392,7 @@ impl Responder {
             Err(Stop::Wait) => true,
             Err(Stop::NotReady) => {
                 // What is kept stays: the requester has been told that it is here.
-                (self.nak_sent, self.not_ready) = (true, true);
-                self.retry(Syndrome::ReceiverNotReady { timer: self.min_rnr_timer }, shared);
+                self.refuse_for_now(shared);
                 false
             }
             Err(Stop::Refuse(nak, event)) => {
@@ -686,7 +703,7 @@ fn acknowledgement(psn: Psn, syndrome: Syndrome, message: u32, shared: &Shared) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Link, RemoteRights};
+    use crate::{FaultHandling, Link, RemoteRights};
 
     #[test]
     fn a_repeated_atomic_gets_its_own_result_though_its_psn_is_used_again() {
@@ -698,6 +715,7 @@ mod tests {
             max_dest_rd_atomic: 2,
             min_rnr_timer: 0,
             remote_rights: RemoteRights::default(),
+            fault_handling: FaultHandling::Stash,
         });
         let psn = Psn::new(7);
         responder.remember(psn, 1);

@@ -1,6 +1,6 @@
 //! The requester's other half: acknowledgements, NAKs, and the responses to READs and atomics.
 
-use pagewire_wire::{Header, Nak, Operation as Code, SelectiveAck, Syndrome};
+use pagewire_wire::{Header, Hold, HoldFlags, Nak, Operation as Code, Resume, SelectiveAck, Syndrome};
 
 use super::requester::{Doubt, Requester, pace};
 use super::{Shared, State};
@@ -223,15 +223,100 @@ impl Requester {
         self.board.mark_requests(beyond);
     }
 
-    /// The responder, which expects `psn`, waits for a page.
-    pub(super) fn hold(&mut self, now: Time, psn: Psn, shared: &mut Shared) {
+    /// The responder waits for a page.
+    pub(super) fn hold(&mut self, now: Time, hold: &Hold, shared: &mut Shared) {
+        let psn = Psn::new(hold.psn);
         if psn.since(self.unacked) > self.next.since(self.unacked) {
             // Of another connection, or of somebody who does not know this one.
             shared.counters.dropped += 1;
             return;
         }
         shared.counters.holds_received += 1;
-        self.retry.patience(now, pace(shared));
+        if !hold.flags.contains(HoldFlags::DROPPED) {
+            return self.retry.patience(now, pace(shared));
+        }
+        self.dropped_request = Some(psn);
+        // In no case is it sent again for that: the page is not there yet.
+        if hold.flags.contains(HoldFlags::UNTIL_RESUME) {
+            self.retry.await_word(now);
+        } else {
+            self.retry.spare(now);
+        }
+    }
+
+    /// The responder can go on from a PSN: what is missing there is sent again. At most once in a round trip: whatever was
+    /// sent for the last one has not got there before.
+    pub(super) fn resume_from<E: Environment>(
+        &mut self,
+        now: Time,
+        resume: &Resume,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) {
+        let psn = Psn::new(resume.psn);
+        let round_trip = self.retry.shortest_round_trip().unwrap_or(0).min(limits::MIN_PROBE);
+        let recent = self.resumed.is_some_and(|last| now.0.saturating_sub(last.0) < round_trip);
+        if recent || !shared.fills_gaps() || !self.is_outstanding(psn) {
+            shared.counters.dropped += 1;
+            return;
+        }
+        shared.counters.resumes_received += 1;
+        self.resumed = Some(now);
+        self.acknowledge(psn, now, shared, environment);
+        if shared.state != State::Alive {
+            return;
+        }
+        self.note_executed(psn);
+        let end = match resume.block {
+            0 => self.next,
+            block => psn.plus(block.min(self.next.since(psn))),
+        };
+        self.lose_request(psn);
+        self.lose_missing(psn, end, Doubt::All);
+        // What tells of the same gap has it sent only once.
+        self.board.mark_requests(end.later(self.request_end(psn)));
+        self.retry.spoil_measurement();
+        self.dropped_request = None;
+        self.retry.resumed(now, pace(shared));
+    }
+
+    /// Sends the request again that the responder dropped for want of a page, the page may be there by now; false: there is none.
+    #[cold]
+    pub(super) fn repeat_dropped_request(&mut self) -> bool {
+        // Whoever drops it again says so again.
+        let held = self.dropped_request.take().filter(|psn| self.is_outstanding(*psn));
+        if let Some(psn) = held {
+            self.lose_request(psn);
+            self.retry.spoil_measurement();
+        }
+        held.is_some()
+    }
+
+    /// Notes the request with a PSN as lost, with all PSNs that it has.
+    fn lose_request(&mut self, psn: Psn) {
+        let from = psn.since(self.unacked);
+        let to = self.request_end(psn).since(self.unacked).min(self.next.since(self.unacked));
+        (from..to).for_each(|index| self.board.lose(index));
+    }
+
+    /// The response that is next was dropped for want of a page.
+    pub(super) fn dropped_response(&mut self) {
+        self.dropped_response = Some(self.unacked);
+    }
+
+    /// Asks for that response again; false: there is none.
+    pub(super) fn ask_for_dropped_response(&mut self, shared: &Shared) -> bool {
+        // It is noted anew if it comes and is dropped again.
+        if self.dropped_response.is_none() || self.dropped_response.take() != Some(self.unacked) {
+            return false;
+        }
+        self.retry.spoil_measurement();
+        if shared.fills_gaps() {
+            self.board.lose(0);
+        } else {
+            self.go_back(self.unacked, shared);
+        }
+        true
     }
 
     fn is_outstanding(&self, psn: Psn) -> bool {
@@ -394,7 +479,8 @@ impl Requester {
         shared: &mut Shared,
         environment: &mut E,
     ) {
-        if shared.state != State::Alive {
+        // One that was dropped here is asked for when its page is there.
+        if shared.state != State::Alive || self.dropped_response == Some(self.unacked) {
             return;
         }
         if !shared.fills_gaps() {

@@ -129,6 +129,30 @@ impl Retry {
         }
     }
 
+    /// The same, but the timer runs on.
+    pub(super) fn spare(&mut self, now: Time) {
+        self.retries_left = self.retry_count;
+        if self.deadline.is_some() {
+            (self.silent_since, self.waited, self.unanswered) = (now, 0, 0);
+            self.armed = now;
+        }
+    }
+
+    /// The same, and the peer will say when to send again: there is no early timer until then, but one that is late.
+    pub(super) fn await_word(&mut self, now: Time) {
+        self.spare(now);
+        if self.deadline.is_some() {
+            let latest = self.timeout.map_or(limits::MAX_PROBE, |timeout| timeout.min(limits::MAX_PROBE));
+            self.deadline = Some(Time(now.0.saturating_add(latest)));
+        }
+    }
+
+    /// The peer has said so.
+    pub(super) fn resumed(&mut self, now: Time, pace: Pace) {
+        self.backoff = 0;
+        self.patience(now, pace);
+    }
+
     /// Sending starts over: the timer runs from now.
     pub(super) fn restart(&mut self, now: Time, pace: Pace) {
         self.silent_since = now;

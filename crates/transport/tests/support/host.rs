@@ -62,7 +62,7 @@ pub struct Host {
     pub deny_write: Option<Denial>,
     pub deny_invalidate: Option<Denial>,
     pub deny_place: Option<Denial>,
-    /// `write_remote`, `place_receive` and responses of READs say Wait until this is false.
+    /// `write_remote`, `place_receive`, `atomic_remote` and responses of READs say Wait until this is false.
     pub page_absent: bool,
     /// `place_response` says Wait from this offset of a READ on.
     pub absent_from: u64,
@@ -308,7 +308,7 @@ impl Environment for Host {
     }
 
     fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64> {
-        if self.waits() {
+        if self.page_absent || self.waits() {
             return Outcome::Wait;
         }
         let range = match self.range(remote, 8) {

@@ -28,6 +28,7 @@ pub fn settings(link: Link, destination: u32, receive_psn: u32) -> RcSettings {
         max_dest_rd_atomic: 4,
         min_rnr_timer: 12,
         remote_rights: RemoteRights { read: true, write: true, atomic: true },
+        fault_handling: FaultHandling::Stash,
     }
 }
 

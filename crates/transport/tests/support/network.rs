@@ -62,6 +62,8 @@ pub struct Pair {
     pub overflowed: u64,
     /// Times that bytes to be placed cannot be read where they lie, from now on.
     pub unreadable: usize,
+    /// The ends are told now and then that pages came in.
+    pub page_ins: bool,
 }
 
 /// Nanoseconds from end to end.
@@ -140,12 +142,14 @@ impl Pair {
             free_at: [0; 2],
             overflowed: 0,
             unreadable: 0,
+            page_ins: false,
         }
     }
 
     pub fn selective(mut self) -> Pair {
         for end in &mut self.ends {
             end.connection.set_selective(true);
+            end.connection.set_resumes(true);
         }
         self
     }
@@ -257,6 +261,10 @@ impl Pair {
                 }
             }
             end.inbox.pop_front();
+        }
+        if self.page_ins && self.random.u8(0..4) == 0 {
+            end.connection.pages_in_for_requests();
+            end.connection.pages_in_for_responses();
         }
         let drive = end.connection.drive(now, &mut end.host);
         let waits = end.waiting || drive != Drive::Idle;

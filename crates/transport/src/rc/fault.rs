@@ -1,0 +1,221 @@
+//! What becomes of packets that find a page absent: kept, or dropped and asked for again ([`FaultHandling`]).
+
+use pagewire_wire::{Hold, HoldFlags, Opcode, Own, Resume};
+
+use super::{RcConnection, State};
+use crate::{Environment, FaultHandling, Outcome, Psn, Time, limits};
+
+/// A request that was dropped, of which the source was told that it will hear when to send it again.
+#[derive(Debug, Clone, Copy)]
+struct Dropped {
+    psn: Psn,
+    /// Then RESUME is sent, whatever was heard of the page: RESUME may have been lost, or the region may have gone.
+    look: Option<Time>,
+    /// RESUMEs sent for it since it last came.
+    unanswered: u32,
+}
+
+/// What a connection has to say of absent pages.
+#[derive(Debug)]
+pub(super) struct Faults {
+    handling: FaultHandling,
+    /// The peer understands RESUME.
+    peer_resumes: bool,
+    dropped: Option<Dropped>,
+    resume_due: bool,
+    pub(super) hold_due: bool,
+    last_hold: Option<(Psn, Time)>,
+}
+
+impl Faults {
+    pub(super) fn new(handling: FaultHandling) -> Faults {
+        Faults {
+            handling,
+            peer_resumes: false,
+            dropped: None,
+            resume_due: false,
+            hold_due: false,
+            last_hold: None,
+        }
+    }
+
+    /// Whether there is anything to say, now or later.
+    #[inline]
+    pub(super) fn are_pending(&self) -> bool {
+        self.hold_due || self.resume_due || self.dropped.is_some()
+    }
+
+    /// When something is to be said at the latest.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.dropped.and_then(|dropped| dropped.look)
+    }
+}
+
+impl RcConnection {
+    /// Whether the peer understands RESUME and the flags of HOLD: call it once HELLO went both ways.
+    pub fn set_resumes(&mut self, on: bool) {
+        self.faults.peer_resumes = on;
+    }
+
+    /// Pages that a request of the peer waited for are there, or some of them, or they turned out not to be mapped.
+    #[cold]
+    pub fn pages_in_for_requests(&mut self) {
+        self.faults.resume_due |= self.dropped_expected();
+    }
+
+    /// The same for pages that the response to a request of this side's own waited for.
+    #[cold]
+    pub fn pages_in_for_responses(&mut self) {
+        if self.faults.handling != FaultHandling::Timeout {
+            self.requester.ask_for_dropped_response(&self.shared);
+        }
+    }
+
+    /// The caller has dropped requests for want of room while others waited for a page, and these have been executed: the
+    /// source is told where to go on.
+    #[cold]
+    pub fn dropped_for_room(&mut self) {
+        self.faults.resume_due = true;
+    }
+
+    /// A request cannot be executed for want of a page; `repeated`: that was said of it before.
+    #[cold]
+    pub(super) fn request_waits<E: Environment>(
+        &mut self,
+        now: Time,
+        psn: Psn,
+        repeated: bool,
+        environment: &mut E,
+    ) -> Outcome<()> {
+        if self.keeps_faulting() {
+            self.shared.counters.faults_stashed += u64::from(!repeated);
+            self.shared.request_stalled = true;
+            return Outcome::Wait;
+        }
+        self.shared.counters.faults_dropped += 1;
+        if psn != self.responder.expected() {
+            // A READ that was executed before: whoever still misses something asks again.
+            return Outcome::Done(());
+        }
+        match self.faults.handling {
+            FaultHandling::Err | FaultHandling::ErrWithoutTimeout if self.may_resume() => {
+                self.responder.await_repetition();
+                self.faults.dropped = Some(Dropped { psn, look: look_after(now, 0), unanswered: 0 });
+                self.faults.hold_due = true;
+                // Without room it leaves with the next turn.
+                let _ = self.send_hold(now, environment);
+            }
+            FaultHandling::Timeout => self.responder.await_repetition(),
+            _ => self.responder.refuse_for_now(&self.shared),
+        }
+        Outcome::Done(())
+    }
+
+    /// The same for a response.
+    #[cold]
+    pub(super) fn response_waits(&mut self, repeated: bool) -> Outcome<()> {
+        if self.keeps_faulting() {
+            self.shared.counters.faults_stashed += u64::from(!repeated);
+            self.shared.response_stalled = true;
+            return Outcome::Wait;
+        }
+        self.shared.counters.faults_dropped += 1;
+        self.requester.dropped_response();
+        Outcome::Done(())
+    }
+
+    /// Sends what is to be said; true: the environment says wait.
+    #[cold]
+    pub(super) fn tell_faults<E: Environment>(&mut self, now: Time, environment: &mut E) -> bool {
+        if let Some(dropped) = self.faults.dropped {
+            if dropped.psn != self.responder.expected() {
+                self.faults.dropped = None;
+            } else {
+                self.faults.resume_due |= dropped.look.is_some_and(|look| now >= look);
+            }
+        }
+        let mut waits = false;
+        if self.faults.resume_due {
+            waits |= self.send_resume(now, environment) == Outcome::Wait;
+        }
+        if self.faults.hold_due {
+            waits |= self.send_hold(now, environment) == Outcome::Wait;
+        }
+        waits
+    }
+
+    /// Tells a selective peer to be patient: one of its requests waits here. The caller calls this when
+    /// another request of the peer arrives while [`receive`](Self::receive) of an earlier one said
+    /// `Wait`. At most one packet in [`HOLD_INTERVAL`](limits::HOLD_INTERVAL).
+    pub fn hold<E: Environment>(&mut self, now: Time, environment: &mut E) -> Outcome<()> {
+        self.faults.hold_due = true;
+        self.send_hold(now, environment)
+    }
+
+    fn send_hold<E: Environment>(&mut self, now: Time, environment: &mut E) -> Outcome<()> {
+        let psn = self.responder.expected();
+        let dropped = self.dropped_expected();
+        // Of each packet that is dropped the source is told.
+        let recent = self.faults.last_hold.is_some_and(|(held, last)| {
+            now.0.saturating_sub(last.0) < limits::HOLD_INTERVAL && (!dropped || held == psn)
+        });
+        let silent = self.faults.handling == FaultHandling::Timeout;
+        if recent || silent || !self.shared.fills_gaps() || self.shared.state != State::Alive {
+            self.faults.hold_due = false;
+            return Outcome::Done(());
+        }
+        let mut flags = HoldFlags::empty();
+        flags.set(HoldFlags::DROPPED, dropped);
+        let waits = self.faults.handling == FaultHandling::ErrWithoutTimeout;
+        flags.set(HoldFlags::UNTIL_RESUME, dropped && waits);
+        let header = self.shared.header_of(Opcode::HOLD, psn);
+        let body = Own::Hold(Hold { psn: psn.value(), flags });
+        if let Outcome::Wait = environment.transmit_control(&header, &body) {
+            return Outcome::Wait;
+        }
+        self.faults.hold_due = false;
+        self.faults.last_hold = Some((psn, now));
+        self.shared.counters.holds_sent += 1;
+        Outcome::Done(())
+    }
+
+    fn send_resume<E: Environment>(&mut self, now: Time, environment: &mut E) -> Outcome<()> {
+        if !self.may_resume() || self.shared.state != State::Alive {
+            self.faults.resume_due = false;
+            return Outcome::Done(());
+        }
+        let psn = self.responder.expected();
+        let header = self.shared.header_of(Opcode::RESUME, psn);
+        let body = Own::Resume(Resume { psn: psn.value(), block: self.responder.missing() });
+        if let Outcome::Wait = environment.transmit_control(&header, &body) {
+            return Outcome::Wait;
+        }
+        self.faults.resume_due = false;
+        if let Some(dropped) = &mut self.faults.dropped {
+            dropped.unanswered += 1;
+            dropped.look = look_after(now, dropped.unanswered);
+        }
+        self.shared.counters.resumes_sent += 1;
+        Outcome::Done(())
+    }
+
+    /// Whether packets that find a page absent are kept.
+    fn keeps_faulting(&self) -> bool {
+        self.shared.link.lossless || self.faults.handling == FaultHandling::Stash
+    }
+
+    fn may_resume(&self) -> bool {
+        self.faults.peer_resumes && self.shared.fills_gaps()
+    }
+
+    /// Whether the request that is expected was dropped, and the source waits to hear of it.
+    fn dropped_expected(&self) -> bool {
+        self.faults.dropped.is_some_and(|dropped| dropped.psn == self.responder.expected())
+    }
+}
+
+/// When RESUME is sent at the latest after so many that had no answer; `None`: the source may have ended.
+fn look_after(now: Time, unanswered: u32) -> Option<Time> {
+    let interval = (limits::RESUME_INTERVAL << unanswered.min(16)).min(limits::MAX_RESUME_INTERVAL);
+    (unanswered < limits::UNANSWERED_RESUMES).then(|| Time(now.0.saturating_add(interval)))
+}
