@@ -77,6 +77,16 @@ protocol_counters! {
     stale,
     /// Times that the peer asked for patience because it waits for a page.
     holds_received,
+    /// Times that the peer was asked for it.
+    holds_sent,
+    /// Packets kept because their access had to wait for a page.
+    faults_stashed,
+    /// Packets dropped for that (`PAGEWIRE_PAGE_FAULTS`).
+    faults_dropped,
+    /// Times that the peer was told which of its packets to send again, now that their pages are there.
+    resumes_sent,
+    /// Times that the peer told so, and something was sent again.
+    resumes_received,
     /// UC messages dropped because no receive was posted.
     no_receive,
 }
@@ -97,6 +107,11 @@ impl From<RcCounters> for ProtocolCounters {
             out_of_order: rc.out_of_order,
             stale: rc.dropped,
             holds_received: rc.holds_received,
+            holds_sent: rc.holds_sent,
+            faults_stashed: rc.faults_stashed,
+            faults_dropped: rc.faults_dropped,
+            resumes_sent: rc.resumes_sent,
+            resumes_received: rc.resumes_received,
             no_receive: 0,
         }
     }
@@ -108,6 +123,7 @@ impl From<UcCounters> for ProtocolCounters {
             out_of_order: uc.gaps,
             stale: uc.dropped,
             no_receive: uc.no_receive,
+            faults_dropped: uc.faults_dropped,
             ..Default::default()
         }
     }

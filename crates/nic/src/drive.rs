@@ -31,8 +31,8 @@ use page_waits::{Asked, PageWaits};
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_transport::{
-    Drive, Environment, FaultHandling, Link, RcConnection, RcSettings, RcUpdate, RemoteRights,
-    RequesterSettings, Source, Time, UcConnection, UcSettings, WholeSend, Work, WorkId,
+    Drive, Environment, Link, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Source,
+    Time, UcConnection, UcSettings, WholeSend, Work, WorkId,
 };
 use pagewire_wire::Header;
 use pagewire_wire::bth::DEFAULT_PARTITION;
@@ -167,6 +167,19 @@ impl<F: Fabric> Core<F> {
     /// Times in a row that pages were brought in for an access of one half.
     pub fn waits(&mut self, half: Half) -> &mut Asked {
         self.page_waits.of(half)
+    }
+
+    /// Pages came in for some of the halves (a bit for each), or turned out not to be mapped.
+    #[cold]
+    fn pages_in(&mut self, halves: u8) {
+        self.page_waits.answered(halves);
+        let Connection::Rc(rc) = &mut self.connection else { return };
+        if halves & 1 << Half::Responder as u8 != 0 {
+            rc.pages_in_for_requests();
+        }
+        if halves & 1 << Half::Requester as u8 != 0 {
+            rc.pages_in_for_responses();
+        }
     }
 
     /// Nothing that was posted is under way, and what is posted next may be sent at once.
@@ -404,7 +417,7 @@ impl<F: Fabric> Core<F> {
                     max_dest_rd_atomic: attributes.max_dest_read_atomic,
                     min_rnr_timer: attributes.min_rnr_timer,
                     remote_rights: remote_rights(attributes.access),
-                    fault_handling: FaultHandling::Stash,
+                    fault_handling: queue_pair.nic.options().page_faults,
                 }))),
                 QueuePairType::Uc => Connection::Uc(Box::new(UcConnection::new(UcSettings {
                     link,
@@ -551,7 +564,7 @@ impl<F: Fabric> QueuePair<F> {
             return None;
         }
         if self.brought_in.load(Ordering::Acquire) != 0 {
-            core.page_waits.answered(self.brought_in.swap(0, Ordering::AcqRel));
+            core.pages_in(self.brought_in.swap(0, Ordering::AcqRel));
         }
         core.establish(self, &attributes);
         core.receive_wait.look_anew();

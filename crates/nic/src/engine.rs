@@ -24,7 +24,7 @@ use pagewire_iommu::layout::{MAGIC, MAGIC_WORD, NETWORK_ONLY_WORD};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, ProcessWords, RegionTable};
 use pagewire_paging::PageIn;
-use pagewire_transport::{Payload, Time};
+use pagewire_transport::{FaultHandling, Payload, Time};
 use pagewire_wire::Own;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
@@ -48,6 +48,8 @@ const MAX_LAST_ROUNDS: usize = 1 << 16;
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     pub path: PathChoice,
+    /// What becomes of packets that find a page absent.
+    pub page_faults: FaultHandling,
     /// How much is brought in where pages are absent.
     pub page_in: PageIn,
     /// Whether pages that are cheap come in at once. Else threads bring in all.
@@ -56,7 +58,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { path: PathChoice::Auto, page_in: PageIn::default(), faults_at_once: true }
+        Options {
+            path: PathChoice::Auto,
+            page_faults: FaultHandling::default(),
+            page_in: PageIn::default(),
+            faults_at_once: true,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Packets for which a queue keeps room once it is empty: a queue that was long would hold most of a megabyte for ever.
 const KEPT_ROOM: usize = 32;
@@ -144,6 +144,8 @@ pub struct Inbox<F: Fabric> {
     kept: Mutex<Kept<F>>,
     /// How many wait for each half, for a look without the lock.
     waiting: [AtomicUsize; 2],
+    /// A request found no room since [`take_overflow`](Self::take_overflow) was last asked.
+    overflow: AtomicBool,
     /// The process's tables, and the queue pair's place there: local peers see whether requests wait.
     tables: F::Words,
     place: u32,
@@ -160,7 +162,8 @@ impl<F: Fabric> Inbox<F> {
     /// An empty one, of the queue pair at a place of its process's tables.
     pub fn new(tables: F::Words, place: u32) -> Self {
         let kept = Kept { lanes: [VecDeque::new(), VecDeque::new()], bytes: 0, closed: false };
-        Inbox { kept: Mutex::new(kept), waiting: Default::default(), tables, place }
+        let (waiting, overflow) = (Default::default(), AtomicBool::new(false));
+        Inbox { kept: Mutex::new(kept), waiting, overflow, tables, place }
     }
 
     /// Whether nothing waits for one half.
@@ -176,6 +179,7 @@ impl<F: Fabric> Inbox<F> {
         let is_full =
             kept.lanes[half as usize].len() >= MAX_INBOX_PACKETS || kept.bytes + bytes > MAX_INBOX_BYTES;
         if is_full || kept.closed {
+            self.overflow.fetch_or(half == Half::Responder, Ordering::Relaxed);
             return false;
         }
         kept.bytes += bytes;
@@ -208,6 +212,11 @@ impl<F: Fabric> Inbox<F> {
         Some(packet)
     }
 
+    /// Whether a request was dropped for want of room; tells once.
+    pub fn take_overflow(&self) -> bool {
+        self.overflow.swap(false, Ordering::Relaxed)
+    }
+
     /// Forgets all.
     pub fn clear(&self) {
         self.empty(&mut self.kept.lock());
@@ -223,6 +232,7 @@ impl<F: Fabric> Inbox<F> {
     fn empty(&self, kept: &mut Kept<F>) {
         let old = std::mem::take(&mut kept.lanes);
         kept.bytes = 0;
+        self.overflow.store(false, Ordering::Relaxed);
         self.count(kept, Half::Requester);
         self.count(kept, Half::Responder);
         drop(old);
@@ -300,8 +310,10 @@ mod tests {
         for psn in 0..MAX_INBOX_PACKETS as u32 {
             assert!(inbox.push(request(psn, 0)));
         }
+        assert!(!inbox.take_overflow());
         assert!(!inbox.push(request(0, 0)));
         assert!(inbox.push(packet(Operation::Acknowledge, 0, 0)));
+        assert_eq!([(); 2].map(|()| inbox.take_overflow()), [true, false]);
         assert_eq!(pop(&inbox, Half::Responder), Some(0));
         assert!(inbox.push(request(0, 0)));
         inbox.clear();
@@ -309,6 +321,7 @@ mod tests {
         // By bytes, of both together.
         assert!(inbox.push(request(0, MAX_INBOX_BYTES - 1)));
         assert!(!inbox.push(packet(Operation::ReadResponseMiddle, 1, 2)));
+        assert!(!inbox.take_overflow(), "that was a response");
         assert!(inbox.push(packet(Operation::ReadResponseMiddle, 1, 1)));
         assert!(!inbox.push(request(1, 1)));
         let long = inbox.pop(Half::Responder).unwrap();

@@ -50,6 +50,7 @@ pub use event::{Acknowledgements, AsyncEvent, AsyncEventKind, Element, Notifier,
 pub use explain::ConnectionReport;
 pub use pagewire_iommu::Rights;
 pub use pagewire_paging::{PageIn, UnknownPageIn};
+pub use pagewire_transport::{FaultHandling, UnknownFaultHandling};
 pub use path::{PathChoice, UnknownPath};
 pub use protection::{MemoryRegion, ProtectionDomain, Reregistration};
 pub use queue_pair::{QueuePair, QueuePairInit};

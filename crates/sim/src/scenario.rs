@@ -10,12 +10,12 @@ use crate::process::{CrashPoint, ProcessId};
 use crate::workload::{Hooks, PartyInit, Plan, Report, Stage, Violation, Workload};
 use crate::world::{HostId, World};
 use pagewire_iommu::words::Site;
-use pagewire_nic::{Nic, Options, PathChoice};
+use pagewire_nic::{FaultHandling, Nic, Options, PageIn, PathChoice};
 use std::sync::Arc;
 
 /// First byte of each party's memory.
 pub const MEMORY: u64 = 0x7F00_0000_0000;
-/// A party loses pages in one turn of so many.
+/// A party loses pages in one turn of so many, if nothing else is drawn.
 const TURNS_BETWEEN_EVICTIONS: u32 = 300;
 /// Pages that go at once, at most.
 const EVICTED: u64 = 16;
@@ -46,6 +46,10 @@ pub struct Scenario {
     pub faults: Faults,
     /// Whether pages are absent now and then.
     pub evictions: bool,
+    /// A party loses pages in one turn of so many, at least 1.
+    pub between_evictions: u32,
+    /// What processes do with packets that find a page absent; `None`: each something else, as the seed decides.
+    pub page_faults: Option<FaultHandling>,
     /// Bytes of each party's memory.
     pub memory: u64,
     /// A bug of the first process, after so many harmless chances: it must be found.
@@ -56,18 +60,21 @@ impl Scenario {
     /// Two parties: on one host (path local), or on two hosts whose link loses a share of the packets (path udp).
     pub fn new(seed: u64, operations: u64, path: PathChoice, loss: f64) -> Self {
         let faults = if loss > 0.0 { Faults::lossy(loss) } else { Faults::NONE };
-        let exact = path == PathChoice::Local || loss == 0.0;
-        Scenario {
-            plan: Plan { exact, ..Plan::new(seed, operations) },
+        let scenario = Scenario {
+            plan: Plan::new(seed, operations),
             path,
             parties: 2,
             hosts: if path == PathChoice::Local { 1 } else { 2 },
             standard: 0,
             faults,
             evictions: true,
+            between_evictions: TURNS_BETWEEN_EVICTIONS,
+            // What is dropped is lost to UC and UD, where else nothing would be.
+            page_faults: (loss == 0.0).then_some(FaultHandling::Stash),
             memory: PartyInit::<SimFabric>::MEMORY,
             plant: None,
-        }
+        };
+        Scenario { plan: Plan { exact: scenario.is_exact(), ..scenario.plan }, ..scenario }
     }
 
     /// Whatever the seed decides: 2 to 64 hosts with up to four processes each, which reach each other by all paths, links that
@@ -86,7 +93,7 @@ impl Scenario {
         let short = standard == 0 && random.u32(0..3) == 0;
         let between_crashes = (random.u32(0..4) > 0).then(|| random.u64(200..4_000));
         let scenario = Scenario::new(seed, operations, PathChoice::Auto, loss);
-        Scenario {
+        let mut drawn = Scenario {
             plan: Plan {
                 connections: (parties * random.usize(1..=4)).clamp(8, MOST_CONNECTIONS),
                 longest: random.choice([4 << 10, 32 << 10, 128 << 10]).unwrap_or(32 << 10),
@@ -103,7 +110,27 @@ impl Scenario {
             evictions: random.u32(0..4) > 0,
             memory: if parties > 16 { 2 << 20 } else { 4 << 20 },
             ..scenario
+        };
+        if random.bool() {
+            drawn.page_faults = None;
         }
+        drawn.evict_every(random.choice([4, 30, TURNS_BETWEEN_EVICTIONS]).unwrap_or(30));
+        drawn.plan.exact = drawn.is_exact();
+        drawn
+    }
+
+    /// Parties lose pages in one turn of so many. Packets of UC that wait for pages which go again and again are given time before it is
+    /// looked at what they wrote.
+    pub fn evict_every(&mut self, turns: u32) {
+        self.between_evictions = turns;
+        let often = u64::from(TURNS_BETWEEN_EVICTIONS / turns.max(1)).clamp(1, 10);
+        self.plan.settle = often * Plan::new(self.plan.seed, self.plan.operations).settle;
+    }
+
+    /// Whether whatever is sent arrives, that of UC and UD, too.
+    pub fn is_exact(&self) -> bool {
+        let keeps = !self.evictions || self.page_faults == Some(FaultHandling::Stash);
+        self.path == PathChoice::Local || self.faults.are_none() && keeps
     }
 
     /// The same with so many processes, on a host of its own each unless the path is local.
@@ -137,6 +164,8 @@ impl Scenario {
         if let Some(between) = plan.between_crashes {
             give("between-crashes", &between);
         }
+        give("between-evictions", &self.between_evictions);
+        give("page-faults", &self.page_faults.map_or("mixed", FaultHandling::name));
         if let Some((plant, chances)) = self.plant {
             give("plant", &format!("{}:{chances}", plant.name()));
         }
@@ -282,8 +311,13 @@ impl SimStage {
                 _ => {}
             }
         }
+        let page_faults = scenario
+            .page_faults
+            .unwrap_or_else(|| FaultHandling::ALL[self.random.usize(0..FaultHandling::ALL.len())]);
         world.map(process, MEMORY, scenario.memory);
-        let nic: Arc<Nic<SimFabric>> = Nic::new(fabric, Options { path, ..Options::default() });
+        let page_in = PageIn::ALL[self.random.usize(0..PageIn::ALL.len())];
+        let options = Options { path, page_faults, page_in, ..Options::default() };
+        let nic: Arc<Nic<SimFabric>> = Nic::new(fabric, options);
         let init = PartyInit {
             nic,
             device: world.device(process),
@@ -309,7 +343,7 @@ impl Stage<SimFabric> for SimStage {
     }
 
     fn turn(&mut self, party: usize) {
-        if self.scenario.evictions && self.random.u32(0..TURNS_BETWEEN_EVICTIONS) == 0 {
+        if self.scenario.evictions && self.random.u32(0..self.scenario.between_evictions) == 0 {
             let pages = self.random.u64(1..=EVICTED);
             let first = self.random.u64(0..self.scenario.memory / PAGE - pages);
             let (process, from, length) = (self.processes[party], MEMORY + first * PAGE, pages * PAGE);

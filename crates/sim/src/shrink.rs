@@ -5,7 +5,7 @@ use crate::network::Faults;
 use crate::notes::{Notes, Place};
 use crate::panics::PANIC;
 use crate::workload::Violation;
-use pagewire_nic::PathChoice;
+use pagewire_nic::{FaultHandling, PathChoice};
 use std::fmt::Write;
 
 /// Runs that are spent on making a violation small, usually.
@@ -88,7 +88,7 @@ type Step = fn(&Scenario) -> Option<Scenario>;
 fn changed(scenario: &Scenario, change: impl FnOnce(&mut Scenario)) -> Option<Scenario> {
     let mut smaller = scenario.clone();
     change(&mut smaller);
-    smaller.plan.exact = smaller.path == PathChoice::Local || smaller.faults.are_none();
+    smaller.plan.exact = smaller.is_exact();
     (smaller != *scenario).then_some(smaller)
 }
 
@@ -100,6 +100,8 @@ const STEPS: &[Step] = &[
     |scenario| changed(scenario, |smaller| smaller.plan.between_crashes = None),
     |scenario| changed(scenario, |smaller| smaller.standard /= 2),
     |scenario| changed(scenario, |smaller| smaller.evictions = false),
+    |scenario| changed(scenario, |smaller| smaller.evict_every(300)),
+    |scenario| changed(scenario, |smaller| smaller.page_faults = Some(FaultHandling::Stash)),
     |scenario| changed(scenario, |smaller| smaller.plan.upheaval = false),
     |scenario| changed(scenario, |smaller| smaller.plan.reuse_flushed = false),
     |scenario| changed(scenario, |smaller| smaller.faults = Faults::NONE),

@@ -44,6 +44,8 @@ pub struct UcCounters {
     pub dropped: u64,
     /// Messages dropped because there was no receive.
     pub no_receive: u64,
+    /// Packets dropped because an access had to wait for a page.
+    pub faults_dropped: u64,
     /// WRITEs executed by [`Environment::direct`].
     pub direct: u64,
 }
@@ -187,6 +189,18 @@ impl UcConnection {
                 self.drain(now, environment);
                 Outcome::Done(())
             }
+        }
+    }
+
+    /// The packet for which [`receive`](Self::receive) said `Wait` will not be offered again: it is lost, and its message with it.
+    #[cold]
+    pub fn abandon(&mut self) {
+        if std::mem::take(&mut self.waiting) {
+            self.counters.faults_dropped += 1;
+            self.placer.forget_message();
+            self.expected = self.expected.plus(1);
+            self.meter.received();
+            self.stash.advance(1);
         }
     }
 

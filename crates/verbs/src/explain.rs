@@ -5,7 +5,7 @@
 //! or root, it sends lines of JSON and closes; others get nothing. The first line is the process:
 //!
 //! ```json
-//! {"pid":1,"program":"ib_write_bw","path_choice":"auto","port":4791,
+//! {"pid":1,"program":"ib_write_bw","path_choice":"auto","page_faults":"stash","port":4791,
 //!  "devices":[{"name":"pagewire0","interface":"eth0","addresses":["10.0.0.1"]}],
 //!  "counters":{"datagrams_sent":9,"bad_icrc":0},"faults":{"dropped":0,"duplicated":0}}
 //! ```
@@ -55,6 +55,7 @@ struct Process {
     pid: u32,
     program: String,
     path_choice: &'static str,
+    page_faults: &'static str,
     port: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     port_reason: Option<String>,
@@ -158,6 +159,7 @@ fn process(engine: &Engine) -> io::Result<Process> {
         pid: std::process::id(),
         program,
         path_choice: engine.settings().path.name(),
+        page_faults: engine.settings().page_faults.name(),
         port: host.direct_port(),
         port_reason: host.port_reason(),
         send_reason: host.send_reason(),

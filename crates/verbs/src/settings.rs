@@ -2,7 +2,7 @@
 
 use log::LevelFilter;
 use pagewire_fabric::{FAULTS_VARIABLE, FaultPlan};
-use pagewire_nic::{Options, PageIn, PathChoice, UnknownPageIn};
+use pagewire_nic::{FaultHandling, Options, PageIn, PathChoice, UnknownPageIn};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -15,6 +15,8 @@ pub struct Settings {
     pub page_in: PageIn,
     /// Whether pages that come cheaply are brought in at once; `,threads` behind the strategy: by threads, as all others.
     pub faults_at_once: bool,
+    /// `PAGEWIRE_PAGE_FAULTS`: `stash` (default), `err`, `err,nto`, `rnr` or `timeout`.
+    pub page_faults: FaultHandling,
     /// `PAGEWIRE_FAULTS`: faults on purpose, for packets over UDP ([`FaultPlan::parse`]).
     pub faults: FaultPlan,
     /// `PAGEWIRE_STATS`: a file to which one line of JSON is appended at exit (the form is that of `pagewire explain`).
@@ -34,6 +36,11 @@ impl Settings {
             None => PathChoice::Auto,
             Some(value) => value.parse().map_err(|error| format!("PAGEWIRE_PATH is {error}"))?,
         };
+        let page_faults = match variable("PAGEWIRE_PAGE_FAULTS").as_ref().map(|value| value.to_string_lossy())
+        {
+            None => FaultHandling::default(),
+            Some(value) => value.parse().map_err(|error| format!("PAGEWIRE_PAGE_FAULTS is {error}"))?,
+        };
         let faults = match variable(FAULTS_VARIABLE) {
             None => FaultPlan::default(),
             Some(value) => FaultPlan::parse(&value.to_string_lossy())
@@ -49,12 +56,17 @@ impl Settings {
             Some(value) => log_filter(value.to_string_lossy().into_owned())?,
         };
         let statistics = variable("PAGEWIRE_STATS").map(PathBuf::from);
-        Ok(Settings { path, page_in, faults_at_once, faults, statistics, log })
+        Ok(Settings { path, page_faults, page_in, faults_at_once, faults, statistics, log })
     }
 
     /// How the engine is set up.
     pub fn options(&self) -> Options {
-        Options { path: self.path, page_in: self.page_in, faults_at_once: self.faults_at_once }
+        Options {
+            path: self.path,
+            page_faults: self.page_faults,
+            page_in: self.page_in,
+            faults_at_once: self.faults_at_once,
+        }
     }
 }
 
@@ -116,7 +128,18 @@ mod tests {
     }
 
     #[test]
+    fn what_becomes_of_packets_at_absent_pages_has_names() {
+        assert_eq!(Settings::from(|_| None).unwrap().page_faults, FaultHandling::Stash);
+        for handling in FaultHandling::ALL {
+            assert_eq!(with("PAGEWIRE_PAGE_FAULTS", handling.name()).unwrap().page_faults, handling);
+        }
+    }
+
+    #[test]
     fn mistakes_are_told() {
+        assert!(
+            with("PAGEWIRE_PAGE_FAULTS", "drop").unwrap_err().contains("stash, err, err,nto, rnr or timeout")
+        );
         assert!(with("PAGEWIRE_PATH", "rdma").unwrap_err().contains("auto, local or udp"));
         assert!(with(FAULTS_VARIABLE, "drop=often").unwrap_err().contains(FAULTS_VARIABLE));
         assert!(with(FAULTS_VARIABLE, "drop=0.5,seed=3").unwrap().faults.drop == 0.5);

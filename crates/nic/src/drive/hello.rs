@@ -97,7 +97,10 @@ impl<F: Fabric> Core<F> {
         Hello {
             version: Hello::VERSION,
             reply,
-            capabilities: Capabilities::SELECTIVE_ACK | Capabilities::HOLD | Capabilities::JOINED,
+            capabilities: Capabilities::SELECTIVE_ACK
+                | Capabilities::HOLD
+                | Capabilities::JOINED
+                | Capabilities::RESUME,
             direct_port: fabric.direct_port(),
             instance: fabric.instance(),
             connection: self.hello.connection,
@@ -109,7 +112,10 @@ impl<F: Fabric> Core<F> {
         let Some(peer) = self.hello.peer else { return };
         let selective = peer.capabilities.contains(Capabilities::SELECTIVE_ACK);
         match &mut self.connection {
-            Connection::Rc(rc) => rc.set_selective(selective),
+            Connection::Rc(rc) => {
+                rc.set_resumes(peer.capabilities.contains(Capabilities::RESUME));
+                rc.set_selective(selective);
+            }
             Connection::Uc(uc) => uc.set_reporting(selective),
             Connection::None | Connection::Ud => {}
         }

@@ -11,7 +11,7 @@ use crate::path::Path;
 use crate::pull::Lost;
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
-use pagewire_transport::{Outcome, Time, WholeSend};
+use pagewire_transport::{FaultHandling, Outcome, Time, WholeSend};
 use pagewire_wire::{Header, Opcode, Operation, Own, Transport};
 use std::net::IpAddr;
 
@@ -99,7 +99,8 @@ impl<F: Fabric> QueuePair<F> {
         }
         if matches!(core.connection, Connection::Ud) {
             let attributes = core.attributes;
-            return self.take_datagram(core, &attributes, header, payload, global_route.as_ref(), sustained);
+            return self.take_datagram(core, &attributes, header, payload, global_route.as_ref(), sustained)
+                || self.drops_faulting(origin);
         }
         match self.is_from_peer(core, origin) {
             Some(true) => {}
@@ -137,13 +138,30 @@ impl<F: Fabric> QueuePair<F> {
             (Some(Lost::Unreadable), Connection::Rc(rc)) => rc.ask_again(),
             _ => {}
         }
-        let waits = waits && lost.is_none();
+        let mut waits = waits && lost.is_none();
+        if let (true, Connection::Uc(uc)) = (waits, &mut connection) {
+            if self.drops_faulting(origin) {
+                uc.abandon();
+                waits = false;
+            }
+        }
         core.connection = connection;
         if half == Half::Responder {
             self.set_holding(core, waits);
         }
         self.settle(core, ended);
         !waits
+    }
+
+    /// Whether a packet of UC or UD that waits for a page is dropped. Inside a host nothing is lost.
+    #[cold]
+    fn drops_faulting(&self, origin: &Origin<F>) -> bool {
+        let drops = self.nic.options().page_faults != FaultHandling::Stash
+            && matches!(origin, Origin::Network { .. });
+        if drops && self.kind == QueuePairType::Ud {
+            self.counters.dropped.add(1);
+        }
+        drops
     }
 
     /// Has packets processed that make a row, with the header and origin of the first.
@@ -199,7 +217,14 @@ impl<F: Fabric> QueuePair<F> {
         }
         let mut row = Row::begin(&self.nic);
         loop {
-            let Some(packet) = self.inbox.pop(half) else { return };
+            let Some(packet) = self.inbox.pop(half) else {
+                if let (Half::Responder, true, Connection::Rc(rc)) =
+                    (half, self.inbox.take_overflow(), &mut core.connection)
+                {
+                    rc.dropped_for_room();
+                }
+                return;
+            };
             let taken = match &packet.content {
                 Content::Packet { header, payload, global_route } => {
                     let (header, global_route) = (*header, *global_route);

@@ -8,7 +8,7 @@
 
 use clap::Parser;
 use clap::builder::RangedU64ValueParser;
-use pagewire_nic::PathChoice;
+use pagewire_nic::{FaultHandling, PathChoice, UnknownFaultHandling};
 use pagewire_sim::shrink::{self, Shrunk};
 use pagewire_sim::workload::{Report, Violation};
 use pagewire_sim::{NetworkCounters, Plant, Scenario};
@@ -97,6 +97,13 @@ struct Arguments {
     /// Programs overwrite the buffers of flushed requests at once.
     #[arg(long)]
     reuse_flushed: bool,
+    /// Turns of a party between two in which it loses pages.
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
+    between_evictions: u32,
+    /// What processes do with packets that find a page absent (stash, err, err,nto, rnr or timeout), or mixed: each something else
+    /// [default: stash where nothing is lost, else mixed].
+    #[arg(long, value_parser = page_faults)]
+    page_faults: Option<PageFaults>,
     /// No absent pages.
     #[arg(long)]
     resident: bool,
@@ -114,6 +121,18 @@ fn at_least(least: u64) -> RangedU64ValueParser<usize> {
 fn share(text: &str) -> Result<f64, String> {
     let share: f64 = text.parse().map_err(|error| format!("{error}"))?;
     if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("a share is from 0 to 1".to_owned()) }
+}
+
+/// What [`Scenario::page_faults`] is to be.
+#[derive(Clone, Copy)]
+struct PageFaults(Option<FaultHandling>);
+
+fn page_faults(text: &str) -> Result<PageFaults, UnknownFaultHandling> {
+    if text == "mixed" {
+        Ok(PageFaults(None))
+    } else {
+        text.parse().map(|handling| PageFaults(Some(handling)))
+    }
 }
 
 fn plant(text: &str) -> Result<(Plant, u32), String> {
@@ -135,12 +154,15 @@ impl Arguments {
         scenario.memory = self.memory;
         scenario.plant = self.plant;
         scenario.evictions = !self.resident;
+        scenario.evict_every(self.between_evictions);
+        if let Some(PageFaults(handling)) = self.page_faults {
+            scenario.page_faults = handling;
+        }
         let faults = &mut scenario.faults;
         faults.duplicate = self.duplicate.unwrap_or(faults.duplicate);
         faults.reorder = self.reorder.unwrap_or(faults.reorder);
         faults.corrupt = self.corrupt.unwrap_or(faults.corrupt);
         let plan = &mut scenario.plan;
-        plan.exact = path == PathChoice::Local || faults.are_none();
         plan.connections = self.connections;
         plan.longest = self.longest;
         plan.upheaval = !self.calm;
@@ -149,6 +171,7 @@ impl Arguments {
         plan.between_audits = self.between_audits;
         plan.reuse_flushed = self.reuse_flushed;
         (plan.timeout, plan.retry_count) = (self.timeout, self.retry_count);
+        scenario.plan.exact = scenario.is_exact();
         scenario
     }
 }
