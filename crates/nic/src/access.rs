@@ -242,8 +242,9 @@ impl<F: Fabric> Nic<F> {
             }
         }
         let residency = self.fabric().memory().residency(&access.segments);
-        let region = pass.as_ref().map_or(0..0, |pass| pass.window().memory());
-        match self.admit(residency, queue_pair, &access.segments, region, write, waits) {
+        // Without a piece there is nothing to wait for.
+        let Some(window) = pass.map(|pass| *pass.window()) else { return Ok(access) };
+        match self.admit(residency, queue_pair, &access.segments, window, write, waits) {
             Ok(()) => Ok(access),
             Err(error) => {
                 self.finish(access);
@@ -267,7 +268,7 @@ impl<F: Fabric> Nic<F> {
         let (segment, window) = self.locate(pass, domain_and_need, piece)?;
         let claim = self.claim(queue_pair, window)?;
         let residency = self.fabric().memory().residency(&[segment]);
-        match self.admit(residency, queue_pair, &[segment], window.memory(), write, waits) {
+        match self.admit(residency, queue_pair, &[segment], *window, write, waits) {
             Ok(()) => Ok((segment, claim)),
             Err(error) => {
                 self.own_hazards().release(claim);
@@ -289,15 +290,15 @@ impl<F: Fabric> Nic<F> {
         waits: &mut Asked,
     ) -> Result<Segment, AccessError> {
         let seen = self.look(sustained, queue_pair, domain, piece, need, write, waits)?;
-        let Seen { segment, region, residency } = seen;
-        let admitted = self.admit(residency, queue_pair, &[segment], region, write, waits);
+        let Seen { segment, window, residency } = seen;
+        let admitted = self.admit(residency, queue_pair, &[segment], window, write, waits);
         if admitted.is_err() {
             sustained.let_go();
         }
         admitted.map(|()| segment)
     }
 
-    /// What the residency of all pieces means for an access, of which the last lies in `region`. `Ok`: it is made, also where pages were
+    /// What the residency of all pieces means for an access, of which the last lies in the region of `window`. `Ok`: it is made, also where pages were
     /// asked for often enough.
     #[inline]
     fn admit(
@@ -305,13 +306,13 @@ impl<F: Fabric> Nic<F> {
         residency: Residency,
         queue_pair: &QueuePair<F>,
         segments: &[Segment],
-        region: Range<u64>,
+        window: Window,
         write: bool,
         waits: &mut Asked,
     ) -> Result<(), AccessError> {
         match residency {
             Residency::Absent if waits.times < BRING_IN_TRIES => {
-                self.meet(queue_pair, &Missed { segments, region, write }, waits)
+                self.meet(queue_pair, &Missed { segments, window, write }, waits)
             }
             Residency::NotMapped => Err(AccessError::NotMapped),
             Residency::Absent | Residency::Resident => {
@@ -338,9 +339,9 @@ impl<F: Fabric> Nic<F> {
     ) -> Option<Segment> {
         match self.look(sustained, queue_pair, domain, piece, need, write, waits) {
             Ok(Seen { segment, residency: Residency::Resident, .. }) => Some(segment),
-            Ok(Seen { segment, region, residency: Residency::Absent }) => {
-                let missed = Missed { segments: &[segment], region, write };
-                self.meet_cheaply(&missed, waits).then_some(segment)
+            Ok(Seen { segment, window, residency: Residency::Absent }) => {
+                let missed = Missed { segments: &[segment], window, write };
+                self.meet_cheaply(queue_pair, &missed, waits).then_some(segment)
             }
             Ok(Seen { residency: Residency::NotMapped, .. }) | Err(_) => None,
         }
@@ -378,16 +379,17 @@ impl<F: Fabric> Nic<F> {
             }
         };
         let segment = Segment { address: granted.address, length };
-        let region = access.pass.window.memory();
+        let window = access.pass.window;
         if access.covers(segment) {
-            return Ok(Seen { segment, region, residency: Residency::Resident });
+            return Ok(Seen { segment, window, residency: Residency::Resident });
         }
-        let residency = access.residency(self.fabric().memory(), segment, region.end - segment.address);
+        let room = window.memory().end - segment.address;
+        let residency = access.residency(self.fabric().memory(), segment, room);
         if waits.ahead.is_past_mark(segment.address.saturating_add(length)) {
-            let missed = Missed { segments: &[segment], region: region.clone(), write };
-            self.bring_in_beyond(&missed, waits);
+            let missed = Missed { segments: &[segment], window, write };
+            self.bring_in_beyond(queue_pair, &missed, waits);
         }
-        Ok(Seen { segment, region, residency })
+        Ok(Seen { segment, window, residency })
     }
 
     /// Ends an access.
@@ -409,8 +411,7 @@ enum Unclaimed {
 /// A piece of an access that goes on.
 struct Seen {
     segment: Segment,
-    /// Of its region.
-    region: Range<u64>,
+    window: Window,
     residency: Residency,
 }
 

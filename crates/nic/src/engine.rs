@@ -192,6 +192,7 @@ impl<F: Fabric> Nic<F> {
     /// Ends a region: makes its key invalid and waits until no access through it is under way.
     pub(crate) fn revoke_region(&self, key: u32) -> Result<()> {
         let index = self.suspend_region(key)?;
+        self.page_faults.forget_region(index);
         self.regions.release(index);
         Ok(())
     }

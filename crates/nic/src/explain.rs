@@ -4,6 +4,7 @@ use crate::attributes::{QueuePairType, State};
 use crate::counters::ProtocolCounters;
 use crate::engine::Nic;
 use crate::limits::EXPLAIN_PATIENCE;
+use crate::page_faults::FaultReport;
 use crate::path::Path;
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
@@ -69,6 +70,11 @@ impl<F: Fabric> Nic<F> {
     pub fn explain(&self) -> Vec<ConnectionReport> {
         let deadline = Instant::now() + EXPLAIN_PATIENCE;
         self.all_queue_pairs().iter().map(|queue_pair| queue_pair.report_until(deadline)).collect()
+    }
+
+    /// What was counted of accesses that met absent pages.
+    pub fn page_faults(&self) -> FaultReport {
+        self.page_faults.report()
     }
 }
 

@@ -10,25 +10,96 @@ use crate::limits::{BRING_IN_TRIES, BROUGHT_IN_AT_ONCE, EXPENSIVE, EXPENSIVE_RES
 use crate::path::local::ProcessOf;
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
+use pagewire_iommu::Window;
 use pagewire_memory::{Absence, ApplicationMemory, Segment};
-use pagewire_paging::{Faults, needed};
+use pagewire_paging::{FaultCounts, Faults, needed};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What a process knows of its faults.
 #[derive(Default)]
 pub struct PageFaults {
     /// What was counted.
     pub counted: Faults,
+    /// The same by regions of this process, and of those that have ended by devices.
+    by_region: Mutex<ByRegion>,
+    /// There is such a region.
+    any_region: AtomicBool,
     /// Until then pages are brought in by threads, also those that are said to be cheap: the last such ones were not.
     expensive_until: AtomicU64,
+}
+
+#[derive(Default)]
+struct ByRegion {
+    regions: BTreeMap<u32, RegionFaults>,
+    ended: BTreeMap<String, FaultCounts>,
+}
+
+/// The faults of accesses to one region.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionFaults {
+    /// The device by which it was registered.
+    pub device: String,
+    /// Its memory, as the program sees it.
+    pub memory: Range<u64>,
+    pub counts: FaultCounts,
+}
+
+/// All faults of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FaultReport {
+    /// With those in peers' memory.
+    pub all: FaultCounts,
+    /// How long accesses were delayed: nanoseconds that a number of them stayed below, each at least half as long.
+    pub latency: Vec<(u64, u64)>,
+    /// By device, those of regions that have ended with them.
+    pub devices: BTreeMap<String, FaultCounts>,
+    /// Of regions that had any.
+    pub regions: Vec<RegionFaults>,
+}
+
+impl PageFaults {
+    /// A region ends: its place may soon be another one's.
+    pub fn forget_region(&self, index: u32) {
+        if !self.any_region.load(Ordering::Acquire) {
+            return;
+        }
+        let mut by_region = self.by_region.lock();
+        if let Some(ended) = by_region.regions.remove(&index) {
+            *by_region.ended.entry(ended.device).or_default() += ended.counts;
+        }
+    }
+
+    /// What was counted so far.
+    pub fn report(&self) -> FaultReport {
+        let by_region = self.by_region.lock();
+        let mut devices = by_region.ended.clone();
+        let regions: Vec<RegionFaults> = by_region.regions.values().cloned().collect();
+        for region in &regions {
+            *devices.entry(region.device.clone()).or_default() += region.counts;
+        }
+        FaultReport { all: self.counted.counts(), latency: self.counted.latency.buckets(), devices, regions }
+    }
+
+    fn note<F: Fabric>(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, counts: FaultCounts) {
+        self.any_region.store(true, Ordering::Release);
+        let mut by_region = self.by_region.lock();
+        let region = by_region.regions.entry(missed.window.index()).or_insert_with(|| RegionFaults {
+            device: queue_pair.domain.context().device().name.clone(),
+            memory: missed.window.memory(),
+            counts: FaultCounts::default(),
+        });
+        region.counts += counts;
+    }
 }
 
 /// The memory of an access that met an absent page.
 pub struct Missed<'a> {
     pub segments: &'a [Segment],
     /// The region of the last segment.
-    pub region: Range<u64>,
+    pub window: Window,
     /// The pages are written.
     pub write: bool,
 }
@@ -42,22 +113,27 @@ impl<F: Fabric> Nic<F> {
         missed: &Missed<'_>,
         waits: &mut Asked,
     ) -> Result<(), AccessError> {
-        let met = self.meet_at_once(missed, waits);
+        let met = self.meet_at_once(queue_pair, missed, waits);
         if met {
             waits.times = 0;
         } else {
             self.ask(queue_pair, missed, waits);
         }
-        self.bring_in_beyond(missed, waits);
+        self.bring_in_beyond(queue_pair, missed, waits);
         if met { Ok(()) } else { Err(AccessError::Wait) }
     }
 
     /// As [`meet`](Self::meet) for an access that is given up where it would wait: false.
     #[cold]
-    pub(crate) fn meet_cheaply(&self, missed: &Missed<'_>, waits: &mut Asked) -> bool {
-        let met = self.meet_at_once(missed, waits);
+    pub(crate) fn meet_cheaply(
+        &self,
+        queue_pair: &QueuePair<F>,
+        missed: &Missed<'_>,
+        waits: &mut Asked,
+    ) -> bool {
+        let met = self.meet_at_once(queue_pair, missed, waits);
         if met {
-            self.bring_in_beyond(missed, waits);
+            self.bring_in_beyond(queue_pair, missed, waits);
         }
         met
     }
@@ -93,9 +169,9 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// Brings pages in, where that takes about as long as to hand them on.
-    fn meet_at_once(&self, missed: &Missed<'_>, waits: &mut Asked) -> bool {
+    fn meet_at_once(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, waits: &mut Asked) -> bool {
         let memory = self.fabric().memory();
-        let bytes: u64 = missed.segments.iter().map(|segment| segment.length).sum();
+        let bytes = missed.bytes();
         if waits.times > 0 || !self.options().faults_at_once {
             return false;
         }
@@ -106,6 +182,7 @@ impl<F: Fabric> Nic<F> {
         {
             return false;
         }
+        faults.note(queue_pair, missed, FaultCounts { minor: 1, bytes, ..FaultCounts::default() });
         if bytes > BROUGHT_IN_AT_ONCE {
             // They come while they are moved.
             waits.many_absent = true;
@@ -124,9 +201,11 @@ impl<F: Fabric> Nic<F> {
 
     /// Has a thread bring pages in.
     fn ask(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, waits: &mut Asked) {
-        let bytes = missed.segments.iter().map(|segment| segment.length).sum();
         if waits.begin_wait(self.fabric().now()) {
+            let bytes = missed.bytes();
             self.page_faults.counted.handed_on(bytes);
+            let counts = FaultCounts { major: 1, bytes, ..FaultCounts::default() };
+            self.page_faults.note(queue_pair, missed, counts);
         } else {
             // It came in, and has gone again: memory is short.
             waits.ahead.shrink();
@@ -148,25 +227,34 @@ impl<F: Fabric> Nic<F> {
     ) -> Result<(), E> {
         let Some((last, before)) = missed.segments.split_last() else { return Ok(()) };
         before.iter().try_for_each(|segment| each(*segment))?;
-        let whole = needed(self.options().page_in, range_of(last), missed.region.clone());
+        let whole = needed(self.options().page_in, range_of(last), missed.window.memory());
         each(segment_of(&whole))
     }
 
     /// Has pages brought in that will be needed soon. Also for an access that comes to the mark of those.
     #[cold]
-    pub(crate) fn bring_in_beyond(&self, missed: &Missed<'_>, waits: &mut Asked) {
+    pub(crate) fn bring_in_beyond(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, waits: &mut Asked) {
         let Some(last) = missed.segments.last() else { return };
         let access = range_of(last);
         let known = (waits.to_come > 0).then(|| access.end.saturating_add(waits.to_come));
-        let section = waits.ahead.beyond(self.options().page_in, access, known, missed.region.end);
+        let end = missed.window.memory().end;
+        let section = waits.ahead.beyond(self.options().page_in, access, known, end);
         let Some(section) = section else { return };
-        self.page_faults.counted.ahead(section.end - section.start);
+        let bytes_ahead = section.end - section.start;
+        self.page_faults.counted.ahead(bytes_ahead);
+        self.page_faults.note(queue_pair, missed, FaultCounts { bytes_ahead, ..FaultCounts::default() });
         let mut at = section.start;
         while at < section.end {
             let end = (at + SECTION_PART).min(section.end);
             self.fabric().bring_in_ahead(waits.asker(), segment_of(&(at..end)), missed.write);
             at = end;
         }
+    }
+}
+
+impl Missed<'_> {
+    fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.length).sum()
     }
 }
 

@@ -1,6 +1,7 @@
 //! How many faults there were, and how long they took.
 
 use crate::limits::BUCKETS;
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What was counted of faults, by how they ended.
@@ -14,6 +15,23 @@ pub struct FaultCounts {
     pub bytes: u64,
     /// Bytes that were brought in ahead of accesses.
     pub bytes_ahead: u64,
+}
+
+impl FaultCounts {
+    /// All of them, with their names.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let FaultCounts { minor, major, bytes, bytes_ahead } = *self;
+        [("minor", minor), ("major", major), ("bytes", bytes), ("bytes_ahead", bytes_ahead)].into_iter()
+    }
+}
+
+impl AddAssign for FaultCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.minor += other.minor;
+        self.major += other.major;
+        self.bytes += other.bytes;
+        self.bytes_ahead += other.bytes_ahead;
+    }
 }
 
 /// The same, counted by several threads; and the times.

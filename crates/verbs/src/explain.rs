@@ -10,6 +10,10 @@
 //!  "counters":{"datagrams_sent":9,"bad_icrc":0},"faults":{"dropped":0,"duplicated":0}}
 //! ```
 //!
+//! `absent_pages` has the strategy of page-in (`PAGEWIRE_PAGE_IN`) and what was counted of accesses that met absent pages
+//! (`pagewire_paging::FaultCounts`), in all, by device, and by region; `fault_latency` how long they were delayed: pairs of
+//! nanoseconds and the number that stayed below them.
+//!
 //! `port` is the UDP port, with `port_reason` where it is not 4791; `send_reason` says why the kernel last refused to send.
 //! `counters` are those of `pagewire_fabric::Counters`, `faults` what was done on purpose (`PAGEWIRE_FAULTS`).
 //!
@@ -39,7 +43,7 @@ use pagewire_memory::above_standard;
 use pagewire_memory::fork::PerProcess;
 use pagewire_nic::attributes::{QueuePairType, State};
 use pagewire_nic::device;
-use pagewire_nic::{ConnectionReport, QueuePair};
+use pagewire_nic::{ConnectionReport, FaultCounts, QueuePair};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -64,6 +68,50 @@ struct Process {
     devices: Vec<DeviceLine>,
     counters: BTreeMap<&'static str, u64>,
     faults: BTreeMap<&'static str, u64>,
+    absent_pages: AbsentPages,
+}
+
+/// Accesses that met absent pages.
+#[derive(Serialize)]
+struct AbsentPages {
+    page_in: &'static str,
+    #[serde(flatten)]
+    all: BTreeMap<&'static str, u64>,
+    fault_latency: Vec<(u64, u64)>,
+    devices: BTreeMap<String, BTreeMap<&'static str, u64>>,
+    regions: Vec<RegionLine>,
+}
+
+#[derive(Serialize)]
+struct RegionLine {
+    device: String,
+    address: u64,
+    length: u64,
+    #[serde(flatten)]
+    counts: BTreeMap<&'static str, u64>,
+}
+
+impl AbsentPages {
+    fn of(engine: &Engine) -> Self {
+        let report = engine.nic().page_faults();
+        let of = |counts: FaultCounts| counts.all().collect();
+        AbsentPages {
+            page_in: engine.settings().page_in.name(),
+            all: of(report.all),
+            fault_latency: report.latency,
+            devices: report.devices.into_iter().map(|(device, counts)| (device, of(counts))).collect(),
+            regions: report
+                .regions
+                .into_iter()
+                .map(|region| RegionLine {
+                    device: region.device,
+                    address: region.memory.start,
+                    length: region.memory.end - region.memory.start,
+                    counts: of(region.counts),
+                })
+                .collect(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -172,6 +220,7 @@ fn process(engine: &Engine) -> io::Result<Process> {
             ("corrupted", faults.corrupted.get()),
             ("delayed", faults.delayed.get()),
         ]),
+        absent_pages: AbsentPages::of(engine),
     })
 }
 
