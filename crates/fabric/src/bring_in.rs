@@ -47,14 +47,6 @@ struct Errand {
     hands: Arc<Hands>,
 }
 
-impl Errand {
-    fn tell(&self) {
-        if let Some(token) = self.token {
-            (self.hands.done)(token);
-        }
-    }
-}
-
 impl PartialEq for Errand {
     fn eq(&self, other: &Self) -> bool {
         (self.asker, self.token, &self.what) == (other.asker, other.token, &other.what)
@@ -76,26 +68,35 @@ impl Task for Errand {
 
     fn run(&self) {
         let memory = &*self.hands.memory;
-        // Where one is not mapped the access itself will find that out, and say so. What is learnt behind that may spare the next
-        // ones a thread.
-        match (&self.what, &self.process) {
+        // Where one is not mapped the access itself will find that out, and say so.
+        let _ = match (&self.what, &self.process) {
             (What::Own { write, segments }, _) => {
-                let _ = segments.iter().try_for_each(|segment| memory.bring_in(segment, *write));
-                self.tell();
-                segments.first().inspect(|first| memory.learn(**first));
+                segments.iter().try_for_each(|segment| memory.bring_in(segment, *write))
             }
             (What::Far { segments, .. }, Some(process)) => {
-                let _ = segments.iter().try_for_each(|segment| memory.bring_in_far(process, segment));
-                self.tell();
-                segments.first().inspect(|first| memory.learn_far(process, **first));
+                segments.iter().try_for_each(|segment| memory.bring_in_far(process, segment))
             }
-            (What::Far { .. }, None) => self.tell(),
-            (What::Move(shared), _) => shared.work(memory),
-        }
+            (What::Far { .. }, None) => Ok(()),
+            (What::Move(shared), _) => {
+                shared.work(memory);
+                Ok(())
+            }
+        };
     }
 
-    fn give_up(&self) {
-        self.tell();
+    fn end(&self) {
+        if let Some(token) = self.token {
+            (self.hands.done)(token);
+        }
+        // What is learnt may spare the next ones a thread.
+        let memory = &*self.hands.memory;
+        match (&self.what, &self.process) {
+            (What::Own { segments, .. }, _) => segments.iter().take(1).for_each(|first| memory.learn(*first)),
+            (What::Far { segments, .. }, Some(process)) => {
+                segments.iter().take(1).for_each(|first| memory.learn_far(process, *first));
+            }
+            (What::Far { .. }, None) | (What::Move(_), _) => {}
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The application's memory, as the engine may touch it.
 
+use std::ops::Range;
+
 /// A piece of some process's address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Segment {
@@ -49,6 +51,22 @@ pub enum Absence {
     Unknown,
 }
 
+/// What of a peer's memory was last seen present, for one who mostly accesses the same again. Good for a moment.
+#[derive(Debug, Clone, Default)]
+pub struct SeenFar {
+    pub(crate) moment: u64,
+    pub(crate) range: Range<u64>,
+}
+
+/// Why a peer's memory is not accessed now ([`ApplicationMemory::reach`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unreached {
+    /// The process has ended.
+    Gone,
+    /// An access would have to wait for pages, which come so.
+    Absent(Absence),
+}
+
 /// Touches the application's memory, in this process and in peers that allow it. No call ever raises a
 /// signal; a page that is absent makes the calling thread wait for it. Segments are taken in order, as one
 /// string of bytes; both sides of a copy have the same length, else the shorter one ends it. Where
@@ -63,7 +81,8 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     /// Copies `from` into the application's memory.
     fn write(&self, from: &[u8], to: &[Segment], tail_last: bool) -> Result<(), MemoryError>;
 
-    /// Copies from a peer's memory into the application's.
+    /// Copies from a peer's memory into the application's. A caller that is to notice that the process has ended, and has become another
+    /// one, asks [`reach`](Self::reach) before.
     fn pull(
         &self,
         process: &Self::Process,
@@ -72,7 +91,7 @@ pub trait ApplicationMemory: Send + Sync + 'static {
         tail_last: bool,
     ) -> Result<(), MemoryError>;
 
-    /// Copies from the application's memory into a peer's.
+    /// Copies from the application's memory into a peer's, likewise.
     fn push(
         &self,
         process: &Self::Process,
@@ -135,12 +154,29 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     /// `NotMapped` where a page is not mapped, or not with that right.
     fn bring_in(&self, segment: &Segment, write: bool) -> Result<(), MemoryError>;
 
-    /// Whether an access to a segment of a peer would wait: `Ok`, if it would not, or if that cannot be known. May be remembered as
-    /// [`residency`](Self::residency).
-    fn far_residency(&self, process: &Self::Process, segment: Segment) -> Result<(), Absence> {
-        let _ = (process, segment);
-        Ok(())
+    /// The present moment, for calls that follow at once: it is not asked for in each of them.
+    fn moment(&self) -> u64 {
+        0
     }
+
+    /// As [`residency`](Self::residency) of one segment at this moment.
+    fn residency_at(&self, segment: Segment, moment: u64) -> Residency {
+        let _ = moment;
+        self.residency(&[segment])
+    }
+
+    /// Whether a segment of a peer can be accessed at this moment without a wait for its pages: `Ok` also if that cannot be known. May be
+    /// remembered as [`residency`](Self::residency).
+    ///
+    /// # Errors
+    /// [`Unreached`].
+    fn reach(
+        &self,
+        process: &Self::Process,
+        segment: Segment,
+        moment: u64,
+        seen: &mut SeenFar,
+    ) -> Result<(), Unreached>;
 
     /// As [`bring_in`](Self::bring_in) in a peer, for reading.
     ///

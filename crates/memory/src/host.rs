@@ -7,28 +7,31 @@
 //! copy goes on.
 
 use crate::clock::tick;
+use crate::far::FarPages;
 use crate::guard::{Guard, Mended};
 use crate::limits::{PIECE, POPULATED_PAGES, SCRATCH_BYTES, SCRATCH_COPY, TAIL, TOUCHED_AT_ONCE, TOUCHES};
 use crate::pagemap::Presence;
 use crate::process::HostProcess;
-use crate::residency::{ResidentPages, shift_of};
+use crate::residency::ResidentPages;
 use crate::segments::{address_at, total};
 use crate::transfer::{FileTransfer, ProcessTransfer, Stop, common_length, through_file, through_process};
-use crate::{Absence, ApplicationMemory, AtomicOperation, MemoryError, Residency, Segment};
+use crate::{
+    Absence, ApplicationMemory, AtomicOperation, MemoryError, Residency, SeenFar, Segment, Unreached,
+};
 use crate::{arena, atomic, scratch};
 use arrayvec::ArrayVec;
 
 /// The memory of the program that the engine runs in, and of peers.
 pub struct HostMemory {
     resident: ResidentPages,
-    far: ResidentPages,
+    far: FarPages,
     own: HostProcess,
 }
 
 impl HostMemory {
     /// Touches nothing yet.
     pub fn new() -> Self {
-        HostMemory { resident: ResidentPages::new(), far: ResidentPages::new(), own: HostProcess::current() }
+        HostMemory { resident: ResidentPages::new(), far: FarPages::new(), own: HostProcess::current() }
     }
 
     /// A guard, where all of a segment is remembered to be resident, and that faults are mended: one look at the clock for both.
@@ -40,12 +43,36 @@ impl HostMemory {
 
     /// Asks the kernel how it is with a peer's pages.
     #[cold]
-    fn ask_far(&self, process: &HostProcess, segment: Segment) -> Result<(), Absence> {
+    fn ask_far(
+        &self,
+        process: &HostProcess,
+        segment: Segment,
+        moment: u64,
+        seen: &mut SeenFar,
+    ) -> Result<(), Absence> {
+        let Some(end) = segment.address.checked_add(segment.length) else { return Ok(()) };
+        if let Some(range) = self.far.remembers(process.pid(), segment.address..end, moment) {
+            *seen = SeenFar { moment, range };
+            return Ok(());
+        }
+        // What somebody in user space gives and takes is not remembered.
         let watched = process.is_watched(segment);
+        if !watched {
+            if let Some(whole) = self.far.unknown_block(process.pid(), segment.address..end, moment) {
+                let block = Segment { address: whole.start, length: whole.end - whole.start };
+                let present = process.presence(block) == Presence::All;
+                self.far.remember_block(process.pid(), whole.start, present, moment);
+                if present {
+                    *seen = SeenFar { moment, range: whole };
+                    return Ok(());
+                }
+            }
+        }
         match process.presence(segment) {
             Presence::All => {
                 if !watched {
-                    self.far.remember_far(segment, shift_of(process.pid()));
+                    self.far.remember(process.pid(), segment.address..end, moment);
+                    *seen = SeenFar { moment, range: segment.address..end };
                 }
                 Ok(())
             }
@@ -216,11 +243,34 @@ impl ApplicationMemory for HostMemory {
     }
 
     #[inline]
-    fn far_residency(&self, process: &HostProcess, segment: Segment) -> Result<(), Absence> {
-        if self.far.remembers_far(segment, shift_of(process.pid())) {
+    fn moment(&self) -> u64 {
+        tick()
+    }
+
+    #[inline]
+    fn residency_at(&self, segment: Segment, moment: u64) -> Residency {
+        if self.resident.remembers_page(segment, moment) {
+            return Residency::Resident;
+        }
+        self.residency(&[segment])
+    }
+
+    #[inline]
+    fn reach(
+        &self,
+        process: &HostProcess,
+        segment: Segment,
+        moment: u64,
+        seen: &mut SeenFar,
+    ) -> Result<(), Unreached> {
+        if !process.is_alive_at(moment) {
+            return Err(Unreached::Gone);
+        }
+        let end = segment.address.saturating_add(segment.length);
+        if seen.moment == moment && seen.range.start <= segment.address && end <= seen.range.end {
             return Ok(());
         }
-        self.ask_far(process, segment)
+        self.ask_far(process, segment, moment, seen).map_err(Unreached::Absent)
     }
 
     fn bring_in_far(&self, process: &HostProcess, segment: &Segment) -> Result<(), MemoryError> {
@@ -230,7 +280,8 @@ impl ApplicationMemory for HostMemory {
         while at < segment.address + segment.length {
             at = touch_far(process, at, segment.address + segment.length, page).inspect_err(|_| {
                 // Whoever asks next may try: an access tells what is wrong.
-                self.far.remember_far(*segment, shift_of(process.pid()));
+                let range = segment.address..segment.address + segment.length;
+                self.far.remember(process.pid(), range, tick());
             })?;
         }
         Ok(())
@@ -353,9 +404,6 @@ fn between(
     tail_last: bool,
 ) -> Result<(), MemoryError> {
     let length = common_length(ours, theirs)?;
-    if !process.is_alive() {
-        return Err(MemoryError::PeerGone);
-    }
     match through_process(way, process.pid(), ours, theirs, length, tail_last) {
         Ok(()) => Ok(()),
         Err(stop) => go_on_between(stop, way, process, ours, theirs, tail_last),

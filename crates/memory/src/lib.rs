@@ -10,6 +10,7 @@ mod atomic;
 mod cancellation;
 mod clock;
 mod descriptors;
+mod far;
 pub mod fork;
 pub mod guard;
 mod host;

@@ -34,6 +34,12 @@ pub const LEAST_KNOWLEDGE: u64 = 100_000_000;
 /// The same, in times of what it took to ask.
 pub const SHARE_OF_LEARNING: u64 = 100;
 
+/// Bytes of a block of a peer's memory whose pages are looked at together.
+pub const FAR_BLOCK: u64 = 2 << 20;
+
+/// For 2^27 nanoseconds at most a peer's pages that were present are believed to be still there.
+pub const BELIEVED_BITS: u32 = 27;
+
 /// Pages of which one look into pagemap tells; eight bytes of the stack for each.
 pub const PAGEMAP_ENTRIES: usize = 256;
 

@@ -88,14 +88,19 @@ impl HostProcess {
     /// Whether it is the same process still, as of the last tick of the kernel's clock. The kernel gives process numbers
     /// out in a circle of at least several hundred, so that none can come back sooner.
     pub fn is_alive(&self) -> bool {
-        if self.0.gone.load(Ordering::Acquire) {
-            return false;
-        }
+        self.is_alive_at(tick())
+    }
+
+    /// The same where the present tick is known.
+    #[inline]
+    pub(crate) fn is_alive_at(&self, now: u64) -> bool {
+        !self.0.gone.load(Ordering::Acquire)
+            && (now == self.0.seen.load(Ordering::Relaxed) || self.is_alive_still(now))
+    }
+
+    #[cold]
+    fn is_alive_still(&self, now: u64) -> bool {
         let Some(descriptor) = &self.0.descriptor else { return true };
-        let now = tick();
-        if now == self.0.seen.load(Ordering::Relaxed) {
-            return true;
-        }
         // A pidfd becomes readable when its process ends (pidfd_open(2)).
         let mut ask = [PollFd::new(descriptor, PollFlags::IN)];
         if matches!(poll(&mut ask, Some(&Timespec::default())), Ok(ended) if ended > 0) {

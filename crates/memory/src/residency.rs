@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Low bits of an entry: the tick in which it was made, in milliseconds. They wrap after some minutes; a stale entry that happens to look
 /// fresh costs a wait.
-const TIME_BITS: u32 = 19;
+pub const TIME_BITS: u32 = 19;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
-/// Pages seen resident in this tick of the kernel's clock, those of long ranges by blocks that are whole. Of this process, or of
-/// several others: then each has its own [shift](shift_of), so that their pages have different numbers, most probably.
+/// Pages seen resident in this tick of the kernel's clock, those of long ranges by blocks that are whole.
 pub struct ResidentPages {
     pages: Seen,
     blocks: Seen,
@@ -52,25 +51,11 @@ impl ResidentPages {
         seen(first) && (last == first || last == first + 1 && seen(last))
     }
 
-    /// Whether all pages of a segment of another process are remembered, whose pages have numbers that are `shift` greater here.
+    /// Whether a segment lies in one page that is remembered at `tick`.
     #[inline]
-    pub fn remembers_far(&self, segment: Segment, shift: u64) -> bool {
-        let Some((first, last)) = self.shifted(segment, shift) else { return false };
-        let now = time(tick());
-        if first == last { self.pages.has(first, now) } else { self.remembers(first, last, now) }
-    }
-
-    /// Remembers that all pages of a segment of another process are present.
-    pub fn remember_far(&self, segment: Segment, shift: u64) {
-        if let Some((first, last)) = self.shifted(segment, shift) {
-            self.remember(first, last, time(tick()));
-        }
-    }
-
-    #[inline]
-    fn shifted(&self, segment: Segment, shift: u64) -> Option<(u64, u64)> {
-        let last = segment.address.checked_add(segment.length.saturating_sub(1))?;
-        Some(((segment.address >> self.page_bits) + shift, (last >> self.page_bits) + shift))
+    pub fn remembers_page(&self, segment: Segment, tick: u64) -> bool {
+        let last = segment.address.saturating_add(segment.length.saturating_sub(1)) >> self.page_bits;
+        segment.address >> self.page_bits == last && self.pages.has(last, time(tick))
     }
 
     fn look_at(&self, segment: &Segment, is_watched: &impl Fn(Segment) -> bool) -> Residency {
@@ -129,13 +114,6 @@ impl ResidentPages {
     }
 }
 
-/// A multiple of a block's pages for a process with this number.
-pub fn shift_of(pid: i32) -> u64 {
-    // The golden ratio spreads numbers that follow each other.
-    let spread = (pid as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> TIME_BITS;
-    spread / BLOCK_PAGES * BLOCK_PAGES
-}
-
 /// The pages from `first` to `last` as the blocks that are whole, and the pages before and behind these; a block alone, or a range
 /// without a whole one, has pages only. `None`: it is too long to be remembered.
 fn parts(first: u64, last: u64) -> Option<(Range<u64>, [Range<u64>; 2])> {
@@ -147,22 +125,25 @@ fn parts(first: u64, last: u64) -> Option<(Range<u64>, [Range<u64>; 2])> {
     (to - from <= REMEMBERED_BLOCKS).then(|| (from..to, [first..from * BLOCK_PAGES, to * BLOCK_PAGES..end]))
 }
 
-/// Numbers of what was seen in this tick. Direct-mapped, shared by all threads, without locks: an entry is one word.
-struct Seen(Box<[AtomicU64; REMEMBERED_PAGES]>);
+/// Numbers of what was seen at one time. Direct-mapped, shared by all threads, without locks: an entry is one word.
+pub struct Seen(Box<[AtomicU64; REMEMBERED_PAGES]>);
 
 impl Seen {
-    fn new() -> Self {
+    /// Nothing yet.
+    pub fn new() -> Self {
         // Not by way of an array, which an unoptimised build would have on the program's stack.
         let entries: Box<[AtomicU64]> = (0..REMEMBERED_PAGES).map(|_| AtomicU64::new(u64::MAX)).collect();
         Seen(entries.try_into().expect("as many as were made"))
     }
 
-    fn add(&self, number: u64, now: u64) {
+    /// Notes a number.
+    pub fn add(&self, number: u64, now: u64) {
         self.0[number as usize % REMEMBERED_PAGES].store(entry(number, now), Ordering::Relaxed);
     }
 
+    /// Whether a number was noted at the same time. Times differ by the lowest bits that an entry has room for.
     #[inline]
-    fn has(&self, number: u64, now: u64) -> bool {
+    pub fn has(&self, number: u64, now: u64) -> bool {
         self.0[number as usize % REMEMBERED_PAGES].load(Ordering::Relaxed) == entry(number, now)
     }
 }

@@ -256,6 +256,7 @@ impl<F: Fabric> Nic<F> {
     /// As [`begin`](Self::begin) for one piece that is not empty; the claim is the caller's to release. `pass`: as in
     /// [`access_now`](Self::access_now).
     #[inline(always)] // Part of each transfer that the requester executes itself.
+    #[allow(clippy::too_many_arguments)] // Those of `begin`, and the moment.
     pub fn begin_one(
         &self,
         queue_pair: &QueuePair<F>,
@@ -264,10 +265,11 @@ impl<F: Fabric> Nic<F> {
         piece: &ScatterGather,
         write: bool,
         waits: &mut Asked,
+        moment: u64,
     ) -> Result<(Segment, Claim), AccessError> {
         let (segment, window) = self.locate(pass, domain_and_need, piece)?;
         let claim = self.claim(queue_pair, window)?;
-        let residency = self.fabric().memory().residency(&[segment]);
+        let residency = self.fabric().memory().residency_at(segment, moment);
         match self.admit(residency, queue_pair, &[segment], *window, write, waits) {
             Ok(()) => Ok((segment, claim)),
             Err(error) => {
@@ -439,7 +441,7 @@ impl From<MemoryError> for AccessError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagewire_memory::{AtomicOperation, HostMemory, HostProcess};
+    use pagewire_memory::{AtomicOperation, HostMemory, HostProcess, SeenFar, Unreached};
     use std::sync::Mutex;
 
     /// Notes the buffers that are read into; from an address on nothing can be read.
@@ -476,6 +478,10 @@ mod tests {
 
         fn residency(&self, _: &[Segment]) -> Residency {
             Residency::Resident
+        }
+
+        fn reach(&self, _: &HostProcess, _: Segment, _: u64, _: &mut SeenFar) -> Result<(), Unreached> {
+            Ok(())
         }
 
         fn bring_in(&self, _: &Segment, _: bool) -> Result<(), MemoryError> {

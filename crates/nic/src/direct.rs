@@ -14,7 +14,7 @@ use crate::ready::Again;
 use crate::request::{Data, ScatterGather, SendRequest};
 use pagewire_fabric::{Direction, Fabric};
 use pagewire_iommu::Rights;
-use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
+use pagewire_memory::{ApplicationMemory, MemoryError, Segment, Unreached};
 use pagewire_transport::{Direct, Operation, RemoteAddress, Work};
 use pagewire_wire::{Bth, Header, Opcode, bth};
 use smallvec::SmallVec;
@@ -64,7 +64,7 @@ impl<F: Fabric> QueuePair<F> {
     pub(crate) fn execute(&self, way: LocalWay<'_, F>, transfer: &Transfer, bytes: Bytes<'_>) -> Direct {
         let nic = &self.nic;
         let &Transfer { remote, length, reads } = transfer;
-        let LocalWay { channel, send_psn, waits, near, far, told } = way;
+        let LocalWay { channel, send_psn, waits, near, far, seen, told } = way;
         let Ok(process) = &channel.channel.cross_memory else { return Direct::Unavailable };
         if channel.is_gone() {
             return Direct::Unavailable;
@@ -94,12 +94,15 @@ impl<F: Fabric> QueuePair<F> {
         let Ok(granted) = pass.window().locate(remote.address, length) else { return Direct::Unavailable };
         let there = [Segment { address: granted.address, length }];
         let memory = nic.fabric().memory();
-        match memory.far_residency(process, there[0]) {
+        let moment = memory.moment();
+        match memory.reach(process, there[0], moment, seen) {
             Ok(()) => waits.far_times = 0,
-            Err(absence) if nic.wait_for_far(self, process, &there[0], absence, waits) => {
-                return Direct::Wait;
+            Err(Unreached::Gone) => return Direct::Unavailable,
+            Err(Unreached::Absent(absence)) => {
+                if nic.wait_for_far(self, process, &there[0], absence, waits) {
+                    return Direct::Wait;
+                }
             }
-            Err(_) => {}
         }
         // Under a claim on the region there.
         let mut reach = |moves: &dyn Fn() -> Result<(), MemoryError>| {
@@ -132,7 +135,7 @@ impl<F: Fabric> QueuePair<F> {
         };
         let done = match bytes {
             Bytes::Inline(bytes) => reach(&|| memory.push_bytes(process, bytes, &there, true)),
-            Bytes::Segments([piece]) => match nic.begin_one(self, near, of, piece, reads, waits) {
+            Bytes::Segments([piece]) => match nic.begin_one(self, near, of, piece, reads, waits, moment) {
                 Ok((segment, claim)) => {
                     let done = reach(&|| between(&[segment], waits.many_absent));
                     nic.own_hazards().release(claim);

@@ -30,6 +30,7 @@ pub(crate) use packets::Row;
 use page_waits::{Asked, PageWaits};
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
+use pagewire_memory::SeenFar;
 use pagewire_transport::{
     Drive, Environment, Link, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Source,
     Time, UcConnection, UcSettings, WholeSend, Work, WorkId,
@@ -121,6 +122,8 @@ pub struct Passes {
     pub receive: Option<Pass>,
     /// What was last accessed in the local peer's memory.
     far: Option<Far>,
+    /// What of that memory was last seen present.
+    seen: SeenFar,
 }
 
 /// A local peer's memory, as the requester reaches it.
@@ -132,6 +135,7 @@ pub struct LocalWay<'c, F: Fabric> {
     pub waits: &'c mut Asked,
     pub near: &'c mut Option<Pass>,
     pub far: &'c mut Option<Far>,
+    pub seen: &'c mut SeenFar,
     /// The peer knows that this side has begun, or was told.
     pub told: &'c mut bool,
 }
@@ -198,6 +202,7 @@ impl<F: Fabric> Core<F> {
                 waits: self.page_waits.of(Half::Requester),
                 near: &mut self.passes.send,
                 far: &mut self.passes.far,
+                seen: &mut self.passes.seen,
                 told: &mut self.told,
             }),
             _ => None,
@@ -311,7 +316,7 @@ impl<F: Fabric> Core<F> {
         self.path = path;
         self.page_waits.set_peer(self.path.peer());
         // The peer's regions are those of one process.
-        self.passes.far = None;
+        (self.passes.far, self.passes.seen) = (None, SeenFar::default());
     }
 
     /// Forgets everything but what was counted (RESET).

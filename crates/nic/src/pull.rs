@@ -6,7 +6,7 @@ use crate::ready::Again;
 use crate::request::slice_of;
 use pagewire_fabric::{Direction, Fabric};
 use pagewire_iommu::Rights;
-use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
+use pagewire_memory::{Absence, ApplicationMemory, MemoryError, SeenFar, Segment, Unreached};
 use pagewire_transport::RemoteAddress;
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{Ordering, fence};
@@ -52,6 +52,8 @@ impl<F: Fabric> QueuePair<F> {
     ) -> Result<(), PullError> {
         let nic = &self.nic;
         let process = channel.channel.cross_memory.as_ref().map_err(|_| PullError::Lost(Lost::SenderGone))?;
+        let memory = nic.fabric().memory();
+        let (moment, mut seen) = (memory.moment(), SeenFar::default());
         let sender = self.peer();
         let connected = || channel.receptive(sender, self.number).ok_or(PullError::Lost(Lost::SenderGone));
         let (place, peer) = connected()?;
@@ -86,11 +88,19 @@ impl<F: Fabric> QueuePair<F> {
                 false => Err(PullError::Lost(Lost::Unreadable)),
             };
             let bytes = segments.iter().map(|segment| segment.length).sum();
-            let pulled = valid().and_then(|()| {
+            let reached = segments.iter().try_for_each(|segment| {
+                match memory.reach(process, *segment, moment, &mut seen) {
+                    Err(Unreached::Gone) => Err(PullError::Lost(Lost::SenderGone)),
+                    // Swapped out since its sender brought it in: it does so again.
+                    Err(Unreached::Absent(Absence::Slow)) => Err(PullError::Lost(Lost::Unreadable)),
+                    Err(Unreached::Absent(Absence::Cheap | Absence::Unknown)) | Ok(()) => Ok(()),
+                }
+            });
+            let pulled = reached.and_then(|()| valid()).and_then(|()| {
                 let into = slice_of(to, offset, bytes);
                 let last = last && pieces.peek().is_none();
                 Ok(match many_absent {
-                    false => nic.fabric().memory().pull(process, &segments, &into, last),
+                    false => memory.pull(process, &segments, &into, last),
                     true => nic.fabric().move_absent(Direction::Pull, process, &into, &segments, last),
                 }?)
             });

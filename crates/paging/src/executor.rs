@@ -19,14 +19,14 @@ pub trait Task: Eq + Hash + Send + Sync + 'static {
     /// Does it, however long that takes.
     fn run(&self);
 
-    /// No thread can be had: says so to whoever waits.
-    fn give_up(&self);
+    /// It was done, or no thread can be had for it: says so to whoever waits. An equal one that is offered from now on is another one.
+    fn end(&self);
 }
 
 /// What became of a task that was offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// It will be done, or [given up](Task::give_up).
+    /// It will be done, and [end](Task::end).
     Taken,
     /// An equal one will.
     Known,
@@ -113,7 +113,6 @@ impl<T: Task> Queue<T> {
     }
 
     fn done(&mut self, task: &Arc<T>) {
-        self.undone.remove(task);
         self.change(task.asker(), |lane| lane.threads -= 1);
     }
 }
@@ -174,7 +173,7 @@ impl<T: Task> Executor<T> {
         queue.undone.clear();
         (queue.waiting, queue.startable) = (0, 0);
         drop(queue);
-        left.iter().for_each(|task| task.give_up());
+        left.iter().for_each(|task| task.end());
     }
 
     fn work(&self) {
@@ -183,6 +182,8 @@ impl<T: Task> Executor<T> {
             if let Some(task) = queue.next() {
                 drop(queue);
                 task.run();
+                self.queue.lock().undone.remove(&task);
+                task.end();
                 queue = self.queue.lock();
                 queue.done(&task);
                 continue;
@@ -219,7 +220,7 @@ mod tests {
     #[derive(Default)]
     struct Seen {
         ran: AtomicUsize,
-        given_up: AtomicUsize,
+        ended: AtomicUsize,
         gate: AtomicBool,
     }
 
@@ -228,6 +229,8 @@ mod tests {
         number: u64,
         /// Waits until the gate is open.
         waits: bool,
+        /// The same once it is done.
+        ends_late: bool,
         seen: Arc<Seen>,
     }
 
@@ -257,8 +260,11 @@ mod tests {
             self.seen.ran.fetch_add(1, Ordering::SeqCst);
         }
 
-        fn give_up(&self) {
-            self.seen.given_up.fetch_add(1, Ordering::SeqCst);
+        fn end(&self) {
+            self.seen.ended.fetch_add(1, Ordering::SeqCst);
+            while self.ends_late && !self.seen.gate.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
     }
 
@@ -267,7 +273,7 @@ mod tests {
     }
 
     fn errand(asker: u64, number: u64, waits: bool, seen: &Arc<Seen>) -> Errand {
-        Errand { asker, number, waits, seen: seen.clone() }
+        Errand { asker, number, waits, ends_late: false, seen: seen.clone() }
     }
 
     fn until(what: impl Fn() -> bool) {
@@ -293,8 +299,8 @@ mod tests {
         let lane = |queue: &Queue<Errand>| queue.lanes[&1].threads;
         assert_eq!(lane(&executor.queue.lock()), THREADS_OF_ONE);
         seen.gate.store(true, Ordering::SeqCst);
-        until(|| seen.ran.load(Ordering::SeqCst) == 2000 && executor.undone() == 0);
-        assert!(executor.queue.lock().lanes.is_empty(), "what is done is forgotten");
+        until(|| seen.ran.load(Ordering::SeqCst) == 2000);
+        until(|| executor.queue.lock().lanes.is_empty());
         executor.stop();
         until(|| executor.queue.lock().threads == 0);
     }
@@ -311,6 +317,18 @@ mod tests {
         until(|| executor.undone() == 0);
         assert_eq!(executor.offer(errand(1, 1, true, &seen)), Offer::Taken);
         until(|| seen.ran.load(Ordering::SeqCst) == 2);
+        executor.stop();
+    }
+
+    #[test]
+    fn who_was_told_of_an_end_and_asks_again_has_another_answer() {
+        let (executor, seen) = (executor(), Arc::new(Seen::default()));
+        let late = || Errand { ends_late: true, ..errand(1, 1, false, &seen) };
+        assert_eq!(executor.offer(late()), Offer::Taken);
+        until(|| seen.ended.load(Ordering::SeqCst) == 1);
+        assert_eq!(executor.offer(late()), Offer::Taken);
+        until(|| seen.ended.load(Ordering::SeqCst) == 2);
+        seen.gate.store(true, Ordering::SeqCst);
         executor.stop();
     }
 
@@ -337,7 +355,8 @@ mod tests {
         for number in 0..3 {
             assert_eq!(executor.offer(errand(1, number, false, &seen)), Offer::Taken);
         }
-        assert_eq!((seen.given_up.load(Ordering::SeqCst), executor.undone()), (3, 0));
+        assert_eq!((seen.ran.load(Ordering::SeqCst), seen.ended.load(Ordering::SeqCst)), (0, 3));
+        assert_eq!(executor.undone(), 0);
     }
 
     #[test]

@@ -4,7 +4,9 @@ use crate::limits::{FAULT_TIME, PAGE};
 use crate::plant::Plant;
 use crate::process::Process;
 use pagewire_iommu::words::Site;
-use pagewire_memory::{Absence, ApplicationMemory, AtomicOperation, MemoryError, Residency, Segment};
+use pagewire_memory::{
+    Absence, ApplicationMemory, AtomicOperation, MemoryError, Residency, SeenFar, Segment, Unreached,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -376,10 +378,16 @@ impl ApplicationMemory for SimMemory {
         Ok(())
     }
 
-    fn far_residency(&self, process: &SimProcess, segment: Segment) -> Result<(), Absence> {
+    fn reach(
+        &self,
+        process: &SimProcess,
+        segment: Segment,
+        _moment: u64,
+        _seen: &mut SeenFar,
+    ) -> Result<(), Unreached> {
         let mut space = process.0.space.lock();
         match space.residency(&segment) {
-            Residency::Absent => Err(space.absence(&segment)),
+            Residency::Absent => Err(Unreached::Absent(space.absence(&segment))),
             // What is not mapped the access finds out.
             Residency::Resident | Residency::NotMapped => Ok(()),
         }

@@ -1,0 +1,128 @@
+//! What is remembered of the pages of other processes.
+//!
+//! Blocks of 2 MiB whose pages are all present are believed to be so for a tenth of a second: a page that has gone meanwhile costs a
+//! wait. Of other blocks what was accessed is remembered for a tick.
+
+use crate::limits::{BELIEVED_BITS, FAR_BLOCK};
+use crate::residency::{Seen, TIME_BITS};
+use std::ops::Range;
+
+/// Shared by all threads, for all peers.
+pub struct FarPages {
+    /// Blocks of which all pages are present.
+    whole: Seen,
+    /// Blocks of which it is known that some are not.
+    partial: Seen,
+    pages: Seen,
+    page_bits: u32,
+}
+
+impl FarPages {
+    /// Nothing is known.
+    pub fn new() -> Self {
+        let page_bits = (rustix::param::page_size() as u64).trailing_zeros();
+        FarPages { whole: Seen::new(), partial: Seen::new(), pages: Seen::new(), page_bits }
+    }
+
+    /// Whether all of a range is remembered to be present; gives what is, from its beginning to its end at least.
+    pub fn remembers(&self, pid: i32, range: Range<u64>, tick: u64) -> Option<Range<u64>> {
+        let blocks = blocks_of(&range);
+        let age = age_of(tick);
+        if blocks.clone().all(|block| self.whole.has(block.wrapping_add(shift_of(pid)), age)) {
+            return Some(blocks.start * FAR_BLOCK..blocks.end * FAR_BLOCK);
+        }
+        let mut pages = self.pages_of(&range)?;
+        let now = time_of(tick);
+        pages.all(|page| self.pages.has(page.wrapping_add(shift_of(pid)), now)).then_some(range)
+    }
+
+    /// The block of a range that lies in one, if nothing is known of it.
+    pub fn unknown_block(&self, pid: i32, range: Range<u64>, tick: u64) -> Option<Range<u64>> {
+        let mut blocks = blocks_of(&range);
+        let (Some(block), None) = (blocks.next(), blocks.next()) else { return None };
+        let is_known = self.partial.has(block.wrapping_add(shift_of(pid)), age_of(tick));
+        (!is_known).then(|| block * FAR_BLOCK..(block + 1) * FAR_BLOCK)
+    }
+
+    /// Remembers whether all pages of the block at an address are present.
+    pub fn remember_block(&self, pid: i32, address: u64, present: bool, tick: u64) {
+        let blocks = if present { &self.whole } else { &self.partial };
+        blocks.add((address / FAR_BLOCK).wrapping_add(shift_of(pid)), age_of(tick));
+    }
+
+    /// Remembers that all pages of a range are present, unless they are too many.
+    pub fn remember(&self, pid: i32, range: Range<u64>, tick: u64) {
+        let now = time_of(tick);
+        for page in self.pages_of(&range).into_iter().flatten() {
+            self.pages.add(page.wrapping_add(shift_of(pid)), now);
+        }
+    }
+
+    /// The pages of a range. `None`: they would drive out everything else.
+    fn pages_of(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let pages = range.start >> self.page_bits..((range.end.max(1) - 1) >> self.page_bits) + 1;
+        (pages.end - pages.start <= FAR_BLOCK >> self.page_bits).then_some(pages)
+    }
+}
+
+fn blocks_of(range: &Range<u64>) -> Range<u64> {
+    range.start / FAR_BLOCK..(range.end.max(1) - 1) / FAR_BLOCK + 1
+}
+
+/// Pages of processes have other numbers here, most probably: the golden ratio spreads the processes' own numbers.
+fn shift_of(pid: i32) -> u64 {
+    (pid as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> TIME_BITS
+}
+
+fn age_of(tick: u64) -> u64 {
+    tick >> BELIEVED_BITS
+}
+
+fn time_of(tick: u64) -> u64 {
+    tick / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 77 << BELIEVED_BITS;
+    const LATER: u64 = 78 << BELIEVED_BITS;
+
+    #[test]
+    fn a_whole_block_is_believed_for_a_while() {
+        let far = FarPages::new();
+        let part = 5 * FAR_BLOCK + 100..5 * FAR_BLOCK + 9000;
+        assert_eq!(far.remembers(1, part.clone(), NOW), None);
+        assert_eq!(far.unknown_block(1, part.clone(), NOW), Some(5 * FAR_BLOCK..6 * FAR_BLOCK));
+        far.remember_block(1, 5 * FAR_BLOCK, true, NOW);
+        assert_eq!(far.remembers(1, part.clone(), LATER - 1), Some(5 * FAR_BLOCK..6 * FAR_BLOCK));
+        assert_eq!(far.remembers(1, part.clone(), LATER), None);
+        assert_eq!(far.remembers(2, part, NOW), None, "of another process nothing is known");
+        assert_eq!(far.remembers(1, 6 * FAR_BLOCK - 1..6 * FAR_BLOCK + 1, NOW), None);
+    }
+
+    #[test]
+    fn of_a_block_with_gaps_what_was_accessed_is_known_for_a_tick() {
+        let far = FarPages::new();
+        let part = 5 * FAR_BLOCK + 100..5 * FAR_BLOCK + 9000;
+        far.remember_block(1, 5 * FAR_BLOCK, false, NOW);
+        assert_eq!(far.unknown_block(1, part.clone(), NOW), None);
+        assert_eq!(far.remembers(1, part.clone(), NOW), None);
+        far.remember(1, part.clone(), NOW);
+        assert_eq!(far.remembers(1, part.clone(), NOW), Some(part.clone()));
+        assert_eq!(far.remembers(1, part.start..part.end + 4096, NOW), None);
+        assert_eq!(far.remembers(1, part, NOW + 10_000_000), None);
+    }
+
+    #[test]
+    fn long_ranges_have_no_room() {
+        let far = FarPages::new();
+        let long = 0..FAR_BLOCK + 4096;
+        assert_eq!(far.unknown_block(1, long.clone(), NOW), None);
+        far.remember(1, long.clone(), NOW);
+        assert_eq!(far.remembers(1, long.clone(), NOW), None);
+        (0..2).for_each(|block| far.remember_block(1, block * FAR_BLOCK, true, NOW));
+        assert_eq!(far.remembers(1, long, NOW), Some(0..2 * FAR_BLOCK));
+    }
+}
