@@ -19,7 +19,7 @@ pub struct Fault<C> {
     pub accesses: u32,
     /// When the first of them did, in nanoseconds.
     pub since: u64,
-    /// What the first of them was for, as the caller gave it.
+    /// What the first of them was for, as the caller gave it, unless that changed it ([`FaultQueue::cause_mut`]).
     pub cause: C,
 }
 
@@ -72,6 +72,11 @@ impl<C> FaultQueue<C> {
         self.waiting.insert(page, Fault { page, access, accesses: 1, since: now, cause });
         self.order.push_back(page);
         Reported::New
+    }
+
+    /// What the fault on `page` is for, if it waits: a later access may have to be remembered in the place of the first, or beside it.
+    pub fn cause_mut(&mut self, page: PageId) -> Option<&mut C> {
+        self.waiting.get_mut(&page).map(|fault| &mut fault.cause)
     }
 
     /// Takes the fault that waits longest into service. A page is in service once at a time: a fault behind one that is in
@@ -157,6 +162,15 @@ mod tests {
         assert_eq!(queue.take(), None);
         assert!(queue.resolve(page(1)));
         assert_eq!(queue.take().map(|fault| fault.access), Some(Access::Write));
+    }
+
+    #[test]
+    fn a_later_access_can_be_remembered_until_the_fault_is_taken() {
+        let mut queue = FaultQueue::new(8);
+        assert_eq!(queue.report(0, page(1), Access::Read, vec!['a']), Reported::New);
+        queue.cause_mut(page(1)).expect("waits").push('b');
+        assert_eq!(queue.take().map(|fault| fault.cause), Some(vec!['a', 'b']));
+        assert_eq!(queue.cause_mut(page(1)), None);
     }
 
     #[test]
