@@ -1,0 +1,71 @@
+//! JBMT's figures and its table, as the model predicts them.
+
+use super::machine::{Get, Limits, run};
+use crate::figure::{Axis, Figure, Place};
+use crate::unit_costs::{JbmtCosts, PAGE};
+
+const SHORT: [u64; 7] = [1, 16, 64, 256, 1 << 10, 4 << 10, 16 << 10];
+const ALL: [u64; 12] =
+    [1, 16, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
+
+/// Figures 4, 5 and 7 and table 1; figure 6 explains figure 7.
+pub fn figures(costs: &JbmtCosts) -> Vec<Figure> {
+    let us = |nanoseconds: u64| nanoseconds as f64 / 1_000.0;
+    let sizes = (Axis::BYTES, Axis::MICROSECONDS);
+    let pins = |bytes: u64| us(2 * (bytes.div_ceil(PAGE) - 1) * costs.pin_page);
+    vec![
+        Figure::of(
+            Place::Figure(4),
+            "latency of a get, and its parts",
+            sizes,
+            &SHORT,
+            vec![
+                ("get", &|bytes| latency(costs, bytes)),
+                ("JBMT processing", &|bytes| us(costs.processing) + pins(bytes)),
+                ("VNIC control message", &|_| us(costs.message)),
+                ("VNIC data transfer", &|bytes| us(costs.message + costs.wire(bytes) - costs.wire(1))),
+            ],
+        ),
+        Figure::of(
+            Place::Figure(5),
+            "bandwidth of a window of 16 gets",
+            (Axis::BYTES, Axis { label: "MB/s", logarithmic: true }),
+            &ALL,
+            vec![("get", &|bytes| bandwidth(costs, bytes))],
+        ),
+        Figure::of(
+            Place::Figure(7),
+            "parts of a get",
+            sizes,
+            &ALL[..10],
+            vec![
+                ("request and completion processing", &|_| us(costs.processing / 2)),
+                ("remote processing", &|_| us(costs.processing / 2)),
+                ("VNIC control message", &|_| us(costs.message)),
+                ("pinning and release beyond the first page", &pins),
+                ("VNIC-VNIC data transfer", &|bytes| us(costs.message + costs.wire(bytes) - costs.wire(1))),
+            ],
+        ),
+        Figure::of(
+            Place::Table(1),
+            "cost of registration, any size (given)",
+            sizes,
+            &ALL,
+            vec![("registration", &|_| us(costs.register)), ("deregistration", &|_| us(costs.deregister))],
+        ),
+    ]
+}
+
+/// Microseconds of one get of pages in memory.
+pub(super) fn latency(costs: &JbmtCosts, bytes: u64) -> f64 {
+    let finished = run(costs, &Limits::default(), &[Get::resident(bytes)]);
+    finished.gets[0].1 as f64 / 1_000.0
+}
+
+/// Megabytes a second of many gets of pages in memory.
+pub(super) fn bandwidth(costs: &JbmtCosts, bytes: u64) -> f64 {
+    let gets = vec![Get::resident(bytes); 64];
+    let finished = run(costs, &Limits::default(), &gets);
+    let end = finished.gets.iter().map(|(_, end)| *end).max().unwrap_or(0);
+    (bytes * 64) as f64 * 1_000.0 / end as f64
+}

@@ -1,0 +1,283 @@
+//! Gets between two nodes as discrete events.
+
+use super::helper::Helper;
+use crate::event_queue::EventQueue;
+use crate::unit_costs::{JbmtCosts, PAGE};
+use std::collections::VecDeque;
+
+/// One get.
+#[derive(Clone, Debug)]
+pub struct Get {
+    /// Its length, more than 0.
+    pub bytes: u64,
+    /// Pages of the initiator's buffer that are absent.
+    pub local_absent: Vec<bool>,
+    /// Pages of the source that are absent.
+    pub remote_absent: Vec<bool>,
+}
+
+impl Get {
+    /// With all pages in memory.
+    pub fn resident(bytes: u64) -> Self {
+        let pages = vec![false; bytes.div_ceil(PAGE) as usize];
+        Get { bytes, local_absent: pages.clone(), remote_absent: pages }
+    }
+}
+
+/// What the two nodes have (PAPERS JBMT-4 to JBMT-6). The paper gives no numbers but the section's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Gets under way at once.
+    pub window: usize,
+    /// Local sections under way at once.
+    pub local_credits: usize,
+    /// Control messages that the other side has room for.
+    pub control_credits: usize,
+    /// Local sections that the other side serves at once.
+    pub remote_credits: usize,
+    /// Pages that either side may pin at once.
+    pub pinnable: u64,
+    /// Threads of either side that bring pages in.
+    pub fault_threads: usize,
+    /// Nanoseconds that one page takes to come in.
+    pub swap_in: u64,
+    /// Nanoseconds until a section that was refused or absent is tried again.
+    pub retry: u64,
+}
+
+impl Default for Limits {
+    /// Plenty of all.
+    fn default() -> Self {
+        Limits {
+            window: 16,
+            local_credits: 16,
+            control_credits: 16,
+            remote_credits: 16,
+            pinnable: 1 << 20,
+            fault_threads: 4,
+            swap_in: 0,
+            retry: 100_000,
+        }
+    }
+}
+
+/// What the gets did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Finished {
+    /// When each get was posted and when it ended, in nanoseconds.
+    pub gets: Vec<(u64, u64)>,
+    /// Section requests that were sent, and remote sections that answered them.
+    pub sections: (u64, u64),
+    /// Section requests refused for want of a remote credit.
+    pub refused: u64,
+    /// Sections that were tried again because their head was absent, or nothing could be pinned.
+    pub retries: u64,
+    /// Pages brought in, of both sides.
+    pub page_ins: u64,
+    /// The most pages that the initiator and the other side had pinned at once.
+    pub pinned_most: (u64, u64),
+}
+
+/// A local section.
+#[derive(Clone, Copy, Debug)]
+struct Section {
+    get: usize,
+    /// Where it begins in the get.
+    start: u64,
+    bytes: u64,
+    pages: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// The helper turns to a get's next local section.
+    Request(usize),
+    /// The section request is at the other side.
+    Asked(Section),
+    /// The other side turns to what is left of the section, from this byte of it on.
+    Remote(Section, u64),
+    /// So many pages of a remote section have left.
+    Unpin(Section, u64, u64),
+    /// The last byte of the section is there.
+    Arrived(Section),
+    /// A section was refused.
+    Refused(Section),
+    /// The local section is over.
+    Complete(Section),
+}
+
+struct Machine<'a> {
+    costs: &'a JbmtCosts,
+    limits: &'a Limits,
+    gets: &'a [Get],
+    events: EventQueue<Event>,
+    local: Helper,
+    remote: Helper,
+    /// How far each get is.
+    done: Vec<u64>,
+    posted: usize,
+    /// Gets that want a local and a control credit.
+    line: VecDeque<usize>,
+    sections: usize,
+    controls: usize,
+    serving: usize,
+    wire_free: u64,
+    finished: Finished,
+}
+
+/// Runs all gets, posted in their order as the window permits.
+///
+/// # Panics
+/// If a limit or a length is 0, or a buffer has not as many pages as its get touches.
+pub fn run(costs: &JbmtCosts, limits: &Limits, gets: &[Get]) -> Finished {
+    let Limits {
+        window, local_credits, control_credits, remote_credits, pinnable, fault_threads, retry, ..
+    } = *limits;
+    assert!([window, local_credits, control_credits, remote_credits, fault_threads].iter().all(|&n| n > 0));
+    assert!(pinnable > 0 && retry > 0);
+    for get in gets {
+        let pages = get.bytes.div_ceil(PAGE) as usize;
+        assert!(pages > 0 && get.local_absent.len() == pages && get.remote_absent.len() == pages);
+    }
+    let absent = |side: fn(&Get) -> &Vec<bool>| gets.iter().map(|get| side(get).clone()).collect();
+    let mut machine = Machine {
+        costs,
+        limits,
+        gets,
+        events: EventQueue::new(),
+        local: Helper::new(fault_threads, pinnable, absent(|get| &get.local_absent)),
+        remote: Helper::new(fault_threads, pinnable, absent(|get| &get.remote_absent)),
+        done: vec![0; gets.len()],
+        posted: 0,
+        line: VecDeque::new(),
+        sections: 0,
+        controls: 0,
+        serving: 0,
+        wire_free: 0,
+        finished: Finished { gets: vec![(0, 0); gets.len()], ..Finished::default() },
+    };
+    (0..window).for_each(|_| machine.post());
+    while let Some(event) = machine.events.next() {
+        machine.happens(event);
+    }
+    assert!(machine.done.iter().zip(gets).all(|(&done, get)| done == get.bytes), "a get stands still");
+    machine.finished.page_ins = machine.local.page_ins + machine.remote.page_ins;
+    machine.finished.pinned_most = (machine.local.pinned_most, machine.remote.pinned_most);
+    machine.finished
+}
+
+impl Machine<'_> {
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Request(get) => {
+                self.line.push_back(get);
+                self.request();
+            }
+            Event::Asked(section) => self.asked(section),
+            Event::Remote(section, from) => self.serve(section, from),
+            Event::Unpin(section, pages, next) => self.sent(section, pages, next),
+            Event::Arrived(section) => {
+                let now = self.events.now();
+                let ended = self.local.work(now, self.costs.processing / 4);
+                self.events.after(ended - now, Event::Complete(section));
+            }
+            Event::Refused(section) => {
+                self.give_back(section);
+                self.events.after(self.limits.retry, Event::Request(section.get));
+                self.request();
+            }
+            Event::Complete(section) => self.complete(section),
+        }
+    }
+
+    fn post(&mut self) {
+        if self.posted < self.gets.len() {
+            self.finished.gets[self.posted].0 = self.events.now();
+            self.events.after(0, Event::Request(self.posted));
+            self.posted += 1;
+        }
+    }
+
+    /// The initiator's helper: pins the next local sections of those in the line and asks the other side for them.
+    fn request(&mut self) {
+        let Limits { local_credits, control_credits, .. } = *self.limits;
+        while self.sections < local_credits && self.controls < control_credits {
+            let Some(get) = self.line.pop_front() else { return };
+            let (now, start) = (self.events.now(), self.done[get]);
+            let left = self.gets[get].bytes - start;
+            let wanted = left.min(self.costs.section).div_ceil(PAGE);
+            let pages = self.local.pin(now, get, start / PAGE, wanted, self.limits.swap_in);
+            if pages == 0 {
+                self.finished.retries += 1;
+                self.events.after(self.limits.retry, Event::Request(get));
+                continue;
+            }
+            let section = Section { get, start, bytes: left.min(pages * PAGE), pages };
+            self.sections += 1;
+            self.controls += 1;
+            self.finished.sections.0 += 1;
+            let work = self.costs.processing / 4 + (pages - 1) * self.costs.pin_page;
+            let ended = self.local.work(now, work);
+            self.events.after(ended - now + self.costs.message, Event::Asked(section));
+        }
+    }
+
+    fn asked(&mut self, section: Section) {
+        if self.serving == self.limits.remote_credits {
+            self.finished.refused += 1;
+            self.events.after(self.costs.message, Event::Refused(section));
+        } else {
+            self.serving += 1;
+            self.serve(section, 0);
+        }
+    }
+
+    /// The other side's helper: pins a remote section and hands it to the link.
+    fn serve(&mut self, section: Section, from: u64) {
+        let now = self.events.now();
+        let first = (section.start + from) / PAGE;
+        let wanted = (section.bytes - from).div_ceil(PAGE);
+        let pages = self.remote.pin(now, section.get, first, wanted, self.limits.swap_in);
+        if pages == 0 {
+            self.finished.retries += 1;
+            self.events.after(self.limits.retry, Event::Remote(section, from));
+            return;
+        }
+        self.finished.sections.1 += 1;
+        let bytes = (section.bytes - from).min(pages * PAGE);
+        let work = self.costs.processing / 2 + (pages - 1) * self.costs.pin_page;
+        let ready = self.remote.work(now, work);
+        self.wire_free = self.wire_free.max(ready) + self.costs.wire(bytes);
+        self.events.after(self.wire_free - now, Event::Unpin(section, pages, from + bytes));
+    }
+
+    fn sent(&mut self, section: Section, pages: u64, next: u64) {
+        self.remote.pinnable += pages;
+        if next < section.bytes {
+            self.serve(section, next);
+        } else {
+            self.serving -= 1;
+            // A message's own time holds that of a shortest frame.
+            self.events.after(self.costs.message - self.costs.wire(1), Event::Arrived(section));
+        }
+    }
+
+    fn give_back(&mut self, section: Section) {
+        self.local.pinnable += section.pages;
+        self.sections -= 1;
+        self.controls -= 1;
+    }
+
+    fn complete(&mut self, section: Section) {
+        self.give_back(section);
+        let done = &mut self.done[section.get];
+        *done += section.bytes;
+        if *done < self.gets[section.get].bytes {
+            self.events.after(0, Event::Request(section.get));
+        } else {
+            self.finished.gets[section.get].1 = self.events.now();
+            self.post();
+        }
+        self.request();
+    }
+}

@@ -1,0 +1,85 @@
+//! What PART is compared with, and what its experiments average (PAPERS PART-8, PART-10).
+
+use super::machine::{PageIn, Resend, Transfer, run};
+use crate::unit_costs::{PAGE, PartCosts};
+
+/// What the user does about pages before a transfer (PAPERS PART-10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Nothing; all pages are in memory.
+    Nothing,
+    /// Touches each page, all absent.
+    TouchAbsent,
+    /// Touches each page, all in memory.
+    TouchPresent,
+    /// Locks the buffer, all absent.
+    PinAbsent,
+}
+
+/// Microseconds from the user's call of what comes before until the last byte is in memory.
+pub fn with_preparation(costs: &PartCosts, bytes: u64, before: Before) -> f64 {
+    let pages = bytes.div_ceil(PAGE);
+    let (preparation, warm) = match before {
+        Before::Nothing => (0, true),
+        Before::TouchPresent => (pages * costs.touch_present, true),
+        // The pages are new: the SMMU has not seen them.
+        Before::TouchAbsent => (pages * costs.touch_absent, false),
+        Before::PinAbsent => (costs.pin_call + pages * costs.pin_page, false),
+    };
+    let transfer = Transfer { warm, ..Transfer::resident(costs, bytes) };
+    microseconds(preparation + run(costs, &transfer).latency)
+}
+
+/// Microseconds of a transfer to pages that are all absent, with ERR and the usual timeout.
+pub fn all_absent(costs: &PartCosts, bytes: u64, page_in: PageIn) -> f64 {
+    microseconds(run(costs, &Transfer::absent(costs, bytes, page_in)).latency)
+}
+
+/// Microseconds of a transfer to absent pages with PIA, by what makes the source send again.
+pub fn resent(costs: &PartCosts, bytes: u64, resend: Resend) -> f64 {
+    let transfer = Transfer { resend, ..Transfer::absent(costs, bytes, PageIn::All) };
+    microseconds(run(costs, &transfer).latency)
+}
+
+/// Microseconds of a transfer of whose pages each is absent with this probability, averaged over five seeds as in section 6.1.1.
+pub fn sometimes_absent(costs: &PartCosts, bytes: u64, page_in: PageIn, probability: f64) -> f64 {
+    const SEEDS: u64 = 5;
+    let latencies = (1..=SEEDS).map(|seed| {
+        let mut numbers = fastrand::Rng::with_seed(seed);
+        let absent = Transfer::absent(costs, bytes, page_in);
+        let destination = absent.destination.iter().map(|_| numbers.f64() >= probability).collect();
+        microseconds(run(costs, &Transfer { destination, ..absent }).latency)
+    });
+    latencies.sum::<f64>() / SEEDS as f64
+}
+
+/// Equation 1: what overlapping page-in and transfer gains for so many pages.
+pub fn overlap_gain(costs: &PartCosts, pages: u64, timeout: u64) -> f64 {
+    let page_in = (costs.page_in_page * pages) as f64;
+    let transfer = costs.wire(PAGE * pages) as f64;
+    (page_in + transfer) / page_in.max(timeout as f64 + transfer)
+}
+
+/// The parts of a fault one after the other, as figures 10 and 13 add them up, in microseconds: name and length.
+pub fn serial_parts(costs: &PartCosts, pages: u64) -> [(&'static str, f64); 7] {
+    let entries = PAGE.div_ceil(costs.packet);
+    [
+        ("first packet", costs.initiation + costs.network),
+        ("handler", costs.handler),
+        ("get_user_pages", costs.page_in_call + pages * costs.page_in_page),
+        ("other work of the tasklet", costs.packing + entries * costs.fifo_read),
+        ("Netlink", costs.netlink),
+        ("ERR", costs.err),
+        ("sent again", costs.resume + costs.network + costs.wire(pages * PAGE)),
+    ]
+    .map(|(name, length)| (name, microseconds(length)))
+}
+
+/// The sum of [`serial_parts`].
+pub fn serial_sum(costs: &PartCosts, pages: u64) -> f64 {
+    serial_parts(costs, pages).iter().map(|(_, length)| length).sum()
+}
+
+fn microseconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1_000.0
+}

@@ -1,0 +1,94 @@
+//! JBMT's model: credits, sections and fault threads do what the paper says of them.
+
+use pagewire_papers::jbmt::{Get, Limits, run};
+use pagewire_papers::unit_costs::JbmtCosts;
+use proptest::prelude::*;
+
+const COSTS: JbmtCosts = JbmtCosts::PAPER;
+const DISK: u64 = 8_000_000;
+
+/// All pages of the remote buffer are absent.
+fn swapped(pages: u64) -> Get {
+    Get { remote_absent: vec![true; pages as usize], ..Get::resident(pages * 4_096) }
+}
+
+/// JBMT-4: 1 MB a section, so 10 MB are ten.
+#[test]
+fn jbmt_4_a_large_get_is_cut_into_sections() {
+    let finished = run(&COSTS, &Limits::default(), &[Get::resident(10 << 20)]);
+    assert_eq!(finished.sections, (10, 10));
+    assert_eq!(finished.pinned_most, (256, 256));
+}
+
+/// JBMT-4: "progress is ensured when [...] as little as a single page is pinned".
+#[test]
+fn jbmt_4_a_single_page_that_may_be_pinned_is_enough() {
+    let limits = Limits { pinnable: 1, ..Limits::default() };
+    let finished = run(&COSTS, &limits, &[Get::resident(1 << 20), Get::resident(1 << 20)]);
+    assert_eq!(finished.pinned_most, (1, 1));
+    assert_eq!(finished.sections, (512, 512));
+}
+
+/// JBMT-5: a get whose pages are on the disk does not hold up one whose pages are in memory, at either side.
+#[test]
+fn jbmt_5_absent_pages_stop_nobody_else() {
+    let limits = Limits { swap_in: DISK, ..Limits::default() };
+    let end = |gets: &[Get]| run(&COSTS, &limits, gets).gets.last().expect("some").1;
+    let alone = end(&[Get::resident(65_536)]);
+    let local = Get { local_absent: vec![true; 256], ..Get::resident(1 << 20) };
+    for slow in [swapped(256), local] {
+        let beside = end(&[slow, Get::resident(65_536)]);
+        // Beside it stands only the work that the helpers do for the slow one before they give it away.
+        assert!(beside < alone + 300_000, "{beside} {alone}");
+    }
+}
+
+/// JBMT-5: several fault threads, in turn, serve several gets at once.
+#[test]
+fn jbmt_5_more_fault_threads_end_sooner() {
+    let end = |fault_threads| {
+        let limits = Limits { swap_in: DISK, fault_threads, ..Limits::default() };
+        let finished = run(&COSTS, &limits, &[swapped(8), swapped(8), swapped(8), swapped(8)]);
+        assert_eq!(finished.page_ins, 32);
+        finished.gets.iter().map(|(_, end)| *end).max().expect("some")
+    };
+    assert!(end(1) >= 32 * DISK && end(4) < 9 * DISK, "{} {}", end(1), end(4));
+}
+
+/// JBMT-6: without a remote credit the request is refused, what was taken is released, and a timer tries again.
+#[test]
+fn jbmt_6_a_refused_section_is_tried_again() {
+    let limits = Limits { remote_credits: 1, ..Limits::default() };
+    let finished = run(&COSTS, &limits, &vec![Get::resident(1 << 20); 4]);
+    assert!(finished.refused > 0);
+    assert_eq!(finished.sections, (4 + finished.refused, 4));
+    let plenty = run(&COSTS, &Limits::default(), &vec![Get::resident(1 << 20); 4]);
+    assert_eq!((plenty.refused, plenty.sections), (0, (4, 4)));
+}
+
+proptest! {
+    /// Every get ends, whatever is scarce and absent; no more is pinned than may be; each absent page comes in once.
+    #[test]
+    fn every_get_ends(
+        sizes in prop::collection::vec(1..300_000_u64, 1..8),
+        credits in prop::collection::vec(1..4_usize, 5),
+        pinnable in 1..40_u64,
+        seed in any::<u64>(),
+    ) {
+        let mut numbers = fastrand::Rng::with_seed(seed);
+        let mut pages = |bytes: u64| (0..bytes.div_ceil(4_096)).map(|_| numbers.u8(..4) == 0).collect::<Vec<_>>();
+        let gets: Vec<Get> = sizes
+            .iter()
+            .map(|&bytes| Get { bytes, local_absent: pages(bytes), remote_absent: pages(bytes) })
+            .collect();
+        let [window, local_credits, control_credits, remote_credits, fault_threads] = credits[..] else { panic!() };
+        let limits = Limits {
+            window, local_credits, control_credits, remote_credits, fault_threads, pinnable, swap_in: 50_000, retry: 20_000,
+        };
+        let finished = run(&COSTS, &limits, &gets);
+        prop_assert!(finished.gets.iter().all(|(posted, ended)| ended > posted));
+        prop_assert!(finished.pinned_most.0 <= pinnable && finished.pinned_most.1 <= pinnable);
+        let absent = gets.iter().flat_map(|get| get.local_absent.iter().chain(&get.remote_absent)).filter(|a| **a);
+        prop_assert_eq!(finished.page_ins, absent.count() as u64);
+    }
+}

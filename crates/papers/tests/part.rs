@@ -1,0 +1,141 @@
+//! PART's model: whatever is absent, wherever, everything arrives, and what the paper says of mechanisms holds.
+
+use pagewire_papers::part::{
+    Before, Operation, PageIn, Report, Resend, Transfer, overlap_gain, run, sometimes_absent,
+    with_preparation,
+};
+use pagewire_papers::unit_costs::PartCosts;
+use proptest::prelude::*;
+
+const COSTS: PartCosts = PartCosts::PAPER;
+
+fn absent(bytes: u64, page_in: PageIn) -> Transfer {
+    Transfer::absent(&COSTS, bytes, page_in)
+}
+
+fn transfers() -> impl Strategy<Value = Transfer> {
+    let page_in = prop_oneof![Just(PageIn::One), Just(PageIn::Block), Just(PageIn::All)];
+    let resend = prop_oneof![
+        Just(Resend::ErrAndTimeout(1_000_000)),
+        Just(Resend::ErrAndTimeout(100_000)),
+        Just(Resend::Timeout(500_000)),
+        Just(Resend::Err),
+    ];
+    let operation = prop_oneof![Just(Operation::Write), Just(Operation::Read)];
+    (1..400_000_u64, page_in, resend, operation, any::<bool>()).prop_flat_map(
+        |(bytes, page_in, resend, operation, warm)| {
+            let pages = bytes.div_ceil(4_096) as usize;
+            let present = || prop::collection::vec(prop::bool::weighted(0.7), pages);
+            (present(), present()).prop_map(move |(source, destination)| Transfer {
+                bytes,
+                operation,
+                source,
+                destination,
+                warm,
+                page_in,
+                resend,
+            })
+        },
+    )
+}
+
+proptest! {
+    /// PART-9: faults at the source, at the destination and at both; each page comes in once. Had an ERR been lost, NTO would stand still.
+    #[test]
+    fn part_9_everything_arrives_and_each_absent_page_comes_in_once(transfer in transfers()) {
+        let report = run(&COSTS, &transfer);
+        let missing = transfer.source.iter().chain(&transfer.destination).filter(|present| !**present).count();
+        prop_assert_eq!(report.page_ins, missing as u64);
+        let resident = Transfer {
+            source: vec![true; transfer.source.len()],
+            destination: vec![true; transfer.source.len()],
+            ..transfer.clone()
+        };
+        let best = run(&COSTS, &resident);
+        prop_assert!(report.latency >= best.latency, "{} {}", report.latency, best.latency);
+        prop_assert_eq!((best.handler_runs, best.errs, best.timeouts), (0, 0, 0));
+        if matches!(transfer.resend, Resend::Timeout(_)) {
+            prop_assert_eq!(report.errs, 0);
+        }
+        if transfer.resend == Resend::Err {
+            prop_assert_eq!(report.timeouts, 0);
+        }
+        prop_assert_eq!(report, run(&COSTS, &transfer));
+    }
+}
+
+/// A page that fails again before its entry of the FIFO is read is asked for in its last transmission; an ERR for the first one would be
+/// dropped, and nothing else would come.
+#[test]
+fn part_6_an_err_names_the_last_transmission_that_failed() {
+    let transfer = Transfer {
+        source: vec![true, false, true, true, false, true],
+        destination: vec![false, false, false, true, true, false],
+        operation: Operation::Read,
+        warm: false,
+        resend: Resend::Err,
+        ..absent(21_538, PageIn::Block)
+    };
+    assert_eq!(run(&COSTS, &transfer).page_ins, 6);
+}
+
+/// PART, section 5.3: 16 packets of a page are one fault, one run of the tasklet, one ERR.
+#[test]
+fn part_6_the_packets_of_a_page_are_served_together() {
+    let report = run(&COSTS, &absent(4_096, PageIn::One));
+    let Report { failed_packets, tasklet_runs, errs, transmissions, page_ins, .. } = report;
+    assert_eq!((failed_packets, tasklet_runs, errs, transmissions, page_ins), (16, 1, 1, 2, 1));
+}
+
+/// PART, section 5.3: with PIA all blocks but the first two outstanding ones succeed at the first try.
+#[test]
+fn part_7_pia_leaves_faults_to_the_first_two_blocks_alone() {
+    let transfer = absent(4 << 20, PageIn::All);
+    let report = run(&COSTS, &transfer);
+    assert_eq!(report.transmissions, 256 + 2);
+    assert_eq!(report.failed_packets, 2 * 64);
+    assert!(run(&COSTS, &absent(4 << 20, PageIn::One)).handler_runs > 50 * report.handler_runs);
+}
+
+/// PART, section 6.1.2: "in 4MB transfers [...] the latency with TO equals to 100 and 500 us is similar (yet they both outperform the
+/// case of TO=1ms)"; without timeouts nothing overlaps.
+#[test]
+fn part_8_an_early_timeout_overlaps_page_in_and_transfer() {
+    let latency = |resend| run(&COSTS, &Transfer { resend, ..absent(4 << 20, PageIn::All) }).latency as f64;
+    let [short, middle, long] =
+        [100_000, 500_000, 1_000_000].map(|timeout| latency(Resend::ErrAndTimeout(timeout)));
+    assert!(short < middle && middle < long && long < latency(Resend::Err));
+    assert!(middle / short < long / middle * 1.01);
+    assert!(
+        (overlap_gain(&COSTS, 1 << 24, 1_000_000) / overlap_gain(&COSTS, 1 << 24, 100_000) - 1.0).abs()
+            < 0.001
+    );
+}
+
+/// PART, section 6.1.2: up to 16 KB the timeouts make no difference.
+#[test]
+fn part_8_small_transfers_end_before_any_timeout() {
+    for bytes in [4_096, 16_384] {
+        let report = |resend| run(&COSTS, &Transfer { resend, ..absent(bytes, PageIn::All) });
+        assert_eq!(report(Resend::ErrAndTimeout(100_000)), report(Resend::Err), "{bytes}");
+    }
+}
+
+/// PART, section 6.2: a READ is a WRITE by the target, which has to be asked.
+#[test]
+fn a_read_costs_the_request_more_than_a_write() {
+    for transfer in [Transfer::resident(&COSTS, 65_536), absent(65_536, PageIn::All)] {
+        let read = run(&COSTS, &Transfer { operation: Operation::Read, ..transfer.clone() });
+        assert_eq!(read.latency, run(&COSTS, &transfer).latency + COSTS.initiation + COSTS.network);
+    }
+}
+
+/// PART, section 6.1.1 and figure 14: nothing absent costs nothing; more absent pages cost PIO more, and PIA less than PIO.
+#[test]
+fn latency_grows_with_the_frequency_of_faults() {
+    let size = 1 << 20;
+    let alone = with_preparation(&COSTS, size, Before::Nothing);
+    let pio = [0.0, 0.05, 0.2, 0.4, 0.8, 1.0].map(|f| sometimes_absent(&COSTS, size, PageIn::One, f));
+    assert!((pio[0] - alone).abs() < 1e-9 && pio.is_sorted(), "{pio:?}");
+    assert!(sometimes_absent(&COSTS, size, PageIn::All, 0.8) * 2.0 < pio[4]);
+}
