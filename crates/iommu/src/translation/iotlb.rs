@@ -1,7 +1,8 @@
 //! Two levels of translation buffers, set-associative, with entries of any kind (PAPERS PART-3).
 //!
 //! A page found in the second level is copied into the first. What the first level evicts stays in the second as long as that
-//! keeps it. An insertion writes both levels, so that they never hold different values for a page.
+//! keeps it; what the first level answers is no use of the second's entry. An insertion writes both levels, so that they never hold
+//! different values for a page. A look costs a comparison for each way of a set: hardware does 128 at once, a program should have few.
 
 use super::{DomainId, PageId};
 use std::ops::Range;
