@@ -20,6 +20,7 @@ fn transfers() -> impl Strategy<Value = Transfer> {
         Just(Resend::ErrAndTimeout(100_000)),
         Just(Resend::Timeout(500_000)),
         Just(Resend::Err),
+        Just(Resend::EarlyErr),
     ];
     let operation = prop_oneof![Just(Operation::Write), Just(Operation::Read)];
     (1..400_000_u64, page_in, resend, operation, any::<bool>()).prop_flat_map(
@@ -57,7 +58,7 @@ proptest! {
         if matches!(transfer.resend, Resend::Timeout(_)) {
             prop_assert_eq!(report.errs, 0);
         }
-        if transfer.resend == Resend::Err {
+        if matches!(transfer.resend, Resend::Err | Resend::EarlyErr) {
             prop_assert_eq!(report.timeouts, 0);
         }
         prop_assert_eq!(report, run(&COSTS, &transfer));
@@ -110,6 +111,19 @@ fn part_8_an_early_timeout_overlaps_page_in_and_transfer() {
         (overlap_gain(&COSTS, 1 << 24, 1_000_000) / overlap_gain(&COSTS, 1 << 24, 100_000) - 1.0).abs()
             < 0.001
     );
+}
+
+/// PART, section 3.3: "one could send the ERR before resolving all page faults [...] to achieve a better overlap without relying on the
+/// timeout".
+#[test]
+fn part_8_early_errs_overlap_without_any_timeout() {
+    for bytes in [64 << 10, 256 << 10, 1 << 20, 4 << 20] {
+        let report = |resend| run(&COSTS, &Transfer { resend, ..absent(bytes, PageIn::All) });
+        let early = report(Resend::EarlyErr);
+        assert!(early.latency < report(Resend::Err).latency, "{bytes}");
+        assert!(early.latency < report(Resend::ErrAndTimeout(100_000)).latency, "{bytes}");
+        assert_eq!(early.timeouts, 0);
+    }
 }
 
 /// PART, section 6.1.2: up to 16 KB the timeouts make no difference.

@@ -142,6 +142,7 @@ fn timeouts(costs: &PartCosts) -> Figure {
             ("TO 500 us", &resend(Resend::ErrAndTimeout(500_000))),
             ("TO 1 ms", &resend(Resend::ErrAndTimeout(1_000_000))),
             ("NTO", &resend(Resend::Err)),
+            ("NTO, early ERR (not in the paper)", &resend(Resend::EarlyErr)),
         ],
     )
 }

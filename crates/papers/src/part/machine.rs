@@ -5,6 +5,7 @@ use super::processor::{Next, Step};
 use crate::event_queue::EventQueue;
 use crate::unit_costs::{PAGE, PartCosts};
 use pagewire_iommu::translation::Access;
+use std::collections::BTreeMap;
 
 /// How many pages a fault brings in (PAPERS PART-7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,9 @@ pub enum Resend {
     Timeout(u64),
     /// NTO: the ERR alone; a NACK cancels the timeout.
     Err,
+    /// The ERR alone, for a block as soon as its own pages are in and before the rest of the transfer comes in: what section 3.3
+    /// leaves to future work.
+    EarlyErr,
 }
 
 /// What the user asks for. A READ is a WRITE by the other side (section 6.2).
@@ -421,27 +425,52 @@ impl Machine<'_> {
             Step::Call(_) => self.costs.page_in_call,
             Step::PageIn(_) => self.costs.page_in_page,
             Step::Notify { .. } => self.costs.packing + self.costs.netlink,
-            Step::Read => {
-                let (mut entries, mut calls, mut notices) = (0, Vec::new(), Vec::new());
-                while let Some(fault) = self.nodes[node].fifo.take() {
-                    // The FIFO forgets what was read: a later access to the page is a new entry.
-                    self.nodes[node].fifo.resolve(fault.page);
-                    entries += u64::from(fault.accesses);
-                    let (block, sequence) = fault.cause;
-                    calls.push(Step::Call(self.wanted(fault.page.number)));
-                    notices.push(Step::Notify { block, sequence });
-                }
-                let processor = &mut self.nodes[node].processor;
-                processor.behind(calls.into_iter().chain(notices));
-                entries * self.costs.fifo_read
-            }
+            Step::Read => self.read_fifo(node),
         }
     }
 
+    /// Plans what the tasklet does for what the FIFO holds; gives how long reading it takes.
+    fn read_fifo(&mut self, node: usize) -> u64 {
+        let (mut entries, mut faults) = (0, Vec::new());
+        while let Some(fault) = self.nodes[node].fifo.take() {
+            // The FIFO forgets what was read: a later access to the page is a new entry.
+            self.nodes[node].fifo.resolve(fault.page);
+            entries += u64::from(fault.accesses);
+            faults.push((fault.page.number, fault.cause));
+        }
+        let steps = match self.transfer.resend {
+            Resend::EarlyErr => self.early(&faults),
+            Resend::ErrAndTimeout(_) | Resend::Timeout(_) | Resend::Err => self.one_by_one(&faults),
+        };
+        self.nodes[node].processor.behind(steps.into_iter());
+        entries * self.costs.fifo_read
+    }
+
+    /// Each page by a call of its own, and then a request for each.
+    fn one_by_one(&self, faults: &[(u64, (usize, u32))]) -> Vec<Step> {
+        let call = |&(page, _): &(u64, _)| Step::Call(self.wanted(page, self.transfer.page_in));
+        let notify = |&(_, (block, sequence)): &(u64, (usize, u32))| Step::Notify { block, sequence };
+        faults.iter().map(call).chain(faults.iter().map(notify)).collect()
+    }
+
+    /// Each block by one call and one request, and then the rest of what is to come in.
+    fn early(&self, faults: &[(u64, (usize, u32))]) -> Vec<Step> {
+        let mut blocks: BTreeMap<usize, (u64, u32)> = BTreeMap::new();
+        for &(page, (block, sequence)) in faults {
+            let (first, last) = blocks.entry(block).or_insert((page, sequence));
+            (*first, *last) = (page.min(*first), sequence.max(*last));
+        }
+        let calls = blocks.values().map(|&(page, _)| Step::Call(self.wanted(page, PageIn::Block)));
+        let notices = blocks.iter().map(|(&block, &(_, sequence))| Step::Notify { block, sequence });
+        let first = blocks.values().next().map(|&(page, _)| page);
+        let rest = first.map(|page| Step::Call(self.wanted(page, self.transfer.page_in)));
+        calls.chain(notices).chain(rest).collect()
+    }
+
     /// The pages to bring in when `page` has failed.
-    fn wanted(&self, page: u64) -> std::ops::Range<u64> {
+    fn wanted(&self, page: u64, page_in: PageIn) -> std::ops::Range<u64> {
         let all = self.transfer.source.len() as u64;
-        match self.transfer.page_in {
+        match page_in {
             PageIn::One => page..page + 1,
             PageIn::All => page..all,
             PageIn::Block => {
