@@ -1,7 +1,7 @@
 //! The command line, as clap sees it: names, help texts and examples.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueHint};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use pagewire_nic::UnknownPath;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -37,6 +37,8 @@ pub enum Command {
     Demo(DemoArguments),
     /// Measure, beside peers and the limits of the machine
     Bench(BenchArguments),
+    /// Put what the papers measured beside what models of their machines predict
+    Reproduce(ReproduceArguments),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -196,10 +198,43 @@ pub struct BenchArguments {
     pub rounds: u32,
 }
 
+/// Arguments of `pagewire reproduce`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    pagewire reproduce part\n  \
+    pagewire reproduce part --figure 12 --out figures\n  \
+    pagewire reproduce jbmt --json\n\n\
+    Exit status: 0, or 1 if the paper has no such figure or table, or a file cannot be written.")]
+pub struct ReproduceArguments {
+    /// The paper
+    #[arg(value_enum)]
+    pub paper: ReproducedPaper,
+    /// Only this figure
+    #[arg(long, value_name = "N", conflicts_with = "table")]
+    pub figure: Option<u32>,
+    /// Only this table
+    #[arg(long, value_name = "N")]
+    pub table: Option<u32>,
+    /// Write the model's figures into DIR, each as CSV and SVG
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub out: Option<PathBuf>,
+    /// One JSON object a line: first the numbers, then the figures
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The papers whose machines are modelled.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ReproducedPaper {
+    /// Page faults during RDMA as errors of transmission
+    Part,
+    /// RDMA with dynamic page pinning, onloaded
+    Jbmt,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::ValueEnum;
 
     #[test]
     fn the_command_line_is_consistent() {

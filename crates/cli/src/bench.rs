@@ -190,7 +190,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
     }
     // Known before minutes are spent on measuring.
     if let Some(directory) = &arguments.plot {
-        plot::prepare(directory)?;
+        crate::chart::prepare("--plot", directory)?;
     }
     let mut saved = arguments
         .save

@@ -2,7 +2,8 @@
 //!
 //! Everything here stands beside the engine, never inside it: programs are started with the engine
 //! preloaded ([`run`]), live ones are asked what they do ([`explain`]), the machine is examined
-//! ([`doctor`]), and other people's programs are run in pairs ([`demo`], [`bench`]). The end-to-end
+//! ([`doctor`]), and other people's programs are run in pairs ([`demo`], [`bench`]). What the papers measured is put beside
+//! models of their machines ([`reproduce`]). The end-to-end
 //! tests use [`hosts`] and [`pair`] too, so that a demonstration and a test run the same way.
 //!
 //! It must never touch a program's memory or packets itself, and it needs no root.
@@ -19,6 +20,7 @@ macro_rules! tell {
 
 pub mod arguments;
 pub mod bench;
+mod chart;
 mod datagrams;
 pub mod demo;
 pub mod doctor;
@@ -32,6 +34,7 @@ pub mod pair;
 pub mod perftest;
 pub mod probe;
 pub mod report;
+pub mod reproduce;
 pub mod run;
 pub mod stage;
 pub mod table;

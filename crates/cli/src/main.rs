@@ -5,7 +5,7 @@ use anstyle::{AnsiColor, Style};
 use clap::Parser;
 use pagewire_cli::arguments::{Arguments, Command, ProbeArguments, completion_script};
 use pagewire_cli::interrupt::Interrupted;
-use pagewire_cli::{bench, demo, doctor, explain, probe, run};
+use pagewire_cli::{bench, demo, doctor, explain, probe, reproduce, run};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -47,6 +47,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Explain(arguments) => explain::explain(&arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::Bench(arguments) => bench::bench(&arguments),
+        Command::Reproduce(arguments) => reproduce::reproduce(&arguments),
         Command::Completions { shell } => {
             std::io::Write::write_all(&mut std::io::stdout(), &completion_script(shell))?;
             Ok(0)

@@ -1,21 +1,10 @@
 //! The figures as pictures: one SVG file for each benchmark, both axes logarithmic.
 
 use super::Line;
-use anyhow::{Context, Result, anyhow};
-use plotters::prelude::*;
+use crate::chart::{self, Axis, Curve};
+use anyhow::Result;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
-
-/// Makes sure that files can be made in `directory`; makes it if it does not exist.
-///
-/// # Errors
-/// If not; the error names the directory.
-pub(super) fn prepare(directory: &Path) -> Result<()> {
-    let refused = || format!("--plot {}: no files can be made there", directory.display());
-    fs::create_dir_all(directory).with_context(refused)?;
-    tempfile::tempfile_in(directory).map(drop).with_context(refused)
-}
 
 /// Draws all benchmarks of more than one size into `directory`, which exists; gives the files.
 ///
@@ -31,9 +20,10 @@ pub(super) fn draw(lines: &[Line], directory: &Path) -> Result<Vec<PathBuf>> {
         let file = directory.join(format!("{bench}.svg"));
         let curves = curves(&lines);
         if curves.values().any(|points| points.len() > 1) {
-            // Its errors borrow the drawing.
-            chart(&file, bench, lines[0].unit, &curves)
-                .map_err(|error| anyhow!("{}: {error}", file.display()))?;
+            let unit = lines[0].unit;
+            let axes = ["bytes", unit].map(|label| Axis { label, logarithmic: true });
+            let curves: Vec<Curve> = curves.into_iter().collect();
+            chart::draw(&file, &format!("{bench} ({unit})"), axes.into(), &curves)?;
             files.push(file);
         }
     }
@@ -55,38 +45,4 @@ fn curves(lines: &[&Line]) -> BTreeMap<String, Vec<(f64, f64)>> {
         }
     }
     curves
-}
-
-type DrawError = Box<dyn std::error::Error>;
-
-fn chart(
-    file: &Path,
-    bench: &str,
-    unit: &str,
-    curves: &BTreeMap<String, Vec<(f64, f64)>>,
-) -> Result<(), DrawError> {
-    let points = || curves.values().flatten();
-    let low = |axis: fn(&(f64, f64)) -> f64| points().map(axis).fold(f64::INFINITY, f64::min);
-    let high = |axis: fn(&(f64, f64)) -> f64| points().map(axis).fold(0.0, f64::max);
-    let (x, y) = (low(|p| p.0)..high(|p| p.0) * 1.1, low(|p| p.1) / 2.0..high(|p| p.1) * 2.0);
-
-    let root = SVGBackend::new(file, (800, 500)).into_drawing_area();
-    root.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&root)
-        .caption(format!("{bench} ({unit})"), ("sans-serif", 20))
-        .margin(10)
-        .x_label_area_size(40)
-        .y_label_area_size(60)
-        .build_cartesian_2d(x.log_scale(), y.log_scale())?;
-    chart.configure_mesh().x_desc("bytes").y_desc(unit).draw()?;
-    for (index, (name, points)) in curves.iter().enumerate() {
-        let colour = Palette99::pick(index).to_rgba();
-        chart
-            .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3))?
-            .label(name.as_str())
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour));
-    }
-    chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK).draw()?;
-    root.present()?;
-    Ok(())
 }

@@ -1,0 +1,47 @@
+//! `pagewire reproduce` as a user sees it.
+
+use std::process::{Command, Output};
+
+fn reproduce(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pagewire")).arg("reproduce").args(words).output().unwrap()
+}
+
+#[test]
+fn a_figure_is_printed_and_written_as_csv_and_svg() {
+    let directory = tempfile::tempdir().unwrap();
+    let inside = directory.path().join("figures");
+    let done = reproduce(&["part", "--figure", "12", "--out", inside.to_str().unwrap()]);
+    assert!(done.status.success(), "{done:?}");
+    let text = String::from_utf8(done.stdout).unwrap();
+    assert!(text.contains("figure 12") && !text.contains("figure 14"), "{text}");
+    let mut names: Vec<_> =
+        std::fs::read_dir(&inside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["part-figure-12.csv", "part-figure-12.svg"]);
+}
+
+#[test]
+fn json_is_an_object_a_line_first_the_numbers_then_the_figures() {
+    for paper in ["part", "jbmt"] {
+        let done = reproduce(&[paper, "--json"]);
+        assert!(done.status.success(), "{done:?}");
+        let text = String::from_utf8(done.stdout).unwrap();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(lines.iter().all(|line| line["paper"] == paper && line["place"].is_string()));
+        let figures = lines.iter().filter(|line| line["curves"].is_object()).count();
+        assert!(figures > 0 && figures < lines.len());
+        assert!(lines[lines.len() - figures..].iter().all(|line| line["curves"].is_object()));
+    }
+}
+
+#[test]
+fn what_the_paper_has_not_is_an_error_that_says_what_it_has() {
+    for (words, known) in [(["part", "--figure", "3"], "figure 16"), (["jbmt", "--table", "9"], "table 1")] {
+        let refused = reproduce(&words);
+        assert_eq!(refused.status.code(), Some(1), "{words:?}");
+        let told = String::from_utf8(refused.stderr).unwrap();
+        assert!(told.contains(known), "{told}");
+    }
+    assert_eq!(reproduce(&["part", "--figure", "12", "--table", "2"]).status.code(), Some(2));
+}
