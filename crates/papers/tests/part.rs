@@ -98,6 +98,18 @@ fn part_7_pia_leaves_faults_to_the_first_two_blocks_alone() {
     assert!(run(&COSTS, &absent(4 << 20, PageIn::One)).handler_runs > 50 * report.handler_runs);
 }
 
+/// PART, section 5.3: PIA "has the same latency for transfers up to 16KB", and PI4 "behaves similarly or even better than PIO".
+#[test]
+fn part_7_within_a_block_all_schemes_are_alike() {
+    let latency = |bytes, page_in| run(&COSTS, &absent(bytes, page_in)).latency;
+    for bytes in [4 << 10, 16 << 10] {
+        assert_eq!(latency(bytes, PageIn::All), latency(bytes, PageIn::One));
+    }
+    for bytes in [16 << 10, 64 << 10, 1 << 20] {
+        assert!(latency(bytes, PageIn::Block) <= latency(bytes, PageIn::One));
+    }
+}
+
 /// PART, section 6.1.2: "in 4MB transfers [...] the latency with TO equals to 100 and 500 us is similar (yet they both outperform the
 /// case of TO=1ms)"; without timeouts nothing overlaps.
 #[test]
