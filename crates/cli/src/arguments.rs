@@ -6,7 +6,7 @@ use pagewire_nic::UnknownPath;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-pub use pagewire_nic::PathChoice;
+pub use pagewire_nic::{FaultHandling, PathChoice};
 
 /// RDMA verbs on memory that is never pinned: no RDMA hardware, no kernel module, no root.
 #[derive(Debug, Parser)]
@@ -90,6 +90,19 @@ pub fn path_of_variable(value: &OsStr) -> Result<Option<PathChoice>, String> {
         .map_err(|error: UnknownPath| format!("the environment variable PAGEWIRE_PATH is {error}"))
 }
 
+/// The names of what may become of packets at absent pages, with what they mean.
+fn page_faults() -> impl TypedValueParser<Value = FaultHandling> {
+    let help = |handling| match handling {
+        FaultHandling::Stash => "Keep them until the page is there",
+        FaultHandling::Err => "Drop them; say when to send them again",
+        FaultHandling::ErrWithoutTimeout => "The same, and until then the source's timer rests",
+        FaultHandling::Rnr => "Refuse them with an RNR NAK",
+        FaultHandling::Timeout => "Drop them in silence",
+    };
+    let named = |handling: FaultHandling| PossibleValue::new(handling.name()).help(help(handling));
+    PossibleValuesParser::new(FaultHandling::ALL.map(named)).try_map(|name| name.parse())
+}
+
 /// The path that `pagewire bench` is asked for, of the two that can be measured.
 fn measured_path(name: String) -> PathChoice {
     if name == PathChoice::Local.name() { PathChoice::Local } else { PathChoice::Udp }
@@ -108,6 +121,10 @@ pub struct RunArguments {
     /// How connections travel; where it is not given, as the environment variable PAGEWIRE_PATH says, else auto
     #[arg(long, value_parser = path_choice())]
     pub path: Option<PathChoice>,
+    /// What becomes of packets that find a page absent, over UDP; where it is not given, as the environment variable
+    /// PAGEWIRE_PAGE_FAULTS says, else stash
+    #[arg(long, value_name = "WHAT", value_parser = page_faults())]
+    pub page_faults: Option<FaultHandling>,
     /// Write the packets sent and received to FILE (classic pcap, one file a process: its PID is put before the
     /// extension)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -275,6 +292,20 @@ mod tests {
         assert_eq!(path_of_variable("".as_ref()), Ok(None));
         let refused = path_of_variable("rdma".as_ref()).expect_err("no such path");
         assert!(refused.contains("PAGEWIRE_PATH") && refused.contains("auto, local or udp"), "{refused}");
+    }
+
+    #[test]
+    fn every_way_to_treat_packets_at_absent_pages_can_be_asked_for() {
+        for handling in FaultHandling::ALL {
+            let words = ["pagewire", "run", "--page-faults", handling.name(), "true"];
+            match Arguments::try_parse_from(words).map(|arguments| arguments.command) {
+                Ok(Command::Run(run)) => assert_eq!(run.page_faults, Some(handling)),
+                other => panic!("{words:?}: {other:?}"),
+            }
+        }
+        let words = ["pagewire", "run", "--page-faults", "nto", "true"];
+        let refused = Arguments::try_parse_from(words).expect_err("none").to_string();
+        assert!(refused.contains("stash") && refused.contains("err,nto"), "{refused}");
     }
 
     #[test]

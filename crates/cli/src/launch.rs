@@ -1,6 +1,6 @@
 //! The environment in which a program finds the engine in place of the system's libibverbs.
 
-use crate::arguments::PathChoice;
+use crate::arguments::{FaultHandling, PathChoice};
 use crate::install::{Installation, LIBRARY};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,8 @@ pub struct Launch {
     pub library: PathBuf,
     /// The path asked for.
     pub path: PathChoice,
+    /// What becomes of packets that find a page absent, if that was said.
+    pub page_faults: Option<FaultHandling>,
     /// The packet capture, if any.
     pub pcap: Option<PathBuf>,
     /// The file to which counters are appended when the program ends, if any.
@@ -25,7 +27,7 @@ pub struct Launch {
 impl Launch {
     /// A launch with the engine of `installation`, no capture and no counters.
     pub fn new(installation: &Installation, path: PathChoice) -> Launch {
-        Launch { library: installation.library.clone(), path, pcap: None, stats: None }
+        Launch { library: installation.library.clone(), path, page_faults: None, pcap: None, stats: None }
     }
 
     /// Sets the variables of `command`.
@@ -36,6 +38,8 @@ impl Launch {
         command.env("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", self.library.as_os_str(), ":"));
         command.env("LD_PRELOAD", prepended("LD_PRELOAD", self.library.join(LIBRARY).as_os_str(), ":"));
         command.env(PATH_VARIABLE, self.path.name());
+        let page_faults = self.page_faults.map(FaultHandling::name);
+        set(command, "PAGEWIRE_PAGE_FAULTS", page_faults.map(Path::new));
         set(command, "PAGEWIRE_PCAP", self.pcap.as_deref());
         set(command, "PAGEWIRE_STATS", self.stats.as_deref());
     }

@@ -34,6 +34,7 @@ pub const FAILURE: u8 = 125;
 pub fn run(arguments: &RunArguments) -> Result<u8> {
     let installation = Installation::find()?;
     let mut launch = Launch::new(&installation, path(arguments)?);
+    launch.page_faults = arguments.page_faults;
     if let Some(file) = &arguments.pcap {
         // A program may change its directory before the engine opens the file.
         let file = std::path::absolute(file)?;

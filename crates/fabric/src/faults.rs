@@ -7,6 +7,7 @@ use crate::counters::Counter;
 use crate::fabric::{Batch, ChannelId, Datagram, Direction, Fabric, FabricEvent, Route, row_one_by_one};
 use crate::limits::{BATCH_BYTES, BATCH_PACKETS, DELAYED_PACKETS};
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
+use pagewire_wire::Opcode;
 use parking_lot::Mutex;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
@@ -30,13 +31,15 @@ pub struct FaultPlan {
     pub reorder: f64,
     /// A bit is turned round after the ICRC was computed.
     pub corrupt: f64,
+    /// Of so many RESUMEs one is lost; 0: none.
+    pub lose_resume: u64,
     /// How long every packet is held back.
     pub delay: Duration,
     pub seed: u64,
 }
 
 impl FaultPlan {
-    /// Reads `drop=0.01,duplicate=0.01,reorder=0.01,corrupt=0.001,delay=100us,seed=7`; each may be missing.
+    /// Reads `drop=0.01,duplicate=0.01,reorder=0.01,corrupt=0.001,lose_resume=2,delay=100us,seed=7`; each may be missing.
     ///
     /// # Errors
     /// What is wrong, as one sentence.
@@ -51,13 +54,17 @@ impl FaultPlan {
                 "duplicate" => plan.duplicate = probability(name, value)?,
                 "reorder" => plan.reorder = probability(name, value)?,
                 "corrupt" => plan.corrupt = probability(name, value)?,
+                "lose_resume" => {
+                    plan.lose_resume =
+                        value.parse().map_err(|_| format!("lose_resume `{value}` is no whole number"))?
+                }
                 "delay" => plan.delay = duration(value)?,
                 "seed" => {
                     plan.seed = value.parse().map_err(|_| format!("seed `{value}` is no whole number"))?
                 }
                 _ => {
                     return Err(format!(
-                        "`{name}` is no fault (there are drop, duplicate, reorder, corrupt, delay, and seed)"
+                        "`{name}` is no fault (there are drop, duplicate, reorder, corrupt, lose_resume, delay, and seed)"
                     ));
                 }
             }
@@ -127,6 +134,8 @@ struct State {
     random: Pcg64,
     /// Packets sent so far.
     count: u64,
+    /// RESUMEs among them.
+    resumes: u64,
     held: Vec<Held>,
 }
 
@@ -225,7 +234,7 @@ impl<F: Fabric> FaultInjector<F> {
     /// Wraps a fabric.
     pub fn new(inner: F, plan: FaultPlan) -> Self {
         let random = Pcg64::seed_from_u64(plan.seed);
-        let state = Mutex::new(State { random, count: 0, held: Vec::new() });
+        let state = Mutex::new(State { random, count: 0, resumes: 0, held: Vec::new() });
         FaultInjector { inner, plan, state, counters: FaultCounters::default() }
     }
 
@@ -254,7 +263,10 @@ impl<F: Fabric> FaultInjector<F> {
             // The same number of draws for every packet, so that one probability does not change the others' fates.
             let [drop, duplicate, reorder, corrupt] = std::array::from_fn(|_| unit(&mut state.random));
             let (bit, overtakers) = (state.random.next_u64(), state.random.next_u64());
-            if drop < self.plan.drop {
+            let is_resume = packet.bytes.first() == Some(&Opcode::RESUME.0);
+            state.resumes += u64::from(is_resume);
+            let lost = is_resume && self.plan.lose_resume > 0 && state.resumes % self.plan.lose_resume == 0;
+            if drop < self.plan.drop || lost {
                 self.counters.dropped.add(1);
                 continue;
             }
@@ -481,16 +493,35 @@ mod tests {
 
     #[test]
     fn plans() {
-        let plan =
-            FaultPlan::parse("drop=0.01, duplicate=1,reorder=0.5,corrupt=0.001,delay=100us,seed=7").unwrap();
+        let plan = FaultPlan::parse(
+            "drop=0.01, duplicate=1,reorder=0.5,corrupt=0.001,lose_resume=2,delay=100us,seed=7",
+        )
+        .unwrap();
         let delay = Duration::from_micros(100);
-        let expected = FaultPlan { drop: 0.01, duplicate: 1.0, reorder: 0.5, corrupt: 0.001, delay, seed: 7 };
+        let expected = FaultPlan {
+            drop: 0.01,
+            duplicate: 1.0,
+            reorder: 0.5,
+            corrupt: 0.001,
+            lose_resume: 2,
+            delay,
+            seed: 7,
+        };
         assert_eq!(plan, expected);
         assert!(FaultPlan::parse("").unwrap().is_empty());
         assert!(FaultPlan::parse("seed=9").unwrap().is_empty());
-        for wrong in
-            ["drop", "drop=", "drop=1.5", "drop=NaN", "lose=1", "delay=5", "delay=5h", "delay=11s", "seed=-1"]
-        {
+        for wrong in [
+            "drop",
+            "drop=",
+            "drop=1.5",
+            "drop=NaN",
+            "lose=1",
+            "delay=5",
+            "delay=5h",
+            "delay=11s",
+            "seed=-1",
+            "lose_resume=often",
+        ] {
             let error = FaultPlan::parse(wrong).unwrap_err();
             assert!(error.contains(wrong.split('=').next().unwrap()), "{wrong}: {error}");
         }

@@ -96,3 +96,28 @@ fn without_a_plan_nothing_happens() {
     assert!(got.iter().enumerate().all(|(seed, bytes)| seed_of(bytes) == seed as u32));
     assert_eq!(fabric.counters().dropped.get(), 0);
 }
+
+#[test]
+fn of_so_many_resumes_one_is_lost_and_nothing_else() {
+    let Some(_alone) = common::alone_in_own_network() else { return };
+    let plan = FaultPlan::parse("lose_resume=2").unwrap();
+    let fabric = FaultInjector::new(HostFabric::new().unwrap(), plan);
+    let queue_pair = fabric.lease_block().unwrap() << 8;
+    let route = common::route("127.0.0.1", "127.0.0.1", fabric.inner());
+    let packets: Vec<Vec<u8>> = (0..20)
+        .map(|seed| {
+            let mut packet = packet(queue_pair, seed, 64);
+            if seed % 4 == 0 {
+                packet[0] = pagewire_wire::Opcode::RESUME.0;
+            }
+            packet
+        })
+        .collect();
+    send(&fabric, &route, &packets);
+    let got = receive(&[&fabric], 20, Duration::from_millis(100)).remove(0);
+    let mut seeds: Vec<u32> = got.iter().map(|got| seed_of(&got.bytes)).collect();
+    seeds.sort_unstable();
+    // The second and the fourth of 0, 4, 8, 12 and 16.
+    assert_eq!(seeds, (0..20).filter(|seed| ![4, 12].contains(seed)).collect::<Vec<_>>());
+    assert_eq!(fabric.counters().dropped.get(), 2);
+}
