@@ -217,7 +217,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         let room = to.receives.len() > to.expected.len();
         let party = to.party;
         let length = self.random_length(16 << 10);
-        let window = self.connections[connection].ends[1 - side].window.as_mut()?;
+        let window = self.connections[connection].ends[1 - side].window.as_ref()?;
         let (address, bytes) = window.place(length);
         let key = self.parties[party].key(&window.range);
         let immediate = (room && self.random.u32(0..4) == 0).then(|| self.random.u32(..));
@@ -311,7 +311,12 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         };
         self.next_id += 1;
         let bytes = match draft.bytes {
-            Some(bytes) => bytes,
+            Some(bytes) => {
+                if let Some(window) = &mut self.connections[connection].ends[1 - side].window {
+                    window.posted(draft.length);
+                }
+                bytes
+            }
             None if sends => pattern::of(id, draft.length as usize),
             None => Vec::new(),
         };

@@ -32,20 +32,27 @@ impl Window {
         (word ^ word >> 31).to_le_bytes()[(offset % 8) as usize]
     }
 
-    /// Finds the place of the next WRITE and gives its address and bytes.
-    pub fn place(&mut self, length: u64) -> (u64, Vec<u8>) {
-        if self.cursor + length + GAP > self.range.length {
-            (self.cursor, self.generation) = (GAP, self.generation + 1);
-        }
-        let from = self.cursor;
-        self.cursor += length + GAP;
-        let bytes: Vec<u8> =
-            (from..from + length).map(|offset| self.value(offset, self.generation)).collect();
-        for (offset, byte) in (from as usize..).zip(&bytes) {
-            self.sent[offset] |= 1 << (self.generation & 3);
-            self.last[offset] = *byte;
-        }
+    /// Where the next WRITE goes, and its generation.
+    fn next(&self, length: u64) -> (u64, u64) {
+        let fits = self.cursor + length + GAP <= self.range.length;
+        if fits { (self.cursor, self.generation) } else { (GAP, self.generation + 1) }
+    }
+
+    /// Finds the place of the next WRITE and gives its address and bytes. It counts once it is [posted](Self::posted).
+    pub fn place(&self, length: u64) -> (u64, Vec<u8>) {
+        let (from, generation) = self.next(length);
+        let bytes = (from..from + length).map(|offset| self.value(offset, generation)).collect();
         (self.range.address + from, bytes)
+    }
+
+    /// The WRITE of so many bytes that was placed last is posted.
+    pub fn posted(&mut self, length: u64) {
+        let (from, generation) = self.next(length);
+        (self.cursor, self.generation) = (from + length + GAP, generation);
+        for offset in from..from + length {
+            self.sent[offset as usize] |= 1 << (generation & 3);
+            self.last[offset as usize] = self.value(offset, generation);
+        }
     }
 
     /// Checks the window's memory. `exact`: nothing was lost.
@@ -67,5 +74,31 @@ impl Window {
     /// Some WRITEs may not have arrived: what is there now counts.
     pub fn adopt(&mut self, memory: &[u8]) {
         self.last.copy_from_slice(memory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_posted_is_expected() {
+        let mut window = Window::new(Range::fixed(1, 0x1000, WINDOW), 7);
+        let mut memory = vec![0; WINDOW as usize];
+        let mut write = |window: &mut Window, length, posted: bool| {
+            let (address, bytes) = window.place(length);
+            if posted {
+                window.posted(length);
+                memory[(address - 0x1000) as usize..][..bytes.len()].copy_from_slice(&bytes);
+            }
+            window.check(&memory, true)
+        };
+        // Round and round.
+        for at in 0..40 {
+            assert_eq!(write(&mut window, WINDOW / 5, at % 3 > 0), Ok(()), "WRITE {at}");
+        }
+        window.place(100);
+        window.posted(100);
+        assert!(window.check(&memory, true).is_err() && window.check(&memory, false).is_ok());
     }
 }
