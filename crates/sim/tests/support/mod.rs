@@ -35,9 +35,20 @@ pub fn side_with(
     queue_pairs: &[QueuePairType],
     notifier: Arc<dyn Notifier>,
 ) -> Side {
+    side_by(world, host, Options { path, ..Options::default() }, queue_pairs, notifier)
+}
+
+/// The same with an engine that is set up so.
+pub fn side_by(
+    world: &World,
+    host: HostId,
+    options: Options,
+    queue_pairs: &[QueuePairType],
+    notifier: Arc<dyn Notifier>,
+) -> Side {
     let (process, fabric) = world.process(host);
     world.map(process, MEMORY, SPAN);
-    let nic = Nic::new(fabric, Options { path, ..Options::default() });
+    let nic = Nic::new(fabric, options);
     let context = nic.open(world.device(process), Arc::new(Unwatched));
     let domain = context.alloc_pd().unwrap();
     let channel = context.create_channel(notifier);
