@@ -2,23 +2,23 @@
 //!
 //! What comes back is handled in `response`.
 
+mod packets;
 mod rows;
 
 use std::collections::VecDeque;
 
-use pagewire_wire::{AtomicEth, Header, Operation as Code, Reth};
-
 use super::congestion::Window;
 use super::pacer::Pacer;
-use super::retry::{Expiry, Pace, Retry};
+use super::retry::{Expiry, Retry, pace};
 use super::scoreboard::Scoreboard;
 use super::{RcUpdate, RequesterSettings, Shared, State, Step};
-use crate::message::{Place, denied_status, piece, send_code, write_code};
+use crate::message::denied_status;
 use crate::stash::Stash;
 use crate::{
-    Atomic, Direct, Environment, Link, LinkState, Operation, Outcome, Psn, RemoteAddress, Source, Status,
-    Time, Work, WorkId, limits, packets_for,
+    Direct, Environment, Link, LinkState, Operation, Outcome, Psn, Status, Time, Work, WorkId, limits,
+    packets_for,
 };
+use packets::request;
 
 /// A posted work request, and which PSNs are its own once it has started.
 #[derive(Debug, Clone, Copy)]
@@ -792,82 +792,4 @@ enum Begin {
     Finished,
     NotNow,
     Wait,
-}
-
-pub(super) fn pace(shared: &Shared) -> Pace {
-    if shared.link.lossless {
-        Pace::Lossless
-    } else if shared.selective {
-        Pace::Selective
-    } else {
-        Pace::Standard
-    }
-}
-
-/// The packet at PSN `offset` of a work request; a READ request asks for `count` responses.
-fn request(entry: &Entry, offset: u32, count: u32, again: bool, shared: &Shared) -> (Header, Source) {
-    let work = &entry.work;
-    let psn = entry.first.plus(offset);
-    match work.operation {
-        Operation::Read { remote } => {
-            let mtu = shared.link.response_mtu;
-            let skipped = offset * mtu;
-            let length = (u64::from(count) * u64::from(mtu)).min(u64::from(work.length - skipped)) as u32;
-            let mut header = shared.header(Code::ReadRequest, psn);
-            header.reth = Some(Reth {
-                address: remote.address.wrapping_add(u64::from(skipped)),
-                key: remote.key,
-                length,
-            });
-            (header, Source::None)
-        }
-        Operation::Atomic { remote, atomic } => (atomic_request(remote, atomic, psn, shared), Source::None),
-        Operation::Send { immediate, invalidate } => {
-            let place = Place::of(offset, entry.packets);
-            let code = send_code(place, immediate.is_some(), invalidate.is_some());
-            let mut header = shared.header(code, psn);
-            if place.is_end() {
-                header.bth.solicited = work.solicited;
-                header.immediate = immediate;
-                // A SEND has either; the immediate goes before.
-                header.invalidate = if immediate.is_none() { invalidate } else { None };
-            }
-            (header, piece(work, offset, shared.link.request_mtu, again))
-        }
-        Operation::Write { remote, .. } if entry.apart => {
-            let mtu = shared.link.request_mtu;
-            let skipped = offset * mtu;
-            let mut header = shared.header(Code::WriteOnly, psn);
-            header.reth = Some(Reth {
-                address: remote.address.wrapping_add(u64::from(skipped)),
-                key: remote.key,
-                length: mtu.min(work.length - skipped),
-            });
-            (header, piece(work, offset, mtu, again))
-        }
-        Operation::Write { remote, immediate } => {
-            let place = Place::of(offset, entry.packets);
-            let mut header = shared.header(write_code(place, immediate.is_some()), psn);
-            if place.is_start() {
-                header.reth = Some(Reth { address: remote.address, key: remote.key, length: work.length });
-            }
-            if place.is_end() {
-                header.bth.solicited = work.solicited && immediate.is_some();
-                header.immediate = immediate;
-            }
-            (header, piece(work, offset, shared.link.request_mtu, again))
-        }
-        // Never started; see `begin`.
-        Operation::Local => (shared.header(Code::SendOnly, psn), Source::None),
-    }
-}
-
-fn atomic_request(remote: RemoteAddress, atomic: Atomic, psn: Psn, shared: &Shared) -> Header {
-    let (code, swap_or_add, compare) = match atomic {
-        Atomic::CompareSwap { compare, swap } => (Code::CompareSwap, swap, compare),
-        Atomic::FetchAdd { add } => (Code::FetchAdd, add, 0),
-    };
-    let mut header = shared.header(code, psn);
-    header.atomic = Some(AtomicEth { address: remote.address, key: remote.key, swap_or_add, compare });
-    header
 }

@@ -2,7 +2,8 @@
 
 use pagewire_wire::{Header, Hold, HoldFlags, Nak, Operation as Code, Resume, SelectiveAck, Syndrome};
 
-use super::requester::{Doubt, Requester, pace};
+use super::requester::{Doubt, Requester};
+use super::retry::pace;
 use super::{Shared, State};
 use crate::message::denied_status;
 use crate::{Environment, Operation, Outcome, Payload, Psn, Status, Time, WorkId, limits};

@@ -5,7 +5,7 @@
 //! as it takes for losses not to matter: it is a budget of time in which nothing new is acknowledged. Only time that was
 //! waited for on purpose is taken from it. By how much this process looked late, it repeated nothing.
 
-use super::RequesterSettings;
+use super::{RequesterSettings, Shared};
 use crate::{Psn, Time, limits, timers};
 
 /// What an expired timer asks for.
@@ -321,4 +321,15 @@ pub(super) enum Pace {
     Lossless,
     /// The peer is a Pagewire, which takes early repetitions well.
     Selective,
+}
+
+/// How eagerly the timer of a connection looks.
+pub(super) fn pace(shared: &Shared) -> Pace {
+    if shared.link.lossless {
+        Pace::Lossless
+    } else if shared.selective {
+        Pace::Selective
+    } else {
+        Pace::Standard
+    }
 }

@@ -1,0 +1,82 @@
+//! The packets of a work request.
+
+use pagewire_wire::{AtomicEth, Header, Operation as Code, Reth};
+
+use super::Entry;
+use crate::message::{Place, piece, send_code, write_code};
+use crate::rc::Shared;
+use crate::{Atomic, Operation, Psn, RemoteAddress, Source};
+
+/// The packet at PSN `offset` of a work request; a READ request asks for `count` responses.
+pub(super) fn request(
+    entry: &Entry,
+    offset: u32,
+    count: u32,
+    again: bool,
+    shared: &Shared,
+) -> (Header, Source) {
+    let work = &entry.work;
+    let psn = entry.first.plus(offset);
+    match work.operation {
+        Operation::Read { remote } => {
+            let mtu = shared.link.response_mtu;
+            let skipped = offset * mtu;
+            let length = (u64::from(count) * u64::from(mtu)).min(u64::from(work.length - skipped)) as u32;
+            let mut header = shared.header(Code::ReadRequest, psn);
+            header.reth = Some(Reth {
+                address: remote.address.wrapping_add(u64::from(skipped)),
+                key: remote.key,
+                length,
+            });
+            (header, Source::None)
+        }
+        Operation::Atomic { remote, atomic } => (atomic_request(remote, atomic, psn, shared), Source::None),
+        Operation::Send { immediate, invalidate } => {
+            let place = Place::of(offset, entry.packets);
+            let code = send_code(place, immediate.is_some(), invalidate.is_some());
+            let mut header = shared.header(code, psn);
+            if place.is_end() {
+                header.bth.solicited = work.solicited;
+                header.immediate = immediate;
+                // A SEND has either; the immediate goes before.
+                header.invalidate = if immediate.is_none() { invalidate } else { None };
+            }
+            (header, piece(work, offset, shared.link.request_mtu, again))
+        }
+        Operation::Write { remote, .. } if entry.apart => {
+            let mtu = shared.link.request_mtu;
+            let skipped = offset * mtu;
+            let mut header = shared.header(Code::WriteOnly, psn);
+            header.reth = Some(Reth {
+                address: remote.address.wrapping_add(u64::from(skipped)),
+                key: remote.key,
+                length: mtu.min(work.length - skipped),
+            });
+            (header, piece(work, offset, mtu, again))
+        }
+        Operation::Write { remote, immediate } => {
+            let place = Place::of(offset, entry.packets);
+            let mut header = shared.header(write_code(place, immediate.is_some()), psn);
+            if place.is_start() {
+                header.reth = Some(Reth { address: remote.address, key: remote.key, length: work.length });
+            }
+            if place.is_end() {
+                header.bth.solicited = work.solicited && immediate.is_some();
+                header.immediate = immediate;
+            }
+            (header, piece(work, offset, shared.link.request_mtu, again))
+        }
+        // Never started; see `begin`.
+        Operation::Local => (shared.header(Code::SendOnly, psn), Source::None),
+    }
+}
+
+fn atomic_request(remote: RemoteAddress, atomic: Atomic, psn: Psn, shared: &Shared) -> Header {
+    let (code, swap_or_add, compare) = match atomic {
+        Atomic::CompareSwap { compare, swap } => (Code::CompareSwap, swap, compare),
+        Atomic::FetchAdd { add } => (Code::FetchAdd, add, 0),
+    };
+    let mut header = shared.header(code, psn);
+    header.atomic = Some(AtomicEth { address: remote.address, key: remote.key, swap_or_add, compare });
+    header
+}
