@@ -5,6 +5,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use pagewire_nic::UnknownPath;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub use pagewire_nic::{FaultHandling, PathChoice};
 
@@ -16,6 +17,7 @@ pub use pagewire_nic::{FaultHandling, PathChoice};
     pagewire run -- ibv_devinfo                        show the devices\n  \
     pagewire run --path udp -- ib_write_bw             a server, over UDP\n  \
     pagewire explain                                   who is connected, how, and why so\n  \
+    pagewire top                                       how busy they are\n  \
     pagewire demo                                      see real programs run\n\n\
     The manual: man pagewire, man 7 pagewire.")]
 pub struct Arguments {
@@ -33,6 +35,8 @@ pub enum Command {
     Doctor(DoctorArguments),
     /// Show live connections: the path of each, why not a better one, counters
     Explain(ExplainArguments),
+    /// Watch live processes: operations, bytes, packets and page faults a second
+    Top(TopArguments),
     /// Run other people's RDMA programs between two hosts on this machine
     Demo(DemoArguments),
     /// Measure, beside peers and the limits of the machine
@@ -108,6 +112,16 @@ fn measured_path(name: String) -> PathChoice {
     if name == PathChoice::Local.name() { PathChoice::Local } else { PathChoice::Udp }
 }
 
+/// The time between two looks of `pagewire top`.
+fn interval(seconds: &str) -> Result<Duration, String> {
+    let allowed = crate::limits::TOP_INTERVAL;
+    match seconds.parse() {
+        Ok(seconds) if allowed.contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        Ok(_) => Err(format!("it is to be {} to {} seconds", allowed.start(), allowed.end())),
+        Err(_) => Err("it is to be a number of seconds".to_owned()),
+    }
+}
+
 /// Arguments of `pagewire run`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -166,6 +180,31 @@ pub struct ExplainArguments {
     /// Show again every second, until interrupted
     #[arg(long)]
     pub watch: bool,
+}
+
+/// Arguments of `pagewire top`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    pagewire top\n  \
+    pagewire top --interval 0.5 ib_write_bw\n  \
+    pagewire top --once 4711\n  \
+    pagewire top --json | jq '.processes[].rates.page_faults'\n\n\
+    Where there is no terminal: as with --once. ? shows the keys of the display.\n\n\
+    Exit status: 0; with --once 1 if a process that was named did not answer;\n\
+    128 + N if signal N ended the display.")]
+pub struct TopArguments {
+    /// The processes, by PID or by the name of the program; all that may be asked where none is named
+    #[arg(value_name = "PID|NAME")]
+    pub processes: Vec<String>,
+    /// The time between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    pub interval: Duration,
+    /// Two looks, then one table (with --json: one object)
+    #[arg(long)]
+    pub once: bool,
+    /// One JSON object for each interval
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `pagewire demo`.

@@ -223,8 +223,18 @@ struct Connection {
 }
 
 impl Listener {
+    /// The PID of the process in its own PID namespace.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_test(number: u32) -> Listener {
+        Listener { number, name: format!("{NAME}{number}") }
+    }
+
     /// Asks; gives the number of the process, here where it has one.
-    fn ask(&self) -> (u32, Result<Vec<ProcessReport>, Silence>) {
+    pub(crate) fn ask(&self) -> (u32, Result<Vec<ProcessReport>, Silence>) {
         match self.connect() {
             Ok(connection) => (connection.pid.unwrap_or(self.number), connection.reports()),
             Err(silence) => (self.number, Err(silence)),

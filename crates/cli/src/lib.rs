@@ -1,7 +1,7 @@
 //! The `pagewire` command.
 //!
 //! Everything here stands beside the engine, never inside it: programs are started with the engine
-//! preloaded ([`run`]), live ones are asked what they do ([`explain`]), the machine is examined
+//! preloaded ([`run`]), live ones are asked what they do ([`explain`], [`top`]), the machine is examined
 //! ([`doctor`]), and other people's programs are run in pairs ([`demo`], [`bench`]). What the papers measured is put beside
 //! models of their machines ([`reproduce`]). The end-to-end
 //! tests use [`hosts`] and [`pair`] too, so that a demonstration and a test run the same way.
@@ -38,4 +38,5 @@ pub mod reproduce;
 pub mod run;
 pub mod stage;
 pub mod table;
+pub mod top;
 pub mod workload;

@@ -1,5 +1,6 @@
 //! Every bound of the command.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Bytes read of one process's answer to `pagewire explain`: 65,536 connections of 1 KB each.
@@ -10,6 +11,18 @@ pub const EXPLAIN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Pause between two rounds of `pagewire explain --watch`.
 pub const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Processes that `pagewire top` asks at the same time.
+pub const TOP_ASKED_AT_ONCE: usize = 64;
+
+/// How far back the charts of `pagewire top` go.
+pub const TOP_HISTORY: Duration = Duration::from_secs(60);
+
+/// How long the display of `pagewire top` waits for a key before it looks for answers and signals.
+pub const TOP_TICK: Duration = Duration::from_millis(50);
+
+/// Seconds between two looks of `pagewire top`.
+pub const TOP_INTERVAL: RangeInclusive<f64> = 0.1..=3600.0;
 
 /// Bytes read of a statistics file.
 pub const STATISTICS_BYTES: u64 = 64 << 20;

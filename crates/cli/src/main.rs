@@ -5,7 +5,7 @@ use anstyle::{AnsiColor, Style};
 use clap::Parser;
 use pagewire_cli::arguments::{Arguments, Command, ProbeArguments, completion_script};
 use pagewire_cli::interrupt::Interrupted;
-use pagewire_cli::{bench, demo, doctor, explain, probe, reproduce, run};
+use pagewire_cli::{bench, demo, doctor, explain, probe, reproduce, run, top};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -45,6 +45,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Explain(arguments) => explain::explain(&arguments),
+        Command::Top(arguments) => top::top(&arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::Bench(arguments) => bench::bench(&arguments),
         Command::Reproduce(arguments) => reproduce::reproduce(&arguments),
