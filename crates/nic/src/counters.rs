@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use pagewire_fabric::Counter;
 use pagewire_transport::{RcCounters, UcCounters};
 use std::ops::AddAssign;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// What happened at one queue pair.
 #[derive(Default)]
@@ -12,6 +12,10 @@ pub struct QueuePairCounters {
     /// WRITEs and READs executed in the peer's memory, and their bytes.
     pub direct_operations: Counter,
     pub direct_bytes: Counter,
+    /// Of these operations those that waited in the send queue before.
+    pub direct_kept: Counter,
+    /// The highest number of completed send requests that was told: it never falls.
+    pub completed_told: AtomicU64,
     /// Packets over the ring to a local peer, and those that came while another thread had the queue pair. The first two are
     /// counted by whoever has it.
     pub ring_packets_sent: Counter,
@@ -25,6 +29,16 @@ pub struct QueuePairCounters {
     pub dropped: Counter,
     /// Times that an access waited for a page.
     pub page_waits: Counter,
+}
+
+impl QueuePairCounters {
+    /// The send requests that are complete, of which `retired` have been in the send queue: those executed at their post never are.
+    pub fn completed(&self, retired: u64) -> u64 {
+        // The two grow one after the other while a request is executed that was kept: one too many may be seen for that time.
+        let at_once = self.direct_operations.get().saturating_sub(self.direct_kept.get());
+        let completed = retired + at_once;
+        self.completed_told.fetch_max(completed, Ordering::Relaxed).max(completed)
+    }
 }
 
 macro_rules! protocol_counters {

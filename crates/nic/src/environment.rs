@@ -577,7 +577,11 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
             KeptData::Inline(bytes) => Bytes::Inline(bytes),
             KeptData::Segments(pieces) => Bytes::Segments(pieces),
         };
-        self.queue_pair.execute(way, &transfer, bytes)
+        let done = self.queue_pair.execute(way, &transfer, bytes);
+        if done == Direct::Done {
+            self.queue_pair.counters.direct_kept.add_alone(1);
+        }
+        done
     }
 
     fn link(&mut self) -> LinkState {

@@ -32,6 +32,8 @@ pub struct ConnectionReport {
     pub reason: String,
     /// Send requests posted and not complete.
     pub send_requests: u64,
+    /// Send requests that are complete, with success or an error, since the queue pair exists.
+    pub send_requests_completed: u64,
     /// Receive requests posted that no message has taken; none where they are those of a shared receive queue.
     pub receive_requests: Option<u64>,
     pub direct_operations: u64,
@@ -89,7 +91,10 @@ impl<F: Fabric> QueuePair<F> {
         let (path, reason) = self.shown_path.0.lock().clone();
         let connected = self.kind != QueuePairType::Ud && attributes.destination != 0;
         // Given back before the core is waited for: who has that takes these.
-        let send_requests = self.send.lock().outstanding() as u64;
+        let (send_requests, retired) = {
+            let send = self.send.lock();
+            (send.outstanding() as u64, send.oldest().0)
+        };
         let receive_requests = self.srq.is_none().then(|| self.receive.lock().waiting() as u64);
         let counters = &self.counters;
         ConnectionReport {
@@ -103,6 +108,7 @@ impl<F: Fabric> QueuePair<F> {
             path,
             reason,
             send_requests,
+            send_requests_completed: counters.completed(retired),
             receive_requests,
             direct_operations: counters.direct_operations.get(),
             direct_bytes: counters.direct_bytes.get(),

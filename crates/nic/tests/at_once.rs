@@ -47,6 +47,46 @@ fn packets_sent(side: &Side, queue_pair: &QueuePair<HostFabric>) -> u64 {
     report.udp_packets_sent + report.ring_packets_sent
 }
 
+/// What is executed at its post never comes to the send queue, and counts as well; what is executed from there counts once.
+#[test]
+fn every_send_request_that_ended_is_counted_once() {
+    let state = |state| QueuePairChange { state: Some(state), ..Default::default() };
+    for path in [PathChoice::Udp, PathChoice::Local] {
+        let mut pair = settled_over(path);
+        let (ours, theirs) = (pair.a.buffer(8192, all_rights()), pair.b.buffer(8192, all_rights()));
+        let write = SendOperation::Write { address: theirs.address, key: theirs.region.rkey() };
+        let short = [ours.piece(0, 8)];
+        let post = |pair: &Pair, operation, pieces: &[ScatterGather]| {
+            post_to(&pair.qa, 0, operation, Data::Segments(pieces)).unwrap()
+        };
+        let before = pair.qa.report();
+        for round in 1..=3 {
+            (pair.sent, pair.received) = (Vec::new(), Vec::new());
+            let kept = post(&pair, write, &short);
+            assert_eq!(kept, path == PathChoice::Udp, "a WRITE that nothing is before");
+            pair.qa.doorbell();
+            pair.until(1, 0);
+            // Nothing is executed until the queue goes on.
+            pair.qa.modify(&state(State::SendQueueDrain)).unwrap();
+            assert!(post(&pair, write, &short) && post(&pair, write, &short));
+            pair.qa.modify(&state(State::ReadyToSend)).unwrap();
+            pair.receive(0, &[theirs.piece(0, 8192)]);
+            pair.receive(1, &[theirs.piece(0, 8192)]);
+            post(&pair, SendOperation::Send, &short);
+            post(&pair, SendOperation::Send, &[ours.piece(0, 5000)]);
+            pair.qa.doorbell();
+            pair.until(5, 2);
+            assert_eq!((pair.sent.len(), pair.received.len()), (5, 2));
+            let now = pair.qa.report();
+            assert_eq!(now.send_requests_completed, before.send_requests_completed + 5 * round, "{path:?}");
+            assert_eq!(now.send_requests, 0);
+            if path == PathChoice::Local {
+                assert_eq!(now.direct_operations, before.direct_operations + 3 * round);
+            }
+        }
+    }
+}
+
 fn success(wr_id: u64) -> Done {
     Done { wr_id, status: Status::Success }
 }

@@ -21,7 +21,7 @@
 //!
 //! ```json
 //! {"qpn":256,"type":"RC","state":"RTS","peer_qpn":512,"peer":"10.0.0.1","path":"local","reason":"",
-//!  "send_requests":1,"receive_requests":0,
+//!  "send_requests":1,"receive_requests":0,"send_requests_completed":9,
 //!  "local_direct_operations":7,"local_direct_bytes":448,"ring_packets_sent":2,"ring_packets_received":2,
 //!  "packets_sent":0,"packets_received":0,"dropped":0,"page_waits":0,"protocol":{"retransmissions":0,"timeouts":0}}
 //! ```
@@ -30,6 +30,7 @@
 //! `reason` says why it is not a better one. `state_reason` says why the state is ERR where the completion queue was overrun;
 //! else it is absent. `peer` and `peer_qpn` are absent for UD and before RTR. `send_requests` are
 //! posted and not complete, `receive_requests` posted and not taken by a message (absent with a shared receive queue).
+//! `send_requests_completed` have ended, with success or an error, also those without a completion.
 //! `packets_*` count RoCEv2 packets over UDP, `ring_packets_*` those through shared memory. `protocol` has the counters
 //! of `pagewire_nic::ProtocolCounters`; it is absent if another thread works on the queue pair without a pause.
 //!
@@ -139,6 +140,7 @@ struct Connection {
     send_requests: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     receive_requests: Option<u64>,
+    send_requests_completed: u64,
     local_direct_operations: u64,
     local_direct_bytes: u64,
     ring_packets_sent: u64,
@@ -176,6 +178,7 @@ impl From<ConnectionReport> for Connection {
             reason: report.reason,
             send_requests: report.send_requests,
             receive_requests: report.receive_requests,
+            send_requests_completed: report.send_requests_completed,
             local_direct_operations: report.direct_operations,
             local_direct_bytes: report.direct_bytes,
             ring_packets_sent: report.ring_packets_sent,
