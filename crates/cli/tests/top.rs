@@ -70,7 +70,7 @@ fn one_table_where_there_is_no_terminal() {
         let text = String::from_utf8(shown.stdout).unwrap();
         assert!(shown.status.success() && shown.stderr.is_empty(), "{words:?}: {text}");
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[0][..4], ["PID", "program", "direct/s", "bytes/s"], "{text}");
+        assert_eq!(lines[0][..4], ["PID", "program", "op/s", "bytes/s"], "{text}");
         assert_eq!(
             (lines[1][0], lines[1][1]),
             (std::process::id().to_string().as_str(), "table-of-one"),

@@ -6,9 +6,9 @@ use serde_json::Value;
 /// A column of rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// WRITEs and READs executed in a local peer's memory.
+    /// Send requests that ended.
     Operations,
-    /// Their bytes, and for a process those of the UDP payload, both ways.
+    /// Those of WRITEs and READs executed in a local peer's memory, and for a process those of the UDP payload, both ways.
     Bytes,
     /// Packets through shared memory and over UDP, both ways.
     Packets,
@@ -47,7 +47,7 @@ impl Measure {
     /// The heading of its column.
     pub const fn title(self) -> &'static str {
         match self {
-            Measure::Operations => "direct/s",
+            Measure::Operations => "op/s",
             Measure::Bytes => "bytes/s",
             Measure::Packets => "packets/s",
             Measure::Faults => "faults/s",
@@ -59,7 +59,7 @@ impl Measure {
     /// Its name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
-            Measure::Operations => "direct_operations",
+            Measure::Operations => "operations",
             Measure::Bytes => "bytes",
             Measure::Packets => "packets",
             Measure::Faults => "page_faults",
@@ -90,7 +90,7 @@ impl Measure {
     fn alternatives(self) -> &'static [&'static [Term]] {
         use Scope::{Entries, Process, QueuePairs};
         match self {
-            Measure::Operations => &[&[(QueuePairs, &["local_direct_operations"])]],
+            Measure::Operations => &[&[(QueuePairs, &["send_requests_completed"])]],
             Measure::Bytes => {
                 &[&[(QueuePairs, &["local_direct_bytes"]), (Process, &["bytes_sent", "bytes_received"])]]
             }
@@ -180,8 +180,8 @@ mod tests {
 
     #[test]
     fn measures_are_the_sums_that_they_are_said_to_be() {
-        let queue_pairs = r#"{"qpn":17,"local_direct_operations":3,"local_direct_bytes":24,"ring_packets_sent":2,"packets_received":5,"page_waits":6,"protocol":{"retransmissions":1,"selective_retransmissions":2,"faults_stashed":4}}
-{"qpn":18,"local_direct_operations":1,"local_direct_bytes":8,"packets_received":1,"page_waits":1}"#;
+        let queue_pairs = r#"{"qpn":17,"send_requests_completed":3,"local_direct_bytes":24,"ring_packets_sent":2,"packets_received":5,"page_waits":6,"protocol":{"retransmissions":1,"selective_retransmissions":2,"faults_stashed":4}}
+{"qpn":18,"send_requests_completed":1,"local_direct_bytes":8,"packets_received":1,"page_waits":1}"#;
         let rates = rates(
             r#"{"pid":1,"counters":{"bytes_sent":100,"bytes_received":10}}"#,
             r#"{"pid":1,"counters":{"bytes_sent":0,"bytes_received":0}}"#,

@@ -165,7 +165,7 @@ mod tests {
                 "{{\"pid\":7,\"program\":\"ib_write_bw\",\"path_choice\":\"auto\",\"fault_latency\":[[1024,98],[65536,2]],\
                  \"counters\":{{\"bytes_sent\":{sent}}}}}\n\
                  {{\"qpn\":17,\"type\":\"RC\",\"state\":\"RTS\",\"peer_qpn\":18,\"peer\":\"10.0.0.2\",\"path\":\"local\",\
-                 \"send_requests\":2,\"local_direct_operations\":{operations},\"protocol\":{{\"timeouts\":0}}}}\n"
+                 \"send_requests\":2,\"send_requests_completed\":{operations},\"protocol\":{{\"timeouts\":0}}}}\n"
             );
             board.take(answer(start, 7, &lines, seconds));
         }
@@ -179,14 +179,14 @@ mod tests {
         write_tables(&mut out, &board()).expect("memory");
         let text = anstream::adapter::strip_str(&String::from_utf8(out).expect("UTF-8")).to_string();
         let expected = "\
-PID  program      direct/s  bytes/s  packets/s  faults/s  stashed/s  resent/s  fault latency
-7    ib_write_bw  25        1.5k     -          -         -          -         50 % < 1.0 us, 99 % < 66 us
-9    ?            -         -        -          -         -          -         -
+PID  program      op/s  bytes/s  packets/s  faults/s  stashed/s  resent/s  fault latency
+7    ib_write_bw  25    1.5k     -          -         -          -         50 % < 1.0 us, 99 % < 66 us
+9    ?            -     -        -          -         -          -         -
     no answer within 2 s; it may be stopped (kill -CONT lets it go on)
 
 ib_write_bw (PID 7)
-  QPN     type  state  peer                 path   send  receive  direct/s  direct B/s  packets/s  waits/s  stashed/s  resent/s
-  0x0011  RC    RTS    10.0.0.2 QPN 0x0012  local  2     -        25        -           -          -        -          -
+  QPN     type  state  peer                 path   send  receive  op/s  direct B/s  packets/s  waits/s  stashed/s  resent/s
+  0x0011  RC    RTS    10.0.0.2 QPN 0x0012  local  2     -        25    -           -          -        -          -
 ";
         assert_eq!(text, expected);
     }
@@ -205,7 +205,7 @@ ib_write_bw (PID 7)
         assert_eq!((&connection["path"], &connection["send_requests"]), (&json!("local"), &json!(2)));
         assert_eq!(
             connection["counters"],
-            json!({"local_direct_operations": 25.0, "protocol/timeouts": 0.0})
+            json!({"send_requests_completed": 25.0, "protocol/timeouts": 0.0})
         );
         let second = &object["processes"][1];
         assert!(second["silence"].as_str().is_some_and(|why| why.contains("no answer")));

@@ -434,16 +434,8 @@ mod tests {
         let board = board(1);
         let lines = lines(&drawn(&board, &mut View::default(), (126, 30)));
         assert_eq!(lines[0], "pagewire top  3 processes, every 1 s");
-        let head = [
-            "PID\u{2191}",
-            "program",
-            "direct/s",
-            "bytes/s",
-            "packets/s",
-            "faults/s",
-            "stashed/s",
-            "resent/s",
-        ];
+        let head =
+            ["PID\u{2191}", "program", "op/s", "bytes/s", "packets/s", "faults/s", "stashed/s", "resent/s"];
         assert_eq!(words(&lines[1]), head);
         assert_eq!(words(&lines[2]), ["7", "ib_write_bw", "-", "2.5k", "20", "7", "-", "-"]);
         assert_eq!(words(&lines[3]), ["8", "idle", "-", "-", "-", "-", "-", "-"]);
