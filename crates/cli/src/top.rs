@@ -142,8 +142,16 @@ fn live(mut board: Board, interval: Duration) -> Result<u8> {
         }
         // While it pauses the answers wait; they are of the time at which they came.
         if !view.paused {
-            while let Some(answer) = inquiry.next(now)? {
-                board.take(answer);
+            loop {
+                match inquiry.next(now) {
+                    Ok(Some(answer)) => board.take(answer),
+                    Ok(None) => break,
+                    // For want of threads, for instance: that may pass.
+                    Err(error) => {
+                        trouble = Some(error.to_string());
+                        break;
+                    }
+                }
             }
             shown = board.time(now);
         }
