@@ -392,6 +392,7 @@ impl Fabric for HostFabric {
         self.inner.pages.far(process, segments, token, &self.inner.counters);
     }
 
+    #[cold]
     fn move_absent(
         &self,
         direction: Direction,

@@ -125,6 +125,7 @@ pub fn move_together(
     transfer(memory, direction, process, &ours, &theirs, tail_last)
 }
 
+#[inline(never)] // Its callers are others' hot paths.
 fn transfer(
     memory: &HostMemory,
     direction: Direction,

@@ -192,6 +192,7 @@ impl ApplicationMemory for HostMemory {
         Ok(())
     }
 
+    #[inline(always)] // As `between`.
     fn pull(
         &self,
         process: &HostProcess,
@@ -202,6 +203,7 @@ impl ApplicationMemory for HostMemory {
         between(ProcessTransfer::Read, process, to, from, tail_last)
     }
 
+    #[inline(always)] // As `between`.
     fn push(
         &self,
         process: &HostProcess,
@@ -252,7 +254,7 @@ impl ApplicationMemory for HostMemory {
         if self.resident.remembers_page(segment, moment) {
             return Residency::Resident;
         }
-        self.residency(&[segment])
+        self.resident.look_at(segment, moment, |segment| self.own.is_watched(segment))
     }
 
     #[inline]
@@ -396,6 +398,7 @@ fn write_directly(guard: &Mended, from: &[u8], to: &[Segment], tail_last: bool) 
     Ok(())
 }
 
+#[inline(always)] // Part of each transfer that the requester executes itself.
 fn between(
     way: ProcessTransfer,
     process: &HostProcess,

@@ -41,7 +41,7 @@ pub const FAR_BLOCK: u64 = 2 << 20;
 pub const BELIEVED_BITS: u32 = 27;
 
 /// Pages of which one look into pagemap tells; eight bytes of the stack for each.
-pub const PAGEMAP_ENTRIES: usize = 256;
+pub const PAGEMAP_ENTRIES: usize = 512;
 
 /// Descriptors of peers' pagemaps that are kept open.
 pub const PAGEMAPS_KEPT: usize = 256;

@@ -9,6 +9,7 @@ use rustix::io::pread;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use zerocopy::IntoBytes;
 
 // Bits of an entry (Documentation/admin-guide/mm/pagemap.rst of Linux).
 const PRESENT: u64 = 1 << 63;
@@ -88,23 +89,23 @@ fn look(pagemap: BorrowedFd<'_>, first: u64, end: u64) -> Presence {
     let mut worst = Presence::All;
     let mut at = first;
     while at < end {
-        let mut entries = [0u8; 8 * PAGEMAP_ENTRIES];
-        let wanted = 8 * (end - at).min(PAGEMAP_ENTRIES as u64) as usize;
-        let got = match pread(pagemap, &mut entries[..wanted], at * 8) {
-            Ok(got) if got >= 8 => got / 8 * 8,
+        let mut entries = [0u64; PAGEMAP_ENTRIES];
+        let wanted = (end - at).min(PAGEMAP_ENTRIES as u64) as usize;
+        let got = match pread(pagemap, entries[..wanted].as_mut_bytes(), at * 8) {
+            Ok(got) if got >= 8 => got / 8,
             // Nothing can be mapped there, or the process has ended.
             _ => return Presence::Unknown,
         };
-        for entry in entries[..got].chunks_exact(8) {
-            let entry = u64::from_ne_bytes(entry.try_into().unwrap_or_default());
-            if entry & SWAPPED != 0 {
-                return Presence::SomeSwapped;
-            }
-            if entry & PRESENT == 0 {
-                worst = Presence::SomeEmpty;
-            }
+        // Without a branch for each.
+        let together = |(all, any): (u64, u64), entry: &u64| (all & entry, any | entry);
+        let (all, any) = entries[..got].iter().fold((u64::MAX, 0), together);
+        if any & SWAPPED != 0 {
+            return Presence::SomeSwapped;
         }
-        at += got as u64 / 8;
+        if all & PRESENT == 0 {
+            worst = Presence::SomeEmpty;
+        }
+        at += got as u64;
     }
     worst
 }

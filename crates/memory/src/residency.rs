@@ -30,9 +30,9 @@ impl ResidentPages {
     /// The worst that is known of these segments of the process that this is. Of memory that is watched nothing is remembered: its
     /// pages come and go as somebody in user space pleases.
     pub fn look(&self, segments: &[Segment], is_watched: impl Fn(Segment) -> bool) -> Residency {
-        let mut worst = Residency::Resident;
+        let (mut worst, now) = (Residency::Resident, tick());
         for segment in segments.iter().filter(|segment| segment.length > 0) {
-            match self.look_at(segment, &is_watched) {
+            match self.look_at(*segment, now, &is_watched) {
                 Residency::Resident => {}
                 Residency::Absent => worst = Residency::Absent,
                 Residency::NotMapped => return Residency::NotMapped,
@@ -58,16 +58,17 @@ impl ResidentPages {
         segment.address >> self.page_bits == last && self.pages.has(last, time(tick))
     }
 
-    fn look_at(&self, segment: &Segment, is_watched: &impl Fn(Segment) -> bool) -> Residency {
+    /// What is known of a segment that is not empty, at `tick`.
+    pub fn look_at(&self, segment: Segment, tick: u64, is_watched: impl Fn(Segment) -> bool) -> Residency {
         let Some(end) = segment.address.checked_add(segment.length) else { return Residency::NotMapped };
         let (first, last) = (segment.address >> self.page_bits, (end - 1) >> self.page_bits);
-        let now = time(tick());
+        let now = time(tick);
         // Mostly it is one page.
         let known = if first == last { self.pages.has(first, now) } else { self.remembers(first, last, now) };
         if known {
             return Residency::Resident;
         }
-        let watched = is_watched(*segment);
+        let watched = is_watched(segment);
         let ahead = if watched { None } else { self.look_ahead(first, last - first + 1, now) };
         if let Some(seen) = ahead {
             return seen;

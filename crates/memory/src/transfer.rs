@@ -69,6 +69,7 @@ pub enum ProcessTransfer {
 
 /// Copies bytes from `position` on between `local` segments of this process and `remote` ones of `pid`, which may be this
 /// process; both are `length` bytes long at least.
+#[inline(always)] // Part of each transfer that the requester executes itself.
 pub fn through_process(
     way: ProcessTransfer,
     pid: i32,

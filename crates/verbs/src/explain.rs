@@ -44,7 +44,7 @@ use pagewire_memory::above_standard;
 use pagewire_memory::fork::PerProcess;
 use pagewire_nic::attributes::{QueuePairType, State};
 use pagewire_nic::device;
-use pagewire_nic::{ConnectionReport, FaultCounts, QueuePair};
+use pagewire_nic::{ConnectionReport, FaultCounts, FaultReport, QueuePair};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -70,6 +70,7 @@ struct Process {
     counters: BTreeMap<&'static str, u64>,
     faults: BTreeMap<&'static str, u64>,
     absent_pages: AbsentPages,
+    fault_latency: Vec<(u64, u64)>,
 }
 
 /// Accesses that met absent pages.
@@ -78,13 +79,13 @@ struct AbsentPages {
     page_in: &'static str,
     #[serde(flatten)]
     all: BTreeMap<&'static str, u64>,
-    fault_latency: Vec<(u64, u64)>,
     devices: BTreeMap<String, BTreeMap<&'static str, u64>>,
     regions: Vec<RegionLine>,
 }
 
 #[derive(Serialize)]
 struct RegionLine {
+    name: String,
     device: String,
     address: u64,
     length: u64,
@@ -93,18 +94,17 @@ struct RegionLine {
 }
 
 impl AbsentPages {
-    fn of(engine: &Engine) -> Self {
-        let report = engine.nic().page_faults();
+    fn of(engine: &Engine, report: FaultReport) -> Self {
         let of = |counts: FaultCounts| counts.all().collect();
         AbsentPages {
             page_in: engine.settings().page_in.name(),
             all: of(report.all),
-            fault_latency: report.latency,
             devices: report.devices.into_iter().map(|(device, counts)| (device, of(counts))).collect(),
             regions: report
                 .regions
                 .into_iter()
                 .map(|region| RegionLine {
+                    name: format!("{:#x}", region.memory.start),
                     device: region.device,
                     address: region.memory.start,
                     length: region.memory.end - region.memory.start,
@@ -206,6 +206,7 @@ fn process(engine: &Engine) -> io::Result<Process> {
         .collect();
     let fabric = engine.nic().fabric();
     let (host, faults) = (fabric.inner(), fabric.counters());
+    let report = engine.nic().page_faults();
     Ok(Process {
         pid: std::process::id(),
         program,
@@ -223,7 +224,8 @@ fn process(engine: &Engine) -> io::Result<Process> {
             ("corrupted", faults.corrupted.get()),
             ("delayed", faults.delayed.get()),
         ]),
-        absent_pages: AbsentPages::of(engine),
+        fault_latency: report.latency.clone(),
+        absent_pages: AbsentPages::of(engine, report),
     })
 }
 
