@@ -10,7 +10,8 @@ use pagewire_cli::interrupt;
 use pagewire_end_to_end::ground::{Ground, Setting};
 use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_STOPPED};
 use pagewire_end_to_end::{
-    basics, combinations, command, death, instructions, killed, motion, perftest, pingpong, stack, wire,
+    basics, combinations, command, death, faults, instructions, killed, motion, perftest, pingpong, stack,
+    wire,
 };
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock};
@@ -73,6 +74,11 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
     ];
     for run in motion::runs().into_iter().filter(|run| all || motion::is_quick(run)) {
         trials.push(trial(ground, &motion::title(&run), move |ground| motion::check(ground, &run)));
+    }
+    for run in faults::runs().into_iter().filter(|run| all || faults::is_quick(run)) {
+        let ignored = faults::open_question(&run).is_some();
+        let one = trial(ground, &faults::title(&run), move |ground| faults::check(ground, &run));
+        trials.push(one.with_ignored_flag(ignored));
     }
     for setting in [Setting::Local, Setting::Udp] {
         trials.push(trial(ground, &format!("stack::{}", setting.name()), move |ground| {

@@ -36,5 +36,11 @@ pub const LARGEST_PINGPONG: u64 = 8 << 20;
 /// What a run of memory in motion may take; the program gives itself 300 s (`LIMIT_SECONDS` of `motion.h` and more).
 pub const MOTION: Duration = Duration::from_secs(360);
 
+/// What a run with absent pages may take; a program that hangs sees it itself after 100 s.
+pub const FAULTS: Duration = Duration::from_secs(400);
+
+/// What a run with much more memory than may be resident may take: disks are slow.
+pub const PRESSURE: Duration = Duration::from_secs(3600);
+
 /// What compiling a test's program may take.
 pub const COMPILE: Duration = Duration::from_secs(300);

@@ -37,6 +37,7 @@ pub mod report;
 pub mod reproduce;
 pub mod run;
 pub mod stage;
+pub mod swap;
 pub mod table;
 pub mod top;
 pub mod workload;
