@@ -29,7 +29,7 @@ JOBS ?= 1
 # A Python environment with a newer UCX than the system has.
 PEERS := $(BUILD)/peers/ucx
 
-.PHONY: build demo test test-perftest test-motion test-rxe soak swarm \
+.PHONY: build demo test test-perftest test-motion test-pressure test-rxe soak swarm \
 	fuzz kill single-step instructions bench install deny clean
 
 build:
@@ -59,6 +59,12 @@ test-motion: dependencies-test
 	$(MAKE) --no-print-directory build
 	PAGEWIRE_TESTS=all PAGEWIRE_MOTION_ROUNDS=$(ROUNDS) $(if $(SEED),PAGEWIRE_MOTION_SEED=$(SEED)) PAGEWIRE_BUILD="$(abspath $(BUILD))" \
 		$(CARGO) test -p pagewire-end-to-end --test programs -- motion::
+
+# 4 GiB through memory cgroups of 256 MiB, on both paths (needs root and room for 10 GiB of swap on a disk).
+test-pressure: dependencies-test
+	$(MAKE) --no-print-directory build
+	PAGEWIRE_TESTS=all PAGEWIRE_BUILD="$(abspath $(BUILD))" \
+		$(CARGO) test -p pagewire-end-to-end --test programs -- --include-ignored faults::pressure
 
 # Against the Linux kernel's soft-RoCE in a virtual machine (RXE=REGULAR-EXPRESSION: only what matches).
 test-rxe: dependencies-rxe

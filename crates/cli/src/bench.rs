@@ -4,6 +4,7 @@
 //! in turn, several times, and medians are compared. A peer that is not installed gives `null`, never a figure from
 //! elsewhere; where only a published figure exists, its name says "published".
 
+mod faults;
 mod goals;
 mod ground;
 mod libfabric;
@@ -13,6 +14,7 @@ mod registration;
 mod targets;
 mod ucx;
 
+use self::faults::Absent;
 use self::goals::Goal;
 use self::ground::Ground;
 use self::libfabric::Libfabric;
@@ -111,6 +113,7 @@ enum Task {
     Program(&'static Bench, PathChoice, u64),
     /// On the local path only.
     Target(Target, u64),
+    Faults(Absent, PathChoice, u64),
 }
 
 impl Task {
@@ -119,6 +122,7 @@ impl Task {
             Task::Registration => registration::NAME.to_owned(),
             Task::Program(bench, path, size) => format!("{} {size} B {}", bench.name, path.name()),
             Task::Target(target, size) => format!("{} {size} B local", target.name),
+            Task::Faults(absent, path, size) => format!("{} {size} B {}", absent.name(), path.name()),
         }
     }
 }
@@ -152,7 +156,8 @@ impl Peers {
 pub fn names() -> Vec<&'static str> {
     let targets = std::iter::once(&PING_PONG).chain(&TARGETS).map(|target| target.name);
     let programs = BENCHES.iter().map(|bench| bench.name);
-    std::iter::once(registration::NAME).chain(targets).chain(programs).collect()
+    let faults = faults::ALL.iter().map(|absent| absent.name());
+    std::iter::once(registration::NAME).chain(targets).chain(programs).chain(faults).collect()
 }
 
 /// What the command line asks for.
@@ -173,6 +178,11 @@ fn tasks(arguments: &BenchArguments) -> Vec<Task> {
     for bench in BENCHES.iter().filter(|bench| wanted(bench.name)) {
         for &path in &paths {
             tasks.extend(bench.sizes(path).iter().map(|&size| Task::Program(bench, path, size)));
+        }
+    }
+    for absent in faults::ALL.into_iter().filter(|absent| wanted(absent.name())) {
+        for &path in &paths {
+            tasks.extend(absent.sizes().iter().map(|&size| Task::Faults(absent, path, size)));
         }
     }
     tasks
@@ -199,7 +209,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
         .transpose()?;
     let programs = tasks.iter().filter_map(|task| match task {
         Task::Program(bench, ..) => Some(bench.program),
-        Task::Registration | Task::Target(..) => None,
+        Task::Registration | Task::Target(..) | Task::Faults(..) => None,
     });
     let missing: BTreeSet<&str> = programs.filter(|program| find_program(program).is_none()).collect();
     if !missing.is_empty() {
@@ -207,7 +217,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
         bail!("not installed: {} (Debian package perftest)", missing.join(", "));
     }
     interrupt::watch()?;
-    let needs_peers = tasks.iter().any(|task| !matches!(task, Task::Registration));
+    let needs_peers = tasks.iter().any(|task| !matches!(task, Task::Registration | Task::Faults(..)));
     let needs_hosts = tasks.iter().any(|task| matches!(task, Task::Program(_, PathChoice::Udp, _)));
     let path = if needs_hosts { PathChoice::Udp } else { PathChoice::Local };
     let ground = Ground::prepare(Stage::prepare(&Installation::find()?)?, path)?;
@@ -224,6 +234,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
                 measure_program(&ground, &peers, (bench, *path, *size), rounds)?
             }
             Task::Target(target, size) => measure_target(&ground, &peers, (*target, *size), rounds)?,
+            Task::Faults(absent, path, size) => absent.measure(&ground, *path, *size, rounds)?,
         };
         view.show(&new)?;
         if let Some(file) = &mut saved {

@@ -29,6 +29,18 @@ const GOALS: &[Row] = &[
     ("write_to_sleeping", "local", ANY, "Pagewire", Goal::Ratio(0.9)),
     ("write_to_computing", "local", ANY, "Pagewire", Goal::Ratio(0.9)),
     ("write_to_stopped", "local", ANY, "Pagewire", Goal::Ratio(0.9)),
+    ("zero_fill_write", "udp", ANY, "first touch", Goal::Microseconds(2.0)),
+    ("absent_write", "local", ANY, "bound", Goal::Ratio(0.9)),
+    ("absent_write", "udp", ANY, "bound", Goal::Ratio(0.9)),
+    ("absent_write_pia", "local", ANY, "page by page", Goal::Ratio(2.0)),
+    ("absent_write_pia", "udp", ANY, "page by page", Goal::Ratio(2.0)),
+    ("swapped_write", "local", ANY, "bound", Goal::Ratio(0.9)),
+    ("swapped_write", "udp", ANY, "bound", Goal::Ratio(0.9)),
+    // At most half as long again.
+    ("slow_page_target", "local", ANY, "without", Goal::Ratio(1.0 / 1.5)),
+    ("slow_page_target", "udp", ANY, "without", Goal::Ratio(1.0 / 1.5)),
+    ("slow_page_poster", "local", ANY, "without", Goal::Ratio(1.0 / 1.5)),
+    ("slow_page_poster", "udp", ANY, "without", Goal::Ratio(1.0 / 1.5)),
 ];
 
 impl Goal {
@@ -53,7 +65,7 @@ impl Goal {
     /// For the table.
     pub(super) fn text(self) -> String {
         match self {
-            Goal::Ratio(least) => format!("{least:.1}x"),
+            Goal::Ratio(least) => format!("{least:.2}x"),
             Goal::Microseconds(most) => format!("{most} us"),
         }
     }
