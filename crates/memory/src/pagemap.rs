@@ -6,10 +6,10 @@ use crate::limits::{PAGEMAP_ENTRIES, PAGEMAPS_KEPT};
 use crate::{Uncancelled, above_standard};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::pread;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use zerocopy::IntoBytes;
 
 // Bits of an entry (Documentation/admin-guide/mm/pagemap.rst of Linux).
 const PRESENT: u64 = 1 << 63;
@@ -89,16 +89,19 @@ fn look(pagemap: BorrowedFd<'_>, first: u64, end: u64) -> Presence {
     let mut worst = Presence::All;
     let mut at = first;
     while at < end {
-        let mut entries = [0u64; PAGEMAP_ENTRIES];
-        let wanted = (end - at).min(PAGEMAP_ENTRIES as u64) as usize;
-        let got = match pread(pagemap, entries[..wanted].as_mut_bytes(), at * 8) {
-            Ok(got) if got >= 8 => got / 8,
+        let mut room = [const { MaybeUninit::<u8>::uninit() }; 8 * PAGEMAP_ENTRIES];
+        let wanted = 8 * (end - at).min(PAGEMAP_ENTRIES as u64) as usize;
+        let entries = match pread(pagemap, &mut room[..wanted], at * 8) {
+            Ok((entries, _)) if entries.len() >= 8 => entries.chunks_exact(8),
             // Nothing can be mapped there, or the process has ended.
             _ => return Presence::Unknown,
         };
+        let got = entries.len();
         // Without a branch for each.
-        let together = |(all, any): (u64, u64), entry: &u64| (all & entry, any | entry);
-        let (all, any) = entries[..got].iter().fold((u64::MAX, 0), together);
+        let (all, any) = entries.fold((u64::MAX, 0), |(all, any), entry| {
+            let entry = u64::from_ne_bytes(entry.try_into().unwrap_or_default());
+            (all & entry, any | entry)
+        });
         if any & SWAPPED != 0 {
             return Presence::SomeSwapped;
         }

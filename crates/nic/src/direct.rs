@@ -99,6 +99,13 @@ impl<F: Fabric> QueuePair<F> {
             Ok(()) => waits.far_times = 0,
             Err(Unreached::Gone) => return Direct::Unavailable,
             Err(Unreached::Absent(absence)) => {
+                // Whoever waits is to learn that the peer's queue pair, or its region, has ended.
+                let is_there = channel.peer_regions.still_open(pass.window())
+                    && channel.receptive_at(place, self.peer(), self.number).is_some();
+                if !is_there {
+                    *far = None;
+                    return Direct::Unavailable;
+                }
                 if nic.wait_for_far(self, process, &there[0], absence, waits) {
                     return Direct::Wait;
                 }

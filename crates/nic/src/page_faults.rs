@@ -155,7 +155,9 @@ impl<F: Fabric> Nic<F> {
         }
         waits.far_times += 1;
         queue_pair.counters.page_waits.add(1);
-        self.page_faults.counted.handed_on(there.length);
+        if waits.far_times == 1 {
+            self.page_faults.counted.handed_on(there.length);
+        }
         self.fabric().bring_in_far(process, &[*there], waits.token(queue_pair.number));
         true
     }

@@ -67,6 +67,8 @@ struct Count {
     asked: Asked,
     /// How many of these had an answer before the page was asked for again.
     answered: u32,
+    /// The same of a peer's pages.
+    answered_far: u32,
     /// Pages came in since `asked` was last given.
     news: bool,
     /// There was an access since [`is_waiting`](PageWaits::is_waiting) was last asked.
@@ -79,7 +81,8 @@ impl Default for PageWaits {
             let (times, since, to_come, many_absent, peer) = (0, 0, 0, false, 0);
             Asked { half, times, far_times: 0, since, ahead: Ahead::default(), to_come, many_absent, peer }
         };
-        let count = |half| Count { asked: asked(half), answered: 0, news: false, tried: false };
+        let count =
+            |half| Count { asked: asked(half), answered: 0, answered_far: 0, news: false, tried: false };
         PageWaits([Half::Requester, Half::Responder].map(count))
     }
 }
@@ -91,7 +94,11 @@ impl PageWaits {
         if count.asked.times == 0 || count.news {
             count.answered = count.asked.times;
         }
+        if count.asked.far_times == 0 || count.news {
+            count.answered_far = count.asked.far_times;
+        }
         (count.asked.times, count.news, count.tried) = (count.answered, false, true);
+        count.asked.far_times = count.answered_far;
         (count.asked.to_come, count.asked.many_absent) = (0, false);
         &mut count.asked
     }
@@ -107,7 +114,8 @@ impl PageWaits {
     pub fn is_waiting(&mut self) -> bool {
         let mut waits = false;
         for count in &mut self.0 {
-            waits |= std::mem::take(&mut count.tried) && count.asked.times > 0;
+            let asked = count.asked.times > 0 || count.asked.far_times > 0;
+            waits |= std::mem::take(&mut count.tried) && asked;
         }
         waits
     }

@@ -234,7 +234,7 @@ impl Requester {
         }
         shared.counters.holds_received += 1;
         if !hold.flags.contains(HoldFlags::DROPPED) {
-            return self.retry.patience(now, pace(shared));
+            return self.retry.held(now, pace(shared));
         }
         self.dropped_request = Some(psn);
         // In no case is it sent again for that: the page is not there yet.

@@ -129,6 +129,18 @@ impl Retry {
         }
     }
 
+    /// The same, and the peer will answer when its page is there: should the answer be lost, a repetition asks for it, later each time that
+    /// the peer asks for patience.
+    pub(super) fn held(&mut self, now: Time, pace: Pace) {
+        self.backoff = (self.backoff + 1).min(8);
+        self.patience(now, pace);
+        if let Some(deadline) = &mut self.deadline {
+            let later = (limits::MIN_PROBE << (2 * self.backoff)).min(limits::HELD_PROBE);
+            let latest = self.timeout.map_or(u64::MAX, |timeout| now.0.saturating_add(timeout));
+            deadline.0 = deadline.0.max(now.0.saturating_add(later)).min(latest);
+        }
+    }
+
     /// The same, but the timer runs on.
     pub(super) fn spare(&mut self, now: Time) {
         self.retries_left = self.retry_count;
