@@ -138,6 +138,12 @@ pub trait ApplicationMemory: Send + Sync + 'static {
         Absence::Unknown
     }
 
+    /// Whether it is well that system calls which copy meet absent pages. Not where there is swap: at the limit of a memory cgroup Linux
+    /// 6.18 ends processes for what such calls bring in, where it swaps other pages out for what a program touches.
+    fn kernel_may_fault(&self) -> bool {
+        true
+    }
+
     /// Finds out how the pages of a segment come, where that is not known. May take milliseconds.
     fn learn(&self, segment: Segment) {
         let _ = segment;

@@ -15,6 +15,7 @@ use crate::process::HostProcess;
 use crate::residency::ResidentPages;
 use crate::segments::{address_at, total};
 use crate::transfer::{FileTransfer, ProcessTransfer, Stop, common_length, through_file, through_process};
+use crate::watch_list::WatchList;
 use crate::{
     Absence, ApplicationMemory, AtomicOperation, MemoryError, Residency, SeenFar, Segment, Unreached,
 };
@@ -25,13 +26,19 @@ use arrayvec::ArrayVec;
 pub struct HostMemory {
     resident: ResidentPages,
     far: FarPages,
+    watch_list: WatchList,
     own: HostProcess,
 }
 
 impl HostMemory {
     /// Touches nothing yet.
     pub fn new() -> Self {
-        HostMemory { resident: ResidentPages::new(), far: FarPages::new(), own: HostProcess::current() }
+        HostMemory {
+            resident: ResidentPages::new(),
+            far: FarPages::new(),
+            watch_list: WatchList::default(),
+            own: HostProcess::current(),
+        }
     }
 
     /// A guard, where all of a segment is remembered to be resident, and that faults are mended: one look at the clock for both.
@@ -224,8 +231,16 @@ impl ApplicationMemory for HostMemory {
 
     fn absence(&self, segments: &[Segment]) -> Absence {
         let all = segments.iter().filter(|segment| segment.length > 0);
-        let mut each = all.map(|segment| self.own.absence(*segment));
+        let mut each = all.map(|segment| match self.own.absence(*segment) {
+            // That may be out of date.
+            Absence::Cheap if self.watch_list.has(*segment) == Some(true) => Absence::Slow,
+            other => other,
+        });
         each.find(|absence| *absence != Absence::Cheap).unwrap_or(Absence::Cheap)
+    }
+
+    fn kernel_may_fault(&self) -> bool {
+        !self.own.may_swap()
     }
 
     fn bring_in(&self, segment: &Segment, write: bool) -> Result<(), MemoryError> {
@@ -235,7 +250,7 @@ impl ApplicationMemory for HostMemory {
         total(std::slice::from_ref(segment))?;
         let page = rustix::param::page_size() as u64;
         let pages = (segment.address + segment.length - 1) / page - segment.address / page + 1;
-        match Guard::at_hand().filter(|_| pages < POPULATED_PAGES) {
+        match Guard::at_hand().filter(|_| pages < POPULATED_PAGES || !self.kernel_may_fault()) {
             Some(guard) => touch_pages(&guard, segment, write),
             None if write && atomic::make_writable_pages_present(segment.address, segment.length).is_ok() => {
                 Ok(())

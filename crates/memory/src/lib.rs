@@ -22,6 +22,7 @@ mod residency;
 mod scratch;
 mod segments;
 mod transfer;
+mod watch_list;
 
 pub use application::*;
 pub use arena::Arena;

@@ -74,6 +74,11 @@ impl Mappings {
         self.known.read().kind(segment) == Some(Kind::Other)
     }
 
+    /// Whether swap was in use on this machine when that was last looked at.
+    pub fn may_swap(&self) -> bool {
+        self.known.read().swap
+    }
+
     /// Asks the kernel, unless another thread is just doing so. Takes as long as that takes.
     ///
     /// # Errors

@@ -130,6 +130,11 @@ impl HostProcess {
         if is_cheap { Absence::Cheap } else { Absence::Slow }
     }
 
+    /// Whether pages may be swapped out, as far as is known.
+    pub(crate) fn may_swap(&self) -> bool {
+        self.0.mappings.may_swap()
+    }
+
     /// Whether somebody in user space is known to give, or take away, pages of a segment.
     pub(crate) fn is_watched(&self, segment: Segment) -> bool {
         self.0.mappings.is_other(segment)

@@ -318,7 +318,7 @@ impl<F: Fabric> Nic<F> {
             }
             Residency::NotMapped => Err(AccessError::NotMapped),
             Residency::Absent | Residency::Resident => {
-                if waits.times > 0 {
+                if waits.is_waiting() {
                     self.end_wait(waits);
                 }
                 Ok(())
@@ -340,7 +340,12 @@ impl<F: Fabric> Nic<F> {
         waits: &mut Asked,
     ) -> Option<Segment> {
         match self.look(sustained, queue_pair, domain, piece, need, write, waits) {
-            Ok(Seen { segment, residency: Residency::Resident, .. }) => Some(segment),
+            Ok(Seen { segment, residency: Residency::Resident, .. }) => {
+                if waits.is_waiting() {
+                    self.end_wait(waits);
+                }
+                Some(segment)
+            }
             Ok(Seen { segment, window, residency: Residency::Absent }) => {
                 let missed = Missed { segments: &[segment], window, write };
                 self.meet_cheaply(queue_pair, &missed, waits).then_some(segment)

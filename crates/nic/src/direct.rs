@@ -106,6 +106,10 @@ impl<F: Fabric> QueuePair<F> {
                     *far = None;
                     return Direct::Unavailable;
                 }
+                if !memory.kernel_may_fault() {
+                    // The peer brings them in.
+                    return Direct::Unavailable;
+                }
                 if nic.wait_for_far(self, process, &there[0], absence, waits) {
                     return Direct::Wait;
                 }

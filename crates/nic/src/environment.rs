@@ -397,13 +397,12 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
             Err(error) => return refused(error, denial),
         };
         let memory = nic.fabric().memory();
-        let many_absent = waits.many_absent;
         let placed = match (payload, self.origin) {
             (Payload::Bytes(bytes), _) => {
                 memory.write(bytes, &access.segments, last).map_err(PullError::from)
             }
             (Payload::Reference(from), Some(Origin::Local(channel))) => {
-                queue_pair.pull_reference(channel, from, (&access.segments, many_absent), last)
+                queue_pair.pull_reference(channel, from, &access.segments, waits, last)
             }
             (Payload::Reference(_), _) => Err(PullError::Lost(Lost::SenderGone)),
         };

@@ -115,7 +115,7 @@ impl<F: Fabric> Nic<F> {
     ) -> Result<(), AccessError> {
         let met = self.meet_at_once(queue_pair, missed, waits);
         if met {
-            waits.times = 0;
+            self.end_wait(waits);
         } else {
             self.ask(queue_pair, missed, waits);
         }
@@ -150,7 +150,7 @@ impl<F: Fabric> Nic<F> {
     ) -> bool {
         if absence == Absence::Cheap || waits.far_times >= BRING_IN_TRIES {
             waits.far_times = 0;
-            waits.many_absent = there.length > BROUGHT_IN_AT_ONCE;
+            waits.many_absent |= there.length > BROUGHT_IN_AT_ONCE;
             return false;
         }
         waits.far_times += 1;
@@ -184,6 +184,9 @@ impl<F: Fabric> Nic<F> {
         {
             return false;
         }
+        if bytes > BROUGHT_IN_AT_ONCE && !memory.kernel_may_fault() {
+            return false;
+        }
         faults.note(queue_pair, missed, FaultCounts { minor: 1, bytes, ..FaultCounts::default() });
         if bytes > BROUGHT_IN_AT_ONCE {
             // They come while they are moved.
@@ -208,7 +211,7 @@ impl<F: Fabric> Nic<F> {
             self.page_faults.counted.handed_on(bytes);
             let counts = FaultCounts { major: 1, bytes, ..FaultCounts::default() };
             self.page_faults.note(queue_pair, missed, counts);
-        } else {
+        } else if waits.is_in_vain() {
             // It came in, and has gone again: memory is short.
             waits.ahead.shrink();
         }

@@ -1,12 +1,13 @@
 //! Long messages on the local path: their receiver reads them where they lie in their sender's memory.
 
+use crate::drive::page_waits::Asked;
 use crate::path::local::LocalChannel;
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::slice_of;
 use pagewire_fabric::{Direction, Fabric};
 use pagewire_iommu::Rights;
-use pagewire_memory::{Absence, ApplicationMemory, MemoryError, SeenFar, Segment, Unreached};
+use pagewire_memory::{ApplicationMemory, MemoryError, SeenFar, Segment, Unreached};
 use pagewire_transport::RemoteAddress;
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{Ordering, fence};
@@ -42,12 +43,13 @@ impl From<MemoryError> for PullError {
 impl<F: Fabric> QueuePair<F> {
     /// Pulls what a record names from the sender's memory. The sender's queue pair must still be connected to this one, and
     /// its keys must be good: once it has flushed its requests or deregistered their memory, that is the program's again. The
-    /// end of either waits for the claims. Of `to` many pages may be absent.
+    /// end of either waits for the claims.
     pub(crate) fn pull_reference(
         &self,
         channel: &LocalChannel<F>,
         from: &[(RemoteAddress, u32)],
-        (to, many_absent): (&[Segment], bool),
+        to: &[Segment],
+        waits: &mut Asked,
         last: bool,
     ) -> Result<(), PullError> {
         let nic = &self.nic;
@@ -91,15 +93,19 @@ impl<F: Fabric> QueuePair<F> {
             let reached = segments.iter().try_for_each(|segment| {
                 match memory.reach(process, *segment, moment, &mut seen) {
                     Err(Unreached::Gone) => Err(PullError::Lost(Lost::SenderGone)),
-                    // Swapped out since its sender brought it in: it does so again.
-                    Err(Unreached::Absent(Absence::Slow)) => Err(PullError::Lost(Lost::Unreadable)),
-                    Err(Unreached::Absent(Absence::Cheap | Absence::Unknown)) | Ok(()) => Ok(()),
+                    // It has gone since its sender brought it in.
+                    Err(Unreached::Absent(absence))
+                        if nic.wait_for_far(self, process, segment, absence, waits) =>
+                    {
+                        Err(PullError::Wait)
+                    }
+                    Err(Unreached::Absent(_)) | Ok(()) => Ok(()),
                 }
             });
             let pulled = reached.and_then(|()| valid()).and_then(|()| {
                 let into = slice_of(to, offset, bytes);
                 let last = last && pieces.peek().is_none();
-                Ok(match many_absent {
+                Ok(match waits.many_absent {
                     false => memory.pull(process, &segments, &into, last),
                     true => nic.fabric().move_absent(Direction::Pull, process, &into, &segments, last),
                 }?)
@@ -111,6 +117,7 @@ impl<F: Fabric> QueuePair<F> {
             let pulled = pulled.and_then(|()| valid());
             channel.own_hazards.release(claim);
             pulled?;
+            waits.far_times = 0;
             offset += bytes;
         }
         Ok(())

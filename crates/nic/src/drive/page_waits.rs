@@ -18,7 +18,7 @@ pub struct Asked {
     /// The same for pages of a peer.
     pub far_times: u32,
     /// When the access that waits found its pages absent.
-    since: u64,
+    since: Option<u64>,
     /// What is brought in beyond what is accessed.
     pub ahead: Ahead,
     /// Bytes that follow what is accessed in the same transfer, where that is known.
@@ -33,17 +33,26 @@ impl Asked {
     /// An access waits, since `now` if this is its first time: true.
     pub fn begin_wait(&mut self, now: u64) -> bool {
         self.times += 1;
-        let first = self.times == 1;
-        if first {
-            self.since = now;
-        }
+        let first = self.since.is_none();
+        self.since.get_or_insert(now);
         first
+    }
+
+    /// Whether an access waits.
+    #[inline]
+    pub fn is_waiting(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Pages that came in for an access that still waits were gone again when it was tried.
+    pub fn is_in_vain(&self) -> bool {
+        self.times > 1
     }
 
     /// The access that waited is made; for how long it waited, if it did.
     pub fn end_wait(&mut self, now: u64) -> Option<u64> {
-        let waited = std::mem::take(&mut self.times) > 0;
-        waited.then(|| now.saturating_sub(self.since))
+        self.times = 0;
+        self.since.take().map(|since| now.saturating_sub(since))
     }
 
     /// For whom pages are asked for: the queue pairs of one peer share the threads that one asker may have.
@@ -78,7 +87,7 @@ struct Count {
 impl Default for PageWaits {
     fn default() -> Self {
         let asked = |half| {
-            let (times, since, to_come, many_absent, peer) = (0, 0, 0, false, 0);
+            let (times, since, to_come, many_absent, peer) = (0, None, 0, false, 0);
             Asked { half, times, far_times: 0, since, ahead: Ahead::default(), to_come, many_absent, peer }
         };
         let count =
