@@ -13,8 +13,9 @@ use crate::ground::{Ground, Setting};
 use crate::limits::{FAULTS, PRESSURE};
 use crate::memory_group::MemoryGroup;
 use crate::not_checked;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use pagewire_cli::pair::Running;
+use pagewire_cli::report::{self, ProcessReport};
 use pagewire_cli::swap::{self, Swap};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -202,23 +203,50 @@ pub fn check(ground: &Ground, run: &Run) -> Result<()> {
     command.env("TMPDIR", swap::disk()?);
     command.envs(run.handling.map(|handling| ("PAGEWIRE_PAGE_FAULTS", handling)));
     command.envs(run.faults.map(|faults| ("PAGEWIRE_FAULTS", faults)));
-    let outcome = judge(run, &seed, command);
+    let statistics = ground.stage.writable_file(&format!("{}.jsonl", title(run).replace(['/', ' '], "-")))?;
+    command.env("PAGEWIRE_STATS", &statistics);
+    let outcome = judge(run, &seed, command)
+        .and_then(|ran| if ran { is_handled(run, &report::read_file(&statistics)?) } else { Ok(()) });
     // The swap last: what lies there belongs to processes of the groups.
     drop((groups, huge_pages, swap));
     outcome
 }
 
-fn judge(run: &Run, seed: &str, command: Command) -> Result<()> {
+/// Runs it; false: this machine cannot do that.
+fn judge(run: &Run, seed: &str, command: Command) -> Result<bool> {
     let limit = if run.program == "pressure" { PRESSURE } else { FAULTS };
     let finished = Running::start(command)?.wait_until(Instant::now() + limit);
     match finished.status.and_then(|status| status.code()) {
-        Some(0) => Ok(()),
+        Some(0) => Ok(true),
         Some(NOT_HERE) => {
             not_checked::tell(format_args!("{}: {}", title(run), finished.output));
-            Ok(())
+            Ok(false)
         }
         _ => bail!("PAGEWIRE_MATRIX_SEED={seed}: {}\n{}", finished.verdict(), finished.output),
     }
+}
+
+/// Whether packets that found a page absent were treated as was asked for: the counters of both processes say so.
+fn is_handled(run: &Run, reports: &[ProcessReport]) -> Result<()> {
+    let count = |name: &str| -> u64 {
+        let connections = reports.iter().flat_map(|report| &report.connections);
+        let protocols = connections.filter_map(|connection| connection.get("protocol"));
+        protocols.filter_map(|protocol| protocol.get(name)?.as_u64()).sum()
+    };
+    let [dropped, sent, received, holds, naks] =
+        ["faults_dropped", "resumes_sent", "resumes_received", "holds_sent", "rnr_naks_sent"].map(count);
+    let well = match run.handling {
+        None => true,
+        Some("rnr") => dropped > 0 && naks > 0,
+        Some("timeout") => dropped > 0 && (sent, holds) == (0, 0),
+        Some(_) => dropped > 0 && sent > 0 && received > 0,
+    };
+    let numbers = format!(
+        "{dropped} dropped, {sent} RESUMEs sent, {received} received, {holds} HOLDs, {naks} RNR NAKs"
+    );
+    ensure!(well, "not as {:?} says: {numbers}", run.handling);
+    ensure!(run.faults.is_none() || received < sent, "no RESUME was lost: {numbers}");
+    Ok(())
 }
 
 /// Compiles a program, once for each ground.
