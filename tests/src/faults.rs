@@ -146,7 +146,9 @@ pub fn is_quick(run: &Run) -> bool {
 pub fn open_question(run: &Run) -> Option<&'static str> {
     let is = |words: &[&str]| words.iter().all(|word| run.words.iter().any(|other| other == word));
     if run.program == "pressure" {
-        return Some("Linux 6.18 ends processes at their limit for pages that come by MADV_POPULATE_WRITE");
+        return Some(
+            "Linux 6.18 ends processes at their limit for pages that MADV_POPULATE_WRITE or a peer brings in",
+        );
     }
     if run.setting == Setting::Udp && is(&["target", "300"]) {
         return Some("repeats and HOLDs of 300 requests that wait leave others too little of the processor");
