@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use pagewire_nic::{FaultHandling, PathChoice};
+pub use pagewire_nic::{FaultHandling, PageIn, PathChoice};
 
 /// RDMA verbs on memory that is never pinned: no RDMA hardware, no kernel module, no root.
 #[derive(Debug, Parser)]
@@ -107,6 +107,18 @@ fn page_faults() -> impl TypedValueParser<Value = FaultHandling> {
     PossibleValuesParser::new(FaultHandling::ALL.map(named)).try_map(|name| name.parse())
 }
 
+/// The names of how pages come in, with what they mean.
+fn page_in() -> impl TypedValueParser<Value = PageIn> {
+    let help = |strategy| match strategy {
+        PageIn::Page => "Only what is accessed",
+        PageIn::Block => "The blocks of 16 KiB in which that lies",
+        PageIn::Transfer => "What follows in the transfer, too, as far as that is known",
+        PageIn::Dynamic => "More and more while accesses follow each other",
+    };
+    let named = |strategy: PageIn| PossibleValue::new(strategy.name()).help(help(strategy));
+    PossibleValuesParser::new(PageIn::ALL.map(named)).try_map(|name| name.parse())
+}
+
 /// The path that `pagewire bench` is asked for, of the two that can be measured.
 fn measured_path(name: String) -> PathChoice {
     if name == PathChoice::Local.name() { PathChoice::Local } else { PathChoice::Udp }
@@ -139,6 +151,10 @@ pub struct RunArguments {
     /// PAGEWIRE_PAGE_FAULTS says, else stash
     #[arg(long, value_name = "WHAT", value_parser = page_faults())]
     pub page_faults: Option<FaultHandling>,
+    /// How much is brought in where pages are absent; where it is not given, as the environment variable PAGEWIRE_PAGE_IN says,
+    /// else dynamic
+    #[arg(long, value_name = "HOW", value_parser = page_in())]
+    pub page_in: Option<PageIn>,
     /// Write the packets sent and received to FILE (classic pcap, one file a process: its PID is put before the
     /// extension)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -1,6 +1,6 @@
 //! The environment in which a program finds the engine in place of the system's libibverbs.
 
-use crate::arguments::{FaultHandling, PathChoice};
+use crate::arguments::{FaultHandling, PageIn, PathChoice};
 use crate::install::{Installation, LIBRARY};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -18,6 +18,8 @@ pub struct Launch {
     pub path: PathChoice,
     /// What becomes of packets that find a page absent, if that was said.
     pub page_faults: Option<FaultHandling>,
+    /// How much is brought in where pages are absent, if that was said.
+    pub page_in: Option<PageIn>,
     /// The packet capture, if any.
     pub pcap: Option<PathBuf>,
     /// The file to which counters are appended when the program ends, if any.
@@ -27,7 +29,8 @@ pub struct Launch {
 impl Launch {
     /// A launch with the engine of `installation`, no capture and no counters.
     pub fn new(installation: &Installation, path: PathChoice) -> Launch {
-        Launch { library: installation.library.clone(), path, page_faults: None, pcap: None, stats: None }
+        let library = installation.library.clone();
+        Launch { library, path, page_faults: None, page_in: None, pcap: None, stats: None }
     }
 
     /// Sets the variables of `command`.
@@ -40,6 +43,7 @@ impl Launch {
         command.env(PATH_VARIABLE, self.path.name());
         let page_faults = self.page_faults.map(FaultHandling::name);
         set(command, "PAGEWIRE_PAGE_FAULTS", page_faults.map(Path::new));
+        set(command, "PAGEWIRE_PAGE_IN", self.page_in.map(PageIn::name).map(Path::new));
         set(command, "PAGEWIRE_PCAP", self.pcap.as_deref());
         set(command, "PAGEWIRE_STATS", self.stats.as_deref());
     }

@@ -35,6 +35,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
     let installation = Installation::find()?;
     let mut launch = Launch::new(&installation, path(arguments)?);
     launch.page_faults = arguments.page_faults;
+    launch.page_in = arguments.page_in;
     if let Some(file) = &arguments.pcap {
         // A program may change its directory before the engine opens the file.
         let file = std::path::absolute(file)?;
