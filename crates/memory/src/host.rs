@@ -259,12 +259,12 @@ impl ApplicationMemory for HostMemory {
         }
     }
 
-    #[inline]
+    #[inline(always)] // Part of each transfer that the requester executes itself, as the next two.
     fn moment(&self) -> u64 {
         tick()
     }
 
-    #[inline]
+    #[inline(always)]
     fn residency_at(&self, segment: Segment, moment: u64) -> Residency {
         if self.resident.remembers_page(segment, moment) {
             return Residency::Resident;
@@ -272,7 +272,7 @@ impl ApplicationMemory for HostMemory {
         self.resident.look_at(segment, moment, |segment| self.own.is_watched(segment))
     }
 
-    #[inline]
+    #[inline(always)]
     fn reach(
         &self,
         process: &HostProcess,

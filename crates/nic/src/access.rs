@@ -302,7 +302,7 @@ impl<F: Fabric> Nic<F> {
 
     /// What the residency of all pieces means for an access, of which the last lies in the region of `window`. `Ok`: it is made, also where pages were
     /// asked for often enough.
-    #[inline]
+    #[inline(always)] // Part of every access.
     fn admit(
         &self,
         residency: Residency,

@@ -6,8 +6,9 @@
 use crate::access::{AccessError, Pass};
 use crate::attributes::QueuePairType;
 use crate::completion::{self, Completion, Status};
+use crate::drive::page_waits::Asked;
 use crate::drive::{Core, LocalWay};
-use crate::path::local::{LocalChannel, PublishedQueuePair};
+use crate::path::local::{LocalChannel, ProcessOf, PublishedQueuePair};
 use crate::path::ring::Kind;
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
@@ -95,24 +96,16 @@ impl<F: Fabric> QueuePair<F> {
         let there = [Segment { address: granted.address, length }];
         let memory = nic.fabric().memory();
         let moment = memory.moment();
-        match memory.reach(process, there[0], moment, seen) {
-            Ok(()) => waits.far_times = 0,
-            Err(Unreached::Gone) => return Direct::Unavailable,
-            Err(Unreached::Absent(absence)) => {
-                // Whoever waits is to learn that the peer's queue pair, or its region, has ended.
-                let is_there = channel.peer_regions.still_open(pass.window())
-                    && channel.receptive_at(place, self.peer(), self.number).is_some();
-                if !is_there {
+        if let Err(unreached) = memory.reach(process, there[0], moment, seen) {
+            let is_there = || {
+                channel.peer_regions.still_open(pass.window())
+                    && channel.receptive_at(place, self.peer(), self.number).is_some()
+            };
+            if let Some(instead) = self.wait_for_far(process, there[0], unreached, waits, is_there) {
+                if instead == Direct::Unavailable {
                     *far = None;
-                    return Direct::Unavailable;
                 }
-                if !memory.kernel_may_fault() {
-                    // The peer brings them in.
-                    return Direct::Unavailable;
-                }
-                if nic.wait_for_far(self, process, &there[0], absence, waits) {
-                    return Direct::Wait;
-                }
+                return instead;
             }
         }
         // Under a claim on the region there.
@@ -164,11 +157,31 @@ impl<F: Fabric> QueuePair<F> {
             },
         };
         if done == Direct::Done {
+            waits.far_times = 0;
             self.tell_begun(channel, send_psn, place, told);
             self.counters.direct_operations.add_alone(1);
             self.counters.direct_bytes.add_alone(length);
         }
         done
+    }
+
+    /// What becomes of a transfer to memory of a peer that is not reached at once. `None`: it is made. `is_there`: the peer's queue
+    /// pair and its region are what they were.
+    #[cold]
+    fn wait_for_far(
+        &self,
+        process: &ProcessOf<F>,
+        there: Segment,
+        unreached: Unreached,
+        waits: &mut Asked,
+        is_there: impl FnOnce() -> bool,
+    ) -> Option<Direct> {
+        let Unreached::Absent(absence) = unreached else { return Some(Direct::Unavailable) };
+        // Whoever waits is to learn of their end. Where the kernel must not meet absent pages the peer brings them in.
+        if !is_there() || !self.nic.fabric().memory().kernel_may_fault() {
+            return Some(Direct::Unavailable);
+        }
+        self.nic.wait_for_far(self, process, &there, absence, waits).then_some(Direct::Wait)
     }
 
     /// Tells a peer that has not heard from this side, and learns nothing of what was executed, that it has begun (COMM_EST).

@@ -62,10 +62,15 @@ pub struct FaultReport {
 
 impl PageFaults {
     /// A region ends: its place may soon be another one's.
+    #[inline]
     pub fn forget_region(&self, index: u32) {
-        if !self.any_region.load(Ordering::Acquire) {
-            return;
+        if self.any_region.load(Ordering::Acquire) {
+            self.end_region(index);
         }
+    }
+
+    #[cold]
+    fn end_region(&self, index: u32) {
         let mut by_region = self.by_region.lock();
         if let Some(ended) = by_region.regions.remove(&index) {
             *by_region.ended.entry(ended.device).or_default() += ended.counts;
