@@ -199,18 +199,19 @@ fn what_cannot_be_read_is_asked_for_each_time() {
             let counters = || one.nic.explain()[0].protocol.unwrap();
             let (asked, sent) = (counters().sequence_naks_received, counters().retransmissions);
             world.evict(one.process, MEMORY, u64::from(LONG));
-            world.withhold_pages(one.process, world.now() + 1_000);
+            // For longer than the receiver has them brought in itself.
+            world.withhold_pages(one.process, world.now() + 100_000_000);
             // Pages come in, and it is sent again; then they are gone once more.
             while counters().sequence_naks_received == asked || counters().retransmissions == sent {
-                assert!(world.now() < 1_000_000_000, "it is not asked for, or not sent again");
+                assert!(world.now() < 10_000_000_000, "it is not asked for, or not sent again");
                 let [taker, sender] =
                     if counters().sequence_naks_received == asked { [two, one] } else { [one, one] };
                 taker.nic.progress();
                 sender.nic.progress();
-                world.advance(Some(world.now() + 1_000));
+                world.advance(Some(world.now() + 10_000));
             }
         }
-        work(world, [one, two], &mut statuses, 10_000_000);
+        work(world, [one, two], &mut statuses, 100_000_000);
         assert_eq!(statuses, [Some(Status::Success); 2], "{times} times");
     }
 }
