@@ -6,6 +6,11 @@
 
 /* Sockets for the companion alone, one each way, which open over udp once much goes between the two, at any time. */
 #define COMPANION_SOCKETS 2
+/*
+ * What the engine opens when it first meets an absent page, and keeps: a userfaultfd by which it asks who watches memory, its own
+ * pagemap and that of the companion. Once for all peers that die.
+ */
+#define PAGE_DESCRIPTORS 3
 
 struct companion {
 	struct party party;

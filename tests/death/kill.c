@@ -156,7 +156,7 @@ static void wait_until_given_back(struct survivor *survivor)
 {
 	double end = seconds() + GIVEN_BACK;
 
-	while (descriptors_held() > survivor->descriptors + COMPANION_SOCKETS) {
+	while (descriptors_held() > survivor->descriptors + COMPANION_SOCKETS + PAGE_DESCRIPTORS) {
 		go_on(&survivor->companion);
 		CHECK(seconds() < end);
 	}
@@ -240,7 +240,7 @@ static void compare(const struct held *before, const struct held *after)
 	       after->mappings, before->resident, after->resident, before->allocated, after->allocated, before->names,
 	       after->names, before->files, after->files, before->arenas, after->arenas);
 	fflush(stdout);
-	CHECK(after->descriptors <= before->descriptors + COMPANION_SOCKETS);
+	CHECK(after->descriptors <= before->descriptors + COMPANION_SOCKETS + PAGE_DESCRIPTORS);
 	CHECK(after->names <= before->names && after->files <= before->files);
 	CHECK(after->arenas <= ARENAS);
 	CHECK(after->mappings <= before->mappings + MAPPINGS_SLACK);

@@ -420,7 +420,7 @@ static struct instant play(struct survivor *survivor, char *file)
 		CHECK(seconds() < end);
 	CHECK(ibv_destroy_cq(pair->cq) == 0 && ibv_dealloc_pd(pair->pd) == 0);
 	must_go_on(&survivor->companion, GOES_ON);
-	for (end = seconds() + BOUND; descriptors_held() > survivor->descriptors + COMPANION_SOCKETS;) {
+	for (end = seconds() + BOUND; descriptors_held() > survivor->descriptors + COMPANION_SOCKETS + PAGE_DESCRIPTORS;) {
 		go_on(&survivor->companion);
 		CHECK(seconds() < end);
 	}
