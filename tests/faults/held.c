@@ -21,12 +21,6 @@
 #define LIMIT_SECONDS 100
 #endif
 
-/* What the other side's memory is called there. */
-struct remote {
-	uint64_t address;
-	uint32_t rkey;
-};
-
 struct memory {
 	char *base;
 	struct ibv_mr *mr;

@@ -29,11 +29,6 @@ struct order {
 	size_t length;
 };
 
-struct remote {
-	uint64_t address;
-	uint32_t rkey;
-};
-
 static struct place places[KINDS];
 static struct ibv_mr *regions[KINDS];
 static struct remote remotes[KINDS];

@@ -13,6 +13,12 @@ static const char *const kind_names[KINDS] = {
 #define PAGE 4096
 #define HUGE_PAGE (2 << 20)
 
+/* What the other side's memory is called there. */
+struct remote {
+	uint64_t address;
+	uint32_t rkey;
+};
+
 struct place {
 	enum kind kind;
 	char *base;

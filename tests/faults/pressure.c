@@ -11,11 +11,6 @@
 /* Requests under way. */
 #define AT_ONCE 8
 
-struct remote {
-	uint64_t address;
-	uint32_t rkey;
-};
-
 static size_t length;
 
 static void enter_group(const char *file)

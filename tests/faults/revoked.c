@@ -16,11 +16,6 @@
 #define LIMIT_SECONDS 100
 #endif
 
-struct remote {
-	uint64_t address;
-	uint32_t rkey;
-};
-
 static const struct {
 	const char *name;
 	enum ibv_wr_opcode opcode;

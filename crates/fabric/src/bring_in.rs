@@ -31,8 +31,8 @@ struct Hands {
 enum What {
     /// Bring in pages of this process; for writing, or not.
     Own { write: bool, segments: Vec<Segment> },
-    /// The same in a peer with this number, for reading.
-    Far { pid: i32, segments: Vec<Segment> },
+    /// The same in a peer, for reading.
+    Far { process: HostProcess, segments: Vec<Segment> },
     /// Help with a transfer.
     Move(Arc<SharedMove>),
 }
@@ -42,8 +42,6 @@ struct Errand {
     what: What,
     asker: u64,
     token: Option<u64>,
-    /// The peer, of `Far`.
-    process: Option<HostProcess>,
     hands: Arc<Hands>,
 }
 
@@ -69,15 +67,14 @@ impl Task for Errand {
     fn run(&self) {
         let memory = &*self.hands.memory;
         // Where one is not mapped the access itself will find that out, and say so.
-        let _ = match (&self.what, &self.process) {
-            (What::Own { write, segments }, _) => {
+        let _ = match &self.what {
+            What::Own { write, segments } => {
                 segments.iter().try_for_each(|segment| memory.bring_in(segment, *write))
             }
-            (What::Far { segments, .. }, Some(process)) => {
+            What::Far { process, segments } => {
                 segments.iter().try_for_each(|segment| memory.bring_in_far(process, segment))
             }
-            (What::Far { .. }, None) => Ok(()),
-            (What::Move(shared), _) => {
+            What::Move(shared) => {
                 shared.work(memory);
                 Ok(())
             }
@@ -90,12 +87,12 @@ impl Task for Errand {
         }
         // What is learnt may spare the next ones a thread.
         let memory = &*self.hands.memory;
-        match (&self.what, &self.process) {
-            (What::Own { segments, .. }, _) => segments.iter().take(1).for_each(|first| memory.learn(*first)),
-            (What::Far { segments, .. }, Some(process)) => {
+        match &self.what {
+            What::Own { segments, .. } => segments.iter().take(1).for_each(|first| memory.learn(*first)),
+            What::Far { process, segments } => {
                 segments.iter().take(1).for_each(|first| memory.learn_far(process, *first));
             }
-            (What::Far { .. }, None) | (What::Move(_), _) => {}
+            What::Move(_) => {}
         }
     }
 }
@@ -110,18 +107,18 @@ impl Pages {
     /// Has pages of this process brought in. What is asked for again before there was an answer has one answer.
     pub fn own(&self, asker: u64, segments: &[Segment], write: bool, token: u64, counters: &Counters) {
         let what = What::Own { write, segments: segments.to_vec() };
-        self.offer(what, asker, Some(token), None, counters);
+        self.offer(what, asker, Some(token), counters);
     }
 
     /// The same in a peer.
     pub fn far(&self, process: &HostProcess, segments: &[Segment], token: u64, counters: &Counters) {
-        let what = What::Far { pid: process.pid(), segments: segments.to_vec() };
-        self.offer(what, process.pid() as u64, Some(token), Some(process.clone()), counters);
+        let what = What::Far { process: process.clone(), segments: segments.to_vec() };
+        self.offer(what, process.pid() as u64, Some(token), counters);
     }
 
     /// Pages of this process that will be needed soon. They take no thread from those that are needed now.
     pub fn ahead(&self, asker: u64, segment: Segment, write: bool, counters: &Counters) {
-        self.offer(What::Own { write, segments: vec![segment] }, !asker, None, None, counters);
+        self.offer(What::Own { write, segments: vec![segment] }, !asker, None, counters);
     }
 
     /// Moves bytes between this process and a peer, where many pages are absent.
@@ -136,21 +133,14 @@ impl Pages {
         move_together(memory, direction, process, segments, tail_last, |shared| {
             let (what, hands) = (What::Move(shared), self.hands.clone());
             // Without help it takes longer.
-            let _ = self.executor.offer(Errand { what, asker: MOVES, token: None, process: None, hands });
+            let _ = self.executor.offer(Errand { what, asker: MOVES, token: None, hands });
         })
     }
 
-    fn offer(
-        &self,
-        what: What,
-        asker: u64,
-        token: Option<u64>,
-        process: Option<HostProcess>,
-        counters: &Counters,
-    ) {
+    fn offer(&self, what: What, asker: u64, token: Option<u64>, counters: &Counters) {
         counters.brought_in.add(1);
         let hands = self.hands.clone();
-        match self.executor.offer(Errand { what, asker, token, process, hands }) {
+        match self.executor.offer(Errand { what, asker, token, hands }) {
             Offer::Taken | Offer::Known => {}
             Offer::Full => {
                 counters.bring_in_overflow.add(1);

@@ -3,7 +3,7 @@
 
 use crate::fabric::Direction;
 use crate::limits::{MOVED_AT_ONCE, MOVERS};
-use pagewire_memory::{ApplicationMemory, HostMemory, HostProcess, MemoryError, Segment};
+use pagewire_memory::{ApplicationMemory, HostMemory, HostProcess, MemoryError, Segment, part_of};
 use parking_lot::{Condvar, Mutex};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl SharedMove {
                 break;
             }
             let length = MOVED_AT_ONCE.min(self.length - from);
-            let (ours, theirs) = (part(&self.ours, from, length), part(&self.theirs, from, length));
+            let (ours, theirs) = (part_of(&self.ours, from, length), part_of(&self.theirs, from, length));
             if let Err(error) = transfer(memory, self.direction, &self.process, &ours, &theirs, false) {
                 self.next.store(u64::MAX / 2, Ordering::Release);
                 failed = Some(error);
@@ -121,7 +121,7 @@ pub fn move_together(
     (1..parts.min(MOVERS)).for_each(|_| hire(shared.clone()));
     shared.work(memory);
     shared.rest()?;
-    let (ours, theirs) = (part(ours, body, length - body), part(theirs, body, length - body));
+    let (ours, theirs) = (part_of(ours, body, length - body), part_of(theirs, body, length - body));
     transfer(memory, direction, process, &ours, &theirs, tail_last)
 }
 
@@ -138,21 +138,6 @@ fn transfer(
         Direction::Pull => memory.pull(process, theirs, ours, tail_last),
         Direction::Push => memory.push(process, ours, theirs, tail_last),
     }
-}
-
-/// Bytes `from .. from + length` of a list of segments.
-fn part(segments: &[Segment], from: u64, length: u64) -> Vec<Segment> {
-    let (mut skip, mut left) = (from, length);
-    let mut cut = Vec::with_capacity(segments.len());
-    for segment in segments {
-        let before = skip.min(segment.length);
-        let take = (segment.length - before).min(left);
-        if take > 0 {
-            cut.push(Segment { address: segment.address + before, length: take });
-        }
-        (skip, left) = (skip - before, left - take);
-    }
-    cut
 }
 
 #[cfg(test)]
@@ -222,7 +207,7 @@ mod tests {
             let all: Vec<u64> =
                 segments.iter().flat_map(|segment| segment.address..segment.address + segment.length).collect();
             let total = all.len() as u64;
-            let cuts = (0..total).step_by(cut as usize).flat_map(|from| part(&segments, from, cut));
+            let cuts = (0..total).step_by(cut as usize).flat_map(|from| part_of(&segments, from, cut));
             let again: Vec<u64> =
                 cuts.flat_map(|segment| segment.address..segment.address + segment.length).collect();
             prop_assert_eq!(again, all);

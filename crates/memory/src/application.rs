@@ -47,7 +47,7 @@ pub enum Absence {
     Cheap,
     /// From a disk, a compressed store, or somebody in user space: it may take any time.
     Slow,
-    /// Not known: [`learn`](ApplicationMemory::learn) finds out.
+    /// Not known yet.
     Unknown,
 }
 
@@ -144,16 +144,6 @@ pub trait ApplicationMemory: Send + Sync + 'static {
         true
     }
 
-    /// Finds out how the pages of a segment come, where that is not known. May take milliseconds.
-    fn learn(&self, segment: Segment) {
-        let _ = segment;
-    }
-
-    /// As [`learn`](Self::learn) in a peer.
-    fn learn_far(&self, process: &Self::Process, segment: Segment) {
-        let _ = (process, segment);
-    }
-
     /// Brings in the pages of a segment, for writing too where `write`, however long that takes; changes no byte.
     ///
     /// # Errors
@@ -183,12 +173,6 @@ pub trait ApplicationMemory: Send + Sync + 'static {
         moment: u64,
         seen: &mut SeenFar,
     ) -> Result<(), Unreached>;
-
-    /// As [`bring_in`](Self::bring_in) in a peer, for reading.
-    ///
-    /// # Errors
-    /// `PeerNotMapped`, `PeerGone`.
-    fn bring_in_far(&self, process: &Self::Process, segment: &Segment) -> Result<(), MemoryError>;
 
     /// As [`read`](Self::read) of one segment, as long as `into`, if its pages are resident; made for short ones. False: `into` may hold
     /// part of it.

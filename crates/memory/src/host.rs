@@ -13,7 +13,7 @@ use crate::limits::{PIECE, POPULATED_PAGES, SCRATCH_BYTES, SCRATCH_COPY, TAIL, T
 use crate::pagemap::Presence;
 use crate::process::HostProcess;
 use crate::residency::ResidentPages;
-use crate::segments::{address_at, total};
+use crate::segments::{address_at, part_of, total};
 use crate::transfer::{FileTransfer, ProcessTransfer, Stop, common_length, through_file, through_process};
 use crate::watch_list::WatchList;
 use crate::{
@@ -46,6 +46,34 @@ impl HostMemory {
     fn resident_guard(&self, segment: Segment) -> Option<Mended> {
         let now = tick();
         if self.resident.remembers_all(segment, now) { Guard::at_hand_at(now) } else { None }
+    }
+
+    /// As [`bring_in`](ApplicationMemory::bring_in) in a peer, for reading.
+    ///
+    /// # Errors
+    /// `PeerNotMapped`, `PeerGone`.
+    pub fn bring_in_far(&self, process: &HostProcess, segment: &Segment) -> Result<(), MemoryError> {
+        total(std::slice::from_ref(segment))?;
+        let page = rustix::param::page_size() as u64;
+        let mut at = segment.address;
+        while at < segment.address + segment.length {
+            at = touch_far(process, at, segment.address + segment.length, page).inspect_err(|_| {
+                // Whoever asks next may try: an access tells what is wrong.
+                let range = segment.address..segment.address + segment.length;
+                self.far.remember(process.pid(), range, tick());
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Finds out how the pages of a segment come, where that is not known. May take milliseconds.
+    pub fn learn(&self, segment: Segment) {
+        self.own.learn(segment);
+    }
+
+    /// As [`learn`](Self::learn) in a peer.
+    pub fn learn_far(&self, process: &HostProcess, segment: Segment) {
+        process.learn(segment);
     }
 
     /// Asks the kernel how it is with a peer's pages.
@@ -290,28 +318,6 @@ impl ApplicationMemory for HostMemory {
         self.ask_far(process, segment, moment, seen).map_err(Unreached::Absent)
     }
 
-    fn bring_in_far(&self, process: &HostProcess, segment: &Segment) -> Result<(), MemoryError> {
-        total(std::slice::from_ref(segment))?;
-        let page = rustix::param::page_size() as u64;
-        let mut at = segment.address;
-        while at < segment.address + segment.length {
-            at = touch_far(process, at, segment.address + segment.length, page).inspect_err(|_| {
-                // Whoever asks next may try: an access tells what is wrong.
-                let range = segment.address..segment.address + segment.length;
-                self.far.remember(process.pid(), range, tick());
-            })?;
-        }
-        Ok(())
-    }
-
-    fn learn(&self, segment: Segment) {
-        self.own.learn(segment);
-    }
-
-    fn learn_far(&self, process: &HostProcess, segment: Segment) {
-        process.learn(segment);
-    }
-
     #[inline]
     fn reads(&self) -> impl Fn(Segment, &mut [u8]) -> bool {
         let guard = Guard::at_hand();
@@ -539,14 +545,6 @@ fn segment_of(bytes: &[u8]) -> Segment {
 }
 
 /// The segments from a position on.
-fn rest_of(segments: &[Segment], mut position: u64) -> Vec<Segment> {
-    let mut rest = Vec::with_capacity(segments.len());
-    for segment in segments {
-        let skip = position.min(segment.length);
-        position -= skip;
-        if skip < segment.length {
-            rest.push(Segment { address: segment.address + skip, length: segment.length - skip });
-        }
-    }
-    rest
+fn rest_of(segments: &[Segment], position: u64) -> Vec<Segment> {
+    part_of(segments, position, u64::MAX)
 }

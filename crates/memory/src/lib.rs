@@ -30,3 +30,4 @@ pub use cancellation::Uncancelled;
 pub use descriptors::above_standard;
 pub use host::HostMemory;
 pub use process::HostProcess;
+pub use segments::part_of;

@@ -6,6 +6,7 @@ use crate::pagemap::{Pagemap, Presence};
 use crate::{Absence, Segment, Uncancelled, above_standard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -26,6 +27,21 @@ struct Inner {
     seen: AtomicU64,
     pagemap: Pagemap,
     mappings: Mappings,
+}
+
+/// Clones are equal, and nothing else is.
+impl PartialEq for HostProcess {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for HostProcess {}
+
+impl Hash for HostProcess {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
 }
 
 impl Drop for Inner {

@@ -45,6 +45,21 @@ impl IoVectors {
     }
 }
 
+/// Bytes `from .. from + length` of a list of segments, or as many as there are.
+pub fn part_of(segments: &[Segment], from: u64, length: u64) -> Vec<Segment> {
+    let (mut skip, mut left) = (from, length);
+    let mut cut = Vec::with_capacity(segments.len());
+    for segment in segments {
+        let before = skip.min(segment.length);
+        let take = (segment.length - before).min(left);
+        if take > 0 {
+            cut.push(Segment { address: segment.address + before, length: take });
+        }
+        (skip, left) = (skip - before, left - take);
+    }
+    cut
+}
+
 /// Bytes of all segments.
 ///
 /// # Errors

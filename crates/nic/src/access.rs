@@ -492,10 +492,6 @@ mod tests {
         fn bring_in(&self, _: &Segment, _: bool) -> Result<(), MemoryError> {
             unreachable!("everything is resident")
         }
-
-        fn bring_in_far(&self, _: &HostProcess, _: &Segment) -> Result<(), MemoryError> {
-            unreachable!("everything is resident")
-        }
     }
 
     #[test]

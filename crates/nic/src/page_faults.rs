@@ -195,6 +195,7 @@ impl<F: Fabric> Nic<F> {
         faults.note(queue_pair, missed, FaultCounts { minor: 1, bytes, ..FaultCounts::default() });
         if bytes > BROUGHT_IN_AT_ONCE {
             // They come while they are moved.
+            faults.counted.met_on_the_way(bytes);
             waits.many_absent = true;
             return true;
         }

@@ -199,7 +199,8 @@ impl<T: Task> Executor<T> {
     }
 
     /// Tasks that wait for a thread or are being done.
-    pub fn undone(&self) -> usize {
+    #[cfg(test)]
+    fn undone(&self) -> usize {
         self.queue.lock().undone.len()
     }
 

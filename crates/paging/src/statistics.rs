@@ -48,9 +48,14 @@ pub struct Faults {
 impl Faults {
     /// Counts a fault that was met at once and took so many nanoseconds.
     pub fn met(&self, bytes: u64, nanoseconds: u64) {
+        self.met_on_the_way(bytes);
+        self.latency.add(nanoseconds);
+    }
+
+    /// Counts one whose pages come while the bytes are moved: how long that delays them is not known.
+    pub fn met_on_the_way(&self, bytes: u64) {
         self.minor.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.latency.add(nanoseconds);
     }
 
     /// Counts one that a thread has to wait for; [`waited`](Self::waited) says how long it took.
@@ -134,7 +139,8 @@ mod tests {
         faults.handed_on(4096);
         faults.waited(60_000);
         faults.ahead(1 << 20);
-        let counts = FaultCounts { minor: 1, major: 1, bytes: 4104, bytes_ahead: 1 << 20 };
+        faults.met_on_the_way(100);
+        let counts = FaultCounts { minor: 2, major: 1, bytes: 4204, bytes_ahead: 1 << 20 };
         assert_eq!(faults.counts(), counts);
         assert_eq!(faults.latency.buckets(), [(1024, 1), (65_536, 1)]);
     }

@@ -5,7 +5,7 @@ use crate::plant::Plant;
 use crate::process::Process;
 use pagewire_iommu::words::Site;
 use pagewire_memory::{
-    Absence, ApplicationMemory, AtomicOperation, MemoryError, Residency, SeenFar, Segment, Unreached,
+    Absence, ApplicationMemory, AtomicOperation, MemoryError, Residency, SeenFar, Segment, Unreached, part_of,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -244,21 +244,6 @@ impl SimMemory {
     }
 }
 
-/// Bytes `offset .. offset + length` of a list.
-fn part(segments: &[Segment], offset: usize, length: usize) -> Vec<Segment> {
-    let (mut skip, mut left) = (offset as u64, length as u64);
-    let mut cut = Vec::new();
-    for segment in segments {
-        let before = skip.min(segment.length);
-        let take = (segment.length - before).min(left);
-        if take > 0 {
-            cut.push(Segment { address: segment.address + before, length: take });
-        }
-        (skip, left) = (skip - before, left - take);
-    }
-    cut
-}
-
 /// What is not mapped is the other process's.
 fn of_peer(error: MemoryError) -> MemoryError {
     match error {
@@ -297,9 +282,14 @@ impl ApplicationMemory for SimMemory {
             let left = length - at;
             let size = if left > 2 * PAGE as usize { PAGE as usize } else { left };
             let mut bytes = vec![0; size];
-            self.gather(&process.0, &part(from, at, size), &mut bytes).map_err(of_peer)?;
+            self.gather(&process.0, &part_of(from, at as u64, size as u64), &mut bytes).map_err(of_peer)?;
             at += size;
-            self.scatter(&self.0, &bytes, &part(to, at - size, size), tail_last && at == length)?;
+            self.scatter(
+                &self.0,
+                &bytes,
+                &part_of(to, (at - size) as u64, size as u64),
+                tail_last && at == length,
+            )?;
         }
         Ok(())
     }
@@ -391,11 +381,5 @@ impl ApplicationMemory for SimMemory {
             // What is not mapped the access finds out.
             Residency::Resident | Residency::NotMapped => Ok(()),
         }
-    }
-
-    fn bring_in_far(&self, process: &SimProcess, segment: &Segment) -> Result<(), MemoryError> {
-        self.reach(process, std::slice::from_ref(segment))?;
-        process.0.space.lock().touch(segment.address, segment.length).map_err(of_peer)?;
-        Ok(())
     }
 }
