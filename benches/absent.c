@@ -11,133 +11,18 @@
  * to each page, "populate" the kernel's bringing all in in one call, "mlock" and "munlock" those calls (null if not permitted).
  */
 #define _GNU_SOURCE
-#include "link.h"
+#include "orders.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 
-#define PAGE 4096
 #define WHOLE (4 << 20)
 /* Slots of which each has one page that is used, far from the next. */
 #define SLOTS 512
-#define SLOT (2 << 20)
+#define SLOT ALIGNED
 #define PAGE_ROUNDS 12
 #define WHOLE_ROUNDS 60
 
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
-#define MADV_POPULATE_WRITE 23
-#endif
-
-/* What the initiator asks the target to do with its memory. */
-enum order { DROP = 'd', TOUCH = 't', POPULATE = 'p', LOCK = 'l', UNLOCK = 'u', QUIT = 'q' };
-
-struct samples {
-	double values[SLOTS * PAGE_ROUNDS];
-	int count;
-};
-
-static char *memory;
 static size_t length;
-static struct ibv_mr *mr;
-static struct greeting peer;
-static struct link link_;
-
-static double now(void)
-{
-	return seconds() * 1e6;
-}
-
-static void add(struct samples *samples, double value)
-{
-	CHECK(samples->count < SLOTS * PAGE_ROUNDS);
-	samples->values[samples->count++] = value;
-}
-
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-static void print(const char *before, const char *name, struct samples *samples)
-{
-	qsort(samples->values, samples->count, sizeof(double), compare);
-	if (samples->count > 0)
-		printf("%s\"%s\":%.3f", before, name, samples->values[samples->count / 2]);
-	else
-		printf("%s\"%s\":null", before, name);
-}
-
-/* One WRITE to the same offset of the target. */
-static double write_once(size_t at, size_t bytes)
-{
-	struct ibv_sge sge = { (uintptr_t)memory + at, bytes, mr->lkey };
-	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
-				  .send_flags = IBV_SEND_SIGNALED }, *bad;
-	double start = now();
-	struct ibv_wc wc;
-	int got;
-
-	wr.wr.rdma.remote_addr = peer.address + at;
-	wr.wr.rdma.rkey = peer.rkey;
-	CHECK(ibv_post_send(link_.qp, &wr, &bad) == 0);
-	while ((got = ibv_poll_cq(link_.cq, 1, &wc)) == 0)
-		;
-	CHECK(got == 1 && wc.status == IBV_WC_SUCCESS);
-	return now() - start;
-}
-
-/* Does an order and gives how long it took; negative: not permitted. */
-static double obey(enum order order)
-{
-	double start = now();
-
-	switch (order) {
-	case DROP:
-		CHECK(madvise(memory, length, MADV_DONTNEED) == 0);
-		break;
-	case TOUCH:
-		for (size_t at = 0; at < length; at += PAGE)
-			*(volatile char *)(memory + at) = 1;
-		break;
-	case POPULATE:
-		CHECK(madvise(memory, length, MADV_POPULATE_WRITE) == 0);
-		break;
-	case LOCK:
-		if (mlock(memory, length) != 0) {
-			CHECK(errno == EPERM || errno == ENOMEM);
-			return -1;
-		}
-		break;
-	case UNLOCK:
-		CHECK(munlock(memory, length) == 0);
-		break;
-	default:
-		CHECK(!"an order");
-	}
-	return now() - start;
-}
-
-static double order(enum order what)
-{
-	double took;
-
-	hand_over(what);
-	hear_peer(&took, sizeof(took));
-	return took;
-}
-
-static void serve(void)
-{
-	char what;
-
-	while ((what = wait_for_peer()) != QUIT) {
-		double took = obey(what);
-
-		tell_peer(&took, sizeof(took));
-	}
-}
 
 /* `touched`: which of its pages the target has touched in this round. */
 static void serve_pages(void)
@@ -197,22 +82,23 @@ static void measure_pages(void)
 
 static void measure_whole(void)
 {
+	struct extent all = { length, length / PAGE };
 	static struct samples absent, resident, touch, populate, lock, unlock;
 
 	memset(memory, 1, length);
 	for (int round = -2; round < WHOLE_ROUNDS; round++) {
 		double times[6];
 
-		order(DROP);
+		order(DROP, all);
 		times[0] = write_once(0, length);
 		times[1] = write_once(0, length);
-		order(DROP);
-		times[2] = order(TOUCH);
-		order(DROP);
-		times[3] = order(POPULATE);
-		order(DROP);
-		times[4] = order(LOCK);
-		times[5] = times[4] < 0 ? -1 : order(UNLOCK);
+		order(DROP, all);
+		times[2] = order(TOUCH, all);
+		order(DROP, all);
+		times[3] = order(POPULATE, all);
+		order(DROP, all);
+		times[4] = order(LOCK, all);
+		times[5] = times[4] < 0 ? -1 : order(UNLOCK, all);
 		/* Not what happens once. */
 		if (round < 0)
 			continue;
@@ -301,7 +187,6 @@ int main(int argc, char **argv)
 	const char *what = argc == 2 ? argv[1] : "";
 	int pages = strcmp(what, "page") == 0, swapped = strcmp(what, "swapped") == 0;
 	struct ibv_context *context;
-	struct greeting mine;
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
 	pid_t child;
@@ -315,19 +200,13 @@ int main(int argc, char **argv)
 	pd = ibv_alloc_pd(context);
 	cq = ibv_create_cq(context, DEPTH, NULL, NULL, 0);
 	length = pages ? (size_t)SLOTS * SLOT : WHOLE;
-	/* Aligned like page tables, of which each keeps a page: what is measured is never their making. */
-	memory = mmap(NULL, length + 2 * SLOT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	CHECK(pd && cq && memory != MAP_FAILED);
-	memory = (char *)(((uintptr_t)memory + SLOT - 1) / SLOT * SLOT);
-	CHECK(madvise(memory, length, MADV_NOHUGEPAGE) == 0 || errno == EINVAL);
+	CHECK(pd && cq);
+	map_memory(length);
+	/* Keeps the page table of each slot. */
 	for (size_t at = 0; pages && at < length; at += SLOT)
 		memory[at + SLOT - PAGE] = 1;
-	mr = ibv_reg_mr(pd, memory, length, ALL_ACCESS);
-	CHECK(mr);
-	mine = (struct greeting){ .rkey = mr->rkey, .address = (uintptr_t)memory };
-	exchange(&mine, &peer, sizeof(mine));
 	/* 17 s: no timer fires because the program runs slowly. */
-	make_links(pd, cq, &link_, 1, 22);
+	share_memory(pd, cq, length, 22);
 	if (!child) {
 		if (pages)
 			serve_pages();

@@ -71,7 +71,7 @@ static inline void *bring_in(void *argument)
 		CHECK(message.event == UFFD_EVENT_PAGEFAULT);
 		pager->faults++;
 		while (pager->held && !pager->stop)
-			usleep(50);
+			usleep(10000);
 		if (pager->stop)
 			break;
 		if (pager->delay)

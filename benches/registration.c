@@ -1,8 +1,9 @@
 /*
- * What ibv_reg_mr and ibv_dereg_mr cost for a region of 4 KB and for one of 1 TiB of address space (NORESERVE: it has
- * no pages yet), with a connected peer that does nothing. A plain verbs program; `pagewire bench registration` runs it.
+ * registration SIZE...: what ibv_reg_mr and ibv_dereg_mr cost for regions of so many bytes of address space (NORESERVE: they
+ * have no pages yet), with a connected peer that does nothing. A plain verbs program; `pagewire bench registration` and
+ * `pagewire reproduce jbmt --live` run it.
  *
- * Prints one JSON object a line: {"bench": "reg_mr" | "dereg_mr", "size": bytes, "microseconds": median}.
+ * Prints for each size one JSON object: {"size": bytes, "reg_mr": median microseconds, "dereg_mr": the same}.
  */
 #define _GNU_SOURCE
 #include "pair.h"
@@ -64,15 +65,14 @@ static int measure(struct ibv_pd *pd, size_t size)
         reg[batch] = (middle - start) / BATCH;
         dereg[batch] = (now() - middle) / BATCH;
     }
-    printf("{\"bench\":\"reg_mr\",\"size\":%zu,\"microseconds\":%.4f}\n", size, median(reg));
-    printf("{\"bench\":\"dereg_mr\",\"size\":%zu,\"microseconds\":%.4f}\n", size, median(dereg));
+    printf("{\"size\":%zu,\"reg_mr\":%.4f,\"dereg_mr\":%.4f}\n", size, median(reg), median(dereg));
     munmap(memory, size);
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	int status = 0;
+	int status = 0, failed = 0;
 	pid_t child = fork_peer();
 	struct side side = open_side(4096);
 
@@ -83,7 +83,8 @@ int main(void)
 		CHECK(wait_for_peer() == 'q');
 		return 0;
 	}
-	int failed = measure(side.pd, 4096) || measure(side.pd, (size_t)1 << 40);
+	for (int i = 1; i < argc && !failed; i++)
+		failed = measure(side.pd, strtoull(argv[i], NULL, 10));
 	hand_over('q');
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
 	return failed;

@@ -69,6 +69,11 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
         trial(ground, "command::ended_early_leaves_nothing", command::ended_early_leaves_nothing),
         trial(ground, "command::root_of_a_user_namespace_may_run", command::root_of_a_user_namespace_may_run),
         trial(ground, "command::pipes_get_plain_text", command::pipes_get_plain_text),
+        trial(
+            ground,
+            "command::papers_are_reproduced_on_this_machine",
+            command::papers_are_reproduced_on_this_machine,
+        ),
         trial(ground, "wire::packets_are_right", wire::packets_are_right),
         trial(ground, "instructions::hot_paths", instructions::hot_paths),
     ];

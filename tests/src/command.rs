@@ -66,7 +66,7 @@ pub fn refusals_say_what_and_where(ground: &Ground) -> Result<()> {
     std::fs::write(&script, "#!/no/such/interpreter\n")?;
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let script = script.to_str().context("a name in UTF-8")?;
-    let cases: [(&[&str], i32, &str); 16] = [
+    let cases: [(&[&str], i32, &str); 18] = [
         (&["run", "--", "no-program-has-this-name"], 127, "not found in PATH"),
         (&["run", "--", "/no/such/program"], 127, "no such file"),
         (&["run", "--stats", "--", "/no/such/program"], 127, "no such file"),
@@ -80,6 +80,8 @@ pub fn refusals_say_what_and_where(ground: &Ground) -> Result<()> {
         (&["bench", "--path", "auto"], 2, "local, udp"),
         (&["bench", "--path", "udp", "write_to_polling"], 2, "write_to_polling"),
         (&["bench", "--plot", "/proc/pictures", "registration"], 1, "/proc/pictures"),
+        (&["reproduce", "part", "--figure", "8", "--live"], 1, "figure 8"),
+        (&["reproduce", "part", "--path", "udp"], 2, "--live"),
         (&["explain", "8388608"], 1, "no such process"),
         (&["explain", "1"], 1, "process 1"),
         (&["nonsense"], 2, "nonsense"),
@@ -333,6 +335,50 @@ pub fn root_of_a_user_namespace_may_run(ground: &Ground) -> Result<()> {
     ensure!(finished.success(), "{}\n{}", finished.verdict(), finished.output);
     ensure!(
         finished.output.contains("\"bench\":\"reg_mr\",\"size\":4096,\"path\":\"-\",\"value\":"),
+        "{}",
+        finished.output
+    );
+    Ok(())
+}
+
+/// `pagewire reproduce --live` puts what it measured beside the model, in what it prints and in files, and says what it cannot
+/// measure.
+///
+/// # Errors
+/// If not.
+pub fn papers_are_reproduced_on_this_machine(ground: &Ground) -> Result<()> {
+    let directory = ground.stage.file("reproduced");
+    std::fs::create_dir(&directory)?;
+    std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o777))?;
+    let words: [(&[&str], &str, &str); 2] =
+        [(&["part", "--figure", "13"], "udp", "transfer"), (&["jbmt", "--figure", "4"], "local", "get")];
+    for (figure, path, curve) in words {
+        let mut command = command(ground, &["reproduce"]);
+        command.args(figure).args(["--json", "--live", "--path", path, "--out"]).arg(&directory);
+        let finished = run(command)?;
+        ensure!(finished.success(), "{}\n{}", finished.verdict(), finished.output);
+        let lines = finished.output.lines().filter(|line| line.starts_with('{'));
+        let lines: Vec<serde_json::Value> = lines.map(serde_json::from_str).collect::<Result<_, _>>()?;
+        let shown = lines.iter().find(|line| line["curves"].is_object()).context("no figure")?;
+        let mine = &shown["this_machine"];
+        ensure!(mine["path"] == path, "{mine}");
+        let points = mine["curves"][curve].as_array().with_context(|| finished.output.clone())?;
+        let positive = |point: &serde_json::Value| point[1].as_f64().is_some_and(|value| value > 0.0);
+        ensure!(!points.is_empty() && points.iter().all(positive), "{mine}");
+        let number = lines.iter().find_map(|line| line["this_machine"].as_f64());
+        ensure!(number.is_some_and(|number| number > 0.0), "{}", finished.output);
+        let csv = directory.join(format!("{}-figure-{}.csv", figure[0], figure[2]));
+        let csv = std::fs::read_to_string(&csv).with_context(|| csv.display().to_string())?;
+        let name = format!("\"{curve}, this machine\",");
+        let values = csv.lines().filter_map(|line| line.strip_prefix(&name)?.split(',').nth(1));
+        let values: Vec<f64> = values.map(str::parse).collect::<Result<_, _>>()?;
+        ensure!(values.len() == points.len() && values.iter().all(|value| *value > 0.0), "{csv}");
+    }
+    let finished =
+        run(command(ground, &["reproduce", "part", "--figure", "15", "--live", "--path", "local"]))?;
+    ensure!(finished.success(), "{}\n{}", finished.verdict(), finished.output);
+    ensure!(
+        finished.output.contains("not measured: inside a host nothing is sent again"),
         "{}",
         finished.output
     );

@@ -41,7 +41,7 @@ pub enum Command {
     Demo(DemoArguments),
     /// Measure, beside peers and the limits of the machine
     Bench(BenchArguments),
-    /// Put what the papers measured beside what models of their machines predict
+    /// Put what the papers measured beside what models of their machines predict, and this machine does
     Reproduce(ReproduceArguments),
     /// Print a completion script for a shell
     Completions {
@@ -119,7 +119,7 @@ fn page_in() -> impl TypedValueParser<Value = PageIn> {
     PossibleValuesParser::new(PageIn::ALL.map(named)).try_map(|name| name.parse())
 }
 
-/// The path that `pagewire bench` is asked for, of the two that can be measured.
+/// The path that `pagewire bench` or `reproduce --live` is asked for, of the two that can be measured.
 fn measured_path(name: String) -> PathChoice {
     if name == PathChoice::Local.name() { PathChoice::Local } else { PathChoice::Udp }
 }
@@ -275,8 +275,10 @@ pub struct BenchArguments {
 #[command(after_help = "Examples:\n  \
     pagewire reproduce part\n  \
     pagewire reproduce part --figure 12 --out figures\n  \
-    pagewire reproduce jbmt --json\n\n\
-    Exit status: 0, or 1 if the paper has no such figure or table, or a file cannot be written.")]
+    pagewire reproduce jbmt --json\n  \
+    pagewire reproduce part --figure 12 --live\n\n\
+    Exit status: 0, or 1 if the paper has no such figure or table, a file cannot be written,\n\
+    or something could not be measured that this machine allows (with --live).")]
 pub struct ReproduceArguments {
     /// The paper
     #[arg(value_enum)]
@@ -287,7 +289,13 @@ pub struct ReproduceArguments {
     /// Only this table
     #[arg(long, value_name = "N")]
     pub table: Option<u32>,
-    /// Write the model's figures into DIR, each as CSV and SVG
+    /// Measure on this machine, too, what can be: two processes with the engine, in about two minutes
+    #[arg(long)]
+    pub live: bool,
+    /// Over this path; udp where it is not given
+    #[arg(long, requires = "live", value_parser = PossibleValuesParser::new(["local", "udp"]).map(measured_path))]
+    pub path: Option<PathChoice>,
+    /// Write the figures into DIR, each as CSV and SVG
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub out: Option<PathBuf>,
     /// One JSON object a line: first the numbers, then the figures
@@ -361,6 +369,25 @@ mod tests {
         let words = ["pagewire", "run", "--page-faults", "nto", "true"];
         let refused = Arguments::try_parse_from(words).expect_err("none").to_string();
         assert!(refused.contains("stash") && refused.contains("err,nto"), "{refused}");
+    }
+
+    #[test]
+    fn a_paper_is_measured_over_a_path_only_where_that_is_asked_for() {
+        let parse =
+            |words: &str| Arguments::try_parse_from(words.split(' ')).map(|arguments| arguments.command);
+        match parse("pagewire reproduce part --figure 12 --live --path local") {
+            Ok(Command::Reproduce(reproduce)) => {
+                assert!(reproduce.live && reproduce.path == Some(PathChoice::Local));
+            }
+            other => panic!("{other:?}"),
+        }
+        match parse("pagewire reproduce jbmt --live") {
+            Ok(Command::Reproduce(reproduce)) => assert!(reproduce.live && reproduce.path.is_none()),
+            other => panic!("{other:?}"),
+        }
+        for wrong in ["pagewire reproduce part --path udp", "pagewire reproduce part --live --path auto"] {
+            assert_eq!(parse(wrong).expect_err(wrong).exit_code(), 2);
+        }
     }
 
     #[test]

@@ -26,16 +26,15 @@ use crate::install::{Installation, find_program};
 use crate::interrupt;
 use crate::limits::BENCH_RUN;
 use crate::perftest::rows;
+use crate::progress::Progress;
 use crate::stage::Stage;
 use crate::table::{self, Table};
 use crate::workload::Workload;
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use std::io::Write;
 
 /// One figure beside one peer's.
 #[derive(Clone, Debug, Serialize)]
@@ -224,10 +223,10 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
     let rounds = arguments.rounds;
     let peers = if needs_peers { Peers::find()? } else { Peers { ucx: Vec::new(), libfabric: None } };
 
-    let mut view = View::new(arguments, tasks.len() as u64);
+    let view = View { json: arguments.json, progress: Progress::new(tasks.len() as u64) };
     let mut lines = Vec::new();
     for task in &tasks {
-        view.start(&task.title());
+        view.progress.start(&task.title());
         let new = match task {
             Task::Registration => registration::measure(&ground.stage, rounds)?,
             Task::Program(bench, path, size) => {
@@ -242,7 +241,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
         }
         lines.extend(new);
     }
-    view.finish();
+    view.progress.finish();
     if !arguments.json {
         print(&lines)?;
     }
@@ -261,52 +260,19 @@ fn write_lines(out: &mut impl Write, lines: &[Line]) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// What is seen while it measures: JSON lines as they come, and a bar on a terminal or plain lines elsewhere, both on
-/// standard error.
+/// What is seen while it measures: JSON lines as they come, and how far it is.
 struct View {
     json: bool,
-    bar: Option<ProgressBar>,
+    progress: Progress,
 }
 
 impl View {
-    fn new(arguments: &BenchArguments, steps: u64) -> View {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(steps);
-            // The template is a constant and valid; the plain bar would do as well.
-            if let Ok(style) = ProgressStyle::with_template("{bar:20} {pos}/{len}  {msg}  {elapsed}") {
-                bar.set_style(style);
-            }
-            bar.enable_steady_tick(Duration::from_millis(200));
-            bar
-        });
-        View { json: arguments.json, bar }
-    }
-
-    fn start(&self, what: &str) {
-        match &self.bar {
-            Some(bar) => bar.set_message(what.to_owned()),
-            None => crate::tell!("measuring: {what}"),
-        }
-    }
-
-    fn show(&mut self, new: &[Line]) -> Result<()> {
-        if let Some(bar) = &self.bar {
-            bar.inc(1);
-        }
+    fn show(&self, new: &[Line]) -> Result<()> {
+        self.progress.step();
         if !self.json {
             return Ok(());
         }
-        let print = || write_lines(&mut std::io::stdout().lock(), new);
-        match &self.bar {
-            Some(bar) => bar.suspend(print),
-            None => print(),
-        }
-    }
-
-    fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.progress.suspend(|| write_lines(&mut std::io::stdout().lock(), new))
     }
 }
 

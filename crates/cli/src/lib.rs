@@ -3,7 +3,7 @@
 //! Everything here stands beside the engine, never inside it: programs are started with the engine
 //! preloaded ([`run`]), live ones are asked what they do ([`explain`], [`top`]), the machine is examined
 //! ([`doctor`]), and other people's programs are run in pairs ([`demo`], [`bench`]). What the papers measured is put beside
-//! models of their machines ([`reproduce`]). The end-to-end
+//! models of their machines and what this machine does ([`reproduce`]). The end-to-end
 //! tests use [`hosts`] and [`pair`] too, so that a demonstration and a test run the same way.
 //!
 //! It must never touch a program's memory or packets itself, and it needs no root.
@@ -25,6 +25,7 @@ mod datagrams;
 pub mod demo;
 pub mod doctor;
 pub mod explain;
+mod helper;
 pub mod hosts;
 pub mod install;
 pub mod interrupt;
@@ -33,6 +34,7 @@ pub mod limits;
 pub mod pair;
 pub mod perftest;
 pub mod probe;
+mod progress;
 pub mod report;
 pub mod reproduce;
 pub mod run;

@@ -53,3 +53,9 @@ pub const BENCH_RUN: Duration = Duration::from_secs(30);
 
 /// How often each benchmark and its peer are run, in turn; the median counts.
 pub const BENCH_ROUNDS: u32 = 3;
+
+/// How often each run of `pagewire reproduce --live` is made, in turn; the median counts.
+pub const LIVE_ROUNDS: u32 = 3;
+
+/// What all rounds of `pagewire reproduce --live` may take, as far as the rounds before tell.
+pub const LIVE_TOTAL: Duration = Duration::from_secs(170);

@@ -5,12 +5,26 @@ use crate::figure::Place;
 /// What the model says of a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Prediction {
-    /// It follows from the unit costs.
+    /// The model's run with the unit costs leads to it.
     Value(f64),
+    /// It is a sum of unit costs, or a product or ratio of such, at least and at most; both the same where each unit cost is one
+    /// number.
+    Sum(f64, f64),
     /// It is one of the unit costs.
     Given,
     /// No unit cost that the text gives leads to it.
     NotModelled,
+}
+
+impl Prediction {
+    /// The least and the most that is predicted, if anything is.
+    pub const fn range(&self) -> Option<(f64, f64)> {
+        match *self {
+            Prediction::Value(value) => Some((value, value)),
+            Prediction::Sum(least, most) => Some((least, most)),
+            Prediction::Given | Prediction::NotModelled => None,
+        }
+    }
 }
 
 /// A number that a paper states in its text.
@@ -34,15 +48,15 @@ impl Claim {
     /// The largest deviation that needs no reason.
     pub const TOLERANCE: f64 = 0.1;
 
-    /// By what part of the stated number the prediction is above (or, negative, below) it; 0 within what the text allows. `None`
+    /// By what part of the stated number the prediction is above (or, negative, below) it; 0 where the ranges of both meet. `None`
     /// where nothing is predicted.
     pub fn deviation(&self) -> Option<f64> {
-        let Prediction::Value(value) = self.predicted else { return None };
+        let (lower, upper) = self.predicted.range()?;
         let (least, most) = self.stated;
-        Some(if value < least {
-            value / least - 1.0
-        } else if value > most {
-            value / most - 1.0
+        Some(if upper < least {
+            upper / least - 1.0
+        } else if lower > most {
+            lower / most - 1.0
         } else {
             0.0
         })
@@ -51,7 +65,9 @@ impl Claim {
     /// Whether a reason has to be given.
     pub fn needs_reason(&self) -> bool {
         match self.predicted {
-            Prediction::Value(_) => self.deviation().is_none_or(|off| off.abs() > Claim::TOLERANCE),
+            Prediction::Value(_) | Prediction::Sum(..) => {
+                self.deviation().is_none_or(|off| off.abs() > Claim::TOLERANCE)
+            }
             Prediction::NotModelled => true,
             Prediction::Given => false,
         }

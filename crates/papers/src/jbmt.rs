@@ -3,7 +3,7 @@
 //!
 //! Two nodes with a helper thread each, credits, sections, fault threads and one Ethernet link. A get is cut into local sections, one
 //! after the other; each asks the other side by a control message, which answers with one or more remote sections. A helper never
-//! waits for a page: what is absent it gives to the fault threads in turn, and looks again later.
+//! waits for a page: a portion of what is absent it gives to the fault threads in turn, and looks again later.
 
 mod claims;
 mod figures;

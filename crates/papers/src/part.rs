@@ -15,4 +15,4 @@ mod strategies;
 pub use claims::claims;
 pub use figures::figures;
 pub use machine::{Operation, PageIn, Report, Resend, Transfer, run};
-pub use strategies::{Before, overlap_gain, sometimes_absent, with_preparation};
+pub use strategies::{Before, all_absent, overlap_gain, sometimes_absent, touched_below, with_preparation};

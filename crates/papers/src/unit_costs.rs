@@ -17,7 +17,8 @@ pub struct PartCosts {
     pub outstanding: usize,
     /// The co-processor's initiation of a transfer: about 3 us (4.2).
     pub initiation: u64,
-    /// Network and engines, end to end: below 1 us (4.2); with the initiation the base latency of about 4 us (4.1, fig 10).
+    /// Network and engines, end to end: "below 1 us" (4.2), of which this is the upper bound; with the initiation it makes the base
+    /// latency of about 4 us (4.1, fig 10).
     pub network: u64,
     /// Bits a microsecond of the link: 10 Gb/s, 3.2 us a page (6.1.1, 6.1.2).
     pub link: u64,
@@ -41,10 +42,13 @@ pub struct PartCosts {
     pub resume: u64,
     /// Reads of one page-table entry: about 600 ns for all levels (2), three of them (4.3).
     pub walk_read: u64,
-    /// Faults that the NI FIFO holds: its depth is not given; what the SMMU can have outstanding, 256 (4.3).
+    /// Absent pages that the NI FIFO holds. Its depth is not given; this is what the SMMU can have outstanding, 256 (4.3). No more pages
+    /// than those of the blocks outstanding fail at once, 8, so that it never is full. The "up to 16 read commands" of section 5.2
+    /// are the packets of the one page there: that a tasklet run reads no more would contradict section 6.1.1, where one run resolves
+    /// the four pages of a block, 64 packets.
     pub fifo: usize,
-    /// The user's own touch of a page in memory: around 100 ns (5.1).
-    pub touch_present: u64,
+    /// The user's own touch of a page in memory, at least and at most: around 100 ns (5.1), approximately 100 to 200 ns (5.4).
+    pub touch_present: (u64, u64),
     /// The user's own touch of a page that is absent: 3 us (5.1).
     pub touch_absent: u64,
     /// `mlock` of pages that are absent, each call: 3 us of the 6 us for a page (2).
@@ -74,7 +78,7 @@ impl PartCosts {
         resume: 6_000 - 3_277 - 1_000,
         walk_read: 200,
         fifo: 256,
-        touch_present: 100,
+        touch_present: (100, 200),
         touch_absent: 3_000,
         pin_call: 3_000,
         pin_page: 3_000,
@@ -97,8 +101,10 @@ pub struct JbmtCosts {
     pub processing: u64,
     /// A short VNIC message, as the control message of a section request: 7 us (4.1).
     pub message: u64,
-    /// Pinning and releasing a page after the first of a section. Figure 7 shows it, the text does not give it: the slope that another
-    /// paper's text gives for a Xeon of these years, 0.77 us a page (papers/frrwp, T = 0.77 p + 7.42 us).
+    /// Pinning and releasing a page after the first of a section: a stand-in, and no cost of this testbed. Figure 7 shows the
+    /// testbed's, the text does not give it; this is the registration of a page, 0.77 us, that another paper cites from the testbed
+    /// of a third (papers/frrwp, T = 0.77 p + 7.42 us). The curves that hold it are labelled so, and of the numbers of the text none
+    /// is decided by it.
     pub pin_page: u64,
     /// Bits a microsecond of the Ethernet: 1 Gb/s (4).
     pub link: u64,

@@ -1,6 +1,6 @@
 //! JBMT's model: credits, sections and fault threads do what the paper says of them.
 
-use pagewire_papers::jbmt::{Get, Limits, run};
+use pagewire_papers::jbmt::{self, Get, Limits, run};
 use pagewire_papers::unit_costs::JbmtCosts;
 use proptest::prelude::*;
 
@@ -66,12 +66,71 @@ fn jbmt_6_a_refused_section_is_tried_again() {
     assert_eq!((plenty.refused, plenty.sections), (0, (4, 4)));
 }
 
+/// JBMT-6: a section reserves the control credits that its remote sections may need, and those are given back as they come; local
+/// credits alone are not enough to begin another one.
+#[test]
+fn jbmt_6_few_control_credits_hold_sections_back() {
+    let gets = vec![Get::resident(64 << 10); 4];
+    let with = |local_credits, control_credits| {
+        run(&COSTS, &Limits { local_credits, control_credits, ..Limits::default() }, &gets)
+    };
+    let end = |finished: &jbmt::Finished| finished.gets.iter().map(|(_, end)| *end).max().expect("some");
+    let (plenty, alone) = (with(4, 64), with(1, 64));
+    assert_eq!((plenty.controls_most, alone.controls_most), (64, 16));
+    assert!(end(&plenty) < end(&alone));
+    // Enough for one of the four at a time.
+    let one = with(4, 31);
+    assert_eq!((one.controls_most, one.sections), (16, (4, 4)));
+    assert!(end(&plenty) < end(&one) && end(&one) <= end(&alone));
+    // Not enough for one: sections are shorter.
+    let short = with(4, 8);
+    assert_eq!((short.controls_most, short.sections), (8, (8, 8)));
+    assert!(end(&short) > end(&one));
+}
+
+/// JBMT-6: what a remote section has used is free for the next local section before the first is over.
+#[test]
+fn jbmt_6_control_credits_come_back_with_each_remote_section() {
+    let slow = Get { remote_absent: (0..16).map(|page| page >= 8).collect(), ..Get::resident(64 << 10) };
+    let limits = Limits { control_credits: 16, swap_in: DISK, ..Limits::default() };
+    let finished = run(&COSTS, &limits, &[slow, Get::resident(32 << 10)]);
+    // The second get's 8 pages go while the first waits for the disk.
+    assert!(finished.gets[1].1 < DISK && finished.gets[0].1 > 8 * DISK, "{finished:?}");
+    assert_eq!(finished.controls_most, 16);
+}
+
+/// JBMT-5: a fault thread brings in "a small portion of the accessed user buffer": behind that another get's page has its turn.
+#[test]
+fn jbmt_5_a_fault_thread_brings_in_a_small_portion() {
+    let end = |fault_portion| {
+        let limits = Limits { swap_in: DISK, fault_portion, fault_threads: 1, ..Limits::default() };
+        let finished = run(&COSTS, &limits, &[swapped(32), swapped(1)]);
+        assert_eq!(finished.page_ins, 33);
+        finished.gets[1].1 / DISK
+    };
+    assert_eq!([4, 16, 32].map(end), [5, 17, 33]);
+}
+
+/// The cost of pinning a page is another testbed's: whatever it is, the numbers of the text come out alike.
+#[test]
+fn no_number_of_the_text_is_decided_by_the_cost_of_pinning() {
+    let with = |pin_page| pagewire_papers::jbmt::claims(&JbmtCosts { pin_page, ..COSTS });
+    for (one, other) in with(0).into_iter().zip(with(2 * COSTS.pin_page)) {
+        assert_eq!(one.predicted.range().is_some(), other.predicted.range().is_some());
+        if let Some(((one, _), (other, _))) = one.predicted.range().zip(other.predicted.range()) {
+            assert!((one / other - 1.0).abs() < 0.01, "{one} {other}");
+        }
+    }
+}
+
 proptest! {
     /// Every get ends, whatever is scarce and absent; no more is pinned than may be; each absent page comes in once.
     #[test]
     fn every_get_ends(
         sizes in prop::collection::vec(1..300_000_u64, 1..8),
-        credits in prop::collection::vec(1..4_usize, 5),
+        credits in prop::collection::vec(1..4_usize, 4),
+        control_credits in 1..100_u64,
+        fault_portion in 1..8_u64,
         pinnable in 1..40_u64,
         seed in any::<u64>(),
     ) {
@@ -81,12 +140,13 @@ proptest! {
             .iter()
             .map(|&bytes| Get { bytes, local_absent: pages(bytes), remote_absent: pages(bytes) })
             .collect();
-        let [window, local_credits, control_credits, remote_credits, fault_threads] = credits[..] else { panic!() };
+        let [window, local_credits, remote_credits, fault_threads] = credits[..] else { panic!() };
         let limits = Limits {
-            window, local_credits, control_credits, remote_credits, fault_threads, pinnable, swap_in: 50_000, retry: 20_000,
+            window, local_credits, control_credits, remote_credits, fault_threads, pinnable, fault_portion, swap_in: 50_000, retry: 20_000,
         };
         let finished = run(&COSTS, &limits, &gets);
         prop_assert!(finished.gets.iter().all(|(posted, ended)| ended > posted));
+        prop_assert!(finished.controls_most <= control_credits);
         prop_assert!(finished.pinned_most.0 <= pinnable && finished.pinned_most.1 <= pinnable);
         let absent = gets.iter().flat_map(|get| get.local_absent.iter().chain(&get.remote_absent)).filter(|a| **a);
         prop_assert_eq!(finished.page_ins, absent.count() as u64);

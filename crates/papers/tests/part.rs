@@ -1,8 +1,8 @@
 //! PART's model: whatever is absent, wherever, everything arrives, and what the paper says of mechanisms holds.
 
 use pagewire_papers::part::{
-    Before, Operation, PageIn, Report, Resend, Transfer, overlap_gain, run, sometimes_absent,
-    with_preparation,
+    Before, Operation, PageIn, Report, Resend, Transfer, all_absent, overlap_gain, run, sometimes_absent,
+    touched_below, with_preparation,
 };
 use pagewire_papers::unit_costs::PartCosts;
 use proptest::prelude::*;
@@ -88,6 +88,34 @@ fn part_6_the_packets_of_a_page_are_served_together() {
     assert_eq!((failed_packets, tasklet_runs, errs, transmissions, page_ins), (16, 1, 1, 2, 1));
 }
 
+/// The depth of the NI FIFO is not in the text: for the pages of two blocks, 8, it makes no difference.
+#[test]
+fn a_fifo_for_two_blocks_is_deep_enough() {
+    for (page_in, percent) in
+        [(PageIn::One, 100), (PageIn::Block, 100), (PageIn::All, 100), (PageIn::One, 40)]
+    {
+        let latency = |fifo| sometimes_absent(&PartCosts { fifo, ..COSTS }, 1 << 20, page_in, percent);
+        assert!((latency(8) - latency(COSTS.fifo)).abs() < 1e-9);
+        assert!(latency(1) > latency(8) || page_in != PageIn::One);
+    }
+}
+
+/// PART, section 5.4: "it may be beneficial to touch the buffers of small transfers (e.g., less than 64 or 256KB)"; of 4 MB PIA is better.
+#[test]
+fn part_10_touching_small_transfers_first_is_better_than_leaving_all_to_pia() {
+    for threshold in [64 << 10, 256 << 10] {
+        for bytes in [4 << 10, 16 << 10, 64 << 10, 256 << 10, 4 << 20] {
+            let mixed = touched_below(&COSTS, bytes, threshold);
+            let pia = all_absent(&COSTS, bytes, PageIn::All);
+            let touch = with_preparation(&COSTS, bytes, Before::TouchAbsent);
+            assert!(if bytes < threshold { mixed < pia } else { mixed <= pia }, "{bytes}");
+            assert!(bytes >= threshold || (mixed - touch).abs() < 1e-9, "{bytes}");
+        }
+    }
+    let large = with_preparation(&COSTS, 4 << 20, Before::TouchAbsent);
+    assert!(touched_below(&COSTS, 4 << 20, 256 << 10) < large);
+}
+
 /// PART, section 5.3: with PIA all blocks but the first two outstanding ones succeed at the first try.
 #[test]
 fn part_7_pia_leaves_faults_to_the_first_two_blocks_alone() {
@@ -161,7 +189,18 @@ fn a_read_costs_the_request_more_than_a_write() {
 fn latency_grows_with_the_frequency_of_faults() {
     let size = 1 << 20;
     let alone = with_preparation(&COSTS, size, Before::Nothing);
-    let pio = [0.0, 0.05, 0.2, 0.4, 0.8, 1.0].map(|f| sometimes_absent(&COSTS, size, PageIn::One, f));
+    let pio = [0, 5, 20, 40, 80, 100].map(|f| sometimes_absent(&COSTS, size, PageIn::One, f));
     assert!((pio[0] - alone).abs() < 1e-9 && pio.is_sorted(), "{pio:?}");
-    assert!(sometimes_absent(&COSTS, size, PageIn::All, 0.8) * 2.0 < pio[4]);
+    assert!(sometimes_absent(&COSTS, size, PageIn::All, 80) * 2.0 < pio[4]);
+}
+
+/// PART, section 6.1.1: "page faults occur only for configurations with s f >= 1".
+#[test]
+fn less_than_one_absent_page_is_none() {
+    for (size, percent) in [(4 << 10, 80), (16 << 10, 20), (64 << 10, 5), (256 << 10, 1)] {
+        for page_in in [PageIn::One, PageIn::All] {
+            let latency = |percent| sometimes_absent(&COSTS, size, page_in, percent);
+            assert!((latency(percent) - latency(0)).abs() < 1e-9, "{size}");
+        }
+    }
 }

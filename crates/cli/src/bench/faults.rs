@@ -1,21 +1,16 @@
 //! RDMA to and from memory that is absent, beside the parts of which that can be made: the bound is what is left when the
 //! longer of page-in and transfer hides the shorter.
 //!
-//! The work is done by the helper programs `absent` and `slow_page` (benches/*.c), plain verbs programs, of which each makes
-//! both ends on this host. They run with the rights of who measures: mlock(2), and pagers that hold up the kernel's own
-//! accesses, need some.
+//! The work is done by the helper programs `absent`, `slow_page` and `hostile` (benches/*.c), with the rights of who measures.
 
 use super::ground::Ground;
 use super::{Figures, Line, What};
 use crate::arguments::PathChoice;
-use crate::hosts::Host;
+use crate::helper::{Helper, Rights};
 use crate::interrupt;
-use crate::limits::BENCH_RUN;
-use crate::pair::Running;
 use crate::swap::Swap;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 const PAGE: u64 = 4096;
 const WHOLE: u64 = 4 << 20;
@@ -39,16 +34,25 @@ pub(super) enum Absent {
     SlowPageAtTarget,
     /// The same where that page is the poster's own.
     SlowPageAtPoster,
+    /// The median while 512 WRITEs of another process wait for pages of the same target that never come.
+    Hostile,
+    /// The 99th percentile likewise.
+    HostileTail,
+    /// What each WRITE takes where 32 are under way, likewise.
+    HostileRate,
 }
 
 /// All of them.
-pub(super) const ALL: [Absent; 6] = [
+pub(super) const ALL: [Absent; 9] = [
     Absent::ZeroFill,
     Absent::Whole,
     Absent::AllAtOnce,
     Absent::Swapped,
     Absent::SlowPageAtTarget,
     Absent::SlowPageAtPoster,
+    Absent::Hostile,
+    Absent::HostileTail,
+    Absent::HostileRate,
 ];
 
 /// What a helper prints: microseconds by name; none of what is not permitted.
@@ -83,6 +87,9 @@ impl Absent {
             Absent::Swapped => "swapped_write",
             Absent::SlowPageAtTarget => "slow_page_target",
             Absent::SlowPageAtPoster => "slow_page_poster",
+            Absent::Hostile => "hostile_faults",
+            Absent::HostileTail => "hostile_faults_p99",
+            Absent::HostileRate => "hostile_faults_rate",
         }
     }
 
@@ -90,7 +97,11 @@ impl Absent {
         match self {
             Absent::ZeroFill => &[PAGE],
             Absent::Whole | Absent::AllAtOnce | Absent::Swapped => &[WHOLE],
-            Absent::SlowPageAtTarget | Absent::SlowPageAtPoster => &[8, 65_536],
+            Absent::SlowPageAtTarget
+            | Absent::SlowPageAtPoster
+            | Absent::Hostile
+            | Absent::HostileTail
+            | Absent::HostileRate => &[8, 65_536],
         }
     }
 
@@ -106,6 +117,9 @@ impl Absent {
             Absent::Swapped => absent("swapped"),
             Absent::SlowPageAtTarget => slow("target"),
             Absent::SlowPageAtPoster => slow("poster"),
+            Absent::Hostile | Absent::HostileTail | Absent::HostileRate => {
+                ["hostile", &size.to_string(), SLOW_SECONDS].map(str::to_owned).to_vec()
+            }
         }
     }
 
@@ -114,7 +128,11 @@ impl Absent {
         match self {
             Absent::ZeroFill => |p| Some(get(p, "absent")? - get(p, "resident")?),
             Absent::Whole | Absent::AllAtOnce | Absent::Swapped => |p| get(p, "absent"),
-            Absent::SlowPageAtTarget | Absent::SlowPageAtPoster => |p| get(p, "p99_with"),
+            Absent::SlowPageAtTarget | Absent::SlowPageAtPoster | Absent::HostileTail => {
+                |p| get(p, "p99_with")
+            }
+            Absent::Hostile => |p| get(p, "median_with"),
+            Absent::HostileRate => |p| get(p, "each_with"),
         }
     }
 
@@ -142,6 +160,9 @@ impl Absent {
             Absent::SlowPageAtTarget | Absent::SlowPageAtPoster => {
                 vec![("without the slow page", |p| get(p, "p99_without"))]
             }
+            Absent::Hostile => vec![("without those", |p| get(p, "median_without"))],
+            Absent::HostileTail => vec![("without those", |p| get(p, "p99_without"))],
+            Absent::HostileRate => vec![("without those", |p| get(p, "each_without"))],
             // Of another run.
             Absent::AllAtOnce => Vec::new(),
         }
@@ -209,22 +230,18 @@ impl Absent {
         page_in: Option<&str>,
     ) -> Result<Result<Printed, String>> {
         let words = self.words(size);
-        let helper = ground.stage.helpers.join(&words[0]);
-        if !helper.is_file() {
-            return Ok(Err(format!(
-                "{} is missing (built where libibverbs-dev is installed)",
-                helper.display()
-            )));
-        }
-        let mut command = Host::here().privileged(&ground.stage.command);
-        command.args(["run", "--path", path.name(), "--"]).arg(&helper).args(&words[1..]);
-        command.envs(page_in.map(|strategy| ("PAGEWIRE_PAGE_IN", strategy)));
-        let finished = Running::start(command)?.wait_until(Instant::now() + BENCH_RUN);
-        if !finished.success() {
-            return Ok(Err(format!("{}\n{}", finished.verdict(), finished.output.trim())));
-        }
-        let printed = serde_json::from_str(finished.output.trim());
-        Ok(Ok(printed.with_context(|| format!("{}: {}", self.name(), finished.output))?))
+        let helper = match Helper::find(&ground.stage, &words[0]) {
+            Ok(helper) => helper,
+            Err(failure) => return Ok(Err(failure.text)),
+        };
+        let mut options = vec!["--path", path.name()];
+        options.extend(page_in.into_iter().flat_map(|strategy| ["--page-in", strategy]));
+        let output = match helper.run(Rights::Caller, &options, &words[1..])? {
+            Ok(output) => output,
+            Err(failure) => return Ok(Err(failure.text)),
+        };
+        let printed = serde_json::from_str(output.trim());
+        Ok(Ok(printed.with_context(|| format!("{}: {output}", self.name()))?))
     }
 }
 

@@ -4,12 +4,9 @@
 //! The work is done by the helper program `targets` (benches/targets.c), a plain verbs program.
 
 use super::ground::Ground;
-use crate::hosts::Host;
-use crate::limits::BENCH_RUN;
-use crate::pair::Running;
+use crate::helper::{Helper, Rights};
 use anyhow::Result;
 use serde::Deserialize;
-use std::time::Instant;
 
 /// A benchmark of this kind.
 #[derive(Clone, Copy)]
@@ -43,25 +40,20 @@ struct Figure {
 impl Target {
     /// One run; the inner error says what went wrong with it.
     pub(super) fn measure(self, ground: &Ground, size: u64) -> Result<Result<f64, String>> {
-        let helper = ground.stage.helpers.join("targets");
-        if !helper.is_file() {
-            return Ok(Err(format!(
-                "{} is missing (built where libibverbs-dev is installed)",
-                helper.display()
-            )));
-        }
+        let helper = match Helper::find(&ground.stage, "targets") {
+            Ok(helper) => helper,
+            Err(failure) => return Ok(Err(failure.text)),
+        };
+        let mut words = vec![self.does.to_owned(), size.to_string()];
         // Its two processes go to their processors themselves.
-        let mut command = Host::here().command(&ground.stage.command);
-        command.args(["run", "--path", "local", "--"]).arg(&helper);
-        command.args([self.does, &size.to_string()]);
         if let Some(processors) = ground.processors {
-            command.args(processors.map(|processor| processor.to_string()));
+            words.extend(processors.map(|processor| processor.to_string()));
         }
-        let finished = Running::start(command)?.wait_until(Instant::now() + BENCH_RUN);
-        if !finished.success() {
-            return Ok(Err(format!("{}\n{}", finished.verdict(), finished.output.trim())));
-        }
-        let figure: Result<Figure, _> = serde_json::from_str(finished.output.trim());
-        Ok(figure.map(|figure| figure.microseconds).map_err(|error| format!("{error}: {}", finished.output)))
+        let output = match helper.run(Rights::User, &["--path", "local"], &words)? {
+            Ok(output) => output,
+            Err(failure) => return Ok(Err(failure.text)),
+        };
+        let figure: Result<Figure, _> = serde_json::from_str(output.trim());
+        Ok(figure.map(|figure| figure.microseconds).map_err(|error| format!("{error}: {output}")))
     }
 }

@@ -26,7 +26,8 @@ pub fn claims(costs: &JbmtCosts) -> Vec<Claim> {
             Prediction::Value(latency(costs, 1)),
             Some(
                 "the text times the processing (3 us) and the control message (7 us), which leaves 9 us for the data; the model takes a \
-                 short data message to cost what a control message costs, but its payload goes by DMA from and to user pages",
+                 short data message to cost what a control message costs, and lacks the switch from the application to the helper \
+                 thread, which section 4.4 lists as small, without a number",
             ),
         ),
         claim(Place::Figure(4), "get of 1 byte: processing", "us", 3.0, Prediction::Given, None),

@@ -21,7 +21,9 @@ pub fn figures(costs: &JbmtCosts) -> Vec<Figure> {
             &SHORT,
             vec![
                 ("get", &|bytes| latency(costs, bytes)),
-                ("JBMT processing", &|bytes| us(costs.processing) + pins(bytes)),
+                ("JBMT processing (pinning: cost of another testbed)", &|bytes| {
+                    us(costs.processing) + pins(bytes)
+                }),
                 ("VNIC control message", &|_| us(costs.message)),
                 ("VNIC data transfer", &|bytes| us(costs.message + costs.wire(bytes) - costs.wire(1))),
             ],
@@ -42,7 +44,7 @@ pub fn figures(costs: &JbmtCosts) -> Vec<Figure> {
                 ("request and completion processing", &|_| us(costs.processing / 2)),
                 ("remote processing", &|_| us(costs.processing / 2)),
                 ("VNIC control message", &|_| us(costs.message)),
-                ("pinning and release beyond the first page", &pins),
+                ("pinning and release beyond the first page (cost of another testbed)", &pins),
                 ("VNIC-VNIC data transfer", &|bytes| us(costs.message + costs.wire(bytes) - costs.wire(1))),
             ],
         ),

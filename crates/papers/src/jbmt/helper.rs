@@ -1,5 +1,6 @@
 //! One node: its helper thread, the pages that it may pin, and its fault threads.
 
+use super::machine::Limits;
 use std::collections::HashMap;
 
 /// A buffer's pages that are absent, by number; all others are in memory.
@@ -49,21 +50,21 @@ impl Helper {
     }
 
     /// Pins the pages of a section from `first` on, `wanted` at most: as many as are in memory without a gap and may be pinned. 0: the
-    /// head is absent, and a fault thread has been asked for what of the section is, or nothing may be pinned now.
-    pub fn pin(&mut self, now: u64, get: usize, first: u64, wanted: u64, swap_in: u64) -> u64 {
+    /// head is absent, and a fault thread has been asked for a portion of what of the section is, or nothing may be pinned now.
+    pub fn pin(&mut self, now: u64, get: usize, first: u64, wanted: u64, limits: &Limits) -> u64 {
         self.arrived(now);
         let present = |&page: &u64| !self.absent[get][page as usize];
         let resident = (first..first + wanted).take_while(present).count() as u64;
         let pinned = resident.min(self.pinnable);
         if resident == 0 {
-            self.bring_in(now, get, first..first + wanted, swap_in);
+            self.bring_in(now, get, first..first + wanted.min(limits.fault_portion), limits.swap_in);
         }
         self.pinnable -= pinned;
         self.pinned_most = self.pinned_most.max(self.limit - self.pinnable);
         pinned
     }
 
-    /// One request to one fault thread: it touches the absent pages one after the other.
+    /// One request to one fault thread, of a small portion of the buffer: it touches the absent pages one after the other.
     fn bring_in(&mut self, now: u64, get: usize, pages: std::ops::Range<u64>, swap_in: u64) {
         let missing: Vec<u64> = pages
             .filter(|&page| self.absent[get][page as usize] && !self.coming.contains_key(&(get, page)))

@@ -31,14 +31,17 @@ pub struct Limits {
     pub window: usize,
     /// Local sections under way at once.
     pub local_credits: usize,
-    /// Control messages that the other side has room for.
-    pub control_credits: usize,
+    /// Control messages of the other side that this one has room for: one for each remote section. A local section reserves so many
+    /// as it may be answered by, which is one for each page, and those of the pages that have come are given back.
+    pub control_credits: u64,
     /// Local sections that the other side serves at once.
     pub remote_credits: usize,
     /// Pages that either side may pin at once.
     pub pinnable: u64,
     /// Threads of either side that bring pages in.
     pub fault_threads: usize,
+    /// Pages from an absent one on that one request to a fault thread covers: "a small portion of the accessed user buffer".
+    pub fault_portion: u64,
     /// Nanoseconds that one page takes to come in.
     pub swap_in: u64,
     /// Nanoseconds until a section that was refused or absent is tried again.
@@ -51,10 +54,11 @@ impl Default for Limits {
         Limits {
             window: 16,
             local_credits: 16,
-            control_credits: 16,
+            control_credits: 16 * 256,
             remote_credits: 16,
             pinnable: 1 << 20,
             fault_threads: 4,
+            fault_portion: 16,
             swap_in: 0,
             retry: 100_000,
         }
@@ -74,6 +78,8 @@ pub struct Finished {
     pub retries: u64,
     /// Pages brought in, of both sides.
     pub page_ins: u64,
+    /// The most control credits that were reserved at once.
+    pub controls_most: u64,
     /// The most pages that the initiator and the other side had pinned at once.
     pub pinned_most: (u64, u64),
 }
@@ -98,8 +104,10 @@ enum Event {
     Remote(Section, u64),
     /// So many pages of a remote section have left.
     Unpin(Section, u64, u64),
-    /// The last byte of the section is there.
-    Arrived(Section),
+    /// So many pages of the section are there, and the control message of their remote section has been taken.
+    Control(u64),
+    /// The last byte of the section is there; so many pages were in the last remote section.
+    Arrived(Section, u64),
     /// A section was refused.
     Refused(Section),
     /// The local section is over.
@@ -119,7 +127,7 @@ struct Machine<'a> {
     /// Gets that want a local and a control credit.
     line: VecDeque<usize>,
     sections: usize,
-    controls: usize,
+    controls: u64,
     serving: usize,
     wire_free: u64,
     finished: Finished,
@@ -130,11 +138,10 @@ struct Machine<'a> {
 /// # Panics
 /// If a limit or a length is 0, or a buffer has not as many pages as its get touches.
 pub fn run(costs: &JbmtCosts, limits: &Limits, gets: &[Get]) -> Finished {
-    let Limits {
-        window, local_credits, control_credits, remote_credits, pinnable, fault_threads, retry, ..
-    } = *limits;
-    assert!([window, local_credits, control_credits, remote_credits, fault_threads].iter().all(|&n| n > 0));
-    assert!(pinnable > 0 && retry > 0);
+    let Limits { window, local_credits, remote_credits, fault_threads, .. } = *limits;
+    assert!([window, local_credits, remote_credits, fault_threads].iter().all(|&n| n > 0));
+    let Limits { control_credits, pinnable, fault_portion, retry, .. } = *limits;
+    assert!([control_credits, pinnable, fault_portion, retry].iter().all(|&n| n > 0));
     for get in gets {
         let pages = get.bytes.div_ceil(PAGE) as usize;
         assert!(pages > 0 && get.local_absent.len() == pages && get.remote_absent.len() == pages);
@@ -176,12 +183,19 @@ impl Machine<'_> {
             Event::Asked(section) => self.asked(section),
             Event::Remote(section, from) => self.serve(section, from),
             Event::Unpin(section, pages, next) => self.sent(section, pages, next),
-            Event::Arrived(section) => {
+            Event::Control(pages) => {
+                self.controls -= pages;
+                self.request();
+            }
+            Event::Arrived(section, pages) => {
+                self.controls -= pages;
+                self.request();
                 let now = self.events.now();
                 let ended = self.local.work(now, self.costs.processing / 4);
                 self.events.after(ended - now, Event::Complete(section));
             }
             Event::Refused(section) => {
+                self.controls -= section.pages;
                 self.give_back(section);
                 self.events.after(self.limits.retry, Event::Request(section.get));
                 self.request();
@@ -201,12 +215,16 @@ impl Machine<'_> {
     /// The initiator's helper: pins the next local sections of those in the line and asks the other side for them.
     fn request(&mut self) {
         let Limits { local_credits, control_credits, .. } = *self.limits;
-        while self.sections < local_credits && self.controls < control_credits {
-            let Some(get) = self.line.pop_front() else { return };
+        while self.sections < local_credits {
+            let Some(&get) = self.line.front() else { return };
             let (now, start) = (self.events.now(), self.done[get]);
             let left = self.gets[get].bytes - start;
-            let wanted = left.min(self.costs.section).div_ceil(PAGE);
-            let pages = self.local.pin(now, get, start / PAGE, wanted, self.limits.swap_in);
+            let wanted = left.min(self.costs.section).div_ceil(PAGE).min(control_credits);
+            if wanted > control_credits - self.controls {
+                return;
+            }
+            self.line.pop_front();
+            let pages = self.local.pin(now, get, start / PAGE, wanted, self.limits);
             if pages == 0 {
                 self.finished.retries += 1;
                 self.events.after(self.limits.retry, Event::Request(get));
@@ -214,7 +232,8 @@ impl Machine<'_> {
             }
             let section = Section { get, start, bytes: left.min(pages * PAGE), pages };
             self.sections += 1;
-            self.controls += 1;
+            self.controls += pages;
+            self.finished.controls_most = self.finished.controls_most.max(self.controls);
             self.finished.sections.0 += 1;
             let work = self.costs.processing / 4 + (pages - 1) * self.costs.pin_page;
             let ended = self.local.work(now, work);
@@ -237,7 +256,7 @@ impl Machine<'_> {
         let now = self.events.now();
         let first = (section.start + from) / PAGE;
         let wanted = (section.bytes - from).div_ceil(PAGE);
-        let pages = self.remote.pin(now, section.get, first, wanted, self.limits.swap_in);
+        let pages = self.remote.pin(now, section.get, first, wanted, self.limits);
         if pages == 0 {
             self.finished.retries += 1;
             self.events.after(self.limits.retry, Event::Remote(section, from));
@@ -253,19 +272,20 @@ impl Machine<'_> {
 
     fn sent(&mut self, section: Section, pages: u64, next: u64) {
         self.remote.pinnable += pages;
+        // A message's own time holds that of a shortest frame.
+        let arrival = self.costs.message - self.costs.wire(1);
         if next < section.bytes {
+            self.events.after(arrival, Event::Control(pages));
             self.serve(section, next);
         } else {
             self.serving -= 1;
-            // A message's own time holds that of a shortest frame.
-            self.events.after(self.costs.message - self.costs.wire(1), Event::Arrived(section));
+            self.events.after(arrival, Event::Arrived(section, pages));
         }
     }
 
     fn give_back(&mut self, section: Section) {
         self.local.pinnable += section.pages;
         self.sections -= 1;
-        self.controls -= 1;
     }
 
     fn complete(&mut self, section: Section) {

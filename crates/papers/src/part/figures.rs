@@ -1,16 +1,16 @@
 //! PART's figures, as the model predicts them.
 
 use super::machine::{PageIn, Resend};
-use super::strategies::{Before, all_absent, resent, serial_parts, sometimes_absent, with_preparation};
+use super::strategies::{
+    Before, FREQUENCIES, all_absent, resent, serial_parts, sometimes_absent, touched, touched_below,
+    with_preparation,
+};
 use crate::figure::{Axis, Curve, Figure, Place};
 use crate::unit_costs::{PAGE, PartCosts};
 
 const SMALL: [u64; 9] = [64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const PAGES: [u64; 6] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const SIZES: (Axis, Axis) = (Axis::BYTES, Axis::MICROSECONDS);
-
-/// Percent of pages that are absent in figure 14.
-const FREQUENCIES: [u64; 7] = [0, 1, 5, 20, 40, 80, 100];
 
 /// All of them that have data: figures 9 to 16.
 pub fn figures(costs: &PartCosts) -> Vec<Figure> {
@@ -88,6 +88,8 @@ fn page_in(costs: &PartCosts) -> Figure {
             ("Pin-NoPres-Pg(s)", &before(Before::PinAbsent)),
             ("Touch-NoPres-Pg(s)", &before(Before::TouchAbsent)),
             ("Transfer-Only", &before(Before::Nothing)),
+            // Section 5.4: "small transfers (e.g., less than 64 or 256KB)".
+            ("Touch-NoPres below 256 KB, else PIA", &|bytes| touched_below(costs, bytes, 256 << 10)),
         ],
     )
 }
@@ -116,7 +118,7 @@ fn frequency(costs: &PartCosts) -> Figure {
     for (name, page_in) in [("PIO", PageIn::One), ("PIA", PageIn::All)] {
         for (bytes, size) in PAGES.into_iter().zip(["4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB", "4 MiB"])
         {
-            let latency = |percent| sometimes_absent(costs, bytes, page_in, percent as f64 / 100.0);
+            let latency = |percent| sometimes_absent(costs, bytes, page_in, percent);
             let points = FREQUENCIES.map(|percent| (percent as f64, latency(percent))).to_vec();
             curves.push(Curve { name: format!("{name} {size}"), points });
         }
@@ -147,15 +149,17 @@ fn timeouts(costs: &PartCosts) -> Figure {
     )
 }
 
-/// What a call costs is not given: only what the touches add to it.
+/// What a call costs is not given: only what the touches add to it, from 100 bytes to 512 MB as in section 6.2.1.
 fn asynchronous_sends(costs: &PartCosts) -> Figure {
-    let sizes: Vec<u64> = (12..=29).map(|bits| 1 << bits).collect();
-    let touch = |bytes: u64| (bytes.div_ceil(PAGE) * costs.touch_present) as f64 / 1_000.0;
+    let sizes: Vec<u64> = [100, 1 << 10].into_iter().chain((12..=29).map(|bits| 1 << bits)).collect();
     Figure::of(
         Place::Figure(16),
         "what touching every page, all in memory, adds to an asynchronous send",
         SIZES,
         &sizes,
-        vec![("with pre-touch", &touch)],
+        vec![
+            ("with pre-touch, 100 ns a page", &|bytes| touched(costs, bytes).0),
+            ("with pre-touch, 200 ns a page", &|bytes| touched(costs, bytes).1),
+        ],
     )
 }

@@ -10,7 +10,7 @@ pub enum Before {
     Nothing,
     /// Touches each page, all absent.
     TouchAbsent,
-    /// Touches each page, all in memory.
+    /// Touches each page, all in memory, at the least cost that the text gives for it.
     TouchPresent,
     /// Locks the buffer, all absent.
     PinAbsent,
@@ -21,7 +21,7 @@ pub fn with_preparation(costs: &PartCosts, bytes: u64, before: Before) -> f64 {
     let pages = bytes.div_ceil(PAGE);
     let (preparation, warm) = match before {
         Before::Nothing => (0, true),
-        Before::TouchPresent => (pages * costs.touch_present, true),
+        Before::TouchPresent => (pages * costs.touch_present.0, true),
         // The pages are new: the SMMU has not seen them.
         Before::TouchAbsent => (pages * costs.touch_absent, false),
         Before::PinAbsent => (costs.pin_call + pages * costs.pin_page, false),
@@ -30,9 +30,26 @@ pub fn with_preparation(costs: &PartCosts, bytes: u64, before: Before) -> f64 {
     microseconds(preparation + run(costs, &transfer).latency)
 }
 
+/// What touching every page of so many bytes costs, all in memory: at least and at most, in microseconds.
+pub fn touched(costs: &PartCosts, bytes: u64) -> (f64, f64) {
+    let pages = bytes.div_ceil(PAGE);
+    let (least, most) = costs.touch_present;
+    (microseconds(pages * least), microseconds(pages * most))
+}
+
 /// Microseconds of a transfer to pages that are all absent, with ERR and the usual timeout.
 pub fn all_absent(costs: &PartCosts, bytes: u64, page_in: PageIn) -> f64 {
     microseconds(run(costs, &Transfer::absent(costs, bytes, page_in)).latency)
+}
+
+/// Microseconds of a transfer to pages that are all absent, where the user touches the pages of transfers below a size first and leaves
+/// those of others to PIA (section 5.4).
+pub fn touched_below(costs: &PartCosts, bytes: u64, threshold: u64) -> f64 {
+    if bytes < threshold {
+        with_preparation(costs, bytes, Before::TouchAbsent)
+    } else {
+        all_absent(costs, bytes, PageIn::All)
+    }
 }
 
 /// Microseconds of a transfer to absent pages with PIA, by what makes the source send again.
@@ -41,16 +58,35 @@ pub fn resent(costs: &PartCosts, bytes: u64, resend: Resend) -> f64 {
     microseconds(run(costs, &transfer).latency)
 }
 
-/// Microseconds of a transfer of whose pages each is absent with this probability, averaged over five seeds as in section 6.1.1.
-pub fn sometimes_absent(costs: &PartCosts, bytes: u64, page_in: PageIn, probability: f64) -> f64 {
+/// Percent of pages that are absent in figure 14.
+pub(super) const FREQUENCIES: [u64; 7] = [0, 1, 5, 20, 40, 80, 100];
+
+/// Microseconds of a transfer of whose pages this percentage is absent, at random, averaged over five seeds as in section 6.1.1.
+///
+/// So many whole pages are absent as the percentage makes rounded down: of an s of pages and a frequency f, section 6.1.1 says that
+/// faults occur only where s f is 1 at least, and that a single page's latency at 80 % is that without a fault, although it also
+/// says that each page is absent independently.
+pub fn sometimes_absent(costs: &PartCosts, bytes: u64, page_in: PageIn, percent: u64) -> f64 {
     const SEEDS: u64 = 5;
     let latencies = (1..=SEEDS).map(|seed| {
-        let mut numbers = fastrand::Rng::with_seed(seed);
         let absent = Transfer::absent(costs, bytes, page_in);
-        let destination = absent.destination.iter().map(|_| numbers.f64() >= probability).collect();
+        let pages = absent.destination.len();
+        let missing = pages * percent as usize / 100;
+        let mut destination = vec![true; pages];
+        for page in fastrand::Rng::with_seed(seed).choose_multiple(0..pages, missing) {
+            destination[page] = false;
+        }
         microseconds(run(costs, &Transfer { destination, ..absent }).latency)
     });
     latencies.sum::<f64>() / SEEDS as f64
+}
+
+/// The least frequency of figure 14 at which a transfer takes longer than without faults, in percent.
+pub(super) fn least_frequency(costs: &PartCosts, bytes: u64) -> f64 {
+    let latency = |percent| sometimes_absent(costs, bytes, PageIn::All, percent);
+    let without = latency(0);
+    let slower = FREQUENCIES.into_iter().find(|&percent| latency(percent) > without);
+    slower.map_or(f64::INFINITY, |percent| percent as f64)
 }
 
 /// Equation 1: what overlapping page-in and transfer gains for so many pages.
