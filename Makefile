@@ -64,7 +64,7 @@ test-motion: dependencies-test
 test-pressure: dependencies-test
 	$(MAKE) --no-print-directory build
 	PAGEWIRE_TESTS=all PAGEWIRE_BUILD="$(abspath $(BUILD))" \
-		$(CARGO) test -p pagewire-end-to-end --test programs -- --include-ignored faults::pressure
+		$(CARGO) test -p pagewire-end-to-end --test programs -- faults::pressure
 
 # Against the Linux kernel's soft-RoCE in a virtual machine (RXE=REGULAR-EXPRESSION: only what matches).
 test-rxe: dependencies-rxe

@@ -75,15 +75,14 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
             command::papers_are_reproduced_on_this_machine,
         ),
         trial(ground, "wire::packets_are_right", wire::packets_are_right),
+        trial(ground, "wire::resumes_are_captured", wire::resumes_are_captured),
         trial(ground, "instructions::hot_paths", instructions::hot_paths),
     ];
     for run in motion::runs().into_iter().filter(|run| all || motion::is_quick(run)) {
         trials.push(trial(ground, &motion::title(&run), move |ground| motion::check(ground, &run)));
     }
     for run in faults::runs().into_iter().filter(|run| all || faults::is_quick(run)) {
-        let ignored = faults::open_question(&run).is_some();
-        let one = trial(ground, &faults::title(&run), move |ground| faults::check(ground, &run));
-        trials.push(one.with_ignored_flag(ignored));
+        trials.push(trial(ground, &faults::title(&run), move |ground| faults::check(ground, &run)));
     }
     for setting in [Setting::Local, Setting::Udp] {
         trials.push(trial(ground, &format!("stack::{}", setting.name()), move |ground| {

@@ -49,7 +49,7 @@ static uint64_t drawn(void)
 
 static const char *content(int side, enum kind kind)
 {
-	return kind == ZERO_FILL || kind == HUGE || kind == HUGETLB ? zeroes : patterns[side];
+	return kind == ZERO_FILL || kind == SHARED || kind == HUGE || kind == HUGETLB ? zeroes : patterns[side];
 }
 
 static uint64_t word_at(const char *bytes)

@@ -5,9 +5,9 @@
 #include "../motion/pattern.h"
 #include "../../benches/pager.h"
 
-enum kind { RESIDENT, ZERO_FILL, SWAPPED, FILE_PAGES, PAGER, PAGER_USER, HUGE, HUGETLB, KINDS };
+enum kind { RESIDENT, ZERO_FILL, SHARED, SWAPPED, FILE_PAGES, PAGER, PAGER_USER, HUGE, HUGETLB, KINDS };
 static const char *const kind_names[KINDS] = {
-	"resident", "zero-fill", "swapped", "file", "pager", "pager-user", "huge", "hugetlb",
+	"resident", "zero-fill", "shared", "swapped", "file", "pager", "pager-user", "huge", "hugetlb",
 };
 
 #define PAGE 4096
@@ -59,10 +59,14 @@ static inline const char *make_place(struct place *place, enum kind kind, size_t
 
 	CHECK(before && length % HUGE_PAGE == 0);
 	*place = (struct place){ .kind = kind, .length = length, .before = before, .file = -1, .dirty_to = length };
-	if (kind != ZERO_FILL && kind != HUGE && kind != HUGETLB)
+	if (kind != ZERO_FILL && kind != SHARED && kind != HUGE && kind != HUGETLB)
 		fill(before, class, 0, length);
 	if (kind == FILE_PAGES) {
 		place->file = disk_file(length);
+		place->base = map(length, MAP_SHARED, place->file);
+	} else if (kind == SHARED) {
+		place->file = memfd_create("place", MFD_CLOEXEC);
+		CHECK(place->file >= 0 && ftruncate(place->file, length) == 0);
 		place->base = map(length, MAP_SHARED, place->file);
 	} else if (kind == HUGETLB) {
 		place->base = map(length, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1);
@@ -121,6 +125,8 @@ static inline void restore(struct place *place)
 	}
 	if (place->kind == RESIDENT || place->kind == SWAPPED || place->kind == FILE_PAGES)
 		memcpy(place->base + from, place->before + from, to - from);
+	else if (place->kind == SHARED)
+		CHECK(madvise(place->base + from, to - from, MADV_REMOVE) == 0);
 	else
 		CHECK(madvise(place->base + from, to - from, MADV_DONTNEED) == 0);
 	place->dirty_from = place->dirty_to = 0;
@@ -144,6 +150,9 @@ static inline size_t make_absent(struct place *place, size_t offset, size_t leng
 	case PAGER:
 	case PAGER_USER:
 		CHECK(madvise(place->base + from, to - from, MADV_DONTNEED) == 0);
+		break;
+	case SHARED:
+		CHECK(madvise(place->base + from, to - from, MADV_REMOVE) == 0);
 		break;
 	case SWAPPED:
 		for (int i = 0; i < 20 && absent == 0; i++) {

@@ -2,7 +2,8 @@
 //! ICRC right, in the engine's own capture and in one taken by the kernel (AF_PACKET).
 
 use crate::ground::{Ground, Setting};
-use crate::limits::RUN;
+use crate::limits::{FAULTS, RUN};
+use crate::{faults, not_checked};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -10,11 +11,17 @@ use pagewire_cli::hosts::INTERFACE;
 use pagewire_cli::install::find_program;
 use pagewire_cli::pair::Running;
 use pagewire_cli::workload::Workload;
+use std::collections::HashSet;
 use std::fs::{self, Permissions};
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+/// Opcodes of Pagewire's own.
+const HOLD: u8 = 0xc2;
+const RESUME: u8 = 0xc3;
 
 /// The programs whose packets are judged: all opcodes of RC, UC and UD that they can be made to send.
 const TRAFFIC: &[(&str, &[&str])] = &[
@@ -93,6 +100,68 @@ fn judge_traffic(ground: &Ground, directory: &Path) -> Result<()> {
             joined.len()
         );
     }
+    Ok(())
+}
+
+/// Packets that found a page absent, in the engine's own capture: HOLD says that one was dropped, RESUME asks for it when its page
+/// is there, and then it comes again.
+///
+/// # Errors
+/// If that is not what the capture shows, or a judge finds fault with it.
+pub fn resumes_are_captured(ground: &Ground) -> Result<()> {
+    let directory = tempfile::Builder::new().prefix("pagewire-wire-").tempdir()?;
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o777))?;
+    let program = faults::program(ground, "matrix")?;
+    let mut command = ground.hosts.first.command(&ground.stage.command);
+    command.args(["run", "--path", "udp", "--page-faults", "err", "--pcap"]);
+    command.arg(directory.path().join("own.pcap")).arg("--").arg(program);
+    command.args(["1", "few", "resident", "pager-user"]);
+    let finished = Running::start(command)?.wait_until(Instant::now() + FAULTS);
+    if finished.status.and_then(|status| status.code()) == Some(faults::NOT_HERE) {
+        not_checked::tell(format_args!("wire::resumes_are_captured: {}", finished.output));
+        return Ok(());
+    }
+    ensure!(finished.success(), "{}\n{}", finished.verdict(), finished.output);
+    let captures = files(directory.path())?;
+    ensure!(captures.len() == 2, "captures: {captures:?}");
+    for file in captures {
+        judge(&file).and_then(|()| resumes_make_sense(&file)).with_context(|| file.display().to_string())?;
+    }
+    Ok(())
+}
+
+fn resumes_make_sense(file: &Path) -> Result<()> {
+    const FIELDS: [&str; 3] = ["infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn"];
+    let mut arguments = vec!["-T", "fields", "-e", "infiniband.vendor"];
+    FIELDS.iter().for_each(|field| arguments.extend(["-e", field]));
+    let (mut dropped, mut asked, mut came) = (HashSet::new(), HashSet::new(), 0);
+    for line in tshark(file, &arguments)? {
+        let columns: Vec<&str> = line.split('\t').collect();
+        let [vendor, opcode, destination, psn] = columns[..] else { bail!("tshark says {line}") };
+        let (opcode, psn): (u8, u32) = (opcode.parse()?, psn.parse()?);
+        // As tshark shows it: the rest of the packet, with the ICRC.
+        let body = vendor.rsplit(',').next().unwrap_or_default();
+        let number = |digits: Range<usize>| -> Result<u32> {
+            Ok(u32::from_str_radix(body.get(digits).context("a short body")?, 16)?)
+        };
+        match opcode {
+            HOLD => {
+                ensure!(number(10..16)? == psn, "a HOLD of two PSNs: {line}");
+                dropped.insert((destination.to_owned(), psn));
+            }
+            RESUME => {
+                ensure!(body.len() == 2 * (12 + 4), "a RESUME of another length: {line}");
+                ensure!((number(0..2)?, number(10..16)?) == (1, psn), "another version or PSN: {line}");
+                ensure!(dropped.contains(&(destination.to_owned(), psn)), "nothing was dropped: {line}");
+                asked.insert((destination.to_owned(), psn));
+            }
+            // From here on responses and what is no request of RC.
+            13.. if !(19..=23).contains(&opcode) => {}
+            _ => came += usize::from(asked.iter().any(|(to, which)| *which == psn && to != destination)),
+        }
+    }
+    ensure!(!asked.is_empty(), "no RESUME was captured");
+    ensure!(came >= asked.len() / 2, "{} packets were asked for, {came} came again", asked.len());
     Ok(())
 }
 

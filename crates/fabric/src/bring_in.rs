@@ -2,14 +2,33 @@
 
 use crate::counters::Counters;
 use crate::fabric::Direction;
-use crate::shared_move::{SharedMove, move_together};
+use crate::shared_move::{SharedMove, move_by_pieces, move_together};
+use crate::threads::{Elsewhere, spawn};
 use pagewire_memory::{ApplicationMemory, HostMemory, HostProcess, MemoryError, Segment};
-use pagewire_paging::{Executor, Offer, Task};
+use pagewire_paging::limits::{PAGE, THREADS_OF_ONE};
+use pagewire_paging::{Executor, Offer, PageIn, Stretch, Task};
+use parking_lot::Mutex;
+use rustix::thread::sched_getcpu;
+use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
+use std::num::NonZero;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 
-/// For whom threads help with transfers.
-const MOVES: u64 = u64::MAX;
+/// What askers have threads for, each by itself: in the top bits of the executor's word for an asker.
+#[derive(Clone, Copy)]
+enum Lane {
+    Needed,
+    Ahead,
+    Far,
+    Moves,
+}
+
+impl Lane {
+    fn of(self, asker: u64) -> u64 {
+        (self as u64) << 62 | asker & (u64::MAX >> 2)
+    }
+}
 
 /// Says that the pages with this token are there, or turned out not to be mapped.
 type Done = dyn Fn(u64) + Send + Sync;
@@ -18,36 +37,43 @@ type Done = dyn Fn(u64) + Send + Sync;
 pub struct Pages {
     executor: Arc<Executor<Errand>>,
     hands: Arc<Hands>,
+    /// This process may run on so many processors.
+    processors: usize,
 }
 
 /// What every errand needs.
 struct Hands {
     memory: Arc<HostMemory>,
     done: Box<Done>,
+    /// The words of those who wait for the same pages on behalf of one asker: several accesses to them are one fault (PART-6).
+    waiting: Mutex<HashMap<(u64, What), Vec<u64>>>,
 }
 
 /// What a thread is asked to do.
-#[derive(PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 enum What {
     /// Bring in pages of this process; for writing, or not.
     Own { write: bool, segments: Vec<Segment> },
     /// The same in a peer, for reading.
     Far { process: HostProcess, segments: Vec<Segment> },
+    /// Bring in pages of this process that will be needed soon, as one of several helpers.
+    Ahead { write: bool, stretch: Arc<Stretch>, helper: u32, helpers: u32 },
     /// Help with a transfer.
     Move(Arc<SharedMove>),
 }
 
-/// The same, for whom, and the word for it, if somebody waits.
+/// The same, and for whom.
 struct Errand {
     what: What,
     asker: u64,
-    token: Option<u64>,
+    /// The processor of whoever asks and goes on meanwhile.
+    busy: Option<usize>,
     hands: Arc<Hands>,
 }
 
 impl PartialEq for Errand {
     fn eq(&self, other: &Self) -> bool {
-        (self.asker, self.token, &self.what) == (other.asker, other.token, &other.what)
+        (self.asker, &self.what) == (other.asker, &other.what)
     }
 }
 
@@ -55,7 +81,7 @@ impl Eq for Errand {}
 
 impl Hash for Errand {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.asker, self.token, &self.what).hash(state);
+        (self.asker, &self.what).hash(state);
     }
 }
 
@@ -64,8 +90,16 @@ impl Task for Errand {
         self.asker
     }
 
+    fn threads(&self) -> usize {
+        match self.what {
+            What::Ahead { helpers, .. } => helpers as usize,
+            _ => THREADS_OF_ONE,
+        }
+    }
+
     fn run(&self) {
         let memory = &*self.hands.memory;
+        let _elsewhere = self.busy.and_then(Elsewhere::than);
         // Where one is not mapped the access itself will find that out, and say so.
         let _ = match &self.what {
             What::Own { write, segments } => {
@@ -74,21 +108,35 @@ impl Task for Errand {
             What::Far { process, segments } => {
                 segments.iter().try_for_each(|segment| memory.bring_in_far(process, segment))
             }
+            What::Ahead { write, stretch, .. } => {
+                let mut pieces = std::iter::from_fn(|| stretch.take_last());
+                pieces.try_for_each(|piece| {
+                    let segment = Segment { address: piece.start, length: piece.end - piece.start };
+                    let brought_in = memory.bring_in(&segment, *write);
+                    // Whoever is at work here comes first.
+                    std::thread::yield_now();
+                    brought_in
+                })
+            }
             What::Move(shared) => {
-                shared.work(memory);
+                shared.help(memory);
                 Ok(())
             }
         };
     }
 
     fn end(&self) {
-        if let Some(token) = self.token {
-            (self.hands.done)(token);
-        }
+        let waiting = self.hands.waiting.lock().remove(&(self.asker, self.what.clone()));
+        waiting.into_iter().flatten().for_each(|token| (self.hands.done)(token));
         // What is learnt may spare the next ones a thread.
         let memory = &*self.hands.memory;
         match &self.what {
             What::Own { segments, .. } => segments.iter().take(1).for_each(|first| memory.learn(*first)),
+            What::Ahead { stretch, .. } => {
+                let memory_ahead = stretch.memory();
+                let length = memory_ahead.end - memory_ahead.start;
+                memory.learn(Segment { address: memory_ahead.start, length });
+            }
             What::Far { process, segments } => {
                 segments.iter().take(1).for_each(|first| memory.learn_far(process, *first));
             }
@@ -97,56 +145,95 @@ impl Task for Errand {
     }
 }
 
+/// The pages that a segment lies in.
+fn whole_pages(segment: &Segment) -> Segment {
+    let address = segment.address / PAGE * PAGE;
+    let end = segment.address.saturating_add(segment.length).checked_next_multiple_of(PAGE);
+    end.map_or(*segment, |end| Segment { address, length: end - address })
+}
+
 impl Pages {
     /// No thread yet. `done` is called with a token when its pages are there, or turned out not to be mapped.
     pub fn new(memory: Arc<HostMemory>, done: Box<Done>) -> Self {
-        let spawn = |body| crate::threads::spawn("pagewire-pages", body).map(drop);
-        Pages { executor: Executor::new(spawn), hands: Arc::new(Hands { memory, done }) }
+        let spawn = |body| spawn("pagewire-pages", body).map(drop);
+        let hands = Arc::new(Hands { memory, done, waiting: Mutex::default() });
+        let processors = available_parallelism().map_or(1, NonZero::get);
+        Pages { executor: Executor::new(spawn), hands, processors }
+    }
+
+    /// Whether helpers take no processor from either end of a connection. On two, where both ends were on this host, transfers over
+    /// absent pages took a twentieth longer with a helper than without.
+    pub fn has_processors_for_helpers(&self) -> bool {
+        self.processors > 2
     }
 
     /// Has pages of this process brought in. What is asked for again before there was an answer has one answer.
     pub fn own(&self, asker: u64, segments: &[Segment], write: bool, token: u64, counters: &Counters) {
-        let what = What::Own { write, segments: segments.to_vec() };
-        self.offer(what, asker, Some(token), counters);
+        let what = What::Own { write, segments: segments.iter().map(whole_pages).collect() };
+        self.offer(what, Lane::Needed.of(asker), Some(token), counters);
     }
 
     /// The same in a peer.
     pub fn far(&self, process: &HostProcess, segments: &[Segment], token: u64, counters: &Counters) {
-        let what = What::Far { process: process.clone(), segments: segments.to_vec() };
-        self.offer(what, process.pid() as u64, Some(token), counters);
+        let what =
+            What::Far { process: process.clone(), segments: segments.iter().map(whole_pages).collect() };
+        self.offer(what, Lane::Far.of(process.pid() as u64), Some(token), counters);
     }
 
     /// Pages of this process that will be needed soon. They take no thread from those that are needed now.
-    pub fn ahead(&self, asker: u64, segment: Segment, write: bool, counters: &Counters) {
-        self.offer(What::Own { write, segments: vec![segment] }, !asker, None, counters);
+    pub fn ahead(&self, asker: u64, stretch: &Arc<Stretch>, write: bool, helpers: u32, counters: &Counters) {
+        for helper in 0..helpers {
+            let stretch = stretch.clone();
+            self.offer(
+                What::Ahead { write, stretch, helper, helpers },
+                Lane::Ahead.of(asker),
+                None,
+                counters,
+            );
+        }
     }
 
     /// Moves bytes between this process and a peer, where many pages are absent.
-    pub fn move_together(
+    pub fn move_absent(
         &self,
         direction: Direction,
         process: &HostProcess,
         segments: (&[Segment], &[Segment]),
         tail_last: bool,
+        page_in: PageIn,
     ) -> Result<(), MemoryError> {
         let memory = &self.hands.memory;
+        if let Some(piece) = page_in.brings_in_at_most() {
+            return move_by_pieces(memory, direction, process, segments, tail_last, piece);
+        }
         move_together(memory, direction, process, segments, tail_last, |shared| {
             let (what, hands) = (What::Move(shared), self.hands.clone());
+            let busy = Some(sched_getcpu());
             // Without help it takes longer.
-            let _ = self.executor.offer(Errand { what, asker: MOVES, token: None, hands });
+            let _ = self.executor.offer(Errand { what, asker: Lane::Moves.of(0), busy, hands });
         })
     }
 
     fn offer(&self, what: What, asker: u64, token: Option<u64>, counters: &Counters) {
-        counters.brought_in.add(1);
         let hands = self.hands.clone();
-        match self.executor.offer(Errand { what, asker, token, hands }) {
-            Offer::Taken | Offer::Known => {}
+        // Whom nobody waits for helps somebody who goes on.
+        let busy = token.is_none().then(sched_getcpu);
+        let key = token.map(|token| (token, (asker, what.clone())));
+        if let Some((token, key)) = &key {
+            let mut waiting = self.hands.waiting.lock();
+            let tokens = waiting.entry(key.clone()).or_default();
+            if !tokens.contains(token) {
+                tokens.push(*token);
+            }
+        }
+        match self.executor.offer(Errand { what, asker, busy, hands }) {
+            Offer::Taken => counters.brought_in.add(1),
+            Offer::Known => {}
             Offer::Full => {
                 counters.bring_in_overflow.add(1);
-                // The access will be tried, and will wait itself in the end.
-                if let Some(token) = token {
-                    (self.hands.done)(token);
+                // The access is looked at again now and then, and asks again.
+                if let Some((_, key)) = key {
+                    self.hands.waiting.lock().remove(&key);
                 }
             }
         }
@@ -155,5 +242,41 @@ impl Pages {
     /// Has idle threads end; those that wait for a page end when it comes.
     pub fn stop(&self) {
         self.executor.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn all_who_wait_for_a_page_are_told_once_it_is_there() {
+        let (told, hears) = channel();
+        let done = Box::new(move |token| told.send(token).unwrap());
+        let pages = Pages::new(Arc::new(HostMemory::new()), done);
+        let counters = Counters::default();
+        let bytes = vec![1u8; 3 * PAGE as usize];
+        let at = (bytes.as_ptr() as u64).next_multiple_of(PAGE);
+        // The same page, another part of it, and the same for somebody else.
+        for (asker, offset, token) in [(1, 0, 10), (1, 8, 11), (1, 8, 11), (2, 0, 12)] {
+            pages.own(asker, &[Segment { address: at + offset, length: 8 }], true, token, &counters);
+        }
+        let mut heard = BTreeSet::new();
+        while heard.len() < 3 {
+            heard.insert(hears.recv_timeout(Duration::from_secs(60)).unwrap());
+        }
+        assert_eq!(heard, BTreeSet::from([10, 11, 12]));
+        pages.stop();
+    }
+
+    #[test]
+    fn accesses_within_a_page_need_the_same_page() {
+        let of = |address, length| whole_pages(&Segment { address, length });
+        assert_eq!(of(PAGE + 5, 8), Segment { address: PAGE, length: PAGE });
+        assert_eq!(of(PAGE - 1, 2), Segment { address: 0, length: 2 * PAGE });
+        assert_eq!(of(u64::MAX - 3, 3), Segment { address: u64::MAX - 3, length: 3 });
     }
 }

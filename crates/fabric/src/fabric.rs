@@ -6,7 +6,9 @@
 
 use pagewire_iommu::words::SharedWords;
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
+use pagewire_paging::{PageIn, Stretch};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// UDP destination port of RoCEv2 (IANA).
 pub use pagewire_wire::packet::PORT as ROCE_PORT;
@@ -55,6 +57,9 @@ pub struct Channel<W, P> {
     pub cross_memory: Result<P, String>,
     /// How the peer can touch ours, likewise.
     pub peer_cross_memory: Result<(), String>,
+    /// All bytes go through the rings, though both could touch the other's memory: the kernel may end one of them for that
+    /// ([`swaps_at_a_limit`](pagewire_memory::swaps_at_a_limit)). Both ends have the same here.
+    pub through_rings: bool,
 }
 
 /// What happened outside since the last look.
@@ -234,18 +239,23 @@ pub trait Fabric: Send + Sync + 'static {
         segments: &[Segment],
         token: u64,
     );
-    /// The same for pages that will be needed soon. Nobody is told of the end.
-    fn bring_in_ahead(&self, asker: u64, segment: Segment, write: bool);
-    /// As [`pull`](ApplicationMemory::pull) and [`push`](ApplicationMemory::push), made for long transfers that meet many absent pages:
-    /// other threads may help.
+    /// The same for pages that will be needed soon, by so many helpers. Nobody is told of the end.
+    fn bring_in_ahead(&self, asker: u64, stretch: &Arc<Stretch>, write: bool, helpers: u32);
+    /// Whether that is worth while for pages that are cheap: there are processors beside those of the two ends.
+    fn has_processors_for_helpers(&self) -> bool {
+        true
+    }
+    /// As [`pull`](ApplicationMemory::pull) and [`push`](ApplicationMemory::push), made for long transfers that meet many absent pages,
+    /// which come in by so much at once; with all of a transfer other threads may help.
     fn move_absent(
         &self,
         direction: Direction,
         process: &<Self::Memory as ApplicationMemory>::Process,
-        ours: &[Segment],
-        theirs: &[Segment],
+        (ours, theirs): (&[Segment], &[Segment]),
         tail_last: bool,
+        page_in: PageIn,
     ) -> Result<(), MemoryError> {
+        let _ = page_in;
         match direction {
             Direction::Pull => self.memory().pull(process, theirs, ours, tail_last),
             Direction::Push => self.memory().push(process, ours, theirs, tail_last),

@@ -7,11 +7,13 @@ use crate::counters::Counter;
 use crate::fabric::{Batch, ChannelId, Datagram, Direction, Fabric, FabricEvent, Route, row_one_by_one};
 use crate::limits::{BATCH_BYTES, BATCH_PACKETS, DELAYED_PACKETS};
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
+use pagewire_paging::{PageIn, Stretch};
 use pagewire_wire::Opcode;
 use parking_lot::Mutex;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Names the faults that processes are to make: see [`FaultPlan::parse`].
@@ -414,19 +416,23 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.bring_in_far(process, segments, token);
     }
 
-    fn bring_in_ahead(&self, asker: u64, segment: Segment, write: bool) {
-        self.inner.bring_in_ahead(asker, segment, write);
+    fn bring_in_ahead(&self, asker: u64, stretch: &Arc<Stretch>, write: bool, helpers: u32) {
+        self.inner.bring_in_ahead(asker, stretch, write, helpers);
+    }
+
+    fn has_processors_for_helpers(&self) -> bool {
+        self.inner.has_processors_for_helpers()
     }
 
     fn move_absent(
         &self,
         direction: Direction,
         process: &<Self::Memory as ApplicationMemory>::Process,
-        ours: &[Segment],
-        theirs: &[Segment],
+        segments: (&[Segment], &[Segment]),
         tail_last: bool,
+        page_in: PageIn,
     ) -> Result<(), MemoryError> {
-        self.inner.move_absent(direction, process, ours, theirs, tail_last)
+        self.inner.move_absent(direction, process, segments, tail_last, page_in)
     }
 
     fn has_events(&self) -> bool {

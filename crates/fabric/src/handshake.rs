@@ -15,7 +15,7 @@ use crate::limits::REASON_BYTES;
 /// First bytes of every message.
 const MAGIC: u64 = u64::from_ne_bytes(*b"pagewire");
 /// Version of these messages and of what is shared after them.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Files that go with a Hello: tables, mailbox, channel.
 pub const HELLO_FILES: usize = 3;
@@ -30,6 +30,8 @@ pub struct Identity {
     /// Where in the process a word with `nonce` stands: whoever can read it can touch the process's memory.
     pub nonce_address: u64,
     pub nonce: u64,
+    /// It lives at a limit of memory where there is swap: [`Channel::through_rings`](crate::Channel::through_rings).
+    pub swaps_at_a_limit: bool,
 }
 
 /// A message.
@@ -71,6 +73,7 @@ impl Message {
             bytes.extend(identity.instance.to_ne_bytes());
             bytes.extend(identity.nonce_address.to_ne_bytes());
             bytes.extend(identity.nonce.to_ne_bytes());
+            bytes.extend(u32::from(identity.swaps_at_a_limit).to_ne_bytes());
         }
         match verdict {
             Ok(()) => bytes.extend(0u64.to_ne_bytes()),
@@ -143,7 +146,12 @@ impl Reader<'_> {
         let instance = self.u64()?;
         let nonce_address = self.u64()?;
         let nonce = self.u64()?;
-        Some(Identity { instance, nonce_address, nonce })
+        let swaps_at_a_limit = match self.u32()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        Some(Identity { instance, nonce_address, nonce, swaps_at_a_limit })
     }
 
     /// The outer `None`: broken.
@@ -166,11 +174,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn identities() -> impl Strategy<Value = Identity> {
-        (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(instance, nonce_address, nonce)| Identity {
-            instance,
-            nonce_address,
-            nonce,
-        })
+        (any::<u64>(), any::<u64>(), any::<u64>(), any::<bool>()).prop_map(
+            |(instance, nonce_address, nonce, swaps_at_a_limit)| Identity {
+                instance,
+                nonce_address,
+                nonce,
+                swaps_at_a_limit,
+            },
+        )
     }
 
     fn verdicts() -> impl Strategy<Value = Result<(), String>> {

@@ -15,7 +15,8 @@ use crate::neighbours::{Bells, HostEvent, Neighbours, Shown};
 use crate::network::{Network, STUCK};
 use crate::pcap::Capture;
 use crate::words::{Access, MappedWords};
-use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment, Uncancelled, fork};
+use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment, Uncancelled, fork, swaps_at_a_limit};
+use pagewire_paging::{PageIn, Stretch};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
@@ -107,6 +108,7 @@ impl HostFabric {
             nonce: Box::new(random()?),
             tables: MappedWords::create("pagewire-tables", TABLE_WORDS, Access::Read)?,
             mailbox: MappedWords::create("pagewire-mailbox", MAILBOX_WORDS, Access::ReadWrite)?,
+            swaps_at_a_limit: swaps_at_a_limit(),
         });
         let sleep = Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
         let control = Arc::new(Descriptor::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?);
@@ -397,15 +399,19 @@ impl Fabric for HostFabric {
         &self,
         direction: Direction,
         process: &HostProcess,
-        ours: &[Segment],
-        theirs: &[Segment],
+        segments: (&[Segment], &[Segment]),
         tail_last: bool,
+        page_in: PageIn,
     ) -> Result<(), MemoryError> {
-        self.inner.pages.move_together(direction, process, (ours, theirs), tail_last)
+        self.inner.pages.move_absent(direction, process, segments, tail_last, page_in)
     }
 
-    fn bring_in_ahead(&self, asker: u64, segment: Segment, write: bool) {
-        self.inner.pages.ahead(asker, segment, write, &self.inner.counters);
+    fn bring_in_ahead(&self, asker: u64, stretch: &Arc<Stretch>, write: bool, helpers: u32) {
+        self.inner.pages.ahead(asker, stretch, write, helpers, &self.inner.counters);
+    }
+
+    fn has_processors_for_helpers(&self) -> bool {
+        self.inner.pages.has_processors_for_helpers()
     }
 
     fn has_events(&self) -> bool {

@@ -34,9 +34,6 @@ pub const EVENTS: usize = 65_536;
 /// Bytes of a part of a transfer that several threads share.
 pub const MOVED_AT_ONCE: u64 = 128 << 10;
 
-/// Threads that share one, the caller among them.
-pub const MOVERS: u64 = 2;
-
 /// UDP payload bytes of the largest packet, ICRC included.
 pub const PACKET_BYTES: usize = pagewire_wire::limits::MAX_PACKET_LEN;
 /// Packets of one batch.

@@ -34,12 +34,19 @@ pub struct Shown {
     pub nonce: Box<u64>,
     pub tables: (MappedWords, Descriptor),
     pub mailbox: (MappedWords, Descriptor),
+    /// Found out once: two processes that made two channels at once may each use another one, and have to agree.
+    pub swaps_at_a_limit: bool,
 }
 
 impl Shown {
     fn identity(&self) -> Identity {
         let nonce_address = &raw const *self.nonce as u64;
-        Identity { instance: self.instance, nonce_address, nonce: *self.nonce }
+        Identity {
+            instance: self.instance,
+            nonce_address,
+            nonce: *self.nonce,
+            swaps_at_a_limit: self.swaps_at_a_limit,
+        }
     }
 }
 
@@ -452,6 +459,7 @@ impl Neighbours {
             mailbox: pieces.mailbox,
             cross_memory: pieces.cross_memory,
             peer_cross_memory: touches,
+            through_rings: self.shown.swaps_at_a_limit || pieces.theirs.swaps_at_a_limit,
         };
         self.bells.write().insert(id, connection.socket.clone());
         self.open.push((token, channel.clone()));
@@ -577,7 +585,7 @@ mod tests {
         let block = fabric.lease_block().unwrap();
         let socket = names::connection().unwrap();
         connect(&socket, &names::of_block(block).unwrap()).unwrap();
-        let identity = Identity { instance: 1, nonce_address: 0, nonce: 0 };
+        let identity = Identity { instance: 1, nonce_address: 0, nonce: 0, swaps_at_a_limit: false };
         // Too short for what they are said to be.
         let (_words, file) = MappedWords::create("pagewire-test", 8, Access::ReadWrite).unwrap();
         let files = [file.as_fd(), file.as_fd(), file.as_fd()];

@@ -1,6 +1,6 @@
 //! Threads of the engine: the program's signals are not for them.
 
-use rustix::thread::set_current_timer_slack;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity, set_current_timer_slack};
 use std::io;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
@@ -56,9 +56,66 @@ impl TimerSlack {
     }
 }
 
+/// The calling thread keeps off one processor until this is dropped. The kernel wakes a thread where its waker runs if the other
+/// processors look busy at that instant, and looks again milliseconds later: whoever is to help its waker would take turns with it.
+#[derive(Debug)]
+pub struct Elsewhere {
+    before: CpuSet,
+}
+
+impl Elsewhere {
+    /// Moves the thread if it is at this processor and may be at another one.
+    pub fn than(processor: usize) -> Option<Self> {
+        if sched_getcpu() != processor {
+            return None;
+        }
+        let before = sched_getaffinity(None).ok()?;
+        let mut others = before;
+        if processor < CpuSet::MAX_CPU {
+            others.unset(processor);
+        }
+        if others.count() == 0 {
+            return None;
+        }
+        sched_setaffinity(None, &others).ok()?;
+        Some(Elsewhere { before })
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        // What the thread was allowed before it still is, unless it was forbidden meanwhile: then that has to do.
+        if let Err(error) = sched_setaffinity(None, &self.before) {
+            log::debug!("a thread stays off a processor: {error}");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_keeps_off_a_processor_as_long_as_it_is_told() {
+        let before = sched_getaffinity(None).unwrap();
+        // Somewhere it is for sure.
+        let here = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu)).unwrap();
+        let mut only = CpuSet::new();
+        only.set(here);
+        sched_setaffinity(None, &only).unwrap();
+        assert!(Elsewhere::than(here).is_none(), "it may be nowhere else");
+        assert!(Elsewhere::than(here + 1).is_none(), "it is elsewhere");
+        sched_setaffinity(None, &before).unwrap();
+        if before.count() > 1 {
+            let moved =
+                (0..100).find_map(|_| Elsewhere::than(sched_getcpu()).map(|moved| (moved, sched_getcpu())));
+            let (moved, now) = moved.unwrap();
+            let allowed = sched_getaffinity(None).unwrap();
+            assert!(allowed.is_set(now) && allowed.count() + 1 == before.count());
+            drop(moved);
+        }
+        assert_eq!(sched_getaffinity(None).unwrap().count(), before.count());
+    }
 
     #[test]
     fn the_slack_is_that_of_the_calling_thread_and_can_be_taken_back() {

@@ -139,7 +139,8 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     }
 
     /// Whether it is well that system calls which copy meet absent pages. Not where there is swap: at the limit of a memory cgroup Linux
-    /// 6.18 ends processes for what such calls bring in, where it swaps other pages out for what a program touches.
+    /// 6.18 ends processes for what such calls bring in, where it swaps other pages out for what a program touches. Who was at a limit from the
+    /// beginning is spared such calls altogether ([`swaps_at_a_limit`](crate::swaps_at_a_limit)); limits may be set later.
     fn kernel_may_fault(&self) -> bool {
         true
     }

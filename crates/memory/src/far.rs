@@ -29,7 +29,7 @@ impl FarPages {
         let blocks = blocks_of(&range);
         let age = age_of(tick);
         if blocks.clone().all(|block| self.whole.has(block.wrapping_add(shift_of(pid)), age)) {
-            return Some(blocks.start * FAR_BLOCK..blocks.end * FAR_BLOCK);
+            return Some(blocks.start * FAR_BLOCK..blocks.end.saturating_mul(FAR_BLOCK));
         }
         let mut pages = self.pages_of(&range)?;
         let now = time_of(tick);
@@ -41,7 +41,7 @@ impl FarPages {
         let mut blocks = blocks_of(&range);
         let (Some(block), None) = (blocks.next(), blocks.next()) else { return None };
         let is_known = self.partial.has(block.wrapping_add(shift_of(pid)), age_of(tick));
-        (!is_known).then(|| block * FAR_BLOCK..(block + 1) * FAR_BLOCK)
+        (!is_known).then(|| block * FAR_BLOCK..(block + 1).saturating_mul(FAR_BLOCK))
     }
 
     /// Remembers whether all pages of the block at an address are present.

@@ -9,7 +9,10 @@
 use crate::clock::tick;
 use crate::far::FarPages;
 use crate::guard::{Guard, Mended};
-use crate::limits::{PIECE, POPULATED_PAGES, SCRATCH_BYTES, SCRATCH_COPY, TAIL, TOUCHED_AT_ONCE, TOUCHES};
+use crate::limits::{
+    OWN_GRACE, PIECE, POPULATED_PAGES, SCRATCH_BYTES, SCRATCH_COPY, TAIL, TOUCHED_AT_ONCE, TOUCHES,
+};
+use crate::mappings::Kind;
 use crate::pagemap::Presence;
 use crate::process::HostProcess;
 use crate::residency::ResidentPages;
@@ -48,12 +51,17 @@ impl HostMemory {
         if self.resident.remembers_all(segment, now) { Guard::at_hand_at(now) } else { None }
     }
 
-    /// As [`bring_in`](ApplicationMemory::bring_in) in a peer, for reading.
+    /// As [`bring_in`](ApplicationMemory::bring_in) in a peer, for reading; pages that turn out to be cheap are left.
     ///
     /// # Errors
     /// `PeerNotMapped`, `PeerGone`.
     pub fn bring_in_far(&self, process: &HostProcess, segment: &Segment) -> Result<(), MemoryError> {
         total(std::slice::from_ref(segment))?;
+        process.learn(*segment);
+        if process.absence(*segment, 0).0 == Absence::Cheap {
+            // They come while the bytes are moved.
+            return Ok(());
+        }
         let page = rustix::param::page_size() as u64;
         let mut at = segment.address;
         while at < segment.address + segment.length {
@@ -95,7 +103,7 @@ impl HostMemory {
         if !watched {
             if let Some(whole) = self.far.unknown_block(process.pid(), segment.address..end, moment) {
                 let block = Segment { address: whole.start, length: whole.end - whole.start };
-                let present = process.presence(block) == Presence::All;
+                let present = !process.is_watched(block) && process.presence(block) == Presence::All;
                 self.far.remember_block(process.pid(), whole.start, present, moment);
                 if present {
                     *seen = SeenFar { moment, range: whole };
@@ -113,7 +121,7 @@ impl HostMemory {
             }
             // An access finds out, as ever.
             Presence::Unknown => Ok(()),
-            Presence::SomeEmpty | Presence::SomeSwapped => Err(process.absence(segment)),
+            Presence::SomeEmpty | Presence::SomeSwapped => Err(process.absence(segment, 0).0),
         }
     }
 
@@ -130,7 +138,7 @@ impl HostMemory {
             } else {
                 readable?;
             }
-            at = (at / page + 1) * page;
+            at = (at / page + 1).saturating_mul(page);
         }
         Ok(())
     }
@@ -259,10 +267,12 @@ impl ApplicationMemory for HostMemory {
 
     fn absence(&self, segments: &[Segment]) -> Absence {
         let all = segments.iter().filter(|segment| segment.length > 0);
-        let mut each = all.map(|segment| match self.own.absence(*segment) {
-            // That may be out of date.
-            Absence::Cheap if self.watch_list.has(*segment) == Some(true) => Absence::Slow,
-            other => other,
+        let mut each = all.map(|segment| match self.own.absence(*segment, OWN_GRACE) {
+            // That may be out of date. Of shared memory it is not asked: there the question itself may map a page.
+            (Absence::Cheap, Some(Kind::Anonymous)) if self.watch_list.has(*segment) == Some(true) => {
+                Absence::Slow
+            }
+            (absence, _) => absence,
         });
         each.find(|absence| *absence != Absence::Cheap).unwrap_or(Absence::Cheap)
     }
@@ -278,13 +288,23 @@ impl ApplicationMemory for HostMemory {
         total(std::slice::from_ref(segment))?;
         let page = rustix::param::page_size() as u64;
         let pages = (segment.address + segment.length - 1) / page - segment.address / page + 1;
+        let populate = || atomic::make_writable_pages_present(segment.address, segment.length);
         match Guard::at_hand().filter(|_| pages < POPULATED_PAGES || !self.kernel_may_fault()) {
-            Some(guard) => touch_pages(&guard, segment, write),
-            None if write && atomic::make_writable_pages_present(segment.address, segment.length).is_ok() => {
-                Ok(())
-            }
-            None => self.touch_each(segment, write),
+            Some(guard) => touch_pages(&guard, segment, write)?,
+            None if write && self.kernel_may_fault() && populate().is_ok() => {}
+            None => match self.touch_each(segment, write) {
+                // The program has taken the signals over: nothing can be touched for writing.
+                Err(_) if write => populate()?,
+                touched => touched?,
+            },
         }
+        if !self.kernel_may_fault() {
+            make_cold(segment);
+        }
+        if !self.own.is_watched(*segment) {
+            self.resident.note(*segment, tick());
+        }
+        Ok(())
     }
 
     #[inline(always)] // Part of each transfer that the requester executes itself, as the next two.
@@ -359,9 +379,21 @@ fn touch_pages(guard: &Mended, segment: &Segment, write: bool) -> Result<(), Mem
     let mut at = segment.address;
     while at < segment.address + segment.length {
         guard.touch(at, write).map_err(|_| MemoryError::NotMapped)?;
-        at = (at / page + 1) * page;
+        at = (at / page + 1).saturating_mul(page);
     }
     Ok(())
+}
+
+/// Has pages that were just brought in be the next ones to go, until somebody uses them: pages that come back soon after they went the
+/// kernel counts as active at once, and at the limit of a memory cgroup it ends a process of which all are ([`cgroup`](crate::cgroup)).
+fn make_cold(segment: &Segment) {
+    let page = rustix::param::page_size() as u64;
+    let first = segment.address / page * page;
+    let length = segment.address + segment.length - first;
+    let start = std::ptr::without_provenance_mut(first as usize);
+    // SAFETY: MADV_COLD (Linux 5.4) changes no byte and no attribute of the mapping (madvise(2)). It is advice: kernels or mappings
+    // for which there is none go on as they would.
+    unsafe { libc::madvise(start, length as usize, libc::MADV_COLD) };
 }
 
 /// Touches some pages of another process from an address on, for reading; gives the address behind them.
@@ -374,7 +406,7 @@ fn touch_far(process: &HostProcess, from: u64, end: u64, page: u64) -> Result<u6
     let mut at = from;
     while at < end && !there.is_full() {
         there.push(Segment { address: at, length: 1 });
-        at = (at / page + 1) * page;
+        at = (at / page + 1).saturating_mul(page);
     }
     let here = [segment_of(&bytes[..there.len()])];
     let touched = through_process(ProcessTransfer::Read, process.pid(), &here, &there, here[0].length, false);

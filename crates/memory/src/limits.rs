@@ -20,6 +20,8 @@ pub const TAIL: u64 = 8;
 pub const REMEMBERED_PAGES: usize = 4096;
 /// Pages of a block.
 pub const BLOCK_PAGES: u64 = 16;
+/// Pages of a range that is remembered page by page, too.
+pub const SHORT_PAGES: u64 = 4 * BLOCK_PAGES;
 /// Longest range in blocks that is remembered: a quarter of what there is room for.
 pub const REMEMBERED_BLOCKS: u64 = REMEMBERED_PAGES as u64 / 4;
 /// Pages whose residency one system call asks for; a byte of the stack for each.
@@ -31,8 +33,15 @@ pub const TOUCHES: u32 = 16;
 /// Nanoseconds for which it is believed what kinds of memory a process has where, at least.
 pub const LEAST_KNOWLEDGE: u64 = 100_000_000;
 
-/// The same, in times of what it took to ask.
+/// The same, at most.
+pub const MOST_KNOWLEDGE: u64 = 2_000_000_000;
+
+/// Between these, in times of what it took to ask.
 pub const SHARE_OF_LEARNING: u64 = 100;
+
+/// Nanoseconds for which what was learnt of this process's own memory is believed after that: whether somebody watches it is asked
+/// at each access, and other changes cost a wait.
+pub const OWN_GRACE: u64 = 1_000_000_000;
 
 /// Bytes of a block of a peer's memory whose pages are looked at together.
 pub const FAR_BLOCK: u64 = 2 << 20;

@@ -4,8 +4,9 @@
 //! to mincore(2) and in pagemap. To ask takes from tenths of a millisecond to many milliseconds, as the kernel looks at every page
 //! that is present, so that only threads ask for which nobody waits.
 
+use crate::cgroup::swap_is_used;
 use crate::clock::tick;
-use crate::limits::{LEAST_KNOWLEDGE, SHARE_OF_LEARNING};
+use crate::limits::{LEAST_KNOWLEDGE, MOST_KNOWLEDGE, SHARE_OF_LEARNING};
 use crate::{Segment, Uncancelled};
 use parking_lot::{Mutex, RwLock};
 use std::fs::File;
@@ -39,8 +40,10 @@ struct Known {
     ranges: Vec<Mapping>,
     /// Swap is in use on this machine.
     swap: bool,
-    /// The tick up to which it is believed.
+    /// The tick up to which it is fresh.
     until: u64,
+    /// The tick from which on it is worth while to ask again for what was not known.
+    again: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,19 +62,31 @@ pub struct Nature {
 }
 
 impl Mappings {
-    /// How the pages of a segment come, where all of it is of one kind. `None`: not known, or not any more.
-    pub fn nature(&self, segment: Segment) -> Option<Nature> {
+    /// How the pages of a segment come, where all of it is of one kind. `None`: not known, or not any more: what was learnt of private
+    /// memory is believed for so many nanoseconds after it was fresh.
+    pub fn nature(&self, segment: Segment, grace: u64) -> Option<Nature> {
         let known = self.known.read();
-        if known.until <= tick() {
+        let kind = known.kind(segment)?;
+        let grace = if kind == Kind::Anonymous { grace } else { 0 };
+        if known.until.saturating_add(grace) <= tick() {
             return None;
         }
-        let kind = known.kind(segment)?;
         Some(Nature { kind, swap: known.swap })
     }
 
-    /// Whether pages of a segment are known to come from somebody in user space. What was learnt long ago counts, too.
-    pub fn is_other(&self, segment: Segment) -> bool {
-        self.known.read().kind(segment) == Some(Kind::Other)
+    /// Whether to ask the kernel about a segment: what is known is not fresh, or has nothing of it and was not learnt just now.
+    pub fn wants_learning(&self, segment: Segment) -> bool {
+        let (known, now) = (self.known.read(), tick());
+        known.until <= now || known.again <= now && known.kind(segment).is_none()
+    }
+
+    /// Whether pages of a segment, some at least, are known to come from somebody in user space. What was learnt long ago counts, too.
+    pub fn has_other(&self, segment: Segment) -> bool {
+        let end = segment.address.saturating_add(segment.length);
+        let known = self.known.read();
+        let first = known.ranges.partition_point(|mapping| mapping.end <= segment.address);
+        let mut within = known.ranges[first..].iter().take_while(|mapping| mapping.start < end);
+        within.any(|mapping| mapping.kind == Kind::Other)
     }
 
     /// Whether swap was in use on this machine when that was last looked at.
@@ -88,15 +103,16 @@ impl Mappings {
         let _uncancelled = Uncancelled::begin();
         let began = Instant::now();
         let ranges = File::open(format!("/proc/{pid}/smaps")).and_then(|list| parse(BufReader::new(list)));
-        let swap = File::open("/proc/swaps").map(|list| BufReader::new(list).lines().count() > 1);
+        let swap = swap_is_used();
         let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let until = tick() + LEAST_KNOWLEDGE.max(took.saturating_mul(SHARE_OF_LEARNING));
+        let (now, again) = (tick(), took.saturating_mul(SHARE_OF_LEARNING / 10));
+        let until = now + took.saturating_mul(SHARE_OF_LEARNING).clamp(LEAST_KNOWLEDGE, MOST_KNOWLEDGE);
         let (ranges, failed) = match ranges {
             Ok(ranges) => (ranges, None),
             Err(error) => (Vec::new(), Some(error)),
         };
         // Without /proc/swaps there may be swap.
-        *self.known.write() = Known { ranges, swap: swap.unwrap_or(true), until };
+        *self.known.write() = Known { ranges, swap: swap.unwrap_or(true), until, again: now + again };
         failed.map_or(Ok(()), Err)
     }
 }
@@ -183,7 +199,7 @@ VmFlags: rd wr mr mw me ac sd
 ";
 
     fn known() -> Known {
-        Known { ranges: parse(LIST.as_bytes()).unwrap(), swap: false, until: 0 }
+        Known { ranges: parse(LIST.as_bytes()).unwrap(), swap: false, until: 0, again: 0 }
     }
 
     fn kind(address: u64, length: u64) -> Option<Kind> {
@@ -209,16 +225,24 @@ VmFlags: rd wr mr mw me ac sd
     }
 
     #[test]
+    fn a_piece_that_is_watched_in_part_is_watched() {
+        let mappings = Mappings { known: RwLock::new(known()), ..Mappings::default() };
+        let has = |address, length| mappings.has_other(Segment { address, length });
+        assert!(has(0x11fff, 2) && has(0x12000, 1) && has(0x12fff, 0x2000));
+        assert!(!has(0x10000, 0x2000) && !has(0x13000, 0x1000) && !has(0x19000, 0x1000));
+    }
+
+    #[test]
     fn this_process_is_told_of_what_it_maps() {
         let page = rustix::param::page_size() as u64;
         let bytes = vec![1u8; 4 * page as usize];
         let segment = Segment { address: bytes.as_ptr() as u64, length: bytes.len() as u64 };
         let mappings = Mappings::default();
-        assert_eq!(mappings.nature(segment), None, "nothing was learnt yet");
+        assert_eq!(mappings.nature(segment, 0), None, "nothing was learnt yet");
         mappings.learn(std::process::id() as i32).unwrap();
-        assert_eq!(mappings.nature(segment).map(|nature| nature.kind), Some(Kind::Anonymous));
+        assert_eq!(mappings.nature(segment, 0).map(|nature| nature.kind), Some(Kind::Anonymous));
         let code = Segment { address: mapping_of as *const () as u64, length: 1 };
-        assert_eq!(mappings.nature(code).map(|nature| nature.kind), Some(Kind::File));
+        assert_eq!(mappings.nature(code, 0).map(|nature| nature.kind), Some(Kind::File));
     }
 
     proptest! {

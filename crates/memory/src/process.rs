@@ -132,9 +132,10 @@ impl HostProcess {
         self.0.pagemap.look(self.0.pid, segment)
     }
 
-    /// How the pages of a segment come that are absent, as far as is known.
-    pub(crate) fn absence(&self, segment: Segment) -> Absence {
-        let Some(nature) = self.0.mappings.nature(segment) else { return Absence::Unknown };
+    /// How the pages of a segment come that are absent, as far as is known; `grace`: what was learnt may be older than usual by so many
+    /// nanoseconds. And what kind of memory it is.
+    pub(crate) fn absence(&self, segment: Segment, grace: u64) -> (Absence, Option<Kind>) {
+        let Some(nature) = self.0.mappings.nature(segment, grace) else { return (Absence::Unknown, None) };
         let is_cheap = match (nature.kind, nature.swap) {
             (Kind::Anonymous | Kind::Shared, false) => true,
             (Kind::Anonymous, true) => {
@@ -143,7 +144,7 @@ impl HostProcess {
             // What was swapped out looks as if nothing had ever been there; what lies on a disk is far away.
             (Kind::Shared, true) | (Kind::File | Kind::Other, _) => false,
         };
-        if is_cheap { Absence::Cheap } else { Absence::Slow }
+        (if is_cheap { Absence::Cheap } else { Absence::Slow }, Some(nature.kind))
     }
 
     /// Whether pages may be swapped out, as far as is known.
@@ -151,14 +152,15 @@ impl HostProcess {
         self.0.mappings.may_swap()
     }
 
-    /// Whether somebody in user space is known to give, or take away, pages of a segment.
+    /// Whether somebody in user space is known to give, or take away, pages of a segment, or some of them.
     pub(crate) fn is_watched(&self, segment: Segment) -> bool {
-        self.0.mappings.is_other(segment)
+        self.0.mappings.has_other(segment)
     }
 
-    /// Learns what kinds of memory it has where, if that is not known of a segment. Takes as long as the kernel needs.
+    /// Learns what kinds of memory it has where, if that is not known of a segment, or was learnt long ago. Takes as long as the kernel
+    /// needs.
     pub(crate) fn learn(&self, segment: Segment) {
-        if self.0.mappings.nature(segment).is_none() {
+        if self.0.mappings.wants_learning(segment) {
             // Where it cannot be learnt pages are waited for by other threads.
             let _ = self.0.mappings.learn(self.0.pid);
         }

@@ -1,7 +1,7 @@
 //! Whether pages are present, by mincore(2), with a small memory of those seen lately.
 
 use crate::clock::tick;
-use crate::limits::{BLOCK_PAGES, REMEMBERED_BLOCKS, REMEMBERED_PAGES, RESIDENCY_PAGES};
+use crate::limits::{BLOCK_PAGES, REMEMBERED_BLOCKS, REMEMBERED_PAGES, RESIDENCY_PAGES, SHORT_PAGES};
 use crate::{Residency, Segment};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,8 +68,11 @@ impl ResidentPages {
         if known {
             return Residency::Resident;
         }
-        let watched = is_watched(segment);
-        let ahead = if watched { None } else { self.look_ahead(first, last - first + 1, now) };
+        let around = (last - first + 1).max(BLOCK_PAGES);
+        // Mostly nothing there is watched.
+        let alone = is_watched(Segment { address: first * self.page, length: around * self.page });
+        let watched = alone && is_watched(segment);
+        let ahead = if alone { None } else { self.look_ahead(first, last - first + 1, now) };
         if let Some(seen) = ahead {
             return seen;
         }
@@ -83,12 +86,25 @@ impl ResidentPages {
     /// Whether all pages from `first` to `last` are remembered.
     fn remembers(&self, first: u64, last: u64, now: u64) -> bool {
         let Some((blocks, edges)) = parts(first, last) else { return false };
-        edges.into_iter().flatten().all(|page| self.pages.has(page, now))
-            && blocks.into_iter().all(|block| self.blocks.has(block, now))
+        edges.into_iter().all(|pages| self.pages.has_all(pages, now)) && self.blocks.has_all(blocks, now)
     }
 
+    /// Remembers that the pages of a segment, which is not empty, have just come in.
+    pub fn note(&self, segment: Segment, tick: u64) {
+        let last = segment.address.saturating_add(segment.length - 1) >> self.page_bits;
+        self.remember(segment.address >> self.page_bits, last, time(tick));
+    }
+
+    /// A short range by its pages and its whole blocks: parts of it, and of several such ones, are known then.
+    #[inline(never)] // What reads is part of every access.
     fn remember(&self, first: u64, last: u64, now: u64) {
         let Some((blocks, edges)) = parts(first, last) else { return };
+        if last - first < SHORT_PAGES {
+            (first..=last).for_each(|page| self.pages.add(page, now));
+            let whole = first.div_ceil(BLOCK_PAGES)..(last + 1) / BLOCK_PAGES;
+            whole.for_each(|block| self.blocks.add(block, now));
+            return;
+        }
         edges.into_iter().flatten().for_each(|page| self.pages.add(page, now));
         blocks.into_iter().for_each(|block| self.blocks.add(block, now));
     }
@@ -145,7 +161,24 @@ impl Seen {
     /// Whether a number was noted at the same time. Times differ by the lowest bits that an entry has room for.
     #[inline]
     pub fn has(&self, number: u64, now: u64) -> bool {
-        self.0[number as usize % REMEMBERED_PAGES].load(Ordering::Relaxed) == entry(number, now)
+        self.is(number, entry(number, now))
+    }
+
+    /// The same of several.
+    #[inline]
+    pub fn has_all(&self, numbers: Range<u64>, now: u64) -> bool {
+        let mut expected = entry(numbers.start, now);
+        for number in numbers {
+            if !self.is(number, expected) {
+                return false;
+            }
+            expected = expected.wrapping_add(1 << TIME_BITS);
+        }
+        true
+    }
+
+    fn is(&self, number: u64, expected: u64) -> bool {
+        self.0[number as usize % REMEMBERED_PAGES].load(Ordering::Relaxed) == expected
     }
 }
 

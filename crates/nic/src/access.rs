@@ -318,9 +318,7 @@ impl<F: Fabric> Nic<F> {
             }
             Residency::NotMapped => Err(AccessError::NotMapped),
             Residency::Absent | Residency::Resident => {
-                if waits.is_waiting() {
-                    self.end_wait(waits);
-                }
+                self.end_wait_if_any(waits);
                 Ok(())
             }
         }
@@ -341,14 +339,14 @@ impl<F: Fabric> Nic<F> {
     ) -> Option<Segment> {
         match self.look(sustained, queue_pair, domain, piece, need, write, waits) {
             Ok(Seen { segment, residency: Residency::Resident, .. }) => {
-                if waits.is_waiting() {
-                    self.end_wait(waits);
-                }
+                self.end_wait_if_any(waits);
                 Some(segment)
             }
             Ok(Seen { segment, window, residency: Residency::Absent }) => {
                 let missed = Missed { segments: &[segment], window, write };
-                self.meet_cheaply(queue_pair, &missed, waits).then_some(segment)
+                let alone =
+                    self.options().page_in.brings_in_at_most().is_none_or(|most| segment.length <= most);
+                (alone && self.meet_cheaply(queue_pair, &missed, waits)).then_some(segment)
             }
             Ok(Seen { residency: Residency::NotMapped, .. }) | Err(_) => None,
         }

@@ -129,8 +129,7 @@ impl<F: Fabric> QueuePair<F> {
         let between = |here: &[Segment], many_absent: bool| match (many_absent, reads) {
             (false, true) => memory.pull(process, &there, here, true),
             (false, false) => memory.push(process, here, &there, true),
-            (true, true) => nic.fabric().move_absent(Direction::Pull, process, here, &there, true),
-            (true, false) => nic.fabric().move_absent(Direction::Push, process, here, &there, true),
+            (true, _) => self.move_absent(reads, process, here, &there),
         };
         let of = (self.domain.number(), if reads { Rights::LOCAL_WRITE } else { Rights::empty() });
         let given_up = |error| match error {
@@ -138,7 +137,10 @@ impl<F: Fabric> QueuePair<F> {
             AccessError::Refused(_) | AccessError::NotMapped => Direct::Unavailable,
         };
         let done = match bytes {
-            Bytes::Inline(bytes) => reach(&|| memory.push_bytes(process, bytes, &there, true)),
+            Bytes::Inline(bytes) => {
+                nic.end_wait_if_any(waits);
+                reach(&|| memory.push_bytes(process, bytes, &there, true))
+            }
             Bytes::Segments([piece]) => match nic.begin_one(self, near, of, piece, reads, waits, moment) {
                 Ok((segment, claim)) => {
                     let done = reach(&|| between(&[segment], waits.many_absent));
@@ -163,6 +165,21 @@ impl<F: Fabric> QueuePair<F> {
             self.counters.direct_bytes.add_alone(length);
         }
         done
+    }
+
+    /// Moves bytes to or from a peer where many pages are absent.
+    #[cold]
+    #[inline(never)] // Its caller is part of each transfer.
+    fn move_absent(
+        &self,
+        reads: bool,
+        process: &ProcessOf<F>,
+        here: &[Segment],
+        there: &[Segment],
+    ) -> Result<(), MemoryError> {
+        let direction = if reads { Direction::Pull } else { Direction::Push };
+        let page_in = self.nic.options().page_in;
+        self.nic.fabric().move_absent(direction, process, (here, there), true, page_in)
     }
 
     /// What becomes of a transfer to memory of a peer that is not reached at once. `None`: it is made. `is_there`: the peer's queue

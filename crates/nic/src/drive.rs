@@ -17,7 +17,6 @@ use crate::environment::{Ended, QueuePairEnvironment};
 use crate::error::{Error, Result};
 use crate::event::AsyncEventKind;
 use crate::inbox::{Half, Origin};
-use crate::limits::PAGE_LOOK;
 use crate::path::Path;
 use crate::path::local::{LocalChannel, Progress, publish_holding};
 use crate::queue_pair::QueuePair;
@@ -193,10 +192,10 @@ impl<F: Fabric> Core<F> {
             && matches!(&self.connection, Connection::Rc(rc) if rc.is_quiet())
     }
 
-    /// What a transfer takes that the requester executes itself, on the local path.
+    /// What a transfer takes that the requester executes itself, on the local path where memory may be touched from outside.
     pub fn local(&mut self) -> Option<LocalWay<'_, F>> {
         match &self.path {
-            Path::Local(channel) => Some(LocalWay {
+            Path::Local(channel) if !channel.channel.through_rings => Some(LocalWay {
                 channel,
                 send_psn: self.attributes.send_psn,
                 waits: self.page_waits.of(Half::Requester),
@@ -401,11 +400,12 @@ impl<F: Fabric> Core<F> {
         if matches!(self.connection, Connection::None) && attributes.state.receives() {
             let link = match &self.path {
                 Path::None | Path::Asked { .. } => return,
-                Path::Local(_) => {
+                Path::Local(channel) => {
+                    let direct = !channel.channel.through_rings;
                     // What RC sends may be longer than a record: the receiver pulls it.
-                    let request_mtu =
-                        if queue_pair.kind == QueuePairType::Rc { 1 << 31 } else { RING_PAYLOAD };
-                    Link { request_mtu, response_mtu: RING_PAYLOAD, lossless: true, direct: true }
+                    let pulled = direct && queue_pair.kind == QueuePairType::Rc;
+                    let request_mtu = if pulled { 1 << 31 } else { RING_PAYLOAD };
+                    Link { request_mtu, response_mtu: RING_PAYLOAD, lossless: true, direct }
                 }
                 Path::Udp { .. } | Path::Dead { .. } => {
                     let mtu = attributes.path_mtu.bytes();
@@ -583,8 +583,9 @@ impl<F: Fabric> QueuePair<F> {
             let again = self.drive_datagrams(core, &attributes);
             let again = again.or(core.receive_wait.waits().then_some(Again::Later));
             self.tell_drained(&attributes, true);
-            if core.page_waits.is_waiting() {
-                self.nic.schedule(self, self.nic.fabric().now() + PAGE_LOOK);
+            let look_next = core.page_waits.next_look(self.nic.fabric().now());
+            if look_next != u64::MAX {
+                self.nic.schedule(self, look_next);
             }
             return again;
         }
@@ -647,7 +648,7 @@ impl<F: Fabric> QueuePair<F> {
         // Who does not send yet does not greet either.
         let greets = connected && core.sending && matches!(core.path, Path::Udp { .. });
         let hello_next = if greets { hello_next } else { u64::MAX };
-        let look_next = if core.page_waits.is_waiting() { now + PAGE_LOOK } else { u64::MAX };
+        let look_next = core.page_waits.next_look(now);
         let answer_next = match wait {
             Wait::Until(at) if owes => at,
             _ => u64::MAX,

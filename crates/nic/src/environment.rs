@@ -227,7 +227,11 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         };
         match self.core.path() {
             // Only RC keeps the bytes until the receiver has them; UC completes when they have left.
-            Path::Local(channel) if length > RING_INLINE && self.queue_pair.kind == QueuePairType::Rc => {
+            Path::Local(channel)
+                if length > RING_INLINE
+                    && self.queue_pair.kind == QueuePairType::Rc
+                    && !channel.channel.through_rings =>
+            {
                 let channel = channel.clone();
                 self.transmit_reference(&channel, header, domain, &pieces, again)
             }

@@ -146,6 +146,8 @@ pub struct Inbox<F: Fabric> {
     waiting: [AtomicUsize; 2],
     /// A request found no room since [`take_overflow`](Self::take_overflow) was last asked.
     overflow: AtomicBool,
+    /// A request came, whether it found room or not, since [`take_arrival`](Self::take_arrival) was last asked.
+    arrival: AtomicBool,
     /// The process's tables, and the queue pair's place there: local peers see whether requests wait.
     tables: F::Words,
     place: u32,
@@ -162,8 +164,9 @@ impl<F: Fabric> Inbox<F> {
     /// An empty one, of the queue pair at a place of its process's tables.
     pub fn new(tables: F::Words, place: u32) -> Self {
         let kept = Kept { lanes: [VecDeque::new(), VecDeque::new()], bytes: 0, closed: false };
-        let (waiting, overflow) = (Default::default(), AtomicBool::new(false));
-        Inbox { kept: Mutex::new(kept), waiting, overflow, tables, place }
+        let (waiting, kept) = (Default::default(), Mutex::new(kept));
+        let [overflow, arrival] = [(); 2].map(|()| AtomicBool::new(false));
+        Inbox { kept, waiting, overflow, arrival, tables, place }
     }
 
     /// Whether nothing waits for one half.
@@ -175,6 +178,7 @@ impl<F: Fabric> Inbox<F> {
     /// Adds a packet. False: it was dropped, because too much waits; what is reliable is sent again by its source.
     pub fn push(&self, packet: InboxPacket<F>) -> bool {
         let (bytes, half) = (packet.bytes(), packet.half());
+        self.arrival.fetch_or(half == Half::Responder, Ordering::Relaxed);
         let mut kept = self.kept.lock();
         let is_full =
             kept.lanes[half as usize].len() >= MAX_INBOX_PACKETS || kept.bytes + bytes > MAX_INBOX_BYTES;
@@ -215,6 +219,11 @@ impl<F: Fabric> Inbox<F> {
     /// Whether a request was dropped for want of room; tells once.
     pub fn take_overflow(&self) -> bool {
         self.overflow.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether a request came meanwhile: its source may not know that it has to wait; tells once.
+    pub fn take_arrival(&self) -> bool {
+        self.arrival.swap(false, Ordering::Relaxed)
     }
 
     /// Forgets all.
@@ -311,7 +320,9 @@ mod tests {
             assert!(inbox.push(request(psn, 0)));
         }
         assert!(!inbox.take_overflow());
+        assert_eq!([(); 2].map(|()| inbox.take_arrival()), [true, false]);
         assert!(!inbox.push(request(0, 0)));
+        assert!(inbox.take_arrival(), "also of what was dropped");
         assert!(inbox.push(packet(Operation::Acknowledge, 0, 0)));
         assert_eq!([(); 2].map(|()| inbox.take_overflow()), [true, false]);
         assert_eq!(pop(&inbox, Half::Responder), Some(0));

@@ -43,18 +43,24 @@ pub const BRING_IN_TRIES: u32 = 8;
 /// Bytes of an access whose pages are brought in at once where they are cheap.
 pub const BROUGHT_IN_AT_ONCE: u64 = 256 << 10;
 
-/// Nanoseconds, besides one for each byte, from which on pages that were brought in at once are not taken for cheap: the machine is
+/// Nanoseconds, besides one for each byte, from which on pages that were brought in at once were not cheap: the machine is
 /// short of memory, or what was known of the memory is out of date.
 pub const EXPENSIVE: u64 = 50_000;
+
+/// Times in a row from which on that is believed.
+pub const EXPENSIVE_TIMES: u32 = 3;
 
 /// Nanoseconds after that for which threads bring in all pages.
 pub const EXPENSIVE_REST: u64 = 10_000_000;
 
-/// Bytes that one thread brings in ahead: several share a section.
-pub const SECTION_PART: u64 = 256 << 10;
+/// Bytes of a section for which one helper is asked where pages are slow.
+pub const BYTES_OF_A_HELPER: u64 = 256 << 10;
 
-/// Nanoseconds after which an access that waits for a page is tried once more: the memory, or the region, may have gone.
+/// Nanoseconds after which an access that waits for a page is tried once more: the memory, or the region, may have gone. From the
+/// first to the second, a quarter of the time that it has waited: many that wait for ever cost little.
 pub const PAGE_LOOK: u64 = 10_000_000;
+/// See [`PAGE_LOOK`].
+pub const MOST_PAGE_LOOK: u64 = 1_000_000_000;
 /// Packets looked at in one round of progress from each source.
 pub const ROUND: usize = 64;
 /// Datagrams looked at in one round: two rows as long as the kernel cuts them out of one send, which are acknowledged together.

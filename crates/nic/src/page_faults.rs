@@ -6,17 +6,19 @@
 use crate::access::AccessError;
 use crate::drive::page_waits::Asked;
 use crate::engine::Nic;
-use crate::limits::{BRING_IN_TRIES, BROUGHT_IN_AT_ONCE, EXPENSIVE, EXPENSIVE_REST, SECTION_PART};
+use crate::limits::{
+    BRING_IN_TRIES, BROUGHT_IN_AT_ONCE, BYTES_OF_A_HELPER, EXPENSIVE, EXPENSIVE_REST, EXPENSIVE_TIMES,
+};
 use crate::path::local::ProcessOf;
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::Window;
 use pagewire_memory::{Absence, ApplicationMemory, Segment};
-use pagewire_paging::{FaultCounts, Faults, needed};
+use pagewire_paging::{FaultCounts, Faults, Stretch, needed};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// What a process knows of its faults.
 #[derive(Default)]
@@ -29,6 +31,8 @@ pub struct PageFaults {
     any_region: AtomicBool,
     /// Until then pages are brought in by threads, also those that are said to be cheap: the last such ones were not.
     expensive_until: AtomicU64,
+    /// How many took long of those that were brought in last, one after the other.
+    expensive: AtomicU32,
 }
 
 #[derive(Default)]
@@ -88,6 +92,15 @@ impl PageFaults {
         FaultReport { all: self.counted.counts(), latency: self.counted.latency.buckets(), devices, regions }
     }
 
+    /// So many bytes were brought in at once, which took so long. Once may be because this thread lost the processor.
+    fn judge(&self, took: u64, bytes: u64, now: u64) {
+        if took <= EXPENSIVE + bytes {
+            self.expensive.store(0, Ordering::Relaxed);
+        } else if self.expensive.fetch_add(1, Ordering::Relaxed) + 1 >= EXPENSIVE_TIMES {
+            self.expensive_until.store(now + EXPENSIVE_REST, Ordering::Relaxed);
+        }
+    }
+
     fn note<F: Fabric>(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, counts: FaultCounts) {
         self.any_region.store(true, Ordering::Release);
         let mut by_region = self.by_region.lock();
@@ -118,14 +131,12 @@ impl<F: Fabric> Nic<F> {
         missed: &Missed<'_>,
         waits: &mut Asked,
     ) -> Result<(), AccessError> {
-        let met = self.meet_at_once(queue_pair, missed, waits);
-        if met {
-            self.end_wait(waits);
-        } else {
-            self.ask(queue_pair, missed, waits);
+        if self.meet_cheaply(queue_pair, missed, waits) {
+            return Ok(());
         }
+        self.ask(queue_pair, missed, waits);
         self.bring_in_beyond(queue_pair, missed, waits);
-        if met { Ok(()) } else { Err(AccessError::Wait) }
+        Err(AccessError::Wait)
     }
 
     /// As [`meet`](Self::meet) for an access that is given up where it would wait: false.
@@ -138,6 +149,7 @@ impl<F: Fabric> Nic<F> {
     ) -> bool {
         let met = self.meet_at_once(queue_pair, missed, waits);
         if met {
+            self.end_wait(waits);
             self.bring_in_beyond(queue_pair, missed, waits);
         }
         met
@@ -154,17 +166,23 @@ impl<F: Fabric> Nic<F> {
         waits: &mut Asked,
     ) -> bool {
         if absence == Absence::Cheap || waits.far_times >= BRING_IN_TRIES {
-            waits.far_times = 0;
             waits.many_absent |= there.length > BROUGHT_IN_AT_ONCE;
             return false;
         }
-        waits.far_times += 1;
-        queue_pair.counters.page_waits.add(1);
-        if waits.far_times == 1 {
+        if waits.begin_far_wait(self.fabric().now()) {
             self.page_faults.counted.handed_on(there.length);
+            queue_pair.counters.page_waits.add(1);
         }
         self.fabric().bring_in_far(process, &[*there], waits.token(queue_pair.number));
         true
+    }
+
+    /// An access is made, which may have waited.
+    #[inline(always)] // Part of every access.
+    pub(crate) fn end_wait_if_any(&self, waits: &mut Asked) {
+        if waits.is_waiting() {
+            self.end_wait(waits);
+        }
     }
 
     /// The access that waited is made.
@@ -200,13 +218,22 @@ impl<F: Fabric> Nic<F> {
             return true;
         }
         // What cannot be brought in the access finds out, and says so.
-        let _ = self.wanted(missed, |segment| memory.bring_in(&segment, missed.write));
+        let last = missed.last();
+        let known = waits.known_end(last.end);
+        waits.met_cheap = true;
+        let whole = waits.ahead.at_once(
+            self.options().page_in,
+            self.needed(missed),
+            known,
+            missed.window.memory().end,
+        );
+        waits.reach(&whole);
+        waits.met_until = whole.end;
+        let _ = missed.with_last(&whole, |segment| memory.bring_in(&segment, missed.write));
         let ended = self.fabric().now();
         let took = ended.saturating_sub(began);
         faults.counted.met(bytes, took);
-        if took > EXPENSIVE + bytes {
-            faults.expensive_until.store(ended + EXPENSIVE_REST, Ordering::Relaxed);
-        }
+        faults.judge(took, bytes.max(whole.end - whole.start), ended);
         true
     }
 
@@ -217,55 +244,71 @@ impl<F: Fabric> Nic<F> {
             self.page_faults.counted.handed_on(bytes);
             let counts = FaultCounts { major: 1, bytes, ..FaultCounts::default() };
             self.page_faults.note(queue_pair, missed, counts);
+            queue_pair.counters.page_waits.add(1);
         } else if waits.is_in_vain() {
             // It came in, and has gone again: memory is short.
             waits.ahead.shrink();
         }
-        queue_pair.counters.page_waits.add(1);
+        let own = self.needed(missed);
+        waits.met_cheap = false;
+        waits.met_until = own.end;
+        waits.reach(&own);
         let mut segments = smallvec::SmallVec::<[Segment; 4]>::new();
-        let _ = self.wanted(missed, |segment| {
+        let _ = missed.with_last(&own, |segment| {
             segments.push(segment);
             Ok::<(), std::convert::Infallible>(())
         });
         self.fabric().bring_in(waits.asker(), &segments, missed.write, waits.token(queue_pair.number));
     }
 
-    /// The memory that has to come in for an access.
-    fn wanted<E>(
-        &self,
-        missed: &Missed<'_>,
-        mut each: impl FnMut(Segment) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let Some((last, before)) = missed.segments.split_last() else { return Ok(()) };
-        before.iter().try_for_each(|segment| each(*segment))?;
-        let whole = needed(self.options().page_in, range_of(last), missed.window.memory());
-        each(segment_of(&whole))
+    /// What has to come in of the last segment of an access, or with it.
+    fn needed(&self, missed: &Missed<'_>) -> Range<u64> {
+        needed(self.options().page_in, missed.last(), missed.window.memory())
     }
 
     /// Has pages brought in that will be needed soon. Also for an access that comes to the mark of those.
     #[cold]
     pub(crate) fn bring_in_beyond(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, waits: &mut Asked) {
-        let Some(last) = missed.segments.last() else { return };
-        let access = range_of(last);
-        let known = (waits.to_come > 0).then(|| access.end.saturating_add(waits.to_come));
+        let access = missed.last();
+        let known = waits.known_end(access.end);
         let end = missed.window.memory().end;
+        if waits.met_cheap && !self.fabric().has_processors_for_helpers() {
+            waits.ahead.alone(access, waits.met_until);
+            return;
+        }
+        let own = access.start..waits.met_until;
         let section = waits.ahead.beyond(self.options().page_in, access, known, end);
         let Some(section) = section else { return };
         let bytes_ahead = section.end - section.start;
         self.page_faults.counted.ahead(bytes_ahead);
         self.page_faults.note(queue_pair, missed, FaultCounts { bytes_ahead, ..FaultCounts::default() });
-        let mut at = section.start;
-        while at < section.end {
-            let end = (at + SECTION_PART).min(section.end);
-            self.fabric().bring_in_ahead(waits.asker(), segment_of(&(at..end)), missed.write);
-            at = end;
-        }
+        let helpers = if waits.met_cheap { 1 } else { bytes_ahead.div_ceil(BYTES_OF_A_HELPER) as u32 };
+        let stretch = Stretch::new(section);
+        stretch.reach(&own);
+        self.fabric().bring_in_ahead(waits.asker(), &stretch, missed.write, helpers);
+        waits.add_stretch(stretch);
     }
 }
 
 impl Missed<'_> {
     fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.length).sum()
+    }
+
+    /// The last segment; nothing, where there is none.
+    fn last(&self) -> Range<u64> {
+        self.segments.last().map_or(0..0, range_of)
+    }
+
+    /// All segments, with another one in place of the last.
+    fn with_last<E>(
+        &self,
+        last: &Range<u64>,
+        mut each: impl FnMut(Segment) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some((_, before)) = self.segments.split_last() else { return Ok(()) };
+        before.iter().try_for_each(|segment| each(*segment))?;
+        each(segment_of(last))
     }
 }
 

@@ -109,6 +109,10 @@ impl<F: Fabric> BlockState<F> {
     }
 }
 
+/// Why nobody touches the other's memory on a local path.
+const THROUGH_RINGS: &str =
+    "one of the processes is at a limit of memory where there is swap: bytes go through the rings";
+
 /// How a queue pair, or one datagram, reaches its peer.
 pub enum Path<F: Fabric> {
     /// No peer yet.
@@ -158,6 +162,7 @@ impl<F: Fabric> Path<F> {
     pub fn reason(&self) -> &str {
         match self {
             Path::Udp { reason, .. } | Path::Dead { reason } => reason,
+            Path::Local(channel) if channel.channel.through_rings => THROUGH_RINGS,
             Path::None | Path::Asked { .. } | Path::Local(_) => "",
         }
     }

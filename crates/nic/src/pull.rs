@@ -107,7 +107,10 @@ impl<F: Fabric> QueuePair<F> {
                 let last = last && pieces.peek().is_none();
                 Ok(match waits.many_absent {
                     false => memory.pull(process, &segments, &into, last),
-                    true => nic.fabric().move_absent(Direction::Pull, process, &into, &segments, last),
+                    true => {
+                        let page_in = nic.options().page_in;
+                        nic.fabric().move_absent(Direction::Pull, process, (&into, &segments), last, page_in)
+                    }
                 }?)
             });
             // And behind the copy: revocation waits for claims no longer than its bound, and a flush does not wait beyond. A
@@ -117,9 +120,10 @@ impl<F: Fabric> QueuePair<F> {
             let pulled = pulled.and_then(|()| valid());
             channel.own_hazards.release(claim);
             pulled?;
-            waits.far_times = 0;
             offset += bytes;
         }
+        waits.far_times = 0;
+        nic.end_wait_if_any(waits);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! What is brought in beyond what is needed now.
 
 use crate::PageIn;
-use crate::limits::{BLOCK, FIRST_SECTION, LARGEST_SECTION};
+use crate::limits::{AT_ONCE, BLOCK, FIRST_SECTION, LARGEST_SECTION, SECTIONS_OF_PLENTY, SHORTAGES};
 use std::ops::Range;
 
 /// One stream of accesses: those of the sending or of the receiving half of a connection. Addresses are of bytes; what it answers
@@ -14,6 +14,10 @@ pub struct Ahead {
     until: u64,
     /// Bytes of the last section.
     section: u64,
+    /// How often memory was short lately: each time sections are at most a quarter as long.
+    shortage: u32,
+    /// Sections since then that were not followed by another shortage.
+    plenty: u32,
 }
 
 impl Ahead {
@@ -26,7 +30,11 @@ impl Ahead {
         known: Option<u64>,
         limit: u64,
     ) -> Option<Range<u64>> {
-        let follows = self.met != 0 && (self.met..=self.until.max(self.met)).contains(&needed.start);
+        if needed.end == self.met {
+            // The same access, looked at again while it waits.
+            return None;
+        }
+        let follows = self.follows(&needed);
         let section = match strategy {
             PageIn::Page | PageIn::Block => return None,
             PageIn::Transfer => LARGEST_SECTION,
@@ -34,12 +42,37 @@ impl Ahead {
             PageIn::Dynamic if !follows => 0,
             PageIn::Dynamic => (2 * self.section).clamp(FIRST_SECTION, LARGEST_SECTION),
         };
+        let section = section.min(self.longest());
         let from = if follows { self.until.max(needed.end) } else { needed.end };
         self.met = needed.end;
+        self.recover();
         self.section = section;
         let end = known.unwrap_or(u64::MAX).min(limit).min(from.saturating_add(section));
         self.until = end.max(from);
         (from < end).then_some(from..end)
+    }
+
+    /// What is brought in by whoever meets an absent page that is cheap, before it makes its access: where accesses follow each other, or
+    /// the transfer is known to go on, to the end of a piece of [`AT_ONCE`], with which one call does what else many would. `known` and
+    /// `limit` as for [`beyond`](Self::beyond), which is told of the access behind this.
+    pub fn at_once(
+        &self,
+        strategy: PageIn,
+        needed: Range<u64>,
+        known: Option<u64>,
+        limit: u64,
+    ) -> Range<u64> {
+        let goes_on = self.follows(&needed) || known.is_some_and(|known| known > needed.end);
+        if !goes_on || matches!(strategy, PageIn::Page | PageIn::Block) {
+            return needed;
+        }
+        let whole = needed.end.checked_next_multiple_of(AT_ONCE).unwrap_or(needed.end);
+        let end = whole.min(known.unwrap_or(u64::MAX)).min(limit);
+        needed.start..end.max(needed.end)
+    }
+
+    fn follows(&self, needed: &Range<u64>) -> bool {
+        self.met != 0 && (self.met..=self.until.max(self.met)).contains(&needed.start)
     }
 
     /// Whether an access that ends here goes on in what was brought in ahead, and soon needs more: half of the last section is left.
@@ -52,14 +85,30 @@ impl Ahead {
         self.until.saturating_sub(self.section / 2)
     }
 
-    /// Memory is short: what was brought in was gone again when it was accessed. Down to nothing beyond what is needed (JBMT-4:
-    /// progress by a single page).
+    /// As [`beyond`](Self::beyond) where nothing else is brought in by others: what was has come up to `until`.
+    pub fn alone(&mut self, needed: Range<u64>, until: u64) {
+        (self.met, self.until, self.section) = (needed.end, until.max(needed.end), 0);
+    }
+
+    /// Memory is short: what was brought in for an access was gone again when it was tried. With each such time sections are shorter, down to
+    /// nothing beyond what is needed (JBMT-4: progress by a single page), whatever the strategy; they grow again by and by.
     pub fn shrink(&mut self) {
-        self.section /= 4;
-        if self.section < FIRST_SECTION / 4 {
-            self.section = 0;
-        }
+        self.shortage = (self.shortage + 1).min(SHORTAGES);
+        self.plenty = 0;
+        self.section = self.section.min(self.longest());
         self.until = self.met;
+    }
+
+    /// Bytes of a section at most.
+    fn longest(&self) -> u64 {
+        if self.shortage == SHORTAGES { 0 } else { LARGEST_SECTION >> (2 * self.shortage) }
+    }
+
+    fn recover(&mut self) {
+        self.plenty += 1;
+        if self.plenty == SECTIONS_OF_PLENTY {
+            (self.shortage, self.plenty) = (self.shortage.saturating_sub(1), 0);
+        }
     }
 }
 
@@ -141,18 +190,45 @@ mod tests {
     }
 
     #[test]
-    fn where_memory_is_short_sections_shrink_to_nothing() {
-        let mut ahead = Ahead::default();
-        let mut at = 100;
-        for _ in 0..8 {
-            if let Some(section) = access(&mut ahead, at, at + 1) {
-                at = section.start / PAGE;
+    fn where_memory_is_short_sections_shrink_to_nothing_and_grow_again_later() {
+        for strategy in [PageIn::Dynamic, PageIn::Transfer] {
+            let mut ahead = Ahead::default();
+            let mut at = 100;
+            let mut next = |ahead: &mut Ahead| {
+                at += 1;
+                let needed = at * PAGE..(at + 1) * PAGE;
+                ahead
+                    .beyond(strategy, needed, Some(END), END)
+                    .map_or(0, |section| section.end - section.start)
+            };
+            assert_eq!(next(&mut ahead), LARGEST_SECTION);
+            let mut longest = LARGEST_SECTION;
+            for _ in 1..SHORTAGES {
+                ahead.shrink();
+                longest /= 4;
+                assert_eq!(next(&mut ahead), longest, "{strategy}");
             }
+            for _ in 0..3 {
+                ahead.shrink();
+                assert_eq!(next(&mut ahead), 0);
+            }
+            let later: Vec<u64> = (0..SHORTAGES * SECTIONS_OF_PLENTY).map(|_| next(&mut ahead)).collect();
+            assert_eq!(later[0], 0, "more than one access is made without");
+            assert_eq!(later.iter().max(), Some(&LARGEST_SECTION));
         }
-        for _ in 0..6 {
-            ahead.shrink();
+    }
+
+    #[test]
+    fn an_access_that_is_looked_at_again_changes_nothing() {
+        let mut ahead = Ahead::default();
+        access(&mut ahead, 10, 11);
+        let section = access(&mut ahead, 11, 12).unwrap();
+        for _ in 0..5 {
+            assert_eq!(access(&mut ahead, 11, 12), None);
         }
-        assert_eq!(ahead.section, 0);
+        let next = section.end / PAGE;
+        let longer = access(&mut ahead, next, next + 1).unwrap();
+        assert_eq!(longer.end - longer.start, 2 * (section.end - section.start));
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 //! They are started when they are needed and end when they are not. Askers have their turns one after the other, and each has but a part
 //! of the threads: where one names pages that never come, the others' come as ever.
 
-use crate::limits::{IDLE, THREADS, THREADS_OF_ONE, WAITING_TASKS};
+use crate::limits::{IDLE, THREADS, THREADS_OF_ONE, WAITING_OF_ONE, WAITING_TASKS};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
@@ -15,6 +15,11 @@ use std::time::Duration;
 pub trait Task: Eq + Hash + Send + Sync + 'static {
     /// For whom it is done.
     fn asker(&self) -> u64;
+
+    /// Threads that its asker may have at once from now on, [`THREADS_OF_ONE`] at most.
+    fn threads(&self) -> usize {
+        THREADS_OF_ONE
+    }
 
     /// Does it, however long that takes.
     fn run(&self);
@@ -62,19 +67,21 @@ struct Lane<T> {
     waiting: VecDeque<Arc<T>>,
     /// Threads at work for it.
     threads: usize,
+    /// It may have so many.
+    most: usize,
     /// It is among the turns.
     has_turn: bool,
 }
 
 impl<T> Default for Lane<T> {
     fn default() -> Self {
-        Lane { waiting: VecDeque::new(), threads: 0, has_turn: false }
+        Lane { waiting: VecDeque::new(), threads: 0, most: THREADS_OF_ONE, has_turn: false }
     }
 }
 
 impl<T> Lane<T> {
     fn startable(&self) -> usize {
-        self.waiting.len().min(THREADS_OF_ONE.saturating_sub(self.threads))
+        self.waiting.len().min(self.most.saturating_sub(self.threads))
     }
 }
 
@@ -95,9 +102,25 @@ impl<T: Task> Queue<T> {
         outcome
     }
 
+    fn take(&mut self, task: Arc<T>) -> Offer {
+        if self.undone.contains(&task) {
+            return Offer::Known;
+        }
+        let of_asker = self.lanes.get(&task.asker()).map_or(0, |lane| lane.waiting.len());
+        if self.waiting >= WAITING_TASKS || of_asker >= WAITING_OF_ONE {
+            return Offer::Full;
+        }
+        self.undone.insert(task.clone());
+        self.add(task);
+        Offer::Taken
+    }
+
     fn add(&mut self, task: Arc<T>) {
         self.waiting += 1;
-        self.change(task.asker(), |lane| lane.waiting.push_back(task));
+        self.change(task.asker(), |lane| {
+            lane.most = task.threads().min(THREADS_OF_ONE);
+            lane.waiting.push_back(task);
+        });
     }
 
     fn next(&mut self) -> Option<Arc<T>> {
@@ -139,23 +162,19 @@ impl<T: Task> Executor<T> {
     pub fn offer(self: &Arc<Self>, task: T) -> Offer {
         let task = Arc::new(task);
         let mut queue = self.queue.lock();
-        if queue.undone.contains(&task) {
-            return Offer::Known;
+        let offer = queue.take(task);
+        // Also for one that is known: no thread could be had before, perhaps.
+        if queue.startable > 0 && offer != Offer::Full {
+            if queue.idle >= queue.startable {
+                drop(queue);
+                self.more.notify_one();
+            } else if queue.threads < THREADS {
+                queue.threads += 1;
+                drop(queue);
+                self.start();
+            }
         }
-        if queue.waiting >= WAITING_TASKS {
-            return Offer::Full;
-        }
-        queue.undone.insert(task.clone());
-        queue.add(task);
-        if queue.idle >= queue.startable {
-            drop(queue);
-            self.more.notify_one();
-        } else if queue.threads < THREADS {
-            queue.threads += 1;
-            drop(queue);
-            self.start();
-        }
-        Offer::Taken
+        offer
     }
 
     fn start(self: &Arc<Self>) {
@@ -364,10 +383,37 @@ mod tests {
     fn what_is_too_much_is_not_taken() {
         let (executor, seen) = (executor(), Arc::new(Seen::default()));
         executor.queue.lock().threads = THREADS;
-        for number in 0..WAITING_TASKS as u64 {
+        for number in 0..WAITING_OF_ONE as u64 {
             assert_eq!(executor.offer(errand(1, number, false, &seen)), Offer::Taken);
         }
-        assert_eq!(executor.offer(errand(2, 0, false, &seen)), Offer::Full);
+        assert_eq!(executor.offer(errand(1, WAITING_OF_ONE as u64, false, &seen)), Offer::Full);
         assert_eq!(executor.offer(errand(1, 0, false, &seen)), Offer::Known, "that needs no room");
+        // What one asker has too much leaves room to the others.
+        let others = (WAITING_TASKS / WAITING_OF_ONE) as u64;
+        for (asker, number) in
+            (2..=others).flat_map(|asker| (0..WAITING_OF_ONE as u64).map(move |n| (asker, n)))
+        {
+            assert_eq!(executor.offer(errand(asker, number, false, &seen)), Offer::Taken);
+        }
+        assert_eq!(executor.offer(errand(others + 1, 0, false, &seen)), Offer::Full);
+    }
+
+    #[test]
+    fn who_asks_again_has_a_thread_where_there_was_none_before() {
+        let seen = Arc::new(Seen::default());
+        let tries = AtomicUsize::new(0);
+        let executor = Executor::new(move |body| match tries.fetch_add(1, Ordering::SeqCst) {
+            1 => Err(io::ErrorKind::OutOfMemory.into()),
+            _ => std::thread::Builder::new().spawn(body).map(drop),
+        });
+        assert_eq!(executor.offer(errand(1, 1, true, &seen)), Offer::Taken);
+        until(|| executor.queue.lock().startable == 0);
+        assert_eq!(executor.offer(errand(1, 2, false, &seen)), Offer::Taken);
+        assert_eq!(seen.ran.load(Ordering::SeqCst), 0, "the only thread waits");
+        assert_eq!(executor.offer(errand(1, 2, false, &seen)), Offer::Known);
+        until(|| seen.ran.load(Ordering::SeqCst) == 1);
+        seen.gate.store(true, Ordering::SeqCst);
+        until(|| executor.undone() == 0);
+        executor.stop();
     }
 }

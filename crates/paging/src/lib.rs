@@ -9,8 +9,10 @@ mod executor;
 pub mod limits;
 mod page_in;
 mod statistics;
+mod stretch;
 
 pub use ahead::{Ahead, needed};
 pub use executor::{Executor, Offer, Task};
 pub use page_in::{PageIn, UnknownPageIn};
 pub use statistics::{FaultCounts, Faults, Histogram};
+pub use stretch::Stretch;

@@ -1,5 +1,8 @@
 //! Bounds of this crate.
 
+/// Bytes of a page on all machines that Pagewire runs on.
+pub const PAGE: u64 = 4 << 10;
+
 /// Bytes of a block (PART-5, PART-7: PI4 brings in its four pages).
 pub const BLOCK: u64 = 16 << 10;
 
@@ -9,14 +12,26 @@ pub const LARGEST_SECTION: u64 = 1 << 20;
 /// Bytes of the first one, where accesses turn out to follow each other.
 pub const FIRST_SECTION: u64 = 64 << 10;
 
+/// Times that memory was short from which on nothing is brought in beyond what is needed; the time before, sections are as long as four pages.
+pub const SHORTAGES: u32 = 4;
+
+/// Sections after which one of these times is forgotten.
+pub const SECTIONS_OF_PLENTY: u32 = 16;
+
+/// Bytes that are brought in at once where accesses follow each other: what the other side sends meanwhile has room in the socket.
+pub const AT_ONCE: u64 = 64 << 10;
+
 /// Threads that bring pages in. Each may wait without bound.
 pub const THREADS: usize = 256;
 
-/// Of these, for one asker at once: whoever names pages that never come leaves the others theirs.
+/// Of these, for one asker at once (one half of the queue pairs with a peer, or what is ahead of it): whoever names pages that never come leaves the others theirs.
 pub const THREADS_OF_ONE: usize = 16;
 
 /// Tasks that wait for a thread.
 pub const WAITING_TASKS: usize = 65_536;
+
+/// Of these, for one asker: whoever names much memory that never comes leaves room to the others.
+pub const WAITING_OF_ONE: usize = 2048;
 
 /// Milliseconds without work after which a thread ends.
 pub const IDLE: u64 = 500;

@@ -1,5 +1,6 @@
 //! The strategies by which pages are brought in.
 
+use crate::limits::{BLOCK, PAGE};
 use std::fmt;
 use std::str::FromStr;
 
@@ -20,6 +21,15 @@ pub enum PageIn {
 impl PageIn {
     /// All of them.
     pub const ALL: [PageIn; 4] = [PageIn::Page, PageIn::Block, PageIn::Transfer, PageIn::Dynamic];
+
+    /// Bytes that come in at once, if it says so: longer accesses are cut where they can be.
+    pub fn brings_in_at_most(self) -> Option<u64> {
+        match self {
+            PageIn::Page => Some(PAGE),
+            PageIn::Block => Some(BLOCK),
+            PageIn::Transfer | PageIn::Dynamic => None,
+        }
+    }
 
     /// As users write it.
     pub const fn name(self) -> &'static str {

@@ -9,6 +9,7 @@ use crate::world::{Shared, SimEvent};
 use pagewire_fabric::{Batch, ChannelId, Datagram, Fabric, ROCE_PORT, Route};
 use pagewire_iommu::words::Site;
 use pagewire_memory::Segment;
+use pagewire_paging::Stretch;
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -166,8 +167,9 @@ impl Fabric for SimFabric {
         }
     }
 
-    fn bring_in_ahead(&self, _asker: u64, segment: Segment, _write: bool) {
-        if self.process.is_alive() {
+    fn bring_in_ahead(&self, _asker: u64, stretch: &Arc<Stretch>, _write: bool, _helpers: u32) {
+        while let Some(piece) = stretch.take_last().filter(|_| self.process.is_alive()) {
+            let segment = Segment { address: piece.start, length: piece.end - piece.start };
             self.shared.bring_in(self.process.id, self.process.id, &[segment], None);
         }
     }

@@ -308,6 +308,7 @@ impl SimStage {
             match self.random.u32(0..6) {
                 0 => path = PathChoice::Udp,
                 1 => world.forbid_touching(process, "it does not want that"),
+                2 => world.limit_memory(process),
                 _ => {}
             }
         }

@@ -94,6 +94,8 @@ struct Member {
     next_channel: u32,
     /// Why its memory may not be touched by others.
     untouchable: Option<String>,
+    /// It lives at a limit of memory where there is swap.
+    swaps_at_a_limit: bool,
     buried: bool,
 }
 
@@ -165,6 +167,7 @@ impl World {
             inbox: VecDeque::new(),
             next_channel: 0,
             untouchable: None,
+            swaps_at_a_limit: false,
             buried: false,
             process: process.clone(),
         };
@@ -206,6 +209,11 @@ impl World {
     /// Forbids others to touch a process's memory (as a non-dumpable process does), before anybody connects.
     pub fn forbid_touching(&self, id: ProcessId, reason: &str) {
         self.0.state.lock().members[id.0].untouchable = Some(reason.to_owned());
+    }
+
+    /// Has a process live at a limit of memory where there is swap, before anybody connects.
+    pub fn limit_memory(&self, id: ProcessId) {
+        self.0.state.lock().members[id.0].swaps_at_a_limit = true;
     }
 
     /// Has a process be one that knows nothing of Pagewire's own packets: it sends none, and what comes is dropped.
@@ -560,6 +568,7 @@ impl State {
             mailbox: SimWords::new(other.mailbox.clone(), process),
             cross_memory: refusal(other).map(|()| SimProcess(other.process.clone())),
             peer_cross_memory: refusal(own),
+            through_rings: own.swaps_at_a_limit || other.swaps_at_a_limit,
         }
     }
 }

@@ -71,8 +71,9 @@ pub const LEAST_UNANSWERED: u64 = 16;
 /// Nanoseconds between two of them at least, however short the budget; timers are hardly more exact.
 pub const LEAST_PROBE: u64 = 100_000;
 
-/// Nanoseconds after which a request that waits at the peer for a page is repeated at the latest, unless its timeout is shorter.
-pub const HELD_PROBE: u64 = 50_000_000;
+/// Nanoseconds after which a request that waits at the peer for a page is repeated at the latest, unless the time in which a peer must
+/// get on is shorter.
+pub const HELD_PROBE: u64 = 1_000_000_000;
 
 /// Nanoseconds between two HOLDs of one connection.
 pub const HOLD_INTERVAL: u64 = 1_000_000;

@@ -536,9 +536,10 @@ impl RcConnection {
         self.requester.is_held()
     }
 
-    /// PSNs that were sent, or asked for by READs, and are neither known to have arrived nor taken for lost.
+    /// PSNs that were sent, or asked for by READs, and are neither known to have arrived nor taken for lost. Those that the peer
+    /// has, and keeps until a page is there, have arrived.
     pub fn under_way(&self) -> u32 {
-        self.requester.under_way()
+        self.requester.on_the_way()
     }
 
     /// Stops (or lets go on) the start of further work requests: what has started is finished (SQD).

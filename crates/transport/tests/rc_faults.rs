@@ -225,6 +225,69 @@ fn stash_keeps_what_waits_and_says_nothing_of_resume() {
     assert!(holds(&pair).iter().all(|hold| hold.flags.is_empty()));
 }
 
+/// What the peer keeps for want of a page is on no link and in no socket: others may have its room.
+#[test]
+fn what_waits_at_the_peer_is_not_under_way() {
+    for handling in [FaultHandling::Stash, FaultHandling::Err, FaultHandling::ErrWithoutTimeout] {
+        let mut pair = pair(handling);
+        pair.ends[1].host.page_absent = true;
+        pair.post_zeroed(0, write(0, 8192));
+        pair.run(DELAY / 2);
+        let under_way = |pair: &Pair| pair.ends[0].connection.under_way();
+        assert_eq!(under_way(&pair), 8, "{handling}: nothing was heard of them");
+        pair.run_while(MS, |pair| holds(pair).is_empty());
+        pair.run(pair.now + 2 * DELAY);
+        assert_eq!(under_way(&pair), 0, "{handling}");
+        // A repetition is, until that is heard of.
+        let sent = requests_sent(&pair);
+        pair.run_while(FOREVER, |pair| requests_sent(pair) == sent);
+        assert_eq!(under_way(&pair), 1, "{handling}");
+        pair.run(pair.now + 2 * MS);
+        assert_eq!(under_way(&pair), 0, "{handling}");
+        pair.ends[1].host.page_absent = false;
+        page_is_in(&mut pair);
+        pair.run_while(FOREVER, |pair| pair.ends[0].connection.outstanding() > 0);
+        // What is sent afterwards counts as ever.
+        pair.post_zeroed(0, write(0, 8192));
+        pair.run(pair.now + DELAY / 2);
+        assert_eq!(under_way(&pair), 8, "{handling}");
+    }
+}
+
+/// Whoever waits long costs little, and is not forgotten.
+#[test]
+fn what_waits_long_is_asked_for_seldom() {
+    let budget = timers::acknowledgement_timeout(14).unwrap() * 8;
+    let mut pair = pair(FaultHandling::Stash);
+    absent_until(&mut pair, 8 * budget);
+    let repeated = requests_sent(&pair) - 8;
+    assert!((6..=16).contains(&repeated), "{repeated} repetitions");
+    // It is executed, and nothing that says so arrives at first.
+    pair.filter = Some(Box::new(|from, _| from == 0));
+    page_is_in(&mut pair);
+    pair.run_while(FOREVER, |pair| counters(pair, 1).responses_sent == 0);
+    pair.filter = None;
+    let executed = pair.now;
+    pair.run_while(FOREVER, |pair| pair.ends[0].connection.outstanding() > 0);
+    assert!(pair.now < executed + budget + MS, "{} ns", pair.now - executed);
+    assert_eq!(statuses(&pair, 0), [Status::Success]);
+    check_bytes(&pair);
+}
+
+/// What is waited for on purpose does not count, what is waited for in vain does.
+#[test]
+fn a_peer_that_waits_for_a_page_and_dies_is_given_up() {
+    let budget = timers::acknowledgement_timeout(14).unwrap() * 8;
+    let mut pair = pair(FaultHandling::Stash);
+    absent_until(&mut pair, 4 * budget);
+    pair.filter = Some(Box::new(|_, _| false));
+    let died = pair.now;
+    pair.run_while(FOREVER, |pair| pair.ends[0].connection.outstanding() > 0);
+    assert_eq!(statuses(&pair, 0), [Status::RetryExceeded]);
+    let took = pair.now - died;
+    assert!(budget <= took && took <= 2 * budget + MS, "{took} ns, of a budget of {budget}");
+}
+
 /// What finds no room beside packets that wait for a page is asked for as soon as these are executed.
 #[test]
 fn what_the_stash_has_no_room_for_is_asked_for_by_resume() {

@@ -172,3 +172,20 @@ fn sequence_errors_use_up_no_retries_while_the_peer_may_be_a_pagewire() {
     assert_eq!(died(true), 0, "retries are used up before a timeout");
     assert!(died(false) > 0, "of a standard peer they are counted");
 }
+
+/// Whoever has to wait for its turn to repeat gives a peer that is silent up nevertheless: it was asked often enough.
+#[test]
+fn a_silent_pagewire_is_given_up_also_where_repetitions_have_to_wait_for_their_turn() {
+    let mut pair = impatient(1).selective();
+    pair.filter = Some(Box::new(|_, _| false));
+    pair.post_zeroed(0, write(0, 8));
+    let mut turns = 0;
+    while statuses(&pair).is_empty() && turns < 100 {
+        pair.ends[0].connection.set_allowance(1);
+        pair.run(pair.now + BUDGET);
+        turns += 1;
+    }
+    assert_eq!(statuses(&pair), [Status::RetryExceeded]);
+    let asked = pair.ends[0].connection.counters().requests_sent;
+    assert!(asked >= limits::LEAST_UNANSWERED, "asked {asked} times, in {turns} turns");
+}

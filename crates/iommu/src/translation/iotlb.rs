@@ -96,7 +96,7 @@ pub struct IotlbCounters {
     pub invalidated: u64,
 }
 
-/// The two levels. `V` is what an entry carries: a frame, or a [`super::Residency`].
+/// The two levels. `V` is what an entry carries, such as a frame.
 #[derive(Debug)]
 pub struct Iotlb<V> {
     first: Sets<V>,

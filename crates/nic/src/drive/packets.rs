@@ -82,6 +82,17 @@ impl<F: Fabric> QueuePair<F> {
         packet: &Incoming<'_, F>,
         row: &mut Row<'_>,
     ) -> bool {
+        self.take_or_hold(core, packet, row, true)
+    }
+
+    /// The same; `tells`: should it have to wait, its source does not know that.
+    fn take_or_hold(
+        &self,
+        core: &mut Core<F>,
+        packet: &Incoming<'_, F>,
+        row: &mut Row<'_>,
+        tells: bool,
+    ) -> bool {
         let Incoming { header, payload, global_route, origin } = packet;
         let (payload, origin) = (*payload, *origin);
         if !core.attributes.state.receives() {
@@ -127,7 +138,7 @@ impl<F: Fabric> QueuePair<F> {
         };
         let half = Half::of(header);
         let waits = matches!(outcome, Outcome::Wait);
-        if let (true, Half::Responder, Connection::Rc(rc)) = (waits, half, &mut connection) {
+        if let (true, Half::Responder, Connection::Rc(rc)) = (waits && tells, half, &mut connection) {
             // A HOLD that finds no room is sent with the next one.
             let _ = rc.hold(now, &mut environment);
         }
@@ -216,6 +227,8 @@ impl<F: Fabric> QueuePair<F> {
             return;
         }
         let mut row = Row::begin(&self.nic);
+        // A look at what waited before says nothing new; what comes after it has not waited yet.
+        let mut tells = half == Half::Responder && self.inbox.take_arrival();
         loop {
             let Some(packet) = self.inbox.pop(half) else {
                 if let (Half::Responder, true, Connection::Rc(rc)) =
@@ -229,7 +242,8 @@ impl<F: Fabric> QueuePair<F> {
                 Content::Packet { header, payload, global_route } => {
                     let (header, global_route) = (*header, *global_route);
                     let (payload, origin) = (payload.payload(), &packet.origin);
-                    self.take_packet(core, &Incoming { header, payload, global_route, origin }, &mut row)
+                    let packet = Incoming { header, payload, global_route, origin };
+                    self.take_or_hold(core, &packet, &mut row, tells)
                 }
                 Content::Own(own) => {
                     self.take_own(core, own);
@@ -240,6 +254,7 @@ impl<F: Fabric> QueuePair<F> {
                 self.inbox.put_back(packet);
                 return;
             }
+            tells = true;
         }
     }
 

@@ -4,8 +4,11 @@
 //! count: an access that was tried often enough is simply made, and whoever makes it waits for the page itself.
 
 use crate::inbox::Half;
-
-use pagewire_paging::Ahead;
+use crate::limits::{MOST_PAGE_LOOK, PAGE_LOOK};
+use arrayvec::ArrayVec;
+use pagewire_paging::{Ahead, Stretch};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// The count of each half of a queue pair.
 pub struct PageWaits([Count; 2]);
@@ -25,14 +28,31 @@ pub struct Asked {
     pub to_come: u64,
     /// Many pages of what is accessed next come while it is moved: threads may help.
     pub many_absent: bool,
+    /// The last absent pages that were met were cheap.
+    pub met_cheap: bool,
+    /// What was brought in for them ended here.
+    pub met_until: u64,
+    /// What helpers bring in, the last ones of it.
+    stretches: ArrayVec<Arc<Stretch>, STRETCHES>,
     /// A word for the peer.
     peer: u64,
 }
+
+/// Stretches of memory that helpers bring in for one half of a queue pair while it says how far it has come itself.
+const STRETCHES: usize = 8;
 
 impl Asked {
     /// An access waits, since `now` if this is its first time: true.
     pub fn begin_wait(&mut self, now: u64) -> bool {
         self.times += 1;
+        let first = self.since.is_none();
+        self.since.get_or_insert(now);
+        first
+    }
+
+    /// The same for pages of a peer, of which it is counted how often they were asked for in a row.
+    pub fn begin_far_wait(&mut self, now: u64) -> bool {
+        self.far_times += 1;
         let first = self.since.is_none();
         self.since.get_or_insert(now);
         first
@@ -60,6 +80,24 @@ impl Asked {
         self.peer << 1 | self.half as u64
     }
 
+    /// Helpers bring this in from now on.
+    pub fn add_stretch(&mut self, stretch: Arc<Stretch>) {
+        if self.stretches.is_full() {
+            self.stretches.remove(0);
+        }
+        self.stretches.push(stretch);
+    }
+
+    /// This comes in without helpers.
+    pub fn reach(&mut self, own: &Range<u64>) {
+        self.stretches.retain(|stretch| stretch.reach(own));
+    }
+
+    /// Where the transfer ends of which an access ends here, if that is known.
+    pub fn known_end(&self, end: u64) -> Option<u64> {
+        (self.to_come > 0).then(|| end.saturating_add(self.to_come))
+    }
+
     /// The word for pages that are asked for on behalf of a queue pair with this number.
     pub fn token(&self, number: u32) -> u64 {
         u64::from(number) | (self.half as u64) << 32
@@ -80,18 +118,36 @@ struct Count {
     answered_far: u32,
     /// Pages came in since `asked` was last given.
     news: bool,
-    /// There was an access since [`is_waiting`](PageWaits::is_waiting) was last asked.
+    /// There was an access since [`next_look`](PageWaits::next_look) was last asked.
     tried: bool,
+    /// Since when nothing new was heard of what the access waits for, as far as `next_look` knows.
+    unchanged_since: Option<u64>,
 }
 
 impl Default for PageWaits {
     fn default() -> Self {
         let asked = |half| {
-            let (times, since, to_come, many_absent, peer) = (0, None, 0, false, 0);
-            Asked { half, times, far_times: 0, since, ahead: Ahead::default(), to_come, many_absent, peer }
+            let (times, far_times, since, to_come, met_until, peer) = (0, 0, None, 0, 0, 0);
+            let (ahead, stretches) = (Ahead::default(), ArrayVec::new());
+            let (many_absent, met_cheap) = (false, false);
+            Asked {
+                half,
+                times,
+                far_times,
+                since,
+                ahead,
+                to_come,
+                many_absent,
+                met_cheap,
+                met_until,
+                stretches,
+                peer,
+            }
         };
-        let count =
-            |half| Count { asked: asked(half), answered: 0, answered_far: 0, news: false, tried: false };
+        let count = |half| {
+            let (answered, answered_far, news, tried, unchanged_since) = (0, 0, false, false, None);
+            Count { asked: asked(half), answered, answered_far, news, tried, unchanged_since }
+        };
         PageWaits([Half::Requester, Half::Responder].map(count))
     }
 }
@@ -119,20 +175,31 @@ impl PageWaits {
         }
     }
 
-    /// Whether an access that was tried since the last call waits for a page.
-    pub fn is_waiting(&mut self) -> bool {
-        let mut waits = false;
+    /// When an access that waits for a page, and was tried since the last call, is to be tried again, whatever is heard of the page:
+    /// more seldom the longer nothing is. `u64::MAX`: there is none.
+    pub fn next_look(&mut self, now: u64) -> u64 {
+        let mut next = u64::MAX;
         for count in &mut self.0 {
             let asked = count.asked.times > 0 || count.asked.far_times > 0;
-            waits |= std::mem::take(&mut count.tried) && asked;
+            if !std::mem::take(&mut count.tried) {
+                continue;
+            }
+            if !asked {
+                count.unchanged_since = None;
+                continue;
+            }
+            let waited = now.saturating_sub(*count.unchanged_since.get_or_insert(now));
+            next = next.min(now + (waited / 4).clamp(PAGE_LOOK, MOST_PAGE_LOOK));
         }
-        waits
+        next
     }
 
     /// Pages came in for some of the halves (a bit for each), or turned out not to be mapped.
     pub fn answered(&mut self, halves: u8) {
         for (half, count) in self.0.iter_mut().enumerate() {
-            count.news |= halves & 1 << half != 0;
+            if halves & 1 << half != 0 {
+                (count.news, count.unchanged_since) = (true, None);
+            }
         }
     }
 }
@@ -173,11 +240,33 @@ mod tests {
     #[test]
     fn whoever_tries_no_more_does_not_wait() {
         let mut waits = PageWaits::default();
-        assert!(!waits.is_waiting());
+        assert_eq!(waits.next_look(0), u64::MAX);
         ask(&mut waits, Half::Responder);
-        assert_eq!([waits.is_waiting(), waits.is_waiting()], [true, false]);
+        assert_eq!([(); 2].map(|()| waits.next_look(7)), [7 + PAGE_LOOK, u64::MAX]);
         waits.of(Half::Responder).times = 0;
-        assert!(!waits.is_waiting());
+        assert_eq!(waits.next_look(8), u64::MAX);
+    }
+
+    #[test]
+    fn what_waits_long_is_looked_at_seldom_until_something_is_heard() {
+        const HOUR: u64 = 3_600_000_000_000;
+        let looks = |waits: &mut PageWaits, from: u64, to: u64| {
+            let (mut now, mut looks) = (from, 0);
+            while now < to {
+                ask(waits, Half::Responder);
+                now = waits.next_look(now);
+                looks += 1;
+            }
+            looks
+        };
+        let mut waits = PageWaits::default();
+        let at_first = looks(&mut waits, 0, 10 * PAGE_LOOK);
+        assert!((7..=10).contains(&at_first), "{at_first} looks at first");
+        let seldom = HOUR / MOST_PAGE_LOOK;
+        let later = looks(&mut waits, 10 * PAGE_LOOK, HOUR);
+        assert!((seldom..seldom + 30).contains(&later), "{later} looks in an hour");
+        answer(&mut waits, Half::Responder);
+        assert_eq!(looks(&mut waits, HOUR, HOUR + 10 * PAGE_LOOK), at_first, "as at first");
     }
 
     #[test]

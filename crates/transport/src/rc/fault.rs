@@ -145,8 +145,8 @@ impl RcConnection {
     }
 
     /// Tells a selective peer to be patient: one of its requests waits here. The caller calls this when
-    /// another request of the peer arrives while [`receive`](Self::receive) of an earlier one said
-    /// `Wait`. At most one packet in [`HOLD_INTERVAL`](limits::HOLD_INTERVAL).
+    /// [`receive`](Self::receive) of it first says `Wait`, and when another request of the peer arrives meanwhile: the peer asks
+    /// again, should it not have heard. At most one packet in [`HOLD_INTERVAL`](limits::HOLD_INTERVAL).
     pub fn hold<E: Environment>(&mut self, now: Time, environment: &mut E) -> Outcome<()> {
         self.faults.hold_due = true;
         self.send_hold(now, environment)

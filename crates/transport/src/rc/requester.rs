@@ -111,6 +111,10 @@ pub(super) struct Requester {
     pub(super) asked_back: Option<Psn>,
     /// A work request that failed at this side; it is reported once those before it are complete.
     pub(super) blocked: Option<(WorkId, Status)>,
+    /// Of the PSNs under way so many have got there: the peer has said since they were sent that it waits for a page.
+    waiting_there: u32,
+    /// It has said so since the timer last ran out.
+    told_to_wait: bool,
     /// PSNs that may be put under way until the caller allows more.
     allowance: u32,
     /// More would have been sent with a greater allowance.
@@ -153,6 +157,8 @@ impl Requester {
             resumed: None,
             asked_back: None,
             blocked: None,
+            waiting_there: 0,
+            told_to_wait: false,
             allowance: u32::MAX,
             held: false,
             filling: false,
@@ -243,6 +249,7 @@ impl Requester {
 
     /// That packet has left.
     pub(super) fn sent_at_once(&mut self, now: Time, work: &Work, shared: &mut Shared) {
+        self.leaves();
         self.queue.push_back(self.only_entry(work));
         self.started += 1;
         self.retry.sent(now, pace(shared));
@@ -317,7 +324,10 @@ impl Requester {
             if shared.link.lossless && environment.link() == LinkState::Dead {
                 return self.fail(Status::RetryExceeded, shared, environment);
             }
-            self.retry.patience(now, pace);
+            match shared.link.lossless || !shared.requests_wait {
+                true => self.retry.patience(now, pace),
+                false => self.retry.postponed(now, pace),
+            }
             return;
         }
         if self.ask_for_dropped_response(shared) {
@@ -359,7 +369,8 @@ impl Requester {
                     if self.repeat_dropped_request() {
                         return;
                     }
-                    if in_a_row == 1 {
+                    // What waits at the peer is not lost: it is enough to ask.
+                    if std::mem::take(&mut self.told_to_wait) || in_a_row == 1 {
                         return self.probe_tail();
                     }
                 }
@@ -700,6 +711,24 @@ impl Requester {
         }
     }
 
+    /// The same without those that wait at the peer for a page, and so are on no link and in no socket.
+    pub(super) fn on_the_way(&self) -> u32 {
+        self.under_way().saturating_sub(self.waiting_there)
+    }
+
+    /// The peer waits for a page, with all that has been sent.
+    pub(super) fn waits_there(&mut self) {
+        self.waiting_there = self.under_way();
+        self.told_to_wait = true;
+    }
+
+    /// Something is about to be put under way: of what was before no more can wait at the peer than there is.
+    fn leaves(&mut self) {
+        if self.waiting_there > 0 {
+            self.waiting_there = self.waiting_there.min(self.under_way());
+        }
+    }
+
     /// Sends the packet at `offset` of a work request, if the window lets it.
     #[allow(clippy::too_many_arguments)] // One place for both first and repeated packets.
     fn transmit<E: Environment>(
@@ -736,6 +765,7 @@ impl Requester {
                 return Step::Idle;
             }
         }
+        self.leaves();
         shared.counters.requests_sent += 1;
         self.filling = true;
         self.pacer.sent(count, now);

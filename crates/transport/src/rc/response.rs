@@ -233,6 +233,7 @@ impl Requester {
             return;
         }
         shared.counters.holds_received += 1;
+        self.waits_there();
         if !hold.flags.contains(HoldFlags::DROPPED) {
             return self.retry.held(now, pace(shared));
         }

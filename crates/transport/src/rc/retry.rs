@@ -130,14 +130,15 @@ impl Retry {
     }
 
     /// The same, and the peer will answer when its page is there: should the answer be lost, a repetition asks for it, later each time that
-    /// the peer asks for patience.
+    /// the peer asks for patience. Until then the peer's silence does not count.
     pub(super) fn held(&mut self, now: Time, pace: Pace) {
         self.backoff = (self.backoff + 1).min(8);
         self.patience(now, pace);
+        let latest = self.budget().unwrap_or(u64::MAX);
         if let Some(deadline) = &mut self.deadline {
-            let later = (limits::MIN_PROBE << (2 * self.backoff)).min(limits::HELD_PROBE);
-            let latest = self.timeout.map_or(u64::MAX, |timeout| now.0.saturating_add(timeout));
-            deadline.0 = deadline.0.max(now.0.saturating_add(later)).min(latest);
+            let later = (limits::MIN_PROBE << (2 * self.backoff)).min(limits::HELD_PROBE).min(latest);
+            deadline.0 = deadline.0.max(now.0.saturating_add(later));
+            (self.silent_since, self.armed) = (*deadline, *deadline);
         }
     }
 
@@ -163,6 +164,16 @@ impl Retry {
     pub(super) fn resumed(&mut self, now: Time, pace: Pace) {
         self.backoff = 0;
         self.patience(now, pace);
+    }
+
+    /// What is to be repeated has to wait for room, or for its turn. The peer was asked before: its silence counts on, but of a
+    /// repetition that was not sent it need not answer.
+    pub(super) fn postponed(&mut self, now: Time, pace: Pace) {
+        if self.deadline.is_some() {
+            let silent_since = std::mem::replace(&mut self.silent_since, now);
+            self.arm(now, pace);
+            self.silent_since = silent_since;
+        }
     }
 
     /// Sending starts over: the timer runs from now.

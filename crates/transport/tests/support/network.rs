@@ -36,7 +36,8 @@ pub struct End {
     pub host: Host,
     /// Arrived and not taken: the first of them waits.
     inbox: VecDeque<Packet>,
-    waiting: bool,
+    /// Packets in the inbox while the first of them waits.
+    waiting: usize,
     posted: u64,
     again: bool,
 }
@@ -122,7 +123,7 @@ impl Pair {
                     seed ^ (own as u64 + 1) << 32,
                 ),
                 inbox: VecDeque::new(),
-                waiting: false,
+                waiting: 0,
                 posted: 0,
                 again: false,
             }
@@ -222,11 +223,11 @@ impl Pair {
     fn turn(&mut self, at: usize) -> bool {
         let now = Time(self.now);
         let end = &mut self.ends[at];
-        if end.waiting && end.inbox.len() > 1 {
+        let waited = std::mem::take(&mut end.waiting);
+        if waited > 0 && end.inbox.len() > waited {
             // Whatever it answers is tried again with the next arrival.
             let _ = end.connection.hold(now, &mut end.host);
         }
-        end.waiting = false;
         while let Some(packet) = end.inbox.front() {
             let row = row_at(&end.inbox);
             // Now whole, now cut short, and now one by one.
@@ -253,7 +254,10 @@ impl Pair {
                             end.connection.ask_again();
                         }
                         Outcome::Wait => {
-                            end.waiting = true;
+                            end.waiting = end.inbox.len();
+                            if waited == 0 {
+                                let _ = end.connection.hold(now, &mut end.host);
+                            }
                             break;
                         }
                         Outcome::Denied(denial) => panic!("receive is never denied: {denial:?}"),
@@ -267,7 +271,7 @@ impl Pair {
             end.connection.pages_in_for_responses();
         }
         let drive = end.connection.drive(now, &mut end.host);
-        let waits = end.waiting || drive != Drive::Idle;
+        let waits = end.waiting > 0 || drive != Drive::Idle;
         let died = end.connection.is_dead();
         for packet in std::mem::take(&mut end.host.sent) {
             self.hand_over(at, packet);

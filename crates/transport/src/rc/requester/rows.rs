@@ -77,6 +77,7 @@ impl Requester {
         let (header, source) = request(entry, offset, 1, false, shared);
         let sent = environment.transmit_row(&header, source, row).min(row);
         if sent > 0 {
+            self.leaves();
             shared.counters.requests_sent += u64::from(sent);
             self.allowance = self.allowance.saturating_sub(sent);
             self.unasked += sent;
