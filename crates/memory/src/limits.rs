@@ -49,8 +49,8 @@ pub const FAR_BLOCK: u64 = 2 << 20;
 /// For 2^27 nanoseconds at most a peer's pages that were present are believed to be still there.
 pub const BELIEVED_BITS: u32 = 27;
 
-/// Pages of which one look into pagemap tells; eight bytes of the stack for each.
-pub const PAGEMAP_ENTRIES: usize = 512;
+/// Pages of which one look into pagemap tells; eight bytes of the stack for each, which may be a small one.
+pub const PAGEMAP_ENTRIES: usize = 128;
 
 /// Descriptors of peers' pagemaps that are kept open.
 pub const PAGEMAPS_KEPT: usize = 256;

@@ -85,6 +85,7 @@ fn open(pid: i32) -> Option<OwnedFd> {
     above_standard(opened).ok()
 }
 
+#[inline(never)] // Its callers are deep on the program's stack, and seldom come here.
 fn look(pagemap: BorrowedFd<'_>, first: u64, end: u64) -> Presence {
     let mut worst = Presence::All;
     let mut at = first;
