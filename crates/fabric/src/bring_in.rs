@@ -109,7 +109,7 @@ impl Task for Errand {
                 segments.iter().try_for_each(|segment| memory.bring_in_far(process, segment))
             }
             What::Ahead { write, stretch, .. } => {
-                let mut pieces = std::iter::from_fn(|| stretch.take_last());
+                let mut pieces = std::iter::from_fn(|| stretch.take());
                 pieces.try_for_each(|piece| {
                     let segment = Segment { address: piece.start, length: piece.end - piece.start };
                     let brought_in = memory.bring_in(&segment, *write);

@@ -45,8 +45,10 @@ pub enum Residency {
 pub enum Absence {
     /// They are filled with zeros, which takes about a microsecond each, unless the machine is short of memory.
     Cheap,
-    /// From a disk, a compressed store, or somebody in user space: it may take any time.
+    /// The kernel has them on a disk or in a compressed store: it may take any time, but they come one after the other.
     Slow,
+    /// Somebody in user space is asked for them, and may not give some of them at all.
+    UserSpace,
     /// Not known yet.
     Unknown,
 }
@@ -138,10 +140,16 @@ pub trait ApplicationMemory: Send + Sync + 'static {
         Absence::Unknown
     }
 
-    /// Whether it is well that system calls which copy meet absent pages. Not where there is swap: at the limit of a memory cgroup Linux
-    /// 6.18 ends processes for what such calls bring in, where it swaps other pages out for what a program touches. Who was at a limit from the
-    /// beginning is spared such calls altogether ([`swaps_at_a_limit`](crate::swaps_at_a_limit)); limits may be set later.
+    /// Whether it is well that system calls which copy meet absent pages. Not where there is swap and a limit: at the limit of a memory cgroup
+    /// Linux 6.18 ends processes for what such calls bring in, where it swaps other pages out for what a program touches. Who was at a limit from
+    /// the beginning is spared such calls altogether ([`swaps_at_a_limit`](crate::swaps_at_a_limit)); limits may be set later.
     fn kernel_may_fault(&self) -> bool {
+        true
+    }
+
+    /// The same of a peer's pages.
+    fn kernel_may_fault_in(&self, process: &Self::Process) -> bool {
+        let _ = process;
         true
     }
 

@@ -30,20 +30,41 @@ pub fn run(address: u64, operation: AtomicOperation) -> Result<u64, MemoryError>
 /// # Errors
 /// `NotMapped`.
 pub fn make_writable_pages_present(address: u64, length: u64) -> Result<(), MemoryError> {
+    match populate(address, length, libc::MADV_POPULATE_WRITE)? {
+        Populated::Yes => Ok(()),
+        Populated::NotByAdvice => is_mapped_writable(address, length),
+    }
+}
+
+/// The same for reading. False: the kernel knows no such advice, or not for this kind of mapping.
+///
+/// # Errors
+/// `NotMapped`.
+pub fn make_pages_present(address: u64, length: u64) -> Result<bool, MemoryError> {
+    Ok(populate(address, length, libc::MADV_POPULATE_READ)? == Populated::Yes)
+}
+
+#[derive(PartialEq, Eq)]
+enum Populated {
+    Yes,
+    /// The kernel knows no such advice, or not for this kind of mapping.
+    NotByAdvice,
+}
+
+fn populate(address: u64, length: u64, advice: libc::c_int) -> Result<Populated, MemoryError> {
     let page = rustix::param::page_size() as u64;
     let first = address / page * page;
     let length = (address - first).checked_add(length).ok_or(MemoryError::NotMapped)?;
     loop {
         let start = std::ptr::without_provenance_mut(first as usize);
-        // SAFETY: MADV_POPULATE_WRITE (Linux 5.14) brings pages in as if written to, changes no byte and no attribute of
-        // the mapping, and answers ENOMEM, EFAULT or EHWPOISON instead of raising a signal (madvise(2)).
-        if unsafe { libc::madvise(start, length as usize, libc::MADV_POPULATE_WRITE) } == 0 {
-            return Ok(());
+        // SAFETY: MADV_POPULATE_READ and MADV_POPULATE_WRITE (Linux 5.14) bring pages in as if read or written, change no byte and
+        // no attribute of the mapping, and answer ENOMEM, EFAULT or EHWPOISON instead of raising a signal (madvise(2)).
+        if unsafe { libc::madvise(start, length as usize, advice) } == 0 {
+            return Ok(Populated::Yes);
         }
         match std::io::Error::last_os_error().raw_os_error() {
             Some(libc::EINTR | libc::EAGAIN) => {}
-            // The kernel knows no such advice, or not for this kind of mapping.
-            Some(libc::EINVAL) => return is_mapped_writable(first, length),
+            Some(libc::EINVAL) => return Ok(Populated::NotByAdvice),
             _ => return Err(MemoryError::NotMapped),
         }
     }

@@ -6,6 +6,7 @@
 //! that way it finds none to swap out, and the OOM killer ends a process (seen with 6.18 and cgroups of version 1; docs/ARCHITECTURE.md).
 
 use crate::Uncancelled;
+use rustix::process::getpid;
 use std::fs::{File, read_to_string};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -18,10 +19,14 @@ const NO_LIMIT: u64 = 1 << 60;
 
 /// Whether this process is in a memory cgroup with a limit, and there is swap now. Where that cannot be found out: no.
 pub fn swaps_at_a_limit() -> bool {
+    swap_is_used().unwrap_or(false) && has_limit(getpid().as_raw_nonzero().get())
+}
+
+/// Whether a process is in a memory cgroup with a limit. Where that cannot be found out: no.
+pub fn has_limit(pid: i32) -> bool {
     let _uncancelled = Uncancelled::begin();
-    swap_is_used().unwrap_or(false)
-        && read_to_string("/proc/self/cgroup")
-            .is_ok_and(|groups| is_limited(&groups, |file| read_to_string(file).ok()))
+    read_to_string(format!("/proc/{pid}/cgroup"))
+        .is_ok_and(|groups| is_limited(&groups, |file| read_to_string(file).ok()))
 }
 
 /// Whether swap is in use on this machine.
@@ -29,6 +34,7 @@ pub fn swaps_at_a_limit() -> bool {
 /// # Errors
 /// Where the kernel does not tell.
 pub fn swap_is_used() -> io::Result<bool> {
+    let _uncancelled = Uncancelled::begin();
     // The first line is a title (proc_swaps(5)).
     File::open("/proc/swaps").map(|list| BufReader::new(list).lines().count() > 1)
 }

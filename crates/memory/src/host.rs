@@ -270,7 +270,7 @@ impl ApplicationMemory for HostMemory {
         let mut each = all.map(|segment| match self.own.absence(*segment, OWN_GRACE) {
             // That may be out of date. Of shared memory it is not asked: there the question itself may map a page.
             (Absence::Cheap, Some(Kind::Anonymous)) if self.watch_list.has(*segment) == Some(true) => {
-                Absence::Slow
+                Absence::UserSpace
             }
             (absence, _) => absence,
         });
@@ -278,7 +278,11 @@ impl ApplicationMemory for HostMemory {
     }
 
     fn kernel_may_fault(&self) -> bool {
-        !self.own.may_swap()
+        !self.own.swaps_at_a_limit()
+    }
+
+    fn kernel_may_fault_in(&self, process: &HostProcess) -> bool {
+        !process.swaps_at_a_limit()
     }
 
     fn bring_in(&self, segment: &Segment, write: bool) -> Result<(), MemoryError> {
@@ -289,9 +293,13 @@ impl ApplicationMemory for HostMemory {
         let page = rustix::param::page_size() as u64;
         let pages = (segment.address + segment.length - 1) / page - segment.address / page + 1;
         let populate = || atomic::make_writable_pages_present(segment.address, segment.length);
+        let populated = || match write {
+            true => populate().is_ok(),
+            false => atomic::make_pages_present(segment.address, segment.length) == Ok(true),
+        };
         match Guard::at_hand().filter(|_| pages < POPULATED_PAGES || !self.kernel_may_fault()) {
             Some(guard) => touch_pages(&guard, segment, write)?,
-            None if write && self.kernel_may_fault() && populate().is_ok() => {}
+            None if self.kernel_may_fault() && populated() => {}
             None => match self.touch_each(segment, write) {
                 // The program has taken the signals over: nothing can be touched for writing.
                 Err(_) if write => populate()?,

@@ -4,7 +4,7 @@
 //! to mincore(2) and in pagemap. To ask takes from tenths of a millisecond to many milliseconds, as the kernel looks at every page
 //! that is present, so that only threads ask for which nobody waits.
 
-use crate::cgroup::swap_is_used;
+use crate::cgroup::{has_limit, swap_is_used};
 use crate::clock::tick;
 use crate::limits::{LEAST_KNOWLEDGE, MOST_KNOWLEDGE, SHARE_OF_LEARNING};
 use crate::{Segment, Uncancelled};
@@ -40,6 +40,8 @@ struct Known {
     ranges: Vec<Mapping>,
     /// Swap is in use on this machine.
     swap: bool,
+    /// And the process is in a memory cgroup with a limit.
+    limited: bool,
     /// The tick up to which it is fresh.
     until: u64,
     /// The tick from which on it is worth while to ask again for what was not known.
@@ -89,9 +91,9 @@ impl Mappings {
         within.any(|mapping| mapping.kind == Kind::Other)
     }
 
-    /// Whether swap was in use on this machine when that was last looked at.
-    pub fn may_swap(&self) -> bool {
-        self.known.read().swap
+    /// Whether the process was in a memory cgroup with a limit, and swap in use, when that was last looked at.
+    pub fn swaps_at_a_limit(&self) -> bool {
+        self.known.read().limited
     }
 
     /// Asks the kernel, unless another thread is just doing so. Takes as long as that takes.
@@ -103,7 +105,9 @@ impl Mappings {
         let _uncancelled = Uncancelled::begin();
         let began = Instant::now();
         let ranges = File::open(format!("/proc/{pid}/smaps")).and_then(|list| parse(BufReader::new(list)));
-        let swap = swap_is_used();
+        // Without /proc/swaps there may be swap.
+        let swap = swap_is_used().unwrap_or(true);
+        let limited = swap && has_limit(pid);
         let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let (now, again) = (tick(), took.saturating_mul(SHARE_OF_LEARNING / 10));
         let until = now + took.saturating_mul(SHARE_OF_LEARNING).clamp(LEAST_KNOWLEDGE, MOST_KNOWLEDGE);
@@ -111,8 +115,7 @@ impl Mappings {
             Ok(ranges) => (ranges, None),
             Err(error) => (Vec::new(), Some(error)),
         };
-        // Without /proc/swaps there may be swap.
-        *self.known.write() = Known { ranges, swap: swap.unwrap_or(true), until, again: now + again };
+        *self.known.write() = Known { ranges, swap, limited, until, again: now + again };
         failed.map_or(Ok(()), Err)
     }
 }
@@ -199,7 +202,7 @@ VmFlags: rd wr mr mw me ac sd
 ";
 
     fn known() -> Known {
-        Known { ranges: parse(LIST.as_bytes()).unwrap(), swap: false, until: 0, again: 0 }
+        Known { ranges: parse(LIST.as_bytes()).unwrap(), ..Known::default() }
     }
 
     fn kind(address: u64, length: u64) -> Option<Kind> {

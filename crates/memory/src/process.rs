@@ -136,20 +136,22 @@ impl HostProcess {
     /// nanoseconds. And what kind of memory it is.
     pub(crate) fn absence(&self, segment: Segment, grace: u64) -> (Absence, Option<Kind>) {
         let Some(nature) = self.0.mappings.nature(segment, grace) else { return (Absence::Unknown, None) };
-        let is_cheap = match (nature.kind, nature.swap) {
-            (Kind::Anonymous | Kind::Shared, false) => true,
-            (Kind::Anonymous, true) => {
-                matches!(self.presence(segment), Presence::All | Presence::SomeEmpty)
-            }
+        let absence = match (nature.kind, nature.swap) {
+            (Kind::Other, _) => Absence::UserSpace,
+            (Kind::Anonymous | Kind::Shared, false) => Absence::Cheap,
+            (Kind::Anonymous, true) => match self.presence(segment) {
+                Presence::All | Presence::SomeEmpty => Absence::Cheap,
+                Presence::SomeSwapped | Presence::Unknown => Absence::Slow,
+            },
             // What was swapped out looks as if nothing had ever been there; what lies on a disk is far away.
-            (Kind::Shared, true) | (Kind::File | Kind::Other, _) => false,
+            (Kind::Shared, true) | (Kind::File, _) => Absence::Slow,
         };
-        (if is_cheap { Absence::Cheap } else { Absence::Slow }, Some(nature.kind))
+        (absence, Some(nature.kind))
     }
 
-    /// Whether pages may be swapped out, as far as is known.
-    pub(crate) fn may_swap(&self) -> bool {
-        self.0.mappings.may_swap()
+    /// Whether it is in a memory cgroup with a limit while there is swap, as far as is known.
+    pub(crate) fn swaps_at_a_limit(&self) -> bool {
+        self.0.mappings.swaps_at_a_limit()
     }
 
     /// Whether somebody in user space is known to give, or take away, pages of a segment, or some of them.

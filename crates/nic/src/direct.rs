@@ -195,7 +195,8 @@ impl<F: Fabric> QueuePair<F> {
     ) -> Option<Direct> {
         let Unreached::Absent(absence) = unreached else { return Some(Direct::Unavailable) };
         // Whoever waits is to learn of their end. Where the kernel must not meet absent pages the peer brings them in.
-        if !is_there() || !self.nic.fabric().memory().kernel_may_fault() {
+        let memory = self.nic.fabric().memory();
+        if !is_there() || !memory.kernel_may_fault() || !memory.kernel_may_fault_in(process) {
             return Some(Direct::Unavailable);
         }
         self.nic.wait_for_far(self, process, &there, absence, waits).then_some(Direct::Wait)

@@ -218,7 +218,8 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         let domain = self.queue_pair.domain.number();
         if let (Some(whole), Path::Udp { .. }) = (self.gathered(id), self.core.path()) {
             let piece = whole.part(u64::from(offset), u64::from(length));
-            return self.transmit_pieces(header, &requested(domain, &[piece]), length);
+            let to_come = u64::from(whole.length.saturating_sub(bytes.end));
+            return self.transmit_pieces(header, &requested(domain, &[piece]), length, to_come);
         }
         let pieces = match self.pieces(id, offset, length) {
             Some(KeptData::Segments(pieces)) => pieces,
@@ -235,16 +236,23 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
                 let channel = channel.clone();
                 self.transmit_reference(&channel, header, domain, &pieces, again)
             }
-            _ => self.transmit_pieces(header, &requested(domain, &pieces), length),
+            _ => self.transmit_pieces(header, &requested(domain, &pieces), length, 0),
         }
     }
 
-    /// Sends a packet whose payload is read from registered memory.
-    fn transmit_pieces(&mut self, header: &Header, source: &Named<'_>, length: u32) -> Outcome<()> {
+    /// Sends a packet whose payload is read from registered memory, of which the transfer is known to need so much more.
+    fn transmit_pieces(
+        &mut self,
+        header: &Header,
+        source: &Named<'_>,
+        length: u32,
+        to_come: u64,
+    ) -> Outcome<()> {
         let queue_pair = self.queue_pair;
         let nic = &queue_pair.nic;
         let Named { domain, pieces, need, denial, half } = *source;
         let waits = self.core.waits(half);
+        waits.to_come = to_come;
         if let [piece] = pieces {
             let sustained = nic.sustain(self.sustained, queue_pair, domain, piece, need, false, waits);
             return match sustained {
@@ -525,7 +533,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
                     denial: Denial::RemoteAccess,
                     half: Half::Responder,
                 };
-                self.transmit_pieces(header, &source, length)
+                self.transmit_pieces(header, &source, length, 0)
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::Window;
 use pagewire_memory::{Absence, ApplicationMemory, Segment};
-use pagewire_paging::{FaultCounts, Faults, Stretch, needed};
+use pagewire_paging::{FaultCounts, Faults, Order, Stretch, needed};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -131,10 +131,8 @@ impl<F: Fabric> Nic<F> {
         missed: &Missed<'_>,
         waits: &mut Asked,
     ) -> Result<(), AccessError> {
-        if self.meet_cheaply(queue_pair, missed, waits) {
-            return Ok(());
-        }
-        self.ask(queue_pair, missed, waits);
+        let Err(absence) = self.met_at_once(queue_pair, missed, waits) else { return Ok(()) };
+        self.ask(queue_pair, missed, absence, waits);
         self.bring_in_beyond(queue_pair, missed, waits);
         Err(AccessError::Wait)
     }
@@ -147,12 +145,19 @@ impl<F: Fabric> Nic<F> {
         missed: &Missed<'_>,
         waits: &mut Asked,
     ) -> bool {
-        let met = self.meet_at_once(queue_pair, missed, waits);
-        if met {
-            self.end_wait(waits);
-            self.bring_in_beyond(queue_pair, missed, waits);
-        }
-        met
+        self.met_at_once(queue_pair, missed, waits).is_ok()
+    }
+
+    fn met_at_once(
+        &self,
+        queue_pair: &QueuePair<F>,
+        missed: &Missed<'_>,
+        waits: &mut Asked,
+    ) -> Result<(), Absence> {
+        self.meet_at_once(queue_pair, missed, waits)?;
+        self.end_wait(waits);
+        self.bring_in_beyond(queue_pair, missed, waits);
+        Ok(())
     }
 
     /// Whether a transfer waits for a peer's page; then it is asked for. Pages that are cheap come while the bytes are moved.
@@ -193,29 +198,33 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    /// Brings pages in, where that takes about as long as to hand them on.
-    fn meet_at_once(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, waits: &mut Asked) -> bool {
+    /// Brings pages in, where that takes about as long as to hand them on; else says how they come, as far as that was asked.
+    fn meet_at_once(
+        &self,
+        queue_pair: &QueuePair<F>,
+        missed: &Missed<'_>,
+        waits: &mut Asked,
+    ) -> Result<(), Absence> {
         let memory = self.fabric().memory();
         let bytes = missed.bytes();
         if waits.times > 0 || !self.options().faults_at_once {
-            return false;
+            return Err(Absence::Unknown);
         }
         let began = self.fabric().now();
         let faults = &self.page_faults;
-        if began < faults.expensive_until.load(Ordering::Relaxed)
-            || memory.absence(missed.segments) != Absence::Cheap
+        let absence = memory.absence(missed.segments);
+        if absence != Absence::Cheap
+            || began < faults.expensive_until.load(Ordering::Relaxed)
+            || bytes > BROUGHT_IN_AT_ONCE && !memory.kernel_may_fault()
         {
-            return false;
-        }
-        if bytes > BROUGHT_IN_AT_ONCE && !memory.kernel_may_fault() {
-            return false;
+            return Err(absence);
         }
         faults.note(queue_pair, missed, FaultCounts { minor: 1, bytes, ..FaultCounts::default() });
         if bytes > BROUGHT_IN_AT_ONCE {
             // They come while they are moved.
             faults.counted.met_on_the_way(bytes);
             waits.many_absent = true;
-            return true;
+            return Ok(());
         }
         // What cannot be brought in the access finds out, and says so.
         let last = missed.last();
@@ -234,22 +243,30 @@ impl<F: Fabric> Nic<F> {
         let took = ended.saturating_sub(began);
         faults.counted.met(bytes, took);
         faults.judge(took, bytes.max(whole.end - whole.start), ended);
-        true
+        Ok(())
     }
 
-    /// Has a thread bring pages in.
-    fn ask(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, waits: &mut Asked) {
+    /// Has a thread bring pages in, which come so.
+    fn ask(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, absence: Absence, waits: &mut Asked) {
+        let mut own = self.needed(missed);
         if waits.begin_wait(self.fabric().now()) {
             let bytes = missed.bytes();
             self.page_faults.counted.handed_on(bytes);
             let counts = FaultCounts { major: 1, bytes, ..FaultCounts::default() };
             self.page_faults.note(queue_pair, missed, counts);
             queue_pair.counters.page_waits.add(1);
+            // Of what somebody in user space gives nothing is waited for but what the access needs.
+            if matches!(absence, Absence::Slow | Absence::Cheap) {
+                let (known, limit) = (waits.known_end(own.end), missed.window.memory().end);
+                own = waits.ahead.at_once(self.options().page_in, own, known, limit);
+            }
         } else if waits.is_in_vain() {
             // It came in, and has gone again: memory is short.
             waits.ahead.shrink();
+        } else if (own.start..waits.met_until).contains(&own.end) {
+            // What was asked for before.
+            own.end = waits.met_until;
         }
-        let own = self.needed(missed);
         waits.met_cheap = false;
         waits.met_until = own.end;
         waits.reach(&own);
@@ -283,7 +300,7 @@ impl<F: Fabric> Nic<F> {
         self.page_faults.counted.ahead(bytes_ahead);
         self.page_faults.note(queue_pair, missed, FaultCounts { bytes_ahead, ..FaultCounts::default() });
         let helpers = if waits.met_cheap { 1 } else { bytes_ahead.div_ceil(BYTES_OF_A_HELPER) as u32 };
-        let stretch = Stretch::new(section);
+        let stretch = Stretch::new(section, if waits.met_cheap { Order::Back } else { Order::Forth });
         stretch.reach(&own);
         self.fabric().bring_in_ahead(waits.asker(), &stretch, missed.write, helpers);
         waits.add_stretch(stretch);

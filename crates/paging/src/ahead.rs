@@ -1,7 +1,7 @@
 //! What is brought in beyond what is needed now.
 
 use crate::PageIn;
-use crate::limits::{AT_ONCE, BLOCK, FIRST_SECTION, LARGEST_SECTION, SECTIONS_OF_PLENTY, SHORTAGES};
+use crate::limits::{AT_ONCE, BLOCK, FIRST_SECTION, LARGEST_SECTION, PAGE, SECTIONS_OF_PLENTY, SHORTAGES};
 use std::ops::Range;
 
 /// One stream of accesses: those of the sending or of the receiving half of a connection. Addresses are of bytes; what it answers
@@ -52,9 +52,9 @@ impl Ahead {
         (from < end).then_some(from..end)
     }
 
-    /// What is brought in by whoever meets an absent page that is cheap, before it makes its access: where accesses follow each other, or
-    /// the transfer is known to go on, to the end of a piece of [`AT_ONCE`], with which one call does what else many would. `known` and
-    /// `limit` as for [`beyond`](Self::beyond), which is told of the access behind this.
+    /// What is brought in before an access that meets an absent page is made: where accesses follow each other, or the transfer is known to
+    /// go on, to the end of a piece of [`AT_ONCE`], with which one call, or one wait, does what else many would. Less where memory is
+    /// short. `known` and `limit` as for [`beyond`](Self::beyond), which is told of the access behind this.
     pub fn at_once(
         &self,
         strategy: PageIn,
@@ -67,12 +67,16 @@ impl Ahead {
             return needed;
         }
         let whole = needed.end.checked_next_multiple_of(AT_ONCE).unwrap_or(needed.end);
-        let end = whole.min(known.unwrap_or(u64::MAX)).min(limit);
+        let end =
+            whole.min(needed.end.saturating_add(self.longest())).min(known.unwrap_or(u64::MAX)).min(limit);
         needed.start..end.max(needed.end)
     }
 
+    /// Whether an access goes on where the last one ended, or behind the page that came in for that one.
     fn follows(&self, needed: &Range<u64>) -> bool {
-        self.met != 0 && (self.met..=self.until.max(self.met)).contains(&needed.start)
+        let came = self.until.max(self.met);
+        self.met != 0
+            && (self.met..=came.checked_next_multiple_of(PAGE).unwrap_or(came)).contains(&needed.start)
     }
 
     /// Whether an access that ends here goes on in what was brought in ahead, and soon needs more: half of the last section is left.
@@ -85,9 +89,14 @@ impl Ahead {
         self.until.saturating_sub(self.section / 2)
     }
 
-    /// As [`beyond`](Self::beyond) where nothing else is brought in by others: what was has come up to `until`.
+    /// As [`beyond`](Self::beyond) where nothing else is brought in by others: what was has come up to `until`. Others may be on their way
+    /// already, beyond that.
     pub fn alone(&mut self, needed: Range<u64>, until: u64) {
-        (self.met, self.until, self.section) = (needed.end, until.max(needed.end), 0);
+        let (follows, until) = (self.follows(&needed), until.max(needed.end));
+        self.met = needed.end;
+        if !follows || self.until < until {
+            (self.until, self.section) = (until, 0);
+        }
     }
 
     /// Memory is short: what was brought in for an access was gone again when it was tried. With each such time sections are shorter, down to
@@ -130,7 +139,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const PAGE: u64 = 4096;
     const END: u64 = 1 << 40;
 
     fn access(ahead: &mut Ahead, from: u64, to: u64) -> Option<Range<u64>> {
@@ -162,6 +170,17 @@ mod tests {
         }
         assert_eq!(longest, LARGEST_SECTION);
         assert_eq!(access(&mut ahead, 1 << 20, (1 << 20) + 1), None, "it begins anew");
+    }
+
+    #[test]
+    fn accesses_shorter_than_a_page_follow_each_other_from_page_to_page() {
+        let mut ahead = Ahead::default();
+        let mut met = |page: u64| {
+            let needed = page * PAGE..page * PAGE + 1024;
+            ahead.beyond(PageIn::Dynamic, needed, None, END).map(|section| section.end - section.start)
+        };
+        assert_eq!([10, 11].map(&mut met), [None, Some(FIRST_SECTION)]);
+        assert_eq!(met(11 + 2 * FIRST_SECTION / PAGE), None, "elsewhere");
     }
 
     #[test]
@@ -216,6 +235,31 @@ mod tests {
             assert_eq!(later[0], 0, "more than one access is made without");
             assert_eq!(later.iter().max(), Some(&LARGEST_SECTION));
         }
+    }
+
+    #[test]
+    fn who_finds_a_page_without_help_leaves_what_helpers_do() {
+        let mut ahead = Ahead::default();
+        let known = Some(10 * LARGEST_SECTION);
+        let first = ahead.beyond(PageIn::Dynamic, PAGE..2 * PAGE, known, END).unwrap();
+        ahead.alone(4 * PAGE..5 * PAGE, 5 * PAGE);
+        let next = ahead.beyond(PageIn::Dynamic, 6 * PAGE..7 * PAGE, known, END).unwrap();
+        assert_eq!(next.start, first.end, "nothing is asked for twice");
+        ahead.alone(next.end..next.end + PAGE, next.end + 2 * PAGE);
+        let last = ahead.beyond(PageIn::Dynamic, next.end + PAGE..next.end + 2 * PAGE, None, END);
+        assert_eq!(last.unwrap().start, next.end + 2 * PAGE);
+    }
+
+    #[test]
+    fn at_once_comes_a_piece_of_what_goes_on_unless_memory_is_short() {
+        let mut ahead = Ahead::default();
+        let needed = AT_ONCE + 1024..AT_ONCE + 2048;
+        let whole = |ahead: &Ahead, known| ahead.at_once(PageIn::Dynamic, needed.clone(), known, END);
+        assert_eq!(whole(&ahead, None), needed, "nothing says that it goes on");
+        assert_eq!(whole(&ahead, Some(END)), needed.start..2 * AT_ONCE);
+        assert_eq!(whole(&ahead, Some(AT_ONCE + 4096)), needed.start..AT_ONCE + 4096);
+        (0..SHORTAGES).for_each(|_| ahead.shrink());
+        assert_eq!(whole(&ahead, Some(END)), needed);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Memory that comes in from both ends.
+//! Memory that several bring in, each another part of it.
 
 use crate::limits::AT_ONCE;
 use parking_lot::Mutex;
@@ -6,20 +6,29 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Memory that will be needed soon, from its beginning on. Whoever needs it brings in what is not there yet when it comes to it, and
-/// helpers bring in the rest from the end back, so that nobody does what another one has done: where the helpers hardly get a processor
-/// they do little, and are not waited for.
+/// Memory that will be needed soon, from its beginning on. Nobody does what another one has done.
 #[derive(Debug)]
 pub struct Stretch {
     memory: Range<u64>,
+    order: Order,
     /// What nobody has begun with.
     left: Mutex<Range<u64>>,
 }
 
+/// In which order helpers bring pieces in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// From the end back. Whoever needs the memory brings in what is not there yet when it comes to it: where the helpers hardly get a
+    /// processor they do little, and are not waited for.
+    Back,
+    /// As it will be needed: whoever needs it does not bring it in, but waits for it.
+    Forth,
+}
+
 impl Stretch {
     /// All of it is left.
-    pub fn new(memory: Range<u64>) -> Arc<Self> {
-        Arc::new(Stretch { left: Mutex::new(memory.clone()), memory })
+    pub fn new(memory: Range<u64>, order: Order) -> Arc<Self> {
+        Arc::new(Stretch { left: Mutex::new(memory.clone()), memory, order })
     }
 
     /// The whole of it, whatever is left.
@@ -36,14 +45,20 @@ impl Stretch {
         left.start < left.end
     }
 
-    /// The last piece that is left, for a helper.
-    pub fn take_last(&self) -> Option<Range<u64>> {
+    /// A piece that is left, for a helper. Pieces end where multiples of [`AT_ONCE`] do.
+    pub fn take(&self) -> Option<Range<u64>> {
         let mut left = self.left.lock();
         if left.start >= left.end {
             return None;
         }
-        let piece = ((left.end - 1) / AT_ONCE * AT_ONCE).max(left.start)..left.end;
-        left.end = piece.start;
+        let piece = match self.order {
+            Order::Back => ((left.end - 1) / AT_ONCE * AT_ONCE).max(left.start)..left.end,
+            Order::Forth => left.start..(left.start / AT_ONCE + 1).saturating_mul(AT_ONCE).min(left.end),
+        };
+        match self.order {
+            Order::Back => left.end = piece.start,
+            Order::Forth => left.start = piece.end,
+        }
         Some(piece)
     }
 }
@@ -74,11 +89,11 @@ mod tests {
             start in 0u64..1 << 20, length in 1u64..1 << 20, steps in proptest::collection::vec(0u64..200_000, 0..40),
         ) {
             let end = start + length;
-            let stretch = Stretch::new(start..end);
+            let stretch = Stretch::new(start..end, Order::Back);
             let (mut reached, mut taken) = (start, end);
             for step in steps {
                 if step % 3 == 0 {
-                    match stretch.take_last() {
+                    match stretch.take() {
                         Some(piece) => {
                             prop_assert!(piece.start < piece.end && piece.end == taken && piece.start >= reached);
                             prop_assert!(piece.end - piece.start <= AT_ONCE);
@@ -93,7 +108,7 @@ mod tests {
                     prop_assert_eq!(stretch.reach(&own), reached < taken);
                 }
             }
-            while let Some(piece) = stretch.take_last() {
+            while let Some(piece) = stretch.take() {
                 prop_assert!(piece.start >= reached && piece.end == taken);
                 taken = piece.start;
             }
@@ -103,10 +118,23 @@ mod tests {
 
     #[test]
     fn what_is_elsewhere_changes_nothing() {
-        let stretch = Stretch::new(AT_ONCE..3 * AT_ONCE);
+        let stretch = Stretch::new(AT_ONCE..3 * AT_ONCE, Order::Back);
         assert!(stretch.reach(&(0..AT_ONCE)) && stretch.reach(&(3 * AT_ONCE..4 * AT_ONCE)));
-        assert_eq!(stretch.take_last(), Some(2 * AT_ONCE..3 * AT_ONCE));
+        assert_eq!(stretch.take(), Some(2 * AT_ONCE..3 * AT_ONCE));
         assert!(!stretch.reach(&(0..9 * AT_ONCE)), "also by what goes beyond it");
-        assert_eq!(stretch.take_last(), None);
+        assert_eq!(stretch.take(), None);
+    }
+
+    #[test]
+    fn what_is_waited_for_comes_in_the_order_in_which_it_is_needed() {
+        let stretch = Stretch::new(AT_ONCE / 2..3 * AT_ONCE - 1, Order::Forth);
+        assert!(
+            stretch.reach(&(0..AT_ONCE / 2 + 5)),
+            "whoever needs it has this brought in by somebody else"
+        );
+        let pieces: Vec<_> = std::iter::from_fn(|| stretch.take()).collect();
+        assert_eq!(pieces, [AT_ONCE / 2 + 5..AT_ONCE, AT_ONCE..2 * AT_ONCE, 2 * AT_ONCE..3 * AT_ONCE - 1]);
+        let last = Stretch::new(u64::MAX - 3..u64::MAX, Order::Forth);
+        assert_eq!([last.take(), last.take()], [Some(u64::MAX - 3..u64::MAX), None]);
     }
 }

@@ -168,7 +168,7 @@ impl Fabric for SimFabric {
     }
 
     fn bring_in_ahead(&self, _asker: u64, stretch: &Arc<Stretch>, _write: bool, _helpers: u32) {
-        while let Some(piece) = stretch.take_last().filter(|_| self.process.is_alive()) {
+        while let Some(piece) = stretch.take().filter(|_| self.process.is_alive()) {
             let segment = Segment { address: piece.start, length: piece.end - piece.start };
             self.shared.bring_in(self.process.id, self.process.id, &[segment], None);
         }
