@@ -53,11 +53,20 @@ pub enum Absence {
     Unknown,
 }
 
-/// What of a peer's memory was last seen present, for one who mostly accesses the same again. Good for a moment.
+/// What memory was last seen present, for one who mostly accesses the same again. Good for a moment.
 #[derive(Debug, Clone, Default)]
-pub struct SeenFar {
+pub struct LastSeen {
     pub(crate) moment: u64,
     pub(crate) range: Range<u64>,
+}
+
+impl LastSeen {
+    /// Whether all of a segment was seen at this moment.
+    #[inline]
+    pub(crate) fn covers(&self, segment: Segment, moment: u64) -> bool {
+        let end = segment.address.saturating_add(segment.length);
+        self.moment == moment && self.range.start <= segment.address && end <= self.range.end
+    }
 }
 
 /// Why a peer's memory is not accessed now ([`ApplicationMemory::reach`]).
@@ -165,8 +174,8 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     }
 
     /// As [`residency`](Self::residency) of one segment at this moment.
-    fn residency_at(&self, segment: Segment, moment: u64) -> Residency {
-        let _ = moment;
+    fn residency_at(&self, segment: Segment, moment: u64, seen: &mut LastSeen) -> Residency {
+        let _ = (moment, seen);
         self.residency(&[segment])
     }
 
@@ -180,7 +189,7 @@ pub trait ApplicationMemory: Send + Sync + 'static {
         process: &Self::Process,
         segment: Segment,
         moment: u64,
-        seen: &mut SeenFar,
+        seen: &mut LastSeen,
     ) -> Result<(), Unreached>;
 
     /// As [`read`](Self::read) of one segment, as long as `into`, if its pages are resident; made for short ones. False: `into` may hold

@@ -20,7 +20,7 @@ use crate::segments::{address_at, part_of, total};
 use crate::transfer::{FileTransfer, ProcessTransfer, Stop, common_length, through_file, through_process};
 use crate::watch_list::WatchList;
 use crate::{
-    Absence, ApplicationMemory, AtomicOperation, MemoryError, Residency, SeenFar, Segment, Unreached,
+    Absence, ApplicationMemory, AtomicOperation, LastSeen, MemoryError, Residency, Segment, Unreached,
 };
 use crate::{arena, atomic, scratch};
 use arrayvec::ArrayVec;
@@ -91,11 +91,11 @@ impl HostMemory {
         process: &HostProcess,
         segment: Segment,
         moment: u64,
-        seen: &mut SeenFar,
+        seen: &mut LastSeen,
     ) -> Result<(), Absence> {
         let Some(end) = segment.address.checked_add(segment.length) else { return Ok(()) };
         if let Some(range) = self.far.remembers(process.pid(), segment.address..end, moment) {
-            *seen = SeenFar { moment, range };
+            *seen = LastSeen { moment, range };
             return Ok(());
         }
         // What somebody in user space gives and takes is not remembered.
@@ -106,7 +106,7 @@ impl HostMemory {
                 let present = !process.is_watched(block) && process.presence(block) == Presence::All;
                 self.far.remember_block(process.pid(), whole.start, present, moment);
                 if present {
-                    *seen = SeenFar { moment, range: whole };
+                    *seen = LastSeen { moment, range: whole };
                     return Ok(());
                 }
             }
@@ -115,7 +115,7 @@ impl HostMemory {
             Presence::All => {
                 if !watched {
                     self.far.remember(process.pid(), segment.address..end, moment);
-                    *seen = SeenFar { moment, range: segment.address..end };
+                    *seen = LastSeen { moment, range: segment.address..end };
                 }
                 Ok(())
             }
@@ -321,11 +321,11 @@ impl ApplicationMemory for HostMemory {
     }
 
     #[inline(always)]
-    fn residency_at(&self, segment: Segment, moment: u64) -> Residency {
-        if self.resident.remembers_page(segment, moment) {
+    fn residency_at(&self, segment: Segment, moment: u64, seen: &mut LastSeen) -> Residency {
+        if self.resident.remembers_page(segment, moment) || seen.covers(segment, moment) {
             return Residency::Resident;
         }
-        self.resident.look_at(segment, moment, |segment| self.own.is_watched(segment))
+        self.resident.look_for(segment, moment, |segment| self.own.is_watched(segment), seen)
     }
 
     #[inline(always)]
@@ -334,13 +334,12 @@ impl ApplicationMemory for HostMemory {
         process: &HostProcess,
         segment: Segment,
         moment: u64,
-        seen: &mut SeenFar,
+        seen: &mut LastSeen,
     ) -> Result<(), Unreached> {
         if !process.is_alive_at(moment) {
             return Err(Unreached::Gone);
         }
-        let end = segment.address.saturating_add(segment.length);
-        if seen.moment == moment && seen.range.start <= segment.address && end <= seen.range.end {
+        if seen.covers(segment, moment) {
             return Ok(());
         }
         self.ask_far(process, segment, moment, seen).map_err(Unreached::Absent)

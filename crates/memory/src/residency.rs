@@ -2,7 +2,7 @@
 
 use crate::clock::tick;
 use crate::limits::{BLOCK_PAGES, REMEMBERED_BLOCKS, REMEMBERED_PAGES, RESIDENCY_PAGES, SHORT_PAGES};
-use crate::{Residency, Segment};
+use crate::{LastSeen, Residency, Segment};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -60,14 +60,54 @@ impl ResidentPages {
 
     /// What is known of a segment that is not empty, at `tick`.
     pub fn look_at(&self, segment: Segment, tick: u64, is_watched: impl Fn(Segment) -> bool) -> Residency {
-        let Some(end) = segment.address.checked_add(segment.length) else { return Residency::NotMapped };
-        let (first, last) = (segment.address >> self.page_bits, (end - 1) >> self.page_bits);
-        let now = time(tick);
-        // Mostly it is one page.
-        let known = if first == last { self.pages.has(first, now) } else { self.remembers(first, last, now) };
-        if known {
-            return Residency::Resident;
+        match self.pages_of(segment) {
+            None => Residency::NotMapped,
+            Some((first, last)) if self.knows(first, last, time(tick)) => Residency::Resident,
+            Some((first, last)) => self.ask_for(segment, first, last, time(tick), is_watched),
         }
+    }
+
+    /// The same for one who mostly asks for the same again; what is remembered is noted for that one, too.
+    #[inline(never)] // Its caller is part of each transfer that the requester executes itself.
+    pub fn look_for(
+        &self,
+        segment: Segment,
+        tick: u64,
+        is_watched: impl Fn(Segment) -> bool,
+        seen: &mut LastSeen,
+    ) -> Residency {
+        match self.pages_of(segment) {
+            Some((first, last)) if self.knows(first, last, time(tick)) => {
+                let range = segment.address..segment.address + segment.length;
+                *seen = LastSeen { moment: tick, range };
+                Residency::Resident
+            }
+            _ => self.look_at(segment, tick, is_watched),
+        }
+    }
+
+    /// The first and the last page of a segment that is not empty. `None`: no memory goes so far.
+    #[inline]
+    fn pages_of(&self, segment: Segment) -> Option<(u64, u64)> {
+        let end = segment.address.checked_add(segment.length)?;
+        Some((segment.address >> self.page_bits, (end - 1) >> self.page_bits))
+    }
+
+    /// Whether all pages from `first` to `last`, mostly one, are remembered.
+    #[inline]
+    fn knows(&self, first: u64, last: u64, now: u64) -> bool {
+        if first == last { self.pages.has(first, now) } else { self.remembers(first, last, now) }
+    }
+
+    /// Asks the kernel about a segment from the page `first` to the page `last`.
+    fn ask_for(
+        &self,
+        segment: Segment,
+        first: u64,
+        last: u64,
+        now: u64,
+        is_watched: impl Fn(Segment) -> bool,
+    ) -> Residency {
         let around = (last - first + 1).max(BLOCK_PAGES);
         // Mostly nothing there is watched.
         let alone = is_watched(Segment { address: first * self.page, length: around * self.page });

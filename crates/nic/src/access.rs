@@ -12,7 +12,7 @@ use crate::request::ScatterGather;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{Claim, Hazards, ProcessWords, Refusal, RegionView, Rights, Window};
-use pagewire_memory::{ApplicationMemory, MemoryError, Residency, Segment};
+use pagewire_memory::{ApplicationMemory, LastSeen, MemoryError, Residency, Segment};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -256,7 +256,7 @@ impl<F: Fabric> Nic<F> {
     /// As [`begin`](Self::begin) for one piece that is not empty; the claim is the caller's to release. `pass`: as in
     /// [`access_now`](Self::access_now).
     #[inline(always)] // Part of each transfer that the requester executes itself.
-    #[allow(clippy::too_many_arguments)] // Those of `begin`, and the moment.
+    #[allow(clippy::too_many_arguments)] // Those of `begin`, the moment, and what was seen at that.
     pub fn begin_one(
         &self,
         queue_pair: &QueuePair<F>,
@@ -265,11 +265,11 @@ impl<F: Fabric> Nic<F> {
         piece: &ScatterGather,
         write: bool,
         waits: &mut Asked,
-        moment: u64,
+        (moment, seen): (u64, &mut LastSeen),
     ) -> Result<(Segment, Claim), AccessError> {
         let (segment, window) = self.locate(pass, domain_and_need, piece)?;
         let claim = self.claim(queue_pair, window)?;
-        let residency = self.fabric().memory().residency_at(segment, moment);
+        let residency = self.fabric().memory().residency_at(segment, moment, seen);
         match self.admit(residency, queue_pair, &[segment], *window, write, waits) {
             Ok(()) => Ok((segment, claim)),
             Err(error) => {
@@ -444,7 +444,7 @@ impl From<MemoryError> for AccessError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagewire_memory::{AtomicOperation, HostMemory, HostProcess, SeenFar, Unreached};
+    use pagewire_memory::{AtomicOperation, HostMemory, HostProcess, Unreached};
     use std::sync::Mutex;
 
     /// Notes the buffers that are read into; from an address on nothing can be read.
@@ -483,7 +483,7 @@ mod tests {
             Residency::Resident
         }
 
-        fn reach(&self, _: &HostProcess, _: Segment, _: u64, _: &mut SeenFar) -> Result<(), Unreached> {
+        fn reach(&self, _: &HostProcess, _: Segment, _: u64, _: &mut LastSeen) -> Result<(), Unreached> {
             Ok(())
         }
 

@@ -7,7 +7,7 @@ use crate::access::{AccessError, Pass};
 use crate::attributes::QueuePairType;
 use crate::completion::{self, Completion, Status};
 use crate::drive::page_waits::Asked;
-use crate::drive::{Core, LocalWay};
+use crate::drive::{Core, LocalWay, Passes};
 use crate::path::local::{LocalChannel, ProcessOf, PublishedQueuePair};
 use crate::path::ring::Kind;
 use crate::queue_pair::QueuePair;
@@ -65,7 +65,8 @@ impl<F: Fabric> QueuePair<F> {
     pub(crate) fn execute(&self, way: LocalWay<'_, F>, transfer: &Transfer, bytes: Bytes<'_>) -> Direct {
         let nic = &self.nic;
         let &Transfer { remote, length, reads } = transfer;
-        let LocalWay { channel, send_psn, waits, near, far, seen, told } = way;
+        let LocalWay { channel, send_psn, waits, passes, told } = way;
+        let Passes { send: near, far, seen_here, seen_there, .. } = passes;
         let Ok(process) = &channel.channel.cross_memory else { return Direct::Unavailable };
         if channel.is_gone() {
             return Direct::Unavailable;
@@ -96,7 +97,7 @@ impl<F: Fabric> QueuePair<F> {
         let there = [Segment { address: granted.address, length }];
         let memory = nic.fabric().memory();
         let moment = memory.moment();
-        if let Err(unreached) = memory.reach(process, there[0], moment, seen) {
+        if let Err(unreached) = memory.reach(process, there[0], moment, seen_there) {
             let is_there = || {
                 channel.peer_regions.still_open(pass.window())
                     && channel.receptive_at(place, self.peer(), self.number).is_some()
@@ -141,14 +142,16 @@ impl<F: Fabric> QueuePair<F> {
                 nic.end_wait_if_any(waits);
                 reach(&|| memory.push_bytes(process, bytes, &there, true))
             }
-            Bytes::Segments([piece]) => match nic.begin_one(self, near, of, piece, reads, waits, moment) {
-                Ok((segment, claim)) => {
-                    let done = reach(&|| between(&[segment], waits.many_absent));
-                    nic.own_hazards().release(claim);
-                    done
+            Bytes::Segments([piece]) => {
+                match nic.begin_one(self, near, of, piece, reads, waits, (moment, seen_here)) {
+                    Ok((segment, claim)) => {
+                        let done = reach(&|| between(&[segment], waits.many_absent));
+                        nic.own_hazards().release(claim);
+                        done
+                    }
+                    Err(error) => given_up(error),
                 }
-                Err(error) => given_up(error),
-            },
+            }
             Bytes::Segments(pieces) => match nic.begin(self, of.0, pieces, of.1, reads, waits) {
                 Ok(access) => {
                     let done = reach(&|| between(&access.segments, waits.many_absent));

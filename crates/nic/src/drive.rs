@@ -29,7 +29,7 @@ pub(crate) use packets::Row;
 use page_waits::{Asked, PageWaits};
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
-use pagewire_memory::SeenFar;
+use pagewire_memory::LastSeen;
 use pagewire_transport::{
     Drive, Environment, Link, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Source,
     Time, UcConnection, UcSettings, WholeSend, Work, WorkId,
@@ -120,9 +120,10 @@ pub struct Passes {
     /// What a message was last received into at once.
     pub receive: Option<Pass>,
     /// What was last accessed in the local peer's memory.
-    far: Option<Far>,
-    /// What of that memory was last seen present.
-    seen: SeenFar,
+    pub far: Option<Far>,
+    /// What of that memory, and of the own, such transfers last saw present.
+    pub seen_there: LastSeen,
+    pub seen_here: LastSeen,
 }
 
 /// A local peer's memory, as the requester reaches it.
@@ -132,9 +133,7 @@ pub struct LocalWay<'c, F: Fabric> {
     pub send_psn: u32,
     /// Times in a row that pages were brought in for the requester.
     pub waits: &'c mut Asked,
-    pub near: &'c mut Option<Pass>,
-    pub far: &'c mut Option<Far>,
-    pub seen: &'c mut SeenFar,
+    pub passes: &'c mut Passes,
     /// The peer knows that this side has begun, or was told.
     pub told: &'c mut bool,
 }
@@ -199,9 +198,7 @@ impl<F: Fabric> Core<F> {
                 channel,
                 send_psn: self.attributes.send_psn,
                 waits: self.page_waits.of(Half::Requester),
-                near: &mut self.passes.send,
-                far: &mut self.passes.far,
-                seen: &mut self.passes.seen,
+                passes: &mut self.passes,
                 told: &mut self.told,
             }),
             _ => None,
@@ -315,7 +312,7 @@ impl<F: Fabric> Core<F> {
         self.path = path;
         self.page_waits.set_peer(self.path.peer());
         // The peer's regions are those of one process.
-        (self.passes.far, self.passes.seen) = (None, SeenFar::default());
+        (self.passes.far, self.passes.seen_there) = (None, LastSeen::default());
     }
 
     /// Forgets everything but what was counted (RESET).

@@ -7,7 +7,7 @@ use crate::ready::Again;
 use crate::request::slice_of;
 use pagewire_fabric::{Direction, Fabric};
 use pagewire_iommu::Rights;
-use pagewire_memory::{ApplicationMemory, MemoryError, SeenFar, Segment, Unreached};
+use pagewire_memory::{ApplicationMemory, LastSeen, MemoryError, Segment, Unreached};
 use pagewire_transport::RemoteAddress;
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{Ordering, fence};
@@ -55,7 +55,7 @@ impl<F: Fabric> QueuePair<F> {
         let nic = &self.nic;
         let process = channel.channel.cross_memory.as_ref().map_err(|_| PullError::Lost(Lost::SenderGone))?;
         let memory = nic.fabric().memory();
-        let (moment, mut seen) = (memory.moment(), SeenFar::default());
+        let (moment, mut seen) = (memory.moment(), LastSeen::default());
         let sender = self.peer();
         let connected = || channel.receptive(sender, self.number).ok_or(PullError::Lost(Lost::SenderGone));
         let (place, peer) = connected()?;

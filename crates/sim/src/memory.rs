@@ -5,7 +5,8 @@ use crate::plant::Plant;
 use crate::process::Process;
 use pagewire_iommu::words::Site;
 use pagewire_memory::{
-    Absence, ApplicationMemory, AtomicOperation, MemoryError, Residency, SeenFar, Segment, Unreached, part_of,
+    Absence, ApplicationMemory, AtomicOperation, LastSeen, MemoryError, Residency, Segment, Unreached,
+    part_of,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -373,7 +374,7 @@ impl ApplicationMemory for SimMemory {
         process: &SimProcess,
         segment: Segment,
         _moment: u64,
-        _seen: &mut SeenFar,
+        _seen: &mut LastSeen,
     ) -> Result<(), Unreached> {
         let mut space = process.0.space.lock();
         match space.residency(&segment) {
