@@ -3,6 +3,7 @@
 //! * `matrix.c`: each kind of memory at the source and at the destination of each operation: right data.
 //! * `held.c`: pages that do not come; everybody else goes on, and everything ends.
 //! * `revoked.c`: memory that is taken away while a request waits for its page.
+//! * `ended.c`: a region that ends while a request waits for its page; what is mapped there next is left alone.
 //! * `pressure.c`: much more memory than may be resident.
 //!
 //! Programs run as an unprivileged user, where that is enough; some need root for what they do to themselves: swap, pagers that
@@ -102,6 +103,9 @@ pub fn runs() -> Vec<Run> {
             }
             for how in ["munmap", "mremap", "protect", "truncate"] {
                 runs.extend(with_pagers(setting, "revoked", &[owner, how].map(str::to_owned)));
+            }
+            for how in ["deregister", "flush", "destroy"] {
+                runs.extend(with_pagers(setting, "ended", &[owner, how].map(str::to_owned)));
             }
         }
         for (mebibytes, limit, swap) in [(256, 64 << 20, 1 << 30), (4096, 256 << 20, 10 << 30)] {

@@ -1,14 +1,17 @@
 //! The threads that wait for pages, so that nobody else has to, and help with transfers that meet many absent ones.
 
 use crate::counters::Counters;
-use crate::fabric::Direction;
+use crate::fabric::{Direction, RegionPart};
+use crate::pieces::Pieces;
 use crate::shared_move::{SharedMove, move_by_pieces, move_together};
 use crate::threads::{Elsewhere, spawn};
-use pagewire_memory::{ApplicationMemory, HostMemory, HostProcess, MemoryError, Segment};
+use crate::words::MappedWords;
+use pagewire_iommu::{RegionLife, RegionView};
+use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment};
 use pagewire_paging::limits::{PAGE, THREADS_OF_ONE};
 use pagewire_paging::{Executor, Offer, PageIn, Stretch, Task};
 use parking_lot::Mutex;
-use rustix::thread::sched_getcpu;
+use rustix::thread::{gettid, sched_getcpu};
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::num::NonZero;
@@ -44,6 +47,9 @@ pub struct Pages {
 /// What every errand needs.
 struct Hands {
     memory: Arc<HostMemory>,
+    /// Of this process.
+    regions: RegionView<MappedWords>,
+    pieces: Pieces,
     done: Box<Done>,
     /// The words of those who wait for the same pages on behalf of one asker: several accesses to them are one fault (PART-6).
     waiting: Mutex<HashMap<(u64, What), Vec<u64>>>,
@@ -52,14 +58,31 @@ struct Hands {
 /// What a thread is asked to do.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum What {
-    /// Bring in pages of this process; for writing, or not.
-    Own { write: bool, segments: Vec<Segment> },
+    /// Bring in pages of this process; for writing, or not. Each segment lies in one of the regions.
+    Own { write: bool, segments: Vec<Segment>, regions: EndsWith<Vec<RegionLife>> },
     /// The same in a peer, for reading.
-    Far { process: HostProcess, segments: Vec<Segment> },
-    /// Bring in pages of this process that will be needed soon, as one of several helpers.
-    Ahead { write: bool, stretch: Arc<Stretch>, helper: u32, helpers: u32 },
+    Far { process: HostProcess, segment: Segment, region: EndsWith<(RegionView<MappedWords>, RegionLife)> },
+    /// Bring in pages of a region of this process that will be needed soon, as one of several helpers.
+    Ahead { write: bool, stretch: Arc<Stretch>, region: RegionLife, helper: u32, helpers: u32 },
     /// Help with a transfer.
     Move(Arc<SharedMove>),
+}
+
+/// The regions with which an errand ends. They make no difference between errands: whoever waits for the same pages of another region
+/// is told when this one has ended, and asks again.
+#[derive(Clone)]
+struct EndsWith<R>(R);
+
+impl<R> PartialEq for EndsWith<R> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl<R> Eq for EndsWith<R> {}
+
+impl<R> Hash for EndsWith<R> {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 /// The same, and for whom.
@@ -98,28 +121,29 @@ impl Task for Errand {
     }
 
     fn run(&self) {
-        let memory = &*self.hands.memory;
+        let hands = &*self.hands;
         let _elsewhere = self.busy.and_then(Elsewhere::than);
-        // Where one is not mapped the access itself will find that out, and say so.
+        // Where one is not mapped, or its region has ended, the access itself will find that out, and say so.
         let _ = match &self.what {
-            What::Own { write, segments } => {
-                segments.iter().try_for_each(|segment| memory.bring_in(segment, *write))
+            What::Own { write, segments, regions: EndsWith(regions) } => segments
+                .iter()
+                .zip(regions)
+                .try_for_each(|(segment, region)| hands.bring_in(segment, region, *write)),
+            What::Far { process, segment, region: EndsWith((regions, region)) } => {
+                hands.memory.bring_in_far(process, segment, || regions.lives(region))
             }
-            What::Far { process, segments } => {
-                segments.iter().try_for_each(|segment| memory.bring_in_far(process, segment))
-            }
-            What::Ahead { write, stretch, .. } => {
+            What::Ahead { write, stretch, region, .. } => {
                 let mut pieces = std::iter::from_fn(|| stretch.take());
                 pieces.try_for_each(|piece| {
                     let segment = Segment { address: piece.start, length: piece.end - piece.start };
-                    let brought_in = memory.bring_in(&segment, *write);
+                    let brought_in = hands.bring_in(&segment, region, *write);
                     // Whoever is at work here comes first.
                     std::thread::yield_now();
                     brought_in
                 })
             }
             What::Move(shared) => {
-                shared.help(memory);
+                shared.help(&hands.memory);
                 Ok(())
             }
         };
@@ -137,11 +161,18 @@ impl Task for Errand {
                 let length = memory_ahead.end - memory_ahead.start;
                 memory.learn(Segment { address: memory_ahead.start, length });
             }
-            What::Far { process, segments } => {
-                segments.iter().take(1).for_each(|first| memory.learn_far(process, *first));
-            }
+            What::Far { process, segment, .. } => memory.learn_far(process, *segment),
             What::Move(_) => {}
         }
+    }
+}
+
+impl Hands {
+    /// Brings in pages of a region of this process, as long as it is what it was.
+    fn bring_in(&self, segment: &Segment, region: &RegionLife, write: bool) -> Result<(), MemoryError> {
+        let thread = gettid().as_raw_nonzero().get() as u32;
+        let begin = || self.pieces.begin(&self.regions, region, thread);
+        self.memory.bring_in_pieces(segment, write, begin)
     }
 }
 
@@ -153,10 +184,12 @@ fn whole_pages(segment: &Segment) -> Segment {
 }
 
 impl Pages {
-    /// No thread yet. `done` is called with a token when its pages are there, or turned out not to be mapped.
-    pub fn new(memory: Arc<HostMemory>, done: Box<Done>) -> Self {
+    /// No thread yet. `tables`: those of this process. `done` is called with a token when its pages are there, or turned out not to be
+    /// mapped, or their region has ended.
+    pub fn new(memory: Arc<HostMemory>, tables: MappedWords, done: Box<Done>) -> Self {
         let spawn = |body| spawn("pagewire-pages", body).map(drop);
-        let hands = Arc::new(Hands { memory, done, waiting: Mutex::default() });
+        let (regions, pieces) = (RegionView::new(tables), Pieces::new());
+        let hands = Arc::new(Hands { memory, regions, pieces, done, waiting: Mutex::default() });
         let processors = available_parallelism().map_or(1, NonZero::get);
         Pages { executor: Executor::new(spawn), hands, processors }
     }
@@ -168,29 +201,52 @@ impl Pages {
     }
 
     /// Has pages of this process brought in. What is asked for again before there was an answer has one answer.
-    pub fn own(&self, asker: u64, segments: &[Segment], write: bool, token: u64, counters: &Counters) {
-        let what = What::Own { write, segments: segments.iter().map(whole_pages).collect() };
+    pub fn own(&self, asker: u64, parts: &[RegionPart], write: bool, token: u64, counters: &Counters) {
+        let segments = parts.iter().map(|part| whole_pages(&part.segment)).collect();
+        let regions = EndsWith(parts.iter().map(|part| part.region).collect());
+        let what = What::Own { write, segments, regions };
         self.offer(what, Lane::Needed.of(asker), Some(token), counters);
     }
 
-    /// The same in a peer.
-    pub fn far(&self, process: &HostProcess, segments: &[Segment], token: u64, counters: &Counters) {
-        let what =
-            What::Far { process: process.clone(), segments: segments.iter().map(whole_pages).collect() };
+    /// The same in a peer with these regions.
+    pub fn far(
+        &self,
+        process: &HostProcess,
+        regions: &RegionView<MappedWords>,
+        part: RegionPart,
+        token: u64,
+        counters: &Counters,
+    ) {
+        let region = EndsWith((regions.clone(), part.region));
+        let what = What::Far { process: process.clone(), segment: whole_pages(&part.segment), region };
         self.offer(what, Lane::Far.of(process.pid() as u64), Some(token), counters);
     }
 
-    /// Pages of this process that will be needed soon. They take no thread from those that are needed now.
-    pub fn ahead(&self, asker: u64, stretch: &Arc<Stretch>, write: bool, helpers: u32, counters: &Counters) {
+    /// Pages of a region of this process that will be needed soon. They take no thread from those that are needed now.
+    pub fn ahead(
+        &self,
+        asker: u64,
+        region: RegionLife,
+        stretch: &Arc<Stretch>,
+        write: bool,
+        helpers: u32,
+        counters: &Counters,
+    ) {
         for helper in 0..helpers {
             let stretch = stretch.clone();
             self.offer(
-                What::Ahead { write, stretch, helper, helpers },
+                What::Ahead { write, stretch, region, helper, helpers },
                 Lane::Ahead.of(asker),
                 None,
                 counters,
             );
         }
+    }
+
+    /// As [`Fabric::end_bring_in`](crate::Fabric::end_bring_in).
+    #[inline]
+    pub fn end(&self, region: u32) {
+        self.hands.pieces.end(region);
     }
 
     /// Moves bytes between this process and a peer, where many pages are absent.
@@ -248,28 +304,112 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::TABLE_WORDS;
+    use crate::words::Access;
+    use pagewire_iommu::{Region, RegionTable, Rights};
+    use pagewire_memory::{ApplicationMemory, Residency};
+    use pagewire_paging::Order;
     use std::collections::BTreeSet;
+    use std::hash::{BuildHasher, RandomState};
     use std::sync::mpsc::channel;
     use std::time::Duration;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn table() -> (RegionTable<MappedWords>, MappedWords) {
+        let (words, _) = MappedWords::create("test", TABLE_WORDS, Access::Read).unwrap();
+        (RegionTable::new(words.clone(), 7), words)
+    }
+
+    /// All memory as another region: its key, and what errands know of it.
+    fn register(table: &RegionTable<MappedWords>) -> (u32, RegionLife) {
+        let (rights, length) = (Rights::LOCAL_WRITE, 1 << 47);
+        let region = Region { domain: 1, address: 0, length, iova: 0, rights };
+        let key = table.register(&region, 0).unwrap();
+        (key, table.view().window(key, rights, 1).unwrap().life())
+    }
+
+    /// Pages that were never touched, and what they lie in.
+    fn fresh(pages: u64) -> (Vec<u8>, Segment) {
+        let bytes = Vec::with_capacity((pages * PAGE) as usize + (32 << 20));
+        let address = (bytes.as_ptr() as u64).next_multiple_of(PAGE);
+        (bytes, Segment { address, length: pages * PAGE })
+    }
 
     #[test]
     fn all_who_wait_for_a_page_are_told_once_it_is_there() {
         let (told, hears) = channel();
         let done = Box::new(move |token| told.send(token).unwrap());
-        let pages = Pages::new(Arc::new(HostMemory::new()), done);
+        let (table, words) = table();
+        let (_, region) = register(&table);
+        let pages = Pages::new(Arc::new(HostMemory::new()), words, done);
         let counters = Counters::default();
         let bytes = vec![1u8; 3 * PAGE as usize];
         let at = (bytes.as_ptr() as u64).next_multiple_of(PAGE);
         // The same page, another part of it, and the same for somebody else.
         for (asker, offset, token) in [(1, 0, 10), (1, 8, 11), (1, 8, 11), (2, 0, 12)] {
-            pages.own(asker, &[Segment { address: at + offset, length: 8 }], true, token, &counters);
+            let segment = Segment { address: at + offset, length: 8 };
+            pages.own(asker, &[RegionPart { region, segment }], true, token, &counters);
         }
         let mut heard = BTreeSet::new();
         while heard.len() < 3 {
-            heard.insert(hears.recv_timeout(Duration::from_secs(60)).unwrap());
+            heard.insert(hears.recv_timeout(LONG).unwrap());
         }
         assert_eq!(heard, BTreeSet::from([10, 11, 12]));
         pages.stop();
+    }
+
+    #[test]
+    fn of_a_region_that_has_ended_nothing_comes_in_and_who_waits_is_told() {
+        let (told, hears) = channel();
+        let memory = Arc::new(HostMemory::new());
+        let (table, words) = table();
+        let pages = Pages::new(memory.clone(), words, Box::new(move |token| told.send(token).unwrap()));
+        let counters = Counters::default();
+        let ((open_bytes, open_memory), (ended_bytes, ended_memory)) = (fresh(64), fresh(64));
+        let ((_, open), (key, ended)) = (register(&table), register(&table));
+        table.revoke(key).unwrap();
+        pages.end(ended.index());
+        // One that needs both ends where the other begins.
+        let part = |region, segment| RegionPart { region, segment };
+        let both = [part(open, open_memory), part(ended, ended_memory)];
+        pages.own(1, &both, true, 5, &counters);
+        assert_eq!(hears.recv_timeout(LONG), Ok(5));
+        pages.ahead(
+            1,
+            ended,
+            &Stretch::new(ended_memory.address..ended_memory.address + PAGE, Order::Back),
+            true,
+            1,
+            &counters,
+        );
+        // The same pages in a region that is there.
+        pages.own(2, &[part(ended, ended_memory)], true, 6, &counters);
+        assert_eq!(hears.recv_timeout(LONG), Ok(6));
+        let here = HostProcess::current();
+        pages.far(&here, table.view(), part(ended, ended_memory), 7, &counters);
+        assert_eq!(hears.recv_timeout(LONG), Ok(7));
+        assert_eq!(memory.residency(&[open_memory]), Residency::Resident);
+        let first = Segment { length: PAGE, ..ended_memory };
+        assert_eq!(memory.residency(&[first]), Residency::Absent);
+        pages.own(2, &[part(open, ended_memory)], true, 8, &counters);
+        assert_eq!(hears.recv_timeout(LONG), Ok(8));
+        assert_eq!(memory.residency(&[ended_memory]), Residency::Resident);
+        pages.stop();
+        drop((open_bytes, ended_bytes));
+    }
+
+    #[test]
+    fn errands_for_the_same_pages_of_two_regions_are_one() {
+        let (table, _) = table();
+        let of = |region| {
+            let segments = vec![Segment { address: PAGE, length: PAGE }];
+            What::Own { write: true, segments, regions: EndsWith(vec![region]) }
+        };
+        let [(_, one), (_, other)] = [(); 2].map(|()| register(&table));
+        assert!(one != other && of(one) == of(other));
+        let hasher = RandomState::new();
+        assert_eq!(hasher.hash_one(of(one)), hasher.hash_one(of(other)));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! wraps either.
 
 use pagewire_iommu::words::SharedWords;
+use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
 use pagewire_paging::{PageIn, Stretch};
 use std::net::IpAddr;
@@ -192,6 +193,13 @@ pub enum Direction {
     Push,
 }
 
+/// Memory of one region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegionPart {
+    pub region: RegionLife,
+    pub segment: Segment,
+}
+
 /// The world around a NIC.
 pub trait Fabric: Send + Sync + 'static {
     type Words: SharedWords;
@@ -230,17 +238,31 @@ pub trait Fabric: Send + Sync + 'static {
     /// Wakes the process at the other end of a channel from its sleep in the kernel.
     fn wake(&self, channel: ChannelId);
     /// Has another thread touch absent pages (for writing where `write`), however long that takes; the end comes as an event, one
-    /// for all calls that ask for the same until then. Who asks for pages that never come leaves threads to other askers.
-    fn bring_in(&self, asker: u64, segments: &[Segment], write: bool, token: u64);
-    /// The same for pages of a peer, for reading. The peer is the asker.
+    /// for all calls that ask for the same pages until then. Who asks for pages that never come leaves threads to other askers. It
+    /// ends with one of the regions, too.
+    fn bring_in(&self, asker: u64, parts: &[RegionPart], write: bool, token: u64);
+    /// The same for pages of a peer, for reading, as long as a region of the peer is what it was. The peer is the asker.
     fn bring_in_far(
         &self,
         process: &<Self::Memory as ApplicationMemory>::Process,
-        segments: &[Segment],
+        regions: &RegionView<Self::Words>,
+        part: RegionPart,
         token: u64,
     );
-    /// The same for pages that will be needed soon, by so many helpers. Nobody is told of the end.
-    fn bring_in_ahead(&self, asker: u64, stretch: &Arc<Stretch>, write: bool, helpers: u32);
+    /// The same for pages of a region of this process that will be needed soon, by so many helpers. Nobody is told of the end.
+    fn bring_in_ahead(
+        &self,
+        asker: u64,
+        region: RegionLife,
+        stretch: &Arc<Stretch>,
+        write: bool,
+        helpers: u32,
+    );
+    /// Called behind the end of a region of this process, by its place: when this returns its pages are not brought in any more. But a
+    /// thread that sleeps in the kernel and cannot be woken is not waited for: that page may come in later.
+    fn end_bring_in(&self, region: u32) {
+        let _ = region;
+    }
     /// Whether that is worth while for pages that are cheap: there are processors beside those of the two ends.
     fn has_processors_for_helpers(&self) -> bool {
         true

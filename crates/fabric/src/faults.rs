@@ -4,8 +4,11 @@
 //! network had done it. The local path is untouched.
 
 use crate::counters::Counter;
-use crate::fabric::{Batch, ChannelId, Datagram, Direction, Fabric, FabricEvent, Route, row_one_by_one};
+use crate::fabric::{
+    Batch, ChannelId, Datagram, Direction, Fabric, FabricEvent, RegionPart, Route, row_one_by_one,
+};
 use crate::limits::{BATCH_BYTES, BATCH_PACKETS, DELAYED_PACKETS};
+use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
 use pagewire_paging::{PageIn, Stretch};
 use pagewire_wire::Opcode;
@@ -403,21 +406,34 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.wake(channel);
     }
 
-    fn bring_in(&self, asker: u64, segments: &[Segment], write: bool, token: u64) {
-        self.inner.bring_in(asker, segments, write, token);
+    fn bring_in(&self, asker: u64, parts: &[RegionPart], write: bool, token: u64) {
+        self.inner.bring_in(asker, parts, write, token);
     }
 
     fn bring_in_far(
         &self,
         process: &<Self::Memory as ApplicationMemory>::Process,
-        segments: &[Segment],
+        regions: &RegionView<Self::Words>,
+        part: RegionPart,
         token: u64,
     ) {
-        self.inner.bring_in_far(process, segments, token);
+        self.inner.bring_in_far(process, regions, part, token);
     }
 
-    fn bring_in_ahead(&self, asker: u64, stretch: &Arc<Stretch>, write: bool, helpers: u32) {
-        self.inner.bring_in_ahead(asker, stretch, write, helpers);
+    fn bring_in_ahead(
+        &self,
+        asker: u64,
+        region: RegionLife,
+        stretch: &Arc<Stretch>,
+        write: bool,
+        helpers: u32,
+    ) {
+        self.inner.bring_in_ahead(asker, region, stretch, write, helpers);
+    }
+
+    #[inline]
+    fn end_bring_in(&self, region: u32) {
+        self.inner.end_bring_in(region);
     }
 
     fn has_processors_for_helpers(&self) -> bool {

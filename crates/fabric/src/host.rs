@@ -5,7 +5,7 @@ use crate::bring_in::Pages;
 use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::devices::Addresses;
-use crate::fabric::{ChannelId, Datagram, Direction, Fabric, FabricEvent};
+use crate::fabric::{ChannelId, Datagram, Direction, Fabric, FabricEvent, RegionPart};
 use crate::limits::{
     BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, STEERING_SETTLES, STEERING_STEP, TABLE_WORDS,
 };
@@ -15,6 +15,7 @@ use crate::neighbours::{Bells, HostEvent, Neighbours, Shown};
 use crate::network::{Network, STUCK};
 use crate::pcap::Capture;
 use crate::words::{Access, MappedWords};
+use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment, Uncancelled, fork, swaps_at_a_limit};
 use pagewire_paging::{PageIn, Stretch};
 use parking_lot::Mutex;
@@ -131,7 +132,7 @@ impl HostFabric {
                 news.add([FabricEvent::BroughtIn { token }]);
                 ring(&kick);
             };
-            Pages::new(memory.clone(), Box::new(done))
+            Pages::new(memory.clone(), shown.tables.0.clone(), Box::new(done))
         };
         let inner = Inner {
             memory,
@@ -386,12 +387,18 @@ impl Fabric for HostFabric {
         }
     }
 
-    fn bring_in(&self, asker: u64, segments: &[Segment], write: bool, token: u64) {
-        self.inner.pages.own(asker, segments, write, token, &self.inner.counters);
+    fn bring_in(&self, asker: u64, parts: &[RegionPart], write: bool, token: u64) {
+        self.inner.pages.own(asker, parts, write, token, &self.inner.counters);
     }
 
-    fn bring_in_far(&self, process: &HostProcess, segments: &[Segment], token: u64) {
-        self.inner.pages.far(process, segments, token, &self.inner.counters);
+    fn bring_in_far(
+        &self,
+        process: &HostProcess,
+        regions: &RegionView<MappedWords>,
+        part: RegionPart,
+        token: u64,
+    ) {
+        self.inner.pages.far(process, regions, part, token, &self.inner.counters);
     }
 
     #[cold]
@@ -406,8 +413,20 @@ impl Fabric for HostFabric {
         self.inner.pages.move_absent(direction, process, segments, tail_last, page_in)
     }
 
-    fn bring_in_ahead(&self, asker: u64, stretch: &Arc<Stretch>, write: bool, helpers: u32) {
-        self.inner.pages.ahead(asker, stretch, write, helpers, &self.inner.counters);
+    fn bring_in_ahead(
+        &self,
+        asker: u64,
+        region: RegionLife,
+        stretch: &Arc<Stretch>,
+        write: bool,
+        helpers: u32,
+    ) {
+        self.inner.pages.ahead(asker, region, stretch, write, helpers, &self.inner.counters);
+    }
+
+    #[inline]
+    fn end_bring_in(&self, region: u32) {
+        self.inner.pages.end(region);
     }
 
     fn has_processors_for_helpers(&self) -> bool {

@@ -19,6 +19,7 @@ mod names;
 mod neighbours;
 mod network;
 mod pcap;
+mod pieces;
 mod shared_move;
 mod sockets;
 mod steering;

@@ -1,5 +1,7 @@
 //! Bounds of this crate.
 
+use std::time::Duration;
+
 /// Blocks of queue pair numbers that one process may lease.
 pub const BLOCKS: usize = pagewire_iommu::limits::MAX_BLOCKS;
 /// Words of the published tables.
@@ -30,6 +32,13 @@ pub const TICK: u64 = 10_000_000;
 pub const LOOK_TIME: u64 = 50_000;
 /// Events that wait to be taken; beyond it nothing more is read from peers.
 pub const EVENTS: usize = 65_536;
+
+/// How long the end of a region waits for threads that are just bringing in a piece of it.
+pub const PAGE_IN_BOUND: Duration = Duration::from_millis(100);
+/// After so much of it they are interrupted: pages that come at once have come by then.
+pub const INTERRUPT_AFTER: Duration = Duration::from_micros(200);
+/// And again.
+pub const INTERRUPT_AGAIN: Duration = Duration::from_millis(1);
 
 /// Bytes of a part of a transfer that several threads share.
 pub const MOVED_AT_ONCE: u64 = 128 << 10;
@@ -115,4 +124,4 @@ pub const STEERING_CHECK_MOST: u64 = 6_400_000_000;
 /// Nanoseconds that leasing a block waits for the steering at most.
 pub const STEERING_SETTLES: u64 = 120_000_000;
 /// Time between two looks meanwhile.
-pub const STEERING_STEP: std::time::Duration = std::time::Duration::from_micros(200);
+pub const STEERING_STEP: Duration = Duration::from_micros(200);

@@ -3,11 +3,21 @@
 mod common;
 
 use common::{open, until};
-use pagewire_fabric::{Fabric, FabricEvent, HostFabric, Side};
+use pagewire_fabric::{Fabric, FabricEvent, HostFabric, RegionPart, Side};
 use pagewire_iommu::words::{SharedWords, Site};
+use pagewire_iommu::{Region, RegionTable, Rights};
 use pagewire_memory::{ApplicationMemory, Residency, Segment};
 
 const TEST: Site = Site("test");
+
+/// A segment as a region of its own.
+fn register(fabric: &HostFabric, segment: Segment) -> RegionPart {
+    let table = RegionTable::new(fabric.tables().clone(), 7);
+    let Segment { address, length } = segment;
+    let region = Region { domain: 1, address, length, iova: address, rights: Rights::LOCAL_WRITE };
+    let key = table.register(&region, 0).unwrap();
+    RegionPart { region: table.view().window(key, region.rights, 1).unwrap().life(), segment }
+}
 
 #[test]
 fn two_fabrics_share_words() {
@@ -160,13 +170,13 @@ fn absent_pages_are_brought_in() {
     let fresh = Vec::<u8>::with_capacity(length + (32 << 20));
     let segment = [Segment { address: fresh.as_ptr() as u64 + 4096, length: length as u64 }];
     assert_eq!(a.memory().residency(&segment), Residency::Absent);
-    a.bring_in(1, &segment, true, 99);
+    a.bring_in(1, &[register(&a, segment[0])], true, 99);
     until(&[&a], |_, events| {
         events.drain(..).find(|event| matches!(event, FabricEvent::BroughtIn { token: 99 }))
     });
     assert_eq!(a.memory().residency(&segment), Residency::Resident);
     // Nothing is mapped there: that comes to an end too.
-    a.bring_in(1, &[Segment { address: 4096, length: 5 }], true, 100);
+    a.bring_in(1, &[register(&a, Segment { address: 4096, length: 5 })], true, 100);
     until(&[&a], |_, events| {
         events.drain(..).find(|event| matches!(event, FabricEvent::BroughtIn { token: 100 }))
     });
@@ -177,7 +187,8 @@ fn signals_of_the_program_stay_with_its_threads() {
     let a = HostFabric::new().unwrap();
     let length = 64 * 4096;
     let fresh = Vec::<u8>::with_capacity(length + (32 << 20));
-    a.bring_in(1, &[Segment { address: fresh.as_ptr() as u64 + 4096, length: length as u64 }], true, 1);
+    let segment = Segment { address: fresh.as_ptr() as u64 + 4096, length: length as u64 };
+    a.bring_in(1, &[register(&a, segment)], true, 1);
     until(&[&a], |_, events| events.drain(..).find(|event| matches!(event, FabricEvent::BroughtIn { .. })));
     // The thread that did it waits a while for more.
     let mut seen = 0;

@@ -38,8 +38,8 @@ impl<W: SharedWords> Hazards<W> {
         Hazards { words, first, slots }
     }
 
-    /// Announces an access to a region through a queue pair (indices in the owner's tables). `None`: all slots
-    /// are taken; try again soon.
+    /// Announces an access to a region through a queue pair (indices in the owner's tables), or by whoever else has a number among
+    /// those who share these slots. `None`: all slots are taken; try again soon.
     #[inline]
     pub fn claim(&self, region: u32, queue_pair: u32) -> Option<Claim> {
         let token = (u64::from(region) + 1) | ((u64::from(queue_pair) + 1) << 32);
@@ -69,5 +69,11 @@ impl<W: SharedWords> Hazards<W> {
                 Revoked::QueuePair(queue_pair) => (token >> 32) as u32 == queue_pair + 1,
             }
         })
+    }
+
+    /// The numbers of the queue pairs, or of whoever claims these slots, by which a region may still be touched.
+    pub fn who_holds(&self, region: u32) -> impl Iterator<Item = u32> {
+        let tokens = (0..self.slots).map(|slot| self.words.load(self.first + slot));
+        tokens.filter(move |token| *token as u32 == region + 1).map(|token| (token >> 32) as u32 - 1)
     }
 }

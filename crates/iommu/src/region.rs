@@ -52,6 +52,20 @@ pub enum Refusal {
     Domain,
 }
 
+/// What a region is called from its registration until it is revoked or gets other rights, and nothing else is then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RegionLife {
+    index: u32,
+    tag: u64,
+}
+
+impl RegionLife {
+    /// The region's place.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+}
+
 /// A region that an access names, checked for all but the bounds of the access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
@@ -79,6 +93,11 @@ impl Window {
         self.index
     }
 
+    /// The region, for those who only ask whether it is still there.
+    pub fn life(&self) -> RegionLife {
+        RegionLife { index: self.index, tag: self.tag }
+    }
+
     /// The region's memory, as the process sees it.
     #[inline]
     pub fn memory(&self) -> Range<u64> {
@@ -94,6 +113,13 @@ pub struct Granted {
     /// The region's place, for hazards.
     pub index: u32,
     tag: u64,
+}
+
+impl Granted {
+    /// The region, for those who only ask whether it is still there.
+    pub fn life(&self) -> RegionLife {
+        RegionLife { index: self.index, tag: self.tag }
+    }
 }
 
 /// The regions of one process, as anybody who maps its tables may check against them.
@@ -159,6 +185,11 @@ impl<W: SharedWords> RegionView<W> {
     #[inline]
     pub fn still_open(&self, window: &Window) -> bool {
         self.has_tag(window.index, window.tag)
+    }
+
+    /// Whether a region is what it was.
+    pub fn lives(&self, region: &RegionLife) -> bool {
+        self.has_tag(region.index, region.tag)
     }
 
     #[inline]
@@ -340,14 +371,16 @@ mod tests {
         let table = table();
         let first = table.register(&region(), 1).unwrap();
         let granted = table.view().check(first, 0, 1, Rights::empty(), 7).unwrap();
+        let window = table.view().window(first, Rights::empty(), 7).unwrap();
+        assert!(granted.life() == window.life() && table.view().lives(&window.life()));
         let place = table.revoke(first).unwrap();
-        assert!(!table.view().still(&granted));
+        assert!(!table.view().still(&granted) && !table.view().lives(&window.life()));
         assert_eq!(table.revoke(first), None);
         table.release(place);
         let second = table.register(&region(), 1).unwrap();
         assert_ne!(first, second);
         assert_eq!(table.view().check(first, 0, 1, Rights::empty(), 7), Err(Refusal::Key));
-        assert!(!table.view().still(&granted));
+        assert!(!table.view().still(&granted) && !table.view().lives(&window.life()));
     }
 
     #[test]

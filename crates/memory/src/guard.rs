@@ -152,6 +152,13 @@ impl Mended {
     }
 }
 
+/// Has a [`touch`](Mended::touch) that is under way in another thread of this process end with a [`Fault`], though its page may come some
+/// day: user mode's waits for userfaultfd(2) end with a signal. Those inside system calls do not, nor any while the program has
+/// taken the signals over. A thread that touches nothing notices nothing.
+pub fn end_touch(thread: u32) {
+    handler::send_end_of_touch(thread);
+}
+
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(mask) = &self.mask {

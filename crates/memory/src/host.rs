@@ -10,7 +10,8 @@ use crate::clock::tick;
 use crate::far::FarPages;
 use crate::guard::{Guard, Mended};
 use crate::limits::{
-    OWN_GRACE, PIECE, POPULATED_PAGES, SCRATCH_BYTES, SCRATCH_COPY, TAIL, TOUCHED_AT_ONCE, TOUCHES,
+    BROUGHT_IN_AT_ONCE, OWN_GRACE, PIECE, POPULATED_PAGES, SCRATCH_BYTES, SCRATCH_COPY, TAIL,
+    TOUCHED_AT_ONCE, TOUCHES,
 };
 use crate::mappings::Kind;
 use crate::pagemap::Presence;
@@ -24,6 +25,7 @@ use crate::{
 };
 use crate::{arena, atomic, scratch};
 use arrayvec::ArrayVec;
+use std::ops::Range;
 
 /// The memory of the program that the engine runs in, and of peers.
 pub struct HostMemory {
@@ -51,24 +53,86 @@ impl HostMemory {
         if self.resident.remembers_all(segment, now) { Guard::at_hand_at(now) } else { None }
     }
 
-    /// As [`bring_in`](ApplicationMemory::bring_in) in a peer, for reading; pages that turn out to be cheap are left.
+    /// As [`bring_in`](ApplicationMemory::bring_in), piece by piece: a page where that may take long, else 64 KiB at most. Each is brought
+    /// in while what `begin` gives for it lives. From where it gives none nothing is.
+    ///
+    /// # Errors
+    /// `NotMapped` where a page is not mapped, or not with that right, or where [`end_touch`](crate::guard::end_touch) ended the wait for it.
+    pub fn bring_in_pieces<P>(
+        &self,
+        segment: &Segment,
+        write: bool,
+        begin: impl Fn() -> Option<P>,
+    ) -> Result<(), MemoryError> {
+        total(std::slice::from_ref(segment))?;
+        let page = rustix::param::page_size() as u64;
+        let end = segment.address + segment.length;
+        let part_of = |at: u64, unit: u64| {
+            let part_end = (at / unit + 1).saturating_mul(unit).min(end);
+            Segment { address: at, length: part_end - at }
+        };
+        let mut at = segment.address;
+        while at < end {
+            let part = part_of(at, BROUGHT_IN_AT_ONCE);
+            let part_end = at + part.length;
+            if self.absence(&[part]) == Absence::Cheap {
+                let Some(_piece) = begin() else { return Ok(()) };
+                self.bring_in(&part, write)?;
+                at = part_end;
+            }
+            while at < part_end {
+                let Some(_piece) = begin() else { return Ok(()) };
+                let single = part_of(at, page);
+                self.bring_in_page(&single, write)?;
+                at += single.length;
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings in the page that a segment lies in: from user mode, if possible, where the wait for it may be ended.
+    fn bring_in_page(&self, segment: &Segment, write: bool) -> Result<(), MemoryError> {
+        let Some(guard) = Guard::enter() else { return self.bring_in(segment, write) };
+        guard.touch(segment.address, write).map_err(|_| MemoryError::NotMapped)?;
+        self.note_arrival(segment);
+        Ok(())
+    }
+
+    /// The pages of a segment have just come in.
+    fn note_arrival(&self, segment: &Segment) {
+        if !self.kernel_may_fault() {
+            make_cold(segment);
+        }
+        if !self.own.is_watched(*segment) {
+            self.resident.note(*segment, tick());
+        }
+    }
+
+    /// As [`bring_in`](ApplicationMemory::bring_in) in a peer, for reading; pages that turn out to be cheap are left. Goes on as long as
+    /// `wanted`, which is asked before each system call: of one page where somebody in user space is asked for it, or that is not known.
     ///
     /// # Errors
     /// `PeerNotMapped`, `PeerGone`.
-    pub fn bring_in_far(&self, process: &HostProcess, segment: &Segment) -> Result<(), MemoryError> {
+    pub fn bring_in_far(
+        &self,
+        process: &HostProcess,
+        segment: &Segment,
+        wanted: impl Fn() -> bool,
+    ) -> Result<(), MemoryError> {
         total(std::slice::from_ref(segment))?;
         process.learn(*segment);
-        if process.absence(*segment, 0).0 == Absence::Cheap {
+        let most = match process.absence(*segment, 0) {
             // They come while the bytes are moved.
-            return Ok(());
-        }
-        let page = rustix::param::page_size() as u64;
+            (Absence::Cheap, _) => return Ok(()),
+            (_, Some(Kind::File)) => TOUCHED_AT_ONCE,
+            _ => 1,
+        };
+        let end = segment.address + segment.length;
         let mut at = segment.address;
-        while at < segment.address + segment.length {
-            at = touch_far(process, at, segment.address + segment.length, page).inspect_err(|_| {
+        while at < end && wanted() {
+            at = touch_far(process, at..end, most).inspect_err(|_| {
                 // Whoever asks next may try: an access tells what is wrong.
-                let range = segment.address..segment.address + segment.length;
-                self.far.remember(process.pid(), range, tick());
+                self.far.remember(process.pid(), segment.address..end, tick());
             })?;
         }
         Ok(())
@@ -130,13 +194,10 @@ impl HostMemory {
         let page = rustix::param::page_size() as u64;
         let mut at = segment.address;
         while at < segment.address + segment.length {
-            let mut byte = [0];
-            let readable = self.read(&[Segment { address: at, length: 1 }], &mut byte);
-            if write {
-                let guard = Guard::enter().ok_or(MemoryError::NotMapped)?;
-                guard.touch(at, true).map_err(|_| MemoryError::NotMapped)?;
-            } else {
-                readable?;
+            match Guard::enter() {
+                Some(guard) => guard.touch(at, write).map_err(|_| MemoryError::NotMapped)?,
+                None if write => return Err(MemoryError::NotMapped),
+                None => self.read(&[Segment { address: at, length: 1 }], &mut [0])?,
             }
             at = (at / page + 1).saturating_mul(page);
         }
@@ -306,12 +367,7 @@ impl ApplicationMemory for HostMemory {
                 touched => touched?,
             },
         }
-        if !self.kernel_may_fault() {
-            make_cold(segment);
-        }
-        if !self.own.is_watched(*segment) {
-            self.resident.note(*segment, tick());
-        }
+        self.note_arrival(segment);
         Ok(())
     }
 
@@ -403,15 +459,16 @@ fn make_cold(segment: &Segment) {
     unsafe { libc::madvise(start, length as usize, libc::MADV_COLD) };
 }
 
-/// Touches some pages of another process from an address on, for reading; gives the address behind them.
-fn touch_far(process: &HostProcess, from: u64, end: u64, page: u64) -> Result<u64, MemoryError> {
+/// Touches some pages of another process, from the beginning of a range on, for reading; gives the address behind them.
+fn touch_far(process: &HostProcess, range: Range<u64>, most: usize) -> Result<u64, MemoryError> {
     if !process.is_alive() {
         return Err(MemoryError::PeerGone);
     }
+    let page = rustix::param::page_size() as u64;
     let mut bytes = [0u8; TOUCHED_AT_ONCE];
     let mut there: ArrayVec<Segment, TOUCHED_AT_ONCE> = ArrayVec::new();
-    let mut at = from;
-    while at < end && !there.is_full() {
+    let mut at = range.start;
+    while at < range.end && there.len() < most.min(TOUCHED_AT_ONCE) {
         there.push(Segment { address: at, length: 1 });
         at = (at / page + 1).saturating_mul(page);
     }

@@ -55,6 +55,9 @@ pub const PAGEMAP_ENTRIES: usize = 128;
 /// Descriptors of peers' pagemaps that are kept open.
 pub const PAGEMAPS_KEPT: usize = 256;
 
+/// Bytes of own memory that are brought in before it is looked whether they are still wanted, where that takes little time.
+pub const BROUGHT_IN_AT_ONCE: u64 = 64 << 10;
+
 /// Pages of another process that one system call touches at most.
 pub const TOUCHED_AT_ONCE: usize = 16;
 

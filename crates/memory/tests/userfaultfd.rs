@@ -6,9 +6,12 @@ mod not_checked;
 
 use not_checked::tell;
 use pagewire_memory::{
-    ApplicationMemory, Arena, AtomicOperation, HostMemory, HostProcess, Residency, Segment,
+    ApplicationMemory, Arena, AtomicOperation, HostMemory, HostProcess, MemoryError, Residency, Segment,
+    guard,
 };
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::time::Duration;
 
 const PAGE: usize = 4096;
 const PAGES: usize = 8;
@@ -184,6 +187,43 @@ fn for_accesses_of_the_kernel_too() {
         Ok(_) => every_access(0),
         Err(error) => {
             tell(format_args!("this user may not have a userfaultfd for accesses of the kernel: {error}"));
+        }
+    }
+}
+
+/// Nobody answers; the thread that waits is told to end, again and again, as it may not have begun to wait.
+fn a_wait_that_is_ended(flags: i32, write: bool) {
+    let absent = Absent::new(flags).unwrap();
+    let memory = HostMemory::new();
+    let (thread, over, pieces) = (AtomicI32::new(0), AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::SeqCst);
+            let begin = || Some(pieces.fetch_add(1, Ordering::SeqCst));
+            let ended = memory.bring_in_pieces(&absent.part(0, PAGES * PAGE), write, begin);
+            assert_eq!(ended, Err(MemoryError::NotMapped));
+            over.store(true, Ordering::SeqCst);
+        });
+        while !over.load(Ordering::SeqCst) {
+            match thread.load(Ordering::SeqCst) {
+                0 => {}
+                thread => guard::end_touch(thread as u32),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Who touches nothing does not notice.
+        guard::end_touch(rustix::thread::gettid().as_raw_nonzero().get() as u32);
+    });
+    assert_eq!(pieces.load(Ordering::SeqCst), 1, "page by page");
+    assert_eq!(memory.residency(&[absent.part(0, PAGES * PAGE)]), Residency::Absent);
+}
+
+#[test]
+fn a_wait_for_a_page_can_be_ended() {
+    for flags in [UFFD_USER_MODE_ONLY, 0] {
+        match Absent::new(flags) {
+            Ok(_) => [false, true].into_iter().for_each(|write| a_wait_that_is_ended(flags, write)),
+            Err(error) => tell(format_args!("this user may not have a userfaultfd: {error}")),
         }
     }
 }

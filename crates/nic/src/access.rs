@@ -5,7 +5,7 @@
 use crate::drive::page_waits::Asked;
 use crate::engine::Nic;
 use crate::limits::{BRING_IN_TRIES, TRIAL_BYTES};
-use crate::page_faults::Missed;
+use crate::page_faults::{Missed, Named};
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::ScatterGather;
@@ -244,7 +244,8 @@ impl<F: Fabric> Nic<F> {
         let residency = self.fabric().memory().residency(&access.segments);
         // Without a piece there is nothing to wait for.
         let Some(window) = pass.map(|pass| *pass.window()) else { return Ok(access) };
-        match self.admit(residency, queue_pair, &access.segments, window, write, waits) {
+        let named = Named { pieces, domain, need };
+        match self.admit(residency, queue_pair, (&access.segments, named), window, write, waits) {
             Ok(()) => Ok(access),
             Err(error) => {
                 self.finish(access);
@@ -270,7 +271,7 @@ impl<F: Fabric> Nic<F> {
         let (segment, window) = self.locate(pass, domain_and_need, piece)?;
         let claim = self.claim(queue_pair, window)?;
         let residency = self.fabric().memory().residency_at(segment, moment, seen);
-        match self.admit(residency, queue_pair, &[segment], *window, write, waits) {
+        match self.admit(residency, queue_pair, (&[segment], Named::ALONE), *window, write, waits) {
             Ok(()) => Ok((segment, claim)),
             Err(error) => {
                 self.own_hazards().release(claim);
@@ -293,7 +294,7 @@ impl<F: Fabric> Nic<F> {
     ) -> Result<Segment, AccessError> {
         let seen = self.look(sustained, queue_pair, domain, piece, need, write, waits)?;
         let Seen { segment, window, residency } = seen;
-        let admitted = self.admit(residency, queue_pair, &[segment], window, write, waits);
+        let admitted = self.admit(residency, queue_pair, (&[segment], Named::ALONE), window, write, waits);
         if admitted.is_err() {
             sustained.let_go();
         }
@@ -307,14 +308,14 @@ impl<F: Fabric> Nic<F> {
         &self,
         residency: Residency,
         queue_pair: &QueuePair<F>,
-        segments: &[Segment],
+        (segments, named): (&[Segment], Named<'_>),
         window: Window,
         write: bool,
         waits: &mut Asked,
     ) -> Result<(), AccessError> {
         match residency {
             Residency::Absent if waits.times < BRING_IN_TRIES => {
-                self.meet(queue_pair, &Missed { segments, window, write }, waits)
+                self.meet(queue_pair, &Missed { segments, window, named, write }, waits)
             }
             Residency::NotMapped => Err(AccessError::NotMapped),
             Residency::Absent | Residency::Resident => {
@@ -343,7 +344,7 @@ impl<F: Fabric> Nic<F> {
                 Some(segment)
             }
             Ok(Seen { segment, window, residency: Residency::Absent }) => {
-                let missed = Missed { segments: &[segment], window, write };
+                let missed = Missed { segments: &[segment], window, named: Named::ALONE, write };
                 let alone =
                     self.options().page_in.brings_in_at_most().is_none_or(|most| segment.length <= most);
                 (alone && self.meet_cheaply(queue_pair, &missed, waits)).then_some(segment)
@@ -391,7 +392,7 @@ impl<F: Fabric> Nic<F> {
         let room = window.memory().end - segment.address;
         let residency = access.residency(self.fabric().memory(), segment, room);
         if waits.ahead.is_past_mark(segment.address.saturating_add(length)) {
-            let missed = Missed { segments: &[segment], window, write };
+            let missed = Missed { segments: &[segment], window, named: Named::ALONE, write };
             self.bring_in_beyond(queue_pair, &missed, waits);
         }
         Ok(Seen { segment, window, residency })

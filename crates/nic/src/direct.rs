@@ -13,8 +13,8 @@ use crate::path::ring::Kind;
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::{Data, ScatterGather, SendRequest};
-use pagewire_fabric::{Direction, Fabric};
-use pagewire_iommu::Rights;
+use pagewire_fabric::{Direction, Fabric, RegionPart};
+use pagewire_iommu::{RegionView, Rights};
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment, Unreached};
 use pagewire_transport::{Direct, Operation, RemoteAddress, Work};
 use pagewire_wire::{Bth, Header, Opcode, bth};
@@ -102,7 +102,9 @@ impl<F: Fabric> QueuePair<F> {
                 channel.peer_regions.still_open(pass.window())
                     && channel.receptive_at(place, self.peer(), self.number).is_some()
             };
-            if let Some(instead) = self.wait_for_far(process, there[0], unreached, waits, is_there) {
+            let part = RegionPart { region: granted.life(), segment: there[0] };
+            let regions = &channel.peer_regions;
+            if let Some(instead) = self.wait_for_far(process, regions, part, unreached, waits, is_there) {
                 if instead == Direct::Unavailable {
                     *far = None;
                 }
@@ -191,7 +193,8 @@ impl<F: Fabric> QueuePair<F> {
     fn wait_for_far(
         &self,
         process: &ProcessOf<F>,
-        there: Segment,
+        regions: &RegionView<F::Words>,
+        there: RegionPart,
         unreached: Unreached,
         waits: &mut Asked,
         is_there: impl FnOnce() -> bool,
@@ -202,7 +205,7 @@ impl<F: Fabric> QueuePair<F> {
         if !is_there() || !memory.kernel_may_fault() || !memory.kernel_may_fault_in(process) {
             return Some(Direct::Unavailable);
         }
-        self.nic.wait_for_far(self, process, &there, absence, waits).then_some(Direct::Wait)
+        self.nic.wait_for_far(self, process, regions, there, absence, waits).then_some(Direct::Wait)
     }
 
     /// Tells a peer that has not heard from this side, and learns nothing of what was executed, that it has begun (COMM_EST).

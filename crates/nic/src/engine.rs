@@ -204,6 +204,7 @@ impl<F: Fabric> Nic<F> {
             // Revoked before, but an access did not end in time.
             None => self.regions.place_of(key),
         };
+        self.fabric.end_bring_in(index);
         self.wait_for_hazards(Revoked::Region(index))?;
         Ok(index)
     }

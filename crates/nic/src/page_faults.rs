@@ -11,11 +11,13 @@ use crate::limits::{
 };
 use crate::path::local::ProcessOf;
 use crate::queue_pair::QueuePair;
-use pagewire_fabric::Fabric;
-use pagewire_iommu::Window;
+use crate::request::ScatterGather;
+use pagewire_fabric::{Fabric, RegionPart};
+use pagewire_iommu::{RegionView, Rights, Window};
 use pagewire_memory::{Absence, ApplicationMemory, Segment};
 use pagewire_paging::{FaultCounts, Faults, Order, Stretch, needed};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -118,8 +120,23 @@ pub struct Missed<'a> {
     pub segments: &'a [Segment],
     /// The region of the last segment.
     pub window: Window,
+    /// Names those before it.
+    pub named: Named<'a>,
     /// The pages are written.
     pub write: bool,
+}
+
+/// How an access named its memory, in pieces of which some may be empty.
+#[derive(Clone, Copy)]
+pub struct Named<'a> {
+    pub pieces: &'a [ScatterGather],
+    pub domain: u32,
+    pub need: Rights,
+}
+
+impl Named<'_> {
+    /// For an access to one segment.
+    pub const ALONE: Self = Named { pieces: &[], domain: 0, need: Rights::empty() };
 }
 
 impl<F: Fabric> Nic<F> {
@@ -166,19 +183,21 @@ impl<F: Fabric> Nic<F> {
         &self,
         queue_pair: &QueuePair<F>,
         process: &ProcessOf<F>,
-        there: &Segment,
+        regions: &RegionView<F::Words>,
+        there: RegionPart,
         absence: Absence,
         waits: &mut Asked,
     ) -> bool {
+        let bytes = there.segment.length;
         if absence == Absence::Cheap || waits.far_times >= BRING_IN_TRIES {
-            waits.many_absent |= there.length > BROUGHT_IN_AT_ONCE;
+            waits.many_absent |= bytes > BROUGHT_IN_AT_ONCE;
             return false;
         }
         if waits.begin_far_wait(self.fabric().now()) {
-            self.page_faults.counted.handed_on(there.length);
+            self.page_faults.counted.handed_on(bytes);
             queue_pair.counters.page_waits.add(1);
         }
-        self.fabric().bring_in_far(process, &[*there], waits.token(queue_pair.number));
+        self.fabric().bring_in_far(process, regions, there, waits.token(queue_pair.number));
         true
     }
 
@@ -270,12 +289,21 @@ impl<F: Fabric> Nic<F> {
         waits.met_cheap = false;
         waits.met_until = own.end;
         waits.reach(&own);
-        let mut segments = smallvec::SmallVec::<[Segment; 4]>::new();
-        let _ = missed.with_last(&own, |segment| {
-            segments.push(segment);
-            Ok::<(), std::convert::Infallible>(())
+        let parts = self.parts_of(missed, &own);
+        self.fabric().bring_in(waits.asker(), &parts, missed.write, waits.token(queue_pair.number));
+    }
+
+    /// What an access misses by its regions, with another segment in place of the last. Of what ended meanwhile nothing: the access
+    /// itself finds that out.
+    fn parts_of(&self, missed: &Missed<'_>, last: &Range<u64>) -> SmallVec<[RegionPart; 4]> {
+        let Some((_, before)) = missed.segments.split_last() else { return SmallVec::new() };
+        let Named { pieces, domain, need } = missed.named;
+        let pieces = pieces.iter().filter(|piece| piece.length > 0);
+        let parts = before.iter().zip(pieces).filter_map(|(segment, piece)| {
+            let window = self.regions().view().window(piece.key, need, domain).ok()?;
+            Some(RegionPart { region: window.life(), segment: *segment })
         });
-        self.fabric().bring_in(waits.asker(), &segments, missed.write, waits.token(queue_pair.number));
+        parts.chain([RegionPart { region: missed.window.life(), segment: segment_of(last) }]).collect()
     }
 
     /// What has to come in of the last segment of an access, or with it.
@@ -302,7 +330,8 @@ impl<F: Fabric> Nic<F> {
         let helpers = if waits.met_cheap { 1 } else { bytes_ahead.div_ceil(BYTES_OF_A_HELPER) as u32 };
         let stretch = Stretch::new(section, if waits.met_cheap { Order::Back } else { Order::Forth });
         stretch.reach(&own);
-        self.fabric().bring_in_ahead(waits.asker(), &stretch, missed.write, helpers);
+        let region = missed.window.life();
+        self.fabric().bring_in_ahead(waits.asker(), region, &stretch, missed.write, helpers);
         waits.add_stretch(stretch);
     }
 }

@@ -5,7 +5,7 @@ use crate::path::local::LocalChannel;
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::slice_of;
-use pagewire_fabric::{Direction, Fabric};
+use pagewire_fabric::{Direction, Fabric, RegionPart};
 use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, LastSeen, MemoryError, Segment, Unreached};
 use pagewire_transport::RemoteAddress;
@@ -73,7 +73,7 @@ impl<F: Fabric> QueuePair<F> {
                 );
                 checked.map_err(|_| PullError::Lost(Lost::Unreadable))
             };
-            let region = granted(first, length)?;
+            let (regions, region) = (&channel.peer_regions, granted(first, length)?);
             let mut segments: SmallVec<[Segment; 4]> =
                 smallvec![Segment { address: region.address, length: u64::from(length) }];
             while let Some(&(next, length)) = pieces.next_if(|(next, _)| next.key == first.key) {
@@ -91,11 +91,12 @@ impl<F: Fabric> QueuePair<F> {
             };
             let bytes = segments.iter().map(|segment| segment.length).sum();
             let reached = segments.iter().try_for_each(|segment| {
+                let part = RegionPart { region: region.life(), segment: *segment };
                 match memory.reach(process, *segment, moment, &mut seen) {
                     Err(Unreached::Gone) => Err(PullError::Lost(Lost::SenderGone)),
                     // It has gone since its sender brought it in.
                     Err(Unreached::Absent(absence))
-                        if nic.wait_for_far(self, process, segment, absence, waits) =>
+                        if nic.wait_for_far(self, process, regions, part, absence, waits) =>
                     {
                         Err(PullError::Wait)
                     }

@@ -6,8 +6,9 @@ use crate::packet::is_own;
 use crate::process::Process;
 use crate::words::SimWords;
 use crate::world::{Shared, SimEvent};
-use pagewire_fabric::{Batch, ChannelId, Datagram, Fabric, ROCE_PORT, Route};
+use pagewire_fabric::{Batch, ChannelId, Datagram, Fabric, ROCE_PORT, RegionPart, Route};
 use pagewire_iommu::words::Site;
+use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::Segment;
 use pagewire_paging::Stretch;
 use parking_lot::Mutex;
@@ -32,6 +33,7 @@ pub struct SimFabric {
     process: Arc<Process>,
     memory: SimMemory,
     tables: SimWords,
+    regions: RegionView<SimWords>,
     mailbox: SimWords,
     instance: u64,
     sleep: Mutex<Option<Sleep>>,
@@ -50,6 +52,7 @@ impl SimFabric {
             shared,
             memory: SimMemory::new(process.clone()),
             process,
+            regions: RegionView::new(tables.clone()),
             tables,
             mailbox,
             instance,
@@ -155,22 +158,36 @@ impl Fabric for SimFabric {
         }
     }
 
-    fn bring_in(&self, _asker: u64, segments: &[Segment], _write: bool, token: u64) {
+    fn bring_in(&self, _asker: u64, parts: &[RegionPart], _write: bool, token: u64) {
         if self.process.is_alive() {
-            self.shared.bring_in(self.process.id, self.process.id, segments, Some(token));
+            self.shared.bring_in(self.process.id, self.process.id, &self.regions, parts, Some(token));
         }
     }
 
-    fn bring_in_far(&self, process: &SimProcess, segments: &[Segment], token: u64) {
+    fn bring_in_far(
+        &self,
+        process: &SimProcess,
+        regions: &RegionView<SimWords>,
+        part: RegionPart,
+        token: u64,
+    ) {
         if self.process.is_alive() {
-            self.shared.bring_in(process.0.id, self.process.id, segments, Some(token));
+            self.shared.bring_in(process.0.id, self.process.id, regions, &[part], Some(token));
         }
     }
 
-    fn bring_in_ahead(&self, _asker: u64, stretch: &Arc<Stretch>, _write: bool, _helpers: u32) {
+    fn bring_in_ahead(
+        &self,
+        _asker: u64,
+        region: RegionLife,
+        stretch: &Arc<Stretch>,
+        _write: bool,
+        _helpers: u32,
+    ) {
         while let Some(piece) = stretch.take().filter(|_| self.process.is_alive()) {
             let segment = Segment { address: piece.start, length: piece.end - piece.start };
-            self.shared.bring_in(self.process.id, self.process.id, &[segment], None);
+            let parts = [RegionPart { region, segment }];
+            self.shared.bring_in(self.process.id, self.process.id, &self.regions, &parts, None);
         }
     }
 

@@ -9,7 +9,8 @@ use crate::notes::Notes;
 use crate::packet::{self, SimDatagram};
 use crate::process::{Process, ProcessId, SiteTally};
 use crate::words::{Array, SimWords};
-use pagewire_fabric::{Channel, ChannelId, FabricEvent, Route, Side};
+use pagewire_fabric::{Channel, ChannelId, FabricEvent, RegionPart, Route, Side};
+use pagewire_iommu::RegionView;
 use pagewire_iommu::words::Site;
 use pagewire_memory::Segment;
 use pagewire_nic::device::{Device, Gid, Mtu};
@@ -43,7 +44,9 @@ enum Due {
     PagesIn {
         of: ProcessId,
         to: ProcessId,
-        segments: Vec<Segment>,
+        /// Those of `of`.
+        regions: RegionView<SimWords>,
+        parts: Vec<RegionPart>,
         token: Option<u64>,
     },
     Connect {
@@ -388,20 +391,29 @@ impl Shared {
         state.schedule(at, Due::Connect { from, block });
     }
 
-    pub fn bring_in(&self, of: ProcessId, to: ProcessId, segments: &[Segment], token: Option<u64>) {
+    /// Pages of `of` come in after a while, as far as their regions are then what they were.
+    pub fn bring_in(
+        &self,
+        of: ProcessId,
+        to: ProcessId,
+        regions: &RegionView<SimWords>,
+        parts: &[RegionPart],
+        token: Option<u64>,
+    ) {
         let now = self.clock.now();
         let mut state = self.state.lock();
         let at = now + state.random.u64(limits::PAGE_TIME.0..=limits::PAGE_TIME.1);
         let pages_from = state.members[of.0].process.pages_from.load(Ordering::Relaxed);
         // Other processes cannot have them brought in before.
-        let (at, segments) =
-            if of == to || at >= pages_from { (at.max(pages_from), segments) } else { (at, &[][..]) };
+        let (at, parts) =
+            if of == to || at >= pages_from { (at.max(pages_from), parts) } else { (at, &[][..]) };
         let is_asked_for = state.due.iter().any(|Reverse(entry)| {
-            matches!(&entry.due, Due::PagesIn { of: whose, to: other, segments: theirs, token: word }
-                if (*whose, *other, &theirs[..], *word) == (of, to, segments, token))
+            matches!(&entry.due, Due::PagesIn { of: whose, to: other, parts: theirs, token: word, .. }
+                if (*whose, *other, &theirs[..], *word) == (of, to, parts, token))
         });
         if !is_asked_for {
-            state.schedule(at, Due::PagesIn { of, to, segments: segments.to_vec(), token });
+            let (regions, parts) = (regions.clone(), parts.to_vec());
+            state.schedule(at, Due::PagesIn { of, to, regions, parts, token });
         }
     }
 
@@ -485,7 +497,9 @@ impl State {
                 member.channels.retain(|held| held.channel.id != channel);
                 member.events.push_back(FabricEvent::Departed { channel });
             }
-            Due::PagesIn { of, to, segments, token } => {
+            Due::PagesIn { of, to, regions, parts, token } => {
+                let open = parts.iter().filter(|part| regions.lives(&part.region));
+                let segments: Vec<Segment> = open.map(|part| part.segment).collect();
                 self.members[of.0].process.space.lock().bring_in(&segments);
                 let told = token.map(|token| FabricEvent::BroughtIn { token });
                 self.members[to.0].events.extend(told);

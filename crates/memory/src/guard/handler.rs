@@ -1,6 +1,6 @@
 //! The signal handler that mends faults of guarded accesses, and passes all others on.
 
-use super::instructions::{pagewire_guard_begin, pagewire_guard_end, pagewire_guard_mend};
+use super::instructions::{pagewire_guard_begin, pagewire_guard_end, pagewire_guard_mend, touches};
 use super::{program, watch};
 use std::io;
 use std::mem::MaybeUninit;
@@ -65,6 +65,13 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     unsafe {
         let context = context.cast::<libc::ucontext_t>();
         let counter = program_counter(context);
+        if has_our_word(info) {
+            // Whoever touches nothing is none of the sender's business any more.
+            if touches().contains(&*counter) {
+                *counter = &raw const pagewire_guard_mend as u64;
+            }
+            return;
+        }
         let begin = &raw const pagewire_guard_begin as u64;
         let end = &raw const pagewire_guard_end as u64;
         if (begin..end).contains(&*counter) && !is_sent(signal, info) {
@@ -83,6 +90,56 @@ fn is_sent(signal: i32, info: *const libc::siginfo_t) -> bool {
     let code = unsafe { (*info).si_code };
     // Positive ones are the kernel's own (sigaction(2)); of these one tells of memory that nobody has come to yet.
     code <= 0 || (signal == libc::SIGBUS && code == libc::BUS_MCEERR_AO)
+}
+
+/// Its address, which nobody else has, comes with the signals that the engine sends itself.
+static OUR_WORD: u8 = 0;
+
+/// What rt_tgsigqueueinfo(2) takes for a signal that comes with a word, on 64-bit machines: a siginfo_t.
+#[repr(C)]
+struct Queued {
+    signal: i32,
+    error: i32,
+    code: i32,
+    _padding: i32,
+    process: i32,
+    user: u32,
+    word: *const u8,
+    _rest: [u64; 12],
+}
+
+const _: () = assert!(size_of::<Queued>() == size_of::<libc::siginfo_t>());
+
+/// Sends a thread of this process a signal that has a touch under way there end as if it had met a fault, and that nobody else
+/// sees. Only while our handler is in place; a thread that has ended gets none.
+pub fn send_end_of_touch(thread: u32) {
+    let signal = libc::SIGBUS;
+    if INSTALLED.get() != Some(&true) || !is_ours(signal) {
+        return;
+    }
+    let (process, thread) = (std::process::id().cast_signed(), thread.cast_signed());
+    let queued = Queued {
+        signal,
+        error: 0,
+        code: libc::SI_QUEUE,
+        _padding: 0,
+        process,
+        user: rustix::process::getuid().as_raw(),
+        word: &raw const OUR_WORD,
+        _rest: [0; 12],
+    };
+    // SAFETY: rt_tgsigqueueinfo(2) reads a siginfo_t, of which `queued` has the size and the fields. The handler, ours, changes
+    // nothing but the program counter of a touch, which may fault anywhere. Where it cannot be sent the touch goes on.
+    unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, &raw const queued) };
+}
+
+/// Whether a signal is one of these.
+fn has_our_word(info: *const libc::siginfo_t) -> bool {
+    // SAFETY: `info` is what the kernel gave the handler; with this code it has a word (sigaction(2)).
+    unsafe {
+        (*info).si_code == libc::SI_QUEUE
+            && (*info).si_value().sival_ptr.cast_const() == (&raw const OUR_WORD).cast()
+    }
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -193,6 +193,12 @@ unsafe extern "C" {
     fn pagewire_guard_copy_wide(to: u64, from: u64, length: usize) -> i32;
 }
 
+/// Where the instructions are that touch a page and do nothing else.
+pub fn touches() -> std::ops::Range<u64> {
+    // The macro lays them out so, in both architectures.
+    pagewire_guard_touch as *const () as u64..pagewire_guard_copy as *const () as u64
+}
+
 /// Bytes from which on `rep movsb`, and up to which registers of 256 bits are faster than the other. 1,024 bytes to where no cache line
 /// begins take 8 instead of 15 ns, 256 bytes 3 instead of 10 to 15, 4,096 about the same (Zen 5).
 #[cfg(target_arch = "x86_64")]
