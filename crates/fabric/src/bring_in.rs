@@ -2,14 +2,15 @@
 
 use crate::counters::Counters;
 use crate::fabric::{Direction, RegionPart};
+use crate::limits::{PAGE_IN_HELPERS, SHARED_PAGE_IN};
 use crate::pieces::Pieces;
 use crate::shared_move::{SharedMove, move_by_pieces, move_together};
-use crate::threads::{Elsewhere, spawn};
+use crate::threads::{Placed, spawn};
 use crate::words::MappedWords;
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment};
 use pagewire_paging::limits::{PAGE, THREADS_OF_ONE};
-use pagewire_paging::{Executor, Offer, PageIn, Stretch, Task};
+use pagewire_paging::{Executor, Offer, Order, PageIn, Stretch, Task};
 use parking_lot::Mutex;
 use rustix::thread::{gettid, sched_getcpu};
 use std::collections::HashMap;
@@ -58,30 +59,46 @@ struct Hands {
 /// What a thread is asked to do.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum What {
-    /// Bring in pages of this process; for writing, or not. Each segment lies in one of the regions.
-    Own { write: bool, segments: Vec<Segment>, regions: EndsWith<Vec<RegionLife>> },
+    /// Bring in pages of this process; for writing, or not. Each segment lies in one of the regions. With helpers where there is a stretch,
+    /// which is the only segment.
+    Own {
+        write: bool,
+        segments: Vec<Segment>,
+        regions: Beside<Vec<RegionLife>>,
+        stretch: Beside<Option<Arc<Stretch>>>,
+    },
     /// The same in a peer, for reading.
-    Far { process: HostProcess, segment: Segment, region: EndsWith<(RegionView<MappedWords>, RegionLife)> },
+    Far { process: HostProcess, segment: Segment, region: Beside<(RegionView<MappedWords>, RegionLife)> },
     /// Bring in pages of a region of this process that will be needed soon, as one of several helpers.
     Ahead { write: bool, stretch: Arc<Stretch>, region: RegionLife, helper: u32, helpers: u32 },
     /// Help with a transfer.
     Move(Arc<SharedMove>),
 }
 
-/// The regions with which an errand ends. They make no difference between errands: whoever waits for the same pages of another region
+/// Where an errand is run, as seen from the processor of whoever asks.
+#[derive(Clone, Copy)]
+enum Place {
+    Anywhere,
+    /// Who asks goes on meanwhile.
+    Off(usize),
+    /// Who asks waits meanwhile, mostly polls, and no other processor is free.
+    At(usize),
+}
+
+/// What makes no difference between errands. So do the regions with which they end: whoever waits for the same pages of another region
 /// is told when this one has ended, and asks again.
 #[derive(Clone)]
-struct EndsWith<R>(R);
+struct Beside<R>(R);
 
-impl<R> PartialEq for EndsWith<R> {
+impl<R> PartialEq for Beside<R> {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl<R> Eq for EndsWith<R> {}
+impl<R> Eq for Beside<R> {}
 
-impl<R> Hash for EndsWith<R> {
+impl<R> Hash for Beside<R> {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
@@ -89,8 +106,7 @@ impl<R> Hash for EndsWith<R> {
 struct Errand {
     what: What,
     asker: u64,
-    /// The processor of whoever asks and goes on meanwhile.
-    busy: Option<usize>,
+    place: Place,
     hands: Arc<Hands>,
 }
 
@@ -122,26 +138,26 @@ impl Task for Errand {
 
     fn run(&self) {
         let hands = &*self.hands;
-        let _elsewhere = self.busy.and_then(Elsewhere::than);
+        let _placed = match self.place {
+            Place::Anywhere => None,
+            Place::Off(processor) => Placed::off(processor),
+            Place::At(processor) => Placed::at(processor),
+        };
         // Where one is not mapped, or its region has ended, the access itself will find that out, and say so.
         let _ = match &self.what {
-            What::Own { write, segments, regions: EndsWith(regions) } => segments
+            What::Own { write, regions: Beside(regions), stretch: Beside(Some(stretch)), .. } => {
+                let brought_in = regions.iter().try_for_each(|region| hands.help(stretch, region, *write));
+                stretch.rest();
+                brought_in
+            }
+            What::Own { write, segments, regions: Beside(regions), .. } => segments
                 .iter()
                 .zip(regions)
                 .try_for_each(|(segment, region)| hands.bring_in(segment, region, *write)),
-            What::Far { process, segment, region: EndsWith((regions, region)) } => {
+            What::Far { process, segment, region: Beside((regions, region)) } => {
                 hands.memory.bring_in_far(process, segment, || regions.lives(region))
             }
-            What::Ahead { write, stretch, region, .. } => {
-                let mut pieces = std::iter::from_fn(|| stretch.take());
-                pieces.try_for_each(|piece| {
-                    let segment = Segment { address: piece.start, length: piece.end - piece.start };
-                    let brought_in = hands.bring_in(&segment, region, *write);
-                    // Whoever is at work here comes first.
-                    std::thread::yield_now();
-                    brought_in
-                })
-            }
+            What::Ahead { write, stretch, region, .. } => hands.help(stretch, region, *write),
             What::Move(shared) => {
                 shared.help(&hands.memory);
                 Ok(())
@@ -174,6 +190,19 @@ impl Hands {
         let begin = || self.pieces.begin(&self.regions, region, thread);
         self.memory.bring_in_pieces(segment, write, begin)
     }
+
+    /// The same with what others leave of a stretch.
+    fn help(&self, stretch: &Stretch, region: &RegionLife, write: bool) -> Result<(), MemoryError> {
+        std::iter::from_fn(|| stretch.take()).try_for_each(|piece| {
+            let memory = piece.memory();
+            let segment = Segment { address: memory.start, length: memory.end - memory.start };
+            let brought_in = self.bring_in(&segment, region, write);
+            drop(piece);
+            // Whoever is at work here comes first.
+            std::thread::yield_now();
+            brought_in
+        })
+    }
 }
 
 /// The pages that a segment lies in.
@@ -203,9 +232,22 @@ impl Pages {
     /// Has pages of this process brought in. What is asked for again before there was an answer has one answer.
     pub fn own(&self, asker: u64, parts: &[RegionPart], write: bool, token: u64, counters: &Counters) {
         let segments = parts.iter().map(|part| whole_pages(&part.segment)).collect();
-        let regions = EndsWith(parts.iter().map(|part| part.region).collect());
-        let what = What::Own { write, segments, regions };
-        self.offer(what, Lane::Needed.of(asker), Some(token), counters);
+        let regions = Beside(parts.iter().map(|part| part.region).collect());
+        let shared = match parts {
+            [part] if part.segment.length > SHARED_PAGE_IN => {
+                let Segment { address, length } = whole_pages(&part.segment);
+                Some((part.region, Stretch::new(address..address + length, Order::Forth)))
+            }
+            _ => None,
+        };
+        let stretch = Beside(shared.as_ref().map(|(_, stretch)| stretch.clone()));
+        let what = What::Own { write, segments, regions, stretch };
+        let offer = self.offer(what, Lane::Needed.of(asker), Some(token), counters);
+        if let (Offer::Taken, Some((region, stretch))) = (offer, shared) {
+            let memory = stretch.memory();
+            let helpers = ((memory.end - memory.start) / SHARED_PAGE_IN).min(PAGE_IN_HELPERS);
+            self.ahead(asker, region, &stretch, write, helpers as u32, counters);
+        }
     }
 
     /// The same in a peer with these regions.
@@ -217,7 +259,7 @@ impl Pages {
         token: u64,
         counters: &Counters,
     ) {
-        let region = EndsWith((regions.clone(), part.region));
+        let region = Beside((regions.clone(), part.region));
         let what = What::Far { process: process.clone(), segment: whole_pages(&part.segment), region };
         self.offer(what, Lane::Far.of(process.pid() as u64), Some(token), counters);
     }
@@ -264,16 +306,24 @@ impl Pages {
         }
         move_together(memory, direction, process, segments, tail_last, |shared| {
             let (what, hands) = (What::Move(shared), self.hands.clone());
-            let busy = Some(sched_getcpu());
+            let place = Place::Off(sched_getcpu());
             // Without help it takes longer.
-            let _ = self.executor.offer(Errand { what, asker: Lane::Moves.of(0), busy, hands });
+            let _ = self.executor.offer(Errand { what, asker: Lane::Moves.of(0), place, hands });
         })
     }
 
-    fn offer(&self, what: What, asker: u64, token: Option<u64>, counters: &Counters) {
+    fn offer(&self, what: What, asker: u64, token: Option<u64>, counters: &Counters) -> Offer {
         let hands = self.hands.clone();
-        // Whom nobody waits for helps somebody who goes on.
-        let busy = token.is_none().then(sched_getcpu);
+        let place = match &what {
+            // One of those whom somebody waits for who brings nothing in.
+            What::Ahead { stretch, helper: 0, .. }
+                if stretch.order() == Order::Forth && !self.has_processors_for_helpers() =>
+            {
+                Place::At(sched_getcpu())
+            }
+            What::Ahead { .. } | What::Move(_) => Place::Off(sched_getcpu()),
+            What::Own { .. } | What::Far { .. } => Place::Anywhere,
+        };
         let key = token.map(|token| (token, (asker, what.clone())));
         if let Some((token, key)) = &key {
             let mut waiting = self.hands.waiting.lock();
@@ -282,7 +332,8 @@ impl Pages {
                 tokens.push(*token);
             }
         }
-        match self.executor.offer(Errand { what, asker, busy, hands }) {
+        let offer = self.executor.offer(Errand { what, asker, place, hands });
+        match offer {
             Offer::Taken => counters.brought_in.add(1),
             Offer::Known => {}
             Offer::Full => {
@@ -293,6 +344,7 @@ impl Pages {
                 }
             }
         }
+        offer
     }
 
     /// Has idle threads end; those that wait for a page end when it comes.
@@ -308,7 +360,6 @@ mod tests {
     use crate::words::Access;
     use pagewire_iommu::{Region, RegionTable, Rights};
     use pagewire_memory::{ApplicationMemory, Residency};
-    use pagewire_paging::Order;
     use std::collections::BTreeSet;
     use std::hash::{BuildHasher, RandomState};
     use std::sync::mpsc::channel;
@@ -404,7 +455,7 @@ mod tests {
         let (table, _) = table();
         let of = |region| {
             let segments = vec![Segment { address: PAGE, length: PAGE }];
-            What::Own { write: true, segments, regions: EndsWith(vec![region]) }
+            What::Own { write: true, segments, regions: Beside(vec![region]), stretch: Beside(None) }
         };
         let [(_, one), (_, other)] = [(); 2].map(|()| register(&table));
         assert!(one != other && of(one) == of(other));

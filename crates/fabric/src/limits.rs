@@ -40,6 +40,12 @@ pub const INTERRUPT_AFTER: Duration = Duration::from_micros(200);
 /// And again.
 pub const INTERRUPT_AGAIN: Duration = Duration::from_millis(1);
 
+/// Bytes from which on several threads bring in what one access waits for: one for each so many, as many as [`PAGE_IN_HELPERS`] beside the
+/// first.
+pub const SHARED_PAGE_IN: u64 = 256 << 10;
+/// See [`SHARED_PAGE_IN`].
+pub const PAGE_IN_HELPERS: u64 = 3;
+
 /// Bytes of a part of a transfer that several threads share.
 pub const MOVED_AT_ONCE: u64 = 128 << 10;
 

@@ -56,16 +56,17 @@ impl TimerSlack {
     }
 }
 
-/// The calling thread keeps off one processor until this is dropped. The kernel wakes a thread where its waker runs if the other
-/// processors look busy at that instant, and looks again milliseconds later: whoever is to help its waker would take turns with it.
+/// The calling thread keeps off one processor, or at one, until this is dropped. The kernel wakes a thread where its waker runs if the
+/// other processors look busy at that instant, else at one of those, and looks again milliseconds later: whoever is to help its waker would
+/// take turns with it, and several that are to share two processors with one that polls would all be at the other one.
 #[derive(Debug)]
-pub struct Elsewhere {
+pub struct Placed {
     before: CpuSet,
 }
 
-impl Elsewhere {
+impl Placed {
     /// Moves the thread if it is at this processor and may be at another one.
-    pub fn than(processor: usize) -> Option<Self> {
+    pub fn off(processor: usize) -> Option<Self> {
         if sched_getcpu() != processor {
             return None;
         }
@@ -78,15 +79,27 @@ impl Elsewhere {
             return None;
         }
         sched_setaffinity(None, &others).ok()?;
-        Some(Elsewhere { before })
+        Some(Placed { before })
+    }
+
+    /// Moves the thread to this processor, if it may be there.
+    pub fn at(processor: usize) -> Option<Self> {
+        let before = sched_getaffinity(None).ok()?;
+        let mut only = CpuSet::new();
+        if processor >= CpuSet::MAX_CPU || !before.is_set(processor) {
+            return None;
+        }
+        only.set(processor);
+        sched_setaffinity(None, &only).ok()?;
+        Some(Placed { before })
     }
 }
 
-impl Drop for Elsewhere {
+impl Drop for Placed {
     fn drop(&mut self) {
         // What the thread was allowed before it still is, unless it was forbidden meanwhile: then that has to do.
         if let Err(error) = sched_setaffinity(None, &self.before) {
-            log::debug!("a thread stays off a processor: {error}");
+            log::debug!("a thread stays where it was put: {error}");
         }
     }
 }
@@ -103,12 +116,12 @@ mod tests {
         let mut only = CpuSet::new();
         only.set(here);
         sched_setaffinity(None, &only).unwrap();
-        assert!(Elsewhere::than(here).is_none(), "it may be nowhere else");
-        assert!(Elsewhere::than(here + 1).is_none(), "it is elsewhere");
+        assert!(Placed::off(here).is_none(), "it may be nowhere else");
+        assert!(Placed::off(here + 1).is_none(), "it is elsewhere");
         sched_setaffinity(None, &before).unwrap();
         if before.count() > 1 {
             let moved =
-                (0..100).find_map(|_| Elsewhere::than(sched_getcpu()).map(|moved| (moved, sched_getcpu())));
+                (0..100).find_map(|_| Placed::off(sched_getcpu()).map(|moved| (moved, sched_getcpu())));
             let (moved, now) = moved.unwrap();
             let allowed = sched_getaffinity(None).unwrap();
             assert!(allowed.is_set(now) && allowed.count() + 1 == before.count());

@@ -53,7 +53,7 @@ impl HostMemory {
         if self.resident.remembers_all(segment, now) { Guard::at_hand_at(now) } else { None }
     }
 
-    /// As [`bring_in`](ApplicationMemory::bring_in), piece by piece: a page where that may take long, else 64 KiB at most. Each is brought
+    /// As [`bring_in`](ApplicationMemory::bring_in), piece by piece: a page where somebody in user space gives it, or that is not known, else 64 KiB at most. Each is brought
     /// in while what `begin` gives for it lives. From where it gives none nothing is.
     ///
     /// # Errors
@@ -75,7 +75,8 @@ impl HostMemory {
         while at < end {
             let part = part_of(at, BROUGHT_IN_AT_ONCE);
             let part_end = at + part.length;
-            if self.absence(&[part]) == Absence::Cheap {
+            // What the kernel has itself comes soon enough.
+            if matches!(self.absence(&[part]), Absence::Cheap | Absence::Slow) {
                 let Some(_piece) = begin() else { return Ok(()) };
                 self.bring_in(&part, write)?;
                 at = part_end;

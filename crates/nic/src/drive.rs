@@ -26,7 +26,7 @@ use crate::turns::{Grant, Share};
 use answers::{Answers, News, Wait};
 use hello::HelloState;
 pub(crate) use packets::Row;
-use page_waits::{Asked, PageWaits};
+use page_waits::{Asked, PageWaits, tells_of};
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::LastSeen;
@@ -171,15 +171,15 @@ impl<F: Fabric> Core<F> {
         self.page_waits.of(half)
     }
 
-    /// Pages came in for some of the halves (a bit for each), or turned out not to be mapped.
+    /// Pages came in for some waits (a bit for each), or turned out not to be mapped.
     #[cold]
-    fn pages_in(&mut self, halves: u8) {
-        self.page_waits.answered(halves);
+    fn pages_in(&mut self, waits: u64) {
+        self.page_waits.answered(waits);
         let Connection::Rc(rc) = &mut self.connection else { return };
-        if halves & 1 << Half::Responder as u8 != 0 {
+        if tells_of(waits, Half::Responder) {
             rc.pages_in_for_requests();
         }
-        if halves & 1 << Half::Requester as u8 != 0 {
+        if tells_of(waits, Half::Requester) {
             rc.pages_in_for_responses();
         }
     }

@@ -440,9 +440,9 @@ impl<F: Fabric> Nic<F> {
                     }
                     FabricEvent::Departed { channel } => self.note_departure(channel),
                     FabricEvent::BroughtIn { token } => {
-                        let (half, number) = asker(token);
+                        let (wait, number) = asker(token);
                         if let Some(queue_pair) = self.queue_pairs.get(number) {
-                            queue_pair.brought_in.fetch_or(half, Ordering::Release);
+                            queue_pair.brought_in.fetch_or(wait, Ordering::Release);
                         }
                         waiting.push(number);
                     }

@@ -37,7 +37,7 @@ use pagewire_iommu::Rights;
 use pagewire_transport::{Atomic, Operation, RemoteAddress, WorkId};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 /// Queue pair numbers have 24 bits.
@@ -83,8 +83,8 @@ pub struct QueuePair<F: Fabric> {
     /// Counted among those that need the network to be polled.
     on_network: AtomicBool,
     pub(crate) inbox: Inbox<F>,
-    /// The halves, a bit for each, for which pages were brought in since it was driven.
-    pub(crate) brought_in: AtomicU8,
+    /// The waits, a bit for each, for which pages were brought in since it was driven.
+    pub(crate) brought_in: AtomicU64,
     /// When the protocol wants to be driven next (fabric time); `u64::MAX`: never.
     pub(crate) deadline: AtomicU64,
     /// When the timer list will look at this queue pair next.
@@ -156,7 +156,7 @@ impl<F: Fabric> QueuePair<F> {
             turn: AtomicBool::new(false),
             on_network: AtomicBool::new(false),
             inbox: Inbox::new(nic.fabric().tables().clone(), place),
-            brought_in: AtomicU8::new(0),
+            brought_in: AtomicU64::new(0),
             deadline: AtomicU64::new(u64::MAX),
             scheduled: AtomicU64::new(u64::MAX),
             drained: AtomicBool::new(false),

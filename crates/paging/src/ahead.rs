@@ -8,7 +8,9 @@ use std::ops::Range;
 /// begins and ends where a page does, or with the region.
 #[derive(Debug, Clone, Default)]
 pub struct Ahead {
-    /// Where the last access that met an absent page ended.
+    /// Where the last access that met an absent page began.
+    from: u64,
+    /// And where it ended.
     met: u64,
     /// Up to here pages were brought in, or are being brought in.
     until: u64,
@@ -44,7 +46,7 @@ impl Ahead {
         };
         let section = section.min(self.longest());
         let from = if follows { self.until.max(needed.end) } else { needed.end };
-        self.met = needed.end;
+        (self.from, self.met) = (needed.start, needed.end);
         self.recover();
         self.section = section;
         let end = known.unwrap_or(u64::MAX).min(limit).min(from.saturating_add(section));
@@ -72,11 +74,11 @@ impl Ahead {
         needed.start..end.max(needed.end)
     }
 
-    /// Whether an access goes on where the last one ended, or behind the page that came in for that one.
+    /// Whether an access goes on within the last one, which may have been cut into several, or in what came in for that one.
     fn follows(&self, needed: &Range<u64>) -> bool {
         let came = self.until.max(self.met);
-        self.met != 0
-            && (self.met..=came.checked_next_multiple_of(PAGE).unwrap_or(came)).contains(&needed.start)
+        let end = came.checked_next_multiple_of(PAGE).unwrap_or(came);
+        self.met != 0 && (self.from..=end).contains(&needed.start)
     }
 
     /// Whether an access that ends here goes on in what was brought in ahead, and soon needs more: half of the last section is left.
@@ -93,7 +95,7 @@ impl Ahead {
     /// already, beyond that.
     pub fn alone(&mut self, needed: Range<u64>, until: u64) {
         let (follows, until) = (self.follows(&needed), until.max(needed.end));
-        self.met = needed.end;
+        (self.from, self.met) = (needed.start, needed.end);
         if !follows || self.until < until {
             (self.until, self.section) = (until, 0);
         }
@@ -248,6 +250,16 @@ mod tests {
         ahead.alone(next.end..next.end + PAGE, next.end + 2 * PAGE);
         let last = ahead.beyond(PageIn::Dynamic, next.end + PAGE..next.end + 2 * PAGE, None, END);
         assert_eq!(last.unwrap().start, next.end + 2 * PAGE);
+    }
+
+    #[test]
+    fn a_row_that_is_cut_asks_for_nothing_twice() {
+        let mut ahead = Ahead::default();
+        let known = Some(10 * LARGEST_SECTION);
+        let row = ahead.beyond(PageIn::Dynamic, PAGE..20 * PAGE, known, END).unwrap();
+        let part = ahead.beyond(PageIn::Dynamic, 5 * PAGE..5 * PAGE + 1024, known, END).unwrap();
+        assert_eq!(part.start, row.end);
+        assert_eq!(ahead.beyond(PageIn::Dynamic, 2 * PAGE..3 * PAGE, None, END), None, "it begins anew");
     }
 
     #[test]

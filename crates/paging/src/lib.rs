@@ -15,4 +15,4 @@ pub use ahead::{Ahead, needed};
 pub use executor::{Executor, Offer, Task};
 pub use page_in::{PageIn, UnknownPageIn};
 pub use statistics::{FaultCounts, Faults, Histogram};
-pub use stretch::{Order, Stretch};
+pub use stretch::{Order, Stretch, StretchPiece};

@@ -1,7 +1,7 @@
 //! Memory that several bring in, each another part of it.
 
 use crate::limits::AT_ONCE;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,8 +11,23 @@ use std::sync::Arc;
 pub struct Stretch {
     memory: Range<u64>,
     order: Order,
+    state: Mutex<State>,
+    rests: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
     /// What nobody has begun with.
-    left: Mutex<Range<u64>>,
+    left: Range<u64>,
+    /// Pieces that are being brought in.
+    at_work: usize,
+}
+
+/// A part of a stretch that is being brought in until this is dropped.
+#[derive(Debug)]
+pub struct StretchPiece<'a> {
+    stretch: &'a Stretch,
+    memory: Range<u64>,
 }
 
 /// In which order helpers bring pieces in.
@@ -28,7 +43,8 @@ pub enum Order {
 impl Stretch {
     /// All of it is left.
     pub fn new(memory: Range<u64>, order: Order) -> Arc<Self> {
-        Arc::new(Stretch { left: Mutex::new(memory.clone()), memory, order })
+        let state = State { left: memory.clone(), at_work: 0 };
+        Arc::new(Stretch { memory, order, state: Mutex::new(state), rests: Condvar::new() })
     }
 
     /// The whole of it, whatever is left.
@@ -36,9 +52,14 @@ impl Stretch {
         &self.memory
     }
 
+    /// In which order pieces are taken.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
     /// Whoever needs it brings this in itself, if what is left begins there. False: nothing is left.
     pub fn reach(&self, own: &Range<u64>) -> bool {
-        let mut left = self.left.lock();
+        let left = &mut self.state.lock().left;
         if (own.start..own.end).contains(&left.start) {
             left.start = own.end.min(left.end);
         }
@@ -46,20 +67,47 @@ impl Stretch {
     }
 
     /// A piece that is left, for a helper. Pieces end where multiples of [`AT_ONCE`] do.
-    pub fn take(&self) -> Option<Range<u64>> {
-        let mut left = self.left.lock();
+    pub fn take(&self) -> Option<StretchPiece<'_>> {
+        let mut state = self.state.lock();
+        let left = &mut state.left;
         if left.start >= left.end {
             return None;
         }
-        let piece = match self.order {
+        let memory = match self.order {
             Order::Back => ((left.end - 1) / AT_ONCE * AT_ONCE).max(left.start)..left.end,
             Order::Forth => left.start..(left.start / AT_ONCE + 1).saturating_mul(AT_ONCE).min(left.end),
         };
         match self.order {
-            Order::Back => left.end = piece.start,
-            Order::Forth => left.start = piece.end,
+            Order::Back => left.end = memory.start,
+            Order::Forth => left.start = memory.end,
         }
-        Some(piece)
+        state.at_work += 1;
+        Some(StretchPiece { stretch: self, memory })
+    }
+
+    /// Waits until no piece is being brought in.
+    pub fn rest(&self) {
+        let mut state = self.state.lock();
+        while state.at_work > 0 {
+            self.rests.wait(&mut state);
+        }
+    }
+}
+
+impl StretchPiece<'_> {
+    /// Where it lies.
+    pub fn memory(&self) -> &Range<u64> {
+        &self.memory
+    }
+}
+
+impl Drop for StretchPiece<'_> {
+    fn drop(&mut self) {
+        let mut state = self.stretch.state.lock();
+        state.at_work -= 1;
+        if state.at_work == 0 {
+            self.stretch.rests.notify_all();
+        }
     }
 }
 
@@ -82,6 +130,12 @@ impl Hash for Stretch {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// A piece that is brought in at once.
+    fn take(stretch: &Stretch) -> Option<Range<u64>> {
+        stretch.take().map(|piece| piece.memory().clone())
+    }
 
     proptest! {
         #[test]
@@ -93,7 +147,7 @@ mod tests {
             let (mut reached, mut taken) = (start, end);
             for step in steps {
                 if step % 3 == 0 {
-                    match stretch.take() {
+                    match take(&stretch) {
                         Some(piece) => {
                             prop_assert!(piece.start < piece.end && piece.end == taken && piece.start >= reached);
                             prop_assert!(piece.end - piece.start <= AT_ONCE);
@@ -108,7 +162,7 @@ mod tests {
                     prop_assert_eq!(stretch.reach(&own), reached < taken);
                 }
             }
-            while let Some(piece) = stretch.take() {
+            while let Some(piece) = take(&stretch) {
                 prop_assert!(piece.start >= reached && piece.end == taken);
                 taken = piece.start;
             }
@@ -120,9 +174,9 @@ mod tests {
     fn what_is_elsewhere_changes_nothing() {
         let stretch = Stretch::new(AT_ONCE..3 * AT_ONCE, Order::Back);
         assert!(stretch.reach(&(0..AT_ONCE)) && stretch.reach(&(3 * AT_ONCE..4 * AT_ONCE)));
-        assert_eq!(stretch.take(), Some(2 * AT_ONCE..3 * AT_ONCE));
+        assert_eq!(take(&stretch), Some(2 * AT_ONCE..3 * AT_ONCE));
         assert!(!stretch.reach(&(0..9 * AT_ONCE)), "also by what goes beyond it");
-        assert_eq!(stretch.take(), None);
+        assert_eq!(take(&stretch), None);
     }
 
     #[test]
@@ -132,9 +186,28 @@ mod tests {
             stretch.reach(&(0..AT_ONCE / 2 + 5)),
             "whoever needs it has this brought in by somebody else"
         );
-        let pieces: Vec<_> = std::iter::from_fn(|| stretch.take()).collect();
+        let pieces: Vec<_> = std::iter::from_fn(|| take(&stretch)).collect();
         assert_eq!(pieces, [AT_ONCE / 2 + 5..AT_ONCE, AT_ONCE..2 * AT_ONCE, 2 * AT_ONCE..3 * AT_ONCE - 1]);
         let last = Stretch::new(u64::MAX - 3..u64::MAX, Order::Forth);
-        assert_eq!([last.take(), last.take()], [Some(u64::MAX - 3..u64::MAX), None]);
+        assert_eq!([take(&last), take(&last)], [Some(u64::MAX - 3..u64::MAX), None]);
+    }
+
+    #[test]
+    fn whoever_waits_goes_on_when_no_piece_is_under_way() {
+        let stretch = Stretch::new(0..2 * AT_ONCE, Order::Forth);
+        let over = AtomicBool::new(false);
+        stretch.rest();
+        std::thread::scope(|scope| {
+            let piece = stretch.take().unwrap();
+            scope.spawn(|| {
+                let piece = piece;
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                over.store(true, Ordering::SeqCst);
+                drop(piece);
+            });
+            drop(stretch.take());
+            stretch.rest();
+            assert!(over.load(Ordering::SeqCst), "the other piece was still under way");
+        });
     }
 }

@@ -185,7 +185,8 @@ impl Fabric for SimFabric {
         _helpers: u32,
     ) {
         while let Some(piece) = stretch.take().filter(|_| self.process.is_alive()) {
-            let segment = Segment { address: piece.start, length: piece.end - piece.start };
+            let memory = piece.memory();
+            let segment = Segment { address: memory.start, length: memory.end - memory.start };
             let parts = [RegionPart { region, segment }];
             self.shared.bring_in(self.process.id, self.process.id, &self.regions, &parts, None);
         }

@@ -22,6 +22,8 @@ pub struct Asked {
     pub far_times: u32,
     /// When the access that waits found its pages absent.
     since: Option<u64>,
+    /// Counts the waits: what was brought in for an earlier one may be told late.
+    wait: u8,
     /// What is brought in beyond what is accessed.
     pub ahead: Ahead,
     /// Bytes that follow what is accessed in the same transfer, where that is known.
@@ -45,16 +47,20 @@ impl Asked {
     /// An access waits, since `now` if this is its first time: true.
     pub fn begin_wait(&mut self, now: u64) -> bool {
         self.times += 1;
-        let first = self.since.is_none();
-        self.since.get_or_insert(now);
-        first
+        self.is_first(now)
     }
 
     /// The same for pages of a peer, of which it is counted how often they were asked for in a row.
     pub fn begin_far_wait(&mut self, now: u64) -> bool {
         self.far_times += 1;
+        self.is_first(now)
+    }
+
+    fn is_first(&mut self, now: u64) -> bool {
         let first = self.since.is_none();
-        self.since.get_or_insert(now);
+        if first {
+            (self.since, self.wait) = (Some(now), self.wait.wrapping_add(1));
+        }
         first
     }
 
@@ -100,13 +106,26 @@ impl Asked {
 
     /// The word for pages that are asked for on behalf of a queue pair with this number.
     pub fn token(&self, number: u32) -> u64 {
-        u64::from(number) | (self.half as u64) << 32
+        u64::from(number) | u64::from(self.place()) << 32
+    }
+
+    /// The half and the wait: which of the bits that tell of them.
+    fn place(&self) -> u32 {
+        self.half as u32 * WAITS_TOLD + u32::from(self.wait) % WAITS_TOLD
     }
 }
 
-/// For whom pages with this [word](Asked::token) were brought in: a bit for each half, and the number of the queue pair.
-pub fn asker(token: u64) -> (u8, u32) {
-    (1 << ((token >> 32) & 1), token as u32)
+/// Waits of one half that are told apart.
+const WAITS_TOLD: u32 = 32;
+
+/// For whom pages with this [word](Asked::token) were brought in: a bit for the wait of one half, and the number of the queue pair.
+pub fn asker(token: u64) -> (u64, u32) {
+    (1 << ((token >> 32) % 64), token as u32)
+}
+
+/// Whether there are any of one half among such bits.
+pub fn tells_of(waits: u64, half: Half) -> bool {
+    waits >> (half as u32 * WAITS_TOLD) & u64::from(u32::MAX) != 0
 }
 
 struct Count {
@@ -127,7 +146,7 @@ struct Count {
 impl Default for PageWaits {
     fn default() -> Self {
         let asked = |half| {
-            let (times, far_times, since, to_come, met_until, peer) = (0, 0, None, 0, 0, 0);
+            let (times, far_times, since, wait, to_come, met_until, peer) = (0, 0, None, 0, 0, 0, 0);
             let (ahead, stretches) = (Ahead::default(), ArrayVec::new());
             let (many_absent, met_cheap) = (false, false);
             Asked {
@@ -135,6 +154,7 @@ impl Default for PageWaits {
                 times,
                 far_times,
                 since,
+                wait,
                 ahead,
                 to_come,
                 many_absent,
@@ -194,10 +214,10 @@ impl PageWaits {
         next
     }
 
-    /// Pages came in for some of the halves (a bit for each), or turned out not to be mapped.
-    pub fn answered(&mut self, halves: u8) {
-        for (half, count) in self.0.iter_mut().enumerate() {
-            if halves & 1 << half != 0 {
+    /// Pages came in for some waits (a bit for each, see [`asker`]), or turned out not to be mapped.
+    pub fn answered(&mut self, waits: u64) {
+        for count in &mut self.0 {
+            if waits & 1 << count.asked.place() != 0 {
                 (count.news, count.unchanged_since) = (true, None);
             }
         }
@@ -211,15 +231,25 @@ mod tests {
     /// An access that finds its page absent, and asks for it.
     fn ask(waits: &mut PageWaits, half: Half) -> u32 {
         let asked = waits.of(half);
-        asked.times += 1;
+        asked.begin_wait(7);
         asked.times
     }
 
     /// What it asked for came in.
     fn answer(waits: &mut PageWaits, half: Half) {
-        let (halves, number) = asker(waits.0[half as usize].asked.token(77));
+        let told = tell(waits, half);
+        waits.answered(told);
+    }
+
+    /// What tells of the page that is asked for now.
+    fn tell(waits: &mut PageWaits, half: Half) -> u64 {
+        let (told, number) = asker(waits.0[half as usize].asked.token(77));
         assert_eq!(number, 77);
-        waits.answered(halves);
+        assert_eq!(
+            [Half::Requester, Half::Responder].map(|which| tells_of(told, which)),
+            [half == Half::Requester, half == Half::Responder]
+        );
+        told
     }
 
     #[test]
@@ -275,10 +305,28 @@ mod tests {
         ask(&mut waits, Half::Requester);
         answer(&mut waits, Half::Requester);
         ask(&mut waits, Half::Requester);
-        waits.of(Half::Requester).times = 0;
+        waits.of(Half::Requester).end_wait(8);
         // The word of what had been asked for besides.
         answer(&mut waits, Half::Requester);
         assert_eq!(ask(&mut waits, Half::Requester), 1);
         assert_eq!(ask(&mut waits, Half::Requester), 1);
+    }
+
+    #[test]
+    fn what_is_told_late_is_no_answer_to_the_next_wait() {
+        for half in [Half::Requester, Half::Responder] {
+            let mut waits = PageWaits::default();
+            ask(&mut waits, half);
+            let late = tell(&mut waits, half);
+            // Somebody else brought its page in.
+            waits.of(half).end_wait(8);
+            ask(&mut waits, half);
+            waits.answered(late);
+            assert_eq!(ask(&mut waits, half), 1, "its page did not come in vain");
+            let (own, both) = (tell(&mut waits, half), late | tell(&mut waits, half));
+            assert_ne!(own, late);
+            waits.answered(both);
+            assert_eq!(ask(&mut waits, half), 2);
+        }
     }
 }
