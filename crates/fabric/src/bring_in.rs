@@ -315,9 +315,11 @@ impl Pages {
     fn offer(&self, what: What, asker: u64, token: Option<u64>, counters: &Counters) -> Offer {
         let hands = self.hands.clone();
         let place = match &what {
-            // One of those whom somebody waits for who brings nothing in.
-            What::Ahead { stretch, helper: 0, .. }
-                if stretch.order() == Order::Forth && !self.has_processors_for_helpers() =>
+            // Every second one of those whom somebody waits for who brings nothing in.
+            What::Ahead { stretch, helper, .. }
+                if helper % 2 == 0
+                    && stretch.order() == Order::Forth
+                    && !self.has_processors_for_helpers() =>
             {
                 Place::At(sched_getcpu())
             }
