@@ -1,7 +1,7 @@
 /*
  * matrix SEED all|few KIND...: every pair of kinds of memory (place.h), one at the source of the data and one at its
  * destination, under every operation, at several sizes and offsets. Before each operation the pages are taken away at both
- * sides, unless the kind is "resident". Afterwards every byte of the pages around must be what it should, and every
+ * sides, unless the kind is one that is always resident. Afterwards every byte of the pages around must be what it should, and every
  * completion must be right. `few`: one size instead of all.
  *
  * Exit status 77, with the reason: this machine has no such memory.
@@ -262,7 +262,9 @@ static void run_all(const enum kind *kinds, int count, int few)
 	for (int here = 0; here < count; here++) {
 		for (int there = 0; there < count; there++) {
 			for (int operation = 0; operation < OPERATIONS; operation++) {
-				size_t sizes[] = { 8, 1 + drawn() % 5000, 65536 + drawn() % PAGE, 1 << 20, 4 << 20 };
+				size_t sizes[] = {
+					8, 1 + drawn() % 5000, 4096, 4097, 65536 + drawn() % PAGE, 1 << 20, 4 << 20,
+				};
 				int all = sizeof(sizes) / sizeof(*sizes), only_one = drawn() % all;
 
 				for (int i = 0; i < (is_atomic(operation) ? 1 : all); i++) {
@@ -310,7 +312,7 @@ int main(int argc, char **argv)
 		printf("%s: %s, %zu pages were absent\n", side ? "target" : "initiator", kind_names[kinds[i]],
 		       absent_of[kinds[i]]);
 		/* Otherwise nothing has been tried. */
-		CHECK(absent_of[kinds[i]] > 0 || kinds[i] == RESIDENT);
+		CHECK(absent_of[kinds[i]] > 0 || is_resident(kinds[i]));
 	}
 	if (!side)
 		printf("%zu operations\n", done);

@@ -5,9 +5,19 @@
 #include "../motion/pattern.h"
 #include "../../benches/pager.h"
 
-enum kind { RESIDENT, ZERO_FILL, SHARED, SWAPPED, FILE_PAGES, PAGER, PAGER_USER, HUGE, HUGETLB, KINDS };
+#include <sys/syscall.h>
+
+#ifndef SYS_memfd_secret
+#define SYS_memfd_secret 447
+#endif
+
+/* The last two are resident; their owner can read them, and a peer cannot (process_vm_readv(2)). */
+enum kind {
+	RESIDENT, ZERO_FILL, SHARED, SWAPPED, FILE_PAGES, PAGER, PAGER_USER, HUGE, HUGETLB, WRITE_ONLY, SECRET, KINDS
+};
 static const char *const kind_names[KINDS] = {
-	"resident", "zero-fill", "shared", "swapped", "file", "pager", "pager-user", "huge", "hugetlb",
+	"resident", "zero-fill", "shared", "swapped", "file", "pager", "pager-user", "huge", "hugetlb", "write-only",
+	"secret",
 };
 
 #define PAGE 4096
@@ -72,6 +82,14 @@ static inline const char *make_place(struct place *place, enum kind kind, size_t
 		place->base = map(length, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1);
 		if (!place->base)
 			return "no hugetlb pages are free";
+	} else if (kind == SECRET) {
+		place->file = syscall(SYS_memfd_secret, 0);
+		if (place->file < 0)
+			return "no memfd_secret(2)";
+		CHECK(ftruncate(place->file, length) == 0);
+		place->base = map(length, MAP_SHARED, place->file);
+		if (!place->base)
+			return "so much memory may not be locked";
 	} else {
 		place->base = map(length, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	}
@@ -83,8 +101,13 @@ static inline const char *make_place(struct place *place, enum kind kind, size_t
 			return kind == PAGER ? "userfaultfd for the kernel's accesses is not permitted" : "no userfaultfd";
 		place->dirty_to = 0;
 	}
+	if (kind == WRITE_ONLY)
+		CHECK(mprotect(place->base, length, PROT_WRITE) == 0);
 	return NULL;
 }
+
+/* Nothing is ever absent there. */
+static inline int is_resident(enum kind kind) { return kind == RESIDENT || kind == WRITE_ONLY || kind == SECRET; }
 
 static inline size_t down(size_t offset) { return offset / PAGE * PAGE; }
 static inline size_t up(size_t offset) { return down(offset + PAGE - 1); }
@@ -123,7 +146,7 @@ static inline void restore(struct place *place)
 		from = from / HUGE_PAGE * HUGE_PAGE;
 		to = (to + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
 	}
-	if (place->kind == RESIDENT || place->kind == SWAPPED || place->kind == FILE_PAGES)
+	if (is_resident(place->kind) || place->kind == SWAPPED || place->kind == FILE_PAGES)
 		memcpy(place->base + from, place->before + from, to - from);
 	else if (place->kind == SHARED)
 		CHECK(madvise(place->base + from, to - from, MADV_REMOVE) == 0);

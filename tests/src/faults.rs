@@ -65,6 +65,9 @@ const USUAL: [&str; 6] = ["resident", "zero-fill", "shared", "file", "pager-user
 /// Those of which one needs swap, another a right.
 const PRIVILEGED: [&str; 4] = ["resident", "zero-fill", "swapped", "pager"];
 
+/// Those that only their owner can read: a user's, and one that takes locked memory.
+const OWN: [&str; 2] = ["write-only", "secret"];
+
 /// What becomes of packets that find a page absent (PAGEWIRE_PAGE_FAULTS), other than what is tried everywhere.
 const HANDLINGS: [&str; 4] = ["err", "err,nto", "rnr", "timeout"];
 
@@ -89,6 +92,9 @@ pub fn runs() -> Vec<Run> {
         let swap = Needs::Swap(256 << 20);
         runs.push(matrix(setting, "all", &USUAL));
         runs.push(Run { rights: Rights::All, needs: swap, ..matrix(setting, "all", &PRIVILEGED) });
+        for own in OWN {
+            runs.push(Run { rights: Rights::All, ..matrix(setting, "all", &["resident", "zero-fill", own]) });
+        }
         let huge = matrix(setting, "all", &["resident", "hugetlb"]);
         runs.push(Run { needs: Needs::HugePages(16), ..huge });
         for (owner, ends) in

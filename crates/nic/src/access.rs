@@ -4,7 +4,7 @@
 
 use crate::drive::page_waits::Asked;
 use crate::engine::Nic;
-use crate::limits::{BRING_IN_TRIES, TRIAL_BYTES};
+use crate::limits::BRING_IN_TRIES;
 use crate::page_faults::{Missed, Named};
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
@@ -421,101 +421,9 @@ struct Seen {
     residency: Residency,
 }
 
-/// Whether all of these bytes can be read now. What residency tells is not enough: pages may be protected, or lie beyond the
-/// end of their file.
-pub fn is_readable<M: ApplicationMemory>(memory: &M, segments: &[Segment]) -> bool {
-    let longest = segments.iter().map(|segment| segment.length).max().unwrap_or(0).min(TRIAL_BYTES);
-    let mut bytes = vec![0; longest as usize];
-    segments.iter().all(|segment| {
-        (0..segment.length).step_by(TRIAL_BYTES as usize).all(|at| {
-            let length = (segment.length - at).min(TRIAL_BYTES);
-            let part = [Segment { address: segment.address + at, length }];
-            memory.read(&part, &mut bytes[..length as usize]).is_ok()
-        })
-    })
-}
-
 impl From<MemoryError> for AccessError {
     /// For copies inside this process.
     fn from(_: MemoryError) -> Self {
         AccessError::NotMapped
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use pagewire_memory::{AtomicOperation, HostMemory, HostProcess, Unreached};
-    use std::sync::Mutex;
-
-    /// Notes the buffers that are read into; from an address on nothing can be read.
-    struct Noting {
-        end: u64,
-        reads: Mutex<Vec<(Segment, usize)>>,
-    }
-
-    impl ApplicationMemory for Noting {
-        type Process = HostProcess;
-
-        fn read(&self, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
-            let mut reads = self.reads.lock().unwrap();
-            reads.extend(from.iter().map(|segment| (*segment, into.len())));
-            let readable = from.iter().all(|segment| segment.address + segment.length <= self.end);
-            if readable { Ok(()) } else { Err(MemoryError::NotMapped) }
-        }
-
-        fn write(&self, _: &[u8], _: &[Segment], _: bool) -> Result<(), MemoryError> {
-            unreachable!("nothing is written")
-        }
-
-        fn pull(&self, _: &HostProcess, _: &[Segment], _: &[Segment], _: bool) -> Result<(), MemoryError> {
-            unreachable!("nothing is written")
-        }
-
-        fn push(&self, _: &HostProcess, _: &[Segment], _: &[Segment], _: bool) -> Result<(), MemoryError> {
-            unreachable!("nothing is written")
-        }
-
-        fn atomic(&self, _: u64, _: AtomicOperation) -> Result<u64, MemoryError> {
-            unreachable!("nothing is written")
-        }
-
-        fn residency(&self, _: &[Segment]) -> Residency {
-            Residency::Resident
-        }
-
-        fn reach(&self, _: &HostProcess, _: Segment, _: u64, _: &mut LastSeen) -> Result<(), Unreached> {
-            Ok(())
-        }
-
-        fn bring_in(&self, _: &Segment, _: bool) -> Result<(), MemoryError> {
-            unreachable!("everything is resident")
-        }
-    }
-
-    #[test]
-    fn long_memory_is_tried_in_pieces() {
-        let segments = [
-            Segment { address: 1 << 20, length: (1 << 31) + 5 },
-            Segment { address: 1 << 33, length: 0 },
-            Segment { address: 1 << 34, length: 3 },
-        ];
-        let memory = Noting { end: (1 << 34) + 3, reads: Mutex::default() };
-        assert!(is_readable(&memory, &segments));
-        let reads = memory.reads.into_inner().unwrap();
-        assert!(
-            reads.iter().all(|(part, buffer)| part.length == *buffer as u64 && part.length <= TRIAL_BYTES)
-        );
-        // One after the other, and all.
-        let mut next = 1 << 20;
-        for (part, _) in &reads[..reads.len() - 1] {
-            assert_eq!(part.address, next);
-            next += part.length;
-        }
-        assert_eq!(next, (1 << 20) + (1 << 31) + 5);
-        assert_eq!(reads.last().unwrap().0, segments[2]);
-        let shorter = Noting { end: (1 << 34) + 2, reads: Mutex::default() };
-        assert!(!is_readable(&shorter, &segments));
-        assert!(is_readable(&HostMemory::new(), &[]));
     }
 }

@@ -1,6 +1,6 @@
 //! What the protocol of one queue pair is given by the NIC: memory, receives, completions, the link.
 
-use crate::access::{AccessError, Sustained, is_readable};
+use crate::access::{AccessError, Sustained};
 use crate::attributes::QueuePairType;
 use crate::completion::{Completion, Opcode, Status};
 use crate::direct::{Bytes, Transfer};
@@ -213,7 +213,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         })
     }
 
-    fn transmit_work(&mut self, header: &Header, id: WorkId, bytes: Range<u32>, again: bool) -> Outcome<()> {
+    fn transmit_work(&mut self, header: &Header, id: WorkId, bytes: Range<u32>, copied: bool) -> Outcome<()> {
         let (offset, length) = (bytes.start, bytes.end - bytes.start);
         let domain = self.queue_pair.domain.number();
         if let (Some(whole), Path::Udp { .. }) = (self.gathered(id), self.core.path()) {
@@ -230,11 +230,12 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
             // Only RC keeps the bytes until the receiver has them; UC completes when they have left.
             Path::Local(channel)
                 if length > RING_INLINE
+                    && !copied
                     && self.queue_pair.kind == QueuePairType::Rc
                     && !channel.channel.through_rings =>
             {
                 let channel = channel.clone();
-                self.transmit_reference(&channel, header, domain, &pieces, again)
+                self.transmit_reference(&channel, header, domain, &pieces)
             }
             _ => self.transmit_pieces(header, &requested(domain, &pieces), length, 0),
         }
@@ -347,15 +348,13 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         }
     }
 
-    /// Sends a record that names this process's memory, for the receiver to pull. Where the receiver asked `again`, the memory
-    /// may be what it could not read, though it is mapped: protected, or beyond the end of its file.
+    /// Sends a record that names this process's memory, for the receiver to pull.
     fn transmit_reference(
         &mut self,
         channel: &Arc<LocalChannel<F>>,
         header: &Header,
         domain: u32,
         pieces: &[ScatterGather],
-        again: bool,
     ) -> Outcome<()> {
         let queue_pair = self.queue_pair;
         let nic = &queue_pair.nic;
@@ -371,10 +370,6 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
             Ok(access) => access,
             Err(error) => return refused(error, Denial::LocalProtection),
         };
-        if again && !is_readable(nic.fabric().memory(), &access.segments) {
-            nic.finish(access);
-            return Outcome::Denied(Denial::LocalProtection);
-        }
         let mut named: SmallVec<[u8; 64]> = SmallVec::new();
         for piece in pieces {
             let at = RemoteAddress { address: piece.address, key: piece.key };
@@ -522,8 +517,8 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
             Source::None | Source::Work { length: 0, .. } | Source::Remote { length: 0, .. } => {
                 self.emit(header, &[])
             }
-            Source::Work { id, offset, length, again } => {
-                self.transmit_work(header, id, offset..offset + length, again)
+            Source::Work { id, offset, length, copied } => {
+                self.transmit_work(header, id, offset..offset + length, copied)
             }
             Source::Remote { remote, length } => {
                 let source = Named {

@@ -77,5 +77,3 @@ pub const TURN_BUDGET: u64 = pagewire_transport::limits::MAX_IN_FLIGHT as u64;
 pub const TURN_LEAST: u64 = 32 << 10;
 /// Nanoseconds of a lease: what is under way and does not change counts until the next one ends.
 pub const TURN_LEASE: u64 = 20_000_000;
-/// Bytes that are read at once where it is only asked whether memory can be read.
-pub const TRIAL_BYTES: u64 = 65_536;

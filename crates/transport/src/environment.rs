@@ -99,12 +99,13 @@ pub enum Operation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     None,
-    /// Bytes `offset .. offset + length` of a posted work request; `again`: they were sent before.
+    /// Bytes `offset .. offset + length` of a posted work request; `copied`: they are to travel themselves, as the peer cannot read
+    /// them where they lie.
     Work {
         id: WorkId,
         offset: u32,
         length: u32,
-        again: bool,
+        copied: bool,
     },
     /// A READ response: this side's memory, named by the peer's key and address.
     Remote {
@@ -118,8 +119,8 @@ impl Source {
     pub fn in_row(self, index: u32) -> Source {
         match self {
             Source::None => Source::None,
-            Source::Work { id, offset, length, again } => {
-                Source::Work { id, offset: offset + index * length, length, again }
+            Source::Work { id, offset, length, copied } => {
+                Source::Work { id, offset: offset + index * length, length, copied }
             }
             Source::Remote { remote, length } => {
                 let skipped = u64::from(index) * u64::from(length);

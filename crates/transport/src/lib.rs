@@ -37,6 +37,14 @@ pub struct Link {
     pub direct: bool,
 }
 
+impl Link {
+    /// Payload bytes that a packet carries at most whichever way it goes: where requests may be as long as messages their bytes do not
+    /// travel with them.
+    pub(crate) fn shorter_mtu(&self) -> u32 {
+        self.request_mtu.min(self.response_mtu)
+    }
+}
+
 /// Packets (or PSNs) that a message of `length` bytes takes: at least one.
 pub(crate) fn packets_for(length: u32, mtu: u32) -> u32 {
     length.div_ceil(mtu.max(1)).max(1)

@@ -47,9 +47,9 @@ pub const KEPT_BYTES: usize = 256 << 10;
 /// Packets that one call of `drive` hands out at most.
 pub const DRIVE_PACKETS: u32 = 128;
 
-/// Times in a row that a request is repeated on a link that loses nothing because the peer could not read its bytes, though this side
-/// can: memory that comes and goes is there sooner or later, such as is for this process alone (memfd_secret(2)) never.
-pub const UNREADABLE_REPETITIONS: u32 = 1000;
+/// Times in a row that a request is repeated on a link that loses nothing because the peer asks for it. Once is enough where the peer
+/// could not read its bytes.
+pub const LOSSLESS_REPETITIONS: u32 = 1000;
 
 /// Nanoseconds after which a link that loses nothing is asked how it is, however long the
 /// acknowledgement timeout.

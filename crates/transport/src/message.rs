@@ -2,15 +2,15 @@
 
 use pagewire_wire::Operation as Code;
 
-use crate::{Denial, Source, Status, Work};
+use crate::{Denial, Link, Source, Status, Work};
 
-/// The bytes of packet `offset` of a message; `again`: it was sent before.
-pub(crate) fn piece(work: &Work, offset: u32, mtu: u32, again: bool) -> Source {
+/// The bytes of packet `offset` of a message; `copied`: see [`Source::Work`].
+pub(crate) fn piece(work: &Work, offset: u32, mtu: u32, copied: bool) -> Source {
     if work.length == 0 {
         return Source::None;
     }
     let start = offset * mtu;
-    Source::Work { id: work.id, offset: start, length: mtu.min(work.length - start), again }
+    Source::Work { id: work.id, offset: start, length: mtu.min(work.length - start), copied }
 }
 
 /// Where in its message a packet stands.
@@ -33,11 +33,14 @@ impl Place {
     }
 
     /// Whether so many bytes may stand here: FIRST and MIDDLE are full, LAST is not empty, none is longer
-    /// than the MTU (InfiniBand specification, volume 1, section 9.7.4.1.6).
-    pub(crate) fn suits(self, length: u64, mtu: u32) -> bool {
-        let mtu = u64::from(mtu);
+    /// than the MTU (InfiniBand specification, volume 1, section 9.7.4.1.6). Inside a host a message that cannot be read where it lies
+    /// comes in parts of the [shorter MTU](Link::shorter_mtu).
+    pub(crate) fn suits(self, length: u64, link: &Link) -> bool {
+        let mtu = u64::from(link.request_mtu);
         match self {
-            Place::First | Place::Middle => length == mtu,
+            Place::First | Place::Middle => {
+                length == mtu || link.lossless && length == u64::from(link.shorter_mtu())
+            }
             Place::Last => 0 < length && length <= mtu,
             Place::Only => length <= mtu,
         }

@@ -204,7 +204,7 @@ impl Placer {
 /// Where a message stands after a packet, whose length must suit its place.
 fn message_end(offset: u32, payload: Payload<'_>, place: Place, link: &Link) -> Result<u32, Stop> {
     let end = u64::from(offset) + payload.len();
-    if !place.suits(payload.len(), link.request_mtu) || end > u64::from(limits::MAX_MESSAGE) {
+    if !place.suits(payload.len(), link) || end > u64::from(limits::MAX_MESSAGE) {
         return Err(Stop::Invalid);
     }
     Ok(end as u32)

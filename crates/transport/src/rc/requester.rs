@@ -33,6 +33,9 @@ pub(super) struct Entry {
     /// length, so that the kernel can cut a long row of them out of one send. It stays as it was begun: the responder is in the
     /// middle of a message or is not.
     apart: bool,
+    /// The peer could not read its bytes where they lie: they travel themselves, in packets of the [shorter
+    /// MTU](Link::shorter_mtu).
+    in_parts: bool,
 }
 
 impl Entry {
@@ -47,6 +50,11 @@ impl Entry {
             Operation::Read { .. } => (self.chunk - self.within_request(offset)).min(self.packets - offset),
             _ => 1,
         }
+    }
+
+    /// Payload bytes of its packets, but the last.
+    fn request_mtu(&self, link: &Link) -> u32 {
+        if self.in_parts { link.shorter_mtu() } else { link.request_mtu }
     }
 
     /// How many PSNs of the same READ request come before the one at `offset`.
@@ -99,8 +107,8 @@ pub(super) struct Requester {
     /// The PSN that a NAK last sent the requester back to; a repetition of that NAK is ignored, on a link that loses nothing until that
     /// PSN has been sent again.
     pub(super) gone_back: Option<Psn>,
-    /// Times in a row that the peer could not read the bytes of the oldest request.
-    pub(super) unreadable: u32,
+    /// Times in a row that the peer has asked for the oldest request, on a link that loses nothing.
+    pub(super) asked_in_vain: u32,
     /// The responder dropped the request with this PSN for want of a page.
     pub(super) dropped_request: Option<Psn>,
     /// This side dropped the response with this PSN for want of a page.
@@ -151,7 +159,7 @@ impl Requester {
             retry: Retry::new(),
             recover: None,
             gone_back: None,
-            unreadable: 0,
+            asked_in_vain: 0,
             dropped_request: None,
             dropped_response: None,
             resumed: None,
@@ -212,6 +220,7 @@ impl Requester {
             chunk: self.read_chunk,
             cut_at: 0,
             apart: false,
+            in_parts: false,
         });
     }
 
@@ -244,7 +253,16 @@ impl Requester {
     }
 
     fn only_entry(&self, work: &Work) -> Entry {
-        Entry { work: *work, first: self.next, packets: 1, chunk: self.read_chunk, cut_at: 0, apart: false }
+        let (apart, in_parts) = (false, false);
+        Entry {
+            work: *work,
+            first: self.next,
+            packets: 1,
+            chunk: self.read_chunk,
+            cut_at: 0,
+            apart,
+            in_parts,
+        }
     }
 
     /// That packet has left.
@@ -416,6 +434,25 @@ impl Requester {
         } else if self.resend.is_none_or(|resend| from.is_before(resend)) {
             self.resend = Some(from);
         }
+    }
+
+    /// The message at `psn`, which the peer cannot read where it lies, travels in parts from now on. That peer has executed nothing
+    /// from there on, and what it was sent stands in its ring before all that is sent now: the PSNs behind the message are given
+    /// anew.
+    #[cold]
+    pub(super) fn put_in_parts(&mut self, psn: Psn, link: &Link) {
+        let Some(at) = self.find(psn) else { return };
+        let entry = &mut self.queue[at];
+        if entry.in_parts || entry.awaits_response() {
+            return;
+        }
+        entry.in_parts = true;
+        let packets = packets_for(entry.work.length, entry.request_mtu(link));
+        let more = packets - std::mem::replace(&mut entry.packets, packets);
+        for behind in self.queue.range_mut(at + 1..self.started) {
+            behind.first = behind.first.plus(more);
+        }
+        self.next = self.next.plus(more);
     }
 
     /// The peer has turned out to fill gaps, or not to: what was still to be sent again in order becomes gaps.
@@ -752,7 +789,7 @@ impl Requester {
             self.held = true;
             return Step::Idle;
         }
-        let (mut header, source) = request(entry, offset, count, again, shared);
+        let (mut header, source) = request(entry, offset, count, shared);
         let last = offset + count == entry.packets;
         if !entry.awaits_response() {
             header.bth.acknowledge = self.ends(last, shared) || again || self.asks(shared);

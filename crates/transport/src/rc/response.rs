@@ -389,7 +389,7 @@ impl Requester {
             self.window.acknowledged(count);
         }
         self.unacked = to;
-        self.unreadable = 0;
+        self.asked_in_vain = 0;
         self.executed = self.executed.later(to);
         // Half the PSNs further on they would count as the future.
         self.recover = self.recover.filter(|psn| to.is_before(*psn));
@@ -530,12 +530,13 @@ impl Requester {
         if !shared.link.lossless {
             return self.go_back_for(psn, now, shared, environment);
         }
-        // It has arrived, and its bytes could not be read where they lie: they may have been swapped out just then, again and again. No
-        // such repetition says that the peer is gone.
-        self.unreadable += 1;
-        if self.unreadable > limits::UNREADABLE_REPETITIONS {
+        // It has arrived, and its bytes could not be read where they lie, or there was no room to keep it. No such repetition says
+        // that the peer is gone.
+        self.asked_in_vain += 1;
+        if self.asked_in_vain > limits::LOSSLESS_REPETITIONS {
             return self.fail(Status::RetryExceeded, shared, environment);
         }
+        self.put_in_parts(psn, &shared.link);
         self.repeat_from(psn, now, shared);
     }
 

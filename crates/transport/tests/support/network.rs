@@ -63,6 +63,8 @@ pub struct Pair {
     pub overflowed: u64,
     /// Times that bytes to be placed cannot be read where they lie, from now on.
     pub unreadable: usize,
+    /// As long as that, at least.
+    pub unreadable_from: usize,
     /// The ends are told now and then that pages came in.
     pub page_ins: bool,
 }
@@ -143,6 +145,7 @@ impl Pair {
             free_at: [0; 2],
             overflowed: 0,
             unreadable: 0,
+            unreadable_from: 0,
             page_ins: false,
         }
     }
@@ -244,12 +247,14 @@ impl Pair {
                 Packet::Own(own) => end.connection.receive_control(now, own, &mut end.host),
                 Packet::Standard { header, payload } => {
                     let absent = end.host.page_absent;
-                    end.host.page_absent |= self.unreadable > 0;
+                    let unreadable =
+                        self.unreadable > 0 && payload.len() >= self.unreadable_from && !payload.is_empty();
+                    end.host.page_absent |= unreadable;
                     let outcome = end.connection.receive(now, header, Payload::Bytes(payload), &mut end.host);
                     end.host.page_absent = absent;
                     match outcome {
                         Outcome::Done(()) => {}
-                        Outcome::Wait if self.unreadable > 0 => {
+                        Outcome::Wait if unreadable => {
                             self.unreadable -= 1;
                             end.connection.ask_again();
                         }

@@ -8,14 +8,9 @@ use crate::rc::Shared;
 use crate::{Atomic, Operation, Psn, RemoteAddress, Source};
 
 /// The packet at PSN `offset` of a work request; a READ request asks for `count` responses.
-pub(super) fn request(
-    entry: &Entry,
-    offset: u32,
-    count: u32,
-    again: bool,
-    shared: &Shared,
-) -> (Header, Source) {
+pub(super) fn request(entry: &Entry, offset: u32, count: u32, shared: &Shared) -> (Header, Source) {
     let work = &entry.work;
+    let copied = entry.in_parts;
     let psn = entry.first.plus(offset);
     match work.operation {
         Operation::Read { remote } => {
@@ -41,7 +36,7 @@ pub(super) fn request(
                 // A SEND has either; the immediate goes before.
                 header.invalidate = if immediate.is_none() { invalidate } else { None };
             }
-            (header, piece(work, offset, shared.link.request_mtu, again))
+            (header, piece(work, offset, entry.request_mtu(&shared.link), copied))
         }
         Operation::Write { remote, .. } if entry.apart => {
             let mtu = shared.link.request_mtu;
@@ -52,7 +47,7 @@ pub(super) fn request(
                 key: remote.key,
                 length: mtu.min(work.length - skipped),
             });
-            (header, piece(work, offset, mtu, again))
+            (header, piece(work, offset, mtu, copied))
         }
         Operation::Write { remote, immediate } => {
             let place = Place::of(offset, entry.packets);
@@ -64,7 +59,7 @@ pub(super) fn request(
                 header.bth.solicited = work.solicited && immediate.is_some();
                 header.immediate = immediate;
             }
-            (header, piece(work, offset, shared.link.request_mtu, again))
+            (header, piece(work, offset, entry.request_mtu(&shared.link), copied))
         }
         // Never started; see `begin`.
         Operation::Local => (shared.header(Code::SendOnly, psn), Source::None),

@@ -74,7 +74,7 @@ impl Requester {
         shared: &mut Shared,
         environment: &mut E,
     ) -> u32 {
-        let (header, source) = request(entry, offset, 1, false, shared);
+        let (header, source) = request(entry, offset, 1, shared);
         let sent = environment.transmit_row(&header, source, row).min(row);
         if sent > 0 {
             self.leaves();
