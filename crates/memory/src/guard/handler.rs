@@ -117,7 +117,7 @@ pub fn send_end_of_touch(thread: u32) {
     if INSTALLED.get() != Some(&true) || !is_ours(signal) {
         return;
     }
-    let (process, thread) = (std::process::id().cast_signed(), thread.cast_signed());
+    let (process, thread) = (std::process::id() as i32, thread as i32);
     let queued = Queued {
         signal,
         error: 0,
