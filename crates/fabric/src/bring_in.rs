@@ -12,7 +12,7 @@ use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment};
 use pagewire_paging::limits::{PAGE, THREADS_OF_ONE};
 use pagewire_paging::{Executor, Offer, Order, PageIn, Stretch, Task};
 use parking_lot::Mutex;
-use rustix::thread::{gettid, sched_getcpu};
+use rustix::thread::{gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::num::NonZero;
@@ -213,10 +213,20 @@ fn whole_pages(segment: &Segment) -> Segment {
 }
 
 impl Pages {
-    /// No thread yet. `tables`: those of this process. `done` is called with a token when its pages are there, or turned out not to be
+    /// No thread yet; each will be where the calling thread may be now. `tables`: those of this process. `done` is called with a token when its pages are there, or turned out not to be
     /// mapped, or their region has ended.
     pub fn new(memory: Arc<HostMemory>, tables: MappedWords, done: Box<Done>) -> Self {
-        let spawn = |body| spawn("pagewire-pages", body).map(drop);
+        // Threads begin with their maker's processors, and whoever is the first to need one may be kept at one.
+        let processors = sched_getaffinity(None).ok();
+        let spawn = move |body: Box<dyn FnOnce() + Send>| {
+            let begin = move || {
+                if let Some(Err(error)) = processors.map(|processors| sched_setaffinity(None, &processors)) {
+                    log::debug!("a thread for pages stays where it began: {error}");
+                }
+                body();
+            };
+            spawn("pagewire-pages", begin).map(drop)
+        };
         let (regions, pieces) = (RegionView::new(tables), Pieces::new());
         let hands = Arc::new(Hands { memory, regions, pieces, done, waiting: Mutex::default() });
         let processors = available_parallelism().map_or(1, NonZero::get);
@@ -362,6 +372,7 @@ mod tests {
     use crate::words::Access;
     use pagewire_iommu::{Region, RegionTable, Rights};
     use pagewire_memory::{ApplicationMemory, Residency};
+    use rustix::thread::CpuSet;
     use std::collections::BTreeSet;
     use std::hash::{BuildHasher, RandomState};
     use std::sync::mpsc::channel;
@@ -463,6 +474,24 @@ mod tests {
         assert!(one != other && of(one) == of(other));
         let hasher = RandomState::new();
         assert_eq!(hasher.hash_one(of(one)), hasher.hash_one(of(other)));
+    }
+
+    #[test]
+    fn threads_are_not_kept_where_whoever_needs_the_first_one_is() {
+        let (told, hears) = channel();
+        let done = Box::new(move |_| told.send(sched_getaffinity(None).unwrap()).unwrap());
+        let (table, words) = table();
+        let (_, region) = register(&table);
+        let pages = Pages::new(Arc::new(HostMemory::new()), words, done);
+        let before = sched_getaffinity(None).unwrap();
+        let mut here = CpuSet::new();
+        here.set((0..CpuSet::MAX_CPU).find(|processor| before.is_set(*processor)).unwrap());
+        sched_setaffinity(None, &here).unwrap();
+        let (_memory, segment) = fresh(1);
+        pages.own(1, &[RegionPart { region, segment }], true, 10, &Counters::default());
+        sched_setaffinity(None, &before).unwrap();
+        assert_eq!(hears.recv_timeout(LONG).unwrap().count(), before.count());
+        pages.stop();
     }
 
     #[test]
