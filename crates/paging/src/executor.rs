@@ -1,6 +1,8 @@
 //! Threads for what may wait without bound (JBMT-5).
 //!
-//! They are started when they are needed and end when they are not. Askers have their turns one after the other, and each has but a part
+//! One waits for the next task at all times: the last to begin with one starts another before it. So a program's thread that meets an absent
+//! page, deep on a stack that may be small, starts none, and the page does not wait for a thread to begin. Those that are too many end when they have
+//! had nothing to do. Askers have their turns one after the other, and each has but a part
 //! of the threads: where one names pages that never come, the others' come as ever.
 
 use crate::limits::{IDLE, THREADS, THREADS_OF_ONE, WAITING_OF_ONE, WAITING_TASKS};
@@ -59,6 +61,8 @@ struct Queue<T> {
     startable: usize,
     threads: usize,
     idle: usize,
+    /// One of the threads has not begun yet.
+    starting: bool,
     stopped: bool,
 }
 
@@ -86,6 +90,16 @@ impl<T> Lane<T> {
 }
 
 impl<T: Task> Queue<T> {
+    /// Whether a thread is to be started so that one waits for the next task: it counts from now on.
+    fn starts(&mut self) -> bool {
+        let starts = self.idle == 0 && !self.starting && !self.stopped && self.threads < THREADS;
+        if starts {
+            self.starting = true;
+            self.threads += 1;
+        }
+        starts
+    }
+
     /// Changes a lane, and gives it its turn if it has a task then and may have a thread.
     fn change<R>(&mut self, asker: u64, change: impl FnOnce(&mut Lane<T>) -> R) -> R {
         let lane = self.lanes.entry(asker).or_default();
@@ -141,7 +155,7 @@ impl<T: Task> Queue<T> {
 }
 
 impl<T: Task> Executor<T> {
-    /// No thread yet. `spawn` starts one that runs what it is given.
+    /// With one thread, if it can be had. `spawn` starts one that runs what it is given.
     pub fn new(
         spawn: impl Fn(Box<dyn FnOnce() + Send>) -> io::Result<()> + Send + Sync + 'static,
     ) -> Arc<Self> {
@@ -151,11 +165,15 @@ impl<T: Task> Executor<T> {
             undone: HashSet::new(),
             waiting: 0,
             startable: 0,
-            threads: 0,
+            threads: 1,
             idle: 0,
+            starting: true,
             stopped: false,
         };
-        Arc::new(Executor { queue: Mutex::new(queue), more: Condvar::new(), spawn: Box::new(spawn) })
+        let executor =
+            Arc::new(Executor { queue: Mutex::new(queue), more: Condvar::new(), spawn: Box::new(spawn) });
+        executor.start();
+        executor
     }
 
     /// Takes a task on.
@@ -165,11 +183,10 @@ impl<T: Task> Executor<T> {
         let offer = queue.take(task);
         // Also for one that is known: no thread could be had before, perhaps.
         if queue.startable > 0 && offer != Offer::Full {
-            if queue.idle >= queue.startable {
+            if queue.idle > 0 {
                 drop(queue);
                 self.more.notify_one();
-            } else if queue.threads < THREADS {
-                queue.threads += 1;
+            } else if queue.starts() {
                 drop(queue);
                 self.start();
             }
@@ -183,6 +200,7 @@ impl<T: Task> Executor<T> {
         log::debug!("no thread to wait for pages: {error}");
         let mut queue = self.queue.lock();
         queue.threads -= 1;
+        queue.starting = false;
         if queue.threads > 0 {
             return;
         }
@@ -195,11 +213,16 @@ impl<T: Task> Executor<T> {
         left.iter().for_each(|task| task.end());
     }
 
-    fn work(&self) {
+    fn work(self: &Arc<Self>) {
         let mut queue = self.queue.lock();
+        queue.starting = false;
         while !queue.stopped {
             if let Some(task) = queue.next() {
+                let starts = queue.starts();
                 drop(queue);
+                if starts {
+                    self.start();
+                }
                 task.run();
                 self.queue.lock().undone.remove(&task);
                 task.end();
@@ -208,9 +231,14 @@ impl<T: Task> Executor<T> {
                 continue;
             }
             queue.idle += 1;
-            let timed_out = self.more.wait_for(&mut queue, Duration::from_millis(IDLE)).timed_out();
+            // One stays.
+            let others = queue.idle > 1;
+            let timed_out = others && self.more.wait_for(&mut queue, Duration::from_millis(IDLE)).timed_out();
+            if !others {
+                self.more.wait(&mut queue);
+            }
             queue.idle -= 1;
-            if timed_out && queue.turns.is_empty() {
+            if timed_out && queue.idle > 0 && queue.turns.is_empty() {
                 break;
             }
         }
@@ -292,6 +320,15 @@ mod tests {
         Executor::new(|body| std::thread::Builder::new().spawn(body).map(drop))
     }
 
+    /// Every thread there may be is at work elsewhere.
+    fn busy_executor() -> Arc<Executor<Errand>> {
+        let executor = Executor::new(|_| Ok(()));
+        let mut queue = executor.queue.lock();
+        (queue.threads, queue.starting) = (THREADS, false);
+        drop(queue);
+        executor
+    }
+
     fn errand(asker: u64, number: u64, waits: bool, seen: &Arc<Seen>) -> Errand {
         Errand { asker, number, waits, ends_late: false, seen: seen.clone() }
     }
@@ -326,6 +363,25 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_waits_for_the_next_task_and_what_is_too_many_ends() {
+        let (executor, seen) = (executor(), Arc::new(Seen::default()));
+        let idle = |executor: &Executor<Errand>| {
+            let queue = executor.queue.lock();
+            (queue.threads, queue.idle)
+        };
+        until(|| idle(&executor) == (1, 1));
+        for number in 0..3 {
+            executor.offer(errand(1, number, true, &seen));
+            let at_work = number as usize + 1;
+            until(|| idle(&executor) == (at_work + 1, 1));
+        }
+        seen.gate.store(true, Ordering::SeqCst);
+        until(|| idle(&executor) == (1, 1));
+        executor.stop();
+        until(|| idle(&executor) == (0, 0));
+    }
+
+    #[test]
     fn what_is_asked_for_again_is_done_once_until_it_is_done() {
         let (executor, seen) = (executor(), Arc::new(Seen::default()));
         assert_eq!(executor.offer(errand(1, 1, true, &seen)), Offer::Taken);
@@ -355,11 +411,8 @@ mod tests {
     #[test]
     fn askers_have_their_turns() {
         let seen = Arc::new(Seen::default());
-        let mut queue = executor();
-        let executor = Arc::get_mut(&mut queue).unwrap();
-        let queue = executor.queue.get_mut();
-        // Nobody works: every thread there may be is busy elsewhere.
-        queue.threads = THREADS;
+        let executor = busy_executor();
+        let mut queue = executor.queue.lock();
         for (asker, number) in [(1, 1), (1, 2), (1, 3), (2, 4), (3, 5), (2, 6)] {
             queue.add(Arc::new(errand(asker, number, false, &seen)));
         }
@@ -381,8 +434,7 @@ mod tests {
 
     #[test]
     fn what_is_too_much_is_not_taken() {
-        let (executor, seen) = (executor(), Arc::new(Seen::default()));
-        executor.queue.lock().threads = THREADS;
+        let (executor, seen) = (busy_executor(), Arc::new(Seen::default()));
         for number in 0..WAITING_OF_ONE as u64 {
             assert_eq!(executor.offer(errand(1, number, false, &seen)), Offer::Taken);
         }
@@ -403,11 +455,13 @@ mod tests {
         let seen = Arc::new(Seen::default());
         let tries = AtomicUsize::new(0);
         let executor = Executor::new(move |body| match tries.fetch_add(1, Ordering::SeqCst) {
-            1 => Err(io::ErrorKind::OutOfMemory.into()),
+            1 | 2 => Err(io::ErrorKind::OutOfMemory.into()),
             _ => std::thread::Builder::new().spawn(body).map(drop),
         });
         assert_eq!(executor.offer(errand(1, 1, true, &seen)), Offer::Taken);
-        until(|| executor.queue.lock().startable == 0);
+        let nobody_else =
+            |queue: &Queue<Errand>| queue.startable == 0 && queue.threads == 1 && !queue.starting;
+        until(|| nobody_else(&executor.queue.lock()));
         assert_eq!(executor.offer(errand(1, 2, false, &seen)), Offer::Taken);
         assert_eq!(seen.ran.load(Ordering::SeqCst), 0, "the only thread waits");
         assert_eq!(executor.offer(errand(1, 2, false, &seen)), Offer::Known);
