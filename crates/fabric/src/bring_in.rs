@@ -168,7 +168,10 @@ impl Task for Errand {
     fn end(&self) {
         let waiting = self.hands.waiting.lock().remove(&(self.asker, self.what.clone()));
         waiting.into_iter().flatten().for_each(|token| (self.hands.done)(token));
-        // What is learnt may spare the next ones a thread.
+    }
+
+    /// What is learnt may spare the next ones a thread.
+    fn follow_up(&self) {
         let memory = &*self.hands.memory;
         match &self.what {
             What::Own { segments, .. } => segments.iter().take(1).for_each(|first| memory.learn(*first)),
@@ -213,8 +216,8 @@ fn whole_pages(segment: &Segment) -> Segment {
 }
 
 impl Pages {
-    /// No thread yet; each will be where the calling thread may be now. `tables`: those of this process. `done` is called with a token when its pages are there, or turned out not to be
-    /// mapped, or their region has ended.
+    /// With one thread; each will be where the calling thread may be now. `tables`: those of this process. `done` is called with a token
+    /// when its pages are there, or turned out not to be mapped, or their region has ended.
     pub fn new(memory: Arc<HostMemory>, tables: MappedWords, done: Box<Done>) -> Self {
         // Threads begin with their maker's processors, and whoever is the first to need one may be kept at one.
         let processors = sched_getaffinity(None).ok();
@@ -351,8 +354,15 @@ impl Pages {
             Offer::Full => {
                 counters.bring_in_overflow.add(1);
                 // The access is looked at again now and then, and asks again.
-                if let Some((_, key)) = key {
-                    self.hands.waiting.lock().remove(&key);
+                if let Some((token, key)) = key {
+                    let mut waiting = self.hands.waiting.lock();
+                    let left = waiting.get_mut(&key).map(|tokens| {
+                        tokens.retain(|waits| *waits != token);
+                        tokens.len()
+                    });
+                    if left == Some(0) {
+                        waiting.remove(&key);
+                    }
                 }
             }
         }

@@ -6,14 +6,12 @@
 
 use crate::fabric::Direction;
 use crate::limits::MOVED_AT_ONCE;
+use pagewire_memory::limits::TAIL;
 use pagewire_memory::{ApplicationMemory, HostMemory, HostProcess, MemoryError, Segment, part_of};
 use parking_lot::{Condvar, Mutex};
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Bytes that become visible last.
-const TAIL: u64 = 8;
 
 /// One transfer. Whoever has begun it waits until nobody is at work on it any more.
 #[derive(Debug)]

@@ -167,6 +167,9 @@ impl Environment for Model {
         self.sent += 1;
         self.answer(())
     }
+    fn lacks_page(&self) -> bool {
+        self.state >> 63 == 0
+    }
     fn transmit_control(&mut self, header: &Header, body: &Own) -> Outcome<()> {
         assert_eq!(header.bth.opcode, body.opcode());
         self.sent += 1;

@@ -82,9 +82,14 @@ impl HostMemory {
                 at = part_end;
             }
             while at < part_end {
-                let Some(_piece) = begin() else { return Ok(()) };
+                let Some(piece) = begin() else { return Ok(()) };
                 let single = part_of(at, page);
-                self.bring_in_page(&single, write)?;
+                if self.bring_in_page(&single, write).is_err() {
+                    drop(piece);
+                    // What was to end the thread's last wait may have ended this one.
+                    let Some(_piece) = begin() else { return Ok(()) };
+                    self.bring_in_page(&single, write)?;
+                }
                 at += single.length;
             }
         }

@@ -4,7 +4,7 @@
 
 use crate::drive::page_waits::Asked;
 use crate::engine::Nic;
-use crate::limits::BRING_IN_TRIES;
+use crate::limits::{BRING_IN_TRIES, LOOK_AHEAD};
 use crate::page_faults::{Missed, Named};
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
@@ -21,9 +21,6 @@ pub struct Access {
     pub segments: SmallVec<[Segment; 4]>,
     claims: SmallVec<[Claim; 4]>,
 }
-
-/// Bytes behind an access of which it is asked at once whether they are resident: the next packets mostly go there.
-const LOOK_AHEAD: u64 = 32 << 10;
 
 /// A region that was found by its key, checked for all but the bounds of an access. Good until the region is revoked, or gets other
 /// rights ([`RegionView::still_open`](pagewire_iommu::RegionView::still_open), by a count that comes round after 2^31 of these).
@@ -152,8 +149,10 @@ pub enum AccessError {
     Refused(Refusal),
     /// Not mapped, though the key is valid.
     NotMapped,
-    /// Not now: a page comes in, or too many accesses are under way. The queue pair will be driven again.
+    /// Not now: a page comes in. The queue pair will be driven again.
     Wait,
+    /// Not now: too many accesses are under way. Likewise.
+    Busy,
 }
 
 impl<F: Fabric> Nic<F> {
@@ -191,7 +190,7 @@ impl<F: Fabric> Nic<F> {
             Unclaimed::Revoked => AccessError::Refused(Refusal::Key),
             Unclaimed::AllTaken => {
                 self.ready(queue_pair, Again::Later);
-                AccessError::Wait
+                AccessError::Busy
             }
         })
     }
@@ -238,7 +237,7 @@ impl<F: Fabric> Nic<F> {
             };
             if let Err(error) = admit() {
                 self.finish(access);
-                return Err(error);
+                return Err(self.given_up(error, waits));
             }
         }
         let residency = self.fabric().memory().residency(&access.segments);
@@ -268,8 +267,9 @@ impl<F: Fabric> Nic<F> {
         waits: &mut Asked,
         (moment, seen): (u64, &mut LastSeen),
     ) -> Result<(Segment, Claim), AccessError> {
-        let (segment, window) = self.locate(pass, domain_and_need, piece)?;
-        let claim = self.claim(queue_pair, window)?;
+        let (segment, window) =
+            self.locate(pass, domain_and_need, piece).map_err(|error| self.given_up(error, waits))?;
+        let claim = self.claim(queue_pair, window).map_err(|error| self.given_up(error, waits))?;
         let residency = self.fabric().memory().residency_at(segment, moment, seen);
         match self.admit(residency, queue_pair, (&[segment], Named::ALONE), *window, write, waits) {
             Ok(()) => Ok((segment, claim)),
@@ -292,8 +292,8 @@ impl<F: Fabric> Nic<F> {
         write: bool,
         waits: &mut Asked,
     ) -> Result<Segment, AccessError> {
-        let seen = self.look(sustained, queue_pair, domain, piece, need, write, waits)?;
-        let Seen { segment, window, residency } = seen;
+        let seen = self.look(sustained, queue_pair, domain, piece, need, write, waits);
+        let Seen { segment, window, residency } = seen.map_err(|error| self.given_up(error, waits))?;
         let admitted = self.admit(residency, queue_pair, (&[segment], Named::ALONE), window, write, waits);
         if admitted.is_err() {
             sustained.let_go();
@@ -317,12 +317,21 @@ impl<F: Fabric> Nic<F> {
             Residency::Absent if waits.times < BRING_IN_TRIES => {
                 self.meet(queue_pair, &Missed { segments, window, named, write }, waits)
             }
-            Residency::NotMapped => Err(AccessError::NotMapped),
+            Residency::NotMapped => Err(self.given_up(AccessError::NotMapped, waits)),
             Residency::Absent | Residency::Resident => {
-                self.end_wait_if_any(waits);
+                self.end_own_wait_if_any(waits);
                 Ok(())
             }
         }
+    }
+
+    /// An access that will never be made ends its wait.
+    #[cold]
+    fn given_up(&self, error: AccessError, waits: &mut Asked) -> AccessError {
+        if matches!(error, AccessError::Refused(_) | AccessError::NotMapped) {
+            self.end_wait_if_any(waits);
+        }
+        error
     }
 
     /// As [`sustain`](Self::sustain) for a row of packets; `None` where one of them may be refused or has to wait, which is
@@ -340,7 +349,7 @@ impl<F: Fabric> Nic<F> {
     ) -> Option<Segment> {
         match self.look(sustained, queue_pair, domain, piece, need, write, waits) {
             Ok(Seen { segment, residency: Residency::Resident, .. }) => {
-                self.end_wait_if_any(waits);
+                self.end_own_wait_if_any(waits);
                 Some(segment)
             }
             Ok(Seen { segment, window, residency: Residency::Absent }) => {

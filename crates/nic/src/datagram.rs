@@ -5,9 +5,9 @@ use crate::access::Sustained;
 use crate::attributes::{Attributes, State};
 use crate::completion::{Completion, Opcode, Status};
 use crate::drive::Core;
+use crate::drive::page_waits::Purpose;
 use crate::environment::{QueuePairEnvironment, lay, length_in_batch};
 use crate::event::AsyncEventKind;
-use crate::inbox::Half;
 use crate::path::ring::Kind;
 use crate::path::{ANSWER_TIME, Path};
 use crate::queue_pair::QueuePair;
@@ -137,10 +137,10 @@ impl<F: Fabric> QueuePair<F> {
                     pieces,
                     Rights::empty(),
                     false,
-                    core.waits(Half::Requester),
+                    core.begin_access(Purpose::Request),
                 ) {
                     Ok(access) => Some(access),
-                    Err(AccessError::Wait) => return Sent::Wait { link_full: false },
+                    Err(AccessError::Wait | AccessError::Busy) => return Sent::Wait { link_full: false },
                     Err(_) => return Sent::Failed(Status::LocalProtection),
                 }
             }
@@ -226,13 +226,13 @@ impl<F: Fabric> QueuePair<F> {
     pub(crate) fn take_datagram(
         &self,
         core: &mut Core<F>,
-        attributes: &Attributes,
         header: &Header,
         payload: Payload<'_>,
         global_route: Option<&[u8; GLOBAL_ROUTE]>,
         sustained: &mut Sustained<'_>,
+        drops_faulting: bool,
     ) -> bool {
-        let settings = self.datagram_settings(attributes);
+        let settings = self.datagram_settings(&core.attributes);
         let (Ok(accepted), Some(global_route), Payload::Bytes(bytes)) =
             (ud::accept(&settings, header, payload.len()), global_route, payload)
         else {
@@ -249,9 +249,13 @@ impl<F: Fabric> QueuePair<F> {
             Outcome::Done(()) => environment.place_receive(GLOBAL_ROUTE as u64, payload, true),
             other => other,
         };
-        environment.finish();
+        let ended = environment.finish();
         let wr_id = match (&outcome, &core.receive) {
-            (Outcome::Wait, _) | (_, None) => return false,
+            (Outcome::Wait, _) | (_, None) => {
+                let drops = drops_faulting && ended.lacks_page;
+                self.counters.dropped.add(u64::from(drops));
+                return drops;
+            }
             (_, Some(receive)) => receive.wr_id,
         };
         let too_short = core.receive.take().is_some_and(|receive| {

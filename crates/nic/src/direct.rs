@@ -15,7 +15,7 @@ use crate::ready::Again;
 use crate::request::{Data, ScatterGather, SendRequest};
 use pagewire_fabric::{Direction, Fabric, RegionPart};
 use pagewire_iommu::{RegionView, Rights};
-use pagewire_memory::{ApplicationMemory, MemoryError, Segment, Unreached};
+use pagewire_memory::{Absence, ApplicationMemory, MemoryError, Segment, Unreached};
 use pagewire_transport::{Direct, Operation, RemoteAddress, Work};
 use pagewire_wire::{Bth, Header, Opcode, bth};
 use smallvec::SmallVec;
@@ -136,14 +136,11 @@ impl<F: Fabric> QueuePair<F> {
         };
         let of = (self.domain.number(), if reads { Rights::LOCAL_WRITE } else { Rights::empty() });
         let given_up = |error| match error {
-            AccessError::Wait => Direct::Wait,
+            AccessError::Wait | AccessError::Busy => Direct::Wait,
             AccessError::Refused(_) | AccessError::NotMapped => Direct::Unavailable,
         };
         let done = match bytes {
-            Bytes::Inline(bytes) => {
-                nic.end_wait_if_any(waits);
-                reach(&|| memory.push_bytes(process, bytes, &there, true))
-            }
+            Bytes::Inline(bytes) => reach(&|| memory.push_bytes(process, bytes, &there, true)),
             Bytes::Segments([piece]) => {
                 match nic.begin_one(self, near, of, piece, reads, waits, (moment, seen_here)) {
                     Ok((segment, claim)) => {
@@ -163,8 +160,10 @@ impl<F: Fabric> QueuePair<F> {
                 Err(error) => given_up(error),
             },
         };
+        if done != Direct::Wait {
+            nic.end_wait_if_any(waits);
+        }
         if done == Direct::Done {
-            waits.far_times = 0;
             self.tell_begun(channel, send_psn, place, told);
             self.counters.direct_operations.add_alone(1);
             self.counters.direct_bytes.add_alone(length);
@@ -200,9 +199,14 @@ impl<F: Fabric> QueuePair<F> {
         is_there: impl FnOnce() -> bool,
     ) -> Option<Direct> {
         let Unreached::Absent(absence) = unreached else { return Some(Direct::Unavailable) };
-        // Whoever waits is to learn of their end. Where the kernel must not meet absent pages the peer brings them in.
+        // Whoever waits is to learn of their end. Where the kernel must not meet absent pages the peer brings them in. So it does with those
+        // that somebody in user space is asked for: a thread of this process that waits for one in a system call can be called off by
+        // nobody.
         let memory = self.nic.fabric().memory();
-        if !is_there() || !memory.kernel_may_fault() || !memory.kernel_may_fault_in(process) {
+        let owner_brings_in = absence == Absence::UserSpace
+            || !memory.kernel_may_fault()
+            || !memory.kernel_may_fault_in(process);
+        if owner_brings_in || !is_there() {
             return Some(Direct::Unavailable);
         }
         self.nic.wait_for_far(self, process, regions, there, absence, waits).then_some(Direct::Wait)

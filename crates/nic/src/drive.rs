@@ -26,7 +26,7 @@ use crate::turns::{Grant, Share};
 use answers::{Answers, News, Wait};
 use hello::HelloState;
 pub(crate) use packets::Row;
-use page_waits::{Asked, PageWaits, tells_of};
+use page_waits::{Asked, PageWaits, Purpose, tells_of};
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::LastSeen;
@@ -166,9 +166,9 @@ impl<F: Fabric> Default for Core<F> {
 }
 
 impl<F: Fabric> Core<F> {
-    /// Times in a row that pages were brought in for an access of one half.
-    pub fn waits(&mut self, half: Half) -> &mut Asked {
-        self.page_waits.of(half)
+    /// An access begins, which may wait for pages.
+    pub fn begin_access(&mut self, purpose: Purpose) -> &mut Asked {
+        self.page_waits.begin_access(purpose)
     }
 
     /// Pages came in for some waits (a bit for each), or turned out not to be mapped.
@@ -176,10 +176,10 @@ impl<F: Fabric> Core<F> {
     fn pages_in(&mut self, waits: u64) {
         self.page_waits.answered(waits);
         let Connection::Rc(rc) = &mut self.connection else { return };
-        if tells_of(waits, Half::Responder) {
+        if tells_of(waits, Purpose::Execute) {
             rc.pages_in_for_requests();
         }
-        if tells_of(waits, Half::Requester) {
+        if tells_of(waits, Purpose::PlaceResponse) {
             rc.pages_in_for_responses();
         }
     }
@@ -197,7 +197,7 @@ impl<F: Fabric> Core<F> {
             Path::Local(channel) if !channel.channel.through_rings => Some(LocalWay {
                 channel,
                 send_psn: self.attributes.send_psn,
-                waits: self.page_waits.of(Half::Requester),
+                waits: self.page_waits.begin_access(Purpose::Request),
                 passes: &mut self.passes,
                 told: &mut self.told,
             }),
@@ -318,7 +318,9 @@ impl<F: Fabric> Core<F> {
     /// Forgets everything but what was counted (RESET).
     pub fn reset(&mut self, queue_pair: &QueuePair<F>) {
         self.set_path(queue_pair, Path::None);
-        *self = Core { ended: self.protocol_counters(), ..Core::default() };
+        let mut page_waits = std::mem::take(&mut self.page_waits);
+        page_waits.reset();
+        *self = Core { ended: self.protocol_counters(), page_waits, ..Core::default() };
     }
 
     /// Ends the protocol; the path stays to be looked at.
@@ -339,6 +341,8 @@ impl<F: Fabric> Core<F> {
         if queue_pair.kind == QueuePairType::Ud {
             self.connection = Connection::Ud;
             queue_pair.set_on_network(true);
+            // It has no peer: it has threads for pages by itself.
+            self.page_waits.set_peer(u64::from(queue_pair.number));
             return;
         }
         let device = queue_pair.domain.context().device();

@@ -5,8 +5,9 @@ use crate::attributes::QueuePairType;
 use crate::completion::{Completion, Opcode, Status};
 use crate::direct::{Bytes, Transfer};
 use crate::drive::Core;
+use crate::drive::page_waits::Purpose;
 use crate::event::AsyncEventKind;
-use crate::inbox::{Half, Origin};
+use crate::inbox::Origin;
 use crate::limits::RING_INLINE;
 use crate::path::Path;
 use crate::path::local::LocalChannel;
@@ -45,8 +46,7 @@ struct Named<'a> {
     need: Rights,
     /// What a refusal means to the protocol.
     denial: Denial,
-    /// Whose access it is.
-    half: Half,
+    purpose: Purpose,
 }
 
 /// What happened while the protocol ran.
@@ -55,6 +55,8 @@ pub struct Ended {
     pub failure: Option<Failure>,
     /// Something could not be sent because the link was full.
     pub link_full: bool,
+    /// The last access that could not be made now lacks a page.
+    pub lacks_page: bool,
     /// The packet in hand names memory of its sender that will never be read.
     pub lost: Option<Lost>,
 }
@@ -178,7 +180,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
                 self.ended.link_full = true;
                 return Outcome::Wait;
             }
-            Some(Err(error)) => return refused(error, Denial::Operational),
+            Some(Err(error)) => return self.refused(error, Denial::Operational),
             Some(Ok(())) => {}
         }
         self.full = !batch.fits(length);
@@ -251,19 +253,19 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
     ) -> Outcome<()> {
         let queue_pair = self.queue_pair;
         let nic = &queue_pair.nic;
-        let Named { domain, pieces, need, denial, half } = *source;
-        let waits = self.core.waits(half);
+        let Named { domain, pieces, need, denial, purpose } = *source;
+        let waits = self.core.begin_access(purpose);
         waits.to_come = to_come;
         if let [piece] = pieces {
             let sustained = nic.sustain(self.sustained, queue_pair, domain, piece, need, false, waits);
             return match sustained {
                 Ok(segment) => self.transmit_segments(header, &[segment], length, denial),
-                Err(error) => refused(error, denial),
+                Err(error) => self.refused(error, denial),
             };
         }
         let access = match nic.begin(queue_pair, domain, pieces, need, false, waits) {
             Ok(access) => access,
-            Err(error) => return refused(error, denial),
+            Err(error) => return self.refused(error, denial),
         };
         let outcome = self.transmit_segments(header, &access.segments, length, denial);
         nic.finish(access);
@@ -304,8 +306,8 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
     fn place_row(&mut self, target: &Named<'_>, row: &[&[u8]]) -> usize {
         let queue_pair = self.queue_pair;
         let nic = &queue_pair.nic;
-        let Named { domain, pieces: [piece], need, half, .. } = *target else { return 0 };
-        let waits = self.core.waits(half);
+        let Named { domain, pieces: [piece], need, purpose, .. } = *target else { return 0 };
+        let waits = self.core.begin_access(purpose);
         let whole = nic.sustain_row(self.sustained, queue_pair, domain, piece, need, true, waits);
         let Some(whole) = whole else { return 0 };
         let write = nic.fabric().memory().writes();
@@ -365,10 +367,10 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
             pieces,
             Rights::empty(),
             false,
-            self.core.waits(Half::Requester),
+            self.core.begin_access(Purpose::Request),
         ) {
             Ok(access) => access,
-            Err(error) => return refused(error, Denial::LocalProtection),
+            Err(error) => return self.refused(error, Denial::LocalProtection),
         };
         let mut named: SmallVec<[u8; 64]> = SmallVec::new();
         for piece in pieces {
@@ -387,12 +389,12 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         }
         let queue_pair = self.queue_pair;
         let nic = &queue_pair.nic;
-        let Named { domain, pieces, need, denial, half } = *target;
-        let waits = self.core.waits(half);
+        let Named { domain, pieces, need, denial, purpose } = *target;
+        let waits = self.core.begin_access(purpose);
         if let ([piece], Payload::Bytes(bytes)) = (pieces, payload) {
             let segment = match nic.sustain(self.sustained, queue_pair, domain, piece, need, true, waits) {
                 Ok(segment) => segment,
-                Err(error) => return refused(error, denial),
+                Err(error) => return self.refused(error, denial),
             };
             return match nic.fabric().memory().write(bytes, &[segment], last) {
                 Ok(()) => Outcome::Done(()),
@@ -401,7 +403,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         }
         let access = match nic.begin(queue_pair, domain, pieces, need, true, waits) {
             Ok(access) => access,
-            Err(error) => return refused(error, denial),
+            Err(error) => return self.refused(error, denial),
         };
         let memory = nic.fabric().memory();
         let placed = match (payload, self.origin) {
@@ -414,14 +416,27 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
             (Payload::Reference(_), _) => Err(PullError::Lost(Lost::SenderGone)),
         };
         nic.finish(access);
+        if !matches!(placed, Err(PullError::Wait | PullError::Busy)) {
+            nic.end_wait_if_any(waits);
+        }
         match placed {
             Ok(()) => Outcome::Done(()),
             Err(PullError::NotMapped) => Outcome::Denied(denial),
-            Err(PullError::Wait) => Outcome::Wait,
+            Err(PullError::Wait) => self.refused(AccessError::Wait, denial),
+            Err(PullError::Busy) => self.refused(AccessError::Busy, denial),
             Err(PullError::Lost(lost)) => {
                 self.ended.lost = Some(lost);
-                Outcome::Wait
+                self.refused(AccessError::Busy, denial)
             }
+        }
+    }
+
+    /// What it means to the protocol that an access could not be made.
+    fn refused<T>(&mut self, error: AccessError, denial: Denial) -> Outcome<T> {
+        self.ended.lacks_page = error == AccessError::Wait;
+        match error {
+            AccessError::Wait | AccessError::Busy => Outcome::Wait,
+            AccessError::Refused(_) | AccessError::NotMapped => Outcome::Denied(denial),
         }
     }
 
@@ -467,32 +482,25 @@ fn ends_with_acknowledgement(header: &Header) -> bool {
 /// Memory that a send request names.
 fn requested(domain: u32, pieces: &[ScatterGather]) -> Named<'_> {
     let (need, denial) = (Rights::empty(), Denial::LocalProtection);
-    Named { domain, pieces, need, denial, half: Half::Requester }
+    Named { domain, pieces, need, denial, purpose: Purpose::Request }
 }
 
 /// Memory that a receive names.
 fn received(domain: u32, pieces: &[ScatterGather]) -> Named<'_> {
     let (need, denial) = (Rights::LOCAL_WRITE, Denial::LocalProtection);
-    Named { domain, pieces, need, denial, half: Half::Responder }
+    Named { domain, pieces, need, denial, purpose: Purpose::Execute }
 }
 
 /// Memory that the peer writes.
 fn written(domain: u32, pieces: &[ScatterGather]) -> Named<'_> {
     let (need, denial) = (Rights::REMOTE_WRITE, Denial::RemoteAccess);
-    Named { domain, pieces, need, denial, half: Half::Responder }
+    Named { domain, pieces, need, denial, purpose: Purpose::Execute }
 }
 
 /// Memory that a response goes to.
 fn responded(domain: u32, pieces: &[ScatterGather]) -> Named<'_> {
     let (need, denial) = (Rights::LOCAL_WRITE, Denial::LocalProtection);
-    Named { domain, pieces, need, denial, half: Half::Requester }
-}
-
-fn refused<T>(error: AccessError, denial: Denial) -> Outcome<T> {
-    match error {
-        AccessError::Wait => Outcome::Wait,
-        AccessError::Refused(_) | AccessError::NotMapped => Outcome::Denied(denial),
-    }
+    Named { domain, pieces, need, denial, purpose: Purpose::PlaceResponse }
 }
 
 fn rights_of(right: Right) -> Rights {
@@ -526,7 +534,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
                     pieces: &piece(remote, length),
                     need: Rights::REMOTE_READ,
                     denial: Denial::RemoteAccess,
-                    half: Half::Responder,
+                    purpose: Purpose::Respond,
                 };
                 self.transmit_pieces(header, &source, length, 0)
             }
@@ -540,13 +548,13 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
             Source::Work { id, offset, length, .. } => {
                 let Some(whole) = self.gathered(id) else { return 0 };
                 let (from, bytes) = (u64::from(offset), u64::from(length) * u64::from(count));
-                let waits = self.core.waits(Half::Requester);
+                let waits = self.core.begin_access(Purpose::Request);
                 waits.to_come = u64::from(whole.length).saturating_sub(from + bytes);
                 (whole.part(from, bytes), length, Rights::empty(), waits)
             }
             Source::Remote { remote, length } => {
                 let [whole] = piece(remote, length * count);
-                (whole, length, Rights::REMOTE_READ, self.core.waits(Half::Responder))
+                (whole, length, Rights::REMOTE_READ, self.core.begin_access(Purpose::Respond))
             }
             Source::None => return 0,
         };
@@ -567,6 +575,10 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
 
     fn is_full(&self) -> bool {
         self.full
+    }
+
+    fn lacks_page(&self) -> bool {
+        self.ended.lacks_page
     }
 
     fn transmit_control(&mut self, header: &Header, own: &Own) -> Outcome<()> {
@@ -692,10 +704,10 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
             &pieces,
             Rights::REMOTE_ATOMIC,
             true,
-            self.core.waits(Half::Responder),
+            self.core.begin_access(Purpose::Execute),
         ) {
             Ok(access) => access,
-            Err(error) => return refused(error, Denial::RemoteAccess),
+            Err(error) => return self.refused(error, Denial::RemoteAccess),
         };
         let operation = match atomic {
             Atomic::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },

@@ -40,8 +40,8 @@ pub const EXPLAIN_PATIENCE: Duration = Duration::from_millis(50);
 pub const OWN_HAZARDS: usize = 64;
 /// Times an absent page is brought in for one access before the access is simply made, whatever it waits for.
 pub const BRING_IN_TRIES: u32 = 8;
-/// Bytes of an access whose pages are brought in at once where they are cheap.
-pub const BROUGHT_IN_AT_ONCE: u64 = 256 << 10;
+/// Bytes of the longest access whose pages are brought in before it is made where they are cheap; those of longer ones come while it is.
+pub const MET_AT_ONCE: u64 = 256 << 10;
 
 /// Nanoseconds, besides one for each byte, from which on pages that were brought in at once were not cheap: the machine is
 /// short of memory, or what was known of the memory is out of date.
@@ -77,3 +77,12 @@ pub const TURN_BUDGET: u64 = pagewire_transport::limits::MAX_IN_FLIGHT as u64;
 pub const TURN_LEAST: u64 = 32 << 10;
 /// Nanoseconds of a lease: what is under way and does not change counts until the next one ends.
 pub const TURN_LEASE: u64 = 20_000_000;
+
+/// Stretches of memory that helpers bring in for the accesses of one purpose while these say how far they have come themselves.
+pub const STRETCHES: usize = 8;
+
+/// Waits of one purpose that are told apart.
+pub const WAITS_TOLD: u32 = 16;
+
+/// Bytes behind an access of which it is asked at once whether they are resident: the next packets mostly go there.
+pub const LOOK_AHEAD: u64 = 32 << 10;

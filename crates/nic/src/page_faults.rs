@@ -7,7 +7,7 @@ use crate::access::AccessError;
 use crate::drive::page_waits::Asked;
 use crate::engine::Nic;
 use crate::limits::{
-    BRING_IN_TRIES, BROUGHT_IN_AT_ONCE, BYTES_OF_A_HELPER, EXPENSIVE, EXPENSIVE_REST, EXPENSIVE_TIMES,
+    BRING_IN_TRIES, BYTES_OF_A_HELPER, EXPENSIVE, EXPENSIVE_REST, EXPENSIVE_TIMES, MET_AT_ONCE,
 };
 use crate::path::local::ProcessOf;
 use crate::queue_pair::QueuePair;
@@ -172,7 +172,7 @@ impl<F: Fabric> Nic<F> {
         waits: &mut Asked,
     ) -> Result<(), Absence> {
         self.meet_at_once(queue_pair, missed, waits)?;
-        self.end_wait(waits);
+        self.end_own_wait_if_any(waits);
         self.bring_in_beyond(queue_pair, missed, waits);
         Ok(())
     }
@@ -190,7 +190,7 @@ impl<F: Fabric> Nic<F> {
     ) -> bool {
         let bytes = there.segment.length;
         if absence == Absence::Cheap || waits.far_times >= BRING_IN_TRIES {
-            waits.many_absent |= bytes > BROUGHT_IN_AT_ONCE;
+            waits.many_absent |= bytes > MET_AT_ONCE;
             return false;
         }
         if waits.begin_far_wait(self.fabric().now()) {
@@ -201,20 +201,27 @@ impl<F: Fabric> Nic<F> {
         true
     }
 
-    /// An access is made, which may have waited.
+    /// An access is made, or never will be, which may have waited.
     #[inline(always)] // Part of every access.
     pub(crate) fn end_wait_if_any(&self, waits: &mut Asked) {
         if waits.is_waiting() {
-            self.end_wait(waits);
+            let waited = waits.end_wait(self.fabric().now());
+            self.count_wait(waited);
         }
     }
 
-    /// The access that waited is made.
-    #[cold]
-    pub(crate) fn end_wait(&self, waits: &mut Asked) {
-        if let Some(waited) = waits.end_wait(self.fabric().now()) {
-            self.page_faults.counted.waited(waited);
+    /// The pages of this process that an access needs are there, for which it may have waited.
+    #[inline(always)] // Likewise.
+    pub(crate) fn end_own_wait_if_any(&self, waits: &mut Asked) {
+        if waits.is_waiting() {
+            let waited = waits.end_own_wait(self.fabric().now());
+            self.count_wait(waited);
         }
+    }
+
+    #[cold]
+    fn count_wait(&self, waited: Option<u64>) {
+        waited.into_iter().for_each(|waited| self.page_faults.counted.waited(waited));
     }
 
     /// Brings pages in, where that takes about as long as to hand them on; else says how they come, as far as that was asked.
@@ -231,30 +238,26 @@ impl<F: Fabric> Nic<F> {
         }
         let began = self.fabric().now();
         let faults = &self.page_faults;
-        let absence = memory.absence(missed.segments);
+        let last = missed.last();
+        let known = waits.known_end(last.end);
+        let end = missed.window.memory().end;
+        let whole = waits.ahead.at_once(self.options().page_in, self.needed(missed), known, end);
+        let (absence, whole) = self.absence_with(missed, whole);
         if absence != Absence::Cheap
             || began < faults.expensive_until.load(Ordering::Relaxed)
-            || bytes > BROUGHT_IN_AT_ONCE && !memory.kernel_may_fault()
+            || bytes > MET_AT_ONCE && !memory.kernel_may_fault()
         {
             return Err(absence);
         }
         faults.note(queue_pair, missed, FaultCounts { minor: 1, bytes, ..FaultCounts::default() });
-        if bytes > BROUGHT_IN_AT_ONCE {
+        if bytes > MET_AT_ONCE {
             // They come while they are moved.
             faults.counted.met_on_the_way(bytes);
             waits.many_absent = true;
             return Ok(());
         }
         // What cannot be brought in the access finds out, and says so.
-        let last = missed.last();
-        let known = waits.known_end(last.end);
         waits.met_cheap = true;
-        let whole = waits.ahead.at_once(
-            self.options().page_in,
-            self.needed(missed),
-            known,
-            missed.window.memory().end,
-        );
         waits.reach(&whole);
         waits.met_until = whole.end;
         let _ = missed.with_last(&whole, |segment| memory.bring_in(&segment, missed.write));
@@ -277,7 +280,8 @@ impl<F: Fabric> Nic<F> {
             // Of what somebody in user space gives nothing is waited for but what the access needs.
             if matches!(absence, Absence::Slow | Absence::Cheap) {
                 let (known, limit) = (waits.known_end(own.end), missed.window.memory().end);
-                own = waits.ahead.at_once(self.options().page_in, own, known, limit);
+                let whole = waits.ahead.at_once(self.options().page_in, own, known, limit);
+                own = self.absence_with(missed, whole).1;
             }
         } else if waits.is_in_vain() {
             // It came in, and has gone again: memory is short.
@@ -306,6 +310,23 @@ impl<F: Fabric> Nic<F> {
         parts.chain([RegionPart { region: missed.window.life(), segment: segment_of(last) }]).collect()
     }
 
+    /// How what an access misses comes in, and what comes with its last segment: `whole`, unless some of that comes more slowly, or is
+    /// given by somebody in user space, for whom nobody may wait then.
+    fn absence_with(&self, missed: &Missed<'_>, whole: Range<u64>) -> (Absence, Range<u64>) {
+        let (memory, last) = (self.fabric().memory(), missed.last());
+        if whole == last {
+            return (memory.absence(missed.segments), last);
+        }
+        let of_whole = memory.absence(&[segment_of(&whole)]);
+        let before = missed.segments.split_last().map_or(&[][..], |(_, before)| before);
+        if of_whole == Absence::Cheap && (before.is_empty() || memory.absence(before) == Absence::Cheap) {
+            return (Absence::Cheap, whole);
+        }
+        let absence = memory.absence(missed.segments);
+        let goes = of_whole == absence && absence == Absence::Slow;
+        (absence, if goes { whole } else { last })
+    }
+
     /// What has to come in of the last segment of an access, or with it.
     fn needed(&self, missed: &Missed<'_>) -> Range<u64> {
         needed(self.options().page_in, missed.last(), missed.window.memory())
@@ -321,7 +342,7 @@ impl<F: Fabric> Nic<F> {
             waits.ahead.alone(access, waits.met_until);
             return;
         }
-        let own = access.start..waits.met_until;
+        let own = access.start..waits.met_until.max(access.end);
         let section = waits.ahead.beyond(self.options().page_in, access, known, end);
         let Some(section) = section else { return };
         let bytes_ahead = section.end - section.start;

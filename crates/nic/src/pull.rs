@@ -7,7 +7,7 @@ use crate::ready::Again;
 use crate::request::slice_of;
 use pagewire_fabric::{Direction, Fabric, RegionPart};
 use pagewire_iommu::Rights;
-use pagewire_memory::{ApplicationMemory, LastSeen, MemoryError, Segment, Unreached};
+use pagewire_memory::{Absence, ApplicationMemory, LastSeen, MemoryError, Segment, Unreached};
 use pagewire_transport::RemoteAddress;
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{Ordering, fence};
@@ -23,8 +23,10 @@ pub enum Lost {
 
 /// Why bytes could not be pulled from their sender.
 pub enum PullError {
-    /// Not now.
+    /// Not now: a page of the sender's comes in.
     Wait,
+    /// Not now: too many accesses are under way.
+    Busy,
     Lost(Lost),
     /// This side's memory is not mapped.
     NotMapped,
@@ -82,7 +84,7 @@ impl<F: Fabric> QueuePair<F> {
             }
             let Some(claim) = channel.own_hazards.claim(region.index, place) else {
                 nic.ready(self, Again::Later);
-                return Err(PullError::Wait);
+                return Err(PullError::Busy);
             };
             // Both are asked once more behind the claim: revocation changes them first and looks for claims then.
             let valid = || match channel.peer_regions.still(&region) {
@@ -94,6 +96,8 @@ impl<F: Fabric> QueuePair<F> {
                 let part = RegionPart { region: region.life(), segment: *segment };
                 match memory.reach(process, *segment, moment, &mut seen) {
                     Err(Unreached::Gone) => Err(PullError::Lost(Lost::SenderGone)),
+                    // Its owner brings it in: see `QueuePair::wait_for_far`.
+                    Err(Unreached::Absent(Absence::UserSpace)) => Err(PullError::Lost(Lost::Unreadable)),
                     // It has gone since its sender brought it in.
                     Err(Unreached::Absent(absence))
                         if nic.wait_for_far(self, process, regions, part, absence, waits) =>
@@ -123,8 +127,6 @@ impl<F: Fabric> QueuePair<F> {
             pulled?;
             offset += bytes;
         }
-        waits.far_times = 0;
-        nic.end_wait_if_any(waits);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Threads for what may wait without bound (JBMT-5).
 //!
 //! One waits for the next task at all times: the last to begin with one starts another before it. So a program's thread that meets an absent
-//! page, deep on a stack that may be small, starts none, and the page does not wait for a thread to begin. Those that are too many end when they have
+//! page, deep on a stack that may be small, starts none, unless none could be had before, and the page does not wait for a thread to begin. Those that are too many end when they have
 //! had nothing to do. Askers have their turns one after the other, and each has but a part
 //! of the threads: where one names pages that never come, the others' come as ever.
 
@@ -28,6 +28,9 @@ pub trait Task: Eq + Hash + Send + Sync + 'static {
 
     /// It was done, or no thread can be had for it: says so to whoever waits. An equal one that is offered from now on is another one.
     fn end(&self);
+
+    /// What the thread that has done it does behind that, where it takes its time.
+    fn follow_up(&self) {}
 }
 
 /// What became of a task that was offered.
@@ -226,6 +229,7 @@ impl<T: Task> Executor<T> {
                 task.run();
                 self.queue.lock().undone.remove(&task);
                 task.end();
+                task.follow_up();
                 queue = self.queue.lock();
                 queue.done(&task);
                 continue;

@@ -256,6 +256,10 @@ pub trait Environment {
         false
     }
 
+    /// Whether the access to memory that last said `Wait` did so for want of a page: what becomes of its packet says
+    /// [`FaultHandling`](crate::FaultHandling). Else it is possible again soon.
+    fn lacks_page(&self) -> bool;
+
     /// Sends one of Pagewire's own packets: `header` is a BTH alone with the opcode of `body`. Only called
     /// towards a peer that answered HELLO. `Wait`: the link is full; it is offered again or given up.
     fn transmit_control(&mut self, header: &Header, body: &Own) -> Outcome<()>;

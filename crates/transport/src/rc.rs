@@ -316,7 +316,7 @@ impl RcConnection {
             }
             Kind::Response => {
                 let waits = self.requester.response(now, header, payload, &mut self.shared, environment);
-                if waits { self.response_waits(repeated) } else { Outcome::Done(()) }
+                if waits { self.response_waits(repeated, environment) } else { Outcome::Done(()) }
             }
             Kind::Request => {
                 if !self.established {

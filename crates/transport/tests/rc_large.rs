@@ -32,6 +32,9 @@ impl Environment for Counting {
         self.sent.push((*header, length));
         Outcome::Done(())
     }
+    fn lacks_page(&self) -> bool {
+        false
+    }
     fn transmit_control(&mut self, _header: &Header, _body: &Own) -> Outcome<()> {
         panic!("nothing is lost")
     }

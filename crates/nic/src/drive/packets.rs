@@ -109,9 +109,9 @@ impl<F: Fabric> QueuePair<F> {
             return false;
         }
         if matches!(core.connection, Connection::Ud) {
-            let attributes = core.attributes;
-            return self.take_datagram(core, &attributes, header, payload, global_route.as_ref(), sustained)
-                || self.drops_faulting(origin);
+            let global_route = global_route.as_ref();
+            let drops = self.drops_faulting(origin);
+            return self.take_datagram(core, header, payload, global_route, sustained, drops);
         }
         match self.is_from_peer(core, origin) {
             Some(true) => {}
@@ -143,7 +143,7 @@ impl<F: Fabric> QueuePair<F> {
             let _ = rc.hold(now, &mut environment);
         }
         let ended = environment.finish();
-        let lost = ended.lost.filter(|_| waits);
+        let (lost, lacks_page) = (ended.lost.filter(|_| waits), ended.lacks_page);
         match (lost, &mut connection) {
             (Some(Lost::SenderGone), Connection::Rc(rc)) => rc.abandon_request(),
             (Some(Lost::Unreadable), Connection::Rc(rc)) => rc.ask_again(),
@@ -151,7 +151,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         let mut waits = waits && lost.is_none();
         if let (true, Connection::Uc(uc)) = (waits, &mut connection) {
-            if self.drops_faulting(origin) {
+            if lacks_page && self.drops_faulting(origin) {
                 uc.abandon();
                 waits = false;
             }
@@ -165,14 +165,8 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Whether a packet of UC or UD that waits for a page is dropped. Inside a host nothing is lost.
-    #[cold]
     fn drops_faulting(&self, origin: &Origin<F>) -> bool {
-        let drops = self.nic.options().page_faults != FaultHandling::Stash
-            && matches!(origin, Origin::Network { .. });
-        if drops && self.kind == QueuePairType::Ud {
-            self.counters.dropped.add(1);
-        }
-        drops
+        self.nic.options().page_faults != FaultHandling::Stash && matches!(origin, Origin::Network { .. })
     }
 
     /// Has packets processed that make a row, with the header and origin of the first.

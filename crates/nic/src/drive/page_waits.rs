@@ -4,24 +4,52 @@
 //! count: an access that was tried often enough is simply made, and whoever makes it waits for the page itself.
 
 use crate::inbox::Half;
-use crate::limits::{MOST_PAGE_LOOK, PAGE_LOOK};
+use crate::limits::{MOST_PAGE_LOOK, PAGE_LOOK, STRETCHES, WAITS_TOLD};
 use arrayvec::ArrayVec;
 use pagewire_paging::{Ahead, Stretch};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The count of each half of a queue pair.
-pub struct PageWaits([Count; 2]);
+/// What a queue pair touches memory for. Each waits for its own pages, and for nobody else's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// The requester sends a request, or executes it in the peer's memory.
+    Request,
+    /// It places what a response brings.
+    PlaceResponse,
+    /// The responder executes a request.
+    Execute,
+    /// It sends a response.
+    Respond,
+}
 
-/// How often in a row pages were brought in for one half of a queue pair.
+impl Purpose {
+    const ALL: [Purpose; 4] = [Purpose::Request, Purpose::PlaceResponse, Purpose::Execute, Purpose::Respond];
+
+    const fn half(self) -> Half {
+        match self {
+            Purpose::Request | Purpose::PlaceResponse => Half::Requester,
+            Purpose::Execute | Purpose::Respond => Half::Responder,
+        }
+    }
+}
+
+/// What is counted for each purpose.
+pub struct PageWaits([Count; Purpose::ALL.len()]);
+
+/// How often in a row pages were brought in for the accesses of one purpose.
 pub struct Asked {
-    half: Half,
+    purpose: Purpose,
     /// Whoever finds the page absent and asks for it adds one, whoever finds it clears this.
     pub times: u32,
     /// The same for pages of a peer.
     pub far_times: u32,
     /// When the access that waits found its pages absent.
     since: Option<u64>,
+    /// What it waits for are pages of a peer.
+    for_peer: bool,
+    /// An access said that it waits, since [`next_look`](PageWaits::next_look) was last asked.
+    waits_on: bool,
     /// Counts the waits: what was brought in for an earlier one may be told late.
     wait: u8,
     /// What is brought in beyond what is accessed.
@@ -40,23 +68,23 @@ pub struct Asked {
     peer: u64,
 }
 
-/// Stretches of memory that helpers bring in for one half of a queue pair while it says how far it has come itself.
-const STRETCHES: usize = 8;
-
 impl Asked {
     /// An access waits, since `now` if this is its first time: true.
     pub fn begin_wait(&mut self, now: u64) -> bool {
         self.times += 1;
+        self.for_peer = false;
         self.is_first(now)
     }
 
     /// The same for pages of a peer, of which it is counted how often they were asked for in a row.
     pub fn begin_far_wait(&mut self, now: u64) -> bool {
         self.far_times += 1;
+        self.for_peer = true;
         self.is_first(now)
     }
 
     fn is_first(&mut self, now: u64) -> bool {
+        self.waits_on = true;
         let first = self.since.is_none();
         if first {
             (self.since, self.wait) = (Some(now), self.wait.wrapping_add(1));
@@ -75,15 +103,22 @@ impl Asked {
         self.times > 1
     }
 
-    /// The access that waited is made; for how long it waited, if it did.
+    /// The access that waited is made, or will never be; for how long it waited, if it did.
     pub fn end_wait(&mut self, now: u64) -> Option<u64> {
+        (self.far_times, self.for_peer) = (0, false);
+        self.end_own_wait(now)
+    }
+
+    /// The pages of this process are there. What waits for those of a peer waits on.
+    pub fn end_own_wait(&mut self, now: u64) -> Option<u64> {
         self.times = 0;
-        self.since.take().map(|since| now.saturating_sub(since))
+        let since = if self.for_peer { None } else { self.since.take() };
+        since.map(|since| now.saturating_sub(since))
     }
 
     /// For whom pages are asked for: the queue pairs of one peer share the threads that one asker may have.
     pub fn asker(&self) -> u64 {
-        self.peer << 1 | self.half as u64
+        self.peer << 1 | self.purpose.half() as u64
     }
 
     /// Helpers bring this in from now on.
@@ -109,23 +144,20 @@ impl Asked {
         u64::from(number) | u64::from(self.place()) << 32
     }
 
-    /// The half and the wait: which of the bits that tell of them.
+    /// The purpose and the wait: which of the bits that tell of them.
     fn place(&self) -> u32 {
-        self.half as u32 * WAITS_TOLD + u32::from(self.wait) % WAITS_TOLD
+        self.purpose as u32 * WAITS_TOLD + u32::from(self.wait) % WAITS_TOLD
     }
 }
 
-/// Waits of one half that are told apart.
-const WAITS_TOLD: u32 = 32;
-
-/// For whom pages with this [word](Asked::token) were brought in: a bit for the wait of one half, and the number of the queue pair.
+/// For whom pages with this [word](Asked::token) were brought in: a bit for the wait, and the number of the queue pair.
 pub fn asker(token: u64) -> (u64, u32) {
     (1 << ((token >> 32) % 64), token as u32)
 }
 
-/// Whether there are any of one half among such bits.
-pub fn tells_of(waits: u64, half: Half) -> bool {
-    waits >> (half as u32 * WAITS_TOLD) & u64::from(u32::MAX) != 0
+/// Whether there are any of one purpose among such bits.
+pub fn tells_of(waits: u64, purpose: Purpose) -> bool {
+    waits >> (purpose as u32 * WAITS_TOLD) & ((1 << WAITS_TOLD) - 1) != 0
 }
 
 struct Count {
@@ -145,37 +177,34 @@ struct Count {
 
 impl Default for PageWaits {
     fn default() -> Self {
-        let asked = |half| {
-            let (times, far_times, since, wait, to_come, met_until, peer) = (0, 0, None, 0, 0, 0, 0);
-            let (ahead, stretches) = (Ahead::default(), ArrayVec::new());
-            let (many_absent, met_cheap) = (false, false);
-            Asked {
-                half,
-                times,
-                far_times,
-                since,
-                wait,
-                ahead,
-                to_come,
-                many_absent,
-                met_cheap,
-                met_until,
-                stretches,
-                peer,
-            }
-        };
-        let count = |half| {
+        let count = |purpose| {
+            let asked = Asked {
+                purpose,
+                times: 0,
+                far_times: 0,
+                since: None,
+                for_peer: false,
+                waits_on: false,
+                wait: 0,
+                ahead: Ahead::default(),
+                to_come: 0,
+                many_absent: false,
+                met_cheap: false,
+                met_until: 0,
+                stretches: ArrayVec::new(),
+                peer: 0,
+            };
             let (answered, answered_far, news, tried, unchanged_since) = (0, 0, false, false, None);
-            Count { asked: asked(half), answered, answered_far, news, tried, unchanged_since }
+            Count { asked, answered, answered_far, news, tried, unchanged_since }
         };
-        PageWaits([Half::Requester, Half::Responder].map(count))
+        PageWaits(Purpose::ALL.map(count))
     }
 }
 
 impl PageWaits {
-    /// Times in a row that pages were brought in for one half, in vain.
-    pub fn of(&mut self, half: Half) -> &mut Asked {
-        let count = &mut self.0[half as usize];
+    /// An access begins: what its predecessors of this purpose asked for, and what came of it.
+    pub fn begin_access(&mut self, purpose: Purpose) -> &mut Asked {
+        let count = &mut self.0[purpose as usize];
         if count.asked.times == 0 || count.news {
             count.answered = count.asked.times;
         }
@@ -186,6 +215,14 @@ impl PageWaits {
         count.asked.far_times = count.answered_far;
         (count.asked.to_come, count.asked.many_absent) = (0, false);
         &mut count.asked
+    }
+
+    /// The queue pair begins anew: nothing waits, and what is still told of earlier waits is for none of the new ones.
+    pub fn reset(&mut self) {
+        let before = std::mem::take(self);
+        for (count, before) in self.0.iter_mut().zip(before.0) {
+            (count.asked.wait, count.asked.peer) = (before.asked.wait, before.asked.peer);
+        }
     }
 
     /// For whom pages are brought in from now on.
@@ -200,11 +237,11 @@ impl PageWaits {
     pub fn next_look(&mut self, now: u64) -> u64 {
         let mut next = u64::MAX;
         for count in &mut self.0 {
-            let asked = count.asked.times > 0 || count.asked.far_times > 0;
+            let waits_on = std::mem::take(&mut count.asked.waits_on);
             if !std::mem::take(&mut count.tried) {
                 continue;
             }
-            if !asked {
+            if !waits_on {
                 count.unchanged_since = None;
                 continue;
             }
@@ -229,25 +266,25 @@ mod tests {
     use super::*;
 
     /// An access that finds its page absent, and asks for it.
-    fn ask(waits: &mut PageWaits, half: Half) -> u32 {
-        let asked = waits.of(half);
+    fn ask(waits: &mut PageWaits, purpose: Purpose) -> u32 {
+        let asked = waits.begin_access(purpose);
         asked.begin_wait(7);
         asked.times
     }
 
     /// What it asked for came in.
-    fn answer(waits: &mut PageWaits, half: Half) {
-        let told = tell(waits, half);
+    fn answer(waits: &mut PageWaits, purpose: Purpose) {
+        let told = tell(waits, purpose);
         waits.answered(told);
     }
 
     /// What tells of the page that is asked for now.
-    fn tell(waits: &mut PageWaits, half: Half) -> u64 {
-        let (told, number) = asker(waits.0[half as usize].asked.token(77));
+    fn tell(waits: &mut PageWaits, purpose: Purpose) -> u64 {
+        let (told, number) = asker(waits.0[purpose as usize].asked.token(77));
         assert_eq!(number, 77);
         assert_eq!(
-            [Half::Requester, Half::Responder].map(|which| tells_of(told, which)),
-            [half == Half::Requester, half == Half::Responder]
+            Purpose::ALL.map(|which| tells_of(told, which)),
+            Purpose::ALL.map(|which| which == purpose)
         );
         told
     }
@@ -255,25 +292,25 @@ mod tests {
     #[test]
     fn only_what_had_an_answer_counts() {
         let mut waits = PageWaits::default();
-        assert_eq!([(); 20].map(|()| ask(&mut waits, Half::Responder)), [1; 20]);
-        answer(&mut waits, Half::Responder);
-        assert_eq!([(); 20].map(|()| ask(&mut waits, Half::Responder)), [2; 20]);
+        assert_eq!([(); 20].map(|()| ask(&mut waits, Purpose::Execute)), [1; 20]);
+        answer(&mut waits, Purpose::Execute);
+        assert_eq!([(); 20].map(|()| ask(&mut waits, Purpose::Execute)), [2; 20]);
         for count in 3..10 {
-            answer(&mut waits, Half::Requester);
-            assert_eq!(ask(&mut waits, Half::Responder), count - 1, "nothing came for this half");
-            answer(&mut waits, Half::Responder);
-            assert_eq!(ask(&mut waits, Half::Responder), count);
+            answer(&mut waits, Purpose::Request);
+            assert_eq!(ask(&mut waits, Purpose::Execute), count - 1, "nothing came for this one");
+            answer(&mut waits, Purpose::Execute);
+            assert_eq!(ask(&mut waits, Purpose::Execute), count);
         }
-        assert_eq!(ask(&mut waits, Half::Requester), 1, "the other half's are its own");
+        assert_eq!(ask(&mut waits, Purpose::Request), 1, "another one's are its own");
     }
 
     #[test]
     fn whoever_tries_no_more_does_not_wait() {
         let mut waits = PageWaits::default();
         assert_eq!(waits.next_look(0), u64::MAX);
-        ask(&mut waits, Half::Responder);
+        ask(&mut waits, Purpose::Execute);
         assert_eq!([(); 2].map(|()| waits.next_look(7)), [7 + PAGE_LOOK, u64::MAX]);
-        waits.of(Half::Responder).times = 0;
+        waits.begin_access(Purpose::Execute).end_wait(8);
         assert_eq!(waits.next_look(8), u64::MAX);
     }
 
@@ -283,7 +320,7 @@ mod tests {
         let looks = |waits: &mut PageWaits, from: u64, to: u64| {
             let (mut now, mut looks) = (from, 0);
             while now < to {
-                ask(waits, Half::Responder);
+                ask(waits, Purpose::Execute);
                 now = waits.next_look(now);
                 looks += 1;
             }
@@ -295,38 +332,76 @@ mod tests {
         let seldom = HOUR / MOST_PAGE_LOOK;
         let later = looks(&mut waits, 10 * PAGE_LOOK, HOUR);
         assert!((seldom..seldom + 30).contains(&later), "{later} looks in an hour");
-        answer(&mut waits, Half::Responder);
+        answer(&mut waits, Purpose::Execute);
         assert_eq!(looks(&mut waits, HOUR, HOUR + 10 * PAGE_LOOK), at_first, "as at first");
     }
 
     #[test]
     fn an_access_that_was_made_begins_anew() {
         let mut waits = PageWaits::default();
-        ask(&mut waits, Half::Requester);
-        answer(&mut waits, Half::Requester);
-        ask(&mut waits, Half::Requester);
-        waits.of(Half::Requester).end_wait(8);
+        ask(&mut waits, Purpose::Request);
+        answer(&mut waits, Purpose::Request);
+        ask(&mut waits, Purpose::Request);
+        waits.begin_access(Purpose::Request).end_wait(8);
         // The word of what had been asked for besides.
-        answer(&mut waits, Half::Requester);
-        assert_eq!(ask(&mut waits, Half::Requester), 1);
-        assert_eq!(ask(&mut waits, Half::Requester), 1);
+        answer(&mut waits, Purpose::Request);
+        assert_eq!(ask(&mut waits, Purpose::Request), 1);
+        assert_eq!(ask(&mut waits, Purpose::Request), 1);
     }
 
     #[test]
     fn what_is_told_late_is_no_answer_to_the_next_wait() {
-        for half in [Half::Requester, Half::Responder] {
+        for purpose in Purpose::ALL {
             let mut waits = PageWaits::default();
-            ask(&mut waits, half);
-            let late = tell(&mut waits, half);
+            ask(&mut waits, purpose);
+            let late = tell(&mut waits, purpose);
             // Somebody else brought its page in.
-            waits.of(half).end_wait(8);
-            ask(&mut waits, half);
+            waits.begin_access(purpose).end_wait(8);
+            ask(&mut waits, purpose);
             waits.answered(late);
-            assert_eq!(ask(&mut waits, half), 1, "its page did not come in vain");
-            let (own, both) = (tell(&mut waits, half), late | tell(&mut waits, half));
+            assert_eq!(ask(&mut waits, purpose), 1, "its page did not come in vain");
+            let (own, both) = (tell(&mut waits, purpose), late | tell(&mut waits, purpose));
             assert_ne!(own, late);
             waits.answered(both);
-            assert_eq!(ask(&mut waits, half), 2);
+            assert_eq!(ask(&mut waits, purpose), 2);
         }
+    }
+
+    #[test]
+    fn what_is_made_for_another_purpose_ends_no_wait() {
+        let mut waits = PageWaits::default();
+        ask(&mut waits, Purpose::Execute);
+        assert_eq!(waits.begin_access(Purpose::Respond).end_wait(8), None);
+        assert_eq!(waits.next_look(8), 8 + PAGE_LOOK);
+        // Nor does what is made for the same one behind it keep it from being looked at.
+        ask(&mut waits, Purpose::Execute);
+        waits.begin_access(Purpose::Execute).end_wait(9);
+        assert_ne!(waits.next_look(9), u64::MAX);
+    }
+
+    #[test]
+    fn who_waits_for_a_peers_page_waits_on_where_the_own_ones_are_there() {
+        let mut waits = PageWaits::default();
+        let asked = waits.begin_access(Purpose::Execute);
+        assert!(asked.begin_far_wait(7));
+        for now in 8..20 {
+            let asked = waits.begin_access(Purpose::Execute);
+            assert_eq!(asked.end_own_wait(now), None);
+            assert!(!asked.begin_far_wait(now), "it is the same wait");
+        }
+        let asked = waits.begin_access(Purpose::Execute);
+        assert_eq!((asked.end_wait(20), asked.far_times), (Some(13), 0));
+    }
+
+    #[test]
+    fn what_is_told_of_a_former_life_is_no_answer() {
+        let mut waits = PageWaits::default();
+        ask(&mut waits, Purpose::Execute);
+        let late = tell(&mut waits, Purpose::Execute);
+        waits.reset();
+        assert!(!waits.begin_access(Purpose::Execute).is_waiting());
+        ask(&mut waits, Purpose::Execute);
+        waits.answered(late);
+        assert_eq!(ask(&mut waits, Purpose::Execute), 1);
     }
 }

@@ -78,7 +78,7 @@ impl RcConnection {
         self.faults.resume_due = true;
     }
 
-    /// A request cannot be executed for want of a page; `repeated`: that was said of it before.
+    /// A request cannot be executed now, mostly for want of a page; `repeated`: that was said of it before.
     #[cold]
     pub(super) fn request_waits<E: Environment>(
         &mut self,
@@ -87,8 +87,8 @@ impl RcConnection {
         repeated: bool,
         environment: &mut E,
     ) -> Outcome<()> {
-        if self.keeps_faulting() {
-            self.shared.counters.faults_stashed += u64::from(!repeated);
+        if self.keeps_faulting() || !environment.lacks_page() {
+            self.shared.counters.faults_stashed += u64::from(!repeated && environment.lacks_page());
             self.shared.request_stalled = true;
             return Outcome::Wait;
         }
@@ -113,9 +113,9 @@ impl RcConnection {
 
     /// The same for a response.
     #[cold]
-    pub(super) fn response_waits(&mut self, repeated: bool) -> Outcome<()> {
-        if self.keeps_faulting() {
-            self.shared.counters.faults_stashed += u64::from(!repeated);
+    pub(super) fn response_waits<E: Environment>(&mut self, repeated: bool, environment: &E) -> Outcome<()> {
+        if self.keeps_faulting() || !environment.lacks_page() {
+            self.shared.counters.faults_stashed += u64::from(!repeated && environment.lacks_page());
             self.shared.response_stalled = true;
             return Outcome::Wait;
         }
@@ -181,7 +181,8 @@ impl RcConnection {
 
     fn send_resume<E: Environment>(&mut self, now: Time, environment: &mut E) -> Outcome<()> {
         if !self.may_resume() || self.shared.state != State::Alive {
-            self.faults.resume_due = false;
+            // Also where the peer has greeted anew, and knows no RESUME any more: its timer has to do.
+            (self.faults.resume_due, self.faults.dropped) = (false, None);
             return Outcome::Done(());
         }
         let psn = self.responder.expected();

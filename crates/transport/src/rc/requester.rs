@@ -113,8 +113,8 @@ pub(super) struct Requester {
     pub(super) dropped_request: Option<Psn>,
     /// This side dropped the response with this PSN for want of a page.
     pub(super) dropped_response: Option<Psn>,
-    /// When a RESUME was last obeyed.
-    pub(super) resumed: Option<Time>,
+    /// The PSN of the RESUME that was last obeyed, and when.
+    pub(super) resumed: Option<(Psn, Time)>,
     /// The PSN that missing responses last sent it back to; see there.
     pub(super) asked_back: Option<Psn>,
     /// A work request that failed at this side; it is reported once those before it are complete.
@@ -349,7 +349,8 @@ impl Requester {
             return;
         }
         if self.ask_for_dropped_response(shared) {
-            return self.retry.patience(now, pace);
+            // The longer its page does not come the more seldom.
+            return self.retry.held(now, pace);
         }
         if shared.link.lossless {
             match environment.link() {

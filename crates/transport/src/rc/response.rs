@@ -256,14 +256,19 @@ impl Requester {
         environment: &mut E,
     ) {
         let psn = Psn::new(resume.psn);
-        let round_trip = self.retry.shortest_round_trip().unwrap_or(0).min(limits::MIN_PROBE);
-        let recent = self.resumed.is_some_and(|last| now.0.saturating_sub(last.0) < round_trip);
+        // Where none is known yet, as of a peer that has acknowledged nothing, the same is not sent over and over.
+        let interval = |last: Psn| match self.retry.shortest_round_trip() {
+            Some(round_trip) => round_trip.min(limits::MIN_PROBE),
+            None if last == psn => limits::MIN_PROBE,
+            None => 0,
+        };
+        let recent = self.resumed.is_some_and(|(last, at)| now.0.saturating_sub(at.0) < interval(last));
         if recent || !shared.fills_gaps() || !self.is_outstanding(psn) {
             shared.counters.dropped += 1;
             return;
         }
         shared.counters.resumes_received += 1;
-        self.resumed = Some(now);
+        self.resumed = Some((psn, now));
         self.acknowledge(psn, now, shared, environment);
         if shared.state != State::Alive {
             return;

@@ -64,6 +64,8 @@ pub struct Host {
     pub deny_place: Option<Denial>,
     /// `write_remote`, `place_receive`, `atomic_remote` and responses of READs say Wait until this is false.
     pub page_absent: bool,
+    /// What says Wait does so for something else than a page.
+    pub busy: bool,
     /// `place_response` says Wait from this offset of a READ on.
     pub absent_from: u64,
     /// A receive may be begun again from its start.
@@ -100,6 +102,7 @@ impl Host {
             deny_invalidate: None,
             deny_place: None,
             page_absent: false,
+            busy: false,
             absent_from: u64::MAX,
             restarts: false,
             rows: Vec::new(),
@@ -191,6 +194,10 @@ impl Environment for Host {
             self.transmit(&header_in_row(header, index), source.in_row(index)) == Outcome::Done(())
         });
         packets.count() as u32
+    }
+
+    fn lacks_page(&self) -> bool {
+        !self.busy
     }
 
     fn transmit_control(&mut self, header: &Header, body: &Own) -> Outcome<()> {
