@@ -121,7 +121,7 @@ fn print(out: &mut impl Write, claims: &[Claim], figures: &[Figure], live: Optio
     Ok(())
 }
 
-/// A row for each number, with the reason below where there is one.
+/// A row for each number, and where there is a reason that below, once for several in a row.
 fn numbers(claims: &[Claim], live: Option<&Live>) -> Table {
     let has_other_link = claims.iter().any(|claim| claim.at_other_link.is_some());
     let other_link = format!("at {}", other_link());
@@ -129,7 +129,7 @@ fn numbers(claims: &[Claim], live: Option<&Live>) -> Table {
     head.extend(has_other_link.then_some(other_link.as_str()));
     head.extend(live.map(|_| Pages::Zero.title()));
     let mut table = Table::new(&head);
-    for claim in claims {
+    for (index, claim) in claims.iter().enumerate() {
         let style = bad();
         let none = || format!("{style}none{style:#}");
         let mut row = vec![
@@ -147,7 +147,9 @@ fn numbers(claims: &[Claim], live: Option<&Live>) -> Table {
             live.number(claim).map_or_else(String::new, |value| with_unit(&number(value), claim.unit))
         }));
         table.row(row);
-        table.note(claim.reason.unwrap_or_default().to_owned());
+        let reason =
+            claim.reason.filter(|_| claims.get(index + 1).is_none_or(|next| next.reason != claim.reason));
+        table.note(reason.unwrap_or_default().to_owned());
     }
     table
 }

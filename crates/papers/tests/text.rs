@@ -98,18 +98,8 @@ const STRATEGIES: &[Row] = &[
     (1022, 5.7, Figure(13), "4 MB: parts one after the other"),
     (1023, 3.6, Figure(13), "4 MB: PIA as measured"),
     (1024, 1.58, Figure(13), "4 MB: gain of the overlap"),
-    (
-        1030,
-        64.0,
-        Figure(12),
-        "sizes below 64 KB: PIA to touching first, at least (section 5.4: touching \"may be beneficial\")",
-    ),
-    (
-        1031,
-        256.0,
-        Figure(12),
-        "sizes below 256 KB: PIA to touching first, at least (section 5.4: touching \"may be beneficial\")",
-    ),
+    (1030, 64.0, Figure(12), "below 64 KB: PIA to touching first, at least (section 5.4: \"beneficial\")"),
+    (1031, 256.0, Figure(12), "below 256 KB: PIA to touching first, at least (section 5.4: \"beneficial\")"),
     (1035, 3.2, Figure(12), "256 KB: PIA to transfer only (section 5.4)"),
     (1040, 0.1, Figure(12), "touching a page in memory adds (section 5.4)"),
     (1040, 0.2, Figure(12), "touching a page in memory adds (section 5.4)"),
@@ -160,18 +150,8 @@ const SENSITIVITY: &[Row] = &[
 
 /// Section 6.2, and what section 5.1 says of asynchronous sends.
 const APPLICATIONS: &[Row] = &[
-    (
-        809,
-        50.0,
-        Figure(16),
-        "touching first holds up a send of 1 to 4 MB by (section 5.1: \"many 10s\" of us in \"large transfers\")",
-    ),
-    (
-        1375,
-        1.1,
-        Table(2),
-        "LAMMPS, 16 processes: slower by at most (a fault for each handler run that the paper counted)",
-    ),
+    (809, 50.0, Figure(16), "touching first holds up a send of 1 to 4 MB by (\"many 10s\" of us)"),
+    (1375, 1.1, Table(2), "LAMMPS, 16 processes: slower by at most (a fault a counted handler run)"),
     (1381, 1_489.0, Section("6.2"), "LAMMPS: handler runs"),
     (1391, 239.0, Section("6.2"), "LAMMPS: ERRs"),
     (1391, 6.2, Section("6.2"), "LAMMPS: handler runs for each ERR (1489 / 239)"),

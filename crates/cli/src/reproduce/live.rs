@@ -372,9 +372,9 @@ pub(super) mod tests {
             );
             assert!(with_formula.count() >= least);
         }
+        let claims = [Paper::Part, Paper::Jbmt].map(pagewire_papers::claims).concat();
         assert!(numbers::ALL.iter().all(|(place, what, _)| {
-            let claims = [Paper::Part, Paper::Jbmt].into_iter().flat_map(pagewire_papers::claims);
-            claims.filter(|claim| claim.place == *place && claim.what == *what).count() == 1
+            claims.iter().filter(|claim| claim.place == *place && claim.what == *what).count() == 1
         }));
     }
 }

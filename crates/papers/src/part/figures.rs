@@ -99,7 +99,8 @@ fn page_in(costs: &PartCosts) -> Figure {
         ],
     );
     let notes = &[
-        "PI4 is PIO here, which section 5.3 calls similar: when the tasklet reads the NI FIFO every page of the block has failed, and          each has a call of its own, of PI4 the first for all four and the others for none",
+        "PI4 is PIO here, which section 5.3 calls similar: when the tasklet reads the NI FIFO every page of the block has failed, and \
+         each has a call of its own, of PI4 the first for all four and the others for none",
     ];
     Figure { notes, ..figure }
 }

@@ -36,7 +36,7 @@ pub(super) fn all(costs: &PartCosts) -> Vec<Claim> {
 fn asynchronous_sends(costs: &PartCosts) -> Claim {
     Claim::new(
         Place::Figure(16),
-        "touching first holds up a send of 1 to 4 MB by (section 5.1: \"many 10s\" of us in \"large transfers\")",
+        "touching first holds up a send of 1 to 4 MB by (\"many 10s\" of us)",
         "us",
         (20.0, 100.0),
         Sum(touched(costs, MIB).0, touched(costs, 4 * MIB).1),
@@ -65,7 +65,7 @@ fn slower(costs: &PartCosts) -> Vec<Claim> {
     claims.extend([
         Claim::new(
             Place::Table(2),
-            "LAMMPS, 16 processes: slower by at most (a fault for each handler run that the paper counted)",
+            "LAMMPS, 16 processes: slower by at most (a fault a counted handler run)",
             "%",
             (0.0, 1.1),
             estimate,

@@ -52,14 +52,14 @@ pub(super) fn strategies(costs: &PartCosts) -> Vec<Claim> {
         claim("256 KB: PIA to transfer only (section 5.4)", "x", is(3.2), pia(256 * KIB) / alone(256 * KIB))
             .because(link!("at 12.9 Gb/s the model says 2.8 and at 17 3.4")),
         claim(
-            "sizes below 64 KB: PIA to touching first, at least (section 5.4: touching \"may be beneficial\")",
+            "below 64 KB: PIA to touching first, at least (section 5.4: \"beneficial\")",
             "x",
             at_least(1.0),
             least_below(64 * KIB),
         )
         .bound_by_us(),
         claim(
-            "sizes below 256 KB: PIA to touching first, at least (section 5.4: touching \"may be beneficial\")",
+            "below 256 KB: PIA to touching first, at least (section 5.4: \"beneficial\")",
             "x",
             at_least(1.0),
             least_below(256 * KIB),
