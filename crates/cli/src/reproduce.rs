@@ -130,8 +130,7 @@ fn numbers(claims: &[Claim], live: Option<&Live>) -> Table {
     head.extend(live.map(|_| Pages::Zero.title()));
     let mut table = Table::new(&head);
     for (index, claim) in claims.iter().enumerate() {
-        let style = bad();
-        let none = || format!("{style}none{style:#}");
+        let none = || format!("{0}none{0:#}", bad());
         let mut row = vec![
             claim.place.to_string(),
             claim.what.to_owned(),
@@ -171,39 +170,40 @@ fn other_link() -> String {
 
 /// How many numbers are near, in a sentence or two.
 fn summary(claims: &[Claim]) -> String {
-    let is_predicted = |claim: &&Claim| matches!(claim.predicted, Prediction::Value(_));
-    let predicted: Vec<&Claim> = claims.iter().filter(is_predicted).collect();
-    let count = |wanted: fn(&Claim) -> bool| predicted.iter().filter(|claim| wanted(claim)).count();
-    let of = |wanted: fn(Prediction) -> bool| claims.iter().filter(|claim| wanted(claim.predicted)).count();
-    let here = |claim: &Claim| !claim.needs_reason();
-    let there = |claim: &Claim| claim.deviation_at_other_link().is_some_and(Claim::is_near);
+    let of = |wanted: fn(&Prediction) -> bool| claims.iter().filter(|claim| wanted(&claim.predicted)).count();
+    let predicted = of(|predicted| matches!(predicted, Prediction::Value(_)));
     let sums = of(|predicted| matches!(predicted, Prediction::Sum(..)));
     let estimates = of(|predicted| matches!(predicted, Prediction::Estimate(_)));
+    let near = near_at_links(claims);
+    let here = near.iter().filter(|(here, _)| *here).count();
+    let estimated = match estimates {
+        0 => String::new(),
+        _ => format!("{estimates} is estimated from what the paper counted, "),
+    };
     let mut text = format!(
-        "Of {} numbers {} are predicted within a tenth, {} are not, {sums} are sums or ratios of what is given, {}{} are given or \
-         cannot be modelled.",
+        "Of {} numbers {here} are predicted within a tenth, {} are not, {sums} are sums or ratios of what is given, {estimated}{} are \
+         given or cannot be modelled.",
         claims.len(),
-        count(here),
-        predicted.len() - count(here),
-        if estimates > 0 {
-            format!("{estimates} is estimated from what the paper counted, ")
-        } else {
-            String::new()
-        },
-        claims.len() - predicted.len() - sums - estimates,
+        predicted - here,
+        claims.len() - predicted - sums - estimates,
     );
-    if claims.iter().any(|claim| claim.at_other_link.is_some()) {
+    if predicted > 0 && claims.iter().any(|claim| claim.at_other_link.is_some()) {
         text += &format!(
-            " On a link of {}, which the text has, too, {} of the {} predicted are within a tenth; on one of both links, {}.",
+            " On a link of {}, which the text has, too, {} of the {predicted} predicted are within a tenth; on one of both links, {}.",
             other_link(),
-            count(there),
-            predicted.len(),
-            count(
-                |claim| !claim.needs_reason() || claim.deviation_at_other_link().is_some_and(Claim::is_near)
-            ),
+            near.iter().filter(|(_, there)| *there).count(),
+            near.iter().filter(|(here, there)| *here || *there).count(),
         );
     }
     text
+}
+
+/// Of each number that is predicted whether it is near, and whether it is on the other link.
+fn near_at_links(claims: &[Claim]) -> Vec<(bool, bool)> {
+    let is_predicted = |claim: &&Claim| matches!(claim.predicted, Prediction::Value(_));
+    let is_near = |deviation: Option<f64>| deviation.is_some_and(Claim::is_near);
+    let near = |claim: &Claim| (is_near(claim.deviation()), is_near(claim.deviation_at_other_link()));
+    claims.iter().filter(is_predicted).map(near).collect()
 }
 
 /// A row for each x, a column for each of these curves of a figure.
@@ -276,6 +276,7 @@ mod tests {
         }
         assert!(text.contains("1 of the 3 predicted are within a tenth; on one of both links, 2."), "{text}");
         assert!(!summary(&[predicted(1.0, 1.0, false)]).contains("link"));
+        assert!(!summary(&[other(Prediction::Given)]).contains("link"));
     }
 
     #[test]
