@@ -2,17 +2,21 @@
 //! is asked for, beside what is measured on this machine.
 
 mod files;
+mod json;
 mod live;
+mod marks;
+mod words;
 
 use self::live::{Live, Pages};
+use self::words::{number, with_unit};
 use crate::arguments::{PathChoice, ReproduceArguments, ReproducedPaper};
 use crate::table::{Table, bad, good, heading, warning};
 use anyhow::{Result, bail};
+use pagewire_papers::unit_costs::PartCosts;
 use pagewire_papers::{Claim, Curve, Figure, Paper, Place, Prediction};
-use serde_json::json;
 use std::io::Write;
 
-/// Prints the numbers, and writes the figures if files are asked for; gives the exit status.
+/// Prints the numbers, and writes them and the figures if files are asked for; gives the exit status.
 ///
 /// # Errors
 /// If the paper has no such figure or table, something cannot be written, or the engine that is to be measured is not installed.
@@ -29,7 +33,9 @@ pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
     let mut claims = pagewire_papers::claims(paper);
     let mut figures = pagewire_papers::figures(paper);
     if let Some(wanted) = wanted.filter(|&wanted| !known(&claims, &figures).contains(&wanted)) {
-        let known: Vec<String> = known(&claims, &figures).iter().map(Place::to_string).collect();
+        let places = known(&claims, &figures);
+        let choosable = places.iter().filter(|place| !matches!(place, Place::Section(_)));
+        let known: Vec<String> = choosable.map(Place::to_string).collect();
         bail!("{name} has no {wanted} that is reproduced: there are {}", known.join(", "));
     }
     claims.retain(|claim| chosen(claim.place));
@@ -45,20 +51,19 @@ pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
     let mut out = anstream::stdout().lock();
     if arguments.json {
         for claim in &claims {
-            writeln!(out, "{}", claim_as_json(name, claim, live))?;
+            writeln!(out, "{}", json::of_claim(name, claim, live))?;
         }
         for figure in &figures {
-            writeln!(out, "{}", figure_as_json(name, figure, live))?;
+            writeln!(out, "{}", json::of_figure(name, figure, &claims, live))?;
         }
         for (place, live) in without_figure(&claims, &figures, live) {
-            let line = json!({ "paper": name, "place": place.to_string(), "this_machine": live_as_json(place, live) });
-            writeln!(out, "{line}")?;
+            writeln!(out, "{}", json::of_place(name, place, live))?;
         }
     } else {
         print(&mut out, &claims, &figures, live)?;
     }
     if let Some(directory) = &arguments.out {
-        for file in files::write(name, &figures, live, directory)? {
+        for file in files::write(name, &claims, &figures, live, directory)? {
             crate::tell!("written: {}", file.display());
         }
     }
@@ -82,72 +87,27 @@ fn known(claims: &[Claim], figures: &[Figure]) -> std::collections::BTreeSet<Pla
 }
 
 fn print(out: &mut impl Write, claims: &[Claim], figures: &[Figure], live: Option<&Live>) -> Result<()> {
-    let mut head = vec!["where", "what", "paper", "model", "deviation"];
-    head.extend(live.map(|_| Pages::Zero.title()));
-    let mut table = Table::new(&head);
-    let (mut near, mut off, mut sums, mut rest) = (0, 0, 0, 0);
-    for claim in claims {
-        match claim.predicted {
-            Prediction::Value(_) if claim.needs_reason() => off += 1,
-            Prediction::Value(_) => near += 1,
-            Prediction::Sum(..) => sums += 1,
-            Prediction::Given | Prediction::NotModelled => rest += 1,
-        }
-        let (model, deviation) = match (claim.predicted, claim.predicted.range(), claim.deviation()) {
-            (predicted, Some((least, most)), Some(deviation)) => {
-                let style = if claim.needs_reason() { warning() } else { good() };
-                // Of numbers that are but bounded, the distance from the bounds says nothing.
-                let within = (claim.stated.0 < claim.stated.1 || least < most) && deviation == 0.0;
-                let text = if within { "within".to_owned() } else { format!("{:+.1} %", deviation * 100.0) };
-                let range = if least < most {
-                    format!("{} to {}", number(least), number(most))
-                } else {
-                    number(most)
-                };
-                let sum = if matches!(predicted, Prediction::Sum(..)) { "sum: " } else { "" };
-                (format!("{sum}{}", with_unit(&range, claim.unit)), format!("{style}{text}{style:#}"))
-            }
-            (Prediction::Given, ..) => ("given".to_owned(), String::new()),
-            _ => {
-                let style = bad();
-                (format!("{style}none{style:#}"), String::new())
-            }
-        };
-        let mut row = vec![
-            claim.place.to_string(),
-            claim.what.to_owned(),
-            with_unit(&stated(claim), claim.unit),
-            model,
-            deviation,
-        ];
-        row.extend(live.map(|live| {
-            live.number(claim).map_or_else(String::new, |value| with_unit(&number(value), claim.unit))
-        }));
-        table.row(row);
-        table.note(claim.reason.unwrap_or_default().to_owned());
-    }
     if !claims.is_empty() {
-        table.write(out, "")?;
-        writeln!(
-            out,
-            "\nOf {} numbers {near} are predicted within a tenth, {off} are not, {sums} are sums or ratios of what is given, and {rest} are \
-             given or cannot be modelled.\n",
-            claims.len()
-        )?;
+        numbers(claims, live).write(out, "")?;
+        writeln!(out, "\n{}\n", summary(claims))?;
     }
     for figure in figures {
         let style = heading();
         writeln!(out, "{style}{}: {}{style:#}", figure.place, figure.title)?;
         curves(figure, &figure.curves).write(out, "  ")?;
+        for note in figure.notes {
+            writeln!(out, "  {note}")?;
+        }
         if let Some(live) = live {
             for pages in Pages::ALL {
-                let measured = live.curves(figure.place, pages);
+                let measured = live.curves_of(figure, pages);
                 if !measured.is_empty() {
                     writeln!(out, "\n  {style}{}, path {}:{style:#}", pages.title(), live.path().name())?;
                     curves(figure, &measured).write(out, "  ")?;
                 }
             }
-            for note in live.notes(figure.place) {
+            // The right-hand axis is of the figure before.
+            for note in live.notes(figure.place).into_iter().filter(|_| figure.right.is_none()) {
                 writeln!(out, "  {note}")?;
             }
         }
@@ -159,6 +119,91 @@ fn print(out: &mut impl Write, claims: &[Claim], figures: &[Figure], live: Optio
         }
     }
     Ok(())
+}
+
+/// A row for each number, and where there is a reason that below, once for several in a row.
+fn numbers(claims: &[Claim], live: Option<&Live>) -> Table {
+    let has_other_link = claims.iter().any(|claim| claim.at_other_link.is_some());
+    let other_link = format!("at {}", other_link());
+    let mut head = vec!["where", "what", "paper", "model", "deviation"];
+    head.extend(has_other_link.then_some(other_link.as_str()));
+    head.extend(live.map(|_| Pages::Zero.title()));
+    let mut table = Table::new(&head);
+    for (index, claim) in claims.iter().enumerate() {
+        let none = || format!("{0}none{0:#}", bad());
+        let mut row = vec![
+            claim.place.to_string(),
+            claim.what.to_owned(),
+            words::stated(claim),
+            words::predicted(claim, claim.predicted).unwrap_or_else(none),
+            words::deviation(claim).map_or_else(String::new, |text| {
+                let style = if claim.needs_reason() { warning() } else { good() };
+                format!("{style}{text}{style:#}")
+            }),
+        ];
+        row.extend(has_other_link.then(|| at_other_link(claim)));
+        row.extend(live.map(|live| {
+            live.number(claim).map_or_else(String::new, |value| with_unit(&number(value), claim.unit))
+        }));
+        table.row(row);
+        let reason =
+            claim.reason.filter(|_| claims.get(index + 1).is_none_or(|next| next.reason != claim.reason));
+        table.note(reason.unwrap_or_default().to_owned());
+    }
+    table
+}
+
+/// What is predicted on the other link, and whether that is near where the prediction is not.
+fn at_other_link(claim: &Claim) -> String {
+    let text = claim.at_other_link.and_then(|other| words::predicted(claim, other)).unwrap_or_default();
+    let is_near = claim.deviation_at_other_link().is_some_and(Claim::is_near);
+    if is_near && claim.needs_reason() {
+        let style = good();
+        return format!("{style}{text}, within a tenth{style:#}");
+    }
+    text
+}
+
+fn other_link() -> String {
+    format!("{} Gb/s", PartCosts::BOARD_LINK / 1_000)
+}
+
+/// How many numbers are near, in a sentence or two.
+fn summary(claims: &[Claim]) -> String {
+    let of = |wanted: fn(&Prediction) -> bool| claims.iter().filter(|claim| wanted(&claim.predicted)).count();
+    let predicted = of(|predicted| matches!(predicted, Prediction::Value(_)));
+    let sums = of(|predicted| matches!(predicted, Prediction::Sum(..)));
+    let estimates = of(|predicted| matches!(predicted, Prediction::Estimate(_)));
+    let near = near_at_links(claims);
+    let here = near.iter().filter(|(here, _)| *here).count();
+    let estimated = match estimates {
+        0 => String::new(),
+        _ => format!("{estimates} is estimated from what the paper counted, "),
+    };
+    let mut text = format!(
+        "Of {} numbers {here} are predicted within a tenth, {} are not, {sums} are sums or ratios of what is given, {estimated}{} are \
+         given or cannot be modelled.",
+        claims.len(),
+        predicted - here,
+        claims.len() - predicted - sums - estimates,
+    );
+    if predicted > 0 && claims.iter().any(|claim| claim.at_other_link.is_some()) {
+        text += &format!(
+            " On a link of {}, which the text has, too, {} of the {predicted} predicted are within a tenth; on one of both links, {}.",
+            other_link(),
+            near.iter().filter(|(_, there)| *there).count(),
+            near.iter().filter(|(here, there)| *here || *there).count(),
+        );
+    }
+    text
+}
+
+/// Of each number that is predicted whether it is near, and whether it is on the other link.
+fn near_at_links(claims: &[Claim]) -> Vec<(bool, bool)> {
+    let is_predicted = |claim: &&Claim| matches!(claim.predicted, Prediction::Value(_));
+    let is_near = |deviation: Option<f64>| deviation.is_some_and(Claim::is_near);
+    let near = |claim: &Claim| (is_near(claim.deviation()), is_near(claim.deviation_at_other_link()));
+    claims.iter().filter(is_predicted).map(near).collect()
 }
 
 /// A row for each x, a column for each of these curves of a figure.
@@ -182,97 +227,9 @@ fn curves(figure: &Figure, curves: &[Curve]) -> Table {
     table
 }
 
-/// Three digits that count, as the papers state them.
-fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 0.1 || size == 0.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
-}
-
-fn stated(claim: &Claim) -> String {
-    let (least, most) = claim.stated;
-    if least == most {
-        format!("{most}")
-    } else if least == 0.0 {
-        format!("<= {most}")
-    } else {
-        format!("{least} to {most}")
-    }
-}
-
-fn with_unit(number: &str, unit: &str) -> String {
-    format!("{number} {unit}").trim_end().to_owned()
-}
-
-fn claim_as_json(paper: &str, claim: &Claim, live: Option<&Live>) -> serde_json::Value {
-    let kind = match claim.predicted {
-        Prediction::Value(_) => "predicted",
-        Prediction::Sum(..) => "sum",
-        Prediction::Given => "given",
-        Prediction::NotModelled => "not modelled",
-    };
-    let range = claim.predicted.range();
-    let mut line = json!({
-        "paper": paper,
-        "place": claim.place.to_string(),
-        "what": claim.what,
-        "unit": claim.unit,
-        "stated_least": claim.stated.0,
-        "stated_most": claim.stated.1,
-        "kind": kind,
-        "predicted_least": range.map(|(least, _)| least),
-        "predicted_most": range.map(|(_, most)| most),
-        "deviation_percent": claim.deviation().map(|deviation| deviation * 100.0),
-        "reason": claim.reason,
-    });
-    if let Some(live) = live {
-        line["this_machine"] = json!(live.number(claim));
-    }
-    line
-}
-
-fn figure_as_json(paper: &str, figure: &Figure, live: Option<&Live>) -> serde_json::Value {
-    let mut line = json!({
-        "paper": paper,
-        "place": figure.place.to_string(),
-        "title": figure.title,
-        "x": figure.x.label,
-        "y": figure.y.label,
-        "curves": curves_as_json(&figure.curves),
-    });
-    if let Some(live) = live {
-        line["this_machine"] = live_as_json(figure.place, live);
-    }
-    line
-}
-
-fn curves_as_json(curves: &[Curve]) -> serde_json::Value {
-    curves.iter().map(|curve| (curve.name.clone(), json!(curve.points))).collect()
-}
-
-fn live_as_json(place: Place, live: &Live) -> serde_json::Value {
-    json!({
-        "path": live.path().name(),
-        "curves": curves_as_json(&live.curves(place, Pages::Zero)),
-        "curves_pager": curves_as_json(&live.curves(place, Pages::Pager)),
-        "notes": live.notes(place),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_have_three_digits_that_count() {
-        assert_eq!(
-            [24058.06, 35.808, 1.4743, 0.0539, 0.0].map(number),
-            ["24058", "35.8", "1.47", "0.054", "0.00"]
-        );
-    }
 
     /// Whoever reads the table finds each number of the paper in it, and a reason below each that is off.
     #[test]
@@ -283,25 +240,53 @@ mod tests {
             print(&mut out, &claims, &figures, None).expect("memory");
             let text = String::from_utf8(out).expect("UTF-8");
             for claim in &claims {
-                assert!(text.contains(claim.what) && text.contains(&with_unit(&stated(claim), claim.unit)));
+                assert!(text.contains(claim.what) && text.contains(&words::stated(claim)));
                 assert!(claim.reason.is_none_or(|reason| text.contains(reason)));
             }
             assert!(figures.iter().all(|figure| text.contains(figure.title)));
+            assert!(figures.iter().flat_map(|figure| figure.notes).all(|note| text.contains(note)));
+            assert_eq!(text.contains("at 17 Gb/s"), paper == Paper::Part);
         }
     }
 
     #[test]
-    fn json_says_what_was_predicted_and_what_was_not() {
-        let claims = pagewire_papers::claims(Paper::Jbmt);
-        let lines: Vec<_> = claims.iter().map(|claim| claim_as_json("jbmt", claim, None)).collect();
-        let of = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).count();
-        assert_eq!(of("given"), 4);
-        assert!(of("predicted") >= 3);
-        for line in lines {
-            let is_predicted = line["kind"] == "predicted" || line["kind"] == "sum";
-            for bound in ["predicted_least", "predicted_most"] {
-                assert_eq!(is_predicted, line[bound].is_number(), "{line}");
-            }
+    fn the_summary_counts_every_number_once() {
+        let claims = pagewire_papers::claims(Paper::Part);
+        let predicted = |near: f64, far: f64, both: bool| Claim {
+            stated: (1.0, 1.0),
+            predicted: Prediction::Value(near),
+            at_other_link: both.then_some(Prediction::Value(far)),
+            ..claims[0].clone()
+        };
+        let other = |predicted| Claim { predicted, ..claims[0].clone() };
+        let numbers = [
+            predicted(1.0, 2.0, true),
+            predicted(2.0, 1.0, true),
+            predicted(2.0, 2.0, true),
+            other(Prediction::Sum(1.0, 1.0)),
+            other(Prediction::Estimate(1.0)),
+            other(Prediction::Given),
+            other(Prediction::NotModelled),
+        ];
+        let text = summary(&numbers);
+        for part in
+            ["Of 7 numbers 1 are predicted", "2 are not", "1 are sums", "1 is estimated", "2 are given"]
+        {
+            assert!(text.contains(part), "{text}");
         }
+        assert!(text.contains("1 of the 3 predicted are within a tenth; on one of both links, 2."), "{text}");
+        assert!(!summary(&[predicted(1.0, 1.0, false)]).contains("link"));
+        assert!(!summary(&[other(Prediction::Given)]).contains("link"));
+    }
+
+    #[test]
+    fn what_is_near_on_the_other_link_alone_says_so() {
+        let claims = pagewire_papers::claims(Paper::Part);
+        let nto = claims.iter().find(|claim| claim.what == "4 MB: NTO").expect("figure 15");
+        let text = anstream::adapter::strip_str(&at_other_link(nto)).to_string();
+        assert!(nto.needs_reason() && text.ends_with(" ms, within a tenth"), "{text}");
+        let near =
+            claims.iter().find(|claim| claim.what == "smallest WRITE, all in memory").expect("figure 9");
+        assert!(!at_other_link(near).contains("tenth"));
     }
 }

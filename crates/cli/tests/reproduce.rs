@@ -17,7 +17,21 @@ fn a_figure_is_printed_and_written_as_csv_and_svg() {
     let mut names: Vec<_> =
         std::fs::read_dir(&inside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["part-figure-12.csv", "part-figure-12.svg"]);
+    assert_eq!(names, ["part-figure-12.csv", "part-figure-12.svg", "part-numbers.csv"]);
+    let numbers = std::fs::read_to_string(inside.join("part-numbers.csv")).unwrap();
+    assert!(numbers.contains("4 MB: PIA better than touching first") && !numbers.contains("figure 14"));
+}
+
+#[test]
+fn a_table_has_no_picture_but_its_numbers_are_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let done = reproduce(&["part", "--table", "2", "--out", directory.path().to_str().unwrap()]);
+    assert!(done.status.success(), "{done:?}");
+    let names: Vec<_> =
+        std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["part-numbers.csv"]);
+    let numbers = std::fs::read_to_string(directory.path().join("part-numbers.csv")).unwrap();
+    assert!(numbers.contains("98.88") && numbers.contains("\"estimate\""), "{numbers}");
 }
 
 #[test]
@@ -37,11 +51,16 @@ fn json_is_an_object_a_line_first_the_numbers_then_the_figures() {
 
 #[test]
 fn what_the_paper_has_not_is_an_error_that_says_what_it_has() {
-    for (words, known) in [(["part", "--figure", "3"], "figure 16"), (["jbmt", "--table", "9"], "table 1")] {
+    let missing = [
+        (["part", "--figure", "3"], "figure 16"),
+        (["part", "--table", "5"], "table 4"),
+        (["jbmt", "--table", "9"], "table 1"),
+    ];
+    for (words, known) in missing {
         let refused = reproduce(&words);
         assert_eq!(refused.status.code(), Some(1), "{words:?}");
         let told = String::from_utf8(refused.stderr).unwrap();
-        assert!(told.contains(known), "{told}");
+        assert!(told.contains(known) && !told.contains("section"), "{told}");
     }
     assert_eq!(reproduce(&["part", "--figure", "12", "--table", "2"]).status.code(), Some(2));
 }

@@ -1,5 +1,7 @@
 //! What the models predict, in the form of the papers' figures and tables.
 
+use crate::right_axis::RightAxis;
+
 /// A paper that is reproduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paper {
@@ -9,13 +11,15 @@ pub enum Paper {
     Jbmt,
 }
 
-/// A figure or a table of a paper.
+/// Where a paper has numbers or curves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// A figure, by its number.
     Figure(u32),
     /// A table, by its number.
     Table(u32),
+    /// A section, by its number, of what its text alone has.
+    Section(&'static str),
 }
 
 impl std::fmt::Display for Place {
@@ -23,6 +27,7 @@ impl std::fmt::Display for Place {
         match self {
             Place::Figure(number) => write!(f, "figure {number}"),
             Place::Table(number) => write!(f, "table {number}"),
+            Place::Section(number) => write!(f, "section {number}"),
         }
     }
 }
@@ -41,6 +46,8 @@ impl Axis {
     pub const BYTES: Axis = Axis { label: "bytes", logarithmic: true };
     /// Microseconds, logarithmic.
     pub const MICROSECONDS: Axis = Axis { label: "us", logarithmic: true };
+    /// Ratios, logarithmic.
+    pub const RATIO: Axis = Axis { label: "x", logarithmic: true };
 }
 
 /// A row of points under a name.
@@ -65,6 +72,10 @@ pub struct Figure {
     pub y: Axis,
     /// What is drawn.
     pub curves: Vec<Curve>,
+    /// What it is of the figure before it, whose right-hand axis it has.
+    pub right: Option<RightAxis>,
+    /// What is to be said of it: what it lacks, or why it is as it is.
+    pub notes: &'static [&'static str],
 }
 
 impl Figure {
@@ -72,7 +83,7 @@ impl Figure {
     pub(crate) fn of<C: Into<String>>(
         place: Place,
         title: &'static str,
-        (x, y): (Axis, Axis),
+        axes: (Axis, Axis),
         values: &[u64],
         curves: Vec<(C, &dyn Fn(u64) -> f64)>,
     ) -> Figure {
@@ -80,6 +91,22 @@ impl Figure {
             name: name.into(),
             points: values.iter().map(|&value| (value as f64, function(value))).collect(),
         };
-        Figure { place, title, x, y, curves: curves.into_iter().map(curve).collect() }
+        Figure::drawn(place, title, axes, curves.into_iter().map(curve).collect())
+    }
+
+    /// A figure of these curves.
+    pub(crate) fn drawn(
+        place: Place,
+        title: &'static str,
+        (x, y): (Axis, Axis),
+        curves: Vec<Curve>,
+    ) -> Figure {
+        Figure { place, title, x, y, curves, right: None, notes: &[] }
+    }
+
+    /// What the paper draws on the right-hand axis of this figure.
+    pub(crate) fn right(&self, right: RightAxis, title: &'static str) -> Figure {
+        let curves = right.curves(&self.curves);
+        Figure { right: Some(right), ..Figure::drawn(self.place, title, (self.x, Axis::RATIO), curves) }
     }
 }

@@ -1,8 +1,9 @@
 //! The machines of the papers that Pagewire implements, as models in virtual time, and what the papers measured on them.
 //!
-//! The inputs are [`unit_costs`], each with its source. Whatever else comes out is predicted and never fitted; [`Claim`] puts it
-//! beside the paper's number, and where the two differ by more than a tenth says what the paper's machine does that the model does
-//! not. Pagewire itself does not run here: `pagewire-sim` is for that.
+//! The inputs of the models are [`unit_costs`], each with its source. Whatever else comes out is predicted and never fitted;
+//! [`Claim`] puts it beside the paper's number, and where the two differ by more than a tenth says what the paper's machine does that
+//! the model does not. One number alone, of an application, which does not run here, is estimated with counts of the paper, and says
+//! so ([`Prediction::Estimate`]). Pagewire itself does not run here: `pagewire-sim` is for that.
 #![forbid(unsafe_code)]
 
 mod claim;
@@ -10,23 +11,35 @@ mod event_queue;
 mod figure;
 pub mod jbmt;
 pub mod part;
+mod right_axis;
 pub mod unit_costs;
 
 pub use claim::{Claim, Prediction};
 pub use figure::{Axis, Curve, Figure, Paper, Place};
+pub use right_axis::RightAxis;
+
+use unit_costs::{JbmtCosts, PartCosts};
 
 /// The figures of a paper that have data, in their order.
 pub fn figures(paper: Paper) -> Vec<Figure> {
     match paper {
-        Paper::Part => part::figures(&unit_costs::PartCosts::PAPER),
-        Paper::Jbmt => jbmt::figures(&unit_costs::JbmtCosts::PAPER),
+        Paper::Part => part::figures(&PartCosts::PAPER),
+        Paper::Jbmt => jbmt::figures(&JbmtCosts::PAPER),
     }
 }
 
-/// The numbers that a paper states in its text, in the order of its figures and tables.
+/// The numbers that a paper states in its text, in the order of its figures and tables. PART's text has two links: what is predicted is
+/// so with that of which it computes, and with the other one beside it.
 pub fn claims(paper: Paper) -> Vec<Claim> {
     match paper {
-        Paper::Part => part::claims(&unit_costs::PartCosts::PAPER),
-        Paper::Jbmt => jbmt::claims(&unit_costs::JbmtCosts::PAPER),
+        Paper::Part => {
+            let mut claims = part::claims(&PartCosts::PAPER);
+            let others = part::claims(&PartCosts { link: PartCosts::BOARD_LINK, ..PartCosts::PAPER });
+            for (claim, other) in claims.iter_mut().zip(others) {
+                claim.at_other_link = Some(other.predicted);
+            }
+            claims
+        }
+        Paper::Jbmt => jbmt::claims(&JbmtCosts::PAPER),
     }
 }

@@ -1,7 +1,11 @@
-//! All that the models are given: unit costs and sizes, each with its source. Whatever else they say is predicted.
+//! All that the models are given, each with its source: unit costs and sizes that the papers state; what the frames of Ethernet
+//! cost by its standard; one cost that another paper states, and what no paper states, which is marked as an assumption.
 //!
-//! A result of the papers is never an input. Where a paper's text gives no unit cost, the model has none, and the report says what
-//! is missing. Times are in nanoseconds.
+//! No result of a paper is given to a model, and nothing is fitted. Where the text gives no unit cost, the model has none, and the
+//! report says what is missing. What the papers counted of applications, which do not run here, stands apart: [`APPLICATIONS`].
+//! Times are in nanoseconds.
+
+use pagewire_iommu::translation::{Eviction, Geometry, WalkerLimits};
 
 /// Bytes of a page in both papers.
 pub const PAGE: u64 = 4_096;
@@ -20,7 +24,7 @@ pub struct PartCosts {
     /// Network and engines, end to end: "below 1 us" (4.2), of which this is the upper bound; with the initiation it makes the base
     /// latency of about 4 us (4.1, fig 10).
     pub network: u64,
-    /// Bits a microsecond of the link: 10 Gb/s, 3.2 us a page (6.1.1, 6.1.2).
+    /// Bits a microsecond of the link: 10 Gb/s, 3.2 us a page (6.1.1, 6.1.2). The text has [`PartCosts::BOARD_LINK`], too.
     pub link: u64,
     /// A run of the SMMU's interrupt handler: 1 us (5.2).
     pub handler: u64,
@@ -37,15 +41,20 @@ pub struct PartCosts {
     pub packing: u64,
     /// The explicit retransmission request (ERR) in user space: about 1 us (5.2).
     pub err: u64,
-    /// From an ERR until the page that it asked for is there: 6 us for one page (5.2); here without the link's time for the page and
-    /// the network's latency, which are counted by themselves.
-    pub resume: u64,
-    /// Reads of one page-table entry: about 600 ns for all levels (2), three of them (4.3).
-    pub walk_read: u64,
-    /// Absent pages that the NI FIFO holds. Its depth is not given; this is what the SMMU can have outstanding, 256 (4.3). No more pages
-    /// than those of the blocks outstanding fail at once, 8, so that it never is full. The "up to 16 read commands" of section 5.2
-    /// are the packets of the one page there: that a tasklet run reads no more would contradict section 6.1.1, where one run resolves
-    /// the four pages of a block, 64 packets.
+    /// From an ERR until the page that it asked for is there: 6 us for one page (5.2).
+    pub sent_again: u64,
+    /// The SMMU's buffers: 128 entries fully associative, 2,048 in sets of 4 (4.3). Assumption: the entry used longest ago makes room.
+    pub buffers: Geometry,
+    /// Its walker: three levels for addresses of 39 bits, 16 walks, 256 accesses (4.3), about 600 ns for all levels (2). Assumption: 8
+    /// entries, a cache line, in the cache of each upper level. Its cache of what the tables of the last level say and its buffer of
+    /// prefetched entries (4.3) are not modelled: the text gives neither a size nor what they save.
+    pub walker: WalkerLimits,
+    /// Whether accesses go on while others of their process wait for a page (HUPCF): yes (3.3, 4.3; PAPERS PART-4).
+    pub hit_under_fault: bool,
+    /// Absent pages that the NI FIFO holds. Assumption: what the SMMU can have outstanding, 256 (4.3); the text has no depth. No more
+    /// pages than those of the blocks outstanding fail at once, 8, so that it never is full. The "up to 16 read commands" of section
+    /// 5.2 are the packets of the one page there: that a tasklet run reads no more would contradict section 6.1.1, where one run
+    /// resolves the four pages of a block, 64 packets.
     pub fifo: usize,
     /// The user's own touch of a page in memory, at least and at most: around 100 ns (5.1), approximately 100 to 200 ns (5.4).
     pub touch_present: (u64, u64),
@@ -75,8 +84,16 @@ impl PartCosts {
         netlink: 7_000,
         packing: 4_000 - 16 * 135,
         err: 1_000,
-        resume: 6_000 - 3_277 - 1_000,
-        walk_read: 200,
+        sent_again: 6_000,
+        buffers: Geometry {
+            first_entries: 128,
+            first_ways: 128,
+            second_entries: 2_048,
+            second_ways: 4,
+            eviction: Eviction::LeastRecentlyUsed,
+        },
+        walker: WalkerLimits { levels: 3, walks: 16, accesses: 256, cache_entries: 8, read_time: 200 },
+        hit_under_fault: true,
         fifo: 256,
         touch_present: (100, 200),
         touch_absent: 3_000,
@@ -85,9 +102,18 @@ impl PartCosts {
         timeout: 1_000_000,
     };
 
+    /// Bits a microsecond of the links between the four FPGAs of a board: 17 Gb/s (4.1). Which link was measured the text does not say;
+    /// it computes with 10 Gb/s.
+    pub const BOARD_LINK: u64 = 17_000;
+
     /// Nanoseconds that the link takes for so many bytes.
     pub const fn wire(&self, bytes: u64) -> u64 {
         (bytes * 8 * 1_000 + self.link / 2) / self.link
+    }
+
+    /// Of [`PartCosts::sent_again`] what is neither the link's time for the page nor the network's latency.
+    pub const fn resume(&self) -> u64 {
+        self.sent_again.saturating_sub(self.wire(PAGE) + self.network)
     }
 }
 
@@ -97,7 +123,7 @@ pub struct JbmtCosts {
     /// Bytes of a section at most: 1 MB (4.4).
     pub section: u64,
     /// The helper threads' processing of one local and one remote section, pinning and releasing a page on either side included:
-    /// 3 us (4.1); half of it for each side.
+    /// 3 us (4.1). Assumption: half of it is each side's, and of the initiator's half one half before the request.
     pub processing: u64,
     /// A short VNIC message, as the control message of a section request: 7 us (4.1).
     pub message: u64,
@@ -108,7 +134,7 @@ pub struct JbmtCosts {
     pub pin_page: u64,
     /// Bits a microsecond of the Ethernet: 1 Gb/s (4).
     pub link: u64,
-    /// Bytes of user data in a frame: an MTU of 1,500 less 20 for IPv4 and 20 for TCP, over which the VNIC runs (2.2).
+    /// Bytes of user data in a frame: an MTU of 1,500 (IEEE 802.3) less 20 for IPv4 and 20 for TCP, over which the VNIC runs (2.2).
     pub payload: u64,
     /// Bytes around the user data on the wire: 40 for IPv4 and TCP, 18 for Ethernet's header and check, 8 for the preamble, 12 for the
     /// gap (IEEE 802.3).
@@ -139,3 +165,64 @@ impl JbmtCosts {
         (bytes + frames * self.overhead) * 8 * 1_000 / self.link
     }
 }
+
+/// What JBMT's two nodes have (PAPERS JBMT-4 to JBMT-6). The text has these limits, and no number for any: all are assumptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JbmtLimits {
+    /// Gets under way at once: "a window" (4.2).
+    pub window: usize,
+    /// Local sections under way at once (3.3).
+    pub local_credits: usize,
+    /// Control messages of the other side that this one has room for (3.3): one for each remote section. A local section reserves so
+    /// many as it may be answered by, which is one for each page, and those of the pages that have come are given back.
+    pub control_credits: u64,
+    /// Local sections that the other side serves at once (3.3).
+    pub remote_credits: usize,
+    /// Pages that either side may pin at once (3.1).
+    pub pinnable: u64,
+    /// Threads of either side that bring pages in: "several" (3.4).
+    pub fault_threads: usize,
+    /// Pages from an absent one on that one request to a fault thread covers: "a small portion of the accessed user buffer" (3.4).
+    pub fault_portion: u64,
+    /// Nanoseconds that one page takes to come in (3.4).
+    pub swap_in: u64,
+    /// Nanoseconds until a section that was refused or absent is tried again: "a timer" (3.3).
+    pub retry: u64,
+}
+
+impl JbmtLimits {
+    /// Plenty of all, so that no number of the text is decided by them.
+    pub const PLENTY: JbmtLimits = JbmtLimits {
+        window: 16,
+        local_credits: 16,
+        control_credits: 16 * 256,
+        remote_credits: 16,
+        pinnable: 1 << 20,
+        fault_threads: 4,
+        fault_portion: 16,
+        swap_in: 0,
+        retry: 100_000,
+    };
+}
+
+/// What PART's authors counted of an application on 16 nodes: a result. No model is given it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Application {
+    /// Its name.
+    pub name: &'static str,
+    /// Runs of the SMMU's handler.
+    pub handler_runs: f64,
+    /// ERRs.
+    pub errs: f64,
+}
+
+/// Counts of the paper, for one estimate alone: how much slower an application is if each handler run that was counted costs what
+/// the model says of one fault. LAMMPS (6.2.2); HPL and HPCG (6.2.3).
+pub const APPLICATIONS: [Application; 3] = [
+    Application { name: "LAMMPS", handler_runs: 1_489.0, errs: 239.0 },
+    Application { name: "HPL", handler_runs: 1_497.0, errs: 220.0 },
+    Application { name: "HPCG", handler_runs: 318.0, errs: 48.0 },
+];
+
+/// For the same estimate: seconds that LAMMPS runs on 16 nodes without page faults (table 2). The text has no run time of the others.
+pub const LAMMPS_SECONDS: f64 = 98.88;

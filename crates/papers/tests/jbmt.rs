@@ -1,7 +1,7 @@
 //! JBMT's model: credits, sections and fault threads do what the paper says of them.
 
-use pagewire_papers::jbmt::{self, Get, Limits, run};
-use pagewire_papers::unit_costs::JbmtCosts;
+use pagewire_papers::jbmt::{self, Get, run};
+use pagewire_papers::unit_costs::{JbmtCosts, JbmtLimits};
 use proptest::prelude::*;
 
 const COSTS: JbmtCosts = JbmtCosts::PAPER;
@@ -15,7 +15,7 @@ fn swapped(pages: u64) -> Get {
 /// JBMT-4: 1 MB a section, so 10 MB are ten.
 #[test]
 fn jbmt_4_a_large_get_is_cut_into_sections() {
-    let finished = run(&COSTS, &Limits::default(), &[Get::resident(10 << 20)]);
+    let finished = run(&COSTS, &JbmtLimits::PLENTY, &[Get::resident(10 << 20)]);
     assert_eq!(finished.sections, (10, 10));
     assert_eq!(finished.pinned_most, (256, 256));
 }
@@ -23,7 +23,7 @@ fn jbmt_4_a_large_get_is_cut_into_sections() {
 /// JBMT-4: "progress is ensured when [...] as little as a single page is pinned".
 #[test]
 fn jbmt_4_a_single_page_that_may_be_pinned_is_enough() {
-    let limits = Limits { pinnable: 1, ..Limits::default() };
+    let limits = JbmtLimits { pinnable: 1, ..JbmtLimits::PLENTY };
     let finished = run(&COSTS, &limits, &[Get::resident(1 << 20), Get::resident(1 << 20)]);
     assert_eq!(finished.pinned_most, (1, 1));
     assert_eq!(finished.sections, (512, 512));
@@ -32,7 +32,7 @@ fn jbmt_4_a_single_page_that_may_be_pinned_is_enough() {
 /// JBMT-5: a get whose pages are on the disk does not hold up one whose pages are in memory, at either side.
 #[test]
 fn jbmt_5_absent_pages_stop_nobody_else() {
-    let limits = Limits { swap_in: DISK, ..Limits::default() };
+    let limits = JbmtLimits { swap_in: DISK, ..JbmtLimits::PLENTY };
     let end = |gets: &[Get]| run(&COSTS, &limits, gets).gets.last().expect("some").1;
     let alone = end(&[Get::resident(65_536)]);
     let local = Get { local_absent: vec![true; 256], ..Get::resident(1 << 20) };
@@ -47,7 +47,7 @@ fn jbmt_5_absent_pages_stop_nobody_else() {
 #[test]
 fn jbmt_5_more_fault_threads_end_sooner() {
     let end = |fault_threads| {
-        let limits = Limits { swap_in: DISK, fault_threads, ..Limits::default() };
+        let limits = JbmtLimits { swap_in: DISK, fault_threads, ..JbmtLimits::PLENTY };
         let finished = run(&COSTS, &limits, &[swapped(8), swapped(8), swapped(8), swapped(8)]);
         assert_eq!(finished.page_ins, 32);
         finished.gets.iter().map(|(_, end)| *end).max().expect("some")
@@ -58,11 +58,11 @@ fn jbmt_5_more_fault_threads_end_sooner() {
 /// JBMT-6: without a remote credit the request is refused, what was taken is released, and a timer tries again.
 #[test]
 fn jbmt_6_a_refused_section_is_tried_again() {
-    let limits = Limits { remote_credits: 1, ..Limits::default() };
+    let limits = JbmtLimits { remote_credits: 1, ..JbmtLimits::PLENTY };
     let finished = run(&COSTS, &limits, &vec![Get::resident(1 << 20); 4]);
     assert!(finished.refused > 0);
     assert_eq!(finished.sections, (4 + finished.refused, 4));
-    let plenty = run(&COSTS, &Limits::default(), &vec![Get::resident(1 << 20); 4]);
+    let plenty = run(&COSTS, &JbmtLimits::PLENTY, &vec![Get::resident(1 << 20); 4]);
     assert_eq!((plenty.refused, plenty.sections), (0, (4, 4)));
 }
 
@@ -72,7 +72,7 @@ fn jbmt_6_a_refused_section_is_tried_again() {
 fn jbmt_6_few_control_credits_hold_sections_back() {
     let gets = vec![Get::resident(64 << 10); 4];
     let with = |local_credits, control_credits| {
-        run(&COSTS, &Limits { local_credits, control_credits, ..Limits::default() }, &gets)
+        run(&COSTS, &JbmtLimits { local_credits, control_credits, ..JbmtLimits::PLENTY }, &gets)
     };
     let end = |finished: &jbmt::Finished| finished.gets.iter().map(|(_, end)| *end).max().expect("some");
     let (plenty, alone) = (with(4, 64), with(1, 64));
@@ -92,7 +92,7 @@ fn jbmt_6_few_control_credits_hold_sections_back() {
 #[test]
 fn jbmt_6_control_credits_come_back_with_each_remote_section() {
     let slow = Get { remote_absent: (0..16).map(|page| page >= 8).collect(), ..Get::resident(64 << 10) };
-    let limits = Limits { control_credits: 16, swap_in: DISK, ..Limits::default() };
+    let limits = JbmtLimits { control_credits: 16, swap_in: DISK, ..JbmtLimits::PLENTY };
     let finished = run(&COSTS, &limits, &[slow, Get::resident(32 << 10)]);
     // The second get's 8 pages go while the first waits for the disk.
     assert!(finished.gets[1].1 < DISK && finished.gets[0].1 > 8 * DISK, "{finished:?}");
@@ -103,7 +103,7 @@ fn jbmt_6_control_credits_come_back_with_each_remote_section() {
 #[test]
 fn jbmt_5_a_fault_thread_brings_in_a_small_portion() {
     let end = |fault_portion| {
-        let limits = Limits { swap_in: DISK, fault_portion, fault_threads: 1, ..Limits::default() };
+        let limits = JbmtLimits { swap_in: DISK, fault_portion, fault_threads: 1, ..JbmtLimits::PLENTY };
         let finished = run(&COSTS, &limits, &[swapped(32), swapped(1)]);
         assert_eq!(finished.page_ins, 33);
         finished.gets[1].1 / DISK
@@ -119,6 +119,35 @@ fn no_number_of_the_text_is_decided_by_the_cost_of_pinning() {
         assert_eq!(one.predicted.range().is_some(), other.predicted.range().is_some());
         if let Some(((one, _), (other, _))) = one.predicted.range().zip(other.predicted.range()) {
             assert!((one / other - 1.0).abs() < 0.01, "{one} {other}");
+        }
+    }
+}
+
+/// The text has no number for any limit: with half of each and with twice as much the numbers of the text come out alike.
+#[test]
+fn no_number_of_the_text_is_decided_by_the_limits() {
+    let ends = |limits: &JbmtLimits| {
+        let end =
+            |gets: &[Get]| run(&COSTS, limits, gets).gets.iter().map(|(_, end)| *end).max().expect("some");
+        [end(&[Get::resident(1)]), end(&vec![Get::resident(16 << 20); 64])]
+    };
+    let plenty = JbmtLimits::PLENTY;
+    let plain = ends(&plenty);
+    for (times, parts) in [(1, 2), (2, 1)] {
+        let few = |number: usize| number * times / parts;
+        let limits = JbmtLimits {
+            window: few(plenty.window),
+            local_credits: few(plenty.local_credits),
+            control_credits: few(plenty.control_credits as usize) as u64,
+            remote_credits: few(plenty.remote_credits),
+            pinnable: few(plenty.pinnable as usize) as u64,
+            fault_threads: few(plenty.fault_threads),
+            fault_portion: few(plenty.fault_portion as usize) as u64,
+            retry: few(plenty.retry as usize) as u64,
+            ..plenty
+        };
+        for (one, other) in plain.into_iter().zip(ends(&limits)) {
+            assert!((one as f64 / other as f64 - 1.0).abs() < 0.01, "{one} {other}");
         }
     }
 }
@@ -141,7 +170,7 @@ proptest! {
             .map(|&bytes| Get { bytes, local_absent: pages(bytes), remote_absent: pages(bytes) })
             .collect();
         let [window, local_credits, remote_credits, fault_threads] = credits[..] else { panic!() };
-        let limits = Limits {
+        let limits = JbmtLimits {
             window, local_credits, control_credits, remote_credits, fault_threads, pinnable, fault_portion, swap_in: 50_000, retry: 20_000,
         };
         let finished = run(&COSTS, &limits, &gets);

@@ -1,9 +1,12 @@
-//! Figures as files: the points as CSV, the picture as SVG.
+//! Numbers as CSV, and figures as files: the points as CSV, the picture as SVG.
 
+use super::json;
 use super::live::{Live, Pages};
+use super::marks::{Mark, marks};
 use crate::chart::{self, Axis, Curve};
 use anyhow::{Context, Result};
-use pagewire_papers::Figure;
+use pagewire_papers::{Claim, Figure};
+use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -18,30 +21,36 @@ struct Origin {
     curves: Vec<Curve>,
 }
 
-/// Writes `PAPER-figure-N.csv` and `.svg`, or `PAPER-table-N`, into `directory`, which exists; gives the files.
+/// Writes `PAPER-numbers.csv`, and `PAPER-figure-N.csv` and `.svg`, or `PAPER-table-N`, into `directory`, which exists; gives the
+/// files.
 ///
 /// # Errors
 /// If one cannot be written.
 pub(super) fn write(
     paper: &str,
+    claims: &[Claim],
     figures: &[Figure],
     live: Option<&Live>,
     directory: &Path,
 ) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
+    if !claims.is_empty() {
+        files.push(table(directory, &format!("{paper}-numbers.csv"), &numbers(paper, claims, live))?);
+    }
     for figure in figures {
-        let stem = format!("{paper}-{}", figure.place.to_string().replace(' ', "-"));
-        let origins = origins(figure, live);
-        let csv = directory.join(format!("{stem}.csv"));
-        fs::write(&csv, as_csv(figure, &origins)).with_context(|| csv.display().to_string())?;
-        files.push(csv);
+        let right = figure.right.map_or_else(String::new, |right| format!("-{}", right.name()));
+        let stem = format!("{paper}-{}{right}", figure.place.to_string().replace(' ', "-"));
+        let (origins, marks) = (origins(figure, live), marks(figure, claims));
+        files.push(table(directory, &format!("{stem}.csv"), &points(figure, &origins, &marks))?);
         let together = origins.iter().map(|origin| origin.curves.len()).sum::<usize>() <= CURVES;
         let pictures: Vec<&[Origin]> = if together { vec![&origins] } else { origins.chunks(1).collect() };
         for shown in pictures {
             let svg = directory.join(format!("{stem}{}.svg", shown[0].suffix));
             let titles: Vec<&str> = shown.iter().map(|origin| origin.title).collect();
             let caption = format!("{paper}, {}: {}", figure.place, titles.join("; "));
-            let curves: Vec<Curve> = shown.iter().flat_map(|origin| &origin.curves).cloned().collect();
+            let drawn = shown.iter().flat_map(|origin| origin.curves.iter().cloned());
+            let stated = marks.iter().map(|mark| mark.drawn(figure.x));
+            let curves: Vec<Curve> = drawn.chain(stated).collect();
             let axis =
                 |axis: pagewire_papers::Axis| Axis { label: axis.label, logarithmic: axis.logarithmic };
             chart::draw(&svg, &caption, (axis(figure.x), axis(figure.y)), &curves)?;
@@ -51,12 +60,18 @@ pub(super) fn write(
     Ok(files)
 }
 
+fn table(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
+    let file = directory.join(name);
+    fs::write(&file, text).with_context(|| file.display().to_string())?;
+    Ok(file)
+}
+
 /// The model's curves, and those of this machine under names that say so.
 fn origins(figure: &Figure, live: Option<&Live>) -> Vec<Origin> {
     let model = figure.curves.iter().map(|curve| (curve.name.clone(), curve.points.clone())).collect();
     let mut origins = vec![Origin { suffix: "", title: "model", curves: model }];
     for (pages, suffix) in [(Pages::Zero, "-live"), (Pages::Pager, "-live-pager")] {
-        let measured = live.map(|live| live.curves(figure.place, pages)).unwrap_or_default();
+        let measured = live.map(|live| live.curves_of(figure, pages)).unwrap_or_default();
         if !measured.is_empty() {
             let named =
                 |curve: pagewire_papers::Curve| (format!("{}, {}", curve.name, pages.title()), curve.points);
@@ -67,14 +82,54 @@ fn origins(figure: &Figure, live: Option<&Live>) -> Vec<Origin> {
     origins
 }
 
-/// A line for each point (RFC 4180; no name has a quotation mark).
-fn as_csv(figure: &Figure, origins: &[Origin]) -> String {
-    let mut text = format!("curve,{},{}\r\n", figure.x.label, figure.y.label);
-    for (name, points) in origins.iter().flat_map(|origin| &origin.curves) {
-        for (x, y) in points {
-            text += &format!("\"{name}\",{x},{y}\r\n");
-        }
+/// A line for each number (RFC 4180), under the names that it has in JSON.
+fn numbers(paper: &str, claims: &[Claim], live: Option<&Live>) -> String {
+    let mut columns = vec![
+        "place",
+        "what",
+        "unit",
+        "stated_least",
+        "stated_most",
+        "bound_by_us",
+        "kind",
+        "predicted_least",
+        "predicted_most",
+        "deviation_percent",
+        "other_link_least",
+        "other_link_most",
+        "other_link_deviation_percent",
+        "reason",
+    ];
+    columns.extend(live.map(|_| "this_machine"));
+    let mut text = columns.join(",") + "\r\n";
+    for claim in claims {
+        let line = json::of_claim(paper, claim, live);
+        let cells: Vec<String> = columns.iter().map(|&column| cell(&line[column])).collect();
+        text += &(cells.join(",") + "\r\n");
     }
+    text
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => quoted(text),
+        other => other.to_string(),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\""))
+}
+
+/// A line for each point, and for each number of the paper that is one.
+fn points(figure: &Figure, origins: &[Origin], marks: &[Mark]) -> String {
+    let mut text = format!("curve,{},{}\r\n", figure.x.label, figure.y.label);
+    let mut line = |name: &str, x: f64, y: f64| text += &format!("{},{x},{y}\r\n", quoted(name));
+    for (name, points) in origins.iter().flat_map(|origin| &origin.curves) {
+        points.iter().for_each(|&(x, y)| line(name, x, y));
+    }
+    marks.iter().for_each(|mark| line(&format!("{}, paper", mark.curve), mark.x, mark.y));
     text
 }
 
@@ -88,19 +143,44 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         for (name, paper) in [("part", Paper::Part), ("jbmt", Paper::Jbmt)] {
             let figures = pagewire_papers::figures(paper);
-            let files = write(name, &figures, None, directory.path()).expect("written");
-            assert_eq!(files.len(), 2 * figures.len());
-            for (figure, files) in figures.iter().zip(files.chunks(2)) {
+            let claims = pagewire_papers::claims(paper);
+            let files = write(name, &claims, &figures, None, directory.path()).expect("written");
+            assert_eq!(files.len(), 1 + 2 * figures.len());
+            for (figure, files) in figures.iter().zip(files[1..].chunks(2)) {
                 let read = |file: &PathBuf| fs::read_to_string(file).expect("text");
                 let (csv, svg) = (read(&files[0]), read(&files[1]));
                 let points: usize = figure.curves.iter().map(|curve| curve.points.len()).sum();
-                assert_eq!(csv.lines().count(), points + 1, "{}", figure.place);
-                assert!(!csv.contains("\"\""));
+                let marks = marks(figure, &claims);
+                assert_eq!(csv.lines().count(), points + marks.len() + 1, "{}", figure.place);
+                for mark in marks {
+                    assert!(csv.contains(&format!("\"{}, paper\",{},{}\r\n", mark.curve, mark.x, mark.y)));
+                    assert!(svg.contains(&mark.drawn(figure.x).0), "{mark:?}");
+                }
                 for curve in &figure.curves {
                     assert!(svg.contains(&curve.name) && csv.contains(&curve.name), "{}", curve.name);
                 }
             }
         }
+    }
+
+    /// As a program reads them: quotation marks within a cell are doubled, what is not there is empty.
+    #[test]
+    fn the_numbers_are_a_table_of_their_own() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let claims: Vec<Claim> = pagewire_papers::claims(Paper::Part);
+        let files = write("part", &claims, &[], None, directory.path()).expect("written");
+        assert_eq!(files, [directory.path().join("part-numbers.csv")]);
+        let text = fs::read_to_string(&files[0]).expect("text");
+        assert_eq!(text.lines().count(), claims.len() + 1);
+        assert!(text.lines().next().expect("a heading").ends_with(",reason"));
+        assert!(text.contains("\"the text says \"\"nearly doubling\"\", without the sizes"));
+        assert!(text.contains("\"pinning an absent page adds\",\"us\",6.0,6.0,false,\"given\",,,,,,,\r\n"));
+        let live = super::super::live::tests::invented(Paper::Part, crate::arguments::PathChoice::Udp);
+        let text = numbers("part", &claims, Some(&live));
+        assert!(
+            text.contains("\"pinning an absent page adds\",\"us\",6.0,6.0,false,\"given\",,,,,,,,1.0\r\n")
+        );
+        assert!(write("part", &[], &[], None, directory.path()).expect("nothing").is_empty());
     }
 
     /// What is measured is in the model's picture, or beside it where there would be too much in one; it is in the table in any case.
@@ -109,7 +189,8 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let live = super::super::live::tests::invented(Paper::Part, crate::arguments::PathChoice::Udp);
         let figures = pagewire_papers::figures(Paper::Part);
-        let files = write("part", &figures, Some(&live), directory.path()).expect("written");
+        let claims = pagewire_papers::claims(Paper::Part);
+        let files = write("part", &claims, &figures, Some(&live), directory.path()).expect("written");
         assert!(files.iter().all(|file| file.is_file()));
         let read = |name: &str| fs::read_to_string(directory.path().join(name)).expect(name);
         let names = ["PIO", "PIO, this machine", "PIO, this machine, pages of a pager"];
@@ -117,6 +198,11 @@ mod tests {
             assert!(read("part-figure-12.csv").contains(&format!("\"{name}\",4096,")), "{name}");
             assert!(read("part-figure-12.svg").contains(name), "{name}");
         }
+        assert!(
+            read("part-figure-15-speed-up.csv")
+                .contains("speed-up of TO 131 us over NTO, early ERR, this machine")
+        );
+        assert!(read("part-figure-14-slowdown.csv").contains("slowdown of PIO 4 KiB, this machine"));
         assert!(!read("part-figure-14.svg").contains("this machine"));
         assert!(read("part-figure-14-live.svg").contains("PIO 4 KiB, this machine"));
         assert!(read("part-figure-14-live-pager.svg").contains("PIO 4 KiB, this machine, pages of a pager"));

@@ -17,7 +17,7 @@ use crate::limits::{LIVE_ROUNDS, LIVE_TOTAL};
 use crate::progress::Progress;
 use crate::stage::Stage;
 use anyhow::Result;
-use pagewire_papers::{Claim, Curve, Paper, Place};
+use pagewire_papers::{Claim, Curve, Figure, Paper, Place};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -140,6 +140,15 @@ impl Live {
             .filter(|curve| curve.pages == pages)
             .map(|curve| Curve { name: curve.name.clone(), points: self.points(curve, curve.value) });
         drawn.filter(|curve| !curve.points.is_empty()).collect()
+    }
+
+    /// Those of one figure; on a right-hand axis what follows from those on the left.
+    pub(super) fn curves_of(&self, figure: &Figure, pages: Pages) -> Vec<Curve> {
+        let curves = self.curves(figure.place, pages);
+        match figure.right {
+            Some(right) => right.curves(&curves),
+            None => curves,
+        }
     }
 
     /// What is to be said of a figure or table, a line each: why it, or a curve of it, was not measured, or what it is.
@@ -272,7 +281,7 @@ pub(super) mod tests {
         for paper in [Paper::Part, Paper::Jbmt] {
             let live = invented(paper, PathChoice::Udp);
             for figure in pagewire_papers::figures(paper) {
-                let curves = live.curves(figure.place, Pages::Zero);
+                let curves = live.curves_of(&figure, Pages::Zero);
                 assert!(!curves.is_empty(), "{}", figure.place);
                 let values = curves.iter().flat_map(|curve| &curve.points).map(|point| point.1);
                 assert!(values.clone().all(|value| value <= 8.0) && values.clone().any(|value| value > 0.0));
@@ -363,9 +372,9 @@ pub(super) mod tests {
             );
             assert!(with_formula.count() >= least);
         }
+        let claims = [Paper::Part, Paper::Jbmt].map(pagewire_papers::claims).concat();
         assert!(numbers::ALL.iter().all(|(place, what, _)| {
-            let claims = [Paper::Part, Paper::Jbmt].into_iter().flat_map(pagewire_papers::claims);
-            claims.filter(|claim| claim.place == *place && claim.what == *what).count() == 1
+            claims.iter().filter(|claim| claim.place == *place && claim.what == *what).count() == 1
         }));
     }
 }

@@ -239,20 +239,29 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     /// The pages that are present, whether they may be written; tables exist for 512 pages around each.
-    #[derive(Default)]
-    struct Tables(BTreeMap<u64, bool>);
+    struct Tables {
+        present: BTreeMap<u64, bool>,
+        levels: u32,
+    }
+
+    impl Tables {
+        fn of_three_levels(present: impl IntoIterator<Item = (u64, bool)>) -> Self {
+            Tables { present: present.into_iter().collect(), levels: 3 }
+        }
+    }
 
     impl PageTable for Tables {
         type Value = u64;
 
         fn entry(&self, page: PageId, level: u32) -> Entry<u64> {
-            if level == 2 {
+            let last = self.levels - 1;
+            if level == last {
                 let frame = |&writable| Entry::Page { value: page.number + 1_000, writable };
-                return self.0.get(&page.number).map_or(Entry::Absent, frame);
+                return self.present.get(&page.number).map_or(Entry::Absent, frame);
             }
-            let shift = (2 - level) * 9;
+            let shift = (last - level) * 9;
             let below = (page.number >> shift) << shift;
-            let known = self.0.range(below..below + (1 << shift)).next().is_some();
+            let known = self.present.range(below..below + (1 << shift)).next().is_some();
             if known { Entry::Table } else { Entry::Absent }
         }
     }
@@ -272,7 +281,7 @@ mod tests {
     /// PART, section 4.3: three levels, and fewer reads where the walk caches know the upper ones.
     #[test]
     fn part_3_a_walk_takes_three_reads_and_one_where_the_upper_levels_are_known() {
-        let tables = Tables((0..600).map(|number| (number, true)).collect());
+        let tables = Tables::of_three_levels((0..600).map(|number| (number, true)));
         let mut walker = Walker::new(WalkerLimits::default());
         assert_eq!(walker.submit(0, page(5), Access::Write, 'a'), Submitted::Started);
         assert_eq!(advance(&mut walker, 599, &tables), []);
@@ -289,7 +298,7 @@ mod tests {
     /// PART, section 4.3: 16 walks in parallel, 256 outstanding accesses.
     #[test]
     fn part_3_sixteen_walks_at_once_and_256_accesses() {
-        let tables = Tables((0..600).map(|number| (number, true)).collect());
+        let tables = Tables::of_three_levels((0..600).map(|number| (number, true)));
         let mut walker = Walker::new(WalkerLimits { cache_entries: 0, ..WalkerLimits::default() });
         for number in 0..17 {
             let expected = if number < 16 { Submitted::Started } else { Submitted::Waiting };
@@ -306,27 +315,47 @@ mod tests {
 
     #[test]
     fn an_invalidation_lets_no_walk_end_with_what_was_true_before() {
-        let tables = Tables([(5, true)].into());
+        let tables = Tables::of_three_levels([(5, true)]);
         let mut walker = Walker::new(WalkerLimits::default());
         assert_eq!(walker.submit(0, page(5), Access::Read, 'a'), Submitted::Started);
         assert_eq!(advance(&mut walker, 400, &tables), []);
-        let empty = Tables::default();
+        let empty = Tables::of_three_levels([]);
         walker.invalidate(500, 1, &(0..8));
         assert_eq!(advance(&mut walker, 600, &empty), []);
         assert_eq!(advance(&mut walker, 700, &empty), [('a', 700, None)], "the root knows no table");
+    }
+
+    /// PART, section 4.3: addresses of 48 bits take four reads.
+    #[test]
+    fn part_3_a_walk_of_four_levels_takes_four_reads() {
+        let far = 1 << 27;
+        let present = [(5, true), (far, true)].into();
+        let tables = Tables { present, levels: 4 };
+        let mut walker = Walker::new(WalkerLimits { levels: 4, ..WalkerLimits::default() });
+        assert_eq!(walker.submit(0, page(5), Access::Write, 'a'), Submitted::Started);
+        assert_eq!(advance(&mut walker, 800, &tables), [('a', 800, Some(1_005))]);
+        // Only the root is common to both.
+        assert_eq!(walker.submit(1_000, page(far), Access::Write, 'b'), Submitted::Started);
+        assert_eq!(advance(&mut walker, 1_800, &tables), [('b', 1_800, Some(far + 1_000))]);
     }
 
     proptest! {
         /// Each access that was taken ends once, with what the tables say; no more walks and accesses at once than there may be.
         #[test]
         fn every_access_ends_as_the_tables_say(
+            levels in 3..=4_u32,
             present in prop::collection::btree_map(0..1_500_u64, any::<bool>(), 0..40),
             wanted in prop::collection::vec((0..1_500_u64, any::<bool>(), 0..300_u64), 1..120),
             walks in 1..5_usize,
             cache_entries in 0..4_usize,
         ) {
-            let tables = Tables(present);
-            let limits = WalkerLimits { walks, accesses: 20, cache_entries, ..WalkerLimits::default() };
+            // Pages of both halves of what the root of four levels covers.
+            let spread = |number: u64| if levels == 4 && number % 2 == 1 { number << 26 } else { number };
+            let present = present.into_iter().map(|(number, writable)| (spread(number), writable)).collect();
+            let wanted: Vec<_> =
+                wanted.into_iter().map(|(number, write, pause)| (spread(number), write, pause)).collect();
+            let tables = Tables { present, levels };
+            let limits = WalkerLimits { levels, walks, accesses: 20, cache_entries, ..WalkerLimits::default() };
             let mut walker = Walker::new(limits);
             let (mut now, mut taken, mut ended) = (0, BTreeSet::new(), BTreeSet::new());
             let mut results = Vec::new();
@@ -345,7 +374,7 @@ mod tests {
             for walked in results {
                 let (number, write, _) = wanted[walked.token];
                 prop_assert!(ended.insert(walked.token));
-                let expected = tables.0.get(&number).filter(|&&writable| writable || !write);
+                let expected = tables.present.get(&number).filter(|&&writable| writable || !write);
                 prop_assert_eq!(walked.value, expected.map(|&writable| (number + 1_000, writable)));
             }
             prop_assert_eq!(taken, ended);

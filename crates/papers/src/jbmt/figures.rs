@@ -1,8 +1,8 @@
 //! JBMT's figures and its table, as the model predicts them.
 
-use super::machine::{Get, Limits, run};
+use super::machine::{Get, run};
 use crate::figure::{Axis, Figure, Place};
-use crate::unit_costs::{JbmtCosts, PAGE};
+use crate::unit_costs::{JbmtCosts, JbmtLimits, PAGE};
 
 const SHORT: [u64; 7] = [1, 16, 64, 256, 1 << 10, 4 << 10, 16 << 10];
 const ALL: [u64; 12] =
@@ -60,14 +60,14 @@ pub fn figures(costs: &JbmtCosts) -> Vec<Figure> {
 
 /// Microseconds of one get of pages in memory.
 pub(super) fn latency(costs: &JbmtCosts, bytes: u64) -> f64 {
-    let finished = run(costs, &Limits::default(), &[Get::resident(bytes)]);
+    let finished = run(costs, &JbmtLimits::PLENTY, &[Get::resident(bytes)]);
     finished.gets[0].1 as f64 / 1_000.0
 }
 
 /// Megabytes a second of many gets of pages in memory.
 pub(super) fn bandwidth(costs: &JbmtCosts, bytes: u64) -> f64 {
     let gets = vec![Get::resident(bytes); 64];
-    let finished = run(costs, &Limits::default(), &gets);
+    let finished = run(costs, &JbmtLimits::PLENTY, &gets);
     let end = finished.gets.iter().map(|(_, end)| *end).max().unwrap_or(0);
     (bytes * 64) as f64 * 1_000.0 / end as f64
 }

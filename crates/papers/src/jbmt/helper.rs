@@ -1,6 +1,6 @@
-//! One node: its helper thread, the pages that it may pin, and its fault threads.
+//! One node: its helper thread (PAPERS JBMT-3), the pages that it may pin, and its fault threads (JBMT-5).
 
-use super::machine::Limits;
+use crate::unit_costs::JbmtLimits;
 use std::collections::HashMap;
 
 /// A buffer's pages that are absent, by number; all others are in memory.
@@ -51,7 +51,7 @@ impl Helper {
 
     /// Pins the pages of a section from `first` on, `wanted` at most: as many as are in memory without a gap and may be pinned. 0: the
     /// head is absent, and a fault thread has been asked for a portion of what of the section is, or nothing may be pinned now.
-    pub fn pin(&mut self, now: u64, get: usize, first: u64, wanted: u64, limits: &Limits) -> u64 {
+    pub fn pin(&mut self, now: u64, get: usize, first: u64, wanted: u64, limits: &JbmtLimits) -> u64 {
         self.arrived(now);
         let present = |&page: &u64| !self.absent[get][page as usize];
         let resident = (first..first + wanted).take_while(present).count() as u64;

@@ -2,10 +2,11 @@
 
 use super::helper::Helper;
 use crate::event_queue::EventQueue;
-use crate::unit_costs::{JbmtCosts, PAGE};
+use crate::unit_costs::{JbmtCosts, JbmtLimits, PAGE};
 use std::collections::VecDeque;
 
-/// One get.
+/// One get: its length, and what of the two buffers that its command names is absent (PAPERS JBMT-2). Token and rights are checked
+/// within the processing, whose cost is given.
 #[derive(Clone, Debug)]
 pub struct Get {
     /// Its length, more than 0.
@@ -21,47 +22,6 @@ impl Get {
     pub fn resident(bytes: u64) -> Self {
         let pages = vec![false; bytes.div_ceil(PAGE) as usize];
         Get { bytes, local_absent: pages.clone(), remote_absent: pages }
-    }
-}
-
-/// What the two nodes have (PAPERS JBMT-4 to JBMT-6). The paper gives no numbers but the section's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Gets under way at once.
-    pub window: usize,
-    /// Local sections under way at once.
-    pub local_credits: usize,
-    /// Control messages of the other side that this one has room for: one for each remote section. A local section reserves so many
-    /// as it may be answered by, which is one for each page, and those of the pages that have come are given back.
-    pub control_credits: u64,
-    /// Local sections that the other side serves at once.
-    pub remote_credits: usize,
-    /// Pages that either side may pin at once.
-    pub pinnable: u64,
-    /// Threads of either side that bring pages in.
-    pub fault_threads: usize,
-    /// Pages from an absent one on that one request to a fault thread covers: "a small portion of the accessed user buffer".
-    pub fault_portion: u64,
-    /// Nanoseconds that one page takes to come in.
-    pub swap_in: u64,
-    /// Nanoseconds until a section that was refused or absent is tried again.
-    pub retry: u64,
-}
-
-impl Default for Limits {
-    /// Plenty of all.
-    fn default() -> Self {
-        Limits {
-            window: 16,
-            local_credits: 16,
-            control_credits: 16 * 256,
-            remote_credits: 16,
-            pinnable: 1 << 20,
-            fault_threads: 4,
-            fault_portion: 16,
-            swap_in: 0,
-            retry: 100_000,
-        }
     }
 }
 
@@ -116,7 +76,7 @@ enum Event {
 
 struct Machine<'a> {
     costs: &'a JbmtCosts,
-    limits: &'a Limits,
+    limits: &'a JbmtLimits,
     gets: &'a [Get],
     events: EventQueue<Event>,
     local: Helper,
@@ -137,10 +97,10 @@ struct Machine<'a> {
 ///
 /// # Panics
 /// If a limit or a length is 0, or a buffer has not as many pages as its get touches.
-pub fn run(costs: &JbmtCosts, limits: &Limits, gets: &[Get]) -> Finished {
-    let Limits { window, local_credits, remote_credits, fault_threads, .. } = *limits;
+pub fn run(costs: &JbmtCosts, limits: &JbmtLimits, gets: &[Get]) -> Finished {
+    let JbmtLimits { window, local_credits, remote_credits, fault_threads, .. } = *limits;
     assert!([window, local_credits, remote_credits, fault_threads].iter().all(|&n| n > 0));
-    let Limits { control_credits, pinnable, fault_portion, retry, .. } = *limits;
+    let JbmtLimits { control_credits, pinnable, fault_portion, retry, .. } = *limits;
     assert!([control_credits, pinnable, fault_portion, retry].iter().all(|&n| n > 0));
     for get in gets {
         let pages = get.bytes.div_ceil(PAGE) as usize;
@@ -214,7 +174,7 @@ impl Machine<'_> {
 
     /// The initiator's helper: pins the next local sections of those in the line and asks the other side for them.
     fn request(&mut self) {
-        let Limits { local_credits, control_credits, .. } = *self.limits;
+        let JbmtLimits { local_credits, control_credits, .. } = *self.limits;
         while self.sections < local_credits {
             let Some(&get) = self.line.front() else { return };
             let (now, start) = (self.events.now(), self.done[get]);

@@ -1,11 +1,12 @@
 //! PART's figures, as the model predicts them.
 
-use super::machine::{PageIn, Resend};
 use super::strategies::{
-    Before, FREQUENCIES, all_absent, resent, serial_parts, sometimes_absent, touched, touched_below,
-    with_preparation,
+    Before, FREQUENCIES, all_absent, resent, serial_parts, serial_sum, sometimes_absent, touched,
+    touched_below, with_preparation,
 };
+use super::transfer::{PageIn, Resend};
 use crate::figure::{Axis, Curve, Figure, Place};
+use crate::right_axis::RightAxis;
 use crate::unit_costs::{PAGE, PartCosts};
 
 const SMALL: [u64; 9] = [64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
@@ -14,21 +15,27 @@ const SIZES: (Axis, Axis) = (Axis::BYTES, Axis::MICROSECONDS);
 
 /// All of them that have data: figures 9 to 16.
 pub fn figures(costs: &PartCosts) -> Vec<Figure> {
+    let (frequency, timeouts) = (frequency(costs), timeouts(costs));
+    let slowdown =
+        frequency.right(RightAxis::Slowdown, "slowdown by the percentage of pages that are absent");
+    let speed_up = timeouts.right(RightAxis::SpeedUp, "speed-up of the least timeout over none");
     vec![
         without_faults(costs),
         one_fault(costs),
         err_against_timeouts(costs),
         page_in(costs),
         breakdown(costs),
-        frequency(costs),
-        timeouts(costs),
+        frequency,
+        slowdown,
+        timeouts,
+        speed_up,
         asynchronous_sends(costs),
     ]
 }
 
 fn without_faults(costs: &PartCosts) -> Figure {
     let before = |before| move |bytes| with_preparation(costs, bytes, before);
-    Figure::of(
+    let figure = Figure::of(
         Place::Figure(9),
         "latency without network page faults (destination's pages touched or pinned before)",
         SIZES,
@@ -39,7 +46,10 @@ fn without_faults(costs: &PartCosts) -> Figure {
             ("Touch-NoPres-Pg(s)", &before(Before::TouchAbsent)),
             ("Pin-NoPres-Pg(s)", &before(Before::PinAbsent)),
         ],
-    )
+    );
+    let notes =
+        &["Pin-Pres-Pg(s) is not modelled: the text has no unit cost of pinning pages that are in memory"];
+    Figure { notes, ..figure }
 }
 
 fn one_fault(costs: &PartCosts) -> Figure {
@@ -49,13 +59,9 @@ fn one_fault(costs: &PartCosts) -> Figure {
         end += length;
         Curve { name: name.to_owned(), points: vec![start, (f64::from(part), end)] }
     });
-    Figure {
-        place: Place::Figure(10),
-        title: "breakdown of a 4 KiB WRITE to an absent page: start and end of each part",
-        x: Axis { label: "part", logarithmic: false },
-        y: Axis { label: "us", logarithmic: false },
-        curves: ends.collect(),
-    }
+    let linear = |label| Axis { label, logarithmic: false };
+    let title = "breakdown of a 4 KiB WRITE to an absent page: start and end of each part";
+    Figure::drawn(Place::Figure(10), title, (linear("part"), linear("us")), ends.collect())
 }
 
 fn err_against_timeouts(costs: &PartCosts) -> Figure {
@@ -76,7 +82,7 @@ fn err_against_timeouts(costs: &PartCosts) -> Figure {
 fn page_in(costs: &PartCosts) -> Figure {
     let absent = |page_in| move |bytes| all_absent(costs, bytes, page_in);
     let before = |before| move |bytes| with_preparation(costs, bytes, before);
-    Figure::of(
+    let figure = Figure::of(
         Place::Figure(12),
         "every page of the destination absent",
         SIZES,
@@ -91,7 +97,12 @@ fn page_in(costs: &PartCosts) -> Figure {
             // Section 5.4: "small transfers (e.g., less than 64 or 256KB)".
             ("Touch-NoPres below 256 KB, else PIA", &|bytes| touched_below(costs, bytes, 256 << 10)),
         ],
-    )
+    );
+    let notes = &[
+        "PI4 is PIO here, which section 5.3 calls similar: when the tasklet reads the NI FIFO every page of the block has failed, and \
+         each has a call of its own, of PI4 the first for all four and the others for none",
+    ];
+    Figure { notes, ..figure }
 }
 
 fn breakdown(costs: &PartCosts) -> Figure {
@@ -100,17 +111,14 @@ fn breakdown(costs: &PartCosts) -> Figure {
         name: name.to_owned(),
         points: PAGES.map(|bytes| (bytes as f64, serial_parts(costs, bytes / PAGE)[index].1)).to_vec(),
     });
-    let whole = Curve {
-        name: "PIA, with overlap".to_owned(),
-        points: PAGES.map(|bytes| (bytes as f64, all_absent(costs, bytes, PageIn::All))).to_vec(),
+    let whole = |name: &str, latency: &dyn Fn(u64) -> f64| Curve {
+        name: name.to_owned(),
+        points: PAGES.map(|bytes| (bytes as f64, latency(bytes))).to_vec(),
     };
-    Figure {
-        place: Place::Figure(13),
-        title: "parts of a WRITE to absent pages, one after the other, and the whole with overlap",
-        x: Axis::BYTES,
-        y: Axis::MICROSECONDS,
-        curves: parts.chain([whole]).collect(),
-    }
+    let all_parts = whole("all parts", &|bytes| serial_sum(costs, bytes / PAGE));
+    let overlapped = whole("PIA, with overlap", &|bytes| all_absent(costs, bytes, PageIn::All));
+    let title = "parts of a WRITE to absent pages, one after the other, and the whole with overlap";
+    Figure::drawn(Place::Figure(13), title, SIZES, parts.chain([all_parts, overlapped]).collect())
 }
 
 fn frequency(costs: &PartCosts) -> Figure {
@@ -123,13 +131,8 @@ fn frequency(costs: &PartCosts) -> Figure {
             curves.push(Curve { name: format!("{name} {size}"), points });
         }
     }
-    Figure {
-        place: Place::Figure(14),
-        title: "latency by the percentage of pages that are absent",
-        x: Axis { label: "% of pages absent", logarithmic: false },
-        y: Axis::MICROSECONDS,
-        curves,
-    }
+    let axes = (Axis { label: "% of pages absent", logarithmic: false }, Axis::MICROSECONDS);
+    Figure::drawn(Place::Figure(14), "latency by the percentage of pages that are absent", axes, curves)
 }
 
 fn timeouts(costs: &PartCosts) -> Figure {

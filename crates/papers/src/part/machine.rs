@@ -2,108 +2,11 @@
 
 use super::node::{Node, Outcome, Packet};
 use super::processor::{Next, Step};
+use super::transfer::{Operation, PageIn, Report, Resend, Transfer};
 use crate::event_queue::EventQueue;
 use crate::unit_costs::{PAGE, PartCosts};
 use pagewire_iommu::translation::Access;
 use std::collections::BTreeMap;
-
-/// How many pages a fault brings in (PAPERS PART-7).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PageIn {
-    /// PIO: the failed page.
-    One,
-    /// PI4: its block.
-    Block,
-    /// PIA: it and all pages of the transfer behind it.
-    All,
-}
-
-/// What makes the source send again (PAPERS PART-6, PART-8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resend {
-    /// An ERR, or the timeout if that comes first.
-    ErrAndTimeout(u64),
-    /// The timeout alone.
-    Timeout(u64),
-    /// NTO: the ERR alone; a NACK cancels the timeout.
-    Err,
-    /// The ERR alone, for a block as soon as its own pages are in and before the rest of the transfer comes in: what section 3.3
-    /// leaves to future work.
-    EarlyErr,
-}
-
-/// What the user asks for. A READ is a WRITE by the other side (section 6.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// From the initiator's memory to the other's.
-    Write,
-    /// The other way.
-    Read,
-}
-
-/// One transfer.
-#[derive(Clone, Debug)]
-pub struct Transfer {
-    /// Its length, more than 0.
-    pub bytes: u64,
-    /// What the user asks for.
-    pub operation: Operation,
-    /// The source's pages that are in memory.
-    pub source: Vec<bool>,
-    /// The destination's pages that are in memory.
-    pub destination: Vec<bool>,
-    /// Whether the destination's SMMU has translated the pages in memory before; the source's always has.
-    pub warm: bool,
-    /// How many pages a fault brings in.
-    pub page_in: PageIn,
-    /// What makes the source send again.
-    pub resend: Resend,
-}
-
-impl Transfer {
-    /// A WRITE of so many bytes, everything in memory and translated before, ERR and the usual timeout.
-    pub fn resident(costs: &PartCosts, bytes: u64) -> Self {
-        let pages = vec![true; bytes.div_ceil(PAGE) as usize];
-        Transfer {
-            bytes,
-            operation: Operation::Write,
-            source: pages.clone(),
-            destination: pages,
-            warm: true,
-            page_in: PageIn::All,
-            resend: Resend::ErrAndTimeout(costs.timeout),
-        }
-    }
-
-    /// The same with every page of the destination absent.
-    pub fn absent(costs: &PartCosts, bytes: u64, page_in: PageIn) -> Self {
-        let resident = Transfer::resident(costs, bytes);
-        Transfer { destination: vec![false; resident.source.len()], page_in, ..resident }
-    }
-}
-
-/// What a transfer did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// From the user's call until the last byte is in memory, in nanoseconds.
-    pub latency: u64,
-    /// Runs of the interrupt handlers, of both nodes.
-    pub handler_runs: u64,
-    /// Runs of the tasklets.
-    pub tasklet_runs: u64,
-    /// ERRs sent.
-    pub errs: u64,
-    /// ERRs for a transmission that was not the last one of its block any more.
-    pub stale_errs: u64,
-    /// Timeouts after which a block was sent again.
-    pub timeouts: u64,
-    /// Transmissions of blocks, the first one of each included.
-    pub transmissions: u64,
-    /// Pages brought in.
-    pub page_ins: u64,
-    /// Packets that found their page absent.
-    pub failed_packets: u64,
-}
 
 const SOURCE: usize = 0;
 const DESTINATION: usize = 1;
@@ -123,6 +26,8 @@ enum Event {
     Timeout(usize, u32),
     HandlerEnds(usize),
     StepEnds(usize, u64),
+    /// The destination's kernel takes pages away: which ones of the transfer's.
+    TakeAway(usize),
 }
 
 /// Where a block is, as the source sees it.
@@ -186,6 +91,9 @@ pub fn run(costs: &PartCosts, transfer: &Transfer) -> Report {
     for _ in 0..costs.outstanding {
         machine.issue_next(request);
     }
+    for (index, (at, _)) in transfer.taken_away.iter().enumerate() {
+        machine.events.after(*at, Event::TakeAway(index));
+    }
     while let Some(event) = machine.events.next() {
         machine.happens(event);
     }
@@ -194,6 +102,7 @@ pub fn run(costs: &PartCosts, transfer: &Transfer) -> Report {
         machine.report.handler_runs += node.processor.handler_runs;
         machine.report.tasklet_runs += node.processor.tasklet_runs;
     }
+    machine.report.walks = machine.nodes[DESTINATION].walks();
     machine.report
 }
 
@@ -217,6 +126,10 @@ impl Machine<'_> {
                     self.step_ended(node, step);
                     self.goes_on(node, Some(Next::Begin));
                 }
+            }
+            Event::TakeAway(index) => {
+                let (_, pages) = &self.transfer.taken_away[index];
+                self.nodes[DESTINATION].take_away(self.events.now(), pages.clone());
             }
         }
     }
@@ -244,7 +157,7 @@ impl Machine<'_> {
     fn resend(&mut self, block: usize) {
         let sequence = self.sending[block].sequence + 1;
         self.sending[block] = Sending { sequence, ..Sending::default() };
-        self.issue(block, self.costs.resume);
+        self.issue(block, self.costs.resume());
     }
 
     /// The engine reads the block from the source's memory, as many packets at once as the SMMU takes.
@@ -308,7 +221,7 @@ impl Machine<'_> {
         match self.nodes[node].access(self.events.now(), page, access, packet) {
             Outcome::Done => self.accessed(node, packet, true),
             Outcome::Failed => self.accessed(node, packet, false),
-            Outcome::Busy => self.events.after(self.costs.walk_read, Event::Again(node, packet)),
+            Outcome::Busy => self.events.after(self.costs.walker.read_time, Event::Again(node, packet)),
             Outcome::Walking => self.watch(node),
         }
     }
@@ -406,7 +319,10 @@ impl Machine<'_> {
                     let length = self.length_of(node, &step);
                     Some(self.nodes[node].processor.takes(self.events.now(), length))
                 }
-                None => None,
+                None => {
+                    self.nodes[node].resume();
+                    None
+                }
             },
             other => other,
         };

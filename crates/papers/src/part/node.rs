@@ -3,10 +3,11 @@
 use super::processor::Processor;
 use crate::unit_costs::PartCosts;
 use pagewire_iommu::translation::{
-    Access, Answer, Entry, FaultQueue, Geometry, PageId, PageTable, Reported, TranslationUnit, WalkerLimits,
+    Access, Answer, Entry, FaultQueue, PageId, PageTable, Reported, TranslationUnit,
 };
+use std::ops::Range;
 
-/// The protection domain of the one process.
+/// The protection domain of the one process, which the NI's packets name (PAPERS PART-2).
 const DOMAIN: u32 = 1;
 
 /// A packet of one transmission of a block.
@@ -51,19 +52,21 @@ pub(super) struct Node {
     /// The entries of the NI FIFO; those of one page count as one fault, with the number of entries.
     pub fifo: FaultQueue<(usize, u32)>,
     pub processor: Processor,
+    /// Walks before the transfer.
+    walked_before: u64,
 }
 
 impl Node {
     /// A node with these pages; the SMMU knows those that are present if it is `warm`.
     pub fn new(costs: &PartCosts, present: Vec<bool>, warm: bool) -> Self {
-        let limits = WalkerLimits { read_time: costs.walk_read, ..WalkerLimits::default() };
-        let smmu =
-            TranslationUnit::new(Geometry::default(), limits, true).expect("the paper's sizes are valid");
+        let smmu = TranslationUnit::new(costs.buffers, costs.walker, costs.hit_under_fault)
+            .expect("the paper's sizes are valid");
         let mut node = Node {
             pages: Pages(present),
             smmu,
             fifo: FaultQueue::new(costs.fifo),
             processor: Processor::default(),
+            walked_before: 0,
         };
         if warm {
             let present = (0..).zip(&node.pages.0).filter(|(_, present)| **present);
@@ -76,7 +79,26 @@ impl Node {
                 }
             }
         }
+        node.walked_before = node.smmu.walker().walks;
         node
+    }
+
+    /// Walks of the page table since the transfer began.
+    pub fn walks(&self) -> u64 {
+        self.smmu.walker().walks - self.walked_before
+    }
+
+    /// The kernel takes these pages away and invalidates what the SMMU knows of them.
+    pub fn take_away(&mut self, now: u64, pages: Range<u64>) {
+        self.pages.0[pages.start as usize..pages.end as usize].fill(false);
+        self.smmu.invalidate(now, DOMAIN, pages);
+    }
+
+    /// The processor has nothing to do: if its faults are served, accesses that waited for them go on.
+    pub fn resume(&mut self) {
+        if self.processor.is_idle() {
+            self.smmu.resume(DOMAIN);
+        }
     }
 
     /// A packet's access to page `number`.

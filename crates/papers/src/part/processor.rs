@@ -104,6 +104,11 @@ impl Processor {
         self.current.clone()
     }
 
+    /// Whether nothing is under way and nothing waits.
+    pub fn is_idle(&self) -> bool {
+        !self.in_handler && !self.scheduled && self.current.is_none() && self.steps.is_empty()
+    }
+
     /// The step that was begun takes so long.
     pub fn takes(&mut self, now: u64, length: u64) -> Next {
         self.ends = now + length;

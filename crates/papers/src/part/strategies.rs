@@ -1,6 +1,7 @@
 //! What PART is compared with, and what its experiments average (PAPERS PART-8, PART-10).
 
-use super::machine::{PageIn, Resend, Transfer, run};
+use super::machine::run;
+use super::transfer::{PageIn, Resend, Transfer};
 use crate::unit_costs::{PAGE, PartCosts};
 
 /// What the user does about pages before a transfer (PAPERS PART-10).
@@ -106,7 +107,7 @@ pub fn serial_parts(costs: &PartCosts, pages: u64) -> [(&'static str, f64); 7] {
         ("other work of the tasklet", costs.packing + entries * costs.fifo_read),
         ("Netlink", costs.netlink),
         ("ERR", costs.err),
-        ("sent again", costs.resume + costs.network + costs.wire(pages * PAGE)),
+        ("sent again", costs.resume() + costs.network + costs.wire(pages * PAGE)),
     ]
     .map(|(name, length)| (name, microseconds(length)))
 }

@@ -26,6 +26,14 @@ fn curves(measured: &Measured, one: &str, other: &str, x: u64) -> Option<f64> {
     ratio(measured.at(one, x), measured.at(other, x))
 }
 
+/// PIA to touching first, the least of all sizes below one.
+fn least_below(measured: &Measured, end: u64) -> Option<f64> {
+    let sizes = [4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB].into_iter().filter(|&size| size < end);
+    let ratios: Option<Vec<f64>> =
+        sizes.map(|size| curves(measured, "PIA", "Touch-NoPres-Pg(s)", size)).collect();
+    ratios?.into_iter().min_by(f64::total_cmp)
+}
+
 /// A curve with all pages absent to itself with none.
 fn slowdown(measured: &Measured, curve: &str) -> Option<f64> {
     ratio(measured.at(curve, 100), measured.at(curve, 0))
@@ -50,10 +58,17 @@ pub(super) const ALL: &[(Place, &str, Formula)] = &[
     (Place::Figure(9), "pinning a page that is in memory adds", |m| m.before("Pin-Pres-Pg(s)", SHORTEST)),
     (Place::Figure(9), "touching an absent page adds", |m| m.before("Touch-NoPres-Pg(s)", SHORTEST)),
     (Place::Figure(9), "touching a page in memory adds", |m| m.before("Touch-Pres-Pg(s)", SHORTEST)),
+    (Place::Figure(9), "64 KB: touching pages in memory first, to transfer only (\"negligible\")", |m| curves(m, "Touch-Pres-Pg(s)", "Transfer-Only", 64 * KIB)),
     (Place::Figure(9), "touching pages in memory, 1 MB, adds", |m| m.before("Touch-Pres-Pg(s)", MIB)),
     (Place::Figure(9), "touching pages in memory, 4 MB, adds", |m| m.before("Touch-Pres-Pg(s)", 4 * MIB)),
     (Place::Figure(11), "4 KB WRITE to an absent page, ERR", |m| m.at("Fast Re-Xmit", 4 * KIB)),
-    (Place::Figure(11), "WRITE to an absent page, ERR: 4 KB to the smallest", |m| ratio(m.at("Fast Re-Xmit", 4 * KIB), m.at("Fast Re-Xmit", SHORTEST))),
+    (Place::Figure(11), "WRITE to an absent page, ERR: 4 KB to the smallest (\"similar\")", |m| ratio(m.at("Fast Re-Xmit", 4 * KIB), m.at("Fast Re-Xmit", SHORTEST))),
+    (Place::Figure(11), "4 KB, timeout of 100 us alone: its part of the latency (\"dominated\")", |m| ratio(Some(13_107.2), m.at("TOut 131 us", 4 * KIB))),
+    (Place::Figure(11), "4 KB, timeout of 1 ms alone: its part of the latency (\"dominated\")", |m| ratio(Some(104_857.6), m.at("TOut 1.05 ms", 4 * KIB))),
+    (Place::Figure(12), "16 KB: PIA to PIO (\"the same latency\")", |m| curves(m, "PIA", "PIO", 16 * KIB)),
+    (Place::Figure(12), "all sizes up to 1 MB: PIA to touching first, at least (\"worse\")", |m| least_below(m, 4 * MIB)),
+    (Place::Figure(12), "below 64 KB: PIA to touching first, at least (section 5.4: \"beneficial\")", |m| least_below(m, 64 * KIB)),
+    (Place::Figure(12), "below 256 KB: PIA to touching first, at least (section 5.4: \"beneficial\")", |m| least_below(m, 256 * KIB)),
     (Place::Figure(12), "4 MB: PIA better than touching first", |m| curves(m, "Touch-NoPres-Pg(s)", "PIA", 4 * MIB)),
     (Place::Figure(12), "4 MB: PIA better than pinning first", |m| curves(m, "Pin-NoPres-Pg(s)", "PIA", 4 * MIB)),
     (Place::Figure(12), "1 MB: PIA to transfer only", |m| curves(m, "PIA", "Transfer-Only", MIB)),
@@ -64,19 +79,22 @@ pub(super) const ALL: &[(Place, &str, Formula)] = &[
     (Place::Figure(13), "4 MB: parts one after the other", |m| Some(one_after_the_other(m)? / 1_000.0)),
     (Place::Figure(13), "4 MB: PIA as measured", |m| Some(m.at("PIA, with overlap", 4 * MIB)? / 1_000.0)),
     (Place::Figure(13), "4 MB: gain of the overlap", |m| ratio(one_after_the_other(m), m.at("PIA, with overlap", 4 * MIB))),
-    (Place::Figure(14), "4 KB: 80 % to no page faults", |m| ratio(m.at("PIO 4 KiB", 80), m.at("PIO 4 KiB", 0))),
+    (Place::Figure(14), "4 KB: 80 % to no page faults (\"virtually identical\")", |m| ratio(m.at("PIO 4 KiB", 80), m.at("PIO 4 KiB", 0))),
     (Place::Figure(14), "one page fault", |m| m.at("PIO 4 KiB", 100)),
     (Place::Figure(14), "4 MB: PIO to transfer only", |m| slowdown(m, "PIO 4 MiB")),
     (Place::Figure(14), "4 MB: PIA better than PIO", |m| curves(m, "PIO 4 MiB", "PIA 4 MiB", 100)),
     (Place::Figure(14), "4 MB: PIA to transfer only", |m| slowdown(m, "PIA 4 MiB")),
     (Place::Figure(14), "1 MB: PIA to transfer only", |m| slowdown(m, "PIA 1 MiB")),
     (Place::Figure(14), "64 KB: PIA to transfer only", |m| slowdown(m, "PIA 64 KiB")),
-    (Place::Figure(14), "4 MB: PIA, 100 % to 80 %", |m| ratio(m.at("PIA 4 MiB", 100), m.at("PIA 4 MiB", 80))),
+    (Place::Figure(14), "4 MB: PIA, 100 % to 80 % (\"negligible difference\")", |m| ratio(m.at("PIA 4 MiB", 100), m.at("PIA 4 MiB", 80))),
     (Place::Figure(14), "4 KB: PIA slower than PIO by", |m| Some(m.at("PIA 4 KiB", 100)? - m.at("PIO 4 KiB", 100)?)),
     (Place::Figure(15), "1 MB: timeout of 100 us better than NTO", |m| curves(m, NTO, "TO 131 us", MIB)),
     (Place::Figure(15), "4 MB: timeout of 100 us better than NTO", |m| curves(m, NTO, "TO 131 us", 4 * MIB)),
     (Place::Figure(15), "16 KB: ends before the least timeout", |m| m.at(NTO, 16 * KIB)),
-    (Place::Figure(15), "4 MB: timeout of 500 us to 100 us", |m| curves(m, "TO 524 us", "TO 131 us", 4 * MIB)),
+    (Place::Figure(15), "4 MB: timeout of 500 us to 100 us (\"similar\")", |m| curves(m, "TO 524 us", "TO 131 us", 4 * MIB)),
+    (Place::Figure(15), "4 MB: timeout of 1 ms to 100 us (\"outperform\")", |m| curves(m, "TO 1.05 ms", "TO 131 us", 4 * MIB)),
+    (Place::Figure(15), "4 MB: timeout of 1 ms to 500 us (\"outperform\")", |m| curves(m, "TO 1.05 ms", "TO 524 us", 4 * MIB)),
+    (Place::Figure(15), "4 MB: NTO", |m| Some(m.at(NTO, 4 * MIB)? / 1_000.0)),
     (Place::Figure(15), "NTO, from 4 KB to 16 KB", |m| growth(m, 4 * KIB)),
     (Place::Figure(15), "NTO, from 16 KB to 64 KB", |m| growth(m, 16 * KIB)),
     (Place::Figure(15), "NTO, from 64 KB to 256 KB", |m| growth(m, 64 * KIB)),

@@ -62,7 +62,10 @@ const PARTS: &str =
 const PARTS_OF_A_GET: &str = "from outside only the call and the whole can be told; nothing is pinned";
 
 const EARLY_ERR: &str = "NTO, early ERR, and the numbers of NTO here: the engine asks for a packet as soon as pages that it waits for \
-    are in, while others of the transfer still come in; the paper's NTO asks when all are in, and so overlaps nothing";
+    are in, while others of the transfer still come in; the paper's NTO asks when all are in, and so overlaps nothing; the curves \
+    with timeouts have early ERRs, too";
+const MIXED: &str = "Touch-NoPres below 256 KB, else PIA: not measured by itself: it is the curve Touch-NoPres-Pg(s) below 256 KB and \
+    the curve PIA from there on";
 
 /// The curve without timeouts; the model's of this name is the like.
 pub(super) const NTO: &str = "NTO, early ERR";
@@ -157,12 +160,12 @@ pub(super) fn plan(paper: Paper, place: Place, path: PathChoice) -> Plan {
         (Paper::Part, Place::Figure(9)) => (without_faults(), vec![]),
         (Paper::Part, Place::Figure(10)) => (one_fault(), vec![PARTS]),
         (Paper::Part, Place::Figure(11)) => (err_against_timeouts(), vec![]),
-        (Paper::Part, Place::Figure(12)) => (page_in(), vec![]),
+        (Paper::Part, Place::Figure(12)) => (page_in(), vec![MIXED]),
         (Paper::Part, Place::Figure(13)) => (breakdown(), vec![PARTS]),
         (Paper::Part, Place::Figure(14)) => (frequency(), vec![]),
         (Paper::Part, Place::Figure(15)) => (timeouts(), vec![EARLY_ERR]),
         (Paper::Part, Place::Figure(16)) => (asynchronous_sends(), vec![]),
-        (Paper::Part, Place::Table(2..=5)) => (vec![], vec![APPLICATIONS]),
+        (Paper::Part, Place::Table(2..=4) | Place::Section(_)) => (vec![], vec![APPLICATIONS]),
         (Paper::Jbmt, Place::Figure(4)) => (vec![get("get", "1", &SHORT, "whole")], vec![PARTS_OF_A_GET]),
         (Paper::Jbmt, Place::Figure(5)) => (vec![get("get", WINDOW, &GETS, "rate")], vec![]),
         (Paper::Jbmt, Place::Figure(7)) => (parts_of_a_get(), vec![PARTS_OF_A_GET]),

@@ -1,0 +1,67 @@
+//! What the papers draw on the right-hand axes of their figures: ratios of the curves on the left.
+
+use crate::figure::Curve;
+
+/// How such a curve follows from those on the left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RightAxis {
+    /// Each curve to itself without page faults.
+    Slowdown,
+    /// The curve without timeouts, whose name begins with "NTO", to the first one.
+    SpeedUp,
+}
+
+impl RightAxis {
+    /// In names of files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RightAxis::Slowdown => "slowdown",
+            RightAxis::SpeedUp => "speed-up",
+        }
+    }
+
+    /// What follows from these curves; none from one that lacks what it is compared with.
+    pub fn curves(self, left: &[Curve]) -> Vec<Curve> {
+        match self {
+            RightAxis::Slowdown => left.iter().filter_map(slowdown).collect(),
+            RightAxis::SpeedUp => speed_up(left).into_iter().collect(),
+        }
+    }
+}
+
+fn slowdown(curve: &Curve) -> Option<Curve> {
+    let (_, without) = curve.points.iter().find(|(frequency, _)| *frequency == 0.0)?;
+    let points = curve.points.iter().map(|(frequency, with)| (*frequency, with / without)).collect();
+    Some(Curve { name: format!("slowdown of {}", curve.name), points })
+}
+
+fn speed_up(curves: &[Curve]) -> Option<Curve> {
+    let (first, without) = (curves.first()?, curves.iter().find(|curve| curve.name.starts_with("NTO"))?);
+    let at = |x: f64| without.points.iter().find(|point| point.0 == x).map(|point| point.1);
+    let points = first.points.iter().filter_map(|&(x, y)| Some((x, at(x)? / y))).collect();
+    Some(Curve { name: format!("speed-up of {} over {}", first.name, without.name), points })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(name: &str, points: &[(f64, f64)]) -> Curve {
+        Curve { name: name.to_owned(), points: points.to_vec() }
+    }
+
+    #[test]
+    fn a_slowdown_is_to_the_same_curve_without_faults() {
+        let left = [curve("PIO", &[(0.0, 4.0), (100.0, 40.0)]), curve("PIA", &[(100.0, 40.0)])];
+        let right = RightAxis::Slowdown.curves(&left);
+        assert_eq!(right, [curve("slowdown of PIO", &[(0.0, 1.0), (100.0, 10.0)])]);
+    }
+
+    #[test]
+    fn a_speed_up_is_that_of_the_first_curve_where_both_have_a_point() {
+        let left =
+            [curve("TO 1", &[(1.0, 2.0), (2.0, 2.0)]), curve("TO 2", &[]), curve("NTO", &[(2.0, 3.0)])];
+        assert_eq!(RightAxis::SpeedUp.curves(&left), [curve("speed-up of TO 1 over NTO", &[(2.0, 1.5)])]);
+        assert_eq!(RightAxis::SpeedUp.curves(&left[..2]), []);
+    }
+}
