@@ -15,6 +15,11 @@ pub struct Axis<'a> {
     pub logarithmic: bool,
 }
 
+/// Pixels: the plot's width, the height of all, and what a curve's name needs besides its letters.
+const PLOT: u32 = 800;
+const HEIGHT: u32 = 500;
+const LEGEND_MARK: u32 = 32;
+
 /// A row of points under a name.
 pub type Curve = (String, Vec<(f64, f64)>);
 
@@ -76,9 +81,12 @@ impl Chart<'_> {
         X::CoordDescType: ValueFormatter<f64>,
         Y::CoordDescType: ValueFormatter<f64>,
     {
-        let root = SVGBackend::new(self.file, (800, 500)).into_drawing_area();
+        // The names stand beside the plot: above it they would hide its right end.
+        let longest = self.curves.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) as u32;
+        let root = SVGBackend::new(self.file, (PLOT + LEGEND_MARK + 7 * longest, HEIGHT)).into_drawing_area();
         root.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&root)
+        let (plot, legend) = root.split_horizontally(PLOT);
+        let mut chart = ChartBuilder::on(&plot)
             .caption(self.caption, ("sans-serif", 20))
             .margin(10)
             .x_label_area_size(40)
@@ -88,11 +96,11 @@ impl Chart<'_> {
         for (index, (name, points)) in self.curves.iter().enumerate() {
             let colour = Palette99::pick(index).to_rgba();
             chart
-                .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3))?
-                .label(name.as_str())
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour));
+                .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3))?;
+            let height = 50 + 17 * index as i32;
+            legend.draw(&PathElement::new([(0, height), (16, height)], colour.stroke_width(2)))?;
+            legend.draw(&Text::new(name.as_str(), (22, height - 6), ("sans-serif", 12)))?;
         }
-        chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK).draw()?;
         root.present()?;
         Ok(())
     }
