@@ -4,6 +4,7 @@
 //! * `held.c`: pages that do not come; everybody else goes on, and everything ends.
 //! * `revoked.c`: memory that is taken away while a request waits for its page.
 //! * `ended.c`: a region that ends while a request waits for its page; what is mapped there next is left alone.
+//! * `beside.c`: pages that come at once beside others that never do.
 //! * `pressure.c`: much more memory than may be resident.
 //!
 //! Programs run as an unprivileged user, where that is enough; some need root for what they do to themselves: swap, pagers that
@@ -107,6 +108,7 @@ pub fn runs() -> Vec<Run> {
                     runs.extend(with_pagers(setting, "held", &words));
                 }
             }
+            runs.extend(with_pagers(setting, "beside", &[owner.to_owned()]));
             for how in ["munmap", "mremap", "protect", "truncate"] {
                 runs.extend(with_pagers(setting, "revoked", &[owner, how].map(str::to_owned)));
             }
