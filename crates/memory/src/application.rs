@@ -142,6 +142,13 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     /// costs a wait, never a wrong byte.
     fn residency(&self, segments: &[Segment]) -> Residency;
 
+    /// The same of one segment that is not empty, and whether all of `ahead` is resident, which begins with it: that may be said not to be
+    /// where the kernel would have to be asked once more.
+    fn residency_ahead(&self, segment: Segment, ahead: Segment) -> (Residency, bool) {
+        let residency = self.residency(&[segment]);
+        (residency, residency == Residency::Resident && self.residency(&[ahead]) == Residency::Resident)
+    }
+
     /// How pages of these segments come that are absent, for an access to all of them. What is known may be out of date: that costs
     /// a wait.
     fn absence(&self, segments: &[Segment]) -> Absence {

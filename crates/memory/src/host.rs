@@ -332,6 +332,10 @@ impl ApplicationMemory for HostMemory {
         self.resident.look(segments, |segment| self.own.is_watched(segment))
     }
 
+    fn residency_ahead(&self, segment: Segment, ahead: Segment) -> (Residency, bool) {
+        self.resident.look_ahead(segment, ahead, |segment| self.own.is_watched(segment))
+    }
+
     fn absence(&self, segments: &[Segment]) -> Absence {
         let all = segments.iter().filter(|segment| segment.length > 0);
         let mut each = all.map(|segment| match self.own.absence(*segment, OWN_GRACE) {

@@ -86,6 +86,30 @@ impl ResidentPages {
         }
     }
 
+    /// What is known of a segment that is not empty, and whether all of `ahead` is resident, which begins with it. Where the kernel had to be
+    /// asked for the former, that was for [`BLOCK_PAGES`] at least: it is not asked again for those.
+    pub fn look_ahead(
+        &self,
+        segment: Segment,
+        ahead: Segment,
+        is_watched: impl Fn(Segment) -> bool,
+    ) -> (Residency, bool) {
+        let now = tick();
+        let (Some((first, last)), Some((_, end))) = (self.pages_of(segment), self.pages_of(ahead)) else {
+            return (Residency::NotMapped, false);
+        };
+        let known = self.knows(first, last, time(now));
+        let residency = match known {
+            true => Residency::Resident,
+            false => self.ask_for(segment, first, last, time(now), &is_watched),
+        };
+        let asked = !known && end - first < BLOCK_PAGES;
+        let all = residency == Residency::Resident
+            && (self.knows(first, end, time(now))
+                || !asked && self.look_at(ahead, now, is_watched) == Residency::Resident);
+        (residency, all)
+    }
+
     /// The first and the last page of a segment that is not empty. `None`: no memory goes so far.
     #[inline]
     fn pages_of(&self, segment: Segment) -> Option<(u64, u64)> {
@@ -112,7 +136,7 @@ impl ResidentPages {
         // Mostly nothing there is watched.
         let alone = is_watched(Segment { address: first * self.page, length: around * self.page });
         let watched = alone && is_watched(segment);
-        let ahead = if alone { None } else { self.look_ahead(first, last - first + 1, now) };
+        let ahead = if alone { None } else { self.ask_ahead(first, last - first + 1, now) };
         if let Some(seen) = ahead {
             return seen;
         }
@@ -151,7 +175,7 @@ impl ResidentPages {
 
     /// Remembers which of the pages from `first` on are present: who transfers in pieces comes to them next. Gives how it is with the first
     /// `count` of them. `None`: these are too many, or it cannot be said of all of them at once, as where not all are mapped.
-    fn look_ahead(&self, first: u64, count: u64, now: u64) -> Option<Residency> {
+    fn ask_ahead(&self, first: u64, count: u64, now: u64) -> Option<Residency> {
         if count > BLOCK_PAGES {
             return None;
         }

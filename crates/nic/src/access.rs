@@ -108,15 +108,14 @@ impl SustainedAccess {
 
     /// Whether the pages of a segment are resident, of which so many bytes lie in the region from its beginning on.
     fn residency(&mut self, memory: &impl ApplicationMemory, segment: Segment, room: u64) -> Residency {
-        let residency = memory.residency(&[segment]);
-        if residency == Residency::Resident && !self.sparse {
-            let ahead = Segment { length: room.min(LOOK_AHEAD).max(segment.length), ..segment };
-            // Mostly that has just been seen.
-            if memory.residency(&[ahead]) == Residency::Resident {
-                self.resident = ahead.address..ahead.address.saturating_add(ahead.length);
-            } else {
-                self.sparse = true;
-            }
+        if self.sparse {
+            return memory.residency(&[segment]);
+        }
+        let ahead = Segment { length: room.min(LOOK_AHEAD).max(segment.length), ..segment };
+        let (residency, all) = memory.residency_ahead(segment, ahead);
+        match all {
+            true => self.resident = ahead.address..ahead.address.saturating_add(ahead.length),
+            false => self.sparse = true,
         }
         residency
     }
