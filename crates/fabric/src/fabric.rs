@@ -263,6 +263,10 @@ pub trait Fabric: Send + Sync + 'static {
     fn end_bring_in(&self, region: u32) {
         let _ = region;
     }
+    /// Whether a thread is bringing in pages that the kernel has, for which it may want the processor of whoever polls.
+    fn brings_in(&self) -> bool {
+        false
+    }
     /// Whether that is worth while for pages that are cheap: there are processors beside those of the two ends.
     fn has_processors_for_helpers(&self) -> bool {
         true

@@ -436,6 +436,10 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.end_bring_in(region);
     }
 
+    fn brings_in(&self) -> bool {
+        self.inner.brings_in()
+    }
+
     fn has_processors_for_helpers(&self) -> bool {
         self.inner.has_processors_for_helpers()
     }

@@ -429,6 +429,11 @@ impl Fabric for HostFabric {
         self.inner.pages.end(region);
     }
 
+    #[inline]
+    fn brings_in(&self) -> bool {
+        self.inner.memory.is_at_work()
+    }
+
     fn has_processors_for_helpers(&self) -> bool {
         self.inner.pages.has_processors_for_helpers()
     }

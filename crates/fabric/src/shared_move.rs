@@ -122,6 +122,9 @@ pub fn move_together(
     let shared = SharedMove::new(direction, process, ours, theirs, body);
     if body > MOVED_AT_ONCE {
         hire(shared.clone());
+        // The kernel mostly wakes a thread where its waker runs, and moves it when that ends: now it sees that it is to be elsewhere
+        // (`Placed`). Without this 4 MiB took 1.0 ms in one run and 2.0 in the next.
+        std::thread::yield_now();
     }
     shared.work(memory, Range::next);
     shared.rest()?;

@@ -3,7 +3,7 @@
 //! Blocks of 2 MiB whose pages are all present are believed to be so for a tenth of a second: a page that has gone meanwhile costs a
 //! wait. Of other blocks what was accessed is remembered for a tick.
 
-use crate::limits::{BELIEVED_BITS, FAR_BLOCK};
+use crate::limits::{BELIEVED_BITS, FAR_BLOCK, REMEMBERED_PAGES};
 use crate::residency::{Seen, TIME_BITS};
 use std::ops::Range;
 
@@ -58,6 +58,15 @@ impl FarPages {
         }
     }
 
+    /// Some of a range turned out to have gone.
+    pub fn forget(&self, pid: i32, range: Range<u64>, tick: u64) {
+        for block in blocks_of(&range).take(REMEMBERED_PAGES) {
+            let block = block.wrapping_add(shift_of(pid));
+            self.whole.add(block, age_of(tick).wrapping_sub(1));
+            self.partial.add(block, age_of(tick));
+        }
+    }
+
     /// The pages of a range. `None`: they would drive out everything else.
     fn pages_of(&self, range: &Range<u64>) -> Option<Range<u64>> {
         let pages = range.start >> self.page_bits..((range.end.max(1) - 1) >> self.page_bits) + 1;
@@ -88,6 +97,20 @@ mod tests {
 
     const NOW: u64 = 77 << BELIEVED_BITS;
     const LATER: u64 = 78 << BELIEVED_BITS;
+
+    #[test]
+    fn what_has_gone_is_not_believed_to_be_there() {
+        let far = FarPages::new();
+        for block in 5..8 {
+            far.remember_block(7, block * FAR_BLOCK, true, NOW);
+        }
+        assert!(far.remembers(7, 5 * FAR_BLOCK..8 * FAR_BLOCK, NOW).is_some());
+        far.forget(7, 6 * FAR_BLOCK + 100..6 * FAR_BLOCK + 200, NOW);
+        let of = |blocks: Range<u64>| far.remembers(7, blocks.start * FAR_BLOCK..blocks.end * FAR_BLOCK, NOW);
+        assert!([of(5..6), of(7..8)].iter().all(Option::is_some), "others are");
+        assert!([of(6..7), of(5..8)].iter().all(Option::is_none));
+        assert_eq!(far.unknown_block(7, 6 * FAR_BLOCK..6 * FAR_BLOCK + 1, NOW), None);
+    }
 
     #[test]
     fn a_whole_block_is_believed_for_a_while() {

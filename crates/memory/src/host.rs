@@ -10,7 +10,7 @@ use crate::clock::tick;
 use crate::far::FarPages;
 use crate::guard::{Guard, Mended};
 use crate::limits::{
-    BROUGHT_IN_AT_ONCE, OWN_GRACE, PIECE, POPULATED_PAGES, SCRATCH_BYTES, SCRATCH_COPY, TAIL,
+    BROUGHT_IN_AT_ONCE, OWN_GRACE, PIECE, POPULATED_PAGES, SAMPLED, SCRATCH_BYTES, SCRATCH_COPY, TAIL,
     TOUCHED_AT_ONCE, TOUCHES,
 };
 use crate::mappings::Kind;
@@ -26,6 +26,7 @@ use crate::{
 use crate::{arena, atomic, scratch};
 use arrayvec::ArrayVec;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The memory of the program that the engine runs in, and of peers.
 pub struct HostMemory {
@@ -33,6 +34,8 @@ pub struct HostMemory {
     far: FarPages,
     watch_list: WatchList,
     own: HostProcess,
+    /// Threads for which the kernel is just bringing in pieces that it has itself.
+    at_work: AtomicUsize,
 }
 
 impl HostMemory {
@@ -43,6 +46,7 @@ impl HostMemory {
             far: FarPages::new(),
             watch_list: WatchList::default(),
             own: HostProcess::current(),
+            at_work: AtomicUsize::new(0),
         }
     }
 
@@ -78,7 +82,10 @@ impl HostMemory {
             // What the kernel has itself comes soon enough.
             if matches!(self.absence(&[part]), Absence::Cheap | Absence::Slow) {
                 let Some(_piece) = begin() else { return Ok(()) };
-                self.bring_in(&part, write)?;
+                self.at_work.fetch_add(1, Ordering::Relaxed);
+                let brought_in = self.bring_in(&part, write);
+                self.at_work.fetch_sub(1, Ordering::Relaxed);
+                brought_in?;
                 at = part_end;
             }
             while at < part_end {
@@ -94,6 +101,13 @@ impl HostMemory {
             }
         }
         Ok(())
+    }
+
+    /// Whether a thread is in the midst of [`bring_in_pieces`](Self::bring_in_pieces), and waits for nobody but the kernel: it may want a
+    /// processor.
+    #[inline]
+    pub fn is_at_work(&self) -> bool {
+        self.at_work.load(Ordering::Relaxed) > 0
     }
 
     /// Brings in the page that a segment lies in: from user mode, if possible, where the wait for it may be ended.
@@ -165,8 +179,11 @@ impl HostMemory {
     ) -> Result<(), Absence> {
         let Some(end) = segment.address.checked_add(segment.length) else { return Ok(()) };
         if let Some(range) = self.far.remembers(process.pid(), segment.address..end, moment) {
-            *seen = LastSeen { moment, range };
-            return Ok(());
+            if segment.length < SAMPLED || is_there_still(process, segment) {
+                *seen = LastSeen { moment, range };
+                return Ok(());
+            }
+            self.far.forget(process.pid(), segment.address..end, moment);
         }
         // What somebody in user space gives and takes is not remembered.
         let watched = process.is_watched(segment);
@@ -209,6 +226,12 @@ impl HostMemory {
         }
         Ok(())
     }
+}
+
+/// Whether a page in the middle of a segment of a peer is present, as all of it was.
+fn is_there_still(process: &HostProcess, segment: Segment) -> bool {
+    let middle = Segment { address: segment.address + segment.length / 2, length: 1 };
+    process.presence(middle) != Presence::SomeEmpty
 }
 
 impl Default for HostMemory {
@@ -405,7 +428,7 @@ impl ApplicationMemory for HostMemory {
         if !process.is_alive_at(moment) {
             return Err(Unreached::Gone);
         }
-        if seen.covers(segment, moment) {
+        if segment.length < SAMPLED && seen.covers(segment, moment) {
             return Ok(());
         }
         self.ask_far(process, segment, moment, seen).map_err(Unreached::Absent)

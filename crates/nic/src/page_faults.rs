@@ -4,7 +4,7 @@
 //! is asked, and the access is made when they are there. What probably follows is brought in meanwhile.
 
 use crate::access::AccessError;
-use crate::drive::page_waits::Asked;
+use crate::drive::page_waits::{Asked, Missing};
 use crate::engine::Nic;
 use crate::limits::{
     BRING_IN_TRIES, BYTES_OF_A_HELPER, EXPENSIVE, EXPENSIVE_REST, EXPENSIVE_TIMES, MET_AT_ONCE,
@@ -148,8 +148,8 @@ impl<F: Fabric> Nic<F> {
         missed: &Missed<'_>,
         waits: &mut Asked,
     ) -> Result<(), AccessError> {
-        let Err(absence) = self.met_at_once(queue_pair, missed, waits) else { return Ok(()) };
-        self.ask(queue_pair, missed, absence, waits);
+        let Err(missing) = self.met_at_once(queue_pair, missed, waits) else { return Ok(()) };
+        self.ask(queue_pair, missed, missing, waits);
         self.bring_in_beyond(queue_pair, missed, waits);
         Err(AccessError::Wait)
     }
@@ -162,7 +162,13 @@ impl<F: Fabric> Nic<F> {
         missed: &Missed<'_>,
         waits: &mut Asked,
     ) -> bool {
-        self.met_at_once(queue_pair, missed, waits).is_ok()
+        match self.met_at_once(queue_pair, missed, waits) {
+            Ok(()) => true,
+            Err(missing) => {
+                waits.note_row(missed.last().start, missing);
+                false
+            }
+        }
     }
 
     fn met_at_once(
@@ -170,7 +176,7 @@ impl<F: Fabric> Nic<F> {
         queue_pair: &QueuePair<F>,
         missed: &Missed<'_>,
         waits: &mut Asked,
-    ) -> Result<(), Absence> {
+    ) -> Result<(), Missing> {
         self.meet_at_once(queue_pair, missed, waits)?;
         self.end_own_wait_if_any(waits);
         self.bring_in_beyond(queue_pair, missed, waits);
@@ -230,24 +236,27 @@ impl<F: Fabric> Nic<F> {
         queue_pair: &QueuePair<F>,
         missed: &Missed<'_>,
         waits: &mut Asked,
-    ) -> Result<(), Absence> {
+    ) -> Result<(), Missing> {
         let memory = self.fabric().memory();
         let bytes = missed.bytes();
+        let (last, needed) = (missed.last(), self.needed(missed));
         if waits.times > 0 || !self.options().faults_at_once {
-            return Err(Absence::Unknown);
+            return Err(Missing { absence: Absence::Unknown, whole: needed });
+        }
+        if let Some(missing) = waits.take_row(last.start).filter(|row| row.whole.end >= needed.end) {
+            return Err(missing);
         }
         let began = self.fabric().now();
         let faults = &self.page_faults;
-        let last = missed.last();
         let known = waits.known_end(last.end);
         let end = missed.window.memory().end;
-        let whole = waits.ahead.at_once(self.options().page_in, self.needed(missed), known, end);
-        let (absence, whole) = self.absence_with(missed, whole);
+        let whole = waits.ahead.at_once(self.options().page_in, needed, known, end);
+        let Missing { absence, whole } = self.missing(missed, whole);
         if absence != Absence::Cheap
             || began < faults.expensive_until.load(Ordering::Relaxed)
             || bytes > MET_AT_ONCE && !memory.kernel_may_fault()
         {
-            return Err(absence);
+            return Err(Missing { absence, whole });
         }
         faults.note(queue_pair, missed, FaultCounts { minor: 1, bytes, ..FaultCounts::default() });
         if bytes > MET_AT_ONCE {
@@ -269,7 +278,7 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// Has a thread bring pages in, which come so.
-    fn ask(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, absence: Absence, waits: &mut Asked) {
+    fn ask(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, missing: Missing, waits: &mut Asked) {
         let mut own = self.needed(missed);
         if waits.begin_wait(self.fabric().now()) {
             let bytes = missed.bytes();
@@ -278,10 +287,8 @@ impl<F: Fabric> Nic<F> {
             self.page_faults.note(queue_pair, missed, counts);
             queue_pair.counters.page_waits.add(1);
             // Of what somebody in user space gives nothing is waited for but what the access needs.
-            if matches!(absence, Absence::Slow | Absence::Cheap) {
-                let (known, limit) = (waits.known_end(own.end), missed.window.memory().end);
-                let whole = waits.ahead.at_once(self.options().page_in, own, known, limit);
-                own = self.absence_with(missed, whole).1;
+            if matches!(missing.absence, Absence::Slow | Absence::Cheap) {
+                own = missing.whole;
             }
         } else if waits.is_in_vain() {
             // It came in, and has gone again: memory is short.
@@ -312,19 +319,19 @@ impl<F: Fabric> Nic<F> {
 
     /// How what an access misses comes in, and what comes with its last segment: `whole`, unless some of that comes more slowly, or is
     /// given by somebody in user space, for whom nobody may wait then.
-    fn absence_with(&self, missed: &Missed<'_>, whole: Range<u64>) -> (Absence, Range<u64>) {
+    fn missing(&self, missed: &Missed<'_>, whole: Range<u64>) -> Missing {
         let (memory, last) = (self.fabric().memory(), missed.last());
         if whole == last {
-            return (memory.absence(missed.segments), last);
+            return Missing { absence: memory.absence(missed.segments), whole };
         }
         let of_whole = memory.absence(&[segment_of(&whole)]);
         let before = missed.segments.split_last().map_or(&[][..], |(_, before)| before);
         if of_whole == Absence::Cheap && (before.is_empty() || memory.absence(before) == Absence::Cheap) {
-            return (Absence::Cheap, whole);
+            return Missing { absence: Absence::Cheap, whole };
         }
         let absence = memory.absence(missed.segments);
-        let goes = of_whole == absence && absence == Absence::Slow;
-        (absence, if goes { whole } else { last })
+        let goes = of_whole == Absence::Slow && absence == Absence::Slow;
+        Missing { absence, whole: if goes { whole } else { last } }
     }
 
     /// What has to come in of the last segment of an access, or with it.

@@ -167,6 +167,8 @@ impl<F: Fabric> Nic<F> {
         // Lost counts of two threads at once do no harm.
         match self.workers.polls_to_offer.load(Ordering::Relaxed) {
             0 => self.offer(),
+            // What is waited for may be done by a thread that has no processor.
+            _ if taken == Taken::Nothing && self.fabric().brings_in() => std::thread::yield_now(),
             left => {
                 let left = left.saturating_sub(1 + left_out / LOOKS_PER_ROUND);
                 self.workers.polls_to_offer.store(left, Ordering::Relaxed);

@@ -6,6 +6,7 @@
 use crate::inbox::Half;
 use crate::limits::{MOST_PAGE_LOOK, PAGE_LOOK, STRETCHES, WAITS_TOLD};
 use arrayvec::ArrayVec;
+use pagewire_memory::Absence;
 use pagewire_paging::{Ahead, Stretch};
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,6 +38,14 @@ impl Purpose {
 /// What is counted for each purpose.
 pub struct PageWaits([Count; Purpose::ALL.len()]);
 
+/// How what an access misses comes in.
+#[derive(Debug, Clone)]
+pub struct Missing {
+    pub absence: Absence,
+    /// What comes in with its last segment.
+    pub whole: Range<u64>,
+}
+
 /// How often in a row pages were brought in for the accesses of one purpose.
 pub struct Asked {
     purpose: Purpose,
@@ -62,6 +71,8 @@ pub struct Asked {
     pub met_cheap: bool,
     /// What was brought in for them ended here.
     pub met_until: u64,
+    /// How what a row of packets misses comes in, which was not at once: the packet that it begins with is looked at next, by itself.
+    row: Option<(u64, Missing)>,
     /// What helpers bring in, the last ones of it.
     stretches: ArrayVec<Arc<Stretch>, STRETCHES>,
     /// A word for the peer.
@@ -119,6 +130,16 @@ impl Asked {
     /// For whom pages are asked for: the queue pairs of one peer share the threads that one asker may have.
     pub fn asker(&self) -> u64 {
         self.peer << 1 | self.purpose.half() as u64
+    }
+
+    /// A row that begins at this address misses pages that do not come in at once.
+    pub fn note_row(&mut self, start: u64, missing: Missing) {
+        self.row = Some((start, missing));
+    }
+
+    /// What was noted last, if that is of a row that begins there. Told once: nobody says when it has become untrue.
+    pub fn take_row(&mut self, start: u64) -> Option<Missing> {
+        self.row.take().filter(|(noted, _)| *noted == start).map(|(_, missing)| missing)
     }
 
     /// Helpers bring this in from now on.
@@ -191,6 +212,7 @@ impl Default for PageWaits {
                 many_absent: false,
                 met_cheap: false,
                 met_until: 0,
+                row: None,
                 stretches: ArrayVec::new(),
                 peer: 0,
             };
