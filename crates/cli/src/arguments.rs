@@ -1,13 +1,13 @@
 //! The command line, as clap sees it: names, help texts and examples.
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use pagewire_nic::UnknownPath;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use pagewire_nic::{FaultHandling, PageIn, PathChoice};
+pub use pagewire_nic::{FaultHandling, PageFaultChoice, PageIn, PathChoice};
 
 /// RDMA verbs on memory that is never pinned: no RDMA hardware, no kernel module, no root.
 #[derive(Debug, Parser)]
@@ -94,17 +94,34 @@ pub fn path_of_variable(value: &OsStr) -> Result<Option<PathChoice>, String> {
         .map_err(|error: UnknownPath| format!("the environment variable PAGEWIRE_PATH is {error}"))
 }
 
-/// The names of what may become of packets at absent pages, with what they mean.
-fn page_faults() -> impl TypedValueParser<Value = FaultHandling> {
-    let help = |handling| match handling {
-        FaultHandling::Stash => "Keep them until the page is there",
-        FaultHandling::Err => "Drop them; say when to send them again",
-        FaultHandling::ErrWithoutTimeout => "The same, and until then the source's timer rests",
-        FaultHandling::Rnr => "Refuse them with an RNR NAK",
-        FaultHandling::Timeout => "Drop them in silence",
-    };
-    let named = |handling: FaultHandling| PossibleValue::new(handling.name()).help(help(handling));
-    PossibleValuesParser::new(FaultHandling::ALL.map(named)).try_map(|name| name.parse())
+/// What may become of packets at absent pages: one of the names, with what they mean, or `DEVICE=` before it.
+#[derive(Clone)]
+struct PageFaultWord;
+
+impl TypedValueParser for PageFaultWord {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        let checked = |word: String| word.parse::<PageFaultChoice>().map(|_| word);
+        StringValueParser::new().try_map(checked).parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let help = |handling| match handling {
+            FaultHandling::Stash => "Keep them until the page is there",
+            FaultHandling::Err => "Drop them; say when to send them again",
+            FaultHandling::ErrWithoutTimeout => "The same, and until then the source's timer rests",
+            FaultHandling::Rnr => "Refuse them with an RNR NAK",
+            FaultHandling::Timeout => "Drop them in silence",
+        };
+        let named = move |handling: FaultHandling| PossibleValue::new(handling.name()).help(help(handling));
+        Some(Box::new(FaultHandling::ALL.into_iter().map(named)))
+    }
 }
 
 /// The names of how pages come in, with what they mean.
@@ -147,10 +164,10 @@ pub struct RunArguments {
     /// How connections travel; where it is not given, as the environment variable PAGEWIRE_PATH says, else auto
     #[arg(long, value_parser = path_choice())]
     pub path: Option<PathChoice>,
-    /// What becomes of packets that find a page absent, over UDP; where it is not given, as the environment variable
-    /// PAGEWIRE_PAGE_FAULTS says, else stash
-    #[arg(long, value_name = "WHAT", value_parser = page_faults())]
-    pub page_faults: Option<FaultHandling>,
+    /// What becomes of packets that find a page absent, over UDP, or, as DEVICE=WHAT, of those that come to one device; may be given
+    /// several times; where it is not given, as the environment variable PAGEWIRE_PAGE_FAULTS says, else stash
+    #[arg(long, value_name = "WHAT", value_parser = PageFaultWord)]
+    pub page_faults: Vec<String>,
     /// How much is brought in where pages are absent; where it is not given, as the environment variable PAGEWIRE_PAGE_IN says,
     /// else dynamic
     #[arg(long, value_name = "HOW", value_parser = page_in())]
@@ -362,13 +379,20 @@ mod tests {
         for handling in FaultHandling::ALL {
             let words = ["pagewire", "run", "--page-faults", handling.name(), "true"];
             match Arguments::try_parse_from(words).map(|arguments| arguments.command) {
-                Ok(Command::Run(run)) => assert_eq!(run.page_faults, Some(handling)),
+                Ok(Command::Run(run)) => assert_eq!(run.page_faults, [handling.name()]),
                 other => panic!("{words:?}: {other:?}"),
             }
         }
-        let words = ["pagewire", "run", "--page-faults", "nto", "true"];
-        let refused = Arguments::try_parse_from(words).expect_err("none").to_string();
-        assert!(refused.contains("stash") && refused.contains("err,nto"), "{refused}");
+        let words = ["pagewire", "run", "--page-faults", "err", "--page-faults", "pagewire1=timeout", "true"];
+        match Arguments::try_parse_from(words).map(|arguments| arguments.command) {
+            Ok(Command::Run(run)) => assert_eq!(run.page_faults, ["err", "pagewire1=timeout"]),
+            other => panic!("{words:?}: {other:?}"),
+        }
+        for wrong in ["nto", "pagewire1=nto"] {
+            let words = ["pagewire", "run", "--page-faults", wrong, "true"];
+            let refused = Arguments::try_parse_from(words).expect_err("none").to_string();
+            assert!(refused.contains("stash") && refused.contains("err,nto"), "{refused}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The environment in which a program finds the engine in place of the system's libibverbs.
 
-use crate::arguments::{FaultHandling, PageIn, PathChoice};
+use crate::arguments::{PageIn, PathChoice};
 use crate::install::{Installation, LIBRARY};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ pub struct Launch {
     pub library: PathBuf,
     /// The path asked for.
     pub path: PathChoice,
-    /// What becomes of packets that find a page absent, if that was said.
-    pub page_faults: Option<FaultHandling>,
+    /// What becomes of packets that find a page absent, if that was said ([`PageFaultChoice`](pagewire_nic::PageFaultChoice)).
+    pub page_faults: Option<String>,
     /// How much is brought in where pages are absent, if that was said.
     pub page_in: Option<PageIn>,
     /// The packet capture, if any.
@@ -41,8 +41,7 @@ impl Launch {
         command.env("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", self.library.as_os_str(), ":"));
         command.env("LD_PRELOAD", prepended("LD_PRELOAD", self.library.join(LIBRARY).as_os_str(), ":"));
         command.env(PATH_VARIABLE, self.path.name());
-        let page_faults = self.page_faults.map(FaultHandling::name);
-        set(command, "PAGEWIRE_PAGE_FAULTS", page_faults.map(Path::new));
+        set(command, "PAGEWIRE_PAGE_FAULTS", self.page_faults.as_deref().map(Path::new));
         set(command, "PAGEWIRE_PAGE_IN", self.page_in.map(PageIn::name).map(Path::new));
         set(command, "PAGEWIRE_PCAP", self.pcap.as_deref());
         set(command, "PAGEWIRE_STATS", self.stats.as_deref());

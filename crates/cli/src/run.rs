@@ -34,7 +34,9 @@ pub const FAILURE: u8 = 125;
 pub fn run(arguments: &RunArguments) -> Result<u8> {
     let installation = Installation::find()?;
     let mut launch = Launch::new(&installation, path(arguments)?);
-    launch.page_faults = arguments.page_faults;
+    if !arguments.page_faults.is_empty() {
+        launch.page_faults = Some(arguments.page_faults.join(";"));
+    }
     launch.page_in = arguments.page_in;
     if let Some(file) = &arguments.pcap {
         // A program may change its directory before the engine opens the file.

@@ -423,7 +423,7 @@ impl<F: Fabric> Core<F> {
                     max_dest_rd_atomic: attributes.max_dest_read_atomic,
                     min_rnr_timer: attributes.min_rnr_timer,
                     remote_rights: remote_rights(attributes.access),
-                    fault_handling: queue_pair.nic.options().page_faults,
+                    fault_handling: queue_pair.fault_handling(),
                 }))),
                 QueuePairType::Uc => Connection::Uc(Box::new(UcConnection::new(UcSettings {
                     link,

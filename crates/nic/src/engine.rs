@@ -8,6 +8,7 @@ use crate::drive::{Core, Occasion, Row};
 use crate::error::{Error, Result};
 use crate::inbox::{Content, Half, InboxPacket, Incoming, Origin};
 use crate::limits;
+use crate::page_fault_choice::PageFaultChoice;
 use crate::page_faults::PageFaults;
 use crate::path::attention;
 use crate::path::local::{LocalChannel, ProcessOf};
@@ -24,7 +25,7 @@ use pagewire_iommu::layout::{MAGIC, MAGIC_WORD, NETWORK_ONLY_WORD};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, ProcessWords, RegionTable};
 use pagewire_paging::PageIn;
-use pagewire_transport::{FaultHandling, Payload, Time};
+use pagewire_transport::{Payload, Time};
 use pagewire_wire::Own;
 use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
@@ -45,11 +46,11 @@ const MAX_HEARING_ROUNDS: usize = 100;
 const MAX_LAST_ROUNDS: usize = 1 << 16;
 
 /// How an engine is set up.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Options {
     pub path: PathChoice,
     /// What becomes of packets that find a page absent.
-    pub page_faults: FaultHandling,
+    pub page_faults: PageFaultChoice,
     /// How much is brought in where pages are absent.
     pub page_in: PageIn,
     /// Whether pages that are cheap come in at once. Else threads bring in all.
@@ -60,7 +61,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             path: PathChoice::Auto,
-            page_faults: FaultHandling::default(),
+            page_faults: PageFaultChoice::default(),
             page_in: PageIn::default(),
             faults_at_once: true,
         }
@@ -155,8 +156,8 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// How the engine was set up.
-    pub fn options(&self) -> Options {
-        self.options
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     pub(crate) fn regions(&self) -> &RegionTable<F::Words> {

@@ -317,7 +317,7 @@ impl SimStage {
             .unwrap_or_else(|| FaultHandling::ALL[self.random.usize(0..FaultHandling::ALL.len())]);
         world.map(process, MEMORY, scenario.memory);
         let page_in = PageIn::ALL[self.random.usize(0..PageIn::ALL.len())];
-        let options = Options { path, page_faults, page_in, ..Options::default() };
+        let options = Options { path, page_faults: page_faults.into(), page_in, ..Options::default() };
         let nic: Arc<Nic<SimFabric>> = Nic::new(fabric, options);
         let init = PartyInit {
             nic,

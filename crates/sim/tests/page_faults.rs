@@ -17,7 +17,7 @@ const LONG: u64 = 2_000_000_000;
 fn sides(world: &World, handling: FaultHandling, kind: QueuePairType, path: PathChoice) -> [Side; 2] {
     let hosts = [world.host(), world.host()];
     let sides = [0, 1].map(|at| {
-        let options = Options { path, page_faults: handling, ..Options::default() };
+        let options = Options { path, page_faults: handling.into(), ..Options::default() };
         let host = if path == PathChoice::Udp { hosts[at] } else { hosts[0] };
         side_by(world, host, options, &[kind], Arc::new(Unwatched))
     });

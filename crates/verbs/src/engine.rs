@@ -8,7 +8,8 @@ use crate::{device, explain};
 use libc::EINVAL;
 use pagewire_fabric::{FaultInjector, HostFabric};
 use pagewire_memory::Uncancelled;
-use pagewire_nic::Nic;
+use pagewire_nic::device::devices;
+use pagewire_nic::{Nic, PageFaultChoice};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -72,7 +73,21 @@ fn settings() -> Result<Settings> {
         Errno(EINVAL)
     })?;
     start_logging(&settings.log);
+    check_devices(&settings.page_faults)?;
     Ok(settings)
+}
+
+/// Refuses what is said of a device that does not exist: it would be said in vain.
+fn check_devices(page_faults: &PageFaultChoice) -> Result<()> {
+    if page_faults.devices().next().is_none() {
+        return Ok(());
+    }
+    let names: Vec<String> = devices()?.into_iter().map(|device| device.name).collect();
+    let Some(unknown) = page_faults.devices().find(|name| !names.iter().any(|known| known == name)) else {
+        return Ok(());
+    };
+    tell(&format!("PAGEWIRE_PAGE_FAULTS names '{unknown}', which is no device here: {}", names.join(", ")));
+    Err(Errno(EINVAL))
 }
 
 /// Says once on standard error why there is no NIC; the program itself would only say that it found no device.

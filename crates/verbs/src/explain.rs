@@ -60,7 +60,7 @@ struct Process {
     pid: u32,
     program: String,
     path_choice: &'static str,
-    page_faults: &'static str,
+    page_faults: String,
     port: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     port_reason: Option<String>,
@@ -211,7 +211,7 @@ fn process(engine: &Engine) -> io::Result<Process> {
         pid: std::process::id(),
         program,
         path_choice: engine.settings().path.name(),
-        page_faults: engine.settings().page_faults.name(),
+        page_faults: engine.settings().page_faults.to_string(),
         port: host.direct_port(),
         port_reason: host.port_reason(),
         send_reason: host.send_reason(),

@@ -2,7 +2,7 @@
 
 use log::LevelFilter;
 use pagewire_fabric::{FAULTS_VARIABLE, FaultPlan};
-use pagewire_nic::{FaultHandling, Options, PageIn, PathChoice, UnknownPageIn};
+use pagewire_nic::{Options, PageFaultChoice, PageIn, PathChoice, UnknownPageIn};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -15,8 +15,8 @@ pub struct Settings {
     pub page_in: PageIn,
     /// Whether pages that come cheaply are brought in at once; `,threads` behind the strategy: by threads, as all others.
     pub faults_at_once: bool,
-    /// `PAGEWIRE_PAGE_FAULTS`: `stash` (default), `err`, `err,nto`, `rnr` or `timeout`.
-    pub page_faults: FaultHandling,
+    /// `PAGEWIRE_PAGE_FAULTS`: `stash` (default), `err`, `err,nto`, `rnr` or `timeout`, for all devices or by device ([`PageFaultChoice`]).
+    pub page_faults: PageFaultChoice,
     /// `PAGEWIRE_FAULTS`: faults on purpose, for packets over UDP ([`FaultPlan::parse`]).
     pub faults: FaultPlan,
     /// `PAGEWIRE_STATS`: a file to which one line of JSON is appended at exit (the form is that of `pagewire explain`).
@@ -38,7 +38,7 @@ impl Settings {
         };
         let page_faults = match variable("PAGEWIRE_PAGE_FAULTS").as_ref().map(|value| value.to_string_lossy())
         {
-            None => FaultHandling::default(),
+            None => PageFaultChoice::default(),
             Some(value) => value.parse().map_err(|error| format!("PAGEWIRE_PAGE_FAULTS is {error}"))?,
         };
         let faults = match variable(FAULTS_VARIABLE) {
@@ -63,7 +63,7 @@ impl Settings {
     pub fn options(&self) -> Options {
         Options {
             path: self.path,
-            page_faults: self.page_faults,
+            page_faults: self.page_faults.clone(),
             page_in: self.page_in,
             faults_at_once: self.faults_at_once,
         }
@@ -99,6 +99,7 @@ fn log_filter(value: String) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagewire_nic::FaultHandling;
 
     fn with(name: &'static str, value: &'static str) -> Result<Settings, String> {
         Settings::from(|asked| (asked == name).then(|| value.into()))
@@ -129,9 +130,9 @@ mod tests {
 
     #[test]
     fn what_becomes_of_packets_at_absent_pages_has_names() {
-        assert_eq!(Settings::from(|_| None).unwrap().page_faults, FaultHandling::Stash);
+        assert_eq!(Settings::from(|_| None).unwrap().page_faults, FaultHandling::Stash.into());
         for handling in FaultHandling::ALL {
-            assert_eq!(with("PAGEWIRE_PAGE_FAULTS", handling.name()).unwrap().page_faults, handling);
+            assert_eq!(with("PAGEWIRE_PAGE_FAULTS", handling.name()).unwrap().page_faults, handling.into());
         }
     }
 

@@ -164,9 +164,14 @@ impl<F: Fabric> QueuePair<F> {
         !waits
     }
 
+    /// What becomes of its packets that find a page absent.
+    pub(super) fn fault_handling(&self) -> FaultHandling {
+        self.nic.options().page_faults.of(&self.domain.context().device().name)
+    }
+
     /// Whether a packet of UC or UD that waits for a page is dropped. Inside a host nothing is lost.
     fn drops_faulting(&self, origin: &Origin<F>) -> bool {
-        self.nic.options().page_faults != FaultHandling::Stash && matches!(origin, Origin::Network { .. })
+        self.fault_handling() != FaultHandling::Stash && matches!(origin, Origin::Network { .. })
     }
 
     /// Has packets processed that make a row, with the header and origin of the first.
