@@ -15,7 +15,7 @@ use crate::request::ScatterGather;
 use pagewire_fabric::{Fabric, RegionPart};
 use pagewire_iommu::{RegionView, Rights, Window};
 use pagewire_memory::{Absence, ApplicationMemory, Segment};
-use pagewire_paging::{FaultCounts, Faults, Order, Stretch, needed};
+use pagewire_paging::{Fate, FaultCounts, Faults, Order, Stretch, needed};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -100,6 +100,15 @@ impl PageFaults {
             self.expensive.store(0, Ordering::Relaxed);
         } else if self.expensive.fetch_add(1, Ordering::Relaxed) + 1 >= EXPENSIVE_TIMES {
             self.expensive_until.store(now + EXPENSIVE_REST, Ordering::Relaxed);
+        }
+    }
+
+    /// A packet waits for a page of the region at this place, if that is still there.
+    #[cold]
+    pub fn note_packet(&self, region: u32, fate: Fate) {
+        self.counted.packet(fate);
+        if let Some(region) = self.by_region.lock().regions.get_mut(&region) {
+            region.counts += fate.into();
         }
     }
 
@@ -299,6 +308,7 @@ impl<F: Fabric> Nic<F> {
         }
         waits.met_cheap = false;
         waits.met_until = own.end;
+        waits.region = missed.window.index();
         waits.reach(&own);
         let parts = self.parts_of(missed, &own);
         self.fabric().bring_in(waits.asker(), &parts, missed.write, waits.token(queue_pair.number));

@@ -15,13 +15,43 @@ pub struct FaultCounts {
     pub bytes: u64,
     /// Bytes that were brought in ahead of accesses.
     pub bytes_ahead: u64,
+    /// Packets that waited for a page: kept,
+    pub stashed: u64,
+    /// dropped, and asked for when it is there,
+    pub resumed: u64,
+    /// and dropped with an RNR NAK or in silence: their source's timer has them sent again.
+    pub timed_out: u64,
 }
 
 impl FaultCounts {
     /// All of them, with their names.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-        let FaultCounts { minor, major, bytes, bytes_ahead } = *self;
-        [("minor", minor), ("major", major), ("bytes", bytes), ("bytes_ahead", bytes_ahead)].into_iter()
+        let FaultCounts { minor, major, bytes, bytes_ahead, stashed, resumed, timed_out } = *self;
+        let pages = [("minor", minor), ("major", major), ("bytes", bytes), ("bytes_ahead", bytes_ahead)];
+        let packets = [("stashed", stashed), ("resumed", resumed), ("timed_out", timed_out)];
+        pages.into_iter().chain(packets)
+    }
+}
+
+/// What became of a packet that waits for a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It was kept.
+    Stashed,
+    /// It was dropped, and is asked for when the page is there.
+    Resumed,
+    /// It was dropped, and its source's timer has it sent again.
+    TimedOut,
+}
+
+impl From<Fate> for FaultCounts {
+    fn from(fate: Fate) -> Self {
+        let none = FaultCounts::default();
+        match fate {
+            Fate::Stashed => FaultCounts { stashed: 1, ..none },
+            Fate::Resumed => FaultCounts { resumed: 1, ..none },
+            Fate::TimedOut => FaultCounts { timed_out: 1, ..none },
+        }
     }
 }
 
@@ -31,6 +61,9 @@ impl AddAssign for FaultCounts {
         self.major += other.major;
         self.bytes += other.bytes;
         self.bytes_ahead += other.bytes_ahead;
+        self.stashed += other.stashed;
+        self.resumed += other.resumed;
+        self.timed_out += other.timed_out;
     }
 }
 
@@ -41,6 +74,9 @@ pub struct Faults {
     major: AtomicU64,
     bytes: AtomicU64,
     bytes_ahead: AtomicU64,
+    stashed: AtomicU64,
+    resumed: AtomicU64,
+    timed_out: AtomicU64,
     /// From the fault until the access could go on.
     pub latency: Histogram,
 }
@@ -74,6 +110,16 @@ impl Faults {
         self.bytes_ahead.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Counts a packet that waits for a page, which was kept, or dropped and is asked for, or neither.
+    pub fn packet(&self, fate: Fate) {
+        let count = match fate {
+            Fate::Stashed => &self.stashed,
+            Fate::Resumed => &self.resumed,
+            Fate::TimedOut => &self.timed_out,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// What was counted so far.
     pub fn counts(&self) -> FaultCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -82,6 +128,9 @@ impl Faults {
             major: of(&self.major),
             bytes: of(&self.bytes),
             bytes_ahead: of(&self.bytes_ahead),
+            stashed: of(&self.stashed),
+            resumed: of(&self.resumed),
+            timed_out: of(&self.timed_out),
         }
     }
 }
@@ -140,7 +189,18 @@ mod tests {
         faults.waited(60_000);
         faults.ahead(1 << 20);
         faults.met_on_the_way(100);
-        let counts = FaultCounts { minor: 2, major: 1, bytes: 4204, bytes_ahead: 1 << 20 };
+        for (fate, times) in [(Fate::Stashed, 1), (Fate::Resumed, 2), (Fate::TimedOut, 3)] {
+            (0..times).for_each(|_| faults.packet(fate));
+        }
+        let counts = FaultCounts {
+            minor: 2,
+            major: 1,
+            bytes: 4204,
+            bytes_ahead: 1 << 20,
+            stashed: 1,
+            resumed: 2,
+            timed_out: 3,
+        };
         assert_eq!(faults.counts(), counts);
         assert_eq!(faults.latency.buckets(), [(1024, 1), (65_536, 1)]);
     }

@@ -65,6 +65,12 @@ fn a_write_to_an_absent_page_arrives_in_every_mode() {
         assert_eq!(target.resumes_sent > 0, resumes, "{handling}");
         assert_eq!(source.resumes_received, target.resumes_sent, "{handling}");
         assert_eq!(target.rnr_naks_sent > 0, handling == FaultHandling::Rnr, "{handling}");
+        let report = two.nic.page_faults();
+        let [all, region] = [report.all, report.regions[0].counts];
+        for counts in [all, region, report.devices.values().next().copied().unwrap_or_default()] {
+            let has = [counts.stashed, counts.resumed, counts.timed_out].map(|count| count > 0);
+            assert_eq!(has, [kept, resumes, !kept && !resumes], "{handling}: {counts:?}");
+        }
         // With RNR NAKs, only for packets that came ahead of the one that was dropped, and were kept.
         let may_hold = handling != FaultHandling::Timeout;
         assert!(may_hold && (target.holds_sent > 0 || !resumes) || target.holds_sent == 0, "{handling}");

@@ -1,5 +1,6 @@
 //! What comes in for a queue pair: which packets are for it, and their way into the protocol.
 
+use super::page_waits::Purpose;
 use super::{Connection, Core};
 use crate::access::Sustained;
 use crate::attributes::{Attributes, QueuePairType};
@@ -11,7 +12,8 @@ use crate::path::Path;
 use crate::pull::Lost;
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
-use pagewire_transport::{FaultHandling, Outcome, Time, WholeSend};
+use pagewire_paging::Fate;
+use pagewire_transport::{FaultHandling, Outcome, RcConnection, Time, WholeSend};
 use pagewire_wire::{Header, Opcode, Operation, Own, Transport};
 use std::net::IpAddr;
 
@@ -129,6 +131,10 @@ impl<F: Fabric> QueuePair<F> {
             return true;
         }
         let mut connection = std::mem::replace(&mut core.connection, Connection::None);
+        let before = match &connection {
+            Connection::Rc(rc) => rc.packets_at_absent_pages(),
+            _ => (0, 0),
+        };
         let mut environment = QueuePairEnvironment::new(self, core, Some(origin), sustained);
         let outcome = match &mut connection {
             Connection::Rc(rc) => rc.receive(now, header, payload, &mut environment),
@@ -144,6 +150,9 @@ impl<F: Fabric> QueuePair<F> {
         }
         let ended = environment.finish();
         let (lost, lacks_page) = (ended.lost.filter(|_| waits), ended.lacks_page);
+        if let (true, Connection::Rc(rc)) = (lacks_page, &connection) {
+            self.note_fate(core, rc, half, before);
+        }
         match (lost, &mut connection) {
             (Some(Lost::SenderGone), Connection::Rc(rc)) => rc.abandon_request(),
             (Some(Lost::Unreadable), Connection::Rc(rc)) => rc.ask_again(),
@@ -162,6 +171,24 @@ impl<F: Fabric> QueuePair<F> {
         }
         self.settle(core, ended);
         !waits
+    }
+
+    /// Counts a packet that found a page absent. `before`: how many had, and were kept or dropped.
+    #[cold]
+    fn note_fate(&self, core: &Core<F>, rc: &RcConnection, half: Half, before: (u64, u64)) {
+        let (stashed, dropped) = rc.packets_at_absent_pages();
+        let purpose = match half {
+            Half::Requester => Purpose::PlaceResponse,
+            Half::Responder => Purpose::Execute,
+        };
+        let fate = match (stashed > before.0, dropped > before.1) {
+            (true, _) => Fate::Stashed,
+            (false, true) if rc.asks_for_dropped(half == Half::Requester) => Fate::Resumed,
+            (false, true) => Fate::TimedOut,
+            // It was counted when it came first.
+            (false, false) => return,
+        };
+        self.nic.page_faults.note_packet(core.page_waits.region(purpose), fate);
     }
 
     /// What becomes of its packets that find a page absent.

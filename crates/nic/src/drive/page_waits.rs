@@ -73,6 +73,8 @@ pub struct Asked {
     pub met_until: u64,
     /// How what a row of packets misses comes in, which was not at once: the packet that it begins with is looked at next, by itself.
     row: Option<(u64, Missing)>,
+    /// The place of the region whose pages were asked for last.
+    pub region: u32,
     /// What helpers bring in, the last ones of it.
     stretches: ArrayVec<Arc<Stretch>, STRETCHES>,
     /// A word for the peer.
@@ -213,6 +215,7 @@ impl Default for PageWaits {
                 met_cheap: false,
                 met_until: 0,
                 row: None,
+                region: 0,
                 stretches: ArrayVec::new(),
                 peer: 0,
             };
@@ -237,6 +240,11 @@ impl PageWaits {
         count.asked.far_times = count.answered_far;
         (count.asked.to_come, count.asked.many_absent) = (0, false);
         &mut count.asked
+    }
+
+    /// The region whose pages an access of this purpose waits for, by its place.
+    pub fn region(&self, purpose: Purpose) -> u32 {
+        self.0[purpose as usize].asked.region
     }
 
     /// The queue pair begins anew: nothing waits, and what is still told of earlier waits is for none of the new ones.

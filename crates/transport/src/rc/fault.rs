@@ -209,6 +209,17 @@ impl RcConnection {
         self.faults.peer_resumes && self.shared.fills_gaps()
     }
 
+    /// Packets that found a page absent so far: kept, and dropped.
+    #[inline]
+    pub fn packets_at_absent_pages(&self) -> (u64, u64) {
+        (self.shared.counters.faults_stashed, self.shared.counters.faults_dropped)
+    }
+
+    /// Whether what was dropped last, a request or a response, is asked for when its page is there.
+    pub fn asks_for_dropped(&self, response: bool) -> bool {
+        if response { self.faults.handling != FaultHandling::Timeout } else { self.dropped_expected() }
+    }
+
     /// Whether the request that is expected was dropped, and the source waits to hear of it.
     fn dropped_expected(&self) -> bool {
         self.faults.dropped.is_some_and(|dropped| dropped.psn == self.responder.expected())
