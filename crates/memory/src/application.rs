@@ -16,7 +16,7 @@ pub struct Segment {
 pub enum MemoryError {
     /// Nothing is mapped there, or not with the right that the access needs.
     NotMapped,
-    /// The same, on the other process's side: only [`pull`](ApplicationMemory::pull) tells.
+    /// The same, on the other process's side: only what reads there tells ([`pull`](ApplicationMemory::pull)).
     PeerNotMapped,
     /// The other process has ended or no longer lets itself be accessed.
     PeerGone,

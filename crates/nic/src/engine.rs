@@ -6,10 +6,11 @@ use crate::counters::ObjectCount;
 use crate::drive::page_waits::asker;
 use crate::drive::{Core, Occasion, Row};
 use crate::error::{Error, Result};
+use crate::fault_counts::PageFaults;
 use crate::inbox::{Content, Half, InboxPacket, Incoming, Origin};
 use crate::limits;
 use crate::page_fault_choice::PageFaultChoice;
-use crate::page_faults::PageFaults;
+use crate::page_faults::CheapPages;
 use crate::path::attention;
 use crate::path::local::{LocalChannel, ProcessOf};
 use crate::path::{BlockState, PathChoice};
@@ -109,6 +110,7 @@ pub struct Nic<F: Fabric> {
     pub(crate) network_users: AtomicU32,
     pub(crate) turns: Turns,
     pub(crate) page_faults: PageFaults,
+    pub(crate) cheap_pages: CheapPages,
 }
 
 impl<F: Fabric> Nic<F> {
@@ -145,6 +147,7 @@ impl<F: Fabric> Nic<F> {
             network_users: AtomicU32::new(0),
             turns: Turns::default(),
             page_faults: PageFaults::default(),
+            cheap_pages: CheapPages::default(),
             fabric,
             options,
         })

@@ -3,8 +3,8 @@
 use crate::attributes::{QueuePairType, State};
 use crate::counters::ProtocolCounters;
 use crate::engine::Nic;
+use crate::fault_counts::FaultReport;
 use crate::limits::EXPLAIN_PATIENCE;
-use crate::page_faults::FaultReport;
 use crate::path::Path;
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;

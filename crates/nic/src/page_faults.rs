@@ -15,85 +15,21 @@ use crate::request::ScatterGather;
 use pagewire_fabric::{Fabric, RegionPart};
 use pagewire_iommu::{RegionView, Rights, Window};
 use pagewire_memory::{Absence, ApplicationMemory, Segment};
-use pagewire_paging::{Fate, FaultCounts, Faults, Order, Stretch, needed};
-use parking_lot::Mutex;
+use pagewire_paging::{FaultCounts, Order, Stretch, needed};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// What a process knows of its faults.
+/// Whether pages that are said to be cheap were so lately.
 #[derive(Default)]
-pub struct PageFaults {
-    /// What was counted.
-    pub counted: Faults,
-    /// The same by regions of this process, and of those that have ended by devices.
-    by_region: Mutex<ByRegion>,
-    /// There is such a region.
-    any_region: AtomicBool,
-    /// Until then pages are brought in by threads, also those that are said to be cheap: the last such ones were not.
+pub struct CheapPages {
+    /// Until then threads bring them in, too: the last ones took long.
     expensive_until: AtomicU64,
     /// How many took long of those that were brought in last, one after the other.
     expensive: AtomicU32,
 }
 
-#[derive(Default)]
-struct ByRegion {
-    regions: BTreeMap<u32, RegionFaults>,
-    ended: BTreeMap<String, FaultCounts>,
-}
-
-/// The faults of accesses to one region.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RegionFaults {
-    /// The device by which it was registered.
-    pub device: String,
-    /// Its memory, as the program sees it.
-    pub memory: Range<u64>,
-    pub counts: FaultCounts,
-}
-
-/// All faults of a process.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FaultReport {
-    /// With those in peers' memory.
-    pub all: FaultCounts,
-    /// How long accesses were delayed: nanoseconds that a number of them stayed below, each at least half as long.
-    pub latency: Vec<(u64, u64)>,
-    /// By device, those of regions that have ended with them.
-    pub devices: BTreeMap<String, FaultCounts>,
-    /// Of regions that had any.
-    pub regions: Vec<RegionFaults>,
-}
-
-impl PageFaults {
-    /// A region ends: its place may soon be another one's.
-    #[inline]
-    pub fn forget_region(&self, index: u32) {
-        if self.any_region.load(Ordering::Acquire) {
-            self.end_region(index);
-        }
-    }
-
-    #[cold]
-    fn end_region(&self, index: u32) {
-        let mut by_region = self.by_region.lock();
-        if let Some(ended) = by_region.regions.remove(&index) {
-            *by_region.ended.entry(ended.device).or_default() += ended.counts;
-        }
-    }
-
-    /// What was counted so far.
-    pub fn report(&self) -> FaultReport {
-        let by_region = self.by_region.lock();
-        let mut devices = by_region.ended.clone();
-        let regions: Vec<RegionFaults> = by_region.regions.values().cloned().collect();
-        for region in &regions {
-            *devices.entry(region.device.clone()).or_default() += region.counts;
-        }
-        FaultReport { all: self.counted.counts(), latency: self.counted.latency.buckets(), devices, regions }
-    }
-
+impl CheapPages {
     /// So many bytes were brought in at once, which took so long. Once may be because this thread lost the processor.
     fn judge(&self, took: u64, bytes: u64, now: u64) {
         if took <= EXPENSIVE + bytes {
@@ -101,26 +37,6 @@ impl PageFaults {
         } else if self.expensive.fetch_add(1, Ordering::Relaxed) + 1 >= EXPENSIVE_TIMES {
             self.expensive_until.store(now + EXPENSIVE_REST, Ordering::Relaxed);
         }
-    }
-
-    /// A packet waits for a page of the region at this place, if that is still there.
-    #[cold]
-    pub fn note_packet(&self, region: u32, fate: Fate) {
-        self.counted.packet(fate);
-        if let Some(region) = self.by_region.lock().regions.get_mut(&region) {
-            region.counts += fate.into();
-        }
-    }
-
-    fn note<F: Fabric>(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, counts: FaultCounts) {
-        self.any_region.store(true, Ordering::Release);
-        let mut by_region = self.by_region.lock();
-        let region = by_region.regions.entry(missed.window.index()).or_insert_with(|| RegionFaults {
-            device: queue_pair.domain.context().device().name.clone(),
-            memory: missed.window.memory(),
-            counts: FaultCounts::default(),
-        });
-        region.counts += counts;
     }
 }
 
@@ -262,12 +178,12 @@ impl<F: Fabric> Nic<F> {
         let whole = waits.ahead.at_once(self.options().page_in, needed, known, end);
         let Missing { absence, whole } = self.missing(missed, whole);
         if absence != Absence::Cheap
-            || began < faults.expensive_until.load(Ordering::Relaxed)
+            || began < self.cheap_pages.expensive_until.load(Ordering::Relaxed)
             || bytes > MET_AT_ONCE && !memory.kernel_may_fault()
         {
             return Err(Missing { absence, whole });
         }
-        faults.note(queue_pair, missed, FaultCounts { minor: 1, bytes, ..FaultCounts::default() });
+        self.note_fault(queue_pair, missed, FaultCounts { minor: 1, bytes, ..FaultCounts::default() });
         if bytes > MET_AT_ONCE {
             // They come while they are moved.
             faults.counted.met_on_the_way(bytes);
@@ -282,7 +198,7 @@ impl<F: Fabric> Nic<F> {
         let ended = self.fabric().now();
         let took = ended.saturating_sub(began);
         faults.counted.met(bytes, took);
-        faults.judge(took, bytes.max(whole.end - whole.start), ended);
+        self.cheap_pages.judge(took, bytes.max(whole.end - whole.start), ended);
         Ok(())
     }
 
@@ -293,7 +209,7 @@ impl<F: Fabric> Nic<F> {
             let bytes = missed.bytes();
             self.page_faults.counted.handed_on(bytes);
             let counts = FaultCounts { major: 1, bytes, ..FaultCounts::default() };
-            self.page_faults.note(queue_pair, missed, counts);
+            self.note_fault(queue_pair, missed, counts);
             queue_pair.counters.page_waits.add(1);
             // Of what somebody in user space gives nothing is waited for but what the access needs.
             if matches!(missing.absence, Absence::Slow | Absence::Cheap) {
@@ -344,6 +260,10 @@ impl<F: Fabric> Nic<F> {
         Missing { absence, whole: if goes { whole } else { last } }
     }
 
+    fn note_fault(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, counts: FaultCounts) {
+        self.page_faults.note(&missed.window, &queue_pair.domain.context().device().name, counts);
+    }
+
     /// What has to come in of the last segment of an access, or with it.
     fn needed(&self, missed: &Missed<'_>) -> Range<u64> {
         needed(self.options().page_in, missed.last(), missed.window.memory())
@@ -364,7 +284,7 @@ impl<F: Fabric> Nic<F> {
         let Some(section) = section else { return };
         let bytes_ahead = section.end - section.start;
         self.page_faults.counted.ahead(bytes_ahead);
-        self.page_faults.note(queue_pair, missed, FaultCounts { bytes_ahead, ..FaultCounts::default() });
+        self.note_fault(queue_pair, missed, FaultCounts { bytes_ahead, ..FaultCounts::default() });
         let helpers = if waits.met_cheap { 1 } else { bytes_ahead.div_ceil(BYTES_OF_A_HELPER) as u32 };
         let stretch = Stretch::new(section, if waits.met_cheap { Order::Back } else { Order::Forth });
         stretch.reach(&own);

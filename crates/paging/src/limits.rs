@@ -1,6 +1,6 @@
 //! Bounds of this crate.
 
-/// Bytes of a page on all machines that Pagewire runs on.
+/// Bytes of a page on the machines that Pagewire runs on (x86-64).
 pub const PAGE: u64 = 4 << 10;
 
 /// Bytes of a block (PART-5, PART-7: PI4 brings in its four pages).
