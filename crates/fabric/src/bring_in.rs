@@ -2,7 +2,7 @@
 
 use crate::counters::Counters;
 use crate::fabric::{Direction, RegionPart};
-use crate::limits::{PAGE_IN_HELPERS, SHARED_PAGE_IN};
+use crate::limits::{LOOK_AGAIN, MOST_LOOK_AGAIN, PAGE_IN_HELPERS, SHARED_PAGE_IN};
 use crate::pieces::Pieces;
 use crate::shared_move::{SharedMove, move_by_pieces, move_together};
 use crate::threads::{Placed, spawn};
@@ -18,6 +18,7 @@ use std::hash::{Hash, Hasher};
 use std::num::NonZero;
 use std::sync::Arc;
 use std::thread::available_parallelism;
+use std::time::Instant;
 
 /// What askers have threads for, each by itself: in the top bits of the executor's word for an asker.
 #[derive(Clone, Copy)]
@@ -52,8 +53,34 @@ struct Hands {
     regions: RegionView<MappedWords>,
     pieces: Pieces,
     done: Box<Done>,
-    /// The words of those who wait for the same pages on behalf of one asker: several accesses to them are one fault (PART-6).
-    waiting: Mutex<HashMap<(u64, What), Vec<u64>>>,
+    /// Those who wait for the same pages on behalf of one asker: several accesses to them are one fault (PART-6).
+    waiting: Mutex<HashMap<(u64, What), Waiting>>,
+}
+
+/// Who waits for the same pages.
+struct Waiting {
+    /// Their words.
+    tokens: Vec<u64>,
+    since: Instant,
+    /// When those who bring the pages in are to look once more at what is there, if somebody asks then.
+    look_again: Instant,
+}
+
+impl Waiting {
+    fn begin() -> Self {
+        let since = Instant::now();
+        Waiting { tokens: Vec::new(), since, look_again: since + LOOK_AGAIN }
+    }
+
+    /// Somebody asks once more; whether it is time to look again.
+    fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let due = now >= self.look_again;
+        if due {
+            self.look_again = now + (now - self.since).min(MOST_LOOK_AGAIN);
+        }
+        due
+    }
 }
 
 /// What a thread is asked to do.
@@ -167,7 +194,8 @@ impl Task for Errand {
 
     fn end(&self) {
         let waiting = self.hands.waiting.lock().remove(&(self.asker, self.what.clone()));
-        waiting.into_iter().flatten().for_each(|token| (self.hands.done)(token));
+        let tokens = waiting.map_or_else(Vec::new, |waiting| waiting.tokens);
+        tokens.into_iter().for_each(|token| (self.hands.done)(token));
     }
 
     /// What is learnt may spare the next ones a thread.
@@ -342,23 +370,31 @@ impl Pages {
         let key = token.map(|token| (token, (asker, what.clone())));
         if let Some((token, key)) = &key {
             let mut waiting = self.hands.waiting.lock();
-            let tokens = waiting.entry(key.clone()).or_default();
-            if !tokens.contains(token) {
-                tokens.push(*token);
+            let waiting = waiting.entry(key.clone()).or_insert_with(Waiting::begin);
+            if !waiting.tokens.contains(token) {
+                waiting.tokens.push(*token);
             }
         }
         let offer = self.executor.offer(Errand { what, asker, place, hands });
         match offer {
             Offer::Taken => counters.brought_in.add(1),
-            Offer::Known => {}
+            Offer::Known => {
+                let mut waiting = self.hands.waiting.lock();
+                let due = key
+                    .and_then(|(_, key)| waiting.get_mut(&key).is_some_and(Waiting::is_due).then_some(key.1));
+                drop(waiting);
+                if let Some(What::Own { regions: Beside(regions), .. }) = due {
+                    regions.iter().for_each(|region| self.hands.pieces.look_again(region.index()));
+                }
+            }
             Offer::Full => {
                 counters.bring_in_overflow.add(1);
                 // The access is looked at again now and then, and asks again.
                 if let Some((token, key)) = key {
                     let mut waiting = self.hands.waiting.lock();
-                    let left = waiting.get_mut(&key).map(|tokens| {
-                        tokens.retain(|waits| *waits != token);
-                        tokens.len()
+                    let left = waiting.get_mut(&key).map(|waiting| {
+                        waiting.tokens.retain(|waits| *waits != token);
+                        waiting.tokens.len()
                     });
                     if left == Some(0) {
                         waiting.remove(&key);

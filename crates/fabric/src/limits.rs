@@ -131,3 +131,9 @@ pub const STEERING_CHECK_MOST: u64 = 6_400_000_000;
 pub const STEERING_SETTLES: u64 = 120_000_000;
 /// Time between two looks meanwhile.
 pub const STEERING_STEP: Duration = Duration::from_micros(200);
+
+/// After so long a thread that waits for a page looks once more at what is there, and then each time that it has waited as long again.
+pub const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// The same, at most.
+pub const MOST_LOOK_AGAIN: Duration = Duration::from_secs(2);

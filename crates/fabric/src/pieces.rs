@@ -46,6 +46,12 @@ impl Pieces {
         (piece.claim.is_some() && regions.lives(region)).then_some(piece)
     }
 
+    /// Has the threads that wait for a page of a region look once more at what is there: something else may be mapped by now, of which
+    /// nobody tells them.
+    pub fn look_again(&self, region: u32) {
+        self.slots.who_holds(region).for_each(guard::end_touch);
+    }
+
     /// Waits until no piece of a region is under way, which is not what it was any more: whoever called has fenced behind that. Not for
     /// ever: of a thread that sleeps in the kernel nobody knows when it comes back.
     #[inline]

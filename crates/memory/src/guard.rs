@@ -144,15 +144,25 @@ impl Mended {
     /// Has the page at an address brought in, for writing too where `write`, without a change of its bytes. Waits as
     /// long as that takes.
     pub fn touch(&self, address: u64, write: bool) -> Result<(), Fault> {
+        while !self.touch_until_ended(address, write)? {}
+        Ok(())
+    }
+
+    /// The same; false: [`end_touch`] ended the wait.
+    pub fn touch_until_ended(&self, address: u64, write: bool) -> Result<bool, Fault> {
         // SAFETY: as fetch_add; the one writes nothing, the other what is there, atomically.
         let outcome = unsafe {
             if write { pagewire_guard_touch_write(address) } else { pagewire_guard_touch(address) }
         };
-        if outcome == 0 { Ok(()) } else { Err(Fault) }
+        match outcome {
+            0 => Ok(true),
+            2 => Ok(false),
+            _ => Err(Fault),
+        }
     }
 }
 
-/// Has a [`touch`](Mended::touch) that is under way in another thread of this process end with a [`Fault`], though its page may come some
+/// Ends the wait of a [`touch_until_ended`](Mended::touch_until_ended) that is under way in another thread of this process, though its page may come some
 /// day: user mode's waits for userfaultfd(2) end with a signal. Those inside system calls do not, nor any while the program has
 /// taken the signals over. A thread that touches nothing notices nothing.
 pub fn end_touch(thread: u32) {

@@ -61,7 +61,7 @@ impl HostMemory {
     /// in while what `begin` gives for it lives. From where it gives none nothing is.
     ///
     /// # Errors
-    /// `NotMapped` where a page is not mapped, or not with that right, or where [`end_touch`](crate::guard::end_touch) ended the wait for it.
+    /// `NotMapped` where a page is not mapped, or not with that right.
     pub fn bring_in_pieces<P>(
         &self,
         segment: &Segment,
@@ -89,15 +89,12 @@ impl HostMemory {
                 at = part_end;
             }
             while at < part_end {
-                let Some(piece) = begin() else { return Ok(()) };
+                let Some(_piece) = begin() else { return Ok(()) };
                 let single = part_of(at, page);
-                if self.bring_in_page(&single, write).is_err() {
-                    drop(piece);
-                    // What was to end the thread's last wait may have ended this one.
-                    let Some(_piece) = begin() else { return Ok(()) };
-                    self.bring_in_page(&single, write)?;
+                // Where the wait was ended its reason may be gone: the region has ended, or something else is mapped there.
+                if self.bring_in_page(&single, write)? {
+                    at += single.length;
                 }
-                at += single.length;
             }
         }
         Ok(())
@@ -110,12 +107,14 @@ impl HostMemory {
         self.at_work.load(Ordering::Relaxed) > 0
     }
 
-    /// Brings in the page that a segment lies in: from user mode, if possible, where the wait for it may be ended.
-    fn bring_in_page(&self, segment: &Segment, write: bool) -> Result<(), MemoryError> {
-        let Some(guard) = Guard::enter() else { return self.bring_in(segment, write) };
-        guard.touch(segment.address, write).map_err(|_| MemoryError::NotMapped)?;
-        self.note_arrival(segment);
-        Ok(())
+    /// Brings in the page that a segment lies in: from user mode, if possible, where the wait for it may be ended: false.
+    fn bring_in_page(&self, segment: &Segment, write: bool) -> Result<bool, MemoryError> {
+        let Some(guard) = Guard::enter() else { return self.bring_in(segment, write).map(|()| true) };
+        let there = guard.touch_until_ended(segment.address, write).map_err(|_| MemoryError::NotMapped)?;
+        if there {
+            self.note_arrival(segment);
+        }
+        Ok(there)
     }
 
     /// The pages of a segment have just come in.
@@ -142,8 +141,8 @@ impl HostMemory {
         total(std::slice::from_ref(segment))?;
         process.learn(*segment);
         let most = match process.absence(*segment, 0) {
-            // They come while the bytes are moved.
-            (Absence::Cheap, _) => return Ok(()),
+            // They come while the bytes are moved, or their owner brings them in.
+            (Absence::Cheap | Absence::UserSpace, _) => return Ok(()),
             (_, Some(Kind::File)) => TOUCHED_AT_ONCE,
             _ => 1,
         };

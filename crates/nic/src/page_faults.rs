@@ -206,6 +206,8 @@ impl<F: Fabric> Nic<F> {
     fn ask(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, missing: Missing, waits: &mut Asked) {
         let mut own = self.needed(missed);
         if waits.begin_wait(self.fabric().now()) {
+            waits.from_user_space = matches!(missing.absence, Absence::UserSpace | Absence::Unknown);
+            waits.region = missed.window.index();
             let bytes = missed.bytes();
             self.page_faults.counted.handed_on(bytes);
             let counts = FaultCounts { major: 1, bytes, ..FaultCounts::default() };
@@ -224,7 +226,6 @@ impl<F: Fabric> Nic<F> {
         }
         waits.met_cheap = false;
         waits.met_until = own.end;
-        waits.region = missed.window.index();
         waits.reach(&own);
         let parts = self.parts_of(missed, &own);
         self.fabric().bring_in(waits.asker(), &parts, missed.write, waits.token(queue_pair.number));

@@ -1,6 +1,8 @@
 //! The signal handler that mends faults of guarded accesses, and passes all others on.
 
-use super::instructions::{pagewire_guard_begin, pagewire_guard_end, pagewire_guard_mend, touches};
+use super::instructions::{
+    pagewire_guard_begin, pagewire_guard_end, pagewire_guard_ended, pagewire_guard_mend, touches,
+};
 use super::{program, watch};
 use std::io;
 use std::mem::MaybeUninit;
@@ -68,7 +70,7 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
         if has_our_word(info) {
             // Whoever touches nothing is none of the sender's business any more.
             if touches().contains(&*counter) {
-                *counter = &raw const pagewire_guard_mend as u64;
+                *counter = &raw const pagewire_guard_ended as u64;
             }
             return;
         }

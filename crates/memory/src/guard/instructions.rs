@@ -9,12 +9,13 @@ macro_rules! guarded {
             ".hidden pagewire_guard_begin",
             ".hidden pagewire_guard_end",
             ".hidden pagewire_guard_mend",
+            ".hidden pagewire_guard_ended",
             ".hidden pagewire_guard_add",
             ".hidden pagewire_guard_swap",
             ".hidden pagewire_guard_touch",
             ".hidden pagewire_guard_touch_write",
             ".hidden pagewire_guard_copy",
-            ".globl pagewire_guard_begin, pagewire_guard_end, pagewire_guard_mend",
+            ".globl pagewire_guard_begin, pagewire_guard_end, pagewire_guard_mend, pagewire_guard_ended",
             ".globl pagewire_guard_add, pagewire_guard_swap, pagewire_guard_touch, pagewire_guard_touch_write",
             ".globl pagewire_guard_copy",
             "pagewire_guard_begin:",
@@ -117,6 +118,10 @@ guarded!(
     "pagewire_guard_mend:",
     "mov eax, 1",
     "ret",
+    // of a touch that was ended
+    "pagewire_guard_ended:",
+    "mov eax, 2",
+    "ret",
 );
 
 #[cfg(target_arch = "aarch64")]
@@ -175,6 +180,10 @@ guarded!(
     "pagewire_guard_mend:",
     "mov w0, #1",
     "ret",
+    // of a touch that was ended
+    "pagewire_guard_ended:",
+    "mov w0, #2",
+    "ret",
 );
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -184,6 +193,7 @@ unsafe extern "C" {
     pub static pagewire_guard_begin: u8;
     pub static pagewire_guard_end: u8;
     pub static pagewire_guard_mend: u8;
+    pub static pagewire_guard_ended: u8;
     pub fn pagewire_guard_add(address: u64, add: u64, original: *mut u64) -> i32;
     pub fn pagewire_guard_swap(address: u64, compare: u64, swap: u64, original: *mut u64) -> i32;
     pub fn pagewire_guard_touch(address: u64) -> i32;

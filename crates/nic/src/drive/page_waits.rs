@@ -75,6 +75,8 @@ pub struct Asked {
     row: Option<(u64, Missing)>,
     /// The place of the region whose pages were asked for last.
     pub region: u32,
+    /// These come from somebody in user space, or nobody knows from whom.
+    pub from_user_space: bool,
     /// What helpers bring in, the last ones of it.
     stretches: ArrayVec<Arc<Stretch>, STRETCHES>,
     /// A word for the peer.
@@ -129,9 +131,15 @@ impl Asked {
         since.map(|since| now.saturating_sub(since))
     }
 
-    /// For whom pages are asked for: the queue pairs of one peer share the threads that one asker may have.
+    /// For whom pages are asked for: the queue pairs of one peer share the threads that one asker may have; where somebody in user space
+    /// may not give some of them at all, those of one region.
     pub fn asker(&self) -> u64 {
-        self.peer << 1 | self.purpose.half() as u64
+        let all = self.peer << 1 | self.purpose.half() as u64;
+        match self.from_user_space {
+            // As many other bits for each region (the golden ratio).
+            true => all ^ (u64::from(self.region) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) << 1,
+            false => all,
+        }
     }
 
     /// A row that begins at this address misses pages that do not come in at once.
@@ -216,6 +224,7 @@ impl Default for PageWaits {
                 met_until: 0,
                 row: None,
                 region: 0,
+                from_user_space: false,
                 stretches: ArrayVec::new(),
                 peer: 0,
             };
