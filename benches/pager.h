@@ -102,14 +102,6 @@ static inline bool start_pager(struct pager *pager, char *base, size_t length, c
 	return true;
 }
 
-/* Who waits for a page looks again, though none has come. */
-static inline void wake(struct pager *pager)
-{
-	struct uffdio_range range = { .start = (uintptr_t)pager->base, .len = pager->length };
-
-	CHECK(ioctl(pager->descriptor, UFFDIO_WAKE, &range) == 0);
-}
-
 /* Closing wakes whoever waits; pages are ordinary ones from then on. */
 static inline void stop_pager(struct pager *pager)
 {

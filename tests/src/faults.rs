@@ -4,6 +4,7 @@
 //! * `held.c`: pages that do not come; everybody else goes on, and everything ends.
 //! * `revoked.c`: memory that is taken away while a request waits for its page.
 //! * `ended.c`: a region that ends while a request waits for its page; what is mapped there next is left alone.
+//! * `crowd.c`: more requests for pages that never come than one asker has threads, and others beside them.
 //! * `beside.c`: pages that come at once beside others that never do.
 //! * `pressure.c`: much more memory than may be resident.
 //!
@@ -109,7 +110,8 @@ pub fn runs() -> Vec<Run> {
                 }
             }
             runs.extend(with_pagers(setting, "beside", &[owner.to_owned()]));
-            for how in ["munmap", "mremap", "protect", "truncate"] {
+            runs.extend(with_pagers(setting, "crowd", &[owner.to_owned()]));
+            for how in ["munmap", "mremap", "protect", "truncate", "remap"] {
                 runs.extend(with_pagers(setting, "revoked", &[owner, how].map(str::to_owned)));
             }
             for how in ["deregister", "flush", "destroy"] {
