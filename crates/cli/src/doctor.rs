@@ -49,7 +49,7 @@ impl Finding {
     }
 
     fn unused(check: &'static str, found: impl Into<String>) -> Finding {
-        let means = "nothing in Pagewire uses it yet";
+        let means = "Pagewire runs without it";
         Finding { check, verdict: Verdict::Unused, found: found.into(), means, mend: None }
     }
 
@@ -160,7 +160,7 @@ mod tests {
         let text = anstream::adapter::strip_str(&String::from_utf8(out).expect("UTF-8")).to_string();
         let expected = "\
 ok      a         there; good for x
-unused  io_uring  not available: EPERM; nothing in Pagewire uses it yet
+unused  io_uring  not available: EPERM; Pagewire runs without it
 costs   b         small
                   slow
                   mend: make it larger
@@ -179,7 +179,7 @@ Pagewire runs here: 1 ok, 1 cost something, 0 forbid it, 1 do not matter
         );
         assert_eq!(
             text(&Finding::unused("u", "works")),
-            r#"{"check":"u","verdict":"unused","found":"works","means":"nothing in Pagewire uses it yet","mend":null}"#
+            r#"{"check":"u","verdict":"unused","found":"works","means":"Pagewire runs without it","mend":null}"#
         );
     }
 }

@@ -163,6 +163,11 @@ pub fn write_report(out: &mut impl io::Write, report: &ProcessReport) -> Result<
             }
             ("port", _) => writeln!(out, "  UDP port: {}", plain(value))?,
             ("faults", _) => line(out, "faults on purpose", value)?,
+            ("absent_pages", Value::Object(counted)) => write_absent_pages(out, counted)?,
+            ("fault_latency", Value::Array(buckets)) => {
+                let text: Vec<String> = buckets.iter().filter_map(bucket).collect();
+                line(out, "accesses were delayed", &Value::String(text.join(", ")))?;
+            }
             _ => line(out, &words(name), value)?,
         }
     }
@@ -194,6 +199,50 @@ pub fn write_report(out: &mut impl io::Write, report: &ProcessReport) -> Result<
     }
     table.write(out, "  ")?;
     Ok(())
+}
+
+/// What was counted of absent pages: of the process, of its devices, of its regions.
+fn write_absent_pages(out: &mut impl io::Write, counted: &Map<String, Value>) -> io::Result<()> {
+    let own = counted.iter().filter(|(_, value)| !value.is_object() && !value.is_array());
+    line(
+        out,
+        "absent pages",
+        &Value::Object(own.map(|(name, value)| (name.clone(), value.clone())).collect()),
+    )?;
+    for (device, counts) in counted.get("devices").and_then(Value::as_object).into_iter().flatten() {
+        line(out, &format!("absent pages of {device}"), counts)?;
+    }
+    for region in counted.get("regions").and_then(Value::as_array).into_iter().flatten() {
+        let Some(fields) = region.as_object() else { continue };
+        let field = |name: &str| fields.get(name).map(plain).unwrap_or_default();
+        let title = format!(
+            "absent pages of {}, region at {}, {} bytes",
+            field("device"),
+            field("name"),
+            field("length")
+        );
+        let is_title = |name: &str| matches!(name, "name" | "device" | "address" | "length");
+        let counts = fields.iter().filter(|(name, _)| !is_title(name));
+        line(
+            out,
+            &title,
+            &Value::Object(counts.map(|(name, value)| (name.clone(), value.clone())).collect()),
+        )?;
+    }
+    Ok(())
+}
+
+/// How many accesses were delayed for less than a time.
+fn bucket(pair: &Value) -> Option<String> {
+    let [bound, count] = pair.as_array()?.as_slice() else { return None };
+    let nanoseconds = bound.as_u64()?;
+    let time = match nanoseconds {
+        u64::MAX => return Some(format!("{count} for longer than all others")),
+        0..=999_999 => format!("{:.1} us", nanoseconds as f64 / 1e3),
+        1_000_000..=999_999_999 => format!("{:.1} ms", nanoseconds as f64 / 1e6),
+        _ => format!("{:.1} s", nanoseconds as f64 / 1e9),
+    };
+    Some(format!("{count} for less than {time}"))
 }
 
 fn is_in_table(name: &str) -> bool {
@@ -253,6 +302,26 @@ mod tests {
 {"qpn":18,"path":"udp","packets_sent":4}
 {"pid":8,"program":"b","connections":[{"qpn":19,"path":"local","local_direct_operations":1}]}
 "#;
+
+    #[test]
+    fn people_read_whose_absent_pages_were_counted_and_how_long_accesses_were_delayed() {
+        let process = r#"{"pid":7,"program":"a","path_choice":"udp","absent_pages":{"page_in":"pio","bytes":12,"minor":3,"major":0,
+            "devices":{"pagewire0":{"minor":2,"stashed":1}},
+            "regions":[{"name":"0x10","device":"pagewire0","address":16,"length":8192,"minor":2}]},
+            "fault_latency":[[4096,24],[2097152,3]]}"#;
+        let reports = parse(&process.replace('\n', "")).expect("valid");
+        let mut out = Vec::new();
+        write_report(&mut out, &reports[0]).expect("room");
+        let text = String::from_utf8(out).expect("text");
+        for line in [
+            "absent pages: page in pio, bytes 12, minor 3\n",
+            "absent pages of pagewire0: minor 2, stashed 1\n",
+            "absent pages of pagewire0, region at 0x10, 8192 bytes: minor 2\n",
+            "accesses were delayed: 24 for less than 4.1 us, 3 for less than 2.1 ms\n",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    }
 
     #[test]
     fn lines_are_grouped_by_process() {

@@ -15,7 +15,7 @@ use crate::request::ScatterGather;
 use pagewire_fabric::{Fabric, RegionPart};
 use pagewire_iommu::{RegionView, Rights, Window};
 use pagewire_memory::{Absence, ApplicationMemory, Segment};
-use pagewire_paging::{FaultCounts, Order, Stretch, needed};
+use pagewire_paging::{FaultCounts, Order, PageIn, Stretch, needed};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -75,7 +75,10 @@ impl<F: Fabric> Nic<F> {
     ) -> Result<(), AccessError> {
         let Err(missing) = self.met_at_once(queue_pair, missed, waits) else { return Ok(()) };
         self.ask(queue_pair, missed, missing, waits);
-        self.bring_in_beyond(queue_pair, missed, waits);
+        // Somebody in user space is not asked for what may not be needed: each page would be asked for twice, ahead and when it is needed.
+        if !waits.from_user_space || self.options().page_in != PageIn::Dynamic {
+            self.bring_in_beyond(queue_pair, missed, waits);
+        }
         Err(AccessError::Wait)
     }
 
@@ -121,6 +124,7 @@ impl<F: Fabric> Nic<F> {
     ) -> bool {
         let bytes = there.segment.length;
         if absence == Absence::Cheap || waits.far_times >= BRING_IN_TRIES {
+            self.page_faults.counted.met_on_the_way(bytes);
             waits.many_absent |= bytes > MET_AT_ONCE;
             return false;
         }

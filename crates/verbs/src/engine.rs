@@ -13,6 +13,7 @@ use pagewire_nic::{Nic, PageFaultChoice};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -207,7 +208,8 @@ extern "C" fn at_exit() {
         explain::write_statistics(&engine)
     }));
     if let Ok(Err(error)) = written {
-        say(format_args!("the statistics could not be written: {error}"));
+        let file = engine.settings().statistics.as_deref().unwrap_or(Path::new(""));
+        say(format_args!("the statistics could not be written to {}: {error}", file.display()));
     }
 }
 
