@@ -427,11 +427,7 @@ fn a_response_that_was_dropped_here_is_asked_for_when_its_page_is_in() {
         // Longer than the peer would be given.
         pair.run(500 * MS);
         assert_eq!(statuses(&pair, 0), [], "{what}");
-        let dropped = counters(&pair, 0).faults_dropped;
-        assert!(
-            (1..=100).contains(&dropped),
-            "{what}: {dropped}, where it is asked for more and more seldom"
-        );
+        assert!(counters(&pair, 0).faults_dropped > 0, "{what}");
         pair.ends[0].host.absent_from = u64::MAX;
         pair.ends[0].connection.pages_in_for_responses();
         let from = pair.now;

@@ -349,8 +349,7 @@ impl Requester {
             return;
         }
         if self.ask_for_dropped_response(shared) {
-            // The longer its page does not come the more seldom.
-            return self.retry.held(now, pace);
+            return self.retry.patience(now, pace);
         }
         if shared.link.lossless {
             match environment.link() {
