@@ -206,6 +206,20 @@ struct Count {
     unchanged_since: Option<u64>,
 }
 
+impl Count {
+    /// Of what was asked for, only what had an answer counts from now on.
+    #[cold]
+    fn take_answers(&mut self) {
+        if self.asked.times == 0 || self.news {
+            self.answered = self.asked.times;
+        }
+        if self.asked.far_times == 0 || self.news {
+            self.answered_far = self.asked.far_times;
+        }
+        (self.asked.times, self.asked.far_times) = (self.answered, self.answered_far);
+    }
+}
+
 impl Default for PageWaits {
     fn default() -> Self {
         let count = |purpose| {
@@ -239,14 +253,12 @@ impl PageWaits {
     /// An access begins: what its predecessors of this purpose asked for, and what came of it.
     pub fn begin_access(&mut self, purpose: Purpose) -> &mut Asked {
         let count = &mut self.0[purpose as usize];
-        if count.asked.times == 0 || count.news {
-            count.answered = count.asked.times;
+        if count.asked.times | count.asked.far_times == 0 {
+            (count.answered, count.answered_far) = (0, 0);
+        } else {
+            count.take_answers();
         }
-        if count.asked.far_times == 0 || count.news {
-            count.answered_far = count.asked.far_times;
-        }
-        (count.asked.times, count.news, count.tried) = (count.answered, false, true);
-        count.asked.far_times = count.answered_far;
+        (count.news, count.tried) = (false, true);
         (count.asked.to_come, count.asked.many_absent) = (0, false);
         &mut count.asked
     }
