@@ -8,9 +8,9 @@ use crate::shared_move::{SharedMove, move_by_pieces, move_together};
 use crate::threads::{Placed, spawn};
 use crate::words::MappedWords;
 use pagewire_iommu::{RegionLife, RegionView};
-use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment};
+use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment, guard};
 use pagewire_paging::limits::{PAGE, THREADS_OF_ONE};
-use pagewire_paging::{Executor, Offer, Order, PageIn, Stretch, Task};
+use pagewire_paging::{Asker, Executor, Offer, Order, PageIn, Stretch, Task};
 use parking_lot::Mutex;
 use rustix::thread::{gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Instant;
 
-/// What askers have threads for, each by itself: in the top bits of the executor's word for an asker.
+/// What askers have threads for, each by itself: in the top bits of the executor's word for who asks.
 #[derive(Clone, Copy)]
 enum Lane {
     Needed,
@@ -30,8 +30,12 @@ enum Lane {
 }
 
 impl Lane {
-    fn of(self, asker: u64) -> u64 {
-        (self as u64) << 62 | asker & (u64::MAX >> 2)
+    fn of(self, asker: Asker) -> Asker {
+        Asker { who: (self as u64) << 62 | asker.who & (u64::MAX >> 2), ..asker }
+    }
+
+    fn of_all(self, who: u64) -> Asker {
+        self.of(Asker { who, matter: 0 })
     }
 }
 
@@ -54,7 +58,7 @@ struct Hands {
     pieces: Pieces,
     done: Box<Done>,
     /// Those who wait for the same pages on behalf of one asker: several accesses to them are one fault (PART-6).
-    waiting: Mutex<HashMap<(u64, What), Waiting>>,
+    waiting: Mutex<HashMap<(Asker, What), Waiting>>,
 }
 
 /// Who waits for the same pages.
@@ -64,22 +68,24 @@ struct Waiting {
     since: Instant,
     /// When those who bring the pages in are to look once more at what is there, if somebody asks then.
     look_again: Instant,
+    /// The thread that has begun with it.
+    thread: Option<u32>,
 }
 
 impl Waiting {
     fn begin() -> Self {
         let since = Instant::now();
-        Waiting { tokens: Vec::new(), since, look_again: since + LOOK_AGAIN }
+        Waiting { tokens: Vec::new(), since, look_again: since + LOOK_AGAIN, thread: None }
     }
 
-    /// Somebody asks once more; whether it is time to look again.
-    fn is_due(&mut self) -> bool {
+    /// Somebody asks once more: the thread that is to look again, if it is time for that.
+    fn due(&mut self) -> Option<u32> {
         let now = Instant::now();
-        let due = now >= self.look_again;
-        if due {
-            self.look_again = now + (now - self.since).min(MOST_LOOK_AGAIN);
+        if now < self.look_again {
+            return None;
         }
-        due
+        self.look_again = now + (now - self.since).min(MOST_LOOK_AGAIN);
+        self.thread
     }
 }
 
@@ -132,7 +138,7 @@ impl<R> Hash for Beside<R> {
 /// The same, and for whom.
 struct Errand {
     what: What,
-    asker: u64,
+    asker: Asker,
     place: Place,
     hands: Arc<Hands>,
 }
@@ -152,7 +158,7 @@ impl Hash for Errand {
 }
 
 impl Task for Errand {
-    fn asker(&self) -> u64 {
+    fn asker(&self) -> Asker {
         self.asker
     }
 
@@ -170,6 +176,10 @@ impl Task for Errand {
             Place::Off(processor) => Placed::off(processor),
             Place::At(processor) => Placed::at(processor),
         };
+        let thread = gettid().as_raw_nonzero().get() as u32;
+        if let Some(waiting) = hands.waiting.lock().get_mut(&(self.asker, self.what.clone())) {
+            waiting.thread = Some(thread);
+        }
         // Where one is not mapped, or its region has ended, the access itself will find that out, and say so.
         let _ = match &self.what {
             What::Own { write, regions: Beside(regions), stretch: Beside(Some(stretch)), .. } => {
@@ -271,7 +281,7 @@ impl Pages {
     }
 
     /// Has pages of this process brought in. What is asked for again before there was an answer has one answer.
-    pub fn own(&self, asker: u64, parts: &[RegionPart], write: bool, token: u64, counters: &Counters) {
+    pub fn own(&self, asker: Asker, parts: &[RegionPart], write: bool, token: u64, counters: &Counters) {
         let segments = parts.iter().map(|part| whole_pages(&part.segment)).collect();
         let regions = Beside(parts.iter().map(|part| part.region).collect());
         let shared = match parts {
@@ -302,13 +312,13 @@ impl Pages {
     ) {
         let region = Beside((regions.clone(), part.region));
         let what = What::Far { process: process.clone(), segment: whole_pages(&part.segment), region };
-        self.offer(what, Lane::Far.of(process.pid() as u64), Some(token), counters);
+        self.offer(what, Lane::Far.of_all(process.pid() as u64), Some(token), counters);
     }
 
     /// Pages of a region of this process that will be needed soon. They take no thread from those that are needed now.
     pub fn ahead(
         &self,
-        asker: u64,
+        asker: Asker,
         region: RegionLife,
         stretch: &Arc<Stretch>,
         write: bool,
@@ -349,11 +359,11 @@ impl Pages {
             let (what, hands) = (What::Move(shared), self.hands.clone());
             let place = Place::Off(sched_getcpu());
             // Without help it takes longer.
-            let _ = self.executor.offer(Errand { what, asker: Lane::Moves.of(0), place, hands });
+            let _ = self.executor.offer(Errand { what, asker: Lane::Moves.of_all(0), place, hands });
         })
     }
 
-    fn offer(&self, what: What, asker: u64, token: Option<u64>, counters: &Counters) -> Offer {
+    fn offer(&self, what: What, asker: Asker, token: Option<u64>, counters: &Counters) -> Offer {
         let hands = self.hands.clone();
         let place = match &what {
             // Every second one of those whom somebody waits for who brings nothing in.
@@ -380,11 +390,15 @@ impl Pages {
             Offer::Taken => counters.brought_in.add(1),
             Offer::Known => {
                 let mut waiting = self.hands.waiting.lock();
-                let due = key
-                    .and_then(|(_, key)| waiting.get_mut(&key).is_some_and(Waiting::is_due).then_some(key.1));
+                let due = key.and_then(|(_, key)| Some((waiting.get_mut(&key)?.due()?, key.1)));
                 drop(waiting);
-                if let Some(What::Own { regions: Beside(regions), .. }) = due {
-                    regions.iter().for_each(|region| self.hands.pieces.look_again(region.index()));
+                match due {
+                    // Helpers bring in parts of it.
+                    Some((_, What::Own { regions: Beside(regions), stretch: Beside(Some(_)), .. })) => {
+                        regions.iter().for_each(|region| self.hands.pieces.look_again(region.index()));
+                    }
+                    Some((thread, What::Own { .. })) => guard::end_touch(thread),
+                    _ => {}
                 }
             }
             Offer::Full => {
@@ -446,6 +460,10 @@ mod tests {
         (bytes, Segment { address, length: pages * PAGE })
     }
 
+    fn asker(who: u64) -> Asker {
+        Asker { who, matter: 0 }
+    }
+
     #[test]
     fn all_who_wait_for_a_page_are_told_once_it_is_there() {
         let (told, hears) = channel();
@@ -457,9 +475,9 @@ mod tests {
         let bytes = vec![1u8; 3 * PAGE as usize];
         let at = (bytes.as_ptr() as u64).next_multiple_of(PAGE);
         // The same page, another part of it, and the same for somebody else.
-        for (asker, offset, token) in [(1, 0, 10), (1, 8, 11), (1, 8, 11), (2, 0, 12)] {
+        for (who, offset, token) in [(1, 0, 10), (1, 8, 11), (1, 8, 11), (2, 0, 12)] {
             let segment = Segment { address: at + offset, length: 8 };
-            pages.own(asker, &[RegionPart { region, segment }], true, token, &counters);
+            pages.own(asker(who), &[RegionPart { region, segment }], true, token, &counters);
         }
         let mut heard = BTreeSet::new();
         while heard.len() < 3 {
@@ -483,10 +501,10 @@ mod tests {
         // One that needs both ends where the other begins.
         let part = |region, segment| RegionPart { region, segment };
         let both = [part(open, open_memory), part(ended, ended_memory)];
-        pages.own(1, &both, true, 5, &counters);
+        pages.own(asker(1), &both, true, 5, &counters);
         assert_eq!(hears.recv_timeout(LONG), Ok(5));
         pages.ahead(
-            1,
+            asker(1),
             ended,
             &Stretch::new(ended_memory.address..ended_memory.address + PAGE, Order::Back),
             true,
@@ -494,7 +512,7 @@ mod tests {
             &counters,
         );
         // The same pages in a region that is there.
-        pages.own(2, &[part(ended, ended_memory)], true, 6, &counters);
+        pages.own(asker(2), &[part(ended, ended_memory)], true, 6, &counters);
         assert_eq!(hears.recv_timeout(LONG), Ok(6));
         let here = HostProcess::current();
         pages.far(&here, table.view(), part(ended, ended_memory), 7, &counters);
@@ -502,7 +520,7 @@ mod tests {
         assert_eq!(memory.residency(&[open_memory]), Residency::Resident);
         let first = Segment { length: PAGE, ..ended_memory };
         assert_eq!(memory.residency(&[first]), Residency::Absent);
-        pages.own(2, &[part(open, ended_memory)], true, 8, &counters);
+        pages.own(asker(2), &[part(open, ended_memory)], true, 8, &counters);
         assert_eq!(hears.recv_timeout(LONG), Ok(8));
         assert_eq!(memory.residency(&[ended_memory]), Residency::Resident);
         pages.stop();
@@ -534,7 +552,7 @@ mod tests {
         here.set((0..CpuSet::MAX_CPU).find(|processor| before.is_set(*processor)).unwrap());
         sched_setaffinity(None, &here).unwrap();
         let (_memory, segment) = fresh(1);
-        pages.own(1, &[RegionPart { region, segment }], true, 10, &Counters::default());
+        pages.own(asker(1), &[RegionPart { region, segment }], true, 10, &Counters::default());
         sched_setaffinity(None, &before).unwrap();
         assert_eq!(hears.recv_timeout(LONG).unwrap().count(), before.count());
         pages.stop();

@@ -7,7 +7,7 @@
 use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
-use pagewire_paging::{PageIn, Stretch};
+use pagewire_paging::{Asker, PageIn, Stretch};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -240,7 +240,7 @@ pub trait Fabric: Send + Sync + 'static {
     /// Has another thread touch absent pages (for writing where `write`), however long that takes; the end comes as an event, one
     /// for all calls that ask for the same pages until then. Who asks for pages that never come leaves threads to other askers. It
     /// ends with one of the regions, too.
-    fn bring_in(&self, asker: u64, parts: &[RegionPart], write: bool, token: u64);
+    fn bring_in(&self, asker: Asker, parts: &[RegionPart], write: bool, token: u64);
     /// The same for pages of a peer, for reading, as long as a region of the peer is what it was. The peer is the asker.
     fn bring_in_far(
         &self,
@@ -252,7 +252,7 @@ pub trait Fabric: Send + Sync + 'static {
     /// The same for pages of a region of this process that will be needed soon, by so many helpers. Nobody is told of the end.
     fn bring_in_ahead(
         &self,
-        asker: u64,
+        asker: Asker,
         region: RegionLife,
         stretch: &Arc<Stretch>,
         write: bool,

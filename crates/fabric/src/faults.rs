@@ -10,7 +10,7 @@ use crate::fabric::{
 use crate::limits::{BATCH_BYTES, BATCH_PACKETS, DELAYED_PACKETS};
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
-use pagewire_paging::{PageIn, Stretch};
+use pagewire_paging::{Asker, PageIn, Stretch};
 use pagewire_wire::Opcode;
 use parking_lot::Mutex;
 use rand_pcg::Pcg64;
@@ -406,7 +406,7 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.wake(channel);
     }
 
-    fn bring_in(&self, asker: u64, parts: &[RegionPart], write: bool, token: u64) {
+    fn bring_in(&self, asker: Asker, parts: &[RegionPart], write: bool, token: u64) {
         self.inner.bring_in(asker, parts, write, token);
     }
 
@@ -422,7 +422,7 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
 
     fn bring_in_ahead(
         &self,
-        asker: u64,
+        asker: Asker,
         region: RegionLife,
         stretch: &Arc<Stretch>,
         write: bool,

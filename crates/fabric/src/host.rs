@@ -17,7 +17,7 @@ use crate::pcap::Capture;
 use crate::words::{Access, MappedWords};
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment, Uncancelled, fork, swaps_at_a_limit};
-use pagewire_paging::{PageIn, Stretch};
+use pagewire_paging::{Asker, PageIn, Stretch};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
@@ -387,7 +387,7 @@ impl Fabric for HostFabric {
         }
     }
 
-    fn bring_in(&self, asker: u64, parts: &[RegionPart], write: bool, token: u64) {
+    fn bring_in(&self, asker: Asker, parts: &[RegionPart], write: bool, token: u64) {
         self.inner.pages.own(asker, parts, write, token, &self.inner.counters);
     }
 
@@ -415,7 +415,7 @@ impl Fabric for HostFabric {
 
     fn bring_in_ahead(
         &self,
-        asker: u64,
+        asker: Asker,
         region: RegionLife,
         stretch: &Arc<Stretch>,
         write: bool,

@@ -40,17 +40,17 @@ pub enum Residency {
     NotMapped,
 }
 
-/// How pages that are absent come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How pages that are absent come. Of several the last one counts: whoever waits for all of them may have to wait so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Absence {
     /// They are filled with zeros, which takes about a microsecond each, unless the machine is short of memory.
     Cheap,
     /// The kernel has them on a disk or in a compressed store: it may take any time, but they come one after the other.
     Slow,
-    /// Somebody in user space is asked for them, and may not give some of them at all.
-    UserSpace,
     /// Not known yet.
     Unknown,
+    /// Somebody in user space is asked for them, and may not give some of them at all.
+    UserSpace,
 }
 
 /// What memory was last seen present, for one who mostly accesses the same again. Good for a moment.

@@ -10,8 +10,8 @@ use crate::clock::tick;
 use crate::far::FarPages;
 use crate::guard::{Guard, Mended};
 use crate::limits::{
-    BROUGHT_IN_AT_ONCE, OWN_GRACE, PIECE, POPULATED_PAGES, SAMPLED, SCRATCH_BYTES, SCRATCH_COPY, TAIL,
-    TOUCHED_AT_ONCE, TOUCHES,
+    BROUGHT_IN_AT_ONCE, LONGEST_WORK, OWN_GRACE, PIECE, POPULATED_PAGES, SAMPLED, SCRATCH_BYTES,
+    SCRATCH_COPY, TAIL, TOUCHED_AT_ONCE, TOUCHES,
 };
 use crate::mappings::Kind;
 use crate::pagemap::Presence;
@@ -26,7 +26,7 @@ use crate::{
 use crate::{arena, atomic, scratch};
 use arrayvec::ArrayVec;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The memory of the program that the engine runs in, and of peers.
 pub struct HostMemory {
@@ -34,8 +34,7 @@ pub struct HostMemory {
     far: FarPages,
     watch_list: WatchList,
     own: HostProcess,
-    /// Threads for which the kernel is just bringing in pieces that it has itself.
-    at_work: AtomicUsize,
+    at_work: AtWork,
 }
 
 impl HostMemory {
@@ -46,7 +45,7 @@ impl HostMemory {
             far: FarPages::new(),
             watch_list: WatchList::default(),
             own: HostProcess::current(),
-            at_work: AtomicUsize::new(0),
+            at_work: AtWork::default(),
         }
     }
 
@@ -82,11 +81,9 @@ impl HostMemory {
             // What the kernel has itself comes soon enough.
             if matches!(self.absence(&[part]), Absence::Cheap | Absence::Slow) {
                 let Some(_piece) = begin() else { return Ok(()) };
-                self.at_work.fetch_add(1, Ordering::Relaxed);
-                let brought_in = self.bring_in(&part, write);
-                self.at_work.fetch_sub(1, Ordering::Relaxed);
-                brought_in?;
-                at = part_end;
+                if self.at_work.during(|| self.bring_in_until_ended(&part, write))? {
+                    at = part_end;
+                }
             }
             while at < part_end {
                 let Some(_piece) = begin() else { return Ok(()) };
@@ -101,10 +98,38 @@ impl HostMemory {
     }
 
     /// Whether a thread is in the midst of [`bring_in_pieces`](Self::bring_in_pieces), and waits for nobody but the kernel: it may want a
-    /// processor.
+    /// processor. Not if none has begun with a piece lately: what takes longer waits for a disk.
     #[inline]
     pub fn is_at_work(&self) -> bool {
-        self.at_work.load(Ordering::Relaxed) > 0
+        self.at_work.is_busy()
+    }
+
+    /// As [`bring_in`](ApplicationMemory::bring_in). False: the wait for a page was [ended](guard::end_touch).
+    fn bring_in_until_ended(&self, segment: &Segment, write: bool) -> Result<bool, MemoryError> {
+        if segment.length == 0 {
+            return Ok(true);
+        }
+        total(std::slice::from_ref(segment))?;
+        let page = rustix::param::page_size() as u64;
+        let pages = (segment.address + segment.length - 1) / page - segment.address / page + 1;
+        let populate = || atomic::make_writable_pages_present(segment.address, segment.length);
+        let populated = || match write {
+            true => populate().is_ok(),
+            false => atomic::make_pages_present(segment.address, segment.length) == Ok(true),
+        };
+        let there = match Guard::at_hand().filter(|_| pages < POPULATED_PAGES || !self.kernel_may_fault()) {
+            Some(guard) => touch_pages(&guard, segment, write)?,
+            None if self.kernel_may_fault() && populated() => true,
+            None => match self.touch_each(segment, write) {
+                // The program has taken the signals over: nothing can be touched for writing.
+                Err(_) if write => populate().map(|()| true)?,
+                touched => touched?,
+            },
+        };
+        if there {
+            self.note_arrival(segment);
+        }
+        Ok(there)
     }
 
     /// Brings in the page that a segment lies in: from user mode, if possible, where the wait for it may be ended: false.
@@ -211,26 +236,58 @@ impl HostMemory {
         }
     }
 
-    /// Brings pages in one by one, where the kernel does not do it as a whole.
-    fn touch_each(&self, segment: &Segment, write: bool) -> Result<(), MemoryError> {
+    /// Brings pages in one by one, where the kernel does not do it as a whole; false as above.
+    fn touch_each(&self, segment: &Segment, write: bool) -> Result<bool, MemoryError> {
         let page = rustix::param::page_size() as u64;
         let mut at = segment.address;
         while at < segment.address + segment.length {
             match Guard::enter() {
-                Some(guard) => guard.touch(at, write).map_err(|_| MemoryError::NotMapped)?,
+                Some(guard) => {
+                    if !guard.touch_until_ended(at, write).map_err(|_| MemoryError::NotMapped)? {
+                        return Ok(false);
+                    }
+                }
                 None if write => return Err(MemoryError::NotMapped),
                 None => self.read(&[Segment { address: at, length: 1 }], &mut [0])?,
             }
             at = (at / page + 1).saturating_mul(page);
         }
-        Ok(())
+        Ok(true)
     }
 }
 
 /// Whether a page in the middle of a segment of a peer is present, as all of it was.
 fn is_there_still(process: &HostProcess, segment: Segment) -> bool {
     let middle = Segment { address: segment.address + segment.length / 2, length: 1 };
-    process.presence(middle) != Presence::SomeEmpty
+    matches!(process.presence(middle), Presence::All | Presence::Unknown)
+}
+
+/// Threads for which the kernel is just bringing in pieces that it has itself.
+#[derive(Default)]
+struct AtWork {
+    threads: AtomicUsize,
+    /// The tick at which the last one began with its piece.
+    began: AtomicU64,
+}
+
+impl AtWork {
+    fn during<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.began.store(tick(), Ordering::Relaxed);
+        self.threads.fetch_add(1, Ordering::Relaxed);
+        let outcome = work();
+        self.threads.fetch_sub(1, Ordering::Relaxed);
+        outcome
+    }
+
+    #[inline]
+    fn is_busy(&self) -> bool {
+        self.threads.load(Ordering::Relaxed) > 0 && self.began_lately()
+    }
+
+    #[cold]
+    fn began_lately(&self) -> bool {
+        tick().saturating_sub(self.began.load(Ordering::Relaxed)) < LONGEST_WORK
+    }
 }
 
 impl Default for HostMemory {
@@ -360,14 +417,14 @@ impl ApplicationMemory for HostMemory {
 
     fn absence(&self, segments: &[Segment]) -> Absence {
         let all = segments.iter().filter(|segment| segment.length > 0);
-        let mut each = all.map(|segment| match self.own.absence(*segment, OWN_GRACE) {
+        let each = all.map(|segment| match self.own.absence(*segment, OWN_GRACE) {
             // That may be out of date. Of shared memory it is not asked: there the question itself may map a page.
             (Absence::Cheap, Some(Kind::Anonymous)) if self.watch_list.has(*segment) == Some(true) => {
                 Absence::UserSpace
             }
             (absence, _) => absence,
         });
-        each.find(|absence| *absence != Absence::Cheap).unwrap_or(Absence::Cheap)
+        each.max().unwrap_or(Absence::Cheap)
     }
 
     fn kernel_may_fault(&self) -> bool {
@@ -379,27 +436,7 @@ impl ApplicationMemory for HostMemory {
     }
 
     fn bring_in(&self, segment: &Segment, write: bool) -> Result<(), MemoryError> {
-        if segment.length == 0 {
-            return Ok(());
-        }
-        total(std::slice::from_ref(segment))?;
-        let page = rustix::param::page_size() as u64;
-        let pages = (segment.address + segment.length - 1) / page - segment.address / page + 1;
-        let populate = || atomic::make_writable_pages_present(segment.address, segment.length);
-        let populated = || match write {
-            true => populate().is_ok(),
-            false => atomic::make_pages_present(segment.address, segment.length) == Ok(true),
-        };
-        match Guard::at_hand().filter(|_| pages < POPULATED_PAGES || !self.kernel_may_fault()) {
-            Some(guard) => touch_pages(&guard, segment, write)?,
-            None if self.kernel_may_fault() && populated() => {}
-            None => match self.touch_each(segment, write) {
-                // The program has taken the signals over: nothing can be touched for writing.
-                Err(_) if write => populate()?,
-                touched => touched?,
-            },
-        }
-        self.note_arrival(segment);
+        while !self.bring_in_until_ended(segment, write)? {}
         Ok(())
     }
 
@@ -468,15 +505,17 @@ impl ApplicationMemory for HostMemory {
     }
 }
 
-/// Touches each page of a segment that is not empty.
-fn touch_pages(guard: &Mended, segment: &Segment, write: bool) -> Result<(), MemoryError> {
+/// Touches each page of a segment that is not empty. False: the wait for one was ended.
+fn touch_pages(guard: &Mended, segment: &Segment, write: bool) -> Result<bool, MemoryError> {
     let page = rustix::param::page_size() as u64;
     let mut at = segment.address;
     while at < segment.address + segment.length {
-        guard.touch(at, write).map_err(|_| MemoryError::NotMapped)?;
+        if !guard.touch_until_ended(at, write).map_err(|_| MemoryError::NotMapped)? {
+            return Ok(false);
+        }
         at = (at / page + 1).saturating_mul(page);
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Has pages that were just brought in be the next ones to go, until somebody uses them: pages that come back soon after they went the

@@ -67,3 +67,6 @@ pub const TOUCHED_AT_ONCE: usize = 16;
 
 /// Pages from which on it is cheaper to bring them in by one system call than to touch each.
 pub const POPULATED_PAGES: u64 = 3;
+
+/// Nanoseconds after the beginning of a piece for which a thread that brings it in is said to want a processor: 64 KiB take less from compressed memory.
+pub const LONGEST_WORK: u64 = 10_000_000;

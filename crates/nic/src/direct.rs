@@ -6,7 +6,7 @@
 use crate::access::{AccessError, Pass};
 use crate::attributes::QueuePairType;
 use crate::completion::{self, Completion, Status};
-use crate::drive::page_waits::Asked;
+use crate::drive::page_waits::{Asked, Purpose};
 use crate::drive::{Core, LocalWay, Passes};
 use crate::path::local::{LocalChannel, ProcessOf, PublishedQueuePair};
 use crate::path::ring::Kind;
@@ -61,7 +61,8 @@ pub struct Far {
 }
 
 impl<F: Fabric> QueuePair<F> {
-    /// Executes a transfer in the memory of a local peer.
+    /// Executes a transfer in the memory of a local peer. What has waited for pages and is not `Done` or `Wait` ends its wait with
+    /// [`end_direct_wait`](Self::end_direct_wait).
     pub(crate) fn execute(&self, way: LocalWay<'_, F>, transfer: &Transfer, bytes: Bytes<'_>) -> Direct {
         let nic = &self.nic;
         let &Transfer { remote, length, reads } = transfer;
@@ -160,10 +161,8 @@ impl<F: Fabric> QueuePair<F> {
                 Err(error) => given_up(error),
             },
         };
-        if done != Direct::Wait {
-            nic.end_wait_if_any(waits);
-        }
         if done == Direct::Done {
+            nic.end_wait_if_any(waits);
             self.tell_begun(channel, send_psn, place, told);
             self.counters.direct_operations.add_alone(1);
             self.counters.direct_bytes.add_alone(length);
@@ -273,10 +272,20 @@ impl<F: Fabric> QueuePair<F> {
                 Bytes::Inline(&gathered)
             }
         };
-        let done = self.execute(way, transfer, bytes) == Direct::Done;
-        if done {
-            core.executed_directly();
+        match self.execute(way, transfer, bytes) {
+            Direct::Done => core.executed_directly(),
+            Direct::Wait => return false,
+            Direct::Unavailable => {
+                self.end_direct_wait(core);
+                return false;
+            }
         }
-        done
+        true
+    }
+
+    /// What waited to be executed directly goes as packets, or fails: its wait for pages is over.
+    #[cold]
+    pub(crate) fn end_direct_wait(&self, core: &mut Core<F>) {
+        self.nic.end_wait_if_any(core.begin_access(Purpose::Request));
     }
 }

@@ -310,7 +310,10 @@ impl<F: Fabric> Core<F> {
             queue_pair.shown_path.set(&path);
         }
         self.path = path;
-        self.page_waits.set_peer(self.path.peer());
+        // A datagram's destination is none: what waits there has threads by itself.
+        if queue_pair.kind != QueuePairType::Ud {
+            self.page_waits.set_peer(self.path.peer());
+        }
         // The peer's regions are those of one process.
         (self.passes.far, self.passes.seen_there) = (None, LastSeen::default());
     }
@@ -341,7 +344,6 @@ impl<F: Fabric> Core<F> {
         if queue_pair.kind == QueuePairType::Ud {
             self.connection = Connection::Ud;
             queue_pair.set_on_network(true);
-            // It has no peer: it has threads for pages by itself.
             self.page_waits.set_peer(u64::from(queue_pair.number));
             return;
         }

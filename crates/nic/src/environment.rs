@@ -154,7 +154,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         let request = Awaited { queue_pair: Some(self.queue_pair.number), psn: header.bth.psn };
         let awaited = ends_with_acknowledgement(header).then_some(request);
         if !channel.send(self.queue_pair.nic.fabric(), kind, &headers[..length], payload, awaited) {
-            self.ended.link_full = true;
+            (self.ended.link_full, self.ended.lacks_page) = (true, false);
             return Outcome::Wait;
         }
         self.queue_pair.counters.ring_packets_sent.add_alone(1);
@@ -177,7 +177,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         let batch = self.batch.get_or_insert_with(|| fabric.batch());
         match lay(batch, route, header, payload, fill) {
             None => {
-                self.ended.link_full = true;
+                (self.ended.link_full, self.ended.lacks_page) = (true, false);
                 return Outcome::Wait;
             }
             Some(Err(error)) => return self.refused(error, Denial::Operational),
@@ -596,6 +596,9 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
             KeptData::Segments(pieces) => Bytes::Segments(pieces),
         };
         let done = self.queue_pair.execute(way, &transfer, bytes);
+        if done == Direct::Unavailable {
+            self.queue_pair.end_direct_wait(self.core);
+        }
         if done == Direct::Done {
             self.queue_pair.counters.direct_kept.add_alone(1);
         }

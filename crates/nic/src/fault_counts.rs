@@ -75,10 +75,11 @@ impl PageFaults {
         FaultReport { all: self.counted.counts(), latency: self.counted.latency.buckets(), devices, regions }
     }
 
-    /// A packet waits for a page of the region at this place, if that is still there.
+    /// A packet waits for a page: of the region at this place, if that is still there, or of a peer.
     #[cold]
-    pub fn note_packet(&self, region: u32, fate: Fate) {
+    pub fn note_packet(&self, region: Option<u32>, fate: Fate) {
         self.counted.packet(fate);
+        let Some(region) = region else { return };
         if let Some(region) = self.by_region.lock().regions.get_mut(&region) {
             region.counts += fate.into();
         }

@@ -124,7 +124,10 @@ impl<F: Fabric> Nic<F> {
     ) -> bool {
         let bytes = there.segment.length;
         if absence == Absence::Cheap || waits.far_times >= BRING_IN_TRIES {
-            self.page_faults.counted.met_on_the_way(bytes);
+            // Not each time that the transfer is tried while it waits for something else.
+            if !waits.is_waiting() {
+                self.page_faults.counted.met_on_the_way(bytes);
+            }
             waits.many_absent |= bytes > MET_AT_ONCE;
             return false;
         }
@@ -208,26 +211,29 @@ impl<F: Fabric> Nic<F> {
 
     /// Has a thread bring pages in, which come so.
     fn ask(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, missing: Missing, waits: &mut Asked) {
-        let mut own = self.needed(missed);
-        if waits.begin_wait(self.fabric().now()) {
-            waits.from_user_space = matches!(missing.absence, Absence::UserSpace | Absence::Unknown);
-            waits.region = missed.window.index();
-            let bytes = missed.bytes();
-            self.page_faults.counted.handed_on(bytes);
-            let counts = FaultCounts { major: 1, bytes, ..FaultCounts::default() };
-            self.note_fault(queue_pair, missed, counts);
-            queue_pair.counters.page_waits.add(1);
-            // Of what somebody in user space gives nothing is waited for but what the access needs.
-            if matches!(missing.absence, Absence::Slow | Absence::Cheap) {
-                own = missing.whole;
-            }
-        } else if waits.is_in_vain() {
+        let (mut own, last, region) = (self.needed(missed), missed.last(), missed.window.index());
+        waits.begin_wait(self.fabric().now());
+        match waits.has_asked(region, &last) {
             // It came in, and has gone again: memory is short.
-            waits.ahead.shrink();
-        } else if (own.start..waits.met_until).contains(&own.end) {
-            // What was asked for before.
-            own.end = waits.met_until;
+            Some(_) if waits.is_in_vain() => waits.ahead.shrink(),
+            Some(until) => own.end = own.end.max(until),
+            None => {
+                waits.from_user_space = matches!(missing.absence, Absence::UserSpace | Absence::Unknown);
+                let bytes = missed.bytes();
+                self.page_faults.counted.handed_on(bytes);
+                let counts = FaultCounts { major: 1, bytes, ..FaultCounts::default() };
+                self.note_fault(queue_pair, missed, counts);
+                queue_pair.counters.page_waits.add(1);
+                // Of what somebody in user space gives nothing is waited for but what the access needs.
+                if matches!(missing.absence, Absence::Slow | Absence::Cheap) {
+                    own = missing.whole;
+                }
+            }
         }
+        // What was noted may be of a region that lay there before.
+        let memory = missed.window.memory();
+        own = own.start.max(memory.start)..own.end.min(memory.end);
+        waits.ask_for(region, last, own.end);
         waits.met_cheap = false;
         waits.met_until = own.end;
         waits.reach(&own);

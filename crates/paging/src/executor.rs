@@ -3,9 +3,12 @@
 //! One waits for the next task at all times: the last to begin with one starts another before it. So a program's thread that meets an absent
 //! page, deep on a stack that may be small, starts none, unless none could be had before, and the page does not wait for a thread to begin. Those that are too many end when they have
 //! had nothing to do. Askers have their turns one after the other, and each has but a part
-//! of the threads: where one names pages that never come, the others' come as ever.
+//! of the threads, the smaller the more are at work: where some name pages that never come, the others' come as ever. So it is with
+//! what each of them asks for, by [matter](Asker::matter).
 
-use crate::limits::{IDLE, THREADS, THREADS_OF_ONE, WAITING_OF_ONE, WAITING_TASKS};
+use crate::limits::{
+    IDLE, SHARE_OF_FREE_THREADS, THREADS, THREADS_OF_ONE, WAITING_OF_ASKER, WAITING_OF_ONE, WAITING_TASKS,
+};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
@@ -13,12 +16,21 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// For whom something is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Asker {
+    /// Who asks.
+    pub who: u64,
+    /// For what: of its threads one matter has [`THREADS_OF_ONE`] at most.
+    pub matter: u64,
+}
+
 /// Something to be done by a thread of its own. Two that are equal are one, until it is done.
 pub trait Task: Eq + Hash + Send + Sync + 'static {
     /// For whom it is done.
-    fn asker(&self) -> u64;
+    fn asker(&self) -> Asker;
 
-    /// Threads that its asker may have at once from now on, [`THREADS_OF_ONE`] at most.
+    /// Threads that its matter may have at once from now on, [`THREADS_OF_ONE`] at most.
     fn threads(&self) -> usize {
         THREADS_OF_ONE
     }
@@ -54,15 +66,17 @@ pub struct Executor<T> {
 }
 
 struct Queue<T> {
-    lanes: HashMap<u64, Lane<T>>,
-    /// Lanes that have a task for the next thread, in turn.
+    askers: HashMap<u64, Lanes<T>>,
+    /// Askers that have a task for the next thread, in turn.
     turns: VecDeque<u64>,
     /// Waiting tasks, and those that are being done.
     undone: HashSet<Arc<T>>,
     waiting: usize,
-    /// How many of these a thread might begin with now.
+    /// How many of these a thread might begin with now, if enough others were free.
     startable: usize,
     threads: usize,
+    /// Of these, with a task.
+    at_work: usize,
     idle: usize,
     /// One of the threads has not begun yet.
     starting: bool,
@@ -70,6 +84,16 @@ struct Queue<T> {
 }
 
 /// What one asker has.
+struct Lanes<T> {
+    matters: HashMap<u64, Lane<T>>,
+    /// Matters that have a task for the next thread, in turn: with one of them the asker is among the turns.
+    turns: VecDeque<u64>,
+    waiting: usize,
+    /// Threads at work for it.
+    threads: usize,
+}
+
+/// What one matter has.
 struct Lane<T> {
     waiting: VecDeque<Arc<T>>,
     /// Threads at work for it.
@@ -78,6 +102,12 @@ struct Lane<T> {
     most: usize,
     /// It is among the turns.
     has_turn: bool,
+}
+
+impl<T> Default for Lanes<T> {
+    fn default() -> Self {
+        Lanes { matters: HashMap::new(), turns: VecDeque::new(), waiting: 0, threads: 0 }
+    }
 }
 
 impl<T> Default for Lane<T> {
@@ -104,17 +134,28 @@ impl<T: Task> Queue<T> {
     }
 
     /// Changes a lane, and gives it its turn if it has a task then and may have a thread.
-    fn change<R>(&mut self, asker: u64, change: impl FnOnce(&mut Lane<T>) -> R) -> R {
-        let lane = self.lanes.entry(asker).or_default();
-        let before = lane.startable();
+    fn change<R>(&mut self, asker: Asker, change: impl FnOnce(&mut Lane<T>) -> R) -> R {
+        let lanes = self.askers.entry(asker.who).or_default();
+        let lane = lanes.matters.entry(asker.matter).or_default();
+        let before = (lane.startable(), lane.threads, lane.waiting.len());
         let outcome = change(lane);
         let startable = lane.startable();
-        self.startable = self.startable + startable - before;
+        self.startable = self.startable + startable - before.0;
+        lanes.threads = lanes.threads + lane.threads - before.1;
+        self.at_work = self.at_work + lane.threads - before.1;
+        lanes.waiting = lanes.waiting + lane.waiting.len() - before.2;
+        self.waiting = self.waiting + lane.waiting.len() - before.2;
         if startable > 0 && !lane.has_turn {
             lane.has_turn = true;
-            self.turns.push_back(asker);
+            if lanes.turns.is_empty() {
+                self.turns.push_back(asker.who);
+            }
+            lanes.turns.push_back(asker.matter);
         } else if lane.waiting.is_empty() && lane.threads == 0 {
-            self.lanes.remove(&asker);
+            lanes.matters.remove(&asker.matter);
+            if lanes.matters.is_empty() {
+                self.askers.remove(&asker.who);
+            }
         }
         outcome
     }
@@ -123,8 +164,12 @@ impl<T: Task> Queue<T> {
         if self.undone.contains(&task) {
             return Offer::Known;
         }
-        let of_asker = self.lanes.get(&task.asker()).map_or(0, |lane| lane.waiting.len());
-        if self.waiting >= WAITING_TASKS || of_asker >= WAITING_OF_ONE {
+        let Asker { who, matter } = task.asker();
+        let lanes = self.askers.get(&who);
+        let of_matter =
+            lanes.and_then(|lanes| lanes.matters.get(&matter)).map_or(0, |lane| lane.waiting.len());
+        let of_asker = lanes.map_or(0, |lanes| lanes.waiting);
+        if self.waiting >= WAITING_TASKS || of_asker >= WAITING_OF_ASKER || of_matter >= WAITING_OF_ONE {
             return Offer::Full;
         }
         self.undone.insert(task.clone());
@@ -133,7 +178,6 @@ impl<T: Task> Queue<T> {
     }
 
     fn add(&mut self, task: Arc<T>) {
-        self.waiting += 1;
         self.change(task.asker(), |lane| {
             lane.most = task.threads().min(THREADS_OF_ONE);
             lane.waiting.push_back(task);
@@ -141,15 +185,24 @@ impl<T: Task> Queue<T> {
     }
 
     fn next(&mut self) -> Option<Arc<T>> {
-        let asker = self.turns.pop_front()?;
-        let task = self.change(asker, |lane| {
+        // As switches share what memory they have among their ports (Choudhury and Hahne, 1998: dynamic thresholds). Who has none gets one. Those
+        // that are passed over have a thread each, so that they are few.
+        let most = (THREADS.saturating_sub(self.at_work) / SHARE_OF_FREE_THREADS).max(1);
+        let may = |who: &u64| self.askers.get(who).is_some_and(|lanes| lanes.threads < most);
+        let passed_over = self.turns.iter().position(may)?;
+        self.turns.rotate_left(passed_over);
+        let who = self.turns.pop_front()?;
+        let lanes = self.askers.get_mut(&who)?;
+        let matter = lanes.turns.pop_front()?;
+        if !lanes.turns.is_empty() {
+            self.turns.push_back(who);
+        }
+        self.change(Asker { who, matter }, |lane| {
             lane.has_turn = false;
             let task = lane.waiting.pop_front()?;
             lane.threads += 1;
             Some(task)
-        })?;
-        self.waiting -= 1;
-        Some(task)
+        })
     }
 
     fn done(&mut self, task: &Arc<T>) {
@@ -163,12 +216,13 @@ impl<T: Task> Executor<T> {
         spawn: impl Fn(Box<dyn FnOnce() + Send>) -> io::Result<()> + Send + Sync + 'static,
     ) -> Arc<Self> {
         let queue = Queue {
-            lanes: HashMap::new(),
+            askers: HashMap::new(),
             turns: VecDeque::new(),
             undone: HashSet::new(),
             waiting: 0,
             startable: 0,
             threads: 1,
+            at_work: 0,
             idle: 0,
             starting: true,
             stopped: false,
@@ -208,7 +262,8 @@ impl<T: Task> Executor<T> {
             return;
         }
         // Nobody is there to do them.
-        let left: Vec<Arc<T>> = queue.lanes.drain().flat_map(|(_, lane)| lane.waiting).collect();
+        let lanes = queue.askers.drain().flat_map(|(_, lanes)| lanes.matters.into_values());
+        let left: Vec<Arc<T>> = lanes.flat_map(|lane| lane.waiting).collect();
         queue.turns.clear();
         queue.undone.clear();
         (queue.waiting, queue.startable) = (0, 0);
@@ -222,9 +277,14 @@ impl<T: Task> Executor<T> {
         while !queue.stopped {
             if let Some(task) = queue.next() {
                 let starts = queue.starts();
+                // The end of another task may have made room for several.
+                let more = queue.startable > 0 && queue.idle > 0;
                 drop(queue);
                 if starts {
                     self.start();
+                }
+                if more {
+                    self.more.notify_one();
                 }
                 task.run();
                 self.queue.lock().undone.remove(&task);
@@ -277,7 +337,7 @@ mod tests {
     }
 
     struct Errand {
-        asker: u64,
+        asker: Asker,
         number: u64,
         /// Waits until the gate is open.
         waits: bool,
@@ -301,7 +361,7 @@ mod tests {
     }
 
     impl Task for Errand {
-        fn asker(&self) -> u64 {
+        fn asker(&self) -> Asker {
             self.asker
         }
 
@@ -333,8 +393,8 @@ mod tests {
         executor
     }
 
-    fn errand(asker: u64, number: u64, waits: bool, seen: &Arc<Seen>) -> Errand {
-        Errand { asker, number, waits, ends_late: false, seen: seen.clone() }
+    fn errand(who: u64, number: u64, waits: bool, seen: &Arc<Seen>) -> Errand {
+        Errand { asker: Asker { who, matter: 0 }, number, waits, ends_late: false, seen: seen.clone() }
     }
 
     fn until(what: impl Fn() -> bool) {
@@ -357,13 +417,72 @@ mod tests {
             assert_eq!(executor.offer(errand(2, number, false, &seen)), Offer::Taken);
         }
         until(|| seen.ran.load(Ordering::SeqCst) == 1000);
-        let lane = |queue: &Queue<Errand>| queue.lanes[&1].threads;
+        let lane = |queue: &Queue<Errand>| queue.askers[&1].threads;
         assert_eq!(lane(&executor.queue.lock()), THREADS_OF_ONE);
         seen.gate.store(true, Ordering::SeqCst);
         until(|| seen.ran.load(Ordering::SeqCst) == 2000);
-        until(|| executor.queue.lock().lanes.is_empty());
+        until(|| executor.queue.lock().askers.is_empty());
         executor.stop();
         until(|| executor.queue.lock().threads == 0);
+    }
+
+    /// Far more than there are threads, by `askers`, each about so many matters; another asker, and another matter of the first one.
+    fn leave_threads(askers: u64, matters: u64) {
+        let (executor, seen) = (executor(), Arc::new(Seen::default()));
+        let about = |who: u64, matter: u64, number: u64, waits: bool| Errand {
+            asker: Asker { who, matter },
+            ..errand(who, who << 32 | matter << 16 | number, waits, &seen)
+        };
+        for (who, matter) in (0..askers).flat_map(|who| (0..matters).map(move |matter| (who, matter))) {
+            for number in 0..THREADS_OF_ONE as u64 {
+                assert_eq!(executor.offer(about(who, matter, number, true)), Offer::Taken);
+            }
+        }
+        let at_work = |executor: &Executor<Errand>| executor.queue.lock().at_work;
+        until(|| at_work(&executor) >= THREADS / SHARE_OF_FREE_THREADS / 2);
+        for number in 0..1000 {
+            assert_eq!(executor.offer(about(askers, 0, number, false)), Offer::Taken);
+        }
+        until(|| seen.ran.load(Ordering::SeqCst) == 1000);
+        assert!(at_work(&executor) <= THREADS - SHARE_OF_FREE_THREADS);
+        seen.gate.store(true, Ordering::SeqCst);
+        until(|| executor.undone() == 0);
+        until(|| executor.queue.lock().askers.is_empty());
+        assert_eq!(executor.queue.lock().startable, 0);
+        assert_eq!(at_work(&executor), 0);
+        executor.stop();
+        until(|| executor.queue.lock().threads == 0);
+    }
+
+    #[test]
+    fn many_who_ask_for_what_never_comes_leave_threads_to_others() {
+        leave_threads(2 * (THREADS / THREADS_OF_ONE) as u64, 1);
+        leave_threads(4, 40);
+    }
+
+    #[test]
+    fn who_asks_for_much_that_never_comes_leaves_threads_to_others() {
+        leave_threads(1, 2 * THREADS as u64);
+    }
+
+    #[test]
+    fn what_never_comes_of_one_matter_leaves_threads_to_other_matters_of_the_same_asker() {
+        let (executor, seen) = (executor(), Arc::new(Seen::default()));
+        let about = |matter: u64, number: u64, waits: bool| Errand {
+            asker: Asker { who: 1, matter },
+            ..errand(1, number, waits, &seen)
+        };
+        for number in 0..1000 {
+            assert_eq!(executor.offer(about(1, number, true)), Offer::Taken);
+        }
+        until(|| executor.queue.lock().at_work == THREADS_OF_ONE);
+        for number in 1000..2000 {
+            assert_eq!(executor.offer(about(2, number, false)), Offer::Taken);
+        }
+        until(|| seen.ran.load(Ordering::SeqCst) == 1000);
+        seen.gate.store(true, Ordering::SeqCst);
+        until(|| executor.undone() == 0);
+        executor.stop();
     }
 
     #[test]
@@ -452,6 +571,20 @@ mod tests {
             assert_eq!(executor.offer(errand(asker, number, false, &seen)), Offer::Taken);
         }
         assert_eq!(executor.offer(errand(others + 1, 0, false, &seen)), Offer::Full);
+    }
+
+    #[test]
+    fn what_one_asker_has_too_much_in_all_is_not_taken() {
+        let (executor, seen) = (busy_executor(), Arc::new(Seen::default()));
+        let about = |matter: u64, number| Errand {
+            asker: Asker { who: 1, matter },
+            ..errand(1, number, false, &seen)
+        };
+        for number in 0..WAITING_OF_ASKER as u64 {
+            assert_eq!(executor.offer(about(number % 100, number)), Offer::Taken);
+        }
+        assert_eq!(executor.offer(about(100, u64::MAX)), Offer::Full);
+        assert_eq!(executor.offer(errand(2, 0, false, &seen)), Offer::Taken);
     }
 
     #[test]

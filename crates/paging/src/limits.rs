@@ -24,13 +24,20 @@ pub const AT_ONCE: u64 = 64 << 10;
 /// Threads that bring pages in. Each may wait without bound.
 pub const THREADS: usize = 256;
 
-/// Of these, for one asker at once (one half of the queue pairs with a peer, or what is ahead of it): whoever names pages that never come leaves the others theirs.
+/// Of these, for one matter at once (what one half of the queue pairs with a peer needs, or what is ahead of that; of what users' pagers give, one region):
+/// whoever names pages that never come leaves the others theirs.
 pub const THREADS_OF_ONE: usize = 16;
+
+/// One asker may have at most one in so many of the threads that are free, whatever it asks for, so that some always are: one alone may have 51.
+pub const SHARE_OF_FREE_THREADS: usize = 4;
 
 /// Tasks that wait for a thread.
 pub const WAITING_TASKS: usize = 65_536;
 
-/// Of these, for one asker: whoever names much memory that never comes leaves room to the others.
+/// Of these, for one asker, whatever it asks for.
+pub const WAITING_OF_ASKER: usize = WAITING_TASKS / 8;
+
+/// Of these, for one matter: whoever names much memory that never comes leaves room to the others.
 pub const WAITING_OF_ONE: usize = 2048;
 
 /// Milliseconds without work after which a thread ends.

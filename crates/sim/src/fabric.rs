@@ -10,7 +10,7 @@ use pagewire_fabric::{Batch, ChannelId, Datagram, Fabric, ROCE_PORT, RegionPart,
 use pagewire_iommu::words::Site;
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::Segment;
-use pagewire_paging::Stretch;
+use pagewire_paging::{Asker, Stretch};
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -158,7 +158,7 @@ impl Fabric for SimFabric {
         }
     }
 
-    fn bring_in(&self, _asker: u64, parts: &[RegionPart], _write: bool, token: u64) {
+    fn bring_in(&self, _asker: Asker, parts: &[RegionPart], _write: bool, token: u64) {
         if self.process.is_alive() {
             self.shared.bring_in(self.process.id, self.process.id, &self.regions, parts, Some(token));
         }
@@ -178,7 +178,7 @@ impl Fabric for SimFabric {
 
     fn bring_in_ahead(
         &self,
-        _asker: u64,
+        _asker: Asker,
         region: RegionLife,
         stretch: &Arc<Stretch>,
         _write: bool,

@@ -359,8 +359,7 @@ impl ApplicationMemory for SimMemory {
 
     fn absence(&self, segments: &[Segment]) -> Absence {
         let mut space = self.0.space.lock();
-        let mut each = segments.iter().map(|segment| space.absence(segment));
-        each.find(|absence| *absence != Absence::Cheap).unwrap_or(Absence::Cheap)
+        segments.iter().map(|segment| space.absence(segment)).max().unwrap_or(Absence::Cheap)
     }
 
     fn bring_in(&self, segment: &Segment, _write: bool) -> Result<(), MemoryError> {

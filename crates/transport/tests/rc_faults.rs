@@ -213,6 +213,31 @@ fn a_page_that_takes_longer_than_the_budget_costs_no_retry() {
     }
 }
 
+/// A page of the source's own that comes and goes: while it is away nobody is asked, and no answer can be missed.
+#[test]
+fn a_repetition_that_waits_for_a_page_of_its_own_side_takes_no_time_from_the_budget() {
+    let mut pair = pair_with(|_, rts| (rts.timeout, rts.retry_count) = (10, 3)).selective();
+    pair.filter = Some(Box::new(|from, _| from == 1));
+    pair.post_zeroed(0, write(0, 8));
+    let mut until = 0;
+    for _ in 0..limits::BUDGET_PROBES {
+        for (absent, time) in [(false, MS / 20), (true, MS)] {
+            pair.ends[0].host.source_absent = absent;
+            until += time;
+            pair.run(until);
+        }
+    }
+    assert!(
+        requests_sent(&pair) > 2 * limits::LEAST_UNANSWERED,
+        "it was repeated often enough to be given up"
+    );
+    assert_eq!(statuses(&pair, 0), []);
+    pair.filter = None;
+    pair.ends[0].host.source_absent = false;
+    pair.run_while(FOREVER, |pair| pair.ends[0].connection.outstanding() > 0);
+    assert_eq!(statuses(&pair, 0), [Status::Success]);
+}
+
 #[test]
 fn stash_keeps_what_waits_and_says_nothing_of_resume() {
     let mut pair = pair(FaultHandling::Stash);

@@ -7,7 +7,7 @@ use crate::inbox::Half;
 use crate::limits::{MOST_PAGE_LOOK, PAGE_LOOK, STRETCHES, WAITS_TOLD};
 use arrayvec::ArrayVec;
 use pagewire_memory::Absence;
-use pagewire_paging::{Ahead, Stretch};
+use pagewire_paging::{Ahead, Asker, Stretch};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -46,6 +46,17 @@ pub struct Missing {
     pub whole: Range<u64>,
 }
 
+/// Pages of this process that an access waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct AskedFor {
+    /// The place of the region of its last segment.
+    region: u32,
+    /// That segment.
+    last: Range<u64>,
+    /// What was asked for of its region ends here.
+    until: u64,
+}
+
 /// How often in a row pages were brought in for the accesses of one purpose.
 pub struct Asked {
     purpose: Purpose,
@@ -73,8 +84,8 @@ pub struct Asked {
     pub met_until: u64,
     /// How what a row of packets misses comes in, which was not at once: the packet that it begins with is looked at next, by itself.
     row: Option<(u64, Missing)>,
-    /// The place of the region whose pages were asked for last.
-    pub region: u32,
+    /// What the access that waits has asked for.
+    asked_for: Option<AskedFor>,
     /// These come from somebody in user space, or nobody knows from whom.
     pub from_user_space: bool,
     /// What helpers bring in, the last ones of it.
@@ -84,17 +95,17 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// An access waits, since `now` if this is its first time: true.
-    pub fn begin_wait(&mut self, now: u64) -> bool {
+    /// An access waits for pages of this process, since `now` if none has waited before.
+    pub fn begin_wait(&mut self, now: u64) {
         self.times += 1;
         self.for_peer = false;
-        self.is_first(now)
+        self.is_first(now);
     }
 
-    /// The same for pages of a peer, of which it is counted how often they were asked for in a row.
+    /// The same for pages of a peer, of which it is counted how often they were asked for in a row; true: this is the first time.
     pub fn begin_far_wait(&mut self, now: u64) -> bool {
         self.far_times += 1;
-        self.for_peer = true;
+        (self.for_peer, self.asked_for) = (true, None);
         self.is_first(now)
     }
 
@@ -105,6 +116,17 @@ impl Asked {
             (self.since, self.wait) = (Some(now), self.wait.wrapping_add(1));
         }
         first
+    }
+
+    /// An access asks for pages up to `until`, of which its last segment lies in the region at this place.
+    pub fn ask_for(&mut self, region: u32, last: Range<u64>, until: u64) {
+        self.asked_for = Some(AskedFor { region, last, until });
+    }
+
+    /// Up to where the same access has asked for pages before.
+    pub fn has_asked(&self, region: u32, last: &Range<u64>) -> Option<u64> {
+        let asked = self.asked_for.as_ref()?;
+        (asked.region == region && asked.last == *last).then_some(asked.until)
     }
 
     /// Whether an access waits.
@@ -126,20 +148,22 @@ impl Asked {
 
     /// The pages of this process are there. What waits for those of a peer waits on.
     pub fn end_own_wait(&mut self, now: u64) -> Option<u64> {
-        self.times = 0;
+        (self.times, self.asked_for, self.from_user_space) = (0, None, false);
         let since = if self.for_peer { None } else { self.since.take() };
         since.map(|since| now.saturating_sub(since))
     }
 
-    /// For whom pages are asked for: the queue pairs of one peer share the threads that one asker may have; where somebody in user space
-    /// may not give some of them at all, those of one region.
-    pub fn asker(&self) -> u64 {
-        let all = self.peer << 1 | self.purpose.half() as u64;
-        match self.from_user_space {
-            // As many other bits for each region (the golden ratio).
-            true => all ^ (u64::from(self.region) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) << 1,
-            false => all,
-        }
+    /// For whom pages are asked for: the queue pairs of one peer share the threads that one asker may have. What somebody in user space
+    /// may not give at all is asked for by another one, about each region by itself.
+    pub fn asker(&self) -> Asker {
+        let who = self.peer << 2 | (self.purpose.half() as u64) << 1 | u64::from(self.from_user_space);
+        let region = self.region().filter(|_| self.from_user_space);
+        Asker { who, matter: region.map_or(0, |region| u64::from(region) + 1) }
+    }
+
+    /// The place of the region whose pages the access waits for.
+    fn region(&self) -> Option<u32> {
+        self.asked_for.as_ref().map(|asked| asked.region)
     }
 
     /// A row that begins at this address misses pages that do not come in at once.
@@ -192,7 +216,7 @@ pub fn tells_of(waits: u64, purpose: Purpose) -> bool {
 }
 
 struct Count {
-    /// What [`of`](PageWaits::of) gave.
+    /// What [`begin_access`](PageWaits::begin_access) gives.
     asked: Asked,
     /// How many of these had an answer before the page was asked for again.
     answered: u32,
@@ -237,7 +261,7 @@ impl Default for PageWaits {
                 met_cheap: false,
                 met_until: 0,
                 row: None,
-                region: 0,
+                asked_for: None,
                 from_user_space: false,
                 stretches: ArrayVec::new(),
                 peer: 0,
@@ -263,9 +287,9 @@ impl PageWaits {
         &mut count.asked
     }
 
-    /// The region whose pages an access of this purpose waits for, by its place.
-    pub fn region(&self, purpose: Purpose) -> u32 {
-        self.0[purpose as usize].asked.region
+    /// The region of this process whose pages an access of this purpose waits for, by its place.
+    pub fn region(&self, purpose: Purpose) -> Option<u32> {
+        self.0[purpose as usize].asked.region()
     }
 
     /// The queue pair begins anew: nothing waits, and what is still told of earlier waits is for none of the new ones.
@@ -442,6 +466,38 @@ mod tests {
         }
         let asked = waits.begin_access(Purpose::Execute);
         assert_eq!((asked.end_wait(20), asked.far_times), (Some(13), 0));
+    }
+
+    #[test]
+    fn what_another_access_asked_for_is_not_taken_for_what_this_one_did() {
+        let mut waits = PageWaits::default();
+        let high = waits.begin_access(Purpose::Respond);
+        high.begin_wait(7);
+        high.ask_for(3, 0x9000..0x9008, 0xa000);
+        assert_eq!(high.has_asked(3, &(0x9000..0x9008)), Some(0xa000));
+        assert_eq!(waits.region(Purpose::Respond), Some(3));
+        let low = waits.begin_access(Purpose::Respond);
+        assert_eq!(low.has_asked(3, &(0x1000..0x1008)), None, "another place");
+        assert_eq!(low.has_asked(4, &(0x9000..0x9008)), None, "another region");
+        low.begin_far_wait(8);
+        assert_eq!(low.has_asked(3, &(0x9000..0x9008)), None, "a peer's pages since then");
+        assert_eq!(waits.region(Purpose::Respond), None);
+    }
+
+    #[test]
+    fn each_region_of_users_pagers_is_a_matter_of_its_own_and_the_kernels_pages_are_another_askers() {
+        let mut waits = PageWaits::default();
+        waits.set_peer(9);
+        let mut asker = |region, from_user_space| {
+            let asked = waits.begin_access(Purpose::Execute);
+            asked.begin_wait(1);
+            asked.from_user_space = from_user_space;
+            asked.ask_for(region, 0..8, 8);
+            asked.asker()
+        };
+        let [one, other, kernel] = [asker(1, true), asker(2, true), asker(1, false)];
+        assert!(one.who == other.who && one.matter != other.matter);
+        assert!(kernel.who != one.who && kernel == asker(2, false));
     }
 
     #[test]

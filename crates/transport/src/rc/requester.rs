@@ -796,7 +796,12 @@ impl Requester {
         }
         match environment.transmit(&header, source) {
             Outcome::Done(()) => {}
-            Outcome::Wait => return Step::Wait,
+            Outcome::Wait => {
+                if again && environment.lacks_page() {
+                    self.retry.lacks_page(now);
+                }
+                return Step::Wait;
+            }
             Outcome::Denied(denial) => {
                 self.block(entry.work.id, denied_status(denial), shared, environment);
                 return Step::Idle;

@@ -246,8 +246,9 @@ impl Requester {
         }
     }
 
-    /// The responder can go on from a PSN: what is missing there is sent again. At most once in a round trip: whatever was
-    /// sent for the last one has not got there before.
+    /// The responder can go on from a PSN: what is missing there is sent again. The same at most once in a round trip: what was
+    /// sent for the last one has not got there before. Another one after a millisecond at the latest: round trips may have been measured
+    /// while the peer was slow.
     pub(super) fn resume_from<E: Environment>(
         &mut self,
         now: Time,
@@ -257,10 +258,10 @@ impl Requester {
     ) {
         let psn = Psn::new(resume.psn);
         // Where none is known yet, as of a peer that has acknowledged nothing, the same is not sent over and over.
-        let interval = |last: Psn| match self.retry.shortest_round_trip() {
-            Some(round_trip) => round_trip.min(limits::MIN_PROBE),
-            None if last == psn => limits::MIN_PROBE,
-            None => 0,
+        let round_trip = self.retry.shortest_round_trip();
+        let interval = |last: Psn| match last == psn {
+            true => round_trip.unwrap_or(limits::MIN_PROBE),
+            false => round_trip.map_or(0, |round_trip| round_trip.min(limits::MIN_PROBE)),
         };
         let recent = self.resumed.is_some_and(|(last, at)| now.0.saturating_sub(at.0) < interval(last));
         if recent || !shared.fills_gaps() || !self.is_outstanding(psn) {

@@ -36,6 +36,8 @@ pub(super) struct Retry {
     waited: u64,
     /// Something was sent since the timer was armed.
     spoke: bool,
+    /// What is to be repeated lacks a page of this side: time does not count.
+    lacks_page: bool,
     /// Times since something new was acknowledged that the timer ran out after something had been sent.
     unanswered: u32,
     /// Since when the peer's silence counts for the acknowledgement timeout.
@@ -63,6 +65,7 @@ impl Retry {
             armed: Time(0),
             waited: 0,
             spoke: false,
+            lacks_page: false,
             unanswered: 0,
             silent_since: Time(0),
             rnr_until: None,
@@ -105,7 +108,28 @@ impl Retry {
             (self.silent_since, self.waited, self.unanswered) = (now, 0, 0);
             self.arm(now, pace);
         }
+        if self.lacks_page {
+            (self.lacks_page, self.armed) = (false, now);
+        }
         self.spoke = true;
+    }
+
+    /// What is to be repeated cannot be sent for want of a page of this side: until it [is](Self::sent) the peer is not asked, and its silence
+    /// does not count.
+    #[cold]
+    pub(super) fn lacks_page(&mut self, now: Time) {
+        if self.deadline.is_some() && !self.lacks_page {
+            self.waited = self.waited_at(now);
+            (self.lacks_page, self.armed) = (true, now);
+        }
+    }
+
+    /// Nanoseconds waited until `now`, or until the timer ran out.
+    fn waited_at(&self, now: Time) -> u64 {
+        match self.deadline.filter(|_| !self.lacks_page) {
+            Some(deadline) => self.waited.saturating_add(deadline.min(now).0.saturating_sub(self.armed.0)),
+            None => self.waited,
+        }
     }
 
     /// Something new was acknowledged; `outstanding`: not everything.
@@ -192,8 +216,7 @@ impl Retry {
 
     /// What [`is_due`](Self::is_due) means. A retry is used up by it, where they are counted.
     pub(super) fn expired(&mut self, now: Time, pace: Pace) -> Expiry {
-        let end = self.deadline.unwrap_or(now);
-        let waited = self.waited.saturating_add(end.0.saturating_sub(self.armed.0));
+        let waited = self.waited_at(now);
         // A queue pair that had to wait for its turn to repeat has not heard nothing: it has not asked.
         self.unanswered = self.unanswered.saturating_add(u32::from(std::mem::take(&mut self.spoke)));
         let timed_out =
@@ -298,9 +321,7 @@ impl Retry {
     }
 
     fn arm(&mut self, now: Time, pace: Pace) {
-        if let Some(deadline) = self.deadline {
-            self.waited = self.waited.saturating_add(deadline.min(now).0.saturating_sub(self.armed.0));
-        }
+        self.waited = self.waited_at(now);
         self.armed = now;
         let counted = self.timeout.map(|timeout| self.silent_since.0.saturating_add(timeout).max(now.0));
         let early = match pace {

@@ -64,6 +64,8 @@ pub struct Host {
     pub deny_place: Option<Denial>,
     /// `write_remote`, `place_receive`, `atomic_remote` and responses of READs say Wait until this is false.
     pub page_absent: bool,
+    /// The same of what it sends of its own.
+    pub source_absent: bool,
     /// What says Wait does so for something else than a page.
     pub busy: bool,
     /// `place_response` says Wait from this offset of a READ on.
@@ -102,6 +104,7 @@ impl Host {
             deny_invalidate: None,
             deny_place: None,
             page_absent: false,
+            source_absent: false,
             busy: false,
             absent_from: u64::MAX,
             restarts: false,
@@ -158,6 +161,7 @@ impl Environment for Host {
         }
         let payload = match source {
             Source::None => Vec::new(),
+            Source::Work { .. } if self.source_absent => return Outcome::Wait,
             Source::Work { id, offset, length, .. } => {
                 if let Some((denied, denial)) = self.deny_transmit {
                     if denied == id && offset >= self.deny_from {
