@@ -325,6 +325,21 @@ pub(super) mod tests {
         assert!(live.notes(Place::Figure(15)).iter().any(|note| note.starts_with(plans::NTO)));
     }
 
+    /// Between two Pagewires the timer is no acknowledgement timeout.
+    #[test]
+    fn figures_of_timeouts_say_when_packets_are_sent_again() {
+        let live = invented(Paper::Part, PathChoice::Udp);
+        for figure in [11, 15] {
+            let place = Place::Figure(figure);
+            assert!(live.notes(place).iter().any(|note| note == plans::REPEATED_EARLY), "{place}");
+        }
+        let of_timeouts = pagewire_papers::claims(Paper::Part)
+            .into_iter()
+            .filter(|claim| claim.what.contains("its part of the latency"))
+            .filter_map(|claim| live.number(&claim));
+        assert_eq!(of_timeouts.count(), 0);
+    }
+
     #[test]
     fn failures_are_told_and_null_is_no_figure() {
         let mut live = invented(Paper::Part, PathChoice::Udp);

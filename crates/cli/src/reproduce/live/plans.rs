@@ -56,6 +56,9 @@ pub(super) struct Plan {
 }
 
 const NOT_SENT_AGAIN: &str = "not measured: inside a host nothing is sent again, whatever --page-faults says";
+/// `pagewire_transport::limits::{BUDGET_PROBES, LEAST_PROBE}`.
+pub(super) const REPEATED_EARLY: &str = "TO, TOut: the acknowledgement timeout of the queue pairs; between two Pagewires what is missing is sent again sooner, after four round trips or a \
+     64th of timeout x (retry_cnt + 1), 100 us at least: the timeout itself decides little";
 const APPLICATIONS: &str = "not measured: it is of applications, which are not run here";
 const PARTS: &str =
     "from outside only the whole can be told; the parts are what a WRITE goes through inside the engine";
@@ -159,11 +162,11 @@ pub(super) fn plan(paper: Paper, place: Place, path: PathChoice) -> Plan {
         (Paper::Part, Place::Figure(11 | 15)) if path == PathChoice::Local => (vec![], vec![NOT_SENT_AGAIN]),
         (Paper::Part, Place::Figure(9)) => (without_faults(), vec![]),
         (Paper::Part, Place::Figure(10)) => (one_fault(), vec![PARTS]),
-        (Paper::Part, Place::Figure(11)) => (err_against_timeouts(), vec![]),
+        (Paper::Part, Place::Figure(11)) => (err_against_timeouts(), vec![REPEATED_EARLY]),
         (Paper::Part, Place::Figure(12)) => (page_in(), vec![MIXED]),
         (Paper::Part, Place::Figure(13)) => (breakdown(), vec![PARTS]),
         (Paper::Part, Place::Figure(14)) => (frequency(), vec![]),
-        (Paper::Part, Place::Figure(15)) => (timeouts(), vec![EARLY_ERR]),
+        (Paper::Part, Place::Figure(15)) => (timeouts(), vec![EARLY_ERR, REPEATED_EARLY]),
         (Paper::Part, Place::Figure(16)) => (asynchronous_sends(), vec![]),
         (Paper::Part, Place::Table(2..=4) | Place::Section(_)) => (vec![], vec![APPLICATIONS]),
         (Paper::Jbmt, Place::Figure(4)) => (vec![get("get", "1", &SHORT, "whole")], vec![PARTS_OF_A_GET]),
