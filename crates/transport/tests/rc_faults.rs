@@ -9,7 +9,7 @@ use std::rc::Rc;
 use pagewire_transport::*;
 use pagewire_wire::{Hold, HoldFlags, Opcode, Operation as Code, Own, Resume, Syndrome};
 use support::host::Packet;
-use support::network::{DELAY, Faults, Pair};
+use support::network::{Bottleneck, DELAY, Faults, Pair};
 use support::rules::{FOREVER, logged, naks, pair_with, sent, statuses};
 use support::workload::{Mix, run};
 use support::*;
@@ -497,6 +497,27 @@ fn only_a_resume_that_can_be_true_is_obeyed_and_once_a_round_trip() {
     }
     assert!(obeyed <= 11 * 8, "{obeyed} packets in ten round trips");
     assert!(obeyed >= 8);
+}
+
+/// What was sent for the first one is still on its way.
+#[test]
+fn on_a_long_way_too_the_same_resume_is_obeyed_once_a_round_trip() {
+    let mut pair = pair(FaultHandling::Err);
+    pair.faults.bottleneck = Some(Bottleneck { pace: 100, queue: 1 << 20, delay: 5 * MS / 2 });
+    pair.post_zeroed(0, write(0, 8));
+    pair.run(20 * MS);
+    assert_eq!(statuses(&pair, 0), [Status::Success], "a round trip is known");
+    pair.filter = Some(Box::new(|_, _| false));
+    pair.post_zeroed(0, write(0, 8192));
+    pair.run(21 * MS);
+    assert!(resume(&mut pair, 0x101, 3) > 0);
+    let (from, before) = (pair.now, counters(&pair, 0).resumes_received);
+    for step in 1..=210 {
+        pair.run(from + step * MS / 10);
+        resume(&mut pair, 0x101, 3);
+    }
+    let obeyed = counters(&pair, 0).resumes_received - before;
+    assert_eq!(obeyed, 4, "in four round trips and a bit");
 }
 
 /// A peer that has never acknowledged anything.
