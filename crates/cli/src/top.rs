@@ -16,10 +16,12 @@ use crate::arguments::TopArguments;
 use crate::explain;
 use crate::interrupt;
 use crate::limits::{EXPLAIN_PATIENCE, TOP_TICK};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use board::{Board, Filter};
 use inquiry::Inquiry;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use screen::Screen;
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -157,7 +159,8 @@ fn live(mut board: Board, interval: Duration) -> Result<u8> {
         }
         let status = Status { interval, now: shown, trouble: trouble.as_deref() };
         screen.draw(|frame| view::draw(frame, &board, &mut view, status))?;
-        if event::poll(TOP_TICK)? {
+        wait_for_terminal(TOP_TICK)?;
+        while event::poll(Duration::ZERO)? {
             if let Event::Key(key) = event::read()? {
                 if key.kind != KeyEventKind::Release
                     && keys::press(key, &mut board, &mut view) == ControlFlow::Break(())
@@ -167,4 +170,18 @@ fn live(mut board: Board, interval: Duration) -> Result<u8> {
             }
         }
     }
+}
+
+/// Waits until something comes from the terminal, a signal does, or so much time has passed. Whoever reads events from a terminal that has gone
+/// reads its end for ever (crossterm 0.28).
+fn wait_for_terminal(longest: Duration) -> Result<()> {
+    let stdin = std::io::stdin();
+    let mut terminal = [PollFd::new(&stdin, PollFlags::IN)];
+    let longest = Timespec::try_from(longest)?;
+    match poll(&mut terminal, Some(&longest)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    ensure!(!terminal[0].revents().intersects(PollFlags::HUP | PollFlags::ERR), "the terminal has gone");
+    Ok(())
 }

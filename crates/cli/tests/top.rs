@@ -2,6 +2,7 @@
 //!
 //! The processes are the tests themselves, which answer as the engine does.
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::{OpenptyResult, Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::getsockopt;
@@ -153,6 +154,10 @@ impl OnTerminal {
     fn start(words: &[&str], variables: &[(&str, &str)]) -> OnTerminal {
         let size = Winsize { ws_row: 30, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
         let OpenptyResult { master, slave } = openpty(&size, None).unwrap();
+        // Else every command that is started has both.
+        for end in [&master, &slave] {
+            fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
+        }
         let terminal = File::from(slave);
         let ends = [0, 1, 2].map(|_| Stdio::from(terminal.try_clone().unwrap()));
         let [input, output, errors] = ends;
@@ -227,6 +232,28 @@ fn the_display_ends_by_keys_and_signals_and_gives_the_terminal_back() {
         }
         assert_eq!(shown.finish(), Some(expected), "{ending:?}");
     }
+}
+
+#[test]
+fn the_display_ends_with_its_terminal() {
+    answering(1_000_009, "display-orphan");
+    let mut shown = OnTerminal::start(&["--interval", "0.1", "display-orphan"], &[]);
+    shown.wait_for("display-orphan");
+    let OnTerminal { mut child, side, terminal, .. } = shown;
+    drop((side, terminal));
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        let late = begun.elapsed() > PATIENCE;
+        if late {
+            child.kill().unwrap();
+        }
+        assert!(!late, "it goes on without a terminal");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(status.code(), Some(1), "not by a panic");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use std::io::{self, Stdout};
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::panic::{PanicHookInfo, set_hook, take_hook};
 use std::sync::Arc;
@@ -17,7 +18,8 @@ type Hook = Arc<dyn Fn(&PanicHookInfo<'_>) + Send + Sync>;
 
 /// The terminal; dropping it gives it back as it was.
 pub struct Screen {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// Never dropped: where the terminal has gone that complains on the standard error, which may have gone as well.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     /// What is told of panics without a display.
     hook: Hook,
 }
@@ -43,7 +45,7 @@ impl Screen {
             Terminal::new(CrosstermBackend::new(io::stdout()))
         };
         match entered() {
-            Ok(terminal) => Ok(Screen { terminal, hook }),
+            Ok(terminal) => Ok(Screen { terminal: ManuallyDrop::new(terminal), hook }),
             Err(error) => {
                 restore();
                 put_back(hook);
