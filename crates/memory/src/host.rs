@@ -203,11 +203,13 @@ impl HostMemory {
     ) -> Result<(), Absence> {
         let Some(end) = segment.address.checked_add(segment.length) else { return Ok(()) };
         if let Some(range) = self.far.remembers(process.pid(), segment.address..end, moment) {
-            if segment.length < SAMPLED || is_there_still(process, segment) {
+            let middle = Segment { address: segment.address + segment.length / 2, length: 1 };
+            if segment.length < SAMPLED || is_there_still(process, middle) {
                 *seen = LastSeen { moment, range };
                 return Ok(());
             }
-            self.far.forget(process.pid(), segment.address..end, moment);
+            // Mostly what was looked at; the others are looked at below.
+            self.far.forget(process.pid(), middle.address..middle.address + 1, moment);
         }
         // What somebody in user space gives and takes is not remembered.
         let watched = process.is_watched(segment);
@@ -256,10 +258,9 @@ impl HostMemory {
     }
 }
 
-/// Whether a page in the middle of a segment of a peer is present, as all of it was.
-fn is_there_still(process: &HostProcess, segment: Segment) -> bool {
-    let middle = Segment { address: segment.address + segment.length / 2, length: 1 };
-    matches!(process.presence(middle), Presence::All | Presence::Unknown)
+/// Whether a page of a peer is present, as it was.
+fn is_there_still(process: &HostProcess, page: Segment) -> bool {
+    matches!(process.presence(page), Presence::All | Presence::Unknown)
 }
 
 /// Threads for which the kernel is just bringing in pieces that it has itself.

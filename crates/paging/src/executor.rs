@@ -1,7 +1,7 @@
 //! Threads for what may wait without bound (JBMT-5).
 //!
 //! One waits for the next task at all times: the last to begin with one starts another before it. So a program's thread that meets an absent
-//! page, deep on a stack that may be small, starts none, unless none could be had before, and the page does not wait for a thread to begin. Those that are too many end when they have
+//! page, deep on a stack that may be small, starts none, unless none could be had before. Those that are too many end when they have
 //! had nothing to do. Askers have their turns one after the other, and each has but a part
 //! of the threads, the smaller the more are at work: where some name pages that never come, the others' come as ever. So it is with
 //! what each of them asks for, by [matter](Asker::matter).

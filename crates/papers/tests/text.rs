@@ -74,7 +74,7 @@ const SMALL: &[Row] = &[
     (878, 31.0, Figure(10), "parts of a 4 KB fault together"),
     (888, 25.0, Figure(11), "a timeout of 100 us to the base latency"),
     (890, 3.0, Figure(11), "a timeout of 100 us to a fault"),
-    (898, 38.0, Figure(11), "4 KB WRITE to an absent page, ERR"),
+    (905, 38.0, Figure(11), "4 KB WRITE to an absent page, ERR"),
     (902, 0.5, Figure(10), "miss of the SMMU and walk (\"a few hundreds of nanoseconds\")"),
     (905, 7.0, Figure(11), "what that is above the sum of its parts"),
     (885, 100.0, Figure(11), "4 KB, timeout of 100 us alone: its part of the latency (\"dominated\")"),

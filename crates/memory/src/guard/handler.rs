@@ -112,7 +112,7 @@ struct Queued {
 
 const _: () = assert!(size_of::<Queued>() == size_of::<libc::siginfo_t>());
 
-/// Sends a thread of this process a signal that has a touch under way there end as if it had met a fault, and that nobody else
+/// Sends a thread of this process a signal that has a touch under way there end, which says so, and that nobody else
 /// sees. Only while our handler is in place; a thread that has ended gets none.
 pub fn send_end_of_touch(thread: u32) {
     let signal = libc::SIGBUS;
