@@ -84,9 +84,10 @@ fn print_objects(mut board: Board, interval: Duration, once: bool) -> Result<u8>
     let mut inquiry = Inquiry::default();
     let mut next = Instant::now();
     let mut first = true;
+    // One that does not answer in time is in the next object, if there is one.
+    let patience = if once { 2 * EXPLAIN_PATIENCE } else { interval };
     loop {
-        // One that does not answer in time is in the next object.
-        look(&mut inquiry, &mut board, interval)?;
+        look(&mut inquiry, &mut board, patience)?;
         if !first {
             let mut out = std::io::stdout().lock();
             writeln!(out, "{}", plain::object(&board, interval, SystemTime::now()))?;

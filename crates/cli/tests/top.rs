@@ -128,6 +128,15 @@ fn an_object_an_interval_whoever_is_stopped_or_ends() {
 }
 
 #[test]
+fn the_only_object_has_those_too_that_do_not_answer() {
+    let _stopped = bind(1_000_010);
+    let shown = top(&["--once", "--json", "--interval", "0.1"]).output().unwrap();
+    let object: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let processes = object["processes"].as_array().unwrap();
+    assert!(processes.iter().any(|process| process["silence"].is_string()), "{object}");
+}
+
+#[test]
 fn who_was_named_and_does_not_answer_is_told() {
     let shown = top(&["--once", "--interval", "0.1", "8388608", "no-such-program"]).output().unwrap();
     assert_eq!(shown.status.code(), Some(1));

@@ -253,7 +253,10 @@ impl<F: Fabric> QueuePair<F> {
         let wr_id = match (&outcome, &core.receive) {
             (Outcome::Wait, _) | (_, None) => {
                 let drops = drops_faulting && ended.lacks_page;
-                self.counters.dropped.add(u64::from(drops));
+                if drops {
+                    self.counters.dropped.add(1);
+                    core.forget_access(Purpose::Execute);
+                }
                 return drops;
             }
             (_, Some(receive)) => receive.wr_id,

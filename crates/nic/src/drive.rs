@@ -171,6 +171,12 @@ impl<F: Fabric> Core<F> {
         self.page_waits.begin_access(purpose)
     }
 
+    /// An access that waits will never be made: its packet was dropped. How long it waited says nothing.
+    #[cold]
+    pub fn forget_access(&mut self, purpose: Purpose) {
+        let _ = self.page_waits.begin_access(purpose).end_wait(0);
+    }
+
     /// Pages came in for some waits (a bit for each), or turned out not to be mapped.
     #[cold]
     fn pages_in(&mut self, waits: u64) {

@@ -99,9 +99,9 @@ pub const UC_REPORTS: u32 = 8;
 pub const UC_PATIENCE: u64 = 200_000_000;
 /// Nanoseconds after which a full window of a peer that has not said what it is is taken as received.
 pub const UC_PROBE: u64 = 5_000_000;
-/// Nanoseconds after which a UC peer whose packets come and whose HELLO does not is taken for a standard one: longer than
+/// Nanoseconds after which a peer whose packets come and whose HELLO does not is taken for a standard one: longer than
 /// a Pagewire goes on greeting.
-pub const UC_GREETING: u64 = 250_000_000;
+pub const LONGEST_GREETING: u64 = 250_000_000;
 /// Nanoseconds that a UC packet of a peer that is no standard one is kept for one before it that is missing: datagrams
 /// overtake each other where the kernel and another process hand them over, and that process may just not be running.
 pub const UC_REORDERING: u64 = 50_000_000;

@@ -261,7 +261,7 @@ impl UcConnection {
     /// Whether the peer has not said what it is in so long a time that it is no Pagewire whose greetings were lost.
     fn has_not_greeted(&self, now: Time) -> bool {
         let since = self.heard_since.filter(|_| self.meter.peer_is_unknown());
-        since.is_some_and(|since| now.0.saturating_sub(since.0) >= limits::UC_GREETING)
+        since.is_some_and(|since| now.0.saturating_sub(since.0) >= limits::LONGEST_GREETING)
     }
 
     /// Executes kept packets whose turn has come. True: one has to wait.

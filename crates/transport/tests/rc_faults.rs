@@ -359,6 +359,43 @@ fn a_standard_peer_counts_rnr_naks_unless_it_is_told_not_to() {
     assert_eq!(naks(&pair, 1).len(), 4);
 }
 
+/// Its greeting comes behind its first request.
+#[test]
+fn what_comes_before_it_is_known_what_the_peer_is_is_kept() {
+    for handling in [FaultHandling::Err, FaultHandling::ErrWithoutTimeout] {
+        let mut pair = standard(handling, 0);
+        pair.ends.iter_mut().for_each(|end| end.connection.set_greeting(true));
+        absent_until(&mut pair, MS);
+        pair.ends[1].host.page_absent = true;
+        let mut pair = pair.selective();
+        pair.ends.iter_mut().for_each(|end| end.connection.set_greeting(false));
+        pair.run(5 * MS);
+        assert!(counters(&pair, 1).faults_dropped > 0, "{handling}: from now on");
+        pair.ends[1].host.page_absent = false;
+        page_is_in(&mut pair);
+        pair.run_while(FOREVER, |pair| pair.ends[0].connection.outstanding() > 0);
+        assert_eq!(statuses(&pair, 0), [Status::Success], "{handling}");
+        assert_eq!(naks(&pair, 1), [], "{handling}");
+        check_bytes(&pair);
+    }
+}
+
+#[test]
+fn a_peer_that_never_greets_is_refused_for_now_in_the_end() {
+    let mut pair = standard(FaultHandling::Err, 7);
+    pair.ends[1].connection.set_greeting(true);
+    absent_until(&mut pair, limits::LONGEST_GREETING - MS);
+    assert_eq!(naks(&pair, 1), []);
+    pair.ends[1].host.page_absent = true;
+    pair.run(limits::LONGEST_GREETING + 200 * MS);
+    assert!(naks(&pair, 1).iter().all(|nak| matches!(nak, Syndrome::ReceiverNotReady { .. })));
+    assert!(!naks(&pair, 1).is_empty());
+    pair.ends[1].host.page_absent = false;
+    pair.run_while(FOREVER, |pair| pair.ends[0].connection.outstanding() > 0);
+    assert_eq!(statuses(&pair, 0), [Status::Success]);
+    check_bytes(&pair);
+}
+
 #[test]
 fn towards_a_peer_without_resume_err_is_rnr() {
     for handling in [FaultHandling::Err, FaultHandling::ErrWithoutTimeout] {

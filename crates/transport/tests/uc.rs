@@ -395,7 +395,7 @@ fn a_peer_that_never_greets_is_taken_for_a_standard_one() {
     let mut bytes = Vec::new();
     let (mut uc, packets) = from_a_stranger(&mut bytes);
     offer(&mut uc, &packets[0]);
-    let later = Time(limits::UC_GREETING);
+    let later = Time(limits::LONGEST_GREETING);
     packets[1..3].iter().chain(&packets[6..]).for_each(|packet| {
         offer_at(later, &mut uc.receiver, &mut uc.to, packet);
     });

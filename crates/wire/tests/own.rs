@@ -17,9 +17,12 @@ fn opcodes_are_what_they_were() {
 #[test]
 fn hold_is_version_flags_and_psn() {
     let hold = |flags| bytes_of(Own::Hold(Hold { psn: 0x12_3456, flags }));
-    for (flags, bits) in
-        [(HoldFlags::empty(), 0), (HoldFlags::DROPPED, 1), (HoldFlags::UNTIL_RESUME, 2), (HoldFlags::all(), 0xff)]
-    {
+    for (flags, bits) in [
+        (HoldFlags::empty(), 0),
+        (HoldFlags::DROPPED, 1),
+        (HoldFlags::UNTIL_RESUME, 2),
+        (HoldFlags::all(), 0xff),
+    ] {
         assert_eq!(hold(flags), [1, bits, 0, 0, 0, 0x12, 0x34, 0x56], "{flags:?}");
     }
 }

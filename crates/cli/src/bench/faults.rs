@@ -246,7 +246,10 @@ impl Absent {
 }
 
 fn figure(formula: Formula, printed: &Printed) -> Result<f64, String> {
-    formula(printed).ok_or_else(|| format!("not measured: {printed:?}"))
+    formula(printed).ok_or_else(|| {
+        let missing = printed.iter().filter(|(_, figure)| figure.is_none()).map(|(name, _)| name.as_str());
+        format!("not measured: this user may not ({})", missing.collect::<Vec<_>>().join(", "))
+    })
 }
 
 #[cfg(test)]
@@ -262,7 +265,8 @@ mod tests {
         let printed = printed(r#"{"absent":3.0,"resident":1.0,"touch":2.0,"populate":1.5,"mlock":null}"#);
         assert_eq!(sum(&printed, &["touch", "resident"]), Some(3.0));
         assert_eq!(sum(&printed, &["mlock", "resident", "munlock"]), None);
-        assert!(figure(|p| get(p, "mlock"), &printed).unwrap_err().contains("not measured"));
+        let told = figure(|p| get(p, "mlock"), &printed).unwrap_err();
+        assert_eq!(told, "not measured: this user may not (mlock)");
     }
 
     #[test]

@@ -89,19 +89,24 @@ fn file_size() -> Finding {
 }
 
 fn userfaultfd() -> Finding {
+    const CHECK: &str = "userfaultfd";
+    const MEANS: &str =
+        "whether a program's own pager gives a page is asked at each access that finds it absent";
     // The file is there if and only if the kernel was built with it.
     let unprivileged = setting("/proc/sys/vm/unprivileged_userfaultfd");
-    Finding::unused(
-        "userfaultfd",
-        match (unprivileged.as_deref(), kernel_version()) {
-            (None, _) => "not in this kernel",
-            (Some("1"), _) => "for all faults (by setting, not tried)",
-            (_, Some(version)) if version >= (5, 11) => {
-                "for faults of user mode (by setting and version, not tried)"
-            }
-            _ => "for root only (by setting, not tried)",
-        },
-    )
+    match (unprivileged.as_deref(), kernel_version()) {
+        (None, _) => Finding::ok(CHECK, "not in this kernel", "no program has a pager of its own"),
+        (Some("1"), _) => Finding::ok(CHECK, "for all faults (by setting, not tried)", MEANS),
+        (_, Some(version)) if version >= (5, 11) => {
+            Finding::ok(CHECK, "for faults of user mode (by setting and version, not tried)", MEANS)
+        }
+        _ => Finding::costs(
+            CHECK,
+            "for root only (by setting, not tried)",
+            "a page that another program's pager gives may be waited for by a thread that should not",
+            "sysctl vm.unprivileged_userfaultfd=1",
+        ),
+    }
 }
 
 fn pagemap_scan() -> Finding {

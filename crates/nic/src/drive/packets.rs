@@ -162,6 +162,7 @@ impl<F: Fabric> QueuePair<F> {
         if let (true, Connection::Uc(uc)) = (waits, &mut connection) {
             if lacks_page && self.drops_faulting(origin) {
                 uc.abandon();
+                core.forget_access(Purpose::Execute);
                 waits = false;
             }
         }

@@ -22,6 +22,8 @@ pub(super) struct Faults {
     /// The peer understands RESUME.
     peer_resumes: bool,
     dropped: Option<Dropped>,
+    /// Since when something waits here to hear what the peer understands.
+    undecided_since: Option<Time>,
     resume_due: bool,
     pub(super) hold_due: bool,
     last_hold: Option<(Psn, Time)>,
@@ -33,6 +35,7 @@ impl Faults {
             handling,
             peer_resumes: false,
             dropped: None,
+            undecided_since: None,
             resume_due: false,
             hold_due: false,
             last_hold: None,
@@ -87,7 +90,7 @@ impl RcConnection {
         repeated: bool,
         environment: &mut E,
     ) -> Outcome<()> {
-        if self.keeps_faulting() || !environment.lacks_page() {
+        if self.keeps_faulting() || !environment.lacks_page() || self.is_undecided(now) {
             self.shared.counters.faults_stashed += u64::from(!repeated && environment.lacks_page());
             self.shared.request_stalled = true;
             return Outcome::Wait;
@@ -203,6 +206,17 @@ impl RcConnection {
     /// Whether packets that find a page absent are kept.
     fn keeps_faulting(&self) -> bool {
         self.shared.link.lossless || self.faults.handling == FaultHandling::Stash
+    }
+
+    /// Whether the peer may turn out to understand RESUME: its greeting may be on the way still. Until then what it sent is kept; an RNR NAK
+    /// might end its connection.
+    fn is_undecided(&mut self, now: Time) -> bool {
+        let asks = matches!(self.faults.handling, FaultHandling::Err | FaultHandling::ErrWithoutTimeout);
+        if !asks || !self.shared.greeting || self.may_resume() {
+            return false;
+        }
+        let since = *self.faults.undecided_since.get_or_insert(now);
+        now.0.saturating_sub(since.0) < limits::LONGEST_GREETING
     }
 
     fn may_resume(&self) -> bool {
