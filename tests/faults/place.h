@@ -43,11 +43,14 @@ struct place {
 
 static inline char *map(size_t length, int flags, int file)
 {
+	/* Far below all else: what somebody else maps, as the engine its buffers, comes into no place that is unmapped later. */
+	static char *low = (char *)(1UL << 40);
 	/* Aligned as huge pages are, whatever it is. */
-	char *hole = mmap(NULL, length + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *hole = mmap(low, length + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	char *base = (char *)(((uintptr_t)hole + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
 
 	CHECK(hole != MAP_FAILED);
+	low += length + 2 * HUGE_PAGE;
 	base = mmap(base, length, PROT_READ | PROT_WRITE, MAP_FIXED | flags, file, 0);
 	return base == MAP_FAILED ? NULL : base;
 }
