@@ -143,6 +143,13 @@ struct Errand {
     hands: Arc<Hands>,
 }
 
+impl Errand {
+    /// Under which those are kept who wait for it.
+    fn key(&self) -> (Asker, What) {
+        (self.asker, self.what.clone())
+    }
+}
+
 impl PartialEq for Errand {
     fn eq(&self, other: &Self) -> bool {
         (self.asker, &self.what) == (other.asker, &other.what)
@@ -176,9 +183,11 @@ impl Task for Errand {
             Place::Off(processor) => Placed::off(processor),
             Place::At(processor) => Placed::at(processor),
         };
-        let thread = gettid().as_raw_nonzero().get() as u32;
-        if let Some(waiting) = hands.waiting.lock().get_mut(&(self.asker, self.what.clone())) {
-            waiting.thread = Some(thread);
+        // Nobody else is interrupted.
+        if let What::Own { .. } = self.what {
+            if let Some(waiting) = hands.waiting.lock().get_mut(&self.key()) {
+                waiting.thread = Some(own_thread());
+            }
         }
         // Where one is not mapped, or its region has ended, the access itself will find that out, and say so.
         let _ = match &self.what {
@@ -203,7 +212,7 @@ impl Task for Errand {
     }
 
     fn end(&self) {
-        let waiting = self.hands.waiting.lock().remove(&(self.asker, self.what.clone()));
+        let waiting = self.hands.waiting.lock().remove(&self.key());
         let tokens = waiting.map_or_else(Vec::new, |waiting| waiting.tokens);
         tokens.into_iter().for_each(|token| (self.hands.done)(token));
     }
@@ -224,10 +233,15 @@ impl Task for Errand {
     }
 }
 
+/// The number of the calling thread.
+fn own_thread() -> u32 {
+    gettid().as_raw_nonzero().get() as u32
+}
+
 impl Hands {
     /// Brings in pages of a region of this process, as long as it is what it was.
     fn bring_in(&self, segment: &Segment, region: &RegionLife, write: bool) -> Result<(), MemoryError> {
-        let thread = gettid().as_raw_nonzero().get() as u32;
+        let thread = own_thread();
         let begin = || self.pieces.begin(&self.regions, region, thread);
         self.memory.bring_in_pieces(segment, write, begin)
     }

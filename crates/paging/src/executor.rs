@@ -426,7 +426,7 @@ mod tests {
         until(|| executor.queue.lock().threads == 0);
     }
 
-    /// Far more than there are threads, by `askers`, each about so many matters; another asker, and another matter of the first one.
+    /// So many askers, each about so many matters, have more that never comes than there are threads: what another one asks for is done.
     fn leave_threads(askers: u64, matters: u64) {
         let (executor, seen) = (executor(), Arc::new(Seen::default()));
         let about = |who: u64, matter: u64, number: u64, waits: bool| Errand {

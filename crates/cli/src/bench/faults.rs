@@ -247,8 +247,11 @@ impl Absent {
 
 fn figure(formula: Formula, printed: &Printed) -> Result<f64, String> {
     formula(printed).ok_or_else(|| {
-        let missing = printed.iter().filter(|(_, figure)| figure.is_none()).map(|(name, _)| name.as_str());
-        format!("not measured: this user may not ({})", missing.collect::<Vec<_>>().join(", "))
+        let refused = printed.iter().filter(|(_, figure)| figure.is_none()).map(|(name, _)| name.as_str());
+        match refused.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "not measured: the helper printed no such figure".to_owned(),
+            refused => format!("not measured: this user may not ({refused})"),
+        }
     })
 }
 
@@ -267,6 +270,8 @@ mod tests {
         assert_eq!(sum(&printed, &["mlock", "resident", "munlock"]), None);
         let told = figure(|p| get(p, "mlock"), &printed).unwrap_err();
         assert_eq!(told, "not measured: this user may not (mlock)");
+        let told = figure(|p| get(p, "mlock"), &self::printed(r#"{"absent":3.0}"#)).unwrap_err();
+        assert!(told.contains("no such figure"), "{told}");
     }
 
     #[test]

@@ -103,7 +103,7 @@ fn userfaultfd() -> Finding {
         _ => Finding::costs(
             CHECK,
             "for root only (by setting, not tried)",
-            "a page that another program's pager gives may be waited for by a thread that should not",
+            "a page that a program's own pager gives may be waited for by a thread that should not",
             "sysctl vm.unprivileged_userfaultfd=1",
         ),
     }
