@@ -12,5 +12,5 @@ mod helper;
 mod machine;
 
 pub use claims::claims;
-pub use figures::figures;
+pub use figures::{figures, serial_parts};
 pub use machine::{Finished, Get, run};

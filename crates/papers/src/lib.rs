@@ -2,8 +2,8 @@
 //!
 //! The inputs of the models are [`unit_costs`], each with its source. Whatever else comes out is predicted and never fitted;
 //! [`Claim`] puts it beside the paper's number, and where the two differ by more than a tenth says what the paper's machine does that
-//! the model does not. One number alone, of an application, which does not run here, is estimated with counts of the paper, and says
-//! so ([`Prediction::Estimate`]). Pagewire itself does not run here: `pagewire-sim` is for that.
+//! the model does not. Applications do not run here: what is estimated of them with counts of the paper says so
+//! ([`Prediction::Estimate`]). Pagewire itself does not run here: `pagewire-sim` is for that.
 #![forbid(unsafe_code)]
 
 mod claim;

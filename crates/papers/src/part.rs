@@ -6,6 +6,7 @@
 //! soon as it is in, the four faults of a block would not end in one retransmission, as they do in section 6.1.1. Assumption: an ERR
 //! for a transmission that is not the last one of its block is dropped, as section 4.4 says of packets.
 
+mod applications;
 mod claims;
 mod figures;
 mod machine;

@@ -181,3 +181,14 @@ proptest! {
         prop_assert_eq!(finished.page_ins, absent.count() as u64);
     }
 }
+
+/// Section 4.4: what figure 6 shows are the parts of which a get is made, one after the other.
+#[test]
+fn the_parts_of_a_get_of_one_section_are_all_of_it() {
+    for bytes in [1, 4_096, 65_536, 1 << 20] {
+        let parts: f64 = jbmt::serial_parts(&COSTS, bytes).iter().map(|(_, length)| length).sum();
+        let (start, end) = run(&COSTS, &JbmtLimits::PLENTY, &[Get::resident(bytes)]).gets[0];
+        let whole = (end - start) as f64 / 1_000.0;
+        assert!((parts - whole).abs() < 0.01, "{bytes}: {parts} {whole}");
+    }
+}

@@ -37,6 +37,13 @@ fn whatever_the_seed_draws_every_promise_is_kept() {
     assert!(network.bad_icrc > network.corrupted / 2, "{network:?}");
 }
 
+/// 2,071 datagrams were sent behind one that its receiver, which lags, has not looked at.
+#[test]
+fn a_datagram_is_known_that_waited_behind_thousands() {
+    let (report, _) = passes(Scenario::drawn(7_002_811, 20_000));
+    assert!(report.unreliable_received > 2_000, "{report:?}");
+}
+
 fn lossy(seed: u64, loss: f64) -> Scenario {
     let scenario = Scenario::new(seed, OPERATIONS, PathChoice::Udp, loss).small();
     Scenario { plan: Plan { upheaval: false, ..scenario.plan }, ..scenario }

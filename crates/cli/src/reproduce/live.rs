@@ -275,13 +275,17 @@ pub(super) mod tests {
         Live { path, plans, outputs }
     }
 
-    /// Every figure that the model has is measured over UDP, but the whole of what applications do.
+    /// Every figure that the model has is measured over UDP; PART's tables are of applications, and say so.
     #[test]
     fn each_figure_is_made_of_what_was_printed() {
         for paper in [Paper::Part, Paper::Jbmt] {
             let live = invented(paper, PathChoice::Udp);
             for figure in pagewire_papers::figures(paper) {
                 let curves = live.curves_of(&figure, Pages::Zero);
+                if paper == Paper::Part && matches!(figure.place, Place::Table(_)) {
+                    assert!(curves.is_empty() && !live.notes(figure.place).is_empty(), "{}", figure.place);
+                    continue;
+                }
                 assert!(!curves.is_empty(), "{}", figure.place);
                 let values = curves.iter().flat_map(|curve| &curve.points).map(|point| point.1);
                 assert!(values.clone().all(|value| value <= 8.0) && values.clone().any(|value| value > 0.0));

@@ -1,14 +1,14 @@
 //! JBMT's figures and its table, as the model predicts them.
 
 use super::machine::{Get, run};
-use crate::figure::{Axis, Figure, Place};
+use crate::figure::{Axis, Curve, Figure, Place};
 use crate::unit_costs::{JbmtCosts, JbmtLimits, PAGE};
 
 const SHORT: [u64; 7] = [1, 16, 64, 256, 1 << 10, 4 << 10, 16 << 10];
 const ALL: [u64; 12] =
     [1, 16, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 
-/// Figures 4, 5 and 7 and table 1; figure 6 explains figure 7.
+/// Figures 4 to 7 and table 1.
 pub fn figures(costs: &JbmtCosts) -> Vec<Figure> {
     let us = |nanoseconds: u64| nanoseconds as f64 / 1_000.0;
     let sizes = (Axis::BYTES, Axis::MICROSECONDS);
@@ -35,6 +35,7 @@ pub fn figures(costs: &JbmtCosts) -> Vec<Figure> {
             &ALL,
             vec![("get", &|bytes| bandwidth(costs, bytes))],
         ),
+        course(costs),
         Figure::of(
             Place::Figure(7),
             "parts of a get",
@@ -56,6 +57,37 @@ pub fn figures(costs: &JbmtCosts) -> Vec<Figure> {
             vec![("registration", &|_| us(costs.register)), ("deregistration", &|_| us(costs.deregister))],
         ),
     ]
+}
+
+/// What figure 6 shows between the two nodes: the parts of a get of a page, one after the other.
+fn course(costs: &JbmtCosts) -> Figure {
+    let mut end = 0.0;
+    let curves = (1..).zip(serial_parts(costs, PAGE)).map(|(part, (name, length))| {
+        let start = (f64::from(part), end);
+        end += length;
+        Curve { name: name.to_owned(), points: vec![start, (f64::from(part), end)] }
+    });
+    let linear = |label| Axis { label, logarithmic: false };
+    let title = "course of a 4 KiB get: start and end of each part";
+    let figure = Figure::drawn(Place::Figure(6), title, (linear("part"), linear("us")), curves.collect());
+    let notes = &[
+        "the switch to the helper thread is not modelled: the text has no time for it; pinning and release of the page are within the \
+         processing",
+    ];
+    Figure { notes, ..figure }
+}
+
+/// Microseconds of each part of a get of one section, all pages in memory.
+pub fn serial_parts(costs: &JbmtCosts, bytes: u64) -> [(&'static str, f64); 5] {
+    let pins = (bytes.div_ceil(PAGE) - 1) * costs.pin_page;
+    [
+        ("request processing", costs.processing / 4 + pins),
+        ("VNIC control message", costs.message),
+        ("remote processing", costs.processing / 2 + pins),
+        ("VNIC-VNIC data transfer", costs.message + costs.wire(bytes) - costs.wire(1)),
+        ("completion processing", costs.processing / 4),
+    ]
+    .map(|(name, nanoseconds)| (name, nanoseconds as f64 / 1_000.0))
 }
 
 /// Microseconds of one get of pages in memory.

@@ -1,5 +1,6 @@
 //! PART's figures, as the model predicts them.
 
+use super::applications;
 use super::strategies::{
     Before, FREQUENCIES, all_absent, resent, serial_parts, serial_sum, sometimes_absent, touched,
     touched_below, with_preparation,
@@ -13,13 +14,13 @@ const SMALL: [u64; 9] = [64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 1
 const PAGES: [u64; 6] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const SIZES: (Axis, Axis) = (Axis::BYTES, Axis::MICROSECONDS);
 
-/// All of them that have data: figures 9 to 16.
+/// Figures 9 to 16 and tables 2 to 5.
 pub fn figures(costs: &PartCosts) -> Vec<Figure> {
     let (frequency, timeouts) = (frequency(costs), timeouts(costs));
     let slowdown =
         frequency.right(RightAxis::Slowdown, "slowdown by the percentage of pages that are absent");
     let speed_up = timeouts.right(RightAxis::SpeedUp, "speed-up of the least timeout over none");
-    vec![
+    let figures = vec![
         without_faults(costs),
         one_fault(costs),
         err_against_timeouts(costs),
@@ -30,7 +31,8 @@ pub fn figures(costs: &PartCosts) -> Vec<Figure> {
         timeouts,
         speed_up,
         asynchronous_sends(costs),
-    ]
+    ];
+    figures.into_iter().chain(applications::tables(costs)).collect()
 }
 
 fn without_faults(costs: &PartCosts) -> Figure {

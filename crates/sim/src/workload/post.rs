@@ -18,8 +18,9 @@ const OUTSTANDING: usize = 24;
 const UNSIGNALED: u32 = 7;
 /// Bytes that are sent inline at most.
 pub const INLINE: u32 = 256;
-/// Messages that are remembered where they may be lost.
-const HISTORY: usize = 2048;
+/// Messages that are remembered where they may be lost: more than wait between a sender and a receiver that lags, on a link, in a
+/// stash and in a completion queue.
+const HISTORY: usize = 65_536;
 /// The Q_Key of every UD queue pair.
 pub const QUEUE_KEY: u32 = 0x1111_1111;
 

@@ -168,9 +168,10 @@ pub(super) fn plan(paper: Paper, place: Place, path: PathChoice) -> Plan {
         (Paper::Part, Place::Figure(14)) => (frequency(), vec![]),
         (Paper::Part, Place::Figure(15)) => (timeouts(), vec![EARLY_ERR, REPEATED_EARLY]),
         (Paper::Part, Place::Figure(16)) => (asynchronous_sends(), vec![]),
-        (Paper::Part, Place::Table(2..=4) | Place::Section(_)) => (vec![], vec![APPLICATIONS]),
+        (Paper::Part, Place::Table(2..=5) | Place::Section(_)) => (vec![], vec![APPLICATIONS]),
         (Paper::Jbmt, Place::Figure(4)) => (vec![get("get", "1", &SHORT, "whole")], vec![PARTS_OF_A_GET]),
         (Paper::Jbmt, Place::Figure(5)) => (vec![get("get", WINDOW, &GETS, "rate")], vec![]),
+        (Paper::Jbmt, Place::Figure(6)) => (whole_get(), vec![PARTS_OF_A_GET]),
         (Paper::Jbmt, Place::Figure(7)) => (parts_of_a_get(), vec![PARTS_OF_A_GET]),
         (Paper::Jbmt, Place::Table(1)) => (registration(), vec![]),
         _ => (vec![], vec!["not measured: no experiment on this machine is known for it"]),
@@ -287,6 +288,12 @@ fn has_room(size: u64) -> bool {
 
 fn get(name: &str, window: &str, sizes: &[u64], value: &'static str) -> PlannedCurve {
     curve(name, "figures", vec!["get".to_owned(), window.to_owned(), list(sizes)], value)
+}
+
+/// Behind the five parts of the paper's machine.
+fn whole_get() -> Vec<PlannedCurve> {
+    let part = |name, value, x| PlannedCurve { along: Along::Part(x), ..get(name, "1", &FOUR_KIB, value) };
+    vec![part("the call", "post", 6), part("the whole", "whole", 7)]
 }
 
 fn parts_of_a_get() -> Vec<PlannedCurve> {

@@ -1,0 +1,96 @@
+//! Applications, which the models do not run (tables 2 to 5): what the paper measured and counted of them, and two estimates from that.
+
+use super::machine::run;
+use super::strategies::all_absent;
+use super::transfer::{PageIn, Transfer};
+use crate::figure::{Axis, Curve, Figure, Place};
+use crate::unit_costs::{APPLICATIONS, Application, LAMMPS_SECONDS, PAGE, PartCosts};
+
+const PROCESSES: Axis = Axis { label: "processes", logarithmic: true };
+const COUNTED: f64 = 16.0;
+
+/// Seconds that page faults add to a run on 16 nodes, if each handler run that the paper counted is a fault of its own and none
+/// overlaps with anything. It is no bound: of interrupts that coalesce one handler run serves several faults, whose number the paper
+/// could not measure (section 6.2.2).
+pub(super) fn seconds_of_faults(costs: &PartCosts, application: &Application) -> f64 {
+    application.handler_runs * all_absent(costs, PAGE, PageIn::One) / 1e6
+}
+
+/// Handler runs of the fault of one page for each ERR that follows.
+pub(super) fn runs_for_each_err(costs: &PartCosts) -> f64 {
+    let fault = run(costs, &Transfer::absent(costs, PAGE, PageIn::One));
+    fault.handler_runs as f64 / fault.errs as f64
+}
+
+/// Tables 2 to 5.
+pub(super) fn tables(costs: &PartCosts) -> [Figure; 4] {
+    let [lammps, hpl, hpcg] = &APPLICATIONS;
+    [
+        loop_times(costs, lammps),
+        added(costs, Place::Table(3), "HPL: what page faults add to a run", hpl),
+        added(costs, Place::Table(4), "HPCG: what page faults add to a run", hpcg),
+        counts(costs),
+    ]
+}
+
+fn curve(name: &str, points: Vec<(f64, f64)>) -> Curve {
+    Curve { name: name.to_owned(), points }
+}
+
+fn loop_times(costs: &PartCosts, lammps: &Application) -> Figure {
+    let [.., (_, without, _)] = LAMMPS_SECONDS;
+    let paper = |seconds: fn(&(u64, f64, f64)) -> f64| {
+        LAMMPS_SECONDS.iter().map(|row| (row.0 as f64, seconds(row))).collect()
+    };
+    let estimate = vec![(COUNTED, without + seconds_of_faults(costs, lammps))];
+    let figure = Figure::drawn(
+        Place::Table(2),
+        "LAMMPS: loop time",
+        (PROCESSES, Axis { label: "s", logarithmic: false }),
+        vec![
+            curve("without page faults (paper)", paper(|row| row.1)),
+            curve("with page faults (paper)", paper(|row| row.2)),
+            curve("with a fault for each handler run that was counted (estimate)", estimate),
+        ],
+    );
+    Figure { notes: &["the text counts handler runs of 16 processes only"], ..figure }
+}
+
+fn added(costs: &PartCosts, place: Place, title: &'static str, application: &Application) -> Figure {
+    let estimate = vec![(COUNTED, seconds_of_faults(costs, application) * 1e3)];
+    let figure = Figure::drawn(
+        place,
+        title,
+        (PROCESSES, Axis { label: "ms", logarithmic: false }),
+        vec![curve("a fault for each handler run that was counted (estimate)", estimate)],
+    );
+    Figure {
+        notes: &["the text has no run time of it, and counts handler runs of 16 processes only"],
+        ..figure
+    }
+}
+
+fn counts(costs: &PartCosts) -> Figure {
+    let of = |count: &dyn Fn(&Application) -> f64| {
+        (1..).zip(&APPLICATIONS).map(|(row, application)| (f64::from(row), count(application))).collect()
+    };
+    let figure = Figure::drawn(
+        Place::Table(5),
+        "handler runs and ERRs of LAMMPS (1), HPL (2) and HPCG (3), 16 processes",
+        (Axis { label: "application", logarithmic: false }, Axis { label: "count", logarithmic: true }),
+        vec![
+            curve("handler runs (paper)", of(&|application| application.handler_runs)),
+            curve("ERRs (paper)", of(&|application| application.errs)),
+            curve(
+                "ERRs of so many handler runs (model)",
+                of(&|application| application.handler_runs / runs_for_each_err(costs)),
+            ),
+        ],
+    );
+    Figure {
+        notes: &[
+            "the counts stand in sections 6.2.2 and 6.2.3; of the calls and bytes that table 5 itself has the text has no numbers",
+        ],
+        ..figure
+    }
+}
