@@ -213,6 +213,24 @@ fn a_page_that_takes_longer_than_the_budget_costs_no_retry() {
     }
 }
 
+/// The same before a standard peer, whose retries are counted: one that was not asked again is not silent.
+#[test]
+fn a_repetition_that_waits_for_a_page_of_its_own_side_uses_up_no_retry() {
+    let mut pair = pair_with(|_, rts| (rts.timeout, rts.retry_count) = (8, 2));
+    pair.filter = Some(Box::new(|from, _| from == 1));
+    pair.post_zeroed(0, write(0, 8));
+    pair.run(MS / 2);
+    pair.ends[0].host.source_absent = true;
+    pair.run(100 * MS);
+    assert_eq!((requests_sent(&pair), statuses(&pair, 0)), (1, vec![]));
+    // It comes: two retries and their timeouts are left.
+    pair.ends[0].host.source_absent = false;
+    pair.run(102 * MS);
+    assert_eq!(statuses(&pair, 0), []);
+    pair.run(FOREVER);
+    assert_eq!((requests_sent(&pair), statuses(&pair, 0)), (3, vec![Status::RetryExceeded]));
+}
+
 /// A page of the source's own that comes and goes: while it is away nobody is asked, and no answer can be missed.
 #[test]
 fn a_repetition_that_waits_for_a_page_of_its_own_side_takes_no_time_from_the_budget() {

@@ -5,7 +5,7 @@ mod support;
 use pagewire_transport::*;
 use pagewire_wire::Syndrome;
 use support::host::Packet;
-use support::network::DELAY;
+use support::network::{Bottleneck, DELAY};
 use support::rules::*;
 use support::*;
 
@@ -61,6 +61,24 @@ fn a_selective_peer_keeps_the_retry_budget() {
     assert_eq!(statuses(&pair, 0), [Status::RetryExceeded]);
     assert_eq!(pair.now, 3 * (4096 << 14));
     assert!(sent(&pair, 0).len() > 3, "early repetitions are free");
+}
+
+/// The early timer is shorter than the way, so that whatever is sent first is repeated: from that on the way's length is known.
+#[test]
+fn on_a_long_way_only_the_first_message_is_sent_again() {
+    for delay in [15, 40, 250, 400] {
+        let mut pair = pair_with(|_, rts| rts.timeout = 20).selective();
+        pair.faults.bottleneck = Some(Bottleneck { pace: 1, queue: 1 << 20, delay: delay * 1_000_000 });
+        pair.post_zeroed(0, write(0, 8));
+        pair.run_while(FOREVER, |pair| pair.ends[0].connection.outstanding() > 0);
+        let first = sent(&pair, 0).len();
+        assert!(first > 1, "{delay} ms: {first}");
+        for done in 1..5 {
+            pair.post_zeroed(0, write(0, 8));
+            pair.run_while(FOREVER, |pair| pair.ends[0].connection.outstanding() > 0);
+            assert_eq!(sent(&pair, 0).len(), first + done, "{delay} ms");
+        }
+    }
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(super) struct Retry {
     waited: u64,
     /// Something was sent since the timer was armed.
     spoke: bool,
-    /// What is to be repeated lacks a page of this side: time does not count.
+    /// What is to be repeated lacks a page of this side: neither time nor retries count.
     lacks_page: bool,
     /// Times since something new was acknowledged that the timer ran out after something had been sent.
     unanswered: u32,
@@ -47,10 +47,21 @@ pub(super) struct Retry {
     /// Expiries of the early timer in a row; each makes its interval four times as long.
     backoff: u32,
     round_trip: Option<u64>,
+    /// It is that of a packet that was repeated, from its first copy on: at least as long as the way is.
+    guessed: bool,
     /// The shortest one that was measured: nothing waited on the way.
     shortest: Option<u64>,
-    /// The PSN whose acknowledgement ends the running measurement, and its start.
-    measured: Option<(Psn, Time)>,
+    measured: Option<Measurement>,
+}
+
+/// A round trip that is being measured.
+#[derive(Debug, Clone, Copy)]
+struct Measurement {
+    /// Its acknowledgement ends it.
+    psn: Psn,
+    start: Time,
+    /// It was repeated: which copy the acknowledgement is for cannot be known (Karn and Partridge, 1987).
+    repeated: bool,
 }
 
 impl Retry {
@@ -71,6 +82,7 @@ impl Retry {
             rnr_until: None,
             backoff: 0,
             round_trip: None,
+            guessed: false,
             shortest: None,
             measured: None,
         }
@@ -109,7 +121,7 @@ impl Retry {
             self.arm(now, pace);
         }
         if self.lacks_page {
-            (self.lacks_page, self.armed) = (false, now);
+            self.found_page(now, pace);
         }
         self.spoke = true;
     }
@@ -121,6 +133,17 @@ impl Retry {
         if self.deadline.is_some() && !self.lacks_page {
             self.waited = self.waited_at(now);
             (self.lacks_page, self.armed) = (true, now);
+        }
+    }
+
+    /// The page is there, and the peer was asked.
+    #[cold]
+    fn found_page(&mut self, now: Time, pace: Pace) {
+        (self.lacks_page, self.armed) = (false, now);
+        // Where retries are counted each has its whole timeout; a budget of time goes on.
+        if pace != Pace::Selective {
+            self.silent_since = now;
+            self.arm(now, pace);
         }
     }
 
@@ -203,7 +226,7 @@ impl Retry {
     /// Sending starts over: the timer runs from now.
     pub(super) fn restart(&mut self, now: Time, pace: Pace) {
         self.silent_since = now;
-        self.measured = None;
+        self.spoil_measurement();
         if self.deadline.is_some() {
             self.arm(now, pace);
         }
@@ -219,8 +242,8 @@ impl Retry {
         let waited = self.waited_at(now);
         // A queue pair that had to wait for its turn to repeat has not heard nothing: it has not asked.
         self.unanswered = self.unanswered.saturating_add(u32::from(std::mem::take(&mut self.spoke)));
-        let timed_out =
-            self.timeout.is_some_and(|timeout| now.0 >= self.silent_since.0.saturating_add(timeout));
+        let silent_since = self.silence_begins(now).0;
+        let timed_out = self.timeout.is_some_and(|timeout| now.0 >= silent_since.saturating_add(timeout));
         match pace {
             Pace::Selective if self.budget().is_some_and(|budget| self.is_used_up(budget, waited)) => {
                 Expiry::Exhausted
@@ -232,6 +255,11 @@ impl Retry {
             },
             _ => Expiry::Probe,
         }
+    }
+
+    /// Since when the peer's silence counts: who lacks a page has not asked.
+    fn silence_begins(&self, now: Time) -> Time {
+        if self.lacks_page { now } else { self.silent_since }
     }
 
     /// Nanoseconds in which another Pagewire must get on; `None`: there is time for ever.
@@ -248,7 +276,7 @@ impl Retry {
     /// Goes on after an [`Expiry::Probe`]; gives how many there were in a row.
     pub(super) fn probed(&mut self, now: Time, pace: Pace) -> u32 {
         self.backoff = (self.backoff + 1).min(8);
-        self.measured = None;
+        self.spoil_measurement();
         self.arm(now, pace);
         self.backoff
     }
@@ -294,19 +322,24 @@ impl Retry {
     #[inline]
     pub(super) fn measure(&mut self, psn: Psn, now: Time) {
         if self.measured.is_none() {
-            self.measured = Some((psn, now));
+            self.measured = Some(Measurement { psn, start: now, repeated: false });
         }
     }
 
     /// Everything before `unacked` is acknowledged.
     pub(super) fn measured(&mut self, unacked: Psn, now: Time) {
-        let Some((psn, start)) = self.measured else { return };
+        let Some(Measurement { psn, start, repeated }) = self.measured else { return };
         if psn.is_before(unacked) {
             self.measured = None;
             let sample = now.0.saturating_sub(start.0);
+            if repeated {
+                (self.round_trip, self.guessed) = (Some(sample), true);
+                return;
+            }
             self.shortest = Some(self.shortest.map_or(sample, |shortest| shortest.min(sample)));
+            let known = self.round_trip.filter(|_| !std::mem::take(&mut self.guessed));
             // Smoothed as in RFC 6298.
-            self.round_trip = Some(self.round_trip.map_or(sample, |mean| mean - mean / 8 + sample / 8));
+            self.round_trip = Some(known.map_or(sample, |mean| mean - mean / 8 + sample / 8));
         }
     }
 
@@ -315,15 +348,20 @@ impl Retry {
         self.shortest
     }
 
-    /// A packet was repeated: which copy an acknowledgement is for cannot be known.
+    /// A packet was repeated. While nothing better is known the measurement goes on: on a way that is longer than the early timer every
+    /// first packet is repeated, and none could be measured.
     pub(super) fn spoil_measurement(&mut self) {
-        self.measured = None;
+        self.measured = match self.round_trip.is_none() || self.guessed {
+            true => self.measured.map(|running| Measurement { repeated: true, ..running }),
+            false => None,
+        };
     }
 
     fn arm(&mut self, now: Time, pace: Pace) {
         self.waited = self.waited_at(now);
         self.armed = now;
-        let counted = self.timeout.map(|timeout| self.silent_since.0.saturating_add(timeout).max(now.0));
+        let silent_since = self.silence_begins(now).0;
+        let counted = self.timeout.map(|timeout| silent_since.saturating_add(timeout).max(now.0));
         let early = match pace {
             Pace::Standard => None,
             Pace::Lossless => Some(limits::LOSSLESS_POLL),
