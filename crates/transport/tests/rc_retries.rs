@@ -81,6 +81,25 @@ fn on_a_long_way_only_the_first_message_is_sent_again() {
     }
 }
 
+/// What the first message took is no measure of the way if it was lost, or waited: then as many repetitions fit in the budget as ever.
+#[test]
+fn a_first_message_that_came_late_leaves_room_for_repetitions() {
+    let mut pair = pair_with(|_, rts| (rts.timeout, rts.retry_count) = (12, 7)).selective();
+    let budget = 8 * (4096 << 12);
+    pair.filter = Some(Box::new(|_, _| false));
+    pair.post_zeroed(0, write(0, 8));
+    pair.run(budget / 2);
+    pair.filter = None;
+    pair.run_while(FOREVER, |pair| pair.ends[0].connection.outstanding() > 0);
+    let before = sent(&pair, 0).len();
+    pair.filter = Some(Box::new(|_, _| false));
+    pair.post_zeroed(0, write(0, 8));
+    pair.run(FOREVER);
+    assert_eq!(statuses(&pair, 0), [Status::Success, Status::RetryExceeded]);
+    let repetitions = (sent(&pair, 0).len() - before) as u64;
+    assert!(repetitions > limits::BUDGET_PROBES / 2, "{repetitions}");
+}
+
 #[test]
 fn receiver_not_ready_waits_and_counts() {
     for count in 0..7 {

@@ -375,13 +375,18 @@ impl Retry {
     }
 
     /// Nanoseconds until the next repetition between two Pagewires: longer each time, but so that there are many within
-    /// the budget, unless round trips are as long as that.
+    /// the budget, unless round trips are as long as that. What is only guessed holds up the first one alone.
     fn probe_interval(&self) -> u64 {
         let first = self.round_trip.map_or(limits::FIRST_PROBE, |mean| mean.saturating_mul(4));
         let first = first.clamp(limits::MIN_PROBE, limits::MAX_PROBE);
         let growing = (first << (2 * self.backoff)).min(limits::MAX_PROBE);
         let Some(budget) = self.budget() else { return growing };
-        let longest = longest_interval(budget).max(self.round_trip.map_or(0, |mean| mean.saturating_mul(2)));
+        let way = self.round_trip.map_or(0, |mean| mean.saturating_mul(2));
+        let longest = match (self.guessed, self.waited) {
+            (false, _) => longest_interval(budget).max(way),
+            (true, 0) => longest_interval(budget).max(way.min(budget / 4)),
+            (true, _) => longest_interval(budget),
+        };
         match budget.checked_sub(self.waited) {
             None | Some(0) => growing.min(longest),
             Some(left) => growing.min(longest).min(left),
