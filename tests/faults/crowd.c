@@ -110,8 +110,15 @@ int main(int argc, char **argv)
 	make_links(pd, cq_other, &other, 1, 22);
 	for (int i = 0; !side && i < CROWD; i++)
 		write_page(&crowd[i], WITHHELD, i * PAGE);
-	while (side == owner && areas[WITHHELD].pager.faults == 0)
-		usleep(1000);
+	/* Until no more of them come: so many threads are taken as ever will be. */
+	if (side == owner) {
+		for (unsigned long seen = 0, still = 0; seen == 0 || still < 100; still++) {
+			if (areas[WITHHELD].pager.faults != seen)
+				still = 0;
+			seen = areas[WITHHELD].pager.faults;
+			usleep(1000);
+		}
+	}
 	meet();
 	others_end("others beside the crowd", 0);
 	for (int i = 0; i < CROWD; i++)

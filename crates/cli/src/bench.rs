@@ -225,7 +225,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
 
     let view = View { json: arguments.json, progress: Progress::new(tasks.len() as u64) };
     let mut lines = Vec::new();
-    for task in &tasks {
+    let mut measure = |task: &Task| -> Result<()> {
         view.progress.start(&task.title());
         let new = match task {
             Task::Registration => registration::measure(&ground.stage, rounds)?,
@@ -235,16 +235,21 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
             Task::Target(target, size) => measure_target(&ground, &peers, (*target, *size), rounds)?,
             Task::Faults(absent, path, size) => absent.measure(&ground, *path, *size, rounds)?,
         };
-        view.show(&new)?;
-        if let Some(file) = &mut saved {
-            write_lines(file, &new)?;
-        }
+        let before = lines.len();
         lines.extend(new);
-    }
+        view.show(&lines[before..])?;
+        if let (Some(file), Some(name)) = (&mut saved, &arguments.save) {
+            write_lines(file, &lines[before..]).with_context(|| format!("--save {}", name.display()))?;
+        }
+        Ok(())
+    };
+    let measured = tasks.iter().try_for_each(&mut measure);
     view.progress.finish();
-    if !arguments.json {
+    // What was measured until then is not lost.
+    if !arguments.json && !lines.is_empty() {
         print(&lines)?;
     }
+    measured?;
     if let Some(directory) = &arguments.plot {
         for file in plot::draw(&lines, directory)? {
             crate::tell!("drawn: {}", file.display());
