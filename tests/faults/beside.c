@@ -1,7 +1,7 @@
 /*
  * beside target|poster all|user: memory whose first pages were never touched, and whose others, beside these in the same 64 KiB, a pager
  * is asked for that never answers. Requests that need the former alone, page after page and all at once, must end: nobody may wait for
- * the latter on their behalf.
+ * the latter on their behalf (PART-4: what hits goes on).
  */
 #define _GNU_SOURCE
 #include "../../benches/link.h"

@@ -63,7 +63,7 @@ pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
         print(&mut out, &claims, &figures, live)?;
     }
     if let Some(directory) = &arguments.out {
-        for file in files::write(name, &claims, &figures, live, directory)? {
+        for file in files::write(name, &claims, &figures, live, wanted, directory)? {
             crate::tell!("written: {}", file.display());
         }
     }
@@ -176,20 +176,22 @@ fn summary(claims: &[Claim]) -> String {
     let estimates = of(|predicted| matches!(predicted, Prediction::Estimate(_)));
     let near = near_at_links(claims);
     let here = near.iter().filter(|(here, _)| *here).count();
+    let is_off = |claim: &&Claim| matches!(claim.predicted, Prediction::Sum(..)) && claim.needs_reason();
     let estimated = match estimates {
         0 => String::new(),
-        _ => format!("{estimates} is estimated from what the paper counted, "),
+        _ => format!(" Estimated from what the paper counted: {estimates}."),
     };
     let mut text = format!(
-        "Of {} numbers {here} are predicted within a tenth, {} are not, {sums} are sums or ratios of what is given, {estimated}{} are \
-         given or cannot be modelled.",
+        "Numbers: {}. Predicted within a tenth: {here}; not: {}. Sums or ratios of what is given: {sums}, of them off by more than a \
+         tenth: {}.{estimated} Given, or not modelled: {}.",
         claims.len(),
         predicted - here,
+        claims.iter().filter(is_off).count(),
         claims.len() - predicted - sums - estimates,
     );
     if predicted > 0 && claims.iter().any(|claim| claim.at_other_link.is_some()) {
         text += &format!(
-            " On a link of {}, which the text has, too, {} of the {predicted} predicted are within a tenth; on one of both links, {}.",
+            " On a link of {}, which the text has, too: predicted within a tenth {} of {predicted}; on one of both links {}.",
             other_link(),
             near.iter().filter(|(_, there)| *there).count(),
             near.iter().filter(|(here, there)| *here || *there).count(),
@@ -269,12 +271,15 @@ mod tests {
             other(Prediction::NotModelled),
         ];
         let text = summary(&numbers);
-        for part in
-            ["Of 7 numbers 1 are predicted", "2 are not", "1 are sums", "1 is estimated", "2 are given"]
-        {
+        for part in [
+            "Numbers: 7. Predicted within a tenth: 1; not: 2.",
+            "given: 1, of them off by more than a tenth: 1.",
+            "counted: 1.",
+            "not modelled: 2.",
+            "within a tenth 1 of 3; on one of both links 2.",
+        ] {
             assert!(text.contains(part), "{text}");
         }
-        assert!(text.contains("1 of the 3 predicted are within a tenth; on one of both links, 2."), "{text}");
         assert!(!summary(&[predicted(1.0, 1.0, false)]).contains("link"));
         assert!(!summary(&[other(Prediction::Given)]).contains("link"));
     }

@@ -92,6 +92,7 @@ fn remote_case(
     outcome(&mut pair, 2, 1)
 }
 
+/// JBMT-2.
 #[test]
 fn keys_bounds_and_rights_of_writes_and_reads() {
     type Case = (&'static str, Rights, fn(&Buffer) -> SendOperation);
@@ -204,6 +205,7 @@ fn a_key_is_dead_once_deregistered() {
     });
 }
 
+/// PART-2.
 #[test]
 fn a_region_of_another_protection_domain_is_refused() {
     on_both_paths("other protection domain", &refused(Status::RemoteAccess), |path| {

@@ -185,6 +185,7 @@ mod tests {
         assert_eq!(met(11 + 2 * FIRST_SECTION / PAGE), None, "elsewhere");
     }
 
+    /// PART-5, PART-7.
     #[test]
     fn blocks_are_those_of_the_paper() {
         let access = 5 * PAGE + 100..5 * PAGE + 200;
@@ -210,6 +211,7 @@ mod tests {
         assert_eq!(have, end);
     }
 
+    /// JBMT-4: down to a single page.
     #[test]
     fn where_memory_is_short_sections_shrink_to_nothing_and_grow_again_later() {
         for strategy in [PageIn::Dynamic, PageIn::Transfer] {

@@ -407,6 +407,7 @@ mod tests {
         panic!("it did not come to that");
     }
 
+    /// JBMT-5.
     #[test]
     fn who_asks_for_what_never_comes_leaves_threads_to_others() {
         let (executor, seen) = (executor(), Arc::new(Seen::default()));
@@ -555,6 +556,7 @@ mod tests {
         assert_eq!(executor.undone(), 0);
     }
 
+    /// In the place of JBMT-6's remote credits.
     #[test]
     fn what_is_too_much_is_not_taken() {
         let (executor, seen) = (busy_executor(), Arc::new(Seen::default()));

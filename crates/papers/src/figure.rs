@@ -66,6 +66,8 @@ pub struct Figure {
     pub place: Place,
     /// What it shows.
     pub title: &'static str,
+    /// What its curves are of: the model, or what the paper measured and what is estimated from that.
+    pub basis: &'static str,
     /// Along.
     pub x: Axis,
     /// Upwards.
@@ -101,7 +103,7 @@ impl Figure {
         (x, y): (Axis, Axis),
         curves: Vec<Curve>,
     ) -> Figure {
-        Figure { place, title, x, y, curves, right: None, notes: &[] }
+        Figure { place, title, basis: "model", x, y, curves, right: None, notes: &[] }
     }
 
     /// What the paper draws on the right-hand axis of this figure.

@@ -122,15 +122,15 @@ impl PartCosts {
 pub struct JbmtCosts {
     /// Bytes of a section at most: 1 MB (4.4).
     pub section: u64,
-    /// The helper threads' processing of one local and one remote section, pinning and releasing a page on either side included:
-    /// 3 us (4.1). Assumption: half of it is each side's, and of the initiator's half one half before the request.
+    /// The helper threads' processing of one local and one remote section: 3 us (4.1). Assumptions: pinning and releasing one page on
+    /// either side is within it; half of it is each side's, and of the initiator's half one half before the request.
     pub processing: u64,
     /// A short VNIC message, as the control message of a section request: 7 us (4.1).
     pub message: u64,
     /// Pinning and releasing a page after the first of a section: a stand-in, and no cost of this testbed. Figure 7 shows the
-    /// testbed's, the text does not give it; this is the registration of a page, 0.77 us, that another paper cites from the testbed
-    /// of a third (papers/frrwp, T = 0.77 p + 7.42 us). The curves that hold it are labelled so, and of the numbers of the text none
-    /// is decided by it.
+    /// testbed's, the text does not give it; this is the registration of a page, without its release, 0.77 us, that another paper cites
+    /// from the testbed of a third (papers/frrwp, T = 0.77 p + 7.42 us). The figures that hold it say so, and of the numbers of the text
+    /// none is decided by it.
     pub pin_page: u64,
     /// Bits a microsecond of the Ethernet: 1 Gb/s (4).
     pub link: u64,
@@ -162,7 +162,10 @@ impl JbmtCosts {
     /// Nanoseconds that the wire takes for so many bytes of user data, in frames.
     pub const fn wire(&self, bytes: u64) -> u64 {
         let frames = bytes.div_ceil(self.payload);
-        (bytes + frames * self.overhead) * 8 * 1_000 / self.link
+        // The data of an Ethernet frame are 46 bytes at least, of which 40 are IPv4's and TCP's headers.
+        let last = bytes % self.payload;
+        let padding = if last > 0 && last < 6 { 6 - last } else { 0 };
+        (bytes + padding + frames * self.overhead) * 8 * 1_000 / self.link
     }
 }
 

@@ -5,7 +5,7 @@ use super::live::{Live, Pages};
 use super::marks::{Mark, marks};
 use crate::chart::{self, Axis, Curve};
 use anyhow::{Context, Result};
-use pagewire_papers::{Claim, Figure};
+use pagewire_papers::{Claim, Figure, Place};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,8 +21,8 @@ struct Origin {
     curves: Vec<Curve>,
 }
 
-/// Writes `PAPER-numbers.csv`, and `PAPER-figure-N.csv` and `.svg`, or `PAPER-table-N`, into `directory`, which exists; gives the
-/// files.
+/// Writes `PAPER-numbers.csv` (where only one `place` was asked for: `PAPER-PLACE-numbers.csv`), and `PAPER-figure-N.csv` and `.svg`, or
+/// `PAPER-table-N`, into `directory`, which exists; gives the files.
 ///
 /// # Errors
 /// If one cannot be written.
@@ -31,15 +31,18 @@ pub(super) fn write(
     claims: &[Claim],
     figures: &[Figure],
     live: Option<&Live>,
+    place: Option<Place>,
     directory: &Path,
 ) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
+    let stem = |place: Place| format!("{paper}-{}", place.to_string().replace(' ', "-"));
     if !claims.is_empty() {
-        files.push(table(directory, &format!("{paper}-numbers.csv"), &numbers(paper, claims, live))?);
+        let name = place.map_or(paper.to_owned(), stem) + "-numbers.csv";
+        files.push(table(directory, &name, &numbers(paper, claims, live))?);
     }
     for figure in figures {
         let right = figure.right.map_or_else(String::new, |right| format!("-{}", right.name()));
-        let stem = format!("{paper}-{}{right}", figure.place.to_string().replace(' ', "-"));
+        let stem = stem(figure.place) + &right;
         let (origins, marks) = (origins(figure, live), marks(figure, claims));
         files.push(table(directory, &format!("{stem}.csv"), &points(figure, &origins, &marks))?);
         let together = origins.iter().map(|origin| origin.curves.len()).sum::<usize>() <= CURVES;
@@ -66,10 +69,10 @@ fn table(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// The model's curves, and those of this machine under names that say so.
+/// The figure's own curves, and those of this machine under names that say so.
 fn origins(figure: &Figure, live: Option<&Live>) -> Vec<Origin> {
     let model = figure.curves.iter().map(|curve| (curve.name.clone(), curve.points.clone())).collect();
-    let mut origins = vec![Origin { suffix: "", title: "model", curves: model }];
+    let mut origins = vec![Origin { suffix: "", title: figure.basis, curves: model }];
     for (pages, suffix) in [(Pages::Zero, "-live"), (Pages::Pager, "-live-pager")] {
         let measured = live.map(|live| live.curves_of(figure, pages)).unwrap_or_default();
         if !measured.is_empty() {
@@ -144,7 +147,7 @@ mod tests {
         for (name, paper) in [("part", Paper::Part), ("jbmt", Paper::Jbmt)] {
             let figures = pagewire_papers::figures(paper);
             let claims = pagewire_papers::claims(paper);
-            let files = write(name, &claims, &figures, None, directory.path()).expect("written");
+            let files = write(name, &claims, &figures, None, None, directory.path()).expect("written");
             assert_eq!(files.len(), 1 + 2 * figures.len());
             for (figure, files) in figures.iter().zip(files[1..].chunks(2)) {
                 let read = |file: &PathBuf| fs::read_to_string(file).expect("text");
@@ -168,7 +171,7 @@ mod tests {
     fn the_numbers_are_a_table_of_their_own() {
         let directory = tempfile::tempdir().expect("a directory");
         let claims: Vec<Claim> = pagewire_papers::claims(Paper::Part);
-        let files = write("part", &claims, &[], None, directory.path()).expect("written");
+        let files = write("part", &claims, &[], None, None, directory.path()).expect("written");
         assert_eq!(files, [directory.path().join("part-numbers.csv")]);
         let text = fs::read_to_string(&files[0]).expect("text");
         assert_eq!(text.lines().count(), claims.len() + 1);
@@ -180,7 +183,10 @@ mod tests {
         assert!(
             text.contains("\"pinning an absent page adds\",\"us\",6.0,6.0,false,\"given\",,,,,,,,1.0\r\n")
         );
-        assert!(write("part", &[], &[], None, directory.path()).expect("nothing").is_empty());
+        let files =
+            write("part", &claims, &[], None, Some(Place::Table(5)), directory.path()).expect("written");
+        assert_eq!(files, [directory.path().join("part-table-5-numbers.csv")]);
+        assert!(write("part", &[], &[], None, None, directory.path()).expect("nothing").is_empty());
     }
 
     /// What is measured is in the model's picture, or beside it where there would be too much in one; it is in the table in any case.
@@ -190,7 +196,7 @@ mod tests {
         let live = super::super::live::tests::invented(Paper::Part, crate::arguments::PathChoice::Udp);
         let figures = pagewire_papers::figures(Paper::Part);
         let claims = pagewire_papers::claims(Paper::Part);
-        let files = write("part", &claims, &figures, Some(&live), directory.path()).expect("written");
+        let files = write("part", &claims, &figures, Some(&live), None, directory.path()).expect("written");
         assert!(files.iter().all(|file| file.is_file()));
         let read = |name: &str| fs::read_to_string(directory.path().join(name)).expect(name);
         let names = ["PIO", "PIO, this machine", "PIO, this machine, pages of a pager"];

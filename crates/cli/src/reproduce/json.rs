@@ -46,6 +46,7 @@ pub(super) fn of_figure(paper: &str, figure: &Figure, claims: &[Claim], live: Op
         "paper": paper,
         "place": figure.place.to_string(),
         "title": figure.title,
+        "basis": figure.basis,
         "x": figure.x.label,
         "y": figure.y.label,
         "curves": of_curves(&figure.curves),

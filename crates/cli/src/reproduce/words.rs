@@ -4,10 +4,11 @@ use pagewire_papers::{Claim, Prediction};
 
 /// Three digits that count, as the papers state them.
 pub(super) fn number(value: f64) -> String {
+    // The bounds are those from which on a number is rounded to one with a digit more.
     match value.abs() {
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 0.1 || size == 0.0 => format!("{value:.2}"),
+        size if size >= 99.95 => format!("{value:.0}"),
+        size if size >= 9.995 => format!("{value:.1}"),
+        size if size >= 0.0995 || size == 0.0 => format!("{value:.2}"),
         _ => format!("{value:.3}"),
     }
 }
@@ -52,7 +53,9 @@ pub(super) fn deviation(claim: &Claim) -> Option<String> {
     // Of numbers that are but bounded, the distance from the bounds says nothing.
     let is_bounded = claim.stated.0 < claim.stated.1 || least < most;
     let is_within = is_bounded && deviation == 0.0;
-    Some(if is_within { "within".to_owned() } else { format!("{:+.1} %", deviation * 100.0) })
+    // No negative zero.
+    let percent = (deviation * 1000.0).round() / 10.0 + 0.0;
+    Some(if is_within { "within".to_owned() } else { format!("{percent:+.1} %") })
 }
 
 #[cfg(test)]
@@ -62,8 +65,8 @@ mod tests {
     #[test]
     fn numbers_have_three_digits_that_count() {
         assert_eq!(
-            [24058.06, 35.808, 1.4743, 0.0539, 0.0].map(number),
-            ["24058", "35.8", "1.47", "0.054", "0.00"]
+            [24058.06, 35.808, 1.4743, 0.0539, 0.0, 99.97, 9.996, -0.0996].map(number),
+            ["24058", "35.8", "1.47", "0.054", "0.00", "100", "10.0", "-0.10"]
         );
     }
 

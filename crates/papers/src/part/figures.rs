@@ -101,7 +101,7 @@ fn page_in(costs: &PartCosts) -> Figure {
         ],
     );
     let notes = &[
-        "PI4 is PIO here, which section 5.3 calls similar: when the tasklet reads the NI FIFO every page of the block has failed, and \
+        "PI4 is PIO here (section 5.3: \"similarly or even better\"): when the tasklet reads the NI FIFO every page of the block has failed, and \
          each has a call of its own, of PI4 the first for all four and the others for none",
     ];
     Figure { notes, ..figure }
@@ -134,7 +134,12 @@ fn frequency(costs: &PartCosts) -> Figure {
         }
     }
     let axes = (Axis { label: "% of pages absent", logarithmic: false }, Axis::MICROSECONDS);
-    Figure::drawn(Place::Figure(14), "latency by the percentage of pages that are absent", axes, curves)
+    let title = "latency by the percentage of pages that are absent";
+    let notes = &[
+        "so many whole pages are absent as the percentage makes rounded down, which is the text's own rule (section 6.1.1): from which \
+         frequency on a size meets faults follows from it",
+    ];
+    Figure { notes, ..Figure::drawn(Place::Figure(14), title, axes, curves) }
 }
 
 fn timeouts(costs: &PartCosts) -> Figure {
