@@ -177,7 +177,7 @@ struct Shared {
     /// A response that arrived does; what is queued behind it may be the answer that the requester misses.
     response_stalled: bool,
     /// The last request could not be handed out at this side (an absent page, a full link, nothing under way for want of
-    /// an allowance): no answer can be missing.
+    /// an allowance), and no other one is under way, or it is one that is to be repeated: no answer can be missing.
     requests_wait: bool,
     state: State,
     counters: RcCounters,
@@ -475,7 +475,13 @@ impl RcConnection {
                         self.shared.requests_wait =
                             self.requester.is_held() && self.requester.under_way() == 0;
                     }
-                    Step::Wait => (requests, waits, self.shared.requests_wait) = (false, true, true),
+                    Step::Wait => {
+                        (requests, waits) = (false, true);
+                        // What is under way before a new request was sent: its answer may be missing.
+                        self.shared.requests_wait = self.shared.link.lossless
+                            || self.requester.under_way() == 0
+                            || self.requester.has_to_repeat(&self.shared);
+                    }
                 }
             }
             if self.shared.state == State::Dead {

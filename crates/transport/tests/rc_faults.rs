@@ -213,6 +213,64 @@ fn a_page_that_takes_longer_than_the_budget_costs_no_retry() {
     }
 }
 
+/// What was sent before a request that waits for its page is repeated, and a dead peer is noticed.
+#[test]
+fn what_is_under_way_does_not_wait_for_the_page_of_what_follows() {
+    for (selective, deaf) in [(true, false), (false, false), (true, true), (false, true)] {
+        let mut pair = pair_with(|_, rts| rts.timeout = 10);
+        if selective {
+            pair = pair.selective();
+        }
+        let lost = Cell::new(false);
+        pair.filter = Some(Box::new(move |from, _| !deaf && (from != 0 || lost.replace(true))));
+        pair.post_zeroed(0, write(0, 8));
+        pair.run(DELAY / 2);
+        pair.ends[0].host.source_absent = true;
+        let behind = pair.post_zeroed(0, write(4096, 8));
+        (pair.ends[0].host.source_absent, pair.ends[0].host.absent_work) = (false, Some(behind));
+        pair.run(1_000 * MS);
+        let first = if deaf { Status::RetryExceeded } else { Status::Success };
+        assert_eq!(statuses(&pair, 0).first(), Some(&first), "selective {selective}, deaf {deaf}");
+    }
+}
+
+/// A page of its own for which a response waited is no part of the way.
+#[test]
+fn what_was_lost_behind_a_long_wait_is_repeated_as_soon_as_ever() {
+    let mut pair = pair_with(|_, rts| rts.timeout = 18).selective();
+    pair.post_zeroed(0, write(0, 8));
+    pair.run_while(FOREVER, |pair| pair.ends[0].connection.outstanding() > 0);
+    pair.ends[0].host.absent_from = 0;
+    pair.post_zeroed(0, read(0, 8));
+    pair.run(10_000 * MS);
+    let looks = pair.ends[0].connection.counters().probes;
+    assert_eq!(looks, 0, "nothing is asked for that is here");
+    pair.ends[0].host.absent_from = u64::MAX;
+    pair.run_while(FOREVER, |pair| pair.ends[0].connection.outstanding() > 0);
+    let lost = Cell::new(false);
+    pair.filter = Some(Box::new(move |from, _| from != 0 || lost.replace(true)));
+    let began = pair.now;
+    pair.post_zeroed(0, write(0, 8));
+    pair.run_while(FOREVER, |pair| pair.ends[0].connection.outstanding() > 0);
+    assert!(pair.now - began < 2 * MS, "{} ns", pair.now - began);
+}
+
+/// However short the time in which a peer must get on, one that says that it waits for a page has it.
+#[test]
+fn a_hold_is_heeded_however_short_the_budget() {
+    for (timeout, retry_count) in [(6, 0), (1, 7)] {
+        let mut pair =
+            pair_with(|_, rts| (rts.timeout, rts.retry_count) = (timeout, retry_count)).selective();
+        pair.ends[1].host.page_absent = true;
+        pair.post_zeroed(0, write(0, 8));
+        pair.run(100 * MS);
+        assert_eq!(statuses(&pair, 0), [], "{timeout} {retry_count}");
+        pair.ends[1].host.page_absent = false;
+        pair.run_while(FOREVER, |pair| pair.ends[0].connection.outstanding() > 0);
+        assert_eq!(statuses(&pair, 0), [Status::Success], "{timeout} {retry_count}");
+    }
+}
+
 /// The same before a standard peer, whose retries are counted: one that was not asked again is not silent.
 #[test]
 fn a_repetition_that_waits_for_a_page_of_its_own_side_uses_up_no_retry() {

@@ -81,7 +81,7 @@ fn on_a_long_way_only_the_first_message_is_sent_again() {
     }
 }
 
-/// What the first message took is no measure of the way if it was lost, or waited: then as many repetitions fit in the budget as ever.
+/// What the first message took is no measure of the way if it was lost, or waited: three quarters of the budget are left to repetitions.
 #[test]
 fn a_first_message_that_came_late_leaves_room_for_repetitions() {
     let mut pair = pair_with(|_, rts| (rts.timeout, rts.retry_count) = (12, 7)).selective();

@@ -329,6 +329,11 @@ impl Requester {
         self.send_new(now, most, shared, environment)
     }
 
+    /// Whether something that was sent before is to be sent again.
+    pub(super) fn has_to_repeat(&self, shared: &Shared) -> bool {
+        self.resend.is_some() || shared.fills_gaps() && self.board.first_lost().is_some()
+    }
+
     /// Handles what is due at `now`.
     pub(super) fn expire<E: Environment>(&mut self, now: Time, shared: &mut Shared, environment: &mut E) {
         self.retry.rnr_over(now);
@@ -342,9 +347,11 @@ impl Requester {
             if shared.link.lossless && environment.link() == LinkState::Dead {
                 return self.fail(Status::RetryExceeded, shared, environment);
             }
-            match shared.link.lossless || !shared.requests_wait {
-                true => self.retry.patience(now, pace),
-                false => self.retry.postponed(now, pace),
+            match (shared.link.lossless, shared.requests_wait) {
+                (true, _) => self.retry.patience(now, pace),
+                (false, true) => self.retry.postponed(now, pace),
+                // Whoever drives this goes on when the page is there.
+                (false, false) => self.retry.held(now, pace),
             }
             return;
         }

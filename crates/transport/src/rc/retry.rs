@@ -161,6 +161,7 @@ impl Retry {
         self.rnr_left = self.rnr_retry;
         self.backoff = 0;
         (self.silent_since, self.waited, self.unanswered) = (now, 0, 0);
+        self.lacks_page = false;
         self.deadline = None;
         if outstanding {
             self.arm(now, pace);
@@ -170,18 +171,21 @@ impl Retry {
     /// The peer asks for patience, or cannot be heard: the silence so far does not count.
     pub(super) fn patience(&mut self, now: Time, pace: Pace) {
         self.retries_left = self.retry_count;
+        // What was waited for is no measure of the way.
+        self.measured = None;
         if self.deadline.take().is_some() {
             (self.silent_since, self.waited, self.unanswered) = (now, 0, 0);
             self.arm(now, pace);
         }
     }
 
-    /// The same, and the peer will answer when its page is there: should the answer be lost, a repetition asks for it, later each time that
+    /// The same, and the answer comes when a page is there: should the answer be lost, a repetition asks for it, later each time that
     /// the peer asks for patience. Until then the peer's silence does not count.
     pub(super) fn held(&mut self, now: Time, pace: Pace) {
         self.backoff = (self.backoff + 1).min(8);
         self.patience(now, pace);
-        let latest = self.budget().unwrap_or(u64::MAX);
+        // A repetition within the interval of HOLDs would have no answer.
+        let latest = self.budget().unwrap_or(u64::MAX).max(2 * limits::HOLD_INTERVAL);
         if let Some(deadline) = &mut self.deadline {
             let later = (limits::MIN_PROBE << (2 * self.backoff)).min(limits::HELD_PROBE).min(latest);
             deadline.0 = deadline.0.max(now.0.saturating_add(later));

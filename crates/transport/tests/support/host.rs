@@ -66,6 +66,8 @@ pub struct Host {
     pub page_absent: bool,
     /// The same of what it sends of its own.
     pub source_absent: bool,
+    /// The same of what this work request sends.
+    pub absent_work: Option<WorkId>,
     /// What says Wait does so for something else than a page.
     pub busy: bool,
     /// `place_response` says Wait from this offset of a READ on.
@@ -105,6 +107,7 @@ impl Host {
             deny_place: None,
             page_absent: false,
             source_absent: false,
+            absent_work: None,
             busy: false,
             absent_from: u64::MAX,
             restarts: false,
@@ -161,7 +164,9 @@ impl Environment for Host {
         }
         let payload = match source {
             Source::None => Vec::new(),
-            Source::Work { .. } if self.source_absent => return Outcome::Wait,
+            Source::Work { id, .. } if self.source_absent || self.absent_work == Some(id) => {
+                return Outcome::Wait;
+            }
             Source::Work { id, offset, length, .. } => {
                 if let Some((denied, denial)) = self.deny_transmit {
                     if denied == id && offset >= self.deny_from {
