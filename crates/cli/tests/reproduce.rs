@@ -17,21 +17,25 @@ fn a_figure_is_printed_and_written_as_csv_and_svg() {
     let mut names: Vec<_> =
         std::fs::read_dir(&inside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["part-figure-12.csv", "part-figure-12.svg", "part-numbers.csv"]);
-    let numbers = std::fs::read_to_string(inside.join("part-numbers.csv")).unwrap();
+    assert_eq!(names, ["part-figure-12-numbers.csv", "part-figure-12.csv", "part-figure-12.svg"]);
+    let numbers = std::fs::read_to_string(inside.join("part-figure-12-numbers.csv")).unwrap();
     assert!(numbers.contains("4 MB: PIA better than touching first") && !numbers.contains("figure 14"));
 }
 
 #[test]
-fn a_table_has_no_picture_but_its_numbers_are_written() {
+fn a_table_of_applications_says_what_is_the_papers_and_what_is_estimated() {
     let directory = tempfile::tempdir().unwrap();
     let done = reproduce(&["part", "--table", "2", "--out", directory.path().to_str().unwrap()]);
     assert!(done.status.success(), "{done:?}");
-    let names: Vec<_> =
+    let mut names: Vec<_> =
         std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names, ["part-numbers.csv"]);
-    let numbers = std::fs::read_to_string(directory.path().join("part-numbers.csv")).unwrap();
+    names.sort();
+    assert_eq!(names, ["part-table-2-numbers.csv", "part-table-2.csv", "part-table-2.svg"]);
+    let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
+    let (numbers, points) = (read("part-table-2-numbers.csv"), read("part-table-2.csv"));
     assert!(numbers.contains("98.88") && numbers.contains("\"estimate\""), "{numbers}");
+    assert!(points.contains("\"paper\",16,1.0") && points.contains("(estimate)\",16,0.04"), "{points}");
+    assert!(!read("part-table-2.svg").contains("model"));
 }
 
 #[test]
@@ -53,7 +57,7 @@ fn json_is_an_object_a_line_first_the_numbers_then_the_figures() {
 fn what_the_paper_has_not_is_an_error_that_says_what_it_has() {
     let missing = [
         (["part", "--figure", "3"], "figure 16"),
-        (["part", "--table", "5"], "table 4"),
+        (["part", "--table", "6"], "table 5"),
         (["jbmt", "--table", "9"], "table 1"),
     ];
     for (words, known) in missing {
