@@ -35,7 +35,11 @@ fn a_table_of_applications_says_what_is_the_papers_and_what_is_estimated() {
     let (numbers, points) = (read("part-table-2-numbers.csv"), read("part-table-2.csv"));
     assert!(numbers.contains("98.88") && numbers.contains("\"estimate\""), "{numbers}");
     assert!(points.contains("\"paper\",16,1.0") && points.contains("(estimate)\",16,0.04"), "{points}");
-    assert!(!read("part-table-2.svg").contains("model"));
+    for table in ["2", "3", "4", "5"] {
+        let words = ["part", "--table", table, "--out", directory.path().to_str().unwrap()];
+        assert!(reproduce(&words).status.success(), "{table}");
+        assert!(!read(&format!("part-table-{table}.svg")).contains("model"), "{table}");
+    }
 }
 
 #[test]

@@ -106,6 +106,28 @@ impl Figure {
         Figure { place, title, basis: "model", x, y, curves, right: None, notes: &[] }
     }
 
+    /// A figure of parts, one after the other: where each begins and ends, in microseconds.
+    pub(crate) fn course(
+        place: Place,
+        title: &'static str,
+        parts: impl IntoIterator<Item = (&'static str, f64)>,
+    ) -> Figure {
+        let mut end = 0.0;
+        let curves = (1..).zip(parts).map(|(part, (name, length))| {
+            let start = (f64::from(part), end);
+            end += length;
+            Curve { name: name.to_owned(), points: vec![start, (f64::from(part), end)] }
+        });
+        let linear = |label| Axis { label, logarithmic: false };
+        let curves = curves.collect();
+        Figure::drawn(place, title, (linear("part"), linear("us")), curves)
+    }
+
+    /// The same figure, with this to be said of it.
+    pub(crate) fn noted(self, notes: &'static [&'static str]) -> Figure {
+        Figure { notes, ..self }
+    }
+
     /// What the paper draws on the right-hand axis of this figure.
     pub(crate) fn right(&self, right: RightAxis, title: &'static str) -> Figure {
         let curves = right.curves(&self.curves);

@@ -159,6 +159,12 @@ impl JbmtCosts {
         deregister: 250,
     };
 
+    /// Nanoseconds that a data message of so many bytes takes. Assumption: a shortest one is a short message as the control message is,
+    /// whose time holds that of its frame.
+    pub const fn data(&self, bytes: u64) -> u64 {
+        self.message + self.wire(bytes) - self.wire(1)
+    }
+
     /// Nanoseconds that the wire takes for so many bytes of user data, in frames.
     pub const fn wire(&self, bytes: u64) -> u64 {
         let frames = bytes.div_ceil(self.payload);

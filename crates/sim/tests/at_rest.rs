@@ -6,7 +6,8 @@ use pagewire_nic::{Nic, Options, QueuePairInit, Unwatched};
 use pagewire_sim::{Faults, World};
 use std::sync::Arc;
 
-/// JBMT-3: the thread that does an adapter's work. A responder need not go on to RTS (InfiniBand specification, volume 1, section 10.3.1: RTR receives).
+/// JBMT-3: the thread that does an adapter's work. A responder need not go on to RTS (InfiniBand specification, volume 1,
+/// section 10.3.1: RTR receives).
 #[test]
 fn queue_pairs_that_only_receive_leave_the_nic_at_rest() {
     for kind in [QueuePairType::Rc, QueuePairType::Uc] {

@@ -16,8 +16,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 impl HostMemory {
-    /// As [`bring_in`](ApplicationMemory::bring_in), piece by piece: a page where somebody in user space gives it, or that is not known, else 64 KiB at most. Each is brought
-    /// in while what `begin` gives for it lives. From where it gives none nothing is.
+    /// As [`bring_in`](ApplicationMemory::bring_in), piece by piece: a page where somebody in user space gives it, or that is not known,
+    /// else 64 KiB at most. Each is brought in while what `begin` gives for it lives. From where it gives none nothing is.
     ///
     /// # Errors
     /// `NotMapped` where a page is not mapped, or not with that right.

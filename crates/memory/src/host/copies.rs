@@ -14,19 +14,9 @@ use crate::{MemoryError, Segment, arena, scratch};
 
 /// Fills `into`, which is no longer than the segments of the process `own`, this one, together, without the guard.
 pub(super) fn read_by_kernel(own: i32, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
-    let length = into.len();
-    if let Some(file) = arena::file_of(into) {
-        return with_file(FileTransfer::FromApplication, file, from, 0, length as u64, false);
-    }
-    let mut at = 0;
-    if length > SCRATCH_COPY {
-        let ours = [segment_of(into)];
-        match through_process(ProcessTransfer::Read, own, &ours, from, length as u64, false) {
-            Ok(()) => return Ok(()),
-            Err(Stop::Gone) => return Err(MemoryError::NotMapped),
-            Err(Stop::Fault(position)) => at = position as usize,
-        }
-    }
+    let whole =
+        Whole { own, file: FileTransfer::FromApplication, process: ProcessTransfer::Read, tail_last: false };
+    let mut at = whole.copy(into, from)?;
     for part in into[at..].chunks_mut(SCRATCH_BYTES) {
         let position = at as u64;
         at += part.len();
@@ -37,12 +27,7 @@ pub(super) fn read_by_kernel(own: i32, from: &[Segment], into: &mut [u8]) -> Res
             part.copy_from_slice(page);
             Ok(())
         })
-        .unwrap_or_else(|| {
-            let (ours, rest) = ([segment_of(part)], rest_of(from, position));
-            let length = part.len() as u64;
-            through_process(ProcessTransfer::Read, own, &ours, &rest, length, false)
-                .map_err(|_| MemoryError::NotMapped)
-        })?;
+        .unwrap_or_else(|| through_own_process(ProcessTransfer::Read, own, part, from, position, false))?;
     }
     Ok(())
 }
@@ -54,19 +39,8 @@ pub(super) fn write_by_kernel(
     to: &[Segment],
     tail_last: bool,
 ) -> Result<(), MemoryError> {
-    let length = from.len();
-    if let Some(file) = arena::file_of(from) {
-        return with_file(FileTransfer::ToApplication, file, to, 0, length as u64, tail_last);
-    }
-    let mut at = 0;
-    if length > SCRATCH_COPY {
-        let ours = [segment_of(from)];
-        match through_process(ProcessTransfer::Write, own, &ours, to, length as u64, tail_last) {
-            Ok(()) => return Ok(()),
-            Err(Stop::Gone) => return Err(MemoryError::NotMapped),
-            Err(Stop::Fault(position)) => at = position as usize,
-        }
-    }
+    let whole = Whole { own, file: FileTransfer::ToApplication, process: ProcessTransfer::Write, tail_last };
+    let (mut at, length) = (whole.copy(from, to)?, from.len());
     // Parts are cut at the tail at the latest, so that it is never split.
     let tail_at = if tail_last { length.saturating_sub(TAIL as usize).max(at) } else { length };
     while at < length {
@@ -82,14 +56,50 @@ pub(super) fn write_by_kernel(
             let file = arena::file_of(page).ok_or(MemoryError::NotMapped)?;
             with_file(FileTransfer::ToApplication, file, to, position, part.len() as u64, last)
         })
-        .unwrap_or_else(|| {
-            let (ours, rest) = ([segment_of(part)], rest_of(to, position));
-            let length = part.len() as u64;
-            through_process(ProcessTransfer::Write, own, &ours, &rest, length, last)
-                .map_err(|_| MemoryError::NotMapped)
-        })?;
+        .unwrap_or_else(|| through_own_process(ProcessTransfer::Write, own, part, to, position, last))?;
     }
     Ok(())
+}
+
+/// How an engine's buffer is copied as a whole, by the kernel.
+struct Whole {
+    /// This process.
+    own: i32,
+    file: FileTransfer,
+    process: ProcessTransfer,
+    tail_last: bool,
+}
+
+impl Whole {
+    /// Copies the buffer, through the arena's file if it lies there, else if it is long; gives how much of it was copied.
+    fn copy(self, buffer: &[u8], segments: &[Segment]) -> Result<usize, MemoryError> {
+        let length = buffer.len();
+        if let Some(file) = arena::file_of(buffer) {
+            return with_file(self.file, file, segments, 0, length as u64, self.tail_last).map(|()| length);
+        }
+        if length <= SCRATCH_COPY {
+            return Ok(0);
+        }
+        let ours = [segment_of(buffer)];
+        match through_process(self.process, self.own, &ours, segments, length as u64, self.tail_last) {
+            Ok(()) => Ok(length),
+            Err(Stop::Gone) => Err(MemoryError::NotMapped),
+            Err(Stop::Fault(position)) => Ok(position as usize),
+        }
+    }
+}
+
+/// Copies a part of an engine's buffer that belongs to a position of the segments, where there is no scratch memory.
+fn through_own_process(
+    way: ProcessTransfer,
+    own: i32,
+    part: &[u8],
+    segments: &[Segment],
+    position: u64,
+    tail_last: bool,
+) -> Result<(), MemoryError> {
+    let (ours, rest) = ([segment_of(part)], rest_of(segments, position));
+    through_process(way, own, &ours, &rest, part.len() as u64, tail_last).map_err(|_| MemoryError::NotMapped)
 }
 
 /// Copies from segments that together hold as much as `into` at least.

@@ -69,10 +69,8 @@ fn added(costs: &PartCosts, place: Place, title: &'static str, application: &App
         (PROCESSES, Axis { label: "ms", logarithmic: false }),
         vec![curve("a fault for each handler run that was counted (estimate)", estimate)],
     );
-    Figure {
-        notes: &["the text has no run time of it, and counts handler runs of 16 processes only"],
-        ..figure
-    }
+    let notes = &["the text has no run time of it, and counts handler runs of 16 processes only"];
+    Figure { notes, basis: BASIS, ..figure }
 }
 
 fn counts(costs: &PartCosts) -> Figure {

@@ -51,19 +51,12 @@ fn without_faults(costs: &PartCosts) -> Figure {
     );
     let notes =
         &["Pin-Pres-Pg(s) is not modelled: the text has no unit cost of pinning pages that are in memory"];
-    Figure { notes, ..figure }
+    figure.noted(notes)
 }
 
 fn one_fault(costs: &PartCosts) -> Figure {
-    let mut end = 0.0;
-    let ends = (1..).zip(serial_parts(costs, 1)).map(|(part, (name, length))| {
-        let start = (f64::from(part), end);
-        end += length;
-        Curve { name: name.to_owned(), points: vec![start, (f64::from(part), end)] }
-    });
-    let linear = |label| Axis { label, logarithmic: false };
     let title = "breakdown of a 4 KiB WRITE to an absent page: start and end of each part";
-    Figure::drawn(Place::Figure(10), title, (linear("part"), linear("us")), ends.collect())
+    Figure::course(Place::Figure(10), title, serial_parts(costs, 1))
 }
 
 fn err_against_timeouts(costs: &PartCosts) -> Figure {
@@ -104,7 +97,7 @@ fn page_in(costs: &PartCosts) -> Figure {
         "PI4 is PIO here (section 5.3: \"similarly or even better\"): when the tasklet reads the NI FIFO every page of the block has failed, and \
          each has a call of its own, of PI4 the first for all four and the others for none",
     ];
-    Figure { notes, ..figure }
+    figure.noted(notes)
 }
 
 fn breakdown(costs: &PartCosts) -> Figure {
@@ -139,7 +132,7 @@ fn frequency(costs: &PartCosts) -> Figure {
         "so many whole pages are absent as the percentage makes rounded down, which is the text's own rule (section 6.1.1): from which \
          frequency on a size meets faults follows from it",
     ];
-    Figure { notes, ..Figure::drawn(Place::Figure(14), title, axes, curves) }
+    Figure::drawn(Place::Figure(14), title, axes, curves).noted(notes)
 }
 
 fn timeouts(costs: &PartCosts) -> Figure {

@@ -179,8 +179,8 @@ impl Retry {
         }
     }
 
-    /// The same, and the answer comes when a page is there: should the answer be lost, a repetition asks for it, later each time that
-    /// the peer asks for patience. Until then the peer's silence does not count.
+    /// The same, and the answer comes when a page is there, the peer's or one of this side: should it be lost, a repetition asks for it,
+    /// later each time. Until then the peer's silence does not count.
     pub(super) fn held(&mut self, now: Time, pace: Pace) {
         self.backoff = (self.backoff + 1).min(8);
         self.patience(now, pace);
