@@ -11,7 +11,7 @@ use pagewire_end_to_end::ground::{Ground, Setting};
 use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_STOPPED};
 use pagewire_end_to_end::{
     basics, combinations, command, death, faults, instructions, killed, motion, perftest, pingpong, stack,
-    wire,
+    trust, wire,
 };
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock};
@@ -74,6 +74,8 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
             "command::papers_are_reproduced_on_this_machine",
             command::papers_are_reproduced_on_this_machine,
         ),
+        trial(ground, "trust::nothing_is_shown_without_proof", trust::nothing_is_shown_without_proof),
+        trial(ground, "trust::udp_alone_opens_no_listener", trust::udp_alone_opens_no_listener),
         trial(ground, "wire::packets_are_right", wire::packets_are_right),
         trial(ground, "wire::resumes_are_captured", wire::resumes_are_captured),
         trial(ground, "instructions::hot_paths", instructions::hot_paths),

@@ -21,4 +21,5 @@ pub mod not_checked;
 pub mod perftest;
 pub mod pingpong;
 pub mod stack;
+pub mod trust;
 pub mod wire;

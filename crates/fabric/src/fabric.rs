@@ -54,10 +54,8 @@ pub struct Channel<W, P> {
     pub tables: W,
     /// The peer's mailbox: its wish to be woken; all its peers may write it.
     pub mailbox: W,
-    /// How to touch the peer's memory, or the reason (one sentence) why that is refused.
-    pub cross_memory: Result<P, String>,
-    /// How the peer can touch ours, likewise.
-    pub peer_cross_memory: Result<(), String>,
+    /// The peer's process. Each end has proved to the other that the kernel lets it read and write the other's memory.
+    pub process: P,
     /// All bytes go through the rings, though both could touch the other's memory: the kernel may end one of them for that
     /// ([`swaps_at_a_limit`](pagewire_memory::swaps_at_a_limit)). Both ends have the same here.
     pub through_rings: bool,
@@ -231,6 +229,9 @@ pub trait Fabric: Send + Sync + 'static {
     fn tables(&self) -> &Self::Words;
     /// This process's mailbox.
     fn mailbox(&self) -> &Self::Words;
+    /// Has no peer of this host make a channel to this process: it listens for none, sends none of its files, and lets no
+    /// peer trace it. Called before the first block is leased.
+    fn refuse_channels(&self);
     /// Whether an address belongs to this host (this network namespace); `Err`: one sentence why that is not known.
     fn is_local(&self, address: IpAddr) -> Result<bool, String>;
     /// Asks for a channel to the process that leases `block`; the answer comes as an event.

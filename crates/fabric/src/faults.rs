@@ -394,6 +394,10 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.mailbox()
     }
 
+    fn refuse_channels(&self) {
+        self.inner.refuse_channels();
+    }
+
     fn is_local(&self, address: IpAddr) -> Result<bool, String> {
         self.inner.is_local(address)
     }

@@ -1,11 +1,20 @@
 //! The messages by which two processes of one host make a channel.
 //!
 //! ```text
-//! opener                                    acceptor
-//!   Hello, files: tables, mailbox, channel  ->
-//!                                           <-  Welcome, files: tables, mailbox; or Refuse
-//!   Ready                                   ->
+//! opener                                       acceptor
+//!   Hello                                   ->
+//!                                           <-  Welcome, proof of the opener's nonce
+//!   Ready, proof of the acceptor's nonce,   ->
+//!   files: tables, mailbox, channel
+//!                                           <-  Accept, files: tables, mailbox
+//!   Confirm                                 ->
 //! ```
+//!
+//! The acceptor notes the channel before it sends Accept, the opener before it sends Confirm, and neither uses it before the
+//! other has noted it. So a process that revokes a region knows every channel through which a peer may be at it.
+//!
+//! Hello and Welcome carry the address of a [nonce](crate::nonce), never its value. Files go only to a peer that has
+//! proved, by the value, that it may trace this process. Either side sends Refuse in place of its next message.
 //!
 //! One message is one packet of a SOCK_SEQPACKET connection; files travel with it (SCM_RIGHTS). Both sides run on
 //! one machine, so that integers are in its byte order. Whatever comes from a peer is checked here.
@@ -15,21 +24,20 @@ use crate::limits::REASON_BYTES;
 /// First bytes of every message.
 const MAGIC: u64 = u64::from_ne_bytes(*b"pagewire");
 /// Version of these messages and of what is shared after them.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
-/// Files that go with a Hello: tables, mailbox, channel.
-pub const HELLO_FILES: usize = 3;
-/// Files that go with a Welcome: tables, mailbox.
-pub const WELCOME_FILES: usize = 2;
+/// Files that go with Ready: tables, mailbox, channel.
+pub const READY_FILES: usize = 3;
+/// Files that go with Accept: tables, mailbox.
+pub const ACCEPT_FILES: usize = 2;
 
-/// Who a process is.
+/// What a process says of itself to any process of its user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// Unique number of the engine instance.
     pub instance: u64,
-    /// Where in the process a word with `nonce` stands: whoever can read it can touch the process's memory.
+    /// Where in the process's memory the 8 bytes of this handshake's nonce stand.
     pub nonce_address: u64,
-    pub nonce: u64,
     /// It lives at a limit of memory where there is swap: [`Channel::through_rings`](crate::Channel::through_rings).
     pub swaps_at_a_limit: bool,
 }
@@ -37,50 +45,46 @@ pub struct Identity {
 /// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    Hello {
-        identity: Identity,
-    },
-    /// `touches`: whether the acceptor can touch the opener's memory, else why not.
-    Welcome {
-        identity: Identity,
-        touches: Result<(), String>,
-    },
-    /// Whether the opener can touch the acceptor's memory, else why not.
-    Ready {
-        touches: Result<(), String>,
-    },
-    Refuse {
-        reason: String,
-    },
+    /// The opener asks for a channel.
+    Hello { identity: Identity },
+    /// The acceptor has read the opener's nonce.
+    Welcome { identity: Identity, proof: u64 },
+    /// The opener has read the acceptor's nonce.
+    Ready { proof: u64 },
+    /// The acceptor knows the channel: the opener may use it.
+    Accept,
+    /// The opener knows the channel: the acceptor may use it.
+    Confirm,
+    /// There will be no channel; the reason is one sentence for the user.
+    Refuse { reason: String },
 }
 
 impl Message {
     /// Its bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let (kind, identity, verdict): (u32, Option<&Identity>, Result<(), &str>) = match self {
-            Message::Hello { identity } => (1, Some(identity), Ok(())),
-            Message::Welcome { identity, touches } => {
-                (2, Some(identity), touches.as_ref().copied().map_err(String::as_str))
-            }
-            Message::Ready { touches } => (3, None, touches.as_ref().copied().map_err(String::as_str)),
-            Message::Refuse { reason } => (4, None, Err(reason.as_str())),
+        let kind: u32 = match self {
+            Message::Hello { .. } => 1,
+            Message::Welcome { .. } => 2,
+            Message::Ready { .. } => 3,
+            Message::Refuse { .. } => 4,
+            Message::Accept => 5,
+            Message::Confirm => 6,
         };
         let mut bytes = Vec::with_capacity(64);
         bytes.extend(MAGIC.to_ne_bytes());
         bytes.extend(VERSION.to_ne_bytes());
         bytes.extend(kind.to_ne_bytes());
-        if let Some(identity) = identity {
+        if let Message::Hello { identity } | Message::Welcome { identity, .. } = self {
             bytes.extend(identity.instance.to_ne_bytes());
             bytes.extend(identity.nonce_address.to_ne_bytes());
-            bytes.extend(identity.nonce.to_ne_bytes());
-            bytes.extend(u32::from(identity.swaps_at_a_limit).to_ne_bytes());
+            bytes.extend(u64::from(identity.swaps_at_a_limit).to_ne_bytes());
         }
-        match verdict {
-            Ok(()) => bytes.extend(0u64.to_ne_bytes()),
-            Err(reason) => {
-                bytes.extend(1u64.to_ne_bytes());
+        match self {
+            Message::Welcome { proof, .. } | Message::Ready { proof } => bytes.extend(proof.to_ne_bytes()),
+            Message::Refuse { reason } => {
                 bytes.extend(&reason.as_bytes()[..reason.floor_char_boundary_at(REASON_BYTES)]);
             }
+            Message::Hello { .. } | Message::Accept | Message::Confirm => {}
         }
         bytes
     }
@@ -98,22 +102,11 @@ impl Message {
         let version = reader.u32().ok_or_else(broken)?;
         if version != VERSION {
             return Err(format!(
-                "the process there speaks version {version} of the handshake, this one {VERSION}"
+                "the process there speaks version {version} of the handshake, this one {VERSION}: \
+                 both must run the same release of Pagewire"
             ));
         }
-        let kind = reader.u32().ok_or_else(broken)?;
-        let identity = match kind {
-            1 | 2 => Some(reader.identity().ok_or_else(broken)?),
-            _ => None,
-        };
-        let verdict = reader.verdict().ok_or_else(broken)?;
-        match (kind, identity, verdict) {
-            (1, Some(identity), Ok(())) => Ok(Message::Hello { identity }),
-            (2, Some(identity), touches) => Ok(Message::Welcome { identity, touches }),
-            (3, None, touches) => Ok(Message::Ready { touches }),
-            (4, None, Err(reason)) => Ok(Message::Refuse { reason }),
-            _ => Err(broken()),
-        }
+        reader.body().ok_or_else(broken)
     }
 }
 
@@ -142,29 +135,39 @@ impl Reader<'_> {
         Some(u32::from_ne_bytes(*first))
     }
 
+    /// What follows the version. `None`: broken.
+    fn body(&mut self) -> Option<Message> {
+        let message = match self.u32()? {
+            1 => Message::Hello { identity: self.identity()? },
+            2 => Message::Welcome { identity: self.identity()?, proof: self.u64()? },
+            3 => Message::Ready { proof: self.u64()? },
+            4 => Message::Refuse { reason: self.reason()? },
+            5 => Message::Accept,
+            6 => Message::Confirm,
+            _ => return None,
+        };
+        self.0.is_empty().then_some(message)
+    }
+
     fn identity(&mut self) -> Option<Identity> {
         let instance = self.u64()?;
         let nonce_address = self.u64()?;
-        let nonce = self.u64()?;
-        let swaps_at_a_limit = match self.u32()? {
+        let swaps_at_a_limit = match self.u64()? {
             0 => false,
             1 => true,
             _ => return None,
         };
-        Some(Identity { instance, nonce_address, nonce, swaps_at_a_limit })
+        Some(Identity { instance, nonce_address, swaps_at_a_limit })
     }
 
-    /// The outer `None`: broken.
-    fn verdict(&mut self) -> Option<Result<(), String>> {
-        match self.u64()? {
-            0 if self.0.is_empty() => Some(Ok(())),
-            1 if self.0.len() <= REASON_BYTES => {
-                // It will be shown to a user: nothing that a terminal would obey.
-                let reason = std::str::from_utf8(self.0).ok()?;
-                Some(Err(reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()))
-            }
-            _ => None,
+    /// The rest of the message. A terminal will show it, so control characters become blanks.
+    fn reason(&mut self) -> Option<String> {
+        let text = std::mem::take(&mut self.0);
+        if text.len() > REASON_BYTES {
+            return None;
         }
+        let reason = std::str::from_utf8(text).ok()?;
+        Some(reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
     }
 }
 
@@ -174,26 +177,19 @@ mod tests {
     use proptest::prelude::*;
 
     fn identities() -> impl Strategy<Value = Identity> {
-        (any::<u64>(), any::<u64>(), any::<u64>(), any::<bool>()).prop_map(
-            |(instance, nonce_address, nonce, swaps_at_a_limit)| Identity {
-                instance,
-                nonce_address,
-                nonce,
-                swaps_at_a_limit,
-            },
-        )
-    }
-
-    fn verdicts() -> impl Strategy<Value = Result<(), String>> {
-        prop_oneof![Just(Ok(())), "[a-zäß ]{0,200}".prop_map(Err)]
+        (any::<u64>(), any::<u64>(), any::<bool>()).prop_map(|(instance, nonce_address, swaps_at_a_limit)| {
+            Identity { instance, nonce_address, swaps_at_a_limit }
+        })
     }
 
     fn messages() -> impl Strategy<Value = Message> {
         prop_oneof![
             identities().prop_map(|identity| Message::Hello { identity }),
-            (identities(), verdicts()).prop_map(|(identity, touches)| Message::Welcome { identity, touches }),
-            verdicts().prop_map(|touches| Message::Ready { touches }),
-            "[ -~]{0,300}".prop_map(|reason| Message::Refuse { reason }),
+            (identities(), any::<u64>()).prop_map(|(identity, proof)| Message::Welcome { identity, proof }),
+            any::<u64>().prop_map(|proof| Message::Ready { proof }),
+            Just(Message::Accept),
+            Just(Message::Confirm),
+            "[ -~äß]{0,200}".prop_map(|reason| Message::Refuse { reason }),
         ]
     }
 
@@ -217,6 +213,17 @@ mod tests {
             bytes[at] = value;
             let _ = Message::decode(&bytes);
         }
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        let mut bytes = Message::Accept.encode();
+        bytes[8..12].copy_from_slice(&(VERSION - 1).to_ne_bytes());
+        let reason = Message::decode(&bytes).unwrap_err();
+        assert!(
+            reason.contains(&format!("version {} of the handshake, this one {VERSION}", VERSION - 1)),
+            "{reason}"
+        );
     }
 
     #[test]

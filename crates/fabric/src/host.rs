@@ -67,6 +67,8 @@ struct Inner {
     rounds_to_look: AtomicU32,
     pages: Pages,
     leased: Mutex<usize>,
+    /// Set before the first block is leased, if at all.
+    refuses_channels: AtomicBool,
     sleepers: AtomicU32,
     looked: AtomicU64,
     /// Handshakes, which have a clock, are under way.
@@ -106,7 +108,6 @@ impl HostFabric {
         let capture = Capture::from_environment(&counters)?;
         let shown = Arc::new(Shown {
             instance: random()?,
-            nonce: Box::new(random()?),
             tables: MappedWords::create("pagewire-tables", TABLE_WORDS, Access::Read)?,
             mailbox: MappedWords::create("pagewire-mailbox", MAILBOX_WORDS, Access::ReadWrite)?,
             swaps_at_a_limit: swaps_at_a_limit(),
@@ -150,6 +151,7 @@ impl HostFabric {
             rounds_to_look: AtomicU32::new(0),
             pages,
             leased: Mutex::new(0),
+            refuses_channels: AtomicBool::new(false),
             sleepers: AtomicU32::new(0),
             looked: AtomicU64::new(0),
             handshakes: AtomicBool::new(false),
@@ -330,11 +332,16 @@ impl Fabric for HostFabric {
         let first = random()? % count;
         for offset in 0..count {
             let block = usable.start + ((first + offset) % count) as u32;
-            let listener = match names::listener(&names::of_block(block)?) {
-                Ok(listener) => listener,
+            let claim = match names::claim(&names::of_block(block)?) {
+                Ok(claim) => claim,
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
                 Err(error) => return Err(error),
             };
+            // Before the name for forwarding exists: a peer takes a block that has that name alone for one that refuses channels.
+            let refuses_channels = inner.refuses_channels.load(Ordering::Relaxed);
+            if !refuses_channels {
+                names::listen_on(&claim)?;
+            }
             let forwarding = match names::datagrams(Some(&names::of_forwarding(block)?)) {
                 Ok(forwarding) => forwarding,
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
@@ -344,7 +351,13 @@ impl Fabric for HostFabric {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
                 other => other?,
             }
-            inner.neighbours.lock().listen(listener)?;
+            let mut neighbours = inner.neighbours.lock();
+            if refuses_channels {
+                neighbours.keep(claim);
+            } else {
+                neighbours.listen(claim)?;
+            }
+            drop(neighbours);
             *leased += 1;
             drop(leased);
             inner.settle_steering();
@@ -359,6 +372,10 @@ impl Fabric for HostFabric {
 
     fn mailbox(&self) -> &MappedWords {
         &self.inner.shown.mailbox.0
+    }
+
+    fn refuse_channels(&self) {
+        self.inner.refuses_channels.store(true, Ordering::Relaxed);
     }
 
     fn is_local(&self, address: IpAddr) -> Result<bool, String> {

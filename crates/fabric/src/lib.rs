@@ -18,6 +18,7 @@ pub mod lock;
 mod names;
 mod neighbours;
 mod network;
+mod nonce;
 mod pcap;
 mod pieces;
 mod shared_move;

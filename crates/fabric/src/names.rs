@@ -8,7 +8,7 @@ use std::io;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// Where the process that leases a block listens for peers.
+/// The claim on a block. The process that leases it listens here for peers, unless it takes the network only.
 pub fn of_block(block: u32) -> io::Result<SocketAddrUnix> {
     named(&format!("pagewire-qpn-{block}"))
 }
@@ -37,12 +37,16 @@ fn named(name: &str) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
 }
 
-/// A socket that listens for peers' connections.
-pub fn listener(name: &SocketAddrUnix) -> io::Result<Descriptor> {
+/// A socket that holds a name, on which nobody can connect until it [listens](listen_on).
+pub fn claim(name: &SocketAddrUnix) -> io::Result<Descriptor> {
     let socket = connection()?;
     bind(&socket, name)?;
-    listen(&socket, BACKLOG)?;
     Ok(socket)
+}
+
+/// Lets peers connect.
+pub fn listen_on(claim: &Descriptor) -> io::Result<()> {
+    Ok(listen(claim, BACKLOG)?)
 }
 
 /// A socket for a connection to a peer.

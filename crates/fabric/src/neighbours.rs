@@ -7,11 +7,12 @@
 use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::fabric::{Channel, ChannelId, FabricEvent, Side};
-use crate::handshake::{HELLO_FILES, Identity, Message, WELCOME_FILES};
+use crate::handshake::{ACCEPT_FILES, Identity, Message, READY_FILES};
 use crate::limits::{
     CHANNEL_WORDS, CHANNELS, HANDSHAKE_TIME, HANDSHAKES, MAILBOX_WORDS, MESSAGE_BYTES, MESSAGES_IN_A_ROW,
     RETRY_TIME, TABLE_WORDS,
 };
+use crate::nonce::Nonce;
 use crate::trust::{self, Peer};
 use crate::words::{Access, MappedWords};
 use crate::{names, sockets};
@@ -28,10 +29,9 @@ use std::sync::Arc;
 pub type HostEvent = FabricEvent<MappedWords, HostProcess>;
 type HostChannel = Channel<MappedWords, HostProcess>;
 
-/// What this process shows to its peers.
+/// What this process shows to peers that have proved that they may trace it.
 pub struct Shown {
     pub instance: u64,
-    pub nonce: Box<u64>,
     pub tables: (MappedWords, Descriptor),
     pub mailbox: (MappedWords, Descriptor),
     /// Found out once: two processes that made two channels at once may each use another one, and have to agree.
@@ -39,12 +39,10 @@ pub struct Shown {
 }
 
 impl Shown {
-    fn identity(&self) -> Identity {
-        let nonce_address = &raw const *self.nonce as u64;
+    fn identity(&self, nonce: &Nonce) -> Identity {
         Identity {
             instance: self.instance,
-            nonce_address,
-            nonce: *self.nonce,
+            nonce_address: nonce.address(),
             swaps_at_a_limit: self.swaps_at_a_limit,
         }
     }
@@ -60,6 +58,8 @@ pub struct Neighbours {
     bells: Arc<Bells>,
     counters: Arc<Counters>,
     listeners: HashMap<u64, Descriptor>,
+    /// Names held by sockets that do not listen ([`Fabric::refuse_channels`](crate::Fabric::refuse_channels)).
+    claims: Vec<Descriptor>,
     connections: BTreeMap<u64, Connection>,
     open: Vec<(u64, HostChannel)>,
     /// Nothing is accepted since then: it would be refused, and peers can wait.
@@ -81,50 +81,73 @@ struct Connection {
 enum Stage {
     /// The peer's backlog was full: to be tried again.
     Unconnected { block: u32, tried: u64 },
-    /// Hello was sent.
-    Asked { block: u32, words: MappedWords, peer: Peer },
-    /// A Hello is expected.
+    /// Opener: Hello was sent.
+    Asked { block: u32, peer: Peer, nonce: Nonce },
+    /// Opener: Ready was sent, with this process's files.
+    Offered { block: u32, words: MappedWords, peer: Traceable },
+    /// Acceptor: a Hello is expected.
     Accepted { peer: Peer },
-    /// Welcome was sent.
-    Answered { pieces: Box<Pieces> },
-    /// The channel is made.
-    Open { channel: ChannelId, process: Option<HostProcess> },
+    /// Acceptor: Welcome was sent.
+    Challenged { nonce: Nonce, peer: Traceable },
+    /// Acceptor: the channel is known here, Accept was sent; the opener's Confirm is expected.
+    Granted { channel: HostChannel },
+    /// Both ends know the channel.
+    Open { channel: ChannelId, process: HostProcess },
 }
 
+/// A peer whose memory this process can read.
+#[derive(Clone)]
+struct Traceable {
+    process: HostProcess,
+    instance: u64,
+    swaps_at_a_limit: bool,
+}
+
+impl Traceable {
+    /// Reads the nonce that the peer's identity names. The value is the proof for the peer.
+    fn new(peer: &Peer, theirs: &Identity) -> Result<(Self, u64), End> {
+        let refuse = |reason| End::Untraceable {
+            here: format!("this process may not touch the peer's memory: {reason}"),
+            there: format!("the peer may not touch this process's memory: {reason}"),
+        };
+        let (process, proof) = trust::read_nonce(peer, theirs.nonce_address).map_err(refuse)?;
+        let Identity { instance, swaps_at_a_limit, .. } = *theirs;
+        Ok((Traceable { process, instance, swaps_at_a_limit }, proof))
+    }
+}
+
+/// The files of a channel, mapped.
 struct Pieces {
-    theirs: Identity,
     words: MappedWords,
     tables: MappedWords,
     mailbox: MappedWords,
-    cross_memory: Result<HostProcess, String>,
 }
 
 impl Pieces {
     /// Of a channel with these words, what a peer has sent.
-    fn new(
-        peer: &Peer,
-        theirs: Identity,
-        words: MappedWords,
-        tables: &OwnedFd,
-        mailbox: &OwnedFd,
-    ) -> Result<Self, End> {
-        let open =
-            |file, length, access| MappedWords::open(file, length, access).map_err(|error| unusable(&error));
+    fn new(words: MappedWords, tables: &OwnedFd, mailbox: &OwnedFd) -> Result<Self, End> {
         Ok(Pieces {
             words,
-            tables: open(tables, TABLE_WORDS, Access::Read)?,
-            mailbox: open(mailbox, MAILBOX_WORDS, Access::ReadWrite)?,
-            cross_memory: trust::touch(peer, theirs.nonce_address, theirs.nonce),
-            theirs,
+            tables: map(tables, TABLE_WORDS, Access::Read)?,
+            mailbox: map(mailbox, MAILBOX_WORDS, Access::ReadWrite)?,
         })
     }
+}
+
+fn map(file: &OwnedFd, length: usize, access: Access) -> Result<MappedWords, End> {
+    MappedWords::open(file, length, access)
+        .map_err(|error| End::Because(explain("a file of the channel cannot be used", &error)))
 }
 
 /// Why a connection ends.
 enum End {
     /// The process has ended.
     Departed,
-    /// For this reason.
+    /// One of the two may not touch the other's memory: as this process says it to its user, and as the peer says it.
+    Untraceable { here: String, there: String },
+    /// The peer makes no channel, for this reason.
+    RefusedByPeer(String),
+    /// Something failed, or the peer broke the rules.
     Because(String),
 }
 
@@ -148,6 +171,7 @@ impl Neighbours {
             bells,
             counters,
             listeners: HashMap::new(),
+            claims: Vec::new(),
             connections: BTreeMap::new(),
             open: Vec::new(),
             paused: None,
@@ -155,6 +179,11 @@ impl Neighbours {
             next_channel: 1,
             events: Vec::new(),
         }
+    }
+
+    /// Keeps the claim on a block on which no peer can connect.
+    pub fn keep(&mut self, claim: Descriptor) {
+        self.claims.push(claim);
     }
 
     /// Takes a socket on which peers will connect.
@@ -168,8 +197,13 @@ impl Neighbours {
     /// Asks for a channel to the process that leases a block. The answer is an event.
     pub fn connect(&mut self, block: u32, now: u64) {
         let asked = self.connections.values().any(|connection| match connection.stage {
-            Stage::Unconnected { block: asked, .. } | Stage::Asked { block: asked, .. } => asked == block,
-            _ => false,
+            Stage::Unconnected { block: asked, .. }
+            | Stage::Asked { block: asked, .. }
+            | Stage::Offered { block: asked, .. } => asked == block,
+            Stage::Accepted { .. }
+            | Stage::Challenged { .. }
+            | Stage::Granted { .. }
+            | Stage::Open { .. } => false,
         });
         if asked {
             return;
@@ -205,23 +239,20 @@ impl Neighbours {
                 connection.stage = Stage::Unconnected { block, tried: now };
                 return Ok(());
             }
-            Err(Errno::CONNREFUSED) => {
-                let reason = format!("no process of this host holds the queue pair numbers of block {block}");
-                return Err(Refusal { reason, absent: true });
-            }
+            Err(Errno::CONNREFUSED) => return Err(nobody_listens(block)),
             Err(error) => return Err(Refusal::new(explain("cannot connect to the process", &error.into()))),
         }
         let peer = trust::peer_of(&connection.socket).map_err(Refusal::new)?;
         trust::allow(&peer);
-        let (words, file) = MappedWords::create("pagewire-channel", CHANNEL_WORDS, Access::ReadWrite)
-            .map_err(|error| Refusal::new(explain("no memory for a channel", &error)))?;
-        let identity = self.shown.identity();
-        let files = [self.shown.tables.1.as_fd(), self.shown.mailbox.1.as_fd(), file.as_fd()];
-        send(&connection.socket, &Message::Hello { identity }, &files).map_err(|end| match end {
+        let nonce = Nonce::new().map_err(|error| Refusal::new(explain("no memory for a nonce", &error)))?;
+        let identity = self.shown.identity(&nonce);
+        send(&connection.socket, &Message::Hello { identity }, &[]).map_err(|end| match end {
             End::Departed => Refusal { reason: DEPARTED.into(), absent: true },
-            End::Because(reason) => Refusal::new(reason),
+            End::Untraceable { here: reason, .. } | End::RefusedByPeer(reason) | End::Because(reason) => {
+                Refusal::new(reason)
+            }
         })?;
-        connection.stage = Stage::Asked { block, words, peer };
+        connection.stage = Stage::Asked { block, peer, nonce };
         watch(&self.control, &connection.socket, token).map_err(Refusal::new)
     }
 
@@ -324,7 +355,10 @@ impl Neighbours {
     /// Peers whose handshakes are under way.
     fn strangers(&self) -> usize {
         let of_strangers = |connection: &&Connection| {
-            matches!(connection.stage, Stage::Accepted { .. } | Stage::Answered { .. })
+            matches!(
+                connection.stage,
+                Stage::Accepted { .. } | Stage::Challenged { .. } | Stage::Granted { .. }
+            )
         };
         self.connections.values().filter(of_strangers).count()
     }
@@ -386,114 +420,160 @@ impl Neighbours {
 
     fn take_message(&mut self, token: u64, message: Message, files: Vec<OwnedFd>) -> Result<(), End> {
         let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
-        // Whatever goes wrong below ends the connection; its stage is needed until then.
-        match (&mut connection.stage, message) {
-            (Stage::Asked { words, peer, .. }, Message::Welcome { identity, touches }) => {
-                let [tables, mailbox]: [OwnedFd; WELCOME_FILES] = files.try_into().map_err(|_| no_files())?;
-                let pieces = Pieces::new(peer, identity, words.clone(), &tables, &mailbox)?;
-                self.finish_opening(token, pieces, touches)
+        // A failure ends the connection, and its stage says who must know: it is left as it is until then.
+        match (&connection.stage, message) {
+            (
+                Stage::Asked { .. } | Stage::Offered { .. } | Stage::Challenged { .. },
+                Message::Refuse { reason },
+            ) => Err(End::RefusedByPeer(reason)),
+            (Stage::Accepted { .. }, Message::Hello { identity }) => self.challenge(token, &identity),
+            (Stage::Asked { .. }, Message::Welcome { identity, proof }) => {
+                self.offer(token, &identity, proof)
             }
-            (Stage::Asked { .. }, Message::Refuse { reason }) => Err(End::Because(reason)),
-            (Stage::Accepted { peer }, Message::Hello { identity }) => {
-                let [tables, mailbox, words]: [OwnedFd; HELLO_FILES] =
-                    files.try_into().map_err(|_| no_files())?;
-                let words = MappedWords::open(&words, CHANNEL_WORDS, Access::ReadWrite);
-                let words = words.map_err(|error| unusable(&error))?;
-                let pieces = Pieces::new(peer, identity, words, &tables, &mailbox)?;
-                let touches = pieces.cross_memory.as_ref().map(|_| ()).map_err(String::clone);
-                let identity = self.shown.identity();
-                let files = [self.shown.tables.1.as_fd(), self.shown.mailbox.1.as_fd()];
-                send(&connection.socket, &Message::Welcome { identity, touches }, &files)?;
-                connection.stage = Stage::Answered { pieces: Box::new(pieces) };
-                Ok(())
-            }
-            (Stage::Answered { .. }, Message::Ready { touches }) => {
-                let channel = ChannelId(self.next_channel);
-                let stage = std::mem::replace(&mut connection.stage, Stage::Open { channel, process: None });
-                let Stage::Answered { pieces } = stage else { return Err(broken()) };
-                let channel = self.make_channel(token, Side::Accepted, *pieces, touches)?;
-                self.events.push(FabricEvent::Accepted { channel });
+            (Stage::Challenged { .. }, Message::Ready { proof }) => self.accept_channel(token, proof, files),
+            (Stage::Offered { .. }, Message::Accept) => self.finish_opening(token, files),
+            (Stage::Granted { channel }, Message::Confirm) => {
+                let channel = channel.clone();
+                self.open_channel(token, channel);
                 Ok(())
             }
             _ => Err(broken()),
         }
     }
 
-    fn finish_opening(&mut self, token: u64, pieces: Pieces, touches: Result<(), String>) -> Result<(), End> {
+    /// Acceptor: proves that this process may trace the opener, and asks for the same proof.
+    fn challenge(&mut self, token: u64, theirs: &Identity) -> Result<(), End> {
         let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
-        let Stage::Asked { block, .. } = connection.stage else { return Err(broken()) };
-        let theirs = pieces.theirs.instance;
+        let Stage::Accepted { peer } = &connection.stage else { return Err(broken()) };
+        let (peer, proof) = Traceable::new(peer, theirs)?;
+        let nonce = Nonce::new().map_err(|error| End::Because(explain("no memory for a nonce", &error)))?;
+        let identity = self.shown.identity(&nonce);
+        send(&connection.socket, &Message::Welcome { identity, proof }, &[])?;
+        connection.stage = Stage::Challenged { nonce, peer };
+        Ok(())
+    }
+
+    /// Opener: once the acceptor has proved that it may trace this process, proves the same and sends the files.
+    fn offer(&mut self, token: u64, theirs: &Identity, proof: u64) -> Result<(), End> {
+        let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
+        let Stage::Asked { block, peer, nonce } = &connection.stage else { return Err(broken()) };
+        let block = *block;
+        check_proof(nonce, proof)?;
+        let (peer, proof) = Traceable::new(peer, theirs)?;
         // To itself a process has both ends of a channel: the one that it opened is given again.
-        let known = self.open.iter().map(|(_, channel)| channel).filter(|channel| channel.instance == theirs);
+        let known = self.open.iter().map(|(_, channel)| channel);
+        let known = known.filter(|channel| channel.instance == peer.instance);
         if let Some(channel) = known.min_by_key(|channel| channel.side == Side::Accepted).cloned() {
             self.drop_connection(token);
             self.events.push(FabricEvent::Connected { block, channel });
             return Ok(());
         }
-        let verdict = pieces.cross_memory.as_ref().map(|_| ()).map_err(String::clone);
-        send(&connection.socket, &Message::Ready { touches: verdict }, &[])?;
-        let channel = self.make_channel(token, Side::Opened, pieces, touches)?;
-        self.events.push(FabricEvent::Connected { block, channel });
+        let (words, file) = MappedWords::create("pagewire-channel", CHANNEL_WORDS, Access::ReadWrite)
+            .map_err(|error| End::Because(explain("no memory for a channel", &error)))?;
+        let files = [self.shown.tables.1.as_fd(), self.shown.mailbox.1.as_fd(), file.as_fd()];
+        send(&connection.socket, &Message::Ready { proof }, &files)?;
+        connection.stage = Stage::Offered { block, words, peer };
         Ok(())
     }
 
+    /// Acceptor: once the opener has proved that it may trace this process, sends the files and makes the channel.
+    fn accept_channel(&mut self, token: u64, proof: u64, files: Vec<OwnedFd>) -> Result<(), End> {
+        let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
+        let Stage::Challenged { nonce, peer } = &connection.stage else { return Err(broken()) };
+        check_proof(nonce, proof)?;
+        let peer = peer.clone();
+        let [tables, mailbox, words]: [OwnedFd; READY_FILES] = files.try_into().map_err(|_| no_files())?;
+        let words = map(&words, CHANNEL_WORDS, Access::ReadWrite)?;
+        let pieces = Pieces::new(words, &tables, &mailbox)?;
+        let socket = connection.socket.clone();
+        let channel = self.make_channel(token, Side::Accepted, peer, pieces)?;
+        self.events.push(FabricEvent::Accepted { channel });
+        let files = [self.shown.tables.1.as_fd(), self.shown.mailbox.1.as_fd()];
+        send(&socket, &Message::Accept, &files)
+    }
+
+    /// Opener: the acceptor knows the channel, and has sent its files.
+    fn finish_opening(&mut self, token: u64, files: Vec<OwnedFd>) -> Result<(), End> {
+        let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
+        let Stage::Offered { block, words, peer } = &connection.stage else { return Err(broken()) };
+        let (block, words, peer) = (*block, words.clone(), peer.clone());
+        let [tables, mailbox]: [OwnedFd; ACCEPT_FILES] = files.try_into().map_err(|_| no_files())?;
+        let pieces = Pieces::new(words, &tables, &mailbox)?;
+        let socket = connection.socket.clone();
+        let channel = self.make_channel(token, Side::Opened, peer, pieces)?;
+        self.open_channel(token, channel.clone());
+        self.events.push(FabricEvent::Connected { block, channel });
+        send(&socket, &Message::Confirm, &[])
+    }
+
+    /// The channel of a handshake, which the opener may use when Accept has been sent, and the acceptor when Confirm has.
     fn make_channel(
         &mut self,
         token: u64,
         side: Side,
+        peer: Traceable,
         pieces: Pieces,
-        touches: Result<(), String>,
     ) -> Result<HostChannel, End> {
-        let id = ChannelId(self.next_channel);
         let Some(connection) = self.connections.get_mut(&token) else { return Err(broken()) };
+        let id = ChannelId(self.next_channel);
         // 4,096 exist at once, and a new one costs two processes a handshake: the numbers last for years.
         self.next_channel =
             self.next_channel.checked_add(1).ok_or_else(|| End::Because("channel numbers ran out".into()))?;
-        connection.stage = Stage::Open { channel: id, process: pieces.cross_memory.as_ref().ok().cloned() };
         let channel = Channel {
             id,
             side,
-            instance: pieces.theirs.instance,
+            instance: peer.instance,
             words: pieces.words,
             tables: pieces.tables,
             mailbox: pieces.mailbox,
-            cross_memory: pieces.cross_memory,
-            peer_cross_memory: touches,
-            through_rings: self.shown.swaps_at_a_limit || pieces.theirs.swaps_at_a_limit,
+            process: peer.process,
+            through_rings: self.shown.swaps_at_a_limit || peer.swaps_at_a_limit,
         };
         self.bells.write().insert(id, connection.socket.clone());
-        self.open.push((token, channel.clone()));
         self.counters.channels.add(1);
+        connection.stage = Stage::Granted { channel: channel.clone() };
         Ok(channel)
+    }
+
+    /// Both ends know the channel: this process may use it.
+    fn open_channel(&mut self, token: u64, channel: HostChannel) {
+        if let Some(connection) = self.connections.get_mut(&token) {
+            connection.stage = Stage::Open { channel: channel.id, process: channel.process.clone() };
+            self.open.push((token, channel));
+        }
     }
 
     /// Ends a connection and tells whoever must know.
     fn end(&mut self, token: u64, end: End) {
-        let (reason, absent) = match end {
-            End::Departed => (DEPARTED.to_owned(), true),
-            End::Because(reason) => (reason, false),
-        };
-        if !absent {
+        let Some(connection) = self.connections.get(&token) else { return };
+        if matches!(end, End::Because(_)) {
             self.counters.broken_peers.add(1);
         }
-        let Some(connection) = self.connections.get(&token) else { return };
+        let is_handshake = !matches!(
+            connection.stage,
+            Stage::Unconnected { .. } | Stage::Granted { .. } | Stage::Open { .. }
+        );
+        if let (true, End::Untraceable { there: reason, .. } | End::Because(reason)) = (is_handshake, &end) {
+            // The peer would take the connection's end for this process's. It does, if this does not fit.
+            let _ = send(&connection.socket, &Message::Refuse { reason: reason.clone() }, &[]);
+        }
+        let (reason, absent) = match end {
+            End::Departed => (DEPARTED.to_owned(), true),
+            End::Untraceable { here: reason, .. } | End::RefusedByPeer(reason) | End::Because(reason) => {
+                (reason, false)
+            }
+        };
         match &connection.stage {
-            Stage::Unconnected { block, .. } | Stage::Asked { block, .. } => {
+            Stage::Unconnected { block, .. } | Stage::Asked { block, .. } | Stage::Offered { block, .. } => {
                 let block = *block;
                 self.refuse(block, Refusal { reason, absent });
             }
-            Stage::Accepted { .. } if !absent => {
-                log::debug!("a handshake failed: {reason}");
-                // The peer would take the connection's end for this process's. It does, if this does not fit.
-                let _ = send(&connection.socket, &Message::Refuse { reason }, &[]);
-            }
-            Stage::Accepted { .. } | Stage::Answered { .. } => log::debug!("a handshake failed: {reason}"),
-            Stage::Open { channel, process } => {
-                if let Some(process) = process {
-                    process.set_gone();
-                }
-                log::debug!("channel {} ends: {reason}", channel.0);
-                self.events.push(FabricEvent::Departed { channel: *channel });
+            Stage::Accepted { .. } | Stage::Challenged { .. } => log::debug!("a handshake failed: {reason}"),
+            Stage::Granted { channel: HostChannel { id, process, .. } }
+            | Stage::Open { channel: id, process } => {
+                process.set_gone();
+                log::debug!("channel {} ends: {reason}", id.0);
+                self.events.push(FabricEvent::Departed { channel: *id });
             }
         }
         self.drop_connection(token);
@@ -501,9 +581,11 @@ impl Neighbours {
 
     fn drop_connection(&mut self, token: u64) {
         let Some(connection) = self.connections.remove(&token) else { return };
-        if let Stage::Open { channel, .. } = connection.stage {
+        if let Stage::Granted { channel: HostChannel { id, .. } } | Stage::Open { channel: id, .. } =
+            connection.stage
+        {
             self.open.retain(|(of, _)| *of != token);
-            self.bells.write().remove(&channel);
+            self.bells.write().remove(&id);
         }
         // A thread that wakes the peer may hold the socket for a moment longer: epoll must forget it now.
         if !matches!(connection.stage, Stage::Unconnected { .. }) {
@@ -545,8 +627,32 @@ fn no_files() -> End {
     )
 }
 
-fn unusable(error: &std::io::Error) -> End {
-    End::Because(explain("a file of the channel cannot be used", error))
+/// A wrong value comes from a peer that may not read this process's memory, or has read another process's.
+fn check_proof(nonce: &Nonce, proof: u64) -> Result<(), End> {
+    if nonce.is_proved_by(proof) {
+        return Ok(());
+    }
+    let known = "another PID namespace, or a false claim";
+    Err(End::Untraceable {
+        here: format!("the peer did not prove that it may touch this process's memory ({known})"),
+        there: format!("this process did not prove that it may touch the peer's memory ({known})"),
+    })
+}
+
+/// Why nobody listens under the name of a block: a process that takes the network only has claimed it, or there is none.
+fn nobody_listens(block: u32) -> Refusal {
+    let is_held = || -> std::io::Result<bool> {
+        let probe = names::datagrams(None)?;
+        Ok(connect(&probe, &names::of_forwarding(block)?).is_ok())
+    };
+    match is_held() {
+        Ok(true) => Refusal::new("the peer takes the network only (--path udp)".into()),
+        Ok(false) => {
+            let reason = format!("no process of this host holds the queue pair numbers of block {block}");
+            Refusal { reason, absent: true }
+        }
+        Err(error) => Refusal::new(explain("no connection", &error)),
+    }
 }
 
 fn explain(what: &str, error: &std::io::Error) -> String {
@@ -578,32 +684,170 @@ mod tests {
     use crate::{Fabric, HostFabric};
     use std::time::{Duration, Instant};
 
+    /// A peer that speaks the handshake by hand.
+    struct Stranger {
+        socket: Descriptor,
+    }
+
+    impl Stranger {
+        fn connect(to: &HostFabric) -> Self {
+            let socket = names::connection().unwrap();
+            connect(&socket, &names::of_block(to.lease_block().unwrap()).unwrap()).unwrap();
+            Stranger { socket }
+        }
+
+        fn say(&self, message: &Message, files: &[BorrowedFd<'_>]) {
+            assert!(send(&self.socket, message, files).is_ok());
+        }
+
+        /// What the fabric answers, and how many files came with it.
+        fn hear(&self, fabric: &HostFabric) -> (Message, usize) {
+            let limit = Instant::now() + Duration::from_secs(30);
+            let mut buffer = [0; MESSAGE_BYTES];
+            loop {
+                fabric.events(&mut Vec::new());
+                match sockets::receive_message(&self.socket, &mut buffer).unwrap() {
+                    Some((0, _)) => panic!("the connection ends without a word"),
+                    Some((length, files)) => {
+                        return (Message::decode(&buffer[..length]).unwrap(), files.len());
+                    }
+                    None => assert!(Instant::now() < limit, "no answer"),
+                }
+            }
+        }
+
+        /// Says Hello with a nonce at an address of this process; gives the fabric's identity and its proof.
+        fn greet(&self, fabric: &HostFabric, nonce_address: u64) -> (Identity, u64) {
+            let identity = Identity { instance: 1, nonce_address, swaps_at_a_limit: false };
+            self.say(&Message::Hello { identity }, &[]);
+            match self.hear(fabric) {
+                (Message::Welcome { identity, proof }, 0) => (identity, proof),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn refusal_of(answer: (Message, usize)) -> String {
+        match answer {
+            (Message::Refuse { reason }, 0) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn value_at(address: u64) -> u64 {
+        // SAFETY: the fabric is of this process, and its handshake is under way: the page is mapped.
+        unsafe { (address as *const u64).read_volatile() }
+    }
+
     /// A peer that is there, but cannot make the channel (no memory for it, a file that is none), says so: it has not ended.
     #[test]
     fn who_cannot_make_a_channel_says_why() {
         let fabric = HostFabric::new().unwrap();
-        let block = fabric.lease_block().unwrap();
-        let socket = names::connection().unwrap();
-        connect(&socket, &names::of_block(block).unwrap()).unwrap();
-        let identity = Identity { instance: 1, nonce_address: 0, nonce: 0, swaps_at_a_limit: false };
+        let stranger = Stranger::connect(&fabric);
+        let nonce = 77u64;
+        let (theirs, proof) = stranger.greet(&fabric, &raw const nonce as u64);
+        assert_eq!(proof, 77);
         // Too short for what they are said to be.
         let (_words, file) = MappedWords::create("pagewire-test", 8, Access::ReadWrite).unwrap();
         let files = [file.as_fd(), file.as_fd(), file.as_fd()];
-        assert!(send(&socket, &Message::Hello { identity }, &files).is_ok());
-        let limit = Instant::now() + Duration::from_secs(30);
-        let mut buffer = [0; MESSAGE_BYTES];
-        let length = loop {
-            fabric.events(&mut Vec::new());
-            match sockets::receive_message(&socket, &mut buffer).unwrap() {
-                Some((length, _)) => break length,
-                None => assert!(Instant::now() < limit, "no answer"),
-            }
-        };
-        assert!(length > 0, "the connection ends without a word");
-        match Message::decode(&buffer[..length]) {
-            Ok(Message::Refuse { reason }) => assert!(reason.contains("cannot be used"), "{reason}"),
-            other => panic!("{other:?}"),
+        stranger.say(&Message::Ready { proof: value_at(theirs.nonce_address) }, &files);
+        let reason = refusal_of(stranger.hear(&fabric));
+        assert!(reason.contains("cannot be used"), "{reason}");
+    }
+
+    /// What a peer says of itself proves nothing: without the value of the nonce it gets no file.
+    #[test]
+    fn a_peer_without_proof_gets_no_file() {
+        let fabric = HostFabric::new().unwrap();
+        let nonce = 77u64;
+        let (words, file) = MappedWords::create("pagewire-test", CHANNEL_WORDS, Access::ReadWrite).unwrap();
+        for wrong in [0, 1, 77, u64::MAX] {
+            let stranger = Stranger::connect(&fabric);
+            let (theirs, _) = stranger.greet(&fabric, &raw const nonce as u64);
+            assert_ne!(value_at(theirs.nonce_address), wrong);
+            let files = [file.as_fd(), file.as_fd(), file.as_fd()];
+            stranger.say(&Message::Ready { proof: wrong }, &files);
+            let reason = refusal_of(stranger.hear(&fabric));
+            assert!(reason.contains("did not prove"), "{reason}");
         }
+        assert_eq!(fabric.counters().channels.get(), 0);
+        drop(words);
+    }
+
+    /// Messages out of their order, and those of another version, end the handshake with a reason and without a file.
+    #[test]
+    fn a_handshake_out_of_order_gets_no_file() {
+        let fabric = HostFabric::new().unwrap();
+        let wrong = [
+            Message::Ready { proof: 1 },
+            Message::Accept,
+            Message::Confirm,
+            Message::Welcome {
+                identity: Identity { instance: 1, nonce_address: 0, swaps_at_a_limit: false },
+                proof: 1,
+            },
+        ];
+        for message in wrong {
+            let stranger = Stranger::connect(&fabric);
+            stranger.say(&message, &[]);
+            let reason = refusal_of(stranger.hear(&fabric));
+            assert!(reason.contains("broke the rules"), "{message:?}: {reason}");
+        }
+        let stranger = Stranger::connect(&fabric);
+        let mut older = Message::Accept.encode();
+        older[8] -= 1;
+        sockets::send_message(&stranger.socket, &older, &[]).unwrap();
+        let reason = refusal_of(stranger.hear(&fabric));
+        assert!(reason.contains("version"), "{reason}");
+    }
+
+    /// The opener proves too late, or not at all: the acceptor is not held up by it, and sends nothing.
+    #[test]
+    fn the_opener_gives_files_to_none_but_who_proves() {
+        let fabric = HostFabric::new().unwrap();
+        let block = 0xEE77;
+        let claim = names::claim(&names::of_block(block).unwrap()).unwrap();
+        names::listen_on(&claim).unwrap();
+        fabric.connect(block);
+        let stranger = Stranger { socket: accepted(&claim) };
+        let (hello, files) = stranger.hear(&fabric);
+        let Message::Hello { identity } = hello else { panic!("{hello:?}") };
+        assert_eq!(files, 0);
+        assert_ne!(value_at(identity.nonce_address), 0);
+        let nonce = 77u64;
+        let identity =
+            Identity { instance: 1, nonce_address: &raw const nonce as u64, swaps_at_a_limit: false };
+        stranger.say(&Message::Welcome { identity, proof: 0 }, &[]);
+        let reason = refusal_of(stranger.hear(&fabric));
+        assert!(reason.contains("did not prove"), "{reason}");
+    }
+
+    fn accepted(listener: &Descriptor) -> Descriptor {
+        let limit = Instant::now() + Duration::from_secs(30);
+        loop {
+            match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => return Descriptor::new(socket).unwrap(),
+                Err(error) => assert!(error == Errno::AGAIN && Instant::now() < limit, "{error}"),
+            }
+        }
+    }
+
+    /// Revocation looks at the channels that a process knows: so each end knows a channel before the other may use it.
+    #[test]
+    fn a_channel_is_known_here_before_the_peer_may_use_it() {
+        let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
+        let block = b.lease_block().unwrap();
+        a.connect(block);
+        let limit = Instant::now() + Duration::from_secs(30);
+        let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+        while of_a.is_empty() {
+            // Whatever makes the opener ready has been sent by an acceptor that already tells of the channel.
+            b.events(&mut of_b);
+            a.events(&mut of_a);
+            assert!(Instant::now() < limit, "no channel");
+        }
+        assert!(matches!(of_a[..], [FabricEvent::Connected { .. }]));
+        assert!(matches!(of_b[..], [FabricEvent::Accepted { .. }]), "not known to the acceptor yet");
     }
 
     /// Who comes while many others are being welcomed has to wait, and is not sent away.

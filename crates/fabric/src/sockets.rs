@@ -1,7 +1,7 @@
 //! Messages with files over UNIX sockets.
 
 use crate::descriptors::Descriptor;
-use crate::handshake::HELLO_FILES;
+use crate::handshake::READY_FILES;
 use crate::limits::MESSAGES_IN_A_ROW;
 use nix::sys::socket::{self, ControlMessageOwned, MsgFlags, UnixCredentials};
 use pagewire_memory::Uncancelled;
@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Sends one message, with files. Does not wait.
 pub fn send_message(socket: &Descriptor, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(HELLO_FILES))];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(READY_FILES))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -32,7 +32,7 @@ pub fn send_message(socket: &Descriptor, bytes: &[u8], files: &[BorrowedFd<'_>])
 /// # Errors
 /// The kernel's; `InvalidData` for a message that is too long. Files that did not fit are missing.
 pub fn receive_message(socket: &Descriptor, buffer: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(HELLO_FILES))];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(READY_FILES))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let received = match recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags) {

@@ -79,11 +79,14 @@ pub fn allow(peer: &Peer) {
     }
 }
 
-/// Tries to read the peer's nonce out of its memory.
+/// Reads the peer's nonce out of its memory: the proof that this process may trace it.
+///
+/// Where the kernel has no SO_PEERPIDFD (before Linux 6.5) the process is named by its number alone, which another one may
+/// have by now: what is read then is no proof, and the peer refuses it.
 ///
 /// # Errors
-/// Why that is refused, as a sentence.
-pub fn touch(peer: &Peer, nonce_address: u64, nonce: u64) -> Result<HostProcess, String> {
+/// Why the kernel refuses, as a sentence.
+pub fn read_nonce(peer: &Peer, nonce_address: u64) -> Result<(HostProcess, u64), String> {
     let pid = peer.pid.ok_or("the process is not visible from here (another PID namespace)")?;
     let named = match &peer.descriptor {
         Some(descriptor) if pid != getpid().as_raw_nonzero().get() => {
@@ -92,12 +95,12 @@ pub fn touch(peer: &Peer, nonce_address: u64, nonce: u64) -> Result<HostProcess,
         _ => HostProcess::open(pid),
     };
     let process = named.map_err(|error| format!("process {pid} cannot be named: {error}"))?;
-    let mut seen = 0u64;
+    let mut proof = 0u64;
     let from = [Segment { address: nonce_address, length: 8 }];
-    let to = [Segment { address: &raw mut seen as u64, length: 8 }];
+    let to = [Segment { address: &raw mut proof as u64, length: 8 }];
     match HostMemory::new().pull(&process, &from, &to, false) {
-        Ok(()) if std::hint::black_box(seen) == nonce => Ok(process),
-        Ok(()) | Err(MemoryError::NotMapped | MemoryError::PeerNotMapped) => {
+        Ok(()) => Ok((process, std::hint::black_box(proof))),
+        Err(MemoryError::NotMapped | MemoryError::PeerNotMapped) => {
             Err(format!("process {pid} is another one than it seems (another PID namespace)"))
         }
         Err(MemoryError::PeerGone) => Err(refusal(pid)),

@@ -38,10 +38,9 @@ fn two_fabrics_share_words() {
     assert_eq!(opened.tables.load(8_000_000), 7);
     opened.mailbox.store(TEST, 3, 8);
     assert_eq!(b.mailbox().load(3), 8);
-    assert!(opened.peer_cross_memory.is_ok() && accepted.peer_cross_memory.is_ok());
 
     // One touches the other's memory.
-    let process = opened.cross_memory.clone().unwrap();
+    let process = opened.process.clone();
     let (from, to) = (vec![7u8; 100_000], vec![0u8; 100_000]);
     let segment = |bytes: &[u8]| [Segment { address: bytes.as_ptr() as u64, length: bytes.len() as u64 }];
     a.memory().push(&process, &segment(&from), &segment(&to), true).unwrap();
@@ -113,6 +112,23 @@ fn nobody_there() {
     assert!(reason.contains("65535"), "{reason}");
 }
 
+/// Who refuses channels is not taken for one that does not exist, and may reach others itself.
+#[test]
+fn a_fabric_that_refuses_channels_says_so() {
+    let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
+    b.refuse_channels();
+    let (of_a, of_b) = (a.lease_block().unwrap(), b.lease_block().unwrap());
+    a.connect(of_b);
+    let reason = until(&[&a, &b], |_, events| {
+        events.drain(..).next().map(|event| match event {
+            FabricEvent::Refused { block, reason, absent: false } if block == of_b => reason,
+            _ => panic!(),
+        })
+    });
+    assert!(reason.contains("takes the network only"), "{reason}");
+    open(&b, &a, of_a);
+}
+
 #[test]
 fn a_fabric_departs() {
     let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
@@ -129,7 +145,7 @@ fn a_fabric_departs() {
     // The words stay as they are, for whoever looks at them still.
     accepted.words.store(TEST, 5, 5);
     assert_eq!(opened.words.load(5), 5);
-    assert!(!opened.cross_memory.unwrap().is_alive());
+    assert!(!opened.process.is_alive());
 }
 
 #[test]

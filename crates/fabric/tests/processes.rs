@@ -214,8 +214,7 @@ fn a_killed_process_departs() {
     while channel.words.load(9) != 99 {
         assert!(start.elapsed() < common::PATIENCE);
     }
-    let process = channel.cross_memory.clone().unwrap();
-    channel.peer_cross_memory.clone().unwrap();
+    let process = channel.process.clone();
     let ones = [1u8; 4096];
     let from = [Segment { address: ones.as_ptr() as u64, length: 4096 }];
     let to = [Segment { address: page, length: 4096 }];

@@ -7,11 +7,9 @@ use crate::limits::{MAX_BLOCKS, MAX_QUEUE_PAIRS, MAX_REGIONS};
 /// First word: tells that these are tables of this layout.
 pub const MAGIC_WORD: usize = 0;
 /// "pagewire" and the layout's version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"pgwire03");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"pgwire04");
 /// Secret of the key permutation (peers that may read the tables may also trace the process).
 pub const SECRET_WORD: usize = 1;
-/// Nonzero: the process takes the network to every peer.
-pub const NETWORK_ONLY_WORD: usize = 2;
 /// Leased blocks of queue pair numbers, each plus one; zero: none.
 pub const BLOCKS: usize = 16;
 /// First region.

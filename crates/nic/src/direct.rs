@@ -68,7 +68,7 @@ impl<F: Fabric> QueuePair<F> {
         let &Transfer { remote, length, reads } = transfer;
         let LocalWay { channel, send_psn, waits, passes, told } = way;
         let Passes { send: near, far, seen_here, seen_there, .. } = passes;
-        let Ok(process) = &channel.channel.cross_memory else { return Direct::Unavailable };
+        let process = &channel.channel.process;
         if channel.is_gone() {
             return Direct::Unavailable;
         }

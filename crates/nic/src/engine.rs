@@ -22,7 +22,7 @@ use crate::workers::Workers;
 use pagewire_fabric::limits::TICK;
 use pagewire_fabric::{ChannelId, Fabric, FabricEvent};
 use pagewire_iommu::hazards::Revoked;
-use pagewire_iommu::layout::{MAGIC, MAGIC_WORD, NETWORK_ONLY_WORD};
+use pagewire_iommu::layout::{MAGIC, MAGIC_WORD};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, ProcessWords, RegionTable};
 use pagewire_paging::PageIn;
@@ -118,7 +118,9 @@ impl<F: Fabric> Nic<F> {
     pub fn new(fabric: F, options: Options) -> Arc<Self> {
         let tables = fabric.tables().clone();
         let regions = RegionTable::new(tables.clone(), fabric.random());
-        tables.store(TABLES, NETWORK_ONLY_WORD, u64::from(options.path == PathChoice::Udp));
+        if options.path == PathChoice::Udp {
+            fabric.refuse_channels();
+        }
         tables.store(TABLES, MAGIC_WORD, MAGIC);
         Arc::new(Nic {
             regions,
@@ -428,7 +430,7 @@ impl<F: Fabric> Nic<F> {
                     FabricEvent::Connected { block, channel } => {
                         let now = self.fabric.now();
                         let state = match self.adopt(channel) {
-                            Ok(channel) => BlockState::from_channel(channel, now),
+                            Ok(channel) => BlockState::Open(channel),
                             Err(reason) => BlockState::refused(reason, false, now),
                         };
                         waiting.extend(self.settle(block, state));

@@ -85,19 +85,6 @@ impl<F: Fabric> BlockState<F> {
         BlockState::Refused { reason, absent, until }
     }
 
-    /// What a channel is good for.
-    pub fn from_channel(channel: Arc<LocalChannel<F>>, now: u64) -> Self {
-        let refused = |reason| BlockState::refused(reason, false, now);
-        if channel.peer_wants_network() {
-            return refused("the peer wants the network".into());
-        }
-        match (&channel.channel.cross_memory, &channel.channel.peer_cross_memory) {
-            (Ok(_), Ok(())) => BlockState::Open(channel),
-            (Err(reason), _) => refused(format!("this process may not touch the peer's memory: {reason}")),
-            (_, Err(reason)) => refused(format!("the peer may not touch this process's memory: {reason}")),
-        }
-    }
-
     /// Whether this is a refusal that holds no more; only for one the clock is looked at.
     pub fn is_out_of_date(&self, now: impl FnOnce() -> u64) -> bool {
         matches!(self, BlockState::Refused { until, .. } if now() >= *until)

@@ -55,7 +55,7 @@ impl<F: Fabric> QueuePair<F> {
         last: bool,
     ) -> Result<(), PullError> {
         let nic = &self.nic;
-        let process = channel.channel.cross_memory.as_ref().map_err(|_| PullError::Lost(Lost::SenderGone))?;
+        let process = &channel.channel.process;
         let memory = nic.fabric().memory();
         let (moment, mut seen) = (memory.moment(), LastSeen::default());
         let sender = self.peer();

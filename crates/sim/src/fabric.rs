@@ -142,6 +142,10 @@ impl Fabric for SimFabric {
         &self.mailbox
     }
 
+    fn refuse_channels(&self) {
+        self.shared.refuse_channels(self.process.id);
+    }
+
     fn is_local(&self, address: IpAddr) -> Result<bool, String> {
         Ok(address.is_loopback() || self.shared.is_local(self.process.host, address))
     }

@@ -99,6 +99,8 @@ struct Member {
     untouchable: Option<String>,
     /// It lives at a limit of memory where there is swap.
     swaps_at_a_limit: bool,
+    /// It takes the network only.
+    refuses_channels: bool,
     buried: bool,
 }
 
@@ -171,6 +173,7 @@ impl World {
             next_channel: 0,
             untouchable: None,
             swaps_at_a_limit: false,
+            refuses_channels: false,
             buried: false,
             process: process.clone(),
         };
@@ -330,6 +333,11 @@ impl World {
 }
 
 impl Shared {
+    /// Has a process take the network only, before anybody connects.
+    pub(crate) fn refuse_channels(&self, id: ProcessId) {
+        self.state.lock().members[id.0].refuses_channels = true;
+    }
+
     /// Makes everything happen that is due.
     pub fn deliver(&self) {
         let now = self.clock.now();
@@ -550,6 +558,9 @@ impl State {
         if let Some(held) = self.members[from.0].channels.iter().find(|held| held.peer == to) {
             return FabricEvent::Connected { block, channel: held.channel.clone() };
         }
+        if let Some(reason) = self.refusal(from, to) {
+            return FabricEvent::Refused { block, reason, absent: false };
+        }
         if self.members[from.0].channels.len() >= limits::CHANNELS
             || self.members[to.0].channels.len() >= limits::CHANNELS
         {
@@ -567,12 +578,22 @@ impl State {
         FabricEvent::Connected { block, channel: opened }
     }
 
+    /// Why two processes make no channel.
+    fn refusal(&self, from: ProcessId, to: ProcessId) -> Option<String> {
+        let (own, other) = (&self.members[from.0], &self.members[to.0]);
+        if other.refuses_channels {
+            return Some("the peer takes the network only (--path udp)".into());
+        }
+        let here = |reason| format!("this process may not touch the peer's memory: {reason}");
+        let there = |reason| format!("the peer may not touch this process's memory: {reason}");
+        other.untouchable.as_ref().map(here).or_else(|| own.untouchable.as_ref().map(there))
+    }
+
     fn end(&mut self, holder: ProcessId, peer: ProcessId, side: Side, words: Arc<Array>) -> SimChannel {
         let id = ChannelId(self.members[holder.0].next_channel);
         self.members[holder.0].next_channel += 1;
         let (own, other) = (&self.members[holder.0], &self.members[peer.0]);
         let process = own.process.clone();
-        let refusal = |of: &Member| of.untouchable.clone().map_or(Ok(()), Err);
         Channel {
             id,
             side,
@@ -580,8 +601,7 @@ impl State {
             words: SimWords::new(words, process.clone()),
             tables: SimWords::read_only(other.tables.clone(), process.clone()),
             mailbox: SimWords::new(other.mailbox.clone(), process),
-            cross_memory: refusal(other).map(|()| SimProcess(other.process.clone())),
-            peer_cross_memory: refusal(own),
+            process: SimProcess(other.process.clone()),
             through_rings: own.swaps_at_a_limit || other.swaps_at_a_limit,
         }
     }

@@ -7,9 +7,7 @@ use super::verdict::{Awaited, Judged, Next, Verdict, Verdicts};
 use crate::limits::ROUND;
 use pagewire_fabric::lock::Lock;
 use pagewire_fabric::{Channel, ChannelId, Fabric, Side};
-use pagewire_iommu::layout::{
-    BLOCKS, MAGIC, MAGIC_WORD, NETWORK_ONLY_WORD, QUEUE_PAIR_WORDS, QUEUE_PAIRS, TABLE_WORDS,
-};
+use pagewire_iommu::layout::{BLOCKS, MAGIC, MAGIC_WORD, QUEUE_PAIR_WORDS, QUEUE_PAIRS, TABLE_WORDS};
 use pagewire_iommu::limits::MAX_BLOCKS;
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, RegionView, Rights};
@@ -201,11 +199,6 @@ impl<F: Fabric> LocalChannel<F> {
             broken: AtomicBool::new(false),
             channel,
         }))
-    }
-
-    /// Whether the peer takes the network to every peer: both ends of a connection must take the same path.
-    pub fn peer_wants_network(&self) -> bool {
-        self.channel.tables.load(NETWORK_ONLY_WORD) != 0
     }
 
     /// The place of a queue pair in the peer's tables.
