@@ -223,8 +223,24 @@ pub trait Fabric: Send + Sync + 'static {
 
     // This host.
 
-    /// Leases one more block of queue pair numbers (the block number: QPN / 256). The lease ends with the process.
-    fn lease_block(&self) -> std::io::Result<u32>;
+    /// Leases more blocks of queue pair numbers (the block number: QPN / 256): at least one, at most `count`, one after the
+    /// other. The leases end with the process.
+    ///
+    /// # Errors
+    /// The kernel's, or that no block is free.
+    fn lease_blocks(&self, count: usize) -> std::io::Result<Vec<u32>>;
+    /// Waits, for a bounded time, until the kernel delivers datagrams for the leased blocks to this process. Before that, other
+    /// processes that share the port hand them on: some may overtake others, or be lost.
+    fn settle(&self) {}
+    /// Leases one block, and waits until datagrams for it come here.
+    ///
+    /// # Errors
+    /// As [`lease_blocks`](Self::lease_blocks).
+    fn lease_block(&self) -> std::io::Result<u32> {
+        let leased = self.lease_blocks(1)?;
+        self.settle();
+        Ok(leased[0])
+    }
     /// This process's published tables.
     fn tables(&self) -> &Self::Words;
     /// This process's mailbox.

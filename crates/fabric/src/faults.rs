@@ -382,8 +382,12 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.instance()
     }
 
-    fn lease_block(&self) -> std::io::Result<u32> {
-        self.inner.lease_block()
+    fn lease_blocks(&self, count: usize) -> std::io::Result<Vec<u32>> {
+        self.inner.lease_blocks(count)
+    }
+
+    fn settle(&self) {
+        self.inner.settle();
     }
 
     fn tables(&self) -> &Self::Words {

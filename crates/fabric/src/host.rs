@@ -67,6 +67,8 @@ struct Inner {
     rounds_to_look: AtomicU32,
     pages: Pages,
     leased: Mutex<usize>,
+    /// Blocks were leased since [`settle`](Fabric::settle) was last called.
+    any_unsettled: AtomicBool,
     /// Set before the first block is leased, if at all.
     refuses_channels: AtomicBool,
     sleepers: AtomicU32,
@@ -151,6 +153,7 @@ impl HostFabric {
             rounds_to_look: AtomicU32::new(0),
             pages,
             leased: Mutex::new(0),
+            any_unsettled: AtomicBool::new(false),
             refuses_channels: AtomicBool::new(false),
             sleepers: AtomicU32::new(0),
             looked: AtomicU64::new(0),
@@ -240,6 +243,27 @@ impl Inner {
 }
 
 impl Inner {
+    /// Leases a block.
+    ///
+    /// # Errors
+    /// `AddrInUse` where another process has it, and the kernel's.
+    fn lease(&self, block: u32) -> io::Result<()> {
+        let claim = names::claim(&names::of_block(block)?)?;
+        // Before the name for forwarding exists: a peer takes a block that has that name alone for one that refuses channels.
+        let refuses_channels = self.refuses_channels.load(Ordering::Relaxed);
+        if !refuses_channels {
+            names::listen_on(&claim)?;
+        }
+        let forwarding = names::datagrams(Some(&names::of_forwarding(block)?))?;
+        self.network.serve_block(block, forwarding)?;
+        let mut neighbours = self.neighbours.lock();
+        if refuses_channels {
+            neighbours.keep(claim);
+            return Ok(());
+        }
+        neighbours.listen(claim)
+    }
+
     /// Waits a moment until the port's datagrams for a new block come here: those that others hand on may overtake each
     /// other, or be lost. Meanwhile this thread answers probes, its own among them; nobody else may be at work here.
     fn settle_steering(&self) {
@@ -318,52 +342,52 @@ impl Fabric for HostFabric {
         self.inner.shown.instance
     }
 
-    fn lease_block(&self) -> io::Result<u32> {
+    fn lease_blocks(&self, count: usize) -> io::Result<Vec<u32>> {
         let inner = &*self.inner;
         let mut leased = inner.leased.lock();
-        if *leased >= BLOCKS {
+        let wanted = count.min(BLOCKS.saturating_sub(*leased));
+        if wanted == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::OutOfMemory,
                 "all blocks of queue pair numbers are leased",
             ));
         }
         let usable = inner.network.blocks_to_lease();
-        let count = u64::from(usable.end - usable.start);
-        let first = random()? % count;
-        for offset in 0..count {
-            let block = usable.start + ((first + offset) % count) as u32;
-            let claim = match names::claim(&names::of_block(block)?) {
-                Ok(claim) => claim,
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
+        let first = usable.start + (random()? % u64::from(usable.end - usable.start)) as u32;
+        let mut blocks = Vec::with_capacity(wanted);
+        for block in (first..usable.end).chain(usable.start..first) {
+            // Behind the last number comes the first: no run.
+            if blocks.last().is_some_and(|last| last + 1 != block) {
+                break;
+            }
+            match inner.lease(block) {
+                Ok(()) => blocks.push(block),
+                // A run ends at a block of another process.
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && blocks.is_empty() => continue,
+                // Fewer than asked for will do, for as long as the limits of this process are not in the way of the first.
+                Err(_) if !blocks.is_empty() => break,
                 Err(error) => return Err(error),
-            };
-            // Before the name for forwarding exists: a peer takes a block that has that name alone for one that refuses channels.
-            let refuses_channels = inner.refuses_channels.load(Ordering::Relaxed);
-            if !refuses_channels {
-                names::listen_on(&claim)?;
             }
-            let forwarding = match names::datagrams(Some(&names::of_forwarding(block)?)) {
-                Ok(forwarding) => forwarding,
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
-                Err(error) => return Err(error),
-            };
-            match inner.network.serve_block(block, forwarding) {
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
-                other => other?,
-            }
-            let mut neighbours = inner.neighbours.lock();
-            if refuses_channels {
-                neighbours.keep(claim);
-            } else {
-                neighbours.listen(claim)?;
-            }
-            drop(neighbours);
             *leased += 1;
-            drop(leased);
-            inner.settle_steering();
-            return Ok(block);
+            if blocks.len() == wanted {
+                break;
+            }
         }
-        Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "all queue pair numbers of this host are leased"))
+        if blocks.is_empty() {
+            let reason = "all queue pair numbers of this host are leased";
+            return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, reason));
+        }
+        inner.any_unsettled.store(true, Ordering::Release);
+        Ok(blocks)
+    }
+
+    fn settle(&self) {
+        let inner = &*self.inner;
+        // Once for what was leased: other processes may change the steering at any time, which does not concern the caller.
+        let is_new = inner.any_unsettled.load(Ordering::Acquire);
+        if is_new && inner.any_unsettled.swap(false, Ordering::AcqRel) && inner.network.is_settling() {
+            inner.settle_steering();
+        }
     }
 
     fn tables(&self) -> &MappedWords {

@@ -103,8 +103,8 @@ pub const CAPTURE_FLUSH: u64 = 50;
 pub const DELAYED_PACKETS: usize = 65_536;
 /// Milliseconds for which the list of this host's addresses is believed.
 pub const ADDRESSES_TIME: u64 = 500;
-/// Blocks that the steering program of port 4791 knows (a program has at most 4,096 instructions).
-pub const STEERED_BLOCKS: usize = 1500;
+/// Runs of blocks that the steering program of port 4791 knows: three instructions each, of at most 4,096.
+pub const STEERED_RUNS: usize = 1360;
 /// Processes that share the port and are found by probes.
 pub const STEERED_PLACES: u16 = 1024;
 /// Probes under way at once (the kernel queues 10 messages at a UNIX datagram socket by default).
@@ -127,7 +127,7 @@ pub const STEERING_STALE: u64 = 1_000_000_000;
 pub const STEERING_CHECK: u64 = 100_000_000;
 /// The same at most, where they do not come back although the steering was set up anew.
 pub const STEERING_CHECK_MOST: u64 = 6_400_000_000;
-/// Nanoseconds that leasing a block waits for the steering at most.
+/// Nanoseconds that a process waits for the steering at most, before peers send to its new numbers.
 pub const STEERING_SETTLES: u64 = 120_000_000;
 /// Time between two looks meanwhile.
 pub const STEERING_STEP: Duration = Duration::from_micros(200);

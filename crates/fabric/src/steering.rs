@@ -18,7 +18,7 @@ use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::fabric::{ROCE_PORT, Route};
 use crate::limits::{
-    STEERED_BLOCKS, STEERED_PLACES, STEERING_PATIENCE, STEERING_PAUSE, STEERING_PROBES, STEERING_RETRY,
+    STEERED_PLACES, STEERED_RUNS, STEERING_PATIENCE, STEERING_PAUSE, STEERING_PROBES, STEERING_RETRY,
     STEERING_SILENCE, STEERING_STALE, STEERING_TIME,
 };
 use crate::udp::{self, Arrival, Family, Transmit};
@@ -416,7 +416,6 @@ impl Round {
     fn table(&self, family: Family) -> BTreeMap<u16, u16> {
         self.members(family)
             .flat_map(|(place, member)| member.blocks.iter().map(move |block| (*block, place)))
-            .take(STEERED_BLOCKS)
             .collect()
     }
 }
@@ -465,28 +464,54 @@ fn probe(family: Family, place: u16, nonce: u64) -> [u8; PROBE_BYTES] {
     bytes
 }
 
+/// Blocks that follow each other and belong to the member at one place.
+struct Run {
+    first: u16,
+    last: u16,
+    place: u16,
+}
+
+/// The first runs of a table, as many as a program has room for.
+fn runs(table: &BTreeMap<u16, u16>) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (&block, &place) in table {
+        match runs.last_mut() {
+            Some(run) if run.place == place && run.last.checked_add(1) == Some(block) => run.last = block,
+            _ => runs.push(Run { first: block, last: block, place }),
+        }
+    }
+    runs.truncate(STEERED_RUNS);
+    runs
+}
+
 /// The program for a table. What it does not know gets the place for the rest, or one that is in no list: the kernel then
 /// spreads by hash.
 fn program(table: &BTreeMap<u16, u16>, rest: Option<u16>) -> Vec<libc::sock_filter> {
     let statement = |code: u32, value: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k: value };
-    let unless_equal = |value: u32, skip: u8| libc::sock_filter {
-        code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+    // Goes on with the next instruction if the comparison holds, else behind so many.
+    let unless = |comparison: u32, value: u16, skip: u8| libc::sock_filter {
+        code: (libc::BPF_JMP | comparison | libc::BPF_K) as u16,
         jt: 0,
         jf: skip,
-        k: value,
+        k: value.into(),
     };
     let load = libc::BPF_LD | libc::BPF_ABS;
     // Upper 16 of the 24 bits of the destination. In a probe they are those of a block that nobody leases. Each load takes tens
     // of nanoseconds, so what is seldom comes last.
     let mut program = vec![statement(load | libc::BPF_H, 5)];
-    for (block, place) in table {
-        program.push(unless_equal(u32::from(*block), 1));
-        program.push(statement(libc::BPF_RET | libc::BPF_K, u32::from(*place)));
+    for Run { first, last, place } in runs(table) {
+        if first == last {
+            program.push(unless(libc::BPF_JEQ, first, 1));
+        } else {
+            program.push(unless(libc::BPF_JGE, first, 2));
+            program.push(libc::sock_filter { jt: 1, jf: 0, ..unless(libc::BPF_JGT, last, 0) });
+        }
+        program.push(statement(libc::BPF_RET | libc::BPF_K, place.into()));
     }
     // The place that a probe carries.
     program.extend([
         statement(load | libc::BPF_B, 0),
-        unless_equal(u32::from(PROBE), 2),
+        unless(libc::BPF_JEQ, PROBE.into(), 2),
         statement(load | libc::BPF_H, 2),
         statement(libc::BPF_RET | 0x10, 0), // BPF_A: what was loaded
     ]);
@@ -513,8 +538,14 @@ mod tests {
             } else if code == load | libc::BPF_H {
                 let Some(bytes) = datagram.get(value..value + 2) else { return 0 };
                 accumulator = u32::from(u16::from_be_bytes([bytes[0], bytes[1]]));
-            } else if code == libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K {
-                at += usize::from(if accumulator == step.k { step.jt } else { step.jf });
+            } else if code & 0x07 == libc::BPF_JMP {
+                let holds = match code & 0xF0 {
+                    libc::BPF_JEQ => accumulator == step.k,
+                    libc::BPF_JGE => accumulator >= step.k,
+                    libc::BPF_JGT => accumulator > step.k,
+                    other => panic!("{other}"),
+                };
+                at += usize::from(if holds { step.jt } else { step.jf });
             } else if code == libc::BPF_RET | libc::BPF_K {
                 return step.k;
             } else {
@@ -524,18 +555,40 @@ mod tests {
         }
     }
 
+    fn packet(block: u16) -> [u8; 20] {
+        let mut bytes = [0; 20];
+        bytes[4..8].copy_from_slice(&(u32::from(block) * QUEUE_PAIRS_PER_BLOCK + 9).to_be_bytes());
+        bytes
+    }
+
+    /// Any tables, runs of any length among them, send each block where they say, and the rest to the place for it.
+    #[test]
+    fn runs_are_as_good_as_blocks() {
+        let some = || proptest::collection::vec((1u16..60, 1u16..30, 0u16..4), 1..20);
+        proptest::proptest!(|(parts in some())| {
+            let mut table = BTreeMap::new();
+            for (first, length, place) in parts {
+                table.extend((first..first + length).map(|block| (block, place)));
+            }
+            let program = program(&table, Some(9));
+            for block in 0..100 {
+                let expected = table.get(&block).copied().unwrap_or(9);
+                assert_eq!(place(&program, &packet(block)), u32::from(expected), "{block} of {table:?}");
+            }
+        });
+        // Pairs of blocks: the largest program.
+        let table: BTreeMap<u16, u16> =
+            (0..0x7FFF).map(|pair| (pair * 2 + u16::from(pair % 3 > 0), pair / 3 % 2)).collect();
+        assert!(program(&table, None).len() <= 4096);
+    }
+
     #[test]
     fn packets_go_by_their_block_and_probes_by_their_place() {
-        let table: BTreeMap<u16, u16> = (1..=u16::try_from(STEERED_BLOCKS).unwrap())
+        let table: BTreeMap<u16, u16> = (1..=u16::try_from(STEERED_RUNS).unwrap())
             .map(|block| (block.reverse_bits().max(1), block))
             .collect();
         let program = program(&table, Some(3));
         assert!(program.len() <= 4096);
-        let packet = |block: u16| {
-            let mut bytes = [0; 20];
-            bytes[4..8].copy_from_slice(&(u32::from(block) * QUEUE_PAIRS_PER_BLOCK + 9).to_be_bytes());
-            bytes
-        };
         for (block, expected) in &table {
             assert_eq!(place(&program, &packet(*block)), u32::from(*expected));
         }

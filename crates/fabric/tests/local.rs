@@ -57,6 +57,29 @@ fn two_fabrics_share_words() {
     assert_eq!(again.id, opened.id);
 }
 
+/// Blocks that are leased together follow each other, and each can be reached.
+#[test]
+fn blocks_are_leased_in_runs() {
+    let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
+    let blocks = b.lease_blocks(8).unwrap();
+    assert!(!blocks.is_empty() && blocks.len() <= 8);
+    assert!(blocks.windows(2).all(|pair| pair[1] == pair[0] + 1), "{blocks:?}");
+    let (first, _) = open(&a, &b, blocks[0]);
+    a.connect(blocks[blocks.len() - 1]);
+    let again = until(&[&a, &b], |_, events| {
+        events.drain(..).find_map(|event| match event {
+            FabricEvent::Connected { channel, .. } => Some(channel),
+            _ => None,
+        })
+    });
+    assert_eq!(again.id, first.id);
+    let mut count = blocks.len();
+    while let Ok(more) = b.lease_blocks(64) {
+        count += more.len();
+    }
+    assert_eq!(count, pagewire_iommu::limits::MAX_BLOCKS);
+}
+
 #[test]
 fn a_fabric_reaches_itself() {
     let a = HostFabric::new().unwrap();

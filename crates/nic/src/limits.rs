@@ -5,6 +5,8 @@ use std::time::Duration;
 
 /// Queue pairs of one process.
 pub const MAX_QUEUE_PAIRS: u32 = iommu::MAX_QUEUE_PAIRS;
+/// Blocks of queue pair numbers that a process leases at once.
+pub const MAX_BLOCKS_AT_ONCE: usize = 32;
 /// Work requests of one queue.
 pub const MAX_WORK_REQUESTS: u32 = 32_768;
 /// Scatter-gather elements of one work request.

@@ -268,6 +268,10 @@ impl<F: Fabric> QueuePair<F> {
             if self.kind == QueuePairType::Ud {
                 self.nic.fabric().tell_hops();
             }
+            // From now on peers may send. What is lost or overtaken on its detour by another process RC sends again.
+            if self.kind != QueuePairType::Rc {
+                self.nic.fabric().settle();
+            }
             self.nic.hear_out();
         }
         let mut core = self.lock_core()?;

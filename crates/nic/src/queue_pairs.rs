@@ -2,7 +2,7 @@
 
 use crate::engine::Nic;
 use crate::error::{Error, Result};
-use crate::limits::MAX_QUEUE_PAIRS;
+use crate::limits::{MAX_BLOCKS_AT_ONCE, MAX_QUEUE_PAIRS};
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::{Fabric, QUEUE_PAIRS_PER_BLOCK};
 use pagewire_iommu::layout::BLOCKS;
@@ -18,9 +18,36 @@ pub const BLOCK: Site = Site("tables.block");
 struct Table<F: Fabric> {
     /// Leased blocks in the order of their places.
     blocks: Vec<u32>,
+    /// The same blocks, those that follow each other as one.
+    runs: Vec<Run>,
     by_place: Vec<Option<Arc<QueuePair<F>>>>,
     /// Places that are free, the longest unused first, so that a number is not used again soon.
     free: VecDeque<u32>,
+}
+
+/// Leased blocks that follow each other in number and in place.
+struct Run {
+    first: u32,
+    length: u32,
+    /// Place of the first among all leased blocks.
+    ordinal: u32,
+}
+
+impl<F: Fabric> Table<F> {
+    /// The place of a block among all leased blocks.
+    fn ordinal_of(&self, block: u32) -> Option<u32> {
+        // The last runs are the longest.
+        self.runs.iter().rev().find_map(|run| {
+            let offset = block.checked_sub(run.first).filter(|offset| *offset < run.length)?;
+            Some(run.ordinal + offset)
+        })
+    }
+}
+
+/// How many blocks a process that has used up so many numbers leases: as many as it has, within bounds, so that each further
+/// queue pair costs it the same.
+fn blocks_to_lease(places: usize) -> usize {
+    (places / QUEUE_PAIRS_PER_BLOCK as usize).clamp(1, MAX_BLOCKS_AT_ONCE)
 }
 
 /// Queue pairs by number.
@@ -29,10 +56,15 @@ pub struct QueuePairs<F: Fabric>(RwLock<Table<F>>);
 impl<F: Fabric> QueuePairs<F> {
     /// None.
     pub fn new() -> Self {
-        QueuePairs(RwLock::new(Table { blocks: Vec::new(), by_place: Vec::new(), free: VecDeque::new() }))
+        QueuePairs(RwLock::new(Table {
+            blocks: Vec::new(),
+            runs: Vec::new(),
+            by_place: Vec::new(),
+            free: VecDeque::new(),
+        }))
     }
 
-    /// Takes a free number and its place, leasing another block if none is free.
+    /// Takes a free number and its place, leasing more blocks if none is free.
     pub fn reserve(&self, nic: &Nic<F>) -> Result<(u32, u32)> {
         let (none_free, places) = {
             let table = self.0.read();
@@ -43,8 +75,13 @@ impl<F: Fabric> QueuePairs<F> {
                 return Err(Error::NoMemory("queue pairs"));
             }
             // Without the lock: packets for the queue pairs that exist go on meanwhile.
-            let leased = nic.fabric().lease_block()?;
-            self.add_block(nic, leased)?;
+            let leased = nic.fabric().lease_blocks(blocks_to_lease(places))?;
+            for block in leased {
+                self.add_block(nic, block)?;
+            }
+            if places == 0 {
+                nic.fabric().settle();
+            }
         }
         let mut table = self.0.write();
         let place = table.free.pop_front().ok_or(Error::NoMemory("queue pairs"))?;
@@ -60,6 +97,10 @@ impl<F: Fabric> QueuePairs<F> {
         }
         nic.fabric().tables().store(BLOCK, BLOCKS + ordinal as usize, u64::from(block) + 1);
         table.blocks.push(block);
+        match table.runs.last_mut() {
+            Some(run) if run.first + run.length == block => run.length += 1,
+            _ => table.runs.push(Run { first: block, length: 1, ordinal }),
+        }
         let first = ordinal * QUEUE_PAIRS_PER_BLOCK;
         table.free.extend(first..first + QUEUE_PAIRS_PER_BLOCK);
         let places = (first + QUEUE_PAIRS_PER_BLOCK) as usize;
@@ -83,9 +124,9 @@ impl<F: Fabric> QueuePairs<F> {
     /// The queue pair of a number.
     pub fn get(&self, number: u32) -> Option<Arc<QueuePair<F>>> {
         let table = self.0.read();
-        let ordinal = table.blocks.iter().position(|block| *block == number / QUEUE_PAIRS_PER_BLOCK)?;
-        let place = ordinal * QUEUE_PAIRS_PER_BLOCK as usize + (number % QUEUE_PAIRS_PER_BLOCK) as usize;
-        table.by_place[place].clone()
+        let ordinal = table.ordinal_of(number / QUEUE_PAIRS_PER_BLOCK)?;
+        let place = ordinal * QUEUE_PAIRS_PER_BLOCK + number % QUEUE_PAIRS_PER_BLOCK;
+        table.by_place[place as usize].clone()
     }
 
     /// All of them.

@@ -126,12 +126,13 @@ impl Fabric for SimFabric {
         self.instance
     }
 
-    fn lease_block(&self) -> std::io::Result<u32> {
-        let none = || std::io::Error::from(std::io::ErrorKind::AddrInUse);
-        if !self.process.step(LEASE) {
-            return Err(none());
-        }
-        self.shared.lease_block(&self.process).ok_or_else(none)
+    fn lease_blocks(&self, count: usize) -> std::io::Result<Vec<u32>> {
+        let leased = if self.process.step(LEASE) {
+            self.shared.lease_blocks(&self.process, count)
+        } else {
+            Vec::new()
+        };
+        if leased.is_empty() { Err(std::io::ErrorKind::AddrInUse.into()) } else { Ok(leased) }
     }
 
     fn tables(&self) -> &SimWords {

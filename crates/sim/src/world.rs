@@ -379,13 +379,19 @@ impl Shared {
         inbox.drain(..count).collect()
     }
 
-    pub fn lease_block(&self, process: &Process) -> Option<u32> {
+    /// Leases blocks that follow each other, at most `count`; none where the host has none left.
+    pub fn lease_blocks(&self, process: &Process, count: usize) -> Vec<u32> {
         let mut state = self.state.lock();
         let start = state.random.u32(1..limits::HOST_BLOCKS);
+        let is_free = |state: &State, block: u32| !state.blocks.contains_key(&(process.host, block));
         let all = (start..limits::HOST_BLOCKS).chain(1..start);
-        let block = all.into_iter().find(|block| !state.blocks.contains_key(&(process.host, *block)))?;
-        state.blocks.insert((process.host, block), process.id);
-        Some(block)
+        let from_first_free = all.skip_while(|block| !is_free(&state, *block));
+        let leased: Vec<u32> =
+            from_first_free.take_while(|block| is_free(&state, *block)).take(count).collect();
+        for block in &leased {
+            state.blocks.insert((process.host, *block), process.id);
+        }
+        leased
     }
 
     pub fn is_local(&self, host: HostId, address: IpAddr) -> bool {
