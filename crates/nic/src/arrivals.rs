@@ -169,7 +169,7 @@ fn add_row<'d>(
     let (mut before, length) = (first.bytes, first.bytes.len());
     for next in behind {
         let same = next.bytes.len() == length && next.source == first.source;
-        if !same || !goes_on(before, next.bytes, apart).unwrap_or(false) {
+        if !same || !goes_on(before, next.bytes, apart.then_some(payload.len())).unwrap_or(false) {
             break;
         }
         before = next.bytes;
@@ -178,15 +178,15 @@ fn add_row<'d>(
     row.len() > 1
 }
 
-/// Whether the headers of a packet are what follows those of the one before. `apart`: a RETH stands behind the BTH.
-fn goes_on(before: &[u8], next: &[u8], apart: bool) -> Result<bool, Error> {
+/// Whether the headers of a packet are what follows those of the one before. `write_only`: a RETH stands behind the BTH, and the
+/// packet brings so many bytes.
+fn goes_on(before: &[u8], next: &[u8], write_only: Option<usize>) -> Result<bool, Error> {
     if !bth::Packet::new(before)?.goes_on_with(&bth::Packet::new(next)?) {
         return Ok(false);
     }
-    if !apart {
-        return Ok(true);
-    }
-    Ok(reth::Packet::new(&before[bth::LEN..])?.goes_on_with(&reth::Packet::new(&next[bth::LEN..])?))
+    let Some(length) = write_only else { return Ok(true) };
+    let (before, next) = (reth::Packet::new(&before[bth::LEN..])?, reth::Packet::new(&next[bth::LEN..])?);
+    Ok(before.goes_on_with(&next, length as u32))
 }
 
 impl<F: Fabric> Current<'_, F> {

@@ -292,8 +292,9 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
             bth.set_psn(first.plus(index as u32).value());
             if let Some(reth) = &header.reth {
                 let Ok(mut packet) = reth::Packet::new(&mut buffer[bth::LEN..]) else { return false };
-                let skipped = index as u64 * u64::from(reth.length);
-                packet.set_address(reth.address.wrapping_add(skipped));
+                let skipped = index as u32 * length;
+                packet.set_address(reth.address.wrapping_add(skipped.into()));
+                packet.set_length(reth.length.wrapping_sub(skipped));
             }
             let part = segment.part(index as u64 * u64::from(length), u64::from(length));
             read(part, &mut buffer[at..])

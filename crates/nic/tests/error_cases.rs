@@ -92,6 +92,28 @@ fn remote_case(
     outcome(&mut pair, 2, 1)
 }
 
+/// The whole range is checked before a byte is written, however many packets bring the WRITE.
+#[test]
+fn a_long_write_beyond_its_region_writes_nothing() {
+    const LENGTH: u32 = 200_000;
+    for missing in [1, 5000, LENGTH as usize - 1] {
+        on_both_paths(&format!("{missing} bytes are missing"), &refused(Status::RemoteAccess), |path| {
+            let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
+            let source = pair.a.buffer(LENGTH as usize, all_rights());
+            source.bytes.fill(0xA5);
+            let target = pair.b.buffer(LENGTH as usize - missing, all_rights());
+            let spare = pair.b.buffer(64, Rights::LOCAL_WRITE);
+            pair.receive(9, &[spare.piece(0, 64)]);
+            let write = SendOperation::Write { address: target.address, key: target.region.rkey() };
+            pair.post(1, write, &[source.piece(0, LENGTH)]).unwrap();
+            pair.post(2, write, &[source.piece(0, 8)]).unwrap();
+            let outcome = outcome(&mut pair, 2, 1);
+            assert!(target.bytes.iter().all(|byte| *byte == 0), "{path:?}: something was written");
+            outcome
+        });
+    }
+}
+
 /// JBMT-2.
 #[test]
 fn keys_bounds_and_rights_of_writes_and_reads() {

@@ -115,6 +115,19 @@ pub enum Source {
 }
 
 impl Source {
+    /// Length in bytes.
+    pub fn len(&self) -> u32 {
+        match self {
+            Source::None => 0,
+            Source::Work { length, .. } | Source::Remote { length, .. } => *length,
+        }
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The bytes of packet `index` of a row whose first one has these.
     pub fn in_row(self, index: u32) -> Source {
         match self {
@@ -131,13 +144,15 @@ impl Source {
     }
 }
 
-/// The header of packet `index` of a row whose first one has this: the PSN counts on, and a RETH names the memory behind that
-/// of the one before.
-pub fn header_in_row(first: &Header, index: u32) -> Header {
+/// The header of packet `index` of a row of packets of `length` bytes whose first one has this: the PSN counts on, and a RETH
+/// names what is left of the memory behind those before.
+pub fn header_in_row(first: &Header, length: u32, index: u32) -> Header {
     let mut header = *first;
     header.bth.psn = Psn::new(first.bth.psn).plus(index).value();
     if let Some(reth) = &mut header.reth {
-        reth.address = reth.address.wrapping_add(u64::from(index) * u64::from(reth.length));
+        let skipped = u64::from(index) * u64::from(length);
+        reth.address = reth.address.wrapping_add(skipped);
+        reth.length = u64::from(reth.length).saturating_sub(skipped) as u32;
     }
     header
 }
@@ -243,7 +258,9 @@ pub trait Environment {
     /// one is told where it is sent by itself.
     fn transmit_row(&mut self, header: &Header, source: Source, count: u32) -> u32 {
         for index in 0..count {
-            if self.transmit(&header_in_row(header, index), source.in_row(index)) != Outcome::Done(()) {
+            if self.transmit(&header_in_row(header, source.len(), index), source.in_row(index))
+                != Outcome::Done(())
+            {
                 return index;
             }
         }

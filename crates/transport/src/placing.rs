@@ -41,11 +41,14 @@ pub(crate) struct Placer {
     begun: bool,
     /// The last bytes of the message are in place, though its packet waits: the message's length.
     placed: Option<u32>,
+    /// The peer is a Pagewire, or may be one: in a WRITE ONLY the length is that of all that is left of the WRITE
+    /// (`Capabilities::REMAINING_LENGTH`).
+    pub(crate) takes_remaining_length: bool,
 }
 
 impl Placer {
     pub(crate) fn new(rights: RemoteRights) -> Placer {
-        Placer { rights, message: Message::None, begun: false, placed: None }
+        Placer { rights, message: Message::None, begun: false, placed: None, takes_remaining_length: false }
     }
 
     /// Whether no message is coming in, and no receive is taken for the next.
@@ -146,7 +149,10 @@ impl Placer {
             return Err(Stop::Invalid);
         }
         let end = message_end(offset, payload, place, link)?;
-        if place.is_end() != (end == length) || end > length {
+        // More is left of the WRITE than this packet has: other packets bring it, each a WRITE ONLY by itself.
+        let goes_on =
+            place == Place::Only && end < length && self.takes_remaining_length && header.immediate.is_none();
+        if !goes_on && (place.is_end() != (end == length) || end > length) {
             return Err(Stop::Invalid);
         }
         if place.is_start() && length > 0 {

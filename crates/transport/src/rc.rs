@@ -523,12 +523,18 @@ impl RcConnection {
     /// Without effect on a link that loses nothing.
     pub fn set_selective(&mut self, on: bool) {
         self.shared.selective = on;
+        if on {
+            self.responder.take_remaining_lengths();
+        }
         self.requester.policy_changed(&self.shared);
     }
 
     /// Whether the peer may still turn out to be a Pagewire: as long as it may, sequence errors use up no retries.
     pub fn set_greeting(&mut self, on: bool) {
         self.shared.greeting = on;
+        if on {
+            self.responder.take_remaining_lengths();
+        }
     }
 
     /// Bounds how many PSNs are put under way from now on, besides the connection's own window: its part of what several

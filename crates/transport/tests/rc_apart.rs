@@ -26,7 +26,7 @@ fn bytes(length: u32) -> Vec<u8> {
 /// What packet `index` of a WRITE of so many bytes to `offset` names.
 fn reth(offset: u64, length: u32, index: u32) -> Reth {
     let skipped = index * MTU;
-    Reth { address: BASE + offset + u64::from(skipped), key: KEY, length: MTU.min(length - skipped) }
+    Reth { address: BASE + offset + u64::from(skipped), key: KEY, length: length - skipped }
 }
 
 fn memory(pair: &Pair, offset: usize, length: u32) -> Vec<u8> {
@@ -174,6 +174,25 @@ fn what_is_lost_in_a_row_is_sent_again_as_it_was() {
     assert_eq!(pair.ends[0].connection.counters().selective_retransmissions, 3);
 }
 
+/// A RETH that tells of more than its packet brings is a Pagewire's; from others it is an invalid request (InfiniBand
+/// specification, volume 1, section 9.7.4.1.6).
+#[test]
+fn only_pagewires_tell_of_what_is_left() {
+    let payload = [7; MTU as usize];
+    for (selective, greeting) in [(true, false), (false, true), (false, false)] {
+        let (mut pair, mut connection) = responder(selective);
+        connection.set_greeting(greeting);
+        let host = &mut pair.ends[1].host;
+        let mut header = part(0);
+        header.reth = Some(reth(0, 2 * MTU, 0));
+        assert_eq!(connection.receive(Time(0), &header, Payload::Bytes(&payload), host), Outcome::Done(()));
+        connection.drive(Time(0), host);
+        let taken = host.memory.borrow()[..MTU as usize] == payload;
+        assert_eq!(taken, selective || greeting);
+        assert_eq!(connection.is_dead(), !taken);
+    }
+}
+
 /// The same completions as of a message that is refused at its beginning.
 #[test]
 fn a_write_that_is_refused_in_its_middle_fails_as_one() {
@@ -195,9 +214,9 @@ fn a_write_that_is_refused_in_its_middle_fails_as_one() {
         assert_eq!(pair.ends[0].host.events, []);
         assert!(pair.ends.iter().all(|end| end.connection.is_dead()));
         assert_eq!(pair.ends[0].connection.outstanding(), 1, "what is behind is the caller's to flush");
-        // Up to where it may write, and never more than was sent to there.
-        let end = memory(&pair, MEMORY - 100, 100);
-        assert!(end == [0; 100]);
+        // Nothing of it, not even what lies in the region.
+        let inside = memory(&pair, MEMORY - 20 * MTU as usize - 100, 20 * MTU + 100);
+        assert!(inside.iter().all(|byte| *byte == 0), "selective {selective}");
     }
 }
 
@@ -235,7 +254,7 @@ fn responder(selective: bool) -> (Pair, RcConnection) {
 fn part(psn: u32) -> Header {
     let mut header = header(Code::WriteOnly, psn);
     header.bth.acknowledge = false;
-    header.reth = Some(reth(0, 1 << 20, psn));
+    header.reth = Some(reth(0, MEMORY as u32, psn));
     header
 }
 
@@ -255,8 +274,11 @@ fn a_row_is_executed_at_once() {
         (with(&|header| header.bth.psn = 0xff_ffff), "a repetition"),
         (with(&|header| header.bth.acknowledge = true), "an acknowledgement is asked for"),
         (with(&|header| header.reth.as_mut().unwrap().length = 0), "nothing"),
-        (with(&|header| header.reth.as_mut().unwrap().length = MTU + 1), "more than fits"),
         (with(&|header| header.reth.as_mut().unwrap().length = MTU - 1), "other bytes than come"),
+        (
+            with(&|header| header.reth.as_mut().unwrap().length = MEMORY as u32 + 1),
+            "the last byte is outside",
+        ),
         (with(&|header| header.reth.as_mut().unwrap().key = !KEY), "another key"),
         (with(&|header| header.reth.as_mut().unwrap().address = BASE - 1), "outside"),
         (

@@ -148,6 +148,24 @@ fn whatever_is_heard_of_the_page_the_source_tries_again() {
 }
 
 /// Also where the acknowledgement timeout is for ever, and where it is short.
+/// A RESUME that the link has no room for leaves when there is room: until then no timer is due.
+#[test]
+fn a_resume_that_waits_for_the_link_has_no_deadline() {
+    let mut pair = pair(FaultHandling::Err);
+    absent_until(&mut pair, MS);
+    page_is_in(&mut pair);
+    let target = &mut pair.ends[1];
+    target.host.wait = 1.0;
+    for now in [Time(MS), Time(100 * MS)] {
+        assert!(matches!(target.connection.drive(now, &mut target.host), Drive::Wait));
+        let deadline = target.connection.deadline();
+        assert!(deadline.is_none_or(|deadline| deadline > now), "{deadline:?} at {now:?}");
+    }
+    target.host.wait = 0.0;
+    target.connection.drive(Time(100 * MS), &mut target.host);
+    assert_eq!(target.connection.counters().resumes_sent, 1);
+}
+
 #[test]
 fn lost_resumes_are_made_up_for() {
     for handling in [FaultHandling::Err, FaultHandling::ErrWithoutTimeout] {

@@ -18,7 +18,8 @@ pub struct Reth {
     pub address: u64,
     /// Remote key.
     pub key: u32,
-    /// Length of the whole message, in bytes.
+    /// Length of the whole message, in bytes; in a WRITE ONLY between two Pagewires, of what is left of it
+    /// ([`Capabilities::REMAINING_LENGTH`](crate::Capabilities::REMAINING_LENGTH)).
     pub length: u32,
 }
 
@@ -40,17 +41,18 @@ impl<T: AsRef<[u8]>> Packet<T> {
         get_u32(self.bytes(), field::KEY)
     }
 
-    /// Length of the whole message, in bytes.
+    /// Length of the message, or of what is left of it, in bytes ([`Reth::length`]).
     #[inline]
     pub fn length(&self) -> u32 {
         get_u32(self.bytes(), field::LENGTH)
     }
 
-    /// Whether `next` is about as many bytes, right behind these, by the same key.
+    /// Whether `next` is about what is left behind the first `payload` bytes of this range, by the same key.
     #[inline]
-    pub fn goes_on_with<U: AsRef<[u8]>>(&self, next: &Packet<U>) -> bool {
-        self.bytes()[field::KEY..LEN] == next.bytes()[field::KEY..LEN]
-            && next.address() == self.address().wrapping_add(self.length().into())
+    pub fn goes_on_with<U: AsRef<[u8]>>(&self, next: &Packet<U>, payload: u32) -> bool {
+        self.key() == next.key()
+            && self.length().checked_sub(payload) == Some(next.length())
+            && next.address() == self.address().wrapping_add(payload.into())
     }
 }
 
@@ -59,6 +61,12 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
     #[inline]
     pub fn set_address(&mut self, address: u64) {
         put(self.bytes_mut(), field::ADDRESS, address.to_be_bytes());
+    }
+
+    /// Writes the length.
+    #[inline]
+    pub fn set_length(&mut self, length: u32) {
+        put(self.bytes_mut(), field::LENGTH, length.to_be_bytes());
     }
 }
 

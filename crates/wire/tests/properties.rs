@@ -205,13 +205,19 @@ proptest! {
         prop_assert_eq!(Aeth::parse(&aeth::Packet::new(&emitted!(aeth, aeth)).unwrap()), aeth);
         let (first, mut next) = (emitted!(reth, reth), emitted!(reth, reth));
         let first = reth::Packet::new(&first).unwrap();
-        prop_assert_eq!(first.goes_on_with(&first), reth.length == 0);
-        reth::Packet::new(&mut next).unwrap().set_address(reth.address.wrapping_add(reth.length.into()));
-        prop_assert!(first.goes_on_with(&reth::Packet::new(&next).unwrap()));
-        for other in [Reth { key: reth.key ^ 1, ..reth }, Reth { length: reth.length ^ 1, ..reth }] {
-            let mut other = emitted!(reth, other);
-            reth::Packet::new(&mut other).unwrap().set_address(reth.address.wrapping_add(reth.length.into()));
-            prop_assert!(!first.goes_on_with(&reth::Packet::new(&other).unwrap()));
+        let payload = word % 4097;
+        prop_assert_eq!(first.goes_on_with(&first, payload), payload == 0);
+        let address = reth.address.wrapping_add(payload.into());
+        if let Some(length) = reth.length.checked_sub(payload) {
+            let mut view = reth::Packet::new(&mut next).unwrap();
+            view.set_address(address);
+            view.set_length(length);
+            prop_assert!(first.goes_on_with(&reth::Packet::new(&next).unwrap(), payload));
+        }
+        let length = reth.length.wrapping_sub(payload);
+        for other in [Reth { key: reth.key ^ 1, address, length }, Reth { address, length: length ^ 1, ..reth }] {
+            let other = emitted!(reth, other);
+            prop_assert!(!first.goes_on_with(&reth::Packet::new(&other).unwrap(), payload));
         }
         let mut bytes = [0xa5; 8];
         atomic_ack_eth::Packet::new(&mut bytes).unwrap().set_original(long);

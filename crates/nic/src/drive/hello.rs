@@ -100,7 +100,8 @@ impl<F: Fabric> Core<F> {
             capabilities: Capabilities::SELECTIVE_ACK
                 | Capabilities::HOLD
                 | Capabilities::JOINED
-                | Capabilities::RESUME,
+                | Capabilities::RESUME
+                | Capabilities::REMAINING_LENGTH,
             direct_port: fabric.direct_port(),
             instance: fabric.instance(),
             connection: self.hello.connection,
@@ -110,7 +111,8 @@ impl<F: Fabric> Core<F> {
     /// Does as the peer's HELLO says it can, once there is a connection.
     pub(super) fn believe_hello(&mut self) {
         let Some(peer) = self.hello.peer else { return };
-        let selective = peer.capabilities.contains(Capabilities::SELECTIVE_ACK);
+        let needed = Capabilities::SELECTIVE_ACK | Capabilities::REMAINING_LENGTH;
+        let selective = peer.capabilities.contains(needed);
         match &mut self.connection {
             Connection::Rc(rc) => {
                 rc.set_resumes(peer.capabilities.contains(Capabilities::RESUME));

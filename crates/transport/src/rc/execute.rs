@@ -6,7 +6,7 @@ use pagewire_wire::{Header, Nak, Operation as Code};
 use super::RemoteRights;
 use crate::message::{Kind, Place, part_of};
 use crate::placing::{self, Message, Placer, done};
-use crate::{Atomic, Denial, Environment, Event, Link, Payload, RemoteAddress, Right, limits};
+use crate::{Atomic, Denial, Environment, Event, Link, Outcome, Payload, RemoteAddress, Right, limits};
 
 /// What an executed request packet asks for.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +62,10 @@ impl Executor {
 
     pub(super) fn set_rights(&mut self, rights: RemoteRights) {
         self.placer.rights = rights;
+    }
+
+    pub(super) fn take_remaining_lengths(&mut self) {
+        self.placer.takes_remaining_length = true;
     }
 
     /// Whether the peer may read at all.
@@ -159,15 +163,26 @@ impl Executor {
         mtu: u32,
         environment: &mut E,
     ) -> usize {
-        let Some(reth) = header.reth.filter(|reth| (1..=mtu).contains(&reth.length)) else { return 0 };
+        let (Some(reth), Some(first)) = (header.reth, row.first()) else { return 0 };
+        let length = first.len() as u32;
+        if !(1..=mtu).contains(&length) || !self.placer.takes_remaining_length && reth.length != length {
+            return 0;
+        }
         if !self.is_between_messages() || !self.placer.rights.write || header.immediate.is_some() {
             return 0;
         }
-        let whole = row.iter().take_while(|bytes| bytes.len() == reth.length as usize).count();
+        let left = (reth.length / length) as usize;
+        let whole = row.iter().take(left).take_while(|bytes| bytes.len() == length as usize).count();
         if whole == 0 {
             return 0;
         }
         let remote = RemoteAddress { address: reth.address, key: reth.key };
+        // Nothing is written of a WRITE that reaches beyond its region. Where a row ends a WRITE, the check of the row is enough.
+        let is_checked = whole as u32 * length == reth.length
+            || environment.check_remote(remote, reth.length, Right::RemoteWrite) == Outcome::Done(());
+        if !is_checked {
+            return 0;
+        }
         let written = environment.write_remote_row(remote, &row[..whole]).min(whole);
         self.messages = (self.messages + written as u32) & 0xff_ffff;
         written

@@ -50,7 +50,8 @@ impl Faults {
 
     /// When something is to be said at the latest.
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.dropped.and_then(|dropped| dropped.look)
+        // A RESUME that is due waits for the link, which has no time.
+        self.dropped.filter(|_| !self.resume_due).and_then(|dropped| dropped.look)
     }
 }
 

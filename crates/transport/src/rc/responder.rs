@@ -112,6 +112,11 @@ impl Responder {
         }
     }
 
+    /// From now on the RETH of a WRITE ONLY may tell of more than its packet: the peer is a Pagewire, or may be one.
+    pub(super) fn take_remaining_lengths(&mut self) {
+        self.executor.take_remaining_lengths();
+    }
+
     /// The PSN of the next request.
     pub(super) fn expected(&self) -> Psn {
         self.expected

@@ -200,7 +200,8 @@ impl Environment for Host {
     fn transmit_row(&mut self, header: &Header, source: Source, count: u32) -> u32 {
         self.rows.push(count);
         let packets = (0..count).take_while(|&index| {
-            self.transmit(&header_in_row(header, index), source.in_row(index)) == Outcome::Done(())
+            self.transmit(&header_in_row(header, source.len(), index), source.in_row(index))
+                == Outcome::Done(())
         });
         packets.count() as u32
     }

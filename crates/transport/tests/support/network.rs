@@ -86,7 +86,7 @@ fn row_at(inbox: &VecDeque<Packet>) -> Vec<&[u8]> {
         if !rows || header.bth.acknowledge || next.is_some_and(|next| next != *header) {
             break;
         }
-        next = Some(header_in_row(header, 1));
+        next = Some(header_in_row(header, payload.len() as u32, 1));
         row.push(&payload[..]);
     }
     row

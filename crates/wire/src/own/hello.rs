@@ -31,6 +31,9 @@ bitflags::bitflags! {
         const JOINED = 1 << 2;
         /// Understands RESUME, and the flags of HOLD.
         const RESUME = 1 << 3;
+        /// Takes the length in the RETH of a WRITE ONLY for that of all that is left of the WRITE, this packet included: the
+        /// first packet then has the whole range checked before anything is written.
+        const REMAINING_LENGTH = 1 << 4;
         const _ = !0;
     }
 }

@@ -45,7 +45,8 @@ pub(super) fn request(entry: &Entry, offset: u32, count: u32, shared: &Shared) -
             header.reth = Some(Reth {
                 address: remote.address.wrapping_add(u64::from(skipped)),
                 key: remote.key,
-                length: mtu.min(work.length - skipped),
+                // Of all that is left (Capabilities::REMAINING_LENGTH).
+                length: work.length - skipped,
             });
             (header, piece(work, offset, mtu, copied))
         }
