@@ -200,7 +200,7 @@ impl Environment for Model {
         assert!(length > 0);
         self.answer(())
     }
-    fn write_remote(&mut self, _remote: RemoteAddress, _payload: Payload<'_>, _last: bool) -> Outcome<()> {
+    fn write_remote(&mut self, _remote: RemoteAddress, _payload: Payload<'_>, _rest: u32) -> Outcome<()> {
         self.answer(())
     }
     fn atomic_remote(&mut self, remote: RemoteAddress, _atomic: Atomic) -> Outcome<u64> {

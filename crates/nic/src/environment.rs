@@ -47,6 +47,8 @@ struct Named<'a> {
     /// What a refusal means to the protocol.
     denial: Denial,
     purpose: Purpose,
+    /// Bytes that follow in the same transfer, where that is known; else 0.
+    to_come: u64,
 }
 
 /// What happened while the protocol ran.
@@ -221,7 +223,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         if let (Some(whole), Path::Udp { .. }) = (self.gathered(id), self.core.path()) {
             let piece = whole.part(u64::from(offset), u64::from(length));
             let to_come = u64::from(whole.length.saturating_sub(bytes.end));
-            return self.transmit_pieces(header, &requested(domain, &[piece]), length, to_come);
+            return self.transmit_pieces(header, &requested(domain, &[piece], to_come), length);
         }
         let pieces = match self.pieces(id, offset, length) {
             Some(KeptData::Segments(pieces)) => pieces,
@@ -239,21 +241,15 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
                 let channel = channel.clone();
                 self.transmit_reference(&channel, header, domain, &pieces)
             }
-            _ => self.transmit_pieces(header, &requested(domain, &pieces), length, 0),
+            _ => self.transmit_pieces(header, &requested(domain, &pieces, 0), length),
         }
     }
 
-    /// Sends a packet whose payload is read from registered memory, of which the transfer is known to need so much more.
-    fn transmit_pieces(
-        &mut self,
-        header: &Header,
-        source: &Named<'_>,
-        length: u32,
-        to_come: u64,
-    ) -> Outcome<()> {
+    /// Sends a packet whose payload is read from registered memory.
+    fn transmit_pieces(&mut self, header: &Header, source: &Named<'_>, length: u32) -> Outcome<()> {
         let queue_pair = self.queue_pair;
         let nic = &queue_pair.nic;
-        let Named { domain, pieces, need, denial, purpose } = *source;
+        let Named { domain, pieces, need, denial, purpose, to_come } = *source;
         let waits = self.core.begin_access(purpose);
         waits.to_come = to_come;
         if let [piece] = pieces {
@@ -307,8 +303,9 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
     fn place_row(&mut self, target: &Named<'_>, row: &[&[u8]]) -> usize {
         let queue_pair = self.queue_pair;
         let nic = &queue_pair.nic;
-        let Named { domain, pieces: [piece], need, purpose, .. } = *target else { return 0 };
+        let Named { domain, pieces: [piece], need, purpose, to_come, .. } = *target else { return 0 };
         let waits = self.core.begin_access(purpose);
+        waits.to_come = to_come;
         let whole = nic.sustain_row(self.sustained, queue_pair, domain, piece, need, true, waits);
         let Some(whole) = whole else { return 0 };
         let write = nic.fabric().memory().writes();
@@ -390,8 +387,9 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         }
         let queue_pair = self.queue_pair;
         let nic = &queue_pair.nic;
-        let Named { domain, pieces, need, denial, purpose } = *target;
+        let Named { domain, pieces, need, denial, purpose, to_come } = *target;
         let waits = self.core.begin_access(purpose);
+        waits.to_come = to_come;
         if let ([piece], Payload::Bytes(bytes)) = (pieces, payload) {
             let segment = match nic.sustain(self.sustained, queue_pair, domain, piece, need, true, waits) {
                 Ok(segment) => segment,
@@ -480,28 +478,28 @@ fn ends_with_acknowledgement(header: &Header) -> bool {
     header.bth.acknowledge && !responded
 }
 
-/// Memory that a send request names.
-fn requested(domain: u32, pieces: &[ScatterGather]) -> Named<'_> {
+/// Memory that a send request names, with so many bytes behind it.
+fn requested(domain: u32, pieces: &[ScatterGather], to_come: u64) -> Named<'_> {
     let (need, denial) = (Rights::empty(), Denial::LocalProtection);
-    Named { domain, pieces, need, denial, purpose: Purpose::Request }
+    Named { domain, pieces, need, denial, purpose: Purpose::Request, to_come }
 }
 
 /// Memory that a receive names.
 fn received(domain: u32, pieces: &[ScatterGather]) -> Named<'_> {
     let (need, denial) = (Rights::LOCAL_WRITE, Denial::LocalProtection);
-    Named { domain, pieces, need, denial, purpose: Purpose::Execute }
+    Named { domain, pieces, need, denial, purpose: Purpose::Execute, to_come: 0 }
 }
 
-/// Memory that the peer writes.
-fn written(domain: u32, pieces: &[ScatterGather]) -> Named<'_> {
+/// Memory that the peer writes, and `rest` bytes more behind it.
+fn written(domain: u32, pieces: &[ScatterGather], rest: u32) -> Named<'_> {
     let (need, denial) = (Rights::REMOTE_WRITE, Denial::RemoteAccess);
-    Named { domain, pieces, need, denial, purpose: Purpose::Execute }
+    Named { domain, pieces, need, denial, purpose: Purpose::Execute, to_come: rest.into() }
 }
 
-/// Memory that a response goes to.
-fn responded(domain: u32, pieces: &[ScatterGather]) -> Named<'_> {
+/// Memory that a response goes to, with so many bytes behind it.
+fn responded(domain: u32, pieces: &[ScatterGather], to_come: u64) -> Named<'_> {
     let (need, denial) = (Rights::LOCAL_WRITE, Denial::LocalProtection);
-    Named { domain, pieces, need, denial, purpose: Purpose::PlaceResponse }
+    Named { domain, pieces, need, denial, purpose: Purpose::PlaceResponse, to_come }
 }
 
 fn rights_of(right: Right) -> Rights {
@@ -536,8 +534,9 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
                     need: Rights::REMOTE_READ,
                     denial: Denial::RemoteAccess,
                     purpose: Purpose::Respond,
+                    to_come: 0,
                 };
-                self.transmit_pieces(header, &source, length, 0)
+                self.transmit_pieces(header, &source, length)
             }
         }
     }
@@ -683,16 +682,17 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
         }
     }
 
-    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, last: bool) -> Outcome<()> {
+    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<()> {
         let pieces = piece(remote, payload.len() as u32);
-        let outcome = self.place(&written(self.queue_pair.domain.number(), &pieces), payload, last);
+        let target = written(self.queue_pair.domain.number(), &pieces, rest);
+        let outcome = self.place(&target, payload, rest == 0);
         self.core.news.written |= matches!(outcome, Outcome::Done(()));
         outcome
     }
 
-    fn write_remote_row(&mut self, remote: RemoteAddress, row: &[&[u8]]) -> usize {
+    fn write_remote_row(&mut self, remote: RemoteAddress, row: &[&[u8]], rest: u32) -> usize {
         let whole = piece(remote, bytes_of(row) as u32);
-        let placed = self.place_row(&written(self.queue_pair.domain.number(), &whole), row);
+        let placed = self.place_row(&written(self.queue_pair.domain.number(), &whole, rest), row);
         self.core.news.written |= placed > 0;
         placed
     }
@@ -742,13 +742,17 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
         let Some(KeptData::Segments(pieces)) = self.pieces(work, offset as u32, payload.len() as u32) else {
             return Outcome::Denied(Denial::LocalProtection);
         };
-        self.place(&responded(self.queue_pair.domain.number(), &pieces), payload, last)
+        // Where the response goes to one place the rest of it follows there.
+        let rest = if last { None } else { self.gathered(work) };
+        let to_come = rest.map_or(0, |whole| u64::from(whole.length).saturating_sub(offset + payload.len()));
+        self.place(&responded(self.queue_pair.domain.number(), &pieces, to_come), payload, last)
     }
 
     fn place_response_row(&mut self, work: WorkId, offset: u64, row: &[&[u8]]) -> usize {
         let Some(whole) = self.gathered(work) else { return 0 };
         let pieces = [whole.part(offset, bytes_of(row))];
-        self.place_row(&responded(self.queue_pair.domain.number(), &pieces), row)
+        let to_come = u64::from(whole.length).saturating_sub(offset + bytes_of(row));
+        self.place_row(&responded(self.queue_pair.domain.number(), &pieces, to_come), row)
     }
 
     fn place_atomic(&mut self, work: WorkId, value: u64) -> Outcome<()> {

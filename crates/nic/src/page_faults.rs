@@ -15,6 +15,7 @@ use crate::request::ScatterGather;
 use pagewire_fabric::{Fabric, RegionPart};
 use pagewire_iommu::{RegionView, Rights, Window};
 use pagewire_memory::{Absence, ApplicationMemory, Segment};
+use pagewire_paging::limits::BLOCK;
 use pagewire_paging::{FaultCounts, Order, PageIn, Stretch, needed};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -75,8 +76,9 @@ impl<F: Fabric> Nic<F> {
     ) -> Result<(), AccessError> {
         let Err(missing) = self.met_at_once(queue_pair, missed, waits) else { return Ok(()) };
         self.ask(queue_pair, missed, missing, waits);
-        // Somebody in user space is not asked for what may not be needed: each page would be asked for twice, ahead and when it is needed.
-        if !waits.from_user_space || self.options().page_in != PageIn::Dynamic {
+        // A pager in user space is not asked for what may not be needed.
+        let is_needed = waits.known_end(missed.last().end).is_some();
+        if !waits.from_user_space || is_needed || self.options().page_in != PageIn::Dynamic {
             self.bring_in_beyond(queue_pair, missed, waits);
         }
         Err(AccessError::Wait)
@@ -224,9 +226,12 @@ impl<F: Fabric> Nic<F> {
                 let counts = FaultCounts { major: 1, bytes, ..FaultCounts::default() };
                 self.note_fault(queue_pair, missed, counts);
                 queue_pair.counters.page_waits.add(1);
-                // Of what somebody in user space gives nothing is waited for but what the access needs.
                 if matches!(missing.absence, Absence::Slow | Absence::Cheap) {
                     own = missing.whole;
+                } else if let Some(known) = waits.known_end(last.end) {
+                    // A pager is waited for as seldom as can be, and never for what may not be needed.
+                    let block = own.end.checked_next_multiple_of(BLOCK).unwrap_or(own.end);
+                    own.end = block.min(known).max(own.end);
                 }
             }
         }

@@ -79,6 +79,29 @@ fn a_write_to_an_absent_page_arrives_in_every_mode() {
     }
 }
 
+/// PART-7. A pager in user space is asked ahead for what a WRITE or READ is known to bring, and for nothing behind it.
+#[test]
+fn of_a_pager_all_that_is_known_to_come_is_asked_for_ahead() {
+    const LENGTH: u32 = 1 << 17;
+    for reads in [false, true] {
+        let world = World::new(11, Faults::NONE);
+        let both = sides(&world, FaultHandling::Stash, QueuePairType::Rc, PathChoice::Udp);
+        let [one, two] = &both;
+        let (operation, target) = if reads {
+            (SendOperation::Read { address: MEMORY, key: two.region.rkey() }, one)
+        } else {
+            (SendOperation::Write { address: MEMORY, key: two.region.rkey() }, two)
+        };
+        world.evict(target.process, MEMORY, 1 << 19);
+        one.post(operation, LENGTH);
+        assert_eq!(work(&world, &both, LONG, |[done, _]| done > 0), [1, 0]);
+        let counts = target.nic.page_faults().all;
+        assert!(counts.bytes_ahead > u64::from(LENGTH) / 2, "reads {reads}: {counts:?}");
+        assert!(counts.bytes_ahead <= u64::from(LENGTH), "reads {reads}, behind the transfer: {counts:?}");
+        assert!(counts.major <= u64::from(LENGTH) / 16_384 + 1, "reads {reads}: {counts:?}");
+    }
+}
+
 #[test]
 fn a_read_into_an_absent_page_arrives_in_every_mode() {
     for handling in FaultHandling::ALL {

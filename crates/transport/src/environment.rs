@@ -318,15 +318,19 @@ pub trait Environment {
     fn fail_receive(&mut self, status: Status);
     /// Checks the whole range of a request. Not called for zero length (key and address are then ignored).
     fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()>;
-    /// Writes to memory that was checked; checks again (the region may have gone).
-    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, last: bool) -> Outcome<()>;
-    /// As [`write_remote`](Self::write_remote) for the payloads of packets that follow each other; gives how many were written, as [`place_receive_row`](Self::place_receive_row).
-    fn write_remote_row(&mut self, remote: RemoteAddress, row: &[&[u8]]) -> usize {
+    /// Writes to memory that was checked; checks again (the region may have gone). `rest`: bytes of the WRITE that follow, 0 if
+    /// these are its last.
+    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<()>;
+    /// As [`write_remote`](Self::write_remote) for the payloads of packets that follow each other, `rest` bytes behind the last of them; gives how many were written, as
+    /// [`place_receive_row`](Self::place_receive_row).
+    fn write_remote_row(&mut self, remote: RemoteAddress, row: &[&[u8]], rest: u32) -> usize {
         let mut address = remote.address;
+        let mut left = rest + row.iter().map(|bytes| bytes.len() as u32).sum::<u32>();
         let written = row.iter().take_while(|bytes| {
             let to = RemoteAddress { address, ..remote };
             address = address.wrapping_add(bytes.len() as u64);
-            self.write_remote(to, Payload::Bytes(bytes), false) == Outcome::Done(())
+            left -= bytes.len() as u32;
+            self.write_remote(to, Payload::Bytes(bytes), left) == Outcome::Done(())
         });
         written.count()
     }

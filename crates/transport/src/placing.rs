@@ -164,7 +164,7 @@ impl Placer {
         if !payload.is_empty() {
             let address = remote.address.wrapping_add(u64::from(offset));
             let remote = RemoteAddress { address, key: remote.key };
-            done(environment.write_remote(remote, payload, place.is_end()))?;
+            done(environment.write_remote(remote, payload, length - end))?;
         }
         if !place.is_end() {
             self.message = Message::Write { remote, offset: end, length };

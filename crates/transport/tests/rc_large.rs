@@ -60,8 +60,8 @@ impl Environment for Counting {
         assert!(length <= limits::MAX_MESSAGE);
         Outcome::Done(())
     }
-    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, last: bool) -> Outcome<()> {
-        self.place(remote.address, payload, last)
+    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<()> {
+        self.place(remote.address, payload, rest == 0)
     }
     fn atomic_remote(&mut self, _remote: RemoteAddress, _atomic: Atomic) -> Outcome<u64> {
         panic!("no atomics")

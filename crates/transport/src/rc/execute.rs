@@ -142,9 +142,10 @@ impl Executor {
             return 0;
         }
         let placed = match self.placer.message {
-            Message::Write { remote, .. } => {
+            Message::Write { remote, length, .. } => {
                 let address = remote.address.wrapping_add(u64::from(offset));
-                environment.write_remote_row(RemoteAddress { address, ..remote }, row)
+                let rest = length - offset - row.len() as u32 * mtu;
+                environment.write_remote_row(RemoteAddress { address, ..remote }, row, rest)
             }
             _ => environment.place_receive_row(offset.into(), row),
         };
@@ -178,12 +179,13 @@ impl Executor {
         }
         let remote = RemoteAddress { address: reth.address, key: reth.key };
         // Nothing is written of a WRITE that reaches beyond its region. Where a row ends a WRITE, the check of the row is enough.
-        let is_checked = whole as u32 * length == reth.length
+        let rest = reth.length - whole as u32 * length;
+        let is_checked = rest == 0
             || environment.check_remote(remote, reth.length, Right::RemoteWrite) == Outcome::Done(());
         if !is_checked {
             return 0;
         }
-        let written = environment.write_remote_row(remote, &row[..whole]).min(whole);
+        let written = environment.write_remote_row(remote, &row[..whole], rest).min(whole);
         self.messages = (self.messages + written as u32) & 0xff_ffff;
         written
     }

@@ -308,7 +308,7 @@ impl Environment for Host {
         }
     }
 
-    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, _last: bool) -> Outcome<()> {
+    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, _rest: u32) -> Outcome<()> {
         if self.page_absent || self.waits() {
             return Outcome::Wait;
         }
