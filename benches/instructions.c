@@ -1,13 +1,18 @@
 /*
- * The hot paths, each done so often that their instructions can be counted: a process and its peer (a forked child), each
- * step of an operation on one side while the other sleeps in read(2). The engine's own thread is held in a signal handler
- * meanwhile, so that one thread alone drives each engine and the counts are the same each time.
+ * Counts the instructions of the hot paths. A process and its peer (a forked child) do each operation many times, one step at
+ * a time: one side runs while the other sleeps in read(2). Nothing else may decide what is counted:
  *
- * Runs under `valgrind --tool=callgrind --collect-atstart=no`; each side makes a dump for each operation, which names it, and
- * the initiator prints of how many it is. PAGEWIRE_PATH says over which path. `make instructions` records the counts.
+ * - The NIC thread stands in a signal handler, so that the calling thread alone drives its engine.
+ * - The two processes connect one after the other, so that there is one channel between them, not two.
+ * - The engine's clock advances by a fixed amount at each step (clock.h).
+ *
+ * Runs under `valgrind --tool=callgrind --collect-atstart=no --separate-threads=yes`. Each side makes a dump for each operation,
+ * which names it, and the initiator prints of how many it is. PAGEWIRE_PATH says over which path. `make instructions` records
+ * the counts.
  */
 #define _GNU_SOURCE
 #include "pair.h"
+#include "clock.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -21,6 +26,9 @@
 #define LARGE 65536
 /* Steps of each side until an operation must be complete. */
 #define STEPS 1000
+/* What a step takes by the engine's clock, and what passes between two empty polls. */
+#define STEP_NANOSECONDS 1000
+#define PAUSE_NANOSECONDS 100000
 
 static void hold(int signal)
 {
@@ -59,16 +67,15 @@ static int sleeps(const char *task)
 	return 0;
 }
 
-/* Holds the engine's thread where it sleeps: nowhere else is it sure to hold no lock. */
-static void hold_engine(void)
+/* The number of the engine's thread. */
+static void find_engine(char *engine)
 {
-	struct sigaction action = { .sa_handler = hold };
-	double end = seconds() + PATIENCE_SECONDS;
-	char engine[32] = "", name[32];
+	char name[32];
 	struct dirent *entry;
 	DIR *tasks = opendir("/proc/self/task");
 
 	CHECK(tasks);
+	*engine = 0;
 	while ((entry = readdir(tasks))) {
 		if (entry->d_name[0] == '.')
 			continue;
@@ -78,10 +85,25 @@ static void hold_engine(void)
 	}
 	closedir(tasks);
 	CHECK(*engine);
+}
+
+/* Until the engine's thread has nothing to do any more. */
+static void wait_for_engine(const char *engine)
+{
+	double end = seconds() + PATIENCE_SECONDS;
+
 	for (int calm = 0; calm < 10; calm = sleeps(engine) ? calm + 1 : 0) {
 		CHECK(seconds() < end);
 		usleep(20000);
 	}
+}
+
+/* Holds the engine's thread where it sleeps: nowhere else is it sure to hold no lock. */
+static void hold_engine(const char *engine)
+{
+	struct sigaction action = { .sa_handler = hold };
+
+	wait_for_engine(engine);
 	/* Which the engine's threads leave open, and valgrind delivers between instructions, unlike SIGTRAP. */
 	CHECK(sigaction(SIGABRT, &action, NULL) == 0);
 	CHECK(syscall(SYS_tgkill, getpid(), atoi(engine), SIGABRT) == 0);
@@ -93,6 +115,7 @@ static int poll_once(struct side *side)
 	struct ibv_wc wc;
 	int got;
 
+	advance_clock(STEP_NANOSECONDS);
 	CALLGRIND_TOGGLE_COLLECT;
 	got = ibv_poll_cq(side->cq, 1, &wc);
 	CALLGRIND_TOGGLE_COLLECT;
@@ -159,10 +182,10 @@ static void perform(struct side *side, const struct operation *operation, const 
 	}
 }
 
-/* So much later that what is looked at now and then is due, however fast the processor is. */
+/* So much later that what is looked at now and then is due. */
 static int poll_later(struct side *side)
 {
-	usleep(100);
+	advance_clock(PAUSE_NANOSECONDS);
 	return poll_once(side);
 }
 
@@ -263,21 +286,46 @@ static void responder(struct side *side)
 	}
 }
 
+/* One side after the other: processes that ask for each other at the same time may make two channels. */
+static struct greeting connect_in_turn(struct side *side, const char *engine, int is_first)
+{
+	struct greeting peer = exchange_greetings(side);
+
+	if (!is_first)
+		meet();
+	connect_to(side, &peer);
+	wait_for_engine(engine);
+	if (is_first)
+		meet();
+	meet();
+	wait_for_engine(engine);
+	return peer;
+}
+
 int main(void)
 {
 	int status = 0;
-	pid_t child = fork_peer();
-	struct side side = open_side(LARGE);
-	struct greeting peer = connect_side(&side);
+	char engine[32];
+	struct greeting peer;
+	struct side side;
+	pid_t child;
 
-	/* Connections are made, and greetings exchanged, by the engines themselves. */
-	usleep(100000);
+	share_clock();
+	child = fork_peer();
+	side = open_side(LARGE);
+	find_engine(engine);
+	peer = connect_in_turn(&side, engine, child != 0);
 	meet();
-	hold_engine();
+	hold_engine(engine);
+	meet();
+	if (child)
+		set_clock();
 	meet();
 	if (child) {
 		initiator(&side, &peer);
 		CHECK(waitpid(child, &status, 0) == child && status == 0);
+		/* Else the clock was the kernel's, and the counts are of this run alone. */
+		CHECK(clock_reads > 0 || !RUNNING_ON_VALGRIND);
 		fflush(stdout);
 	} else {
 		responder(&side);

@@ -74,20 +74,35 @@ static inline struct side open_side(size_t length)
 	return side;
 }
 
-static inline struct greeting connect_side(struct side *side)
+/* Tells the peer of this side, and is told of the peer's. */
+static inline struct greeting exchange_greetings(const struct side *side)
 {
 	struct greeting mine = { side->qp->qp_num, side->mr->rkey, (uintptr_t)side->memory }, peer;
-	struct ibv_qp_attr attr;
 
 	CHECK(write(to_peer, &mine, sizeof(mine)) == sizeof(mine));
 	CHECK(read(from_peer, &peer, sizeof(peer)) == sizeof(peer));
+	return peer;
+}
+
+/* RTS, with a peer that has greeted. */
+static inline void connect_to(struct side *side, const struct greeting *peer)
+{
+	struct ibv_qp_attr attr;
+
 	to_open_init(side->qp);
-	to_rtr(side->qp, peer.qpn);
+	to_rtr(side->qp, peer->qpn);
 	attr = usual_attributes(side->context, 0);
 	attr.qp_state = IBV_QPS_RTS;
 	/* 17 s: no timer fires because the program runs slowly. */
 	attr.timeout = 22;
 	CHECK(ibv_modify_qp(side->qp, &attr, RTS_MASK(IBV_QPT_RC)) == 0);
+}
+
+static inline struct greeting connect_side(struct side *side)
+{
+	struct greeting peer = exchange_greetings(side);
+
+	connect_to(side, &peer);
 	return peer;
 }
 
