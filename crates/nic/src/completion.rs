@@ -8,6 +8,7 @@ use crate::lane::Lane;
 use crate::limits::{MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::{Lock, LockGuard};
+use pagewire_wire::grh;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -61,6 +62,26 @@ pub enum Opcode {
     ReceiveWriteImmediate = 129,
 }
 
+/// What stands in front of a datagram in its receive buffer. The values are RoCE packet types as mlx5 shows them in `sl` of a UD
+/// receive: bit 3 says UDP, bits 0 and 1 say IPv6 and IPv4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RoutingHeader {
+    /// Nothing: the completion is of no datagram.
+    None = 0,
+    /// An IPv6 header.
+    Ipv6 = 0b1001,
+    /// 20 bytes without meaning, and an IPv4 header.
+    Ipv4 = 0b1010,
+}
+
+impl RoutingHeader {
+    /// What the 40 bytes of a datagram are, by the version in the first byte.
+    pub(crate) fn of(bytes: &[u8; grh::LEN]) -> RoutingHeader {
+        if bytes[0] >> 4 == 6 { RoutingHeader::Ipv6 } else { RoutingHeader::Ipv4 }
+    }
+}
+
 /// One work completion (`struct ibv_wc`).
 // In another order than there: two fields that are neighbours in both are copied at once, and what was written just before one by one
 // cannot be read at once before it has reached the cache, behind all stores before it.
@@ -79,8 +100,8 @@ pub struct Completion {
     pub source_queue_pair: u32,
     /// The key that a SEND with invalidate made invalid.
     pub invalidated: Option<u32>,
-    /// The first 40 bytes of the buffer hold a GRH (UD).
-    pub grh: bool,
+    /// What the first 40 bytes of the buffer hold (UD).
+    pub routing_header: RoutingHeader,
     /// A solicited event, or an error.
     pub solicited: bool,
 }

@@ -3,7 +3,7 @@
 use crate::access::AccessError;
 use crate::access::Sustained;
 use crate::attributes::{Attributes, State};
-use crate::completion::{Completion, Opcode, Status};
+use crate::completion::{Completion, Opcode, RoutingHeader, Status};
 use crate::drive::Core;
 use crate::drive::page_waits::Purpose;
 use crate::environment::{QueuePairEnvironment, lay, length_in_batch};
@@ -269,7 +269,7 @@ impl<F: Fabric> QueuePair<F> {
                 byte_length: (GLOBAL_ROUTE + bytes.len()) as u32,
                 immediate: accepted.immediate,
                 source_queue_pair: accepted.source,
-                grh: true,
+                routing_header: RoutingHeader::of(global_route),
                 solicited: accepted.solicited,
                 ..self.completion(wr_id, Opcode::Receive, Status::Success)
             }),

@@ -43,7 +43,7 @@ mod turns;
 mod workers;
 
 pub use address_handle::AddressHandle;
-pub use completion::{Completion, CompletionChannel, CompletionQueue, Opcode, Status};
+pub use completion::{Completion, CompletionChannel, CompletionQueue, Opcode, RoutingHeader, Status};
 pub use context::Context;
 pub use counters::ProtocolCounters;
 pub use engine::{Nic, Options};

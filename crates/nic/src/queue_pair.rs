@@ -8,7 +8,7 @@
 //! while the application's memory is touched.
 
 use crate::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType, State, check};
-use crate::completion::{Completion, CompletionQueue, Opcode, Status};
+use crate::completion::{Completion, CompletionQueue, Opcode, RoutingHeader, Status};
 use crate::context::Context;
 use crate::counters::QueuePairCounters;
 use crate::direct::Transfer;
@@ -536,7 +536,7 @@ impl<F: Fabric> QueuePair<F> {
             invalidated: None,
             queue_pair: self.number,
             source_queue_pair: 0,
-            grh: false,
+            routing_header: RoutingHeader::None,
             solicited: false,
         }
     }

@@ -10,7 +10,7 @@ use crate::leftovers::{Leftover, Membership};
 use crate::limits;
 use crate::object::Object;
 use libc::{EIO, c_int, c_void};
-use pagewire_nic::{Completion, CompletionQueue};
+use pagewire_nic::{Completion, CompletionQueue, RoutingHeader};
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -198,10 +198,11 @@ pub(crate) fn work_completion(completion: &Completion) -> ibv_wc {
         __bindgen_anon_1: data,
         qp_num: completion.queue_pair,
         src_qp: completion.source_queue_pair,
-        wc_flags: brings | if completion.grh { IBV_WC_GRH } else { 0 },
+        wc_flags: brings | if completion.routing_header == RoutingHeader::None { 0 } else { IBV_WC_GRH },
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        // RoCE has no service level in its packets; UCX expects the packet type here, where mlx5 shows it.
+        sl: completion.routing_header as u8,
         dlid_path_bits: 0,
     }
 }

@@ -150,6 +150,13 @@ fn completions_say_what_happened() {
 }
 
 #[test]
+fn datagrams_say_of_which_ip_version_they_are() {
+    for path in ["local", "udp"] {
+        run_on(path, "packet_types");
+    }
+}
+
+#[test]
 fn a_sender_is_told_that_its_own_memory_cannot_be_read() {
     for path in ["local", "udp"] {
         run_on(path, "unreadable");

@@ -8,7 +8,7 @@ use super::space::Range;
 use super::{Stage, Violation};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
-use pagewire_nic::{Completion, Opcode, ReceiveRequest, Status};
+use pagewire_nic::{Completion, Opcode, ReceiveRequest, RoutingHeader, Status};
 use pagewire_wire::{Grh, grh};
 use std::net::IpAddr;
 
@@ -212,17 +212,20 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         bytes
     }
 
-    /// Whether the global routing header in front of a datagram is whole and tells where it came from and went to.
-    fn names(&self, bytes: &[u8], from: usize, to: usize) -> bool {
+    /// Whether the global routing header in front of a datagram is whole, is of the version that its completion says, and tells
+    /// where the datagram came from and went to.
+    fn names(&self, bytes: &[u8], from: usize, to: usize, version: RoutingHeader) -> bool {
         let [source, destination] =
             [from, to].map(|party| self.parties[party].context.device().gids[0].address);
         let header = grh::Packet::new(bytes).and_then(|packet| Grh::parse(&packet));
         match header {
             Ok(Grh::Ipv4(header)) => {
-                (IpAddr::V4(header.source), IpAddr::V4(header.destination)) == (source, destination)
+                version == RoutingHeader::Ipv4
+                    && (IpAddr::V4(header.source), IpAddr::V4(header.destination)) == (source, destination)
             }
             Ok(Grh::Ipv6(header)) => {
-                (IpAddr::V6(header.source), IpAddr::V6(header.destination)) == (source, destination)
+                version == RoutingHeader::Ipv6
+                    && (IpAddr::V6(header.source), IpAddr::V6(header.destination)) == (source, destination)
             }
             Err(_) => false,
         }
@@ -244,7 +247,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             && completion.immediate == message.immediate
             && completion.solicited == message.solicited
             && u64::from(completion.byte_length) == message.length + front
-            && completion.grh == (kind == QueuePairType::Ud);
+            && (completion.routing_header != RoutingHeader::None) == (kind == QueuePairType::Ud);
         if !as_sent {
             return Err(
                 self.violation(format!("{completion:?} does not fit {message:?} of a {kind:?} connection"))
@@ -260,7 +263,8 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 return Err(self.violation(format!("a datagram from the wrong queue pair: {completion:?}")));
             }
         }
-        if kind == QueuePairType::Ud && !self.names(&bytes, sender.party, party) {
+        let version = completion.routing_header;
+        if kind == QueuePairType::Ud && !self.names(&bytes, sender.party, party, version) {
             return Err(self.violation(format!("the global route in front of {message:?} is wrong")));
         }
         if !message.write && bytes[front as usize..placed as usize] != body {
