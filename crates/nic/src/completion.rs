@@ -250,9 +250,14 @@ impl<F: Fabric> CompletionQueue<F> {
         self.waiting.load(Ordering::Acquire) == 0 && self.plain.load(Ordering::Acquire)
     }
 
+    /// Completions that the program has not taken yet.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+
     /// Whether the program has completions to take.
     pub(crate) fn has_waiting(&self) -> bool {
-        self.waiting.load(Ordering::Acquire) > 0
+        self.waiting() > 0
     }
 
     /// After a change to what `plain` tells of.
@@ -301,9 +306,7 @@ impl<F: Fabric> CompletionQueue<F> {
             if left {
                 channel.left.store(true, Ordering::Release);
             }
-            if before == Armed::No {
-                self.nic.expect_sleeper();
-            }
+            self.nic.note_arming(before != Armed::No);
         }
     }
 
@@ -339,7 +342,7 @@ impl<F: Fabric> CompletionQueue<F> {
         self.tell_plain(&queue);
         drop(queue);
         if let Some(channel) = &self.channel {
-            self.nic.sleeper_woken();
+            self.nic.note_disarming();
             channel.raise(self.cookie(), &self.completion_events);
         }
     }
@@ -381,7 +384,7 @@ impl<F: Fabric> CompletionQueue<F> {
         }
         if let Some(channel) = &self.channel {
             if std::mem::replace(&mut self.queue.lock().armed, Armed::No) != Armed::No {
-                self.nic.sleeper_woken();
+                self.nic.note_disarming();
             }
             let own: *const Self = self;
             channel.queues.lock().retain(|other| !std::ptr::addr_eq(other.as_ptr(), own));

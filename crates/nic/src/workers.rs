@@ -19,6 +19,9 @@ const POLLER_GRACE: (u64, u64, u64) = (10_000, 500_000, 2_000_000);
 /// The longest while a queue pair needs the network: peers repeat what nobody takes
 /// ([`MIN_PROBE`](pagewire_transport::limits::MIN_PROBE)).
 const NETWORK_GRACE: u64 = 800_000;
+/// The longest while a completion queue is armed: a program that polls another one may cease to, and sleep until the armed one fires,
+/// without a word to the engine.
+const ARMED_GRACE: u64 = 500_000;
 /// A rest of so many nanoseconds or more may be longer by the second: it ends with a tick of the kernel's clock then, so
 /// that there are fewer looks, none with an interrupt of its own. That a peer may have to repeat something is the price: once, where a
 /// program that has polled without a pause for so long does something else. The next rest is short again.
@@ -68,8 +71,10 @@ pub(crate) struct Workers {
     round_interval: AtomicU64,
     /// A poll whose turn it was has left its round out, as it had found what it looked for.
     round_owed: AtomicBool,
-    /// Completion queues that will wake a thread of the program.
-    sleepers: AtomicU32,
+    /// Completion queues that are armed, and have a channel.
+    armed: AtomicU32,
+    /// One was armed since the NIC thread last looked: a thread of the program is about to sleep.
+    armed_anew: AtomicBool,
     thread: Mutex<Option<Thread>>,
     /// The NIC thread has left the work to the program.
     pub(crate) parked: AtomicBool,
@@ -197,9 +202,13 @@ impl<F: Fabric> Nic<F> {
         self.workers.polls_to_offer.store(interval, Ordering::Relaxed);
     }
 
-    /// A completion queue was armed: a thread of the program will sleep until it fires, so the NIC thread works.
-    pub(crate) fn expect_sleeper(&self) {
-        self.workers.sleepers.fetch_add(1, Ordering::SeqCst);
+    /// The program arms a completion queue, once more if it `is_armed` already, and may sleep from now on until it fires. The NIC
+    /// thread works until it sees that the program goes on polling: polls of any queue deliver to armed ones, too.
+    pub(crate) fn note_arming(&self, is_armed: bool) {
+        if !is_armed {
+            self.workers.armed.fetch_add(1, Ordering::Relaxed);
+        }
+        self.workers.armed_anew.store(true, Ordering::SeqCst);
         if self.workers.parked.load(Ordering::SeqCst) {
             if let Some(thread) = &*self.workers.thread.lock() {
                 thread.unpark();
@@ -207,34 +216,30 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    /// It fired, or is gone.
-    pub(crate) fn sleeper_woken(&self) {
-        self.workers.sleepers.fetch_sub(1, Ordering::SeqCst);
+    /// An armed completion queue has fired, or is gone.
+    pub(crate) fn note_disarming(&self) {
+        self.workers.armed.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn polls_so_far(&self, at: u64) -> Polls {
         Polls { count: self.workers.polls.load(Ordering::Relaxed), at }
     }
 
-    /// Whether no thread of the program sleeps until a completion queue wakes it.
-    fn may_leave(&self) -> bool {
-        self.workers.sleepers.load(Ordering::SeqCst) == 0
-    }
-
     /// How long the NIC thread may leave the work to the program, by what was noted since it last asked.
     fn grace(&self, watch: &mut PollWatch) -> Option<Duration> {
+        if self.workers.armed_anew.swap(false, Ordering::SeqCst) {
+            watch.begin_anew();
+            return None;
+        }
         let networked = self.network_users.load(Ordering::Relaxed) > 0;
         let doing = Doing {
             within_verb: self.workers.within_verb.load(Ordering::Relaxed),
             // Inside the host hardly anything that comes to a program's memory needs this thread, and to be woken costs the peer.
             polls: !networked || self.workers.awaits.load(Ordering::Relaxed),
         };
-        let grace = watch.look(if networked { NETWORK_GRACE } else { POLLER_GRACE.2 }, doing);
-        let may_leave = self.may_leave();
-        if !may_leave {
-            watch.begin_anew();
-        }
-        grace.filter(|_| may_leave)
+        let longest = if networked { NETWORK_GRACE } else { POLLER_GRACE.2 };
+        let any_armed = self.workers.armed.load(Ordering::Relaxed) > 0;
+        watch.look(if any_armed { longest.min(ARMED_GRACE) } else { longest }, doing)
     }
 
     /// The body of the NIC thread: works while nobody polls, sleeps in the kernel when there is nothing to do, and
@@ -249,7 +254,7 @@ impl<F: Fabric> Nic<F> {
             if let Some(grace) = self.grace(&mut watch) {
                 self.workers.parked.store(true, Ordering::SeqCst);
                 // Asked twice: one of those who go to sleep and this thread sees the other.
-                let leave = self.may_leave();
+                let leave = !self.workers.armed_anew.load(Ordering::SeqCst);
                 if leave {
                     let before = self.polls_so_far(self.fabric().now());
                     let (long, by) = LONG_REST;
@@ -401,9 +406,9 @@ impl PollWatch {
         Some(Duration::from_nanos(grace))
     }
 
-    /// The program does something else than to poll.
+    /// The program may do something else than to poll from now on, whatever was seen before.
     fn begin_anew(&mut self) {
-        self.grace = POLLER_GRACE.0;
+        *self = PollWatch::new();
     }
 }
 
@@ -518,20 +523,54 @@ mod tests {
         assert_eq!((rests[0], rests[59]), (first, longest));
     }
 
-    /// A program that sleeps now and then is looked after more often again.
+    /// A program that arms a queue may sleep; where it goes on polling the work is left to it again, and for longer and longer.
     #[test]
-    fn rests_begin_anew_behind_a_sleep() {
+    fn work_is_left_to_a_program_that_goes_on_polling_beside_an_armed_queue() {
         let nic = idle();
         let mut watch = PollWatch::new();
-        let mut rest = || {
-            watch.note(&Polls::default(), &Polls { count: 100, at: 10_000 });
+        let mut rest = |polls: u64| {
+            watch.note(&Polls::default(), &Polls { count: polls, at: 10_000 });
             nic.grace(&mut watch).map(|rest| rest.as_nanos() as u64)
         };
-        assert_eq!([rest(), rest()], [Some(POLLER_GRACE.0), Some(2 * POLLER_GRACE.0)]);
-        nic.workers.sleepers.store(1, Ordering::SeqCst);
-        assert_eq!(rest(), None);
-        nic.workers.sleepers.store(0, Ordering::SeqCst);
-        assert_eq!(rest(), Some(POLLER_GRACE.0));
+        let first = POLLER_GRACE.0;
+        assert_eq!([rest(100), rest(100)], [Some(first), Some(2 * first)]);
+        for is_armed in [false, true] {
+            nic.note_arming(is_armed);
+            // Polls from before the arming say nothing.
+            assert_eq!([rest(100), rest(0)], [None, None]);
+            assert_eq!([rest(100), rest(100)], [Some(first), Some(2 * first)]);
+        }
+        (0..100).for_each(|_| assert!(rest(1_000_000).is_some_and(|rest| rest <= ARMED_GRACE)));
+        nic.note_disarming();
+        (0..100).for_each(|_| assert!(rest(1_000_000).is_some()));
+        assert_eq!(rest(1_000_000), Some(POLLER_GRACE.2));
+    }
+
+    /// UCX arms its UD queue as soon as it opens, and polls all of its queues from then on.
+    #[test]
+    fn the_nic_thread_rests_while_a_program_polls_beside_an_armed_queue() {
+        let nic = idle();
+        let device = devices().unwrap().into_iter().next().unwrap();
+        let context = nic.open(device, Arc::new(Unwatched));
+        let channel = context.create_channel(Arc::new(Unwatched));
+        let armed = context.create_cq(16, Some(channel)).unwrap();
+        let polled = context.create_cq(16, None).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| nic.run(&stop));
+            armed.arm(true);
+            let limit = Instant::now() + Duration::from_secs(60);
+            while !nic.leaves_work_to_polls() && Instant::now() < limit {
+                polled.poll(1, &mut |_| unreachable!("nothing was posted"));
+            }
+            let rests = nic.leaves_work_to_polls();
+            stop.store(true, Ordering::Release);
+            nic.fabric().kick();
+            thread.thread().unpark();
+            assert!(rests, "the NIC thread works on for a queue that polls deliver to");
+        });
+        armed.destroy().unwrap();
+        assert_eq!(nic.workers.armed.load(Ordering::Relaxed), 0);
     }
 
     #[test]
@@ -560,7 +599,6 @@ mod tests {
     #[test]
     fn the_nic_thread_leaves_the_work_by_what_the_program_does() {
         let nic = idle();
-        let workers = &nic.workers;
         let grace = |count: u64| {
             let mut watch = PollWatch { grace: POLLER_GRACE.2, ..PollWatch::new() };
             watch.note(&Polls::default(), &Polls { count, at: 10_000 });
@@ -577,9 +615,9 @@ mod tests {
             let verb = nic.begin_verb();
             assert_eq!(grace(1), Some(longest));
             assert_eq!(grace(0), None);
-            workers.sleepers.store(1, Ordering::SeqCst);
+            nic.note_arming(false);
             assert_eq!(grace(10), None);
-            workers.sleepers.store(0, Ordering::SeqCst);
+            nic.note_disarming();
             drop(verb);
             assert_eq!(grace(1), None);
         }
