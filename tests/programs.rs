@@ -10,8 +10,8 @@ use pagewire_cli::interrupt;
 use pagewire_end_to_end::ground::{Ground, Setting};
 use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_STOPPED};
 use pagewire_end_to_end::{
-    basics, combinations, command, death, faults, instructions, killed, motion, perftest, pingpong, stack,
-    trust, wire,
+    basics, combinations, command, crowd, death, faults, instructions, killed, motion, perftest, pingpong,
+    stack, trust, wire,
 };
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock};
@@ -80,6 +80,11 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
         trial(ground, "wire::resumes_are_captured", wire::resumes_are_captured),
         trial(ground, "instructions::hot_paths", instructions::hot_paths),
     ];
+    for (path, descriptors) in crowd::RUNS {
+        trials.push(trial(ground, &format!("crowd::{path}_{descriptors}_descriptors"), move |ground| {
+            crowd::every_word_arrives(ground, path, descriptors)
+        }));
+    }
     for run in motion::runs().into_iter().filter(|run| all || motion::is_quick(run)) {
         trials.push(trial(ground, &motion::title(&run), move |ground| motion::check(ground, &run)));
     }

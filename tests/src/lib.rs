@@ -9,6 +9,7 @@ pub mod basics;
 pub mod combinations;
 pub mod command;
 pub mod compile;
+pub mod crowd;
 pub mod death;
 pub mod faults;
 pub mod ground;

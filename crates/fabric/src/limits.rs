@@ -14,10 +14,17 @@ pub const CHANNEL_WORDS: usize = 1 << 20;
 pub const CHANNELS: usize = 4096;
 /// Connections of strangers that have not finished the handshake; others wait in the kernel.
 pub const HANDSHAKES: usize = 256;
+/// Channels that a process opens at a time, each with two descriptors; more requests wait.
+pub const OPENINGS: usize = 128;
 /// Connections that wait in the kernel until they are accepted.
 pub const BACKLOG: i32 = 1024;
-/// Nanoseconds that a handshake may take.
+/// Nanoseconds that a handshake may take with a peer that is stopped, or of which this process does not know whether it is.
 pub const HANDSHAKE_TIME: u64 = 5_000_000_000;
+/// Nanoseconds that a handshake may take with a peer that lives and is not stopped. Where hundreds of processes poll on few processors,
+/// each of a handshake's messages waits for seconds until its receiver gets one.
+pub const HANDSHAKE_TIME_AT_MOST: u64 = 300_000_000_000;
+/// Nanoseconds from one look at whether such a peer is stopped to the next.
+pub const STOP_LOOK_TIME: u64 = 1_000_000_000;
 /// Nanoseconds after which a connection attempt at a full backlog is repeated, and after which one is accepted that had to wait.
 pub const RETRY_TIME: u64 = 2_000_000;
 /// Bytes of the longest message of a handshake.

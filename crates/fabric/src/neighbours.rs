@@ -4,24 +4,26 @@
 //! connection of SOCK_SEQPACKET stays open for as long as the channel lives: its end is the peer's end, one byte
 //! on it is a wake-up.
 
+mod connection;
+
 use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::fabric::{Channel, ChannelId, FabricEvent, Side};
 use crate::handshake::{ACCEPT_FILES, Identity, Message, READY_FILES};
 use crate::limits::{
-    CHANNEL_WORDS, CHANNELS, HANDSHAKE_TIME, HANDSHAKES, MAILBOX_WORDS, MESSAGE_BYTES, MESSAGES_IN_A_ROW,
-    RETRY_TIME, TABLE_WORDS,
+    CHANNEL_WORDS, CHANNELS, HANDSHAKES, MESSAGE_BYTES, MESSAGES_IN_A_ROW, OPENINGS, RETRY_TIME,
 };
 use crate::nonce::Nonce;
-use crate::trust::{self, Peer};
+use crate::trust;
 use crate::words::{Access, MappedWords};
 use crate::{names, sockets};
+use connection::{Connection, Due, End, Pieces, Stage, Traceable, WithFiles, map};
 use pagewire_memory::HostProcess;
 use parking_lot::RwLock;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, connect};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -64,6 +66,10 @@ pub struct Neighbours {
     open: Vec<(u64, HostChannel)>,
     /// Nothing is accepted since then: it would be refused, and peers can wait.
     paused: Option<u64>,
+    /// A handshake of this process's own has ended since deferred answers to Hello were looked at.
+    answers_hellos: bool,
+    /// Blocks to whose processes channels are to be opened, when handshakes under way have ended.
+    postponed: VecDeque<u32>,
     next_token: u64,
     next_channel: u32,
     /// What happened, not taken yet.
@@ -71,85 +77,6 @@ pub struct Neighbours {
 }
 
 type BorrowedEpoll = Arc<Descriptor>;
-
-struct Connection {
-    socket: Arc<Descriptor>,
-    stage: Stage,
-    since: u64,
-}
-
-enum Stage {
-    /// The peer's backlog was full: to be tried again.
-    Unconnected { block: u32, tried: u64 },
-    /// Opener: Hello was sent.
-    Asked { block: u32, peer: Peer, nonce: Nonce },
-    /// Opener: Ready was sent, with this process's files.
-    Offered { block: u32, words: MappedWords, peer: Traceable },
-    /// Acceptor: a Hello is expected.
-    Accepted { peer: Peer },
-    /// Acceptor: Welcome was sent.
-    Challenged { nonce: Nonce, peer: Traceable },
-    /// Acceptor: the channel is known here, Accept was sent; the opener's Confirm is expected.
-    Granted { channel: HostChannel },
-    /// Both ends know the channel.
-    Open { channel: ChannelId, process: HostProcess },
-}
-
-/// A peer whose memory this process can read.
-#[derive(Clone)]
-struct Traceable {
-    process: HostProcess,
-    instance: u64,
-    swaps_at_a_limit: bool,
-}
-
-impl Traceable {
-    /// Reads the nonce that the peer's identity names. The value is the proof for the peer.
-    fn new(peer: &Peer, theirs: &Identity) -> Result<(Self, u64), End> {
-        let refuse = |reason| End::Untraceable {
-            here: format!("this process may not touch the peer's memory: {reason}"),
-            there: format!("the peer may not touch this process's memory: {reason}"),
-        };
-        let (process, proof) = trust::read_nonce(peer, theirs.nonce_address).map_err(refuse)?;
-        let Identity { instance, swaps_at_a_limit, .. } = *theirs;
-        Ok((Traceable { process, instance, swaps_at_a_limit }, proof))
-    }
-}
-
-/// The files of a channel, mapped.
-struct Pieces {
-    words: MappedWords,
-    tables: MappedWords,
-    mailbox: MappedWords,
-}
-
-impl Pieces {
-    /// Of a channel with these words, what a peer has sent.
-    fn new(words: MappedWords, tables: &OwnedFd, mailbox: &OwnedFd) -> Result<Self, End> {
-        Ok(Pieces {
-            words,
-            tables: map(tables, TABLE_WORDS, Access::Read)?,
-            mailbox: map(mailbox, MAILBOX_WORDS, Access::ReadWrite)?,
-        })
-    }
-}
-
-fn map(file: &OwnedFd, length: usize, access: Access) -> Result<MappedWords, End> {
-    MappedWords::open(file, length, access)
-        .map_err(|error| End::Because(explain("a file of the channel cannot be used", &error)))
-}
-
-/// Why a connection ends.
-enum End {
-    /// The process has ended.
-    Departed,
-    /// One of the two may not touch the other's memory: as this process says it to its user, and as the peer says it.
-    Untraceable { here: String, there: String },
-    /// The peer makes no channel, for this reason.
-    RefusedByPeer(String),
-    /// Something failed, or the peer broke the rules.
-    Because(String),
-}
 
 /// What driving the connections brought.
 #[derive(Default)]
@@ -175,6 +102,8 @@ impl Neighbours {
             connections: BTreeMap::new(),
             open: Vec::new(),
             paused: None,
+            answers_hellos: false,
+            postponed: VecDeque::new(),
             next_token: 1,
             next_channel: 1,
             events: Vec::new(),
@@ -194,22 +123,36 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Asks for a channel to the process that leases a block. The answer is an event.
+    /// Asks for a channel to the process that leases a block. The answer is an event. A process with hundreds of peers opens a few
+    /// channels at a time: each handshake needs descriptors, and peers that open theirs need some, too.
     pub fn connect(&mut self, block: u32, now: u64) {
         let asked = self.connections.values().any(|connection| match connection.stage {
             Stage::Unconnected { block: asked, .. }
             | Stage::Asked { block: asked, .. }
             | Stage::Offered { block: asked, .. } => asked == block,
-            Stage::Accepted { .. }
+            Stage::Accepted
+            | Stage::Deferred { .. }
             | Stage::Challenged { .. }
             | Stage::Granted { .. }
             | Stage::Open { .. } => false,
         });
-        if asked {
+        if asked || self.postponed.contains(&block) {
             return;
         }
-        if let Err(error) = self.open_connection(block, now) {
-            self.refuse(block, error);
+        self.postponed.push_back(block);
+        self.open_postponed(now);
+    }
+
+    fn open_postponed(&mut self, now: u64) {
+        let is_opening = |connection: &&Connection| connection.stage.is_opening();
+        let mut openings = self.connections.values().filter(is_opening).count();
+        while openings < OPENINGS
+            && let Some(block) = self.postponed.pop_front()
+        {
+            match self.open_connection(block, now) {
+                Ok(()) => openings += 1,
+                Err(refusal) => self.refuse(block, refusal),
+            }
         }
     }
 
@@ -221,7 +164,7 @@ impl Neighbours {
         let socket = Arc::new(socket);
         let token = self.token();
         let stage = Stage::Unconnected { block, tried: now };
-        self.connections.insert(token, Connection { socket, stage, since: now });
+        self.connections.insert(token, Connection::new(socket, stage, now, None));
         if let Err(refusal) = self.try_connect(token, block, now) {
             self.drop_connection(token);
             return Err(refusal);
@@ -252,7 +195,8 @@ impl Neighbours {
                 Refusal::new(reason)
             }
         })?;
-        connection.stage = Stage::Asked { block, peer, nonce };
+        connection.stage = Stage::Asked { block, nonce };
+        connection.peer = Some(peer);
         watch(&self.control, &connection.socket, token).map_err(Refusal::new)
     }
 
@@ -288,7 +232,7 @@ impl Neighbours {
 
     /// Whether a handshake is under way or put off, so that clocks must be looked at.
     pub fn has_clocks(&self) -> bool {
-        self.connections.len() > self.open.len() || self.paused.is_some()
+        self.connections.len() > self.open.len() || self.paused.is_some() || !self.postponed.is_empty()
     }
 
     fn look_at_clocks(&mut self, now: u64) {
@@ -299,27 +243,31 @@ impl Neighbours {
             self.paused = None;
             self.watch_listeners(epoll::EventFlags::IN);
         }
-        let mut late = Vec::new();
-        let mut again = Vec::new();
-        for (token, connection) in &self.connections {
-            match connection.stage {
-                Stage::Open { .. } => {}
-                _ if now.saturating_sub(connection.since) > HANDSHAKE_TIME => late.push(*token),
-                Stage::Unconnected { block, tried } if now.saturating_sub(tried) >= RETRY_TIME => {
-                    again.push((*token, block));
+        let hellos = std::mem::take(&mut self.answers_hellos);
+        let due = |(token, connection): (&u64, &mut Connection)| Some((*token, connection.due(now, hellos)?));
+        let due: Vec<_> = self.connections.iter_mut().filter_map(due).collect();
+        let mut may_send_files = true;
+        for (token, due) in due {
+            let done = match due {
+                Due::End(reason) => Err(End::Because(reason)),
+                Due::AnswerHello => self.answer_hello(token),
+                // Where one message with files finds no place, others would find none.
+                Due::SendFiles if may_send_files => self.send_files(token).map(|sent| may_send_files = sent),
+                Due::SendFiles => Ok(()),
+                Due::Connect(block) => {
+                    if let Err(refusal) = self.try_connect(token, block, now) {
+                        self.drop_connection(token);
+                        self.refuse(block, refusal);
+                    }
+                    Ok(())
                 }
-                _ => {}
+            };
+            if let Err(end) = done {
+                self.end(token, end);
             }
         }
-        for token in late {
-            let reason = format!("the process did not answer within {} s", HANDSHAKE_TIME / 1_000_000_000);
-            self.end(token, End::Because(reason));
-        }
-        for (token, block) in again {
-            if let Err(refusal) = self.try_connect(token, block, now) {
-                self.drop_connection(token);
-                self.refuse(block, refusal);
-            }
+        if !self.postponed.is_empty() {
+            self.open_postponed(now);
         }
     }
 
@@ -355,10 +303,7 @@ impl Neighbours {
     /// Peers whose handshakes are under way.
     fn strangers(&self) -> usize {
         let of_strangers = |connection: &&Connection| {
-            matches!(
-                connection.stage,
-                Stage::Accepted { .. } | Stage::Challenged { .. } | Stage::Granted { .. }
-            )
+            matches!(connection.stage, Stage::Accepted | Stage::Challenged { .. } | Stage::Granted { .. })
         };
         self.connections.values().filter(of_strangers).count()
     }
@@ -387,8 +332,7 @@ impl Neighbours {
         let token = self.token();
         watch(&self.control, &socket, token)?;
         trust::allow(&peer);
-        let stage = Stage::Accepted { peer };
-        self.connections.insert(token, Connection { socket, stage, since: now });
+        self.connections.insert(token, Connection::new(socket, Stage::Accepted, now, Some(peer)));
         Ok(())
     }
 
@@ -426,7 +370,10 @@ impl Neighbours {
                 Stage::Asked { .. } | Stage::Offered { .. } | Stage::Challenged { .. },
                 Message::Refuse { reason },
             ) => Err(End::RefusedByPeer(reason)),
-            (Stage::Accepted { .. }, Message::Hello { identity }) => self.challenge(token, &identity),
+            (Stage::Accepted, Message::Hello { identity }) => {
+                connection.stage = Stage::Deferred { theirs: identity };
+                self.answer_hello(token)
+            }
             (Stage::Asked { .. }, Message::Welcome { identity, proof }) => {
                 self.offer(token, &identity, proof)
             }
@@ -441,10 +388,30 @@ impl Neighbours {
         }
     }
 
+    /// Acceptor: answers Hello, unless this process is about to open a channel to the peer itself. Of two that do so at once, the one
+    /// of the greater instance defers its answer: the other then uses the one channel that there is.
+    fn answer_hello(&mut self, token: u64) -> Result<(), End> {
+        let Some(Connection { stage: Stage::Deferred { theirs }, peer: Some(peer), .. }) =
+            self.connections.get(&token)
+        else {
+            return Ok(());
+        };
+        let is_opening = |other: &Connection| {
+            other.stage.is_opening() && other.peer.as_ref().is_some_and(|other| other.pid == peer.pid)
+        };
+        let may_defer = peer.pid.is_some() && self.shown.instance > theirs.instance;
+        if may_defer && self.connections.values().any(is_opening) {
+            return Ok(());
+        }
+        self.challenge(token)
+    }
+
     /// Acceptor: proves that this process may trace the opener, and asks for the same proof.
-    fn challenge(&mut self, token: u64, theirs: &Identity) -> Result<(), End> {
+    fn challenge(&mut self, token: u64) -> Result<(), End> {
         let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
-        let Stage::Accepted { peer } = &connection.stage else { return Err(broken()) };
+        let (Stage::Deferred { theirs }, Some(peer)) = (&connection.stage, &mut connection.peer) else {
+            return Err(broken());
+        };
         let (peer, proof) = Traceable::new(peer, theirs)?;
         let nonce = Nonce::new().map_err(|error| End::Because(explain("no memory for a nonce", &error)))?;
         let identity = self.shown.identity(&nonce);
@@ -456,7 +423,9 @@ impl Neighbours {
     /// Opener: once the acceptor has proved that it may trace this process, proves the same and sends the files.
     fn offer(&mut self, token: u64, theirs: &Identity, proof: u64) -> Result<(), End> {
         let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
-        let Stage::Asked { block, peer, nonce } = &connection.stage else { return Err(broken()) };
+        let (Stage::Asked { block, nonce }, Some(peer)) = (&connection.stage, &mut connection.peer) else {
+            return Err(broken());
+        };
         let block = *block;
         check_proof(nonce, proof)?;
         let (peer, proof) = Traceable::new(peer, theirs)?;
@@ -470,10 +439,9 @@ impl Neighbours {
         }
         let (words, file) = MappedWords::create("pagewire-channel", CHANNEL_WORDS, Access::ReadWrite)
             .map_err(|error| End::Because(explain("no memory for a channel", &error)))?;
-        let files = [self.shown.tables.1.as_fd(), self.shown.mailbox.1.as_fd(), file.as_fd()];
-        send(&connection.socket, &Message::Ready { proof }, &files)?;
         connection.stage = Stage::Offered { block, words, peer };
-        Ok(())
+        connection.unsent = Some(WithFiles { message: Message::Ready { proof }, words: Some(file) });
+        self.send_files(token).map(drop)
     }
 
     /// Acceptor: once the opener has proved that it may trace this process, sends the files and makes the channel.
@@ -485,11 +453,26 @@ impl Neighbours {
         let [tables, mailbox, words]: [OwnedFd; READY_FILES] = files.try_into().map_err(|_| no_files())?;
         let words = map(&words, CHANNEL_WORDS, Access::ReadWrite)?;
         let pieces = Pieces::new(words, &tables, &mailbox)?;
-        let socket = connection.socket.clone();
+        connection.unsent = Some(WithFiles { message: Message::Accept, words: None });
         let channel = self.make_channel(token, Side::Accepted, peer, pieces)?;
         self.events.push(FabricEvent::Accepted { channel });
-        let files = [self.shown.tables.1.as_fd(), self.shown.mailbox.1.as_fd()];
-        send(&socket, &Message::Accept, &files)
+        self.send_files(token).map(drop)
+    }
+
+    /// Sends a message with files, once. The kernel allows as many files in messages that wait to be received as the user may have
+    /// descriptors (ETOOMANYREFS, `unix(7)`): where many processes connect at once, this waits until their receivers have run.
+    /// False: that is so, and the message is to be sent again.
+    fn send_files(&mut self, token: u64) -> Result<bool, End> {
+        let Some(connection) = self.connections.get_mut(&token) else { return Ok(true) };
+        let Some(WithFiles { message, words }) = &connection.unsent else { return Ok(true) };
+        let mut files = vec![self.shown.tables.1.as_fd(), self.shown.mailbox.1.as_fd()];
+        files.extend(words.as_ref().map(|file| file.as_fd()));
+        match sockets::send_message(&connection.socket, &message.encode(), &files) {
+            Err(error) if error.raw_os_error() == Some(libc::ETOOMANYREFS) => return Ok(false),
+            sent => sent.map_err(|error| handshake_broke(&error))?,
+        }
+        connection.unsent = None;
+        Ok(true)
     }
 
     /// Opener: the acceptor knows the channel, and has sent its files.
@@ -539,6 +522,8 @@ impl Neighbours {
     fn open_channel(&mut self, token: u64, channel: HostChannel) {
         if let Some(connection) = self.connections.get_mut(&token) {
             connection.stage = Stage::Open { channel: channel.id, process: channel.process.clone() };
+            connection.peer = None;
+            self.answers_hellos = true;
             self.open.push((token, channel));
         }
     }
@@ -568,7 +553,9 @@ impl Neighbours {
                 let block = *block;
                 self.refuse(block, Refusal { reason, absent });
             }
-            Stage::Accepted { .. } | Stage::Challenged { .. } => log::debug!("a handshake failed: {reason}"),
+            Stage::Accepted | Stage::Deferred { .. } | Stage::Challenged { .. } => {
+                log::debug!("a handshake failed: {reason}");
+            }
             Stage::Granted { channel: HostChannel { id, process, .. } }
             | Stage::Open { channel: id, process } => {
                 process.set_gone();
@@ -581,6 +568,7 @@ impl Neighbours {
 
     fn drop_connection(&mut self, token: u64) {
         let Some(connection) = self.connections.remove(&token) else { return };
+        self.answers_hellos = true;
         if let Stage::Granted { channel: HostChannel { id, .. } } | Stage::Open { channel: id, .. } =
             connection.stage
         {
@@ -667,10 +655,14 @@ fn explain(what: &str, error: &std::io::Error) -> String {
 const DEPARTED: &str = "the process has ended";
 
 fn send(socket: &Descriptor, message: &Message, files: &[BorrowedFd<'_>]) -> Result<(), End> {
-    sockets::send_message(socket, &message.encode(), files).map_err(|error| match error.raw_os_error() {
+    sockets::send_message(socket, &message.encode(), files).map_err(|error| handshake_broke(&error))
+}
+
+fn handshake_broke(error: &std::io::Error) -> End {
+    match error.raw_os_error() {
         Some(libc::EPIPE | libc::ECONNRESET) => End::Departed,
-        _ => End::Because(explain("the handshake broke", &error)),
-    })
+        _ => End::Because(explain("the handshake broke", error)),
+    }
 }
 
 fn watch(control: &Descriptor, socket: &Descriptor, token: u64) -> Result<(), String> {
@@ -679,204 +671,4 @@ fn watch(control: &Descriptor, socket: &Descriptor, token: u64) -> Result<(), St
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Fabric, HostFabric};
-    use std::time::{Duration, Instant};
-
-    /// A peer that speaks the handshake by hand.
-    struct Stranger {
-        socket: Descriptor,
-    }
-
-    impl Stranger {
-        fn connect(to: &HostFabric) -> Self {
-            let socket = names::connection().unwrap();
-            connect(&socket, &names::of_block(to.lease_block().unwrap()).unwrap()).unwrap();
-            Stranger { socket }
-        }
-
-        fn say(&self, message: &Message, files: &[BorrowedFd<'_>]) {
-            assert!(send(&self.socket, message, files).is_ok());
-        }
-
-        /// What the fabric answers, and how many files came with it.
-        fn hear(&self, fabric: &HostFabric) -> (Message, usize) {
-            let limit = Instant::now() + Duration::from_secs(30);
-            let mut buffer = [0; MESSAGE_BYTES];
-            loop {
-                fabric.events(&mut Vec::new());
-                match sockets::receive_message(&self.socket, &mut buffer).unwrap() {
-                    Some((0, _)) => panic!("the connection ends without a word"),
-                    Some((length, files)) => {
-                        return (Message::decode(&buffer[..length]).unwrap(), files.len());
-                    }
-                    None => assert!(Instant::now() < limit, "no answer"),
-                }
-            }
-        }
-
-        /// Says Hello with a nonce at an address of this process; gives the fabric's identity and its proof.
-        fn greet(&self, fabric: &HostFabric, nonce_address: u64) -> (Identity, u64) {
-            let identity = Identity { instance: 1, nonce_address, swaps_at_a_limit: false };
-            self.say(&Message::Hello { identity }, &[]);
-            match self.hear(fabric) {
-                (Message::Welcome { identity, proof }, 0) => (identity, proof),
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    fn refusal_of(answer: (Message, usize)) -> String {
-        match answer {
-            (Message::Refuse { reason }, 0) => reason,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn value_at(address: u64) -> u64 {
-        // SAFETY: the fabric is of this process, and its handshake is under way: the page is mapped.
-        unsafe { (address as *const u64).read_volatile() }
-    }
-
-    /// A peer that is there, but cannot make the channel (no memory for it, a file that is none), says so: it has not ended.
-    #[test]
-    fn who_cannot_make_a_channel_says_why() {
-        let fabric = HostFabric::new().unwrap();
-        let stranger = Stranger::connect(&fabric);
-        let nonce = 77u64;
-        let (theirs, proof) = stranger.greet(&fabric, &raw const nonce as u64);
-        assert_eq!(proof, 77);
-        // Too short for what they are said to be.
-        let (_words, file) = MappedWords::create("pagewire-test", 8, Access::ReadWrite).unwrap();
-        let files = [file.as_fd(), file.as_fd(), file.as_fd()];
-        stranger.say(&Message::Ready { proof: value_at(theirs.nonce_address) }, &files);
-        let reason = refusal_of(stranger.hear(&fabric));
-        assert!(reason.contains("cannot be used"), "{reason}");
-    }
-
-    /// What a peer says of itself proves nothing: without the value of the nonce it gets no file.
-    #[test]
-    fn a_peer_without_proof_gets_no_file() {
-        let fabric = HostFabric::new().unwrap();
-        let nonce = 77u64;
-        let (words, file) = MappedWords::create("pagewire-test", CHANNEL_WORDS, Access::ReadWrite).unwrap();
-        for wrong in [0, 1, 77, u64::MAX] {
-            let stranger = Stranger::connect(&fabric);
-            let (theirs, _) = stranger.greet(&fabric, &raw const nonce as u64);
-            assert_ne!(value_at(theirs.nonce_address), wrong);
-            let files = [file.as_fd(), file.as_fd(), file.as_fd()];
-            stranger.say(&Message::Ready { proof: wrong }, &files);
-            let reason = refusal_of(stranger.hear(&fabric));
-            assert!(reason.contains("did not prove"), "{reason}");
-        }
-        assert_eq!(fabric.counters().channels.get(), 0);
-        drop(words);
-    }
-
-    /// Messages out of their order, and those of another version, end the handshake with a reason and without a file.
-    #[test]
-    fn a_handshake_out_of_order_gets_no_file() {
-        let fabric = HostFabric::new().unwrap();
-        let wrong = [
-            Message::Ready { proof: 1 },
-            Message::Accept,
-            Message::Confirm,
-            Message::Welcome {
-                identity: Identity { instance: 1, nonce_address: 0, swaps_at_a_limit: false },
-                proof: 1,
-            },
-        ];
-        for message in wrong {
-            let stranger = Stranger::connect(&fabric);
-            stranger.say(&message, &[]);
-            let reason = refusal_of(stranger.hear(&fabric));
-            assert!(reason.contains("broke the rules"), "{message:?}: {reason}");
-        }
-        let stranger = Stranger::connect(&fabric);
-        let mut older = Message::Accept.encode();
-        older[8] -= 1;
-        sockets::send_message(&stranger.socket, &older, &[]).unwrap();
-        let reason = refusal_of(stranger.hear(&fabric));
-        assert!(reason.contains("version"), "{reason}");
-    }
-
-    /// The opener proves too late, or not at all: the acceptor is not held up by it, and sends nothing.
-    #[test]
-    fn the_opener_gives_files_to_none_but_who_proves() {
-        let fabric = HostFabric::new().unwrap();
-        let block = 0xEE77;
-        let claim = names::claim(&names::of_block(block).unwrap()).unwrap();
-        names::listen_on(&claim).unwrap();
-        fabric.connect(block);
-        let stranger = Stranger { socket: accepted(&claim) };
-        let (hello, files) = stranger.hear(&fabric);
-        let Message::Hello { identity } = hello else { panic!("{hello:?}") };
-        assert_eq!(files, 0);
-        assert_ne!(value_at(identity.nonce_address), 0);
-        let nonce = 77u64;
-        let identity =
-            Identity { instance: 1, nonce_address: &raw const nonce as u64, swaps_at_a_limit: false };
-        stranger.say(&Message::Welcome { identity, proof: 0 }, &[]);
-        let reason = refusal_of(stranger.hear(&fabric));
-        assert!(reason.contains("did not prove"), "{reason}");
-    }
-
-    fn accepted(listener: &Descriptor) -> Descriptor {
-        let limit = Instant::now() + Duration::from_secs(30);
-        loop {
-            match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => return Descriptor::new(socket).unwrap(),
-                Err(error) => assert!(error == Errno::AGAIN && Instant::now() < limit, "{error}"),
-            }
-        }
-    }
-
-    /// Revocation looks at the channels that a process knows: so each end knows a channel before the other may use it.
-    #[test]
-    fn a_channel_is_known_here_before_the_peer_may_use_it() {
-        let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
-        let block = b.lease_block().unwrap();
-        a.connect(block);
-        let limit = Instant::now() + Duration::from_secs(30);
-        let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
-        while of_a.is_empty() {
-            // Whatever makes the opener ready has been sent by an acceptor that already tells of the channel.
-            b.events(&mut of_b);
-            a.events(&mut of_a);
-            assert!(Instant::now() < limit, "no channel");
-        }
-        assert!(matches!(of_a[..], [FabricEvent::Connected { .. }]));
-        assert!(matches!(of_b[..], [FabricEvent::Accepted { .. }]), "not known to the acceptor yet");
-    }
-
-    /// Who comes while many others are being welcomed has to wait, and is not sent away.
-    #[test]
-    fn who_comes_in_a_crowd_waits() {
-        let fabrics = [HostFabric::new().unwrap(), HostFabric::new().unwrap()];
-        let [opener, crowded] = &fabrics;
-        let block = crowded.lease_block().unwrap();
-        let crowd: Vec<_> = (0..HANDSHAKES + 40)
-            .map(|_| {
-                let socket = names::connection().unwrap();
-                connect(&socket, &names::of_block(block).unwrap()).unwrap();
-                socket
-            })
-            .collect();
-        opener.connect(block);
-        let mut crowd = Some(crowd);
-        let (mut opened, mut rounds) = (Vec::new(), 0);
-        let limit = Instant::now() + Duration::from_secs(30);
-        while opened.is_empty() {
-            crowded.events(&mut Vec::new());
-            opener.events(&mut opened);
-            rounds += 1;
-            if rounds == 1000 {
-                drop(crowd.take());
-            }
-            assert!(Instant::now() < limit, "no answer");
-        }
-        assert!(matches!(opened[0], FabricEvent::Connected { .. }), "sent away");
-        assert!(crowd.is_none(), "it did not have to wait");
-    }
-}
+mod tests;

@@ -11,9 +11,27 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 /// The process at the other end of a connection, as the kernel tells.
 #[derive(Debug)]
 pub struct Peer {
-    pid: Option<i32>,
-    /// Names it for sure, even if it has ended and its number is another process's by now (Linux 6.5).
+    pub pid: Option<i32>,
+    /// Names it for sure, even if it has ended and its number is another process's by now (Linux 6.5). [`read_nonce`] takes it.
     descriptor: Option<OwnedFd>,
+}
+
+impl Peer {
+    /// A process by its number alone.
+    #[cfg(test)]
+    pub fn named(pid: i32) -> Self {
+        Peer { pid: Some(pid), descriptor: None }
+    }
+
+    /// Whether the process runs, or would if it got a processor: it has not ended, and neither a signal nor a debugger has stopped it
+    /// (the state in `proc_pid_stat(5)`). False where this process cannot see it.
+    pub fn is_runnable(&self) -> bool {
+        let Some(pid) = self.pid else { return false };
+        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+        // The name before the state may contain anything, parentheses too.
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        !matches!(state, None | Some('T' | 't' | 'Z' | 'X' | 'x'))
+    }
 }
 
 /// Who is at the other end.
@@ -86,11 +104,11 @@ pub fn allow(peer: &Peer) {
 ///
 /// # Errors
 /// Why the kernel refuses, as a sentence.
-pub fn read_nonce(peer: &Peer, nonce_address: u64) -> Result<(HostProcess, u64), String> {
+pub fn read_nonce(peer: &mut Peer, nonce_address: u64) -> Result<(HostProcess, u64), String> {
     let pid = peer.pid.ok_or("the process is not visible from here (another PID namespace)")?;
-    let named = match &peer.descriptor {
+    let named = match peer.descriptor.take() {
         Some(descriptor) if pid != getpid().as_raw_nonzero().get() => {
-            descriptor.try_clone().map(|descriptor| HostProcess::from_descriptor(pid, descriptor))
+            Ok(HostProcess::from_descriptor(pid, descriptor))
         }
         _ => HostProcess::open(pid),
     };
@@ -129,6 +147,32 @@ mod not_checked;
 mod tests {
     use super::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::process::{Signal, kill_process};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_stopped_or_ended_peer_is_not_runnable() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let peer = Peer::named(child.id() as i32);
+        let wait_until = |runnable: bool| {
+            let limit = Instant::now() + Duration::from_secs(30);
+            while peer.is_runnable() != runnable && Instant::now() < limit {
+                std::thread::yield_now();
+            }
+            assert_eq!(peer.is_runnable(), runnable);
+        };
+        wait_until(true);
+        let pid = Pid::from_raw(child.id() as i32).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        wait_until(false);
+        kill_process(pid, Signal::CONT).unwrap();
+        wait_until(true);
+        child.kill().unwrap();
+        wait_until(false);
+        child.wait().unwrap();
+        assert!(!peer.is_runnable());
+        assert!(!Peer { pid: None, descriptor: None }.is_runnable());
+    }
 
     #[test]
     fn a_peer_is_named_by_a_descriptor() {

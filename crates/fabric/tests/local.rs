@@ -103,23 +103,27 @@ fn a_fabric_reaches_itself() {
     assert_ne!(ends[0].id, ends[1].id);
 }
 
+/// Two that open a channel to each other at once share one: each channel costs both descriptors.
 #[test]
 fn both_connect_at_once() {
     let (a, b) = (HostFabric::new().unwrap(), HostFabric::new().unwrap());
     let (of_a, of_b) = (a.lease_block().unwrap(), b.lease_block().unwrap());
     a.connect(of_b);
     b.connect(of_a);
-    let mut connected = [false; 2];
+    let (mut connected, mut accepted) = ([None, None], 0);
     until(&[&a, &b], |index, events| {
         for event in events.drain(..) {
             match event {
-                FabricEvent::Connected { .. } => connected[index] = true,
-                FabricEvent::Accepted { .. } => {}
+                FabricEvent::Connected { channel, .. } => connected[index] = Some(channel.words),
+                FabricEvent::Accepted { .. } => accepted += 1,
                 _ => panic!(),
             }
         }
-        connected.iter().all(|connected| *connected).then_some(())
+        connected.iter().all(Option::is_some).then_some(())
     });
+    let [Some(of_a), Some(of_b)] = connected else { panic!() };
+    of_a.store(TEST, 1, 2);
+    assert_eq!((accepted, of_b.load(1)), (1, 2));
 }
 
 #[test]
