@@ -10,8 +10,8 @@ use pagewire_cli::interrupt;
 use pagewire_end_to_end::ground::{Ground, Setting};
 use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_STOPPED};
 use pagewire_end_to_end::{
-    basics, combinations, command, crowd, death, faults, instructions, killed, motion, perftest, pingpong,
-    stack, trust, wire,
+    basics, combinations, command, crowd, death, device_files, faults, instructions, killed, motion,
+    perftest, pingpong, stack, trust, wire,
 };
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock};
@@ -50,6 +50,9 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
         trial(ground, "basics::doctor_is_content", basics::doctor_is_content),
         trial(ground, "basics::explain_finds_a_program", basics::explain_finds_a_program),
         trial(ground, "basics::statistics_are_printed", basics::statistics_are_printed),
+        trial(ground, "device_files::programs_find_them", device_files::programs_find_them),
+        trial(ground, "device_files::they_can_be_left_out", device_files::they_can_be_left_out),
+        trial(ground, "device_files::ucx_finds_the_device", device_files::ucx_finds_the_device),
         trial(ground, "command::path_of_the_environment_holds", command::path_of_the_environment_holds),
         trial(ground, "command::refusals_say_what_and_where", command::refusals_say_what_and_where),
         trial(ground, "command::signals_reach_the_program", command::signals_reach_the_program),

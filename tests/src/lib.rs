@@ -11,6 +11,7 @@ pub mod command;
 pub mod compile;
 pub mod crowd;
 pub mod death;
+pub mod device_files;
 pub mod faults;
 pub mod ground;
 pub mod instructions;

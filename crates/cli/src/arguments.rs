@@ -26,10 +26,13 @@ pub struct Arguments {
     pub command: Command,
 }
 
+/// What `run` does, in the help.
+const RUN: &str = "Run a verbs program on Pagewire";
+
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a verbs program on Pagewire
+    #[command(about = RUN)]
     Run(RunArguments),
     /// Say what this machine allows, what that costs, and how to mend it
     Doctor(DoctorArguments),
@@ -60,6 +63,30 @@ pub struct ProbeArguments {
     pub kind: crate::probe::Kind,
     /// Its operands
     pub operands: Vec<String>,
+}
+
+/// `pagewire run` alone, without what the other subcommands take: programs wait for it when they start.
+#[derive(Debug, Parser)]
+#[command(name = "pagewire-run", bin_name = "pagewire run", version, about = RUN, long_about = None)]
+struct RunAlone {
+    #[command(flatten)]
+    arguments: RunArguments,
+}
+
+impl Arguments {
+    /// What a command line asks for.
+    ///
+    /// # Errors
+    /// What is wrong with it, or what is to be shown in its place (help, version).
+    pub fn of(line: &[OsString]) -> Result<Arguments, clap::Error> {
+        match line.get(1) {
+            Some(word) if word == "run" => {
+                let RunAlone { arguments } = RunAlone::try_parse_from(&line[1..])?;
+                Ok(Arguments { command: Command::Run(arguments) })
+            }
+            _ => Arguments::try_parse_from(line),
+        }
+    }
 }
 
 /// The completion script for `shell`.
@@ -179,6 +206,9 @@ pub struct RunArguments {
     /// Print, on standard error, what the connections did when the program has ended (the counters of pagewire explain)
     #[arg(long)]
     pub stats: bool,
+    /// Show the program no files of the devices in /sys/class/infiniband, /sys/class/infiniband_verbs and /dev/infiniband
+    #[arg(long)]
+    pub no_device_files: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub program: Vec<OsString>,
@@ -354,6 +384,33 @@ mod tests {
         );
         assert_eq!(program("pagewire run --stats -- ib_send_lat --help"), ["ib_send_lat", "--help"]);
         assert_eq!(program("pagewire run -- -odd -x"), ["-odd", "-x"]);
+    }
+
+    /// `run` by itself answers as it does beside the other subcommands.
+    #[test]
+    fn run_is_the_same_alone() {
+        let lines = [
+            "--help",
+            "-h",
+            "--version",
+            "--wrong",
+            "--path tcp x",
+            "--path udp",
+            "",
+            "help",
+            "--stats -- x -y",
+            "--page-faults rnr --page-faults pagewire0=err --page-in pia --pcap f --no-device-files x --help",
+        ];
+        for line in lines {
+            let words =
+                ["pagewire", "run"].into_iter().chain(line.split(' ').filter(|word| !word.is_empty()));
+            let words: Vec<OsString> = words.map(OsString::from).collect();
+            let shown = |parsed: Result<Arguments, clap::Error>| match parsed {
+                Ok(arguments) => format!("{arguments:?}"),
+                Err(error) => format!("{:?} {} {error}", error.kind(), error.exit_code()),
+            };
+            assert_eq!(shown(Arguments::of(&words)), shown(Arguments::try_parse_from(&words)), "{line}");
+        }
     }
 
     #[test]

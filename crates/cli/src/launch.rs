@@ -20,6 +20,8 @@ pub struct Launch {
     pub page_faults: Option<String>,
     /// How much is brought in where pages are absent, if that was said.
     pub page_in: Option<PageIn>,
+    /// Whether the program finds files of the devices, if that was said.
+    pub device_files: Option<bool>,
     /// The packet capture, if any.
     pub pcap: Option<PathBuf>,
     /// The file to which counters are appended when the program ends, if any.
@@ -30,7 +32,15 @@ impl Launch {
     /// A launch with the engine of `installation`, no capture and no counters.
     pub fn new(installation: &Installation, path: PathChoice) -> Launch {
         let library = installation.library.clone();
-        Launch { library, path, page_faults: None, page_in: None, pcap: None, stats: None }
+        Launch {
+            library,
+            path,
+            page_faults: None,
+            page_in: None,
+            device_files: None,
+            pcap: None,
+            stats: None,
+        }
     }
 
     /// Sets the variables of `command`.
@@ -43,6 +53,8 @@ impl Launch {
         command.env(PATH_VARIABLE, self.path.name());
         set(command, "PAGEWIRE_PAGE_FAULTS", self.page_faults.as_deref().map(Path::new));
         set(command, "PAGEWIRE_PAGE_IN", self.page_in.map(PageIn::name).map(Path::new));
+        let word = |shown| Path::new(if shown { "yes" } else { "no" });
+        set(command, "PAGEWIRE_DEVICE_FILES", self.device_files.map(word));
         set(command, "PAGEWIRE_PCAP", self.pcap.as_deref());
         set(command, "PAGEWIRE_STATS", self.stats.as_deref());
     }

@@ -13,7 +13,8 @@ fn main() -> ExitCode {
         let arguments = ProbeArguments::parse_from(std::env::args_os().skip(1));
         return conclude(probe::serve(arguments.kind, &arguments.operands).map(|()| 0), 1);
     }
-    let arguments = match Arguments::try_parse() {
+    let line: Vec<_> = std::env::args_os().collect();
+    let arguments = match Arguments::of(&line) {
         Ok(arguments) => arguments,
         Err(error) if error.use_stderr() => error.exit(),
         // Help and version, which may be redirected to where there is no room.

@@ -20,6 +20,8 @@ use std::time::Instant;
 pub struct ConnectionReport {
     pub number: u32,
     pub kind: QueuePairType,
+    /// The name of its device.
+    pub device: String,
     pub state: State,
     /// Why it is in ERR, where no completion says so.
     pub state_reason: Option<&'static str>,
@@ -100,6 +102,7 @@ impl<F: Fabric> QueuePair<F> {
         ConnectionReport {
             number: self.number,
             kind: self.kind,
+            device: self.domain.context().device().name.clone(),
             state: attributes.state,
             state_reason: self.ended_by_overrun.load(Ordering::Acquire).then_some(OVERRUN),
             peer: connected.then(|| {

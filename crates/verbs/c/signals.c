@@ -5,27 +5,14 @@
  * are not blocked (crates/memory/src/guard.rs). It looks, remembers what it saw, and must hear of every change. These
  * functions stand before those of the C library. A handler for one of the two is kept by the engine, whose own stays in its
  * place and calls it (crates/memory/src/guard/program.rs); of changed masks the engine is told.
- *
- * They have the C library's versions, not as defaults: programs that run with this library find them, programs that
- * are linked with it do not come to need them from it.
  */
-#define _GNU_SOURCE
-#include <dlfcn.h>
+#include "interpose.h"
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 
-#if defined(__x86_64__)
-#define BASE "GLIBC_2.2.5"
-#elif defined(__aarch64__)
-#define BASE "GLIBC_2.17"
-#else
-#error "the version of the C library's oldest functions on this architecture"
-#endif
 /* Since then pthread_sigmask is in libc itself; the old name stays for old programs. */
-#define NEWER "GLIBC_2.32"
-
-#define STANDS_FOR(ours, name, version) __asm__(".symver " #ours ", " #name "@" version)
+#define NEWER LATER("2.32")
 
 /* In src/signals.rs. */
 int pagewire_change_action(int, const struct sigaction *, struct sigaction *);
@@ -37,28 +24,6 @@ typedef int (*action_function)(int, const struct sigaction *, struct sigaction *
 typedef int (*mask_function)(int, const sigset_t *, sigset_t *);
 typedef sighandler_t (*handler_function)(int, sighandler_t);
 typedef int (*signal_function)(int);
-
-/* All are looked up when the library is loaded: the functions may be called in signal handlers, in which nobody may wait for the
- * dynamic loader's lock. Those who call before that, in constructors of their own, wait for it. */
-static void *next(const char *name, void **known)
-{
-	void *found = __atomic_load_n(known, __ATOMIC_ACQUIRE);
-
-	if (!found) {
-		found = dlsym(RTLD_NEXT, name);
-		__atomic_store_n(known, found, __ATOMIC_RELEASE);
-	}
-	return found;
-}
-
-/* The C library's function of that name, and the constructor that looks it up. */
-#define REAL(ours, name) \
-	static void *real_##ours; \
-	__attribute__((constructor)) static void look_up_##ours(void) \
-	{ \
-		next(#name, &real_##ours); \
-	} \
-	_Static_assert(1, "a semicolon follows")
 
 /* The handlers of these two the engine keeps for the program, and stays in their place. */
 static int is_kept(int number)

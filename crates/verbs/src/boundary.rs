@@ -24,6 +24,12 @@ impl From<std::io::Error> for Errno {
     }
 }
 
+impl From<rustix::io::Errno> for Errno {
+    fn from(error: rustix::io::Errno) -> Self {
+        Errno(error.raw_os_error())
+    }
+}
+
 /// Refuses an argument, saying why to whoever set `PAGEWIRE_LOG=debug`.
 pub fn invalid<T>(why: &str) -> Result<T> {
     log::debug!("refused: invalid argument: {why}");

@@ -2,6 +2,7 @@
 
 use crate::abi::*;
 use crate::boundary::{Result, number, pointer};
+use crate::device_files::layout::uverbs_number;
 use crate::held::HeldOverForks;
 use libc::{c_char, c_int};
 use pagewire_nic::device::{self, Device};
@@ -29,12 +30,13 @@ pub static KNOWN: HeldOverForks<Vec<Weak<DeviceObject>>> = HeldOverForks::new(Ve
 
 impl DeviceObject {
     fn new(device: Device) -> Self {
+        let number = uverbs_number(&device);
         let mut public = ibv_device::zeroed();
         public.node_type = IBV_NODE_CA;
         public.transport_type = IBV_TRANSPORT_IB;
         fill(&mut public.name, &device.name);
-        fill(&mut public.dev_name, &format!("uverbs{}", device.index));
-        fill(&mut public.dev_path, &format!("/sys/class/infiniband_verbs/uverbs{}", device.index));
+        fill(&mut public.dev_name, &format!("uverbs{number}"));
+        fill(&mut public.dev_path, &format!("/sys/class/infiniband_verbs/uverbs{number}"));
         fill(&mut public.ibdev_path, &format!("/sys/class/infiniband/{}", device.name));
         DeviceObject { public, behind: [0; BEHIND], device }
     }
@@ -69,7 +71,7 @@ impl DeviceObject {
     pub fn is_at(&self, path: &str) -> bool {
         path.trim_end_matches('/').strip_prefix("/sys/class/infiniband/") == Some(&self.device.name)
             || path.trim_end_matches('/').strip_prefix("/sys/class/infiniband_verbs/uverbs")
-                == Some(&self.device.index.to_string())
+                == Some(&uverbs_number(&self.device).to_string())
     }
 }
 

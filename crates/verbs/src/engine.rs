@@ -153,6 +153,11 @@ pub fn engine() -> Result<Arc<Engine>> {
     Ok(started)
 }
 
+/// The engine of this process, if it has one.
+pub fn running() -> Option<Arc<Engine>> {
+    ENGINE.lock_within(Duration::from_millis(EXIT_PATIENCE_MILLISECONDS))?.clone()
+}
+
 fn start() -> Result<Arc<Engine>> {
     let settings = settings()?;
     let cannot_start = |error: &std::io::Error| tell(&format!("the NIC cannot start: {error}"));

@@ -37,14 +37,14 @@
 //! At exit the same goes to the file that `PAGEWIRE_STATS` names, as one line: the process with its queue
 //! pairs, living and ended ones, in `connections`.
 
-use crate::engine::{Engine, Host};
+use crate::engine::Engine;
 use crate::limits::{EXPLAIN_BACKLOG, EXPLAIN_TIMEOUT_SECONDS, MAX_ENDED_CONNECTIONS, MAX_NAMESAKES};
 use pagewire_fabric::Fabric;
 use pagewire_memory::above_standard;
 use pagewire_memory::fork::PerProcess;
 use pagewire_nic::attributes::{QueuePairType, State};
 use pagewire_nic::device;
-use pagewire_nic::{ConnectionReport, FaultCounts, FaultReport, QueuePair};
+use pagewire_nic::{ConnectionReport, FaultCounts, FaultReport};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -307,15 +307,11 @@ fn may_read(reader: &UnixStream) -> io::Result<bool> {
 /// Queue pairs that were destroyed, for the statistics; the oldest are forgotten beyond the bound.
 static ENDED: PerProcess<Vec<Connection>> = PerProcess::new();
 
-/// What a queue pair did that is about to be destroyed, if statistics are wanted.
-pub fn last_report(engine: &Engine, queue_pair: &Arc<QueuePair<Host>>) -> Option<ConnectionReport> {
-    engine.settings().statistics.as_ref()?;
-    Some(queue_pair.report())
-}
-
-/// Keeps the report of a queue pair that is gone.
-pub fn remember(report: Option<ConnectionReport>) {
-    let Some(report) = report else { return };
+/// Keeps the report of a queue pair that is gone, if statistics are wanted.
+pub fn remember(engine: &Engine, report: ConnectionReport) {
+    if engine.settings().statistics.is_none() {
+        return;
+    }
     let mut ended = ENDED.lock();
     if ended.len() >= MAX_ENDED_CONNECTIONS {
         ended.remove(0);

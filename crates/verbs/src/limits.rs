@@ -12,8 +12,16 @@ pub const EXPLAIN_TIMEOUT_SECONDS: u64 = 2;
 pub const MAX_NAMESAKES: u32 = 4096;
 /// Readers that wait to be answered.
 pub const EXPLAIN_BACKLOG: i32 = 8;
+/// Milliseconds for which the files of devices are those that were found at a look at the network devices.
+pub const TREE_MILLISECONDS: u64 = 1000;
+/// Directory streams of such files that a process has open.
+pub const MAX_STREAMS: usize = 1024;
+/// uverbs devices for which the kernel keeps minor numbers (its `IB_UVERBS_NUM_FIXED_MINOR`).
+pub const FIXED_UVERBS: u32 = 32;
 /// Bytes taken from a file in sysfs or procfs.
 pub const MAX_SYSTEM_FILE: u64 = 1 << 20;
+/// Bytes of a file of sysfs whose content is one value.
+pub const MAX_SMALL_FILE: usize = 1 << 16;
 /// Queue pairs that are gone and of which the statistics still tell.
 pub const MAX_ENDED_CONNECTIONS: usize = 1024;
 /// Milliseconds that the end of a process waits for a thread that starts the engine, or just looks at it.

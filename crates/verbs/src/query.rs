@@ -8,7 +8,7 @@ use libc::{EINVAL, ENOENT, EOPNOTSUPP, c_int, ssize_t};
 use pagewire_nic::device::{Device, Gid, LIMITS, Mtu};
 
 /// The one partition key: full membership of the default partition.
-const DEFAULT_PKEY: u16 = 0xFFFF;
+pub const DEFAULT_PKEY: u16 = 0xFFFF;
 /// `phys_state` of a port: LinkUp (InfiniBand specification, volume 1, section 14.2.5.6).
 const LINK_UP: u8 = 5;
 /// `vendor_id` of who has no number assigned, as the kernel's software devices say it; programs take 0 for a failed query.
@@ -148,7 +148,8 @@ fn width_and_speed(megabits: u32) -> (u8, u8) {
     }
 }
 
-fn port_attributes(device: &Device) -> ibv_port_attr {
+/// What a port says of itself.
+pub fn port_attributes(device: &Device) -> ibv_port_attr {
     let mut attributes = ibv_port_attr::zeroed();
     let (width, speed) = width_and_speed(device.speed.unwrap_or(UNKNOWN_SPEED));
     attributes.state = IBV_PORT_ACTIVE;

@@ -6,12 +6,12 @@ use crate::boundary::{Errno, Result, invalid, pointer, status};
 use crate::completion_queue::CompletionQueueObject;
 use crate::context::ContextObject;
 use crate::engine::{Host, engine, epoch};
-use crate::explain;
 use crate::leftovers::{Leftover, Membership};
 use crate::object::{Object, not_null, put};
 use crate::protection::{ProtectionDomainObject, rights};
 use crate::shared_receive::SharedReceiveObject;
 use crate::unsupported;
+use crate::{explain, port_counters};
 use libc::{EINVAL, EOPNOTSUPP, c_int};
 use pagewire_nic::attributes::{Capabilities, QueuePairChange, QueuePairType, State};
 use pagewire_nic::device::Mtu;
@@ -292,9 +292,10 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             // A program that has its last completion may end the queue pair before the acknowledgement of that message has
             // left; adapters send it by themselves, so drive it out first.
             object.queue_pair.doorbell();
-            let last_report = explain::last_report(&*engine()?, &object.queue_pair);
+            let (engine, report) = (engine()?, object.queue_pair.report());
             object.queue_pair.destroy()?;
-            explain::remember(last_report);
+            port_counters::remember(&report);
+            explain::remember(&engine, report);
             Ok::<(), Errno>(())
         })?;
         // SAFETY: the caller's promise; nothing of the engine refers to the object any more.

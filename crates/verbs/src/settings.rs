@@ -6,6 +6,9 @@ use pagewire_nic::{Options, PageFaultChoice, PageIn, PathChoice, UnknownPageIn};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+/// Whether the files of devices are shown; read before there are any settings, when a program first looks for one.
+const DEVICE_FILES_VARIABLE: &str = "PAGEWIRE_DEVICE_FILES";
+
 /// The settings of one process.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -51,6 +54,7 @@ impl Settings {
             Some(value) => page_in(&value.to_string_lossy())
                 .map_err(|error| format!("PAGEWIRE_PAGE_IN is {error}, with ',threads' behind it or not"))?,
         };
+        shows_device_files(variable(DEVICE_FILES_VARIABLE))?;
         let log = match variable("PAGEWIRE_LOG") {
             None => "off".into(),
             Some(value) => log_filter(value.to_string_lossy().into_owned())?,
@@ -67,6 +71,22 @@ impl Settings {
             page_in: self.page_in,
             faults_at_once: self.faults_at_once,
         }
+    }
+}
+
+/// `PAGEWIRE_DEVICE_FILES`: whether programs find files of the devices in sysfs and `/dev`.
+///
+/// # Errors
+/// What is wrong with the value.
+pub fn device_files() -> Result<bool, String> {
+    shows_device_files(std::env::var_os(DEVICE_FILES_VARIABLE).filter(|value| !value.is_empty()))
+}
+
+fn shows_device_files(value: Option<OsString>) -> Result<bool, String> {
+    match value.as_ref().map(|value| value.to_string_lossy()).as_deref() {
+        None | Some("yes") => Ok(true),
+        Some("no") => Ok(false),
+        Some(value) => Err(format!("{DEVICE_FILES_VARIABLE} is '{value}': it must be yes or no")),
     }
 }
 

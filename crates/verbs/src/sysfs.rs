@@ -1,11 +1,11 @@
-//! What programs read of a device in sysfs, where a device without a kernel driver has nothing.
+//! The verbs that read files of sysfs. What they read of a device of ours is what [`device_files`](crate::device_files) shows.
 
 use crate::abi::*;
 use crate::boundary::number;
 use crate::device::{DeviceObject, known_at};
+use crate::device_files::content_of;
 use crate::limits::MAX_SYSTEM_FILE;
-use libc::{EINVAL, ENOENT, c_char, c_int};
-use pagewire_nic::device::Device;
+use libc::{EINVAL, c_char, c_int};
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::io::Read;
@@ -16,48 +16,6 @@ use std::path::Path;
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     c"/sys".as_ptr()
-}
-
-/// The content of an attribute file of one of our devices, as the kernel's RoCE drivers word it.
-fn attribute(device: &Device, file: &str) -> Option<String> {
-    let guid = || {
-        let words = [48, 32, 16, 0].map(|shift| format!("{:04x}", device.guid >> shift & 0xFFFF));
-        words.join(":")
-    };
-    Some(match file.trim_start_matches('/') {
-        "fw_ver" => env!("CARGO_PKG_VERSION").into(),
-        "hw_rev" => "0x0".into(),
-        "hca_type" => "Pagewire".into(),
-        "board_id" => "Pagewire".into(),
-        "node_type" => "1: CA".into(),
-        "node_desc" => device.name.clone(),
-        "node_guid" | "sys_image_guid" => guid(),
-        "ibdev" => device.name.clone(),
-        "abi_version" => "1".into(),
-        "ports/1/link_layer" => "Ethernet".into(),
-        "ports/1/state" => "4: ACTIVE".into(),
-        "ports/1/phys_state" => "5: LinkUp".into(),
-        "ports/1/lid" => "0x0".into(),
-        "ports/1/pkeys/0" => "0xffff".into(),
-        file => {
-            let entry = |folder| file.strip_prefix(folder).and_then(|index| index.parse::<usize>().ok());
-            if let Some(gid) = entry("ports/1/gids/").and_then(|index| device.gids.get(index)) {
-                let groups = gid
-                    .raw()
-                    .chunks(2)
-                    .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]))
-                    .collect::<Vec<_>>();
-                return Some(groups.join(":"));
-            }
-            if entry("ports/1/gid_attrs/types/").is_some_and(|index| index < device.gids.len()) {
-                return Some("RoCE v2".into());
-            }
-            if entry("ports/1/gid_attrs/ndevs/").is_some_and(|index| index < device.gids.len()) {
-                return Some(device.interface.clone());
-            }
-            return None;
-        }
-    })
 }
 
 /// Copies a file's content as the kernel's tools want it: without the final line feed, with a NUL if there is room.
@@ -95,8 +53,8 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
         // SAFETY: the caller's promise.
         let (directory, file) = unsafe { (CStr::from_ptr(directory), CStr::from_ptr(file)) };
         if let Some(device) = known_at(&directory.to_string_lossy()) {
-            let content = attribute(device.device(), &file.to_string_lossy());
-            let content = content.ok_or(crate::boundary::Errno(ENOENT))?;
+            let path = [directory.to_bytes(), file.to_bytes()].join(&b'/');
+            let content = content_of(device.device(), &path)?;
             // SAFETY: the caller's promise.
             return Ok(unsafe { hand_over(content.as_bytes(), buffer, size) });
         }
@@ -130,8 +88,9 @@ pub unsafe extern "C" fn pagewire_read_device_attribute(
             return Err(crate::boundary::Errno(EINVAL));
         }
         // SAFETY: the caller's promise.
-        let content = attribute(held.device(), &unsafe { CStr::from_ptr(file) }.to_string_lossy());
-        let content = content.ok_or(crate::boundary::Errno(ENOENT))?;
+        let file = unsafe { CStr::from_ptr(file) };
+        let directory = format!("/sys/class/infiniband/{}", held.device().name);
+        let content = content_of(held.device(), &[directory.as_bytes(), file.to_bytes()].join(&b'/'))?;
         // SAFETY: the caller's promise.
         Ok(unsafe { hand_over(content.as_bytes(), buffer, size) })
     })

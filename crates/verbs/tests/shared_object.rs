@@ -82,10 +82,17 @@ fn the_library_exports_the_listed_symbols_and_no_others() {
     // `A` entries are the version nodes themselves.
     let found: BTreeSet<_> =
         symbols.filter(|fields| fields[1] != "A").map(|fields| fields.last().unwrap().to_string()).collect();
-    // Those that stand before the C library's have its versions, none of them a default.
-    let base = if cfg!(target_arch = "x86_64") { "@GLIBC_2.2.5" } else { "@GLIBC_2.17" };
-    let before = scripted("signals.map");
-    let before = before.iter().map(|symbol| symbol.replace("@@BASE", base).replace("@@", "@"));
+    // Those that stand before the C library's have its versions, none of them a default. Other architectures are younger.
+    let base = if cfg!(target_arch = "x86_64") { "GLIBC_2.2.5" } else { "GLIBC_2.17" };
+    let is_older = |node: &str| {
+        let minor = node.strip_prefix("GLIBC_2.").and_then(|version| version.parse().ok());
+        node == "BASE" || cfg!(not(target_arch = "x86_64")) && minor.is_some_and(|minor: u32| minor < 17)
+    };
+    let before = scripted("c-library.map");
+    let before = before.iter().map(|symbol| {
+        let (name, node) = symbol.split_once("@@").unwrap();
+        format!("{name}@{}", if is_older(node) { base } else { node })
+    });
     assert_eq!(found, listed().into_iter().chain(before).collect());
 }
 
@@ -276,6 +283,24 @@ fn a_forked_child_has_no_engine() {
     run("fork");
 }
 
+/// Compared with a copy of them in the kernel's file system, by all functions that take paths.
+#[test]
+fn the_files_of_devices_are_like_the_kernels() {
+    run("device_files");
+}
+
+#[test]
+fn files_of_devices_are_there_for_constructors_threads_and_children() {
+    run("device_files_early");
+}
+
+#[test]
+fn ports_count_in_their_files() {
+    for path in ["local", "udp"] {
+        run_on(path, "port_counters");
+    }
+}
+
 #[test]
 fn a_process_explains_its_connections() {
     run("explain");
@@ -341,6 +366,7 @@ fn parent_and_child_write_a_line_of_statistics_each() {
 fn a_wrong_setting_is_told() {
     for (variable, value, mend) in [
         ("PAGEWIRE_PATH", "rdma", "it must be auto, local or udp"),
+        ("PAGEWIRE_DEVICE_FILES", "maybe", "it must be yes or no"),
         ("PAGEWIRE_LOG", "verbose", "it must be off, error, warn, info, debug or trace"),
     ] {
         let output = program("explain", "explain-wrong").env(variable, value).output().unwrap();
