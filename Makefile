@@ -69,7 +69,7 @@ test-pressure: dependencies-test
 # Against the Linux kernel's soft-RoCE in a virtual machine (RXE=REGULAR-EXPRESSION: only what matches).
 test-rxe: dependencies-rxe
 	$(MAKE) --no-print-directory build
-	BUILD="$(BUILD)" scripts/test-rxe $(if $(RXE),'$(RXE)')
+	BUILD="$(BUILD)" KERNEL="$(KERNEL)" scripts/test-rxe $(if $(RXE),'$(RXE)')
 
 soak:
 	CARGO="$(CARGO)" scripts/soak $(SECONDS) $(SEED)
