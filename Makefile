@@ -29,7 +29,7 @@ JOBS ?= 1
 # A Python environment with a newer UCX than the system has.
 PEERS := $(BUILD)/peers/ucx
 
-.PHONY: build demo test test-perftest test-motion test-pressure test-rxe soak swarm \
+.PHONY: build demo test test-perftest test-motion test-pressure test-rxe rxe-mutants soak swarm \
 	fuzz kill single-step instructions bench install deny clean
 
 build:
@@ -66,10 +66,16 @@ test-pressure: dependencies-test
 	PAGEWIRE_TESTS=all PAGEWIRE_BUILD="$(abspath $(BUILD))" \
 		$(CARGO) test -p pagewire-end-to-end --test programs -- faults::pressure
 
-# Against the Linux kernel's soft-RoCE in a virtual machine (RXE=REGULAR-EXPRESSION: only what matches).
+# Against the Linux kernel's soft-RoCE in a virtual machine (RXE=REGULAR-EXPRESSION: only what matches; KERNEL=SUITE: with the kernel
+# of another Debian suite, as trixie-backports).
 test-rxe: dependencies-rxe
 	$(MAKE) --no-print-directory build
 	BUILD="$(BUILD)" KERNEL="$(KERNEL)" scripts/test-rxe $(if $(RXE),'$(RXE)')
+
+# Whether test-rxe notices faults of Pagewire (MUTANTS=NAME...: only those of tests/rxe/mutants.tsv).
+rxe-mutants: dependencies-rxe
+	$(MAKE) --no-print-directory build
+	BUILD="$(BUILD)" CARGO="$(CARGO)" scripts/rxe-mutants $(MUTANTS)
 
 soak:
 	CARGO="$(CARGO)" scripts/soak $(SECONDS) $(SEED)
