@@ -51,6 +51,11 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
         trial(ground, "basics::explain_finds_a_program", basics::explain_finds_a_program),
         trial(ground, "basics::statistics_are_printed", basics::statistics_are_printed),
         trial(ground, "device_files::programs_find_them", device_files::programs_find_them),
+        trial(
+            ground,
+            "device_files::rates_are_those_of_the_best_path",
+            device_files::rates_are_those_of_the_best_path,
+        ),
         trial(ground, "device_files::they_can_be_left_out", device_files::they_can_be_left_out),
         trial(ground, "device_files::ucx_finds_the_device", device_files::ucx_finds_the_device),
         trial(ground, "command::path_of_the_environment_holds", command::path_of_the_environment_holds),

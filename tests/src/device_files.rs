@@ -70,6 +70,26 @@ pub fn programs_find_them(ground: &Ground) -> Result<()> {
     Ok(())
 }
 
+/// A port says in sysfs and by `ibv_query_port` what its best path carries, or what the user says.
+///
+/// # Errors
+/// If it says something else, or UCX would copy messages of 1 MiB.
+pub fn rates_are_those_of_the_best_path(ground: &Ground) -> Result<()> {
+    let rate = "/sys/class/infiniband/pagewire0/ports/1/rate";
+    let cases: [(&[&str], &str, &str); 3] = [
+        (&[], "100 Gb/sec (4X EDR)\n", "25.0 Gbps (32)"),
+        (&["--path", "udp"], "10 Gb/sec (1X FDR10)\n", "10.0 Gbps (8)"),
+        (&["--rate", "25"], "25 Gb/sec (1X EDR)\n", "25.0 Gbps (32)"),
+    ];
+    for (options, in_file, by_verb) in cases {
+        let file = run(ground, &[options, &["--", "cat", rate]].concat())?;
+        ensure!(file.success() && file.output == in_file, "{options:?}: {}", file.output);
+        let verb = run(ground, &[options, &["--", "ibv_devinfo", "-v"]].concat())?;
+        ensure!(verb.output.contains(by_verb), "{options:?}: {by_verb} is missing in:\n{}", verb.output);
+    }
+    Ok(())
+}
+
 /// With `--no-device-files` a program sees what the kernel has, which is nothing where there is no adapter.
 ///
 /// # Errors

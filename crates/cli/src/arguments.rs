@@ -206,6 +206,9 @@ pub struct RunArguments {
     /// Print, on standard error, what the connections did when the program has ended (the counters of pagewire explain)
     #[arg(long)]
     pub stats: bool,
+    /// What the ports say that they carry, in Gb/s (else the more of the interface's speed and, without --path udp, 100)
+    #[arg(long, value_name = "GBITS", value_parser = ["10", "20", "25", "40", "50", "100", "200", "400"])]
+    pub rate: Option<String>,
     /// Show the program no files of the devices in /sys/class/infiniband, /sys/class/infiniband_verbs and /dev/infiniband
     #[arg(long)]
     pub no_device_files: bool,
@@ -399,7 +402,7 @@ mod tests {
             "",
             "help",
             "--stats -- x -y",
-            "--page-faults rnr --page-faults pagewire0=err --page-in pia --pcap f --no-device-files x --help",
+            "--page-faults rnr --page-faults pagewire0=err --page-in pia --pcap f --rate 25 --no-device-files x --help",
         ];
         for line in lines {
             let words =

@@ -20,6 +20,8 @@ pub struct Launch {
     pub page_faults: Option<String>,
     /// How much is brought in where pages are absent, if that was said.
     pub page_in: Option<PageIn>,
+    /// What ports say that they carry, in Gb/s, if that was said.
+    pub rate: Option<String>,
     /// Whether the program finds files of the devices, if that was said.
     pub device_files: Option<bool>,
     /// The packet capture, if any.
@@ -37,6 +39,7 @@ impl Launch {
             path,
             page_faults: None,
             page_in: None,
+            rate: None,
             device_files: None,
             pcap: None,
             stats: None,
@@ -53,6 +56,7 @@ impl Launch {
         command.env(PATH_VARIABLE, self.path.name());
         set(command, "PAGEWIRE_PAGE_FAULTS", self.page_faults.as_deref().map(Path::new));
         set(command, "PAGEWIRE_PAGE_IN", self.page_in.map(PageIn::name).map(Path::new));
+        set(command, "PAGEWIRE_RATE", self.rate.as_deref().map(Path::new));
         let word = |shown| Path::new(if shown { "yes" } else { "no" });
         set(command, "PAGEWIRE_DEVICE_FILES", self.device_files.map(word));
         set(command, "PAGEWIRE_PCAP", self.pcap.as_deref());

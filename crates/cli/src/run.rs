@@ -38,6 +38,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
         launch.page_faults = Some(arguments.page_faults.join(";"));
     }
     launch.page_in = arguments.page_in;
+    launch.rate.clone_from(&arguments.rate);
     launch.device_files = arguments.no_device_files.then_some(false);
     if let Some(file) = &arguments.pcap {
         // A program may change its directory before the engine opens the file.

@@ -4,7 +4,9 @@ use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, number, status};
 use crate::context::ContextObject;
 use crate::object::{not_null, put};
+use crate::settings::Settings;
 use libc::{EINVAL, ENOENT, EOPNOTSUPP, c_int, ssize_t};
+use pagewire_nic::PathChoice;
 use pagewire_nic::device::{Device, Gid, LIMITS, Mtu};
 
 /// The one partition key: full membership of the default partition.
@@ -21,6 +23,8 @@ const COMPATIBLE_PORT_ATTRIBUTES: usize = 48;
 const ACKNOWLEDGE_DELAY: u8 = 15;
 /// `PORT_SPEED` when the network device does not tell, in megabits a second.
 const UNKNOWN_SPEED: u32 = 10_000;
+/// Mb/s of the local path: the highest rate of a port that one copying core reaches with messages of 1 MiB (19 GB/s were measured).
+const LOCAL_RATE: u32 = 100_000;
 
 fn int(value: u32) -> c_int {
     c_int::try_from(value).unwrap_or(c_int::MAX)
@@ -148,10 +152,26 @@ fn width_and_speed(megabits: u32) -> (u8, u8) {
     }
 }
 
+/// Mb/s that the best path of a port carries: what the user says, else the more of the network interface's speed and, where
+/// the path may be local, that path's rate. Programs choose their protocols by it: UCX copies through bounce buffers where it
+/// takes the port for slow.
+fn rate(device: &Device) -> u32 {
+    // An environment that is wrong was refused where the program looked for devices.
+    let settings = Settings::from_environment().ok();
+    if let Some(gigabits) = settings.as_ref().and_then(|settings| settings.rate) {
+        return gigabits * 1000;
+    }
+    let interface = device.speed.unwrap_or(UNKNOWN_SPEED);
+    match settings.map(|settings| settings.path) {
+        Some(PathChoice::Udp) => interface,
+        _ => interface.max(LOCAL_RATE),
+    }
+}
+
 /// What a port says of itself.
 pub fn port_attributes(device: &Device) -> ibv_port_attr {
     let mut attributes = ibv_port_attr::zeroed();
-    let (width, speed) = width_and_speed(device.speed.unwrap_or(UNKNOWN_SPEED));
+    let (width, speed) = width_and_speed(rate(device));
     attributes.state = IBV_PORT_ACTIVE;
     attributes.max_mtu = Mtu::Mtu4096 as ibv_mtu;
     attributes.active_mtu = device.mtu as ibv_mtu;

@@ -9,6 +9,9 @@ use std::path::PathBuf;
 /// Whether the files of devices are shown; read before there are any settings, when a program first looks for one.
 const DEVICE_FILES_VARIABLE: &str = "PAGEWIRE_DEVICE_FILES";
 
+/// Gb/s that a port can be said to carry: products of the codes of width and speed that the kernel gives for RoCE.
+const RATES: [u32; 8] = [10, 20, 25, 40, 50, 100, 200, 400];
+
 /// The settings of one process.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -20,6 +23,8 @@ pub struct Settings {
     pub faults_at_once: bool,
     /// `PAGEWIRE_PAGE_FAULTS`: `stash` (default), `err`, `err,nto`, `rnr` or `timeout`, for all devices or by device ([`PageFaultChoice`]).
     pub page_faults: PageFaultChoice,
+    /// `PAGEWIRE_RATE`: what ports say that they carry, in Gb/s; where it is absent, the path and the interface decide.
+    pub rate: Option<u32>,
     /// `PAGEWIRE_FAULTS`: faults on purpose, for packets over UDP ([`FaultPlan::parse`]).
     pub faults: FaultPlan,
     /// `PAGEWIRE_STATS`: a file to which one line of JSON is appended at exit (the form is that of `pagewire explain`).
@@ -54,13 +59,14 @@ impl Settings {
             Some(value) => page_in(&value.to_string_lossy())
                 .map_err(|error| format!("PAGEWIRE_PAGE_IN is {error}, with ',threads' behind it or not"))?,
         };
+        let rate = variable("PAGEWIRE_RATE").map(|value| rate(&value.to_string_lossy())).transpose()?;
         shows_device_files(variable(DEVICE_FILES_VARIABLE))?;
         let log = match variable("PAGEWIRE_LOG") {
             None => "off".into(),
             Some(value) => log_filter(value.to_string_lossy().into_owned())?,
         };
         let statistics = variable("PAGEWIRE_STATS").map(PathBuf::from);
-        Ok(Settings { path, page_faults, page_in, faults_at_once, faults, statistics, log })
+        Ok(Settings { path, page_faults, page_in, faults_at_once, rate, faults, statistics, log })
     }
 
     /// How the engine is set up.
@@ -88,6 +94,13 @@ fn shows_device_files(value: Option<OsString>) -> Result<bool, String> {
         Some("no") => Ok(false),
         Some(value) => Err(format!("{DEVICE_FILES_VARIABLE} is '{value}': it must be yes or no")),
     }
+}
+
+fn rate(value: &str) -> Result<u32, String> {
+    value.parse().ok().filter(|rate| RATES.contains(rate)).ok_or_else(|| {
+        let rates = RATES.map(|rate| rate.to_string()).join(", ");
+        format!("PAGEWIRE_RATE is '{value}': it must be one of {rates} (Gb/s)")
+    })
 }
 
 /// A strategy, and whether pages that come cheaply are brought in at once.

@@ -366,6 +366,7 @@ fn parent_and_child_write_a_line_of_statistics_each() {
 fn a_wrong_setting_is_told() {
     for (variable, value, mend) in [
         ("PAGEWIRE_PATH", "rdma", "it must be auto, local or udp"),
+        ("PAGEWIRE_RATE", "30", "it must be one of 10, 20, 25, 40, 50, 100, 200, 400 (Gb/s)"),
         ("PAGEWIRE_DEVICE_FILES", "maybe", "it must be yes or no"),
         ("PAGEWIRE_LOG", "verbose", "it must be off, error, warn, info, debug or trace"),
     ] {
