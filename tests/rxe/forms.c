@@ -14,11 +14,11 @@
 static const uint32_t pieces[2][4] = { { 1, 4000, 3, 1077 }, { 2500, 0, 2580, 1 } };
 #define PIECES_LENGTH 5081u
 
-/* The segments of a half: `scattered` of two ways to cut the message. */
-static void cut(struct ibv_sge segments[4], uint32_t half, int way)
+/* The segments of a half, cut as `pieces[row]`. */
+static void cut(struct ibv_sge segments[4], uint32_t half, int row)
 {
     for (uint32_t i = 0; i < 4; i++)
-        segments[i] = (struct ibv_sge){ (uintptr_t)pair.buffer + half + (3 - i) * 8192 + 5 * i, pieces[way][i], pair.mr->lkey };
+        segments[i] = (struct ibv_sge){ (uintptr_t)pair.buffer + half + (3 - i) * 8192 + 5 * i, pieces[row][i], pair.mr->lkey };
 }
 
 static void scatter(const struct ibv_sge segments[4], const uint8_t *from)

@@ -1,6 +1,6 @@
 /* peers -t CHECK -p PORT -x GID-INDEX [-s SEED] [-q QUEUE-PAIRS] [-d] [SERVER]: a plain verbs program for scripts/test-rxe, one
  * end of which runs on Pagewire and the other on soft-RoCE. The ends wait for each other over TCP, so that none leaves early.
- * -d: packets are lost on the way. */
+ * -d: the network loses packets. */
 #include "pair.h"
 
 #include <signal.h>

@@ -46,7 +46,7 @@ struct link {
 /* This process. */
 struct pair {
     int tcp, gid_index, seed, queue_pairs;
-    int lossy; /* Packets are lost on the way. */
+    int lossy; /* The network loses packets. */
     struct ibv_context *context;
     struct ibv_pd *pd;
     struct ibv_cq *cq;

@@ -8,7 +8,7 @@
 
 static void transfer(int active, uint32_t mtu, uint32_t length, uint32_t seed)
 {
-    /* Places that are not aligned, some. */
+    /* Some offsets are not aligned. */
     uint32_t offset = seed % 5;
     if (active) {
         fill_bytes(pair.buffer + offset, length, seed);
@@ -38,7 +38,7 @@ static void transfer(int active, uint32_t mtu, uint32_t length, uint32_t seed)
         barrier();
         memset(pair.buffer + HALF, 0, HALF);
         barrier();
-        /* The peer is told to wait meanwhile: RNR NAK. */
+        /* Meanwhile the peer gets RNR NAKs. */
         usleep(length % mtu == 0 ? 30000 : 0);
         receive(5, length + 1);
         wc = wait_for(5, IBV_WC_SUCCESS);
