@@ -141,6 +141,14 @@ static void look_at_receive(const struct ibv_wc *wc, const struct operation *ope
     REQUIRE(operation->kind == SEND || ntohl(wc->imm_data) == operation->seed);
 }
 
+/* A completion that is no success, or of nothing that is awaited, or the second one. */
+static void complain(const struct ibv_wc *wc, int slot)
+{
+    fprintf(stderr, "queue pair %d, %s %d: %s (vendor_err %u)\n", slot / OPERATIONS, wc->wr_id >= RECEIVE ? "receive" : "request",
+            slot % OPERATIONS, ibv_wc_status_str(wc->status), wc->vendor_err);
+    exit(1);
+}
+
 /* Each request completes once, and each receive that the peer's requests take. */
 static void complete_all(int side, int round)
 {
@@ -154,7 +162,8 @@ static void complete_all(int side, int round)
     while (awaited-- > 0) {
         struct ibv_wc wc = next_completion(cq);
         int receives = wc.wr_id >= RECEIVE, slot = (int)(wc.wr_id % RECEIVE);
-        REQUIRE(wc.status == IBV_WC_SUCCESS && slot < slots && !seen[receives][slot]++);
+        if (wc.status != IBV_WC_SUCCESS || slot >= slots || seen[receives][slot]++)
+            complain(&wc, slot);
         REQUIRE(wc.qp_num == qps[slot / OPERATIONS]->qp_num);
         struct operation operation = draw(receives ? !side : side, round, slot);
         if (receives)
