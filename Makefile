@@ -17,6 +17,7 @@ CARGO ?= cargo
 PREFIX ?= /usr/local
 BUILD ?= build
 BENCH ?=
+PROGRAMS ?=
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)/release
 
 SECONDS ?= 600
@@ -65,6 +66,11 @@ test-pressure: dependencies-test
 	$(MAKE) --no-print-directory build
 	PAGEWIRE_TESTS=all PAGEWIRE_BUILD="$(abspath $(BUILD))" \
 		$(CARGO) test -p pagewire-end-to-end --test programs -- faults::pressure
+
+# Other people's programs that take longer, or need more, than `make test` has (PROGRAMS="gloo mooncake": only those).
+test-programs: dependencies-programs
+	$(MAKE) --no-print-directory build
+	BUILD="$(BUILD)" scripts/test-programs $(PROGRAMS)
 
 # Against the Linux kernel's soft-RoCE in a virtual machine (RXE=REGULAR-EXPRESSION: only what matches; KERNEL=SUITE: with the kernel
 # of another Debian suite, as trixie-backports).
