@@ -110,8 +110,7 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
             killed::survivor_ends(ground, setting)
         }));
         for run in pingpong::runs().into_iter().filter(|run| all || pingpong::is_quick(run)) {
-            let events = if run.events { " -e" } else { "" };
-            let title = format!("pingpong::{name}::{} -s {}{events}", run.program, run.size);
+            let title = format!("pingpong::{name}::{}", run.title());
             trials.push(trial(ground, &title, move |ground| pingpong::check(ground, setting, &run)));
         }
         for combination in combinations::table()?.into_iter().filter(|c| all || perftest::is_quick(c)) {

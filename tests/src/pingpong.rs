@@ -13,12 +13,33 @@ pub struct Run {
     pub size: u64,
     /// Whether it sleeps on completion events.
     pub events: bool,
+    /// The options by which it asks for on-demand paging.
+    pub paging: &'static [&'static str],
 }
+
+impl Run {
+    /// What tells it from other runs.
+    pub fn title(&self) -> String {
+        let mut words = vec![self.program.to_owned(), "-s".to_owned(), self.size.to_string()];
+        words.extend(self.events.then(|| "-e".to_owned()));
+        words.extend(self.paging.iter().map(|option| (*option).to_owned()));
+        words.join(" ")
+    }
+}
+
+/// Programs that know on-demand paging, with the options for regions, implicit ones, and prefetching.
+const PAGING: [(&str, &[&str]); 5] = [
+    ("ibv_rc_pingpong", &["-o"]),
+    ("ibv_rc_pingpong", &["-O"]),
+    ("ibv_rc_pingpong", &["-o", "-P"]),
+    ("ibv_rc_pingpong", &["-O", "-P"]),
+    ("ibv_srq_pingpong", &["-o"]),
+];
 
 /// The largest datagram: ibv_ud_pingpong takes the port's active MTU as its bound.
 const LARGEST_DATAGRAM: u64 = 4096;
 
-/// All runs: every program, the sizes from 1 byte up around the MTUs and the pages, with and without events.
+/// All runs: every program, the sizes from 1 byte up around the MTUs and the pages, with and without events; and on-demand paging.
 pub fn runs() -> Vec<Run> {
     let mut runs = Vec::new();
     for program in ["ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_srq_pingpong", "ibv_ud_pingpong"] {
@@ -27,8 +48,13 @@ pub fn runs() -> Vec<Run> {
                 continue;
             }
             for events in [false, true] {
-                runs.push(Run { program, size, events });
+                runs.push(Run { program, size, events, paging: &[] });
             }
+        }
+    }
+    for (program, paging) in PAGING {
+        for size in [1, 4096, 65_536, 1 << 20] {
+            runs.push(Run { program, size, events: false, paging });
         }
     }
     runs
@@ -36,7 +62,8 @@ pub fn runs() -> Vec<Run> {
 
 /// Whether a run is in the quick part.
 pub fn is_quick(run: &Run) -> bool {
-    matches!(run.size, 1 | 1025 | 4096 | 65_536) || run.size == LARGEST_PINGPONG && !run.events
+    let sizes = matches!(run.size, 1 | 1025 | 4096 | 65_536) || run.size == LARGEST_PINGPONG && !run.events;
+    sizes && (run.paging.is_empty() || run.size == 65_536)
 }
 
 /// Runs it; both ends must succeed over the path asked for.
@@ -58,5 +85,6 @@ pub fn check(ground: &Ground, setting: Setting, run: &Run) -> Result<()> {
     if run.events {
         arguments.push("-e");
     }
+    arguments.extend(run.paging);
     ground.must_run(setting, run.program, &arguments).map(drop)
 }

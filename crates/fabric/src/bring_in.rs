@@ -1,11 +1,12 @@
 //! The threads that wait for pages, so that nobody else has to, and help with transfers that meet many absent ones.
 
 use crate::counters::Counters;
-use crate::fabric::{Direction, RegionPart};
-use crate::limits::{LOOK_AGAIN, MOST_LOOK_AGAIN, PAGE_IN_HELPERS, SHARED_PAGE_IN};
+use crate::fabric::{Direction, PrefetchError, RegionPart};
+use crate::limits::{PAGE_IN_HELPERS, SHARED_PAGE_IN};
 use crate::pieces::Pieces;
 use crate::shared_move::{SharedMove, move_by_pieces, move_together};
 use crate::threads::{Placed, spawn};
+use crate::waiters::{Outcome, Waiter, Waiting};
 use crate::words::MappedWords;
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment, guard};
@@ -16,9 +17,8 @@ use rustix::thread::{gettid, sched_getaffinity, sched_getcpu, sched_setaffinity}
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::num::NonZero;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
-use std::time::Instant;
 
 /// What askers have threads for, each by itself: in the top bits of the executor's word for who asks.
 #[derive(Clone, Copy)]
@@ -42,6 +42,9 @@ impl Lane {
 /// Says that the pages with this token are there, or turned out not to be mapped.
 type Done = dyn Fn(u64) + Send + Sync;
 
+/// Who prefetches, among those who ask for pages ahead of accesses: no queue pair has this word.
+const PREFETCHER: u64 = u64::MAX >> 2;
+
 /// Those who bring pages in.
 pub struct Pages {
     executor: Arc<Executor<Errand>>,
@@ -59,34 +62,6 @@ struct Hands {
     done: Box<Done>,
     /// Those who wait for the same pages on behalf of one asker: several accesses to them are one fault (PART-6).
     waiting: Mutex<HashMap<(Asker, What), Waiting>>,
-}
-
-/// Who waits for the same pages.
-struct Waiting {
-    /// Their words.
-    tokens: Vec<u64>,
-    since: Instant,
-    /// When those who bring the pages in are to look once more at what is there, if somebody asks then.
-    look_again: Instant,
-    /// The thread that has begun with it.
-    thread: Option<u32>,
-}
-
-impl Waiting {
-    fn begin() -> Self {
-        let since = Instant::now();
-        Waiting { tokens: Vec::new(), since, look_again: since + LOOK_AGAIN, thread: None }
-    }
-
-    /// Somebody asks once more: the thread that is to look again, if it is time for that.
-    fn due(&mut self) -> Option<u32> {
-        let now = Instant::now();
-        if now < self.look_again {
-            return None;
-        }
-        self.look_again = now + (now - self.since).min(MOST_LOOK_AGAIN);
-        self.thread
-    }
 }
 
 /// What a thread is asked to do.
@@ -141,9 +116,15 @@ struct Errand {
     asker: Asker,
     place: Place,
     hands: Arc<Hands>,
+    /// What became of it, once a thread has done it.
+    outcome: OnceLock<Result<(), MemoryError>>,
 }
 
 impl Errand {
+    fn new(what: What, asker: Asker, place: Place, hands: &Arc<Hands>) -> Self {
+        Errand { what, asker, place, hands: hands.clone(), outcome: OnceLock::new() }
+    }
+
     /// Under which those are kept who wait for it.
     fn key(&self) -> (Asker, What) {
         (self.asker, self.what.clone())
@@ -186,15 +167,16 @@ impl Task for Errand {
         // Nobody else is interrupted.
         if let What::Own { .. } = self.what {
             if let Some(waiting) = hands.waiting.lock().get_mut(&self.key()) {
-                waiting.thread = Some(own_thread());
+                waiting.begin_by(own_thread());
             }
         }
-        // Where one is not mapped, or its region has ended, the access itself will find that out, and say so.
-        let _ = match &self.what {
+        // Where one is not mapped, or its region has ended, an access will find that out, and say so. A prefetch is told.
+        let outcome = match &self.what {
             What::Own { write, regions: Beside(regions), stretch: Beside(Some(stretch)), .. } => {
                 let brought_in = regions.iter().try_for_each(|region| hands.help(stretch, region, *write));
                 stretch.rest();
-                brought_in
+                // A helper may have come upon the end of a mapping.
+                brought_in.and(if stretch.has_failed() { Err(MemoryError::NotMapped) } else { Ok(()) })
             }
             What::Own { write, segments, regions: Beside(regions), .. } => segments
                 .iter()
@@ -209,12 +191,18 @@ impl Task for Errand {
                 Ok(())
             }
         };
+        // An errand runs once.
+        let _ = self.outcome.set(outcome);
     }
 
     fn end(&self) {
         let waiting = self.hands.waiting.lock().remove(&self.key());
-        let tokens = waiting.map_or_else(Vec::new, |waiting| waiting.tokens);
-        tokens.into_iter().for_each(|token| (self.hands.done)(token));
+        let outcome = match self.outcome.get() {
+            Some(outcome) => outcome.map_err(|_| PrefetchError::NotMapped),
+            // No thread could be had.
+            None => Err(PrefetchError::Full),
+        };
+        waiting.into_iter().for_each(|waiting| waiting.end(outcome, &self.hands.done));
     }
 
     /// What is learnt may spare the next ones a thread.
@@ -252,6 +240,9 @@ impl Hands {
             let memory = piece.memory();
             let segment = Segment { address: memory.start, length: memory.end - memory.start };
             let brought_in = self.bring_in(&segment, region, write);
+            if brought_in.is_err() {
+                stretch.fail();
+            }
             drop(piece);
             // Whoever is at work here comes first.
             std::thread::yield_now();
@@ -296,6 +287,38 @@ impl Pages {
 
     /// Has pages of this process brought in. What is asked for again before there was an answer has one answer.
     pub fn own(&self, asker: Asker, parts: &[RegionPart], write: bool, token: u64, counters: &Counters) {
+        self.own_for(Lane::Needed.of(asker), parts, write, Some(Waiter::Token(token)), counters);
+    }
+
+    /// As [`Fabric::prefetch`](crate::Fabric::prefetch).
+    pub fn prefetch(
+        &self,
+        parts: &[RegionPart],
+        write: bool,
+        wait: bool,
+        counters: &Counters,
+    ) -> Result<(), PrefetchError> {
+        // Regions are matters of their own: pages of one that never come leave threads to the others.
+        let matter = parts.first().map_or(0, |part| u64::from(part.region.index()));
+        let asker = Lane::Ahead.of(Asker { who: PREFETCHER, matter });
+        let outcome = Arc::new(Outcome::default());
+        let waiter = wait.then(|| Waiter::Thread(outcome.clone()));
+        match self.own_for(asker, parts, write, waiter, counters) {
+            Offer::Full => Err(PrefetchError::Full),
+            Offer::Taken | Offer::Known if wait => outcome.wait(),
+            Offer::Taken | Offer::Known => Ok(()),
+        }
+    }
+
+    /// Has pages of this process brought in for an asker among those of a lane.
+    fn own_for(
+        &self,
+        asker: Asker,
+        parts: &[RegionPart],
+        write: bool,
+        waiter: Option<Waiter>,
+        counters: &Counters,
+    ) -> Offer {
         let segments = parts.iter().map(|part| whole_pages(&part.segment)).collect();
         let regions = Beside(parts.iter().map(|part| part.region).collect());
         let shared = match parts {
@@ -307,12 +330,13 @@ impl Pages {
         };
         let stretch = Beside(shared.as_ref().map(|(_, stretch)| stretch.clone()));
         let what = What::Own { write, segments, regions, stretch };
-        let offer = self.offer(what, Lane::Needed.of(asker), Some(token), counters);
+        let offer = self.offer(what, asker, waiter, counters);
         if let (Offer::Taken, Some((region, stretch))) = (offer, shared) {
             let memory = stretch.memory();
             let helpers = ((memory.end - memory.start) / SHARED_PAGE_IN).min(PAGE_IN_HELPERS);
             self.ahead(asker, region, &stretch, write, helpers as u32, counters);
         }
+        offer
     }
 
     /// The same in a peer with these regions.
@@ -326,7 +350,8 @@ impl Pages {
     ) {
         let region = Beside((regions.clone(), part.region));
         let what = What::Far { process: process.clone(), segment: whole_pages(&part.segment), region };
-        self.offer(what, Lane::Far.of_all(process.pid() as u64), Some(token), counters);
+        let asker = Lane::Far.of_all(process.pid() as u64);
+        self.offer(what, asker, Some(Waiter::Token(token)), counters);
     }
 
     /// Pages of a region of this process that will be needed soon. They take no thread from those that are needed now.
@@ -370,15 +395,13 @@ impl Pages {
             return move_by_pieces(memory, direction, process, segments, tail_last, piece);
         }
         move_together(memory, direction, process, segments, tail_last, |shared| {
-            let (what, hands) = (What::Move(shared), self.hands.clone());
-            let place = Place::Off(sched_getcpu());
+            let (asker, place) = (Lane::Moves.of_all(0), Place::Off(sched_getcpu()));
             // Without help it takes longer.
-            let _ = self.executor.offer(Errand { what, asker: Lane::Moves.of_all(0), place, hands });
+            let _ = self.executor.offer(Errand::new(What::Move(shared), asker, place, &self.hands));
         })
     }
 
-    fn offer(&self, what: What, asker: Asker, token: Option<u64>, counters: &Counters) -> Offer {
-        let hands = self.hands.clone();
+    fn offer(&self, what: What, asker: Asker, waiter: Option<Waiter>, counters: &Counters) -> Offer {
         let place = match &what {
             // Every second one of those whom somebody waits for who brings nothing in.
             What::Ahead { stretch, helper, .. }
@@ -391,15 +414,12 @@ impl Pages {
             What::Ahead { .. } | What::Move(_) => Place::Off(sched_getcpu()),
             What::Own { .. } | What::Far { .. } => Place::Anywhere,
         };
-        let key = token.map(|token| (token, (asker, what.clone())));
-        if let Some((token, key)) = &key {
+        let key = waiter.map(|waiter| (waiter, (asker, what.clone())));
+        if let Some((waiter, key)) = &key {
             let mut waiting = self.hands.waiting.lock();
-            let waiting = waiting.entry(key.clone()).or_insert_with(Waiting::begin);
-            if !waiting.tokens.contains(token) {
-                waiting.tokens.push(*token);
-            }
+            waiting.entry(key.clone()).or_insert_with(Waiting::begin).add(waiter.clone());
         }
-        let offer = self.executor.offer(Errand { what, asker, place, hands });
+        let offer = self.executor.offer(Errand::new(what, asker, place, &self.hands));
         match offer {
             Offer::Taken => counters.brought_in.add(1),
             Offer::Known => {
@@ -418,13 +438,9 @@ impl Pages {
             Offer::Full => {
                 counters.bring_in_overflow.add(1);
                 // The access is looked at again now and then, and asks again.
-                if let Some((token, key)) = key {
+                if let Some((waiter, key)) = key {
                     let mut waiting = self.hands.waiting.lock();
-                    let left = waiting.get_mut(&key).map(|waiting| {
-                        waiting.tokens.retain(|waits| *waits != token);
-                        waiting.tokens.len()
-                    });
-                    if left == Some(0) {
+                    if waiting.get_mut(&key).is_some_and(|waiting| waiting.remove(&waiter)) {
                         waiting.remove(&key);
                     }
                 }
@@ -450,7 +466,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::hash::{BuildHasher, RandomState};
     use std::sync::mpsc::channel;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -539,6 +555,59 @@ mod tests {
         assert_eq!(memory.residency(&[ended_memory]), Residency::Resident);
         pages.stop();
         drop((open_bytes, ended_bytes));
+    }
+
+    /// `ibv_advise_mr(3)`.
+    #[test]
+    fn a_prefetch_that_is_waited_for_says_what_became_of_it() {
+        // Kept: memory at an address that was used a moment ago is remembered to be resident.
+        let mut kept = Vec::new();
+        let memory = Arc::new(HostMemory::new());
+        let (table, words) = table();
+        let (_, region) = register(&table);
+        let pages = Pages::new(memory.clone(), words, Box::new(|_| unreachable!("no queue pair waits")));
+        let counters = Counters::default();
+        let part = |segment| RegionPart { region, segment };
+        // Short ones, and one that helpers share.
+        for length in [1, 3, 4 * SHARED_PAGE_IN / PAGE] {
+            for write in [false, true] {
+                let (bytes, segment) = fresh(length);
+                kept.push(bytes);
+                assert_eq!(memory.residency(&[segment]), Residency::Absent);
+                assert_eq!(pages.prefetch(&[part(segment)], write, true, &counters), Ok(()));
+                assert_eq!(memory.residency(&[segment]), Residency::Resident, "{length} pages");
+            }
+        }
+        let unmapped = Segment { address: PAGE, length: 4 * SHARED_PAGE_IN };
+        for segment in [unmapped, Segment { length: 8, ..unmapped }] {
+            let there = fresh(1);
+            let parts = [part(there.1), part(segment)];
+            assert_eq!(pages.prefetch(&parts, false, true, &counters), Err(PrefetchError::NotMapped));
+            assert_eq!(pages.prefetch(&parts[1..], true, true, &counters), Err(PrefetchError::NotMapped));
+            assert_eq!(
+                pages.prefetch(&parts, false, false, &counters),
+                Ok(()),
+                "nobody waits for the outcome"
+            );
+        }
+        pages.stop();
+    }
+
+    #[test]
+    fn a_prefetch_that_is_not_waited_for_comes_in_later() {
+        let memory = Arc::new(HostMemory::new());
+        let (table, words) = table();
+        let (_, region) = register(&table);
+        let pages = Pages::new(memory.clone(), words, Box::new(|_| unreachable!("no queue pair waits")));
+        let (_bytes, segment) = fresh(40);
+        let part = RegionPart { region, segment };
+        assert_eq!(pages.prefetch(&[part], true, false, &Counters::default()), Ok(()));
+        let limit = Instant::now() + LONG;
+        while memory.residency(&[segment]) != Residency::Resident {
+            assert!(Instant::now() < limit, "it does not come");
+            std::thread::yield_now();
+        }
+        pages.stop();
     }
 
     #[test]

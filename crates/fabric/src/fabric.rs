@@ -191,6 +191,15 @@ pub enum Direction {
     Push,
 }
 
+/// Why pages were not prefetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PrefetchError {
+    /// A page is not mapped, or not with the right that was asked for.
+    NotMapped,
+    /// Too many pages are being brought in already.
+    Full,
+}
+
 /// Memory of one region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RegionPart {
@@ -275,6 +284,15 @@ pub trait Fabric: Send + Sync + 'static {
         write: bool,
         helpers: u32,
     );
+    /// Brings in pages of regions of this process that a program will need soon (`ibv_advise_mr(3)`), for writing where `write`. With
+    /// `wait` it returns when they are there; else another thread brings them in later. It ends with one of the regions.
+    ///
+    /// # Errors
+    /// [`PrefetchError`]; `NotMapped` only with `wait`.
+    fn prefetch(&self, parts: &[RegionPart], write: bool, wait: bool) -> Result<(), PrefetchError> {
+        let brought_in = parts.iter().try_for_each(|part| self.memory().bring_in(&part.segment, write));
+        if wait { brought_in.map_err(|_| PrefetchError::NotMapped) } else { Ok(()) }
+    }
     /// Called behind the end of a region of this process, by its place: when this returns its pages are not brought in any more. But a
     /// thread that sleeps in the kernel and cannot be woken is not waited for: that page may come in later.
     fn end_bring_in(&self, region: u32) {

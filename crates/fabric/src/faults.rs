@@ -5,7 +5,8 @@
 
 use crate::counters::Counter;
 use crate::fabric::{
-    Batch, ChannelId, Datagram, Direction, Fabric, FabricEvent, RegionPart, Route, row_one_by_one,
+    Batch, ChannelId, Datagram, Direction, Fabric, FabricEvent, PrefetchError, RegionPart, Route,
+    row_one_by_one,
 };
 use crate::limits::{BATCH_BYTES, BATCH_PACKETS, DELAYED_PACKETS};
 use pagewire_iommu::{RegionLife, RegionView};
@@ -437,6 +438,10 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         helpers: u32,
     ) {
         self.inner.bring_in_ahead(asker, region, stretch, write, helpers);
+    }
+
+    fn prefetch(&self, parts: &[RegionPart], write: bool, wait: bool) -> Result<(), PrefetchError> {
+        self.inner.prefetch(parts, write, wait)
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use crate::bring_in::Pages;
 use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::devices::Addresses;
-use crate::fabric::{ChannelId, Datagram, Direction, Fabric, FabricEvent, RegionPart};
+use crate::fabric::{ChannelId, Datagram, Direction, Fabric, FabricEvent, PrefetchError, RegionPart};
 use crate::limits::{
     BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, STEERING_SETTLES, STEERING_STEP, TABLE_WORDS,
 };
@@ -463,6 +463,10 @@ impl Fabric for HostFabric {
         helpers: u32,
     ) {
         self.inner.pages.ahead(asker, region, stretch, write, helpers, &self.inner.counters);
+    }
+
+    fn prefetch(&self, parts: &[RegionPart], write: bool, wait: bool) -> Result<(), PrefetchError> {
+        self.inner.pages.prefetch(parts, write, wait, &self.inner.counters)
     }
 
     #[inline]

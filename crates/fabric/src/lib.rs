@@ -27,6 +27,7 @@ mod steering;
 mod threads;
 mod trust;
 mod udp;
+mod waiters;
 mod words;
 
 pub use batch::HostBatch;

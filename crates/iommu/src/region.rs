@@ -39,6 +39,17 @@ pub struct Region {
     pub rights: Rights,
 }
 
+impl Region {
+    /// Bytes of a region that is the whole address space (an implicit region: `ibv_reg_mr(3)`, `IBV_ACCESS_ON_DEMAND`).
+    pub const WHOLE_ADDRESS_SPACE: u64 = u64::MAX;
+
+    /// Whether a region may begin and end there: inside the address space and not over [`MAX_REGION_LENGTH`], or all of it.
+    pub fn may_cover(address: u64, length: u64) -> bool {
+        let is_implicit = address == 0 && length == Region::WHOLE_ADDRESS_SPACE;
+        is_implicit || length <= MAX_REGION_LENGTH && address.checked_add(length).is_some()
+    }
+}
+
 /// Why an access was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -96,6 +107,11 @@ impl Window {
     /// The region, for those who only ask whether it is still there.
     pub fn life(&self) -> RegionLife {
         RegionLife { index: self.index, tag: self.tag }
+    }
+
+    /// Whether the region is the whole address space.
+    pub fn is_implicit(&self) -> bool {
+        self.size == Region::WHOLE_ADDRESS_SPACE
     }
 
     /// The region's memory, as the process sees it.
@@ -236,9 +252,9 @@ impl<W: SharedWords> RegionTable<W> {
     }
 
     /// Registers a region in constant time and gives its key. `random` fills the consumer's byte.
-    /// `None`: [`MAX_REGIONS`] exist already, or the length is over [`MAX_REGION_LENGTH`] or leaves the address space.
+    /// `None`: [`MAX_REGIONS`] exist already, or no region [may cover](Region::may_cover) these bytes.
     pub fn register(&self, region: &Region, random: u8) -> Option<u32> {
-        if region.length > MAX_REGION_LENGTH || region.address.checked_add(region.length).is_none() {
+        if !Region::may_cover(region.address, region.length) {
             return None;
         }
         let index = {
@@ -366,6 +382,30 @@ mod tests {
         }
     }
 
+    /// `ibv_reg_mr(3)`: an implicit region is the whole address space. Its last byte is the one before `u64::MAX`.
+    #[test]
+    fn an_implicit_region_grants_every_address_and_nothing_beyond_the_last() {
+        let table = table();
+        let whole = Region { address: 0, length: Region::WHOLE_ADDRESS_SPACE, ..region() };
+        let key = table.register(&whole, 0).unwrap();
+        let view = table.view();
+        let check = |address, length| {
+            view.check(key, address, length, Rights::REMOTE_READ, 7).map(|granted| granted.address)
+        };
+        let last = u64::MAX - 1;
+        for (address, length) in [(0, 0), (0, u64::MAX), (last, 1), (u64::MAX, 0), (1 << 63, 1 << 62)] {
+            assert_eq!(check(address, length), Ok(address), "{length} bytes");
+        }
+        for (address, length) in [(last, 2), (u64::MAX, 1), (u64::MAX, u64::MAX), (1, u64::MAX), (2, last)] {
+            assert_eq!(check(address, length), Err(Refusal::Bounds), "{length} bytes from {address}");
+        }
+        let window = view.window(key, Rights::empty(), 7).unwrap();
+        assert!(window.is_implicit() && window.memory() == (0..u64::MAX));
+        for (address, length) in [(1, u64::MAX), (0, u64::MAX - 1), (1, last), (0, MAX_REGION_LENGTH + 1)] {
+            assert_eq!(table.register(&Region { address, length, ..region() }, 0), None);
+        }
+    }
+
     #[test]
     fn a_revoked_key_never_comes_back_at_once() {
         let table = table();
@@ -403,13 +443,15 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_outside_the_region_is_granted(
-            base in 0u64..1 << 47, size in 0u64..1 << 40, iova: u64, address: u64, length: u64,
+            base in 0u64..1 << 47, size in 0u64..1 << 40, iova: u64, address: u64, length: u64, implicit: bool,
         ) {
             let table = table();
+            let (base, size) = if implicit { (0, Region::WHOLE_ADDRESS_SPACE) } else { (base, size) };
             let region = Region { address: base, length: size, iova, ..region() };
             let key = table.register(&region, 0).unwrap();
             if let Ok(granted) = table.view().check(key, address, length, Rights::empty(), 7) {
                 prop_assert!(granted.address >= base);
+                prop_assert!(address.wrapping_sub(iova) as u128 + length as u128 <= size as u128);
                 prop_assert!(granted.address as u128 + length as u128 <= base as u128 + size as u128);
             }
         }

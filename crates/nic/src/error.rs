@@ -20,6 +20,8 @@ pub enum Error {
     Again(&'static str),
     #[error("not permitted: {0}")]
     Permission(&'static str),
+    #[error("bad address: {0}")]
+    Fault(&'static str),
     /// The operating system refused; its error number.
     #[error("operating system error {0}")]
     OperatingSystem(i32),
@@ -36,6 +38,7 @@ impl Error {
             Error::NotFound(_) => 2,
             Error::Again(_) => 11,
             Error::NoMemory(_) => 12,
+            Error::Fault(_) => 14,
             Error::Busy(_) => 16,
             Error::InvalidArgument(_) => 22,
             Error::NotSupported(_) => 95,

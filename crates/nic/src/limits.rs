@@ -11,6 +11,8 @@ pub const MAX_BLOCKS_AT_ONCE: usize = 32;
 pub const MAX_WORK_REQUESTS: u32 = 32_768;
 /// Scatter-gather elements of one work request.
 pub const MAX_SEGMENTS: u32 = 32;
+/// Scatter-gather elements of one advice (`ibv_advise_mr(3)`): as many as the kernel's uverbs interface takes.
+pub const MAX_ADVISED_SEGMENTS: usize = 4095;
 /// Completion queues of one process.
 pub const MAX_COMPLETION_QUEUES: u32 = 65_536;
 /// Entries of one completion queue.

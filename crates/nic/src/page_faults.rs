@@ -183,7 +183,7 @@ impl<F: Fabric> Nic<F> {
         let began = self.fabric().now();
         let faults = &self.page_faults;
         let known = waits.known_end(last.end);
-        let end = missed.window.memory().end;
+        let end = missed.memory(known).end;
         let whole = waits.ahead.at_once(self.options().page_in, needed, known, end);
         let Missing { absence, whole } = self.missing(missed, whole);
         if absence != Absence::Cheap
@@ -282,7 +282,7 @@ impl<F: Fabric> Nic<F> {
 
     /// What has to come in of the last segment of an access, or with it.
     fn needed(&self, missed: &Missed<'_>) -> Range<u64> {
-        needed(self.options().page_in, missed.last(), missed.window.memory())
+        needed(self.options().page_in, missed.last(), missed.memory(None))
     }
 
     /// Has pages brought in that will be needed soon. Also for an access that comes to the mark of those.
@@ -290,7 +290,7 @@ impl<F: Fabric> Nic<F> {
     pub(crate) fn bring_in_beyond(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, waits: &mut Asked) {
         let access = missed.last();
         let known = waits.known_end(access.end);
-        let end = missed.window.memory().end;
+        let end = missed.memory(known).end;
         if waits.met_cheap && !self.fabric().has_processors_for_helpers() {
             waits.ahead.alone(access, waits.met_until);
             return;
@@ -313,6 +313,15 @@ impl<F: Fabric> Nic<F> {
 impl Missed<'_> {
     fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.length).sum()
+    }
+
+    /// What of the region of the last segment may be brought in with it; `known`: the end of the transfer, where that is known. Of an
+    /// implicit region that is nothing else: the program named no other memory.
+    fn memory(&self, known: Option<u64>) -> Range<u64> {
+        match self.window.is_implicit() {
+            true => self.last().start..known.unwrap_or(0).max(self.last().end),
+            false => self.window.memory(),
+        }
     }
 
     /// The last segment; nothing, where there is none.

@@ -65,10 +65,9 @@ impl<F: Fabric> ProtectionDomain<F> {
     }
 
     fn enter(&self, address: u64, length: u64, iova: u64, access: Rights) -> Result<u32> {
-        check_rights(access)?;
+        check_rights(access, length)?;
         let iova = if access.contains(Rights::ZERO_BASED) { 0 } else { iova };
-        let leaves = |start: u64| start.checked_add(length).is_none();
-        if length > pagewire_iommu::limits::MAX_REGION_LENGTH || leaves(address) || leaves(iova) {
+        if !Region::may_cover(address, length) || iova.checked_add(length).is_none() {
             return Err(Error::InvalidArgument("the region is too long or leaves the address space"));
         }
         let region = Region { domain: self.number, address, length, iova, rights: access };
@@ -92,13 +91,14 @@ impl<F: Fabric> ProtectionDomain<F> {
     }
 }
 
-fn check_rights(access: Rights) -> Result<()> {
+/// Whether a region of so many bytes may have these rights.
+fn check_rights(access: Rights, length: u64) -> Result<()> {
     if !access.consistent() {
         return Err(Error::InvalidArgument("remote write and atomic access need local write access"));
     }
-    if access.contains(Rights::ON_DEMAND) {
-        return Err(Error::NotSupported(
-            "every region is paged on demand here; the flag itself is not supported",
+    if length == Region::WHOLE_ADDRESS_SPACE && !access.contains(Rights::ON_DEMAND) {
+        return Err(Error::InvalidArgument(
+            "only for on-demand paging may a region be the whole address space",
         ));
     }
     Ok(())
@@ -153,7 +153,7 @@ impl<F: Fabric> MemoryRegion<F> {
     pub fn reregister(&self, change: Reregistration<F>) -> Result<()> {
         let mut registered = self.registered.lock();
         if let Reregistration { domain: None, translation: None, access: Some(access) } = change {
-            check_rights(access)?;
+            check_rights(access, registered.length)?;
             self.nic.suspend_region(registered.key)?;
             self.nic.regions().restore(registered.key, access);
             registered.access = access;

@@ -21,6 +21,8 @@ struct State {
     left: Range<u64>,
     /// Pieces that are being brought in.
     at_work: usize,
+    /// A piece could not be brought in.
+    failed: bool,
 }
 
 /// A part of a stretch that is being brought in until this is dropped.
@@ -43,7 +45,7 @@ pub enum Order {
 impl Stretch {
     /// All of it is left.
     pub fn new(memory: Range<u64>, order: Order) -> Arc<Self> {
-        let state = State { left: memory.clone(), at_work: 0 };
+        let state = State { left: memory.clone(), at_work: 0, failed: false };
         Arc::new(Stretch { memory, order, state: Mutex::new(state), rests: Condvar::new() })
     }
 
@@ -83,6 +85,16 @@ impl Stretch {
         }
         state.at_work += 1;
         Some(StretchPiece { stretch: self, memory })
+    }
+
+    /// A helper could not bring its piece in.
+    pub fn fail(&self) {
+        self.state.lock().failed = true;
+    }
+
+    /// Whether a helper could not bring its piece in.
+    pub fn has_failed(&self) -> bool {
+        self.state.lock().failed
     }
 
     /// Waits until no piece is being brought in.

@@ -5,6 +5,7 @@
 
 pub mod abi;
 mod address_handle;
+mod advise;
 mod boundary;
 mod completion_channel;
 mod completion_queue;

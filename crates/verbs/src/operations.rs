@@ -1,7 +1,7 @@
 //! The tables of functions that the inline verbs of the header call.
 
 use crate::abi::*;
-use crate::{completion_queue, extended_poll, post, query, queue_pair, shared_receive, unsupported};
+use crate::{advise, completion_queue, extended_poll, post, query, queue_pair, shared_receive, unsupported};
 
 /// The operations of `ibv_context`, called without a look.
 pub fn context_operations() -> ibv_context_ops {
@@ -29,6 +29,7 @@ pub fn verbs_operations() -> verbs_context {
         create_cq_ex: Some(extended_poll::create_cq_ex),
         create_qp_ex: Some(queue_pair::create_qp_ex),
         close_xrcd: Some(unsupported::close_xrcd),
+        advise_mr: Some(advise::advise_mr),
         ..verbs_context::zeroed()
     }
 }

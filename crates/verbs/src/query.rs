@@ -86,6 +86,21 @@ pub unsafe extern "C" fn ibv_query_device(
     })
 }
 
+/// What regions that were registered with `IBV_ACCESS_ON_DEMAND` may be used for: whatever any region may, with all operations that a
+/// transport has.
+fn on_demand_paging() -> ibv_odp_caps {
+    let datagrams = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+    let unreliable = datagrams | IBV_ODP_SUPPORT_WRITE;
+    ibv_odp_caps {
+        general_caps: u64::from(IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT),
+        per_transport_caps: ibv_odp_caps__bindgen_ty_1 {
+            rc_odp_caps: unreliable | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC,
+            uc_odp_caps: unreliable,
+            ud_odp_caps: datagrams,
+        },
+    }
+}
+
 /// `ibv_query_device_ex(3)`, by way of `verbs_context`: fills as much as the caller's structure has.
 ///
 /// # Safety
@@ -110,6 +125,7 @@ pub unsafe extern "C" fn query_device_ex(
         all.orig_attr = device_attributes(unsafe { ContextObject::of(context) }?.context().device());
         all.device_cap_flags_ex = u64::from(all.orig_attr.device_cap_flags);
         all.phys_port_cnt_ex = u32::from(PORT);
+        all.odp_caps = on_demand_paging();
         // SAFETY: the caller's promise of `length` bytes.
         unsafe { copy_prefix(&all, place, length) };
         Ok(())

@@ -110,7 +110,7 @@ unsupported! {
         verbs_allow_disassociate_destroy verbs_init_cq verbs_register_driver_34 verbs_set_ops verbs_uninit_context
     }
     operation {
-        advise_mr alloc_null_mr read_counters attach_counters_point_flow create_counters destroy_counters
+        alloc_null_mr read_counters attach_counters_point_flow create_counters destroy_counters
         reg_dm_mr alloc_dm free_dm modify_flow_action_esp destroy_flow_action create_flow_action_esp
         modify_qp_rate_limit alloc_parent_domain dealloc_td alloc_td modify_cq post_srq_ops destroy_rwq_ind_table
         create_rwq_ind_table destroy_wq modify_wq create_wq query_rt_values ibv_destroy_flow ibv_create_flow
@@ -130,8 +130,6 @@ unsupported! {
         IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN IBV_CQ_INIT_ATTR_MASK_PD IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
         IBV_WC_EX_WITH_CVLAN IBV_WC_EX_WITH_FLOW_TAG IBV_WC_EX_WITH_TM_INFO
         IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
-        // ibv_reg_mr; paging on demand is what every region has, only the flag and its promises are not known
-        IBV_ACCESS_ON_DEMAND
     }
 }
 

@@ -130,6 +130,7 @@ fn run_on(path: &str, name: &str) {
     let output = program(name, &as_name).env("PAGEWIRE_PATH", path).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name} on path {path}: {}\n{told}", output.status);
+    told.lines().filter_map(|line| line.strip_prefix("not checked: ")).for_each(not_checked::tell);
 }
 
 #[test]
@@ -167,6 +168,13 @@ fn datagrams_say_of_which_ip_version_they_are() {
 fn a_sender_is_told_that_its_own_memory_cannot_be_read() {
     for path in ["local", "udp"] {
         run_on(path, "unreadable");
+    }
+}
+
+#[test]
+fn regions_are_paged_on_demand_and_prefetched() {
+    for path in ["local", "udp"] {
+        run_on(path, "on_demand");
     }
 }
 

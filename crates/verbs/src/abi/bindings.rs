@@ -140,6 +140,8 @@ pub const IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH: ib_uverbs_advise_mr_advice = 0;
 pub const IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE: ib_uverbs_advise_mr_advice = 1;
 pub const IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT: ib_uverbs_advise_mr_advice = 2;
 pub type ib_uverbs_advise_mr_advice = ::core::ffi::c_uint;
+pub const IB_UVERBS_ADVISE_MR_FLAG_FLUSH: ib_uverbs_advise_mr_flag = 1;
+pub type ib_uverbs_advise_mr_flag = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub union ibv_gid {
@@ -293,6 +295,13 @@ pub struct ibv_device_attr {
 pub struct ibv_query_device_ex_input {
     pub comp_mask: u32,
 }
+pub const IBV_ODP_SUPPORT_SEND: ibv_odp_transport_cap_bits = 1;
+pub const IBV_ODP_SUPPORT_RECV: ibv_odp_transport_cap_bits = 2;
+pub const IBV_ODP_SUPPORT_WRITE: ibv_odp_transport_cap_bits = 4;
+pub const IBV_ODP_SUPPORT_READ: ibv_odp_transport_cap_bits = 8;
+pub const IBV_ODP_SUPPORT_ATOMIC: ibv_odp_transport_cap_bits = 16;
+pub const IBV_ODP_SUPPORT_SRQ_RECV: ibv_odp_transport_cap_bits = 32;
+pub type ibv_odp_transport_cap_bits = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ibv_odp_caps {
@@ -306,6 +315,9 @@ pub struct ibv_odp_caps__bindgen_ty_1 {
     pub uc_odp_caps: u32,
     pub ud_odp_caps: u32,
 }
+pub const IBV_ODP_SUPPORT: ibv_odp_general_caps = 1;
+pub const IBV_ODP_SUPPORT_IMPLICIT: ibv_odp_general_caps = 2;
+pub type ibv_odp_general_caps = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ibv_tso_caps {
@@ -1280,6 +1292,9 @@ pub struct ibv_cq_ex {
     pub read_completion_wallclock_ns:
         ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u64>,
 }
+pub const IBV_CQ_ATTR_MODERATE: ibv_cq_attr_mask = 1;
+pub const IBV_CQ_ATTR_RESERVED: ibv_cq_attr_mask = 2;
+pub type ibv_cq_attr_mask = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ibv_moderate_cq {
@@ -1476,6 +1491,9 @@ pub struct ibv_cq_init_attr_ex {
     pub flags: u32,
     pub parent_domain: *mut ibv_pd,
 }
+pub const IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS: ibv_parent_domain_init_attr_mask = 1;
+pub const IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT: ibv_parent_domain_init_attr_mask = 2;
+pub type ibv_parent_domain_init_attr_mask = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ibv_parent_domain_init_attr {
@@ -1521,6 +1539,9 @@ pub struct ibv_counter_attach_attr {
     pub index: u32,
     pub comp_mask: u32,
 }
+pub const IBV_VALUES_MASK_RAW_CLOCK: ibv_values_mask = 1;
+pub const IBV_VALUES_MASK_RESERVED: ibv_values_mask = 2;
+pub type ibv_values_mask = ::core::ffi::c_uint;
 #[repr(C)]
 pub struct ibv_values_ex {
     pub comp_mask: u32,

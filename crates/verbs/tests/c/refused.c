@@ -16,7 +16,6 @@ static void refused_operations(struct ibv_context *context, struct ibv_pd *pd, s
 	struct ibv_qp_open_attr open_qp = { 0 };
 	struct ibv_srq_init_attr_ex srq_ex = { .comp_mask = IBV_SRQ_INIT_ATTR_TYPE, .srq_type = IBV_SRQT_XRC };
 	struct ibv_qp_rate_limit_attr rate = { .rate_limit = 1 };
-	struct ibv_sge sge = { 0 };
 	struct ibv_ops_wr ops = { 0 };
 	struct ibv_ops_wr *bad_ops = NULL;
 	union ibv_gid group = { .raw = { 0xff } };
@@ -40,10 +39,8 @@ static void refused_operations(struct ibv_context *context, struct ibv_pd *pd, s
 	REFUSED(ibv_import_mr(pd, 0), EOPNOTSUPP);
 	REFUSED(ibv_import_dm(context, 0), EOPNOTSUPP);
 	REFUSED(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 0, 0), EOPNOTSUPP);
-	REFUSED(ibv_reg_mr(pd, &sge, sizeof(sge), IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
 	CHECK(ibv_query_rt_values_ex(context, &values) == EOPNOTSUPP);
 	CHECK(ibv_modify_qp_rate_limit(qp, &rate) == EOPNOTSUPP);
-	CHECK(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1) == EOPNOTSUPP);
 	CHECK(ibv_get_srq_num(srq, &number) == EOPNOTSUPP);
 	CHECK(ibv_post_srq_ops(srq, &ops, &bad_ops) == EOPNOTSUPP && bad_ops == &ops);
 	CHECK(ibv_attach_mcast(qp, &group, 0) == EOPNOTSUPP);
