@@ -9,6 +9,8 @@ pub const UNUSED_PLACES: usize = 64;
 pub const REGION_INDEX_BITS: u32 = 20;
 /// Longest region in bytes (128 TiB).
 pub const MAX_REGION_LENGTH: u64 = 1 << 47;
+/// Bytes of the memory that stands for a null region: of the longest message (InfiniBand specification, volume 1, section 9.7.7).
+pub const NULL_MEMORY_LENGTH: u64 = 1 << 31;
 /// Queue pairs of one process that exist at once.
 pub const MAX_QUEUE_PAIRS: u32 = 65_536;
 /// Blocks of 256 queue pair numbers that one process may lease.

@@ -2,7 +2,7 @@
 
 use crate::keys::KeySecret;
 use crate::layout::{REGION_WORDS, REGIONS, SECRET_WORD};
-use crate::limits::{MAX_REGION_LENGTH, MAX_REGIONS, UNUSED_PLACES};
+use crate::limits::{MAX_REGION_LENGTH, MAX_REGIONS, NULL_MEMORY_LENGTH, UNUSED_PLACES};
 use crate::rights::Rights;
 use crate::words::{SharedWords, Site};
 use parking_lot::Mutex;
@@ -22,8 +22,14 @@ const ADDRESS: usize = 1;
 const LENGTH: usize = 2;
 const IOVA: usize = 3;
 const RIGHTS_AND_DOMAIN: usize = 4;
+/// Of a null region: the memory that is written in its place. It is without rights, and the other fields are those of the memory
+/// that is read in its place.
+const SINK: usize = 5;
 
 const LIVE: u64 = 1 << 32;
+
+/// What a null region has in the place of an iova, beside a length of zero. No other region has both.
+const NULL_IOVA: u64 = u64::MAX;
 
 /// What is registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +54,15 @@ impl Region {
         let is_implicit = address == 0 && length == Region::WHOLE_ADDRESS_SPACE;
         is_implicit || length <= MAX_REGION_LENGTH && address.checked_add(length).is_some()
     }
+}
+
+/// Memory that stands for a null region (`ibv_alloc_null_mr(3)`), whatever addresses its accesses name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NullMemory {
+    /// The first of the zeros that are read.
+    pub zeros: u64,
+    /// The first of the bytes that are written, and never read.
+    pub sink: u64,
 }
 
 /// Why an access was refused.
@@ -93,9 +108,22 @@ impl Window {
     pub fn locate(&self, address: u64, length: u64) -> Result<Granted, Refusal> {
         let offset = address.wrapping_sub(self.iova);
         if offset > self.size || length > self.size - offset {
-            return Err(Refusal::Bounds);
+            return self.locate_beyond(length);
         }
         Ok(Granted { address: self.base.wrapping_add(offset), index: self.index, tag: self.tag })
+    }
+
+    /// A null region has bytes at every address.
+    #[cold]
+    fn locate_beyond(&self, length: u64) -> Result<Granted, Refusal> {
+        match self.is_null() && length <= NULL_MEMORY_LENGTH {
+            true => Ok(Granted { address: self.base, index: self.index, tag: self.tag }),
+            false => Err(Refusal::Bounds),
+        }
+    }
+
+    fn is_null(&self) -> bool {
+        self.size == 0 && self.iova == NULL_IOVA
     }
 
     /// The region's place, for hazards.
@@ -117,7 +145,8 @@ impl Window {
     /// The region's memory, as the process sees it.
     #[inline]
     pub fn memory(&self) -> Range<u64> {
-        self.base..self.base.saturating_add(self.size)
+        let size = if self.is_null() { NULL_MEMORY_LENGTH } else { self.size };
+        self.base..self.base.saturating_add(size)
     }
 }
 
@@ -186,10 +215,23 @@ impl<W: SharedWords> RegionView<W> {
         if (rights_and_domain >> 32) as u32 != domain {
             return Err(Refusal::Domain);
         }
+        let window = Window { base, size, iova, index, tag };
         if !Rights::from_bits_retain(rights_and_domain as u32).contains(need) {
-            return Err(Refusal::Rights);
+            return self.sink_of(window, need);
         }
-        Ok(Window { base, size, iova, index, tag })
+        Ok(window)
+    }
+
+    /// A null region has a sink for local writes, and no rights.
+    #[cold]
+    fn sink_of(&self, window: Window, need: Rights) -> Result<Window, Refusal> {
+        let at = REGIONS + window.index as usize * REGION_WORDS;
+        let base = self.words.load(at + SINK);
+        let writes = window.is_null() && need == Rights::LOCAL_WRITE;
+        match writes && self.has_tag(window.index, window.tag) {
+            true => Ok(Window { base, ..window }),
+            false => Err(Refusal::Rights),
+        }
     }
 
     /// Whether a granted access still holds; asked once more behind the hazard claim.
@@ -257,6 +299,20 @@ impl<W: SharedWords> RegionTable<W> {
         if !Region::may_cover(region.address, region.length) {
             return None;
         }
+        // What has no bytes has them at no other address either.
+        let iova = if region.length == 0 { region.iova.min(NULL_IOVA - 1) } else { region.iova };
+        self.enter(&Region { iova, ..*region }, 0, random)
+    }
+
+    /// Registers a null region: local accesses read zeros and write nothing, at any address; there are no others. `random` and `None`
+    /// as for [`register`](Self::register).
+    pub fn register_null(&self, domain: u32, memory: &NullMemory, random: u8) -> Option<u32> {
+        let NullMemory { zeros: address, sink } = *memory;
+        let region = Region { domain, address, length: 0, iova: NULL_IOVA, rights: Rights::empty() };
+        self.enter(&region, sink, random)
+    }
+
+    fn enter(&self, region: &Region, sink: u64, random: u8) -> Option<u32> {
         let index = {
             let mut places = self.places.lock();
             if places.free.len() <= self.unused && places.next < MAX_REGIONS {
@@ -278,6 +334,9 @@ impl<W: SharedWords> RegionTable<W> {
             at + RIGHTS_AND_DOMAIN,
             u64::from(region.rights.bits()) | u64::from(region.domain) << 32,
         );
+        if sink != 0 {
+            words.store(FIELDS, at + SINK, sink);
+        }
         words.store(PUBLISH, at + TAG, generation << 33 | LIVE | u64::from(key));
         Some(key)
     }
@@ -403,6 +462,42 @@ mod tests {
         assert!(window.is_implicit() && window.memory() == (0..u64::MAX));
         for (address, length) in [(1, u64::MAX), (0, u64::MAX - 1), (1, last), (0, MAX_REGION_LENGTH + 1)] {
             assert_eq!(table.register(&Region { address, length, ..region() }, 0), None);
+        }
+    }
+
+    /// `ibv_alloc_null_mr(3)`.
+    #[test]
+    fn a_null_region_has_zeros_and_a_sink_at_every_address_and_nothing_for_peers() {
+        let table = table();
+        let memory = NullMemory { zeros: 0x1000_0000, sink: 0x2000_0000 };
+        let key = table.register_null(7, &memory, 0xAB).unwrap();
+        let view = table.view();
+        let check = |address, length, need, domain| {
+            view.check(key, address, length, need, domain).map(|granted| granted.address)
+        };
+        for (address, length) in [(0, 1), (u64::MAX, 1), (u64::MAX - 7, 4096), (1 << 40, NULL_MEMORY_LENGTH)]
+        {
+            assert_eq!(check(address, length, Rights::empty(), 7), Ok(memory.zeros));
+            assert_eq!(check(address, length, Rights::LOCAL_WRITE, 7), Ok(memory.sink));
+            assert_eq!(check(address, length, Rights::empty(), 8), Err(Refusal::Domain));
+            let remote =
+                [Rights::REMOTE_READ, Rights::REMOTE_WRITE, Rights::REMOTE_ATOMIC, Rights::ON_DEMAND];
+            for need in remote.into_iter().chain([Rights::LOCAL_WRITE | Rights::REMOTE_WRITE]) {
+                assert_eq!(check(address, length, need, 7), Err(Refusal::Rights));
+            }
+        }
+        assert_eq!(check(0, NULL_MEMORY_LENGTH + 1, Rights::empty(), 7), Err(Refusal::Bounds));
+        let window = view.window(key, Rights::LOCAL_WRITE, 7).unwrap();
+        assert_eq!(window.memory(), memory.sink..memory.sink + NULL_MEMORY_LENGTH);
+        let place = table.revoke(key).unwrap();
+        assert!(!view.still_open(&window));
+        table.release(place);
+        // No other region is one, whatever it is registered with.
+        let empty = Region { length: 0, iova: u64::MAX, rights: Rights::empty(), ..region() };
+        let key = table.register(&empty, 0).unwrap();
+        for need in [Rights::empty(), Rights::LOCAL_WRITE] {
+            assert!(table.view().check(key, u64::MAX, 1, need, 7).is_err());
+            assert!(table.view().check(key, 0, 1, need, 7).is_err());
         }
     }
 

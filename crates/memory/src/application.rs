@@ -1,5 +1,7 @@
 //! The application's memory, as the engine may touch it.
 
+use crate::null_pages::NullPages;
+use std::io;
 use std::ops::Range;
 
 /// A piece of some process's address space.
@@ -198,6 +200,14 @@ pub trait ApplicationMemory: Send + Sync + 'static {
         moment: u64,
         seen: &mut LastSeen,
     ) -> Result<(), Unreached>;
+
+    /// The memory that stands for null regions.
+    ///
+    /// # Errors
+    /// The kernel's; `Unsupported` where there is none.
+    fn null_pages(&self) -> io::Result<NullPages> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// As [`read`](Self::read) of one segment, as long as `into`, if its pages are resident; made for short ones. False: `into` may hold
     /// part of it.

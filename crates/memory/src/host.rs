@@ -10,6 +10,7 @@ use crate::far::FarPages;
 use crate::guard::{Guard, Mended};
 use crate::limits::{OWN_GRACE, SAMPLED};
 use crate::mappings::Kind;
+use crate::null_pages::{NullPages, null_pages};
 use crate::pagemap::Presence;
 use crate::process::HostProcess;
 use crate::residency::ResidentPages;
@@ -19,6 +20,7 @@ use crate::watch_list::WatchList;
 use crate::{
     Absence, ApplicationMemory, AtomicOperation, LastSeen, MemoryError, Residency, Segment, Unreached, atomic,
 };
+use std::io;
 
 /// The memory of the program that the engine runs in, and of peers.
 pub struct HostMemory {
@@ -224,6 +226,10 @@ impl ApplicationMemory for HostMemory {
             return Ok(());
         }
         self.ask_far(process, segment, moment, seen).map_err(Unreached::Absent)
+    }
+
+    fn null_pages(&self) -> io::Result<NullPages> {
+        null_pages()
     }
 
     #[inline]

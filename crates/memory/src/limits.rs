@@ -70,3 +70,9 @@ pub const POPULATED_PAGES: u64 = 3;
 
 /// Nanoseconds after the beginning of a piece for which a thread that brings it in is said to want a processor: 64 KiB take less from compressed memory.
 pub const LONGEST_WORK: u64 = 10_000_000;
+
+/// Bytes of the memory that reads as zeros, and of the memory that is a sink: of the longest message.
+pub const NULL_PAGES: usize = 1 << 31;
+
+/// Bytes of memory that stand behind the whole sink.
+pub const SINK_PAGES: usize = 16 << 20;

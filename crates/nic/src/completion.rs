@@ -6,6 +6,8 @@ use crate::error::{Error, Result};
 use crate::event::{Acknowledgements, AsyncEventKind, Element, EventQueue, Notifier};
 use crate::lane::Lane;
 use crate::limits::{MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
+use crate::moderation::{Event, Moderation, Moderator};
+use crate::protection::ProtectionDomain;
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::{Lock, LockGuard};
 use pagewire_wire::grh;
@@ -113,10 +115,20 @@ enum Armed {
     Any,
 }
 
+/// What a completion queue is created with (`ibv_create_cq_ex(3)`).
+pub struct CompletionQueueInit<F: Fabric> {
+    pub entries: u32,
+    pub channel: Option<Arc<CompletionChannel>>,
+    pub parent_domain: Option<Arc<ProtectionDomain<F>>>,
+    /// A completion for which there is no room takes the place of the oldest, and is no error.
+    pub ignores_overrun: bool,
+}
+
 struct Queue {
     entries: VecDeque<Completion>,
     capacity: usize,
     armed: Armed,
+    moderator: Moderator,
     overrun: bool,
 }
 
@@ -136,6 +148,10 @@ pub struct CompletionQueue<F: Fabric> {
     nic: Arc<Nic<F>>,
     context: Arc<Context<F>>,
     channel: Option<Arc<CompletionChannel>>,
+    parent_domain: Option<Arc<ProtectionDomain<F>>>,
+    ignores_overrun: bool,
+    /// For whoever looks at it later.
+    own: Weak<CompletionQueue<F>>,
     queue: Lock<Queue>,
     /// Completions in it, for a look without the lock.
     waiting: AtomicUsize,
@@ -149,23 +165,32 @@ pub struct CompletionQueue<F: Fabric> {
 }
 
 impl<F: Fabric> CompletionQueue<F> {
-    pub(crate) fn new(
-        context: Arc<Context<F>>,
-        entries: u32,
-        channel: Option<Arc<CompletionChannel>>,
-    ) -> Result<Arc<Self>> {
+    pub(crate) fn new(context: Arc<Context<F>>, init: CompletionQueueInit<F>) -> Result<Arc<Self>> {
+        let CompletionQueueInit { entries, channel, parent_domain, ignores_overrun } = init;
         if entries == 0 || entries > MAX_COMPLETIONS {
             return Err(Error::InvalidArgument("number of completion queue entries"));
         }
+        if let Some(domain) = &parent_domain {
+            if !domain.is_parent_domain() || !Arc::ptr_eq(domain.context(), &context) {
+                return Err(Error::InvalidArgument("no parent domain of the same context"));
+            }
+        }
         context.nic().counts.completion_queues.take("completion queues")?;
-        let queue = Arc::new(CompletionQueue {
+        if let Some(domain) = &parent_domain {
+            domain.users.fetch_add(1, Ordering::AcqRel);
+        }
+        let queue = Arc::new_cyclic(|own| CompletionQueue {
             nic: context.nic().clone(),
             context,
             channel,
+            parent_domain,
+            ignores_overrun,
+            own: own.clone(),
             queue: Lock::new(Queue {
                 entries: VecDeque::with_capacity((entries as usize).min(4096)),
                 capacity: entries as usize,
                 armed: Armed::No,
+                moderator: Moderator::default(),
                 overrun: false,
             }),
             waiting: AtomicUsize::new(0),
@@ -313,7 +338,7 @@ impl<F: Fabric> CompletionQueue<F> {
     /// Adds a completion. False: it is lost, as the queue is or was overrun; nothing is added to it any more.
     pub(crate) fn push(&self, completion: Completion) -> bool {
         let mut queue = self.queue.lock();
-        if queue.overrun || queue.entries.len() >= queue.capacity {
+        if (queue.overrun || queue.entries.len() >= queue.capacity) && !self.makes_room(&mut queue) {
             let first = !std::mem::replace(&mut queue.overrun, true);
             self.tell_plain(&queue);
             drop(queue);
@@ -331,14 +356,58 @@ impl<F: Fabric> CompletionQueue<F> {
         queue.entries.push_back(completion);
         self.waiting.store(queue.entries.len(), Ordering::Release);
         if wanted {
-            self.announce(queue);
+            self.announce_or_hold(queue, completion.status);
         }
         true
+    }
+
+    /// Whether the oldest completion makes room for another one.
+    #[cold]
+    fn makes_room(&self, queue: &mut Queue) -> bool {
+        if self.ignores_overrun {
+            queue.entries.pop_front();
+        }
+        self.ignores_overrun
+    }
+
+    /// A completion came for which the queue is armed.
+    fn announce_or_hold(&self, mut queue: LockGuard<'_, Queue>, status: Status) {
+        let event = queue.moderator.decide(status, || self.nic.fabric().now());
+        self.moderated(queue, event);
+    }
+
+    fn moderated(&self, queue: LockGuard<'_, Queue>, event: Event) {
+        match event {
+            Event::Raise => self.announce(queue),
+            Event::HoldUntil(due) => {
+                drop(queue);
+                self.nic.hold_event(self.own.clone(), due);
+            }
+            Event::Hold => {}
+        }
+    }
+
+    /// The timer for an event that is held back has run out.
+    pub(crate) fn run_timer(&self, now: u64) {
+        let mut queue = self.queue.lock();
+        if let Some(event) = queue.moderator.run_out(now).filter(|_| queue.armed != Armed::No) {
+            self.moderated(queue, event);
+        }
+    }
+
+    /// Moderates events so from now on (`ibv_modify_cq(3)`). One that is held back is raised at once.
+    pub fn moderate(&self, moderation: Moderation) {
+        let mut queue = self.queue.lock();
+        queue.moderator.set(moderation);
+        if queue.armed != Armed::No && queue.moderator.holds() {
+            self.announce(queue);
+        }
     }
 
     /// The event that the queue is armed for.
     fn announce(&self, mut queue: LockGuard<'_, Queue>) {
         queue.armed = Armed::No;
+        queue.moderator.release();
         self.tell_plain(&queue);
         drop(queue);
         if let Some(channel) = &self.channel {
@@ -397,6 +466,9 @@ impl<F: Fabric> CompletionQueue<F> {
         queue.entries = VecDeque::new();
         self.waiting.store(0, Ordering::Release);
         drop(queue);
+        if let Some(domain) = &self.parent_domain {
+            domain.users.fetch_sub(1, Ordering::AcqRel);
+        }
         self.nic.counts.completion_queues.give_back();
         Ok(())
     }

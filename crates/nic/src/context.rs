@@ -1,12 +1,13 @@
 //! An opened device.
 
-use crate::completion::{CompletionChannel, CompletionQueue};
+use crate::completion::{CompletionChannel, CompletionQueue, CompletionQueueInit};
 use crate::device::Device;
 use crate::engine::Nic;
 use crate::error::Result;
 use crate::event::{Acknowledgements, AsyncEvent, AsyncEventKind, Element, EventQueue, Notifier};
 use crate::limits::MAX_ASYNC_EVENTS;
 use crate::protection::ProtectionDomain;
+use crate::thread_domain::ThreadDomain;
 use pagewire_fabric::Fabric;
 use std::sync::Arc;
 
@@ -40,6 +41,11 @@ impl<F: Fabric> Context<F> {
         ProtectionDomain::new(self.clone())
     }
 
+    /// `ibv_alloc_td(3)`.
+    pub fn alloc_td(self: &Arc<Self>) -> Result<Arc<ThreadDomain<F>>> {
+        ThreadDomain::new(self.clone())
+    }
+
     /// `ibv_create_comp_channel(3)`; `notifier` is its descriptor.
     pub fn create_channel(&self, notifier: Arc<dyn Notifier>) -> Arc<CompletionChannel> {
         CompletionChannel::new(notifier)
@@ -51,7 +57,13 @@ impl<F: Fabric> Context<F> {
         entries: u32,
         channel: Option<Arc<CompletionChannel>>,
     ) -> Result<Arc<CompletionQueue<F>>> {
-        CompletionQueue::new(self.clone(), entries, channel)
+        let init = CompletionQueueInit { entries, channel, parent_domain: None, ignores_overrun: false };
+        self.create_cq_ex(init)
+    }
+
+    /// `ibv_create_cq_ex(3)`.
+    pub fn create_cq_ex(self: &Arc<Self>, init: CompletionQueueInit<F>) -> Result<Arc<CompletionQueue<F>>> {
+        CompletionQueue::new(self.clone(), init)
     }
 
     /// Takes the next asynchronous event; its object is not destroyed before the event is acknowledged. `None`: there is none,

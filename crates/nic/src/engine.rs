@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::fault_counts::PageFaults;
 use crate::inbox::{Content, Half, InboxPacket, Incoming, Origin};
 use crate::limits;
+use crate::moderation::ModeratedQueues;
 use crate::page_fault_choice::PageFaultChoice;
 use crate::page_faults::CheapPages;
 use crate::path::attention;
@@ -28,7 +29,7 @@ use pagewire_iommu::{Hazards, ProcessWords, RegionTable};
 use pagewire_paging::PageIn;
 use pagewire_transport::{Payload, Time};
 use pagewire_wire::Own;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -45,6 +46,12 @@ const MAX_HEARING_ROUNDS: usize = 100;
 
 /// Rounds in which a departed peer's ring is read to its end.
 const MAX_LAST_ROUNDS: usize = 1 << 16;
+
+/// Stands in the list of timers for completion queues that hold events back. No queue pair has this number.
+pub const MODERATED_QUEUES: u32 = u32::MAX;
+
+/// The list of timers: times (of the fabric) and numbers of queue pairs.
+pub(crate) type Timers<'a> = MutexGuard<'a, BTreeSet<(u64, u32)>>;
 
 /// How an engine is set up.
 #[derive(Debug, Clone)]
@@ -73,6 +80,7 @@ impl Default for Options {
 pub struct Counts {
     pub completion_queues: ObjectCount,
     pub protection_domains: ObjectCount,
+    pub thread_domains: ObjectCount,
     pub shared_receive_queues: ObjectCount,
     pub address_handles: ObjectCount,
 }
@@ -111,6 +119,7 @@ pub struct Nic<F: Fabric> {
     pub(crate) turns: Turns,
     pub(crate) page_faults: PageFaults,
     pub(crate) cheap_pages: CheapPages,
+    pub(crate) moderated: ModeratedQueues<F>,
 }
 
 impl<F: Fabric> Nic<F> {
@@ -142,6 +151,7 @@ impl<F: Fabric> Nic<F> {
             counts: Counts {
                 completion_queues: ObjectCount::new(limits::MAX_COMPLETION_QUEUES),
                 protection_domains: ObjectCount::new(limits::MAX_PROTECTION_DOMAINS),
+                thread_domains: ObjectCount::new(limits::MAX_THREAD_DOMAINS),
                 shared_receive_queues: ObjectCount::new(limits::MAX_SHARED_RECEIVE_QUEUES),
                 address_handles: ObjectCount::new(limits::MAX_ADDRESS_HANDLES),
             },
@@ -150,6 +160,7 @@ impl<F: Fabric> Nic<F> {
             turns: Turns::default(),
             page_faults: PageFaults::default(),
             cheap_pages: CheapPages::default(),
+            moderated: ModeratedQueues::default(),
             fabric,
             options,
         })
@@ -274,8 +285,13 @@ impl<F: Fabric> Nic<F> {
             return;
         }
         timers.remove(&(scheduled, queue_pair.number));
-        timers.insert((deadline, queue_pair.number));
         queue_pair.scheduled.store(deadline, Ordering::SeqCst);
+        self.add_timer(timers, deadline, queue_pair.number);
+    }
+
+    /// Enters a queue pair, or [`MODERATED_QUEUES`], in the list of timers.
+    pub(crate) fn add_timer(&self, mut timers: Timers<'_>, deadline: u64, number: u32) {
+        timers.insert((deadline, number));
         let sooner = deadline < self.earliest.load(Ordering::SeqCst);
         if sooner {
             self.earliest.store(deadline, Ordering::SeqCst);
@@ -286,11 +302,16 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
+    /// The list of timers.
+    pub(crate) fn timers(&self) -> Timers<'_> {
+        self.timers.lock()
+    }
+
     fn run_timers(&self, now: u64) {
         if now < self.earliest.load(Ordering::Acquire) {
             return;
         }
-        let mut due = Vec::new();
+        let (mut due, mut moderated) = (Vec::new(), false);
         {
             let mut timers = self.timers.lock();
             while let Some(&(at, number)) = timers.first() {
@@ -298,6 +319,7 @@ impl<F: Fabric> Nic<F> {
                     break;
                 }
                 timers.pop_first();
+                moderated |= number == MODERATED_QUEUES;
                 if let Some(queue_pair) = self.queue_pairs.get(number) {
                     queue_pair.scheduled.store(u64::MAX, Ordering::SeqCst);
                     due.push(queue_pair);
@@ -312,6 +334,9 @@ impl<F: Fabric> Nic<F> {
                 deadline if deadline > now => self.arm(&queue_pair, deadline),
                 _ => queue_pair.run(),
             }
+        }
+        if moderated {
+            self.announce_moderated(now);
         }
     }
 

@@ -27,6 +27,7 @@ mod fault_counts;
 mod inbox;
 mod lane;
 pub mod limits;
+mod moderation;
 mod page_fault_choice;
 mod page_faults;
 pub mod path;
@@ -40,11 +41,14 @@ mod records;
 mod request;
 mod shared_receive;
 mod slots;
+mod thread_domain;
 mod turns;
 mod workers;
 
 pub use address_handle::AddressHandle;
-pub use completion::{Completion, CompletionChannel, CompletionQueue, Opcode, RoutingHeader, Status};
+pub use completion::{
+    Completion, CompletionChannel, CompletionQueue, CompletionQueueInit, Opcode, RoutingHeader, Status,
+};
 pub use context::Context;
 pub use counters::ProtocolCounters;
 pub use engine::{Nic, Options};
@@ -52,6 +56,7 @@ pub use error::{Error, Result};
 pub use event::{Acknowledgements, AsyncEvent, AsyncEventKind, Element, Notifier, Unwatched};
 pub use explain::ConnectionReport;
 pub use fault_counts::{FaultReport, RegionFaults};
+pub use moderation::Moderation;
 pub use page_fault_choice::PageFaultChoice;
 pub use pagewire_iommu::Rights;
 pub use pagewire_paging::{FaultCounts, PageIn, UnknownPageIn};
@@ -62,6 +67,7 @@ pub use protection::{MemoryRegion, ProtectionDomain, Reregistration};
 pub use queue_pair::{QueuePair, QueuePairInit};
 pub use request::{Data, Destination, ReceiveRequest, ScatterGather, SendOperation, SendRequest};
 pub use shared_receive::{SharedReceiveInit, SharedReceiveQueue};
+pub use thread_domain::ThreadDomain;
 
 /// The places of this crate that store to shared words.
 pub const SITES: &[pagewire_iommu::words::Site] = &[

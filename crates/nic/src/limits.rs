@@ -17,7 +17,9 @@ pub const MAX_ADVISED_SEGMENTS: usize = 4095;
 pub const MAX_COMPLETION_QUEUES: u32 = 65_536;
 /// Entries of one completion queue.
 pub const MAX_COMPLETIONS: u32 = 1 << 20;
-/// Protection domains of one process.
+/// Thread domains of one process.
+pub const MAX_THREAD_DOMAINS: u32 = 65_536;
+/// Protection domains of one process, parent domains among them.
 pub const MAX_PROTECTION_DOMAINS: u32 = 65_536;
 /// Shared receive queues of one process.
 pub const MAX_SHARED_RECEIVE_QUEUES: u32 = 65_536;
@@ -31,6 +33,8 @@ pub const MAX_INLINE: u32 = 1024;
 pub const RING_INLINE: u32 = 4096;
 /// Longest message.
 pub use pagewire_transport::limits::MAX_MESSAGE;
+const _: () = assert!(iommu::NULL_MEMORY_LENGTH >= MAX_MESSAGE as u64);
+const _: () = assert!(iommu::NULL_MEMORY_LENGTH == pagewire_memory::limits::NULL_PAGES as u64);
 /// Packets that wait at each half of a queue pair for a page or its turn; more are dropped, and sent again by their
 /// source where it is reliable.
 pub const MAX_INBOX_PACKETS: usize = 1024;

@@ -1,4 +1,4 @@
-//! Protection domains and memory regions.
+//! Protection domains, parent domains and memory regions.
 
 use crate::address_handle::AddressHandle;
 use crate::attributes::AddressVector;
@@ -7,24 +7,66 @@ use crate::engine::Nic;
 use crate::error::{Error, Result};
 use crate::queue_pair::{QueuePair, QueuePairInit};
 use crate::shared_receive::{SharedReceiveInit, SharedReceiveQueue};
+use crate::thread_domain::ThreadDomain;
 use pagewire_fabric::Fabric;
-use pagewire_iommu::{Region, Rights};
+use pagewire_iommu::{NullMemory, Region, Rights};
+use pagewire_memory::{ApplicationMemory, NullPages};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A protection domain: what is created in it may be used together.
+/// A protection domain: what is created in it may be used together. A parent domain is one, too (`ibv_alloc_parent_domain(3)`): it has
+/// the number of the protection domain that it extends, and counts its own users.
 pub struct ProtectionDomain<F: Fabric> {
     context: Arc<Context<F>>,
     number: u32,
     pub(crate) users: AtomicU32,
+    /// Of a parent domain.
+    parts: Option<ParentDomainParts<F>>,
+}
+
+/// What a parent domain is made of.
+struct ParentDomainParts<F: Fabric> {
+    protection_domain: Arc<ProtectionDomain<F>>,
+    thread_domain: Option<Arc<ThreadDomain<F>>>,
 }
 
 impl<F: Fabric> ProtectionDomain<F> {
     pub(crate) fn new(context: Arc<Context<F>>) -> Result<Arc<Self>> {
         context.nic().counts.protection_domains.take("protection domains")?;
         let number = context.nic().next_protection_domain();
-        Ok(Arc::new(ProtectionDomain { context, number, users: AtomicU32::new(0) }))
+        Ok(Arc::new(ProtectionDomain { context, number, users: AtomicU32::new(0), parts: None }))
+    }
+
+    /// Makes a parent domain of this protection domain, or of the one that this parent domain extends, and of a thread domain
+    /// (`ibv_alloc_parent_domain(3)`).
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the thread domain is of another context; `NoMemory`: there are too many protection domains.
+    pub fn extend(self: &Arc<Self>, thread_domain: Option<Arc<ThreadDomain<F>>>) -> Result<Arc<Self>> {
+        let protection_domain = match &self.parts {
+            Some(parts) => parts.protection_domain.clone(),
+            None => self.clone(),
+        };
+        if thread_domain.as_ref().is_some_and(|domain| !Arc::ptr_eq(domain.context(), &self.context)) {
+            return Err(Error::InvalidArgument("the thread domain is of another context"));
+        }
+        self.nic().counts.protection_domains.take("protection domains")?;
+        protection_domain.users.fetch_add(1, Ordering::AcqRel);
+        if let Some(domain) = &thread_domain {
+            domain.users.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(Arc::new(ProtectionDomain {
+            context: self.context.clone(),
+            number: self.number,
+            users: AtomicU32::new(0),
+            parts: Some(ParentDomainParts { protection_domain, thread_domain }),
+        }))
+    }
+
+    /// Whether it is a parent domain.
+    pub fn is_parent_domain(&self) -> bool {
+        self.parts.is_some()
     }
 
     /// The device it belongs to.
@@ -40,10 +82,17 @@ impl<F: Fabric> ProtectionDomain<F> {
         self.context.nic()
     }
 
-    /// Refused while a region, queue pair, shared receive queue or address handle lives in it (`ibv_dealloc_pd(3)`).
+    /// Refused while a region, queue pair, shared receive queue, address handle or parent domain lives in it, or a completion queue
+    /// in a parent domain (`ibv_dealloc_pd(3)`).
     pub fn dealloc(&self) -> Result<()> {
         if self.users.load(Ordering::Acquire) != 0 {
             return Err(Error::Busy("the protection domain is in use"));
+        }
+        if let Some(ParentDomainParts { protection_domain, thread_domain }) = &self.parts {
+            protection_domain.users.fetch_sub(1, Ordering::AcqRel);
+            if let Some(domain) = thread_domain {
+                domain.users.fetch_sub(1, Ordering::AcqRel);
+            }
         }
         self.nic().counts.protection_domains.give_back();
         Ok(())
@@ -59,9 +108,33 @@ impl<F: Fabric> ProtectionDomain<F> {
         access: Rights,
     ) -> Result<Arc<MemoryRegion<F>>> {
         let key = self.enter(address, length, iova, access)?;
+        let domain = self.clone();
+        Ok(self.registered(Registered { domain, key, address, length, iova, access, is_null: false }))
+    }
+
+    /// Registers a null region (`ibv_alloc_null_mr(3)`): local accesses read zeros and write nothing, at any address. Peers have no access.
+    ///
+    /// # Errors
+    /// `NoMemory`: there are too many regions. Those of the kernel: there is no address space for the memory that stands for it.
+    pub fn register_null(self: &Arc<Self>) -> Result<Arc<MemoryRegion<F>>> {
+        let nic = self.nic();
+        let NullPages { zeros, sink } = nic.fabric().memory().null_pages()?;
+        let key = nic.regions().register_null(self.number, &NullMemory { zeros, sink }, nic.random_byte());
+        let key = key.ok_or(Error::NoMemory("memory regions"))?;
+        Ok(self.registered(Registered {
+            domain: self.clone(),
+            key,
+            address: 0,
+            length: 0,
+            iova: 0,
+            access: Rights::empty(),
+            is_null: true,
+        }))
+    }
+
+    fn registered(self: &Arc<Self>, registered: Registered<F>) -> Arc<MemoryRegion<F>> {
         self.users.fetch_add(1, Ordering::AcqRel);
-        let registered = Registered { domain: self.clone(), key, address, length, iova, access };
-        Ok(Arc::new(MemoryRegion { nic: self.nic().clone(), registered: Mutex::new(registered) }))
+        Arc::new(MemoryRegion { nic: self.nic().clone(), registered: Mutex::new(registered) })
     }
 
     fn enter(&self, address: u64, length: u64, iova: u64, access: Rights) -> Result<u32> {
@@ -111,6 +184,7 @@ struct Registered<F: Fabric> {
     length: u64,
     iova: u64,
     access: Rights,
+    is_null: bool,
 }
 
 /// A memory region.
@@ -152,6 +226,9 @@ impl<F: Fabric> MemoryRegion<F> {
     /// change too.
     pub fn reregister(&self, change: Reregistration<F>) -> Result<()> {
         let mut registered = self.registered.lock();
+        if registered.is_null {
+            return Err(Error::InvalidArgument("a null region stays what it is"));
+        }
         if let Reregistration { domain: None, translation: None, access: Some(access) } = change {
             check_rights(access, registered.length)?;
             self.nic.suspend_region(registered.key)?;
@@ -173,7 +250,7 @@ impl<F: Fabric> MemoryRegion<F> {
         }
         domain.users.fetch_add(1, Ordering::AcqRel);
         registered.domain.users.fetch_sub(1, Ordering::AcqRel);
-        *registered = Registered { domain, key, address, length, iova, access };
+        *registered = Registered { domain, key, address, length, iova, access, is_null: false };
         Ok(())
     }
 }

@@ -8,9 +8,10 @@ use crate::engine::{Host, epoch};
 use crate::extended_poll::{self, Polling};
 use crate::leftovers::{Leftover, Membership};
 use crate::limits;
-use crate::object::Object;
+use crate::object::{Object, not_null};
+use crate::protection::ProtectionDomainObject;
 use libc::{EIO, c_int, c_void};
-use pagewire_nic::{Completion, CompletionQueue, RoutingHeader};
+use pagewire_nic::{Completion, CompletionQueue, CompletionQueueInit, Moderation, RoutingHeader};
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -46,18 +47,23 @@ impl CompletionQueueObject {
     }
 }
 
-/// Makes a completion queue; `extended` are the flags of the extended interface, if that is wanted.
+/// What a completion queue is made with.
+pub(crate) struct Options {
+    pub entries: u32,
+    pub cq_context: *mut c_void,
+    pub channel: *mut ibv_comp_channel,
+    pub vector: u32,
+    /// The extended interface, if that is wanted.
+    pub extended: Option<extended_poll::Flags>,
+    pub parent_domain: *mut ibv_pd,
+}
+
+/// Makes a completion queue.
 ///
 /// # Safety
-/// `context` is NULL or open; `channel` is NULL or created.
-pub(crate) unsafe fn create(
-    context: *mut ibv_context,
-    entries: u32,
-    cq_context: *mut c_void,
-    channel: *mut ibv_comp_channel,
-    vector: u32,
-    extended: Option<extended_poll::Flags>,
-) -> Result<*mut ibv_cq> {
+/// `context` is NULL or open; the channel is NULL or created, the parent domain NULL or allocated.
+pub(crate) unsafe fn create(context: *mut ibv_context, options: &Options) -> Result<*mut ibv_cq> {
+    let &Options { entries, cq_context, channel, vector, extended, parent_domain } = options;
     // SAFETY: the caller's promise.
     let opened = unsafe { ContextObject::of(context) }?;
     let announced = match channel.is_null() {
@@ -71,7 +77,17 @@ pub(crate) unsafe fn create(
     if vector >= limits::COMPLETION_VECTORS as u32 {
         return invalid("completion vector");
     }
-    let queue = opened.context().create_cq(entries, announced.map(|channel| channel.channel().clone()))?;
+    let parent_domain = match parent_domain.is_null() {
+        true => None,
+        // SAFETY: the caller's promise.
+        false => Some(unsafe { ProtectionDomainObject::of(parent_domain) }?.domain().clone()),
+    };
+    let queue = opened.context().create_cq_ex(CompletionQueueInit {
+        entries,
+        channel: announced.map(|channel| channel.channel().clone()),
+        parent_domain,
+        ignores_overrun: extended.is_some_and(|flags| flags.ignores_overrun),
+    })?;
     let mut public = ibv_cq_ex::zeroed();
     public.context = context;
     public.channel = channel;
@@ -110,8 +126,10 @@ pub unsafe extern "C" fn ibv_create_cq(
         let (Ok(entries), Ok(vector)) = (u32::try_from(entries), u32::try_from(vector)) else {
             return invalid("number of entries or completion vector");
         };
+        let parent_domain = std::ptr::null_mut();
+        let options = Options { entries, cq_context, channel, vector, extended: None, parent_domain };
         // SAFETY: the caller's promise.
-        unsafe { create(context, entries, cq_context, channel, vector, None) }
+        unsafe { create(context, &options) }
     })
 }
 
@@ -128,6 +146,25 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, entries: c_int) -> c_int
         object.queue.resize(entries)?;
         // SAFETY: an aligned `int` of the caller's structure.
         unsafe { (*object.public()).cqe = object.queue.entries() as c_int };
+        Ok(())
+    })
+}
+
+/// `ibv_modify_cq(3)`, by way of `verbs_context`: moderates the queue's events.
+///
+/// # Safety
+/// `cq` is NULL or created; `attributes` is NULL or valid.
+pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attributes: *mut ibv_modify_cq_attr) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (object, attributes) = unsafe { (CompletionQueueObject::of(cq)?, &*not_null(attributes)?) };
+        if attributes.attr_mask & !IBV_CQ_ATTR_MODERATE != 0 {
+            return invalid("attribute mask of a completion queue");
+        }
+        if attributes.attr_mask & IBV_CQ_ATTR_MODERATE != 0 {
+            let ibv_moderate_cq { cq_count: count, cq_period: period } = attributes.moderate;
+            object.queue.moderate(Moderation { count, period });
+        }
         Ok(())
     })
 }

@@ -2,13 +2,14 @@
 
 use crate::abi::*;
 use crate::boundary::{Errno, Result, pointer};
-use crate::completion_queue::{self, CompletionQueueObject, work_completion};
+use crate::completion_queue::{self, CompletionQueueObject, Options, work_completion};
 use crate::object::{Object, not_null};
 use libc::{EINVAL, EIO, ENOENT, EOPNOTSUPP, c_int, c_uint};
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
 
 /// What a program asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct Flags {
     fields: u64,
     /// The program polls from one thread at a time.
     single_threaded: bool,
+    /// Completions for which there is no room take the places of the oldest.
+    pub ignores_overrun: bool,
 }
 
 /// The completion that is being read.
@@ -54,10 +57,10 @@ impl Polling {
 }
 
 /// `ibv_create_cq_ex(3)`, by way of `verbs_context`. What cannot be had is refused with EOPNOTSUPP: time stamps,
-/// VLAN and flow tags, tag matching, parent domains, overrun that is ignored.
+/// VLAN and flow tags, tag matching.
 ///
 /// # Safety
-/// `context` is NULL or open; `attributes` is NULL or valid.
+/// `context` is NULL or open; `attributes` is NULL or valid, and what it names is created.
 pub unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attributes: *mut ibv_cq_init_attr_ex,
@@ -65,19 +68,18 @@ pub unsafe extern "C" fn create_cq_ex(
     pointer(|| {
         // SAFETY: the caller's promise.
         let attributes = unsafe { &*not_null(attributes)? };
-        let flags = check(attributes)?;
+        let extended = Some(check(attributes)?);
+        let has_domain = attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0;
+        let options = Options {
+            entries: attributes.cqe,
+            cq_context: attributes.cq_context,
+            channel: attributes.channel,
+            vector: attributes.comp_vector,
+            extended,
+            parent_domain: if has_domain { not_null(attributes.parent_domain)? } else { null_mut() },
+        };
         // SAFETY: the caller's promise.
-        let cq = unsafe {
-            completion_queue::create(
-                context,
-                attributes.cqe,
-                attributes.cq_context,
-                attributes.channel,
-                attributes.comp_vector,
-                Some(flags),
-            )
-        }?;
-        Ok(cq.cast())
+        Ok(unsafe { completion_queue::create(context, &options) }?.cast())
     })
 }
 
@@ -87,8 +89,7 @@ fn check(attributes: &ibv_cq_init_attr_ex) -> Result<Flags> {
         return Err(Errno(EINVAL));
     }
     let options = if attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 { attributes.flags } else { 0 };
-    if attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0
-        || options & !IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0
+    if options & !(IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0
         || attributes.wc_flags & !u64::from(IBV_WC_STANDARD_FLAGS) != 0
     {
         return Err(Errno(EOPNOTSUPP));
@@ -96,6 +97,7 @@ fn check(attributes: &ibv_cq_init_attr_ex) -> Result<Flags> {
     Ok(Flags {
         fields: attributes.wc_flags,
         single_threaded: options & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0,
+        ignores_overrun: options & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0,
     })
 }
 

@@ -4,6 +4,7 @@
 use crate::engine::Host;
 use pagewire_nic::{
     AddressHandle, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, Result, SharedReceiveQueue,
+    ThreadDomain,
 };
 use parking_lot::Mutex;
 use slab::Slab;
@@ -19,6 +20,7 @@ pub enum Leftover {
     AddressHandle(Arc<AddressHandle<Host>>),
     CompletionQueue(Arc<CompletionQueue<Host>>),
     ProtectionDomain(Arc<ProtectionDomain<Host>>),
+    ThreadDomain(Arc<ThreadDomain<Host>>),
 }
 
 impl Leftover {
@@ -30,7 +32,9 @@ impl Leftover {
             Leftover::SharedReceiveQueue(_) => 2,
             Leftover::AddressHandle(_) => 3,
             Leftover::CompletionQueue(_) => 4,
-            Leftover::ProtectionDomain(_) => 5,
+            Leftover::ProtectionDomain(domain) if domain.is_parent_domain() => 5,
+            Leftover::ProtectionDomain(_) => 6,
+            Leftover::ThreadDomain(_) => 7,
         }
     }
 
@@ -41,7 +45,9 @@ impl Leftover {
             Leftover::SharedReceiveQueue(_) => "a shared receive queue".into(),
             Leftover::AddressHandle(_) => "an address handle".into(),
             Leftover::CompletionQueue(_) => "a completion queue".into(),
+            Leftover::ProtectionDomain(domain) if domain.is_parent_domain() => "a parent domain".into(),
             Leftover::ProtectionDomain(_) => "a protection domain".into(),
+            Leftover::ThreadDomain(_) => "a thread domain".into(),
         }
     }
 
@@ -64,6 +70,7 @@ impl Leftover {
                 queue.destroy()
             }
             Leftover::ProtectionDomain(domain) => domain.dealloc(),
+            Leftover::ThreadDomain(domain) => domain.dealloc(),
         }
     }
 }

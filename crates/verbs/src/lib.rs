@@ -25,6 +25,7 @@ mod names;
 mod neighbour;
 mod object;
 mod operations;
+mod parent_domain;
 mod port_counters;
 mod post;
 mod protection;

@@ -1,7 +1,10 @@
 //! The tables of functions that the inline verbs of the header call.
 
 use crate::abi::*;
-use crate::{advise, completion_queue, extended_poll, post, query, queue_pair, shared_receive, unsupported};
+use crate::{
+    advise, completion_queue, extended_poll, parent_domain, post, protection, query, queue_pair,
+    shared_receive, unsupported,
+};
 
 /// The operations of `ibv_context`, called without a look.
 pub fn context_operations() -> ibv_context_ops {
@@ -30,6 +33,12 @@ pub fn verbs_operations() -> verbs_context {
         create_qp_ex: Some(queue_pair::create_qp_ex),
         close_xrcd: Some(unsupported::close_xrcd),
         advise_mr: Some(advise::advise_mr),
+        alloc_null_mr: Some(protection::alloc_null_mr),
+        alloc_td: Some(parent_domain::alloc_td),
+        dealloc_td: Some(parent_domain::dealloc_td),
+        alloc_parent_domain: Some(parent_domain::alloc_parent_domain),
+        modify_cq: Some(completion_queue::modify_cq),
+        query_rt_values: Some(query::query_rt_values),
         ..verbs_context::zeroed()
     }
 }

@@ -36,6 +36,24 @@ impl ProtectionDomainObject {
         &self.domain
     }
 
+    /// Makes the object that programs see of a protection domain or a parent domain.
+    pub fn publish_domain(
+        context: *mut ibv_context,
+        leftovers: &Arc<Leftovers>,
+        domain: Arc<ProtectionDomain<Host>>,
+    ) -> *mut ibv_pd {
+        let mut public = ibv_pd::zeroed();
+        public.context = context;
+        Box::new(ProtectionDomainObject {
+            public: UnsafeCell::new(public),
+            membership: leftovers.add(Leftover::ProtectionDomain(domain.clone())),
+            domain,
+            leftovers: leftovers.clone(),
+            epoch: epoch(),
+        })
+        .publish()
+    }
+
     /// What ends with the context.
     pub fn leftovers(&self) -> &Arc<Leftovers> {
         &self.leftovers
@@ -58,21 +76,11 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
         // SAFETY: the caller's promise.
         let opened = unsafe { ContextObject::of(context) }?;
         let domain = opened.context().alloc_pd()?;
-        let leftovers = opened.leftovers().clone();
-        let mut public = ibv_pd::zeroed();
-        public.context = context;
-        Ok(Box::new(ProtectionDomainObject {
-            public: UnsafeCell::new(public),
-            membership: leftovers.add(Leftover::ProtectionDomain(domain.clone())),
-            domain,
-            leftovers,
-            epoch: epoch(),
-        })
-        .publish())
+        Ok(ProtectionDomainObject::publish_domain(context, opened.leftovers(), domain))
     })
 }
 
-/// `ibv_dealloc_pd(3)`.
+/// `ibv_dealloc_pd(3)`, for parent domains, too.
 ///
 /// # Safety
 /// `pd` is NULL or allocated, and nobody uses it any more.
@@ -121,22 +129,38 @@ fn register(pd: *mut ibv_pd, address: *mut c_void, length: usize, iova: u64, acc
         // SAFETY: the promise of the callers of the registering verbs.
         let domain = unsafe { ProtectionDomainObject::of(pd) }?;
         let region = domain.domain.register(address as u64, length as u64, iova, rights(access)?)?;
-        let public = ibv_mr {
-            context: domain.context(),
-            pd,
-            addr: address,
-            length,
-            handle: 0,
-            lkey: region.lkey(),
-            rkey: region.rkey(),
-        };
-        let object = MemoryRegionObject {
-            public: UnsafeCell::new(public),
-            membership: domain.leftovers.add(Leftover::Region(region.clone())),
-            region,
-            epoch: epoch(),
-        };
-        Ok(Box::new(object).publish())
+        Ok(publish_region(pd, domain, (address, length), region))
+    })
+}
+
+/// Makes the object that programs see of a region, of memory with this address and length.
+fn publish_region(
+    pd: *mut ibv_pd,
+    domain: &ProtectionDomainObject,
+    (addr, length): (*mut c_void, usize),
+    region: Arc<MemoryRegion<Host>>,
+) -> *mut ibv_mr {
+    let (lkey, rkey) = (region.lkey(), region.rkey());
+    let public = ibv_mr { context: domain.context(), pd, addr, length, handle: 0, lkey, rkey };
+    let object = MemoryRegionObject {
+        public: UnsafeCell::new(public),
+        membership: domain.leftovers.add(Leftover::Region(region.clone())),
+        region,
+        epoch: epoch(),
+    };
+    Box::new(object).publish()
+}
+
+/// `ibv_alloc_null_mr(3)`, by way of `verbs_context`. Its key gives peers no access.
+///
+/// # Safety
+/// `pd` is NULL or allocated.
+pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    pointer(|| {
+        // SAFETY: the caller's promise.
+        let domain = unsafe { ProtectionDomainObject::of(pd) }?;
+        let region = domain.domain.register_null()?;
+        Ok(publish_region(pd, domain, (std::ptr::null_mut(), usize::MAX), region))
     })
 }
 

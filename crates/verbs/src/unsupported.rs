@@ -110,10 +110,10 @@ unsupported! {
         verbs_allow_disassociate_destroy verbs_init_cq verbs_register_driver_34 verbs_set_ops verbs_uninit_context
     }
     operation {
-        alloc_null_mr read_counters attach_counters_point_flow create_counters destroy_counters
+        read_counters attach_counters_point_flow create_counters destroy_counters
         reg_dm_mr alloc_dm free_dm modify_flow_action_esp destroy_flow_action create_flow_action_esp
-        modify_qp_rate_limit alloc_parent_domain dealloc_td alloc_td modify_cq post_srq_ops destroy_rwq_ind_table
-        create_rwq_ind_table destroy_wq modify_wq create_wq query_rt_values ibv_destroy_flow ibv_create_flow
+        modify_qp_rate_limit post_srq_ops destroy_rwq_ind_table
+        create_rwq_ind_table destroy_wq modify_wq create_wq ibv_destroy_flow ibv_create_flow
         open_qp get_srq_num create_srq_ex open_xrcd
     }
     request {
@@ -127,7 +127,7 @@ unsupported! {
         // ibv_post_send
         IBV_WR_LOCAL_INV IBV_WR_BIND_MW IBV_WR_TSO IBV_WR_DRIVER1 IBV_WR_ATOMIC_WRITE
         // ibv_create_cq_ex
-        IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN IBV_CQ_INIT_ATTR_MASK_PD IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
         IBV_WC_EX_WITH_CVLAN IBV_WC_EX_WITH_FLOW_TAG IBV_WC_EX_WITH_TM_INFO
         IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
     }

@@ -178,6 +178,13 @@ fn regions_are_paged_on_demand_and_prefetched() {
     }
 }
 
+#[test]
+fn small_verbs_do_what_their_manual_pages_say() {
+    for path in ["local", "udp"] {
+        run_on(path, "small_verbs");
+    }
+}
+
 /// From a room in which no engine starts to one in which it works.
 #[test]
 fn with_little_address_space_requests_have_an_end() {

@@ -15,6 +15,9 @@ enum { GUARD = 1 << 16, ROOM = 1 << 16 };
 
 static struct ibv_context *context;
 static struct ibv_pd *pds[PDS];
+/* The protection domains that they extend, where they are parent domains. */
+static struct ibv_pd *extends[PDS];
+static struct ibv_td *td;
 static struct ibv_mr *mrs[MRS];
 static struct ibv_comp_channel *channels[CHANNELS];
 static struct ibv_cq *cqs[CQS];
@@ -96,6 +99,8 @@ static int uses_pd(const struct ibv_pd *pd)
 {
 	int users = 0;
 
+	for (int i = 0; i < PDS; i++)
+		users += pds[i] && extends[i] == pd;
 	for (int i = 0; i < MRS; i++)
 		users += mrs[i] && mrs[i]->pd == pd;
 	for (int i = 0; i < SRQS; i++)
@@ -142,7 +147,7 @@ static struct ibv_sge piece(void)
 
 	if (mr) {
 		sge.lkey = mr->lkey;
-		if (!one_in(4)) {
+		if (mr->length <= ROOM && !one_in(4)) {
 			sge.addr = (uintptr_t)mr->addr + below(mr->length + 1);
 			sge.length = below(mr->length < 4000 ? mr->length + 1 : 4000);
 		}
@@ -170,7 +175,8 @@ static struct ibv_sge piece(void)
 static void memory(void)
 {
 	int i = below(MRS);
-	static const int rights[] = { 0, IBV_ACCESS_LOCAL_WRITE, ALL_ACCESS, IBV_ACCESS_REMOTE_READ };
+	static const int rights[] = { 0, IBV_ACCESS_LOCAL_WRITE, ALL_ACCESS, IBV_ACCESS_REMOTE_READ,
+				      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND };
 	int access = one_in(6) ? (int)any() : PICK(rights), wrong = 0;
 	size_t length = 1 + below(8000);
 	void *address = room + below(ROOM - length);
@@ -192,11 +198,16 @@ static void memory(void)
 	}
 	if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(access & IBV_ACCESS_LOCAL_WRITE))
 		wrong = 1;
+	if (!mrs[i] && pd && one_in(8)) {
+		mrs[i] = made(ibv_alloc_null_mr(pd));
+		CHECK(mrs[i] && mrs[i]->length == SIZE_MAX);
+		return;
+	}
 	if (!mrs[i]) {
 		/* Without a parenthesis around its name it is a macro, which guesses. */
 		mrs[i] = made((ibv_reg_mr)(pd, address, length, access));
 		CHECK(!mrs[i] || (!wrong && pd && mrs[i]->pd == pd && mrs[i]->addr == address && mrs[i]->length == length));
-		CHECK(mrs[i] || wrong || !pd || access & ~(ALL_ACCESS));
+		CHECK(mrs[i] || wrong || !pd || access & ~(ALL_ACCESS | IBV_ACCESS_ON_DEMAND));
 		return;
 	}
 	if (one_in(3)) {
@@ -209,7 +220,15 @@ static void memory(void)
 			refused++;
 			CHECK(errno != EIO);
 		}
-		CHECK(mrs[i]->pd && mrs[i]->length <= ROOM + GUARD);
+		CHECK(mrs[i]->pd && (mrs[i]->length <= ROOM + GUARD || (mrs[i]->length == SIZE_MAX && result)));
+		return;
+	}
+	if (pd && one_in(3)) {
+		struct ibv_sge pieces[2] = { piece(), piece() };
+		int advice = number(3), flags = number(2), error;
+
+		error = outcome(ibv_advise_mr(pd, advice, flags, pieces, number(2) % 3));
+		CHECK(!error || error == EINVAL || error == ENOENT || error == EPERM || error == EFAULT || error == EOPNOTSUPP);
 		return;
 	}
 	CHECK(outcome(ibv_dereg_mr(mrs[i])) == 0);
@@ -267,14 +286,27 @@ static void domains(void)
 {
 	int i = below(PDS), j = below(CHANNELS);
 
-	if (!pds[i]) {
+	if (!td) {
+		struct ibv_td_init_attr init = { 0 };
+
+		td = made(ibv_alloc_td(context, &init));
+		CHECK(td);
+	}
+	if (!pds[i] && one_in(3)) {
+		int base = below(PDS);
+		struct ibv_parent_domain_init_attr init = { .pd = pds[base], .td = one_in(2) ? td : NULL, .comp_mask = number(4) };
+
+		pds[i] = made(ibv_alloc_parent_domain(context, &init));
+		CHECK(pds[i] ? init.pd && !(init.comp_mask & ~7) : !init.pd || init.comp_mask & ~7);
+		extends[i] = pds[i] ? (extends[base] ? extends[base] : init.pd) : NULL;
+	} else if (!pds[i]) {
 		pds[i] = made(ibv_alloc_pd(one_in(16) ? NULL : context));
 	} else if (one_in(4)) {
 		int users = uses_pd(pds[i]), error = outcome(ibv_dealloc_pd(pds[i]));
 
 		CHECK(error == (users ? EBUSY : 0));
 		if (!error)
-			pds[i] = NULL;
+			pds[i] = extends[i] = NULL;
 	}
 	if (!channels[j]) {
 		channels[j] = made(ibv_create_comp_channel(context));
@@ -711,7 +743,10 @@ static void end_all(void)
 	for (int i = 0; i < MRS; i++)
 		CHECK(!mrs[i] || ibv_dereg_mr(mrs[i]) == 0);
 	for (int i = 0; i < PDS; i++)
-		CHECK(!pds[i] || ibv_dealloc_pd(pds[i]) == 0);
+		CHECK(!pds[i] || !extends[i] || ibv_dealloc_pd(pds[i]) == 0);
+	for (int i = 0; i < PDS; i++)
+		CHECK(!pds[i] || extends[i] || ibv_dealloc_pd(pds[i]) == 0);
+	CHECK(!td || ibv_dealloc_td(td) == 0);
 	CHECK(ibv_close_device(context) == 0);
 }
 

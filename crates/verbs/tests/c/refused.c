@@ -5,14 +5,11 @@ static void refused_operations(struct ibv_context *context, struct ibv_pd *pd, s
 {
 	struct ibv_alloc_dm_attr dm = { .length = 64 };
 	struct ibv_xrcd_init_attr xrcd = { .fd = -1 };
-	struct ibv_td_init_attr td = { 0 };
-	struct ibv_parent_domain_init_attr parent = { .pd = pd };
 	struct ibv_wq_init_attr wq = { 0 };
 	struct ibv_rwq_ind_table_init_attr table = { 0 };
 	struct ibv_flow_attr flow = { .size = sizeof(flow) };
 	struct ibv_flow_action_esp_attr esp = { 0 };
 	struct ibv_counters_init_attr counters = { 0 };
-	struct ibv_values_ex values = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
 	struct ibv_qp_open_attr open_qp = { 0 };
 	struct ibv_srq_init_attr_ex srq_ex = { .comp_mask = IBV_SRQ_INIT_ATTR_TYPE, .srq_type = IBV_SRQT_XRC };
 	struct ibv_qp_rate_limit_attr rate = { .rate_limit = 1 };
@@ -24,9 +21,6 @@ static void refused_operations(struct ibv_context *context, struct ibv_pd *pd, s
 	REFUSED(ibv_alloc_mw(pd, IBV_MW_TYPE_1), EOPNOTSUPP);
 	REFUSED(ibv_alloc_dm(context, &dm), EOPNOTSUPP);
 	REFUSED(ibv_open_xrcd(context, &xrcd), EOPNOTSUPP);
-	REFUSED(ibv_alloc_td(context, &td), EOPNOTSUPP);
-	REFUSED(ibv_alloc_parent_domain(context, &parent), EOPNOTSUPP);
-	REFUSED(ibv_alloc_null_mr(pd), EOPNOTSUPP);
 	REFUSED(ibv_create_wq(context, &wq), EOPNOTSUPP);
 	REFUSED(ibv_create_rwq_ind_table(context, &table), EOPNOTSUPP);
 	REFUSED(ibv_create_flow(qp, &flow), EOPNOTSUPP);
@@ -39,7 +33,6 @@ static void refused_operations(struct ibv_context *context, struct ibv_pd *pd, s
 	REFUSED(ibv_import_mr(pd, 0), EOPNOTSUPP);
 	REFUSED(ibv_import_dm(context, 0), EOPNOTSUPP);
 	REFUSED(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 0, 0), EOPNOTSUPP);
-	CHECK(ibv_query_rt_values_ex(context, &values) == EOPNOTSUPP);
 	CHECK(ibv_modify_qp_rate_limit(qp, &rate) == EOPNOTSUPP);
 	CHECK(ibv_get_srq_num(srq, &number) == EOPNOTSUPP);
 	CHECK(ibv_post_srq_ops(srq, &ops, &bad_ops) == EOPNOTSUPP && bad_ops == &ops);
@@ -102,7 +95,7 @@ static void refused_queue_pairs(struct ibv_context *context, struct ibv_pd *pd, 
 	CHECK(ibv_destroy_qp(qp) == 0);
 }
 
-static void refused_completion_queues(struct ibv_context *context, struct ibv_pd *pd)
+static void refused_completion_queues(struct ibv_context *context)
 {
 	static const uint64_t fields[] = {
 		IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_FLOW_TAG,
@@ -118,10 +111,7 @@ static void refused_completion_queues(struct ibv_context *context, struct ibv_pd
 	}
 	init.wc_flags = IBV_WC_STANDARD_FLAGS;
 	init.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
-	init.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
-	REFUSED(ibv_create_cq_ex(context, &init), EOPNOTSUPP);
-	init.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
-	init.parent_domain = pd;
+	init.flags = 1u << 31;
 	REFUSED(ibv_create_cq_ex(context, &init), EOPNOTSUPP);
 	init.comp_mask = 1u << 31;
 	REFUSED(ibv_create_cq_ex(context, &init), EINVAL);
@@ -182,7 +172,7 @@ int main(void)
 	CHECK(qp);
 	refused_operations(context, pd, qp, srq);
 	refused_queue_pairs(context, pd, cq);
-	refused_completion_queues(context, pd);
+	refused_completion_queues(context);
 	refused_requests(qp);
 	refused_attributes(qp);
 	CHECK(ibv_destroy_qp(qp) == 0);
