@@ -1,4 +1,6 @@
 /* Functions with a variable number of arguments, which stable Rust cannot define. */
+#include "private.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,15 +15,16 @@ enum { LONGEST_NAME = 256 };
 int pagewire_read_device_attribute(char *buffer, size_t size, struct ibv_device *device, const char *file);
 
 /* Messages of the providers' libraries (libmlx5, libefa) about devices that they do not have here. */
-void __verbs_log(struct verbs_context *context, unsigned level, const char *format, ...)
+void private_verbs_log(struct verbs_context *context, unsigned level, const char *format, ...)
 {
 	(void)context;
 	(void)level;
 	(void)format;
 }
+SINCE_34(private_verbs_log, __verbs_log);
 
 /* A file of a device in sysfs, its name given like an argument list of printf(3): bytes read, or -1. */
-int ibv_read_ibdev_sysfs_file(char *buffer, size_t size, struct ibv_device *device, const char *format, ...)
+int private_read_ibdev_sysfs_file(char *buffer, size_t size, struct ibv_device *device, const char *format, ...)
 {
 	char name[LONGEST_NAME];
 	va_list arguments;
@@ -40,3 +43,4 @@ int ibv_read_ibdev_sysfs_file(char *buffer, size_t size, struct ibv_device *devi
 	}
 	return pagewire_read_device_attribute(buffer, size, device, name);
 }
+SINCE_34(private_read_ibdev_sysfs_file, ibv_read_ibdev_sysfs_file);

@@ -16,6 +16,7 @@ mod device_files;
 mod engine;
 mod explain;
 mod extended_poll;
+mod extended_registration;
 mod fork;
 mod held;
 mod kernel_structures;

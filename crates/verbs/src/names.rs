@@ -35,7 +35,7 @@ pub extern "C" fn ibv_port_state_str(port_state: ibv_port_state) -> *const c_cha
 }
 
 /// By `enum ibv_event_type`.
-const EVENT_TYPES: [&CStr; 20] = [
+const EVENT_TYPES: [&CStr; 21] = [
     c"CQ error",
     c"local work queue catastrophic error",
     c"invalid request local work queue error",
@@ -56,6 +56,27 @@ const EVENT_TYPES: [&CStr; 20] = [
     c"client reregistration",
     c"GID table change",
     c"WQ fatal",
+    c"Device link speed change",
+];
+
+/// By `enum ibv_wr_opcode`.
+const WORK_REQUEST_OPCODES: [&CStr; 16] = [
+    c"rdma-write",
+    c"rdma-write-with-imm",
+    c"send",
+    c"send-with-imm",
+    c"rdma-read",
+    c"atomic-cmp-and-swp",
+    c"atomic-fetch-and-add",
+    c"local-inv",
+    c"bind-mw",
+    c"send-with-inv",
+    c"tso",
+    c"driver1",
+    c"unknown",
+    c"unknown",
+    c"flush",
+    c"atomic-write",
 ];
 
 /// By `enum ibv_wc_status`.
@@ -98,6 +119,12 @@ pub extern "C" fn ibv_wc_status_str(status: ibv_wc_status) -> *const c_char {
     COMPLETION_STATUSES.get(status as usize).copied().unwrap_or(c"unknown").as_ptr()
 }
 
+/// `ibv_wr_opcode_str`, by way of `c/private.c`: the name of a send request's operation.
+#[unsafe(no_mangle)]
+pub extern "C" fn pagewire_wr_opcode_str(opcode: ibv_wr_opcode) -> *const c_char {
+    WORK_REQUEST_OPCODES.get(opcode as usize).copied().unwrap_or(c"unknown").as_ptr()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,6 +142,8 @@ mod tests {
         assert_eq!(text(ibv_event_type_str(IBV_EVENT_SRQ_LIMIT_REACHED)), "SRQ limit reached");
         assert_eq!(text(ibv_event_type_str(IBV_EVENT_WQ_FATAL)), "WQ fatal");
         assert_eq!(text(ibv_node_type_str(IBV_NODE_UNSPECIFIED)), "unspecified");
+        assert_eq!(text(pagewire_wr_opcode_str(IBV_WR_DRIVER1)), "driver1");
+        assert_eq!(text(pagewire_wr_opcode_str(IBV_WR_ATOMIC_WRITE)), "atomic-write");
     }
 
     #[test]
@@ -122,6 +151,7 @@ mod tests {
         for value in [24, 255, u32::MAX] {
             assert_eq!(text(ibv_wc_status_str(value)), "unknown");
             assert_eq!(text(ibv_event_type_str(value)), "unknown");
+            assert_eq!(text(pagewire_wr_opcode_str(value)), "unknown");
             assert_eq!(text(ibv_port_state_str(value)), "unknown");
         }
         assert_eq!(text(ibv_node_type_str(-1)), "unknown");

@@ -6,6 +6,7 @@ use crate::context::ContextObject;
 use crate::engine::{Host, epoch};
 use crate::leftovers::{Leftover, Leftovers, Membership};
 use crate::object::Object;
+use crate::unsupported;
 use libc::{EBUSY, EIO, c_int, c_void};
 use pagewire_nic::{MemoryRegion, ProtectionDomain, Reregistration, Rights};
 use std::cell::UnsafeCell;
@@ -114,6 +115,12 @@ unsafe impl Object for MemoryRegionObject {
     }
 }
 
+/// The rights that access flags ask for a region.
+fn region_rights(access: u32) -> Result<Rights> {
+    unsupported::region_access(access)?;
+    rights(access)
+}
+
 /// The rights that access flags ask for; flags that a device may ignore are ignored when they are not known.
 pub fn rights(access: u32) -> Result<Rights> {
     let required = Rights::from_bits(access & !IBV_ACCESS_OPTIONAL_RANGE);
@@ -124,13 +131,21 @@ pub fn rights(access: u32) -> Result<Rights> {
     }
 }
 
-fn register(pd: *mut ibv_pd, address: *mut c_void, length: usize, iova: u64, access: u32) -> *mut ibv_mr {
-    quick_pointer(|| {
-        // SAFETY: the promise of the callers of the registering verbs.
-        let domain = unsafe { ProtectionDomainObject::of(pd) }?;
-        let region = domain.domain.register(address as u64, length as u64, iova, rights(access)?)?;
-        Ok(publish_region(pd, domain, (address, length), region))
-    })
+/// Registers memory.
+///
+/// # Safety
+/// `pd` is NULL or allocated.
+pub unsafe fn register(
+    pd: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: u32,
+) -> Result<*mut ibv_mr> {
+    // SAFETY: the caller's promise.
+    let domain = unsafe { ProtectionDomainObject::of(pd) }?;
+    let region = domain.domain.register(address as u64, length as u64, iova, region_rights(access)?)?;
+    Ok(publish_region(pd, domain, (address, length), region))
 }
 
 /// Makes the object that programs see of a region, of memory with this address and length.
@@ -178,7 +193,8 @@ pub unsafe extern "C" fn ibv_reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
-    register(pd, address, length, address as u64, access as u32)
+    // SAFETY: the caller's promise.
+    quick_pointer(|| unsafe { register(pd, address, length, address as u64, access as u32) })
 }
 
 /// `ibv_reg_mr_iova(3)`.
@@ -193,7 +209,8 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    register(pd, address, length, iova, access as u32)
+    // SAFETY: the caller's promise.
+    quick_pointer(|| unsafe { register(pd, address, length, iova, access as u32) })
 }
 
 /// `ibv_reg_mr(3)`, `ibv_reg_mr_iova(3)` with flags that are not constant.
@@ -208,7 +225,8 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: u32,
 ) -> *mut ibv_mr {
-    register(pd, address, length, iova, access)
+    // SAFETY: the caller's promise.
+    quick_pointer(|| unsafe { register(pd, address, length, iova, access) })
 }
 
 /// `ibv_dereg_mr(3)`.
@@ -267,7 +285,10 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         let change = Reregistration {
             domain,
             translation: changes(IBV_REREG_MR_CHANGE_TRANSLATION).then_some((address as u64, length as u64)),
-            access: if changes(IBV_REREG_MR_CHANGE_ACCESS) { Some(rights(access as u32)?) } else { None },
+            access: match changes(IBV_REREG_MR_CHANGE_ACCESS) {
+                true => Some(region_rights(access as u32)?),
+                false => None,
+            },
         };
         object.region.reregister(change).inspect_err(|error| busy = error.errno() == EBUSY)?;
         // SAFETY: the structure lies in an `UnsafeCell`, and the caller does not use the region during the call.

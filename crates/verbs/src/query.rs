@@ -252,6 +252,25 @@ pub unsafe extern "C" fn query_port(
     })
 }
 
+/// `ibv_query_port_speed(3)`: the port's rate in units of 100 megabits a second.
+///
+/// # Safety
+/// `context` is NULL or open; `speed` is NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_port_speed(
+    context: *mut ibv_context,
+    port: u32,
+    speed: *mut u64,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let device = unsafe { device_of(context, port) }?;
+        // SAFETY: not NULL, hence valid for a write.
+        unsafe { not_null(speed)?.write(u64::from(rate(device) / 100)) };
+        Ok(())
+    })
+}
+
 /// `ibv_query_port(3)` for programs built against old headers, which have only the first 48 bytes of the structure.
 ///
 /// # Safety
@@ -379,12 +398,12 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
 /// Kind of a GID table entry as sysfs tells it (`IBV_GID_TYPE_SYSFS_ROCE_V2`).
 const SYSFS_ROCE_V2: u32 = 1;
 
-/// The type of a GID table entry; private, for ibv_devinfo, pyverbs and the providers' libraries.
+/// `ibv_query_gid_type`, private, by way of `c/private.c`: the type of a GID table entry.
 ///
 /// # Safety
 /// `context` is NULL or open; `kind` is NULL or valid for a write.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_query_gid_type(
+pub unsafe extern "C" fn pagewire_query_gid_type(
     context: *mut ibv_context,
     port: u8,
     index: libc::c_uint,

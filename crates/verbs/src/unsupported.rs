@@ -1,5 +1,5 @@
 //! Everything that is not supported yet, in one place: the code below is what refuses it, and `ALL` is its list.
-//! Each answers EOPNOTSUPP (creating verbs: NULL with `errno` EOPNOTSUPP).
+//! Each answers EOPNOTSUPP (creating verbs: NULL with `errno` EOPNOTSUPP). README's list is made of it; a test compares them.
 
 use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, set_errno};
@@ -10,128 +10,177 @@ use libc::{EOPNOTSUPP, c_int, c_void};
 pub enum Entry {
     /// A function of the library that gives an `errno` value.
     Status(unsafe extern "C" fn() -> c_int),
+    /// A function of the library that gives a number, here -1 with `errno` set.
+    Number(unsafe extern "C" fn() -> c_int),
     /// A function of the library that gives a pointer, here NULL with `errno` set.
     Pointer(unsafe extern "C" fn() -> *mut c_void),
     /// A function of the library that gives nothing.
     Nothing(unsafe extern "C" fn()),
     /// An operation of `verbs_context` that is NULL: the inline function of the header answers.
     Operation,
-    /// A request, flag or type that the named verb refuses.
+    /// A function in the tables of operations, or of the library, that looks at its arguments before it refuses.
+    Function,
+    /// A request, flag or type that a verb refuses.
     Request,
 }
 
 /// One thing that is not supported.
 #[derive(Debug, Clone, Copy)]
 pub struct Unsupported {
+    /// What it is a part of.
+    pub feature: &'static str,
     /// The function's or operation's name, or the constant's.
     pub name: &'static str,
     /// How a program comes to it.
     pub entry: Entry,
 }
 
+impl Unsupported {
+    /// As programs write it: operations by the names of their verbs.
+    pub fn written(&self) -> String {
+        match self.entry {
+            Entry::Operation if !self.name.starts_with("ibv_") => format!("ibv_{}", self.name),
+            // An inline function of the header calls it.
+            _ => self.name.trim_start_matches('_').to_owned(),
+        }
+    }
+}
+
 macro_rules! unsupported {
-    (
-        status { $($status:ident)* }
-        pointer { $($pointer:ident)* }
-        nothing { $($nothing:ident)* }
-        operation { $($operation:ident)* }
-        request { $($request:ident)* }
-    ) => {
-        $(
-            /// Not supported: EOPNOTSUPP.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $status() -> c_int {
-                EOPNOTSUPP
-            }
-        )*
-        $(
-            /// Not supported: NULL with `errno` EOPNOTSUPP.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $pointer() -> *mut c_void {
-                set_errno(EOPNOTSUPP);
-                std::ptr::null_mut()
-            }
-        )*
-        $(
-            /// Not supported: does nothing, as nothing can exist that it would act on.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $nothing() {
-                set_errno(EOPNOTSUPP);
-            }
-        )*
+    ($($feature:literal { $($kind:ident { $($name:ident)* })* })*) => {
+        $($($(unsupported! { @define $kind $name })*)*)*
+
         /// Everything that is not supported.
-        pub const ALL: &[Unsupported] = &[
-            $(Unsupported { name: stringify!($status), entry: Entry::Status($status) },)*
-            $(Unsupported { name: stringify!($pointer), entry: Entry::Pointer($pointer) },)*
-            $(Unsupported { name: stringify!($nothing), entry: Entry::Nothing($nothing) },)*
-            $(Unsupported { name: stringify!($operation), entry: Entry::Operation },)*
-            $(Unsupported { name: stringify!($request), entry: Entry::Request },)*
-        ];
+        pub const ALL: &[Unsupported] = &[$($($(
+            Unsupported { feature: $feature, name: stringify!($name), entry: unsupported!(@entry $kind $name) },
+        )*)*)*];
 
         /// Whether an operation of `verbs_context` is absent.
         #[cfg(test)]
         fn is_absent(operations: &verbs_context, name: &str) -> bool {
-            match name {
-                $(stringify!($operation) => operations.$operation.is_none(),)*
-                _ => false,
-            }
+            $($($(unsupported! { @absent $kind $name, operations, name })*)*)*
+            false
         }
     };
+    (@define status $name:ident) => {
+        /// Not supported: EOPNOTSUPP.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> c_int {
+            EOPNOTSUPP
+        }
+    };
+    (@define number $name:ident) => {
+        /// Not supported: -1 with `errno` EOPNOTSUPP.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> c_int {
+            set_errno(EOPNOTSUPP);
+            -1
+        }
+    };
+    (@define pointer $name:ident) => {
+        /// Not supported: NULL with `errno` EOPNOTSUPP.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> *mut c_void {
+            set_errno(EOPNOTSUPP);
+            std::ptr::null_mut()
+        }
+    };
+    (@define nothing $name:ident) => {
+        /// Not supported: does nothing, as nothing can exist that it would act on.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() {
+            set_errno(EOPNOTSUPP);
+        }
+    };
+    (@define $kind:ident $name:ident) => {};
+    (@entry status $name:ident) => { Entry::Status($name) };
+    (@entry number $name:ident) => { Entry::Number($name) };
+    (@entry pointer $name:ident) => { Entry::Pointer($name) };
+    (@entry nothing $name:ident) => { Entry::Nothing($name) };
+    (@entry operation $name:ident) => { Entry::Operation };
+    (@entry function $name:ident) => { Entry::Function };
+    (@entry request $name:ident) => { Entry::Request };
+    (@absent operation $name:ident, $operations:ident, $wanted:ident) => {
+        if $wanted == stringify!($name) {
+            return $operations.$name.is_none();
+        }
+    };
+    (@absent $kind:ident $name:ident, $operations:ident, $wanted:ident) => {};
 }
 
 // Functions of the C calling convention may be called with more arguments than they read (x86-64, AArch64: the caller
 // cleans up), so that these need not know their parameters.
 unsupported! {
-    status {
-        ibv_attach_mcast ibv_detach_mcast
-        // Private: the kernel's command interface, behind which no kernel driver is; libmlx5 and libefa need the names.
-        __ioctl_final_num_attrs execute_ioctl
-        ibv_cmd_advise_mr ibv_cmd_alloc_dm ibv_cmd_alloc_mw ibv_cmd_alloc_pd ibv_cmd_attach_mcast ibv_cmd_close_xrcd
-        ibv_cmd_create_ah ibv_cmd_create_counters ibv_cmd_create_cq ibv_cmd_create_cq_ex ibv_cmd_create_flow
-        ibv_cmd_create_flow_action_esp ibv_cmd_create_qp ibv_cmd_create_qp_ex ibv_cmd_create_qp_ex2
-        ibv_cmd_create_rwq_ind_table ibv_cmd_create_srq ibv_cmd_create_srq_ex ibv_cmd_create_wq ibv_cmd_dealloc_mw
-        ibv_cmd_dealloc_pd ibv_cmd_dereg_mr ibv_cmd_destroy_ah ibv_cmd_destroy_counters ibv_cmd_destroy_cq
-        ibv_cmd_destroy_flow ibv_cmd_destroy_flow_action ibv_cmd_destroy_qp ibv_cmd_destroy_rwq_ind_table
-        ibv_cmd_destroy_srq ibv_cmd_destroy_wq ibv_cmd_detach_mcast ibv_cmd_free_dm ibv_cmd_get_context
-        ibv_cmd_modify_cq ibv_cmd_modify_flow_action_esp ibv_cmd_modify_qp ibv_cmd_modify_qp_ex ibv_cmd_modify_srq
-        ibv_cmd_modify_wq ibv_cmd_open_qp ibv_cmd_open_xrcd ibv_cmd_poll_cq ibv_cmd_post_recv ibv_cmd_post_send
-        ibv_cmd_post_srq_recv ibv_cmd_query_context ibv_cmd_query_device_any ibv_cmd_query_mr ibv_cmd_query_port
-        ibv_cmd_query_qp ibv_cmd_query_srq ibv_cmd_read_counters ibv_cmd_reg_dm_mr ibv_cmd_reg_dmabuf_mr
-        ibv_cmd_reg_mr ibv_cmd_req_notify_cq ibv_cmd_rereg_mr ibv_cmd_resize_cq
+    "memory windows" {
+        function { ibv_alloc_mw ibv_bind_mw ibv_dealloc_mw }
+        request { IBV_ACCESS_MW_BIND IBV_WR_BIND_MW IBV_WR_LOCAL_INV }
     }
-    pointer {
-        ibv_import_device ibv_import_pd ibv_import_mr ibv_import_dm ibv_reg_dmabuf_mr
-        // Private: contexts and devices of the providers' libraries.
-        _verbs_init_and_alloc_context verbs_open_device
+    "XRC" {
+        operation { open_xrcd open_qp create_srq_ex get_srq_num }
+        function { ibv_close_xrcd }
+        request { IBV_QPT_XRC_SEND IBV_QPT_XRC_RECV IBV_QP_INIT_ATTR_XRCD }
     }
-    nothing {
-        ibv_unimport_pd ibv_unimport_mr ibv_unimport_dm
-        // Private: registration and set-up of the providers' libraries, which have no device here.
-        verbs_allow_disassociate_destroy verbs_init_cq verbs_register_driver_34 verbs_set_ops verbs_uninit_context
+    "multicast groups" {
+        status { ibv_attach_mcast ibv_detach_mcast }
     }
-    operation {
-        read_counters attach_counters_point_flow create_counters destroy_counters
-        reg_dm_mr alloc_dm free_dm modify_flow_action_esp destroy_flow_action create_flow_action_esp
-        modify_qp_rate_limit post_srq_ops destroy_rwq_ind_table
-        create_rwq_ind_table destroy_wq modify_wq create_wq ibv_destroy_flow ibv_create_flow
-        open_qp get_srq_num create_srq_ex open_xrcd
+    "the extended posting interface (`ibv_wr_*`)" {
+        request { IBV_QP_INIT_ATTR_SEND_OPS_FLAGS }
     }
-    request {
-        // ibv_create_qp
-        IBV_QPT_RAW_PACKET IBV_QPT_XRC_SEND IBV_QPT_XRC_RECV IBV_QPT_DRIVER
-        // ibv_create_qp_ex
-        IBV_QP_INIT_ATTR_XRCD IBV_QP_INIT_ATTR_CREATE_FLAGS IBV_QP_INIT_ATTR_MAX_TSO_HEADER IBV_QP_INIT_ATTR_IND_TABLE
-        IBV_QP_INIT_ATTR_RX_HASH IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
-        // ibv_modify_qp
-        IBV_QP_ALT_PATH
-        // ibv_post_send
-        IBV_WR_LOCAL_INV IBV_WR_BIND_MW IBV_WR_TSO IBV_WR_DRIVER1 IBV_WR_ATOMIC_WRITE
-        // ibv_create_cq_ex
-        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
-        IBV_WC_EX_WITH_CVLAN IBV_WC_EX_WITH_FLOW_TAG IBV_WC_EX_WITH_TM_INFO
-        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
+    "atomic WRITEs and flushes" {
+        // rdma-core 65: IBV_WR_FLUSH, IBV_ACCESS_FLUSH_GLOBAL, IBV_ACCESS_FLUSH_PERSISTENT.
+        request { IBV_WR_ATOMIC_WRITE IBV_WR_FLUSH IBV_ACCESS_FLUSH_GLOBAL IBV_ACCESS_FLUSH_PERSISTENT }
+    }
+    "raw packets, segmentation, receive-side scaling and other creation options" {
+        operation { create_wq modify_wq destroy_wq create_rwq_ind_table destroy_rwq_ind_table }
+        request {
+            IBV_QPT_RAW_PACKET IBV_QPT_DRIVER IBV_WR_TSO IBV_WR_DRIVER1 IBV_QP_INIT_ATTR_CREATE_FLAGS
+            IBV_QP_INIT_ATTR_MAX_TSO_HEADER IBV_QP_INIT_ATTR_IND_TABLE IBV_QP_INIT_ATTR_RX_HASH
+        }
+    }
+    "flow steering" {
+        operation {
+            ibv_create_flow ibv_destroy_flow create_flow_action_esp modify_flow_action_esp destroy_flow_action
+        }
+    }
+    "counters" {
+        operation { create_counters destroy_counters attach_counters_point_flow read_counters }
+        status {
+            _ibv_query_comp_cntr_caps ibv_destroy_comp_cntr ibv_set_comp_cntr ibv_set_err_comp_cntr
+            ibv_inc_comp_cntr ibv_inc_err_comp_cntr ibv_read_comp_cntr ibv_read_err_comp_cntr
+            ibv_qp_attach_comp_cntr
+        }
+        pointer { ibv_create_comp_cntr }
+    }
+    "device memory, DMA buffers and DMA handles" {
+        operation { alloc_dm free_dm reg_dm_mr }
+        pointer { ibv_reg_dmabuf_mr ibv_alloc_dmah }
+        number { ibv_dm_export_dmabuf_fd }
+        status { ibv_dealloc_dmah }
+        request { IBV_REG_MR_MASK_FD IBV_REG_MR_MASK_FD_OFFSET IBV_REG_MR_MASK_DMAH }
+    }
+    "objects of other processes" {
+        pointer { ibv_import_device ibv_import_pd ibv_import_mr ibv_import_dm }
+        nothing { ibv_unimport_pd ibv_unimport_mr ibv_unimport_dm }
+    }
+    "time stamps, VLAN tags, flow tags and tag matching of completions" {
+        operation { post_srq_ops }
+        request {
+            IBV_WC_EX_WITH_COMPLETION_TIMESTAMP IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK IBV_WC_EX_WITH_CVLAN
+            IBV_WC_EX_WITH_FLOW_TAG IBV_WC_EX_WITH_TM_INFO
+        }
+    }
+    "alternate paths, a connection's move to another address (in SQD), rate limits, connection options" {
+        operation { modify_qp_rate_limit }
+        function { ibv_query_ece ibv_set_ece }
+        request { IBV_QP_ALT_PATH IBV_QP_PATH_MIG_STATE IBV_QP_AV }
     }
 }
+
+/// `IBV_WR_FLUSH` of rdma-core 65.
+const IBV_WR_FLUSH: ibv_wr_opcode = 14;
+
+/// `IBV_ACCESS_FLUSH_GLOBAL` and `IBV_ACCESS_FLUSH_PERSISTENT` of rdma-core 65.
+const FLUSH_ACCESS: u32 = 1 << 8 | 1 << 9;
 
 /// `ibv_alloc_mw(3)`, by way of `context->ops`.
 pub extern "C" fn alloc_mw(_pd: *mut ibv_pd, _kind: ibv_mw_type) -> *mut ibv_mw {
@@ -154,6 +203,11 @@ pub extern "C" fn close_xrcd(_xrcd: *mut ibv_xrcd) -> c_int {
     EOPNOTSUPP
 }
 
+/// Refuses access flags that ask for what a region cannot give.
+pub fn region_access(access: u32) -> Result<()> {
+    if access & (IBV_ACCESS_MW_BIND | FLUSH_ACCESS) != 0 { Err(Errno(EOPNOTSUPP)) } else { Ok(()) }
+}
+
 /// Why a queue pair of a type is refused.
 pub fn queue_pair_type(kind: ibv_qp_type) -> Errno {
     match kind {
@@ -166,9 +220,8 @@ pub fn queue_pair_type(kind: ibv_qp_type) -> Errno {
 pub fn send_opcode(opcode: ibv_wr_opcode) -> Errno {
     match opcode {
         // There are no memory windows yet that a local invalidate could act on.
-        IBV_WR_LOCAL_INV | IBV_WR_BIND_MW | IBV_WR_TSO | IBV_WR_DRIVER1 | IBV_WR_ATOMIC_WRITE => {
-            Errno(EOPNOTSUPP)
-        }
+        IBV_WR_LOCAL_INV | IBV_WR_BIND_MW | IBV_WR_TSO | IBV_WR_DRIVER1 | IBV_WR_FLUSH
+        | IBV_WR_ATOMIC_WRITE => Errno(EOPNOTSUPP),
         _ => Errno(libc::EINVAL),
     }
 }
@@ -189,6 +242,21 @@ pub fn queue_pair_options(init: &ibv_qp_init_attr_ex) -> Result<()> {
     if refused { Err(Errno(EOPNOTSUPP)) } else { Ok(()) }
 }
 
+/// README's list: a row for each feature, with what answers EOPNOTSUPP.
+#[cfg(test)]
+fn list() -> String {
+    let mut text = String::from("| not built yet | what answers `EOPNOTSUPP` |\n|---|---|\n");
+    let mut rest = ALL;
+    while let Some(first) = rest.first() {
+        let count = rest.iter().take_while(|thing| thing.feature == first.feature).count();
+        let (of_feature, others) = rest.split_at(count);
+        let names: Vec<String> = of_feature.iter().map(|thing| format!("`{}`", thing.written())).collect();
+        text.push_str(&format!("| {} | {} |\n", first.feature, names.join(", ")));
+        rest = others;
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,28 +267,39 @@ mod tests {
         let operations = verbs_operations();
         for thing in ALL {
             set_errno(0);
+            let error = || std::io::Error::last_os_error().raw_os_error();
             // SAFETY: the functions read no arguments.
             unsafe {
                 match thing.entry {
                     Entry::Status(function) => assert_eq!(function(), EOPNOTSUPP, "{}", thing.name),
+                    Entry::Number(function) => {
+                        assert_eq!((function(), error()), (-1, Some(EOPNOTSUPP)), "{}", thing.name);
+                    }
                     Entry::Pointer(function) => {
-                        assert!(function().is_null(), "{}", thing.name);
-                        assert_eq!(
-                            std::io::Error::last_os_error().raw_os_error(),
-                            Some(EOPNOTSUPP),
-                            "{}",
-                            thing.name
-                        );
+                        let refused = function().is_null() && error() == Some(EOPNOTSUPP);
+                        assert!(refused, "{}", thing.name);
                     }
                     Entry::Nothing(function) => function(),
                     Entry::Operation => {
                         assert!(is_absent(&operations, thing.name), "{} is there", thing.name)
                     }
-                    // Needs objects: tests/c/refused.c.
-                    Entry::Request => {}
+                    // Need objects: tests/c/refused.c.
+                    Entry::Function | Entry::Request => {}
                 }
             }
         }
+    }
+
+    /// What is not built is told once, and nothing else is said to be so.
+    #[test]
+    fn the_readme_has_exactly_this_list() {
+        let readme =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
+        let list = list();
+        assert!(readme.contains(&list), "README.md must have this table:\n\n{list}");
+        let mut names: Vec<&str> = ALL.iter().map(|thing| thing.name).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
     }
 
     #[test]
@@ -237,6 +316,11 @@ mod tests {
         assert_eq!(queue_pair_type(IBV_QPT_XRC_SEND), Errno(EOPNOTSUPP));
         assert_eq!(queue_pair_type(77), Errno(libc::EINVAL));
         assert_eq!(send_opcode(IBV_WR_TSO), Errno(EOPNOTSUPP));
+        assert_eq!(send_opcode(IBV_WR_FLUSH), Errno(EOPNOTSUPP));
         assert_eq!(send_opcode(77), Errno(libc::EINVAL));
+        for refused in [IBV_ACCESS_MW_BIND, 1 << 8, 1 << 9 | 1] {
+            assert_eq!(region_access(refused), Err(Errno(EOPNOTSUPP)));
+        }
+        assert_eq!(region_access(0xEF), Ok(()));
     }
 }

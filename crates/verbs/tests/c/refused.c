@@ -13,6 +13,7 @@ static void refused_operations(struct ibv_context *context, struct ibv_pd *pd, s
 	struct ibv_qp_open_attr open_qp = { 0 };
 	struct ibv_srq_init_attr_ex srq_ex = { .comp_mask = IBV_SRQ_INIT_ATTR_TYPE, .srq_type = IBV_SRQT_XRC };
 	struct ibv_qp_rate_limit_attr rate = { .rate_limit = 1 };
+	struct ibv_ece ece = { .vendor_id = 1 };
 	struct ibv_ops_wr ops = { 0 };
 	struct ibv_ops_wr *bad_ops = NULL;
 	union ibv_gid group = { .raw = { 0xff } };
@@ -33,6 +34,11 @@ static void refused_operations(struct ibv_context *context, struct ibv_pd *pd, s
 	REFUSED(ibv_import_mr(pd, 0), EOPNOTSUPP);
 	REFUSED(ibv_import_dm(context, 0), EOPNOTSUPP);
 	REFUSED(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 0, 0), EOPNOTSUPP);
+	REFUSED(ibv_reg_mr(pd, &rate, sizeof(rate), IBV_ACCESS_MW_BIND | IBV_ACCESS_LOCAL_WRITE), EOPNOTSUPP);
+	/* rdma-core 65: IBV_ACCESS_FLUSH_GLOBAL, IBV_ACCESS_FLUSH_PERSISTENT. */
+	REFUSED(ibv_reg_mr(pd, &rate, sizeof(rate), 1 << 8), EOPNOTSUPP);
+	REFUSED(ibv_reg_mr(pd, &rate, sizeof(rate), 1 << 9), EOPNOTSUPP);
+	CHECK(ibv_query_ece(qp, &ece) == EOPNOTSUPP && ibv_set_ece(qp, &ece) == EOPNOTSUPP);
 	CHECK(ibv_modify_qp_rate_limit(qp, &rate) == EOPNOTSUPP);
 	CHECK(ibv_get_srq_num(srq, &number) == EOPNOTSUPP);
 	CHECK(ibv_post_srq_ops(srq, &ops, &bad_ops) == EOPNOTSUPP && bad_ops == &ops);
@@ -130,8 +136,9 @@ static void refused_completion_queues(struct ibv_context *context)
 
 static void refused_requests(struct ibv_qp *qp)
 {
+	/* 14: IBV_WR_FLUSH of rdma-core 65. */
 	static const enum ibv_wr_opcode opcodes[] = { IBV_WR_BIND_MW, IBV_WR_TSO, IBV_WR_DRIVER1, IBV_WR_ATOMIC_WRITE,
-						      IBV_WR_LOCAL_INV };
+						      IBV_WR_LOCAL_INV, 14 };
 	struct ibv_send_wr wr = { .wr_id = 1 }, *bad;
 
 	for (size_t i = 0; i < sizeof(opcodes) / sizeof(opcodes[0]); i++) {
