@@ -41,7 +41,9 @@ impl AddressVector {
     /// The route that packets take from a device to this address.
     pub(crate) fn route(&self, device: &crate::device::Device) -> Result<Route> {
         if !self.is_global {
-            return Err(Error::InvalidArgument("RoCE needs a global route (GRH) in the address vector"));
+            return Err(Error::InvalidArgument(
+                "the address vector has no GRH (is_global is 0), which RoCE needs: many programs take a GID index, as in -g 0",
+            ));
         }
         if self.port != 1 {
             return Err(Error::InvalidArgument("port number in the address vector"));
@@ -55,7 +57,9 @@ impl AddressVector {
             return Err(Error::InvalidArgument("destination GID in the address vector"));
         }
         if destination.is_ipv4() != source.address.is_ipv4() {
-            return Err(Error::InvalidArgument("source and destination GID are of different IP versions"));
+            return Err(Error::InvalidArgument(
+                "sgid_index names an address of another IP version than the destination GID",
+            ));
         }
         Ok(Route {
             source: source.address,

@@ -144,7 +144,7 @@ impl<F: Fabric> QueuePair<F> {
     ) -> Option<Leaving<'_, F>> {
         let send = self.send.lock();
         let id = send.next_id();
-        if core.submitted != id.0 || send.is_full() {
+        if core.submitted != id.0 || !self.has_send_slot(&send) {
             return None;
         }
         let packet = core.send_at_once(&work_of(request, id, payload.len()))?;

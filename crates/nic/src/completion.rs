@@ -8,6 +8,7 @@ use crate::lane::Lane;
 use crate::limits::{MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
 use crate::moderation::{Event, Moderation, Moderator};
 use crate::protection::ProtectionDomain;
+use crate::unpolled::UnpolledSends;
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::{Lock, LockGuard};
 use pagewire_wire::grh;
@@ -106,6 +107,8 @@ pub struct Completion {
     pub routing_header: RoutingHeader,
     /// A solicited event, or an error.
     pub solicited: bool,
+    /// It holds a [slot of the send queue](crate::unpolled) until it is polled.
+    pub(crate) holds_slot: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,9 +133,18 @@ struct Queue {
     armed: Armed,
     moderator: Moderator,
     overrun: bool,
+    unpolled_sends: UnpolledSends,
 }
 
 impl Queue {
+    /// The oldest completion is about to be taken.
+    #[cold]
+    fn uncount_first(&mut self) {
+        if let Some(first) = self.entries.front() {
+            self.unpolled_sends.remove(first, self.entries.len() - 1);
+        }
+    }
+
     /// Whether the completion is one that the program asked to be told of.
     fn is_awaited(&self, completion: &Completion) -> bool {
         match self.armed {
@@ -192,6 +204,7 @@ impl<F: Fabric> CompletionQueue<F> {
                 armed: Armed::No,
                 moderator: Moderator::default(),
                 overrun: false,
+                unpolled_sends: UnpolledSends::default(),
             }),
             waiting: AtomicUsize::new(0),
             plain: AtomicBool::new(true),
@@ -311,6 +324,9 @@ impl<F: Fabric> CompletionQueue<F> {
 
     fn pop(&self) -> Option<Completion> {
         let mut queue = self.queue.lock();
+        if queue.unpolled_sends.counts {
+            queue.uncount_first();
+        }
         let completion = queue.entries.pop_front();
         self.waiting.store(queue.entries.len(), Ordering::Release);
         completion
@@ -353,6 +369,9 @@ impl<F: Fabric> CompletionQueue<F> {
             return false;
         }
         let wanted = queue.is_awaited(&completion);
+        if queue.unpolled_sends.counts {
+            queue.unpolled_sends.add(&completion);
+        }
         queue.entries.push_back(completion);
         self.waiting.store(queue.entries.len(), Ordering::Release);
         if wanted {
@@ -365,6 +384,7 @@ impl<F: Fabric> CompletionQueue<F> {
     #[cold]
     fn makes_room(&self, queue: &mut Queue) -> bool {
         if self.ignores_overrun {
+            queue.uncount_first();
             queue.entries.pop_front();
         }
         self.ignores_overrun
@@ -416,11 +436,27 @@ impl<F: Fabric> CompletionQueue<F> {
         }
     }
 
+    /// Completions that wait and hold a slot of a queue pair's send queue.
+    #[cold]
+    pub(crate) fn unpolled_sends(&self, queue_pair: u32) -> usize {
+        let queue = &mut *self.queue.lock();
+        queue.unpolled_sends.of(queue_pair, &queue.entries)
+    }
+
     /// Forgets what waits of a queue pair.
     pub(crate) fn forget(&self, queue_pair: u32) {
         let mut queue = self.queue.lock();
         queue.entries.retain(|completion| completion.queue_pair != queue_pair);
         self.waiting.store(queue.entries.len(), Ordering::Release);
+        queue.unpolled_sends.forget(queue_pair);
+    }
+
+    /// The queue pair is destroyed: what waits of it is still polled, but holds no slot.
+    pub(crate) fn release_slots(&self, queue_pair: u32) {
+        let mut queue = self.queue.lock();
+        let of_queue_pair = queue.entries.iter_mut().filter(|completion| completion.queue_pair == queue_pair);
+        of_queue_pair.for_each(|completion| completion.holds_slot = false);
+        queue.unpolled_sends.forget(queue_pair);
     }
 
     /// Changes the number of entries (`ibv_resize_cq(3)`).

@@ -19,6 +19,7 @@ use pagewire_memory::{Absence, ApplicationMemory, MemoryError, Segment, Unreache
 use pagewire_transport::{Direct, Operation, RemoteAddress, Work};
 use pagewire_wire::{Bth, Header, Opcode, bth};
 use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
 
 /// What is moved, and which way.
 pub struct Transfer {
@@ -246,22 +247,35 @@ impl<F: Fabric> QueuePair<F> {
         transfer: &Transfer,
         opcode: completion::Opcode,
     ) -> bool {
+        if !core.is_quiet() || !self.take_slot_to_execute() {
+            return false;
+        }
         let done = self.executes_directly(core, transfer, request.data);
+        if done && (request.signaled || self.signals_all()) {
+            let byte_length = if transfer.reads { transfer.length } else { 0 };
+            let completion = self.send_completion(request.wr_id, opcode, Status::Success);
+            self.announce(&self.send_cq, Completion { byte_length, ..completion });
+        }
+        // The completion holds it now, or the request as it is kept.
+        self.executing.store(false, Ordering::Release);
         if done {
-            if request.signaled || self.signals_all() {
-                let byte_length = if transfer.reads { transfer.length } else { 0 };
-                let completion = self.completion(request.wr_id, opcode, Status::Success);
-                self.announce(&self.send_cq, Completion { byte_length, ..completion });
-            }
             self.end_if_overrun(core);
         }
         done
     }
 
-    fn executes_directly(&self, core: &mut Core<F>, transfer: &Transfer, data: Data<'_>) -> bool {
-        if !core.is_quiet() || !self.send.lock().is_empty() {
-            return false;
+    /// Takes a slot for a request that is executed and not kept. False: one is kept before it, or none is free.
+    #[inline(always)] // Part of each transfer.
+    fn take_slot_to_execute(&self) -> bool {
+        let send = self.send.lock();
+        let takes = send.is_empty() && self.has_send_slot(&send);
+        if takes {
+            self.executing.store(true, Ordering::Relaxed);
         }
+        takes
+    }
+
+    fn executes_directly(&self, core: &mut Core<F>, transfer: &Transfer, data: Data<'_>) -> bool {
         let Some(way) = core.local() else { return false };
         let gathered: SmallVec<[u8; 64]>;
         let bytes = match data {

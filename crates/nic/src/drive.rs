@@ -417,7 +417,7 @@ impl<F: Fabric> Core<F> {
                     Link { request_mtu, response_mtu: RING_PAYLOAD, lossless: true, direct }
                 }
                 Path::Udp { .. } | Path::Dead { .. } => {
-                    let mtu = attributes.path_mtu.bytes();
+                    let mtu = queue_pair.link_mtu(attributes);
                     Link { request_mtu: mtu, response_mtu: mtu, lossless: false, direct: false }
                 }
             };
@@ -694,7 +694,7 @@ impl<F: Fabric> QueuePair<F> {
             rc.set_allowance(u32::MAX);
             return None;
         }
-        let mtu = attributes.path_mtu.bytes();
+        let mtu = self.link_mtu(attributes);
         let turn = self.turn.swap(false, Ordering::AcqRel);
         let under_way = u64::from(rc.under_way()) * u64::from(mtu);
         let grant = self.nic.turns.begin(&mut core.share, under_way, mtu, turn, now);
@@ -710,7 +710,7 @@ impl<F: Fabric> QueuePair<F> {
         attributes: &Attributes,
         now: u64,
     ) {
-        let under_way = u64::from(rc.under_way()) * u64::from(attributes.path_mtu.bytes());
+        let under_way = u64::from(rc.under_way()) * u64::from(self.link_mtu(attributes));
         if self.nic.turns.end(&mut core.share, grant, under_way, rc.is_held(), self.number, now) {
             self.nic.wake();
         }

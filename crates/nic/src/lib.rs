@@ -43,6 +43,7 @@ mod shared_receive;
 mod slots;
 mod thread_domain;
 mod turns;
+mod unpolled;
 mod workers;
 
 pub use address_handle::AddressHandle;

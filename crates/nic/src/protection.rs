@@ -9,6 +9,7 @@ use crate::queue_pair::{QueuePair, QueuePairInit};
 use crate::shared_receive::{SharedReceiveInit, SharedReceiveQueue};
 use crate::thread_domain::ThreadDomain;
 use pagewire_fabric::Fabric;
+use pagewire_iommu::limits::MAX_REGION_LENGTH;
 use pagewire_iommu::{NullMemory, Region, Rights};
 use pagewire_memory::{ApplicationMemory, NullPages};
 use parking_lot::Mutex;
@@ -132,20 +133,21 @@ impl<F: Fabric> ProtectionDomain<F> {
         }))
     }
 
+    #[inline(always)] // Part of each registration.
     fn registered(self: &Arc<Self>, registered: Registered<F>) -> Arc<MemoryRegion<F>> {
         self.users.fetch_add(1, Ordering::AcqRel);
         Arc::new(MemoryRegion { nic: self.nic().clone(), registered: Mutex::new(registered) })
     }
 
     fn enter(&self, address: u64, length: u64, iova: u64, access: Rights) -> Result<u32> {
-        check_rights(access, length)?;
+        check_rights(access)?;
         let iova = if access.contains(Rights::ZERO_BASED) { 0 } else { iova };
-        if !Region::may_cover(address, length) || iova.checked_add(length).is_none() {
-            return Err(Error::InvalidArgument("the region is too long or leaves the address space"));
+        if length > MAX_REGION_LENGTH || iova.checked_add(length).is_none() {
+            check_long(length, iova, access)?;
         }
         let region = Region { domain: self.number, address, length, iova, rights: access };
         let nic = self.nic();
-        nic.regions().register(&region, nic.random_byte()).ok_or(Error::NoMemory("memory regions"))
+        nic.regions().register(&region, nic.random_byte()).ok_or_else(|| why_refused(&region))
     }
 
     /// `ibv_create_srq(3)`.
@@ -164,17 +166,35 @@ impl<F: Fabric> ProtectionDomain<F> {
     }
 }
 
-/// Whether a region of so many bytes may have these rights.
-fn check_rights(access: Rights, length: u64) -> Result<()> {
-    if !access.consistent() {
-        return Err(Error::InvalidArgument("remote write and atomic access need local write access"));
+/// Whether a region may have these rights.
+fn check_rights(access: Rights) -> Result<()> {
+    match access.consistent() {
+        true => Ok(()),
+        false => Err(Error::InvalidArgument("remote write and atomic access need local write access")),
     }
+}
+
+/// Whether a region may be longer than others are, with these rights: the whole address space.
+#[cold]
+fn check_long(length: u64, iova: u64, access: Rights) -> Result<()> {
     if length == Region::WHOLE_ADDRESS_SPACE && !access.contains(Rights::ON_DEMAND) {
         return Err(Error::InvalidArgument(
             "only for on-demand paging may a region be the whole address space",
         ));
     }
-    Ok(())
+    match iova.checked_add(length) {
+        Some(_) => Ok(()),
+        None => Err(Error::InvalidArgument("the region's iova leaves the address space")),
+    }
+}
+
+/// Why the table did not take a region.
+#[cold]
+fn why_refused(region: &Region) -> Error {
+    match region.iova != u64::MAX && Region::may_cover(region.address, region.length) {
+        true => Error::NoMemory("memory regions"),
+        false => Error::InvalidArgument("the region is too long or leaves the address space"),
+    }
 }
 
 struct Registered<F: Fabric> {
@@ -230,7 +250,8 @@ impl<F: Fabric> MemoryRegion<F> {
             return Err(Error::InvalidArgument("a null region stays what it is"));
         }
         if let Reregistration { domain: None, translation: None, access: Some(access) } = change {
-            check_rights(access, registered.length)?;
+            check_rights(access)?;
+            check_long(registered.length, registered.iova, access)?;
             self.nic.suspend_region(registered.key)?;
             self.nic.regions().restore(registered.key, access);
             registered.access = access;

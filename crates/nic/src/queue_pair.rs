@@ -73,6 +73,8 @@ pub struct QueuePair<F: Fabric> {
     state: AtomicU32,
     peer: AtomicU32,
     pub(crate) send: Lock<SendQueue<F>>,
+    /// A request that is executed at its post, and is not kept, has a slot. Set under the lock of `send`.
+    pub(crate) executing: AtomicBool,
     pub(crate) receive: Lock<ReceiveQueue>,
     pub(crate) core: Arc<Lock<Core<F>>>,
     pub(crate) pending: AtomicBool,
@@ -106,16 +108,12 @@ pub struct QueuePair<F: Fabric> {
 
 impl<F: Fabric> QueuePair<F> {
     pub(crate) fn new(domain: Arc<ProtectionDomain<F>>, init: QueuePairInit<F>) -> Result<Arc<Self>> {
-        let asked = init.capabilities;
-        if asked.max_send_wr > MAX_WORK_REQUESTS || asked.max_recv_wr > MAX_WORK_REQUESTS {
-            return Err(Error::InvalidArgument("number of work requests"));
+        let mut capabilities = init.capabilities;
+        if init.srq.is_some() {
+            // ibv_create_qp(3): ignored, whatever they are.
+            (capabilities.max_recv_wr, capabilities.max_recv_sge) = (0, 0);
         }
-        if asked.max_send_sge > MAX_SEGMENTS || asked.max_recv_sge > MAX_SEGMENTS {
-            return Err(Error::InvalidArgument("number of scatter-gather elements"));
-        }
-        if asked.max_inline_data > MAX_INLINE {
-            return Err(Error::InvalidArgument("inline data size"));
-        }
+        check_capabilities(&capabilities)?;
         let context = domain.context();
         let belongs = |other: &Arc<Context<F>>| Arc::ptr_eq(other, context);
         if !belongs(init.send_cq.context())
@@ -126,10 +124,6 @@ impl<F: Fabric> QueuePair<F> {
         }
         let nic = domain.nic().clone();
         let (number, place) = nic.queue_pairs().reserve(&nic)?;
-        let mut capabilities = asked;
-        if init.srq.is_some() {
-            (capabilities.max_recv_wr, capabilities.max_recv_sge) = (0, 0);
-        }
         domain.users.fetch_add(1, Ordering::AcqRel);
         init.send_cq.users.fetch_add(1, Ordering::AcqRel);
         init.recv_cq.users.fetch_add(1, Ordering::AcqRel);
@@ -148,7 +142,8 @@ impl<F: Fabric> QueuePair<F> {
             attributes: Mutex::new(Attributes::default()),
             state: AtomicU32::new(State::Reset as u32),
             peer: AtomicU32::new(0),
-            send: Lock::new(SendQueue::new(capabilities.max_send_wr)),
+            send: Lock::new(SendQueue::new()),
+            executing: AtomicBool::new(false),
             receive: Lock::new(ReceiveQueue::new(capabilities.max_recv_wr)),
             core: Arc::new(Lock::new(Core::default())),
             pending: AtomicBool::new(false),
@@ -352,14 +347,15 @@ impl<F: Fabric> QueuePair<F> {
             "destination queue pair number",
         )?;
         refuse(change.capabilities.is_some(), "queue pairs are not resized")?;
-        refuse(
-            change.path_mtu.is_some_and(|mtu| mtu > self.domain.context().device().mtu),
-            "path MTU above the port's active MTU",
-        )?;
         match change.path_migration {
             None | Some(0) => Ok(()),
             Some(_) => Err(Error::NotSupported("there is no alternate path to migrate to")),
         }
+    }
+
+    /// Bytes of payload in a packet over the network: what the program allows, or what the link carries if that is less.
+    pub(crate) fn link_mtu(&self, attributes: &Attributes) -> u32 {
+        attributes.path_mtu.min(self.domain.context().device().mtu).bytes()
     }
 
     /// Stores attributes and publishes the queue pair to local peers.
@@ -416,7 +412,7 @@ impl<F: Fabric> QueuePair<F> {
         let old = {
             let mut send = self.send.lock();
             self.state.store(State::Reset as u32, Ordering::Release);
-            std::mem::replace(&mut *send, SendQueue::new(self.capabilities.max_send_wr))
+            std::mem::replace(&mut *send, SendQueue::new())
         };
         drop(old);
         self.receive.lock().clear();
@@ -518,7 +514,7 @@ impl<F: Fabric> QueuePair<F> {
 
     fn flush_send(&self, send: &mut SendQueue<F>) {
         while let Some(work) = send.retire(WorkId(u64::MAX)) {
-            self.announce(&self.send_cq, self.flushed(work.wr_id, work.opcode));
+            self.announce(&self.send_cq, self.send_completion(work.wr_id, work.opcode, Status::Flushed));
         }
     }
 
@@ -538,7 +534,22 @@ impl<F: Fabric> QueuePair<F> {
             source_queue_pair: 0,
             routing_header: RoutingHeader::None,
             solicited: false,
+            holds_slot: false,
         }
+    }
+
+    /// The completion of a send request, which holds the request's slot until it is polled.
+    pub(crate) fn send_completion(&self, wr_id: u64, opcode: Opcode, status: Status) -> Completion {
+        Completion { holds_slot: true, ..self.completion(wr_id, opcode, status) }
+    }
+
+    /// Whether the send queue has a free slot.
+    #[inline(always)] // Part of each post.
+    pub(crate) fn has_send_slot(&self, send: &SendQueue<F>) -> bool {
+        let used = send.outstanding() + usize::from(self.executing.load(Ordering::Acquire));
+        let slots = self.capabilities.max_send_wr as usize;
+        // Mostly all that waits in the queue would have slots.
+        used + self.send_cq.waiting() < slots || used + self.send_cq.unpolled_sends(self.number) < slots
     }
 
     pub(crate) fn complete_receive(&self, completion: Completion) {
@@ -576,7 +587,7 @@ impl<F: Fabric> QueuePair<F> {
                 };
                 self.announce_to(seeker.as_deref_mut(), &self.send_cq, || Completion {
                     byte_length,
-                    ..self.completion(work.wr_id, work.opcode, status)
+                    ..self.send_completion(work.wr_id, work.opcode, status)
                 });
             }
         }
@@ -599,14 +610,14 @@ impl<F: Fabric> QueuePair<F> {
             State::Reset | State::Init | State::ReadyToReceive => {
                 return Err(Error::InvalidArgument("the queue pair is not in a state in which it sends"));
             }
+            _ if !self.has_send_slot(&send) => {
+                return Err(Error::NoMemory("the send queue is full: poll its completions"));
+            }
             State::Error | State::SendQueueError => {
-                self.announce(&self.send_cq, self.flushed(request.wr_id, opcode));
+                self.announce(&self.send_cq, self.send_completion(request.wr_id, opcode, Status::Flushed));
                 return Ok(false);
             }
             State::ReadyToSend | State::SendQueueDrain => {}
-        }
-        if send.is_full() {
-            return Err(Error::NoMemory("the send queue is full"));
         }
         send.push(request, &operation, opcode, length, request.signaled || self.signal_all);
         Ok(true)
@@ -794,6 +805,7 @@ impl<F: Fabric> QueuePair<F> {
         self.drive_last(&mut core);
         self.reset(&mut core);
         drop(core);
+        self.send_cq.release_slots(self.number);
         self.wait_for_peers()?;
         self.domain.context().settle_events(&self.async_events);
         self.inbox.close();
@@ -806,6 +818,20 @@ impl<F: Fabric> QueuePair<F> {
         }
         Ok(())
     }
+}
+
+/// Refuses more than a queue pair can have.
+fn check_capabilities(wanted: &Capabilities) -> Result<()> {
+    if wanted.max_send_wr > MAX_WORK_REQUESTS || wanted.max_recv_wr > MAX_WORK_REQUESTS {
+        return Err(Error::InvalidArgument("number of work requests"));
+    }
+    if wanted.max_send_sge > MAX_SEGMENTS || wanted.max_recv_sge > MAX_SEGMENTS {
+        return Err(Error::InvalidArgument("number of scatter-gather elements"));
+    }
+    if wanted.max_inline_data > MAX_INLINE {
+        return Err(Error::InvalidArgument("inline data size"));
+    }
+    Ok(())
 }
 
 /// What a local peer may do without asking.

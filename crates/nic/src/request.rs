@@ -218,13 +218,12 @@ pub struct SendQueue<F: Fabric> {
     kept: Slots<SendWork<F>>,
     /// Id of the oldest that is kept.
     oldest: u64,
-    capacity: usize,
 }
 
 impl<F: Fabric> SendQueue<F> {
-    /// Room for `capacity` requests.
-    pub fn new(capacity: u32) -> Self {
-        SendQueue { kept: Slots::default(), oldest: 0, capacity: capacity as usize }
+    /// None is kept.
+    pub fn new() -> Self {
+        SendQueue { kept: Slots::default(), oldest: 0 }
     }
 
     /// Requests that are not complete.
@@ -232,14 +231,9 @@ impl<F: Fabric> SendQueue<F> {
         self.kept.len()
     }
 
-    /// Whether none is outstanding, and another one would be kept.
+    /// Whether none is outstanding.
     pub fn is_empty(&self) -> bool {
-        self.kept.is_empty() && self.capacity > 0
-    }
-
-    /// Whether another request would be one too many.
-    pub fn is_full(&self) -> bool {
-        self.kept.len() >= self.capacity
+        self.kept.is_empty()
     }
 
     /// The id of the oldest that is kept, or of the next.

@@ -5,8 +5,11 @@ mod support;
 use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
 use pagewire_nic::*;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use support::*;
 
+/// For what must come.
+const LONG: Duration = Duration::from_secs(60);
 /// Queue pairs that fail while a thread posts.
 const ROUNDS: u32 = 20;
 /// Requests that wait when they do, at least.
@@ -24,9 +27,11 @@ fn is_flushed_in_order(
     let mut pair = Pair::connect(side(), side(), QueuePairType::Rc, all_rights());
     for round in 0..ROUNDS {
         let posted = AtomicU64::new(0);
+        let mut flushed = Vec::new();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while posted.load(Ordering::Relaxed) < ALL {
+                let limit = Instant::now() + LONG;
+                while posted.load(Ordering::Relaxed) < ALL && Instant::now() < limit {
                     // While the queue is full the same one again.
                     match post(&pair, posted.load(Ordering::Relaxed)) {
                         Ok(()) => posted.fetch_add(1, Ordering::Release),
@@ -42,11 +47,16 @@ fn is_flushed_in_order(
                 std::thread::yield_now();
             }
             pair.qa.modify(&QueuePairChange { state: Some(State::Error), ..Default::default() }).unwrap();
+            // What is not polled holds its slot.
+            let limit = Instant::now() + LONG;
+            while flushed.len() < ALL as usize && Instant::now() < limit {
+                let found = queue(&pair.a)
+                    .poll(64, &mut |completion| flushed.push((completion.wr_id, completion.status)));
+                if found == 0 {
+                    std::thread::yield_now();
+                }
+            }
         });
-        let mut flushed = Vec::new();
-        while queue(&pair.a).poll(64, &mut |completion| flushed.push((completion.wr_id, completion.status)))
-            > 0
-        {}
         let expected: Vec<_> = (0..ALL).map(|id| (id, Status::Flushed)).collect();
         assert!(flushed == expected, "round {round}: {flushed:?}");
         let old = std::mem::replace(&mut pair.qa, pair.a.queue_pair(QueuePairType::Rc, all_rights()));

@@ -24,6 +24,8 @@ pub struct ContextObject {
     /// Keeps the device that programs find in the context.
     _device: Arc<DeviceObject>,
     descriptor: Arc<EventDescriptor>,
+    /// The program's `cmd_fd`: open, and nobody's. Commands to it are refused by the kernel (ENOTTY, EINVAL).
+    _commands: EventDescriptor,
     leftovers: Arc<Leftovers>,
     engine: Arc<Engine>,
     epoch: u32,
@@ -76,12 +78,13 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
         let device = unsafe { DeviceObject::of(device) }?;
         let engine = engine()?;
         let descriptor = Arc::new(EventDescriptor::new()?);
+        let commands = EventDescriptor::new()?;
         let context = engine.nic().open(device.device().clone(), descriptor.clone());
         let mut public = operations::verbs_operations();
         public.sz = size_of::<verbs_context>();
         public.context.device = device.public();
         public.context.ops = operations::context_operations();
-        public.context.cmd_fd = -1;
+        public.context.cmd_fd = commands.number();
         public.context.async_fd = descriptor.number();
         public.context.num_comp_vectors = limits::COMPLETION_VECTORS;
         public.context.abi_compat = EXTENDED as *mut _;
@@ -90,6 +93,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
             context,
             _device: device,
             descriptor,
+            _commands: commands,
             leftovers: Arc::default(),
             engine,
             epoch: epoch(),

@@ -33,6 +33,7 @@ mod protection;
 mod query;
 mod queue_pair;
 mod rates;
+mod refusals;
 mod settings;
 mod shared_receive;
 mod signals;

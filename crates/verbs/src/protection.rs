@@ -149,6 +149,7 @@ pub unsafe fn register(
 }
 
 /// Makes the object that programs see of a region, of memory with this address and length.
+#[inline(always)] // Part of each registration.
 fn publish_region(
     pd: *mut ibv_pd,
     domain: &ProtectionDomainObject,

@@ -10,12 +10,11 @@ use crate::leftovers::{Leftover, Membership};
 use crate::object::{Object, not_null, put};
 use crate::protection::{ProtectionDomainObject, rights};
 use crate::shared_receive::SharedReceiveObject;
-use crate::unsupported;
-use crate::{explain, port_counters};
+use crate::{explain, port_counters, refusals, unsupported};
 use libc::{EINVAL, EOPNOTSUPP, c_int};
 use pagewire_nic::attributes::{Capabilities, QueuePairChange, QueuePairType, State};
 use pagewire_nic::device::Mtu;
-use pagewire_nic::{QueuePair, QueuePairInit};
+use pagewire_nic::{Error, QueuePair, QueuePairInit};
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
@@ -163,7 +162,11 @@ pub extern "C" fn ibv_qp_to_qp_ex(_qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 /// The bits of the attribute mask that have a meaning.
 const ATTRIBUTE_MASK: u32 = IBV_QP_RATE_LIMIT | ((IBV_QP_DEST_QPN << 1) - 1);
 
-fn change_from(attributes: &ibv_qp_attr, mask: u32) -> Result<QueuePairChange> {
+/// What is wrong with a path MTU that is none of the five.
+const NO_MTU: Error = Error::InvalidArgument("path_mtu is none of IBV_MTU_256 to IBV_MTU_4096");
+
+/// A change of the queue pair with this number.
+fn change_from(number: u32, attributes: &ibv_qp_attr, mask: u32) -> Result<QueuePairChange> {
     if mask & !ATTRIBUTE_MASK != 0 {
         return invalid("attribute mask of a queue pair");
     }
@@ -182,7 +185,9 @@ fn change_from(attributes: &ibv_qp_attr, mask: u32) -> Result<QueuePairChange> {
         queue_key: given(IBV_QP_QKEY).then_some(attributes.qkey),
         address: given(IBV_QP_AV).then(|| vector_from(&attributes.ah_attr)),
         path_mtu: match given(IBV_QP_PATH_MTU) {
-            true => Some(Mtu::from_code(attributes.path_mtu).ok_or(Errno(EINVAL))?),
+            true => {
+                Some(Mtu::from_code(attributes.path_mtu).ok_or_else(|| refusals::of_rtr(number, NO_MTU))?)
+            }
             false => None,
         },
         timeout: given(IBV_QP_TIMEOUT).then_some(attributes.timeout),
@@ -210,8 +215,12 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attributes: *mut ibv_qp_
     status(|| {
         // SAFETY: the caller's promise.
         let (object, attributes) = unsafe { (QueuePairObject::of(qp)?, &*not_null(attributes)?) };
-        let change = change_from(attributes, mask as u32)?;
-        object.queue_pair.modify(&change)?;
+        let number = object.queue_pair.number();
+        let change = change_from(number, attributes, mask as u32)?;
+        object.queue_pair.modify(&change).map_err(|error| match change.state {
+            Some(State::ReadyToReceive) => refusals::of_rtr(number, error),
+            _ => error.into(),
+        })?;
         if let Some(state) = change.state {
             object.show_state(state);
         }
@@ -355,10 +364,10 @@ mod tests {
     #[test]
     fn unknown_bits_and_states_are_refused() {
         let mut attributes = ibv_qp_attr::zeroed();
-        assert_eq!(change_from(&attributes, 1 << 21).err(), Some(Errno(EINVAL)));
+        assert_eq!(change_from(1, &attributes, 1 << 21).err(), Some(Errno(EINVAL)));
         attributes.qp_state = IBV_QPS_UNKNOWN;
-        assert_eq!(change_from(&attributes, IBV_QP_STATE).err(), Some(Errno(EINVAL)));
-        assert!(change_from(&attributes, 0).unwrap().mask().is_empty());
+        assert_eq!(change_from(1, &attributes, IBV_QP_STATE).err(), Some(Errno(EINVAL)));
+        assert!(change_from(1, &attributes, 0).unwrap().mask().is_empty());
     }
 
     #[test]
@@ -366,7 +375,7 @@ mod tests {
         let mut attributes = ibv_qp_attr::zeroed();
         attributes.path_mtu = IBV_MTU_1024;
         for bit in (0..32).map(|shift| 1 << shift).filter(|bit| ATTRIBUTE_MASK & bit != 0) {
-            assert_eq!(change_from(&attributes, bit).unwrap().mask().bits(), bit);
+            assert_eq!(change_from(1, &attributes, bit).unwrap().mask().bits(), bit);
         }
     }
 }

@@ -158,6 +158,13 @@ fn completions_say_what_happened() {
 }
 
 #[test]
+fn a_send_queue_has_a_slot_again_when_a_completion_is_polled() {
+    for path in ["local", "udp"] {
+        run_on(path, "slots");
+    }
+}
+
+#[test]
 fn datagrams_say_of_which_ip_version_they_are() {
     for path in ["local", "udp"] {
         run_on(path, "packet_types");
@@ -321,27 +328,81 @@ fn a_process_explains_its_connections() {
     run("explain");
 }
 
+/// Runs a command in a network namespace of its own that shell commands have prepared; `None`, and a line that it was not checked,
+/// where none can be made.
+fn in_network_namespace(prepare: &str, command: &Command) -> Option<std::process::Output> {
+    let root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+    let user: &[&str] = if root { &[] } else { &["--user", "--map-root-user"] };
+    let run = |program: &std::ffi::OsStr| {
+        let mut within = Command::new("unshare");
+        let script = format!("{prepare} && exec \"$0\" \"$@\"");
+        within.args(user).args(["--net", "sh", "-c", &script]).arg(program).args(command.get_args());
+        let variables = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        within.envs(variables).output()
+    };
+    match run("true".as_ref()) {
+        Ok(tried) if tried.status.success() => {}
+        refused => {
+            not_checked::tell(format_args!("no network namespace can be made: {refused:?}"));
+            return None;
+        }
+    }
+    Some(run(command.get_program()).unwrap())
+}
+
 /// In a network namespace of its own, which sysfs does not show.
 #[test]
 fn a_device_knows_its_ethernet_address_in_any_network_namespace() {
     const ADDRESS: &str = "02:50:57:00:00:01";
     let prepare = format!(
         "ip link set lo up && ip link add pw0 address {ADDRESS} type veth peer name pw1 \
-         && ip address add 10.80.0.1/24 dev pw0 && ip link set pw0 up && exec \"$0\" {ADDRESS}"
+         && ip address add 10.80.0.1/24 dev pw0 && ip link set pw0 up"
     );
-    let root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
-    let user: &[&str] = if root { &[] } else { &["--user", "--map-root-user"] };
-    let apart = |program: &std::ffi::OsStr| {
-        let mut command = Command::new("unshare");
-        command.args(user).args(["--net", "sh", "-c", &prepare]).arg(program);
-        command.env("LD_LIBRARY_PATH", library()).output()
-    };
-    match apart("true".as_ref()) {
-        Ok(tried) if tried.status.success() => {}
-        refused => return not_checked::tell(format_args!("no network namespace can be made: {refused:?}")),
-    }
-    let output = apart(program("neighbour", "neighbour").get_program()).unwrap();
+    let mut command = program("neighbour", "neighbour");
+    let Some(output) = in_network_namespace(&prepare, command.arg(ADDRESS)) else { return };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// With 1500 bytes a packet, as Ethernet has.
+#[test]
+fn a_path_mtu_above_what_the_link_carries_is_taken() {
+    for path in ["local", "udp"] {
+        let mut command = program("path_mtu", &format!("path_mtu-{path}"));
+        command.env("PAGEWIRE_PATH", path);
+        let Some(output) = in_network_namespace("ip link set lo mtu 1500 up", &command) else { return };
+        assert!(output.status.success(), "path {path}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn a_refused_rtr_is_explained_to_a_terminal_and_to_whoever_asks_for_a_log() {
+    let compiled = program("rtr", "rtr");
+    let reasons = [("grh", "-g 0"), ("family", "another IP version"), ("mtu", "path_mtu")];
+    for (wrong, reason) in reasons {
+        let is_told = |mut command: Command| {
+            let output = command.env("LD_LIBRARY_PATH", library()).output().unwrap();
+            let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            assert!(output.status.success(), "{wrong}: {text}");
+            let lines: Vec<&str> = text.lines().filter(|line| line.contains("refused RTR")).collect();
+            assert!(lines.len() <= 1 && lines.iter().all(|line| line.contains(reason)), "{wrong}: {text}");
+            lines.len() == 1
+        };
+        let plain = || {
+            let mut command = Command::new(compiled.get_program());
+            command.arg(wrong);
+            command
+        };
+        assert!(!is_told(plain()), "{wrong}: told where nobody asked");
+        for level in ["error", "debug"] {
+            let mut command = plain();
+            command.env("PAGEWIRE_LOG", level);
+            assert!(is_told(command), "{wrong}: not told at {level}");
+        }
+        let mut terminal = Command::new("script");
+        let line = format!("'{}' {wrong}", compiled.get_program().to_str().unwrap());
+        terminal.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+        assert!(is_told(terminal), "{wrong}: not told to a terminal");
+    }
 }
 
 #[test]

@@ -73,6 +73,18 @@ static void tables(struct ibv_context *context)
 	CHECK(ibv_query_gid_ex(context, 1, 0, &entry, 1) == EOPNOTSUPP);
 }
 
+/* Programs duplicate it, send it to others, and look what it is. */
+static void command_descriptor(void)
+{
+	struct ibv_context *context = open_first_device();
+	int descriptor = context->cmd_fd;
+
+	CHECK(descriptor > 2 && descriptor != context->async_fd);
+	CHECK(fcntl(descriptor, F_GETFD) == FD_CLOEXEC);
+	CHECK(ibv_close_device(context) == 0);
+	CHECK(fcntl(descriptor, F_GETFD) == -1 && errno == EBADF);
+}
+
 static struct ibv_ah_attr to_ourselves(struct ibv_context *context)
 {
 	struct ibv_ah_attr attr = { .is_global = 1, .port_num = 1, .grh = { .hop_limit = 64 } };
@@ -353,6 +365,7 @@ int main(void)
 
 	null_pointers(context);
 	tables(context);
+	command_descriptor();
 	objects_in_use(context);
 	registration(context);
 	refused_posts(context);

@@ -253,8 +253,7 @@ static void values_out_of_range(struct ibv_pd *pd, struct ibv_cq *cq)
 	to_open_init(qp);
 	WRONG(IBV_QPS_RTR, RTR_MASK(IBV_QPT_RC), path_mtu, 0, EINVAL);
 	WRONG(IBV_QPS_RTR, RTR_MASK(IBV_QPT_RC), path_mtu, 6, EINVAL);
-	if (port.active_mtu < IBV_MTU_4096)
-		WRONG(IBV_QPS_RTR, RTR_MASK(IBV_QPT_RC), path_mtu, port.active_mtu + 1, EINVAL);
+	CHECK(port.max_mtu == IBV_MTU_4096);
 	WRONG(IBV_QPS_RTR, RTR_MASK(IBV_QPT_RC), dest_qp_num, 1 << 24, EINVAL);
 	WRONG(IBV_QPS_RTR, RTR_MASK(IBV_QPT_RC), min_rnr_timer, 32, EINVAL);
 	WRONG(IBV_QPS_RTR, RTR_MASK(IBV_QPT_RC), max_dest_rd_atomic, device.max_qp_rd_atom + 1, EINVAL);
