@@ -5,6 +5,7 @@ mod files;
 mod json;
 mod live;
 mod marks;
+mod pictures;
 mod words;
 
 use self::live::{Live, Pages};

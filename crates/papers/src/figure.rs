@@ -59,6 +59,19 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
 }
 
+/// How a figure is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Curves.
+    Curves,
+    /// Parts one after the other: each curve is one, from its first point to its last.
+    Course,
+    /// At each size so many curves, the first, are parts of their sum; those behind them are compared with that.
+    Parts(usize),
+    /// A group of bars for each x, one a curve, under these names.
+    Groups(&'static [&'static str]),
+}
+
 /// A figure, or a table whose rows can be drawn as one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
@@ -74,6 +87,8 @@ pub struct Figure {
     pub y: Axis,
     /// What is drawn.
     pub curves: Vec<Curve>,
+    /// How.
+    pub shape: Shape,
     /// What it is of the figure before it, whose right-hand axis it has.
     pub right: Option<RightAxis>,
     /// What is to be said of it: what it lacks, or why it is as it is.
@@ -103,7 +118,7 @@ impl Figure {
         (x, y): (Axis, Axis),
         curves: Vec<Curve>,
     ) -> Figure {
-        Figure { place, title, basis: "model", x, y, curves, right: None, notes: &[] }
+        Figure { place, title, basis: "model", x, y, curves, shape: Shape::Curves, right: None, notes: &[] }
     }
 
     /// A figure of parts, one after the other: where each begins and ends, in microseconds.
@@ -120,7 +135,12 @@ impl Figure {
         });
         let linear = |label| Axis { label, logarithmic: false };
         let curves = curves.collect();
-        Figure::drawn(place, title, (linear("part"), linear("us")), curves)
+        Figure::drawn(place, title, (linear("part"), linear("us")), curves).shaped(Shape::Course)
+    }
+
+    /// The same figure, drawn like this.
+    pub(crate) fn shaped(self, shape: Shape) -> Figure {
+        Figure { shape, ..self }
     }
 
     /// The same figure, with this to be said of it.

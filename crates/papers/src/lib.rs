@@ -15,7 +15,7 @@ mod right_axis;
 pub mod unit_costs;
 
 pub use claim::{Claim, Prediction};
-pub use figure::{Axis, Curve, Figure, Paper, Place};
+pub use figure::{Axis, Curve, Figure, Paper, Place, Shape};
 pub use right_axis::RightAxis;
 
 use unit_costs::{JbmtCosts, PartCosts};

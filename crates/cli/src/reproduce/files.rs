@@ -1,25 +1,14 @@
-//! Numbers as CSV, and figures as files: the points as CSV, the picture as SVG.
+//! Numbers as CSV, and figures as files: the points as CSV, the pictures as SVG.
 
 use super::json;
 use super::live::{Live, Pages};
 use super::marks::{Mark, marks};
-use crate::chart::{self, Axis, Curve};
+use super::pictures::{Drawn, Origin, pictures};
 use anyhow::{Context, Result};
-use pagewire_papers::{Claim, Figure, Place};
+use pagewire_papers::{Claim, Curve, Figure, Place};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// Of so many curves in one picture each can still be told from the others.
-const CURVES: usize = 18;
-
-/// Curves of one origin: the model, or this machine.
-struct Origin {
-    /// What follows the name of a file of its own.
-    suffix: &'static str,
-    title: &'static str,
-    curves: Vec<Curve>,
-}
 
 /// Writes `PAPER-numbers.csv` (where only one `place` was asked for: `PAPER-PLACE-numbers.csv`), and `PAPER-figure-N.csv` and `.svg`, or
 /// `PAPER-table-N`, into `directory`, which exists; gives the files.
@@ -45,19 +34,11 @@ pub(super) fn write(
         let stem = stem(figure.place) + &right;
         let (origins, marks) = (origins(figure, live), marks(figure, claims));
         files.push(table(directory, &format!("{stem}.csv"), &points(figure, &origins, &marks))?);
-        let together = origins.iter().map(|origin| origin.curves.len()).sum::<usize>() <= CURVES;
-        let pictures: Vec<&[Origin]> = if together { vec![&origins] } else { origins.chunks(1).collect() };
-        for shown in pictures {
-            let svg = directory.join(format!("{stem}{}.svg", shown[0].suffix));
-            let titles: Vec<&str> = shown.iter().map(|origin| origin.title).collect();
-            let caption = format!("{paper}, {}: {}", figure.place, titles.join("; "));
-            let drawn = shown.iter().flat_map(|origin| origin.curves.iter().cloned());
-            let stated = marks.iter().map(|mark| mark.drawn(figure.x));
-            let curves: Vec<Curve> = drawn.chain(stated).collect();
-            let axis =
-                |axis: pagewire_papers::Axis| Axis { label: axis.label, logarithmic: axis.logarithmic };
-            chart::draw(&svg, &caption, (axis(figure.x), axis(figure.y)), &curves)?;
-            files.push(svg);
+        for (suffix, picture) in pictures(paper, figure, &origins, &marks) {
+            let svg = directory.join(format!("{stem}{suffix}.svg"));
+            if picture.draw(&svg)? {
+                files.push(svg);
+            }
         }
     }
     Ok(files)
@@ -71,14 +52,15 @@ fn table(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
 
 /// The figure's own curves, and those of this machine under names that say so.
 fn origins(figure: &Figure, live: Option<&Live>) -> Vec<Origin> {
-    let model = figure.curves.iter().map(|curve| (curve.name.clone(), curve.points.clone())).collect();
+    let drawn =
+        |curve: &Curve, name: String| Drawn { base: curve.name.clone(), name, points: curve.points.clone() };
+    let model = figure.curves.iter().map(|curve| drawn(curve, curve.name.clone())).collect();
     let mut origins = vec![Origin { suffix: "", title: figure.basis, curves: model }];
     for (pages, suffix) in [(Pages::Zero, "-live"), (Pages::Pager, "-live-pager")] {
         let measured = live.map(|live| live.curves_of(figure, pages)).unwrap_or_default();
         if !measured.is_empty() {
-            let named =
-                |curve: pagewire_papers::Curve| (format!("{}, {}", curve.name, pages.title()), curve.points);
-            let curves = measured.into_iter().map(named).collect();
+            let named = |curve: &Curve| drawn(curve, format!("{}, {}", curve.name, pages.title()));
+            let curves = measured.iter().map(named).collect();
             origins.push(Origin { suffix, title: pages.title(), curves });
         }
     }
@@ -129,8 +111,8 @@ fn quoted(text: &str) -> String {
 fn points(figure: &Figure, origins: &[Origin], marks: &[Mark]) -> String {
     let mut text = format!("curve,{},{}\r\n", figure.x.label, figure.y.label);
     let mut line = |name: &str, x: f64, y: f64| text += &format!("{},{x},{y}\r\n", quoted(name));
-    for (name, points) in origins.iter().flat_map(|origin| &origin.curves) {
-        points.iter().for_each(|&(x, y)| line(name, x, y));
+    for curve in origins.iter().flat_map(|origin| &origin.curves) {
+        curve.points.iter().for_each(|&(x, y)| line(&curve.name, x, y));
     }
     marks.iter().for_each(|mark| line(&format!("{}, paper", mark.curve), mark.x, mark.y));
     text
@@ -148,19 +130,31 @@ mod tests {
             let figures = pagewire_papers::figures(paper);
             let claims = pagewire_papers::claims(paper);
             let files = write(name, &claims, &figures, None, None, directory.path()).expect("written");
-            assert_eq!(files.len(), 1 + 2 * figures.len());
-            for (figure, files) in figures.iter().zip(files[1..].chunks(2)) {
-                let read = |file: &PathBuf| fs::read_to_string(file).expect("text");
-                let (csv, svg) = (read(&files[0]), read(&files[1]));
+            assert_eq!(files.iter().collect::<std::collections::BTreeSet<_>>().len(), files.len());
+            let read = |file: &Path| fs::read_to_string(file).expect("text");
+            for figure in &figures {
+                let right = figure.right.map_or_else(String::new, |right| format!("-{}", right.name()));
+                let stem = format!("{name}-{}{right}", figure.place.to_string().replace(' ', "-"));
+                let csv = read(&directory.path().join(format!("{stem}.csv")));
+                let is_picture = |file: &&PathBuf| {
+                    let name = file.file_name().expect("a name").to_string_lossy();
+                    let rest = name.strip_prefix(&stem).and_then(|rest| rest.strip_suffix(".svg"));
+                    rest.is_some_and(|rest| {
+                        rest.trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit())
+                    })
+                };
+                let svg: String = files.iter().filter(is_picture).map(|file| read(file)).collect();
                 let points: usize = figure.curves.iter().map(|curve| curve.points.len()).sum();
                 let marks = marks(figure, &claims);
                 assert_eq!(csv.lines().count(), points + marks.len() + 1, "{}", figure.place);
+                assert_eq!(svg.contains("stated in the paper"), !marks.is_empty(), "{stem}");
                 for mark in marks {
                     assert!(csv.contains(&format!("\"{}, paper\",{},{}\r\n", mark.curve, mark.x, mark.y)));
-                    assert!(svg.contains(&mark.drawn(figure.x).0), "{mark:?}");
                 }
                 for curve in &figure.curves {
-                    assert!(svg.contains(&curve.name) && csv.contains(&curve.name), "{}", curve.name);
+                    // The sum of all parts is the height of the bars.
+                    assert!(svg.contains(&curve.name) || curve.name == "all parts", "{}", curve.name);
+                    assert!(csv.contains(&curve.name), "{}", curve.name);
                 }
             }
         }
@@ -202,7 +196,8 @@ mod tests {
         let names = ["PIO", "PIO, this machine", "PIO, this machine, pages of a pager"];
         for name in names {
             assert!(read("part-figure-12.csv").contains(&format!("\"{name}\",4096,")), "{name}");
-            assert!(read("part-figure-12.svg").contains(name), "{name}");
+            let pictures = ["part-figure-12.svg", "part-figure-12-live.svg", "part-figure-12-live-pager.svg"];
+            assert!(pictures.iter().any(|picture| read(picture).contains(name)), "{name}");
         }
         assert!(
             read("part-figure-15-speed-up.csv")

@@ -1,6 +1,6 @@
 //! The paper's numbers that are points of a figure's curves.
 
-use pagewire_papers::{Axis, Claim, Figure};
+use pagewire_papers::{Claim, Figure};
 use serde::Serialize;
 
 /// A number of the paper in a figure.
@@ -11,15 +11,6 @@ pub(super) struct Mark {
     pub(super) x: f64,
     /// In the figure's unit.
     pub(super) y: f64,
-}
-
-impl Mark {
-    /// As a curve of its own: a short bar across the place, which no point of a curve looks like.
-    pub(super) fn drawn(&self, along: Axis) -> (String, Vec<(f64, f64)>) {
-        let (left, right) =
-            if along.logarithmic { (self.x / 1.25, self.x * 1.25) } else { (self.x - 2.0, self.x + 2.0) };
-        (format!("paper: {}, {}", self.y, self.curve), vec![(left, self.y), (right, self.y)])
-    }
 }
 
 /// Those of these claims.

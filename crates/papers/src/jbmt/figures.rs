@@ -1,7 +1,7 @@
 //! JBMT's figures and its table, as the model predicts them.
 
 use super::machine::{Get, run};
-use crate::figure::{Axis, Figure, Place};
+use crate::figure::{Axis, Figure, Place, Shape};
 use crate::unit_costs::{JbmtCosts, JbmtLimits, PAGE};
 
 const SHORT: [u64; 7] = [1, 16, 64, 256, 1 << 10, 4 << 10, 16 << 10];
@@ -62,6 +62,7 @@ pub fn figures(costs: &JbmtCosts) -> Vec<Figure> {
                 ("VNIC-VNIC data transfer", &transfer),
             ],
         )
+        .shaped(Shape::Parts(5))
         .noted(&[ASSUMED, NO_SWITCH]),
         Figure::of(
             Place::Table(1),

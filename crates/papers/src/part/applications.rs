@@ -3,7 +3,7 @@
 use super::machine::run;
 use super::strategies::{Before, all_absent, with_preparation};
 use super::transfer::{PageIn, Transfer};
-use crate::figure::{Axis, Curve, Figure, Place};
+use crate::figure::{Axis, Curve, Figure, Place, Shape};
 use crate::unit_costs::{APPLICATIONS, Application, LAMMPS_SECONDS, PAGE, PartCosts};
 
 const PROCESSES: Axis = Axis { label: "processes", logarithmic: true };
@@ -68,7 +68,8 @@ fn added(costs: &PartCosts, place: Place, title: &'static str, application: &App
         title,
         (PROCESSES, Axis { label: "ms", logarithmic: false }),
         vec![curve("a fault for each handler run that was counted (estimate)", estimate)],
-    );
+    )
+    .shaped(Shape::Groups(&["16 processes"]));
     let notes = &["the text has no run time of it, and counts handler runs of 16 processes only"];
     Figure { notes, basis: BASIS, ..figure }
 }
@@ -89,7 +90,8 @@ fn counts(costs: &PartCosts) -> Figure {
                 of(&|application| application.handler_runs / runs_for_each_err(costs)),
             ),
         ],
-    );
+    )
+    .shaped(Shape::Groups(&["LAMMPS", "HPL", "HPCG"]));
     let notes = &[
         "the counts stand in sections 6.2.2 and 6.2.3; of the calls and bytes that table 5 itself has the text has no numbers",
     ];

@@ -6,7 +6,7 @@ use super::strategies::{
     touched_below, with_preparation,
 };
 use super::transfer::{PageIn, Resend};
-use crate::figure::{Axis, Curve, Figure, Place};
+use crate::figure::{Axis, Curve, Figure, Place, Shape};
 use crate::right_axis::RightAxis;
 use crate::unit_costs::{PAGE, PartCosts};
 
@@ -113,7 +113,9 @@ fn breakdown(costs: &PartCosts) -> Figure {
     let all_parts = whole("all parts", &|bytes| serial_sum(costs, bytes / PAGE));
     let overlapped = whole("PIA, with overlap", &|bytes| all_absent(costs, bytes, PageIn::All));
     let title = "parts of a WRITE to absent pages, one after the other, and the whole with overlap";
-    Figure::drawn(Place::Figure(13), title, SIZES, parts.chain([all_parts, overlapped]).collect())
+    let curves: Vec<Curve> = parts.chain([all_parts, overlapped]).collect();
+    let shape = Shape::Parts(curves.len() - 2);
+    Figure::drawn(Place::Figure(13), title, SIZES, curves).shaped(shape)
 }
 
 fn frequency(costs: &PartCosts) -> Figure {
