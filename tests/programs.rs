@@ -11,7 +11,7 @@ use pagewire_end_to_end::ground::{Ground, Setting};
 use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_STOPPED};
 use pagewire_end_to_end::{
     basics, combinations, command, crowd, death, device_files, faults, instructions, killed, motion,
-    perftest, pingpong, stack, trust, wire,
+    perftest, pingpong, shortage, stack, tools, trust, wire,
 };
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock};
@@ -58,6 +58,24 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
         ),
         trial(ground, "device_files::they_can_be_left_out", device_files::they_can_be_left_out),
         trial(ground, "device_files::ucx_finds_the_device", device_files::ucx_finds_the_device),
+        trial(ground, "shortage::limits_are_named", shortage::limits_are_named),
+        trial(ground, "tools::valgrind_is_content", tools::valgrind_is_content),
+        trial(ground, "tools::a_sanitized_program_runs", tools::a_sanitized_program_runs),
+        trial(
+            ground,
+            "tools::the_connection_manager_is_not_built",
+            tools::the_connection_manager_is_not_built,
+        ),
+        trial(
+            ground,
+            "tools::a_peer_that_asks_to_connect_is_refused",
+            tools::a_peer_that_asks_to_connect_is_refused,
+        ),
+        trial(
+            ground,
+            "tools::a_killed_demonstration_is_cleaned_up",
+            tools::a_killed_demonstration_is_cleaned_up,
+        ),
         trial(ground, "command::path_of_the_environment_holds", command::path_of_the_environment_holds),
         trial(ground, "command::refusals_say_what_and_where", command::refusals_say_what_and_where),
         trial(ground, "command::signals_reach_the_program", command::signals_reach_the_program),

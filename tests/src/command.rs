@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pagewire_cli::pair::{Finished, Running};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -79,7 +80,7 @@ pub fn refusals_say_what_and_where(ground: &Ground) -> Result<()> {
         (&["bench", "--rounds", "0"], 2, "--rounds"),
         (&["bench", "--path", "auto"], 2, "local, udp"),
         (&["bench", "--path", "udp", "write_to_polling"], 2, "write_to_polling"),
-        (&["bench", "--plot", "/proc/pictures", "registration"], 1, "/proc/pictures"),
+        (&["bench", "--plot", "/proc/pictures", "reg_mr"], 1, "/proc/pictures"),
         (&["reproduce", "part", "--figure", "8", "--live"], 1, "figure 8"),
         (&["reproduce", "part", "--path", "udp"], 2, "--live"),
         (&["explain", "8388608"], 1, "no such process"),
@@ -185,6 +186,21 @@ pub fn explain_shows_a_busy_connection(ground: &Ground) -> Result<()> {
         for wanted in ["\"path\":\"udp\"", "\"reason\":\"asked for\"", "\"peer\":\""] {
             ensure!(connection.contains(wanted), "{wanted} is missing in: {connection}");
         }
+        counters_are_described(connection)?;
+    }
+    Ok(())
+}
+
+/// Each number that a queue pair has in JSON is in the manual.
+fn counters_are_described(connection: &str) -> Result<()> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../man/pagewire-explain.1");
+    let page = std::fs::read_to_string(&page).with_context(|| page.display().to_string())?;
+    let words: Vec<&str> =
+        page.lines().filter(|line| line.contains("Li ")).flat_map(str::split_whitespace).collect();
+    let connection: serde_json::Map<String, serde_json::Value> = serde_json::from_str(connection)?;
+    let counters = connection.iter().filter(|(_, value)| value.is_u64()).map(|(name, _)| name.as_str());
+    for name in counters.filter(|name| !["pid", "qpn", "peer_qpn"].contains(name)) {
+        ensure!(words.contains(&name), "{name} is not in pagewire-explain(1)");
     }
     Ok(())
 }
@@ -329,7 +345,7 @@ pub fn ended_early_leaves_nothing(ground: &Ground) -> Result<()> {
 pub fn root_of_a_user_namespace_may_run(ground: &Ground) -> Result<()> {
     let mut command = ground.hosts.first.privileged("unshare");
     command.args(["--user", "--map-root-user", "--net", "sh", "-c"]);
-    command.arg("ip link set lo up && exec \"$0\" bench --json --rounds 1 registration");
+    command.arg("ip link set lo up && exec \"$0\" bench --json --rounds 1 reg_mr");
     command.arg(&ground.stage.command);
     let finished = run(command)?;
     ensure!(finished.success(), "{}\n{}", finished.verdict(), finished.output);

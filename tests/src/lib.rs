@@ -22,6 +22,8 @@ pub mod motion;
 pub mod not_checked;
 pub mod perftest;
 pub mod pingpong;
+pub mod shortage;
 pub mod stack;
+pub mod tools;
 pub mod trust;
 pub mod wire;

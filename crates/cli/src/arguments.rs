@@ -293,7 +293,7 @@ pub struct DemoArguments {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     pagewire bench                        all of them\n  \
-    pagewire bench registration           one\n  \
+    pagewire bench write_lat              one\n  \
     pagewire bench write_lat --path local --json\n\n\
     A line of --json: {bench, size, path, value, unit, peer, peer_value, ratio}; a ratio above 1\n\
     means that Pagewire is better than the peer. Where the peer is not installed, peer is null.\n\n\

@@ -108,7 +108,7 @@ const BENCHES: &[Bench] = &[
 
 /// One thing to measure, beside its peers.
 enum Task {
-    Registration,
+    Registration(Vec<&'static str>),
     Program(&'static Bench, PathChoice, u64),
     /// On the local path only.
     Target(Target, u64),
@@ -116,12 +116,24 @@ enum Task {
 }
 
 impl Task {
-    fn title(&self) -> String {
+    /// The names of the rows that it gives.
+    fn rows(&self) -> Vec<&'static str> {
         match self {
-            Task::Registration => registration::NAME.to_owned(),
-            Task::Program(bench, path, size) => format!("{} {size} B {}", bench.name, path.name()),
-            Task::Target(target, size) => format!("{} {size} B local", target.name),
-            Task::Faults(absent, path, size) => format!("{} {size} B {}", absent.name(), path.name()),
+            Task::Registration(names) => names.clone(),
+            Task::Program(bench, ..) => vec![bench.name],
+            Task::Target(target, _) => vec![target.name],
+            Task::Faults(absent, ..) => vec![absent.name()],
+        }
+    }
+
+    fn title(&self) -> String {
+        let rows = self.rows().join(", ");
+        match self {
+            Task::Registration(_) => rows,
+            Task::Program(_, path, size) | Task::Faults(_, path, size) => {
+                format!("{rows} {size} B {}", path.name())
+            }
+            Task::Target(_, size) => format!("{rows} {size} B local"),
         }
     }
 }
@@ -156,7 +168,7 @@ pub fn names() -> Vec<&'static str> {
     let targets = std::iter::once(&PING_PONG).chain(&TARGETS).map(|target| target.name);
     let programs = BENCHES.iter().map(|bench| bench.name);
     let faults = faults::ALL.iter().map(|absent| absent.name());
-    std::iter::once(registration::NAME).chain(targets).chain(programs).chain(faults).collect()
+    registration::NAMES.into_iter().chain(targets).chain(programs).chain(faults).collect()
 }
 
 /// What the command line asks for.
@@ -166,8 +178,9 @@ fn tasks(arguments: &BenchArguments) -> Vec<Task> {
     let paths: Vec<PathChoice> =
         both.filter(|&path| arguments.path.is_none_or(|only| only == path)).collect();
     let mut tasks = Vec::new();
-    if wanted(registration::NAME) {
-        tasks.push(Task::Registration);
+    let registration: Vec<&str> = registration::NAMES.into_iter().filter(|name| wanted(name)).collect();
+    if !registration.is_empty() {
+        tasks.push(Task::Registration(registration));
     }
     if paths.contains(&PathChoice::Local) {
         for target in std::iter::once(PING_PONG).chain(TARGETS).filter(|target| wanted(target.name)) {
@@ -208,7 +221,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
         .transpose()?;
     let programs = tasks.iter().filter_map(|task| match task {
         Task::Program(bench, ..) => Some(bench.program),
-        Task::Registration | Task::Target(..) | Task::Faults(..) => None,
+        Task::Registration(..) | Task::Target(..) | Task::Faults(..) => None,
     });
     let missing: BTreeSet<&str> = programs.filter(|program| find_program(program).is_none()).collect();
     if !missing.is_empty() {
@@ -216,7 +229,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
         bail!("not installed: {} (Debian package perftest)", missing.join(", "));
     }
     interrupt::watch()?;
-    let needs_peers = tasks.iter().any(|task| !matches!(task, Task::Registration | Task::Faults(..)));
+    let needs_peers = tasks.iter().any(|task| !matches!(task, Task::Registration(..) | Task::Faults(..)));
     let needs_hosts = tasks.iter().any(|task| matches!(task, Task::Program(_, PathChoice::Udp, _)));
     let path = if needs_hosts { PathChoice::Udp } else { PathChoice::Local };
     let ground = Ground::prepare(Stage::prepare(&Installation::find()?)?, path)?;
@@ -228,7 +241,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
     let mut measure = |task: &Task| -> Result<()> {
         view.progress.start(&task.title());
         let new = match task {
-            Task::Registration => registration::measure(&ground.stage, rounds)?,
+            Task::Registration(names) => registration::measure(&ground.stage, names, rounds)?,
             Task::Program(bench, path, size) => {
                 measure_program(&ground, &peers, (bench, *path, *size), rounds)?
             }
@@ -473,12 +486,26 @@ fn print(lines: &[Line]) -> Result<()> {
     }
     let mut out = anstream::stdout().lock();
     table.write(&mut out, "")?;
-    let mut goals = lines.iter().filter_map(|line| Goal::of(line).map(|goal| goal.is_reached(line)));
-    let (mut reached, mut missed) = (0, 0);
-    goals.by_ref().flatten().for_each(|well| if well { reached += 1 } else { missed += 1 });
     writeln!(out, "\nA ratio above 1: Pagewire is better. -: not installed, or failed.")?;
-    writeln!(out, "Of what must be reached at least, {reached} figures are and {missed} are not.")?;
+    let judged = lines.iter().filter_map(|line| Goal::of(line)?.is_reached(line));
+    if let Some(conclusion) = conclusion(&judged.collect::<Vec<_>>()) {
+        writeln!(out, "{conclusion}")?;
+    }
     Ok(())
+}
+
+/// How many of the rows that have a goal reach it; nothing where none has one.
+fn conclusion(reached: &[bool]) -> Option<String> {
+    let [all, well] = [reached.len(), reached.iter().filter(|well| **well).count()];
+    match (all, well) {
+        (0, _) => None,
+        (1, 1) => Some("The one row that has a goal reaches it.".to_owned()),
+        (1, _) => Some("The one row that has a goal does not reach it.".to_owned()),
+        (all, well) if all == well => Some(format!("All {all} rows that have a goal reach it.")),
+        (all, 0) => Some(format!("None of the {all} rows that have a goal reaches it.")),
+        (all, 1) => Some(format!("Of {all} rows that have a goal 1 reaches it.")),
+        (all, well) => Some(format!("Of {all} rows that have a goal {well} reach it.")),
+    }
 }
 
 #[cfg(test)]
@@ -501,6 +528,40 @@ mod tests {
         assert_eq!(text(line((Some("p".into()), Some(2.0)))), beside);
         let alone = r#"{"bench":"a","size":8,"path":"udp","value":1.0,"unit":"us","peer":null,"peer_value":null,"ratio":null}"#;
         assert_eq!(text(line((None, None))), alone);
+    }
+
+    #[test]
+    fn the_last_line_is_right_for_no_row_and_one_and_many() {
+        assert_eq!(conclusion(&[]), None);
+        for (reached, text) in [
+            (&[true] as &[bool], "The one row that has a goal reaches it."),
+            (&[false], "The one row that has a goal does not reach it."),
+            (&[true, true], "All 2 rows that have a goal reach it."),
+            (&[false, false], "None of the 2 rows that have a goal reaches it."),
+            (&[true, false], "Of 2 rows that have a goal 1 reaches it."),
+            (&[true, false, true], "Of 3 rows that have a goal 2 reach it."),
+        ] {
+            assert_eq!(conclusion(reached).as_deref(), Some(text));
+        }
+    }
+
+    /// Whoever chooses a row by the name that it has gets that row, and none of another name.
+    #[test]
+    fn rows_are_chosen_by_the_names_that_they_have() {
+        for name in names() {
+            let arguments = BenchArguments {
+                names: vec![name.to_owned()],
+                path: None,
+                json: false,
+                save: None,
+                plot: None,
+                rounds: 1,
+            };
+            for task in tasks(&arguments) {
+                assert_eq!(task.rows(), [name]);
+            }
+        }
+        assert!(["reg_mr", "dereg_mr"].iter().all(|name| names().contains(name)));
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! `pagewire demo`: other people's programs between two hosts on this machine, with a live view.
 
 use crate::arguments::{DemoArguments, PathChoice};
-use crate::hosts::{Host, Hosts};
+use crate::bench::median;
+use crate::hosts::{Host, Hosts, processors};
 use crate::install::{Installation, find_program};
 use crate::interrupt;
-use crate::limits::{DEMO_STEP, DEMO_TOTAL};
+use crate::limits::{DEMO_REPEATED, DEMO_ROUNDS, DEMO_SPREAD, DEMO_STEP, DEMO_TOTAL};
 use crate::pair::Running;
 use crate::perftest::{pingpong_microseconds, rows};
 use crate::stage::Stage;
-use crate::table::{Table, bad, good, heading};
+use crate::table::{Table, bad, good, heading, warning};
 use crate::workload::{Outcome, Workload};
+use anstyle::Style;
 use anyhow::{Result, bail};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -56,9 +58,54 @@ const STEPS: &[Step] = &[
 /// What a step showed.
 struct Shown {
     figure: String,
+    /// Of each run, in the unit of the figure.
+    rounds: Vec<f64>,
     verified: &'static str,
     path: String,
     complaint: Option<String>,
+}
+
+impl Shown {
+    /// Whether the runs took about as long as each other; else the figure shows what else the machine did.
+    fn is_steady(&self) -> bool {
+        let ends = self
+            .rounds
+            .iter()
+            .copied()
+            .fold((f64::INFINITY, 0.0_f64), |(least, most), round| (least.min(round), most.max(round)));
+        self.rounds.is_empty() || ends.1 <= DEMO_SPREAD * ends.0
+    }
+
+    /// How it went, in a word.
+    fn word(&self) -> (Style, &'static str) {
+        match (&self.complaint, self.is_steady()) {
+            (Some(_), _) => (bad(), "FAILED"),
+            (None, false) => (warning(), "unsteady"),
+            (None, true) => (good(), "ok"),
+        }
+    }
+}
+
+/// Where both ends of a step run, each on a processor of its own where there are two.
+struct Ends {
+    one_host: [Host; 2],
+    two_hosts: Option<[Host; 2]>,
+}
+
+impl Ends {
+    fn new(first: &Host, second: Option<&Host>) -> Result<Ends> {
+        let [server, client] = processors()?.map_or([None; 2], |both| both.map(Some));
+        let two_hosts = second.map(|second| [first.pinned(server), second.pinned(client)]);
+        Ok(Ends { one_host: [first.pinned(server), first.pinned(client)], two_hosts })
+    }
+
+    /// Those of server and client, and how to call where they are.
+    fn of(&self, path: PathChoice) -> (&[Host; 2], &'static str) {
+        match &self.two_hosts {
+            Some(hosts) if path == PathChoice::Udp => (hosts, "two hosts"),
+            _ => (&self.one_host, "one host"),
+        }
+    }
 }
 
 /// Runs the demonstration; gives the exit status.
@@ -75,52 +122,49 @@ pub fn demo(arguments: &DemoArguments) -> Result<u8> {
     let stage = Stage::prepare(&installation)?;
     let view = View::new(arguments.json);
 
-    let (hosts, here);
-    let (first, second) =
-        match if arguments.one_host { Err(None) } else { Hosts::make(LINK_MTU).map_err(Some) } {
-            Ok(made) => {
-                hosts = made;
-                view.say(&format!(
-                    "Two hosts, {} and {}, as network namespaces made without leaving anything behind;",
-                    hosts.first.address, hosts.second.address
-                ))?;
-                (&hosts.first, &hosts.second)
+    let hosts = if arguments.one_host { Err(None) } else { Hosts::make(LINK_MTU).map_err(Some) };
+    let ends = match &hosts {
+        Ok(made) => {
+            view.say(&format!(
+                "Two hosts, {} and {}, as network namespaces made without leaving anything behind;",
+                made.first.address, made.second.address
+            ))?;
+            Ends::new(&made.first, Some(&made.second))?
+        }
+        Err(refused) => {
+            if let Some(refused) = refused {
+                view.say(&format!("One host only: {refused:#}."))?;
             }
-            Err(refused) => {
-                if let Some(refused) = refused {
-                    view.say(&format!("One host only: {refused:#}."))?;
-                }
-                here = Host::here();
-                (&here, &here)
-            }
-        };
+            Ends::new(&Host::here(), None)?
+        }
+    };
     view.say(
         "programs of Debian's ibverbs-utils and perftest, unprivileged, with a locked-memory limit of 0.",
     )?;
     view.say("")?;
 
     let started = Instant::now();
-    let mut failed = !devices_are_shown(&stage, first, &view)?;
-    let mut table = Table::new(&["program", "between", "path", "figure", "verified", ""]);
+    let mut failed = !devices_are_shown(&stage, &ends.one_host[0], &view)?;
+    let mut table = Table::new(&["program", "between", "path", "median", "verified", ""]);
     for step in STEPS {
-        let client = if step.path == PathChoice::Udp { second } else { first };
-        let between = if std::ptr::eq(client, first) { "one host" } else { "two hosts" };
+        let (hosts, between) = ends.of(step.path);
         let shown = if started.elapsed() > DEMO_TOTAL {
             Shown {
                 figure: String::new(),
+                rounds: Vec::new(),
                 verified: "",
                 path: String::new(),
                 complaint: Some(format!("not run: {} s are over", DEMO_TOTAL.as_secs())),
             }
         } else {
             let bar = view.start(&format!("{} ({between}, path {})", step.program, step.path.name()));
-            let shown = run(step, &stage, first, client)?;
+            let shown = run(step, &stage, hosts)?;
             interrupt::check()?;
             view.finish(&bar, step, between, &shown)?;
             shown
         };
         failed |= shown.complaint.is_some();
-        let (style, word) = if shown.complaint.is_none() { (good(), "ok") } else { (bad(), "FAILED") };
+        let (style, word) = shown.word();
         if arguments.json {
             writeln!(
                 std::io::stdout(),
@@ -128,6 +172,7 @@ pub fn demo(arguments: &DemoArguments) -> Result<u8> {
                 json!({
                     "program": step.program, "arguments": step.arguments, "between": between,
                     "path_asked": step.path.name(), "path": shown.path, "figure": shown.figure,
+                    "rounds": shown.rounds, "steady": shown.is_steady(),
                     "verified": shown.verified, "ok": shown.complaint.is_none(), "complaint": shown.complaint,
                 })
             )?;
@@ -176,7 +221,8 @@ fn devices_are_shown(stage: &Stage, host: &Host, view: &View) -> Result<bool> {
     Ok(finished.success())
 }
 
-fn run(step: &Step, stage: &Stage, server: &Host, client: &Host) -> Result<Shown> {
+/// Runs a step several times, where that takes moments.
+fn run(step: &Step, stage: &Stage, [server, client]: &[Host; 2]) -> Result<Shown> {
     let workload = Workload {
         program: step.program,
         arguments: step.arguments,
@@ -186,31 +232,51 @@ fn run(step: &Step, stage: &Stage, server: &Host, client: &Host) -> Result<Shown
         environment: &[],
         limit: DEMO_STEP,
     };
-    let outcome = workload.run(stage)?;
-    let path = outcome.paths().join(", ");
-    let complaint = if !outcome.pair.success() {
-        Some(outcome.pair.complaint())
-    } else if path != step.path.name() {
-        Some(format!("asked for the path {}, took: {path}", step.path.name()))
-    } else {
-        None
-    };
     let verified = if step.arguments.contains(&"-c") { "every byte" } else { "completions" };
-    Ok(Shown { figure: figure(step, &outcome), verified, path, complaint })
+    let (started, mut rounds, mut size) = (Instant::now(), Vec::new(), None);
+    let path = loop {
+        let outcome = workload.run(stage)?;
+        let path = outcome.paths().join(", ");
+        let measured = measured(step, &outcome);
+        let complaint = if !outcome.pair.success() {
+            Some(outcome.pair.complaint())
+        } else if path != step.path.name() {
+            Some(format!("asked for the path {}, took: {path}", step.path.name()))
+        } else if measured.is_none() {
+            Some("there is no figure in its output".to_owned())
+        } else {
+            None
+        };
+        if complaint.is_some() {
+            return Ok(Shown { figure: String::new(), rounds, verified, path, complaint });
+        }
+        if let Some((value, of)) = measured {
+            rounds.push(value);
+            size = of;
+        }
+        if rounds.len() >= DEMO_ROUNDS || started.elapsed() > DEMO_REPEATED || interrupt::has_come() {
+            break path;
+        }
+    };
+    let median = median(&mut rounds.clone()).unwrap_or_default();
+    Ok(Shown { figure: figure(step, median, size), rounds, verified, path, complaint: None })
 }
 
-fn figure(step: &Step, outcome: &Outcome) -> String {
+/// What one run measured, and at which size where the program says so.
+fn measured(step: &Step, outcome: &Outcome) -> Option<(f64, Option<u64>)> {
     let output = outcome.pair.client.as_ref().map_or("", |client| client.output.as_str());
     if step.program.ends_with("_pingpong") {
-        return pingpong_microseconds(output)
-            .map_or_else(String::new, |us| format!("{us:.2} us a round trip"));
+        return Some((pingpong_microseconds(output)?, None));
     }
-    let Some(row) = rows(output).pop() else { return String::new() };
-    if step.program.ends_with("_bw") {
-        row.average_bandwidth().map_or_else(String::new, |rate| format!("{rate:.0} MiB/s at {} B", row.size))
-    } else {
-        row.typical_latency().map_or_else(String::new, |us| format!("{us:.2} us at {} B", row.size))
-    }
+    let row = rows(output).pop()?;
+    let value = if step.program.ends_with("_bw") { row.average_bandwidth() } else { row.typical_latency() };
+    Some((value?, Some(row.size)))
+}
+
+/// A figure with its unit.
+fn figure(step: &Step, value: f64, size: Option<u64>) -> String {
+    let at = size.map_or_else(|| " a round trip".to_owned(), |size| format!(" at {size} B"));
+    if step.program.ends_with("_bw") { format!("{value:.0} MiB/s{at}") } else { format!("{value:.2} us{at}") }
 }
 
 /// The live view: spinners on a terminal, plain lines elsewhere, nothing beside JSON.
@@ -221,7 +287,10 @@ struct View {
 
 impl View {
     fn new(quiet: bool) -> View {
-        let live = !quiet && std::io::stderr().is_terminal() && std::io::stdout().is_terminal();
+        let live = !quiet
+            && std::io::stderr().is_terminal()
+            && std::io::stdout().is_terminal()
+            && crate::threads_can_be_had();
         View { bars: live.then(MultiProgress::new), quiet }
     }
 
@@ -247,15 +316,63 @@ impl View {
 
     fn finish(&self, bar: &ProgressBar, step: &Step, between: &str, shown: &Shown) -> Result<()> {
         bar.finish_and_clear();
-        let (style, mark) = if shown.complaint.is_none() { (good(), "ok") } else { (bad(), "FAILED") };
+        let (style, mark) = shown.word();
         let line = format!(
-            "{style}{mark:<7}{style:#}{:<17} {between:<10} {:<6} {}",
+            "{style}{mark:<9}{style:#}{:<17} {between:<10} {:<6} {}",
             step.program, shown.path, shown.figure
         );
         self.say(line.trim_end())?;
         match &shown.complaint {
             Some(complaint) => self.say(&format!("  {complaint}")),
+            None if !shown.is_steady() => {
+                let rounds: Vec<String> = shown.rounds.iter().map(|round| format!("{round:.2}")).collect();
+                self.say(&format!(
+                    "  the runs gave {}: something else kept the processors",
+                    rounds.join(", ")
+                ))
+            }
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(rounds: &[f64], complaint: Option<&str>) -> Shown {
+        Shown {
+            figure: String::new(),
+            rounds: rounds.to_vec(),
+            verified: "every byte",
+            path: "udp".to_owned(),
+            complaint: complaint.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn an_outlier_of_a_thousand_times_is_not_ok() {
+        assert_eq!(shown(&[1.2, 1.3, 2.5], None).word().1, "ok");
+        assert_eq!(shown(&[1.2, 1.3, 1250.0], None).word().1, "unsteady");
+        assert_eq!(shown(&[1250.0, 1.3, 1.2], None).word().1, "unsteady");
+        assert_eq!(shown(&[4.0], None).word().1, "ok");
+        assert_eq!(shown(&[], Some("not run")).word().1, "FAILED");
+    }
+
+    #[test]
+    fn both_ends_have_a_processor_of_their_own() {
+        let ends = Ends::new(&Host::here(), None).expect("this host");
+        let both = processors().expect("readable");
+        let (hosts, between) = ends.of(PathChoice::Udp);
+        assert_eq!(between, "one host");
+        let words: Vec<String> = hosts.iter().map(|host| format!("{:?}", host.command("true"))).collect();
+        match both {
+            Some(both) => {
+                for (words, processor) in words.iter().zip(both) {
+                    assert!(words.contains(&format!("\"--cpu-list\" \"{processor}\"")), "{words}");
+                }
+            }
+            None => assert!(!words[0].contains("--cpu-list"), "{words:?}"),
         }
     }
 }

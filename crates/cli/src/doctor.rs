@@ -4,6 +4,7 @@
 //! command may have, and then the finding says so.
 
 mod kernel;
+mod limits;
 mod memory;
 mod network;
 
@@ -40,7 +41,7 @@ pub struct Finding {
     /// What follows from it.
     pub means: &'static str,
     /// How to mend it, if there is something to mend.
-    pub mend: Option<&'static str>,
+    pub mend: Option<String>,
 }
 
 impl Finding {
@@ -57,18 +58,18 @@ impl Finding {
         check: &'static str,
         found: impl Into<String>,
         means: &'static str,
-        mend: &'static str,
+        mend: impl Into<String>,
     ) -> Finding {
-        Finding { check, verdict: Verdict::Costs, found: found.into(), means, mend: Some(mend) }
+        Finding { check, verdict: Verdict::Costs, found: found.into(), means, mend: Some(mend.into()) }
     }
 
     fn forbids(
         check: &'static str,
         found: impl Into<String>,
         means: &'static str,
-        mend: &'static str,
+        mend: impl Into<String>,
     ) -> Finding {
-        Finding { check, verdict: Verdict::Forbids, found: found.into(), means, mend: Some(mend) }
+        Finding { check, verdict: Verdict::Forbids, found: found.into(), means, mend: Some(mend.into()) }
     }
 }
 
@@ -91,7 +92,11 @@ pub fn doctor(arguments: &DoctorArguments) -> Result<u8> {
 
 /// Looks at everything.
 pub fn examine() -> Vec<Finding> {
-    let mut findings = kernel::findings();
+    let mut findings = limits::findings();
+    if limits::leave_too_little() {
+        return findings;
+    }
+    findings.extend(kernel::findings());
     findings.extend(memory::findings());
     findings.extend(network::findings());
     findings
@@ -113,7 +118,7 @@ fn print(out: &mut impl Write, findings: &[Finding]) -> Result<()> {
                 writeln!(out, "\n{:width$}{}", "", finding.means, width = wide + 10)?;
             }
         }
-        if let Some(mend) = finding.mend {
+        if let Some(mend) = &finding.mend {
             writeln!(out, "{:width$}mend: {mend}", "", width = wide + 10)?;
         }
     }

@@ -63,14 +63,14 @@ fn show(arguments: &ExplainArguments) -> Result<u8> {
             }
             Err(silence) if named => {
                 code = 1;
-                crate::tell!("pagewire: process {pid}: {silence}");
+                crate::tell!("pagewire: {}: {silence}", titled(pid));
             }
             Err(Silence::OtherUser { .. }) => foreign += 1,
             // One that ended between the listing and the question is no error.
             Err(Silence::NoProcess | Silence::NoEngine) => {}
             Err(silence) => {
                 silent += 1;
-                crate::tell!("pagewire: process {pid}: {silence}");
+                crate::tell!("pagewire: {}: {silence}", titled(pid));
             }
         }
     }
@@ -321,6 +321,23 @@ fn why_silent(pid: u32) -> Silence {
     }
 }
 
+/// The program that the process `pid` runs, by its command line as an engine itself tells it, else by the kernel's name for it.
+pub(crate) fn program(pid: u32) -> Option<String> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let first = line.split(|byte| *byte == 0).next().unwrap_or_default();
+    let name = match String::from_utf8_lossy(first).rsplit('/').next() {
+        Some(name) if !name.is_empty() => name.to_owned(),
+        _ => std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned(),
+    };
+    // Chosen by the process, which may be anybody's.
+    (!name.is_empty()).then(|| report::printable(&name))
+}
+
+/// How to call a process that says nothing of itself.
+pub(crate) fn titled(pid: u32) -> String {
+    program(pid).map_or_else(|| format!("process {pid}"), |name| format!("process {pid} ({name})"))
+}
+
 /// The user that the process `pid` runs as, if there is such a process.
 fn owner(pid: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -346,6 +363,10 @@ mod tests {
         // Above the kernel's largest PID.
         assert_eq!(reports(1 << 23).err(), Some(Silence::NoProcess));
         assert_eq!(reports(std::process::id()).err(), Some(Silence::NoEngine));
+        let own = std::env::current_exe().expect("this test");
+        let name = own.file_name().expect("a name").to_string_lossy().into_owned();
+        assert_eq!(titled(std::process::id()), format!("process {} ({name})", std::process::id()));
+        assert_eq!(titled(1 << 23), format!("process {}", 1 << 23));
     }
 
     #[test]

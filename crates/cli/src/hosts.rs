@@ -11,6 +11,8 @@ use crate::install::find_program;
 use crate::limits::HOSTS_PATIENCE;
 use crate::pair::Running;
 use anyhow::{Context, Result, anyhow, bail};
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
 use std::net::Ipv4Addr;
@@ -73,14 +75,22 @@ impl Privileges {
         })
     }
 
-    /// The words in front of a program that drop it.
+    /// The words in front of a program that drop it, and have the program end with this process, if that is killed.
     const fn drop(self) -> &'static [&'static str] {
         match self {
-            Privileges::None => &[],
-            Privileges::Root => {
-                &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"]
+            Privileges::None => &["setpriv", "--pdeathsig=KILL", "--"],
+            Privileges::Root => &[
+                "setpriv",
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+                "--inh-caps=-all",
+                "--pdeathsig=KILL",
+                "--",
+            ],
+            Privileges::Namespace => {
+                &["setpriv", "--inh-caps=-all", "--bounding-set=-all", "--pdeathsig=KILL", "--"]
             }
-            Privileges::Namespace => &["setpriv", "--inh-caps=-all", "--bounding-set=-all", "--"],
         }
     }
 }
@@ -88,6 +98,16 @@ impl Privileges {
 /// Whether programs on [`Host::here`] run as [`NOBODY`], and not as who runs this process.
 pub fn programs_become_nobody() -> bool {
     Privileges::of_this_process() == Privileges::Root
+}
+
+/// The first two processors that this process may use, if there are two.
+///
+/// # Errors
+/// The kernel's.
+pub fn processors() -> Result<Option<[usize; 2]>> {
+    let allowed = sched_getaffinity(Pid::from_raw(0))?;
+    let mut found = (0..CpuSet::count()).filter(|&processor| allowed.is_set(processor).unwrap_or(false));
+    Ok(found.next().zip(found.next()).map(|(first, second)| [first, second]))
 }
 
 impl Host {
@@ -106,6 +126,18 @@ impl Host {
     /// The same host, whose programs are kept on one processor, or free to use all.
     pub fn on_processor(self, processor: Option<usize>) -> Host {
         Host { processor, ..self }
+    }
+
+    /// This host for programs that are kept on one processor. It holds nothing: the host itself must outlive it.
+    pub fn pinned(&self, processor: Option<usize>) -> Host {
+        Host {
+            name: self.name,
+            address: self.address,
+            enter: self.enter.clone(),
+            privileges: self.privileges,
+            holder: None,
+            processor,
+        }
     }
 
     /// A command that runs `program` on this host as an unprivileged user with a locked-memory limit of 0.

@@ -47,13 +47,31 @@ impl Installation {
                 engine.display()
             );
         }
-        // The loader separates LD_PRELOAD by colons and spaces and knows no quoting.
-        if library.to_str().is_none_or(|text| text.contains([':', ' ', ';', '$'])) {
-            bail!("{}: the loader cannot preload from a directory of that name", library.display());
+        if let Some(obstacle) = obstacle(&library) {
+            bail!(
+                "{}: its name has {obstacle}, and the loader (ld.so(8)) cannot preload from such a directory: rename it, install \
+                 Pagewire elsewhere, or name a link to it in {LIBRARY_VARIABLE} (ln -s '{}' ~/pagewire-lib; export \
+                 {LIBRARY_VARIABLE}=~/pagewire-lib)",
+                library.display(),
+                library.display(),
+            );
         }
         let helpers = prefix.join("libexec/pagewire");
         Ok(Installation { command: command.to_path_buf(), library, helpers })
     }
+}
+
+/// What in a directory's name keeps the loader from preloading a file of it: it separates LD_PRELOAD by colons and spaces,
+/// LD_LIBRARY_PATH by semicolons, too, expands what follows a dollar sign, and knows no quoting.
+fn obstacle(directory: &Path) -> Option<String> {
+    let text = directory.to_string_lossy();
+    text.chars().find_map(|character| match character {
+        ' ' => Some("a space".to_owned()),
+        ':' => Some("a colon (:)".to_owned()),
+        ';' => Some("a semicolon (;)".to_owned()),
+        '$' => Some("a dollar sign ($)".to_owned()),
+        _ => None,
+    })
 }
 
 /// The first executable file called `program` in `$PATH`.
@@ -77,4 +95,35 @@ fn first_executable(program: &str, directories: impl IntoIterator<Item = PathBuf
 pub fn is_executable(file: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     file.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_character_that_the_loader_cannot_take_is_named() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for (name, said) in [
+            ("a b", Some("a space")),
+            ("a:b", Some("a colon (:)")),
+            ("a;b", Some("a semicolon (;)")),
+            ("a$b", Some("a dollar sign ($)")),
+            ("\u{fc}ml\u{e4}ut", None),
+        ] {
+            let prefix = directory.path().join(name);
+            std::fs::create_dir_all(prefix.join("lib")).expect("made");
+            std::fs::write(prefix.join("lib").join(LIBRARY), "").expect("written");
+            let found = Installation::of(&prefix.join("bin/pagewire"));
+            match (found, said) {
+                (Ok(_), None) => {}
+                (Err(error), Some(said)) => {
+                    let text = error.to_string();
+                    assert!(text.contains(&format!("its name has {said}, ")), "{text}");
+                    assert!(text.contains("ln -s ") && text.contains(LIBRARY_VARIABLE), "{text}");
+                }
+                (found, _) => panic!("{name}: {found:?}"),
+            }
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::arguments::{PageIn, PathChoice};
 use crate::install::{Installation, LIBRARY};
+use crate::preload;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,6 +15,8 @@ pub const PATH_VARIABLE: &str = "PAGEWIRE_PATH";
 pub struct Launch {
     /// Where the engine is.
     pub library: PathBuf,
+    /// The libraries that the program names: the runtimes of sanitizers among them stay first.
+    pub needed: Vec<String>,
     /// The path asked for.
     pub path: PathChoice,
     /// What becomes of packets that find a page absent, if that was said ([`PageFaultChoice`](pagewire_nic::PageFaultChoice)).
@@ -36,6 +39,7 @@ impl Launch {
         let library = installation.library.clone();
         Launch {
             library,
+            needed: Vec::new(),
             path,
             page_faults: None,
             page_in: None,
@@ -51,8 +55,10 @@ impl Launch {
     /// Both LD_LIBRARY_PATH and LD_PRELOAD are set: the first answers the name libibverbs.so.1, the second wins over
     /// a renamed libibverbs that a program carries along. The loader knows by inode that both are one file.
     pub fn apply(&self, command: &mut Command) {
-        command.env("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", self.library.as_os_str(), ":"));
-        command.env("LD_PRELOAD", prepended("LD_PRELOAD", self.library.join(LIBRARY).as_os_str(), ":"));
+        command.env("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", self.library.as_os_str()));
+        let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+        let engine = self.library.join(LIBRARY);
+        command.env("LD_PRELOAD", preload::order(&preloaded, &self.needed, engine.as_os_str()));
         command.env(PATH_VARIABLE, self.path.name());
         set(command, "PAGEWIRE_PAGE_FAULTS", self.page_faults.as_deref().map(Path::new));
         set(command, "PAGEWIRE_PAGE_IN", self.page_in.map(PageIn::name).map(Path::new));
@@ -71,10 +77,10 @@ fn set(command: &mut Command, variable: &str, value: Option<&Path>) {
     }
 }
 
-fn prepended(variable: &str, first: &OsStr, separator: &str) -> OsString {
+fn prepended(variable: &str, first: &OsStr) -> OsString {
     let mut value = first.to_os_string();
     if let Some(rest) = std::env::var_os(variable).filter(|rest| !rest.is_empty()) {
-        value.push(separator);
+        value.push(":");
         value.push(rest);
     }
     value

@@ -18,6 +18,24 @@ macro_rules! tell {
     }};
 }
 
+/// Which limit is in the way, and how to raise it, if one explains the error (see [`pagewire_fabric::shortage`]).
+pub fn limit_in_the_way(error: &anyhow::Error) -> Option<String> {
+    let code = |cause: &(dyn std::error::Error + 'static)| {
+        let of_io = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+        let of_nix = || cause.downcast_ref::<nix::Error>().map(|errno| *errno as i32);
+        of_io
+            .or_else(of_nix)
+            .or_else(|| cause.downcast_ref::<rustix::io::Errno>().map(|errno| errno.raw_os_error()))
+    };
+    let mut codes = error.chain().filter_map(code);
+    codes.find_map(|code| pagewire_fabric::shortage(&std::io::Error::from_raw_os_error(code)))
+}
+
+/// Starts no thread where there can be none: indicatif's own would panic.
+fn threads_can_be_had() -> bool {
+    std::thread::Builder::new().spawn(|| {}).is_ok_and(|thread| thread.join().is_ok())
+}
+
 pub mod arguments;
 pub mod bench;
 mod chart;
@@ -33,6 +51,7 @@ pub mod launch;
 pub mod limits;
 pub mod pair;
 pub mod perftest;
+pub mod preload;
 pub mod probe;
 mod progress;
 pub mod report;

@@ -45,6 +45,15 @@ pub const PROBE_PATIENCE: Duration = Duration::from_secs(3);
 /// How long one step of `pagewire demo` may take.
 pub const DEMO_STEP: Duration = Duration::from_secs(8);
 
+/// How often each step of `pagewire demo` is run at most; the median counts.
+pub const DEMO_ROUNDS: usize = 3;
+
+/// A step of `pagewire demo` that has taken so long is not run again.
+pub const DEMO_REPEATED: Duration = Duration::from_secs(2);
+
+/// Times of runs of one step of `pagewire demo` that lie so far apart show nothing of Pagewire.
+pub const DEMO_SPREAD: f64 = 30.0;
+
 /// After this time `pagewire demo` starts no further step.
 pub const DEMO_TOTAL: Duration = Duration::from_secs(50);
 

@@ -36,6 +36,9 @@ fn conclude(result: anyhow::Result<u8>, failure: u8) -> ExitCode {
             }
             let style = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
             pagewire_cli::tell!("{style}pagewire:{style:#} {error:#}");
+            if let Some(limit) = pagewire_cli::limit_in_the_way(&error) {
+                pagewire_cli::tell!("{style}pagewire:{style:#} {limit}");
+            }
             ExitCode::from(failure)
         }
     }

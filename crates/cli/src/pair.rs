@@ -12,7 +12,7 @@ use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Between two looks at a program.
@@ -68,12 +68,16 @@ impl Running {
         let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
         command.stdout(Stdio::from(write.try_clone()?)).stderr(Stdio::from(write)).stdin(Stdio::null());
         command.process_group(0);
+        let output = Arc::new(Mutex::new(Vec::new()));
+        let kept = output.clone();
+        // Before the program: one whose output nobody reads would have to be killed again.
+        let reader = Builder::new()
+            .name("pagewire-output".to_owned())
+            .spawn(move || read_bounded(File::from(read), &kept))
+            .context("a thread that reads a program's output")?;
         let child = command.spawn().with_context(|| command.get_program().to_string_lossy().into_owned())?;
         // The command holds the pipe's writing ends: with it alive the reader would never see the end.
         drop(command);
-        let output = Arc::new(Mutex::new(Vec::new()));
-        let kept = output.clone();
-        let reader = std::thread::spawn(move || read_bounded(File::from(read), &kept));
         Ok(Running { child, status: None, reader, output, started: Instant::now() })
     }
 

@@ -12,7 +12,7 @@ pub struct Progress {
 impl Progress {
     /// Of so many steps.
     pub fn new(steps: u64) -> Progress {
-        let bar = std::io::stderr().is_terminal().then(|| {
+        let bar = (std::io::stderr().is_terminal() && crate::threads_can_be_had()).then(|| {
             let bar = ProgressBar::new(steps);
             // The template is a constant and valid; the plain bar would do as well.
             if let Ok(style) = ProgressStyle::with_template("{bar:20} {pos}/{len}  {msg}  {elapsed}") {

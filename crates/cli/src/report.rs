@@ -64,7 +64,7 @@ pub fn parse(text: &str) -> Result<Vec<ProcessReport>> {
 }
 
 /// Text that does nothing to a terminal: what a report says is chosen by the process that gives it.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{FFFD}")
 }
 
@@ -161,6 +161,8 @@ pub fn write_report(out: &mut impl io::Write, report: &ProcessReport) -> Result<
                     )?;
                 }
             }
+            // The network has not been used: no port is bound.
+            ("port", _) if value.as_u64() == Some(0) => {}
             ("port", _) => writeln!(out, "  UDP port: {}", plain(value))?,
             ("faults", _) => line(out, "faults on purpose", value)?,
             ("absent_pages", Value::Object(counted)) => write_absent_pages(out, counted)?,
@@ -386,6 +388,12 @@ a (PID 7)  path asked for: auto
       send requests 2, packets sent 3, retransmissions 4
 ";
         assert_eq!(written(WHOLE), expected);
+    }
+
+    #[test]
+    fn no_port_is_shown_before_one_is_bound() {
+        let text = written(&WHOLE.replace("4791", "0"));
+        assert!(text.contains("device: pagewire0") && !text.contains("port"), "{text}");
     }
 
     #[test]

@@ -3,12 +3,13 @@
 use crate::arguments::{PathChoice, RunArguments, path_of_variable};
 use crate::install::{Installation, in_path, is_executable};
 use crate::launch::{Launch, PATH_VARIABLE};
-use crate::report;
+use crate::{preload, report};
 use anyhow::{Context, Error, Result};
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Pid, Uid, getegid, geteuid, getuid};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache, elf};
+use pagewire_fabric::shortage;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
@@ -20,6 +21,8 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::sync::mpsc::channel;
+use std::thread::Builder;
 
 /// Exit status if Pagewire itself failed.
 pub const FAILURE: u8 = 125;
@@ -49,6 +52,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
 
     let (program, operands) = arguments.program.split_first().context("no program is named")?;
     if let Some(file) = file_of(program) {
+        launch.needed = preload::needed(&file);
         if let Some(privilege) = privilege(&file, Caller::this()) {
             crate::tell!(
                 "pagewire: {} {privilege}: the loader gives it no engine, so it does not run on Pagewire itself (pagewire \
@@ -107,17 +111,27 @@ struct Caller {
     real_user: Uid,
     user: Uid,
     group: Gid,
+    /// Programs that this process starts get no privileges (PR_SET_NO_NEW_PRIVS(2const)): nothing in a file gives any.
+    gets_none: bool,
 }
 
 impl Caller {
     fn this() -> Caller {
-        Caller { real_user: getuid(), user: geteuid(), group: getegid() }
+        Caller {
+            real_user: getuid(),
+            user: geteuid(),
+            group: getegid(),
+            gets_none: nix::sys::prctl::get_no_new_privs().unwrap_or(false),
+        }
     }
 }
 
 /// What a program gets by being started, if that has the loader ignore LD_PRELOAD (ld.so(8), secure-execution mode).
 fn privilege(file: &Path, caller: Caller) -> Option<&'static str> {
     let about = file.metadata().ok()?;
+    if caller.gets_none || is_on_nosuid(file) {
+        return None;
+    }
     let changes_user = about.mode() & 0o4000 != 0 && about.uid() != caller.user.as_raw();
     let changes_group = about.mode() & 0o2000 != 0 && about.gid() != caller.group.as_raw();
     if changes_user || changes_group {
@@ -128,6 +142,12 @@ fn privilege(file: &Path, caller: Caller) -> Option<&'static str> {
     let length = rustix::fs::getxattr(file, "security.capability", &mut attribute).ok()?;
     let has_capabilities = !caller.real_user.is_root() && gives_capabilities(&attribute[..length]);
     has_capabilities.then_some("has file capabilities")
+}
+
+/// Whether files of this file system give nobody privileges (mount(8), nosuid).
+fn is_on_nosuid(file: &Path) -> bool {
+    rustix::fs::statvfs(file)
+        .is_ok_and(|system| system.f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID))
 }
 
 /// Whether a program whose attribute security.capability is this gets capabilities from it (capabilities(7): words in little
@@ -197,7 +217,10 @@ fn refusal(program: &OsStr, error: &io::Error) -> u8 {
     } else {
         (126, error.to_string())
     };
-    crate::tell!("pagewire: {name}: {why}");
+    match shortage(error) {
+        Some(limit) => crate::tell!("pagewire: {name}: {why}: {limit}"),
+        None => crate::tell!("pagewire: {name}: {why}"),
+    }
     code
 }
 
@@ -205,13 +228,12 @@ fn refusal(program: &OsStr, error: &io::Error) -> u8 {
 fn wait_forwarding_signals(command: &mut Command) -> Result<io::Result<ExitStatus>> {
     // Registered before the start: a signal between the two must not end this process and orphan the program.
     let mut signals = SignalsInfo::<WithOrigin>::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2])?;
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => return Ok(Err(error)),
-    };
-    let pid = Pid::from_raw(i32::try_from(child.id())?);
     let handle = signals.handle();
-    let forwarder = std::thread::spawn(move || {
+    // The thread is there before the program: one that no signal reaches would have to be killed again.
+    let (tell, told) = channel();
+    let forwarder = Builder::new().name("pagewire-signals".to_owned()).spawn(move || {
+        // None comes where the program could not be started.
+        let Ok(pid) = told.recv() else { return };
         for origin in signals.forever() {
             // The terminal (the kernel, that is) sends its signals to the whole foreground group, the program included.
             if origin.cause == Cause::Kernel {
@@ -223,6 +245,12 @@ fn wait_forwarding_signals(command: &mut Command) -> Result<io::Result<ExitStatu
             }
         }
     });
+    let forwarder = forwarder.context("--stats needs a thread that forwards signals")?;
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return Ok(Err(error)),
+    };
+    tell.send(Pid::from_raw(i32::try_from(child.id())?)).ok();
     let status = child.wait()?;
     handle.close();
     forwarder.join().ok();
@@ -253,9 +281,10 @@ mod tests {
         assert_eq!(with(0o4755), None);
         assert_eq!(file_of(OsStr::new("no-program-has-this-name")), None);
         assert_eq!(file_of(file.as_os_str()), Some(file.clone()));
-        if geteuid().is_root() {
+        if geteuid().is_root() && !is_on_nosuid(&file) {
             std::os::unix::fs::chown(&file, Some(12_345), None).expect("root");
             assert_eq!(with(0o4755), Some("is set-user-ID or set-group-ID"));
+            assert_eq!(privilege(&file, Caller { gets_none: true, ..Caller::this() }), None, "no_new_privs");
         }
     }
 

@@ -8,14 +8,25 @@ use crate::hosts::{Host, NOBODY, programs_become_nobody};
 use crate::install::Installation;
 use crate::pair::Running;
 use anyhow::{Context, Result};
+use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::geteuid;
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{PermissionsExt, fchown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The place; dropping it removes it.
+/// The beginning of the names of places.
+const PREFIX: &str = "pagewire-stage-";
+
+/// The file in a place that is locked while it is used.
+const LOCK: &str = "lock";
+
+/// A place as young as this may be about to be locked.
+const JUST_MADE: Duration = Duration::from_secs(2);
+
+/// The place; dropping it removes it, and the next one to be made removes those of processes that were killed.
 #[derive(Debug)]
 pub struct Stage {
     /// The command, in a place where everybody may run it.
@@ -23,6 +34,8 @@ pub struct Stage {
     /// The helper programs.
     pub helpers: PathBuf,
     directory: TempDir,
+    /// Held for as long as the place is used: one whose lock can be had was left behind.
+    _lock: Flock<File>,
 }
 
 impl Stage {
@@ -31,12 +44,20 @@ impl Stage {
     /// # Errors
     /// If no temporary directory can be had, or the installation cannot be copied.
     pub fn prepare(installation: &Installation) -> Result<Stage> {
-        let directory = tempfile::Builder::new().prefix("pagewire-").tempdir()?;
+        let temporary = std::env::temp_dir();
+        remove_left_behind(&temporary);
+        let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&temporary)?;
+        let lock = File::create_new(directory.path().join(LOCK))?;
+        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno)?;
         // Another user's programs pass through it to the copy and to their counters.
         let mode = if programs_become_nobody() { 0o755 } else { 0o700 };
         fs::set_permissions(directory.path(), Permissions::from_mode(mode))?;
-        let mut stage =
-            Stage { command: installation.command.clone(), helpers: installation.helpers.clone(), directory };
+        let mut stage = Stage {
+            command: installation.command.clone(),
+            helpers: installation.helpers.clone(),
+            directory,
+            _lock: lock,
+        };
         if !stage.is_open(installation)? {
             stage.copy(installation).context("copying the installation to where others may run it")?;
         }
@@ -96,6 +117,29 @@ impl Stage {
     }
 }
 
+/// Removes the places in `temporary` whose processes were killed: nobody holds their locks. What cannot be removed, as another
+/// user's, stays.
+fn remove_left_behind(temporary: &Path) {
+    for entry in fs::read_dir(temporary).into_iter().flatten().flatten() {
+        let is_place = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        // Who has just made one may not hold its lock yet.
+        let is_old = entry
+            .metadata()
+            .and_then(|about| about.modified())
+            .is_ok_and(|made| made.elapsed().is_ok_and(|age| age > JUST_MADE));
+        if !is_place || !is_old || entry.metadata().map_or(true, |about| about.uid() != geteuid().as_raw()) {
+            continue;
+        }
+        let is_held = File::open(entry.path().join(LOCK))
+            .is_ok_and(|lock| Flock::lock(lock, FlockArg::LockExclusiveNonblock).is_err());
+        if !is_held {
+            if let Err(error) = fs::remove_dir_all(entry.path()) {
+                crate::tell!("pagewire: {} was left behind: {error}", entry.path().display());
+            }
+        }
+    }
+}
+
 /// Copies the files of one directory whose names begin with `start`, links as links; a directory that does not exist
 /// has none.
 fn copy_files(from: &Path, to: &Path, start: &str) -> Result<()> {
@@ -120,7 +164,31 @@ fn copy_files(from: &Path, to: &Path, start: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
+
+    /// Of a process that was killed nobody holds the lock; that of one that lives stays.
+    #[test]
+    fn what_was_left_behind_is_removed() {
+        let temporary = tempfile::tempdir().expect("a directory");
+        let place = |name: &str| {
+            let place = temporary.path().join(name);
+            fs::create_dir(&place).expect("made");
+            let lock = File::create_new(place.join(LOCK)).expect("made");
+            (place, lock)
+        };
+        let (left, _) = place("pagewire-stage-left");
+        let (used, lock) = place("pagewire-stage-used");
+        let (other, _) = place("another");
+        let lock =
+            Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno).expect("free");
+        remove_left_behind(temporary.path());
+        assert!(left.exists(), "it may have been made just now");
+        std::thread::sleep(JUST_MADE + Duration::from_millis(100));
+        remove_left_behind(temporary.path());
+        assert!(!left.exists() && used.exists() && other.exists());
+        drop(lock);
+        remove_left_behind(temporary.path());
+        assert!(!used.exists());
+    }
 
     #[test]
     fn only_the_caller_makes_files_in_the_place_and_programs_append_to_them() {

@@ -111,7 +111,7 @@ fn tell_missing(board: &Board) -> u8 {
     for word in &missing {
         match word.parse() {
             Ok(pid) => match explain::reports(pid) {
-                Err(silence) => crate::tell!("pagewire: process {pid}: {silence}"),
+                Err(silence) => crate::tell!("pagewire: {}: {silence}", explain::titled(pid)),
                 Ok(_) => crate::tell!("pagewire: process {pid} began to answer too late"),
             },
             Err(_) => crate::tell!("pagewire: no process that answers runs a program called {word}"),

@@ -74,6 +74,25 @@ fn values_of_options_are_described() {
     }
 }
 
+/// What explain, --stats and top count has a place in the manual, under the name that it has in JSON.
+#[test]
+fn every_counter_is_described() {
+    let page = page("pagewire-explain.1");
+    let described: BTreeSet<&str> = section(&page, "COUNTERS")
+        .lines()
+        .filter_map(|line| line.strip_prefix(".Li ").or_else(|| line.strip_prefix(".It Li ")))
+        .flat_map(str::split_whitespace)
+        .collect();
+    let of_faults = pagewire_fabric::FaultCounters::default();
+    let counters = pagewire_fabric::Counters::default().all().collect::<Vec<_>>();
+    let counters = counters.into_iter().chain(pagewire_nic::ProtocolCounters::default().all());
+    let counters = counters.chain(pagewire_nic::FaultCounts::default().all()).chain(of_faults.all());
+    let names: BTreeSet<&str> = counters.map(|(name, _)| name).collect();
+    assert!(names.len() > 40, "{names:?}");
+    let missing: Vec<&&str> = names.difference(&described).collect();
+    assert!(missing.is_empty(), "not in pagewire-explain(1): {missing:?}");
+}
+
 #[test]
 fn every_command_is_in_the_overview() {
     let overview = page("pagewire.1");

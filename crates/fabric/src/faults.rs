@@ -128,6 +128,16 @@ pub struct FaultCounters {
     pub delayed: Counter,
 }
 
+impl FaultCounters {
+    /// All of them, with their names.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let FaultCounters { dropped, duplicated, reordered, corrupted, delayed } = self;
+        let packets = [("dropped", dropped), ("duplicated", duplicated), ("reordered", reordered)];
+        let all = packets.into_iter().chain([("corrupted", corrupted), ("delayed", delayed)]);
+        all.map(|(name, counter)| (name, counter.get())).collect::<Vec<_>>().into_iter()
+    }
+}
+
 /// A fabric with faults. Without any ([`FaultPlan::is_empty`]) it costs nothing.
 pub struct FaultInjector<F> {
     inner: F,

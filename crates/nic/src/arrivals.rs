@@ -9,7 +9,7 @@ use crate::queue_pair::QueuePair;
 use pagewire_fabric::lock::{ArcLockGuard, Lock};
 use pagewire_fabric::{Datagram, Fabric};
 use pagewire_transport::Payload;
-use pagewire_wire::{Error, Header, Opcode, Operation, Transport, bth, reth};
+use pagewire_wire::{Error, Header, Opcode, Operation, Transport, bth, mad, reth};
 use smallvec::SmallVec;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -79,7 +79,7 @@ impl<F: Fabric> Arrivals<'_, F> {
         let origin = Origin::Network { source: datagram.source };
         let packet = Incoming { header, payload: Payload::Bytes(payload), global_route, origin: &origin };
         let Some(current) = self.current.as_mut().filter(|it| it.has_sent(&packet, datagram.source)) else {
-            self.take_first(&packet, datagram.source);
+            self.take_first(&packet, payload, datagram);
             return 0;
         };
         let mut row = SmallVec::<[&[u8]; ROW]>::new();
@@ -95,10 +95,16 @@ impl<F: Fabric> Arrivals<'_, F> {
     }
 
     /// Takes a packet of another queue pair than the one before, or from somewhere else.
-    fn take_first(&mut self, packet: &Incoming<'_, F>, source: IpAddr) {
+    fn take_first(&mut self, packet: &Incoming<'_, F>, payload: &[u8], datagram: &Datagram<'_>) {
         self.current = None;
+        let source = datagram.source;
         let destination = packet.header.bth.destination;
-        let Some((queue_pair, drive)) = self.touched.get(self.nic.queue_pairs(), destination) else { return };
+        let Some((queue_pair, drive)) = self.touched.get(self.nic.queue_pairs(), destination) else {
+            if destination == mad::QUEUE_PAIR {
+                self.nic.answer_management(&packet.header, payload, datagram);
+            }
+            return;
+        };
         if !queue_pair.accepts(&packet.header, packet.origin) {
             queue_pair.counters.dropped.add(1);
             return;

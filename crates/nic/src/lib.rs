@@ -27,6 +27,7 @@ mod fault_counts;
 mod inbox;
 mod lane;
 pub mod limits;
+mod management;
 mod moderation;
 mod page_fault_choice;
 mod page_faults;

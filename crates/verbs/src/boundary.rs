@@ -14,13 +14,16 @@ pub type Result<T> = std::result::Result<T, Errno>;
 impl From<pagewire_nic::Error> for Errno {
     fn from(error: pagewire_nic::Error) -> Self {
         log::debug!("refused: {error}");
+        crate::engine::tell_shortage(error.errno());
         Errno(error.errno())
     }
 }
 
 impl From<std::io::Error> for Errno {
     fn from(error: std::io::Error) -> Self {
-        Errno(error.raw_os_error().unwrap_or(EIO))
+        let errno = error.raw_os_error().unwrap_or(EIO);
+        crate::engine::tell_shortage(errno);
+        Errno(errno)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::limits::EXIT_PATIENCE_MILLISECONDS;
 use crate::settings::Settings;
 use crate::{device, explain};
 use libc::EINVAL;
-use pagewire_fabric::{FaultInjector, HostFabric};
+use pagewire_fabric::{Explained, FaultInjector, HostFabric};
 use pagewire_memory::Uncancelled;
 use pagewire_nic::device::devices;
 use pagewire_nic::{Nic, PageFaultChoice};
@@ -99,6 +99,14 @@ fn tell(reason: &str) {
     }
 }
 
+/// Says once on standard error which limit keeps a verb from a descriptor; the program itself would only say that the verb failed.
+pub fn tell_shortage(errno: i32) {
+    static SAID: Once = Once::new();
+    if matches!(errno, libc::EMFILE | libc::ENFILE) {
+        SAID.call_once(|| say(format_args!("{}", Explained(&io::Error::from_raw_os_error(errno)))));
+    }
+}
+
 /// Says once on standard error why the list of devices is empty.
 pub fn tell_no_device() {
     static SAID: Once = Once::new();
@@ -111,7 +119,7 @@ pub fn tell_no_device() {
 }
 
 /// A line on standard error; where that cannot be written to, nothing: the program has nothing to do with it.
-fn say(what: std::fmt::Arguments<'_>) {
+pub(crate) fn say(what: std::fmt::Arguments<'_>) {
     let _ = writeln!(StandardError, "pagewire: {what}");
 }
 
@@ -160,7 +168,7 @@ pub fn running() -> Option<Arc<Engine>> {
 
 fn start() -> Result<Arc<Engine>> {
     let settings = settings()?;
-    let cannot_start = |error: &std::io::Error| tell(&format!("the NIC cannot start: {error}"));
+    let cannot_start = |error: &std::io::Error| tell(&format!("the NIC cannot start: {}", Explained(error)));
     let host = HostFabric::new().inspect_err(cannot_start)?;
     let nic = Nic::new(FaultInjector::new(host, settings.faults), settings.options());
     let engine = Arc::new(Engine { nic: nic.clone(), settings });

@@ -217,13 +217,7 @@ fn process(engine: &Engine) -> io::Result<Process> {
         send_reason: host.send_reason(),
         devices,
         counters: host.counters().all().collect(),
-        faults: BTreeMap::from([
-            ("dropped", faults.dropped.get()),
-            ("duplicated", faults.duplicated.get()),
-            ("reordered", faults.reordered.get()),
-            ("corrupted", faults.corrupted.get()),
-            ("delayed", faults.delayed.get()),
-        ]),
+        faults: faults.all().collect(),
         fault_latency: report.latency.clone(),
         absent_pages: AbsentPages::of(engine, report),
     })

@@ -9,6 +9,7 @@ mod advise;
 mod boundary;
 mod completion_channel;
 mod completion_queue;
+mod connection_manager;
 mod context;
 mod descriptor;
 mod device;

@@ -26,6 +26,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod joined;
 pub mod limits;
+pub mod mad;
 pub mod opcode;
 pub mod own;
 pub mod packet;

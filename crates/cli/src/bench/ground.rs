@@ -1,11 +1,9 @@
 //! Where programs are measured: on this host, and on two hosts of our own, each program on one processor.
 
 use crate::arguments::PathChoice;
-use crate::hosts::{Host, Hosts};
+use crate::hosts::{Host, Hosts, processors};
 use crate::stage::Stage;
 use anyhow::{Result, anyhow};
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
 
 /// The MTU between the two hosts: Ethernet's.
 pub(super) const LINK_MTU: u32 = 1500;
@@ -47,11 +45,4 @@ impl Ground {
             (PathChoice::Local | PathChoice::Auto, _) => Ok((&self.here[0], &self.here[1])),
         }
     }
-}
-
-/// The first two processors that this process may use, if there are two.
-fn processors() -> Result<Option<[usize; 2]>> {
-    let allowed = sched_getaffinity(Pid::from_raw(0))?;
-    let mut found = (0..CpuSet::count()).filter(|&processor| allowed.is_set(processor).unwrap_or(false));
-    Ok(found.next().zip(found.next()).map(|(first, second)| [first, second]))
 }

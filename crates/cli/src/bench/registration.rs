@@ -8,8 +8,11 @@ use crate::interrupt;
 use crate::stage::Stage;
 use anyhow::Result;
 
-/// The benchmark's name.
-pub(super) const NAME: &str = "registration";
+/// The helper program.
+const HELPER: &str = "registration";
+
+/// The benchmarks, as their rows are named; one run of the helper measures both.
+pub(super) const NAMES: [&str; 2] = ["reg_mr", "dereg_mr"];
 
 /// What is measured, and the figure published for JBMT (onloaded dynamic pinning) on other hardware.
 const MEASURED: [(&str, u64, f64); 4] = [
@@ -19,11 +22,11 @@ const MEASURED: [(&str, u64, f64); 4] = [
     ("dereg_mr", 1 << 40, 0.25),
 ];
 
-/// Measures; lines without a value where the helper is missing or fails.
-pub(super) fn measure(stage: &Stage, rounds: u32) -> Result<Vec<Line>> {
+/// Measures those of [`NAMES`] that are wanted; lines without a value where the helper is missing or fails.
+pub(super) fn measure(stage: &Stage, wanted: &[&'static str], rounds: u32) -> Result<Vec<Line>> {
     let mut figures: Vec<Point> = Vec::new();
-    match Helper::find(stage, "registration") {
-        Err(failure) => crate::tell!("{NAME}: {failure}"),
+    match Helper::find(stage, HELPER) {
+        Err(failure) => crate::tell!("{HELPER}: {failure}"),
         Ok(helper) => {
             let sizes = [4096_u64, 1 << 40].map(|size| size.to_string());
             for _ in 0..rounds {
@@ -31,17 +34,18 @@ pub(super) fn measure(stage: &Stage, rounds: u32) -> Result<Vec<Line>> {
                 interrupt::check()?;
                 match output.and_then(|output| points(&output)) {
                     Ok(new) => figures.extend(new),
-                    Err(failure) => crate::tell!("{NAME}: {failure}"),
+                    Err(failure) => crate::tell!("{HELPER}: {failure}"),
                 }
             }
         }
     }
     Ok(MEASURED
         .iter()
+        .filter(|(bench, ..)| wanted.contains(bench))
         .map(|&(bench, size, published)| {
-            let wanted = figures.iter().filter(|figure| figure.size == size);
+            let of_size = figures.iter().filter(|figure| figure.size == size);
             let mut values: Vec<f64> =
-                wanted.filter_map(|figure| figure.values.get(bench).copied().flatten()).collect();
+                of_size.filter_map(|figure| figure.values.get(bench).copied().flatten()).collect();
             Line::new(
                 (bench, size, "-", "us"),
                 median(&mut values),

@@ -1,5 +1,6 @@
 //! The kernel and what it lets processes do to each other.
 
+use super::limits::mend;
 use super::{Finding, setting};
 use crate::probe;
 use rustix::process::{PTracer, PidfdFlags, getpid, pidfd_open, set_ptracer};
@@ -89,15 +90,18 @@ fn cross_memory() -> Finding {
         CHECK,
         format!("process_vm_readv: {refused:#} ({scope})"),
         "no local path: peers on this host are reached over UDP",
-        match setting("/proc/sys/kernel/yama/ptrace_scope").as_deref() {
-            Some("3") => {
-                "kernel.yama.ptrace_scope=1 in /etc/sysctl.d, then start the machine anew (3 cannot be taken back)"
-            }
-            Some("2") => "sysctl kernel.yama.ptrace_scope=1",
-            _ => {
-                "in a container: --cap-add SYS_PTRACE, or a seccomp profile that allows process_vm_readv and process_vm_writev; a kernel with CONFIG_CROSS_MEMORY_ATTACH"
-            }
-        },
+        mend(
+            &refused,
+            match setting("/proc/sys/kernel/yama/ptrace_scope").as_deref() {
+                Some("3") => {
+                    "kernel.yama.ptrace_scope=1 in /etc/sysctl.d, then start the machine anew (3 cannot be taken back)"
+                }
+                Some("2") => "sysctl kernel.yama.ptrace_scope=1",
+                _ => {
+                    "in a container: --cap-add SYS_PTRACE, or a seccomp profile that allows process_vm_readv and process_vm_writev; a kernel with CONFIG_CROSS_MEMORY_ATTACH"
+                }
+            },
+        ),
     )
 }
 
@@ -108,7 +112,7 @@ fn pidfd() -> Finding {
             "pidfd",
             format!("pidfd_open: {error}"),
             "a peer's end is noticed by its sockets only",
-            "a kernel of 5.3 or later, a seccomp profile with pidfd_open",
+            mend(&error.into(), "a kernel of 5.3 or later, a seccomp profile with pidfd_open"),
         ),
     }
 }
@@ -120,7 +124,7 @@ fn memfd() -> Finding {
             "memfd",
             format!("memfd_create: {error}"),
             "processes share their tables by it",
-            "a seccomp profile with memfd_create",
+            mend(&error.into(), "a seccomp profile with memfd_create"),
         ),
     }
 }
@@ -143,7 +147,7 @@ fn namespaces() -> Finding {
         );
     };
     let is = |file: &str, value: &str| setting(file).as_deref() == Some(value);
-    let mend = if is("/proc/sys/user/max_user_namespaces", "0") {
+    let advice = if is("/proc/sys/user/max_user_namespaces", "0") {
         "sysctl user.max_user_namespaces=10000"
     } else if is("/proc/sys/kernel/unprivileged_userns_clone", "0") {
         "sysctl kernel.unprivileged_userns_clone=1"
@@ -154,11 +158,12 @@ fn namespaces() -> Finding {
     } else {
         "in a container: --cap-add SYS_ADMIN, or a seccomp profile that allows unshare"
     };
+    let limits_first = mend(&refused, advice);
     Finding::costs(
         CHECK,
         format!("unshare: {refused:#}"),
         "the demonstration has one host instead of two, and the end-to-end tests do not run; nothing else needs them",
-        mend,
+        limits_first,
     )
 }
 

@@ -1,5 +1,6 @@
 //! Network devices, and UDP: the port of RoCEv2, segmentation and coalescing, buffers.
 
+use super::limits::mend;
 use super::{Finding, Verdict, setting};
 use anyhow::{Result, bail, ensure};
 use nix::sys::socket::{AddressFamily, getsockopt, setsockopt, sockopt};
@@ -40,7 +41,7 @@ fn devices() -> Finding {
                 CHECK,
                 error.to_string(),
                 "the engine finds no device either",
-                "allow netlink sockets (seccomp, AppArmor)",
+                mend(&error.into(), "allow netlink sockets (seccomp, AppArmor)"),
             );
         }
     };
@@ -70,7 +71,7 @@ fn loopback() -> Finding {
             "loopback device",
             format!("no datagram gets through: {error:#}"),
             "processes of this host do not reach each other over UDP, and nothing more of UDP can be tried",
-            "ip link set lo up",
+            mend(&error, "ip link set lo up"),
         ),
     }
 }
@@ -219,7 +220,7 @@ fn buffer(check: &'static str, ask: fn(&UdpSocket) -> nix::Result<usize>) -> Fin
             check,
             format!("cannot be asked for: {error}"),
             "the udp path works with what the kernel gives",
-            "allow setsockopt (seccomp)",
+            mend(&error.into(), "allow setsockopt (seccomp)"),
         ),
     }
 }

@@ -27,6 +27,8 @@ pub struct Watched {
     /// Its rates over the last minute, the newest last.
     pub history: VecDeque<Past>,
     readings: Option<(Readings, Duration)>,
+    /// Its program as the kernel tells of it, if it has not said anything.
+    seen: Option<String>,
 }
 
 /// Rates between two looks.
@@ -43,9 +45,9 @@ pub struct Past {
 }
 
 impl Watched {
-    /// Its program, `?` if it has not said.
+    /// Its program; of one that has said nothing yet what the kernel says of it, `?` if that is not to be seen either.
     pub fn program(&self) -> &str {
-        self.text("program").unwrap_or("?")
+        self.text("program").or(self.seen.as_deref()).unwrap_or("?")
     }
 
     /// A field of text that it gives of itself.
@@ -64,6 +66,9 @@ impl Watched {
             Ok(report) => report,
             Err(silence) => {
                 self.silence = Some(silence);
+                if self.text("program").is_none() {
+                    self.seen = crate::explain::program(pid);
+                }
                 self.rates = Rates::default();
                 return;
             }
@@ -176,6 +181,7 @@ impl Board {
             silence: None,
             history: VecDeque::new(),
             readings: None,
+            seen: None,
         });
         watched.take(pid, told, at.saturating_duration_since(self.start));
     }
@@ -289,6 +295,18 @@ pub(super) mod tests {
         board.take(answer(start, 3, &lines(3, "a", 90), 5.0));
         let rows = board.rows();
         assert_eq!((rows[0].1.rate(Measure::Bytes), &rows[0].1.silence), (Some(20.0), &None));
+    }
+
+    /// One that is stopped before it was ever asked.
+    #[test]
+    fn one_that_never_answered_has_its_name() {
+        let (start, own) = (Instant::now(), std::process::id());
+        let mut board = Board::new(Filter::default(), start);
+        board.take(Answer { told: Err(Silence::Stopped), ..answer(start, own, "", 0.0) });
+        let file = std::env::current_exe().expect("this test");
+        assert_eq!(board.rows()[0].1.program(), file.file_name().expect("a name").to_string_lossy());
+        board.take(answer(start, own, &lines(own, "as it says", 0), 1.0));
+        assert_eq!(board.rows()[0].1.program(), "as it says");
     }
 
     #[test]

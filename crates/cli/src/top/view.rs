@@ -29,6 +29,9 @@ const KEYS: [(&str, &str); 9] = [
 const RATE_WIDTH: u16 = 9;
 const WIDE_RATE_WIDTH: u16 = 10;
 
+/// Columns below which the display leaves out what says least.
+const NARROW: u16 = 72;
+
 /// The highest bar that the chart can calculate with.
 const HIGHEST: u64 = 1 << 48;
 
@@ -83,12 +86,27 @@ pub fn draw(frame: &mut Frame<'_>, board: &Board, view: &mut View, status: Statu
     }
     let foot_text = match status.trouble {
         Some(trouble) => Span::styled(trouble, view.bad()),
-        None => Span::raw("q quit  ? help  p pause  Up/Down process  Left/Right sort  PgUp/PgDn queue pairs"),
+        None => Span::raw(keys_line(foot.width)),
     };
     frame.render_widget(Line::from(foot_text), foot);
     if view.help {
         draw_help(frame);
     }
+}
+
+/// As many of the keys as a line of this width shows whole.
+fn keys_line(width: u16) -> String {
+    const PARTS: [&str; 6] =
+        ["q quit", "? help", "p pause", "Up/Down process", "Left/Right sort", "PgUp/PgDn queue pairs"];
+    let mut line = String::new();
+    for part in PARTS {
+        let gap = if line.is_empty() { "" } else { "  " };
+        if line.len() + gap.len() + part.len() > usize::from(width) {
+            break;
+        }
+        line = line + gap + part;
+    }
+    line
 }
 
 impl View {
@@ -222,7 +240,9 @@ fn draw_process(frame: &mut Frame<'_>, area: Rect, view: &mut View, watched: &Wa
     };
     frame.render_widget(Paragraph::new(notes_text).style(style).wrap(Wrap { trim: true }), notes);
     let buckets = fault_latency(watched.report.process.get("fault_latency"));
-    let histogram = if buckets.is_empty() { Constraint::Length(0) } else { Constraint::Fill(1) };
+    // Three titles are too long for a narrow display.
+    let is_left_out = buckets.is_empty() || charts.width < NARROW;
+    let histogram = if is_left_out { Constraint::Length(0) } else { Constraint::Fill(1) };
     let [faults, bytes, latency] =
         Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1), histogram]).spacing(2).areas(charts);
     let chart = |measure: Measure, of: fn(&Past) -> f64| Chart { measure, of, now };
@@ -317,7 +337,9 @@ fn draw_queue_pairs(frame: &mut Frame<'_>, area: Rect, view: &mut View, watched:
     }
     view.room = usize::from(area.height.saturating_sub(1));
     view.first_queue_pair = view.first_queue_pair.min(connections.len().saturating_sub(view.room));
-    let measures = fitting(area.width, 58, WIDE_RATE_WIDTH);
+    // What says most of a queue pair stays: a narrow display leaves out its type and the depths of its queues.
+    let narrow = area.width < NARROW;
+    let measures = fitting(area.width, if narrow { 42 } else { 58 }, WIDE_RATE_WIDTH);
     let shown = connections.iter().skip(view.first_queue_pair).take(view.room);
     let lines: Vec<Row<'_>> = shown
         .map(|connection| {
@@ -328,15 +350,12 @@ fn draw_queue_pairs(frame: &mut Frame<'_>, area: Rect, view: &mut View, watched:
                 _ => Style::new(),
             };
             let state_style = if state == "ERR" { view.bad() } else { Style::new() };
-            let mut cells = vec![
-                Line::raw(number),
-                Line::raw(kind),
-                Line::styled(state, state_style),
-                Line::raw(peer),
-                Line::styled(path, path_style),
-                right(send),
-                right(receive),
-            ];
+            let mut cells = vec![Line::raw(number)];
+            cells.extend((!narrow).then(|| Line::raw(kind)));
+            cells.extend([Line::styled(state, state_style), Line::raw(peer), Line::styled(path, path_style)]);
+            if !narrow {
+                cells.extend([right(send), right(receive)]);
+            }
             let qpn = connection.get("qpn").and_then(Value::as_u64).unwrap_or_default();
             cells.extend(
                 measures.iter().map(|measure| right(short(measure.of_queue_pair(&watched.rates, qpn)))),
@@ -344,13 +363,17 @@ fn draw_queue_pairs(frame: &mut Frame<'_>, area: Rect, view: &mut View, watched:
             Row::new(cells)
         })
         .collect();
-    let titles = ["QPN", "type", "state", "peer", "path"].map(Line::raw).into_iter();
-    let numbers =
-        ["send", "receive"].into_iter().chain(measures.iter().map(|measure| measure.title_of_queue_pairs()));
-    let head = Row::new(titles.chain(numbers.map(|title| right(title.to_owned())))).style(heading());
-    let widths = [8, 4, 5].map(Constraint::Length).into_iter();
+    let titles: &[&str] =
+        if narrow { &["QPN", "state", "peer", "path"] } else { &["QPN", "type", "state", "peer", "path"] };
+    let depths: &[&str] = if narrow { &[] } else { &["send", "receive"] };
+    let numbers = depths.iter().copied().chain(measures.iter().map(|measure| measure.title_of_queue_pairs()));
+    let head = titles.iter().map(|&title| Line::raw(title.to_owned()));
+    let head = Row::new(head.chain(numbers.map(|title| right(title.to_owned())))).style(heading());
+    let widths: &[u16] = if narrow { &[8, 5] } else { &[8, 4, 5] };
+    let depths: &[u16] = if narrow { &[] } else { &[5, 7] };
+    let widths = widths.iter().copied().map(Constraint::Length);
     let widths = widths.chain([Constraint::Min(18), Constraint::Length(5)]);
-    let widths = widths.chain([5, 7].map(Constraint::Length));
+    let widths = widths.chain(depths.iter().copied().map(Constraint::Length));
     let widths = widths.chain(measures.iter().map(|_| Constraint::Length(WIDE_RATE_WIDTH)));
     frame.render_widget(Table::new(lines, widths).header(head), area);
 }
@@ -529,6 +552,22 @@ mod tests {
         assert_eq!(words(&shown[1]).len(), 2 + Measure::ALL.len());
         let head = line_with(&shown, "QPN      type");
         assert!(head.ends_with("waits/s") && head.contains("direct B/s"), "{head}");
+    }
+
+    /// Nothing is cut off in the midst of a word or a number.
+    #[test]
+    fn sixty_columns_show_whole_words() {
+        let board = board(1);
+        let shown = lines(&drawn(&board, &mut View::default(), (60, 24)));
+        assert!(words(&shown[1]).len() >= 5 && words(&shown[2])[1] == "ib_write_bw", "{}", shown[1]);
+        let head = line_with(&shown, "QPN      state");
+        assert!(head.ends_with("packets/s") || head.ends_with("waits/s"), "{head}");
+        let queue_pair = words(line_with(&shown, "0x0011"));
+        assert_eq!(queue_pair[..6], ["0x0011", "RTS", "10.0.0.2", "QPN", "0x0012", "udp"]);
+        assert_eq!(shown[23], "q quit  ? help  p pause  Up/Down process  Left/Right sort");
+        line_with(&shown, "bytes/s 2.5k (max 2.5k)");
+        assert!(!shown.iter().any(|line| line.contains("faults took")), "{shown:?}");
+        line_with(&shown, "page faults: stash");
     }
 
     #[test]
