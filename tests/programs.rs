@@ -9,16 +9,23 @@ use pagewire_cli::arguments::PathChoice;
 use pagewire_cli::interrupt;
 use pagewire_end_to_end::ground::{Ground, Setting};
 use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_STOPPED};
+use pagewire_end_to_end::pool::{Load, Pool};
 use pagewire_end_to_end::{
     basics, combinations, command, crowd, death, device_files, faults, instructions, killed, motion,
     perftest, pingpong, shortage, stack, tools, trust, wire,
 };
 use std::process::ExitCode;
-use std::sync::{Arc, LazyLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Prepared at the first test that needs it; when it cannot be had, each test says why. Gone with the last test.
-type SharedGround = Arc<LazyLock<Result<Ground, String>>>;
+type SharedPool = Arc<LazyLock<Result<Pool, String>>>;
+
+/// How long each test took, without its wait for a ground.
+static TIMES: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
+
+/// How many of the slowest tests are named at the end.
+const SLOWEST: usize = 20;
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -27,121 +34,119 @@ fn main() -> ExitCode {
         eprintln!("signals cannot be watched for: {error:#}");
         return ExitCode::FAILURE;
     }
-    // Two spinning ends are enough for a small machine: time limits shall mean something.
-    arguments.test_threads.get_or_insert(1);
-    let conclusion =
-        match trials(&Arc::new(LazyLock::new(|| Ground::prepare().map_err(|error| format!("{error:#}"))))) {
-            Ok(trials) => libtest_mimic::run(&arguments, trials),
-            Err(error) => {
-                eprintln!("the table of combinations: {error:#}");
-                return ExitCode::FAILURE;
-            }
-        };
+    let pool = LazyLock::new(|| Pool::prepare().map_err(|error| format!("{error:#}")));
+    let trials = match trials(&Arc::new(pool)) {
+        Ok(trials) => trials,
+        Err(error) => {
+            eprintln!("the table of combinations: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    // Each test has a thread, in which it waits for a ground: the pool decides how many run.
+    arguments.test_threads.get_or_insert(trials.len());
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    print_slowest();
     conclusion.exit_code()
 }
 
-fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
+fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
     let all = std::env::var("PAGEWIRE_TESTS").is_ok_and(|value| value == "all");
     let mut trials = vec![
         Trial::test("combinations::table_is_whole", || outcome(combinations::table_is_whole())),
-        trial(ground, "basics::devices_are_listed", basics::devices_are_listed),
-        trial(ground, "basics::device_is_described", basics::device_is_described),
-        trial(ground, "basics::exit_status_passes", basics::exit_status_passes),
-        trial(ground, "basics::doctor_is_content", basics::doctor_is_content),
-        trial(ground, "basics::explain_finds_a_program", basics::explain_finds_a_program),
-        trial(ground, "basics::statistics_are_printed", basics::statistics_are_printed),
-        trial(ground, "device_files::programs_find_them", device_files::programs_find_them),
+        trial(pool, "basics::devices_are_listed", basics::devices_are_listed),
+        trial(pool, "basics::device_is_described", basics::device_is_described),
+        trial(pool, "basics::exit_status_passes", basics::exit_status_passes),
+        trial(pool, "basics::doctor_is_content", basics::doctor_is_content),
+        trial(pool, "basics::explain_finds_a_program", basics::explain_finds_a_program),
+        trial(pool, "basics::statistics_are_printed", basics::statistics_are_printed),
+        trial(pool, "device_files::programs_find_them", device_files::programs_find_them),
         trial(
-            ground,
+            pool,
             "device_files::rates_are_those_of_the_best_path",
             device_files::rates_are_those_of_the_best_path,
         ),
-        trial(ground, "device_files::they_can_be_left_out", device_files::they_can_be_left_out),
-        trial(ground, "device_files::ucx_finds_the_device", device_files::ucx_finds_the_device),
-        trial(ground, "shortage::limits_are_named", shortage::limits_are_named),
-        trial(ground, "tools::valgrind_is_content", tools::valgrind_is_content),
-        trial(ground, "tools::a_sanitized_program_runs", tools::a_sanitized_program_runs),
+        trial(pool, "device_files::they_can_be_left_out", device_files::they_can_be_left_out),
+        trial(pool, "device_files::ucx_finds_the_device", device_files::ucx_finds_the_device),
+        trial(pool, "shortage::limits_are_named", shortage::limits_are_named),
+        trial(pool, "tools::valgrind_is_content", tools::valgrind_is_content),
+        trial(pool, "tools::a_sanitized_program_runs", tools::a_sanitized_program_runs),
         trial(
-            ground,
+            pool,
             "tools::the_connection_manager_is_not_built",
             tools::the_connection_manager_is_not_built,
         ),
         trial(
-            ground,
+            pool,
             "tools::a_peer_that_asks_to_connect_is_refused",
             tools::a_peer_that_asks_to_connect_is_refused,
         ),
         trial(
-            ground,
+            pool,
             "tools::a_killed_demonstration_is_cleaned_up",
             tools::a_killed_demonstration_is_cleaned_up,
         ),
-        trial(ground, "command::path_of_the_environment_holds", command::path_of_the_environment_holds),
-        trial(ground, "command::refusals_say_what_and_where", command::refusals_say_what_and_where),
-        trial(ground, "command::signals_reach_the_program", command::signals_reach_the_program),
-        trial(ground, "command::explain_shows_a_busy_connection", command::explain_shows_a_busy_connection),
-        trial(ground, "command::another_pid_namespace_is_named", command::another_pid_namespace_is_named),
+        trial(pool, "command::path_of_the_environment_holds", command::path_of_the_environment_holds),
+        trial(pool, "command::refusals_say_what_and_where", command::refusals_say_what_and_where),
+        trial(pool, "command::signals_reach_the_program", command::signals_reach_the_program),
+        trial(pool, "command::explain_shows_a_busy_connection", command::explain_shows_a_busy_connection),
+        trial(pool, "command::another_pid_namespace_is_named", command::another_pid_namespace_is_named),
         trial(
-            ground,
+            pool,
             "command::explain_finds_other_pid_namespaces",
             command::explain_finds_other_pid_namespaces,
         ),
+        trial(pool, "command::statistics_have_protocol_counters", command::statistics_have_protocol_counters),
+        trial(pool, "command::doctor_names_what_forbids", command::doctor_names_what_forbids),
+        trial(pool, "command::ended_early_leaves_nothing", command::ended_early_leaves_nothing),
+        trial(pool, "command::root_of_a_user_namespace_may_run", command::root_of_a_user_namespace_may_run),
+        trial(pool, "command::pipes_get_plain_text", command::pipes_get_plain_text),
         trial(
-            ground,
-            "command::statistics_have_protocol_counters",
-            command::statistics_have_protocol_counters,
-        ),
-        trial(ground, "command::doctor_names_what_forbids", command::doctor_names_what_forbids),
-        trial(ground, "command::ended_early_leaves_nothing", command::ended_early_leaves_nothing),
-        trial(ground, "command::root_of_a_user_namespace_may_run", command::root_of_a_user_namespace_may_run),
-        trial(ground, "command::pipes_get_plain_text", command::pipes_get_plain_text),
-        trial(
-            ground,
+            pool,
             "command::papers_are_reproduced_on_this_machine",
             command::papers_are_reproduced_on_this_machine,
         ),
-        trial(ground, "trust::nothing_is_shown_without_proof", trust::nothing_is_shown_without_proof),
-        trial(ground, "trust::udp_alone_opens_no_listener", trust::udp_alone_opens_no_listener),
-        trial(ground, "wire::packets_are_right", wire::packets_are_right),
-        trial(ground, "wire::resumes_are_captured", wire::resumes_are_captured),
-        trial(ground, "instructions::hot_paths", instructions::hot_paths),
+        trial(pool, "trust::nothing_is_shown_without_proof", trust::nothing_is_shown_without_proof),
+        trial(pool, "trust::udp_alone_opens_no_listener", trust::udp_alone_opens_no_listener),
+        trial(pool, "wire::packets_are_right", wire::packets_are_right),
+        trial(pool, "wire::resumes_are_captured", wire::resumes_are_captured),
+        trial(pool, "instructions::hot_paths", instructions::hot_paths),
     ];
     for (path, descriptors) in crowd::RUNS {
-        trials.push(trial(ground, &format!("crowd::{path}_{descriptors}_descriptors"), move |ground| {
+        trials.push(trial(pool, &format!("crowd::{path}_{descriptors}_descriptors"), move |ground| {
             crowd::every_word_arrives(ground, path, descriptors)
         }));
     }
     for run in motion::runs().into_iter().filter(|run| all || motion::is_quick(run)) {
-        trials.push(trial(ground, &motion::title(&run), move |ground| motion::check(ground, &run)));
+        trials.push(trial(pool, &motion::title(&run), move |ground| motion::check(ground, &run)));
     }
     for run in faults::runs().into_iter().filter(|run| all || faults::is_quick(run)) {
-        trials.push(trial(ground, &faults::title(&run), move |ground| faults::check(ground, &run)));
+        trials.push(trial(pool, &faults::title(&run), move |ground| faults::check(ground, &run)));
     }
     for setting in [Setting::Local, Setting::Udp] {
-        trials.push(trial(ground, &format!("stack::{}", setting.name()), move |ground| {
+        trials.push(trial(pool, &format!("stack::{}", setting.name()), move |ground| {
             stack::little_is_enough(ground, setting)
         }));
     }
     for setting in Setting::ALL {
         let name = setting.name();
-        trials.push(trial(ground, &format!("killed::{name}"), move |ground| {
+        trials.push(trial(pool, &format!("killed::{name}"), move |ground| {
             killed::survivor_ends(ground, setting)
         }));
         for run in pingpong::runs().into_iter().filter(|run| all || pingpong::is_quick(run)) {
             let title = format!("pingpong::{name}::{}", run.title());
-            trials.push(trial(ground, &title, move |ground| pingpong::check(ground, setting, &run)));
+            trials.push(trial(pool, &title, move |ground| pingpong::check(ground, setting, &run)));
         }
         for combination in combinations::table()?.into_iter().filter(|c| all || perftest::is_quick(c)) {
             let (program, transport) = (&combination.program, &combination.transport);
             let title =
                 format!("perftest::{name}::{program} -c {transport} {}", combination.options.join(" "));
-            trials.push(trial(ground, title.trim_end(), move |ground| {
+            trials.push(trial(pool, title.trim_end(), move |ground| {
                 perftest::check(ground, setting, &combination)
             }));
         }
     }
     for path in [PathChoice::Local, PathChoice::Udp] {
-        trials.extend(deaths(ground, path));
+        trials.extend(deaths(pool, path));
     }
     // Refusals do not depend on the setting; they cost nothing, so that all are tried always.
     if !all {
@@ -150,7 +155,7 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
             let (program, transport) = (&combination.program, &combination.transport);
             let title =
                 format!("perftest::refused::{program} -c {transport} {}", combination.options.join(" "));
-            trials.push(trial(ground, title.trim_end(), move |ground| {
+            trials.push(trial(pool, title.trim_end(), move |ground| {
                 perftest::check(ground, Setting::Udp, &combination)
             }));
         }
@@ -159,15 +164,15 @@ fn trials(ground: &SharedGround) -> Result<Vec<Trial>> {
 }
 
 /// Short runs of the death harness. The instants are others each day; the program prints which they were.
-fn deaths(ground: &SharedGround, path: PathChoice) -> Vec<Trial> {
+fn deaths(pool: &SharedPool, path: PathChoice) -> Vec<Trial> {
     let name = path.name();
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
-    let mut trials = vec![trial(ground, &format!("death::kill::{name}"), move |ground| {
+    let mut trials = vec![trial(pool, &format!("death::kill::{name}"), move |ground| {
         death::Program::compile(ground)?.kill(path, KILLS, seed, 0)?.finish(DEATH).map(drop)
     })];
     for operation in death::OPERATIONS {
         let mut step = |fate, stride| {
-            trials.push(trial(ground, &format!("death::{fate:?}::{name}::{operation}"), move |ground| {
+            trials.push(trial(pool, &format!("death::{fate:?}::{name}::{operation}"), move |ground| {
                 let instants = death::Instants { first: seed % stride, stride, last: INSTRUCTIONS };
                 let run = death::Program::compile(ground)?.single_step(
                     path,
@@ -189,12 +194,36 @@ fn deaths(ground: &SharedGround, path: PathChoice) -> Vec<Trial> {
     trials
 }
 
-fn trial(ground: &SharedGround, name: &str, test: impl Fn(&Ground) -> Result<()> + Send + 'static) -> Trial {
-    let ground = ground.clone();
-    Trial::test(name, move || match &**ground {
-        Ok(ground) => outcome(interrupt::check().map_err(Into::into).and_then(|()| test(ground))),
+/// What a test does, by its name.
+fn load(name: &str) -> Load {
+    let polls = ["perftest::local", "perftest::udp", "perftest::hosts", "pingpong::"];
+    if polls.iter().any(|family| name.starts_with(family)) { Load::Polls } else { Load::Waits }
+}
+
+fn trial(pool: &SharedPool, name: &str, test: impl Fn(&Ground) -> Result<()> + Send + 'static) -> Trial {
+    let (pool, load, title) = (pool.clone(), load(name), name.to_owned());
+    Trial::test(name, move || match &**pool {
+        Ok(pool) => outcome(pool.borrow(load).and_then(|ground| {
+            interrupt::check()?;
+            let begun = Instant::now();
+            let result = test(&ground);
+            times().push((begun.elapsed(), title.clone()));
+            result
+        })),
         Err(error) => Err(Failed::from(error.as_str())),
     })
+}
+
+fn times() -> MutexGuard<'static, Vec<(Duration, String)>> {
+    TIMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn print_slowest() {
+    let mut times = times();
+    times.sort_unstable();
+    for (took, title) in times.iter().rev().take(SLOWEST) {
+        println!("{:6.1} s {title}", took.as_secs_f64());
+    }
 }
 
 fn outcome(result: Result<()>) -> Result<(), Failed> {

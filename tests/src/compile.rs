@@ -10,7 +10,18 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
+
+/// Has `compile` make `program`, unless it is there already. One program at a time: no test runs one that is not complete.
+///
+/// # Errors
+/// Those of `compile`.
+pub fn once(program: &Path, compile: impl FnOnce() -> Result<()>) -> Result<()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if program.exists() { Ok(()) } else { compile() }
+}
 
 /// Compiles C sources against rdma-core's headers; `options` say at least what to link with.
 ///

@@ -23,6 +23,7 @@ use pagewire_cli::swap::{self, Swap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// The status by which a program says that this machine does not let it do something.
@@ -166,12 +167,16 @@ pub fn title(run: &Run) -> String {
     format!("{title} {}", run.words.join(" "))
 }
 
+/// Of swap and huge pages the machine has one account: one test at a time adds to it.
+static ONE: Mutex<()> = Mutex::new(());
+
 /// One run of a program, which says itself what is wrong.
 ///
 /// # Errors
 /// With what the program said, and how to run it again.
 pub fn check(ground: &Ground, run: &Run) -> Result<()> {
     let program = program(ground, run.program)?;
+    let _one = (run.needs != Needs::Nothing).then(|| ONE.lock().unwrap_or_else(PoisonError::into_inner));
     let mut swap = None;
     let mut groups = Vec::new();
     let mut huge_pages = None;
@@ -256,10 +261,8 @@ fn is_handled(run: &Run, reports: &[ProcessReport]) -> Result<()> {
 /// With what the compiler says.
 pub fn program(ground: &Ground, name: &str) -> Result<PathBuf> {
     let program = ground.stage.file(&format!("faults-{name}"));
-    if !program.exists() {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("faults").join(name).with_extension("c");
-        compile::c([source], &program, &["-libverbs"])?;
-    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("faults").join(name).with_extension("c");
+    compile::once(&program, || compile::c([source], &program, &["-libverbs"]))?;
     Ok(program)
 }
 

@@ -8,6 +8,7 @@ use pagewire_cli::install::Installation;
 use pagewire_cli::stage::Stage;
 use pagewire_cli::workload::{Outcome, Workload};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Where the two ends of a connection are, and which path is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,7 @@ impl Setting {
 #[derive(Debug)]
 pub struct Ground {
     /// The installation, where an unprivileged user can run it.
-    pub stage: Stage,
+    pub stage: Arc<Stage>,
     /// Two hosts that nobody else uses.
     pub hosts: Hosts,
 }
@@ -62,8 +63,16 @@ impl Ground {
         let command = tree.join("bin/pagewire");
         let command =
             command.canonicalize().with_context(|| format!("{} (make build)", command.display()))?;
-        let stage = Stage::prepare(&Installation::of(&command)?)?;
+        let stage = Arc::new(Stage::prepare(&Installation::of(&command)?)?);
         Ok(Ground { stage, hosts: Hosts::make(LINK_MTU)? })
+    }
+
+    /// Two more hosts with this installation: nothing on them disturbs what runs on these.
+    ///
+    /// # Errors
+    /// If the kernel refuses more namespaces.
+    pub fn with_other_hosts(&self) -> Result<Ground> {
+        Ok(Ground { stage: self.stage.clone(), hosts: Hosts::make(LINK_MTU)? })
     }
 
     /// The host of the server and that of the client in a setting.

@@ -22,6 +22,7 @@ pub mod motion;
 pub mod not_checked;
 pub mod perftest;
 pub mod pingpong;
+pub mod pool;
 pub mod shortage;
 pub mod stack;
 pub mod tools;

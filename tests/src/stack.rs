@@ -15,7 +15,8 @@ use std::time::Instant;
 /// If the program ends otherwise than well.
 pub fn little_is_enough(ground: &Ground, setting: Setting) -> Result<()> {
     let program = ground.stage.file("stack");
-    compile::c([concat!(env!("CARGO_MANIFEST_DIR"), "/stack/main.c")], &program, &["-libverbs"])?;
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/stack/main.c");
+    compile::once(&program, || compile::c([source], &program, &["-libverbs"]))?;
     let mut command = ground.ends(setting).0.command(&ground.stage.command);
     command.args(["run", "--path", setting.path().name(), "--"]).arg(&program);
     let finished = Running::start(command)?.wait_until(Instant::now() + RUN);

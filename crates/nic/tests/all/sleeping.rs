@@ -1,0 +1,64 @@
+//! A program that posts and then sleeps until a completion channel tells it: nobody but the NIC thread goes on.
+
+use crate::support::*;
+use pagewire_fabric::Fabric;
+use pagewire_nic::attributes::QueuePairType;
+use pagewire_nic::path::attention;
+use pagewire_nic::*;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Tells whoever waits at the other end.
+struct Teller(Sender<()>);
+
+impl Notifier for Teller {
+    fn raise(&self) {
+        // Nobody may wait any more when the engine tells its last.
+        let _ = self.0.send(());
+    }
+    fn withdraw(&self) {
+        unreachable!("no completion queue is destroyed here");
+    }
+}
+
+/// An engine whose receives' completions are told to whoever waits at the second value.
+fn side_with_channel(path: PathChoice) -> (Side, Receiver<()>) {
+    let mut side = Side::new(path);
+    let (tell, told) = channel();
+    let notices = side.context.create_channel(Arc::new(Teller(tell)));
+    side.recv_cq = side.context.create_cq(16, Some(notices)).unwrap();
+    (side, told)
+}
+
+/// Waits until the NIC thread sleeps with nothing to do.
+fn asleep(side: &Side) {
+    let start = Instant::now();
+    while !attention::is_asked(side.nic.fabric().mailbox()) {
+        assert!(start.elapsed() < PATIENCE, "the NIC thread does not rest");
+        sleep(Duration::from_millis(1));
+    }
+}
+
+/// More packets than one turn of a queue pair sends, so that the rest is left when `ibv_post_send` returns.
+#[test]
+fn a_long_message_goes_on_while_the_sender_sleeps() {
+    const LENGTH: usize = 16 << 20;
+    let (b, told) = side_with_channel(PathChoice::Local);
+    let mut pair = Pair::connect(Side::new(PathChoice::Local), b, QueuePairType::Uc, all_rights());
+    let source = pair.a.buffer(LENGTH, all_rights());
+    let target = pair.b.buffer(LENGTH, all_rights());
+    source.bytes.fill(7);
+    for wr_id in 1..=4 {
+        pair.receive(wr_id, &[target.piece(0, LENGTH as u32)]);
+        pair.b.recv_cq.arm(false);
+        asleep(&pair.a);
+        pair.post(wr_id, SendOperation::Send, &[source.piece(0, LENGTH as u32)]).unwrap();
+        told.recv_timeout(PATIENCE).expect("the message arrives though nobody polls");
+        pair.until(wr_id as usize, wr_id as usize);
+    }
+    let done: Vec<_> = (1..=4).map(|wr_id| Done { wr_id, status: Status::Success }).collect();
+    assert_eq!((&pair.sent, &pair.received), (&done, &done));
+    assert!(target.bytes.iter().all(|byte| *byte == 7), "every byte");
+}

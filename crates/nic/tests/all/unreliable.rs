@@ -1,0 +1,170 @@
+//! UC between two engines: what ends and begins anew at one side leaves the other side's connection as it was.
+
+use crate::support::*;
+use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
+use pagewire_nic::*;
+use std::time::Instant;
+
+const PATHS: [PathChoice; 2] = [PathChoice::Local, PathChoice::Udp];
+
+fn send(pair: &Pair, wr_id: u64, source: &Buffer) {
+    pair.post(wr_id, SendOperation::SendImmediate(7), &[source.piece(0, 8)]).unwrap();
+}
+
+/// Sends until a message has arrived: from then on both sides know what the other one is.
+fn until_heard(pair: &mut Pair, source: &Buffer, target: &Buffer) {
+    let start = Instant::now();
+    while pair.received.is_empty() && start.elapsed() < PATIENCE {
+        pair.receive(0, &[target.piece(0, 8)]);
+        send(pair, 0, source);
+        pair.until(pair.sent.len() + 1, 0);
+    }
+    assert!(!pair.received.is_empty(), "nothing arrives");
+}
+
+/// Sends `count` messages, one at a time; gives how many arrive.
+fn arriving(pair: &mut Pair, source: &Buffer, target: &Buffer, count: usize) -> usize {
+    let before = pair.received.len();
+    for number in 0..count {
+        pair.receive(1, &[target.piece(0, 8)]);
+        let sent = pair.sent.len();
+        send(pair, number as u64, source);
+        pair.until(sent + 1, 0);
+    }
+    let start = Instant::now();
+    while pair.received.len() < before + count && start.elapsed() < PATIENCE / 10 {
+        pair.turn();
+    }
+    pair.received.len() - before
+}
+
+fn established(context: &Context<pagewire_fabric::HostFabric>) -> usize {
+    let mut count = 0;
+    while let Some(event) = context.next_async_event() {
+        event.acknowledge();
+        count += usize::from(event.kind == AsyncEventKind::CommunicationEstablished);
+    }
+    count
+}
+
+#[test]
+fn a_send_queue_that_failed_goes_on_where_it_stood() {
+    for path in PATHS {
+        let mut pair = Pair::new(path, QueuePairType::Uc, all_rights());
+        let (source, target) = (pair.a.buffer(8, all_rights()), pair.b.buffer(8, all_rights()));
+        until_heard(&mut pair, &source, &target);
+        assert_eq!(arriving(&mut pair, &source, &target, 20), 20, "{path:?}");
+        let sent = pair.sent.len();
+        let wrong = ScatterGather { key: source.region.lkey() ^ 0x100, ..source.piece(0, 8) };
+        pair.post(1, SendOperation::Send, &[wrong]).unwrap();
+        pair.until(sent + 1, 0);
+        assert_eq!(pair.sent.last().unwrap().status, Status::LocalProtection);
+        assert_eq!(pair.qa.state(), State::SendQueueError);
+        let back = QueuePairChange { state: Some(State::ReadyToSend), ..Default::default() };
+        pair.qa.modify(&back).unwrap();
+        assert_eq!(arriving(&mut pair, &source, &target, 20), 20, "{path:?}: behind SQE");
+    }
+}
+
+#[test]
+fn a_peer_that_begins_anew_is_heard() {
+    for path in PATHS {
+        let mut pair = Pair::new(path, QueuePairType::Uc, all_rights());
+        let (source, target) = (pair.a.buffer(8, all_rights()), pair.b.buffer(8, all_rights()));
+        until_heard(&mut pair, &source, &target);
+        assert_eq!(arriving(&mut pair, &source, &target, 20), 20, "{path:?}");
+        pair.qa.modify(&QueuePairChange { state: Some(State::Reset), ..Default::default() }).unwrap();
+        to_init(&pair.qa, all_rights());
+        to_rtr(&pair.a, &pair.qa, pair.qb.number());
+        to_rts(&pair.qa, TIMERS);
+        // A greeting may be lost, and with it what comes before the next.
+        pair.received.clear();
+        let begun = Instant::now();
+        until_heard(&mut pair, &source, &target);
+        assert_eq!(
+            arriving(&mut pair, &source, &target, 20),
+            20,
+            "{path:?}: {:?} behind RTS",
+            begun.elapsed()
+        );
+    }
+}
+
+/// Also where the requester executes it, in the memory of a target that only receives.
+#[test]
+fn the_first_operation_establishes_whatever_it_is() {
+    for path in PATHS {
+        for kind in [QueuePairType::Rc, QueuePairType::Uc] {
+            for reads in [false, true] {
+                if reads && kind == QueuePairType::Uc {
+                    continue;
+                }
+                let (a, b) = (Side::new(path), Side::new(path));
+                let (qa, qb) = (a.queue_pair(kind, all_rights()), b.queue_pair(kind, all_rights()));
+                to_rtr(&a, &qa, qb.number());
+                to_rtr(&b, &qb, qa.number());
+                to_rts(&qa, TIMERS);
+                let (source, target) = (a.buffer(8, all_rights()), b.buffer(8, all_rights()));
+                let mut pair = Pair { a, b, qa, qb, sent: Vec::new(), received: Vec::new() };
+                let (address, key) = (target.address, target.region.rkey());
+                let case = format!("{path:?} {kind:?} reads: {reads}");
+                let mut events = 0;
+                for wr_id in 0..4 {
+                    let operation = match reads {
+                        true => SendOperation::Read { address, key },
+                        false => SendOperation::Write { address, key },
+                    };
+                    pair.post(wr_id, operation, &[source.piece(0, 8)]).unwrap();
+                    pair.until(wr_id as usize + 1, 0);
+                    assert_eq!(pair.sent[wr_id as usize].status, Status::Success, "{case}");
+                    let start = Instant::now();
+                    while events == 0 && start.elapsed() < PATIENCE {
+                        pair.turn();
+                        events += established(&pair.b.context);
+                    }
+                }
+                assert_eq!(events + established(&pair.b.context), 1, "{case}");
+                assert_eq!(pair.qb.state(), State::ReadyToReceive);
+                let direct = pair.a.nic.explain()[0].direct_operations;
+                assert_eq!(direct, if path == PathChoice::Local { 4 } else { 0 }, "{case}");
+            }
+        }
+    }
+}
+
+/// A process that is stopped before anybody has sent to it answers no question: others' datagrams do not wait for that.
+#[test]
+fn datagrams_for_others_do_not_wait_for_a_stopped_process() {
+    let [a, b] = [(); 2].map(|()| Side::new(PathChoice::Auto));
+    let stopped = Side::without_thread(PathChoice::Auto);
+    let [qa, qb, elsewhere] = [&a, &b, &stopped].map(|side| {
+        let queue_pair = side.queue_pair(QueuePairType::Ud, Rights::empty());
+        let to = |state, send_psn| QueuePairChange { state: Some(state), send_psn, ..Default::default() };
+        queue_pair.modify(&to(State::ReadyToReceive, None)).unwrap();
+        queue_pair.modify(&to(State::ReadyToSend, Some(0))).unwrap();
+        queue_pair
+    });
+    let (source, target) = (a.buffer(8, all_rights()), b.buffer(48, all_rights()));
+    let address = a.domain.create_ah(&a.vector()).unwrap();
+    let start = Instant::now();
+    let (mut sent, mut received) = (Vec::new(), Vec::new());
+    for (wr_id, peer) in [(0, &elsewhere), (1, &qb), (2, &elsewhere), (3, &qb)] {
+        qb.post_receive(&ReceiveRequest { wr_id, segments: &[target.piece(0, 48)] }).unwrap();
+        let destination = Destination { address: &address, queue_pair: peer.number(), queue_key: 0x1111 };
+        let data = Data::Segments(&[source.piece(0, 8)]);
+        let (operation, destination) = (SendOperation::Send, Some(destination));
+        let (signaled, fence, solicited) = (true, false, false);
+        qa.post_send(&SendRequest { wr_id, data, operation, signaled, fence, solicited, destination })
+            .unwrap();
+        qa.doorbell();
+    }
+    while (sent.len() < 4 || received.len() < 2) && start.elapsed() < PATIENCE {
+        a.nic.progress();
+        b.nic.progress();
+        a.poll(&a.send_cq, &mut sent);
+        b.poll(&b.recv_cq, &mut received);
+    }
+    assert_eq!((sent.len(), received.len()), (4, 2));
+    // The handshake ends after 5 s.
+    assert!(start.elapsed() < PATIENCE / 5, "after {:?}", start.elapsed());
+}

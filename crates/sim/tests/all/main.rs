@@ -1,0 +1,15 @@
+//! All tests of simulated worlds, in one program: building one is cheaper than building many.
+
+mod at_rest;
+mod crashes;
+mod greeting;
+mod holding;
+mod mixed_paths;
+mod page_faults;
+mod patience;
+mod revocation;
+mod shared_window;
+mod starvation;
+mod support;
+mod swarm;
+mod workload;

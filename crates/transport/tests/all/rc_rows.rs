@@ -1,0 +1,242 @@
+//! Packets in the middle of a message that are sent and executed as a row.
+
+use crate::support::network::Pair;
+use crate::support::rules::*;
+use crate::support::*;
+use pagewire_transport::*;
+use pagewire_wire::{Header, Operation as Code, Reth};
+
+const MTU: usize = 1024;
+
+#[test]
+fn what_leaves_in_rows_is_what_leaves_one_by_one() {
+    const PACKETS: u32 = 64;
+    for work in [write(4096, PACKETS * 1024), send(PACKETS * 1024)] {
+        let mut pair = pair_with(|_, _| ());
+        pair.ends[1].host.post_receive(1 << 20);
+        let bytes: Vec<u8> = (0..work.length).map(|at| (at / 64 * 7 + at) as u8).collect();
+        pair.post(0, work, bytes.clone());
+        pair.run(FOREVER);
+        assert_eq!(statuses(&pair, 0), [Status::Success]);
+        let rows = &pair.ends[0].host.rows;
+        assert!(rows.iter().sum::<u32>() > PACKETS / 2 && rows.len() < 8, "{rows:?}");
+        let headers: Vec<Header> = sent(&pair, 0).into_iter().map(|(_, header)| header).collect();
+        assert_eq!(headers.len(), PACKETS as usize);
+        assert!(headers.iter().zip(0x100..).all(|(header, psn)| header.bth.psn == psn));
+        // The window is never without a packet that asks for an acknowledgement.
+        let asking: Vec<u32> =
+            headers.iter().filter(|header| header.bth.acknowledge).map(|header| header.bth.psn).collect();
+        assert!(asking.windows(2).all(|two| two[1] - two[0] <= 16), "{asking:x?}");
+        assert_eq!(asking.last(), Some(&(0x100 + PACKETS - 1)));
+        let host = &pair.ends[1].host;
+        let arrived = match work.operation {
+            Operation::Write { .. } => host.memory.borrow()[4096..][..bytes.len()].to_vec(),
+            _ => host.received[0].bytes.clone(),
+        };
+        assert!(arrived == bytes);
+    }
+}
+
+#[test]
+fn responses_to_reads_leave_in_rows() {
+    let mut pair = pair_with(|_, _| ());
+    let bytes: Vec<u8> = (0..60_000u32).map(|at| (at / 64 * 7 + at) as u8).collect();
+    pair.ends[1].host.memory.borrow_mut()[..bytes.len()].copy_from_slice(&bytes);
+    let id = pair.post_zeroed(0, read(0, bytes.len() as u32));
+    pair.run(FOREVER);
+    assert!(pair.ends[0].host.buffers[&id] == bytes);
+    let rows = &pair.ends[1].host.rows;
+    assert_eq!(rows.iter().sum::<u32>(), bytes.len().div_ceil(MTU) as u32 - 2, "{rows:?}");
+}
+
+/// A responder that has the first packet of a message of so many.
+fn begun(code: Code, packets: u32) -> (Pair, RcConnection) {
+    let mut pair = Pair::new(lossy(MTU as u32), 1);
+    let host = &mut pair.ends[1].host;
+    host.post_receive(1 << 20);
+    let mut connection = RcConnection::new(settings(lossy(MTU as u32), 0x11, 0));
+    let mut first = header(code, 0);
+    if code == Code::WriteFirst {
+        first.reth = Some(Reth { address: BASE, key: KEY, length: packets * MTU as u32 });
+    }
+    assert_eq!(connection.receive(Time(0), &first, Payload::Bytes(&[1; MTU]), host), Outcome::Done(()));
+    (pair, connection)
+}
+
+fn middle(code: Code, psn: u32) -> Header {
+    let mut header = header(code, psn);
+    header.bth.acknowledge = false;
+    header
+}
+
+#[test]
+fn a_row_is_executed_as_far_as_it_is_in_order() {
+    let payload = [7; MTU];
+    let row = [&payload[..]; 6];
+    for (first, code) in [(Code::WriteFirst, Code::WriteMiddle), (Code::SendFirst, Code::SendMiddle)] {
+        let other = if code == Code::WriteMiddle { Code::SendMiddle } else { Code::WriteMiddle };
+        let (mut pair, mut connection) = begun(first, 8);
+        let host = &mut pair.ends[1].host;
+        for (wrong, what) in [
+            (middle(code, 2), "one is missing before it"),
+            (middle(code, 0), "a repetition"),
+            (middle(other, 1), "of another message"),
+            (header(code, 1), "an acknowledgement is asked for"),
+            (middle(if code == Code::WriteMiddle { Code::WriteLast } else { Code::SendLast }, 1), "the last"),
+        ] {
+            assert_eq!(connection.receive_row(Time(0), &wrong, &row, host), 0, "{what}");
+        }
+        assert_eq!(
+            connection.receive_row(Time(0), &middle(code, 1), &[&payload[..8], &payload], host),
+            0,
+            "short"
+        );
+        assert_eq!(connection.receive_row(Time(0), &middle(code, 1), &row[..2], host), 2);
+        let short = [&payload[..], &payload, &payload[..8], &payload];
+        assert_eq!(connection.receive_row(Time(0), &middle(code, 3), &short, host), 2, "up to the short one");
+        host.page_absent = true;
+        assert_eq!(connection.receive_row(Time(0), &middle(code, 5), &row[..2], host), 0, "a page is absent");
+        host.page_absent = false;
+        assert_eq!(connection.receive_row(Time(0), &middle(code, 5), &row[..2], host), 2);
+        assert_eq!(connection.counters().packets_received, 7);
+        let mut last = header(if code == Code::WriteMiddle { Code::WriteLast } else { Code::SendLast }, 7);
+        last.bth.acknowledge = true;
+        assert_eq!(connection.receive(Time(0), &last, Payload::Bytes(&payload), host), Outcome::Done(()));
+        let bytes = if code == Code::WriteMiddle {
+            host.memory.borrow()[..8 * MTU].to_vec()
+        } else {
+            host.received[0].bytes.clone()
+        };
+        assert!(bytes[..MTU] == [1; MTU] && bytes[MTU..] == [7; 7 * MTU]);
+        assert_eq!(connection.receive_row(Time(0), &middle(code, 8), &row, host), 0, "nothing was begun");
+    }
+}
+
+#[test]
+fn a_row_does_not_reach_the_end_of_its_write() {
+    let payload = [7; MTU];
+    let (mut pair, mut connection) = begun(Code::WriteFirst, 4);
+    let host = &mut pair.ends[1].host;
+    // The fourth would have to be the last.
+    assert_eq!(connection.receive_row(Time(0), &middle(Code::WriteMiddle, 1), &[&payload[..]; 5], host), 2);
+    assert!(host.memory.borrow()[3 * MTU..][..MTU] == [0; MTU]);
+    // By itself it is refused.
+    let wrong = middle(Code::WriteMiddle, 3);
+    assert_eq!(connection.receive(Time(0), &wrong, Payload::Bytes(&payload), host), Outcome::Done(()));
+    connection.drive(Time(0), host);
+    assert!(connection.is_dead());
+    assert_eq!(connection.receive_row(Time(0), &wrong, &[&payload[..]; 2], host), 0);
+}
+
+/// A requester with such requests posted whose window is full, the first packets of which nobody has heard of yet.
+fn filled(works: &[Work]) -> (Pair, usize) {
+    let mut pair = pair_with(|_, _| ());
+    pair.filter = Some(Box::new(|_, _| false));
+    for work in works {
+        pair.post_zeroed(0, *work);
+    }
+    pair.run(1000);
+    let window = sent(&pair, 0).len();
+    assert_eq!(window, limits::INITIAL_IN_FLIGHT as usize / MTU);
+    (pair, window)
+}
+
+/// So many packets are acknowledged in all; gives how many were sent by then.
+fn acknowledge(pair: &mut Pair, count: usize) -> usize {
+    let end = &mut pair.ends[0];
+    let syndrome = pagewire_wire::Syndrome::Ack { credits: 31 };
+    let mut header = header(Code::Acknowledge, 0x100 + count as u32 - 1);
+    header.bth.acknowledge = false;
+    header.aeth = Some(pagewire_wire::Aeth { syndrome, message: 0 });
+    let outcome = end.connection.receive(Time(1000), &header, Payload::Bytes(&[]), &mut end.host);
+    assert_eq!(outcome, Outcome::Done(()));
+    pair.run(2000);
+    sent(pair, 0).len()
+}
+
+/// What is acknowledged in small pieces is not followed by small pieces.
+#[test]
+fn a_long_message_goes_on_when_a_third_of_the_window_is_free() {
+    let (mut pair, window) = filled(&[write(0, 1 << 20)]);
+    // The window grows by what is acknowledged: 2 for each.
+    assert_eq!(acknowledge(&mut pair, 8), window);
+    // 12 acknowledged: room for 24, and a third of 76 is 25.
+    assert_eq!(acknowledge(&mut pair, 12), window);
+    assert_eq!(acknowledge(&mut pair, 13), window + 26);
+}
+
+/// The end of a message is a small piece, too, where another one may leave with it.
+#[test]
+fn the_end_of_a_message_waits_likewise_where_another_one_is_behind_it() {
+    let long = write(0, (64 << 10) + 2048);
+    let fenced = Work { fence: true, ..write(0, 1 << 20) };
+    for (behind, waits) in [
+        (None, false),
+        (Some(write(0, 1 << 20)), true),
+        (Some(send(1)), true),
+        (Some(read(0, 8)), false),
+        (Some(fenced), true),
+    ] {
+        let works: Vec<Work> = [long].into_iter().chain(behind).collect();
+        let (mut pair, window) = filled(&works);
+        if waits {
+            assert_eq!(acknowledge(&mut pair, 8), window);
+            assert_eq!(acknowledge(&mut pair, 12), window);
+        }
+        assert!(acknowledge(&mut pair, 13) >= window + 2, "{behind:?}");
+    }
+    // A message of one packet is no end of one.
+    let (mut pair, window) = filled(&[write(0, 64 << 10), send(1), send(1)]);
+    assert_eq!(acknowledge(&mut pair, 1), window + 2);
+}
+
+#[test]
+fn responses_are_taken_in_rows() {
+    const PACKETS: u32 = 10;
+    let mut pair = Pair::new(lossy(MTU as u32), 1).selective();
+    let id = pair.post_zeroed(0, read(0, PACKETS * MTU as u32));
+    let end = &mut pair.ends[0];
+    let (connection, host) = (&mut end.connection, &mut end.host);
+    connection.drive(Time(0), host);
+    let response = |code, psn| {
+        let mut header = header(code, 0x100 + psn);
+        header.bth.acknowledge = false;
+        if code != Code::ReadResponseMiddle {
+            header.aeth = Some(pagewire_wire::Aeth {
+                syndrome: pagewire_wire::Syndrome::Ack { credits: 31 },
+                message: 1,
+            });
+        }
+        header
+    };
+    let middle = |psn| response(Code::ReadResponseMiddle, psn);
+    let payloads: Vec<Vec<u8>> = (0..PACKETS as u8).map(|n| vec![n + 1; MTU]).collect();
+    let row: Vec<&[u8]> = payloads.iter().map(|payload| &payload[..]).collect();
+    let take = |connection: &mut RcConnection, host: &mut crate::support::host::Host, code, psn: u32| {
+        let payload = Payload::Bytes(&payloads[psn as usize]);
+        assert_eq!(connection.receive(Time(1), &response(code, psn), payload, host), Outcome::Done(()));
+    };
+    take(connection, host, Code::ReadResponseFirst, 0);
+    assert_eq!(connection.receive_row(Time(1), &middle(2), &row[2..5], host), 0, "one is missing before it");
+    assert_eq!(connection.receive_row(Time(1), &middle(0), &row[..3], host), 0, "a repetition");
+    let first = response(Code::ReadResponseFirst, 1);
+    assert_eq!(connection.receive_row(Time(1), &first, &row[1..3], host), 0, "not in the middle");
+    let short = [row[1], row[2], &row[3][..8], row[4]];
+    assert_eq!(connection.receive_row(Time(1), &middle(1), &short, host), 2, "up to the short one");
+    host.wait = 1.0;
+    assert_eq!(connection.receive_row(Time(1), &middle(3), &row[3..5], host), 0, "a page is absent");
+    host.wait = 0.0;
+    // One has overtaken another.
+    take(connection, host, Code::ReadResponseMiddle, 4);
+    assert_eq!(connection.receive_row(Time(1), &middle(3), &row[3..6], host), 0, "one behind it is here");
+    take(connection, host, Code::ReadResponseMiddle, 3);
+    // All but the last.
+    assert_eq!(connection.receive_row(Time(1), &middle(5), &row[5..], host), 4);
+    assert_eq!(connection.receive_row(Time(1), &middle(9), &row[9..], host), 0, "the last");
+    assert_eq!(connection.under_way(), 1);
+    assert!(host.completions.is_empty());
+    take(connection, host, Code::ReadResponseLast, 9);
+    assert_eq!(host.completions, [(id, Status::Success)]);
+    assert!(host.buffers[&id] == payloads.concat());
+    assert_eq!(connection.receive_row(Time(1), &middle(10), &row, host), 0, "nothing was asked for");
+}
