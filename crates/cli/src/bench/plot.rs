@@ -35,15 +35,13 @@ pub(super) fn draw(lines: &[Line], directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn picture<'a>(
-    bench: &str,
-    path: &str,
-    unit: &str,
-    curves: impl Iterator<Item = &'a (String, Vec<(f64, f64)>)>,
-) -> Picture {
+/// A name, and points of size and value.
+type Series = (String, Vec<(f64, f64)>);
+
+fn picture<'a>(bench: &str, path: &str, unit: &str, curves: impl Iterator<Item = &'a Series>) -> Picture {
     let upwards = if unit == "us" { "time" } else { "bandwidth" };
     let axis = |label, unit: &str| Axis { label, unit: Unit::of(unit), logarithmic: true };
-    let curve = |(colour, (name, points)): (usize, &(String, Vec<(f64, f64)>))| Curve {
+    let curve = |(colour, (name, points)): (usize, &Series)| Curve {
         name: name.clone(),
         colour,
         dashed: false,
