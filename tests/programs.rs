@@ -34,8 +34,8 @@ fn main() -> ExitCode {
         eprintln!("signals cannot be watched for: {error:#}");
         return ExitCode::FAILURE;
     }
-    let pool = LazyLock::new(|| Pool::prepare().map_err(|error| format!("{error:#}")));
-    let trials = match trials(&Arc::new(pool)) {
+    let pool: SharedPool = Arc::new(LazyLock::new(|| Pool::prepare().map_err(|error| format!("{error:#}"))));
+    let trials = match trials(&pool) {
         Ok(trials) => trials,
         Err(error) => {
             eprintln!("the table of combinations: {error:#}");
