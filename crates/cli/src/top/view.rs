@@ -220,7 +220,8 @@ fn draw_nothing(frame: &mut Frame<'_>, area: Rect, board: &Board) {
 }
 
 fn draw_process(frame: &mut Frame<'_>, area: Rect, view: &mut View, watched: &Watched, now: Duration) {
-    let choice = watched.text("path_choice").map(|choice| format!("  path asked for: {choice}"));
+    let path = if area.width < NARROW { "path" } else { "path asked for" };
+    let choice = watched.text("path_choice").map(|choice| format!("  {path}: {choice}"));
     let faults = watched.text("page_faults").map(|choice| format!("  page faults: {choice}"));
     let title = Line::from(vec![
         Span::styled(format!(" {} (PID {})", watched.program(), watched.pid), heading()),

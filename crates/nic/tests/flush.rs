@@ -1,10 +1,12 @@
 //! What a queue pair flushes comes in the order in which it was posted, whoever posts meanwhile.
 
-use crate::support::*;
+mod support;
+
 use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
 use pagewire_nic::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use support::*;
 
 /// For what must come.
 const LONG: Duration = Duration::from_secs(60);

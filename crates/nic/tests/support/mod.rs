@@ -2,7 +2,7 @@
 // Each test file uses its part.
 #![allow(dead_code)]
 
-#[path = "../../../../fabric/tests/common/own_network.rs"]
+#[path = "../../../fabric/tests/common/own_network.rs"]
 pub mod own_network;
 
 use pagewire_fabric::HostFabric;

@@ -1,11 +1,13 @@
 //! Whoever polls one completion queue delivers to armed ones, too: their events need no NIC thread (`ibv_req_notify_cq(3)`).
 
-use crate::support::*;
+mod support;
+
 use pagewire_fabric::HostFabric;
 use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
 use pagewire_nic::*;
 use std::sync::Arc;
 use std::time::Instant;
+use support::*;
 
 /// Messages after which a completion queue knows where its completions come from, and polls leave rounds out.
 const MESSAGES: u64 = 200;

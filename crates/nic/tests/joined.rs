@@ -1,6 +1,7 @@
 //! Who is sent an acknowledgement and an answer in one datagram: a peer that says that it takes them, and no other.
 
-use crate::support::*;
+mod support;
+
 use pagewire_fabric::{Fabric, HostFabric};
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::*;
@@ -12,6 +13,7 @@ use pagewire_wire::{
 };
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Instant;
+use support::*;
 
 /// PSN at which both sides begin.
 const FIRST_PSN: u32 = 0xFF_FFF0;

@@ -1,9 +1,11 @@
 //! UC between two engines: what ends and begins anew at one side leaves the other side's connection as it was.
 
-use crate::support::*;
+mod support;
+
 use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
 use pagewire_nic::*;
 use std::time::Instant;
+use support::*;
 
 const PATHS: [PathChoice; 2] = [PathChoice::Local, PathChoice::Udp];
 

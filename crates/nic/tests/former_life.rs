@@ -1,9 +1,11 @@
 //! Packets that came in for a queue pair before it was reset are not for the connection that it is given afterwards.
 
-use crate::support::*;
+mod support;
+
 use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
 use pagewire_nic::*;
 use std::time::{Duration, Instant};
+use support::*;
 
 /// Messages that wait in the receiver's socket while it is reset.
 const FORMER: u64 = 20;

@@ -1,9 +1,11 @@
 //! WRITEs and READs wait for their turn, also where the initiator could execute them at once (InfiniBand specification, volume
 //! 1, sections 9.5 and 10.3.1: order of requests, and the states of queue pairs).
 
-use crate::support::*;
+mod support;
+
 use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
 use pagewire_nic::*;
+use support::*;
 
 /// Looks at both engines in which something that is not to happen would have happened.
 const LOOKS: usize = 300;

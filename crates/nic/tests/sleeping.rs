@@ -1,6 +1,7 @@
 //! A program that posts and then sleeps until a completion channel tells it: nobody but the NIC thread goes on.
 
-use crate::support::*;
+mod support;
+
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::path::attention;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use support::*;
 
 /// Tells whoever waits at the other end.
 struct Teller(Sender<()>);

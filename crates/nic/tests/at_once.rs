@@ -1,11 +1,13 @@
 //! Short SENDs leave at their post and are executed as they are taken from the ring or the socket, where nothing is in their way.
 
-use crate::support::*;
+mod support;
+
 use pagewire_fabric::HostFabric;
 use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::*;
 use std::time::{Duration, Instant};
+use support::*;
 
 /// Two engines that nobody but the test drives, connected over the network; their greetings have gone both ways.
 fn settled() -> Pair {

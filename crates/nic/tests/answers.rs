@@ -1,11 +1,13 @@
 //! Acknowledgements wait a moment for the answers of programs that answer what they receive, or what is written to their memory;
 //! none is forgotten.
 
-use crate::support::*;
+mod support;
+
 use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
 use pagewire_nic::*;
 use std::sync::Arc;
 use std::time::Instant;
+use support::*;
 
 /// Messages each way after which acknowledgements wait.
 const ROUNDS: u64 = 20;

@@ -1,9 +1,11 @@
 //! One table of error cases, run on both paths: the completions, states and events must be the same, and those
 //! of the specification.
 
-use crate::support::*;
+mod support;
+
 use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
 use pagewire_nic::*;
+use support::*;
 
 /// What a case must come to.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,8 +1,10 @@
 //! Acknowledgements that do not come through the ring, beside answers that do.
 
-use crate::support::{Done, PATIENCE, Side, Timers, all_rights, connect_without_threads};
+mod support;
+
 use pagewire_nic::{Data, PathChoice, ReceiveRequest, SendOperation, SendRequest, Status};
 use std::time::Instant;
+use support::{Done, PATIENCE, Side, Timers, all_rights, connect_without_threads};
 
 /// A SEND that was executed after a READ does not tell that the READ's responses are lost, which wait in the ring.
 #[test]

@@ -1,11 +1,13 @@
 //! A process ends by SIGKILL: its peer sees error completions in bounded time and goes on with its other queue pairs.
 
-use crate::support::*;
+mod support;
+
 use pagewire_nic::attributes::{QueuePairType, State};
 use pagewire_nic::*;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
+use support::*;
 
 const PATH: &str = "PAGEWIRE_TEST_PATH";
 
@@ -40,7 +42,7 @@ struct Peer {
 impl Peer {
     fn start(path: &str) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["death::peer", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+            .args(["peer", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
             .env(PATH, path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,9 +1,11 @@
 //! Regions whose accesses are named by another address than the program's (`ibv_reg_mr_iova(3)`): the same for local and
 //! remote keys, on both paths, whichever way the bytes go.
 
-use crate::support::*;
+mod support;
+
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::*;
+use support::*;
 
 const LENGTH: usize = 32 << 10;
 /// Longer than what is copied into a ring, and than any MTU.
