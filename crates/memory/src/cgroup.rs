@@ -3,7 +3,8 @@
 //! What get_user_pages comes by (process_vm_readv(2), process_vm_writev(2) and MADV_POPULATE_WRITE use it) Linux marks as accessed once
 //! more than what a program touches, so that the first look for pages to swap out moves it among the active ones instead. Whether
 //! some of these are to come back it decides by figures of the cgroup that may be two seconds old: where all pages of a cgroup have gone
-//! that way it finds none to swap out, and the OOM killer ends a process (seen with 6.18 and cgroups of version 1; docs/ARCHITECTURE.md).
+//! that way it finds none to swap out, and the OOM killer ends a process (seen with 6.18 and cgroups of version 1;
+//! docs/experiments/memory-cgroups.md).
 
 use crate::Uncancelled;
 use rustix::process::getpid;

@@ -6,7 +6,7 @@ use pagewire_nic::{PathChoice, ReceiveRequest, Rights, ScatterGather, SendOperat
 use pagewire_sim::{Faults, MEMORY, World};
 use std::sync::Arc;
 
-/// Nanoseconds for which such a message is kept at most (docs/ARCHITECTURE.md, "One WRITE, followed").
+/// Nanoseconds for which such a message is kept at most (docs/internals/udp-path.md, "Receives that are not posted").
 const PATIENCE: u64 = 50_000_000;
 /// The same while the program has completions to take.
 const PATIENCE_BEHIND: u64 = 1_000_000_000;
