@@ -1,5 +1,7 @@
 # make demo    see other people's RDMA programs run
+# make check   what fits into two minutes while you work: format, clippy, unit tests of the small crates
 # make test    every check of the project; the last line says how many passed and how many failed
+# make docs    the documents as a book in build/book (mdBook)
 # make bench   measure beside peers and print the table; JSON and pictures in build/bench/ (BENCH="--rounds 1 write_lat": only that)
 # make instructions   count the instructions of the hot paths anew and record them (tests/instructions.tsv)
 # make soak SECONDS=600   the random workload for so long; SEED=... repeats one
@@ -27,10 +29,13 @@ DEATH ?=
 PACKETS ?= 10000000
 JOBS ?= 1
 
+# Crates whose unit tests take seconds.
+SMALL_CRATES := wire iommu paging memory transport fabric
+
 # A Python environment with a newer UCX than the system has.
 PEERS := $(BUILD)/peers/ucx
 
-.PHONY: build demo test test-perftest test-motion test-pressure test-rxe rxe-mutants soak swarm \
+.PHONY: build check docs demo test test-perftest test-motion test-pressure test-rxe rxe-mutants soak swarm \
 	fuzz kill single-step instructions bench install deny clean
 
 build:
@@ -49,6 +54,12 @@ demo: dependencies-demo
 test: dependencies-test
 	$(MAKE) --no-print-directory build
 	CARGO="$(CARGO)" BUILD="$(BUILD)" scripts/test
+
+# While you work. What it does not run, `make test` does.
+check:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
+	$(CARGO) test --quiet $(SMALL_CRATES:%=-p pagewire-%) --lib
 
 # Every combination of programs, transports, options and paths.
 test-perftest: dependencies-test
@@ -121,6 +132,11 @@ install:
 deny:
 	command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --locked
 	$(CARGO) deny check
+
+# Compiling mdBook takes minutes: it is installed if it is absent. `make test` does not need it.
+docs:
+	command -v mdbook >/dev/null || $(CARGO) install mdbook --locked
+	mdbook build --dest-dir "$(abspath $(BUILD))/book"
 
 clean:
 	rm -rf "$(BUILD)"

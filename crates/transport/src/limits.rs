@@ -21,7 +21,7 @@ pub const INITIAL_IN_FLIGHT: u32 = 64 << 10;
 pub const MIN_WINDOW: u32 = 2;
 
 /// Nanoseconds of the shortest round trip below which acknowledgements are asked for half a window apart. Chosen: between two namespaces of a host it is
-/// faster, at 400,000 through a short queue slower (docs/PERFORMANCE.md).
+/// faster, at 400,000 through a short queue slower (docs/experiments/udp-streams.md).
 pub const NEAR: u64 = 100_000;
 
 /// Packets that may leave at once where sending is paced.

@@ -20,7 +20,7 @@ impl Requester {
         window.saturating_sub(under_way) < rest.min(window / 3)
     }
 
-    /// Whether few acknowledgements are asked for: each costs the responder as much as ten packets of a row (docs/PERFORMANCE.md). A
+    /// Whether few acknowledgements are asked for: each costs the responder as much as ten packets of a row (docs/experiments/udp-streams.md). A
     /// Pagewire's tell what is missing. On a long way, and where the network has shown that it is narrow, they are what sending keeps time by.
     fn asks_seldom(&self, shared: &Shared) -> bool {
         let is_near = || self.retry.shortest_round_trip().is_some_and(|time| time < limits::NEAR);
