@@ -35,7 +35,7 @@ SMALL_CRATES := wire iommu paging memory transport fabric
 # A Python environment with a newer UCX than the system has.
 PEERS := $(BUILD)/peers/ucx
 
-.PHONY: build check docs demo test test-perftest test-motion test-pressure test-rxe rxe-mutants soak swarm \
+.PHONY: build check docs demo test test-perftest test-motion test-pressure test-programs test-rxe rxe-mutants soak swarm \
 	fuzz kill single-step instructions bench install deny clean
 
 build:
@@ -81,7 +81,7 @@ test-pressure: dependencies-test
 # Other people's programs that take longer, or need more, than `make test` has (PROGRAMS="gloo mooncake": only those).
 test-programs: dependencies-programs
 	$(MAKE) --no-print-directory build
-	BUILD="$(BUILD)" scripts/test-programs $(PROGRAMS)
+	CARGO="$(CARGO)" BUILD="$(BUILD)" scripts/test-programs $(PROGRAMS)
 
 # Against the Linux kernel's soft-RoCE in a virtual machine (RXE=REGULAR-EXPRESSION: only what matches; KERNEL=SUITE: with the kernel
 # of another Debian suite, as trixie-backports).
@@ -142,6 +142,6 @@ clean:
 	rm -rf "$(BUILD)"
 	$(CARGO) clean
 
-.PHONY: dependencies-demo dependencies-test dependencies-bench dependencies-rxe
-dependencies-demo dependencies-test dependencies-bench dependencies-rxe: dependencies-%:
+.PHONY: dependencies-demo dependencies-test dependencies-programs dependencies-bench dependencies-rxe
+dependencies-demo dependencies-test dependencies-programs dependencies-bench dependencies-rxe: dependencies-%:
 	PEERS="$(PEERS)" scripts/install-dependencies $*

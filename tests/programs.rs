@@ -6,13 +6,14 @@
 use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
 use pagewire_cli::arguments::PathChoice;
+use pagewire_cli::install::find_program;
 use pagewire_cli::interrupt;
 use pagewire_end_to_end::ground::{Ground, Setting};
 use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NETWORK, STRIDE_STOPPED};
 use pagewire_end_to_end::pool::{Load, Pool};
 use pagewire_end_to_end::{
     basics, combinations, command, crowd, death, device_files, faults, instructions, killed, motion,
-    perftest, pingpong, shortage, stack, tools, trust, wire,
+    not_checked, perftest, pingpong, shortage, stack, tools, trust, ucx, wire,
 };
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -123,6 +124,10 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
             stack::little_is_enough(ground, setting)
         }));
     }
+    let has_ucx = find_program(ucx::PROGRAM).is_some();
+    if !has_ucx {
+        not_checked::tell(format!("UCX over verbs: {} is missing (ucx-utils)", ucx::PROGRAM));
+    }
     for setting in Setting::ALL {
         let name = setting.name();
         trials.push(trial(pool, &format!("killed::{name}"), move |ground| {
@@ -131,6 +136,10 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
         for run in pingpong::runs().into_iter().filter(|run| all || pingpong::is_quick(run)) {
             let title = format!("pingpong::{name}::{}", run.title());
             trials.push(trial(pool, &title, move |ground| pingpong::check(ground, setting, &run)));
+        }
+        for run in ucx::runs().into_iter().filter(|run| has_ucx && (all || ucx::is_quick(setting, run))) {
+            let title = format!("ucx::{name}::{}", run.title());
+            trials.push(trial(pool, &title, move |ground| ucx::check(ground, setting, &run, all)));
         }
         for combination in combinations::table()?.into_iter().filter(|c| all || perftest::is_quick(c)) {
             let (program, transport) = (&combination.program, &combination.transport);
@@ -192,7 +201,7 @@ fn deaths(pool: &SharedPool, path: PathChoice) -> Vec<Trial> {
 
 /// What a test does, by its name.
 fn load(name: &str) -> Load {
-    let polls = ["perftest::local", "perftest::udp", "perftest::hosts", "pingpong::"];
+    let polls = ["perftest::local", "perftest::udp", "perftest::hosts", "pingpong::", "ucx::"];
     if polls.iter().any(|family| name.starts_with(family)) { Load::Polls } else { Load::Waits }
 }
 

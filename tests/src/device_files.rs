@@ -73,7 +73,7 @@ pub fn programs_find_them(ground: &Ground) -> Result<()> {
 /// A port says in sysfs and by `ibv_query_port` what its best path carries, or what the user says.
 ///
 /// # Errors
-/// If it says something else, or UCX would copy messages of 1 MiB.
+/// If it says something else.
 pub fn rates_are_those_of_the_best_path(ground: &Ground) -> Result<()> {
     let rate = "/sys/class/infiniband/pagewire0/ports/1/rate";
     let cases: [(&[&str], &str, &str); 3] = [

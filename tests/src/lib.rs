@@ -27,4 +27,5 @@ pub mod shortage;
 pub mod stack;
 pub mod tools;
 pub mod trust;
+pub mod ucx;
 pub mod wire;
