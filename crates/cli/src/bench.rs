@@ -10,6 +10,7 @@ mod ground;
 mod libfabric;
 mod machine;
 mod plot;
+mod queue_pairs;
 mod registration;
 mod targets;
 mod ucx;
@@ -41,7 +42,7 @@ use std::io::Write;
 pub struct Line {
     /// The benchmark.
     pub bench: &'static str,
-    /// Message or region size in bytes.
+    /// Message or region size in bytes, or how many queue pairs there are.
     pub size: u64,
     /// The path: local, udp, or - where none is involved.
     pub path: &'static str,
@@ -113,13 +114,14 @@ enum Task {
     /// On the local path only.
     Target(Target, u64),
     Faults(Absent, PathChoice, u64),
+    QueuePairs(Vec<&'static str>, PathChoice),
 }
 
 impl Task {
     /// The names of the rows that it gives.
     fn rows(&self) -> Vec<&'static str> {
         match self {
-            Task::Registration(names) => names.clone(),
+            Task::Registration(names) | Task::QueuePairs(names, _) => names.clone(),
             Task::Program(bench, ..) => vec![bench.name],
             Task::Target(target, _) => vec![target.name],
             Task::Faults(absent, ..) => vec![absent.name()],
@@ -134,6 +136,7 @@ impl Task {
                 format!("{rows} {size} B {}", path.name())
             }
             Task::Target(_, size) => format!("{rows} {size} B local"),
+            Task::QueuePairs(_, path) => format!("{rows} {}", path.name()),
         }
     }
 }
@@ -168,7 +171,8 @@ pub fn names() -> Vec<&'static str> {
     let targets = std::iter::once(&PING_PONG).chain(&TARGETS).map(|target| target.name);
     let programs = BENCHES.iter().map(|bench| bench.name);
     let faults = faults::ALL.iter().map(|absent| absent.name());
-    registration::NAMES.into_iter().chain(targets).chain(programs).chain(faults).collect()
+    let queue_pairs = queue_pairs::NAMES;
+    registration::NAMES.into_iter().chain(targets).chain(programs).chain(faults).chain(queue_pairs).collect()
 }
 
 /// What the command line asks for.
@@ -197,6 +201,10 @@ fn tasks(arguments: &BenchArguments) -> Vec<Task> {
             tasks.extend(absent.sizes().iter().map(|&size| Task::Faults(absent, path, size)));
         }
     }
+    let queue_pairs: Vec<&str> = queue_pairs::NAMES.into_iter().filter(|name| wanted(name)).collect();
+    if !queue_pairs.is_empty() {
+        tasks.extend(paths.iter().map(|&path| Task::QueuePairs(queue_pairs.clone(), path)));
+    }
     tasks
 }
 
@@ -221,7 +229,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
         .transpose()?;
     let programs = tasks.iter().filter_map(|task| match task {
         Task::Program(bench, ..) => Some(bench.program),
-        Task::Registration(..) | Task::Target(..) | Task::Faults(..) => None,
+        Task::Registration(..) | Task::Target(..) | Task::Faults(..) | Task::QueuePairs(..) => None,
     });
     let missing: BTreeSet<&str> = programs.filter(|program| find_program(program).is_none()).collect();
     if !missing.is_empty() {
@@ -229,7 +237,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
         bail!("not installed: {} (Debian package perftest)", missing.join(", "));
     }
     interrupt::watch()?;
-    let needs_peers = tasks.iter().any(|task| !matches!(task, Task::Registration(..) | Task::Faults(..)));
+    let needs_peers = tasks.iter().any(|task| matches!(task, Task::Program(..) | Task::Target(..)));
     let needs_hosts = tasks.iter().any(|task| matches!(task, Task::Program(_, PathChoice::Udp, _)));
     let path = if needs_hosts { PathChoice::Udp } else { PathChoice::Local };
     let ground = Ground::prepare(Stage::prepare(&Installation::find()?)?, path)?;
@@ -247,6 +255,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
             }
             Task::Target(target, size) => measure_target(&ground, &peers, (*target, *size), rounds)?,
             Task::Faults(absent, path, size) => absent.measure(&ground, *path, *size, rounds)?,
+            Task::QueuePairs(names, path) => queue_pairs::measure(&ground.stage, names, *path, rounds)?,
         };
         let before = lines.len();
         lines.extend(new);

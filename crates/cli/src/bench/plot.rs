@@ -41,6 +41,11 @@ type Series = (String, Vec<(f64, f64)>);
 fn picture<'a>(bench: &str, path: &str, unit: &str, curves: impl Iterator<Item = &'a Series>) -> Picture {
     let upwards = if unit == "us" { "time" } else { "bandwidth" };
     let axis = |label, unit: &str| Axis { label, unit: Unit::of(unit), logarithmic: true };
+    let across = if super::queue_pairs::NAMES.contains(&bench) {
+        axis("queue pairs", "")
+    } else {
+        axis("size", "bytes")
+    };
     let curve = |(colour, (name, points)): (usize, &Series)| Curve {
         name: name.clone(),
         colour,
@@ -58,7 +63,7 @@ fn picture<'a>(bench: &str, path: &str, unit: &str, curves: impl Iterator<Item =
             "Medians of runs in turn on one machine: Pagewire, its peers, and what the machine itself can do."
                 .to_owned(),
         drawing: Drawing::Curves {
-            axes: (axis("size", "bytes"), axis(upwards, unit)),
+            axes: (across, axis(upwards, unit)),
             curves: curves.enumerate().map(curve).collect(),
             stated: Vec::new(),
         },
@@ -86,6 +91,9 @@ fn subject(bench: &str) -> &'static str {
         "slow_page_poster" => "99th percentile beside a page of 10 ms at the poster",
         "hostile_faults" => "median beside 512 WRITEs that wait for pages",
         "hostile_faults_p99" => "99th percentile beside 512 WRITEs that wait for pages",
+        "create_qp" => "ibv_create_qp where there are many",
+        "many_qps_write" => "8-byte WRITE on one of many queue pairs",
+        "many_qps_send" => "8-byte SEND on one of many queue pairs",
         "hostile_faults_rate" => "each of 32 WRITEs under way beside 512 that wait for pages",
         _ => "RDMA to and from absent pages",
     }
