@@ -35,7 +35,7 @@ SMALL_CRATES := wire iommu paging memory transport fabric
 # A Python environment with a newer UCX than the system has.
 PEERS := $(BUILD)/peers/ucx
 
-.PHONY: build check docs demo test test-perftest test-motion test-pressure test-programs test-rxe rxe-mutants soak swarm \
+.PHONY: build check docs demo test test-crowd test-perftest test-motion test-pressure test-programs test-rxe rxe-mutants soak swarm \
 	fuzz kill single-step instructions bench install deny clean
 
 build:
@@ -77,6 +77,12 @@ test-pressure: dependencies-test
 	$(MAKE) --no-print-directory build
 	PAGEWIRE_TESTS=all PAGEWIRE_BUILD="$(abspath $(BUILD))" \
 		$(CARGO) test -p pagewire-end-to-end --test programs -- faults::pressure
+
+# Crowds of 256 processes, ROUNDS on each path, and 32,768 queue pairs of two processes.
+test-crowd: dependencies-test
+	$(MAKE) --no-print-directory build
+	PAGEWIRE_TESTS=all PAGEWIRE_CROWD_ROUNDS=$(ROUNDS) PAGEWIRE_BUILD="$(abspath $(BUILD))" \
+		$(CARGO) test -p pagewire-end-to-end --test programs -- crowd::
 
 # Other people's programs that take longer, or need more, than `make test` has (PROGRAMS="gloo mooncake": only those).
 test-programs: dependencies-programs

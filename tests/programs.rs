@@ -13,7 +13,7 @@ use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NET
 use pagewire_end_to_end::pool::{Load, Pool};
 use pagewire_end_to_end::{
     basics, combinations, command, crowd, death, device_files, faults, instructions, killed, motion,
-    not_checked, perftest, pingpong, shortage, stack, tools, trust, ucx, wire,
+    not_checked, perftest, pingpong, queue_pairs, shortage, stack, tools, trust, ucx, wire,
 };
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -108,10 +108,17 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
         trial(pool, "wire::resumes_are_captured", wire::resumes_are_captured),
         trial(pool, "instructions::hot_paths", instructions::hot_paths),
     ];
-    for (path, descriptors) in crowd::RUNS {
-        trials.push(trial(pool, &format!("crowd::{path}_{descriptors}_descriptors"), move |ground| {
-            crowd::every_word_arrives(ground, path, descriptors)
-        }));
+    for run in crowd::runs()? {
+        trials.push(trial(pool, &crowd::title(&run), move |ground| crowd::every_word_arrives(ground, &run)));
+    }
+    for setting in [Setting::Local, Setting::Udp] {
+        for &count in if all { &[2048, 32_768][..] } else { &[2048] } {
+            trials.push(trial(
+                pool,
+                &format!("crowd::{} {count} queue pairs", setting.name()),
+                move |ground| queue_pairs::nothing_grows(ground, setting, count),
+            ));
+        }
     }
     for run in motion::runs().into_iter().filter(|run| all || motion::is_quick(run)) {
         trials.push(trial(pool, &motion::title(&run), move |ground| motion::check(ground, &run)));

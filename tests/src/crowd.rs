@@ -1,41 +1,81 @@
 //! Many processes, each connected to each other one, on few processors: `tests/crowd/main.c`.
+//!
+//! PAGEWIRE_CROWD_ROUNDS says how often whole crowds run; without it a small one does, once.
 
 use crate::compile;
 use crate::ground::Ground;
 use crate::limits::RUN;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use pagewire_cli::pair::Running;
-use std::ffi::OsString;
 use std::time::Instant;
 
-/// Processes of a crowd in these tests (256 by hand: `pagewire run -- crowd 256`).
-const PROCESSES: usize = 48;
+/// One crowd.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    path: &'static str,
+    /// How many files each process may have open.
+    descriptors: usize,
+    processes: usize,
+    round: usize,
+}
+
+/// The processes of a small crowd, and of a whole one.
+const FEW: usize = 48;
+const MANY: usize = 256;
 
 /// Descriptors with which every process can have channels to all others, though far fewer files than channels need may be on their way
 /// at a time: the kernel allows a user as many as one process may have descriptors.
 const DESCRIPTORS: usize = 256;
+const MANY_DESCRIPTORS: usize = 1024;
 
 /// Descriptors that do not suffice for channels to all others.
 const TOO_FEW: usize = 64;
 
-/// A path, and the limit of descriptors.
-pub const RUNS: [(&str, usize); 4] =
-    [("local", DESCRIPTORS), ("auto", DESCRIPTORS), ("udp", DESCRIPTORS), ("auto", TOO_FEW)];
+const PATHS: [&str; 3] = ["local", "auto", "udp"];
 
-/// Each process of a crowd sends one WRITE to each other one; none fails, and every word is right.
+/// The crowds to try.
+///
+/// # Errors
+/// If PAGEWIRE_CROWD_ROUNDS is no number.
+pub fn runs() -> Result<Vec<Run>> {
+    let (rounds, descriptors, processes) = match std::env::var("PAGEWIRE_CROWD_ROUNDS") {
+        Ok(rounds) => (rounds.parse().context("PAGEWIRE_CROWD_ROUNDS")?, MANY_DESCRIPTORS, MANY),
+        Err(_) => (1, DESCRIPTORS, FEW),
+    };
+    let of_round = |round| {
+        let paths = PATHS.map(|path| (path, descriptors)).into_iter().chain([("auto", TOO_FEW)]);
+        paths.map(move |(path, descriptors)| Run { path, descriptors, processes, round })
+    };
+    Ok((1..=rounds).flat_map(of_round).collect())
+}
+
+/// The name of the test.
+pub fn title(run: &Run) -> String {
+    let Run { path, descriptors, processes, round } = run;
+    format!("crowd::{path} {processes} processes {descriptors} descriptors {round}")
+}
+
+/// Each process of a crowd sends one WRITE to each other one; none fails, and every word is right. Where descriptors are too few for
+/// channels to all, some connections are on the udp path and say why.
 ///
 /// # Errors
 /// With what the program says.
-pub fn every_word_arrives(ground: &Ground, path: &str, descriptors: usize) -> Result<()> {
-    let program = ground.stage.file(&format!("crowd-{path}-{descriptors}"));
+pub fn every_word_arrives(ground: &Ground, run: &Run) -> Result<()> {
+    let program = ground.stage.file("crowd");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/crowd/main.c");
-    compile::c([source], &program, &["-libverbs"])?;
+    compile::once(&program, || compile::c([source], &program, &["-libverbs"]))?;
     let mut command = ground.hosts.first.command("sh");
-    let script = format!("ulimit -n {descriptors} && exec \"$@\"");
-    command.args(["-c", &script, "sh"]).arg(&ground.stage.command);
-    let count = OsString::from(PROCESSES.to_string());
-    command.args(["run", "--path", path, "--"]).arg(&program).arg(count);
+    let script = format!("ulimit -n {} && exec \"$@\"", run.descriptors);
+    command.args(["-c", &script, "sh"]).arg(&ground.stage.command).args(["run", "--path", run.path]);
+    if run.descriptors == TOO_FEW {
+        command.arg("--stats");
+    }
+    command.arg("--").arg(&program).arg(run.processes.to_string());
     let finished = Running::start(command)?.wait_until(Instant::now() + RUN);
     ensure!(finished.success(), "{}\n{}", finished.verdict(), finished.output);
+    if run.descriptors == TOO_FEW {
+        let says_why = |line: &str| line.contains(" udp ") && line.contains("Too many open files");
+        ensure!(finished.output.lines().any(says_why), "no reason for the udp path in:\n{}", finished.output);
+    }
     Ok(())
 }

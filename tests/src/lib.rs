@@ -23,6 +23,7 @@ pub mod not_checked;
 pub mod perftest;
 pub mod pingpong;
 pub mod pool;
+pub mod queue_pairs;
 pub mod shortage;
 pub mod stack;
 pub mod tools;

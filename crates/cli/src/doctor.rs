@@ -8,6 +8,8 @@ mod limits;
 mod memory;
 mod network;
 
+pub use self::limits::require_memory;
+
 use crate::arguments::DoctorArguments;
 use crate::table::{bad, good, heading, warning};
 use anstyle::Style;

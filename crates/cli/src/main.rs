@@ -45,6 +45,10 @@ fn conclude(result: anyhow::Result<u8>, failure: u8) -> ExitCode {
 }
 
 fn dispatch(command: Command) -> anyhow::Result<u8> {
+    // `run` leaves its memory to the program, and the doctor says what is too little.
+    if !matches!(command, Command::Run(_) | Command::Doctor(_)) {
+        doctor::require_memory()?;
+    }
     match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),

@@ -1,6 +1,7 @@
 //! Limits that keep a process from threads and memory: tried, as the engine takes them.
 
 use super::Finding;
+use anyhow::Context;
 use pagewire_fabric::shortage;
 use std::io;
 use std::sync::Mutex;
@@ -12,7 +13,7 @@ const THREADS: usize = 6;
 /// Private memory that these and the engine take, most of it never touched.
 const MEMORY: usize = 64 << 20;
 
-/// Memory that looking at everything else needs at most.
+/// Memory that a command needs at most, before it starts programs.
 const OWN_MEMORY: usize = 8 << 20;
 
 pub(super) fn findings() -> Vec<Finding> {
@@ -22,6 +23,16 @@ pub(super) fn findings() -> Vec<Finding> {
 /// Whether there is too little memory to look at anything else: an allocation that fails would end this command.
 pub(super) fn leave_too_little() -> bool {
     reserve(OWN_MEMORY).is_err()
+}
+
+/// Whether a command has memory for its own work: an allocation that fails would end it.
+///
+/// # Errors
+/// ENOMEM, if it has not.
+pub fn require_memory() -> anyhow::Result<()> {
+    reserve(OWN_MEMORY)
+        .map_err(io::Error::from_raw_os_error)
+        .with_context(|| format!("this command needs {} MB of memory", OWN_MEMORY >> 20))
 }
 
 fn threads() -> Finding {
