@@ -10,6 +10,10 @@ pub const MAX_OUTSTANDING_PSNS: u32 = 1 << 22;
 /// bitmap of a selective acknowledgement spans.
 pub const LOSSY_SPAN: u32 = 256;
 
+/// Nanoseconds after which a peer is asked again for requests that were dropped because they came before a missing one, which
+/// has come since. Chosen: as long as the shortest acknowledgement timeouts in use, and longer than a thread waits for a processor.
+pub const REPETITION_TIME: u64 = 50_000_000;
+
 /// Payload bytes in flight at most on a link that may lose packets. A UDP socket's receive buffer
 /// holds about 208 KiB where the administrator has not changed it.
 pub const MAX_IN_FLIGHT: u32 = 192 << 10;

@@ -9,6 +9,7 @@ mod at_once;
 mod congestion;
 mod execute;
 mod fault;
+mod gap;
 mod pacer;
 mod requester;
 mod responder;
@@ -439,6 +440,7 @@ impl RcConnection {
             self.requester.expire(now, &mut self.shared, environment);
             waits |= self.requester.resume(now, &mut self.shared, environment);
             waits |= self.responder.resume(&mut self.shared, environment);
+            self.responder.expire(now, &self.shared);
             if self.faults.are_pending() {
                 waits |= self.tell_faults(now, environment);
             }
@@ -513,9 +515,9 @@ impl RcConnection {
             return None;
         }
         let requester = self.requester.deadline();
-        match self.faults.deadline() {
-            None => requester,
-            Some(look) => Some(requester.map_or(look, |at| at.min(look))),
+        match (self.faults.deadline(), self.responder.deadline()) {
+            (None, None) => requester,
+            others => [requester, others.0, others.1].into_iter().flatten().min(),
         }
     }
 

@@ -6,9 +6,12 @@ use std::collections::VecDeque;
 use pagewire_wire::{Aeth, Header, Nak, Opcode, Operation as Code, Own, Received, SelectiveAck, Syndrome};
 
 use super::execute::{Answer, Executor, Stop, refusal};
+use super::gap::Gap;
 use super::{RcSettings, RcUpdate, Shared, State, Step};
 use crate::stash::Stash;
-use crate::{Environment, Event, Outcome, Payload, Psn, RemoteAddress, Right, Source, limits, packets_for};
+use crate::{
+    Environment, Event, Outcome, Payload, Psn, RemoteAddress, Right, Source, Time, limits, packets_for,
+};
 
 /// The credit count that means: credits are not used (InfiniBand specification, volume 1, section
 /// 9.7.7.2.1).
@@ -65,6 +68,8 @@ pub(super) struct Responder {
     nak_sent: bool,
     /// That NAK was receiver-not-ready.
     not_ready: bool,
+    /// Requests that were dropped because they arrived before a missing one.
+    gap: Gap,
     outputs: VecDeque<Output>,
     /// READs and atomics among them.
     reads: u8,
@@ -89,6 +94,7 @@ impl Responder {
             expected: Psn::new(settings.receive_psn),
             nak_sent: false,
             not_ready: false,
+            gap: Gap::default(),
             outputs: VecDeque::with_capacity(4),
             reads: 0,
             replays: VecDeque::new(),
@@ -135,9 +141,9 @@ impl Responder {
         self.executor.is_between_messages()
     }
 
-    /// Whether no packet waits to be executed later.
+    /// Whether no packet waits to be executed, or asked for, later.
     pub(super) fn keeps_nothing(&self) -> bool {
-        self.kept.is_empty() && !self.hold_due
+        self.kept.is_empty() && !self.hold_due && !self.gap.is_open()
     }
 
     /// Whether a request with this PSN is the next, and begins a message.
@@ -234,9 +240,25 @@ impl Responder {
             // While a receive is missing the requester knows what it waits for.
             self.report_due |= !self.not_ready;
         } else {
+            // A link that loses nothing keeps the order: the repetition brings all.
+            if !shared.link.lossless {
+                self.gap.drop_request(psn);
+            }
             self.ask_again(shared);
         }
         false
+    }
+
+    /// Asks for what was dropped and does not come again, once it is time.
+    pub(super) fn expire(&mut self, now: Time, shared: &Shared) {
+        if self.gap.look(self.expected, self.nak_sent, now) {
+            self.ask_for_repetition(shared);
+        }
+    }
+
+    /// When [`expire`](Self::expire) has something to do.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.gap.deadline()
     }
 
     /// Request packets that make a row (see [`RcConnection::receive_row`](super::RcConnection::receive_row)), with the first
@@ -250,7 +272,8 @@ impl Responder {
         environment: &mut E,
     ) -> usize {
         let psn = Psn::new(header.bth.psn);
-        if psn != self.expected || !self.kept.is_empty() || self.nak_sent || header.bth.acknowledge {
+        let in_order = psn == self.expected && !self.nak_sent && !self.gap.is_open();
+        if !in_order || !self.kept.is_empty() || header.bth.acknowledge {
             return 0;
         }
         // A WRITE of one packet is a message by itself, of which the last bytes are to be visible last. Only a Pagewire that asks
@@ -358,6 +381,9 @@ impl Responder {
         }
         queue.pop_front();
         shared.counters.responses_sent += 1;
+        if let Output::Retry { .. } = output {
+            self.gap.nak_left();
+        }
         match output {
             Output::Atomic { .. } if !replay => self.reads = self.reads.saturating_sub(1),
             Output::Retry { syndrome: Syndrome::Nak(_), .. } => shared.counters.sequence_naks_sent += 1,
@@ -382,16 +408,20 @@ impl Responder {
         let may_read = self.reads < self.max_dest_rd_atomic;
         match self.executor.execute(header, payload, &shared.link, may_read, environment) {
             Ok(answer) => {
-                if self.nak_sent {
-                    // A NAK that has not gone out is out of date.
-                    if let Some(Output::Retry { .. }) = self.outputs.back() {
-                        self.outputs.pop_back();
-                    }
-                    (self.nak_sent, self.not_ready) = (false, false);
+                // A NAK that has not gone out is out of date.
+                let unsent = self.nak_sent && matches!(self.outputs.back(), Some(Output::Retry { .. }));
+                if unsent {
+                    self.outputs.pop_back();
                 }
+                (self.nak_sent, self.not_ready) = (false, false);
                 let psns = self.answer(answer, header.bth.acknowledge, shared);
                 self.expected = self.expected.plus(psns);
                 self.kept.advance(psns);
+                self.gap.advance(self.expected);
+                if unsent && self.gap.is_open() {
+                    // The peer does not know yet that anything was dropped.
+                    self.ask_for_repetition(shared);
+                }
                 false
             }
             Err(Stop::Wait) => true,

@@ -33,6 +33,117 @@ fn every_gap_makes_a_nak() {
     assert_eq!(pair.ends[0].connection.counters().timeouts, 0);
 }
 
+/// Gives packets of one message to a responder before it may send: their PSNs, of which 0 begins it and `last` ends it.
+fn give(connection: &mut RcConnection, host: &mut Host, last: u32, psns: &[u32]) {
+    for &psn in psns {
+        let code = match psn {
+            0 => Code::SendFirst,
+            _ if psn == last => Code::SendLast,
+            _ => Code::SendMiddle,
+        };
+        let mut request = header(code, psn);
+        request.bth.acknowledge = psn == last;
+        let bytes = [psn as u8; 1024];
+        assert_eq!(connection.receive(Time(0), &request, Payload::Bytes(&bytes), host), Outcome::Done(()));
+    }
+}
+
+/// Syndromes and PSNs of what an end has sent.
+fn said(host: &mut Host) -> Vec<(Syndrome, u32)> {
+    let said = std::mem::take(&mut host.sent).into_iter().map(|packet| match packet {
+        Packet::Standard { header, .. } => (header.aeth.unwrap().syndrome, header.bth.psn),
+        Packet::Own(own) => panic!("{own:?}"),
+    });
+    said.collect()
+}
+
+const NAK: Syndrome = Syndrome::Nak(Nak::PsnSequence);
+const ACK: Syndrome = Syndrome::Ack { credits: 31 };
+
+/// Two threads that take packets in turn may hand them over in another order. The missing one comes before its NAK has left: those
+/// behind it were dropped, and a peer without a timer sends them again only if it is asked.
+#[test]
+fn what_was_dropped_behind_a_late_request_is_asked_for() {
+    for (first, nak, rest) in [
+        (&[0, 2, 3, 1][..], Some(2), &[2, 3][..]),
+        (&[0, 3, 1, 2], Some(3), &[3]),
+        (&[0, 2, 1], Some(2), &[2, 3]),
+        (&[0, 2, 1, 2], None, &[3]),
+        (&[0, 2, 1, 2, 3], None, &[]),
+    ] {
+        let mut pair = Pair::new(lossy(1024), 1);
+        let host = &mut pair.ends[1].host;
+        host.post_receive(4096);
+        let mut connection = RcConnection::new(settings(lossy(1024), 0x11, 0));
+        give(&mut connection, host, 3, first);
+        connection.drive(Time(0), host);
+        let mut expected: Vec<_> = nak.into_iter().map(|psn| (NAK, psn)).collect();
+        if !rest.is_empty() {
+            assert_eq!(said(host), expected, "{first:?}");
+            expected.clear();
+        }
+        give(&mut connection, host, 3, rest);
+        connection.drive(Time(0), host);
+        expected.push((ACK, 3));
+        assert_eq!(said(host), expected, "{first:?} {rest:?}");
+        assert_eq!(connection.deadline(), None);
+        assert_eq!(host.received.len(), 1);
+        assert!(host.received[0].bytes.chunks(1024).zip(0..).all(|(part, psn)| part == [psn; 1024]));
+    }
+}
+
+/// The repetition that a NAK asks for comes in another order: what is dropped then is asked for after a while.
+#[test]
+fn what_was_dropped_of_a_repetition_is_asked_for_in_time() {
+    let mut pair = Pair::new(lossy(1024), 1);
+    let host = &mut pair.ends[1].host;
+    host.post_receive(4096);
+    let mut connection = RcConnection::new(settings(lossy(1024), 0x11, 0));
+    give(&mut connection, host, 3, &[0, 2, 3]);
+    connection.drive(Time(0), host);
+    assert_eq!(said(host), [(NAK, 1)]);
+    assert_eq!(connection.deadline(), None, "the peer has been asked");
+    give(&mut connection, host, 3, &[2, 3, 1]);
+    connection.drive(Time(0), host);
+    assert_eq!(said(host), []);
+    assert_eq!(connection.deadline(), Some(Time(limits::REPETITION_TIME)));
+    // It begins anew as long as something comes.
+    give(&mut connection, host, 3, &[2]);
+    connection.drive(Time(1000), host);
+    let due = Time(1000 + limits::REPETITION_TIME);
+    assert_eq!(connection.deadline(), Some(due));
+    connection.drive(Time(due.0 - 1), host);
+    assert_eq!(said(host), []);
+    connection.drive(due, host);
+    assert_eq!(said(host), [(NAK, 3)]);
+    assert_eq!(connection.deadline(), None);
+    give(&mut connection, host, 3, &[3]);
+    connection.drive(due, host);
+    assert_eq!(said(host), [(ACK, 3)]);
+    assert_eq!((connection.deadline(), host.received.len()), (None, 1));
+}
+
+/// A network that loses nothing needs no timer of the requester's, in whatever order packets come.
+#[test]
+fn reordering_needs_no_timer_of_the_requester() {
+    for seed in 0..300 {
+        let (rc, rts) =
+            (settings(lossy(1024), 0x22, 0), RequesterSettings { timeout: 0, ..requester(0x100) });
+        let mut pair = logged(Pair::with(rc, rts, RcSettings { destination: 0x11, ..rc }, rts, seed));
+        pair.faults.reordering = 0.3;
+        for number in 0..20u8 {
+            pair.ends[1].host.post_receive(1 << 16);
+            let bytes = vec![number; 8000];
+            pair.post(0, if number % 2 == 0 { send(8000) } else { write(0, 8000) }, bytes);
+            // One at a time: nothing behind it tells of what is missing.
+            let done = usize::from(number) + 1;
+            pair.run_while(FOREVER, |pair| pair.ends[0].host.completions.len() < done);
+            assert_eq!(statuses(&pair, 0), vec![Status::Success; done], "seed {seed}");
+        }
+        assert_eq!(pair.ends[0].connection.counters().timeouts, 0);
+    }
+}
+
 #[test]
 fn a_read_that_is_being_answered_is_not_answered_twice() {
     let mut pair = Pair::new(lossy(1024), 1);
