@@ -68,6 +68,9 @@ pub(super) struct Responder {
     nak_sent: bool,
     /// That NAK was receiver-not-ready.
     not_ready: bool,
+    /// A NAK is the last that has left. Soft-RoCE obeys no other sequence NAK before it has got an acknowledgement (`started_retry` of
+    /// its completer): one goes ahead of the next NAK.
+    after_nak: bool,
     /// Requests that were dropped because they arrived before a missing one.
     gap: Gap,
     outputs: VecDeque<Output>,
@@ -94,6 +97,7 @@ impl Responder {
             expected: Psn::new(settings.receive_psn),
             nak_sent: false,
             not_ready: false,
+            after_nak: false,
             gap: Gap::default(),
             outputs: VecDeque::with_capacity(4),
             reads: 0,
@@ -354,8 +358,17 @@ impl Responder {
             // What was executed behind it is acknowledged, too.
             (*psn, *message) = (self.expected.previous(), self.executor.message());
         }
+        if let (Output::Retry { psn, syndrome: Syndrome::Nak(_), message }, true) = (output, self.after_nak) {
+            if let Outcome::Wait = acknowledge(psn.previous(), NO_CREDITS, message, shared, environment) {
+                return Step::Wait;
+            }
+            self.after_nak = false;
+            shared.counters.responses_sent += 1;
+            return Step::Sent(1);
+        }
         let outcome = match output {
             Output::Read(responses) => {
+                self.after_nak = false;
                 let step = self.respond(responses, replay, most, shared, environment);
                 self.stalled = matches!(step, Step::Wait);
                 return step;
@@ -381,7 +394,8 @@ impl Responder {
         }
         queue.pop_front();
         shared.counters.responses_sent += 1;
-        if let Output::Retry { .. } = output {
+        self.after_nak = matches!(output, Output::Retry { .. }) && !shared.link.lossless;
+        if self.after_nak {
             self.gap.nak_left();
         }
         match output {
