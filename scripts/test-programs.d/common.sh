@@ -24,14 +24,19 @@ packages() {
     site=$(echo "$build/peers/$1"/lib/python3*/site-packages)
 }
 
-# on_both_paths PROGRAM ARGUMENT...: runs it as an unprivileged user without locked memory.
+# on_both_paths [--stats] PROGRAM ARGUMENT...: runs it as an unprivileged user without locked memory.
 on_both_paths() {
+    stats=
+    if [ "$1" = --stats ]; then
+        stats=--stats
+        shift
+    fi
     # Programs and their modules are reached by whoever runs them.
     nobody=
     [ "$(id -u)" != 0 ] || nobody="setpriv --reuid 65534 --regid 65534 --clear-groups"
     for path in auto udp; do
         echo "--path $path:"
         # shellcheck disable=SC2086 # Words.
-        (ulimit -l 0; cd /tmp || exit; exec $nobody timeout 120 "$build/bin/pagewire" run --path $path -- "$@")
+        (ulimit -l 0; cd /tmp || exit; export HOME=/tmp; exec $nobody timeout 120 "$build/bin/pagewire" run $stats --path $path -- "$@") || return
     done
 }

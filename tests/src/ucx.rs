@@ -27,8 +27,9 @@ pub struct Run {
 /// The transports, and what UCX calls each with those that it needs: rc_verbs sets up its connections over ud_verbs.
 const TRANSPORTS: [(&str, &str); 2] = [("rc_verbs", "rc_v"), ("ud_verbs", "ud_verbs")];
 
-const OPERATIONS: [(&str, &[&str]); 17] = [
+const OPERATIONS: [(&str, &[&str]); 18] = [
     ("tag_lat", &[]),
+    ("tag_lat", &["-E", "sleep"]),
     ("tag_lat", &["-U"]),
     ("tag_bw", &[]),
     ("tag_sync_lat", &[]),

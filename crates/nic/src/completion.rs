@@ -5,7 +5,7 @@ use crate::engine::Nic;
 use crate::error::{Error, Result};
 use crate::event::{Acknowledgements, AsyncEventKind, Element, EventQueue, Notifier};
 use crate::lane::Lane;
-use crate::limits::{MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
+use crate::limits::{LEFT_PATIENCE, MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
 use crate::moderation::{Event, Moderation, Moderator};
 use crate::protection::ProtectionDomain;
 use crate::unpolled::UnpolledSends;
@@ -132,6 +132,8 @@ struct Queue {
     capacity: usize,
     armed: Armed,
     moderator: Moderator,
+    /// A timer is set for completions that it was armed with.
+    has_left_timer: bool,
     overrun: bool,
     unpolled_sends: UnpolledSends,
 }
@@ -143,6 +145,11 @@ impl Queue {
         if let Some(first) = self.entries.front() {
             self.unpolled_sends.remove(first, self.entries.len() - 1);
         }
+    }
+
+    /// Whether a completion waits in it that the program asked to be told of.
+    fn has_awaited(&self) -> bool {
+        self.entries.iter().any(|completion| self.is_awaited(completion))
     }
 
     /// Whether the completion is one that the program asked to be told of.
@@ -203,6 +210,7 @@ impl<F: Fabric> CompletionQueue<F> {
                 capacity: entries as usize,
                 armed: Armed::No,
                 moderator: Moderator::default(),
+                has_left_timer: false,
                 overrun: false,
                 unpolled_sends: UnpolledSends::default(),
             }),
@@ -341,14 +349,17 @@ impl<F: Fabric> CompletionQueue<F> {
             _ => Armed::Solicited,
         };
         self.tell_plain(&queue);
-        let left = !queue.entries.is_empty();
+        let Some(channel) = &self.channel else { return };
+        let left = queue.has_awaited();
+        let sets_timer = left && !std::mem::replace(&mut queue.has_left_timer, left);
         drop(queue);
-        if let Some(channel) = &self.channel {
-            if left {
-                channel.left.store(true, Ordering::Release);
-            }
-            self.nic.note_arming(before != Armed::No);
+        if left {
+            channel.left.store(true, Ordering::Release);
         }
+        if sets_timer {
+            self.nic.hold_event(self.own.clone(), self.nic.fabric().now() + LEFT_PATIENCE);
+        }
+        self.nic.note_arming(before != Armed::No);
     }
 
     /// Adds a completion. False: it is lost, as the queue is or was overrun; nothing is added to it any more.
@@ -407,9 +418,12 @@ impl<F: Fabric> CompletionQueue<F> {
         }
     }
 
-    /// The timer for an event that is held back has run out.
+    /// The timer for an event that is held back has run out, or the one for completions that the queue was armed with.
     pub(crate) fn run_timer(&self, now: u64) {
         let mut queue = self.queue.lock();
+        if std::mem::take(&mut queue.has_left_timer) && queue.has_awaited() {
+            return self.announce(queue);
+        }
         if let Some(event) = queue.moderator.run_out(now).filter(|_| queue.armed != Armed::No) {
             self.moderated(queue, event);
         }
@@ -519,7 +533,7 @@ trait Announcing: Send + Sync {
 impl<F: Fabric> Announcing for CompletionQueue<F> {
     fn announce_what_waits(&self) {
         let queue = self.queue.lock();
-        if queue.entries.iter().any(|completion| queue.is_awaited(completion)) {
+        if queue.has_awaited() {
             self.announce(queue);
         }
     }
@@ -564,7 +578,8 @@ impl CompletionChannel {
     /// For a thread that is about to sleep until the next event. A program that takes only some of the completions between
     /// arming and sleeping (perftest 4.5 does, with several queue pairs) would never be woken where nothing comes any
     /// more. Adapters that are told how far the program has read raise the event; here it comes when the program sleeps: not
-    /// where an event waits for it.
+    /// where an event waits for it. Of one that sleeps in poll(2) nothing is known: to that it comes
+    /// [`LEFT_PATIENCE`] after the arming.
     pub fn announce_what_was_left(&self) {
         if !self.events.is_empty() {
             return;

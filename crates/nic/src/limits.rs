@@ -17,6 +17,9 @@ pub const MAX_ADVISED_SEGMENTS: usize = 4095;
 pub const MAX_COMPLETION_QUEUES: u32 = 65_536;
 /// Entries of one completion queue.
 pub const MAX_COMPLETIONS: u32 = 1 << 20;
+/// Nanoseconds after which a completion queue that was armed with completions in it raises its event, if they still wait: the program
+/// sleeps then, as those that poll after they armed do so sooner.
+pub const LEFT_PATIENCE: u64 = 50_000;
 /// Thread domains of one process.
 pub const MAX_THREAD_DOMAINS: u32 = 65_536;
 /// Protection domains of one process, parent domains among them.

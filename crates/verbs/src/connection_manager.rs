@@ -4,6 +4,7 @@
 //! its own, because `pagewire run` preloads this library.
 
 use crate::boundary::{Errno, Result, number, pointer};
+use crate::object::put;
 use libc::{EOPNOTSUPP, c_int, c_void};
 use std::sync::Once;
 
@@ -45,6 +46,17 @@ macro_rules! begins {
 
 // Callers of the C calling convention may pass more arguments than a function reads.
 begins! {
-    pointer { rdma_create_event_channel rdma_get_devices }
+    pointer { rdma_create_event_channel }
     number { rdma_create_id rdma_create_ep rdma_getaddrinfo rsocket }
+}
+
+/// NULL with `errno` EOPNOTSUPP, and a count of 0: libfabric reads the count alone.
+///
+/// # Safety
+/// `count` is NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { put(count, 0) };
+    pointer(|| refuse("rdma_get_devices"))
 }

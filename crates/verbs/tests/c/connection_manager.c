@@ -27,7 +27,7 @@ int main(void)
 	int count;
 
 	refused("rdma_create_event_channel", !rdma_create_event_channel());
-	refused("rdma_get_devices", !rdma_get_devices(&count));
+	refused("rdma_get_devices", !rdma_get_devices(&count) && count == 0);
 	refused("rdma_create_id", rdma_create_id(NULL, &result, NULL, 0x106) == -1);
 	refused("rdma_create_ep", rdma_create_ep(&result, NULL, NULL, NULL) == -1);
 	refused("rdma_getaddrinfo", rdma_getaddrinfo("127.0.0.1", "7471", NULL, &result) == -1);
