@@ -67,9 +67,9 @@ fn values_of_options_are_described() {
                     continue;
                 }
                 // Some share a line: ".Cm 10 , 20".
-                let mut lines = page.lines().filter_map(|line| {
-                    line.strip_prefix(".Cm ").or_else(|| line.strip_prefix(".It Cm "))
-                });
+                let mut lines = page
+                    .lines()
+                    .filter_map(|line| line.strip_prefix(".Cm ").or_else(|| line.strip_prefix(".It Cm ")));
                 let described =
                     lines.any(|line| line.split_whitespace().any(|word| word == value.get_name()));
                 assert!(described, "{} of {}", value.get_name(), command.get_name());
