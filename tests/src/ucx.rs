@@ -75,7 +75,9 @@ pub fn runs() -> Vec<Run> {
 
 /// Whether a run is in the quick part.
 pub fn is_quick(setting: Setting, run: &Run) -> bool {
-    setting != Setting::Udp && run.options.is_empty() && ["tag_lat", "ucp_put_bw"].contains(&run.test)
+    let sleeps = run.options.contains(&"sleep") && run.transport == "rc_verbs";
+    let is_plain = run.options.is_empty() && ["tag_lat", "ucp_put_bw"].contains(&run.test);
+    setting != Setting::Udp && (is_plain || sleeps)
 }
 
 /// Messages of one run: few, for what is tried is that it works, not how fast.
