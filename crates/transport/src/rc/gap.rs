@@ -1,18 +1,19 @@
-//! Requests that came before a missing one and were dropped: the peer repeats everything from a NAK on. Where the missing request
-//! comes late, the NAK may find the peer with an acknowledgement of it, and what it repeats may be dropped for the same reason. A
-//! peer without an acknowledgement timeout would wait for ever then. This says when the peer has to be asked again; it never sends.
+//! Requests that arrived ahead of a missing one and were dropped. The peer repeats everything from a NAK on.
+//!
+//! The missing request may arrive late, so that its acknowledgement overtakes the NAK, and the repetition may be dropped ahead of another
+//! gap. A peer without an acknowledgement timeout would then wait for ever. This module says when another NAK is due; it never sends one.
 
 use crate::{Psn, Time, limits};
 
-/// What was dropped behind the expected request.
+/// The requests that were dropped ahead of the expected one.
 #[derive(Debug, Default)]
 pub(super) struct Gap {
     /// The furthest of the dropped requests, until everything up to it has been executed.
     furthest: Option<Psn>,
-    /// The request that was expected at the last look, and when the peer is to be asked for it.
+    /// The request that was expected at the last look, and when a NAK for it is due.
     due: Option<(Psn, Time)>,
-    /// It is being asked for it.
-    asks: bool,
+    /// The next NAK that leaves is the one that was due.
+    is_due_nak_queued: bool,
 }
 
 impl Gap {
@@ -22,7 +23,7 @@ impl Gap {
         self.furthest.is_some()
     }
 
-    /// A request behind the expected one was dropped.
+    /// A request ahead of the expected one was dropped.
     pub(super) fn drop_request(&mut self, psn: Psn) {
         self.furthest = Some(self.furthest.map_or(psn, |furthest| furthest.later(psn)));
     }
@@ -35,10 +36,10 @@ impl Gap {
         }
     }
 
-    /// A NAK has left. So long after the last request had come the peer repeats all that was dropped; what it does not repeat was
-    /// none of its requests.
+    /// A NAK has left. If it is the one that was due, the gap is closed: the peer repeats all that was dropped, because nothing of
+    /// it is in flight any more. What the peer does not repeat was none of its requests.
     pub(super) fn nak_left(&mut self) {
-        if self.asks {
+        if self.is_due_nak_queued {
             self.close();
         }
     }
@@ -47,18 +48,18 @@ impl Gap {
         *self = Gap::default();
     }
 
-    /// Whether to ask for `expected` now: nothing was executed for [`limits::REPETITION_TIME`]. `asked`: a NAK has left for it,
-    /// or is about to.
-    pub(super) fn look(&mut self, expected: Psn, asked: bool, now: Time) -> bool {
-        if asked || !self.is_open() {
+    /// Whether to send a NAK for `expected` now: nothing was executed for [`limits::REPETITION_TIME`]. `nak_sent`: a NAK for it
+    /// has left, or is queued.
+    pub(super) fn look(&mut self, expected: Psn, nak_sent: bool, now: Time) -> bool {
+        if nak_sent || !self.is_open() {
             self.due = None;
             return false;
         }
         match self.due {
             Some((psn, at)) if psn == expected => {
                 self.due = self.due.filter(|_| now < at);
-                self.asks = self.due.is_none();
-                self.asks
+                self.is_due_nak_queued = self.due.is_none();
+                self.is_due_nak_queued
             }
             _ => {
                 self.due = Some((expected, Time(now.0 + limits::REPETITION_TIME)));

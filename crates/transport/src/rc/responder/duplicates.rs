@@ -1,0 +1,118 @@
+//! Requests that were executed before and come again (InfiniBand specification, volume 1, section 9.7.5.1.5).
+
+use pagewire_wire::{Header, Operation as Code};
+
+use super::Responder;
+use super::outputs::{Output, ReadResponses};
+use crate::rc::Shared;
+use crate::{Environment, Outcome, Psn, RemoteAddress, Right, limits, packets_for};
+
+impl Responder {
+    /// A request that was executed before (section 9.7.5.1.5).
+    pub(super) fn duplicate<E: Environment>(
+        &mut self,
+        header: &Header,
+        psn: Psn,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> bool {
+        match header.bth.opcode.operation() {
+            Some(Code::ReadRequest) => self.duplicate_read(header, psn, shared, environment),
+            Some(Code::CompareSwap | Code::FetchAdd) => {
+                // Unknown: so old that the peer cannot have meant it; silence.
+                if let Some(original) = self.remembered(psn) {
+                    let waiting = self.outputs.iter().chain(&self.replays);
+                    let queued = waiting
+                        .into_iter()
+                        .any(|output| matches!(output, Output::Atomic { psn: at, .. } if *at == psn));
+                    if !queued {
+                        let message = self.executor.message();
+                        self.replay(Output::Atomic { psn, original, message }, shared);
+                    }
+                }
+                false
+            }
+            _ => {
+                if self.kept.is_empty() {
+                    self.acknowledge(self.expected.previous());
+                } else {
+                    self.report_due = true;
+                }
+                false
+            }
+        }
+    }
+
+    fn duplicate_read<E: Environment>(
+        &mut self,
+        header: &Header,
+        psn: Psn,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> bool {
+        let Some(reth) = header.reth else { return false };
+        let remote = RemoteAddress { address: reth.address, key: reth.key };
+        let packets = packets_for(reth.length, shared.link.response_mtu);
+        let executed = self.expected.since(psn);
+        if !self.executor.may_read() || reth.length > limits::MAX_MESSAGE || packets > executed {
+            // Not a piece of what was executed.
+            shared.counters.dropped += 1;
+            return false;
+        }
+        let on_its_way = self.outputs.iter().chain(&self.replays).any(|output| match output {
+            Output::Read(responses) => {
+                let offset = psn.since(responses.psn);
+                offset < responses.packets && packets <= responses.packets - offset
+            }
+            _ => false,
+        });
+        if on_its_way {
+            return false;
+        }
+        if reth.length > 0 {
+            match environment.check_remote(remote, reth.length, Right::RemoteRead) {
+                Outcome::Done(()) => {}
+                Outcome::Wait => return true,
+                Outcome::Denied(_) => {
+                    // A late copy of a READ that is long done: its region may have gone since. A NAK would
+                    // end a connection that is well.
+                    shared.counters.dropped += 1;
+                    return false;
+                }
+            }
+        }
+        let message = self.executor.message();
+        let responses = ReadResponses { psn, packets, remote, length: reth.length, first: true, message };
+        if self.replay(Output::Read(responses), shared) {
+            self.forget_rest(psn, packets);
+        }
+        false
+    }
+
+    /// What is left of a READ's first responses need not go out where a repetition brings all of it: the requester would
+    /// have the READ before this side was done with it, and might ask for one more than there may be.
+    fn forget_rest(&mut self, psn: Psn, packets: u32) {
+        let covered = |output: &Output| match output {
+            Output::Read(rest) => {
+                let offset = rest.psn.since(psn);
+                !rest.first && offset < packets && rest.packets <= packets - offset
+            }
+            _ => false,
+        };
+        if self.outputs.front().is_some_and(covered) {
+            self.outputs.pop_front();
+            self.reads = self.reads.saturating_sub(1);
+        }
+    }
+
+    /// Queues the answer to a repeated request. False: there is no room; the peer will ask again.
+    fn replay(&mut self, output: Output, shared: &Shared) -> bool {
+        // A selective peer asks for every gap in the responses to one request by itself.
+        let gaps = if shared.fills_gaps() { limits::LOSSY_SPAN as usize } else { 0 };
+        let room = self.replays.len() <= usize::from(self.max_dest_rd_atomic).max(gaps);
+        if room {
+            self.replays.push_back(output);
+        }
+        room
+    }
+}

@@ -1,0 +1,241 @@
+//! What the responder sends back: acknowledgements, NAKs, results of atomics and responses to READs, in order of PSN.
+
+use pagewire_wire::{Aeth, Header, Nak, Opcode, Operation as Code, Own, Received, SelectiveAck, Syndrome};
+
+use super::Responder;
+use crate::rc::execute::refusal;
+use crate::rc::{Shared, State, Step};
+use crate::{Environment, Event, Outcome, Psn, RemoteAddress, Source, packets_for};
+
+/// The credit count that means: credits are not used (InfiniBand specification, volume 1, section
+/// 9.7.7.2.1).
+pub(super) const NO_CREDITS: Syndrome = Syndrome::Ack { credits: 31 };
+
+/// Something to send back. They go out in order of PSN.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Output {
+    Ack {
+        psn: Psn,
+        message: u32,
+    },
+    Read(ReadResponses),
+    Atomic {
+        psn: Psn,
+        original: u64,
+        message: u32,
+    },
+    /// A NAK after which the peer tries again.
+    Retry {
+        psn: Psn,
+        syndrome: Syndrome,
+        message: u32,
+    },
+    /// The last word of this connection.
+    Refusal {
+        psn: Psn,
+        nak: Nak,
+        message: u32,
+        event: Event,
+    },
+}
+
+/// The responses of one READ that have not been sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReadResponses {
+    pub(super) psn: Psn,
+    /// PSNs left.
+    pub(super) packets: u32,
+    pub(super) remote: RemoteAddress,
+    /// Bytes left.
+    pub(super) length: u32,
+    pub(super) first: bool,
+    pub(super) message: u32,
+}
+
+impl Responder {
+    /// Sends one packet, or a row of `most` packets at most.
+    pub(in crate::rc) fn step<E: Environment>(
+        &mut self,
+        most: u32,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> Step {
+        if self.report_due && shared.state == State::Alive {
+            return self.report(shared, environment);
+        }
+        let replay = !self.replays.is_empty();
+        let queue = if replay { &mut self.replays } else { &mut self.outputs };
+        let alone = queue.len() == 1 && !replay && !shared.link.lossless;
+        let Some(mut output) = queue.front().copied() else { return Step::Idle };
+        if let (true, Output::Ack { psn, message }) = (alone, &mut output) {
+            // What was executed behind it is acknowledged, too.
+            (*psn, *message) = (self.expected.previous(), self.executor.message());
+        }
+        if let (Output::Retry { psn, syndrome: Syndrome::Nak(_), message }, true) = (output, self.after_nak) {
+            if let Outcome::Wait = acknowledge(psn.previous(), NO_CREDITS, message, shared, environment) {
+                return Step::Wait;
+            }
+            self.after_nak = false;
+            shared.counters.responses_sent += 1;
+            return Step::Sent(1);
+        }
+        let outcome = match output {
+            Output::Read(responses) => {
+                self.after_nak = false;
+                let step = self.respond(responses, replay, most, shared, environment);
+                self.stalled = matches!(step, Step::Wait);
+                return step;
+            }
+            Output::Ack { psn, message } => acknowledge(psn, NO_CREDITS, message, shared, environment),
+            Output::Retry { psn, syndrome, message } => {
+                acknowledge(psn, syndrome, message, shared, environment)
+            }
+            Output::Refusal { psn, nak, message, .. } => {
+                acknowledge(psn, Syndrome::Nak(nak), message, shared, environment)
+            }
+            Output::Atomic { psn, original, message } => {
+                let mut header = shared.header(Code::AtomicAcknowledge, psn);
+                header.aeth = Some(Aeth { syndrome: NO_CREDITS, message });
+                header.atomic_ack = Some(original);
+                environment.transmit(&header, Source::None)
+            }
+        };
+        match outcome {
+            Outcome::Wait => return Step::Wait,
+            // There are no bytes that could be refused.
+            Outcome::Done(()) | Outcome::Denied(_) => {}
+        }
+        queue.pop_front();
+        shared.counters.responses_sent += 1;
+        self.after_nak = matches!(output, Output::Retry { .. }) && !shared.link.lossless;
+        if self.after_nak {
+            self.gap.nak_left();
+        }
+        match output {
+            Output::Atomic { .. } if !replay => self.reads = self.reads.saturating_sub(1),
+            Output::Retry { syndrome: Syndrome::Nak(_), .. } => shared.counters.sequence_naks_sent += 1,
+            Output::Retry { .. } => shared.counters.rnr_naks_sent += 1,
+            Output::Refusal { event, .. } => {
+                shared.state = State::Dead;
+                environment.event(event);
+            }
+            _ => {}
+        }
+        Step::Sent(1)
+    }
+
+    /// Sends the next packet of a READ's responses, or a row of those between the first and the last.
+    fn respond<E: Environment>(
+        &mut self,
+        responses: ReadResponses,
+        replay: bool,
+        most: u32,
+        shared: &mut Shared,
+        environment: &mut E,
+    ) -> Step {
+        let ReadResponses { psn, packets, remote, length, first, message } = responses;
+        let last = packets == 1;
+        let code = match (first, last) {
+            (true, true) => Code::ReadResponseOnly,
+            (true, false) => Code::ReadResponseFirst,
+            (false, false) => Code::ReadResponseMiddle,
+            (false, true) => Code::ReadResponseLast,
+        };
+        let mut header = shared.header(code, psn);
+        if first || last {
+            header.aeth = Some(Aeth { syndrome: NO_CREDITS, message });
+        }
+        let piece = length.min(shared.link.response_mtu);
+        let source = if piece == 0 { Source::None } else { Source::Remote { remote, length: piece } };
+        let row = if first || shared.link.lossless { 0 } else { (packets - 1).min(most) };
+        if row > 1 {
+            let sent = environment.transmit_row(&header, source, row).min(row);
+            if sent > 0 {
+                shared.counters.responses_sent += u64::from(sent);
+                self.responded(&responses, sent, piece * sent, replay);
+                return Step::Sent(sent);
+            }
+        }
+        match environment.transmit(&header, source) {
+            Outcome::Wait => return Step::Wait,
+            Outcome::Denied(_) if replay => {
+                // As in `duplicate_read`.
+                self.replays.pop_front();
+                shared.counters.dropped += 1;
+                return Step::Sent(1);
+            }
+            Outcome::Denied(denial) => {
+                // The region has gone since the request was checked: no response behind this one can be.
+                self.outputs.clear();
+                self.replays.clear();
+                let (nak, event) = refusal(denial);
+                self.refuse(psn, nak, event, shared);
+                return Step::Sent(1);
+            }
+            Outcome::Done(()) => {}
+        }
+        shared.counters.responses_sent += 1;
+        self.responded(&responses, 1, piece, replay);
+        Step::Sent(1)
+    }
+
+    /// So many packets with so many bytes of the oldest responses have been sent.
+    fn responded(&mut self, responses: &ReadResponses, packets: u32, bytes: u32, replay: bool) {
+        let queue = if replay { &mut self.replays } else { &mut self.outputs };
+        if packets == responses.packets {
+            queue.pop_front();
+            if !replay {
+                self.reads = self.reads.saturating_sub(1);
+            }
+        } else if let Some(Output::Read(rest)) = queue.front_mut() {
+            let address = responses.remote.address.wrapping_add(u64::from(bytes));
+            *rest = ReadResponses {
+                psn: responses.psn.plus(packets),
+                packets: responses.packets - packets,
+                remote: RemoteAddress { address, key: responses.remote.key },
+                length: responses.length - bytes,
+                first: false,
+                message: responses.message,
+            };
+        }
+    }
+
+    /// Tells a Pagewire what has arrived beyond the gap.
+    fn report<E: Environment>(&mut self, shared: &mut Shared, environment: &mut E) -> Step {
+        let mut received = Received::new();
+        for (index, kept) in self.kept.iter() {
+            // A READ request stands for the PSNs of its responses. The expected one, where it waits
+            // for a page, is not told: it has not been executed.
+            let psns = match (kept.header.bth.opcode.operation(), kept.header.reth) {
+                (Some(Code::ReadRequest), Some(reth)) => packets_for(reth.length, shared.link.response_mtu),
+                _ => 1,
+            };
+            for psn in (index..index.saturating_add(psns)).filter(|&psn| psn > 0).take(Received::CAPACITY) {
+                received.insert(psn as usize - 1);
+            }
+        }
+        let message = self.executor.message();
+        let report = SelectiveAck { expected: self.expected.value(), message, received };
+        let header = shared.header_of(Opcode::SELECTIVE_ACK, self.expected);
+        if let Outcome::Wait = environment.transmit_control(&header, &Own::SelectiveAck(report)) {
+            return Step::Wait;
+        }
+        shared.counters.responses_sent += 1;
+        self.report_due = false;
+        Step::Sent(1)
+    }
+}
+
+fn acknowledge<E: Environment>(
+    psn: Psn,
+    syndrome: Syndrome,
+    message: u32,
+    shared: &Shared,
+    environment: &mut E,
+) -> Outcome<()> {
+    environment.transmit(&acknowledgement(psn, syndrome, message, shared), Source::None)
+}
+
+pub(super) fn acknowledgement(psn: Psn, syndrome: Syndrome, message: u32, shared: &Shared) -> Header {
+    Header { aeth: Some(Aeth { syndrome, message }), ..shared.header(Code::Acknowledge, psn) }
+}
