@@ -2,7 +2,7 @@
 
 use crate::fabric::{Batch, Route};
 use crate::limits::{BATCH_BYTES, BATCH_PACKETS, JOINED_BYTES, PACKET_BYTES, SEGMENTED_BYTES, SEGMENTS};
-use crate::network::Way;
+use crate::network::TxPeerSocket;
 use pagewire_memory::Arena;
 use pagewire_wire::Opcode;
 use pagewire_wire::joined::{ACKNOWLEDGEMENT_LEN, is_acknowledgement};
@@ -25,7 +25,7 @@ pub struct HostBatch {
     /// Where such packets are written.
     void: Vec<u8>,
     /// By which the last packets left.
-    pub(crate) way: Option<Arc<Way>>,
+    pub(crate) tx_peer_socket: Option<Arc<TxPeerSocket>>,
 }
 
 /// One packet of a batch: short, as a batch may be sent by another core than the one that filled it.
@@ -83,7 +83,16 @@ impl Run {
 impl HostBatch {
     pub(crate) fn new(arena: Option<Arena>) -> Self {
         let (packets, routes, void) = (Vec::with_capacity(BATCH_PACKETS), Vec::new(), Vec::new());
-        HostBatch { arena, packets, routes, used: 0, last_run: Run::default(), lost: 0, void, way: None }
+        HostBatch {
+            arena,
+            packets,
+            routes,
+            used: 0,
+            last_run: Run::default(),
+            lost: 0,
+            void,
+            tx_peer_socket: None,
+        }
     }
 
     /// Forgets all packets.

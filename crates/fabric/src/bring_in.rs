@@ -11,7 +11,7 @@ use crate::words::MappedWords;
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment, guard};
 use pagewire_paging::limits::{PAGE, THREADS_OF_ONE};
-use pagewire_paging::{Asker, Executor, Offer, Order, PageIn, Stretch, Task};
+use pagewire_paging::{Executor, Offer, Order, PageIn, Stretch, Task, Tenant};
 use parking_lot::Mutex;
 use rustix::thread::{gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::collections::HashMap;
@@ -20,22 +20,22 @@ use std::num::NonZero;
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
-/// What askers have threads for, each by itself: in the top bits of the executor's word for who asks.
+/// What tenants have threads for, each by itself: in the top bits of the executor's word for who asks.
 #[derive(Clone, Copy)]
-enum Lane {
+enum TaskClass {
     Needed,
     Ahead,
-    Far,
+    Peer,
     Moves,
 }
 
-impl Lane {
-    fn of(self, asker: Asker) -> Asker {
-        Asker { who: (self as u64) << 62 | asker.who & (u64::MAX >> 2), ..asker }
+impl TaskClass {
+    fn of(self, tenant: Tenant) -> Tenant {
+        Tenant { who: (self as u64) << 62 | tenant.who & (u64::MAX >> 2), ..tenant }
     }
 
-    fn of_all(self, who: u64) -> Asker {
-        self.of(Asker { who, matter: 0 })
+    fn of_all(self, who: u64) -> Tenant {
+        self.of(Tenant { who, matter: 0 })
     }
 }
 
@@ -47,7 +47,7 @@ const PREFETCHER: u64 = u64::MAX >> 2;
 
 /// Those who bring pages in.
 pub struct Pages {
-    executor: Arc<Executor<Errand>>,
+    executor: Arc<Executor<PageTask>>,
     hands: Arc<Hands>,
     /// This process may run on so many processors.
     processors: usize,
@@ -60,8 +60,8 @@ struct Hands {
     regions: RegionView<MappedWords>,
     pieces: Pieces,
     done: Box<Done>,
-    /// Those who wait for the same pages on behalf of one asker: several accesses to them are one fault (PART-6).
-    waiting: Mutex<HashMap<(Asker, What), Waiting>>,
+    /// Those who wait for the same pages on behalf of one tenant: several accesses to them are one fault (PART-6).
+    waiting: Mutex<HashMap<(Tenant, What), Waiting>>,
 }
 
 /// What a thread is asked to do.
@@ -69,21 +69,21 @@ struct Hands {
 enum What {
     /// Bring in pages of this process; for writing, or not. Each segment lies in one of the regions. With helpers where there is a stretch,
     /// which is the only segment.
-    Own {
+    Local {
         write: bool,
         segments: Vec<Segment>,
         regions: Beside<Vec<RegionLife>>,
         stretch: Beside<Option<Arc<Stretch>>>,
     },
     /// The same in a peer, for reading.
-    Far { process: HostProcess, segment: Segment, region: Beside<(RegionView<MappedWords>, RegionLife)> },
+    Peer { process: HostProcess, segment: Segment, region: Beside<(RegionView<MappedWords>, RegionLife)> },
     /// Bring in pages of a region of this process that will be needed soon, as one of several helpers.
     Ahead { write: bool, stretch: Arc<Stretch>, region: RegionLife, helper: u32, helpers: u32 },
     /// Help with a transfer.
     Move(Arc<SharedMove>),
 }
 
-/// Where an errand is run, as seen from the processor of whoever asks.
+/// Where a task is run, as seen from the processor of whoever asks.
 #[derive(Clone, Copy)]
 enum Place {
     Anywhere,
@@ -93,7 +93,7 @@ enum Place {
     At(usize),
 }
 
-/// What makes no difference between errands. So do the regions with which they end: whoever waits for the same pages of another region
+/// What makes no difference between tasks. So do the regions with which they end: whoever waits for the same pages of another region
 /// is told when this one has ended, and asks again.
 #[derive(Clone)]
 struct Beside<R>(R);
@@ -111,43 +111,43 @@ impl<R> Hash for Beside<R> {
 }
 
 /// The same, and for whom.
-struct Errand {
+struct PageTask {
     what: What,
-    asker: Asker,
+    tenant: Tenant,
     place: Place,
     hands: Arc<Hands>,
     /// What became of it, once a thread has done it.
     outcome: OnceLock<Result<(), MemoryError>>,
 }
 
-impl Errand {
-    fn new(what: What, asker: Asker, place: Place, hands: &Arc<Hands>) -> Self {
-        Errand { what, asker, place, hands: hands.clone(), outcome: OnceLock::new() }
+impl PageTask {
+    fn new(what: What, tenant: Tenant, place: Place, hands: &Arc<Hands>) -> Self {
+        PageTask { what, tenant, place, hands: hands.clone(), outcome: OnceLock::new() }
     }
 
     /// Under which those are kept who wait for it.
-    fn key(&self) -> (Asker, What) {
-        (self.asker, self.what.clone())
+    fn key(&self) -> (Tenant, What) {
+        (self.tenant, self.what.clone())
     }
 }
 
-impl PartialEq for Errand {
+impl PartialEq for PageTask {
     fn eq(&self, other: &Self) -> bool {
-        (self.asker, &self.what) == (other.asker, &other.what)
+        (self.tenant, &self.what) == (other.tenant, &other.what)
     }
 }
 
-impl Eq for Errand {}
+impl Eq for PageTask {}
 
-impl Hash for Errand {
+impl Hash for PageTask {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.asker, &self.what).hash(state);
+        (self.tenant, &self.what).hash(state);
     }
 }
 
-impl Task for Errand {
-    fn asker(&self) -> Asker {
-        self.asker
+impl Task for PageTask {
+    fn tenant(&self) -> Tenant {
+        self.tenant
     }
 
     fn threads(&self) -> usize {
@@ -165,25 +165,25 @@ impl Task for Errand {
             Place::At(processor) => Placed::at(processor),
         };
         // Nobody else is interrupted.
-        if let What::Own { .. } = self.what {
+        if let What::Local { .. } = self.what {
             if let Some(waiting) = hands.waiting.lock().get_mut(&self.key()) {
                 waiting.begin_by(own_thread());
             }
         }
         // Where one is not mapped, or its region has ended, an access will find that out, and say so. A prefetch is told.
         let outcome = match &self.what {
-            What::Own { write, regions: Beside(regions), stretch: Beside(Some(stretch)), .. } => {
+            What::Local { write, regions: Beside(regions), stretch: Beside(Some(stretch)), .. } => {
                 let brought_in = regions.iter().try_for_each(|region| hands.help(stretch, region, *write));
                 stretch.rest();
                 // A helper may have come upon the end of a mapping.
                 brought_in.and(if stretch.has_failed() { Err(MemoryError::NotMapped) } else { Ok(()) })
             }
-            What::Own { write, segments, regions: Beside(regions), .. } => segments
+            What::Local { write, segments, regions: Beside(regions), .. } => segments
                 .iter()
                 .zip(regions)
                 .try_for_each(|(segment, region)| hands.bring_in(segment, region, *write)),
-            What::Far { process, segment, region: Beside((regions, region)) } => {
-                hands.memory.bring_in_far(process, segment, || regions.lives(region))
+            What::Peer { process, segment, region: Beside((regions, region)) } => {
+                hands.memory.bring_in_peer(process, segment, || regions.lives(region))
             }
             What::Ahead { write, stretch, region, .. } => hands.help(stretch, region, *write),
             What::Move(shared) => {
@@ -191,7 +191,7 @@ impl Task for Errand {
                 Ok(())
             }
         };
-        // An errand runs once.
+        // a task runs once.
         let _ = self.outcome.set(outcome);
     }
 
@@ -209,13 +209,13 @@ impl Task for Errand {
     fn follow_up(&self) {
         let memory = &*self.hands.memory;
         match &self.what {
-            What::Own { segments, .. } => segments.iter().take(1).for_each(|first| memory.learn(*first)),
+            What::Local { segments, .. } => segments.iter().take(1).for_each(|first| memory.learn(*first)),
             What::Ahead { stretch, .. } => {
                 let memory_ahead = stretch.memory();
                 let length = memory_ahead.end - memory_ahead.start;
                 memory.learn(Segment { address: memory_ahead.start, length });
             }
-            What::Far { process, segment, .. } => memory.learn_far(process, *segment),
+            What::Peer { process, segment, .. } => memory.learn_peer(process, *segment),
             What::Move(_) => {}
         }
     }
@@ -286,8 +286,15 @@ impl Pages {
     }
 
     /// Has pages of this process brought in. What is asked for again before there was an answer has one answer.
-    pub fn own(&self, asker: Asker, parts: &[RegionPart], write: bool, token: u64, counters: &Counters) {
-        self.own_for(Lane::Needed.of(asker), parts, write, Some(Waiter::Token(token)), counters);
+    pub fn bring_in_local(
+        &self,
+        tenant: Tenant,
+        parts: &[RegionPart],
+        write: bool,
+        token: u64,
+        counters: &Counters,
+    ) {
+        self.offer_local(TaskClass::Needed.of(tenant), parts, write, Some(Waiter::Token(token)), counters);
     }
 
     /// As [`Fabric::prefetch`](crate::Fabric::prefetch).
@@ -300,20 +307,20 @@ impl Pages {
     ) -> Result<(), PrefetchError> {
         // Regions are matters of their own: pages of one that never come leave threads to the others.
         let matter = parts.first().map_or(0, |part| u64::from(part.region.index()));
-        let asker = Lane::Ahead.of(Asker { who: PREFETCHER, matter });
+        let tenant = TaskClass::Ahead.of(Tenant { who: PREFETCHER, matter });
         let outcome = Arc::new(Outcome::default());
         let waiter = wait.then(|| Waiter::Thread(outcome.clone()));
-        match self.own_for(asker, parts, write, waiter, counters) {
+        match self.offer_local(tenant, parts, write, waiter, counters) {
             Offer::Full => Err(PrefetchError::Full),
             Offer::Taken | Offer::Known if wait => outcome.wait(),
             Offer::Taken | Offer::Known => Ok(()),
         }
     }
 
-    /// Has pages of this process brought in for an asker among those of a lane.
-    fn own_for(
+    /// Has pages of this process brought in for a tenant among those of the task class.
+    fn offer_local(
         &self,
-        asker: Asker,
+        tenant: Tenant,
         parts: &[RegionPart],
         write: bool,
         waiter: Option<Waiter>,
@@ -329,18 +336,18 @@ impl Pages {
             _ => None,
         };
         let stretch = Beside(shared.as_ref().map(|(_, stretch)| stretch.clone()));
-        let what = What::Own { write, segments, regions, stretch };
-        let offer = self.offer(what, asker, waiter, counters);
+        let what = What::Local { write, segments, regions, stretch };
+        let offer = self.offer(what, tenant, waiter, counters);
         if let (Offer::Taken, Some((region, stretch))) = (offer, shared) {
             let memory = stretch.memory();
             let helpers = ((memory.end - memory.start) / SHARED_PAGE_IN).min(PAGE_IN_HELPERS);
-            self.ahead(asker, region, &stretch, write, helpers as u32, counters);
+            self.bring_in_ahead(tenant, region, &stretch, write, helpers as u32, counters);
         }
         offer
     }
 
     /// The same in a peer with these regions.
-    pub fn far(
+    pub fn bring_in_peer(
         &self,
         process: &HostProcess,
         regions: &RegionView<MappedWords>,
@@ -349,15 +356,15 @@ impl Pages {
         counters: &Counters,
     ) {
         let region = Beside((regions.clone(), part.region));
-        let what = What::Far { process: process.clone(), segment: whole_pages(&part.segment), region };
-        let asker = Lane::Far.of_all(process.pid() as u64);
-        self.offer(what, asker, Some(Waiter::Token(token)), counters);
+        let what = What::Peer { process: process.clone(), segment: whole_pages(&part.segment), region };
+        let tenant = TaskClass::Peer.of_all(process.pid() as u64);
+        self.offer(what, tenant, Some(Waiter::Token(token)), counters);
     }
 
     /// Pages of a region of this process that will be needed soon. They take no thread from those that are needed now.
-    pub fn ahead(
+    pub fn bring_in_ahead(
         &self,
-        asker: Asker,
+        tenant: Tenant,
         region: RegionLife,
         stretch: &Arc<Stretch>,
         write: bool,
@@ -368,7 +375,7 @@ impl Pages {
             let stretch = stretch.clone();
             self.offer(
                 What::Ahead { write, stretch, region, helper, helpers },
-                Lane::Ahead.of(asker),
+                TaskClass::Ahead.of(tenant),
                 None,
                 counters,
             );
@@ -395,13 +402,13 @@ impl Pages {
             return move_by_pieces(memory, direction, process, segments, tail_last, piece);
         }
         move_together(memory, direction, process, segments, tail_last, |shared| {
-            let (asker, place) = (Lane::Moves.of_all(0), Place::Off(sched_getcpu()));
+            let (tenant, place) = (TaskClass::Moves.of_all(0), Place::Off(sched_getcpu()));
             // Without help it takes longer.
-            let _ = self.executor.offer(Errand::new(What::Move(shared), asker, place, &self.hands));
+            let _ = self.executor.offer(PageTask::new(What::Move(shared), tenant, place, &self.hands));
         })
     }
 
-    fn offer(&self, what: What, asker: Asker, waiter: Option<Waiter>, counters: &Counters) -> Offer {
+    fn offer(&self, what: What, tenant: Tenant, waiter: Option<Waiter>, counters: &Counters) -> Offer {
         let place = match &what {
             // Every second one of those whom somebody waits for who brings nothing in.
             What::Ahead { stretch, helper, .. }
@@ -412,14 +419,14 @@ impl Pages {
                 Place::At(sched_getcpu())
             }
             What::Ahead { .. } | What::Move(_) => Place::Off(sched_getcpu()),
-            What::Own { .. } | What::Far { .. } => Place::Anywhere,
+            What::Local { .. } | What::Peer { .. } => Place::Anywhere,
         };
-        let key = waiter.map(|waiter| (waiter, (asker, what.clone())));
+        let key = waiter.map(|waiter| (waiter, (tenant, what.clone())));
         if let Some((waiter, key)) = &key {
             let mut waiting = self.hands.waiting.lock();
             waiting.entry(key.clone()).or_insert_with(Waiting::begin).add(waiter.clone());
         }
-        let offer = self.executor.offer(Errand::new(what, asker, place, &self.hands));
+        let offer = self.executor.offer(PageTask::new(what, tenant, place, &self.hands));
         match offer {
             Offer::Taken => counters.brought_in.add(1),
             Offer::Known => {
@@ -428,10 +435,10 @@ impl Pages {
                 drop(waiting);
                 match due {
                     // Helpers bring in parts of it.
-                    Some((_, What::Own { regions: Beside(regions), stretch: Beside(Some(_)), .. })) => {
+                    Some((_, What::Local { regions: Beside(regions), stretch: Beside(Some(_)), .. })) => {
                         regions.iter().for_each(|region| self.hands.pieces.look_again(region.index()));
                     }
-                    Some((thread, What::Own { .. })) => guard::end_touch(thread),
+                    Some((thread, What::Local { .. })) => guard::end_touch(thread),
                     _ => {}
                 }
             }
@@ -475,7 +482,7 @@ mod tests {
         (RegionTable::new(words.clone(), 7), words)
     }
 
-    /// All memory as another region: its key, and what errands know of it.
+    /// All memory as another region: its key, and what tasks know of it.
     fn register(table: &RegionTable<MappedWords>) -> (u32, RegionLife) {
         let (rights, length) = (Rights::LOCAL_WRITE, 1 << 47);
         let region = Region { domain: 1, address: 0, length, iova: 0, rights };
@@ -490,8 +497,8 @@ mod tests {
         (bytes, Segment { address, length: pages * PAGE })
     }
 
-    fn asker(who: u64) -> Asker {
-        Asker { who, matter: 0 }
+    fn tenant(who: u64) -> Tenant {
+        Tenant { who, matter: 0 }
     }
 
     #[test]
@@ -507,7 +514,7 @@ mod tests {
         // The same page, another part of it, and the same for somebody else.
         for (who, offset, token) in [(1, 0, 10), (1, 8, 11), (1, 8, 11), (2, 0, 12)] {
             let segment = Segment { address: at + offset, length: 8 };
-            pages.own(asker(who), &[RegionPart { region, segment }], true, token, &counters);
+            pages.bring_in_local(tenant(who), &[RegionPart { region, segment }], true, token, &counters);
         }
         let mut heard = BTreeSet::new();
         while heard.len() < 3 {
@@ -531,10 +538,10 @@ mod tests {
         // One that needs both ends where the other begins.
         let part = |region, segment| RegionPart { region, segment };
         let both = [part(open, open_memory), part(ended, ended_memory)];
-        pages.own(asker(1), &both, true, 5, &counters);
+        pages.bring_in_local(tenant(1), &both, true, 5, &counters);
         assert_eq!(hears.recv_timeout(LONG), Ok(5));
-        pages.ahead(
-            asker(1),
+        pages.bring_in_ahead(
+            tenant(1),
             ended,
             &Stretch::new(ended_memory.address..ended_memory.address + PAGE, Order::Back),
             true,
@@ -542,15 +549,15 @@ mod tests {
             &counters,
         );
         // The same pages in a region that is there.
-        pages.own(asker(2), &[part(ended, ended_memory)], true, 6, &counters);
+        pages.bring_in_local(tenant(2), &[part(ended, ended_memory)], true, 6, &counters);
         assert_eq!(hears.recv_timeout(LONG), Ok(6));
         let here = HostProcess::current();
-        pages.far(&here, table.view(), part(ended, ended_memory), 7, &counters);
+        pages.bring_in_peer(&here, table.view(), part(ended, ended_memory), 7, &counters);
         assert_eq!(hears.recv_timeout(LONG), Ok(7));
         assert_eq!(memory.residency(&[open_memory]), Residency::Resident);
         let first = Segment { length: PAGE, ..ended_memory };
         assert_eq!(memory.residency(&[first]), Residency::Absent);
-        pages.own(asker(2), &[part(open, ended_memory)], true, 8, &counters);
+        pages.bring_in_local(tenant(2), &[part(open, ended_memory)], true, 8, &counters);
         assert_eq!(hears.recv_timeout(LONG), Ok(8));
         assert_eq!(memory.residency(&[ended_memory]), Residency::Resident);
         pages.stop();
@@ -615,7 +622,7 @@ mod tests {
         let (table, _) = table();
         let of = |region| {
             let segments = vec![Segment { address: PAGE, length: PAGE }];
-            What::Own { write: true, segments, regions: Beside(vec![region]), stretch: Beside(None) }
+            What::Local { write: true, segments, regions: Beside(vec![region]), stretch: Beside(None) }
         };
         let [(_, one), (_, other)] = [(); 2].map(|()| register(&table));
         assert!(one != other && of(one) == of(other));
@@ -635,7 +642,7 @@ mod tests {
         here.set((0..CpuSet::MAX_CPU).find(|processor| before.is_set(*processor)).unwrap());
         sched_setaffinity(None, &here).unwrap();
         let (_memory, segment) = fresh(1);
-        pages.own(asker(1), &[RegionPart { region, segment }], true, 10, &Counters::default());
+        pages.bring_in_local(tenant(1), &[RegionPart { region, segment }], true, 10, &Counters::default());
         sched_setaffinity(None, &before).unwrap();
         assert_eq!(hears.recv_timeout(LONG).unwrap().count(), before.count());
         pages.stop();

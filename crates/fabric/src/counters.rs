@@ -52,7 +52,7 @@ counters! {
     /// Sends by sockets that are connected to their peers.
     connected_sends,
     /// Sockets made for what comes from one such socket of a peer.
-    inlets,
+    rx_peer_sockets,
     /// Datagrams that the kernel did not take for want of room (EAGAIN, ENOBUFS).
     dropped_no_room,
     /// Datagrams that it refused for another reason ([`HostFabric::send_reason`](crate::HostFabric::send_reason)).

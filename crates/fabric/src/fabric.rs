@@ -7,7 +7,7 @@
 use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
-use pagewire_paging::{Asker, PageIn, Stretch};
+use pagewire_paging::{PageIn, Stretch, Tenant};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ pub struct Channel<W, P> {
     pub process: P,
     /// All bytes go through the rings, though both could touch the other's memory: the kernel may end one of them for that
     /// ([`swaps_at_a_limit`](pagewire_memory::swaps_at_a_limit)). Both ends have the same here.
-    pub through_rings: bool,
+    pub bounce_only: bool,
 }
 
 /// What happened outside since the last look.
@@ -82,7 +82,7 @@ pub struct Datagram<'a> {
     pub source: IpAddr,
     pub source_port: u16,
     pub destination: IpAddr,
-    /// Traffic class (TOS) and hop limit (TTL), where they are told ([`Fabric::tell_hops`]), else 0.
+    /// Traffic class (TOS) and hop limit (TTL), where they are told ([`Fabric::request_hop_info`]), else 0.
     pub traffic_class: u8,
     pub hop_limit: u8,
     pub bytes: &'a [u8],
@@ -240,14 +240,14 @@ pub trait Fabric: Send + Sync + 'static {
     fn lease_blocks(&self, count: usize) -> std::io::Result<Vec<u32>>;
     /// Waits, for a bounded time, until the kernel delivers datagrams for the leased blocks to this process. Before that, other
     /// processes that share the port hand them on: some may overtake others, or be lost.
-    fn settle(&self) {}
+    fn await_steering(&self) {}
     /// Leases one block, and waits until datagrams for it come here.
     ///
     /// # Errors
     /// As [`lease_blocks`](Self::lease_blocks).
     fn lease_block(&self) -> std::io::Result<u32> {
         let leased = self.lease_blocks(1)?;
-        self.settle();
+        self.await_steering();
         Ok(leased[0])
     }
     /// This process's published tables.
@@ -264,11 +264,11 @@ pub trait Fabric: Send + Sync + 'static {
     /// Wakes the process at the other end of a channel from its sleep in the kernel.
     fn wake(&self, channel: ChannelId);
     /// Has another thread touch absent pages (for writing where `write`), however long that takes; the end comes as an event, one
-    /// for all calls that ask for the same pages until then. Who asks for pages that never come leaves threads to other askers. It
+    /// for all calls that ask for the same pages until then. Who asks for pages that never come leaves threads to other tenants. It
     /// ends with one of the regions, too.
-    fn bring_in(&self, asker: Asker, parts: &[RegionPart], write: bool, token: u64);
-    /// The same for pages of a peer, for reading, as long as a region of the peer is what it was. The peer is the asker.
-    fn bring_in_far(
+    fn bring_in(&self, tenant: Tenant, parts: &[RegionPart], write: bool, token: u64);
+    /// The same for pages of a peer, for reading, as long as a region of the peer is what it was. The peer is the tenant.
+    fn bring_in_peer(
         &self,
         process: &<Self::Memory as ApplicationMemory>::Process,
         regions: &RegionView<Self::Words>,
@@ -278,7 +278,7 @@ pub trait Fabric: Send + Sync + 'static {
     /// The same for pages of a region of this process that will be needed soon, by so many helpers. Nobody is told of the end.
     fn bring_in_ahead(
         &self,
-        asker: Asker,
+        tenant: Tenant,
         region: RegionLife,
         stretch: &Arc<Stretch>,
         write: bool,
@@ -342,10 +342,10 @@ pub trait Fabric: Send + Sync + 'static {
     fn receive(&self, limit: usize, each: &mut dyn FnMut(&[Datagram<'_>])) -> usize;
     /// Has datagrams that are received from now on told with their traffic class and hop limit, which others may be without
     /// (0): the kernel tells them at a price, and only UD needs them.
-    fn tell_hops(&self);
+    fn request_hop_info(&self);
     /// The time by which every datagram that had come in has been handed over. As long as it lies behind, silence of a peer
     /// may be one's own deafness: what it has sent may be waiting in the sockets.
-    fn heard(&self) -> u64;
+    fn rx_watermark(&self) -> u64;
     /// The UDP port that takes packets for all queue pairs of this process: 4791, or a direct port where that could not be
     /// had (0 before the first block is leased).
     fn direct_port(&self) -> u16;

@@ -11,7 +11,7 @@ use crate::fabric::{
 use crate::limits::{BATCH_BYTES, BATCH_PACKETS, DELAYED_PACKETS};
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
-use pagewire_paging::{Asker, PageIn, Stretch};
+use pagewire_paging::{PageIn, Stretch, Tenant};
 use pagewire_wire::Opcode;
 use parking_lot::Mutex;
 use rand_pcg::Pcg64;
@@ -397,8 +397,8 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.lease_blocks(count)
     }
 
-    fn settle(&self) {
-        self.inner.settle();
+    fn await_steering(&self) {
+        self.inner.await_steering();
     }
 
     fn tables(&self) -> &Self::Words {
@@ -425,29 +425,29 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.wake(channel);
     }
 
-    fn bring_in(&self, asker: Asker, parts: &[RegionPart], write: bool, token: u64) {
-        self.inner.bring_in(asker, parts, write, token);
+    fn bring_in(&self, tenant: Tenant, parts: &[RegionPart], write: bool, token: u64) {
+        self.inner.bring_in(tenant, parts, write, token);
     }
 
-    fn bring_in_far(
+    fn bring_in_peer(
         &self,
         process: &<Self::Memory as ApplicationMemory>::Process,
         regions: &RegionView<Self::Words>,
         part: RegionPart,
         token: u64,
     ) {
-        self.inner.bring_in_far(process, regions, part, token);
+        self.inner.bring_in_peer(process, regions, part, token);
     }
 
     fn bring_in_ahead(
         &self,
-        asker: Asker,
+        tenant: Tenant,
         region: RegionLife,
         stretch: &Arc<Stretch>,
         write: bool,
         helpers: u32,
     ) {
-        self.inner.bring_in_ahead(asker, region, stretch, write, helpers);
+        self.inner.bring_in_ahead(tenant, region, stretch, write, helpers);
     }
 
     fn prefetch(&self, parts: &[RegionPart], write: bool, wait: bool) -> Result<(), PrefetchError> {
@@ -513,12 +513,12 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.receive(limit, each)
     }
 
-    fn tell_hops(&self) {
-        self.inner.tell_hops();
+    fn request_hop_info(&self) {
+        self.inner.request_hop_info();
     }
 
-    fn heard(&self) -> u64 {
-        self.inner.heard()
+    fn rx_watermark(&self) -> u64 {
+        self.inner.rx_watermark()
     }
 
     fn direct_port(&self) -> u16 {

@@ -38,7 +38,7 @@ pub struct Identity {
     pub instance: u64,
     /// Where in the process's memory the 8 bytes of this handshake's nonce stand.
     pub nonce_address: u64,
-    /// It lives at a limit of memory where there is swap: [`Channel::through_rings`](crate::Channel::through_rings).
+    /// It lives at a limit of memory where there is swap: [`Channel::bounce_only`](crate::Channel::bounce_only).
     pub swaps_at_a_limit: bool,
 }
 

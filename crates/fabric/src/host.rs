@@ -17,7 +17,7 @@ use crate::pcap::Capture;
 use crate::words::{Access, MappedWords};
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment, Uncancelled, fork, swaps_at_a_limit};
-use pagewire_paging::{Asker, PageIn, Stretch};
+use pagewire_paging::{PageIn, Stretch, Tenant};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
@@ -57,10 +57,10 @@ struct Inner {
     kick: Arc<Descriptor>,
     neighbours: Mutex<Neighbours>,
     bells: Arc<Bells>,
-    news: Arc<News>,
+    pending_events: Arc<PendingEvents>,
     network: Network,
     /// The network told a sleeper of datagrams, and says nothing more until it is asked.
-    network_told: AtomicBool,
+    network_notified: AtomicBool,
     /// Rounds of the NIC since it last asked for datagrams, about.
     rounds: AtomicU32,
     /// Rounds before the next look at the clock.
@@ -83,12 +83,12 @@ struct Inner {
 
 /// What happened and was not taken yet.
 #[derive(Default)]
-struct News {
+struct PendingEvents {
     any: AtomicBool,
     events: Mutex<Vec<HostEvent>>,
 }
 
-impl News {
+impl PendingEvents {
     fn add(&self, events: impl IntoIterator<Item = HostEvent>) {
         let mut all = self.events.lock();
         all.extend(events);
@@ -126,13 +126,13 @@ impl HostFabric {
         // Datagrams may come while nobody wants them: told once, then not before they have been looked at.
         watch(network.ready(), NETWORK, epoll::EventFlags::IN | epoll::EventFlags::ONESHOT)?;
         let bells = Arc::new(Bells::default());
-        let news = Arc::new(News::default());
+        let pending_events = Arc::new(PendingEvents::default());
         let neighbours = Neighbours::new(control.clone(), shown.clone(), bells.clone(), counters.clone());
         let memory = Arc::new(HostMemory::new());
         let pages = {
-            let (news, kick) = (news.clone(), kick.clone());
+            let (pending_events, kick) = (pending_events.clone(), kick.clone());
             let done = move |token| {
-                news.add([FabricEvent::BroughtIn { token }]);
+                pending_events.add([FabricEvent::BroughtIn { token }]);
                 ring(&kick);
             };
             Pages::new(memory.clone(), shown.tables.0.clone(), Box::new(done))
@@ -146,9 +146,9 @@ impl HostFabric {
             kick,
             neighbours: Mutex::new(neighbours),
             bells,
-            news,
+            pending_events,
             network,
-            network_told: AtomicBool::new(false),
+            network_notified: AtomicBool::new(false),
             rounds: AtomicU32::new(0),
             rounds_to_look: AtomicU32::new(0),
             pages,
@@ -219,15 +219,15 @@ impl Inner {
         let Some(mut neighbours) = self.neighbours.try_lock() else { return };
         let now = self.now();
         self.looked.store(now, Ordering::Relaxed);
-        let driven = neighbours.drive(now);
+        let served = neighbours.serve_ready(now);
         self.handshakes.store(neighbours.has_clocks(), Ordering::Relaxed);
         let events = std::mem::take(&mut neighbours.events);
-        let any = driven.wakes > 0 || !events.is_empty();
+        let any = served.wakes > 0 || !events.is_empty();
         // Before the lock is given up: see `catch_up`.
-        self.news.add(events);
+        self.pending_events.add(events);
         drop(neighbours);
-        if driven.wakes > 0 {
-            self.counters.wakes_received.add(driven.wakes);
+        if served.wakes > 0 {
+            self.counters.wakes_received.add(served.wakes);
         }
         if any && !sleeper {
             ring(&self.kick);
@@ -305,7 +305,8 @@ impl Inner {
 
     /// Has sleepers told of datagrams again.
     fn watch_network(&self) {
-        if self.network_told.load(Ordering::SeqCst) && self.network_told.swap(false, Ordering::SeqCst) {
+        if self.network_notified.load(Ordering::SeqCst) && self.network_notified.swap(false, Ordering::SeqCst)
+        {
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
             let data = epoll::EventData::new_u64(NETWORK);
             if let Err(error) = epoll::modify(&self.sleep, self.network.ready(), data, flags) {
@@ -381,7 +382,7 @@ impl Fabric for HostFabric {
         Ok(blocks)
     }
 
-    fn settle(&self) {
+    fn await_steering(&self) {
         let inner = &*self.inner;
         // Once for what was leased: other processes may change the steering at any time, which does not concern the caller.
         let is_new = inner.any_unsettled.load(Ordering::Acquire);
@@ -413,7 +414,7 @@ impl Fabric for HostFabric {
         neighbours.connect(block, now);
         self.inner.handshakes.store(neighbours.has_clocks(), Ordering::Relaxed);
         let events = std::mem::take(&mut neighbours.events);
-        self.inner.news.add(events);
+        self.inner.pending_events.add(events);
         drop(neighbours);
         // A sleeper must look at clocks from now on.
         ring(&self.inner.kick);
@@ -428,18 +429,18 @@ impl Fabric for HostFabric {
         }
     }
 
-    fn bring_in(&self, asker: Asker, parts: &[RegionPart], write: bool, token: u64) {
-        self.inner.pages.own(asker, parts, write, token, &self.inner.counters);
+    fn bring_in(&self, tenant: Tenant, parts: &[RegionPart], write: bool, token: u64) {
+        self.inner.pages.bring_in_local(tenant, parts, write, token, &self.inner.counters);
     }
 
-    fn bring_in_far(
+    fn bring_in_peer(
         &self,
         process: &HostProcess,
         regions: &RegionView<MappedWords>,
         part: RegionPart,
         token: u64,
     ) {
-        self.inner.pages.far(process, regions, part, token, &self.inner.counters);
+        self.inner.pages.bring_in_peer(process, regions, part, token, &self.inner.counters);
     }
 
     #[cold]
@@ -456,13 +457,13 @@ impl Fabric for HostFabric {
 
     fn bring_in_ahead(
         &self,
-        asker: Asker,
+        tenant: Tenant,
         region: RegionLife,
         stretch: &Arc<Stretch>,
         write: bool,
         helpers: u32,
     ) {
-        self.inner.pages.ahead(asker, region, stretch, write, helpers, &self.inner.counters);
+        self.inner.pages.bring_in_ahead(tenant, region, stretch, write, helpers, &self.inner.counters);
     }
 
     fn prefetch(&self, parts: &[RegionPart], write: bool, wait: bool) -> Result<(), PrefetchError> {
@@ -485,15 +486,15 @@ impl Fabric for HostFabric {
 
     fn has_events(&self) -> bool {
         self.inner.look_now_and_then();
-        self.inner.news.any.load(Ordering::Acquire)
+        self.inner.pending_events.any.load(Ordering::Acquire)
     }
 
     fn events(&self, into: &mut Vec<HostEvent>) {
         let inner = &*self.inner;
         inner.look_now_and_then();
-        if inner.news.any.load(Ordering::Acquire) {
-            let mut events = inner.news.events.lock();
-            inner.news.any.store(false, Ordering::Release);
+        if inner.pending_events.any.load(Ordering::Acquire) {
+            let mut events = inner.pending_events.events.lock();
+            inner.pending_events.any.store(false, Ordering::Release);
             into.append(&mut events);
         }
     }
@@ -501,7 +502,7 @@ impl Fabric for HostFabric {
     fn catch_up(&self) -> bool {
         // Whoever speaks to peers holds it until the events are there.
         drop(self.inner.neighbours.lock());
-        self.inner.news.any.load(Ordering::Acquire)
+        self.inner.pending_events.any.load(Ordering::Acquire)
     }
 
     fn batch(&self) -> Box<HostBatch> {
@@ -517,7 +518,7 @@ impl Fabric for HostFabric {
         let now = inner.now();
         inner.rounds.store(0, Ordering::Relaxed);
         // A sleeper was told of something, and not where.
-        let all = inner.network_told.load(Ordering::Acquire);
+        let all = inner.network_notified.load(Ordering::Acquire);
         // Whoever is at it has sleepers told again when it has done.
         let Some(handed) = inner.network.receive(limit, now, all, each) else { return 0 };
         inner.watch_network();
@@ -525,12 +526,12 @@ impl Fabric for HostFabric {
         handed
     }
 
-    fn tell_hops(&self) {
-        self.inner.network.tell_hops();
+    fn request_hop_info(&self) {
+        self.inner.network.request_hop_info();
     }
 
-    fn heard(&self) -> u64 {
-        self.inner.network.heard()
+    fn rx_watermark(&self) -> u64 {
+        self.inner.network.rx_watermark()
     }
 
     fn direct_port(&self) -> u16 {
@@ -539,7 +540,7 @@ impl Fabric for HostFabric {
 
     fn wait(&self, deadline: Option<u64>) {
         let inner = &*self.inner;
-        if inner.news.any.load(Ordering::Acquire) {
+        if inner.pending_events.any.load(Ordering::Acquire) {
             return;
         }
         let network_due = inner.network_due.load(Ordering::Relaxed);
@@ -548,7 +549,7 @@ impl Fabric for HostFabric {
         if inner.handshakes.load(Ordering::Relaxed) {
             left = Some(left.unwrap_or(u64::MAX).min(RETRY_TIME));
         }
-        if inner.network_told.load(Ordering::Acquire) && inner.network.is_at_work() {
+        if inner.network_notified.load(Ordering::Acquire) && inner.network.is_at_work() {
             // Nobody is told of datagrams before the thread that takes them has done. It may be that it never has.
             left = Some(left.unwrap_or(u64::MAX).min(STUCK));
         }
@@ -570,7 +571,7 @@ impl Fabric for HostFabric {
                 datagrams_only = ready.len() == 1 && ready[0].data.u64() == NETWORK;
                 for event in ready.iter() {
                     match event.data.u64() {
-                        NETWORK => inner.network_told.store(true, Ordering::SeqCst),
+                        NETWORK => inner.network_notified.store(true, Ordering::SeqCst),
                         KICK => {
                             // One read takes all kicks; another sleeper may have taken them.
                             let _ = rustix::io::read(&*inner.kick, &mut [0; 8]);

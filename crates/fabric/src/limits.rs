@@ -71,17 +71,17 @@ pub const SEGMENTED_BYTES: usize = 65_507;
 /// Bytes of a datagram of two packets at most: as many go wherever packets of the smallest path MTU do, with all their headers.
 pub const JOINED_BYTES: u32 = 256;
 /// Sockets connected to peers, each to the one that much is sent to.
-pub const WAYS: usize = 16;
+pub const TX_PEER_SOCKETS: usize = 16;
 /// Sends to a peer, about, after which it gets such a socket.
-pub const WAY_SENDS: u32 = 64;
+pub const TX_PEER_SOCKET_AFTER: u32 = 64;
 /// Times that a peer is asked whether what leaves by it arrives; twice as many sends lie between two as before.
-pub const WAY_QUESTIONS: u32 = 10;
+pub const MOST_ECHO_REQUESTS: u32 = 10;
 /// Bytes asked for as its receive buffer: nothing is read from it (the kernel gives its least).
-pub const WAY_RECEIVE_BUFFER: usize = 1;
+pub const TX_PEER_SOCKET_RECEIVE_BUFFER: usize = 1;
 /// Sockets that receive what one socket of a peer sends.
-pub const INLETS: usize = 8;
+pub const RX_PEER_SOCKETS: usize = 8;
 /// Nanoseconds in which nothing must have come by one before another may take its place.
-pub const INLET_REST: u64 = 100_000_000;
+pub const RX_PEER_SOCKET_IDLE: u64 = 100_000_000;
 /// Nanoseconds after which a socket for one peer that nothing went by is closed.
 pub const UNUSED_TIME: u64 = 250_000_000;
 /// Polls that look at all sockets after something came by another one than before.
@@ -91,7 +91,7 @@ pub const RECEIVE_MESSAGES: usize = 8;
 /// Bytes of one received message: merged by UDP_GRO.
 pub const RECEIVE_BYTES: usize = 64 << 10;
 /// Reads of [`RECEIVE_MESSAGES`] after which everything has been read that a full socket buffer held when they began.
-pub const HEARD_AFTER: u32 = (2 * SOCKET_BUFFER / 512 / RECEIVE_MESSAGES) as u32;
+pub const RX_WATERMARK_READS: u32 = (2 * SOCKET_BUFFER / 512 / RECEIVE_MESSAGES) as u32;
 /// Bytes asked for as socket buffers; the kernel gives what its limits allow.
 pub const SOCKET_BUFFER: usize = 8 << 20;
 /// Nanoseconds after which datagrams are offered again to a process that had no room for them.

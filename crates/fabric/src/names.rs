@@ -10,30 +10,30 @@ const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// The claim on a block. The process that leases it listens here for peers, unless it takes the network only.
 pub fn of_block(block: u32) -> io::Result<SocketAddrUnix> {
-    named(&format!("pagewire-qpn-{block}"))
+    abstract_address(&format!("pagewire-qpn-{block}"))
 }
 
 /// Where it takes datagrams that came to another process by mistake.
 pub fn of_forwarding(block: u32) -> io::Result<SocketAddrUnix> {
-    named(&format!("pagewire-fwd-{block}"))
+    abstract_address(&format!("pagewire-fwd-{block}"))
 }
 
 /// Who holds this name sets up the steering of a port; others wait a while.
 pub fn of_steering(port: u16) -> io::Result<SocketAddrUnix> {
-    named(&format!("pagewire-steer-{port}"))
+    abstract_address(&format!("pagewire-steer-{port}"))
 }
 
 /// Where the answers to the probes of one round of steering go.
 pub fn of_answers(port: u16, nonce: u64) -> io::Result<SocketAddrUnix> {
-    named(&format!("pagewire-steer-{port}-{nonce:x}"))
+    abstract_address(&format!("pagewire-steer-{port}-{nonce:x}"))
 }
 
 /// Held by one of the processes that share a port, as long as the port's sockets have a steering program.
 pub fn of_steered(port: u16) -> io::Result<SocketAddrUnix> {
-    named(&format!("pagewire-steered-{port}"))
+    abstract_address(&format!("pagewire-steered-{port}"))
 }
 
-fn named(name: &str) -> io::Result<SocketAddrUnix> {
+fn abstract_address(name: &str) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
 }
 

@@ -80,7 +80,7 @@ type BorrowedEpoll = Arc<Descriptor>;
 
 /// What driving the connections brought.
 #[derive(Default)]
-pub struct Driven {
+pub struct Served {
     /// Wake-ups taken.
     pub wakes: u64,
 }
@@ -128,7 +128,7 @@ impl Neighbours {
     pub fn connect(&mut self, block: u32, now: u64) {
         let asked = self.connections.values().any(|connection| match connection.stage {
             Stage::Unconnected { block: asked, .. }
-            | Stage::Asked { block: asked, .. }
+            | Stage::Requested { block: asked, .. }
             | Stage::Offered { block: asked, .. } => asked == block,
             Stage::Accepted
             | Stage::Deferred { .. }
@@ -182,7 +182,7 @@ impl Neighbours {
                 connection.stage = Stage::Unconnected { block, tried: now };
                 return Ok(());
             }
-            Err(Errno::CONNREFUSED) => return Err(nobody_listens(block)),
+            Err(Errno::CONNREFUSED) => return Err(no_listener(block)),
             Err(error) => return Err(Refusal::new(explain("cannot connect to the process", &error.into()))),
         }
         let peer = trust::peer_of(&connection.socket).map_err(Refusal::new)?;
@@ -195,14 +195,14 @@ impl Neighbours {
                 Refusal::new(reason)
             }
         })?;
-        connection.stage = Stage::Asked { block, nonce };
+        connection.stage = Stage::Requested { block, nonce };
         connection.peer = Some(peer);
         watch(&self.control, &connection.socket, token).map_err(Refusal::new)
     }
 
     /// Serves whatever is ready. Does not wait.
-    pub fn drive(&mut self, now: u64) -> Driven {
-        let mut driven = Driven::default();
+    pub fn serve_ready(&mut self, now: u64) -> Served {
+        let mut served = Served::default();
         let mut ready = Vec::with_capacity(64);
         loop {
             ready.clear();
@@ -213,21 +213,21 @@ impl Neighbours {
                 if self.listeners.contains_key(&token) {
                     self.accept(token, now);
                 } else {
-                    self.serve(token, &mut driven);
+                    self.serve(token, &mut served);
                 }
             }
             // Peers that send without end have their turn again at the next call.
             if found.is_err() || ready.len() < ready.capacity() {
                 break;
             }
-            if driven.wakes as usize > CHANNELS * MESSAGES_IN_A_ROW
+            if served.wakes as usize > CHANNELS * MESSAGES_IN_A_ROW
                 || self.events.len() > crate::limits::EVENTS
             {
                 break;
             }
         }
         self.look_at_clocks(now);
-        driven
+        served
     }
 
     /// Whether a handshake is under way or put off, so that clocks must be looked at.
@@ -336,7 +336,7 @@ impl Neighbours {
         Ok(())
     }
 
-    fn serve(&mut self, token: u64, driven: &mut Driven) {
+    fn serve(&mut self, token: u64, served: &mut Served) {
         for _ in 0..MESSAGES_IN_A_ROW {
             let Some(connection) = self.connections.get(&token) else { return };
             let mut buffer = [0; MESSAGE_BYTES];
@@ -345,7 +345,7 @@ impl Neighbours {
                 Ok(Some((0, _))) => Err(End::Departed),
                 Ok(Some((length, files))) => match connection.stage {
                     Stage::Open { .. } if length == 1 && files.is_empty() => {
-                        driven.wakes += 1;
+                        served.wakes += 1;
                         Ok(())
                     }
                     Stage::Open { .. } => Err(broken()),
@@ -367,14 +367,14 @@ impl Neighbours {
         // A failure ends the connection, and its stage says who must know: it is left as it is until then.
         match (&connection.stage, message) {
             (
-                Stage::Asked { .. } | Stage::Offered { .. } | Stage::Challenged { .. },
+                Stage::Requested { .. } | Stage::Offered { .. } | Stage::Challenged { .. },
                 Message::Refuse { reason },
             ) => Err(End::RefusedByPeer(reason)),
             (Stage::Accepted, Message::Hello { identity }) => {
                 connection.stage = Stage::Deferred { theirs: identity };
                 self.answer_hello(token)
             }
-            (Stage::Asked { .. }, Message::Welcome { identity, proof }) => {
+            (Stage::Requested { .. }, Message::Welcome { identity, proof }) => {
                 self.offer(token, &identity, proof)
             }
             (Stage::Challenged { .. }, Message::Ready { proof }) => self.accept_channel(token, proof, files),
@@ -423,7 +423,8 @@ impl Neighbours {
     /// Opener: once the acceptor has proved that it may trace this process, proves the same and sends the files.
     fn offer(&mut self, token: u64, theirs: &Identity, proof: u64) -> Result<(), End> {
         let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
-        let (Stage::Asked { block, nonce }, Some(peer)) = (&connection.stage, &mut connection.peer) else {
+        let (Stage::Requested { block, nonce }, Some(peer)) = (&connection.stage, &mut connection.peer)
+        else {
             return Err(broken());
         };
         let block = *block;
@@ -510,7 +511,7 @@ impl Neighbours {
             tables: pieces.tables,
             mailbox: pieces.mailbox,
             process: peer.process,
-            through_rings: self.shown.swaps_at_a_limit || peer.swaps_at_a_limit,
+            bounce_only: self.shown.swaps_at_a_limit || peer.swaps_at_a_limit,
         };
         self.bells.write().insert(id, connection.socket.clone());
         self.counters.channels.add(1);
@@ -549,7 +550,9 @@ impl Neighbours {
             }
         };
         match &connection.stage {
-            Stage::Unconnected { block, .. } | Stage::Asked { block, .. } | Stage::Offered { block, .. } => {
+            Stage::Unconnected { block, .. }
+            | Stage::Requested { block, .. }
+            | Stage::Offered { block, .. } => {
                 let block = *block;
                 self.refuse(block, Refusal { reason, absent });
             }
@@ -628,7 +631,7 @@ fn check_proof(nonce: &Nonce, proof: u64) -> Result<(), End> {
 }
 
 /// Why nobody listens under the name of a block: a process that takes the network only has claimed it, or there is none.
-fn nobody_listens(block: u32) -> Refusal {
+fn no_listener(block: u32) -> Refusal {
     let is_held = || -> std::io::Result<bool> {
         let probe = names::datagrams(None)?;
         Ok(connect(&probe, &names::of_forwarding(block)?).is_ok())

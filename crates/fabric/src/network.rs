@@ -5,10 +5,10 @@ mod crc;
 mod flow;
 mod forwarding;
 mod handing;
-mod inlets;
 mod receiving;
+mod rx_peer_sockets;
 mod sending;
-mod ways;
+mod tx_peer_sockets;
 
 use crate::batch::HostBatch;
 use crate::counters::Counters;
@@ -21,22 +21,22 @@ use crate::pcap::Capture;
 use crate::steering::{Sockets, Steering};
 use crate::udp::{self, Family};
 use forwarding::Waiting;
-use inlets::Inlets;
 use parking_lot::{Mutex, RwLock};
 pub use receiving::STUCK;
 use receiving::{Hands, NO_SOCKET};
 use rustix::event::epoll;
 use rustix::process::{Uid, geteuid};
+use rx_peer_sockets::RxPeerSockets;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-pub(crate) use ways::Way;
-use ways::Ways;
+pub(crate) use tx_peer_sockets::TxPeerSocket;
+use tx_peer_sockets::TxPeerSockets;
 
 /// What `ready` tells of: a socket for forwarded messages by its place, or one of a port (place and family).
 const FORWARDS: u64 = 1 << 32;
-/// Or, from here on, an inlet.
-const INLETS_FROM: u64 = 1 << 33;
+/// Or, from here on, a receiving peer socket.
+const RX_PEER_SOCKET_TOKENS: u64 = 1 << 33;
 
 /// The sockets of a process and what belongs to them.
 pub struct Network {
@@ -65,7 +65,7 @@ pub struct Network {
     /// When the thread that hands datagrams over began; 0: none does.
     turn: AtomicU64,
     /// What had come by this time has been handed over.
-    heard: AtomicU64,
+    rx_watermark: AtomicU64,
     /// Which of the sockets that are ready is read first: none has to wait until the others are empty.
     read_first: AtomicUsize,
     /// When all sockets were last looked at.
@@ -82,14 +82,14 @@ pub struct Network {
     // In boxes, as they change hands several times from packet to packet.
     #[allow(clippy::vec_box)]
     batches: Lock<Vec<Box<HostBatch>>>,
-    ways: Ways,
-    inlets: Inlets,
+    tx_peer_sockets: TxPeerSockets,
+    rx_peer_sockets: RxPeerSockets,
     /// There are some of them, or may be.
     has_sockets_of_peers: AtomicBool,
     /// When those were closed that were not used.
     tidied: AtomicU64,
     /// Datagrams are told with traffic class and hop limit.
-    hops_told: AtomicBool,
+    hop_info_requested: AtomicBool,
     steering: Option<Steering>,
     counters: Arc<Counters>,
     capture: Option<Arc<Capture>>,
@@ -119,7 +119,7 @@ impl Network {
             user: geteuid(),
             blocks: (0..1024).map(|_| AtomicU64::new(0)).collect(),
             turn: AtomicU64::new(0),
-            heard: AtomicU64::new(0),
+            rx_watermark: AtomicU64::new(0),
             read_first: AtomicUsize::new(0),
             looked: AtomicU64::new(0),
             last_read: AtomicU64::new(NO_SOCKET),
@@ -127,13 +127,13 @@ impl Network {
             hands: Lock::new(Hands::new()?),
             left: AtomicUsize::new(0),
             batches: Lock::new(Vec::new()),
-            ways: Ways::default(),
-            inlets: Inlets::default(),
+            tx_peer_sockets: TxPeerSockets::default(),
+            rx_peer_sockets: RxPeerSockets::default(),
             has_sockets_of_peers: AtomicBool::new(false),
             tidied: AtomicU64::new(0),
             polls_of_all: AtomicU32::new(0),
             // A capture shows them.
-            hops_told: AtomicBool::new(capture.is_some()),
+            hop_info_requested: AtomicBool::new(capture.is_some()),
             steering: None,
             counters,
             capture,
@@ -161,8 +161,8 @@ impl Network {
         let mut ports = self.ports.write();
         for (socket, family) in [(&port.v4, 0), (&port.v6, 1)] {
             if let Some(socket) = socket {
-                if self.hops_told.load(Ordering::SeqCst) {
-                    udp::tell_hops(socket, [Family::V4, Family::V6][family as usize])?;
+                if self.hop_info_requested.load(Ordering::SeqCst) {
+                    udp::request_hop_info(socket, [Family::V4, Family::V6][family as usize])?;
                 }
                 let token = epoll::EventData::new_u64(ports.len() as u64 * 2 + family);
                 epoll::add(&*self.ready, socket, token, epoll::EventFlags::IN)?;
@@ -176,21 +176,24 @@ impl Network {
     }
 
     /// Has the kernel tell traffic class and hop limit of each datagram.
-    pub fn tell_hops(&self) {
+    pub fn request_hop_info(&self) {
         // Ports that are added from now on look at it.
-        if self.hops_told.swap(true, Ordering::SeqCst) {
+        if self.hop_info_requested.swap(true, Ordering::SeqCst) {
             return;
         }
         for port in self.ports.read().iter() {
             for (socket, family) in [(&port.v4, Family::V4), (&port.v6, Family::V6)] {
-                let told = socket.as_ref().map_or(Ok(()), |socket| udp::tell_hops(socket, family));
-                if let Err(error) = told {
+                let requested =
+                    socket.as_ref().map_or(Ok(()), |socket| udp::request_hop_info(socket, family));
+                if let Err(error) = requested {
                     log::warn!("the kernel does not tell traffic class and hop limit: {error}");
                 }
             }
         }
-        for inlet in self.inlets.all() {
-            if let Err(error) = udp::tell_hops(&inlet.socket, Family::of(inlet.to.ip())) {
+        for rx_peer_socket in self.rx_peer_sockets.all() {
+            if let Err(error) =
+                udp::request_hop_info(&rx_peer_socket.socket, Family::of(rx_peer_socket.to.ip()))
+            {
                 log::warn!("the kernel does not tell traffic class and hop limit: {error}");
             }
         }
@@ -283,12 +286,13 @@ impl Network {
         self.tidied.store(now, Ordering::Relaxed);
         // Before the look: one that is made meanwhile is not forgotten.
         self.has_sockets_of_peers.store(false, Ordering::Relaxed);
-        let left = [self.ways.close_unused(), self.inlets.close_unused()].contains(&true);
+        let left = [self.tx_peer_sockets.close_unused(), self.rx_peer_sockets.close_unused()].contains(&true);
         if left {
             self.has_sockets_of_peers.store(true, Ordering::Relaxed);
         }
         // Batches that wait for their next use hold what they were last sent by.
-        let last: Vec<_> = self.batches.lock().iter_mut().filter_map(|batch| batch.way.take()).collect();
+        let last: Vec<_> =
+            self.batches.lock().iter_mut().filter_map(|batch| batch.tx_peer_socket.take()).collect();
         // The last to hold a socket closes it: a system call, not under a lock that every sender takes.
         drop(last);
         if left { now + UNUSED_TIME } else { u64::MAX }
@@ -298,7 +302,7 @@ impl Network {
         self.hand_on_waiting(now);
         let (Some(steering), Some(port)) = (&self.steering, self.first.get()) else { return u64::MAX };
         let sockets = Sockets { v4: port.v4.as_ref(), v6: port.v6.as_ref() };
-        let times = (now, self.heard());
+        let times = (now, self.rx_watermark());
         if used {
             steering.look_after(times, &nonce, sockets, || self.served());
         }

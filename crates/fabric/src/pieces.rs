@@ -18,7 +18,7 @@ pub struct Pieces {
     /// A slot for each thread that there may be.
     slots: Hazards<ProcessWords>,
     /// Of these, how many are taken, or will be at once.
-    under_way: AtomicUsize,
+    in_flight: AtomicUsize,
 }
 
 /// A piece that is under way until this is dropped.
@@ -30,7 +30,7 @@ pub struct Piece<'a> {
 impl Pieces {
     /// None is under way.
     pub fn new() -> Self {
-        Pieces { slots: Hazards::new(ProcessWords::new(THREADS), 0, THREADS), under_way: AtomicUsize::new(0) }
+        Pieces { slots: Hazards::new(ProcessWords::new(THREADS), 0, THREADS), in_flight: AtomicUsize::new(0) }
     }
 
     /// A piece of a region of this process, by the thread that calls, which has this number. `None`: the region is not what it was.
@@ -40,7 +40,7 @@ impl Pieces {
         region: &RegionLife,
         thread: u32,
     ) -> Option<Piece<'_>> {
-        self.under_way.fetch_add(1, Ordering::SeqCst);
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
         // There are no more threads than slots.
         let piece = Piece { pieces: self, claim: self.slots.claim(region.index(), thread) };
         (piece.claim.is_some() && regions.lives(region)).then_some(piece)
@@ -56,7 +56,7 @@ impl Pieces {
     /// ever: of a thread that sleeps in the kernel nobody knows when it comes back.
     #[inline]
     pub fn end(&self, region: u32) {
-        if self.under_way.load(Ordering::Acquire) > 0 {
+        if self.in_flight.load(Ordering::Acquire) > 0 {
             self.wait(region);
         }
     }
@@ -89,7 +89,7 @@ impl Drop for Piece<'_> {
         if let Some(claim) = self.claim.take() {
             self.pieces.slots.release(claim);
         }
-        self.pieces.under_way.fetch_sub(1, Ordering::Release);
+        self.pieces.in_flight.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -136,6 +136,6 @@ mod tests {
         pieces.end(other.index());
         assert!(began.elapsed() >= PAGE_IN_BOUND, "it is given up");
         drop(of_other);
-        assert_eq!(pieces.under_way.load(Ordering::SeqCst), 0);
+        assert_eq!(pieces.in_flight.load(Ordering::SeqCst), 0);
     }
 }

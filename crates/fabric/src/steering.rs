@@ -85,7 +85,7 @@ struct Round {
     /// Places probed so far.
     probed: u16,
     /// The families in which probes can be sent.
-    asked: [bool; 2],
+    can_probe: [bool; 2],
     found: [BTreeMap<u16, Member>; 2],
 }
 
@@ -177,25 +177,25 @@ impl Steering {
     }
 
     /// Looks now and then whether what is sent to this process's blocks reaches it, and asks for steering where it does not.
-    /// Everything that had come up to `heard` has been handed over.
+    /// Everything that had come up to `rx_watermark` has been handed over.
     pub fn look_after(
         &self,
-        (now, heard): (u64, u64),
+        (now, rx_watermark): (u64, u64),
         nonce: impl FnOnce() -> u64,
         sockets: Sockets<'_>,
         blocks: impl Fn() -> Vec<u16>,
     ) {
-        if now >= self.check_due() && self.check.keep_up((now, heard), nonce, sockets, blocks) {
+        if now >= self.check_due() && self.check.keep_up((now, rx_watermark), nonce, sockets, blocks) {
             log::debug!("what this process sends to itself does not come back");
             self.want();
         }
     }
 
     /// Does the next step, without waiting. A member is silent if it has not answered by the time up to which this process has
-    /// listened (`heard`): one that did not run for a while would take its own deafness for silence, even its own.
+    /// listened (`rx_watermark`): one that did not run for a while would take its own deafness for silence, even its own.
     pub fn keep_up(
         &self,
-        (now, heard): (u64, u64),
+        (now, rx_watermark): (u64, u64),
         nonce: impl FnOnce() -> u64,
         sockets: Sockets<'_>,
         counters: &Counters,
@@ -237,7 +237,7 @@ impl Steering {
             return;
         }
         round.take_answers(self.user);
-        if !round.is_complete() && heard < round.deadline {
+        if !round.is_complete() && rx_watermark < round.deadline {
             return;
         }
         if round.may_have_more() {
@@ -245,7 +245,9 @@ impl Steering {
             return;
         }
         for family in FAMILIES {
-            let Some(socket) = sockets.of(family).filter(|_| round.asked[place_of(family)]) else { continue };
+            let Some(socket) = sockets.of(family).filter(|_| round.can_probe[place_of(family)]) else {
+                continue;
+            };
             let attached =
                 udp::attach_steering(socket, &program(&round.table(family), round.first_place(family)));
             if let Err(error) = attached {
@@ -254,7 +256,7 @@ impl Steering {
         }
         let alone = FAMILIES
             .into_iter()
-            .all(|family| !round.asked[place_of(family)] || round.is_only_member(family, self.instance));
+            .all(|family| !round.can_probe[place_of(family)] || round.is_only_member(family, self.instance));
         let others = round.others;
         self.alone.store(alone, Ordering::Release);
         if self.others.load(Ordering::Acquire) != others {
@@ -321,8 +323,16 @@ impl Round {
         let answers = names::datagrams(Some(&names::of_answers(ROCE_PORT, nonce)?))?;
         rustix::net::sockopt::set_socket_passcred(&answers, true)?;
         let found = [BTreeMap::new(), BTreeMap::new()];
-        let mut round =
-            Round { _turn: turn, answers, nonce, others, deadline: now, probed: 0, asked: [false; 2], found };
+        let mut round = Round {
+            _turn: turn,
+            answers,
+            nonce,
+            others,
+            deadline: now,
+            probed: 0,
+            can_probe: [false; 2],
+            found,
+        };
         round.probe(now, sockets);
         Ok(round)
     }
@@ -338,7 +348,7 @@ impl Round {
             let transmits: Vec<Transmit<'_>> =
                 probes.iter().map(|bytes| Transmit { route: &route, bytes, segment: None }).collect();
             let sent = udp::send(socket, &transmits);
-            self.asked[place_of(family)] = sent.is_ok();
+            self.can_probe[place_of(family)] = sent.is_ok();
             if let Err(error) = sent {
                 log::debug!("no probes: {error}");
             }
@@ -385,19 +395,21 @@ impl Round {
 
     /// Whether every probe was answered.
     fn is_complete(&self) -> bool {
-        let mut families = self.found.iter().zip(self.asked);
-        families.all(|(found, asked)| !asked || found.len() == usize::from(self.probed))
+        let mut families = self.found.iter().zip(self.can_probe);
+        families.all(|(found, can_probe)| !can_probe || found.len() == usize::from(self.probed))
     }
 
     /// Whether no answer told yet where the list of a family ends. Members that were stopped do not answer.
     fn may_have_more(&self) -> bool {
         let known = self.probed - (STEERING_PROBES * (1 + STEERING_SILENCE)).min(self.probed);
         self.probed < STEERED_PLACES
-            && FAMILIES.into_iter().zip(self.asked).filter(|(_, asked)| *asked).any(|(family, _)| {
-                let found = &self.found[place_of(family)];
-                let repeated = self.members(family).count() < found.len();
-                !repeated && (known == 0 || found.range(known..).next().is_some())
-            })
+            && FAMILIES.into_iter().zip(self.can_probe).filter(|(_, can_probe)| *can_probe).any(
+                |(family, _)| {
+                    let found = &self.found[place_of(family)];
+                    let repeated = self.members(family).count() < found.len();
+                    !repeated && (known == 0 || found.range(known..).next().is_some())
+                },
+            )
     }
 
     /// Whether nobody but this process has answered, from the first place on: that one it keeps, whoever ends.

@@ -19,7 +19,7 @@ pub struct Peer {
 impl Peer {
     /// A process by its number alone.
     #[cfg(test)]
-    pub fn named(pid: i32) -> Self {
+    pub fn by_pid(pid: i32) -> Self {
         Peer { pid: Some(pid), descriptor: None }
     }
 
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_stopped_or_ended_peer_is_not_runnable() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
-        let peer = Peer::named(child.id() as i32);
+        let peer = Peer::by_pid(child.id() as i32);
         let wait_until = |runnable: bool| {
             let limit = Instant::now() + Duration::from_secs(30);
             while peer.is_runnable() != runnable && Instant::now() < limit {

@@ -4,7 +4,7 @@
 
 use crate::descriptors::Descriptor;
 use crate::fabric::Route;
-use crate::limits::{RECEIVE_BYTES, RECEIVE_MESSAGES, SOCKET_BUFFER, WAY_RECEIVE_BUFFER};
+use crate::limits::{RECEIVE_BYTES, RECEIVE_MESSAGES, SOCKET_BUFFER, TX_PEER_SOCKET_RECEIVE_BUFFER};
 use pagewire_memory::Arena;
 use pagewire_wire::{Ipv4, ipv4, udp};
 use rustix::net::{
@@ -62,7 +62,7 @@ pub fn open(family: Family, port: u16, shared: bool) -> io::Result<Descriptor> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn inlet(from: SocketAddr, to: SocketAddr) -> io::Result<Descriptor> {
+pub fn rx_peer_socket(from: SocketAddr, to: SocketAddr) -> io::Result<Descriptor> {
     let socket = unbound(Family::of(from.ip()), true)?;
     bind(&socket, &to)?;
     connect(&socket, &from)?;
@@ -102,7 +102,7 @@ fn unbound(family: Family, shared: bool) -> io::Result<Descriptor> {
 }
 
 /// Has the kernel tell traffic class and hop limit of what is received from now on.
-pub fn tell_hops(socket: &Descriptor, family: Family) -> io::Result<()> {
+pub fn request_hop_info(socket: &Descriptor, family: Family) -> io::Result<()> {
     let (level, class, hops) = match family {
         Family::V4 => (libc::IPPROTO_IP, libc::IP_RECVTOS, libc::IP_RECVTTL),
         Family::V6 => (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT),
@@ -120,7 +120,7 @@ pub fn connected(route: &Route) -> io::Result<(Descriptor, SocketAddr)> {
     let family = Family::of(route.destination);
     let domain = if family == Family::V4 { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = Descriptor::new(socket_with(domain, SocketType::DGRAM, flags, None)?)?;
-    sockopt::set_socket_recv_buffer_size(&socket, WAY_RECEIVE_BUFFER)?;
+    sockopt::set_socket_recv_buffer_size(&socket, TX_PEER_SOCKET_RECEIVE_BUFFER)?;
     sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER)?;
     let (hops, class) = (hops_of(route).into(), route.traffic_class.into());
     if family == Family::V4 {
@@ -497,7 +497,7 @@ impl Receiver {
     #[inline(never)] // The stack that it takes is given back before what came is handled: a program's threads may have little.
     pub fn receive(&mut self, socket: &Descriptor, few: bool, ends: &Ends) -> io::Result<(usize, bool)> {
         self.count = 0;
-        let asked = if few { self.ask } else { RECEIVE_MESSAGES };
+        let wanted = if few { self.ask } else { RECEIVE_MESSAGES };
         let buffers = self.arena.bytes_mut();
         if buffers.len() < RECEIVE_MESSAGES * RECEIVE_BYTES {
             return Ok((0, false));
@@ -507,7 +507,7 @@ impl Receiver {
         let mut controls = [const { MaybeUninit::<Control>::uninit() }; RECEIVE_MESSAGES];
         // Only what is used is written.
         let mut messages = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; RECEIVE_MESSAGES];
-        for (index, buffer) in buffers.chunks_mut(RECEIVE_BYTES).enumerate().take(asked) {
+        for (index, buffer) in buffers.chunks_mut(RECEIVE_BYTES).enumerate().take(wanted) {
             let vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
             // SAFETY: a plain C structure for which zero is a valid value.
             let header = &mut messages[index].write(unsafe { std::mem::zeroed() }).msg_hdr;
@@ -521,20 +521,20 @@ impl Receiver {
             header.msg_control = controls[index].as_mut_ptr().cast();
             header.msg_controllen = CONTROL_BYTES as _;
         }
-        // SAFETY: the first `asked` messages are written, and point to names, vectors, controls and buffers that all live
+        // SAFETY: the first `wanted` messages are written, and point to names, vectors, controls and buffers that all live
         // through the call and are borrowed for writing here (recvmmsg(2), recvmsg(2)).
         let received = unsafe {
             let (socket, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_DONTWAIT);
             let first = messages.as_mut_ptr().cast::<libc::mmsghdr>();
             // As above.
-            if asked == 1 {
+            if wanted == 1 {
                 // A third cheaper where nothing is there.
                 let length = libc::syscall(libc::SYS_recvmsg, socket, &raw mut (*first).msg_hdr, flags);
                 (*first).msg_len = length.max(0) as u32;
                 if length < 0 { -1 } else { 1 }
             } else {
                 let timeout = std::ptr::null_mut::<libc::timespec>();
-                libc::syscall(libc::SYS_recvmmsg, socket, first, asked as libc::c_uint, flags, timeout)
+                libc::syscall(libc::SYS_recvmmsg, socket, first, wanted as libc::c_uint, flags, timeout)
             }
         };
         if received < 0 {
@@ -548,7 +548,7 @@ impl Receiver {
                 _ => Err(error),
             };
         }
-        self.count = (received as usize).min(asked);
+        self.count = (received as usize).min(wanted);
         self.ask = (2 * self.count).clamp(1, RECEIVE_MESSAGES);
         for index in 0..self.count {
             // SAFETY: written above, as it was asked for.
@@ -564,7 +564,7 @@ impl Receiver {
                 _ => None,
             };
         }
-        Ok((self.count, self.count < asked))
+        Ok((self.count, self.count < wanted))
     }
 }
 

@@ -7,11 +7,11 @@ use pagewire_fabric::{Fabric, FabricEvent, HostFabric, RegionPart, Side};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Region, RegionTable, Rights};
 use pagewire_memory::{ApplicationMemory, Residency, Segment};
-use pagewire_paging::Asker;
+use pagewire_paging::Tenant;
 
 const TEST: Site = Site("test");
 /// Who asks for pages.
-const ASKER: Asker = Asker { who: 1, matter: 0 };
+const ASKER: Tenant = Tenant { who: 1, matter: 0 };
 
 /// A segment as a region of its own.
 fn register(fabric: &HostFabric, segment: Segment) -> RegionPart {

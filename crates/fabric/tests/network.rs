@@ -18,7 +18,7 @@ fn round_trip(source: &str, destination: &str) {
     common::assert_port(&a);
     a.lease_block().unwrap();
     let queue_pair = b.lease_block().unwrap() << 8 | 5;
-    b.tell_hops();
+    b.request_hop_info();
     let named = route(source, destination, &b);
     // The other one learns that its neighbour wants to be told; until then what it hands on is not.
     let start = Instant::now();
@@ -395,10 +395,10 @@ fn an_overtaken_receiver_leaves_nothing_behind() {
         // One thread is in the middle of its first datagram; this one goes on with what it can have.
         std::thread::sleep(Duration::from_millis(5));
         got.extend(receive(&[b], usize::MAX, Duration::from_millis(50)).remove(0));
-        let heard = b.heard();
+        let rx_watermark = b.rx_watermark();
         release.send(()).unwrap();
         let first = stuck.join().unwrap();
-        assert!(heard < sent, "the first thread held some of them");
+        assert!(rx_watermark < sent, "the first thread held some of them");
         assert_eq!(first, &packets[..1]);
     });
     // Nothing more comes in, but a sleeper is told of what the stuck thread had in its hands.
@@ -411,7 +411,7 @@ fn an_overtaken_receiver_leaves_nothing_behind() {
     let mut bytes: Vec<Vec<u8>> = got.into_iter().map(|got| got.bytes).collect();
     bytes.sort_by_key(|bytes| u32::from_be_bytes(bytes[8..12].try_into().unwrap()));
     assert!(bytes == packets[1..], "{} of 29 datagrams", bytes.len());
-    assert!(b.heard() >= sent, "all was handed over, and still not heard");
+    assert!(b.rx_watermark() >= sent, "all was handed over, and still not heard");
 }
 
 #[test]
@@ -425,11 +425,11 @@ fn what_was_heard_is_what_was_handed_over() {
     let start = std::time::Instant::now();
     let mut got = 0;
     while got < 20 {
-        assert!(b.heard() < sent, "{got} of 20 datagrams were handed over");
+        assert!(b.rx_watermark() < sent, "{got} of 20 datagrams were handed over");
         got += b.receive(1, &mut |_| ());
         assert!(start.elapsed() < LONG);
     }
-    while b.heard() < sent {
+    while b.rx_watermark() < sent {
         assert_eq!(b.receive(1, &mut |_| ()), 0);
         assert!(start.elapsed() < LONG);
     }
@@ -440,7 +440,7 @@ fn connected_round_trip(address: &str) {
     common::assert_port(&a);
     a.lease_block().unwrap();
     let queue_pair = b.lease_block().unwrap() << 8 | 5;
-    b.tell_hops();
+    b.request_hop_info();
     let route = route(address, address, &b);
     let body = packet(queue_pair, 1, 64);
     let mut got = 0;
@@ -465,7 +465,7 @@ fn connected_round_trip(address: &str) {
         }
     }
     assert!(a.counters().connected_sends.get() - before >= 6);
-    assert_eq!((a.counters().inlets.get(), b.counters().inlets.get()), (0, 1));
+    assert_eq!((a.counters().rx_peer_sockets.get(), b.counters().rx_peer_sockets.get()), (0, 1));
     // What the socket of the port still gets, in turn with the other.
     let other = Route { hop_limit: 7, ..route };
     for seed in 0..20 {
@@ -640,6 +640,6 @@ fn questions_of_many() {
         }
         assert!(descriptors() - before <= 8, "{} more descriptors", descriptors() - before);
     }
-    assert!(a.counters().inlets.get() >= 8);
+    assert!(a.counters().rx_peer_sockets.get() >= 8);
     assert_eq!(a.counters().bad_icrc.get(), 0);
 }

@@ -202,12 +202,12 @@ fn everything_arrives(from: &HostFabric, to: &HostFabric, queue_pair: u32) {
 
 /// Sockets for what single peers send share the port and are no members: steering is as it is without them.
 #[test]
-fn inlets_are_not_steered() {
+fn rx_peer_sockets_are_not_steered() {
     let Some(_alone) = alone_in_own_network() else { return };
     let (a, b) = (at_work(), at_work());
     let mut blocks = vec![lease(&a, &[&b]), lease(&b, &[&a])];
     let start = Instant::now();
-    while a.counters().inlets.get() == 0 || b.counters().inlets.get() == 0 {
+    while a.counters().rx_peer_sockets.get() == 0 || b.counters().rx_peer_sockets.get() == 0 {
         for (from, to) in [(&a, blocks[1]), (&b, blocks[0])] {
             send(from, &route("127.0.0.1", "127.0.0.1", from), &[packet(to, 1, 8)]);
         }
@@ -233,7 +233,7 @@ fn inlets_are_not_steered() {
         }
         assert!(start.elapsed() < PATIENCE, "some are handed on");
     }
-    // Nor when the inlets are gone with their process, and places change.
+    // Nor when the receiving peer sockets are gone with their process, and places change.
     drop(b);
     let fabrics = [&a, &c];
     for queue_pair in [blocks[0], blocks[2]] {
@@ -244,7 +244,7 @@ fn inlets_are_not_steered() {
 /// Port 4791 of a peer is that of all its processes, whose packets are for all of this host's: who asks from there gets no socket
 /// that would take them from the others, and keep them when its process stands still.
 #[test]
-fn the_port_of_all_has_no_inlet() {
+fn the_port_of_all_has_no_rx_peer_socket() {
     let Some(_alone) = alone_in_own_network() else { return };
     let (a, b) = (at_work(), at_work());
     let (to_a, to_b) = (lease(&a, &[&b]), lease(&b, &[&a]));
@@ -260,7 +260,7 @@ fn the_port_of_all_has_no_inlet() {
         send(&b, &from_there, &[question.clone(), packet(to_a, 1, 8)]);
         serve(&[&b]);
     }
-    assert_eq!(a.counters().inlets.get(), 0);
+    assert_eq!(a.counters().rx_peer_sockets.get(), 0);
     send(&b, &from_there, &[packet(to_b, 1, 8)]);
     let got = receive(&[&a, &b], 1, LONG);
     assert_eq!((got[0].len(), got[1].len()), (0, 1));
@@ -269,7 +269,7 @@ fn the_port_of_all_has_no_inlet() {
 /// A port of a peer may come to be another process's there, which sends to another one here: who finds such packets in its socket
 /// for that port gives it up, and does not keep them when it stands still.
 #[test]
-fn an_inlet_for_what_others_are_to_have_is_closed() {
+fn an_rx_peer_socket_for_what_others_are_to_have_is_closed() {
     let Some(_alone) = alone_in_own_network() else { return };
     let (a, b) = (at_work(), at_work());
     let (to_a, to_b) = (lease(&a, &[&b]), lease(&b, &[&a]));
@@ -286,8 +286,8 @@ fn an_inlet_for_what_others_are_to_have_is_closed() {
     question[12..].fill(0);
     question[12] = 1;
     let start = Instant::now();
-    while a.counters().inlets.get() == 0 {
-        assert!(start.elapsed() < PATIENCE, "no inlet");
+    while a.counters().rx_peer_sockets.get() == 0 {
+        assert!(start.elapsed() < PATIENCE, "no receiving peer socket");
         send_from_peer(question.clone());
         serve(&[&a, &b]);
     }

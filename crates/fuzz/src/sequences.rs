@@ -8,7 +8,7 @@ use arbitrary::{Result, Unstructured};
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_wire::{
     Aeth, AtomicEth, Bth, Capabilities, Deth, Extensions, Header, Hello, Hold, HoldFlags, Opcode, Operation,
-    Own, Resume, Reth, SelectiveAck, Syndrome, packet,
+    Resume, Reth, SelectiveAck, Syndrome, VendorPacket, packet,
 };
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -371,12 +371,16 @@ impl Attacker {
                 let message = input.arbitrary::<u32>()? & PSN_MASK;
                 let bits: [u8; 4] = input.arbitrary()?;
                 let received = bits.into_iter().map(usize::from).collect();
-                (Own::SelectiveAck(SelectiveAck { expected: near, message, received }), near)
+                (VendorPacket::SelectiveAck(SelectiveAck { expected: near, message, received }), near)
             }
-            4 => {
-                (Own::Hold(Hold { psn: near, flags: HoldFlags::from_bits_retain(input.arbitrary()?) }), near)
-            }
-            5 => (Own::Resume(Resume { psn: near, block: input.int_in_range(0..=12)? }), near),
+            4 => (
+                VendorPacket::Hold(Hold {
+                    psn: near,
+                    flags: HoldFlags::from_bits_retain(input.arbitrary()?),
+                }),
+                near,
+            ),
+            5 => (VendorPacket::Resume(Resume { psn: near, block: input.int_in_range(0..=12)? }), near),
             _ => {
                 let hello = Hello {
                     version: Hello::VERSION,
@@ -387,13 +391,13 @@ impl Attacker {
                     connection: input.int_in_range(0..=3)?,
                 };
                 // Every queue pair here begins with one PSN in both directions.
-                (Own::Hello(hello), 0xFF_FFF0)
+                (VendorPacket::Hello(hello), 0xFF_FFF0)
             }
         };
         if input.int_in_range(0..=7u8)? == 0 {
             psn = input.arbitrary()?;
         }
-        let mut body = [0; Own::MAX_LEN];
+        let mut body = [0; VendorPacket::MAX_LEN];
         let length = own.emit(&mut body);
         Ok(built(self.header(own.opcode(), index, psn), &body[..length]))
     }

@@ -3,7 +3,7 @@
 
 use arbitrary::{Result, Unstructured};
 use pagewire_transport::*;
-use pagewire_wire::{Header, Opcode, Own};
+use pagewire_wire::{Header, Opcode, VendorPacket};
 
 const PSN: u32 = 0xff_fff8;
 
@@ -75,7 +75,7 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
                 let length = input.int_in_range(0..=100)?;
                 let body = input.bytes(length.min(input.len()))?;
                 for opcode in [Opcode::SELECTIVE_ACK, Opcode::HOLD, Opcode::RESUME] {
-                    if let Ok(own) = Own::parse(opcode, body) {
+                    if let Ok(own) = VendorPacket::parse(opcode, body) {
                         rc.receive_control(Time(now), &own, &mut environments[0]);
                         uc.receive_control(&own);
                     }
@@ -170,7 +170,7 @@ impl Environment for Model {
     fn lacks_page(&self) -> bool {
         self.state >> 63 == 0
     }
-    fn transmit_control(&mut self, header: &Header, body: &Own) -> Outcome<()> {
+    fn transmit_control(&mut self, header: &Header, body: &VendorPacket) -> Outcome<()> {
         assert_eq!(header.bth.opcode, body.opcode());
         self.sent += 1;
         self.answer(())

@@ -5,8 +5,8 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use pagewire_wire::datagram::Datagram;
 use pagewire_wire::{
-    Echo, Grh, Header, Icrc, Ipv4, Ipv6, Opcode, Own, Packet, Udp, bth, cnp, grh, ipv4, ipv6, joined, packet,
-    udp,
+    Echo, Grh, Header, Icrc, Ipv4, Ipv6, Opcode, Packet, Udp, VendorPacket, bth, cnp, grh, ipv4, ipv6,
+    joined, packet, udp,
 };
 
 /// One input.
@@ -19,15 +19,15 @@ pub fn run(bytes: &[u8]) {
     if let Ok(parsed) = Packet::parse(bytes) {
         reemit(&parsed, bytes);
         let _ = cnp::Cnp::parse(&parsed);
-        if let Ok(own) = Own::parse(parsed.header.bth.opcode, parsed.payload) {
-            let mut body = [0; Own::MAX_LEN];
+        if let Ok(own) = VendorPacket::parse(parsed.header.bth.opcode, parsed.payload) {
+            let mut body = [0; VendorPacket::MAX_LEN];
             let len = own.emit(&mut body);
             assert_eq!(len, parsed.payload.len());
-            assert_eq!(Own::parse(parsed.header.bth.opcode, &body[..len]), Ok(own));
+            assert_eq!(VendorPacket::parse(parsed.header.bth.opcode, &body[..len]), Ok(own));
         }
     }
     for opcode in [Opcode::HELLO, Opcode::SELECTIVE_ACK, Opcode::HOLD, Opcode::RESUME] {
-        let _ = Own::parse(opcode, bytes);
+        let _ = VendorPacket::parse(opcode, bytes);
     }
     if let Ok(echo) = Echo::parse(bytes) {
         let mut body = [0; Echo::LEN];

@@ -6,12 +6,12 @@ mod copies;
 use self::bring_in::AtWork;
 use self::copies::{between, read_directly, write_directly};
 use crate::clock::tick;
-use crate::far::FarPages;
 use crate::guard::{Guard, Mended};
 use crate::limits::{OWN_GRACE, SAMPLED};
 use crate::mappings::Kind;
 use crate::null_pages::{NullPages, null_pages};
 use crate::pagemap::Presence;
+use crate::peer_pages::PeerPages;
 use crate::process::HostProcess;
 use crate::residency::ResidentPages;
 use crate::segments::total;
@@ -25,7 +25,7 @@ use std::io;
 /// The memory of the program that the engine runs in, and of peers.
 pub struct HostMemory {
     resident: ResidentPages,
-    far: FarPages,
+    peer_pages: PeerPages,
     watch_list: WatchList,
     own: HostProcess,
     at_work: AtWork,
@@ -36,7 +36,7 @@ impl HostMemory {
     pub fn new() -> Self {
         HostMemory {
             resident: ResidentPages::new(),
-            far: FarPages::new(),
+            peer_pages: PeerPages::new(),
             watch_list: WatchList::default(),
             own: HostProcess::current(),
             at_work: AtWork::default(),
@@ -56,13 +56,13 @@ impl HostMemory {
     }
 
     /// As [`learn`](Self::learn) in a peer.
-    pub fn learn_far(&self, process: &HostProcess, segment: Segment) {
+    pub fn learn_peer(&self, process: &HostProcess, segment: Segment) {
         process.learn(segment);
     }
 
     /// Asks the kernel how it is with a peer's pages.
     #[cold]
-    fn ask_far(
+    fn query_peer(
         &self,
         process: &HostProcess,
         segment: Segment,
@@ -70,22 +70,22 @@ impl HostMemory {
         seen: &mut LastSeen,
     ) -> Result<(), Absence> {
         let Some(end) = segment.address.checked_add(segment.length) else { return Ok(()) };
-        if let Some(range) = self.far.remembers(process.pid(), segment.address..end, moment) {
+        if let Some(range) = self.peer_pages.remembers(process.pid(), segment.address..end, moment) {
             let middle = Segment { address: segment.address + segment.length / 2, length: 1 };
             if segment.length < SAMPLED || is_there_still(process, middle) {
                 *seen = LastSeen { moment, range };
                 return Ok(());
             }
             // Mostly what was looked at; the others are looked at below.
-            self.far.forget(process.pid(), middle.address..middle.address + 1, moment);
+            self.peer_pages.forget(process.pid(), middle.address..middle.address + 1, moment);
         }
         // What somebody in user space gives and takes is not remembered.
         let watched = process.is_watched(segment);
         if !watched {
-            if let Some(whole) = self.far.unknown_block(process.pid(), segment.address..end, moment) {
+            if let Some(whole) = self.peer_pages.unknown_block(process.pid(), segment.address..end, moment) {
                 let block = Segment { address: whole.start, length: whole.end - whole.start };
                 let present = !process.is_watched(block) && process.presence(block) == Presence::All;
-                self.far.remember_block(process.pid(), whole.start, present, moment);
+                self.peer_pages.remember_block(process.pid(), whole.start, present, moment);
                 if present {
                     *seen = LastSeen { moment, range: whole };
                     return Ok(());
@@ -95,7 +95,7 @@ impl HostMemory {
         match process.presence(segment) {
             Presence::All => {
                 if !watched {
-                    self.far.remember(process.pid(), segment.address..end, moment);
+                    self.peer_pages.remember(process.pid(), segment.address..end, moment);
                     *seen = LastSeen { moment, range: segment.address..end };
                 }
                 Ok(())
@@ -225,7 +225,7 @@ impl ApplicationMemory for HostMemory {
         if segment.length < SAMPLED && seen.covers(segment, moment) {
             return Ok(());
         }
-        self.ask_far(process, segment, moment, seen).map_err(Unreached::Absent)
+        self.query_peer(process, segment, moment, seen).map_err(Unreached::Absent)
     }
 
     fn null_pages(&self) -> io::Result<NullPages> {

@@ -44,7 +44,7 @@ pub const SHARE_OF_LEARNING: u64 = 100;
 pub const OWN_GRACE: u64 = 1_000_000_000;
 
 /// Bytes of a block of a peer's memory whose pages are looked at together.
-pub const FAR_BLOCK: u64 = 2 << 20;
+pub const PEER_BLOCK: u64 = 2 << 20;
 
 /// For 2^27 nanoseconds at most a peer's pages that were present are believed to be still there.
 pub const BELIEVED_BITS: u32 = 27;
@@ -63,7 +63,7 @@ pub const PAGEMAPS_KEPT: usize = 256;
 pub const BROUGHT_IN_AT_ONCE: u64 = 64 << 10;
 
 /// Pages of another process that one system call touches at most.
-pub const TOUCHED_AT_ONCE: usize = 16;
+pub const TOUCH_BATCH: usize = 16;
 
 /// Pages from which on it is cheaper to bring them in by one system call than to touch each.
 pub const POPULATED_PAGES: u64 = 3;

@@ -28,7 +28,7 @@ fn boundary(length: u64, tail_last: bool) -> u64 {
 
 /// Copies bytes `position .. position + length` of the application's segments from or to a file.
 pub fn through_file(
-    way: FileTransfer,
+    transfer: FileTransfer,
     (file, offset): (i32, i64),
     segments: &[Segment],
     position: u64,
@@ -43,7 +43,7 @@ pub fn through_file(
         let vectors = cut.as_slice();
         let file_at = offset + (at - position) as i64;
         // Not by the C library's functions, which are cancellation points.
-        let call = match way {
+        let call = match transfer {
             FileTransfer::FromApplication => libc::SYS_pwritev,
             FileTransfer::ToApplication => libc::SYS_preadv,
         };
@@ -71,7 +71,7 @@ pub enum ProcessTransfer {
 /// process; both are `length` bytes long at least.
 #[inline(always)] // Part of each transfer that the requester executes itself.
 pub fn through_process(
-    way: ProcessTransfer,
+    transfer: ProcessTransfer,
     pid: i32,
     local: &[Segment],
     remote: &[Segment],
@@ -86,11 +86,11 @@ pub fn through_process(
             iov_base: std::ptr::without_provenance_mut(segment.address as usize),
             iov_len: length as usize,
         };
-        at += advance(call(way, pid, &[vector(ours)], &[vector(theirs)]), 0)?;
+        at += advance(call(transfer, pid, &[vector(ours)], &[vector(theirs)]), 0)?;
     }
     while at < length {
         let (ours, theirs) = pieces(local, remote, at, (length - at).min(PIECE as u64), boundary);
-        at += advance(call(way, pid, ours.as_slice(), theirs.as_slice()), at)?;
+        at += advance(call(transfer, pid, ours.as_slice(), theirs.as_slice()), at)?;
     }
     Ok(())
 }
@@ -109,13 +109,13 @@ fn pieces(
     (ours, theirs)
 }
 
-fn call(way: ProcessTransfer, pid: i32, ours: &[libc::iovec], theirs: &[libc::iovec]) -> isize {
+fn call(transfer: ProcessTransfer, pid: i32, ours: &[libc::iovec], theirs: &[libc::iovec]) -> isize {
     let (ours_at, ours_len) = (ours.as_ptr(), ours.len() as libc::c_ulong);
     let (theirs_at, theirs_len) = (theirs.as_ptr(), theirs.len() as libc::c_ulong);
     // SAFETY: both sides are checked page by page by the kernel, which answers with EFAULT (process_vm_readv(2)). Where
     // `ours` is an engine buffer the caller has it borrowed, for writing where it is written.
     unsafe {
-        match way {
+        match transfer {
             ProcessTransfer::Read => libc::process_vm_readv(pid, ours_at, ours_len, theirs_at, theirs_len, 0),
             ProcessTransfer::Write => {
                 libc::process_vm_writev(pid, ours_at, ours_len, theirs_at, theirs_len, 0)

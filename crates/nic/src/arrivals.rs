@@ -124,8 +124,8 @@ impl<F: Fabric> Arrivals<'_, F> {
         *drive = true;
         let Some(core) = locked else {
             queue_pair.counters.udp_packets_kept.add(1);
-            if packet.is_own() {
-                self.nic.deliver_own(&queue_pair, packet);
+            if packet.is_vendor() {
+                self.nic.deliver_vendor_packet(&queue_pair, packet);
             } else {
                 self.nic.keep(&queue_pair, packet.keep());
             }
@@ -221,8 +221,8 @@ impl<F: Fabric> Current<'_, F> {
             return;
         }
         queue_pair.counters.udp_packets_received.add_alone(1);
-        if packet.is_own() {
-            nic.deliver_own(queue_pair, packet);
+        if packet.is_vendor() {
+            nic.deliver_vendor_packet(queue_pair, packet);
         } else if !queue_pair.take_at_once(core, row.now(), packet) {
             // Whether it waits or not, the queue pair is driven at the end of the round.
             nic.hand_over(queue_pair, core, row, packet);

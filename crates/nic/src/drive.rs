@@ -200,7 +200,7 @@ impl<F: Fabric> Core<F> {
     /// What a transfer takes that the requester executes itself, on the local path where memory may be touched from outside.
     pub fn local(&mut self) -> Option<LocalWay<'_, F>> {
         match &self.path {
-            Path::Local(channel) if !channel.channel.through_rings => Some(LocalWay {
+            Path::Local(channel) if !channel.channel.bounce_only => Some(LocalWay {
                 channel,
                 send_psn: self.attributes.send_psn,
                 waits: self.page_waits.begin_access(Purpose::Request),
@@ -410,7 +410,7 @@ impl<F: Fabric> Core<F> {
             let link = match &self.path {
                 Path::None | Path::Asked { .. } => return,
                 Path::Local(channel) => {
-                    let direct = !channel.channel.through_rings;
+                    let direct = !channel.channel.bounce_only;
                     // What RC sends may be longer than a record: the receiver pulls it.
                     let pulled = direct && queue_pair.kind == QueuePairType::Rc;
                     let request_mtu = if pulled { 1 << 31 } else { RING_PAYLOAD };

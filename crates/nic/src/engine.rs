@@ -3,7 +3,7 @@
 //! Any thread may run a round ([`workers`](crate::workers)). Rounds of several threads do not wait for each other.
 
 use crate::counters::ObjectCount;
-use crate::drive::page_waits::asker;
+use crate::drive::page_waits::waiter_of;
 use crate::drive::{Core, Occasion, Row};
 use crate::error::{Error, Result};
 use crate::fault_counts::PageFaults;
@@ -28,7 +28,7 @@ use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, ProcessWords, RegionTable};
 use pagewire_paging::PageIn;
 use pagewire_transport::{Payload, Time};
-use pagewire_wire::Own;
+use pagewire_wire::VendorPacket;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap};
@@ -386,7 +386,7 @@ impl<F: Fabric> Nic<F> {
         if self.network_users.load(Ordering::Relaxed) == 0 {
             return now;
         }
-        self.fabric.heard().min(now)
+        self.fabric.rx_watermark().min(now)
     }
 
     /// When the next round is due at the latest.
@@ -471,7 +471,7 @@ impl<F: Fabric> Nic<F> {
                     }
                     FabricEvent::Departed { channel } => self.note_departure(channel),
                     FabricEvent::BroughtIn { token } => {
-                        let (wait, number) = asker(token);
+                        let (wait, number) = waiter_of(token);
                         if let Some(queue_pair) = self.queue_pairs.get(number) {
                             queue_pair.brought_in.fetch_or(wait, Ordering::Release);
                         }
@@ -548,7 +548,7 @@ impl<F: Fabric> Nic<F> {
         let now = self.fabric.now();
         for _ in 0..MAX_HEARING_ROUNDS {
             match self.poll_network(Occasion::Round) {
-                Taken::Nothing if self.fabric.heard() >= now => return,
+                Taken::Nothing if self.fabric.rx_watermark() >= now => return,
                 Taken::Nothing => std::thread::yield_now(),
                 Taken::All | Taken::More => {}
             }
@@ -556,14 +556,16 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// A packet of Pagewire's own that came from the network.
-    pub(crate) fn deliver_own(&self, queue_pair: &QueuePair<F>, packet: &Incoming<'_, F>) {
+    pub(crate) fn deliver_vendor_packet(&self, queue_pair: &QueuePair<F>, packet: &Incoming<'_, F>) {
         let Payload::Bytes(bytes) = packet.payload else { return };
-        match Own::parse(packet.header.bth.opcode, bytes) {
-            Ok(Own::Hello(greeting)) if !queue_pair.knows_greeting(&greeting, packet.header.bth.psn) => {
+        match VendorPacket::parse(packet.header.bth.opcode, bytes) {
+            Ok(VendorPacket::Hello(greeting))
+                if !queue_pair.knows_greeting(&greeting, packet.header.bth.psn) =>
+            {
                 queue_pair.counters.dropped.add(1);
             }
             Ok(own) => {
-                let (content, origin) = (Content::Own(own), (*packet.origin).clone());
+                let (content, origin) = (Content::Vendor(own), (*packet.origin).clone());
                 self.keep(queue_pair, InboxPacket { content, origin });
             }
             Err(_) => queue_pair.counters.dropped.add(1),

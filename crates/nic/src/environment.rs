@@ -23,7 +23,7 @@ use pagewire_transport::{
     Arrival, ArrivalKind, Atomic, Denial, Direct, Environment, Event, LinkState, Outcome, Payload, Psn,
     RemoteAddress, Right, Source, Status as Protocol, Work, WorkId,
 };
-use pagewire_wire::{Bth, Header, Operation, Own, bth, packet, reth};
+use pagewire_wire::{Bth, Header, Operation, VendorPacket, bth, packet, reth};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -110,9 +110,9 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
     }
 
     /// Sends a greeting to the peer's queue pair; [`QueuePair::knows_greeting`] says which PSN it carries.
-    pub fn transmit_hello(&mut self, own: &Own) {
+    pub fn transmit_hello(&mut self, own: &VendorPacket) {
         let attributes = self.core.attributes;
-        let reply = matches!(own, Own::Hello(hello) if hello.reply);
+        let reply = matches!(own, VendorPacket::Hello(hello) if hello.reply);
         let header = Header::new(Bth::new(
             own.opcode(),
             attributes.destination,
@@ -236,7 +236,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
                 if length > RING_INLINE
                     && !copied
                     && self.queue_pair.kind == QueuePairType::Rc
-                    && !channel.channel.through_rings =>
+                    && !channel.channel.bounce_only =>
             {
                 let channel = channel.clone();
                 self.transmit_reference(&channel, header, domain, &pieces)
@@ -581,8 +581,8 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
         self.ended.lacks_page
     }
 
-    fn transmit_control(&mut self, header: &Header, own: &Own) -> Outcome<()> {
-        let mut body = [0; Own::MAX_LEN];
+    fn transmit_control(&mut self, header: &Header, own: &VendorPacket) -> Outcome<()> {
+        let mut body = [0; VendorPacket::MAX_LEN];
         let length = own.emit(&mut body);
         self.emit(header, &body[..length])
     }

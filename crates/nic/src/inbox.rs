@@ -4,7 +4,7 @@ use crate::limits::{MAX_INBOX_BYTES, MAX_INBOX_PACKETS};
 use crate::path::local::{LocalChannel, publish_kept};
 use pagewire_fabric::Fabric;
 use pagewire_transport::{Payload, RemoteAddress};
-use pagewire_wire::{Header, Operation, Own, Transport};
+use pagewire_wire::{Header, Operation, Transport, VendorPacket};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -66,7 +66,7 @@ pub struct Incoming<'a, F: Fabric> {
 
 impl<F: Fabric> Incoming<'_, F> {
     /// Whether it is one of Pagewire's own.
-    pub fn is_own(&self) -> bool {
+    pub fn is_vendor(&self) -> bool {
         self.header.bth.opcode.transport() == Transport::Manufacturer
     }
 
@@ -82,7 +82,7 @@ impl<F: Fabric> Incoming<'_, F> {
 #[allow(clippy::large_enum_variant)] // a packet is what nearly all are; boxing it would cost an allocation each
 pub enum Content {
     Packet { header: Header, payload: KeptPayload, global_route: Option<[u8; 40]> },
-    Own(Own),
+    Vendor(VendorPacket),
 }
 
 /// A packet that waits.
@@ -125,7 +125,7 @@ impl<F: Fabric> InboxPacket<F> {
     pub fn half(&self) -> Half {
         match &self.content {
             Content::Packet { header, .. } => Half::of(header),
-            Content::Own(_) => Half::Requester,
+            Content::Vendor(_) => Half::Requester,
         }
     }
 
@@ -134,7 +134,7 @@ impl<F: Fabric> InboxPacket<F> {
         match &self.content {
             Content::Packet { payload: KeptPayload::Bytes(bytes), .. } => bytes.len(),
             Content::Packet { payload: KeptPayload::Reference(pieces), .. } => size_of_val(&pieces[..]),
-            Content::Own(_) => 0,
+            Content::Vendor(_) => 0,
         }
     }
 }
@@ -282,7 +282,7 @@ mod tests {
     fn pop(inbox: &Inbox<HostFabric>, half: Half) -> Option<u32> {
         inbox.pop(half).map(|packet| match packet.content {
             Content::Packet { header, .. } => header.bth.psn,
-            Content::Own(_) => unreachable!("none was kept"),
+            Content::Vendor(_) => unreachable!("none was kept"),
         })
     }
 

@@ -128,7 +128,7 @@ impl<F: Fabric> Nic<F> {
         if absence == Absence::Cheap || waits.far_times >= BRING_IN_TRIES {
             // Not each time that the transfer is tried while it waits for something else.
             if !waits.is_waiting() {
-                self.page_faults.counted.met_on_the_way(bytes);
+                self.page_faults.counted.count_resolved_in_copy(bytes);
             }
             waits.many_absent |= bytes > MET_AT_ONCE;
             return false;
@@ -137,7 +137,7 @@ impl<F: Fabric> Nic<F> {
             self.page_faults.counted.handed_on(bytes);
             queue_pair.counters.page_waits.add(1);
         }
-        self.fabric().bring_in_far(process, regions, there, waits.token(queue_pair.number));
+        self.fabric().bring_in_peer(process, regions, there, waits.token(queue_pair.number));
         true
     }
 
@@ -184,7 +184,7 @@ impl<F: Fabric> Nic<F> {
         let faults = &self.page_faults;
         let known = waits.known_end(last.end);
         let end = missed.memory(known).end;
-        let whole = waits.ahead.at_once(self.options().page_in, needed, known, end);
+        let whole = waits.ahead.before_access(self.options().page_in, needed, known, end);
         let Missing { absence, whole } = self.missing(missed, whole);
         if absence != Absence::Cheap
             || began < self.cheap_pages.expensive_until.load(Ordering::Relaxed)
@@ -195,7 +195,7 @@ impl<F: Fabric> Nic<F> {
         self.note_fault(queue_pair, missed, FaultCounts { minor: 1, bytes, ..FaultCounts::default() });
         if bytes > MET_AT_ONCE {
             // They come while they are moved.
-            faults.counted.met_on_the_way(bytes);
+            faults.counted.count_resolved_in_copy(bytes);
             waits.many_absent = true;
             return Ok(());
         }
@@ -206,7 +206,7 @@ impl<F: Fabric> Nic<F> {
         let _ = missed.with_last(&whole, |segment| memory.bring_in(&segment, missed.write));
         let ended = self.fabric().now();
         let took = ended.saturating_sub(began);
-        faults.counted.met(bytes, took);
+        faults.counted.count_resolved(bytes, took);
         self.cheap_pages.judge(took, bytes.max(whole.end - whole.start), ended);
         Ok(())
     }
@@ -243,7 +243,7 @@ impl<F: Fabric> Nic<F> {
         waits.met_until = own.end;
         waits.reach(&own);
         let parts = self.parts_of(missed, &own);
-        self.fabric().bring_in(waits.asker(), &parts, missed.write, waits.token(queue_pair.number));
+        self.fabric().bring_in(waits.tenant(), &parts, missed.write, waits.token(queue_pair.number));
     }
 
     /// What an access misses by its regions, with another segment in place of the last. Of what ended meanwhile nothing: the access
@@ -305,7 +305,7 @@ impl<F: Fabric> Nic<F> {
         let stretch = Stretch::new(section, if waits.met_cheap { Order::Back } else { Order::Forth });
         stretch.reach(&own);
         let region = missed.window.life();
-        self.fabric().bring_in_ahead(waits.asker(), region, &stretch, missed.write, helpers);
+        self.fabric().bring_in_ahead(waits.tenant(), region, &stretch, missed.write, helpers);
         waits.add_stretch(stretch);
     }
 }

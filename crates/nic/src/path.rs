@@ -149,7 +149,7 @@ impl<F: Fabric> Path<F> {
     pub fn reason(&self) -> &str {
         match self {
             Path::Udp { reason, .. } | Path::Dead { reason } => reason,
-            Path::Local(channel) if channel.channel.through_rings => THROUGH_RINGS,
+            Path::Local(channel) if channel.channel.bounce_only => THROUGH_RINGS,
             Path::None | Path::Asked { .. } | Path::Local(_) => "",
         }
     }

@@ -261,11 +261,11 @@ impl<F: Fabric> QueuePair<F> {
     fn change(self: &Arc<Self>, change: &QueuePairChange) -> Result<()> {
         if change.state == Some(State::ReadyToReceive) {
             if self.kind == QueuePairType::Ud {
-                self.nic.fabric().tell_hops();
+                self.nic.fabric().request_hop_info();
             }
             // From now on peers may send. What is lost or overtaken on its detour by another process RC sends again.
             if self.kind != QueuePairType::Rc {
-                self.nic.fabric().settle();
+                self.nic.fabric().await_steering();
             }
             self.nic.hear_out();
         }

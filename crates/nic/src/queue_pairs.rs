@@ -80,7 +80,7 @@ impl<F: Fabric> QueuePairs<F> {
                 self.add_block(nic, block)?;
             }
             if places == 0 {
-                nic.fabric().settle();
+                nic.fabric().await_steering();
             }
         }
         let mut table = self.0.write();

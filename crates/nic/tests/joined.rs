@@ -8,8 +8,8 @@ use pagewire_nic::*;
 use pagewire_wire::joined::ACKNOWLEDGEMENT_LEN;
 use pagewire_wire::packet::ICRC_LEN;
 use pagewire_wire::{
-    Aeth, Bth, Capabilities, Echo, Hello, Icrc, Opcode, Operation, Own, Syndrome, Transport, aeth, bth,
-    packet,
+    Aeth, Bth, Capabilities, Echo, Hello, Icrc, Opcode, Operation, Syndrome, Transport, VendorPacket, aeth,
+    bth, packet,
 };
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Instant;
@@ -93,8 +93,8 @@ impl Peer {
             instance: 0x1234,
             connection: 1,
         };
-        let mut body = [0; Own::MAX_LEN];
-        let length = Own::Hello(hello).emit(&mut body);
+        let mut body = [0; VendorPacket::MAX_LEN];
+        let length = VendorPacket::Hello(hello).emit(&mut body);
         self.send(Opcode::HELLO, FIRST_PSN, false, &body[..length]);
     }
 

@@ -1,7 +1,9 @@
 //! What is brought in beyond what is needed now.
 
 use crate::PageIn;
-use crate::limits::{AT_ONCE, BLOCK, FIRST_SECTION, LARGEST_SECTION, PAGE, SECTIONS_OF_PLENTY, SHORTAGES};
+use crate::limits::{
+    BEFORE_ACCESS, BLOCK, FIRST_SECTION, LARGEST_SECTION, PAGE, SECTIONS_OF_PLENTY, SHORTAGES,
+};
 use std::ops::Range;
 
 /// One stream of accesses: those of the sending or of the receiving half of a connection. Addresses are of bytes; what it answers
@@ -11,7 +13,7 @@ pub struct Ahead {
     /// Where the last access that met an absent page began.
     from: u64,
     /// And where it ended.
-    met: u64,
+    faulted_to: u64,
     /// Up to here pages were brought in, or are being brought in.
     until: u64,
     /// Bytes of the last section.
@@ -32,7 +34,7 @@ impl Ahead {
         known: Option<u64>,
         limit: u64,
     ) -> Option<Range<u64>> {
-        if needed.end == self.met {
+        if needed.end == self.faulted_to {
             // The same access, looked at again while it waits.
             return None;
         }
@@ -46,7 +48,7 @@ impl Ahead {
         };
         let section = section.min(self.longest());
         let from = if follows { self.until.max(needed.end) } else { needed.end };
-        (self.from, self.met) = (needed.start, needed.end);
+        (self.from, self.faulted_to) = (needed.start, needed.end);
         self.recover();
         self.section = section;
         let end = known.unwrap_or(u64::MAX).min(limit).min(from.saturating_add(section));
@@ -55,9 +57,9 @@ impl Ahead {
     }
 
     /// What is brought in before an access that meets an absent page is made: where accesses follow each other, or the transfer is known to
-    /// go on, to the end of a piece of [`AT_ONCE`], with which one call, or one wait, does what else many would. Less where memory is
+    /// go on, to the end of a piece of [`BEFORE_ACCESS`], with which one call, or one wait, does what else many would. Less where memory is
     /// short. `known` and `limit` as for [`beyond`](Self::beyond), which is told of the access behind this.
-    pub fn at_once(
+    pub fn before_access(
         &self,
         strategy: PageIn,
         needed: Range<u64>,
@@ -68,7 +70,7 @@ impl Ahead {
         if !goes_on || matches!(strategy, PageIn::Page | PageIn::Block) {
             return needed;
         }
-        let whole = needed.end.checked_next_multiple_of(AT_ONCE).unwrap_or(needed.end);
+        let whole = needed.end.checked_next_multiple_of(BEFORE_ACCESS).unwrap_or(needed.end);
         let end =
             whole.min(needed.end.saturating_add(self.longest())).min(known.unwrap_or(u64::MAX)).min(limit);
         needed.start..end.max(needed.end)
@@ -76,9 +78,9 @@ impl Ahead {
 
     /// Whether an access goes on within the last one, which may have been cut into several, or in what came in for that one.
     fn follows(&self, needed: &Range<u64>) -> bool {
-        let came = self.until.max(self.met);
+        let came = self.until.max(self.faulted_to);
         let end = came.checked_next_multiple_of(PAGE).unwrap_or(came);
-        self.met != 0 && (self.from..=end).contains(&needed.start)
+        self.faulted_to != 0 && (self.from..=end).contains(&needed.start)
     }
 
     /// Whether an access that ends here goes on in what was brought in ahead, and soon needs more: half of the last section is left.
@@ -95,7 +97,7 @@ impl Ahead {
     /// already, beyond that.
     pub fn alone(&mut self, needed: Range<u64>, until: u64) {
         let (follows, until) = (self.follows(&needed), until.max(needed.end));
-        (self.from, self.met) = (needed.start, needed.end);
+        (self.from, self.faulted_to) = (needed.start, needed.end);
         if !follows || self.until < until {
             (self.until, self.section) = (until, 0);
         }
@@ -107,7 +109,7 @@ impl Ahead {
         self.shortage = (self.shortage + 1).min(SHORTAGES);
         self.plenty = 0;
         self.section = self.section.min(self.longest());
-        self.until = self.met;
+        self.until = self.faulted_to;
     }
 
     /// Bytes of a section at most.
@@ -177,12 +179,12 @@ mod tests {
     #[test]
     fn accesses_shorter_than_a_page_follow_each_other_from_page_to_page() {
         let mut ahead = Ahead::default();
-        let mut met = |page: u64| {
+        let mut fault = |page: u64| {
             let needed = page * PAGE..page * PAGE + 1024;
             ahead.beyond(PageIn::Dynamic, needed, None, END).map(|section| section.end - section.start)
         };
-        assert_eq!([10, 11].map(&mut met), [None, Some(FIRST_SECTION)]);
-        assert_eq!(met(11 + 2 * FIRST_SECTION / PAGE), None, "elsewhere");
+        assert_eq!([10, 11].map(&mut fault), [None, Some(FIRST_SECTION)]);
+        assert_eq!(fault(11 + 2 * FIRST_SECTION / PAGE), None, "elsewhere");
     }
 
     /// PART-5, PART-7.
@@ -267,11 +269,11 @@ mod tests {
     #[test]
     fn at_once_comes_a_piece_of_what_goes_on_unless_memory_is_short() {
         let mut ahead = Ahead::default();
-        let needed = AT_ONCE + 1024..AT_ONCE + 2048;
-        let whole = |ahead: &Ahead, known| ahead.at_once(PageIn::Dynamic, needed.clone(), known, END);
+        let needed = BEFORE_ACCESS + 1024..BEFORE_ACCESS + 2048;
+        let whole = |ahead: &Ahead, known| ahead.before_access(PageIn::Dynamic, needed.clone(), known, END);
         assert_eq!(whole(&ahead, None), needed, "nothing says that it goes on");
-        assert_eq!(whole(&ahead, Some(END)), needed.start..2 * AT_ONCE);
-        assert_eq!(whole(&ahead, Some(AT_ONCE + 4096)), needed.start..AT_ONCE + 4096);
+        assert_eq!(whole(&ahead, Some(END)), needed.start..2 * BEFORE_ACCESS);
+        assert_eq!(whole(&ahead, Some(BEFORE_ACCESS + 4096)), needed.start..BEFORE_ACCESS + 4096);
         (0..SHORTAGES).for_each(|_| ahead.shrink());
         assert_eq!(whole(&ahead, Some(END)), needed);
     }

@@ -2,12 +2,12 @@
 //!
 //! One waits for the next task at all times: the last to begin with one starts another before it. So a program's thread that meets an absent
 //! page, deep on a stack that may be small, starts none, unless none could be had before. Those that are too many end when they have
-//! had nothing to do. Askers have their turns one after the other, and each has but a part
+//! had nothing to do. Tenants have their turns one after the other, and each has but a part
 //! of the threads, the smaller the more are at work: where some name pages that never come, the others' come as ever. So it is with
-//! what each of them asks for, by [matter](Asker::matter).
+//! what each of them asks for, by [matter](Tenant::matter).
 
 use crate::limits::{
-    IDLE, SHARE_OF_FREE_THREADS, THREADS, THREADS_OF_ONE, WAITING_OF_ASKER, WAITING_OF_ONE, WAITING_TASKS,
+    IDLE, SHARE_OF_FREE_THREADS, THREADS, THREADS_OF_ONE, WAITING_OF_ONE, WAITING_OF_TENANT, WAITING_TASKS,
 };
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// For whom something is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Asker {
+pub struct Tenant {
     /// Who asks.
     pub who: u64,
     /// For what: of its threads one matter has [`THREADS_OF_ONE`] at most.
@@ -28,7 +28,7 @@ pub struct Asker {
 /// Something to be done by a thread of its own. Two that are equal are one, until it is done.
 pub trait Task: Eq + Hash + Send + Sync + 'static {
     /// For whom it is done.
-    fn asker(&self) -> Asker;
+    fn tenant(&self) -> Tenant;
 
     /// Threads that its matter may have at once from now on, [`THREADS_OF_ONE`] at most.
     fn threads(&self) -> usize {
@@ -66,9 +66,9 @@ pub struct Executor<T> {
 }
 
 struct Queue<T> {
-    askers: HashMap<u64, Lanes<T>>,
-    /// Askers that have a task for the next thread, in turn.
-    turns: VecDeque<u64>,
+    tenants: HashMap<u64, TenantQueues<T>>,
+    /// Tenants that have a task for the next thread, in turn.
+    schedule: VecDeque<u64>,
     /// Waiting tasks, and those that are being done.
     undone: HashSet<Arc<T>>,
     waiting: usize,
@@ -83,40 +83,40 @@ struct Queue<T> {
     stopped: bool,
 }
 
-/// What one asker has.
-struct Lanes<T> {
-    matters: HashMap<u64, Lane<T>>,
-    /// Matters that have a task for the next thread, in turn: with one of them the asker is among the turns.
-    turns: VecDeque<u64>,
+/// What one tenant has.
+struct TenantQueues<T> {
+    matters: HashMap<u64, TaskQueue<T>>,
+    /// Matters that have a task for the next thread, in turn: with one of them the tenant is among the turns.
+    schedule: VecDeque<u64>,
     waiting: usize,
     /// Threads at work for it.
     threads: usize,
 }
 
 /// What one matter has.
-struct Lane<T> {
+struct TaskQueue<T> {
     waiting: VecDeque<Arc<T>>,
     /// Threads at work for it.
     threads: usize,
     /// It may have so many.
     most: usize,
     /// It is among the turns.
-    has_turn: bool,
+    is_scheduled: bool,
 }
 
-impl<T> Default for Lanes<T> {
+impl<T> Default for TenantQueues<T> {
     fn default() -> Self {
-        Lanes { matters: HashMap::new(), turns: VecDeque::new(), waiting: 0, threads: 0 }
+        TenantQueues { matters: HashMap::new(), schedule: VecDeque::new(), waiting: 0, threads: 0 }
     }
 }
 
-impl<T> Default for Lane<T> {
+impl<T> Default for TaskQueue<T> {
     fn default() -> Self {
-        Lane { waiting: VecDeque::new(), threads: 0, most: THREADS_OF_ONE, has_turn: false }
+        TaskQueue { waiting: VecDeque::new(), threads: 0, most: THREADS_OF_ONE, is_scheduled: false }
     }
 }
 
-impl<T> Lane<T> {
+impl<T> TaskQueue<T> {
     fn startable(&self) -> usize {
         self.waiting.len().min(self.most.saturating_sub(self.threads))
     }
@@ -133,28 +133,28 @@ impl<T: Task> Queue<T> {
         starts
     }
 
-    /// Changes a lane, and gives it its turn if it has a task then and may have a thread.
-    fn change<R>(&mut self, asker: Asker, change: impl FnOnce(&mut Lane<T>) -> R) -> R {
-        let lanes = self.askers.entry(asker.who).or_default();
-        let lane = lanes.matters.entry(asker.matter).or_default();
-        let before = (lane.startable(), lane.threads, lane.waiting.len());
-        let outcome = change(lane);
-        let startable = lane.startable();
+    /// Changes a queue, and gives it its turn if it has a task then and may have a thread.
+    fn change<R>(&mut self, tenant: Tenant, change: impl FnOnce(&mut TaskQueue<T>) -> R) -> R {
+        let queues = self.tenants.entry(tenant.who).or_default();
+        let task_queue = queues.matters.entry(tenant.matter).or_default();
+        let before = (task_queue.startable(), task_queue.threads, task_queue.waiting.len());
+        let outcome = change(task_queue);
+        let startable = task_queue.startable();
         self.startable = self.startable + startable - before.0;
-        lanes.threads = lanes.threads + lane.threads - before.1;
-        self.at_work = self.at_work + lane.threads - before.1;
-        lanes.waiting = lanes.waiting + lane.waiting.len() - before.2;
-        self.waiting = self.waiting + lane.waiting.len() - before.2;
-        if startable > 0 && !lane.has_turn {
-            lane.has_turn = true;
-            if lanes.turns.is_empty() {
-                self.turns.push_back(asker.who);
+        queues.threads = queues.threads + task_queue.threads - before.1;
+        self.at_work = self.at_work + task_queue.threads - before.1;
+        queues.waiting = queues.waiting + task_queue.waiting.len() - before.2;
+        self.waiting = self.waiting + task_queue.waiting.len() - before.2;
+        if startable > 0 && !task_queue.is_scheduled {
+            task_queue.is_scheduled = true;
+            if queues.schedule.is_empty() {
+                self.schedule.push_back(tenant.who);
             }
-            lanes.turns.push_back(asker.matter);
-        } else if lane.waiting.is_empty() && lane.threads == 0 {
-            lanes.matters.remove(&asker.matter);
-            if lanes.matters.is_empty() {
-                self.askers.remove(&asker.who);
+            queues.schedule.push_back(tenant.matter);
+        } else if task_queue.waiting.is_empty() && task_queue.threads == 0 {
+            queues.matters.remove(&tenant.matter);
+            if queues.matters.is_empty() {
+                self.tenants.remove(&tenant.who);
             }
         }
         outcome
@@ -164,12 +164,13 @@ impl<T: Task> Queue<T> {
         if self.undone.contains(&task) {
             return Offer::Known;
         }
-        let Asker { who, matter } = task.asker();
-        let lanes = self.askers.get(&who);
-        let of_matter =
-            lanes.and_then(|lanes| lanes.matters.get(&matter)).map_or(0, |lane| lane.waiting.len());
-        let of_asker = lanes.map_or(0, |lanes| lanes.waiting);
-        if self.waiting >= WAITING_TASKS || of_asker >= WAITING_OF_ASKER || of_matter >= WAITING_OF_ONE {
+        let Tenant { who, matter } = task.tenant();
+        let queues = self.tenants.get(&who);
+        let of_matter = queues
+            .and_then(|queues| queues.matters.get(&matter))
+            .map_or(0, |task_queue| task_queue.waiting.len());
+        let of_tenant = queues.map_or(0, |queues| queues.waiting);
+        if self.waiting >= WAITING_TASKS || of_tenant >= WAITING_OF_TENANT || of_matter >= WAITING_OF_ONE {
             return Offer::Full;
         }
         self.undone.insert(task.clone());
@@ -178,9 +179,9 @@ impl<T: Task> Queue<T> {
     }
 
     fn add(&mut self, task: Arc<T>) {
-        self.change(task.asker(), |lane| {
-            lane.most = task.threads().min(THREADS_OF_ONE);
-            lane.waiting.push_back(task);
+        self.change(task.tenant(), |task_queue| {
+            task_queue.most = task.threads().min(THREADS_OF_ONE);
+            task_queue.waiting.push_back(task);
         });
     }
 
@@ -188,25 +189,25 @@ impl<T: Task> Queue<T> {
         // As switches share what memory they have among their ports (Choudhury and Hahne, 1998: dynamic thresholds). Who has none gets one. Those
         // that are passed over have a thread each, so that they are few.
         let most = (THREADS.saturating_sub(self.at_work) / SHARE_OF_FREE_THREADS).max(1);
-        let may = |who: &u64| self.askers.get(who).is_some_and(|lanes| lanes.threads < most);
-        let passed_over = self.turns.iter().position(may)?;
-        self.turns.rotate_left(passed_over);
-        let who = self.turns.pop_front()?;
-        let lanes = self.askers.get_mut(&who)?;
-        let matter = lanes.turns.pop_front()?;
-        if !lanes.turns.is_empty() {
-            self.turns.push_back(who);
+        let may = |who: &u64| self.tenants.get(who).is_some_and(|queues| queues.threads < most);
+        let passed_over = self.schedule.iter().position(may)?;
+        self.schedule.rotate_left(passed_over);
+        let who = self.schedule.pop_front()?;
+        let queues = self.tenants.get_mut(&who)?;
+        let matter = queues.schedule.pop_front()?;
+        if !queues.schedule.is_empty() {
+            self.schedule.push_back(who);
         }
-        self.change(Asker { who, matter }, |lane| {
-            lane.has_turn = false;
-            let task = lane.waiting.pop_front()?;
-            lane.threads += 1;
+        self.change(Tenant { who, matter }, |task_queue| {
+            task_queue.is_scheduled = false;
+            let task = task_queue.waiting.pop_front()?;
+            task_queue.threads += 1;
             Some(task)
         })
     }
 
     fn done(&mut self, task: &Arc<T>) {
-        self.change(task.asker(), |lane| lane.threads -= 1);
+        self.change(task.tenant(), |task_queue| task_queue.threads -= 1);
     }
 }
 
@@ -216,8 +217,8 @@ impl<T: Task> Executor<T> {
         spawn: impl Fn(Box<dyn FnOnce() + Send>) -> io::Result<()> + Send + Sync + 'static,
     ) -> Arc<Self> {
         let queue = Queue {
-            askers: HashMap::new(),
-            turns: VecDeque::new(),
+            tenants: HashMap::new(),
+            schedule: VecDeque::new(),
             undone: HashSet::new(),
             waiting: 0,
             startable: 0,
@@ -262,9 +263,9 @@ impl<T: Task> Executor<T> {
             return;
         }
         // Nobody is there to do them.
-        let lanes = queue.askers.drain().flat_map(|(_, lanes)| lanes.matters.into_values());
-        let left: Vec<Arc<T>> = lanes.flat_map(|lane| lane.waiting).collect();
-        queue.turns.clear();
+        let queues = queue.tenants.drain().flat_map(|(_, queues)| queues.matters.into_values());
+        let left: Vec<Arc<T>> = queues.flat_map(|task_queue| task_queue.waiting).collect();
+        queue.schedule.clear();
         queue.undone.clear();
         (queue.waiting, queue.startable) = (0, 0);
         drop(queue);
@@ -302,7 +303,7 @@ impl<T: Task> Executor<T> {
                 self.more.wait(&mut queue);
             }
             queue.idle -= 1;
-            if timed_out && queue.idle > 0 && queue.turns.is_empty() {
+            if timed_out && queue.idle > 0 && queue.schedule.is_empty() {
                 break;
             }
         }
@@ -336,8 +337,8 @@ mod tests {
         gate: AtomicBool,
     }
 
-    struct Errand {
-        asker: Asker,
+    struct TestTask {
+        tenant: Tenant,
         number: u64,
         /// Waits until the gate is open.
         waits: bool,
@@ -346,23 +347,23 @@ mod tests {
         seen: Arc<Seen>,
     }
 
-    impl PartialEq for Errand {
+    impl PartialEq for TestTask {
         fn eq(&self, other: &Self) -> bool {
-            (self.asker, self.number) == (other.asker, other.number)
+            (self.tenant, self.number) == (other.tenant, other.number)
         }
     }
 
-    impl Eq for Errand {}
+    impl Eq for TestTask {}
 
-    impl Hash for Errand {
+    impl Hash for TestTask {
         fn hash<H: Hasher>(&self, state: &mut H) {
-            (self.asker, self.number).hash(state);
+            (self.tenant, self.number).hash(state);
         }
     }
 
-    impl Task for Errand {
-        fn asker(&self) -> Asker {
-            self.asker
+    impl Task for TestTask {
+        fn tenant(&self) -> Tenant {
+            self.tenant
         }
 
         fn run(&self) {
@@ -380,12 +381,12 @@ mod tests {
         }
     }
 
-    fn executor() -> Arc<Executor<Errand>> {
+    fn executor() -> Arc<Executor<TestTask>> {
         Executor::new(|body| std::thread::Builder::new().spawn(body).map(drop))
     }
 
     /// Every thread there may be is at work elsewhere.
-    fn busy_executor() -> Arc<Executor<Errand>> {
+    fn busy_executor() -> Arc<Executor<TestTask>> {
         let executor = Executor::new(|_| Ok(()));
         let mut queue = executor.queue.lock();
         (queue.threads, queue.starting) = (THREADS, false);
@@ -393,8 +394,8 @@ mod tests {
         executor
     }
 
-    fn errand(who: u64, number: u64, waits: bool, seen: &Arc<Seen>) -> Errand {
-        Errand { asker: Asker { who, matter: 0 }, number, waits, ends_late: false, seen: seen.clone() }
+    fn test_task(who: u64, number: u64, waits: bool, seen: &Arc<Seen>) -> TestTask {
+        TestTask { tenant: Tenant { who, matter: 0 }, number, waits, ends_late: false, seen: seen.clone() }
     }
 
     fn until(what: impl Fn() -> bool) {
@@ -412,43 +413,43 @@ mod tests {
     fn who_asks_for_what_never_comes_leaves_threads_to_others() {
         let (executor, seen) = (executor(), Arc::new(Seen::default()));
         for number in 0..1000 {
-            assert_eq!(executor.offer(errand(1, number, true, &seen)), Offer::Taken);
+            assert_eq!(executor.offer(test_task(1, number, true, &seen)), Offer::Taken);
         }
         for number in 0..1000 {
-            assert_eq!(executor.offer(errand(2, number, false, &seen)), Offer::Taken);
+            assert_eq!(executor.offer(test_task(2, number, false, &seen)), Offer::Taken);
         }
         until(|| seen.ran.load(Ordering::SeqCst) == 1000);
-        let lane = |queue: &Queue<Errand>| queue.askers[&1].threads;
-        assert_eq!(lane(&executor.queue.lock()), THREADS_OF_ONE);
+        let task_queue = |queue: &Queue<TestTask>| queue.tenants[&1].threads;
+        assert_eq!(task_queue(&executor.queue.lock()), THREADS_OF_ONE);
         seen.gate.store(true, Ordering::SeqCst);
         until(|| seen.ran.load(Ordering::SeqCst) == 2000);
-        until(|| executor.queue.lock().askers.is_empty());
+        until(|| executor.queue.lock().tenants.is_empty());
         executor.stop();
         until(|| executor.queue.lock().threads == 0);
     }
 
-    /// So many askers, each about so many matters, have more that never comes than there are threads: what another one asks for is done.
-    fn leave_threads(askers: u64, matters: u64) {
+    /// So many tenants, each about so many matters, have more that never comes than there are threads: what another one asks for is done.
+    fn leave_threads(tenants: u64, matters: u64) {
         let (executor, seen) = (executor(), Arc::new(Seen::default()));
-        let about = |who: u64, matter: u64, number: u64, waits: bool| Errand {
-            asker: Asker { who, matter },
-            ..errand(who, who << 32 | matter << 16 | number, waits, &seen)
+        let about = |who: u64, matter: u64, number: u64, waits: bool| TestTask {
+            tenant: Tenant { who, matter },
+            ..test_task(who, who << 32 | matter << 16 | number, waits, &seen)
         };
-        for (who, matter) in (0..askers).flat_map(|who| (0..matters).map(move |matter| (who, matter))) {
+        for (who, matter) in (0..tenants).flat_map(|who| (0..matters).map(move |matter| (who, matter))) {
             for number in 0..THREADS_OF_ONE as u64 {
                 assert_eq!(executor.offer(about(who, matter, number, true)), Offer::Taken);
             }
         }
-        let at_work = |executor: &Executor<Errand>| executor.queue.lock().at_work;
+        let at_work = |executor: &Executor<TestTask>| executor.queue.lock().at_work;
         until(|| at_work(&executor) >= THREADS / SHARE_OF_FREE_THREADS / 2);
         for number in 0..1000 {
-            assert_eq!(executor.offer(about(askers, 0, number, false)), Offer::Taken);
+            assert_eq!(executor.offer(about(tenants, 0, number, false)), Offer::Taken);
         }
         until(|| seen.ran.load(Ordering::SeqCst) == 1000);
         assert!(at_work(&executor) <= THREADS - SHARE_OF_FREE_THREADS);
         seen.gate.store(true, Ordering::SeqCst);
         until(|| executor.undone() == 0);
-        until(|| executor.queue.lock().askers.is_empty());
+        until(|| executor.queue.lock().tenants.is_empty());
         assert_eq!(executor.queue.lock().startable, 0);
         assert_eq!(at_work(&executor), 0);
         executor.stop();
@@ -469,9 +470,9 @@ mod tests {
     #[test]
     fn what_never_comes_of_one_matter_leaves_threads_to_other_matters_of_the_same_asker() {
         let (executor, seen) = (executor(), Arc::new(Seen::default()));
-        let about = |matter: u64, number: u64, waits: bool| Errand {
-            asker: Asker { who: 1, matter },
-            ..errand(1, number, waits, &seen)
+        let about = |matter: u64, number: u64, waits: bool| TestTask {
+            tenant: Tenant { who: 1, matter },
+            ..test_task(1, number, waits, &seen)
         };
         for number in 0..1000 {
             assert_eq!(executor.offer(about(1, number, true)), Offer::Taken);
@@ -489,13 +490,13 @@ mod tests {
     #[test]
     fn a_thread_waits_for_the_next_task_and_what_is_too_many_ends() {
         let (executor, seen) = (executor(), Arc::new(Seen::default()));
-        let idle = |executor: &Executor<Errand>| {
+        let idle = |executor: &Executor<TestTask>| {
             let queue = executor.queue.lock();
             (queue.threads, queue.idle)
         };
         until(|| idle(&executor) == (1, 1));
         for number in 0..3 {
-            executor.offer(errand(1, number, true, &seen));
+            executor.offer(test_task(1, number, true, &seen));
             let at_work = number as usize + 1;
             until(|| idle(&executor) == (at_work + 1, 1));
         }
@@ -508,14 +509,14 @@ mod tests {
     #[test]
     fn what_is_asked_for_again_is_done_once_until_it_is_done() {
         let (executor, seen) = (executor(), Arc::new(Seen::default()));
-        assert_eq!(executor.offer(errand(1, 1, true, &seen)), Offer::Taken);
+        assert_eq!(executor.offer(test_task(1, 1, true, &seen)), Offer::Taken);
         for _ in 0..3 {
-            assert_eq!(executor.offer(errand(1, 1, true, &seen)), Offer::Known);
+            assert_eq!(executor.offer(test_task(1, 1, true, &seen)), Offer::Known);
             std::thread::sleep(Duration::from_millis(2));
         }
         seen.gate.store(true, Ordering::SeqCst);
         until(|| executor.undone() == 0);
-        assert_eq!(executor.offer(errand(1, 1, true, &seen)), Offer::Taken);
+        assert_eq!(executor.offer(test_task(1, 1, true, &seen)), Offer::Taken);
         until(|| seen.ran.load(Ordering::SeqCst) == 2);
         executor.stop();
     }
@@ -523,7 +524,7 @@ mod tests {
     #[test]
     fn who_was_told_of_an_end_and_asks_again_has_another_answer() {
         let (executor, seen) = (executor(), Arc::new(Seen::default()));
-        let late = || Errand { ends_late: true, ..errand(1, 1, false, &seen) };
+        let late = || TestTask { ends_late: true, ..test_task(1, 1, false, &seen) };
         assert_eq!(executor.offer(late()), Offer::Taken);
         until(|| seen.ended.load(Ordering::SeqCst) == 1);
         assert_eq!(executor.offer(late()), Offer::Taken);
@@ -537,8 +538,8 @@ mod tests {
         let seen = Arc::new(Seen::default());
         let executor = busy_executor();
         let mut queue = executor.queue.lock();
-        for (asker, number) in [(1, 1), (1, 2), (1, 3), (2, 4), (3, 5), (2, 6)] {
-            queue.add(Arc::new(errand(asker, number, false, &seen)));
+        for (tenant, number) in [(1, 1), (1, 2), (1, 3), (2, 4), (3, 5), (2, 6)] {
+            queue.add(Arc::new(test_task(tenant, number, false, &seen)));
         }
         let order: Vec<u64> = std::iter::from_fn(|| queue.next()).map(|task| task.number).collect();
         assert_eq!(order, [1, 4, 5, 2, 6, 3]);
@@ -550,7 +551,7 @@ mod tests {
         let seen = Arc::new(Seen::default());
         let executor = Executor::new(|_| Err(io::ErrorKind::OutOfMemory.into()));
         for number in 0..3 {
-            assert_eq!(executor.offer(errand(1, number, false, &seen)), Offer::Taken);
+            assert_eq!(executor.offer(test_task(1, number, false, &seen)), Offer::Taken);
         }
         assert_eq!((seen.ran.load(Ordering::SeqCst), seen.ended.load(Ordering::SeqCst)), (0, 3));
         assert_eq!(executor.undone(), 0);
@@ -561,32 +562,32 @@ mod tests {
     fn what_is_too_much_is_not_taken() {
         let (executor, seen) = (busy_executor(), Arc::new(Seen::default()));
         for number in 0..WAITING_OF_ONE as u64 {
-            assert_eq!(executor.offer(errand(1, number, false, &seen)), Offer::Taken);
+            assert_eq!(executor.offer(test_task(1, number, false, &seen)), Offer::Taken);
         }
-        assert_eq!(executor.offer(errand(1, WAITING_OF_ONE as u64, false, &seen)), Offer::Full);
-        assert_eq!(executor.offer(errand(1, 0, false, &seen)), Offer::Known, "that needs no room");
-        // What one asker has too much leaves room to the others.
+        assert_eq!(executor.offer(test_task(1, WAITING_OF_ONE as u64, false, &seen)), Offer::Full);
+        assert_eq!(executor.offer(test_task(1, 0, false, &seen)), Offer::Known, "that needs no room");
+        // What one tenant has too much leaves room to the others.
         let others = (WAITING_TASKS / WAITING_OF_ONE) as u64;
-        for (asker, number) in
-            (2..=others).flat_map(|asker| (0..WAITING_OF_ONE as u64).map(move |n| (asker, n)))
+        for (tenant, number) in
+            (2..=others).flat_map(|tenant| (0..WAITING_OF_ONE as u64).map(move |n| (tenant, n)))
         {
-            assert_eq!(executor.offer(errand(asker, number, false, &seen)), Offer::Taken);
+            assert_eq!(executor.offer(test_task(tenant, number, false, &seen)), Offer::Taken);
         }
-        assert_eq!(executor.offer(errand(others + 1, 0, false, &seen)), Offer::Full);
+        assert_eq!(executor.offer(test_task(others + 1, 0, false, &seen)), Offer::Full);
     }
 
     #[test]
     fn what_one_asker_has_too_much_in_all_is_not_taken() {
         let (executor, seen) = (busy_executor(), Arc::new(Seen::default()));
-        let about = |matter: u64, number| Errand {
-            asker: Asker { who: 1, matter },
-            ..errand(1, number, false, &seen)
+        let about = |matter: u64, number| TestTask {
+            tenant: Tenant { who: 1, matter },
+            ..test_task(1, number, false, &seen)
         };
-        for number in 0..WAITING_OF_ASKER as u64 {
+        for number in 0..WAITING_OF_TENANT as u64 {
             assert_eq!(executor.offer(about(number % 100, number)), Offer::Taken);
         }
         assert_eq!(executor.offer(about(100, u64::MAX)), Offer::Full);
-        assert_eq!(executor.offer(errand(2, 0, false, &seen)), Offer::Taken);
+        assert_eq!(executor.offer(test_task(2, 0, false, &seen)), Offer::Taken);
     }
 
     #[test]
@@ -597,13 +598,13 @@ mod tests {
             1 | 2 => Err(io::ErrorKind::OutOfMemory.into()),
             _ => std::thread::Builder::new().spawn(body).map(drop),
         });
-        assert_eq!(executor.offer(errand(1, 1, true, &seen)), Offer::Taken);
+        assert_eq!(executor.offer(test_task(1, 1, true, &seen)), Offer::Taken);
         let nobody_else =
-            |queue: &Queue<Errand>| queue.startable == 0 && queue.threads == 1 && !queue.starting;
+            |queue: &Queue<TestTask>| queue.startable == 0 && queue.threads == 1 && !queue.starting;
         until(|| nobody_else(&executor.queue.lock()));
-        assert_eq!(executor.offer(errand(1, 2, false, &seen)), Offer::Taken);
+        assert_eq!(executor.offer(test_task(1, 2, false, &seen)), Offer::Taken);
         assert_eq!(seen.ran.load(Ordering::SeqCst), 0, "the only thread waits");
-        assert_eq!(executor.offer(errand(1, 2, false, &seen)), Offer::Known);
+        assert_eq!(executor.offer(test_task(1, 2, false, &seen)), Offer::Known);
         until(|| seen.ran.load(Ordering::SeqCst) == 1);
         seen.gate.store(true, Ordering::SeqCst);
         until(|| executor.undone() == 0);

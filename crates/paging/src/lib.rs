@@ -12,7 +12,7 @@ mod statistics;
 mod stretch;
 
 pub use ahead::{Ahead, needed};
-pub use executor::{Asker, Executor, Offer, Task};
+pub use executor::{Executor, Offer, Task, Tenant};
 pub use page_in::{PageIn, UnknownPageIn};
 pub use statistics::{Fate, FaultCounts, Faults, Histogram};
 pub use stretch::{Order, Stretch, StretchPiece};

@@ -19,7 +19,7 @@ pub const SHORTAGES: u32 = 4;
 pub const SECTIONS_OF_PLENTY: u32 = 16;
 
 /// Bytes that are brought in at once where accesses follow each other: what the other side sends meanwhile has room in the socket.
-pub const AT_ONCE: u64 = 64 << 10;
+pub const BEFORE_ACCESS: u64 = 64 << 10;
 
 /// Threads that bring pages in. Each may wait without bound.
 pub const THREADS: usize = 256;
@@ -28,14 +28,14 @@ pub const THREADS: usize = 256;
 /// whoever names pages that never come leaves the others theirs.
 pub const THREADS_OF_ONE: usize = 16;
 
-/// One asker may have at most one in so many of the threads that are free, whatever it asks for, so that some always are: one alone may have 51.
+/// one tenant may have at most one in so many of the threads that are free, whatever it asks for, so that some always are: one alone may have 51.
 pub const SHARE_OF_FREE_THREADS: usize = 4;
 
 /// Tasks that wait for a thread.
 pub const WAITING_TASKS: usize = 65_536;
 
-/// Of these, for one asker, whatever it asks for.
-pub const WAITING_OF_ASKER: usize = WAITING_TASKS / 8;
+/// Of these, for one tenant, whatever it asks for.
+pub const WAITING_OF_TENANT: usize = WAITING_TASKS / 8;
 
 /// Of these, for one matter: whoever names much memory that never comes leaves room to the others.
 pub const WAITING_OF_ONE: usize = 2048;

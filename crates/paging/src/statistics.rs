@@ -83,13 +83,13 @@ pub struct Faults {
 
 impl Faults {
     /// Counts a fault that was met at once and took so many nanoseconds.
-    pub fn met(&self, bytes: u64, nanoseconds: u64) {
-        self.met_on_the_way(bytes);
+    pub fn count_resolved(&self, bytes: u64, nanoseconds: u64) {
+        self.count_resolved_in_copy(bytes);
         self.latency.add(nanoseconds);
     }
 
     /// Counts one whose pages come while the bytes are moved: how long that delays them is not known.
-    pub fn met_on_the_way(&self, bytes: u64) {
+    pub fn count_resolved_in_copy(&self, bytes: u64) {
         self.minor.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -184,11 +184,11 @@ mod tests {
     #[test]
     fn faults_are_counted_by_how_they_ended() {
         let faults = Faults::default();
-        faults.met(8, 1000);
+        faults.count_resolved(8, 1000);
         faults.handed_on(4096);
         faults.waited(60_000);
         faults.ahead(1 << 20);
-        faults.met_on_the_way(100);
+        faults.count_resolved_in_copy(100);
         for (fate, times) in [(Fate::Stashed, 1), (Fate::Resumed, 2), (Fate::TimedOut, 3)] {
             (0..times).for_each(|_| faults.packet(fate));
         }

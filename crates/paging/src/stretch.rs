@@ -1,6 +1,6 @@
 //! Memory that several bring in, each another part of it.
 
-use crate::limits::AT_ONCE;
+use crate::limits::BEFORE_ACCESS;
 use parking_lot::{Condvar, Mutex};
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
@@ -68,7 +68,7 @@ impl Stretch {
         left.start < left.end
     }
 
-    /// A piece that is left, for a helper. Pieces end where multiples of [`AT_ONCE`] do.
+    /// A piece that is left, for a helper. Pieces end where multiples of [`BEFORE_ACCESS`] do.
     pub fn take(&self) -> Option<StretchPiece<'_>> {
         let mut state = self.state.lock();
         let left = &mut state.left;
@@ -76,8 +76,10 @@ impl Stretch {
             return None;
         }
         let memory = match self.order {
-            Order::Back => ((left.end - 1) / AT_ONCE * AT_ONCE).max(left.start)..left.end,
-            Order::Forth => left.start..(left.start / AT_ONCE + 1).saturating_mul(AT_ONCE).min(left.end),
+            Order::Back => ((left.end - 1) / BEFORE_ACCESS * BEFORE_ACCESS).max(left.start)..left.end,
+            Order::Forth => {
+                left.start..(left.start / BEFORE_ACCESS + 1).saturating_mul(BEFORE_ACCESS).min(left.end)
+            }
         };
         match self.order {
             Order::Back => left.end = memory.start,
@@ -162,7 +164,7 @@ mod tests {
                     match take(&stretch) {
                         Some(piece) => {
                             prop_assert!(piece.start < piece.end && piece.end == taken && piece.start >= reached);
-                            prop_assert!(piece.end - piece.start <= AT_ONCE);
+                            prop_assert!(piece.end - piece.start <= BEFORE_ACCESS);
                             taken = piece.start;
                         }
                         None => prop_assert!(reached >= taken),
@@ -184,29 +186,36 @@ mod tests {
 
     #[test]
     fn what_is_elsewhere_changes_nothing() {
-        let stretch = Stretch::new(AT_ONCE..3 * AT_ONCE, Order::Back);
-        assert!(stretch.reach(&(0..AT_ONCE)) && stretch.reach(&(3 * AT_ONCE..4 * AT_ONCE)));
-        assert_eq!(take(&stretch), Some(2 * AT_ONCE..3 * AT_ONCE));
-        assert!(!stretch.reach(&(0..9 * AT_ONCE)), "also by what goes beyond it");
+        let stretch = Stretch::new(BEFORE_ACCESS..3 * BEFORE_ACCESS, Order::Back);
+        assert!(stretch.reach(&(0..BEFORE_ACCESS)) && stretch.reach(&(3 * BEFORE_ACCESS..4 * BEFORE_ACCESS)));
+        assert_eq!(take(&stretch), Some(2 * BEFORE_ACCESS..3 * BEFORE_ACCESS));
+        assert!(!stretch.reach(&(0..9 * BEFORE_ACCESS)), "also by what goes beyond it");
         assert_eq!(take(&stretch), None);
     }
 
     #[test]
     fn what_is_waited_for_comes_in_the_order_in_which_it_is_needed() {
-        let stretch = Stretch::new(AT_ONCE / 2..3 * AT_ONCE - 1, Order::Forth);
+        let stretch = Stretch::new(BEFORE_ACCESS / 2..3 * BEFORE_ACCESS - 1, Order::Forth);
         assert!(
-            stretch.reach(&(0..AT_ONCE / 2 + 5)),
+            stretch.reach(&(0..BEFORE_ACCESS / 2 + 5)),
             "whoever needs it has this brought in by somebody else"
         );
         let pieces: Vec<_> = std::iter::from_fn(|| take(&stretch)).collect();
-        assert_eq!(pieces, [AT_ONCE / 2 + 5..AT_ONCE, AT_ONCE..2 * AT_ONCE, 2 * AT_ONCE..3 * AT_ONCE - 1]);
+        assert_eq!(
+            pieces,
+            [
+                BEFORE_ACCESS / 2 + 5..BEFORE_ACCESS,
+                BEFORE_ACCESS..2 * BEFORE_ACCESS,
+                2 * BEFORE_ACCESS..3 * BEFORE_ACCESS - 1
+            ]
+        );
         let last = Stretch::new(u64::MAX - 3..u64::MAX, Order::Forth);
         assert_eq!([take(&last), take(&last)], [Some(u64::MAX - 3..u64::MAX), None]);
     }
 
     #[test]
     fn whoever_waits_goes_on_when_no_piece_is_under_way() {
-        let stretch = Stretch::new(0..2 * AT_ONCE, Order::Forth);
+        let stretch = Stretch::new(0..2 * BEFORE_ACCESS, Order::Forth);
         let over = AtomicBool::new(false);
         stretch.rest();
         std::thread::scope(|scope| {

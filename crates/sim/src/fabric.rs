@@ -2,7 +2,7 @@
 
 use crate::limits;
 use crate::memory::{SimMemory, SimProcess};
-use crate::packet::is_own;
+use crate::packet::is_vendor;
 use crate::process::Process;
 use crate::words::SimWords;
 use crate::world::{Shared, SimEvent};
@@ -10,7 +10,7 @@ use pagewire_fabric::{Batch, ChannelId, Datagram, Fabric, ROCE_PORT, RegionPart,
 use pagewire_iommu::words::Site;
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::Segment;
-use pagewire_paging::{Asker, Stretch};
+use pagewire_paging::{Stretch, Tenant};
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -163,13 +163,13 @@ impl Fabric for SimFabric {
         }
     }
 
-    fn bring_in(&self, _asker: Asker, parts: &[RegionPart], _write: bool, token: u64) {
+    fn bring_in(&self, _asker: Tenant, parts: &[RegionPart], _write: bool, token: u64) {
         if self.process.is_alive() {
             self.shared.bring_in(self.process.id, self.process.id, &self.regions, parts, Some(token));
         }
     }
 
-    fn bring_in_far(
+    fn bring_in_peer(
         &self,
         process: &SimProcess,
         regions: &RegionView<SimWords>,
@@ -183,7 +183,7 @@ impl Fabric for SimFabric {
 
     fn bring_in_ahead(
         &self,
-        _asker: Asker,
+        _asker: Tenant,
         region: RegionLife,
         stretch: &Arc<Stretch>,
         _write: bool,
@@ -222,7 +222,7 @@ impl Fabric for SimFabric {
 
     fn flush(&self, batch: SimBatch) {
         for (route, bytes) in batch.packets {
-            if self.process.step(SEND) && !(self.process.is_standard() && is_own(&bytes)) {
+            if self.process.step(SEND) && !(self.process.is_standard() && is_vendor(&bytes)) {
                 self.shared.send(&self.process, &route, bytes);
             }
         }
@@ -238,7 +238,7 @@ impl Fabric for SimFabric {
             if sound.is_none() {
                 self.shared.bad_icrc();
             }
-            sound.filter(|sound| !(self.process.is_standard() && is_own(sound.bytes)))
+            sound.filter(|sound| !(self.process.is_standard() && is_vendor(sound.bytes)))
         });
         let sound: Vec<_> = sound.collect();
         if !sound.is_empty() {
@@ -247,9 +247,9 @@ impl Fabric for SimFabric {
         datagrams.len()
     }
 
-    fn tell_hops(&self) {}
+    fn request_hop_info(&self) {}
 
-    fn heard(&self) -> u64 {
+    fn rx_watermark(&self) -> u64 {
         self.now()
     }
 

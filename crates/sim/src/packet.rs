@@ -91,7 +91,7 @@ pub fn note(notes: &Notes, at: u64, from: ProcessId, bytes: &[u8], fate: &str) {
 }
 
 /// Whether a packet is one of Pagewire's own.
-pub fn is_own(bytes: &[u8]) -> bool {
+pub fn is_vendor(bytes: &[u8]) -> bool {
     bytes.first().is_some_and(|code| Opcode(*code).transport() == Transport::Manufacturer)
 }
 

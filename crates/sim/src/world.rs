@@ -608,7 +608,7 @@ impl State {
             tables: SimWords::read_only(other.tables.clone(), process.clone()),
             mailbox: SimWords::new(other.mailbox.clone(), process),
             process: SimProcess(other.process.clone()),
-            through_rings: own.swaps_at_a_limit || other.swaps_at_a_limit,
+            bounce_only: own.swaps_at_a_limit || other.swaps_at_a_limit,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! one that cannot be done now (an absent page, a full link) answers [`Outcome::Wait`], changes
 //! nothing, and the caller repeats the same call once the reason is gone.
 
-use pagewire_wire::{Header, Own};
+use pagewire_wire::{Header, VendorPacket};
 
 use crate::Psn;
 
@@ -279,7 +279,7 @@ pub trait Environment {
 
     /// Sends one of Pagewire's own packets: `header` is a BTH alone with the opcode of `body`. Only called
     /// towards a peer that answered HELLO. `Wait`: the link is full; it is offered again or given up.
-    fn transmit_control(&mut self, header: &Header, body: &Own) -> Outcome<()>;
+    fn transmit_control(&mut self, header: &Header, body: &VendorPacket) -> Outcome<()>;
 
     /// Tries to execute a WRITE (without immediate) or READ at once in the peer's memory.
     /// Only called where [`Link::direct`](crate::Link::direct) is set and nothing is outstanding before it.

@@ -17,7 +17,7 @@ mod response;
 mod retry;
 mod scoreboard;
 
-use pagewire_wire::{Header, Opcode, Operation as Code, Own, Transport};
+use pagewire_wire::{Header, Opcode, Operation as Code, Transport, VendorPacket};
 
 use crate::{
     Environment, Event, FaultHandling, Link, Outcome, Payload, Psn, Time, Work, limits, partitions_match,
@@ -378,17 +378,19 @@ impl RcConnection {
 
     /// Takes one of Pagewire's own packets of this connection, which must come from the peer. HELLO is
     /// not for a connection and is dropped.
-    pub fn receive_control<E: Environment>(&mut self, now: Time, body: &Own, environment: &mut E) {
+    pub fn receive_control<E: Environment>(&mut self, now: Time, body: &VendorPacket, environment: &mut E) {
         if self.shared.state != State::Alive {
             return;
         }
         match body {
-            Own::SelectiveAck(report) => {
+            VendorPacket::SelectiveAck(report) => {
                 self.requester.selective_acknowledgement(now, report, &mut self.shared, environment)
             }
-            Own::Hold(hold) => self.requester.hold(now, hold, &mut self.shared),
-            Own::Resume(resume) => self.requester.resume_from(now, resume, &mut self.shared, environment),
-            Own::Hello(_) => self.shared.counters.dropped += 1,
+            VendorPacket::Hold(hold) => self.requester.hold(now, hold, &mut self.shared),
+            VendorPacket::Resume(resume) => {
+                self.requester.resume_from(now, resume, &mut self.shared, environment)
+            }
+            VendorPacket::Hello(_) => self.shared.counters.dropped += 1,
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use crate::stash::Stash;
 use meter::Meter;
-use pagewire_wire::{Header, Opcode, Operation as Code, Own, Received, SelectiveAck, Transport};
+use pagewire_wire::{Header, Opcode, Operation as Code, Received, SelectiveAck, Transport, VendorPacket};
 
 use crate::message::{Place, denied_status, part_of, piece, send_code, write_code};
 use crate::placing::{Placer, Stop};
@@ -124,10 +124,12 @@ impl UcConnection {
     }
 
     /// Takes one of Pagewire's own packets of this connection, which must come from the peer.
-    pub fn receive_control(&mut self, body: &Own) {
+    pub fn receive_control(&mut self, body: &VendorPacket) {
         match body {
-            Own::SelectiveAck(report) => self.meter.report(Psn::new(report.expected), self.next),
-            Own::Hello(_) | Own::Hold(_) | Own::Resume(_) => self.counters.dropped += 1,
+            VendorPacket::SelectiveAck(report) => self.meter.report(Psn::new(report.expected), self.next),
+            VendorPacket::Hello(_) | VendorPacket::Hold(_) | VendorPacket::Resume(_) => {
+                self.counters.dropped += 1
+            }
         }
     }
 
@@ -347,7 +349,8 @@ impl UcConnection {
             SelectiveAck { expected: self.expected.value(), message: 0, received: Received::default() };
         let bth = plain_bth(Opcode::SELECTIVE_ACK, self.destination, self.partition, self.expected);
         // One that finds no room is made at the next turn.
-        if let Outcome::Done(()) = environment.transmit_control(&Header::new(bth), &Own::SelectiveAck(report))
+        if let Outcome::Done(()) =
+            environment.transmit_control(&Header::new(bth), &VendorPacket::SelectiveAck(report))
         {
             self.meter.reported();
         }

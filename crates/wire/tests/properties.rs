@@ -6,8 +6,9 @@ use pagewire_wire::datagram::{Datagram, Network};
 use pagewire_wire::limits::{MAX_HEADER_LEN, MAX_MTU, MAX_PACKET_LEN, MAX_SELECTIVE_BITS};
 use pagewire_wire::{
     Aeth, AtomicEth, Bth, Capabilities, Deth, Echo, Error, Extensions, Grh, Header, Hello, Hold, HoldFlags,
-    Icrc, Ipv4, Ipv6, Opcode, Own, Packet, Received, Resume, Reth, SelectiveAck, Syndrome, Udp, aeth,
-    atomic_ack_eth, atomic_eth, bth, cnp, deth, grh, ieth, imm_dt, ipv4, ipv6, packet, reth, udp, xrceth,
+    Icrc, Ipv4, Ipv6, Opcode, Packet, Received, Resume, Reth, SelectiveAck, Syndrome, Udp, VendorPacket,
+    aeth, atomic_ack_eth, atomic_eth, bth, cnp, deth, grh, ieth, imm_dt, ipv4, ipv6, packet, reth, udp,
+    xrceth,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -128,10 +129,10 @@ fn received() -> impl Strategy<Value = Received> {
     vec(0..MAX_SELECTIVE_BITS, 0..60).prop_map(|bits| bits.into_iter().collect())
 }
 
-fn own() -> impl Strategy<Value = Own> {
+fn own() -> impl Strategy<Value = VendorPacket> {
     prop_oneof![
         any::<(bool, u32, u16, u64, u32)>().prop_map(
-            |(reply, capabilities, direct_port, instance, connection)| Own::Hello(Hello {
+            |(reply, capabilities, direct_port, instance, connection)| VendorPacket::Hello(Hello {
                 version: Hello::VERSION,
                 reply,
                 capabilities: Capabilities::from_bits_retain(capabilities),
@@ -140,12 +141,14 @@ fn own() -> impl Strategy<Value = Own> {
                 connection,
             })
         ),
-        (u24(), u24(), received()).prop_map(|(expected, message, received)| Own::SelectiveAck(
+        (u24(), u24(), received()).prop_map(|(expected, message, received)| VendorPacket::SelectiveAck(
             SelectiveAck { expected, message, received }
         )),
-        (u24(), any::<u8>())
-            .prop_map(|(psn, flags)| Own::Hold(Hold { psn, flags: HoldFlags::from_bits_retain(flags) })),
-        (u24(), u24()).prop_map(|(psn, block)| Own::Resume(Resume { psn, block })),
+        (u24(), any::<u8>()).prop_map(|(psn, flags)| VendorPacket::Hold(Hold {
+            psn,
+            flags: HoldFlags::from_bits_retain(flags)
+        })),
+        (u24(), u24()).prop_map(|(psn, block)| VendorPacket::Resume(Resume { psn, block })),
     ]
 }
 
@@ -339,19 +342,19 @@ proptest! {
 
     #[test]
     fn own_packets(own in own()) {
-        let mut bytes = [0xa5; Own::MAX_LEN];
+        let mut bytes = [0xa5; VendorPacket::MAX_LEN];
         let len = own.emit(&mut bytes);
         prop_assert_eq!(len, own.body_len());
         prop_assert_eq!(len % 4, 0);
-        prop_assert_eq!(Own::parse(own.opcode(), &bytes[..len]), Ok(own));
-        for other in (0..=Own::MAX_LEN).filter(|&other| other != len) {
-            let result = Own::parse(own.opcode(), &bytes[..other]);
+        prop_assert_eq!(VendorPacket::parse(own.opcode(), &bytes[..len]), Ok(own));
+        for other in (0..=VendorPacket::MAX_LEN).filter(|&other| other != len) {
+            let result = VendorPacket::parse(own.opcode(), &bytes[..other]);
             prop_assert!(result.is_err(), "{} instead of {} bytes: {:?}", other, len, result);
         }
         let spoken = bytes[0];
         for version in (0..=u8::MAX).filter(|&version| version != spoken) {
             bytes[0] = version;
-            prop_assert_eq!(Own::parse(own.opcode(), &bytes[..len]), Err(Error::Version(version)));
+            prop_assert_eq!(VendorPacket::parse(own.opcode(), &bytes[..len]), Err(Error::Version(version)));
         }
     }
 
@@ -385,8 +388,8 @@ proptest! {
         }
         let _ = Header::parse(&bytes);
         let _ = Packet::parse(&bytes).map(|packet| cnp::Cnp::parse(&packet));
-        let _ = Own::parse(Opcode(code), &bytes);
-        let _ = Own::parse(Opcode::SELECTIVE_ACK, &bytes);
+        let _ = VendorPacket::parse(Opcode(code), &bytes);
+        let _ = VendorPacket::parse(Opcode::SELECTIVE_ACK, &bytes);
         let _ = Datagram::parse(&bytes).map(|datagram| datagram.packet().is_ok());
         let _ = ipv4::Packet::new(&bytes).map(|packet| (Ipv4::parse(&packet), packet.options().len()));
         let _ = ipv6::Packet::new(&bytes).map(|packet| Ipv6::parse(&packet));
@@ -457,12 +460,12 @@ fn bitmaps_refuse_what_does_not_fit() {
     assert!(!received.insert(MAX_SELECTIVE_BITS));
     assert_eq!(received, Received::default());
     assert!(received.insert(MAX_SELECTIVE_BITS - 1));
-    let own = Own::SelectiveAck(SelectiveAck { expected: 0, message: 0, received });
-    let mut bytes = [0; Own::MAX_LEN];
-    assert_eq!(own.emit(&mut bytes), Own::MAX_LEN);
+    let own = VendorPacket::SelectiveAck(SelectiveAck { expected: 0, message: 0, received });
+    let mut bytes = [0; VendorPacket::MAX_LEN];
+    assert_eq!(own.emit(&mut bytes), VendorPacket::MAX_LEN);
     // One bit less than the bitmap has, and one more than fits.
     for bits in [255u16, 257, u16::MAX] {
         bytes[2..4].copy_from_slice(&bits.to_be_bytes());
-        assert_eq!(Own::parse(Opcode::SELECTIVE_ACK, &bytes), Err(Error::Length));
+        assert_eq!(VendorPacket::parse(Opcode::SELECTIVE_ACK, &bytes), Err(Error::Length));
     }
 }

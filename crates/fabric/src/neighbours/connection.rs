@@ -80,7 +80,7 @@ pub(super) enum Stage {
     /// The peer's backlog was full: to be tried again.
     Unconnected { block: u32, tried: u64 },
     /// Opener: Hello was sent.
-    Asked { block: u32, nonce: Nonce },
+    Requested { block: u32, nonce: Nonce },
     /// Opener: Ready was sent, with this process's files.
     Offered { block: u32, words: MappedWords, peer: Traceable },
     /// Acceptor: a Hello is expected.
@@ -98,7 +98,7 @@ pub(super) enum Stage {
 impl Stage {
     /// Whether this process is about to open a channel.
     pub(super) fn is_opening(&self) -> bool {
-        matches!(self, Stage::Unconnected { .. } | Stage::Asked { .. } | Stage::Offered { .. })
+        matches!(self, Stage::Unconnected { .. } | Stage::Requested { .. } | Stage::Offered { .. })
     }
 }
 

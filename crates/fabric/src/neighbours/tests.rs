@@ -23,7 +23,7 @@ impl Stranger {
     }
 
     /// What the fabric answers, and how many files came with it.
-    fn hear(&self, fabric: &HostFabric) -> (Message, usize) {
+    fn receive_message(&self, fabric: &HostFabric) -> (Message, usize) {
         let limit = Instant::now() + Duration::from_secs(30);
         let mut buffer = [0; MESSAGE_BYTES];
         loop {
@@ -42,7 +42,7 @@ impl Stranger {
     fn greet(&self, fabric: &HostFabric, nonce_address: u64) -> (Identity, u64) {
         let identity = Identity { instance: 1, nonce_address, swaps_at_a_limit: false };
         self.say(&Message::Hello { identity }, &[]);
-        match self.hear(fabric) {
+        match self.receive_message(fabric) {
             (Message::Welcome { identity, proof }, 0) => (identity, proof),
             other => panic!("{other:?}"),
         }
@@ -73,7 +73,7 @@ fn who_cannot_make_a_channel_says_why() {
     let (_words, file) = MappedWords::create("pagewire-test", 8, Access::ReadWrite).unwrap();
     let files = [file.as_fd(), file.as_fd(), file.as_fd()];
     stranger.say(&Message::Ready { proof: value_at(theirs.nonce_address) }, &files);
-    let reason = refusal_of(stranger.hear(&fabric));
+    let reason = refusal_of(stranger.receive_message(&fabric));
     assert!(reason.contains("cannot be used"), "{reason}");
 }
 
@@ -89,7 +89,7 @@ fn a_peer_without_proof_gets_no_file() {
         assert_ne!(value_at(theirs.nonce_address), wrong);
         let files = [file.as_fd(), file.as_fd(), file.as_fd()];
         stranger.say(&Message::Ready { proof: wrong }, &files);
-        let reason = refusal_of(stranger.hear(&fabric));
+        let reason = refusal_of(stranger.receive_message(&fabric));
         assert!(reason.contains("did not prove"), "{reason}");
     }
     assert_eq!(fabric.counters().channels.get(), 0);
@@ -112,14 +112,14 @@ fn a_handshake_out_of_order_gets_no_file() {
     for message in wrong {
         let stranger = Stranger::connect(&fabric);
         stranger.say(&message, &[]);
-        let reason = refusal_of(stranger.hear(&fabric));
+        let reason = refusal_of(stranger.receive_message(&fabric));
         assert!(reason.contains("broke the rules"), "{message:?}: {reason}");
     }
     let stranger = Stranger::connect(&fabric);
     let mut older = Message::Accept.encode();
     older[8] -= 1;
     sockets::send_message(&stranger.socket, &older, &[]).unwrap();
-    let reason = refusal_of(stranger.hear(&fabric));
+    let reason = refusal_of(stranger.receive_message(&fabric));
     assert!(reason.contains("version"), "{reason}");
 }
 
@@ -132,14 +132,14 @@ fn the_opener_gives_files_to_none_but_who_proves() {
     names::listen_on(&claim).unwrap();
     fabric.connect(block);
     let stranger = Stranger { socket: accepted(&claim) };
-    let (hello, files) = stranger.hear(&fabric);
+    let (hello, files) = stranger.receive_message(&fabric);
     let Message::Hello { identity } = hello else { panic!("{hello:?}") };
     assert_eq!(files, 0);
     assert_ne!(value_at(identity.nonce_address), 0);
     let nonce = 77u64;
     let identity = Identity { instance: 1, nonce_address: &raw const nonce as u64, swaps_at_a_limit: false };
     stranger.say(&Message::Welcome { identity, proof: 0 }, &[]);
-    let reason = refusal_of(stranger.hear(&fabric));
+    let reason = refusal_of(stranger.receive_message(&fabric));
     assert!(reason.contains("did not prove"), "{reason}");
 }
 
@@ -209,8 +209,8 @@ fn a_handshake_is_late_sooner_with_a_peer_that_cannot_run() {
         Connection::new(socket, Stage::Accepted, 0, peer)
     };
     let own = i32::try_from(std::process::id()).unwrap();
-    let mut of_runnable = connection(Some(Peer::named(own)));
-    let mut of_ended = connection(Some(Peer::named(i32::MAX)));
+    let mut of_runnable = connection(Some(Peer::by_pid(own)));
+    let mut of_ended = connection(Some(Peer::by_pid(i32::MAX)));
     let mut unconnected = connection(None);
     for late in [&mut of_runnable, &mut of_ended, &mut unconnected] {
         assert!(late.due(HANDSHAKE_TIME - 1, false).is_none());

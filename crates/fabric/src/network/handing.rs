@@ -4,7 +4,7 @@
 use super::Network;
 use super::flow::{Flow, IcrcCache, Place};
 use super::receiving::{Receiving, Taker};
-use super::ways::queue_pair_of;
+use super::tx_peer_sockets::queue_pair_of;
 use crate::fabric::{Datagram, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT};
 use crate::limits::PACKET_BYTES;
 use crate::steering;
@@ -22,7 +22,7 @@ impl Network {
     /// Hands over what the buffers hold.
     pub(super) fn hand_over(&self, receiving: &mut Receiving, limit: usize, taker: &mut Taker<'_>) -> usize {
         let mut handed = 0;
-        let Receiving { receiver, port, inlet, message, offset, icrc, forwarded, .. } = receiving;
+        let Receiving { receiver, port, rx_peer_socket, message, offset, icrc, forwarded, .. } = receiving;
         let port = *port;
         while let Some((arrival, bytes)) = forwarded.message().filter(|_| handed < limit) {
             let Taker::Nic(each) = taker else { return handed };
@@ -64,9 +64,9 @@ impl Network {
                         (end, datagrams) = (next, datagrams + 1);
                     }
                     self.hand_on(block, arrival, &bytes[start..end], datagrams);
-                    if let Some(token) = inlet.take() {
+                    if let Some(token) = rx_peer_socket.take() {
                         // The peer's socket for this process is another one's by now, which sends to another process.
-                        self.inlets.close(token);
+                        self.rx_peer_sockets.close(token);
                     }
                 }
                 (None, Taker::Nic(each))
@@ -125,7 +125,7 @@ impl Network {
         if let Some(steering) = &self.steering {
             if steering.answer(bytes, &self.hand_on, &self.served()) {
                 // What is handed on may be for UD.
-                self.tell_hops();
+                self.request_hop_info();
             }
         }
     }

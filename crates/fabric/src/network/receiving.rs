@@ -3,10 +3,10 @@
 
 use super::flow::IcrcCache;
 use super::forwarding::Forwarded;
-use super::{FORWARDS, INLETS_FROM, Network};
+use super::{FORWARDS, Network, RX_PEER_SOCKET_TOKENS};
 use crate::descriptors::Descriptor;
 use crate::fabric::Datagram;
-use crate::limits::{BATCHES_KEPT, FORWARD_ROUND, HEARD_AFTER, POLLS_OF_ALL, RECEIVE_MESSAGES};
+use crate::limits::{BATCHES_KEPT, FORWARD_ROUND, POLLS_OF_ALL, RECEIVE_MESSAGES, RX_WATERMARK_READS};
 use crate::udp::{Ends, Receiver};
 use rustix::event::epoll;
 use smallvec::SmallVec;
@@ -34,8 +34,8 @@ pub(super) struct Receiving {
     pub receiver: Receiver,
     /// Where its messages came to.
     pub port: u16,
-    /// By which inlet, if it gets what comes from one peer alone.
-    pub inlet: Option<u64>,
+    /// By which receiving peer socket, if it gets what comes from one peer alone.
+    pub rx_peer_socket: Option<u64>,
     pub message: usize,
     pub offset: usize,
     pub icrc: IcrcCache,
@@ -50,13 +50,17 @@ pub(super) struct Hands {
     /// Since when each thread is at it: those that were overtaken, too.
     at_work: Vec<u64>,
     /// Reading that has not come to an end: since when, and how many times it was taken up.
-    unheard: (u64, u32),
+    watermark_candidate: (u64, u32),
 }
 
 impl Hands {
     /// With buffers at hand: nothing could ever be received without them.
     pub fn new() -> io::Result<Self> {
-        Ok(Hands { idle: vec![Box::new(Receiving::new()?)], at_work: Vec::new(), unheard: (0, 0) })
+        Ok(Hands {
+            idle: vec![Box::new(Receiving::new()?)],
+            at_work: Vec::new(),
+            watermark_candidate: (0, 0),
+        })
     }
 }
 
@@ -74,7 +78,7 @@ impl Receiving {
         Ok(Receiving {
             receiver: Receiver::new()?,
             port: 0,
-            inlet: None,
+            rx_peer_socket: None,
             message: 0,
             offset: 0,
             icrc,
@@ -116,21 +120,21 @@ impl Network {
     /// Sockets are queues of bounded length: what was in them at a time has been read once they were empty, or after so much
     /// was read that it must have been among it. A flood does not hide the time for ever. What a thread that was overtaken has
     /// read came before anything that the sockets hold now.
-    fn note_heard(&self, hands: &mut Hands, now: u64, emptied: bool) {
+    fn advance_rx_watermark(&self, hands: &mut Hands, now: u64, emptied: bool) {
         let recent = now.saturating_sub(STUCK_FOR_GOOD);
         if hands.at_work.iter().filter(|since| **since >= recent).count() > 1 {
             return;
         }
         // Asked after that: a thread that has done its turn has left there what it did not hand over.
         let emptied = emptied && !self.has_left();
-        let (since, times) = &mut hands.unheard;
-        let heard = if emptied {
+        let (since, times) = &mut hands.watermark_candidate;
+        let rx_watermark = if emptied {
             (*since, *times) = (0, 0);
             now
         } else if *since == 0 {
             (*since, *times) = (now, 1);
             return;
-        } else if *times < HEARD_AFTER {
+        } else if *times < RX_WATERMARK_READS {
             *times += 1;
             return;
         } else {
@@ -138,14 +142,14 @@ impl Network {
             std::mem::replace(since, now)
         };
         // Written here alone, by one thread at a time.
-        if heard > self.heard.load(Ordering::Relaxed) {
-            self.heard.store(heard, Ordering::Release);
+        if rx_watermark > self.rx_watermark.load(Ordering::Relaxed) {
+            self.rx_watermark.store(rx_watermark, Ordering::Release);
         }
     }
 
     /// The time by which everything that had come in has been handed over.
-    pub fn heard(&self) -> u64 {
-        self.heard.load(Ordering::Acquire)
+    pub fn rx_watermark(&self) -> u64 {
+        self.rx_watermark.load(Ordering::Acquire)
     }
 
     /// Whether datagrams were read from the sockets and not handed over: no sleeper is told of them.
@@ -195,7 +199,7 @@ impl Network {
         }
         let mut hands = self.hands.lock();
         if let Some(emptied) = emptied {
-            self.note_heard(&mut hands, now, emptied);
+            self.advance_rx_watermark(&mut hands, now, emptied);
         }
         let surplus = done.and_then(|receiving| self.keep_receiving(&mut hands, receiving));
         if let Some(place) = hands.at_work.iter().position(|since| *since == stamp) {
@@ -274,7 +278,7 @@ impl Network {
             if handed >= limit || receiving.is_left() {
                 return (handed, Some(false));
             }
-            if (FORWARDS..INLETS_FROM).contains(&token) {
+            if (FORWARDS..RX_PEER_SOCKET_TOKENS).contains(&token) {
                 let index = (token - FORWARDS) as usize;
                 let forwarded = self.read_forwarded(receiving, index, limit - handed, taker);
                 handed += forwarded;
@@ -300,22 +304,22 @@ impl Network {
         limit: usize,
         taker: &mut Taker<'_>,
     ) -> (usize, bool) {
-        if token >= INLETS_FROM {
-            let Some(inlet) = self.inlets.take(token) else {
+        if token >= RX_PEER_SOCKET_TOKENS {
+            let Some(rx_peer_socket) = self.rx_peer_sockets.take(token) else {
                 self.last_read.store(NO_SOCKET, Ordering::Relaxed);
                 return (0, true);
             };
-            receiving.port = inlet.to.port();
-            receiving.inlet = inlet.certain.load(Ordering::Acquire).then_some(token);
-            let socket = (&inlet.socket, inlet.ends());
+            receiving.port = rx_peer_socket.to.port();
+            receiving.rx_peer_socket = rx_peer_socket.certain.load(Ordering::Acquire).then_some(token);
+            let socket = (&rx_peer_socket.socket, rx_peer_socket.ends());
             let (handed, empty) = self.take_messages(socket, (token, few), receiving, limit, taker);
             if handed > 0 {
-                inlet.note_use();
+                rx_peer_socket.note_use();
             }
-            if empty && !inlet.certain.load(Ordering::Relaxed) {
-                inlet.certain.store(true, Ordering::Release);
+            if empty && !rx_peer_socket.certain.load(Ordering::Relaxed) {
+                rx_peer_socket.certain.store(true, Ordering::Release);
             }
-            self.inlets.keep_at_hand(inlet);
+            self.rx_peer_sockets.keep_at_hand(rx_peer_socket);
             return (handed, empty);
         }
         let place = token as usize / 2;
@@ -329,7 +333,7 @@ impl Network {
             }
         };
         let Some(socket) = (if token % 2 == 0 { &port.v4 } else { &port.v6 }) else { return (0, true) };
-        (receiving.port, receiving.inlet) = (port.number, None);
+        (receiving.port, receiving.rx_peer_socket) = (port.number, None);
         self.take_messages((socket, Ends::default()), (token, few), receiving, limit, taker)
     }
 

@@ -2,7 +2,7 @@
 
 use super::crc::crc32;
 use super::flow::IcrcCache;
-use super::{Network, Way};
+use super::{Network, TxPeerSocket};
 use crate::batch::{HostBatch, Packet};
 use crate::descriptors::Descriptor;
 use crate::fabric::Route;
@@ -55,13 +55,13 @@ impl Network {
         let mut from = 0;
         while from < batch.packets().len() {
             let row = |batch: &HostBatch| if segments { batch.run(from) } else { from..from + 1 };
-            if let Some(way) = self.way(batch, from) {
+            if let Some(peer_socket) = self.tx_peer_socket(batch, from) {
                 let pair = batch.join(from);
                 let form = if pair.is_some() { Form::Joined } else { Form::Row };
                 let run = pair.unwrap_or_else(|| row(batch));
-                if self.send_connected(&way, batch, run.clone(), form) {
+                if self.send_connected(&peer_socket, batch, run.clone(), form) {
                     from = run.end;
-                    batch.way = Some(way);
+                    batch.tx_peer_socket = Some(peer_socket);
                     continue;
                 }
             }
@@ -150,29 +150,29 @@ impl Network {
     /// Sends a run by the socket that is connected to where it goes. False: it is to leave otherwise.
     fn send_connected(
         &self,
-        way: &Way,
+        peer_socket: &TxPeerSocket,
         batch: &mut HostBatch,
         run: std::ops::Range<usize>,
         form: Form,
     ) -> bool {
-        let Some(mut outlet) = way.begin() else { return false };
-        let (segmented, base) = (run.len() > 1 && form == Form::Row, outlet.identification());
+        let Some(mut tx_state) = peer_socket.begin() else { return false };
+        let (segmented, base) = (run.len() > 1 && form == Form::Row, tx_state.identification());
         // By how much the IPv4 identifications of two packets differ.
         let step = u16::from(form == Form::Row);
         let (packets, bytes) = batch.packets_and_bytes();
         let (first, last) = (packets[run.start], packets[run.end - 1]);
         if packets[run.clone()]
             .iter()
-            .any(|packet| !bytes.get(packet.range()).is_some_and(|one| way.takes(one)))
+            .any(|packet| !bytes.get(packet.range()).is_some_and(|one| peer_socket.takes(one)))
         {
             return false;
         }
-        let mut icrc = RowIcrc::new(way.icrc);
+        let mut icrc = RowIcrc::new(peer_socket.icrc);
         for (index, packet) in packets[run.clone()].iter().enumerate() {
             seal(&mut icrc, base.wrapping_add(index as u16 * step), packet, bytes);
         }
         let Some(bytes) = batch.bytes().get(first.range().start..last.range().end) else { return false };
-        match way.send(&mut outlet, bytes, segmented.then_some(first.length() as u16)) {
+        match peer_socket.send(&mut tx_state, bytes, segmented.then_some(first.length() as u16)) {
             Ok(()) => {
                 self.counters.connected_sends.add(1);
                 if segmented {
@@ -187,11 +187,11 @@ impl Network {
             }
             Err(error) => {
                 log::debug!("the socket for {} alone: {error}", batch.route(&first).destination);
-                way.give_up();
+                peer_socket.give_up();
                 return false;
             }
         }
-        self.capture(batch, run, way.port, base, step);
+        self.capture(batch, run, peer_socket.port, base, step);
         true
     }
 

@@ -58,10 +58,10 @@ impl Check {
     }
 
     /// Does the next step: sends, or judges what was sent once everything that had come by then was handed over, which is the case
-    /// up to `heard`. True: something did not come back.
+    /// up to `rx_watermark`. True: something did not come back.
     pub fn keep_up(
         &self,
-        (now, heard): (u64, u64),
+        (now, rx_watermark): (u64, u64),
         nonce: impl FnOnce() -> u64,
         sockets: Sockets<'_>,
         blocks: impl Fn() -> Vec<u16>,
@@ -69,7 +69,7 @@ impl Check {
         let Some(mut state) = self.state.try_lock() else { return false };
         if let Some(sent) = state.sent {
             let lost = self.awaited.load(Ordering::Acquire) != 0;
-            if lost && heard < sent + STEERING_TIME {
+            if lost && rx_watermark < sent + STEERING_TIME {
                 return false;
             }
             state.sent = None;

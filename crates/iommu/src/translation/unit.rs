@@ -140,7 +140,7 @@ mod tests {
         PageId { domain, number }
     }
 
-    fn settle(unit: &mut TranslationUnit<u64, u32>) -> Vec<(u32, bool)> {
+    fn run_to_idle(unit: &mut TranslationUnit<u64, u32>) -> Vec<(u32, bool)> {
         let mut ended = Vec::new();
         unit.advance(u64::MAX / 2, &Tables, |walked| ended.push((walked.token, walked.value.is_some())));
         ended
@@ -154,7 +154,7 @@ mod tests {
             assert_eq!(unit.translate(0, page(1, 0), Access::Write, 1), Answer::Walking);
             assert_eq!(unit.translate(0, page(1, 1), Access::Write, 2), Answer::Walking);
             assert_eq!(unit.translate(0, page(2, 0), Access::Write, 3), Answer::Walking);
-            assert_eq!(settle(&mut unit), [(1, true), (2, false), (3, true)]);
+            assert_eq!(run_to_idle(&mut unit), [(1, true), (2, false), (3, true)]);
             let expected = if on { Answer::Hit(0) } else { Answer::Held };
             assert_eq!(unit.translate(1, page(1, 0), Access::Write, 4), expected);
             assert_eq!(unit.translate(1, page(2, 0), Access::Write, 5), Answer::Hit(0), "another domain");
@@ -168,7 +168,7 @@ mod tests {
         let mut unit = unit(true);
         assert_eq!(unit.translate(0, page(1, 2), Access::Read, 1), Answer::Walking);
         assert_eq!(unit.translate(0, page(1, 2), Access::Write, 2), Answer::Walking);
-        assert_eq!(settle(&mut unit), [(1, true), (2, false)]);
+        assert_eq!(run_to_idle(&mut unit), [(1, true), (2, false)]);
         assert_eq!(unit.translate(1, page(1, 2), Access::Read, 3), Answer::Hit(2));
         assert_eq!(unit.translate(1, page(1, 2), Access::Write, 4), Answer::Forbidden);
         // The kernel has made it writable: until it is told, the unit knows what it knew.

@@ -5,7 +5,7 @@ use super::HostMemory;
 use super::copies::segment_of;
 use crate::clock::tick;
 use crate::guard::{Guard, Mended};
-use crate::limits::{BROUGHT_IN_AT_ONCE, LONGEST_WORK, POPULATED_PAGES, TOUCHED_AT_ONCE};
+use crate::limits::{BROUGHT_IN_AT_ONCE, LONGEST_WORK, POPULATED_PAGES, TOUCH_BATCH};
 use crate::mappings::Kind;
 use crate::process::HostProcess;
 use crate::segments::total;
@@ -117,7 +117,7 @@ impl HostMemory {
     ///
     /// # Errors
     /// `PeerNotMapped`, `PeerGone`.
-    pub fn bring_in_far(
+    pub fn bring_in_peer(
         &self,
         process: &HostProcess,
         segment: &Segment,
@@ -128,15 +128,15 @@ impl HostMemory {
         let most = match process.absence(*segment, 0) {
             // They come while the bytes are moved, or their owner brings them in.
             (Absence::Cheap | Absence::UserSpace, _) => return Ok(()),
-            (_, Some(Kind::File)) => TOUCHED_AT_ONCE,
+            (_, Some(Kind::File)) => TOUCH_BATCH,
             _ => 1,
         };
         let end = segment.address + segment.length;
         let mut at = segment.address;
         while at < end && wanted() {
-            at = touch_far(process, at..end, most).inspect_err(|_| {
+            at = touch_peer(process, at..end, most).inspect_err(|_| {
                 // Whoever asks next may try: an access tells what is wrong.
-                self.far.remember(process.pid(), segment.address..end, tick());
+                self.peer_pages.remember(process.pid(), segment.address..end, tick());
             })?;
         }
         Ok(())
@@ -216,15 +216,15 @@ fn make_cold(segment: &Segment) {
 }
 
 /// Touches some pages of another process, from the beginning of a range on, for reading; gives the address behind them.
-fn touch_far(process: &HostProcess, range: Range<u64>, most: usize) -> Result<u64, MemoryError> {
+fn touch_peer(process: &HostProcess, range: Range<u64>, most: usize) -> Result<u64, MemoryError> {
     if !process.is_alive() {
         return Err(MemoryError::PeerGone);
     }
     let page = rustix::param::page_size() as u64;
-    let mut bytes = [0u8; TOUCHED_AT_ONCE];
-    let mut there: ArrayVec<Segment, TOUCHED_AT_ONCE> = ArrayVec::new();
+    let mut bytes = [0u8; TOUCH_BATCH];
+    let mut there: ArrayVec<Segment, TOUCH_BATCH> = ArrayVec::new();
     let mut at = range.start;
-    while at < range.end && there.len() < most.min(TOUCHED_AT_ONCE) {
+    while at < range.end && there.len() < most.min(TOUCH_BATCH) {
         there.push(Segment { address: at, length: 1 });
         at = (at / page + 1).saturating_mul(page);
     }

@@ -91,7 +91,7 @@ impl Whole {
 
 /// Copies a part of an engine's buffer that belongs to a position of the segments, where there is no scratch memory.
 fn through_own_process(
-    way: ProcessTransfer,
+    transfer: ProcessTransfer,
     own: i32,
     part: &[u8],
     segments: &[Segment],
@@ -99,7 +99,8 @@ fn through_own_process(
     tail_last: bool,
 ) -> Result<(), MemoryError> {
     let (ours, rest) = ([segment_of(part)], rest_of(segments, position));
-    through_process(way, own, &ours, &rest, part.len() as u64, tail_last).map_err(|_| MemoryError::NotMapped)
+    through_process(transfer, own, &ours, &rest, part.len() as u64, tail_last)
+        .map_err(|_| MemoryError::NotMapped)
 }
 
 /// Copies from segments that together hold as much as `into` at least.
@@ -141,16 +142,16 @@ pub(super) fn write_directly(
 
 #[inline(always)] // Part of each transfer that the requester executes itself.
 pub(super) fn between(
-    way: ProcessTransfer,
+    transfer: ProcessTransfer,
     process: &HostProcess,
     ours: &[Segment],
     theirs: &[Segment],
     tail_last: bool,
 ) -> Result<(), MemoryError> {
     let length = common_length(ours, theirs)?;
-    match through_process(way, process.pid(), ours, theirs, length, tail_last) {
+    match through_process(transfer, process.pid(), ours, theirs, length, tail_last) {
         Ok(()) => Ok(()),
-        Err(stop) => go_on_between(stop, way, process, ours, theirs, tail_last),
+        Err(stop) => go_on_between(stop, transfer, process, ours, theirs, tail_last),
     }
 }
 
@@ -158,7 +159,7 @@ pub(super) fn between(
 #[cold]
 fn go_on_between(
     mut stop: Stop,
-    way: ProcessTransfer,
+    transfer: ProcessTransfer,
     process: &HostProcess,
     ours: &[Segment],
     theirs: &[Segment],
@@ -174,13 +175,13 @@ fn go_on_between(
             Stop::Fault(_) if !process.is_alive() => return Err(MemoryError::PeerGone),
             Stop::Fault(at) => done += at,
         }
-        let write = matches!(way, ProcessTransfer::Read);
+        let write = matches!(transfer, ProcessTransfer::Read);
         if write && !is_readable(process, theirs, done) {
             return Err(MemoryError::PeerNotMapped);
         }
         touches.at(ours, done, write)?;
         let (here, there) = (rest_of(ours, done), rest_of(theirs, done));
-        match through_process(way, process.pid(), &here, &there, length - done, tail_last) {
+        match through_process(transfer, process.pid(), &here, &there, length - done, tail_last) {
             Ok(()) => return Ok(()),
             Err(again) => stop = again,
         }
@@ -213,7 +214,7 @@ fn is_readable(process: &HostProcess, theirs: &[Segment], at: u64) -> bool {
 
 /// [`through_file`]; a page that the kernel cannot reach is touched in user mode.
 fn with_file(
-    way: FileTransfer,
+    transfer: FileTransfer,
     (file, offset): (i32, i64),
     segments: &[Segment],
     position: u64,
@@ -224,11 +225,11 @@ fn with_file(
     let mut touches = Touches::none();
     loop {
         let rest = (file, offset + done as i64);
-        match through_file(way, rest, segments, position + done, length - done, tail_last) {
+        match through_file(transfer, rest, segments, position + done, length - done, tail_last) {
             Ok(()) => return Ok(()),
             Err(Stop::Gone) => return Err(MemoryError::NotMapped),
             Err(Stop::Fault(at)) => {
-                touches.at(segments, at, matches!(way, FileTransfer::ToApplication))?;
+                touches.at(segments, at, matches!(transfer, FileTransfer::ToApplication))?;
                 done = at - position;
             }
         }

@@ -4,7 +4,7 @@ use super::{Connection, Core};
 use crate::path::Path;
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
-use pagewire_wire::{Capabilities, Hello, Own};
+use pagewire_wire::{Capabilities, Hello, VendorPacket};
 use std::sync::atomic::Ordering;
 
 /// HELLOs sent to a peer that does not answer them.
@@ -41,7 +41,7 @@ impl<F: Fabric> Core<F> {
     }
 
     /// Greets the peer over the network until it answers or seems to be a standard one.
-    pub(super) fn greet(&mut self, queue_pair: &QueuePair<F>, now: u64) -> Option<Own> {
+    pub(super) fn greet(&mut self, queue_pair: &QueuePair<F>, now: u64) -> Option<VendorPacket> {
         if self.hello.sent >= HELLO_TRIES && self.hello.peer.is_none() && now >= self.hello.next {
             if let Connection::Uc(uc) = &mut self.connection {
                 uc.set_reporting(false);
@@ -57,7 +57,7 @@ impl<F: Fabric> Core<F> {
         due.then(|| {
             self.hello.next = now + (FIRST_HELLO_INTERVAL << self.hello.sent).min(HELLO_INTERVAL);
             self.hello.sent += 1;
-            Own::Hello(self.hello(queue_pair, false))
+            VendorPacket::Hello(self.hello(queue_pair, false))
         })
     }
 
@@ -72,7 +72,7 @@ impl<F: Fabric> Core<F> {
     }
 
     /// The peer's HELLO has come; gives the answer that it wants.
-    pub(super) fn take_hello(&mut self, queue_pair: &QueuePair<F>, greeting: &Hello) -> Option<Own> {
+    pub(super) fn take_hello(&mut self, queue_pair: &QueuePair<F>, greeting: &Hello) -> Option<VendorPacket> {
         let is_news = match self.hello.peer {
             Some(known) if known.instance == greeting.instance => {
                 // A repetition only wants to be answered again, one of an earlier connection was late on its way.
@@ -89,7 +89,7 @@ impl<F: Fabric> Core<F> {
                 }
             }
         }
-        (!greeting.reply).then(|| Own::Hello(self.hello(queue_pair, true)))
+        (!greeting.reply).then(|| VendorPacket::Hello(self.hello(queue_pair, true)))
     }
 
     fn hello(&self, queue_pair: &QueuePair<F>, reply: bool) -> Hello {

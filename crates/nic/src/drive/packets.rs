@@ -14,7 +14,7 @@ use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
 use pagewire_paging::Fate;
 use pagewire_transport::{FaultHandling, Outcome, RcConnection, Time, WholeSend};
-use pagewire_wire::{Header, Opcode, Operation, Own, Transport};
+use pagewire_wire::{Header, Opcode, Operation, Transport, VendorPacket};
 use std::net::IpAddr;
 
 /// What packets share that a thread takes in a row while it holds the queue pair.
@@ -272,8 +272,8 @@ impl<F: Fabric> QueuePair<F> {
                     let packet = Incoming { header, payload, global_route, origin };
                     self.take_or_hold(core, &packet, &mut row, tells)
                 }
-                Content::Own(own) => {
-                    self.take_own(core, own);
+                Content::Vendor(own) => {
+                    self.take_vendor_packet(core, own);
                     true
                 }
             };
@@ -286,10 +286,10 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// A packet of Pagewire's own.
-    fn take_own(&self, core: &mut Core<F>, own: &Own) {
+    fn take_vendor_packet(&self, core: &mut Core<F>, own: &VendorPacket) {
         let now = Time(self.nic.fabric().now());
         let answer = match own {
-            Own::Hello(greeting) => core.take_hello(self, greeting),
+            VendorPacket::Hello(greeting) => core.take_hello(self, greeting),
             _ => None,
         };
         let mut connection = std::mem::replace(&mut core.connection, Connection::None);
@@ -299,7 +299,7 @@ impl<F: Fabric> QueuePair<F> {
             environment.transmit_hello(&answer);
         }
         match (&mut connection, own) {
-            (_, Own::Hello(_)) | (Connection::None | Connection::Ud, _) => {}
+            (_, VendorPacket::Hello(_)) | (Connection::None | Connection::Ud, _) => {}
             (Connection::Rc(rc), _) => rc.receive_control(now, own, &mut environment),
             (Connection::Uc(uc), _) => uc.receive_control(own),
         }

@@ -7,7 +7,7 @@ use crate::inbox::Half;
 use crate::limits::{MOST_PAGE_LOOK, PAGE_LOOK, STRETCHES, WAITS_TOLD};
 use arrayvec::ArrayVec;
 use pagewire_memory::Absence;
-use pagewire_paging::{Ahead, Asker, Stretch};
+use pagewire_paging::{Ahead, Stretch, Tenant};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -155,10 +155,10 @@ impl Asked {
 
     /// For whom pages are asked for: the queue pairs of one peer share the threads that one asker may have. What somebody in user space
     /// may not give at all is asked for by another one, about each region by itself.
-    pub fn asker(&self) -> Asker {
+    pub fn tenant(&self) -> Tenant {
         let who = self.peer << 2 | (self.purpose.half() as u64) << 1 | u64::from(self.from_user_space);
         let region = self.region().filter(|_| self.from_user_space);
-        Asker { who, matter: region.map_or(0, |region| u64::from(region) + 1) }
+        Tenant { who, matter: region.map_or(0, |region| u64::from(region) + 1) }
     }
 
     /// The place of the region whose pages the access waits for.
@@ -206,7 +206,7 @@ impl Asked {
 }
 
 /// For whom pages with this [word](Asked::token) were brought in: a bit for the wait, and the number of the queue pair.
-pub fn asker(token: u64) -> (u64, u32) {
+pub fn waiter_of(token: u64) -> (u64, u32) {
     (1 << ((token >> 32) % 64), token as u32)
 }
 
@@ -326,7 +326,7 @@ impl PageWaits {
         next
     }
 
-    /// Pages came in for some waits (a bit for each, see [`asker`]), or turned out not to be mapped.
+    /// Pages came in for some waits (a bit for each, see [`tenant`]), or turned out not to be mapped.
     pub fn answered(&mut self, waits: u64) {
         for count in &mut self.0 {
             if waits & 1 << count.asked.place() != 0 {
@@ -355,7 +355,7 @@ mod tests {
 
     /// What tells of the page that is asked for now.
     fn tell(waits: &mut PageWaits, purpose: Purpose) -> u64 {
-        let (told, number) = asker(waits.0[purpose as usize].asked.token(77));
+        let (told, number) = waiter_of(waits.0[purpose as usize].asked.token(77));
         assert_eq!(number, 77);
         assert_eq!(
             Purpose::ALL.map(|which| tells_of(told, which)),
@@ -488,16 +488,16 @@ mod tests {
     fn each_region_of_users_pagers_is_a_matter_of_its_own_and_the_kernels_pages_are_another_askers() {
         let mut waits = PageWaits::default();
         waits.set_peer(9);
-        let mut asker = |region, from_user_space| {
+        let mut tenant = |region, from_user_space| {
             let asked = waits.begin_access(Purpose::Execute);
             asked.begin_wait(1);
             asked.from_user_space = from_user_space;
             asked.ask_for(region, 0..8, 8);
-            asked.asker()
+            asked.tenant()
         };
-        let [one, other, kernel] = [asker(1, true), asker(2, true), asker(1, false)];
+        let [one, other, kernel] = [tenant(1, true), tenant(2, true), tenant(1, false)];
         assert!(one.who == other.who && one.matter != other.matter);
-        assert!(kernel.who != one.who && kernel == asker(2, false));
+        assert!(kernel.who != one.who && kernel == tenant(2, false));
     }
 
     #[test]

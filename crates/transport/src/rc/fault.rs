@@ -1,6 +1,6 @@
 //! What becomes of packets that find a page absent: kept, or dropped and asked for again ([`FaultHandling`]).
 
-use pagewire_wire::{Hold, HoldFlags, Opcode, Own, Resume};
+use pagewire_wire::{Hold, HoldFlags, Opcode, Resume, VendorPacket};
 
 use super::{RcConnection, State};
 use crate::{Environment, FaultHandling, Outcome, Psn, Time, limits};
@@ -173,7 +173,7 @@ impl RcConnection {
         let waits = self.faults.handling == FaultHandling::ErrWithoutTimeout;
         flags.set(HoldFlags::UNTIL_RESUME, dropped && waits);
         let header = self.shared.header_of(Opcode::HOLD, psn);
-        let body = Own::Hold(Hold { psn: psn.value(), flags });
+        let body = VendorPacket::Hold(Hold { psn: psn.value(), flags });
         if let Outcome::Wait = environment.transmit_control(&header, &body) {
             return Outcome::Wait;
         }
@@ -191,7 +191,7 @@ impl RcConnection {
         }
         let psn = self.responder.expected();
         let header = self.shared.header_of(Opcode::RESUME, psn);
-        let body = Own::Resume(Resume { psn: psn.value(), block: self.responder.missing() });
+        let body = VendorPacket::Resume(Resume { psn: psn.value(), block: self.responder.missing() });
         if let Outcome::Wait = environment.transmit_control(&header, &body) {
             return Outcome::Wait;
         }

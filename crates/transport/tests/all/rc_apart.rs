@@ -357,7 +357,7 @@ fn an_acknowledgement_is_for_all_that_was_executed_before_it_leaves() {
         .iter()
         .map(|packet| match packet {
             Packet::Standard { header, .. } => header.bth.psn,
-            Packet::Own(_) => panic!("{packet:?}"),
+            Packet::Vendor(_) => panic!("{packet:?}"),
         })
         .collect();
     assert_eq!(psns, [8, 9]);

@@ -28,7 +28,7 @@ impl End {
         let packets = std::mem::take(&mut self.host.sent);
         let standard = packets.into_iter().map(|packet| match packet {
             Packet::Standard { header, payload } => (header, payload),
-            Packet::Own(own) => panic!("{own:?}"),
+            Packet::Vendor(own) => panic!("{own:?}"),
         });
         standard.collect()
     }

@@ -10,7 +10,7 @@ use crate::support::rules::{FOREVER, logged, naks, pair_with, sent, statuses};
 use crate::support::workload::{Mix, run};
 use crate::support::*;
 use pagewire_transport::*;
-use pagewire_wire::{Hold, HoldFlags, Opcode, Operation as Code, Own, Resume, Syndrome};
+use pagewire_wire::{Hold, HoldFlags, Opcode, Operation as Code, Resume, Syndrome, VendorPacket};
 
 const MS: u64 = 1_000_000;
 const ROUND_TRIP: u64 = 2 * DELAY;
@@ -46,24 +46,28 @@ fn counters(pair: &Pair, end: usize) -> RcCounters {
     pair.ends[end].connection.counters()
 }
 
-fn own(pair: &Pair, end: usize) -> Vec<Own> {
+fn own(pair: &Pair, end: usize) -> Vec<VendorPacket> {
     let all = pair.log.iter().filter(|(_, from, _)| *from == end);
-    all.filter_map(|(_, _, packet)| if let Packet::Own(own) = packet { Some(*own) } else { None }).collect()
+    all.filter_map(|(_, _, packet)| if let Packet::Vendor(own) = packet { Some(*own) } else { None })
+        .collect()
 }
 
 fn holds(pair: &Pair) -> Vec<Hold> {
-    own(pair, 1).iter().filter_map(|own| if let Own::Hold(hold) = own { Some(*hold) } else { None }).collect()
+    own(pair, 1)
+        .iter()
+        .filter_map(|own| if let VendorPacket::Hold(hold) = own { Some(*hold) } else { None })
+        .collect()
 }
 
 fn resumes(pair: &Pair) -> Vec<Resume> {
     own(pair, 1)
         .iter()
-        .filter_map(|own| if let Own::Resume(resume) = own { Some(*resume) } else { None })
+        .filter_map(|own| if let VendorPacket::Resume(resume) = own { Some(*resume) } else { None })
         .collect()
 }
 
 fn is_resume(packet: &Packet) -> bool {
-    matches!(packet, Packet::Own(Own::Resume(_)))
+    matches!(packet, Packet::Vendor(VendorPacket::Resume(_)))
 }
 
 fn requests_sent(pair: &Pair) -> u64 {
@@ -596,7 +600,7 @@ fn a_response_that_was_dropped_here_is_asked_for_when_its_page_is_in() {
 fn resume(pair: &mut Pair, psn: u32, block: u32) -> u64 {
     let before = requests_sent(pair);
     let (now, end) = (Time(pair.now), &mut pair.ends[0]);
-    end.connection.receive_control(now, &Own::Resume(Resume { psn, block }), &mut end.host);
+    end.connection.receive_control(now, &VendorPacket::Resume(Resume { psn, block }), &mut end.host);
     pair.run(now.0);
     requests_sent(pair) - before
 }
@@ -799,5 +803,5 @@ fn a_read_request_that_was_dropped_is_sent_again_whole() {
         .filter(|(_, header)| header.bth.opcode.operation() != Some(Code::Acknowledge))
         .count();
     assert_eq!(responses, 3);
-    assert_eq!(Own::Resume(Resume { psn: 0, block: 0 }).opcode(), Opcode::RESUME);
+    assert_eq!(VendorPacket::Resume(Resume { psn: 0, block: 0 }).opcode(), Opcode::RESUME);
 }

@@ -52,7 +52,7 @@ fn give(connection: &mut RcConnection, host: &mut Host, last: u32, psns: &[u32])
 fn said(host: &mut Host) -> Vec<(Syndrome, u32)> {
     let said = std::mem::take(&mut host.sent).into_iter().map(|packet| match packet {
         Packet::Standard { header, .. } => (header.aeth.unwrap().syndrome, header.bth.psn),
-        Packet::Own(own) => panic!("{own:?}"),
+        Packet::Vendor(own) => panic!("{own:?}"),
     });
     said.collect()
 }
@@ -274,7 +274,7 @@ fn an_acknowledgement_that_is_held_follows_the_answer_or_leaves_when_it_is_asked
     let sent = |packets: &mut Vec<Packet>| -> Vec<_> {
         let code_and_psn = |packet| match packet {
             Packet::Standard { header, .. } => (header.bth.opcode.operation().unwrap(), header.bth.psn),
-            Packet::Own(own) => panic!("{own:?}"),
+            Packet::Vendor(own) => panic!("{own:?}"),
         };
         std::mem::take(packets).into_iter().map(code_and_psn).collect()
     };
@@ -319,7 +319,7 @@ fn an_acknowledgement_that_is_not_held_goes_before_the_answer() {
         assert_eq!(connection.drive(Time(0), host), Drive::Idle);
         let sent = std::mem::take(&mut host.sent).into_iter().map(|packet| match packet {
             Packet::Standard { header, .. } => (header.bth.opcode.operation().unwrap(), header.bth.psn),
-            Packet::Own(own) => panic!("{own:?}"),
+            Packet::Vendor(own) => panic!("{own:?}"),
         });
         assert_eq!(sent.collect::<Vec<_>>(), expected);
     }
@@ -367,7 +367,7 @@ fn a_read_whose_rest_was_repeated_is_not_outstanding() {
     let psns = |sent: &[Packet]| -> Vec<u32> {
         let headers = sent.iter().map(|packet| match packet {
             Packet::Standard { header, .. } => *header,
-            Packet::Own(own) => panic!("{own:?}"),
+            Packet::Vendor(own) => panic!("{own:?}"),
         });
         headers
             .inspect(|header| {

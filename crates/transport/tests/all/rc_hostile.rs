@@ -5,8 +5,8 @@ use crate::support::network::Pair;
 use crate::support::*;
 use pagewire_transport::*;
 use pagewire_wire::{
-    Aeth, AtomicEth, Bth, Deth, Extensions, Header, Hold, HoldFlags, Opcode, Own, Received, Reth,
-    SelectiveAck, Syndrome,
+    Aeth, AtomicEth, Bth, Deth, Extensions, Header, Hold, HoldFlags, Opcode, Received, Reth, SelectiveAck,
+    Syndrome, VendorPacket,
 };
 use proptest::prelude::*;
 
@@ -72,10 +72,10 @@ proptest! {
                 Step::SelectiveAck { psn, bits } => {
                     let expected = base.wrapping_add_signed(psn) & 0xff_ffff;
                     let report = SelectiveAck { expected, message: 0, received: Received::from_iter(bits) };
-                    end.connection.receive_control(Time(now), &Own::SelectiveAck(report), &mut end.host);
+                    end.connection.receive_control(Time(now), &VendorPacket::SelectiveAck(report), &mut end.host);
                 }
                 Step::Hold => {
-                    end.connection.receive_control(Time(now), &Own::Hold(Hold { psn: base, flags: HoldFlags::empty() }), &mut end.host);
+                    end.connection.receive_control(Time(now), &VendorPacket::Hold(Hold { psn: base, flags: HoldFlags::empty() }), &mut end.host);
                     let _ = end.connection.hold(Time(now), &mut end.host);
                 }
                 Step::Post(kind, length) => {

@@ -1,7 +1,7 @@
 //! Messages of 2 GiB, without the bytes.
 
 use pagewire_transport::*;
-use pagewire_wire::{Header, Own};
+use pagewire_wire::{Header, VendorPacket};
 
 /// Counts bytes and answers everything.
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Environment for Counting {
     fn lacks_page(&self) -> bool {
         false
     }
-    fn transmit_control(&mut self, _header: &Header, _body: &Own) -> Outcome<()> {
+    fn transmit_control(&mut self, _header: &Header, _body: &VendorPacket) -> Outcome<()> {
         panic!("nothing is lost")
     }
     fn direct(&mut self, _work: &Work) -> Direct {

@@ -79,7 +79,7 @@ fn answers_that_bring_nothing_new_do_not_go_on_for_ever() {
     let mut pair = impatient(1).selective();
     pair.filter = Some(Box::new(|from, packet| match packet {
         crate::support::host::Packet::Standard { header, .. } => from == 1 || header.bth.psn != 0x101,
-        crate::support::host::Packet::Own(_) => true,
+        crate::support::host::Packet::Vendor(_) => true,
     }));
     for at in 0..4 {
         pair.post_zeroed(0, write(at << 12, 4096));

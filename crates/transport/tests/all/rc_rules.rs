@@ -8,7 +8,7 @@ use crate::support::network::{DELAY, Pair};
 use crate::support::rules::*;
 use crate::support::*;
 use pagewire_transport::*;
-use pagewire_wire::{Aeth, Header, Nak, Opcode, Operation as Code, Own, Reth, Syndrome};
+use pagewire_wire::{Aeth, Header, Nak, Opcode, Operation as Code, Reth, Syndrome, VendorPacket};
 
 #[test]
 fn fence_waits_for_reads_and_atomics() {
@@ -234,8 +234,10 @@ fn a_hold_of_another_connection_is_dropped() {
     let end = &mut pair.ends[0];
     let before = end.connection.counters();
     for psn in [0x80_0000, 0xff_ff00] {
-        let hold =
-            pagewire_wire::Own::Hold(pagewire_wire::Hold { psn, flags: pagewire_wire::HoldFlags::empty() });
+        let hold = pagewire_wire::VendorPacket::Hold(pagewire_wire::Hold {
+            psn,
+            flags: pagewire_wire::HoldFlags::empty(),
+        });
         end.connection.receive_control(Time(1), &hold, &mut end.host);
     }
     let after = end.connection.counters();
@@ -392,10 +394,13 @@ fn own_packets_between_standard_settings_do_no_harm() {
     for expected in [0, 0x100, 0x102, 0x105, 0x106, 0xff_ffff] {
         let received = pagewire_wire::Received::from_iter([0, 1, 200]);
         let report = pagewire_wire::SelectiveAck { expected, message: 0, received };
-        end.connection.receive_control(Time(1000), &Own::SelectiveAck(report), &mut end.host);
+        end.connection.receive_control(Time(1000), &VendorPacket::SelectiveAck(report), &mut end.host);
         end.connection.receive_control(
             Time(1000),
-            &Own::Hold(pagewire_wire::Hold { psn: expected, flags: pagewire_wire::HoldFlags::empty() }),
+            &VendorPacket::Hold(pagewire_wire::Hold {
+                psn: expected,
+                flags: pagewire_wire::HoldFlags::empty(),
+            }),
             &mut end.host,
         );
         end.connection.drive(Time(1000), &mut end.host);

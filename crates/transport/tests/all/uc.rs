@@ -55,7 +55,7 @@ impl Uc {
             .into_iter()
             .map(|packet| match packet {
                 Packet::Standard { header, payload } => (header, payload),
-                Packet::Own(own) => panic!("{own:?} on UC"),
+                Packet::Vendor(own) => panic!("{own:?} on UC"),
             })
             .collect()
     }
@@ -308,7 +308,7 @@ fn what_is_on_the_way_to_a_pagewire_is_bounded_by_its_reports() {
             let reports = std::mem::take(&mut uc.to.sent);
             assert_eq!(reports.len(), 1, "one report for what came together");
             for report in reports {
-                let Packet::Own(report) = report else { panic!("{report:?}") };
+                let Packet::Vendor(report) = report else { panic!("{report:?}") };
                 uc.sender.receive_control(&report);
             }
         }
@@ -367,7 +367,7 @@ fn gaps_and_foreign_control_packets_are_counted() {
     uc.deliver(&packets[2].0, &packets[2].1);
     let counters = uc.receiver.counters();
     assert_eq!((counters.packets_received, counters.gaps, counters.dropped), (2, 1, 1));
-    uc.receiver.receive_control(&pagewire_wire::Own::Hold(pagewire_wire::Hold {
+    uc.receiver.receive_control(&pagewire_wire::VendorPacket::Hold(pagewire_wire::Hold {
         psn: 0,
         flags: pagewire_wire::HoldFlags::empty(),
     }));

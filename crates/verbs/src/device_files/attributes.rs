@@ -58,8 +58,8 @@ fn words(bytes: &[u8]) -> String {
 pub fn port(device: &Device) -> [(&'static str, String); 9] {
     let attributes = port_attributes(device);
     [
-        ("state", named(attributes.state as usize, &STATES)),
-        ("phys_state", named(usize::from(attributes.phys_state), &PHYSICAL_STATES)),
+        ("state", with_name(attributes.state as usize, &STATES)),
+        ("phys_state", with_name(usize::from(attributes.phys_state), &PHYSICAL_STATES)),
         ("rate", rate(attributes.active_width, u32::from(attributes.active_speed))),
         ("link_layer", "Ethernet\n".into()),
         ("lid", format!("{:#x}\n", attributes.lid)),
@@ -71,7 +71,7 @@ pub fn port(device: &Device) -> [(&'static str, String); 9] {
 }
 
 /// A value with its name.
-fn named(value: usize, names: &[&str]) -> String {
+fn with_name(value: usize, names: &[&str]) -> String {
     format!("{value}: {}\n", names.get(value).unwrap_or(&"<unknown>"))
 }
 

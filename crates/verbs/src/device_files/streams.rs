@@ -193,8 +193,8 @@ pub fn of_descriptor(
 /// EMFILE: the C library's stream is left as it was.
 pub fn of_both(tree: &DeviceTree, id: NodeId, stream: RealStream) -> Result<*mut DIR> {
     // A directory that the kernel has, too, is the kernel's.
-    let is_own = |node: &Node<Content>| !node.is_shared() || !kernel::exists(&node.path);
-    let records = descriptors::entries(tree, id, is_own);
+    let is_vendor = |node: &Node<Content>| !node.is_shared() || !kernel::exists(&node.path);
+    let records = descriptors::entries(tree, id, is_vendor);
     publish(Stream::new(Under::Kernel { stream, is_read: false }, records)).map_err(|(error, _)| error)
 }
 

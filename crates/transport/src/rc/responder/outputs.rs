@@ -1,6 +1,8 @@
 //! What the responder sends back: acknowledgements, NAKs, results of atomics and responses to READs, in order of PSN.
 
-use pagewire_wire::{Aeth, Header, Nak, Opcode, Operation as Code, Own, Received, SelectiveAck, Syndrome};
+use pagewire_wire::{
+    Aeth, Header, Nak, Opcode, Operation as Code, Received, SelectiveAck, Syndrome, VendorPacket,
+};
 
 use super::Responder;
 use crate::rc::execute::refusal;
@@ -217,7 +219,7 @@ impl Responder {
         let message = self.executor.message();
         let report = SelectiveAck { expected: self.expected.value(), message, received };
         let header = shared.header_of(Opcode::SELECTIVE_ACK, self.expected);
-        if let Outcome::Wait = environment.transmit_control(&header, &Own::SelectiveAck(report)) {
+        if let Outcome::Wait = environment.transmit_control(&header, &VendorPacket::SelectiveAck(report)) {
             return Step::Wait;
         }
         shared.counters.responses_sent += 1;

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use pagewire_transport::*;
-use pagewire_wire::{Header, Own};
+use pagewire_wire::{Header, VendorPacket};
 
 use super::{BASE, KEY};
 
@@ -15,7 +15,7 @@ pub type Memory = Rc<RefCell<Vec<u8>>>;
 #[derive(Debug, Clone)]
 pub enum Packet {
     Standard { header: Header, payload: Vec<u8> },
-    Own(Own),
+    Vendor(VendorPacket),
 }
 
 #[derive(Debug)]
@@ -210,14 +210,16 @@ impl Environment for Host {
         !self.busy
     }
 
-    fn transmit_control(&mut self, header: &Header, body: &Own) -> Outcome<()> {
+    fn transmit_control(&mut self, header: &Header, body: &VendorPacket) -> Outcome<()> {
         assert_eq!(header.bth.opcode, body.opcode());
         if self.waits() {
             return Outcome::Wait;
         }
         let mut buffer = vec![0; body.body_len()];
         body.emit(&mut buffer);
-        self.sent.push(Packet::Own(Own::parse(header.bth.opcode, &buffer).expect("what was emitted parses")));
+        self.sent.push(Packet::Vendor(
+            VendorPacket::parse(header.bth.opcode, &buffer).expect("what was emitted parses"),
+        ));
         Outcome::Done(())
     }
 

@@ -217,7 +217,7 @@ impl Pair {
                     header.aeth,
                     header.reth
                 ),
-                Packet::Own(own) => eprintln!("{time:>12} {from} {own:?}"),
+                Packet::Vendor(own) => eprintln!("{time:>12} {from} {own:?}"),
             }
         }
     }
@@ -244,7 +244,7 @@ impl Pair {
                 }
             }
             match packet {
-                Packet::Own(own) => end.connection.receive_control(now, own, &mut end.host),
+                Packet::Vendor(own) => end.connection.receive_control(now, own, &mut end.host),
                 Packet::Standard { header, payload } => {
                     let absent = end.host.page_absent;
                     let unreadable =
@@ -325,7 +325,7 @@ impl Pair {
         let bytes = 58
             + match packet {
                 Packet::Standard { payload, .. } => payload.len() as u64,
-                Packet::Own(_) => 44,
+                Packet::Vendor(_) => 44,
             };
         self.free_at[from] = begins + bytes * pace / 1024;
         Some(self.free_at[from] + delay)

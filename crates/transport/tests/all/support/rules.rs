@@ -100,7 +100,7 @@ pub fn responder_says(requests: &[(Header, usize)]) -> Vec<Syndrome> {
         .iter()
         .filter_map(|packet| match packet {
             Packet::Standard { header, .. } => header.aeth.map(|aeth| aeth.syndrome),
-            Packet::Own(_) => None,
+            Packet::Vendor(_) => None,
         })
         .filter(|syndrome| !matches!(syndrome, Syndrome::Ack { .. }))
         .collect()

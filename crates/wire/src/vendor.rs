@@ -29,7 +29,7 @@ pub mod view {
 
 /// The body of one of Pagewire's own packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Own {
+pub enum VendorPacket {
     /// Who the sender is and what it can do.
     Hello(Hello),
     /// Which packets have arrived.
@@ -40,7 +40,7 @@ pub enum Own {
     Resume(Resume),
 }
 
-impl Own {
+impl VendorPacket {
     /// Bytes of the longest body.
     pub const MAX_LEN: usize = selective_ack::MAX_LEN;
 
@@ -48,12 +48,12 @@ impl Own {
     ///
     /// # Errors
     /// [`Error::Opcode`] where the opcode is none of Pagewire's own; else as the format's `parse`.
-    pub fn parse(opcode: Opcode, body: &[u8]) -> Result<Own, Error> {
+    pub fn parse(opcode: Opcode, body: &[u8]) -> Result<VendorPacket, Error> {
         match opcode {
-            Opcode::HELLO => Hello::parse(body).map(Own::Hello),
-            Opcode::SELECTIVE_ACK => SelectiveAck::parse(body).map(Own::SelectiveAck),
-            Opcode::HOLD => Hold::parse(body).map(Own::Hold),
-            Opcode::RESUME => Resume::parse(body).map(Own::Resume),
+            Opcode::HELLO => Hello::parse(body).map(VendorPacket::Hello),
+            Opcode::SELECTIVE_ACK => SelectiveAck::parse(body).map(VendorPacket::SelectiveAck),
+            Opcode::HOLD => Hold::parse(body).map(VendorPacket::Hold),
+            Opcode::RESUME => Resume::parse(body).map(VendorPacket::Resume),
             other => Err(Error::Opcode(other)),
         }
     }
@@ -61,20 +61,20 @@ impl Own {
     /// The opcode that goes with this body.
     pub const fn opcode(&self) -> Opcode {
         match self {
-            Own::Hello(_) => Opcode::HELLO,
-            Own::SelectiveAck(_) => Opcode::SELECTIVE_ACK,
-            Own::Hold(_) => Opcode::HOLD,
-            Own::Resume(_) => Opcode::RESUME,
+            VendorPacket::Hello(_) => Opcode::HELLO,
+            VendorPacket::SelectiveAck(_) => Opcode::SELECTIVE_ACK,
+            VendorPacket::Hold(_) => Opcode::HOLD,
+            VendorPacket::Resume(_) => Opcode::RESUME,
         }
     }
 
     /// Bytes that [`emit`](Self::emit) writes, a multiple of four.
     pub const fn body_len(&self) -> usize {
         match self {
-            Own::Hello(_) => hello::LEN,
-            Own::SelectiveAck(selective_ack) => selective_ack.body_len(),
-            Own::Hold(_) => hold::LEN,
-            Own::Resume(_) => resume::LEN,
+            VendorPacket::Hello(_) => hello::LEN,
+            VendorPacket::SelectiveAck(selective_ack) => selective_ack.body_len(),
+            VendorPacket::Hold(_) => hold::LEN,
+            VendorPacket::Resume(_) => resume::LEN,
         }
     }
 
@@ -84,10 +84,10 @@ impl Own {
     /// Where `buffer` is shorter than [`body_len`](Self::body_len).
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
         match self {
-            Own::Hello(hello) => hello.emit(buffer),
-            Own::SelectiveAck(selective_ack) => selective_ack.emit(buffer),
-            Own::Hold(hold) => hold.emit(buffer),
-            Own::Resume(resume) => resume.emit(buffer),
+            VendorPacket::Hello(hello) => hello.emit(buffer),
+            VendorPacket::SelectiveAck(selective_ack) => selective_ack.emit(buffer),
+            VendorPacket::Hold(hold) => hold.emit(buffer),
+            VendorPacket::Resume(resume) => resume.emit(buffer),
         }
     }
 }

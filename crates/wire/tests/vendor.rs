@@ -1,8 +1,8 @@
 //! The bytes of Pagewire's own packets, which are a protocol: they stay as they are.
 
-use pagewire_wire::{Hold, HoldFlags, Opcode, Own, Resume};
+use pagewire_wire::{Hold, HoldFlags, Opcode, Resume, VendorPacket};
 
-fn bytes_of(own: Own) -> Vec<u8> {
+fn bytes_of(own: VendorPacket) -> Vec<u8> {
     let mut buffer = vec![0xee; own.body_len()];
     assert_eq!(own.emit(&mut buffer), buffer.len());
     buffer
@@ -16,7 +16,7 @@ fn opcodes_are_what_they_were() {
 
 #[test]
 fn hold_is_version_flags_and_psn() {
-    let hold = |flags| bytes_of(Own::Hold(Hold { psn: 0x12_3456, flags }));
+    let hold = |flags| bytes_of(VendorPacket::Hold(Hold { psn: 0x12_3456, flags }));
     for (flags, bits) in [
         (HoldFlags::empty(), 0),
         (HoldFlags::DROPPED, 1),
@@ -29,6 +29,6 @@ fn hold_is_version_flags_and_psn() {
 
 #[test]
 fn resume_is_version_psn_and_block() {
-    let resume = bytes_of(Own::Resume(Resume { psn: 0x12_3456, block: 0xab_cdef }));
+    let resume = bytes_of(VendorPacket::Resume(Resume { psn: 0x12_3456, block: 0xab_cdef }));
     assert_eq!(resume, [1, 0, 0, 0, 0, 0x12, 0x34, 0x56, 0, 0xab, 0xcd, 0xef]);
 }

@@ -11,7 +11,7 @@ use crate::batch::HostBatch;
 use crate::descriptors::Descriptor;
 use crate::fabric::{QUEUE_PAIRS_PER_BLOCK, Route, port_of};
 use crate::host::random;
-use crate::limits::{WAY_QUESTIONS, WAY_SENDS, WAYS};
+use crate::limits::{MOST_ECHO_REQUESTS, TX_PEER_SOCKET_AFTER, TX_PEER_SOCKETS};
 use crate::udp::{self, Arrival, Cut, Transmit};
 use pagewire_wire::packet::{self, ICRC_LEN};
 use pagewire_wire::{Bth, Echo, Icrc, bth};
@@ -28,7 +28,7 @@ const LONGEST_SEND: Duration = Duration::from_micros(100);
 const ECHO_BYTES: usize = bth::LEN + Echo::LEN + ICRC_LEN;
 
 /// A socket connected to a peer.
-pub struct Way {
+pub struct TxPeerSocket {
     route: Route,
     /// The block of queue pair numbers that all that leaves by it is for: what comes from its port is for one process.
     block: u16,
@@ -38,7 +38,7 @@ pub struct Way {
     pub icrc: Icrc,
     nonce: u64,
     /// The peer has answered.
-    heard: AtomicBool,
+    echo_answered: AtomicBool,
     /// It failed, and is not used any more.
     broken: AtomicBool,
     /// Sends to the peer since the socket was made, or since all were last compared.
@@ -46,12 +46,12 @@ pub struct Way {
     /// There were some since it was last looked which are used.
     used: AtomicBool,
     /// Questions asked, and the number of sends after which the next one is.
-    questions: Mutex<(u32, u32)>,
-    outlet: Mutex<Outlet>,
+    echo_requests: Mutex<(u32, u32)>,
+    tx_state: Mutex<TxState>,
 }
 
 /// What a socket does to what is sent by it.
-pub struct Outlet {
+pub struct TxState {
     /// It is cut into segments of so many bytes; 0: not at all.
     cut: u16,
     /// What the last send wanted.
@@ -61,7 +61,7 @@ pub struct Outlet {
     step: u16,
 }
 
-impl Outlet {
+impl TxState {
     /// The IPv4 identification of the first packet of the next send; each following one has the next.
     pub fn identification(&self) -> u16 {
         self.next
@@ -70,16 +70,16 @@ impl Outlet {
 
 /// The sockets of a process that are connected to peers.
 #[derive(Default)]
-pub struct Ways {
-    open: RwLock<Vec<Arc<Way>>>,
-    /// Routes that packets left by lately, with the block that they were for, and how often, about: who sends a share of more than one in [`WAYS`] is among them
+pub struct TxPeerSockets {
+    open: RwLock<Vec<Arc<TxPeerSocket>>>,
+    /// Routes that packets left by lately, with the block that they were for, and how often, about: who sends a share of more than one in [`TX_PEER_SOCKETS`] is among them
     /// (Misra and Gries, "Finding repeated elements", 1982).
     candidates: Mutex<Vec<((Route, u16), u32)>>,
     /// Sockets that could not be had.
     failures: AtomicU32,
 }
 
-impl Way {
+impl TxPeerSocket {
     fn open(route: &Route, block: u16, nonce: u64) -> io::Result<Self> {
         let (socket, own) = udp::connected(route)?;
         let port = own.port();
@@ -97,19 +97,19 @@ impl Way {
             SocketAddr::V4(own) => udp::next_identification(&socket, own)?,
             SocketAddr::V6(_) => (0, 0),
         };
-        Ok(Way {
+        Ok(TxPeerSocket {
             route: *route,
             block,
             socket,
             port,
             icrc,
             nonce,
-            heard: AtomicBool::new(false),
+            echo_answered: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             sends: AtomicU32::new(0),
             used: AtomicBool::new(true),
-            questions: Mutex::new((0, 0)),
-            outlet: Mutex::new(Outlet { cut: 0, wanted: 0, next, step }),
+            echo_requests: Mutex::new((0, 0)),
+            tx_state: Mutex::new(TxState { cut: 0, wanted: 0, next, step }),
         })
     }
 
@@ -118,7 +118,7 @@ impl Way {
     }
 
     fn is_usable(&self) -> bool {
-        self.heard.load(Ordering::Acquire) && !self.broken.load(Ordering::Relaxed)
+        self.echo_answered.load(Ordering::Acquire) && !self.broken.load(Ordering::Relaxed)
     }
 
     /// Counts a send, and gives how many there were.
@@ -139,25 +139,25 @@ impl Way {
 
     /// The right to send by it; `None`: another thread is at it, and does not come to an end. What leaves by another socket
     /// meanwhile would mostly overtake what is under way, and packets in disorder cost more than to wait for a send.
-    pub fn begin(&self) -> Option<MutexGuard<'_, Outlet>> {
-        self.outlet.try_lock_for(LONGEST_SEND)
+    pub fn begin(&self) -> Option<MutexGuard<'_, TxState>> {
+        self.tx_state.try_lock_for(LONGEST_SEND)
     }
 
     /// Sends bytes, cut into datagrams of `segment` bytes (the last may be shorter).
     ///
     /// # Errors
     /// The kernel's. Nothing was sent; after others than EAGAIN the socket is not to be used any more.
-    pub fn send(&self, outlet: &mut Outlet, bytes: &[u8], segment: Option<u16>) -> io::Result<()> {
+    pub fn send(&self, tx_state: &mut TxState, bytes: &[u8], segment: Option<u16>) -> io::Result<()> {
         let wanted = segment.unwrap_or(0);
         // What is asked for twice in a row is mostly asked for again, and a message without control data is cheaper.
-        if outlet.cut != wanted && outlet.wanted == wanted {
+        if tx_state.cut != wanted && tx_state.wanted == wanted {
             udp::set(&self.socket, libc::SOL_UDP, libc::UDP_SEGMENT, wanted.into())?;
-            outlet.cut = wanted;
+            tx_state.cut = wanted;
         }
-        outlet.wanted = wanted;
-        let cut = if outlet.cut == wanted { Cut::AsSet } else { Cut::Into(wanted) };
+        tx_state.wanted = wanted;
+        let cut = if tx_state.cut == wanted { Cut::AsSet } else { Cut::Into(wanted) };
         udp::send_connected(&self.socket, bytes, cut)?;
-        outlet.next = outlet.next.wrapping_add(outlet.step);
+        tx_state.next = tx_state.next.wrapping_add(tx_state.step);
         Ok(())
     }
 
@@ -167,27 +167,29 @@ impl Way {
     }
 }
 
-impl Ways {
-    fn find(&self, route: &Route, block: u16) -> Option<Arc<Way>> {
-        let wanted = |way: &&Arc<Way>| way.is_for(route, block) && !way.broken.load(Ordering::Relaxed);
+impl TxPeerSockets {
+    fn find(&self, route: &Route, block: u16) -> Option<Arc<TxPeerSocket>> {
+        let wanted = |peer_socket: &&Arc<TxPeerSocket>| {
+            peer_socket.is_for(route, block) && !peer_socket.broken.load(Ordering::Relaxed)
+        };
         self.open.read().iter().find(wanted).cloned()
     }
 
     /// Counts a send by a route that has no socket of its own. True: it should have one.
     fn is_wanted(&self, route: &Route, block: u16) -> bool {
-        if self.failures.load(Ordering::Relaxed) >= WAY_QUESTIONS {
+        if self.failures.load(Ordering::Relaxed) >= MOST_ECHO_REQUESTS {
             return false;
         }
         let mut candidates = self.candidates.lock();
         if let Some(place) = candidates.iter().position(|(known, _)| *known == (*route, block)) {
             candidates[place].1 += 1;
-            let wanted = candidates[place].1 >= WAY_SENDS;
+            let wanted = candidates[place].1 >= TX_PEER_SOCKET_AFTER;
             if wanted {
                 candidates.swap_remove(place);
             }
             return wanted;
         }
-        if candidates.len() < WAYS {
+        if candidates.len() < TX_PEER_SOCKETS {
             candidates.push(((*route, block), 1));
         } else {
             candidates.retain_mut(|(_, sends)| {
@@ -199,60 +201,63 @@ impl Ways {
     }
 
     /// Adds one, in the place of a broken one or of the one that was used least.
-    fn add(&self, way: Arc<Way>) {
+    fn add(&self, peer_socket: Arc<TxPeerSocket>) {
         let mut open = self.open.write();
-        open.retain(|way| !way.broken.load(Ordering::Relaxed));
-        if open.len() >= WAYS {
-            let sends = |way: &Arc<Way>| way.sends.load(Ordering::Relaxed);
+        open.retain(|peer_socket| !peer_socket.broken.load(Ordering::Relaxed));
+        if open.len() >= TX_PEER_SOCKETS {
+            let sends = |peer_socket: &Arc<TxPeerSocket>| peer_socket.sends.load(Ordering::Relaxed);
             if let Some(least) = (0..open.len()).min_by_key(|place| sends(&open[*place])) {
                 open.swap_remove(least);
             }
-            open.iter().for_each(|way| way.sends.store(0, Ordering::Relaxed));
+            open.iter().for_each(|peer_socket| peer_socket.sends.store(0, Ordering::Relaxed));
         }
-        open.push(way);
+        open.push(peer_socket);
     }
 
     /// Closes those that nothing was sent by since the last call. False: none is left.
     pub(super) fn close_unused(&self) -> bool {
         let mut open = self.open.write();
-        open.retain(|way| way.used.swap(false, Ordering::Relaxed));
+        open.retain(|peer_socket| peer_socket.used.swap(false, Ordering::Relaxed));
         !open.is_empty()
     }
 }
 
 impl Network {
     /// The socket that is connected to where the packets of a batch from one on go, if it may be used.
-    pub(super) fn way(&self, batch: &mut HostBatch, first: usize) -> Option<Arc<Way>> {
+    pub(super) fn tx_peer_socket(&self, batch: &mut HostBatch, first: usize) -> Option<Arc<TxPeerSocket>> {
         let packet = *batch.packets().get(first)?;
         // Whatever else a peer takes, its socket is the same.
         let route = Route { joined: false, ..*batch.route(&packet) };
         let queue_pair = queue_pair_of(batch.bytes().get(packet.range())?)?;
         let block = (queue_pair / QUEUE_PAIRS_PER_BLOCK) as u16;
         // A batch that is used again mostly goes where it went before.
-        if let Some(way) = batch.way.take_if(|way| way.is_for(&route, block) && way.is_usable()) {
-            way.count();
-            return Some(way);
+        if let Some(peer_socket) = batch
+            .tx_peer_socket
+            .take_if(|peer_socket| peer_socket.is_for(&route, block) && peer_socket.is_usable())
+        {
+            peer_socket.count();
+            return Some(peer_socket);
         }
-        if let Some(way) = self.ways.find(&route, block) {
-            let sends = way.count();
-            if way.is_usable() {
-                return Some(way);
+        if let Some(peer_socket) = self.tx_peer_sockets.find(&route, block) {
+            let sends = peer_socket.count();
+            if peer_socket.is_usable() {
+                return Some(peer_socket);
             }
-            self.ask_again(&way, sends, queue_pair);
+            self.request_echo(&peer_socket, sends, queue_pair);
         } else if (1..0xFFFF).contains(&block)
             && route.interface == 0
             && !route.destination.is_multicast()
-            && self.ways.is_wanted(&route, block)
+            && self.tx_peer_sockets.is_wanted(&route, block)
         {
-            match random().and_then(|nonce| Way::open(&route, block, nonce)) {
-                Ok(way) => {
-                    let way = Arc::new(way);
-                    self.ways.add(way.clone());
+            match random().and_then(|nonce| TxPeerSocket::open(&route, block, nonce)) {
+                Ok(peer_socket) => {
+                    let peer_socket = Arc::new(peer_socket);
+                    self.tx_peer_sockets.add(peer_socket.clone());
                     self.has_sockets_of_peers.store(true, Ordering::Relaxed);
-                    self.ask_again(&way, 0, queue_pair);
+                    self.request_echo(&peer_socket, 0, queue_pair);
                 }
                 Err(error) => {
-                    self.ways.failures.fetch_add(1, Ordering::Relaxed);
+                    self.tx_peer_sockets.failures.fetch_add(1, Ordering::Relaxed);
                     log::debug!("no socket for {} alone: {error}", route.destination);
                 }
             }
@@ -261,24 +266,24 @@ impl Network {
     }
 
     /// Asks a peer whether what leaves by a socket reaches it, if that is due.
-    fn ask_again(&self, way: &Way, sends: u32, queue_pair: u32) {
+    fn request_echo(&self, peer_socket: &TxPeerSocket, sends: u32, queue_pair: u32) {
         let Some(block) = self.forwards.read().first().map(|(block, _)| *block) else { return };
         {
-            let mut questions = way.questions.lock();
-            let (asked, next) = *questions;
-            if sends < next || asked >= WAY_QUESTIONS {
+            let mut echo_requests = peer_socket.echo_requests.lock();
+            let (asked, next) = *echo_requests;
+            if sends < next || asked >= MOST_ECHO_REQUESTS {
                 return;
             }
-            *questions = (asked + 1, sends.saturating_add(WAY_SENDS << asked));
+            *echo_requests = (asked + 1, sends.saturating_add(TX_PEER_SOCKET_AFTER << asked));
         }
         let own = u32::from(block) * QUEUE_PAIRS_PER_BLOCK;
-        let question = Echo { answer: false, queue_pair: own, nonce: way.nonce };
-        let Some(mut outlet) = way.begin() else { return };
-        let bytes = echo(&question, queue_pair, &way.icrc, outlet.identification());
+        let question = Echo { answer: false, queue_pair: own, nonce: peer_socket.nonce };
+        let Some(mut tx_state) = peer_socket.begin() else { return };
+        let bytes = echo(&question, queue_pair, &peer_socket.icrc, tx_state.identification());
         // One that is lost is asked again.
-        if let Err(error) = way.send(&mut outlet, &bytes, None) {
-            log::debug!("{} cannot be asked: {error}", way.route.destination);
-            way.give_up();
+        if let Err(error) = peer_socket.send(&mut tx_state, &bytes, None) {
+            log::debug!("{} cannot be asked: {error}", peer_socket.route.destination);
+            peer_socket.give_up();
         }
     }
 
@@ -291,13 +296,15 @@ impl Network {
             return true;
         };
         if !echo.answer {
-            self.open_inlet(arrival, port);
+            self.open_rx_peer_socket(arrival, port);
             self.answer(arrival, &echo);
             return true;
         }
-        let asked = |way: &&Arc<Way>| way.nonce == echo.nonce && way.route.destination == arrival.source;
-        if let Some(way) = self.ways.open.read().iter().find(asked) {
-            way.heard.store(true, Ordering::Release);
+        let asked = |peer_socket: &&Arc<TxPeerSocket>| {
+            peer_socket.nonce == echo.nonce && peer_socket.route.destination == arrival.source
+        };
+        if let Some(peer_socket) = self.tx_peer_sockets.open.read().iter().find(asked) {
+            peer_socket.echo_answered.store(true, Ordering::Release);
         }
         true
     }
