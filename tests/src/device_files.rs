@@ -44,7 +44,8 @@ pub fn programs_find_them(ground: &Ground) -> Result<()> {
     let gid =
         format!("0000:0000:0000:0000:0000:ffff:{}{}:{}{}\n", address[0], address[1], address[2], address[3]);
     let device = "/sys/class/infiniband/pagewire0";
-    let cases: [(&[&str], &str); 9] = [
+    let copy = format!("copy=$(mktemp) && cp {device}/node_type $copy && wc -c <$copy && rm -f $copy");
+    let cases: [(&[&str], &str); 10] = [
         (&["ls", "/sys/class/infiniband", "/sys/class/infiniband_verbs"], LISTED),
         (&["cat", &format!("{device}/ports/1/gids/0")], &gid),
         (&["cat", &format!("{device}/ports/1/state")], "4: ACTIVE\n"),
@@ -56,6 +57,7 @@ pub fn programs_find_them(ground: &Ground) -> Result<()> {
             &format!("{device}/node_guid\n"),
         ),
         (&["stat", "--format", "%F %t:%T", "/dev/infiniband/uverbs0"], "character special file e7:c0\n"),
+        (&["sh", "-c", &copy], "6\n"),
         (&["python3", "-c", DISCOVERY], "1: CA\n"),
     ];
     for (words, wanted) in cases {

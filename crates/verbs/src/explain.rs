@@ -35,7 +35,8 @@
 //! of `pagewire_nic::ProtocolCounters`; it is absent if another thread works on the queue pair without a pause.
 //!
 //! At exit the same goes to the file that `PAGEWIRE_STATS` names, as one line: the process with its queue
-//! pairs, living and ended ones, in `connections`.
+//! pairs, living and ended ones, in `connections`. If more than 1024 have ended, it has the last of these, and the
+//! number of the others in `connections_left_out`.
 
 use crate::engine::Engine;
 use crate::limits::{EXPLAIN_BACKLOG, EXPLAIN_TIMEOUT_SECONDS, MAX_ENDED_CONNECTIONS, MAX_NAMESAKES};
@@ -46,7 +47,7 @@ use pagewire_nic::attributes::{QueuePairType, State};
 use pagewire_nic::device;
 use pagewire_nic::{ConnectionReport, FaultCounts, FaultReport};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
@@ -299,7 +300,14 @@ fn may_read(reader: &UnixStream) -> io::Result<bool> {
 }
 
 /// Queue pairs that were destroyed, for the statistics; the oldest are forgotten beyond the bound.
-static ENDED: PerProcess<Vec<Connection>> = PerProcess::new();
+static ENDED: PerProcess<Ended> = PerProcess::new();
+
+/// The queue pairs that are gone: the last of them, and how many went before.
+#[derive(Default)]
+struct Ended {
+    kept: VecDeque<Connection>,
+    left_out: u64,
+}
 
 /// Keeps the report of a queue pair that is gone, if statistics are wanted.
 pub fn remember(engine: &Engine, report: ConnectionReport) {
@@ -307,10 +315,11 @@ pub fn remember(engine: &Engine, report: ConnectionReport) {
         return;
     }
     let mut ended = ENDED.lock();
-    if ended.len() >= MAX_ENDED_CONNECTIONS {
-        ended.remove(0);
+    if ended.kept.len() >= MAX_ENDED_CONNECTIONS {
+        ended.kept.pop_front();
+        ended.left_out += 1;
     }
-    ended.push(report.into());
+    ended.kept.push_back(report.into());
 }
 
 /// Appends the statistics of this process to the file that the environment names.
@@ -319,12 +328,22 @@ pub fn write_statistics(engine: &Engine) -> io::Result<()> {
     struct Statistics {
         #[serde(flatten)]
         process: Process,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        connections_left_out: Option<u64>,
         connections: Vec<Connection>,
     }
     let Some(file) = &engine.settings().statistics else { return Ok(()) };
-    let mut connections = ENDED.lock().clone();
+    let (mut connections, left_out) = {
+        let ended = ENDED.lock();
+        (Vec::from(ended.kept.clone()), ended.left_out)
+    };
     connections.extend(engine.nic().explain().into_iter().map(Connection::from));
-    let mut line = serde_json::to_vec(&Statistics { process: process(engine)?, connections })?;
+    let statistics = Statistics {
+        process: process(engine)?,
+        connections_left_out: (left_out > 0).then_some(left_out),
+        connections,
+    };
+    let mut line = serde_json::to_vec(&statistics)?;
     line.push(b'\n');
     // One write of a file opened for appending: lines of several processes do not mix.
     std::fs::OpenOptions::new().create(true).append(true).open(file)?.write_all(&line)

@@ -466,6 +466,18 @@ fn statistics_are_written_at_exit() {
 }
 
 #[test]
+fn statistics_say_how_many_queue_pairs_they_leave_out() {
+    let file = library().parent().unwrap().join(format!("statistics-many-{}", std::process::id()));
+    let output = program("many_gone", "many_gone").env("PAGEWIRE_STATS", &file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let line: serde_json::Value = serde_json::from_str(text.trim_end()).unwrap();
+    assert_eq!(line["connections"].as_array().unwrap().len(), 1024);
+    assert_eq!(line["connections_left_out"], 6);
+}
+
+#[test]
 fn parent_and_child_write_a_line_of_statistics_each() {
     let file = library().parent().unwrap().join(format!("statistics-fork-{}", std::process::id()));
     let output = program("fork_exit", "fork_exit").env("PAGEWIRE_STATS", &file).output().unwrap();

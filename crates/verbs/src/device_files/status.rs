@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 /// Bytes that sysfs gives each of its files.
 const FILE_SIZE: i64 = 4096;
 const BLOCK_SIZE: i64 = 4096;
+/// Bytes of the blocks that stat(2) counts.
+const COUNTED_BLOCK: i64 = 512;
 
 /// What is asked by whatever call.
 struct Status {
@@ -22,6 +24,14 @@ struct Status {
     number: u64,
     size: i64,
     born: libc::timespec,
+}
+
+impl Status {
+    /// Blocks for the whole size, where sysfs says 0: cp(1) looks for holes in a file with fewer. It would find the end of the
+    /// anonymous file, and pad the copy to the size.
+    fn blocks(&self) -> i64 {
+        self.size / COUNTED_BLOCK
+    }
 }
 
 /// A number for a node that no other node has, and hardly a file of the kernel's.
@@ -95,6 +105,7 @@ pub fn simple(tree: &DeviceTree, id: NodeId) -> libc::stat {
     status.st_rdev = of.number;
     status.st_size = of.size;
     status.st_blksize = BLOCK_SIZE as libc::blksize_t;
+    status.st_blocks = of.blocks();
     (status.st_atime, status.st_atime_nsec) = (of.born.tv_sec, of.born.tv_nsec);
     (status.st_mtime, status.st_mtime_nsec) = (of.born.tv_sec, of.born.tv_nsec);
     (status.st_ctime, status.st_ctime_nsec) = (of.born.tv_sec, of.born.tv_nsec);
@@ -121,6 +132,7 @@ pub fn extended(tree: &DeviceTree, id: NodeId) -> libc::statx {
     status.stx_mode = of.mode as u16;
     status.stx_ino = of.inode;
     status.stx_size = of.size as u64;
+    status.stx_blocks = of.blocks() as u64;
     (status.stx_atime, status.stx_mtime, status.stx_ctime) = (time(), time(), time());
     (status.stx_dev_major, status.stx_dev_minor) = (major(of.device), minor(of.device));
     (status.stx_rdev_major, status.stx_rdev_minor) = (major(of.number), minor(of.number));
