@@ -12,6 +12,7 @@ mod machine;
 mod plot;
 mod queue_pairs;
 mod registration;
+mod start;
 mod targets;
 mod ucx;
 
@@ -115,6 +116,7 @@ enum Task {
     Target(Target, u64),
     Faults(Absent, PathChoice, u64),
     QueuePairs(Vec<&'static str>, PathChoice),
+    Start,
 }
 
 impl Task {
@@ -125,13 +127,14 @@ impl Task {
             Task::Program(bench, ..) => vec![bench.name],
             Task::Target(target, _) => vec![target.name],
             Task::Faults(absent, ..) => vec![absent.name()],
+            Task::Start => vec![start::NAME],
         }
     }
 
     fn title(&self) -> String {
         let rows = self.rows().join(", ");
         match self {
-            Task::Registration(_) => rows,
+            Task::Registration(_) | Task::Start => rows,
             Task::Program(_, path, size) | Task::Faults(_, path, size) => {
                 format!("{rows} {size} B {}", path.name())
             }
@@ -171,8 +174,8 @@ pub fn names() -> Vec<&'static str> {
     let targets = std::iter::once(&PING_PONG).chain(&TARGETS).map(|target| target.name);
     let programs = BENCHES.iter().map(|bench| bench.name);
     let faults = faults::ALL.iter().map(|absent| absent.name());
-    let queue_pairs = queue_pairs::NAMES;
-    registration::NAMES.into_iter().chain(targets).chain(programs).chain(faults).chain(queue_pairs).collect()
+    let others = queue_pairs::NAMES.into_iter().chain([start::NAME]);
+    registration::NAMES.into_iter().chain(targets).chain(programs).chain(faults).chain(others).collect()
 }
 
 /// What the command line asks for.
@@ -205,6 +208,9 @@ fn tasks(arguments: &BenchArguments) -> Vec<Task> {
     if !queue_pairs.is_empty() {
         tasks.extend(paths.iter().map(|&path| Task::QueuePairs(queue_pairs.clone(), path)));
     }
+    if wanted(start::NAME) {
+        tasks.push(Task::Start);
+    }
     tasks
 }
 
@@ -229,7 +235,9 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
         .transpose()?;
     let programs = tasks.iter().filter_map(|task| match task {
         Task::Program(bench, ..) => Some(bench.program),
-        Task::Registration(..) | Task::Target(..) | Task::Faults(..) | Task::QueuePairs(..) => None,
+        Task::Registration(..) | Task::Target(..) | Task::Faults(..) | Task::QueuePairs(..) | Task::Start => {
+            None
+        }
     });
     let missing: BTreeSet<&str> = programs.filter(|program| find_program(program).is_none()).collect();
     if !missing.is_empty() {
@@ -256,6 +264,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
             Task::Target(target, size) => measure_target(&ground, &peers, (*target, *size), rounds)?,
             Task::Faults(absent, path, size) => absent.measure(&ground, *path, *size, rounds)?,
             Task::QueuePairs(names, path) => queue_pairs::measure(&ground.stage, names, *path, rounds)?,
+            Task::Start => start::measure(&ground.stage, rounds)?,
         };
         let before = lines.len();
         lines.extend(new);

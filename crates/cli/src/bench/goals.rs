@@ -48,6 +48,7 @@ const GOALS: &[Row] = &[
     ("hostile_faults_p99", "udp", ANY, "without", Goal::Ratio(1.0 / 1.1)),
     ("hostile_faults_rate", "local", ANY, "without", Goal::Ratio(1.0 / 1.1)),
     ("hostile_faults_rate", "udp", ANY, "without", Goal::Ratio(1.0 / 1.1)),
+    ("start", "-", ANY, "", Goal::Microseconds(2000.0)),
     ("create_qp", "local", ANY, "", Goal::Microseconds(10.0)),
     ("create_qp", "udp", ANY, "", Goal::Microseconds(10.0)),
     // At most three times as long.
