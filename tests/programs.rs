@@ -69,6 +69,11 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
         trial(pool, "device_files::they_can_be_left_out", device_files::they_can_be_left_out),
         trial(pool, "device_files::ucx_finds_the_device", device_files::ucx_finds_the_device),
         trial(pool, "shortage::limits_are_named", shortage::limits_are_named),
+        trial(
+            pool,
+            "shortage::doctor_tells_untried_from_refused",
+            shortage::doctor_tells_untried_from_refused,
+        ),
         trial(pool, "tools::valgrind_is_content", tools::valgrind_is_content),
         trial(pool, "tools::a_sanitized_program_runs", tools::a_sanitized_program_runs),
         trial(pool, "tools::the_connection_manager_is_not_built", tools::the_connection_manager_is_not_built),

@@ -50,3 +50,19 @@ pub fn limits_are_named(ground: &Ground) -> Result<()> {
     }
     Ok(())
 }
+
+/// What a limit kept the doctor from trying is unknown, not refused.
+///
+/// # Errors
+/// If the doctor says that the local path or the second host cannot be had.
+pub fn doctor_tells_untried_from_refused(ground: &Ground) -> Result<()> {
+    let mut shell = ground.hosts.first.command("bash");
+    shell.arg("-c").arg("ulimit -u 3 && exec \"$0\" doctor --json").arg(&ground.stage.command);
+    let finished = Running::start(shell)?.wait_until(Instant::now() + RUN);
+    for check in ["cross-memory attach", "namespaces"] {
+        let start = format!("{{\"check\":\"{check}\",\"verdict\":\"costs\",\"found\":\"not tried: ");
+        ensure!(finished.output.contains(&start), "{start} is missing in:\n{}", finished.output);
+    }
+    ensure!(!finished.output.contains("no local path"), "{}", finished.output);
+    Ok(())
+}

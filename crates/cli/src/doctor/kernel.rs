@@ -86,22 +86,27 @@ fn cross_memory() -> Finding {
             );
         }
     }
+    if let Some(limit) = crate::limit_in_the_way(&refused) {
+        return Finding::costs(
+            CHECK,
+            format!("not tried: {refused:#} ({scope})"),
+            "whether the local path can be had is not known",
+            limit,
+        );
+    }
     Finding::costs(
         CHECK,
         format!("process_vm_readv: {refused:#} ({scope})"),
         "no local path: peers on this host are reached over UDP",
-        mend(
-            &refused,
-            match setting("/proc/sys/kernel/yama/ptrace_scope").as_deref() {
-                Some("3") => {
-                    "kernel.yama.ptrace_scope=1 in /etc/sysctl.d, then start the machine anew (3 cannot be taken back)"
-                }
-                Some("2") => "sysctl kernel.yama.ptrace_scope=1",
-                _ => {
-                    "in a container: --cap-add SYS_PTRACE, or a seccomp profile that allows process_vm_readv and process_vm_writev; a kernel with CONFIG_CROSS_MEMORY_ATTACH"
-                }
-            },
-        ),
+        match setting("/proc/sys/kernel/yama/ptrace_scope").as_deref() {
+            Some("3") => {
+                "kernel.yama.ptrace_scope=1 in /etc/sysctl.d, then start the machine anew (3 cannot be taken back)"
+            }
+            Some("2") => "sysctl kernel.yama.ptrace_scope=1",
+            _ => {
+                "in a container: --cap-add SYS_PTRACE, or a seccomp profile that allows process_vm_readv and process_vm_writev; a kernel with CONFIG_CROSS_MEMORY_ATTACH"
+            }
+        },
     )
 }
 
@@ -146,6 +151,14 @@ fn namespaces() -> Finding {
             "the demonstration has two hosts",
         );
     };
+    if let Some(limit) = crate::limit_in_the_way(&refused) {
+        return Finding::costs(
+            CHECK,
+            format!("not tried: {refused:#}"),
+            "whether the demonstration can have two hosts is not known; nothing but the end-to-end tests needs them",
+            limit,
+        );
+    }
     let is = |file: &str, value: &str| setting(file).as_deref() == Some(value);
     let advice = if is("/proc/sys/user/max_user_namespaces", "0") {
         "sysctl user.max_user_namespaces=10000"
@@ -158,12 +171,11 @@ fn namespaces() -> Finding {
     } else {
         "in a container: --cap-add SYS_ADMIN, or a seccomp profile that allows unshare"
     };
-    let limits_first = mend(&refused, advice);
     Finding::costs(
         CHECK,
         format!("unshare: {refused:#}"),
         "the demonstration has one host instead of two, and the end-to-end tests do not run; nothing else needs them",
-        limits_first,
+        advice,
     )
 }
 
