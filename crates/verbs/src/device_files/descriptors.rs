@@ -14,6 +14,7 @@ use libc::{
 };
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, SeekFrom, fcntl_add_seals, memfd_create, open, seek};
 use rustix::io::{DupFlags, Errno as SystemError, dup3, write};
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -155,6 +156,11 @@ fn add_record(records: &mut Vec<u8>, node: &Node<Content>, name: &str) {
 /// The length of the record at the beginning of some.
 pub fn record_length(records: &[u8]) -> usize {
     records.get(16..18).map_or(0, |length| usize::from(u16::from_ne_bytes([length[0], length[1]])))
+}
+
+/// The name in the record at the beginning of some.
+pub fn record_name(records: &[u8]) -> Option<&CStr> {
+    CStr::from_bytes_until_nul(records.get(HEADER..record_length(records))?).ok()
 }
 
 /// getdents64(2) of a directory's descriptor.

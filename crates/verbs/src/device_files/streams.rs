@@ -3,11 +3,11 @@
 //! A program holds the address of a place in [`STREAMS`], which no stream of the C library can have. Where the kernel has
 //! the directory, too, its stream is read first, and then what only the tree has.
 
-use super::descriptors::{self, record_length};
+use super::descriptors::{self, record_length, record_name};
 use super::kernel;
 use super::layout::{Content, DeviceTree};
 use super::tree::{Node, NodeId};
-use crate::boundary::{Errno, Result};
+use crate::boundary::{Errno, Result, set_errno};
 use crate::limits::MAX_STREAMS;
 use libc::{DIR, EBADF, EMFILE, ENOTDIR, c_int, c_long, dirent64};
 use std::ffi::CStr;
@@ -85,10 +85,7 @@ impl Stream {
     fn has(&self, name: &CStr) -> bool {
         let mut rest = self.bytes();
         while !rest.is_empty() {
-            // SAFETY: a record begins here; its name ends with a NUL within it.
-            let entry = unsafe { &*rest.as_ptr().cast::<dirent64>() };
-            // SAFETY: as above.
-            if unsafe { CStr::from_ptr(entry.d_name.as_ptr()) } == name {
+            if record_name(rest) == Some(name) {
                 return true;
             }
             rest = &rest[record_length(rest)..];
@@ -96,10 +93,15 @@ impl Stream {
         false
     }
 
-    /// The next entry; NULL at the end. None: the C library says what is wrong.
-    fn next(&mut self) -> *mut dirent64 {
+    /// The next entry; NULL at the end.
+    ///
+    /// # Errors
+    /// The C library's, of the kernel's directory.
+    fn next(&mut self) -> Result<*mut dirent64> {
         if let Under::Kernel { stream: RealStream(stream), is_read: false } = self.under {
             loop {
+                // readdir(3): only `errno` tells an error from the end.
+                set_errno(0);
                 // SAFETY: the stream is open.
                 let entry = unsafe { pagewire_real_readdir(stream) };
                 if entry.is_null() {
@@ -107,28 +109,33 @@ impl Stream {
                 }
                 // SAFETY: an entry of the C library, whose name ends with a NUL.
                 if !self.has(unsafe { CStr::from_ptr((*entry).d_name.as_ptr()) }) {
-                    return entry;
+                    return Ok(entry);
                 }
+            }
+            match std::io::Error::last_os_error().raw_os_error() {
+                None | Some(0) => {}
+                Some(error) => return Err(Errno(error)),
             }
             self.under = Under::Kernel { stream: RealStream(stream), is_read: true };
         }
         if self.at >= self.length {
-            return null_mut();
+            return Ok(null_mut());
         }
         let next = self.at;
         self.at += record_length(&self.bytes()[next..]);
         // SAFETY: within the words, at a multiple of eight: records are that long.
-        unsafe { self.records.as_mut_ptr().byte_add(next).cast() }
+        Ok(unsafe { self.records.as_mut_ptr().byte_add(next).cast() })
     }
 
-    /// Where the stream is: in what the tree has, below zero, where the kernel has none, if there is something of the kernel's.
+    /// The position of the stream. Beside a stream of the kernel, whose positions are not negative, those among the tree's records
+    /// count from the lowest number: -1 means an error (telldir(3)).
     fn tell(&self) -> c_long {
         match self.under {
             // SAFETY: the stream is open.
             Under::Kernel { stream: RealStream(stream), is_read: false } => unsafe {
                 pagewire_real_telldir(stream)
             },
-            Under::Kernel { is_read: true, .. } => -1 - self.at as c_long,
+            Under::Kernel { is_read: true, .. } => c_long::MIN + self.at as c_long,
             Under::Tree(_) => self.at as c_long,
         }
     }
@@ -142,7 +149,7 @@ impl Stream {
                     // SAFETY: the stream is open; the position came from it.
                     unsafe { pagewire_real_seekdir(*stream, position) };
                 }
-                if *is_read { -1 - position } else { 0 }
+                if *is_read { position - c_long::MIN } else { 0 }
             }
         };
         let own = usize::try_from(own).unwrap_or(0);
@@ -234,9 +241,9 @@ fn locked(stream: *const DIR) -> Result<MutexGuard<'static, Stream>> {
 /// readdir(3).
 ///
 /// # Errors
-/// EBADF for a stream that is closed.
+/// EBADF for a stream that is closed, and the C library's.
 pub fn next(stream: *const DIR) -> Result<*mut dirent64> {
-    Ok(locked(stream)?.next())
+    locked(stream)?.next()
 }
 
 /// telldir(3).

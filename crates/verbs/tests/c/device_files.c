@@ -589,6 +589,20 @@ static void see_directories_above(void)
 	CHECK(count == 0 && closedir(stream) == 0);
 }
 
+/* An error of the kernel's directory is no end: what the tree has there does not follow it. */
+static void see_errors_of_directories_above(void)
+{
+	DIR *stream = opendir("/sys/class");
+	int file = open("/dev/null", O_RDONLY);
+
+	CHECK(stream && file >= 0);
+	/* getdents64(2) of what is no directory. */
+	CHECK(dup2(file, dirfd(stream)) >= 0 && close(file) == 0);
+	errno = 0;
+	CHECK(!readdir(stream) && errno == ENOTDIR);
+	CHECK(closedir(stream) == 0);
+}
+
 static void see_the_device(void)
 {
 	struct stat status, other;
@@ -658,6 +672,7 @@ int main(void)
 	compare_below("class/infiniband/pagewire0", O_PATH);
 	see_relative_paths();
 	see_directories_above();
+	see_errors_of_directories_above();
 	see_the_device();
 	see_other_calls();
 	CHECK(open_descriptors() == before);
