@@ -1,7 +1,7 @@
 /*
  * Private symbols behind which there is nothing: the kernel's command interface and the set-up of providers' libraries, as no kernel
  * driver and no provider is there. libmlx5, libefa and their like need the names. What gives a status answers EOPNOTSUPP, what gives
- * a pointer NULL with errno EOPNOTSUPP; what gives nothing does nothing, as nothing can exist that it would act on.
+ * a pointer NULL with errno EOPNOTSUPP. What gives nothing only sets errno, as nothing can exist that it would act on.
  *
  * Callers pass more arguments than these functions read: on x86-64 and AArch64 the caller cleans up.
  */

@@ -45,7 +45,7 @@ thread_local! {
 struct Busy;
 
 impl Busy {
-    /// None: this thread is at it already, below a signal handler or the engine.
+    /// None: this thread builds or reads the tree already, and is now in a signal handler or in the engine.
     fn begin() -> Option<Self> {
         (!BUSY.replace(true)).then_some(Busy)
     }

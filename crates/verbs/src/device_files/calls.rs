@@ -42,7 +42,10 @@ fn undisturbed<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
     result
 }
 
-/// Runs a call that is the engine's, by all that it calls: the files that it opens meanwhile are the kernel's.
+/// Runs a call that may look devices up: the files that this thread opens meanwhile are the kernel's.
+///
+/// # Errors
+/// The call's; ENOENT where this thread is in such a call already.
 fn busy<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
     let Some(_busy) = Busy::begin() else { return Err(Errno(ENOENT)) };
     undisturbed(call)
@@ -355,14 +358,14 @@ pub extern "C" fn pagewire_stream_tell(stream: *mut DIR) -> c_long {
 /// seekdir(3) of a stream of ours.
 #[unsafe(no_mangle)]
 pub extern "C" fn pagewire_stream_seek(stream: *mut DIR, position: c_long) {
-    // As with the C library's, nobody is told of a stream that is closed.
+    // seekdir(3) has no errors: a stream that is closed is left alone.
     let _ = streams::seek(stream, position);
 }
 
 /// rewinddir(3) of a stream of ours.
 #[unsafe(no_mangle)]
 pub extern "C" fn pagewire_stream_rewind(stream: *mut DIR) {
-    // As above.
+    // rewinddir(3) has no errors: a stream that is closed is left alone.
     let _ = streams::rewind(stream);
 }
 

@@ -49,7 +49,10 @@ pub fn file_system_of(descriptor: BorrowedFd<'_>) -> Option<u64> {
 
 /// The path of a directory, by its descriptor, if it is in a file system in which the tree may have something, too.
 pub fn shared_directory(descriptor: i32) -> Option<Vec<u8>> {
-    // SAFETY: only asked what it is; a number that is no descriptor is refused (EBADF).
+    if descriptor < 0 {
+        return None;
+    }
+    // SAFETY: not -1; only asked what it is, and a number that is no descriptor is refused (EBADF).
     let file_system = file_system_of(unsafe { BorrowedFd::borrow_raw(descriptor) })?;
     let of = |path: &str, known: &AtomicU64| match known.load(Ordering::Relaxed) {
         0 => {

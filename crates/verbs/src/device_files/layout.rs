@@ -54,7 +54,7 @@ const NODES: &str = "/dev/infiniband";
 
 /// The number in `uverbsN` of a device: behind those of the kernel's own devices, which stay visible.
 pub fn uverbs_number(device: &Device) -> u32 {
-    // The same as long as the process lives. No lock: a forked child may find it taken by a thread that it does not have.
+    // It never changes while the process lives. No lock: a forked child may find it taken by a thread that it does not have.
     static FIRST: AtomicU32 = AtomicU32::new(UNKNOWN);
     const UNKNOWN: u32 = u32::MAX;
     let mut first = FIRST.load(Ordering::Relaxed);

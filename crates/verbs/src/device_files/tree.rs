@@ -49,7 +49,7 @@ impl<F> Tree<F> {
         Tree(vec![Node { path: "/".into(), parent: ROOT, kind }])
     }
 
-    /// Adds a directory that the kernel may have, too, and those above it likewise.
+    /// Adds a directory that the kernel may have, too. The kernel may also have each directory above it.
     pub fn add_shared(&mut self, path: &str) {
         self.directory(path, true);
     }
