@@ -65,6 +65,8 @@ counters! {
     bad_icrc,
     /// Datagrams too short or too long for a RoCEv2 packet.
     bad_length,
+    /// Datagrams whose headers do not parse.
+    bad_headers,
     /// Datagrams for another process's queue pairs, handed on to it.
     forwarded,
     /// Datagrams that another process handed on to this one.

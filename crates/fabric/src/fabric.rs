@@ -224,6 +224,9 @@ pub trait Fabric: Send + Sync + 'static {
         self.now()
     }
 
+    /// Counts a datagram that was delivered and whose headers do not parse; a fabric without counters does nothing.
+    fn count_bad_header(&self) {}
+
     /// A random number that outsiders cannot guess (keys, PSNs).
     fn random(&self) -> u64;
 

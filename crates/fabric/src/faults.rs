@@ -397,6 +397,10 @@ impl<F: Fabric> Fabric for FaultInjector<F> {
         self.inner.lease_blocks(count)
     }
 
+    fn count_bad_header(&self) {
+        self.inner.count_bad_header();
+    }
+
     fn await_steering(&self) {
         self.inner.await_steering();
     }

@@ -67,8 +67,8 @@ struct Inner {
     rounds_to_look: AtomicU32,
     pages: Pages,
     leased: Mutex<usize>,
-    /// Blocks were leased since [`settle`](Fabric::settle) was last called.
-    any_unsettled: AtomicBool,
+    /// Blocks were leased since [`await_steering`](Fabric::await_steering) was last called.
+    any_unsteered: AtomicBool,
     /// Set before the first block is leased, if at all.
     refuses_channels: AtomicBool,
     sleepers: AtomicU32,
@@ -153,7 +153,7 @@ impl HostFabric {
             rounds_to_look: AtomicU32::new(0),
             pages,
             leased: Mutex::new(0),
-            any_unsettled: AtomicBool::new(false),
+            any_unsteered: AtomicBool::new(false),
             refuses_channels: AtomicBool::new(false),
             sleepers: AtomicU32::new(0),
             looked: AtomicU64::new(0),
@@ -378,15 +378,19 @@ impl Fabric for HostFabric {
             let reason = "all queue pair numbers of this host are leased";
             return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, reason));
         }
-        inner.any_unsettled.store(true, Ordering::Release);
+        inner.any_unsteered.store(true, Ordering::Release);
         Ok(blocks)
+    }
+
+    fn count_bad_header(&self) {
+        self.inner.counters.bad_headers.add(1);
     }
 
     fn await_steering(&self) {
         let inner = &*self.inner;
         // Once for what was leased: other processes may change the steering at any time, which does not concern the caller.
-        let is_new = inner.any_unsettled.load(Ordering::Acquire);
-        if is_new && inner.any_unsettled.swap(false, Ordering::AcqRel) && inner.network.is_settling() {
+        let is_new = inner.any_unsteered.load(Ordering::Acquire);
+        if is_new && inner.any_unsteered.swap(false, Ordering::AcqRel) && inner.network.is_settling() {
             inner.settle_steering();
         }
     }

@@ -64,9 +64,11 @@ impl<F: Fabric> Arrivals<'_, F> {
 
     /// Takes a datagram and those of the row that it begins; gives how many of those behind it.
     fn take_row(&mut self, datagram: &Datagram<'_>, behind: &[Datagram<'_>]) -> usize {
-        let Ok((header, length)) = Header::parse(datagram.bytes) else { return 0 };
-        let Some(end) = datagram.bytes.len().checked_sub(usize::from(header.bth.pad)) else { return 0 };
-        let Some(payload) = datagram.bytes.get(length..end) else { return 0 };
+        let Ok((header, length)) = Header::parse(datagram.bytes) else { return self.drop_malformed() };
+        let Some(end) = datagram.bytes.len().checked_sub(usize::from(header.bth.pad)) else {
+            return self.drop_malformed();
+        };
+        let Some(payload) = datagram.bytes.get(length..end) else { return self.drop_malformed() };
         let global_route = (header.bth.opcode.transport() == Transport::Ud).then(|| {
             crate::device::global_routing_header(
                 datagram.source,
@@ -91,6 +93,13 @@ impl<F: Fabric> Arrivals<'_, F> {
             }
         }
         current.take(self.nic, &packet);
+        0
+    }
+
+    /// Drops a datagram whose headers do not parse, and takes none of those behind it.
+    #[cold]
+    fn drop_malformed(&self) -> usize {
+        self.nic.fabric().count_bad_header();
         0
     }
 
@@ -233,6 +242,45 @@ impl<F: Fabric> Current<'_, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Options, PathChoice};
+    use pagewire_fabric::HostFabric;
+
+    fn datagram(bytes: &[u8]) -> Datagram<'_> {
+        Datagram {
+            source: IpAddr::from([10, 0, 0, 1]),
+            source_port: 4791,
+            destination: IpAddr::from([10, 0, 0, 2]),
+            traffic_class: 0,
+            hop_limit: 64,
+            bytes,
+        }
+    }
+
+    #[test]
+    fn datagrams_whose_headers_do_not_parse_are_counted() {
+        let nic =
+            Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local, ..Options::default() });
+        let packet = |operation, second: u8| {
+            let mut bytes = [0; bth::LEN];
+            bytes[..2].copy_from_slice(&[Opcode::new(Transport::Rc, operation).0, second]);
+            bytes
+        };
+        let well_formed = packet(Operation::SendOnly, 0);
+        let malformed = [
+            // The version is 1.
+            packet(Operation::SendOnly, 1),
+            // There is no RETH.
+            packet(Operation::WriteOnly, 0),
+            // Three bytes of padding, and no payload.
+            packet(Operation::SendOnly, 0x30),
+        ];
+        let mut arrivals = Arrivals { nic: &nic, touched: Touched::default(), current: None };
+        let counted = || nic.fabric().counters().bad_headers.get();
+        arrivals.take(&[datagram(&well_formed)]);
+        assert_eq!(counted(), 0);
+        arrivals.take(&malformed.each_ref().map(|bytes| datagram(bytes)));
+        assert_eq!(counted(), 3);
+    }
 
     #[test]
     fn an_acknowledgement_goes_before_the_requests_that_it_came_with_alone() {
@@ -240,15 +288,7 @@ mod tests {
         let goes_first = |operations: &[Operation]| {
             let codes: Vec<[u8; 1]> =
                 operations.iter().map(|operation| [Opcode::new(Transport::Rc, *operation).0]).collect();
-            let of = |bytes| Datagram {
-                source: IpAddr::from([10, 0, 0, 1]),
-                source_port: 4791,
-                destination: IpAddr::from([10, 0, 0, 2]),
-                traffic_class: 0,
-                hop_limit: 64,
-                bytes,
-            };
-            let datagrams: Vec<Datagram<'_>> = codes.iter().map(|code| of(&code[..])).collect();
+            let datagrams: Vec<Datagram<'_>> = codes.iter().map(|code| datagram(&code[..])).collect();
             acknowledged_requests(&datagrams).map(|(first, rest)| {
                 assert_eq!(first.bytes, [Opcode::new(Transport::Rc, Acknowledge).0]);
                 rest.len()
