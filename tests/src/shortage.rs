@@ -8,7 +8,7 @@ use std::time::Instant;
 
 /// Limits of an ordinary user, each of which is too small for an engine.
 const LIMITS: [&str; 5] =
-    ["ulimit -u 3", "ulimit -d 1000", "prlimit --pid $$ --nproc=2", "ulimit -n 16", "ulimit -v 200000"];
+    ["ulimit -u 1", "ulimit -d 1000", "prlimit --pid $$ --nproc=2", "ulimit -n 16", "ulimit -v 200000"];
 
 /// Commands, and whether each needs an engine.
 const COMMANDS: [(&str, bool); 9] = [
@@ -57,7 +57,7 @@ pub fn limits_are_named(ground: &Ground) -> Result<()> {
 /// If the doctor says that the local path or the second host cannot be had.
 pub fn doctor_tells_untried_from_refused(ground: &Ground) -> Result<()> {
     let mut shell = ground.hosts.first.command("bash");
-    shell.arg("-c").arg("ulimit -u 3 && exec \"$0\" doctor --json").arg(&ground.stage.command);
+    shell.arg("-c").arg("ulimit -u 1 && exec \"$0\" doctor --json").arg(&ground.stage.command);
     let finished = Running::start(shell)?.wait_until(Instant::now() + RUN);
     for check in ["cross-memory attach", "namespaces"] {
         let start = format!("{{\"check\":\"{check}\",\"verdict\":\"costs\",\"found\":\"not tried: ");

@@ -194,7 +194,7 @@ fn descriptors() -> Finding {
             CHECK,
             format!("limit {soft}, hard limit {hard}"),
             "few completion channels and peers",
-            "ulimit -n 1024, or more",
+            "raise that (ulimit -n 1024, or more)",
         ),
         Ok((soft, hard)) => Finding::forbids(
             CHECK,

@@ -43,19 +43,19 @@ fn address_space() -> Finding {
             CHECK,
             format!("limit {} MB", soft >> 20),
             "the engine takes more than 320 MB of addresses (not of memory): it does not start",
-            "ulimit -v unlimited",
+            "raise that (ulimit -v unlimited)",
         ),
         Ok((soft, _)) => Finding::costs(
             CHECK,
             format!("limit {} MB", soft >> 20),
             "each local peer process takes 80 MB of addresses (not of memory): the local path may be refused",
-            "ulimit -v unlimited",
+            "raise that (ulimit -v unlimited)",
         ),
         Err(error) => Finding::costs(
             CHECK,
             format!("unknown: {error}"),
             "the limit could not be read",
-            "ulimit -v unlimited",
+            "raise that (ulimit -v unlimited)",
         ),
     }
 }
@@ -77,13 +77,13 @@ fn file_size() -> Finding {
             CHECK,
             format!("limit {} KB", soft >> 10),
             "the limit holds for the files in memory too that processes share: the engine does not start",
-            "ulimit -f unlimited",
+            "raise that (ulimit -f unlimited)",
         ),
         Err(error) => Finding::costs(
             CHECK,
             format!("unknown: {error}"),
             "the limit could not be read",
-            "ulimit -f unlimited",
+            "raise that (ulimit -f unlimited)",
         ),
     }
 }
