@@ -43,7 +43,8 @@ pub fn runs() -> Result<Vec<Run>> {
         Err(_) => (1, DESCRIPTORS, FEW),
     };
     let of_round = |round| {
-        let paths = PATHS.map(|path| (path, descriptors)).into_iter().chain([("auto", TOO_FEW)]);
+        let scarce = (round == 1).then_some(("auto", TOO_FEW));
+        let paths = PATHS.map(|path| (path, descriptors)).into_iter().chain(scarce);
         paths.map(move |(path, descriptors)| Run { path, descriptors, processes, round })
     };
     Ok((1..=rounds).flat_map(of_round).collect())
