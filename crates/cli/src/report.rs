@@ -28,7 +28,7 @@ impl ProcessReport {
 
     /// The paths that bytes took, by the counters: `local` (in the peer's memory, or through shared memory), `udp`.
     pub fn paths(&self) -> Vec<&'static str> {
-        const LOCAL: [&str; 3] = ["local_direct_operations", "ring_packets_sent", "ring_packets_received"];
+        const LOCAL: [&str; 3] = ["initiator_copies", "ring_packets_sent", "ring_packets_received"];
         const UDP: [&str; 2] = ["packets_sent", "packets_received"];
         let used = |names: &[&str]| names.iter().any(|name| self.total(name) > 0);
         let mut paths = Vec::new();
@@ -302,7 +302,7 @@ mod tests {
     const LINES: &str = r#"{"pid":7,"program":"a","path_choice":"udp"}
 {"qpn":17,"path":"udp","packets_sent":3}
 {"qpn":18,"path":"udp","packets_sent":4}
-{"pid":8,"program":"b","connections":[{"qpn":19,"path":"local","local_direct_operations":1}]}
+{"pid":8,"program":"b","connections":[{"qpn":19,"path":"local","initiator_copies":1}]}
 "#;
 
     #[test]

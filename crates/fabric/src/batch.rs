@@ -108,7 +108,7 @@ impl HostBatch {
     }
 
     /// Adds packets like the last one, of `whole` bytes with the ICRC, as far as they may leave with it in one send; see
-    /// [`Batch::row`]. Gives how many, as an error where one could not be filled.
+    /// [`Batch::burst`]. Gives how many, as an error where one could not be filled.
     #[inline]
     fn go_on(
         &mut self,
@@ -253,7 +253,7 @@ impl Batch for HostBatch {
         }
     }
 
-    fn row(
+    fn burst(
         &mut self,
         route: &Route,
         length: usize,
@@ -343,7 +343,7 @@ mod tests {
             (None, 4100, 40, 99),
         ];
         for (before, length, count, last) in cases {
-            let [mut row, mut singly] = [(); 2].map(|()| {
+            let [mut burst, mut singly] = [(); 2].map(|()| {
                 let mut batch = HostBatch::new(Some(Arena::new(BATCH_BYTES).unwrap()));
                 if let Some(before) = before {
                     batch.packet(&route(), before).unwrap().fill(0xB0);
@@ -355,7 +355,7 @@ mod tests {
                 bytes.fill(index as u8);
                 index != last
             };
-            let filled = row.row(&route(), length, count, fill);
+            let filled = burst.burst(&route(), length, count, fill);
             let mut expected = 0;
             while expected < count {
                 let Some(bytes) = singly.packet(&route(), length) else { break };
@@ -366,21 +366,21 @@ mod tests {
                 expected += 1;
             }
             assert_eq!(filled, expected);
-            for (at, packet) in row.packets().iter().enumerate() {
+            for (at, packet) in burst.packets().iter().enumerate() {
                 assert_eq!(packet.range(), singly.packets()[at].range());
-                assert_eq!(row.route(packet), &route());
-                let bytes = &row.bytes()[packet.range()];
+                assert_eq!(burst.route(packet), &route());
+                let bytes = &burst.bytes()[packet.range()];
                 assert_eq!(bytes, &singly.bytes()[packet.range()]);
             }
-            assert_eq!(row.packets().len(), singly.packets().len());
+            assert_eq!(burst.packets().len(), singly.packets().len());
             for length in [1, length, length + 1] {
-                assert_eq!(row.fits(length), singly.fits(length));
+                assert_eq!(burst.fits(length), singly.fits(length));
             }
-            assert_eq!(row.run(0), singly.run(0));
+            assert_eq!(burst.run(0), singly.run(0));
             // What follows is taken alike, too.
             for length in [length, 30] {
                 let [one, other] =
-                    [&mut row, &mut singly].map(|batch| batch.packet(&route(), length).is_some());
+                    [&mut burst, &mut singly].map(|batch| batch.packet(&route(), length).is_some());
                 assert_eq!(one, other);
             }
         }

@@ -116,7 +116,7 @@ pub trait Batch {
     fn cancel(&mut self);
     /// As many packets of `length` bytes to one route as there is room for, at most `count`: `fill` is given the place of each among
     /// them and its bytes, and says whether it could fill them. The first that it could not ends the row. Gives how many there are.
-    fn row(
+    fn burst(
         &mut self,
         route: &Route,
         length: usize,
@@ -126,7 +126,7 @@ pub trait Batch {
     where
         Self: Sized,
     {
-        row_one_by_one(self, route, length, count, fill)
+        burst_one_by_one(self, route, length, count, fill)
     }
     /// Has a bit of the last packet turned round after its ICRC has been computed, as a bad network would. For fault
     /// injection. A batch that cannot do it takes the packet back: every receiver drops it anyway.
@@ -149,14 +149,14 @@ impl<B: Batch> Batch for Box<B> {
         (**self).cancel();
     }
 
-    fn row(
+    fn burst(
         &mut self,
         route: &Route,
         length: usize,
         count: usize,
         fill: impl FnMut(usize, &mut [u8]) -> bool,
     ) -> usize {
-        (**self).row(route, length, count, fill)
+        (**self).burst(route, length, count, fill)
     }
 
     fn damage(&mut self, bit: usize) {
@@ -164,8 +164,8 @@ impl<B: Batch> Batch for Box<B> {
     }
 }
 
-/// [`Batch::row`] by its packets.
-pub(crate) fn row_one_by_one(
+/// [`Batch::burst`] by its packets.
+pub(crate) fn burst_one_by_one(
     batch: &mut impl Batch,
     route: &Route,
     length: usize,

@@ -6,7 +6,7 @@
 use crate::counters::Counter;
 use crate::fabric::{
     Batch, ChannelId, Datagram, Direction, Fabric, FabricEvent, PrefetchError, RegionPart, Route,
-    row_one_by_one,
+    burst_one_by_one,
 };
 use crate::limits::{BATCH_BYTES, BATCH_PACKETS, DELAYED_PACKETS};
 use pagewire_iommu::{RegionLife, RegionView};
@@ -220,7 +220,7 @@ impl<B: Batch> Batch for FaultBatch<B> {
         }
     }
 
-    fn row(
+    fn burst(
         &mut self,
         route: &Route,
         length: usize,
@@ -228,9 +228,9 @@ impl<B: Batch> Batch for FaultBatch<B> {
         fill: impl FnMut(usize, &mut [u8]) -> bool,
     ) -> usize {
         match self {
-            FaultBatch::Direct(batch) => batch.row(route, length, count, fill),
+            FaultBatch::Direct(batch) => batch.burst(route, length, count, fill),
             // Each has a fate of its own.
-            FaultBatch::Recorded(_) => row_one_by_one(self, route, length, count, fill),
+            FaultBatch::Recorded(_) => burst_one_by_one(self, route, length, count, fill),
         }
     }
 

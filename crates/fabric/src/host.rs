@@ -7,7 +7,7 @@ use crate::descriptors::Descriptor;
 use crate::devices::Addresses;
 use crate::fabric::{ChannelId, Datagram, Direction, Fabric, FabricEvent, PrefetchError, RegionPart};
 use crate::limits::{
-    BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, STEERING_SETTLES, STEERING_STEP, TABLE_WORDS,
+    BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, STEERING_STEP, STEERING_WAIT, TABLE_WORDS,
 };
 use crate::lock::prepare_barrier;
 use crate::names;
@@ -266,10 +266,10 @@ impl Inner {
 
     /// Waits a moment until the port's datagrams for a new block come here: those that others hand on may overtake each
     /// other, or be lost. Meanwhile this thread answers probes, its own among them; nobody else may be at work here.
-    fn settle_steering(&self) {
-        let until = self.now() + STEERING_SETTLES;
+    fn wait_for_steering(&self) {
+        let until = self.now() + STEERING_WAIT;
         self.look(false);
-        while self.network.is_settling() && self.now() < until {
+        while self.network.is_steering_pending() && self.now() < until {
             self.network.serve_others(self.now());
             std::thread::sleep(STEERING_STEP);
             self.look(false);
@@ -390,8 +390,9 @@ impl Fabric for HostFabric {
         let inner = &*self.inner;
         // Once for what was leased: other processes may change the steering at any time, which does not concern the caller.
         let is_new = inner.any_unsteered.load(Ordering::Acquire);
-        if is_new && inner.any_unsteered.swap(false, Ordering::AcqRel) && inner.network.is_settling() {
-            inner.settle_steering();
+        if is_new && inner.any_unsteered.swap(false, Ordering::AcqRel) && inner.network.is_steering_pending()
+        {
+            inner.wait_for_steering();
         }
     }
 

@@ -135,7 +135,7 @@ pub const STEERING_CHECK: u64 = 100_000_000;
 /// The same at most, where they do not come back although the steering was set up anew.
 pub const STEERING_CHECK_MOST: u64 = 6_400_000_000;
 /// Nanoseconds that a process waits for the steering at most, before peers send to its new numbers.
-pub const STEERING_SETTLES: u64 = 120_000_000;
+pub const STEERING_WAIT: u64 = 120_000_000;
 /// Time between two looks meanwhile.
 pub const STEERING_STEP: Duration = Duration::from_micros(200);
 

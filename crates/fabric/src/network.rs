@@ -63,7 +63,7 @@ pub struct Network {
     /// A bit for each leased block.
     blocks: Box<[AtomicU64]>,
     /// When the thread that hands datagrams over began; 0: none does.
-    turn: AtomicU64,
+    reading_since: AtomicU64,
     /// What had come by this time has been handed over.
     rx_watermark: AtomicU64,
     /// Which of the sockets that are ready is read first: none has to wait until the others are empty.
@@ -118,7 +118,7 @@ impl Network {
             forwards: RwLock::new(Vec::new()),
             user: geteuid(),
             blocks: (0..1024).map(|_| AtomicU64::new(0)).collect(),
-            turn: AtomicU64::new(0),
+            reading_since: AtomicU64::new(0),
             rx_watermark: AtomicU64::new(0),
             read_first: AtomicUsize::new(0),
             looked: AtomicU64::new(0),
@@ -264,7 +264,7 @@ impl Network {
     }
 
     /// Whether steering is being set up, or something waits that belongs to others.
-    pub fn is_settling(&self) -> bool {
+    pub fn is_steering_pending(&self) -> bool {
         self.steering.as_ref().is_some_and(Steering::is_busy) || self.any_waits.load(Ordering::SeqCst)
     }
 
@@ -308,7 +308,7 @@ impl Network {
         }
         steering.keep_up(times, nonce, sockets, &self.counters);
         let soon = now + RETRY_TIME;
-        match (self.is_settling(), used) {
+        match (self.is_steering_pending(), used) {
             (true, _) => soon,
             (false, true) => steering.check_due().max(soon),
             (false, false) => u64::MAX,

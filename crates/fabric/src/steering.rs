@@ -75,7 +75,7 @@ struct State {
 /// Probing under way.
 struct Round {
     /// Bound to the name of the port's steering while this process has the turn.
-    _turn: Option<Descriptor>,
+    _round_lock: Option<Descriptor>,
     /// Bound to a name of this round's.
     answers: Descriptor,
     nonce: u64,
@@ -272,8 +272,8 @@ impl Steering {
     }
 
     fn start(&self, now: u64, nonce: u64, sockets: Sockets<'_>, state: &mut State) -> io::Result<Round> {
-        let turn = match names::datagrams(Some(&names::of_steering(ROCE_PORT)?)) {
-            Ok(turn) => Some(turn),
+        let round_lock = match names::datagrams(Some(&names::of_steering(ROCE_PORT)?)) {
+            Ok(round_lock) => Some(round_lock),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 // Two rounds at once do no harm. Who has the turn for long may have been stopped in it.
                 if state.refused.is_none_or(|since| now.saturating_sub(since) < STEERING_PATIENCE) {
@@ -304,7 +304,7 @@ impl Steering {
         }
         self.nonce.store(nonce, Ordering::Release);
         let others = self.others.load(Ordering::Acquire);
-        Round::start(now, (nonce, others), turn, sockets)
+        Round::start(now, (nonce, others), round_lock, sockets)
     }
 }
 
@@ -317,14 +317,14 @@ impl Round {
     fn start(
         now: u64,
         (nonce, others): (u64, u64),
-        turn: Option<Descriptor>,
+        round_lock: Option<Descriptor>,
         sockets: Sockets<'_>,
     ) -> io::Result<Self> {
         let answers = names::datagrams(Some(&names::of_answers(ROCE_PORT, nonce)?))?;
         rustix::net::sockopt::set_socket_passcred(&answers, true)?;
         let found = [BTreeMap::new(), BTreeMap::new()];
         let mut round = Round {
-            _turn: turn,
+            _round_lock: round_lock,
             answers,
             nonce,
             others,

@@ -272,7 +272,7 @@ fn each_of_a_row_is_looked_at() {
     let mut echo = middle(queue_pair, 3);
     echo[0] = Echo::OPCODE.0;
     Echo { answer: true, queue_pair, nonce: 1 }.emit(&mut echo[12..]);
-    let row = [
+    let burst = [
         middle(queue_pair, 1),
         middle(queue_pair, 2),
         // An answer to a question that was not asked: the fabric's own.
@@ -285,10 +285,10 @@ fn each_of_a_row_is_looked_at() {
         rc(0x0A, queue_pair, 8, Echo::LEN),
         middle(queue_pair, 9),
     ];
-    let mut message: Vec<u8> = row.iter().flat_map(|packet| stranger.sealed(packet)).collect();
-    let segment = message.len() / row.len();
+    let mut message: Vec<u8> = burst.iter().flat_map(|packet| stranger.sealed(packet)).collect();
+    let segment = message.len() / burst.len();
     let expected: Vec<Vec<u8>> =
-        (0..row.len()).filter(|place| ![2, 5].contains(place)).map(|place| row[place].clone()).collect();
+        (0..burst.len()).filter(|place| ![2, 5].contains(place)).map(|place| burst[place].clone()).collect();
     for limit in [64, 4, 1] {
         assert_eq!(receiving.take(&message, segment, limit), (expected.clone(), [0, 0, 1]), "limit {limit}");
     }
@@ -296,9 +296,9 @@ fn each_of_a_row_is_looked_at() {
     let cut_off = [&message[..], &message[..15]].concat();
     assert_eq!(receiving.take(&cut_off, segment, 64), (expected.clone(), [0, 1, 1]));
     // Any of them damaged.
-    for place in 0..row.len() {
+    for place in 0..burst.len() {
         message[place * segment + 20] ^= 1;
-        let left: Vec<Vec<u8>> = expected.iter().filter(|packet| **packet != row[place]).cloned().collect();
+        let left: Vec<Vec<u8>> = expected.iter().filter(|packet| **packet != burst[place]).cloned().collect();
         let counts = if place == 5 { [0, 0, 1] } else { [1, 0, 1] };
         assert_eq!(receiving.take(&message, segment, 64), (left, counts), "{place}");
         message[place * segment + 20] ^= 1;

@@ -117,9 +117,9 @@ fn messages_that_do_not_fit_as_a_whole_wait_for_the_next_round() {
     let route = route("127.0.0.1", "127.0.0.1", &a);
     let packets: Vec<Vec<u8>> = (0..9).map(|seed| packet(queue_pair, seed, 512)).collect();
     // Three sends, of which the kernel makes a message each.
-    for row in packets.chunks(3) {
+    for burst in packets.chunks(3) {
         let mut batch = a.batch();
-        for packet in row {
+        for packet in burst {
             batch.packet(&route, packet.len()).unwrap().copy_from_slice(packet);
         }
         a.flush(batch);

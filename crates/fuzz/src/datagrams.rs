@@ -45,10 +45,10 @@ fn interpret(input: &mut Unstructured<'_>, host: &mut Host) -> Result<()> {
             }
             host.send(source, &buffer);
         }
-        host.settle(0);
+        host.run_for(0);
         let end = input.choose_index(ends)?;
         match input.int_in_range(0..=15u8)? {
-            0 => host.settle(u64::from(input.arbitrary::<u32>()?)),
+            0 => host.run_for(u64::from(input.arbitrary::<u32>()?)),
             1 => host.program.post_receive(end, input.int_in_range(0..=1024)?, &mut host.memory),
             2 => {
                 let target = &host.memory.targets[0];

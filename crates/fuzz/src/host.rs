@@ -167,7 +167,7 @@ impl Host {
             answers: 0,
             answered: HashMap::new(),
         };
-        host.settle(1_000_000);
+        host.run_for(1_000_000);
         host
     }
 
@@ -245,7 +245,7 @@ impl Host {
     }
 
     /// Delivers what is under way, lets `time` nanoseconds pass, and the NIC do all it can meanwhile.
-    pub fn settle(&mut self, time: u64) {
+    pub fn run_for(&mut self, time: u64) {
         self.flush();
         let until = self.world.now() + LINK_TIME + time;
         let mut rounds = 0;
@@ -316,11 +316,11 @@ impl Host {
 
     /// Ends everything and looks at all of it once more.
     pub fn end(mut self) {
-        self.settle(1_000_000);
+        self.run_for(1_000_000);
         self.memory.check();
         self.program.end(&mut self.memory);
         // What is still under way finds nobody.
-        self.settle(10_000_000_000);
+        self.run_for(10_000_000_000);
         self.memory.check();
     }
 }

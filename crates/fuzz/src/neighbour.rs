@@ -14,7 +14,7 @@ use pagewire_iommu::layout::{BLOCKS, MAGIC_WORD, QUEUE_PAIRS, REGIONS, SECRET_WO
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_nic::Status;
 use pagewire_nic::attributes::QueuePairType;
-use pagewire_nic::path::ring::{DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS, VERDICTS, emit_reference};
+use pagewire_nic::path::ring::{DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS, RING_ACKS, emit_reference};
 use pagewire_sim::{CrashPoint, Faults, SimWords, World};
 use pagewire_transport::RemoteAddress;
 use pagewire_wire::{Bth, Deth, Extensions, Header, Opcode, Reth};
@@ -91,7 +91,7 @@ impl Neighbourhood {
             packets: 0,
             honest: 0,
         };
-        all.settle(1_000_000);
+        all.run_for(1_000_000);
         let channel = |of: &Party, to: &Party| {
             all.world.channels(of.process).into_iter().find(|(peer, _)| *peer == to.process)
         };
@@ -133,7 +133,7 @@ impl Neighbourhood {
                     self.victim.receive(index, (Area::BuffersOfOne, offset, length));
                     self.neighbour.receive(index, (Area::BuffersOfOne, offset, length));
                 }
-                24 => self.settle(u64::from(input.arbitrary::<u32>()?)),
+                24 => self.run_for(u64::from(input.arbitrary::<u32>()?)),
                 25 => self.transfer(),
                 26 => self.reopen(),
                 27 => {
@@ -160,7 +160,7 @@ impl Neighbourhood {
                 }
             }
             if input.arbitrary()? {
-                self.settle(0);
+                self.run_for(0);
             }
         }
         Ok(())
@@ -172,7 +172,7 @@ impl Neighbourhood {
             return;
         }
         let then = self.victim.bytes(Area::OpenToOne);
-        self.settle(100_000);
+        self.run_for(100_000);
         assert!(then == self.victim.bytes(Area::OpenToOne), "a write came after the end of its region");
         self.victim.register(Area::OpenToOne);
     }
@@ -195,7 +195,7 @@ impl Neighbourhood {
         while self.world.now() < until
             && !(self.victim.ended.contains_key(&one) && self.bystander.ended.contains_key(&two))
         {
-            self.settle(1_000_000);
+            self.run_for(1_000_000);
         }
         assert_eq!(self.victim.ended.get(&one), Some(&Status::Success), "the victim's other connection");
         assert_eq!(self.bystander.ended.get(&two), Some(&Status::Success), "to the victim");
@@ -209,7 +209,7 @@ impl Neighbourhood {
     }
 
     /// Everybody does all there is to do, while `time` nanoseconds pass.
-    fn settle(&mut self, time: u64) {
+    fn run_for(&mut self, time: u64) {
         let until = self.world.now() + time;
         let mut rounds = 0;
         loop {
@@ -246,7 +246,7 @@ impl Neighbourhood {
         let (words, index) = match input.int_in_range(0..=15u8)? {
             // Where its reader is, and its verdicts.
             0 => (words, direction + HEAD_WORD),
-            1..=2 => (words, direction + VERDICTS + input.choose_index(2)?),
+            1..=2 => (words, direction + RING_ACKS + input.choose_index(2)?),
             3..=4 => (words, direction + HAZARDS + input.choose_index(HAZARD_SLOTS)?),
             5..=7 => {
                 // Near what is written and read now.
@@ -339,9 +339,9 @@ impl Neighbourhood {
         self.world.kill(self.neighbour.process);
         let until = self.world.now() + NOTICE;
         while self.world.now() < until && (0..SHARED).any(|index| self.victim.sends(index) > 0) {
-            self.settle(10_000_000);
+            self.run_for(10_000_000);
         }
-        self.settle(10_000_000);
+        self.run_for(10_000_000);
         for index in 0..SHARED {
             assert_eq!(
                 self.victim.sends(index),

@@ -81,7 +81,7 @@ impl Attacker {
             for _ in 0..input.int_in_range(1..=12)? {
                 self.packet(input, host)?;
             }
-            host.settle(0);
+            host.run_for(0);
             for heard in std::mem::take(&mut host.heard) {
                 self.learn(host, &heard);
             }
@@ -110,8 +110,8 @@ impl Attacker {
                 };
                 host.post_send(&wish);
             }
-            11 => host.settle(u64::from(input.arbitrary::<u32>()?)),
-            12..=13 => host.settle(u64::from(input.arbitrary::<u16>()?)),
+            11 => host.run_for(u64::from(input.arbitrary::<u32>()?)),
+            12..=13 => host.run_for(u64::from(input.arbitrary::<u16>()?)),
             14 => {
                 let target = input.choose_index(host.memory.targets.len() - 1)?;
                 host.memory.replace(target);

@@ -16,7 +16,8 @@ pub fn run(bytes: &[u8]) -> u64 {
 }
 
 fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
-    let link = Link { request_mtu: 256, response_mtu: 256, lossless: input.arbitrary()?, direct: false };
+    let link =
+        Link { request_mtu: 256, response_mtu: 256, lossless: input.arbitrary()?, initiator_copy: false };
     let remote_rights = RemoteRights { read: true, write: true, atomic: true };
     let mut rc = RcConnection::new(RcSettings {
         link,
@@ -100,14 +101,14 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
             }
             6 => {
                 now += input.arbitrary::<u64>()? % 1_000_000_000;
-                rc.drive(Time(now), &mut environments[0]);
-                uc.drive(Time(now), &mut environments[1]);
+                rc.progress(Time(now), &mut environments[0]);
+                uc.progress(Time(now), &mut environments[1]);
                 for deadline in [rc.deadline(), uc.deadline()].into_iter().flatten() {
                     assert!(deadline.0 > now, "drive handles what is due");
                 }
-                for environment in &mut environments {
-                    assert!(environment.sent <= 2 * limits::DRIVE_PACKETS + 2);
-                    environment.sent = 0;
+                for ops in &mut environments {
+                    assert!(ops.sent <= 2 * limits::PROGRESS_PACKETS + 2);
+                    ops.sent = 0;
                 }
             }
             _ => {
@@ -158,7 +159,7 @@ impl Model {
     }
 }
 
-impl Environment for Model {
+impl TransportOps for Model {
     fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()> {
         assert_eq!(header.bth.opcode.extensions(), Some(header.extensions()));
         if let Source::Work { length, .. } | Source::Remote { length, .. } = source {
@@ -175,8 +176,8 @@ impl Environment for Model {
         self.sent += 1;
         self.answer(())
     }
-    fn direct(&mut self, _work: &Work) -> Direct {
-        Direct::Unavailable
+    fn initiator_copy(&mut self, _work: &Work) -> InitiatorCopy {
+        InitiatorCopy::Unavailable
     }
     fn link(&mut self) -> LinkState {
         if self.chance(2) { LinkState::Pending } else { LinkState::Delivered }

@@ -2,10 +2,10 @@
 //!
 //! Every path comes through here, with local keys and with remote ones.
 
-use crate::drive::page_waits::Asked;
 use crate::engine::Nic;
 use crate::limits::{BRING_IN_TRIES, LOOK_AHEAD};
-use crate::page_faults::{Missed, Named};
+use crate::page_faults::{FaultedAccess, KeyedPieces};
+use crate::qp_progress::page_waits::FaultState;
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::ScatterGather;
@@ -25,14 +25,14 @@ pub struct Access {
 /// A region that was found by its key, checked for all but the bounds of an access. Good until the region is revoked, or gets other
 /// rights ([`RegionView::still_open`](pagewire_iommu::RegionView::still_open), by a count that comes round after 2^31 of these).
 #[derive(Debug, Clone, Copy)]
-pub struct Pass {
+pub struct MrCacheEntry {
     key: u32,
     need: Rights,
     domain: u32,
     window: Window,
 }
 
-impl Pass {
+impl MrCacheEntry {
     /// For the region that a key names.
     pub fn look_up<W: SharedWords>(
         regions: &RegionView<W>,
@@ -40,7 +40,7 @@ impl Pass {
         need: Rights,
         domain: u32,
     ) -> Result<Self, Refusal> {
-        Ok(Pass { key, need, domain, window: regions.window(key, need, domain)? })
+        Ok(MrCacheEntry { key, need, domain, window: regions.window(key, need, domain)? })
     }
 
     /// Whether it is for such accesses, by a queue pair of its [domain](Self::domain).
@@ -69,37 +69,39 @@ impl Pass {
     /// The one that is kept, if it serves and its region is still open; else another one is kept.
     #[inline]
     fn renewed<'p, W: SharedWords>(
-        kept: &'p mut Option<Pass>,
+        kept: &'p mut Option<MrCacheEntry>,
         regions: &RegionView<W>,
         (key, need, domain): (u32, Rights, u32),
     ) -> Result<&'p Window, Refusal> {
-        let serves = |pass: &Pass| pass.serves(key, need, domain) && regions.still_open(&pass.window);
+        let serves = |mr_entry: &MrCacheEntry| {
+            mr_entry.serves(key, need, domain) && regions.still_open(&mr_entry.window)
+        };
         if !kept.as_ref().is_some_and(serves) {
             *kept = None;
-            *kept = Some(Pass::look_up(regions, key, need, domain)?);
+            *kept = Some(MrCacheEntry::look_up(regions, key, need, domain)?);
         }
-        kept.as_ref().map(Pass::window).ok_or(Refusal::Key)
+        kept.as_ref().map(MrCacheEntry::window).ok_or(Refusal::Key)
     }
 }
 
 /// An access to one region that goes on from packet to packet, while a thread handles several packets of a queue pair in a
 /// row: the region is looked up and its hazard claimed once. Whether it has been revoked is looked at for each packet. Given up
 /// when it is dropped: before the lock on the queue pair is, so that whoever waits for it waits for a few packets at most.
-pub struct Sustained<'n> {
+pub struct AccessSession<'n> {
     hazards: &'n Hazards<ProcessWords>,
-    access: Option<SustainedAccess>,
+    access: Option<HeldAccess>,
 }
 
-struct SustainedAccess {
+struct HeldAccess {
     claim: Claim,
-    pass: Pass,
+    mr_entry: MrCacheEntry,
     /// Addresses that were resident when the last look was made, as [`Residency::Resident`] means it.
     resident: Range<u64>,
     /// What lies ahead was not all resident: only what is accessed is asked for.
     sparse: bool,
 }
 
-impl SustainedAccess {
+impl HeldAccess {
     /// Whether a segment lies in what was resident.
     fn covers(&self, segment: Segment) -> bool {
         let end = segment.address.saturating_add(segment.length);
@@ -121,10 +123,10 @@ impl SustainedAccess {
     }
 }
 
-impl<'n> Sustained<'n> {
+impl<'n> AccessSession<'n> {
     /// No access yet.
     pub fn new<F: Fabric>(nic: &'n Nic<F>) -> Self {
-        Sustained { hazards: nic.own_hazards(), access: None }
+        AccessSession { hazards: nic.own_hazards(), access: None }
     }
 
     /// Ends the access.
@@ -135,7 +137,7 @@ impl<'n> Sustained<'n> {
     }
 }
 
-impl Drop for Sustained<'_> {
+impl Drop for AccessSession<'_> {
     fn drop(&mut self) {
         self.let_go();
     }
@@ -155,15 +157,15 @@ pub enum AccessError {
 }
 
 impl<F: Fabric> Nic<F> {
-    /// Where a piece lies, by the region that its key names. `pass` is kept for the next piece, which most probably names the same one.
+    /// Where a piece lies, by the region that its key names. `mr_entry` is kept for the next piece, which most probably names the same one.
     #[inline(always)] // Part of every access.
     fn locate<'p>(
         &self,
-        pass: &'p mut Option<Pass>,
+        mr_entry: &'p mut Option<MrCacheEntry>,
         (domain, need): (u32, Rights),
         piece: &ScatterGather,
     ) -> Result<(Segment, &'p Window), AccessError> {
-        let window = Pass::renewed(pass, self.regions().view(), (piece.key, need, domain));
+        let window = MrCacheEntry::renewed(mr_entry, self.regions().view(), (piece.key, need, domain));
         let window = window.map_err(AccessError::Refused)?;
         let length = u64::from(piece.length);
         let granted = window.locate(piece.address, length).map_err(AccessError::Refused)?;
@@ -194,18 +196,18 @@ impl<F: Fabric> Nic<F> {
         })
     }
 
-    /// Accesses one piece that is not empty, under a claim on its region, if its key and bounds are right. `pass` is kept for the
+    /// Accesses one piece that is not empty, under a claim on its region, if its key and bounds are right. `mr_entry` is kept for the
     /// next access. False: nothing was done, or `access` did not do it.
     #[inline]
     pub fn access_now(
         &self,
         queue_pair: &QueuePair<F>,
-        pass: &mut Option<Pass>,
+        mr_entry: &mut Option<MrCacheEntry>,
         domain_and_need: (u32, Rights),
         piece: &ScatterGather,
         access: impl FnOnce(Segment) -> bool,
     ) -> bool {
-        let Ok((segment, window)) = self.locate(pass, domain_and_need, piece) else { return false };
+        let Ok((segment, window)) = self.locate(mr_entry, domain_and_need, piece) else { return false };
         let Ok(claim) = self.try_claim(queue_pair, window) else { return false };
         let done = access(segment);
         self.own_hazards().release(claim);
@@ -220,13 +222,13 @@ impl<F: Fabric> Nic<F> {
         pieces: &[ScatterGather],
         need: Rights,
         write: bool,
-        waits: &mut Asked,
+        waits: &mut FaultState,
     ) -> Result<Access, AccessError> {
         let mut access = Access { segments: SmallVec::new(), claims: SmallVec::new() };
-        let (mut pass, mut claimed) = (None, None);
+        let (mut mr_entry, mut claimed) = (None, None);
         for piece in pieces.iter().filter(|piece| piece.length > 0) {
             let mut admit = || {
-                let (segment, window) = self.locate(&mut pass, (domain, need), piece)?;
+                let (segment, window) = self.locate(&mut mr_entry, (domain, need), piece)?;
                 access.segments.push(segment);
                 if claimed != Some(*window) {
                     access.claims.push(self.claim(queue_pair, window)?);
@@ -241,9 +243,9 @@ impl<F: Fabric> Nic<F> {
         }
         let residency = self.fabric().memory().residency(&access.segments);
         // Without a piece there is nothing to wait for.
-        let Some(window) = pass.map(|pass| *pass.window()) else { return Ok(access) };
-        let named = Named { pieces, domain, need };
-        match self.admit(residency, queue_pair, (&access.segments, named), window, write, waits) {
+        let Some(window) = mr_entry.map(|mr_entry| *mr_entry.window()) else { return Ok(access) };
+        let keyed = KeyedPieces { pieces, domain, need };
+        match self.admit(residency, queue_pair, (&access.segments, keyed), window, write, waits) {
             Ok(()) => Ok(access),
             Err(error) => {
                 self.finish(access);
@@ -252,25 +254,25 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    /// As [`begin`](Self::begin) for one piece that is not empty; the claim is the caller's to release. `pass`: as in
+    /// As [`begin`](Self::begin) for one piece that is not empty; the claim is the caller's to release. `mr_entry`: as in
     /// [`access_now`](Self::access_now).
     #[inline(always)] // Part of each transfer that the requester executes itself.
     #[allow(clippy::too_many_arguments)] // Those of `begin`, the moment, and what was seen at that.
     pub fn begin_one(
         &self,
         queue_pair: &QueuePair<F>,
-        pass: &mut Option<Pass>,
+        mr_entry: &mut Option<MrCacheEntry>,
         domain_and_need: (u32, Rights),
         piece: &ScatterGather,
         write: bool,
-        waits: &mut Asked,
+        waits: &mut FaultState,
         (moment, seen): (u64, &mut LastSeen),
     ) -> Result<(Segment, Claim), AccessError> {
         let (segment, window) =
-            self.locate(pass, domain_and_need, piece).map_err(|error| self.given_up(error, waits))?;
+            self.locate(mr_entry, domain_and_need, piece).map_err(|error| self.given_up(error, waits))?;
         let claim = self.claim(queue_pair, window).map_err(|error| self.given_up(error, waits))?;
         let residency = self.fabric().memory().residency_at(segment, moment, seen);
-        match self.admit(residency, queue_pair, (&[segment], Named::ALONE), *window, write, waits) {
+        match self.admit(residency, queue_pair, (&[segment], KeyedPieces::ALONE), *window, write, waits) {
             Ok(()) => Ok((segment, claim)),
             Err(error) => {
                 self.own_hazards().release(claim);
@@ -279,23 +281,24 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    /// As [`begin`](Self::begin) for one piece that is not empty; the access goes on until `sustained` is given up.
+    /// As [`begin`](Self::begin) for one piece that is not empty; the access goes on until `session` is given up.
     #[allow(clippy::too_many_arguments)] // Those of `begin`.
-    pub fn sustain(
+    pub fn begin_in_session(
         &self,
-        sustained: &mut Sustained<'_>,
+        session: &mut AccessSession<'_>,
         queue_pair: &QueuePair<F>,
         domain: u32,
         piece: &ScatterGather,
         need: Rights,
         write: bool,
-        waits: &mut Asked,
+        waits: &mut FaultState,
     ) -> Result<Segment, AccessError> {
-        let seen = self.look(sustained, queue_pair, domain, piece, need, write, waits);
+        let seen = self.look(session, queue_pair, domain, piece, need, write, waits);
         let Seen { segment, window, residency } = seen.map_err(|error| self.given_up(error, waits))?;
-        let admitted = self.admit(residency, queue_pair, (&[segment], Named::ALONE), window, write, waits);
+        let admitted =
+            self.admit(residency, queue_pair, (&[segment], KeyedPieces::ALONE), window, write, waits);
         if admitted.is_err() {
-            sustained.let_go();
+            session.let_go();
         }
         admitted.map(|()| segment)
     }
@@ -307,14 +310,14 @@ impl<F: Fabric> Nic<F> {
         &self,
         residency: Residency,
         queue_pair: &QueuePair<F>,
-        (segments, named): (&[Segment], Named<'_>),
+        (segments, keyed): (&[Segment], KeyedPieces<'_>),
         window: Window,
         write: bool,
-        waits: &mut Asked,
+        waits: &mut FaultState,
     ) -> Result<(), AccessError> {
         match residency {
             Residency::Absent if waits.times < BRING_IN_TRIES => {
-                self.meet(queue_pair, &Missed { segments, window, named, write }, waits)
+                self.resolve_fault(queue_pair, &FaultedAccess { segments, window, keyed, write }, waits)
             }
             Residency::NotMapped => Err(self.given_up(AccessError::NotMapped, waits)),
             Residency::Absent | Residency::Resident => {
@@ -326,36 +329,37 @@ impl<F: Fabric> Nic<F> {
 
     /// An access that will never be made ends its wait.
     #[cold]
-    fn given_up(&self, error: AccessError, waits: &mut Asked) -> AccessError {
+    fn given_up(&self, error: AccessError, waits: &mut FaultState) -> AccessError {
         if matches!(error, AccessError::Refused(_) | AccessError::NotMapped) {
             self.end_wait_if_any(waits);
         }
         error
     }
 
-    /// As [`sustain`](Self::sustain) for a row of packets; `None` where one of them may be refused or has to wait, which is
+    /// As [`begin_in_session`](Self::begin_in_session) for a burst of packets; `None` where one of them may be refused or has to wait, which is
     /// for an access of its own to find out.
     #[allow(clippy::too_many_arguments)] // Those of `begin`.
-    pub fn sustain_row(
+    pub fn begin_burst_in_session(
         &self,
-        sustained: &mut Sustained<'_>,
+        session: &mut AccessSession<'_>,
         queue_pair: &QueuePair<F>,
         domain: u32,
         piece: &ScatterGather,
         need: Rights,
         write: bool,
-        waits: &mut Asked,
+        waits: &mut FaultState,
     ) -> Option<Segment> {
-        match self.look(sustained, queue_pair, domain, piece, need, write, waits) {
+        match self.look(session, queue_pair, domain, piece, need, write, waits) {
             Ok(Seen { segment, residency: Residency::Resident, .. }) => {
                 self.end_own_wait_if_any(waits);
                 Some(segment)
             }
             Ok(Seen { segment, window, residency: Residency::Absent }) => {
-                let missed = Missed { segments: &[segment], window, named: Named::ALONE, write };
+                let faulted =
+                    FaultedAccess { segments: &[segment], window, keyed: KeyedPieces::ALONE, write };
                 let alone =
                     self.options().page_in.brings_in_at_most().is_none_or(|most| segment.length <= most);
-                (alone && self.meet_cheaply(queue_pair, &missed, waits)).then_some(segment)
+                (alone && self.resolve_cheap_fault(queue_pair, &faulted, waits)).then_some(segment)
             }
             Ok(Seen { residency: Residency::NotMapped, .. }) | Err(_) => None,
         }
@@ -365,43 +369,44 @@ impl<F: Fabric> Nic<F> {
     #[allow(clippy::too_many_arguments)] // Those of `begin`.
     fn look(
         &self,
-        sustained: &mut Sustained<'_>,
+        session: &mut AccessSession<'_>,
         queue_pair: &QueuePair<F>,
         domain: u32,
         piece: &ScatterGather,
         need: Rights,
         write: bool,
-        waits: &mut Asked,
+        waits: &mut FaultState,
     ) -> Result<Seen, AccessError> {
         let view = self.regions().view();
-        let known = |access: &SustainedAccess| {
-            access.pass.serves(piece.key, need, domain) && view.still_open(&access.pass.window)
+        let known = |access: &HeldAccess| {
+            access.mr_entry.serves(piece.key, need, domain) && view.still_open(&access.mr_entry.window)
         };
-        if !sustained.access.as_ref().is_some_and(known) {
-            sustained.let_go();
-            let pass = Pass::look_up(view, piece.key, need, domain).map_err(AccessError::Refused)?;
-            let claim = self.claim(queue_pair, &pass.window)?;
-            sustained.access = Some(SustainedAccess { claim, pass, resident: 0..0, sparse: false });
+        if !session.access.as_ref().is_some_and(known) {
+            session.let_go();
+            let mr_entry =
+                MrCacheEntry::look_up(view, piece.key, need, domain).map_err(AccessError::Refused)?;
+            let claim = self.claim(queue_pair, &mr_entry.window)?;
+            session.access = Some(HeldAccess { claim, mr_entry, resident: 0..0, sparse: false });
         }
-        let Some(access) = &mut sustained.access else { return Err(AccessError::Refused(Refusal::Key)) };
+        let Some(access) = &mut session.access else { return Err(AccessError::Refused(Refusal::Key)) };
         let length = u64::from(piece.length);
-        let granted = match access.pass.window.locate(piece.address, length) {
+        let granted = match access.mr_entry.window.locate(piece.address, length) {
             Ok(granted) => granted,
             Err(refusal) => {
-                sustained.let_go();
+                session.let_go();
                 return Err(AccessError::Refused(refusal));
             }
         };
         let segment = Segment { address: granted.address, length };
-        let window = access.pass.window;
+        let window = access.mr_entry.window;
         if access.covers(segment) {
             return Ok(Seen { segment, window, residency: Residency::Resident });
         }
         let room = window.memory().end - segment.address;
         let residency = access.residency(self.fabric().memory(), segment, room);
         if waits.ahead.is_past_mark(segment.address.saturating_add(length)) {
-            let missed = Missed { segments: &[segment], window, named: Named::ALONE, write };
-            self.bring_in_beyond(queue_pair, &missed, waits);
+            let faulted = FaultedAccess { segments: &[segment], window, keyed: KeyedPieces::ALONE, write };
+            self.bring_in_beyond(queue_pair, &faulted, waits);
         }
         Ok(Seen { segment, window, residency })
     }

@@ -4,9 +4,9 @@ use crate::context::Context;
 use crate::engine::Nic;
 use crate::error::{Error, Result};
 use crate::event::{Acknowledgements, AsyncEventKind, Element, EventQueue, Notifier};
-use crate::lane::Lane;
 use crate::limits::{LEFT_PATIENCE, MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
 use crate::moderation::{Event, Moderation, Moderator};
+use crate::poll_hint::PollHint;
 use crate::protection::ProtectionDomain;
 use crate::unpolled::UnpolledSends;
 use pagewire_fabric::Fabric;
@@ -176,7 +176,7 @@ pub struct CompletionQueue<F: Fabric> {
     waiting: AtomicUsize,
     /// It is neither armed nor overrun, likewise.
     plain: AtomicBool,
-    pub(crate) lane: Lane<F>,
+    pub(crate) poll_hint: PollHint<F>,
     cookie: AtomicU64,
     pub(crate) users: AtomicU32,
     completion_events: Arc<Acknowledgements>,
@@ -216,7 +216,7 @@ impl<F: Fabric> CompletionQueue<F> {
             }),
             waiting: AtomicUsize::new(0),
             plain: AtomicBool::new(true),
-            lane: Lane::default(),
+            poll_hint: PollHint::default(),
             cookie: AtomicU64::new(0),
             users: AtomicU32::new(0),
             completion_events: Arc::default(),
@@ -263,9 +263,9 @@ impl<F: Fabric> CompletionQueue<F> {
         }
         let _within = self.nic.begin_verb();
         let mut found = None;
-        let looked = self.lane.is_known()
+        let looked = self.poll_hint.is_known()
             && !self.nic.owes_round()
-            && self.lane.seek(&self.nic, self, &mut found).is_some();
+            && self.poll_hint.seek(&self.nic, self, &mut found).is_some();
         if let Some(completion) = &found {
             self.nic.found_without_round(1 + self.waiting.load(Ordering::Relaxed) as u64);
             each(completion);
@@ -276,7 +276,7 @@ impl<F: Fabric> CompletionQueue<F> {
             return 0;
         }
         // As it is before the round, which may make another one.
-        let by_lane = self.lane.queue_pair();
+        let by_lane = self.poll_hint.queue_pair();
         let interval = self.nic.progress_by_poller();
         let mut by_others = false;
         let found = self.take(max, &mut |completion| {
@@ -291,7 +291,7 @@ impl<F: Fabric> CompletionQueue<F> {
     }
 
     /// Whether a completion that comes now may go to a thread that polls without being queued: none is before it, and nobody
-    /// is to be told. Called by whoever holds the core of its queue pair.
+    /// is to be told. Called by whoever holds the QP context of its queue pair.
     pub(crate) fn is_plain(&self) -> bool {
         self.waiting.load(Ordering::Acquire) == 0 && self.plain.load(Ordering::Acquire)
     }
@@ -507,10 +507,10 @@ impl<F: Fabric> CompletionQueue<F> {
             }
             let own: *const Self = self;
             channel.queues.lock().retain(|other| !std::ptr::addr_eq(other.as_ptr(), own));
-            channel.events.settle(&self.completion_events);
+            channel.events.withdraw(&self.completion_events);
         }
-        self.context.settle_events(&self.async_events);
-        self.lane.clear();
+        self.context.withdraw_events(&self.async_events);
+        self.poll_hint.clear();
         // A program that closed its device may keep the queue.
         let mut queue = self.queue.lock();
         queue.entries = VecDeque::new();

@@ -80,7 +80,7 @@ impl<F: Fabric> Context<F> {
     }
 
     /// Withdraws the events of an object that goes, and waits until the program has acknowledged those that it was given.
-    pub(crate) fn settle_events(&self, of: &Arc<Acknowledgements>) {
-        self.events.settle(of);
+    pub(crate) fn withdraw_events(&self, of: &Arc<Acknowledgements>) {
+        self.events.withdraw(of);
     }
 }

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[derive(Default)]
 pub struct QueuePairCounters {
     /// WRITEs and READs executed in the peer's memory, and their bytes.
-    pub direct_operations: Counter,
-    pub direct_bytes: Counter,
+    pub initiator_copies: Counter,
+    pub initiator_copy_bytes: Counter,
     /// Of these operations those that waited in the send queue before.
-    pub direct_kept: Counter,
+    pub initiator_copies_queued: Counter,
     /// The highest number of completed send requests that was told: it never falls.
-    pub completed_told: AtomicU64,
+    pub completed_reported: AtomicU64,
     /// Packets over the ring to a local peer, and those that came while another thread had the queue pair. The first two are
     /// counted by whoever has it.
     pub ring_packets_sent: Counter,
@@ -35,9 +35,9 @@ impl QueuePairCounters {
     /// The send requests that are complete, of which `retired` have been in the send queue: those executed at their post never are.
     pub fn completed(&self, retired: u64) -> u64 {
         // The two grow one after the other while a request is executed that was kept: one too many may be seen for that time.
-        let at_once = self.direct_operations.get().saturating_sub(self.direct_kept.get());
+        let at_once = self.initiator_copies.get().saturating_sub(self.initiator_copies_queued.get());
         let completed = retired + at_once;
-        self.completed_told.fetch_max(completed, Ordering::Relaxed).max(completed)
+        self.completed_reported.fetch_max(completed, Ordering::Relaxed).max(completed)
     }
 }
 

@@ -1,23 +1,23 @@
 //! UD: one packet a message, to wherever its address handle says.
 
 use crate::access::AccessError;
-use crate::access::Sustained;
+use crate::access::AccessSession;
 use crate::attributes::{Attributes, State};
 use crate::completion::{Completion, Opcode, RoutingHeader, Status};
-use crate::drive::Core;
-use crate::drive::page_waits::Purpose;
-use crate::environment::{QueuePairEnvironment, lay, length_in_batch};
 use crate::event::AsyncEventKind;
 use crate::path::ring::Kind;
 use crate::path::{ANSWER_TIME, Path};
+use crate::qp_progress::QpContext;
+use crate::qp_progress::page_waits::Purpose;
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::{KeptData, slice_of, total_length};
+use crate::transport_ops::{QpTransportOps, lay, length_in_batch};
 use pagewire_fabric::{Batch, Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
-use pagewire_transport::limits::DRIVE_PACKETS;
-use pagewire_transport::{Environment, Operation, Outcome, Payload, Psn, Status as Protocol, WorkId, ud};
+use pagewire_transport::limits::PROGRESS_PACKETS;
+use pagewire_transport::{Operation, Outcome, Payload, Psn, Status as Protocol, TransportOps, WorkId, ud};
 use pagewire_wire::bth::DEFAULT_PARTITION;
 use pagewire_wire::{Header, packet};
 use smallvec::SmallVec;
@@ -33,17 +33,17 @@ enum Sent {
 }
 
 impl<F: Fabric> QueuePair<F> {
-    /// Sends datagrams that were posted, at most [`DRIVE_PACKETS`]. Tells whether there is more to do, and when.
-    pub(crate) fn drive_datagrams(&self, core: &mut Core<F>, attributes: &Attributes) -> Option<Again> {
+    /// Sends datagrams that were posted, at most [`PROGRESS_PACKETS`]. Tells whether there is more to do, and when.
+    pub(crate) fn drive_datagrams(&self, qpc: &mut QpContext<F>, attributes: &Attributes) -> Option<Again> {
         if attributes.state != State::ReadyToSend {
             return None;
         }
         let mut batch = None;
         let mut again = Some(Again::Soon);
-        core.submitted = core.submitted.max(self.send.lock().oldest().0);
+        qpc.submitted = qpc.submitted.max(self.send.lock().oldest().0);
         let mtu = self.domain.context().device().mtu.bytes();
-        for _ in 0..DRIVE_PACKETS {
-            let id = WorkId(core.submitted);
+        for _ in 0..PROGRESS_PACKETS {
+            let id = WorkId(qpc.submitted);
             let sent = match self.datagram(id, attributes) {
                 None => {
                     again = None;
@@ -55,12 +55,12 @@ impl<F: Fabric> QueuePair<F> {
                     Sent::Done
                 }
                 Some((header, data, route, peer, length)) => {
-                    self.send_datagram(core, &mut batch, &header, &data, &route, peer, length)
+                    self.send_datagram(qpc, &mut batch, &header, &data, &route, peer, length)
                 }
             };
             match sent {
                 Sent::Done => {
-                    core.submitted += 1;
+                    qpc.submitted += 1;
                     self.complete_send(id, Status::Success);
                 }
                 Sent::Wait { link_full } => {
@@ -68,9 +68,9 @@ impl<F: Fabric> QueuePair<F> {
                     break;
                 }
                 Sent::Failed(status) => {
-                    core.submitted += 1;
+                    qpc.submitted += 1;
                     self.complete_send(id, status);
-                    self.enter_send_queue_error(core);
+                    self.enter_send_queue_error(qpc);
                     again = None;
                     break;
                 }
@@ -118,7 +118,7 @@ impl<F: Fabric> QueuePair<F> {
     #[allow(clippy::too_many_arguments)] // one datagram, spelled out
     fn send_datagram(
         &self,
-        core: &mut Core<F>,
+        qpc: &mut QpContext<F>,
         batch: &mut Option<F::Batch>,
         header: &Header,
         data: &KeptData,
@@ -137,7 +137,7 @@ impl<F: Fabric> QueuePair<F> {
                     pieces,
                     Rights::empty(),
                     false,
-                    core.begin_access(Purpose::Request),
+                    qpc.begin_access(Purpose::Request),
                 ) {
                     Ok(access) => Some(access),
                     Err(AccessError::Wait | AccessError::Busy) => return Sent::Wait { link_full: false },
@@ -155,7 +155,7 @@ impl<F: Fabric> QueuePair<F> {
             (KeptData::Segments(_), None) => false,
         };
         let sent = match &path {
-            Path::None | Path::Asked { .. } => {
+            Path::None | Path::Connecting { .. } => {
                 self.nic.schedule(self, self.nic.fabric().now() + ANSWER_TIME);
                 Sent::Wait { link_full: false }
             }
@@ -194,7 +194,7 @@ impl<F: Fabric> QueuePair<F> {
         if let Some(access) = access {
             self.nic.finish(access);
         }
-        core.set_path(self, path);
+        qpc.set_path(self, path);
         sent
     }
 
@@ -225,43 +225,43 @@ impl<F: Fabric> QueuePair<F> {
     /// Takes a datagram that came in. False: it has to wait for a page.
     pub(crate) fn take_datagram(
         &self,
-        core: &mut Core<F>,
+        qpc: &mut QpContext<F>,
         header: &Header,
         payload: Payload<'_>,
         global_route: Option<&[u8; GLOBAL_ROUTE]>,
-        sustained: &mut Sustained<'_>,
+        session: &mut AccessSession<'_>,
         drops_faulting: bool,
     ) -> bool {
-        let settings = self.datagram_settings(&core.attributes);
+        let settings = self.datagram_settings(&qpc.attributes);
         let (Ok(accepted), Some(global_route), Payload::Bytes(bytes)) =
             (ud::accept(&settings, header, payload.len()), global_route, payload)
         else {
             self.counters.dropped.add(1);
             return true;
         };
-        let mut environment = QueuePairEnvironment::new(self, core, None, sustained);
-        if !environment.begin_receive() {
-            environment.finish();
+        let mut ops = QpTransportOps::new(self, qpc, None, session);
+        if !ops.begin_receive() {
+            ops.finish();
             self.counters.dropped.add(1);
             return true;
         }
-        let outcome = match environment.place_receive(0, Payload::Bytes(global_route), bytes.is_empty()) {
-            Outcome::Done(()) => environment.place_receive(GLOBAL_ROUTE as u64, payload, true),
+        let outcome = match ops.place_receive(0, Payload::Bytes(global_route), bytes.is_empty()) {
+            Outcome::Done(()) => ops.place_receive(GLOBAL_ROUTE as u64, payload, true),
             other => other,
         };
-        let ended = environment.finish();
-        let wr_id = match (&outcome, &core.receive) {
+        let ended = ops.finish();
+        let wr_id = match (&outcome, &qpc.receive) {
             (Outcome::Wait, _) | (_, None) => {
                 let drops = drops_faulting && ended.lacks_page;
                 if drops {
                     self.counters.dropped.add(1);
-                    core.forget_access(Purpose::Execute);
+                    qpc.forget_access(Purpose::Execute);
                 }
                 return drops;
             }
             (_, Some(receive)) => receive.wr_id,
         };
-        let too_short = core.receive.take().is_some_and(|receive| {
+        let too_short = qpc.receive.take().is_some_and(|receive| {
             total_length(&slice_of(&receive.segments, 0, u64::MAX)) < (GLOBAL_ROUTE + bytes.len()) as u64
         });
         match outcome {
@@ -276,8 +276,8 @@ impl<F: Fabric> QueuePair<F> {
             _ => {
                 let status = if too_short { Protocol::LocalLength } else { Protocol::LocalProtection };
                 self.complete_receive(self.completion(wr_id, Opcode::Receive, status.into()));
-                sustained.let_go();
-                self.enter_error(core);
+                session.let_go();
+                self.enter_error(qpc);
                 self.raise(AsyncEventKind::QueuePairFatal);
             }
         }

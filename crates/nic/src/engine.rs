@@ -3,8 +3,6 @@
 //! Any thread may run a round ([`workers`](crate::workers)). Rounds of several threads do not wait for each other.
 
 use crate::counters::ObjectCount;
-use crate::drive::page_waits::waiter_of;
-use crate::drive::{Core, Occasion, Row};
 use crate::error::{Error, Result};
 use crate::fault_counts::PageFaults;
 use crate::inbox::{Content, Half, InboxPacket, Incoming, Origin};
@@ -15,10 +13,12 @@ use crate::page_faults::CheapPages;
 use crate::path::attention;
 use crate::path::local::{LocalChannel, ProcessOf};
 use crate::path::{BlockState, PathChoice};
+use crate::qp_progress::page_waits::waiter_of;
+use crate::qp_progress::{Burst, Occasion, QpContext};
 use crate::queue_pair::QueuePair;
 use crate::queue_pairs::QueuePairs;
 use crate::ready::{Again, Ready};
-use crate::turns::Turns;
+use crate::send_budget::SendBudget;
 use crate::workers::Workers;
 use pagewire_fabric::limits::TICK;
 use pagewire_fabric::{ChannelId, Fabric, FabricEvent};
@@ -42,7 +42,7 @@ pub const TABLES: Site = Site("tables.publish");
 const RETRY_NANOSECONDS: u64 = 50_000;
 
 /// Rounds in which datagrams are taken that came in before a queue pair receives.
-const MAX_HEARING_ROUNDS: usize = 100;
+const MAX_DRAIN_ROUNDS: usize = 100;
 
 /// Rounds in which a departed peer's ring is read to its end.
 const MAX_LAST_ROUNDS: usize = 1 << 16;
@@ -97,7 +97,7 @@ pub struct Nic<F: Fabric> {
     /// Numbers of queue pairs that want to be driven in the next round, each once.
     ready: Ready,
     /// Held while events are taken and the channels they tell of are noted, so that these are known in their order.
-    event_turn: Mutex<()>,
+    event_lock: Mutex<()>,
     /// Channels whose peers have ended, and that are still to be closed.
     departed: Mutex<Vec<ChannelId>>,
     /// Whether there are any, for a look without the lock.
@@ -116,7 +116,7 @@ pub struct Nic<F: Fabric> {
     pub(crate) workers: Workers,
     /// Queue pairs whose path is UDP or not known yet.
     pub(crate) network_users: AtomicU32,
-    pub(crate) turns: Turns,
+    pub(crate) send_budget: SendBudget,
     pub(crate) page_faults: PageFaults,
     pub(crate) cheap_pages: CheapPages,
     pub(crate) moderated: ModeratedQueues<F>,
@@ -138,7 +138,7 @@ impl<F: Fabric> Nic<F> {
             channels: RwLock::new(Vec::new()),
             blocks: Mutex::new(HashMap::new()),
             ready: Ready::default(),
-            event_turn: Mutex::new(()),
+            event_lock: Mutex::new(()),
             departed: Mutex::new(Vec::new()),
             any_departed: AtomicBool::new(false),
             unsettled: AtomicU32::new(0),
@@ -157,7 +157,7 @@ impl<F: Fabric> Nic<F> {
             },
             workers: Workers::default(),
             network_users: AtomicU32::new(0),
-            turns: Turns::default(),
+            send_budget: SendBudget::default(),
             page_faults: PageFaults::default(),
             cheap_pages: CheapPages::default(),
             moderated: ModeratedQueues::default(),
@@ -261,7 +261,7 @@ impl<F: Fabric> Nic<F> {
     /// sleeps is woken.
     pub(crate) fn wake(&self) {
         self.fabric.mailbox().fence();
-        if attention::is_asked(self.fabric.mailbox()) {
+        if attention::is_requested(self.fabric.mailbox()) {
             self.fabric.kick();
         }
     }
@@ -363,10 +363,10 @@ impl<F: Fabric> Nic<F> {
         let datagrams = if network { self.poll_network(occasion) } else { Taken::Nothing };
         // Mostly nothing is due for long, and there is no need to know the time.
         let near = self.fabric.past().saturating_add(TICK);
-        if self.earliest.load(Ordering::SeqCst) <= near || self.turns.is_waiting() {
+        if self.earliest.load(Ordering::SeqCst) <= near || self.send_budget.is_waiting() {
             let now = self.fabric.now();
             self.run_turns(now);
-            self.run_timers(self.heard(now));
+            self.run_timers(self.rx_watermark(now));
         }
         channels.max(datagrams)
     }
@@ -382,7 +382,7 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// The time by which timers are judged: a peer whose answer waits in a socket of this process is not silent.
-    pub(crate) fn heard(&self, now: u64) -> u64 {
+    pub(crate) fn rx_watermark(&self, now: u64) -> u64 {
         if self.network_users.load(Ordering::Relaxed) == 0 {
             return now;
         }
@@ -401,12 +401,12 @@ impl<F: Fabric> Nic<F> {
         };
         let earliest = match self.earliest.load(Ordering::SeqCst) {
             // A timer that has to wait until what came in was handed over: another thread is at that.
-            at if at <= now && self.heard(now) < at => now + RETRY_NANOSECONDS,
+            at if at <= now && self.rx_watermark(now) < at => now + RETRY_NANOSECONDS,
             at => at,
         };
-        let turn = self.turns.due(now);
-        let settling = if self.is_unsettled() { now } else { u64::MAX };
-        Some(earliest.min(again).min(turn).min(settling)).filter(|at| *at != u64::MAX)
+        let budget_due = self.send_budget.due(now);
+        let publishing = if self.has_unpublished() { now } else { u64::MAX };
+        Some(earliest.min(again).min(budget_due).min(publishing)).filter(|at| *at != u64::MAX)
     }
 
     /// Takes what happened outside, and does what follows from it.
@@ -448,7 +448,7 @@ impl<F: Fabric> Nic<F> {
         let mut events = Vec::new();
         let mut waiting: Vec<u32> = Vec::new();
         {
-            let _turn = self.event_turn.lock();
+            let _guard = self.event_lock.lock();
             self.fabric.events(&mut events);
             for event in events {
                 match event {
@@ -458,7 +458,7 @@ impl<F: Fabric> Nic<F> {
                             Ok(channel) => BlockState::Open(channel),
                             Err(reason) => BlockState::refused(reason, false, now),
                         };
-                        waiting.extend(self.settle(block, state));
+                        waiting.extend(self.finish_connect(block, state));
                     }
                     FabricEvent::Accepted { channel } => {
                         if let Err(reason) = self.adopt(channel) {
@@ -467,7 +467,7 @@ impl<F: Fabric> Nic<F> {
                     }
                     FabricEvent::Refused { block, reason, absent } => {
                         let state = BlockState::refused(reason, absent, self.fabric.now());
-                        waiting.extend(self.settle(block, state));
+                        waiting.extend(self.finish_connect(block, state));
                     }
                     FabricEvent::Departed { channel } => self.note_departure(channel),
                     FabricEvent::BroughtIn { token } => {
@@ -506,12 +506,12 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// The answer to a question for the process behind a block; gives the queue pairs that waited for it.
-    fn settle(&self, block: u32, state: BlockState<F>) -> Vec<u32> {
+    fn finish_connect(&self, block: u32, state: BlockState<F>) -> Vec<u32> {
         let mut blocks = self.blocks.lock();
         // Whoever asks once more asks the fabric: nothing is lost, and those who have gone leave nothing behind.
         blocks.retain(|_, known| !known.is_out_of_date(|| self.fabric.now()));
         match blocks.insert(block, state) {
-            Some(BlockState::Asked { waiting, .. }) => waiting,
+            Some(BlockState::Connecting { waiting, .. }) => waiting,
             _ => Vec::new(),
         }
     }
@@ -522,7 +522,7 @@ impl<F: Fabric> Nic<F> {
         let Some(channel) = known else { return };
         // What the peer sent before it ended still counts.
         let mut rounds = 0;
-        while rounds < MAX_LAST_ROUNDS && channel.has_news() {
+        while rounds < MAX_LAST_ROUNDS && channel.has_unread() {
             rounds += 1;
             let origin = Origin::Local(channel.clone());
             self.take_records(&origin, &channel, Some(channel.reading.lock()), Occasion::Round);
@@ -536,17 +536,17 @@ impl<F: Fabric> Nic<F> {
         channel.set_gone();
         self.blocks.lock().retain(|_, state| !state.uses(channel.channel.id));
         for queue_pair in self.queue_pairs.all() {
-            queue_pair.send_cq.lane.leave_channel(channel.channel.id);
-            queue_pair.recv_cq.lane.leave_channel(channel.channel.id);
+            queue_pair.send_cq.poll_hint.leave_channel(channel.channel.id);
+            queue_pair.recv_cq.poll_hint.leave_channel(channel.channel.id);
             queue_pair.run();
         }
     }
 
     /// Takes the datagrams that came in before now, so that those of a queue pair's former life are gone before it
     /// receives again: an adapter would have dropped them as they came. Gives up where another thread keeps them.
-    pub(crate) fn hear_out(&self) {
+    pub(crate) fn drain_rx(&self) {
         let now = self.fabric.now();
-        for _ in 0..MAX_HEARING_ROUNDS {
+        for _ in 0..MAX_DRAIN_ROUNDS {
             match self.poll_network(Occasion::Round) {
                 Taken::Nothing if self.fabric.rx_watermark() >= now => return,
                 Taken::Nothing => std::thread::yield_now(),
@@ -576,15 +576,15 @@ impl<F: Fabric> Nic<F> {
     pub(crate) fn hand_over(
         &self,
         queue_pair: &QueuePair<F>,
-        core: &mut Core<F>,
-        row: &mut Row<'_>,
+        qpc: &mut QpContext<F>,
+        burst: &mut Burst<'_>,
         packet: &Incoming<'_, F>,
     ) -> bool {
         if !queue_pair.inbox.is_empty(Half::of(&packet.header)) {
             self.keep(queue_pair, packet.keep());
             return false;
         }
-        let taken = queue_pair.take_packet(core, packet, row);
+        let taken = queue_pair.take_packet(qpc, packet, burst);
         if !taken {
             queue_pair.inbox.put_back(packet.keep());
         }
@@ -614,9 +614,9 @@ impl<F: Fabric> Nic<F> {
     /// Has queue pairs driven that waited for their part of what all share.
     fn run_turns(&self, now: u64) {
         for _ in 0..limits::ROUND {
-            let Some(number) = self.turns.next(now) else { return };
+            let Some(number) = self.send_budget.next(now) else { return };
             if let Some(queue_pair) = self.queue_pairs.get(number) {
-                queue_pair.turn.store(true, Ordering::Release);
+                queue_pair.budget_ready.store(true, Ordering::Release);
                 queue_pair.run();
             }
         }
@@ -658,7 +658,7 @@ impl<F: Fabric> Touched<F> {
                 self.0.len() - 1
             }
         };
-        self.0.get_mut(at).map(|(queue_pair, drive)| (&*queue_pair, drive))
+        self.0.get_mut(at).map(|(queue_pair, needs_progress)| (&*queue_pair, needs_progress))
     }
 
     #[inline]
@@ -667,15 +667,15 @@ impl<F: Fabric> Touched<F> {
     }
 
     /// A queue pair that is to be driven.
-    pub(crate) fn drive(&mut self, queue_pair: Arc<QueuePair<F>>) {
+    pub(crate) fn mark(&mut self, queue_pair: Arc<QueuePair<F>>) {
         match self.0.iter_mut().find(|(known, _)| known.number == queue_pair.number) {
-            Some((_, drive)) => *drive = true,
+            Some((_, needs_progress)) => *needs_progress = true,
             None => self.0.push((queue_pair, true)),
         }
     }
 
     pub(crate) fn run(&mut self, occasion: Occasion) {
-        for (queue_pair, _) in self.0.drain(..).filter(|(_, drive)| *drive) {
+        for (queue_pair, _) in self.0.drain(..).filter(|(_, needs_progress)| *needs_progress) {
             queue_pair.run_for(occasion);
         }
     }

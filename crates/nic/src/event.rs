@@ -132,7 +132,7 @@ impl<T> EventQueue<T> {
     }
 
     /// Withdraws the events of an object that goes, and waits until those that were handed out are acknowledged.
-    pub fn settle(&self, of: &Arc<Acknowledgements>) {
+    pub fn withdraw(&self, of: &Arc<Acknowledgements>) {
         {
             let mut waiting = self.waiting.lock();
             let before = waiting.len();
@@ -175,7 +175,7 @@ mod tests {
             assert!(queue.raise(event, of, 3));
         }
         assert!(!queue.raise(4, &stays, 3), "no room");
-        queue.settle(&goes);
+        queue.withdraw(&goes);
         assert_eq!(readings.0.load(Ordering::Relaxed), 1);
         assert_eq!((next(&queue), next(&queue)), (Some(2), None));
     }
@@ -190,7 +190,7 @@ mod tests {
         let waiter = {
             let (queue, of) = (queue.clone(), of.clone());
             std::thread::spawn(move || {
-                queue.settle(&of);
+                queue.withdraw(&of);
                 *of.missing.lock()
             })
         };

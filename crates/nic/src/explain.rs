@@ -38,8 +38,8 @@ pub struct ConnectionReport {
     pub send_requests_completed: u64,
     /// Receive requests posted that no message has taken; none where they are those of a shared receive queue.
     pub receive_requests: Option<u64>,
-    pub direct_operations: u64,
-    pub direct_bytes: u64,
+    pub initiator_copies: u64,
+    pub initiator_copy_bytes: u64,
     pub ring_packets_sent: u64,
     pub ring_packets_received: u64,
     pub udp_packets_sent: u64,
@@ -53,7 +53,7 @@ pub struct ConnectionReport {
 /// Why a queue pair is in ERR of which a completion was lost.
 const OVERRUN: &str = "its completion queue was overrun: make that larger, or poll it more often";
 
-/// The path of a queue pair for readers that cannot have its core, because a thread drives it.
+/// The path of a queue pair for readers that cannot have its QP context, because a thread drives it.
 pub(crate) struct ShownPath(Mutex<(&'static str, String)>);
 
 impl Default for ShownPath {
@@ -92,7 +92,7 @@ impl<F: Fabric> QueuePair<F> {
         let attributes = *self.attributes.lock();
         let (path, reason) = self.shown_path.0.lock().clone();
         let connected = self.kind != QueuePairType::Ud && attributes.destination != 0;
-        // Given back before the core is waited for: who has that takes these.
+        // Given back before the QP context is waited for: who has that takes these.
         let (send_requests, retired) = {
             let send = self.send.lock();
             (send.outstanding() as u64, send.oldest().0)
@@ -113,8 +113,8 @@ impl<F: Fabric> QueuePair<F> {
             send_requests,
             send_requests_completed: counters.completed(retired),
             receive_requests,
-            direct_operations: counters.direct_operations.get(),
-            direct_bytes: counters.direct_bytes.get(),
+            initiator_copies: counters.initiator_copies.get(),
+            initiator_copy_bytes: counters.initiator_copy_bytes.get(),
             ring_packets_sent: counters.ring_packets_sent.get(),
             ring_packets_received: counters.ring_packets_received.get() + counters.ring_packets_kept.get(),
             udp_packets_sent: counters.udp_packets_sent.get(),
@@ -125,11 +125,11 @@ impl<F: Fabric> QueuePair<F> {
         }
     }
 
-    /// Looks into the core, if it can be had before `deadline`.
+    /// Looks into the QP context, if it can be had before `deadline`.
     fn protocol_counters(self: &Arc<Self>, deadline: Instant) -> Option<ProtocolCounters> {
-        let core = lock_until(&self.core, deadline)?;
-        let protocol = core.protocol_counters();
-        drop(core);
+        let qpc = lock_until(&self.qpc, deadline)?;
+        let protocol = qpc.protocol_counters();
+        drop(qpc);
         self.pass_on_pending();
         Some(protocol)
     }
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn path_and_reason_are_known_while_another_thread_drives() {
         let (nic, queue_pair) = connected();
-        let driven = queue_pair.core.lock();
+        let driven = queue_pair.qpc.lock();
         let report = nic.explain().pop().expect("one queue pair");
         assert_eq!((report.path, report.reason.as_str()), ("udp", "asked for"));
         assert_eq!(report.peer.map(|(number, _)| number), Some(77));
@@ -231,7 +231,7 @@ mod tests {
         for id in 0..=queue_pair.recv_cq.entries().into() {
             queue_pair.announce(&queue_pair.recv_cq, queue_pair.flushed(id, Opcode::Receive));
         }
-        queue_pair.end_if_overrun(&mut queue_pair.core.lock());
+        queue_pair.end_if_overrun(&mut queue_pair.qpc.lock());
         let report = queue_pair.report();
         assert_eq!((report.state, report.state_reason), (State::Error, Some(OVERRUN)));
         let reset = QueuePairChange { state: Some(State::Reset), ..Default::default() };
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn what_others_left_while_the_core_was_looked_at_is_done_in_the_next_round() {
         let (nic, queue_pair) = connected();
-        // As left by a thread that rang the doorbell while the core was looked at.
+        // As left by a thread that rang the doorbell while the QP context was looked at.
         queue_pair.pending.store(true, Ordering::SeqCst);
         queue_pair.report();
         nic.progress();
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn a_report_holds_no_queue_while_it_waits_for_the_core() {
         let (_nic, queue_pair) = connected();
-        let core = queue_pair.core.lock();
+        let qpc = queue_pair.qpc.lock();
         std::thread::scope(|scope| {
             let report = scope.spawn(|| queue_pair.report());
             let begun = Instant::now();
@@ -268,7 +268,7 @@ mod tests {
                 std::thread::sleep(EXPLAIN_PATIENCE / 50);
             }
             assert!(free > 0, "a queue is held");
-            drop(core);
+            drop(qpc);
             report.join().unwrap();
         });
     }

@@ -154,7 +154,7 @@ pub struct Inbox<F: Fabric> {
 }
 
 struct Kept<F: Fabric> {
-    lanes: [VecDeque<InboxPacket<F>>; 2],
+    halves: [VecDeque<InboxPacket<F>>; 2],
     bytes: usize,
     /// Nothing is added any more.
     closed: bool,
@@ -163,7 +163,7 @@ struct Kept<F: Fabric> {
 impl<F: Fabric> Inbox<F> {
     /// An empty one, of the queue pair at a place of its process's tables.
     pub fn new(tables: F::Words, place: u32) -> Self {
-        let kept = Kept { lanes: [VecDeque::new(), VecDeque::new()], bytes: 0, closed: false };
+        let kept = Kept { halves: [VecDeque::new(), VecDeque::new()], bytes: 0, closed: false };
         let (waiting, kept) = (Default::default(), Mutex::new(kept));
         let [overflow, arrival] = [(); 2].map(|()| AtomicBool::new(false));
         Inbox { kept, waiting, overflow, arrival, tables, place }
@@ -181,13 +181,13 @@ impl<F: Fabric> Inbox<F> {
         self.arrival.fetch_or(half == Half::Responder, Ordering::Relaxed);
         let mut kept = self.kept.lock();
         let is_full =
-            kept.lanes[half as usize].len() >= MAX_INBOX_PACKETS || kept.bytes + bytes > MAX_INBOX_BYTES;
+            kept.halves[half as usize].len() >= MAX_INBOX_PACKETS || kept.bytes + bytes > MAX_INBOX_BYTES;
         if is_full || kept.closed {
             self.overflow.fetch_or(half == Half::Responder, Ordering::Relaxed);
             return false;
         }
         kept.bytes += bytes;
-        kept.lanes[half as usize].push_back(packet);
+        kept.halves[half as usize].push_back(packet);
         self.count(&kept, half);
         true
     }
@@ -197,7 +197,7 @@ impl<F: Fabric> Inbox<F> {
         let half = packet.half();
         let mut kept = self.kept.lock();
         kept.bytes += packet.bytes();
-        kept.lanes[half as usize].push_front(packet);
+        kept.halves[half as usize].push_front(packet);
         self.count(&kept, half);
     }
 
@@ -207,10 +207,10 @@ impl<F: Fabric> Inbox<F> {
             return None;
         }
         let mut kept = self.kept.lock();
-        let packet = kept.lanes[half as usize].pop_front()?;
+        let packet = kept.halves[half as usize].pop_front()?;
         kept.bytes -= packet.bytes();
-        if kept.lanes[half as usize].is_empty() {
-            kept.lanes[half as usize].shrink_to(KEPT_ROOM);
+        if kept.halves[half as usize].is_empty() {
+            kept.halves[half as usize].shrink_to(KEPT_ROOM);
         }
         self.count(&kept, half);
         Some(packet)
@@ -239,7 +239,7 @@ impl<F: Fabric> Inbox<F> {
     }
 
     fn empty(&self, kept: &mut Kept<F>) {
-        let old = std::mem::take(&mut kept.lanes);
+        let old = std::mem::take(&mut kept.halves);
         kept.bytes = 0;
         self.overflow.store(false, Ordering::Relaxed);
         self.count(kept, Half::Requester);
@@ -248,7 +248,7 @@ impl<F: Fabric> Inbox<F> {
     }
 
     fn count(&self, kept: &Kept<F>, half: Half) {
-        let (waiting, now) = (&self.waiting[half as usize], kept.lanes[half as usize].len());
+        let (waiting, now) = (&self.waiting[half as usize], kept.halves[half as usize].len());
         let before = waiting.load(Ordering::SeqCst);
         waiting.store(now, Ordering::SeqCst);
         if half == Half::Responder && (before == 0) != (now == 0) {
@@ -304,7 +304,7 @@ mod tests {
         for psn in 0..1000 {
             assert!(inbox.push(request(psn, 8)));
         }
-        let room = || inbox.kept.lock().lanes[Half::Responder as usize].capacity();
+        let room = || inbox.kept.lock().halves[Half::Responder as usize].capacity();
         assert!(room() >= 1000);
         for psn in 0..1000 {
             assert_eq!(pop(&inbox, Half::Responder), Some(psn));

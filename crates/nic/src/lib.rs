@@ -8,42 +8,42 @@
 
 mod access;
 mod address_handle;
-mod arrivals;
-mod at_once;
 pub mod attributes;
 mod completion;
 mod context;
 mod counters;
 mod datagram;
 pub mod device;
-mod direct;
-mod drive;
 mod engine;
-mod environment;
 mod error;
 mod event;
 mod explain;
+mod fast_path;
 mod fault_counts;
 mod inbox;
-mod lane;
+mod initiator_copy;
 pub mod limits;
 mod management;
 mod moderation;
 mod page_fault_choice;
 mod page_faults;
 pub mod path;
+mod poll_hint;
 mod prefetch;
 mod protection;
 mod pull;
+mod qp_progress;
 mod queue_pair;
 mod queue_pairs;
 mod ready;
-mod records;
 mod request;
+mod ring_rx;
+mod send_budget;
 mod shared_receive;
 mod slots;
 mod thread_domain;
-mod turns;
+mod transport_ops;
+mod udp_rx;
 mod unpolled;
 mod workers;
 
@@ -81,5 +81,5 @@ pub const SITES: &[pagewire_iommu::words::Site] = &[
     path::ring::RECORD,
     path::ring::PUBLISH,
     path::ring::HEAD,
-    path::ring::VERDICT,
+    path::ring::RING_ACK,
 ];

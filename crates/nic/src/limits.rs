@@ -52,7 +52,7 @@ pub const OWN_HAZARDS: usize = 64;
 /// Times an absent page is brought in for one access before the access is simply made, whatever it waits for.
 pub const BRING_IN_TRIES: u32 = 8;
 /// Bytes of the longest access whose pages are brought in before it is made where they are cheap; those of longer ones come while it is.
-pub const MET_AT_ONCE: u64 = 256 << 10;
+pub const RESOLVE_NOW_BYTES: u64 = 256 << 10;
 
 /// Nanoseconds, besides one for each byte, from which on pages that were brought in at once were not cheap: the machine is
 /// short of memory, or what was known of the memory is out of date.
@@ -77,23 +77,23 @@ pub const ROUND: usize = 64;
 /// Datagrams looked at in one round: two rows as long as the kernel cuts them out of one send, which are acknowledged together.
 pub const NETWORK_ROUND: usize = 128;
 /// Polls after which a peer is told what was taken, if nothing that is sent there tells it before.
-pub const POLLS_TO_SETTLE: u32 = 8;
+pub const POLLS_TO_PUBLISH: u32 = 8;
 /// Asynchronous events that wait to be read in one context; more are dropped and logged.
 pub const MAX_ASYNC_EVENTS: usize = 65_536;
 /// Completion events that wait to be read in one channel; more are dropped and logged.
 pub const MAX_COMPLETION_EVENTS: usize = 1 << 20;
 /// Payload bytes that all RC queue pairs of a process have under way on the network at most: what one may have.
-pub const TURN_BUDGET: u64 = pagewire_transport::limits::MAX_IN_FLIGHT as u64;
+pub const SEND_BUDGET: u64 = pagewire_transport::limits::MAX_IN_FLIGHT as u64;
 /// The least of it that is given to a queue pair that has waited for it.
-pub const TURN_LEAST: u64 = 32 << 10;
+pub const SEND_BUDGET_LEAST: u64 = 32 << 10;
 /// Nanoseconds of a lease: what is under way and does not change counts until the next one ends.
-pub const TURN_LEASE: u64 = 20_000_000;
+pub const SEND_BUDGET_LEASE: u64 = 20_000_000;
 
 /// Stretches of memory that helpers bring in for the accesses of one purpose while these say how far they have come themselves.
 pub const STRETCHES: usize = 8;
 
 /// Waits of one purpose that are told apart.
-pub const WAITS_TOLD: u32 = 16;
+pub const WAIT_BITS: u32 = 16;
 
 /// Bytes behind an access of which it is asked at once whether they are resident: the next packets mostly go there.
 pub const LOOK_AHEAD: u64 = 32 << 10;

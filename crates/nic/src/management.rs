@@ -4,7 +4,7 @@
 //! Nothing is remembered: each request is answered by one datagram of the same length, and refusals are never answered.
 
 use crate::engine::Nic;
-use crate::environment::lay;
+use crate::transport_ops::lay;
 use pagewire_fabric::{Datagram, Fabric, ROCE_PORT, Route};
 use pagewire_transport::ud::{self, UdSettings};
 use pagewire_transport::{Psn, ud::Datagram as UdDatagram};

@@ -4,12 +4,12 @@
 //! is asked, and the access is made when they are there. What probably follows is brought in meanwhile.
 
 use crate::access::AccessError;
-use crate::drive::page_waits::{Asked, Missing};
 use crate::engine::Nic;
 use crate::limits::{
-    BRING_IN_TRIES, BYTES_OF_A_HELPER, EXPENSIVE, EXPENSIVE_REST, EXPENSIVE_TIMES, MET_AT_ONCE,
+    BRING_IN_TRIES, BYTES_OF_A_HELPER, EXPENSIVE, EXPENSIVE_REST, EXPENSIVE_TIMES, RESOLVE_NOW_BYTES,
 };
 use crate::path::local::ProcessOf;
+use crate::qp_progress::page_waits::{FaultState, Missing};
 use crate::queue_pair::QueuePair;
 use crate::request::ScatterGather;
 use pagewire_fabric::{Fabric, RegionPart};
@@ -42,98 +42,98 @@ impl CheapPages {
 }
 
 /// The memory of an access that met an absent page.
-pub struct Missed<'a> {
+pub struct FaultedAccess<'a> {
     pub segments: &'a [Segment],
     /// The region of the last segment.
     pub window: Window,
     /// Names those before it.
-    pub named: Named<'a>,
+    pub keyed: KeyedPieces<'a>,
     /// The pages are written.
     pub write: bool,
 }
 
 /// How an access named its memory, in pieces of which some may be empty.
 #[derive(Clone, Copy)]
-pub struct Named<'a> {
+pub struct KeyedPieces<'a> {
     pub pieces: &'a [ScatterGather],
     pub domain: u32,
     pub need: Rights,
 }
 
-impl Named<'_> {
+impl KeyedPieces<'_> {
     /// For an access to one segment.
-    pub const ALONE: Self = Named { pieces: &[], domain: 0, need: Rights::empty() };
+    pub const ALONE: Self = KeyedPieces { pieces: &[], domain: 0, need: Rights::empty() };
 }
 
 impl<F: Fabric> Nic<F> {
     /// Brings in what an access misses. `Ok`: it can be made now.
     #[cold]
-    pub(crate) fn meet(
+    pub(crate) fn resolve_fault(
         &self,
         queue_pair: &QueuePair<F>,
-        missed: &Missed<'_>,
-        waits: &mut Asked,
+        faulted: &FaultedAccess<'_>,
+        waits: &mut FaultState,
     ) -> Result<(), AccessError> {
-        let Err(missing) = self.met_at_once(queue_pair, missed, waits) else { return Ok(()) };
-        self.ask(queue_pair, missed, missing, waits);
+        let Err(missing) = self.resolve_now(queue_pair, faulted, waits) else { return Ok(()) };
+        self.ask(queue_pair, faulted, missing, waits);
         // A pager in user space is not asked for what may not be needed.
-        let is_needed = waits.known_end(missed.last().end).is_some();
+        let is_needed = waits.known_end(faulted.last().end).is_some();
         if !waits.from_user_space || is_needed || self.options().page_in != PageIn::Dynamic {
-            self.bring_in_beyond(queue_pair, missed, waits);
+            self.bring_in_beyond(queue_pair, faulted, waits);
         }
         Err(AccessError::Wait)
     }
 
-    /// As [`meet`](Self::meet) for an access that is given up where it would wait: false.
+    /// As [`resolve_fault`](Self::resolve_fault) for an access that is given up where it would wait: false.
     #[cold]
-    pub(crate) fn meet_cheaply(
+    pub(crate) fn resolve_cheap_fault(
         &self,
         queue_pair: &QueuePair<F>,
-        missed: &Missed<'_>,
-        waits: &mut Asked,
+        faulted: &FaultedAccess<'_>,
+        waits: &mut FaultState,
     ) -> bool {
-        match self.met_at_once(queue_pair, missed, waits) {
+        match self.resolve_now(queue_pair, faulted, waits) {
             Ok(()) => true,
             Err(missing) => {
-                waits.note_row(missed.last().start, missing);
+                waits.note_burst(faulted.last().start, missing);
                 false
             }
         }
     }
 
-    fn met_at_once(
+    fn resolve_now(
         &self,
         queue_pair: &QueuePair<F>,
-        missed: &Missed<'_>,
-        waits: &mut Asked,
+        faulted: &FaultedAccess<'_>,
+        waits: &mut FaultState,
     ) -> Result<(), Missing> {
-        self.meet_at_once(queue_pair, missed, waits)?;
+        self.bring_in_now(queue_pair, faulted, waits)?;
         self.end_own_wait_if_any(waits);
-        self.bring_in_beyond(queue_pair, missed, waits);
+        self.bring_in_beyond(queue_pair, faulted, waits);
         Ok(())
     }
 
     /// Whether a transfer waits for a peer's page; then it is asked for. Pages that are cheap come while the bytes are moved.
     #[cold]
-    pub(crate) fn wait_for_far(
+    pub(crate) fn wait_for_peer_page(
         &self,
         queue_pair: &QueuePair<F>,
         process: &ProcessOf<F>,
         regions: &RegionView<F::Words>,
         there: RegionPart,
         absence: Absence,
-        waits: &mut Asked,
+        waits: &mut FaultState,
     ) -> bool {
         let bytes = there.segment.length;
-        if absence == Absence::Cheap || waits.far_times >= BRING_IN_TRIES {
+        if absence == Absence::Cheap || waits.peer_times >= BRING_IN_TRIES {
             // Not each time that the transfer is tried while it waits for something else.
             if !waits.is_waiting() {
                 self.page_faults.counted.count_resolved_in_copy(bytes);
             }
-            waits.many_absent |= bytes > MET_AT_ONCE;
+            waits.many_absent |= bytes > RESOLVE_NOW_BYTES;
             return false;
         }
-        if waits.begin_far_wait(self.fabric().now()) {
+        if waits.begin_peer_wait(self.fabric().now()) {
             self.page_faults.counted.handed_on(bytes);
             queue_pair.counters.page_waits.add(1);
         }
@@ -143,7 +143,7 @@ impl<F: Fabric> Nic<F> {
 
     /// An access is made, or never will be, which may have waited.
     #[inline(always)] // Part of every access.
-    pub(crate) fn end_wait_if_any(&self, waits: &mut Asked) {
+    pub(crate) fn end_wait_if_any(&self, waits: &mut FaultState) {
         if waits.is_waiting() {
             let waited = waits.end_wait(self.fabric().now());
             self.count_wait(waited);
@@ -152,7 +152,7 @@ impl<F: Fabric> Nic<F> {
 
     /// The pages of this process that an access needs are there, for which it may have waited.
     #[inline(always)] // Likewise.
-    pub(crate) fn end_own_wait_if_any(&self, waits: &mut Asked) {
+    pub(crate) fn end_own_wait_if_any(&self, waits: &mut FaultState) {
         if waits.is_waiting() {
             let waited = waits.end_own_wait(self.fabric().now());
             self.count_wait(waited);
@@ -165,45 +165,45 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// Brings pages in, where that takes about as long as to hand them on; else says how they come, as far as that was asked.
-    fn meet_at_once(
+    fn bring_in_now(
         &self,
         queue_pair: &QueuePair<F>,
-        missed: &Missed<'_>,
-        waits: &mut Asked,
+        faulted: &FaultedAccess<'_>,
+        waits: &mut FaultState,
     ) -> Result<(), Missing> {
         let memory = self.fabric().memory();
-        let bytes = missed.bytes();
-        let (last, needed) = (missed.last(), self.needed(missed));
+        let bytes = faulted.bytes();
+        let (last, needed) = (faulted.last(), self.needed(faulted));
         if waits.times > 0 || !self.options().faults_at_once {
             return Err(Missing { absence: Absence::Unknown, whole: needed });
         }
-        if let Some(missing) = waits.take_row(last.start).filter(|row| row.whole.end >= needed.end) {
+        if let Some(missing) = waits.take_burst(last.start).filter(|burst| burst.whole.end >= needed.end) {
             return Err(missing);
         }
         let began = self.fabric().now();
         let faults = &self.page_faults;
         let known = waits.known_end(last.end);
-        let end = missed.memory(known).end;
+        let end = faulted.memory(known).end;
         let whole = waits.ahead.before_access(self.options().page_in, needed, known, end);
-        let Missing { absence, whole } = self.missing(missed, whole);
+        let Missing { absence, whole } = self.missing(faulted, whole);
         if absence != Absence::Cheap
             || began < self.cheap_pages.expensive_until.load(Ordering::Relaxed)
-            || bytes > MET_AT_ONCE && !memory.kernel_may_fault()
+            || bytes > RESOLVE_NOW_BYTES && !memory.kernel_may_fault()
         {
             return Err(Missing { absence, whole });
         }
-        self.note_fault(queue_pair, missed, FaultCounts { minor: 1, bytes, ..FaultCounts::default() });
-        if bytes > MET_AT_ONCE {
+        self.note_fault(queue_pair, faulted, FaultCounts { minor: 1, bytes, ..FaultCounts::default() });
+        if bytes > RESOLVE_NOW_BYTES {
             // They come while they are moved.
             faults.counted.count_resolved_in_copy(bytes);
             waits.many_absent = true;
             return Ok(());
         }
         // What cannot be brought in the access finds out, and says so.
-        waits.met_cheap = true;
+        waits.last_was_cheap = true;
         waits.reach(&whole);
-        waits.met_until = whole.end;
-        let _ = missed.with_last(&whole, |segment| memory.bring_in(&segment, missed.write));
+        waits.cheap_until = whole.end;
+        let _ = faulted.with_last(&whole, |segment| memory.bring_in(&segment, faulted.write));
         let ended = self.fabric().now();
         let took = ended.saturating_sub(began);
         faults.counted.count_resolved(bytes, took);
@@ -212,19 +212,25 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// Has a thread bring pages in, which come so.
-    fn ask(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, missing: Missing, waits: &mut Asked) {
-        let (mut own, last, region) = (self.needed(missed), missed.last(), missed.window.index());
+    fn ask(
+        &self,
+        queue_pair: &QueuePair<F>,
+        faulted: &FaultedAccess<'_>,
+        missing: Missing,
+        waits: &mut FaultState,
+    ) {
+        let (mut own, last, region) = (self.needed(faulted), faulted.last(), faulted.window.index());
         waits.begin_wait(self.fabric().now());
-        match waits.has_asked(region, &last) {
+        match waits.requested_until(region, &last) {
             // It came in, and has gone again: memory is short.
             Some(_) if waits.is_in_vain() => waits.ahead.shrink(),
             Some(until) => own.end = own.end.max(until),
             None => {
                 waits.from_user_space = matches!(missing.absence, Absence::UserSpace | Absence::Unknown);
-                let bytes = missed.bytes();
+                let bytes = faulted.bytes();
                 self.page_faults.counted.handed_on(bytes);
                 let counts = FaultCounts { major: 1, bytes, ..FaultCounts::default() };
-                self.note_fault(queue_pair, missed, counts);
+                self.note_fault(queue_pair, faulted, counts);
                 queue_pair.counters.page_waits.add(1);
                 if matches!(missing.absence, Absence::Slow | Absence::Cheap) {
                     own = missing.whole;
@@ -236,81 +242,86 @@ impl<F: Fabric> Nic<F> {
             }
         }
         // What was noted may be of a region that lay there before.
-        let memory = missed.window.memory();
+        let memory = faulted.window.memory();
         own = own.start.max(memory.start)..own.end.min(memory.end);
-        waits.ask_for(region, last, own.end);
-        waits.met_cheap = false;
-        waits.met_until = own.end;
+        waits.request_pages(region, last, own.end);
+        waits.last_was_cheap = false;
+        waits.cheap_until = own.end;
         waits.reach(&own);
-        let parts = self.parts_of(missed, &own);
-        self.fabric().bring_in(waits.tenant(), &parts, missed.write, waits.token(queue_pair.number));
+        let parts = self.parts_of(faulted, &own);
+        self.fabric().bring_in(waits.tenant(), &parts, faulted.write, waits.token(queue_pair.number));
     }
 
     /// What an access misses by its regions, with another segment in place of the last. Of what ended meanwhile nothing: the access
     /// itself finds that out.
-    fn parts_of(&self, missed: &Missed<'_>, last: &Range<u64>) -> SmallVec<[RegionPart; 4]> {
-        let Some((_, before)) = missed.segments.split_last() else { return SmallVec::new() };
-        let Named { pieces, domain, need } = missed.named;
+    fn parts_of(&self, faulted: &FaultedAccess<'_>, last: &Range<u64>) -> SmallVec<[RegionPart; 4]> {
+        let Some((_, before)) = faulted.segments.split_last() else { return SmallVec::new() };
+        let KeyedPieces { pieces, domain, need } = faulted.keyed;
         let pieces = pieces.iter().filter(|piece| piece.length > 0);
         let parts = before.iter().zip(pieces).filter_map(|(segment, piece)| {
             let window = self.regions().view().window(piece.key, need, domain).ok()?;
             Some(RegionPart { region: window.life(), segment: *segment })
         });
-        parts.chain([RegionPart { region: missed.window.life(), segment: segment_of(last) }]).collect()
+        parts.chain([RegionPart { region: faulted.window.life(), segment: segment_of(last) }]).collect()
     }
 
     /// How what an access misses comes in, and what comes with its last segment: `whole`, unless some of that comes more slowly, or is
     /// given by somebody in user space, for whom nobody may wait then.
-    fn missing(&self, missed: &Missed<'_>, whole: Range<u64>) -> Missing {
-        let (memory, last) = (self.fabric().memory(), missed.last());
+    fn missing(&self, faulted: &FaultedAccess<'_>, whole: Range<u64>) -> Missing {
+        let (memory, last) = (self.fabric().memory(), faulted.last());
         if whole == last {
-            return Missing { absence: memory.absence(missed.segments), whole };
+            return Missing { absence: memory.absence(faulted.segments), whole };
         }
         let of_whole = memory.absence(&[segment_of(&whole)]);
-        let before = missed.segments.split_last().map_or(&[][..], |(_, before)| before);
+        let before = faulted.segments.split_last().map_or(&[][..], |(_, before)| before);
         if of_whole == Absence::Cheap && (before.is_empty() || memory.absence(before) == Absence::Cheap) {
             return Missing { absence: Absence::Cheap, whole };
         }
-        let absence = memory.absence(missed.segments);
+        let absence = memory.absence(faulted.segments);
         let goes = of_whole == Absence::Slow && absence == Absence::Slow;
         Missing { absence, whole: if goes { whole } else { last } }
     }
 
-    fn note_fault(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, counts: FaultCounts) {
-        self.page_faults.note(&missed.window, &queue_pair.domain.context().device().name, counts);
+    fn note_fault(&self, queue_pair: &QueuePair<F>, faulted: &FaultedAccess<'_>, counts: FaultCounts) {
+        self.page_faults.note(&faulted.window, &queue_pair.domain.context().device().name, counts);
     }
 
     /// What has to come in of the last segment of an access, or with it.
-    fn needed(&self, missed: &Missed<'_>) -> Range<u64> {
-        needed(self.options().page_in, missed.last(), missed.memory(None))
+    fn needed(&self, faulted: &FaultedAccess<'_>) -> Range<u64> {
+        needed(self.options().page_in, faulted.last(), faulted.memory(None))
     }
 
     /// Has pages brought in that will be needed soon. Also for an access that comes to the mark of those.
     #[cold]
-    pub(crate) fn bring_in_beyond(&self, queue_pair: &QueuePair<F>, missed: &Missed<'_>, waits: &mut Asked) {
-        let access = missed.last();
+    pub(crate) fn bring_in_beyond(
+        &self,
+        queue_pair: &QueuePair<F>,
+        faulted: &FaultedAccess<'_>,
+        waits: &mut FaultState,
+    ) {
+        let access = faulted.last();
         let known = waits.known_end(access.end);
-        let end = missed.memory(known).end;
-        if waits.met_cheap && !self.fabric().has_processors_for_helpers() {
-            waits.ahead.alone(access, waits.met_until);
+        let end = faulted.memory(known).end;
+        if waits.last_was_cheap && !self.fabric().has_processors_for_helpers() {
+            waits.ahead.alone(access, waits.cheap_until);
             return;
         }
-        let own = access.start..waits.met_until.max(access.end);
+        let own = access.start..waits.cheap_until.max(access.end);
         let section = waits.ahead.beyond(self.options().page_in, access, known, end);
         let Some(section) = section else { return };
         let bytes_ahead = section.end - section.start;
         self.page_faults.counted.ahead(bytes_ahead);
-        self.note_fault(queue_pair, missed, FaultCounts { bytes_ahead, ..FaultCounts::default() });
-        let helpers = if waits.met_cheap { 1 } else { bytes_ahead.div_ceil(BYTES_OF_A_HELPER) as u32 };
-        let stretch = Stretch::new(section, if waits.met_cheap { Order::Back } else { Order::Forth });
+        self.note_fault(queue_pair, faulted, FaultCounts { bytes_ahead, ..FaultCounts::default() });
+        let helpers = if waits.last_was_cheap { 1 } else { bytes_ahead.div_ceil(BYTES_OF_A_HELPER) as u32 };
+        let stretch = Stretch::new(section, if waits.last_was_cheap { Order::Back } else { Order::Forth });
         stretch.reach(&own);
-        let region = missed.window.life();
-        self.fabric().bring_in_ahead(waits.tenant(), region, &stretch, missed.write, helpers);
+        let region = faulted.window.life();
+        self.fabric().bring_in_ahead(waits.tenant(), region, &stretch, faulted.write, helpers);
         waits.add_stretch(stretch);
     }
 }
 
-impl Missed<'_> {
+impl FaultedAccess<'_> {
     fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.length).sum()
     }

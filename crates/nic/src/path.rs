@@ -3,8 +3,8 @@
 pub mod attention;
 pub mod local;
 pub mod ring;
-pub mod verdict;
-pub mod whole_send;
+pub mod ring_ack;
+pub mod send_record_format;
 
 use crate::engine::Nic;
 use local::LocalChannel;
@@ -71,7 +71,7 @@ impl FromStr for PathChoice {
 /// What is known of the process that leases a block of queue pair numbers on this host.
 pub enum BlockState<F: Fabric> {
     /// It was asked, then; these queue pairs wait for the answer. `before`: why it could not be reached when it was last asked.
-    Asked { waiting: Vec<u32>, since: u64, before: Option<String> },
+    Connecting { waiting: Vec<u32>, since: u64, before: Option<String> },
     /// It can be reached, memory and all.
     Open(Arc<LocalChannel<F>>),
     /// It cannot; the reason, for the user, whether that is that there is none, and until when that is believed.
@@ -97,7 +97,7 @@ impl<F: Fabric> BlockState<F> {
 }
 
 /// Why nobody touches the other's memory on a local path.
-const THROUGH_RINGS: &str =
+const BOUNCE_ONLY: &str =
     "one of the processes is at a limit of memory where there is swap: bytes go through the rings";
 
 /// How a queue pair, or one datagram, reaches its peer.
@@ -105,7 +105,7 @@ pub enum Path<F: Fabric> {
     /// No peer yet.
     None,
     /// The process that should hold the peer is being asked.
-    Asked {
+    Connecting {
         route: Route,
         peer: u32,
     },
@@ -125,7 +125,7 @@ impl<F: Fabric> Path<F> {
     pub fn name(&self) -> &'static str {
         match self {
             Path::None => "none",
-            Path::Asked { .. } => "asked",
+            Path::Connecting { .. } => "connecting",
             Path::Local(_) => "local",
             Path::Udp { .. } => "udp",
             Path::Dead { .. } => "dead",
@@ -136,7 +136,7 @@ impl<F: Fabric> Path<F> {
     pub fn peer(&self) -> u64 {
         match self {
             Path::Local(channel) => channel.channel.instance,
-            Path::Udp { route, .. } | Path::Asked { route, .. } => {
+            Path::Udp { route, .. } | Path::Connecting { route, .. } => {
                 let mut hasher = DefaultHasher::new();
                 route.destination.hash(&mut hasher);
                 hasher.finish()
@@ -149,25 +149,25 @@ impl<F: Fabric> Path<F> {
     pub fn reason(&self) -> &str {
         match self {
             Path::Udp { reason, .. } | Path::Dead { reason } => reason,
-            Path::Local(channel) if channel.channel.bounce_only => THROUGH_RINGS,
-            Path::None | Path::Asked { .. } | Path::Local(_) => "",
+            Path::Local(channel) if channel.channel.bounce_only => BOUNCE_ONLY,
+            Path::None | Path::Connecting { .. } | Path::Local(_) => "",
         }
     }
 }
 
 impl<F: Fabric> Nic<F> {
-    /// Chooses the path from one of this process's queue pairs to its peer. `Asked`: not known yet; the queue pair is
+    /// Chooses the path from one of this process's queue pairs to its peer. `Connecting`: not known yet; the queue pair is
     /// driven when the engine has heard from the process, and asks again.
-    pub fn choose_path(&self, asker: u32, route: &Route, peer: u32) -> Path<F> {
-        self.choose(asker, route, peer, None)
+    pub fn choose_path(&self, queue_pair: u32, route: &Route, peer: u32) -> Path<F> {
+        self.choose(queue_pair, route, peer, None)
     }
 
     /// The same for one datagram, which waits no longer than [`ANSWER_TIME`]: not at all where the last answer was a refusal.
-    pub fn choose_datagram_path(&self, asker: u32, route: &Route, peer: u32) -> Path<F> {
-        self.choose(asker, route, peer, Some(ANSWER_TIME))
+    pub fn choose_datagram_path(&self, queue_pair: u32, route: &Route, peer: u32) -> Path<F> {
+        self.choose(queue_pair, route, peer, Some(ANSWER_TIME))
     }
 
-    fn choose(&self, asker: u32, route: &Route, peer: u32, patience: Option<u64>) -> Path<F> {
+    fn choose(&self, queue_pair: u32, route: &Route, peer: u32, patience: Option<u64>) -> Path<F> {
         let udp = |reason: String| Path::Udp { route: Route { port: port_of(peer), ..*route }, reason };
         let refused = |reason: String| match self.options().path {
             PathChoice::Local => Path::Dead { reason },
@@ -191,27 +191,27 @@ impl<F: Fabric> Nic<F> {
             }
             Some(BlockState::Refused { reason, absent: false, .. }) => Some(reason.clone()),
             Some(BlockState::Refused { .. }) | None => None,
-            Some(BlockState::Asked { waiting, since, before }) => {
+            Some(BlockState::Connecting { waiting, since, before }) => {
                 return match (before, patience) {
                     (Some(reason), Some(_)) => refused(reason.clone()),
                     (None, Some(patience)) if now().saturating_sub(*since) >= patience => {
                         refused("the process that holds the peer has not answered yet".into())
                     }
                     _ => {
-                        if !waiting.contains(&asker) {
-                            waiting.push(asker);
+                        if !waiting.contains(&queue_pair) {
+                            waiting.push(queue_pair);
                         }
-                        Path::Asked { route: *route, peer }
+                        Path::Connecting { route: *route, peer }
                     }
                 };
             }
         };
-        let verdict = before.clone().filter(|_| patience.is_some());
-        let waiting = if verdict.is_some() { Vec::new() } else { vec![asker] };
-        blocks.insert(block, BlockState::Asked { waiting, since: now(), before });
+        let known_refusal = before.clone().filter(|_| patience.is_some());
+        let waiting = if known_refusal.is_some() { Vec::new() } else { vec![queue_pair] };
+        blocks.insert(block, BlockState::Connecting { waiting, since: now(), before });
         drop(blocks);
         self.fabric().connect(block);
-        verdict.map_or(Path::Asked { route: *route, peer }, refused)
+        known_refusal.map_or(Path::Connecting { route: *route, peer }, refused)
     }
 }
 
@@ -255,7 +255,8 @@ pub(crate) mod tests {
         let route = route_to_this_host();
         let ask = |block: u32| {
             let limit = Instant::now() + Duration::from_secs(30);
-            while matches!(nic.choose_path(1, &route, block * QUEUE_PAIRS_PER_BLOCK), Path::Asked { .. }) {
+            while matches!(nic.choose_path(1, &route, block * QUEUE_PAIRS_PER_BLOCK), Path::Connecting { .. })
+            {
                 nic.progress();
                 assert!(Instant::now() < limit, "block {block} is not answered for");
             }
@@ -268,6 +269,9 @@ pub(crate) mod tests {
         assert_eq!(nic.blocks.lock().len(), 1);
         // Somebody may have leased it since.
         std::thread::sleep(Duration::from_nanos(ABSENCE_HOLDS));
-        assert!(matches!(nic.choose_path(1, &route, 0xEE20 * QUEUE_PAIRS_PER_BLOCK), Path::Asked { .. }));
+        assert!(matches!(
+            nic.choose_path(1, &route, 0xEE20 * QUEUE_PAIRS_PER_BLOCK),
+            Path::Connecting { .. }
+        ));
     }
 }

@@ -1,7 +1,7 @@
 //! Long messages on the local path: their receiver reads them where they lie in their sender's memory.
 
-use crate::drive::page_waits::Asked;
 use crate::path::local::LocalChannel;
+use crate::qp_progress::page_waits::FaultState;
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::slice_of;
@@ -51,7 +51,7 @@ impl<F: Fabric> QueuePair<F> {
         channel: &LocalChannel<F>,
         from: &[(RemoteAddress, u32)],
         to: &[Segment],
-        waits: &mut Asked,
+        waits: &mut FaultState,
         last: bool,
     ) -> Result<(), PullError> {
         let nic = &self.nic;
@@ -96,11 +96,11 @@ impl<F: Fabric> QueuePair<F> {
                 let part = RegionPart { region: region.life(), segment: *segment };
                 match memory.reach(process, *segment, moment, &mut seen) {
                     Err(Unreached::Gone) => Err(PullError::Lost(Lost::SenderGone)),
-                    // Its owner brings it in: see `QueuePair::wait_for_far`.
+                    // Its owner brings it in: see `QueuePair::wait_for_peer_page`.
                     Err(Unreached::Absent(Absence::UserSpace)) => Err(PullError::Lost(Lost::Unreadable)),
                     // It has gone since its sender brought it in.
                     Err(Unreached::Absent(absence))
-                        if nic.wait_for_far(self, process, regions, part, absence, waits) =>
+                        if nic.wait_for_peer_page(self, process, regions, part, absence, waits) =>
                     {
                         Err(PullError::Wait)
                     }

@@ -1,8 +1,8 @@
 //! Queue pairs: what the program does with them.
 //!
 //! Here are creation, state changes, posting and the end. What a queue pair does by itself is in
-//! [`drive`](crate::drive). Locks, in the order in which they may be taken: the reading end of a ring (held by whoever
-//! hands over its packets; nobody who has a core waits for one), `core` (held by whoever drives the queue pair; a thread
+//! [`drive`](crate::qp_progress). Locks, in the order in which they may be taken: the reading end of a ring (held by whoever
+//! hands over its packets; nobody who has a QP context waits for one), `qpc` (held by whoever drives the queue pair; a thread
 //! that cannot have it leaves a note in `pending` instead of waiting), then one of `attributes`, `inbox`, `send`,
 //! `receive`, `shown_path` (`receive` also behind `send`), then those of a completion queue. Only the first two are held
 //! while the application's memory is touched.
@@ -11,20 +11,20 @@ use crate::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType
 use crate::completion::{Completion, CompletionQueue, Opcode, RoutingHeader, Status};
 use crate::context::Context;
 use crate::counters::QueuePairCounters;
-use crate::direct::Transfer;
-use crate::drive::{Core, Occasion};
 use crate::engine::Nic;
 use crate::error::{Error, Result};
 use crate::event::{Acknowledgements, AsyncEventKind, Element};
 use crate::explain::ShownPath;
 use crate::inbox::Inbox;
-use crate::lane::Seeker;
+use crate::initiator_copy::Transfer;
 use crate::limits::{
     MAX_INLINE, MAX_MESSAGE, MAX_READ_ATOMIC, MAX_SEGMENTS, MAX_WORK_REQUESTS, REVOCATION_BOUND,
 };
 use crate::path::Path;
 use crate::path::local::PublishedQueuePair;
+use crate::poll_hint::Seeker;
 use crate::protection::ProtectionDomain;
+use crate::qp_progress::{Occasion, QpContext};
 use crate::ready::Again;
 use crate::request::{
     Data, ReceiveQueue, ReceiveRequest, ReceiveWork, SendOperation, SendQueue, SendRequest, WholeReceive,
@@ -67,7 +67,7 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) srq: Option<Arc<SharedReceiveQueue<F>>>,
     capabilities: Capabilities,
     signal_all: bool,
-    /// Copy of the core's, for a look without the core.
+    /// Copy of the QP context's, for a look without the QP context.
     pub(crate) attributes: Mutex<Attributes>,
     /// Copies of `attributes.state` and `attributes.destination`, for a look without a lock.
     state: AtomicU32,
@@ -76,12 +76,12 @@ pub struct QueuePair<F: Fabric> {
     /// A request that is executed at its post, and is not kept, has a slot. Set under the lock of `send`.
     pub(crate) executing: AtomicBool,
     pub(crate) receive: Lock<ReceiveQueue>,
-    pub(crate) core: Arc<Lock<Core<F>>>,
+    pub(crate) qpc: Arc<Lock<QpContext<F>>>,
     pub(crate) pending: AtomicBool,
     /// Is in the engine's list of those that are to be driven again.
     pub(crate) queued: AtomicBool,
-    /// Its turn to use what all share has come; see [`turns`](crate::turns).
-    pub(crate) turn: AtomicBool,
+    /// Its turn to use what all share has come; see [`send_budget`](crate::send_budget).
+    pub(crate) budget_ready: AtomicBool,
     /// Counted among those that need the network to be polled.
     on_network: AtomicBool,
     pub(crate) inbox: Inbox<F>,
@@ -145,10 +145,10 @@ impl<F: Fabric> QueuePair<F> {
             send: Lock::new(SendQueue::new()),
             executing: AtomicBool::new(false),
             receive: Lock::new(ReceiveQueue::new(capabilities.max_recv_wr)),
-            core: Arc::new(Lock::new(Core::default())),
+            qpc: Arc::new(Lock::new(QpContext::default())),
             pending: AtomicBool::new(false),
             queued: AtomicBool::new(false),
-            turn: AtomicBool::new(false),
+            budget_ready: AtomicBool::new(false),
             on_network: AtomicBool::new(false),
             inbox: Inbox::new(nic.fabric().tables().clone(), place),
             brought_in: AtomicU64::new(0),
@@ -213,14 +213,14 @@ impl<F: Fabric> QueuePair<F> {
     /// Attributes now (`ibv_query_qp(3)`): whoever has seen a completion finds the state that came with it, as a thread that is just
     /// driving the queue pair is waited for, unless it is stuck at an absent page.
     pub fn query(self: &Arc<Self>) -> Attributes {
-        let core = self.lock_core();
+        let qpc = self.lock_core();
         let attributes = *self.attributes.lock();
-        drop(core);
+        drop(qpc);
         self.pass_on_pending();
         attributes
     }
 
-    /// After a look at the core: a thread that had work and found the core taken left the work to whoever held it. Not done
+    /// After a look at the QP context: a thread that had work and found the QP context taken left the work to whoever held it. Not done
     /// here: where a program posts without a pause, that would have no end.
     pub(crate) fn pass_on_pending(self: &Arc<Self>) {
         if self.is_wanted() {
@@ -228,7 +228,7 @@ impl<F: Fabric> QueuePair<F> {
         }
     }
 
-    /// After the core was given up: whether others have found it taken meanwhile, and left work to whoever had it.
+    /// After the QP context was given up: whether others have found it taken meanwhile, and left work to whoever had it.
     pub(crate) fn is_wanted(&self) -> bool {
         fence(Ordering::SeqCst);
         self.pending.load(Ordering::SeqCst)
@@ -244,9 +244,9 @@ impl<F: Fabric> QueuePair<F> {
         self.domain.context().raise(kind, element, &self.async_events);
     }
 
-    /// The core, waiting a bounded time for a thread that may be stuck at an absent page.
-    fn lock_core(&self) -> Result<LockGuard<'_, Core<F>>> {
-        lock_until(&self.core, Instant::now() + Duration::from_nanos(REVOCATION_BOUND))
+    /// The QP context, waiting a bounded time for a thread that may be stuck at an absent page.
+    fn lock_core(&self) -> Result<LockGuard<'_, QpContext<F>>> {
+        lock_until(&self.qpc, Instant::now() + Duration::from_nanos(REVOCATION_BOUND))
             .ok_or(Error::Busy("an access of the queue pair waits for a page"))
     }
 
@@ -267,37 +267,37 @@ impl<F: Fabric> QueuePair<F> {
             if self.kind != QueuePairType::Rc {
                 self.nic.fabric().await_steering();
             }
-            self.nic.hear_out();
+            self.nic.drain_rx();
         }
-        let mut core = self.lock_core()?;
-        let mut attributes = core.attributes;
+        let mut qpc = self.lock_core()?;
+        let mut attributes = qpc.attributes;
         let from = attributes.state;
         let to = check(self.kind, from, change)?;
         self.check_values(change)?;
         if let Some(vector) = &change.address {
             let route = vector.route(self.domain.context().device())?;
             if from != State::Init {
-                core.readdress(&attributes.address.route(self.domain.context().device())?, &route)?;
+                qpc.readdress(&attributes.address.route(self.domain.context().device())?, &route)?;
             }
         }
-        if matches!(to, State::Reset | State::Error) && core.owes_acknowledgement() {
-            self.drive_last(&mut core);
+        if matches!(to, State::Reset | State::Error) && qpc.owes_acknowledgement() {
+            self.drive_last(&mut qpc);
         }
         match to {
             State::Reset => {
-                self.reset(&mut core);
+                self.reset(&mut qpc);
                 // As adapters do: what is polled from now on is of the queue pair's next life.
                 self.send_cq.forget(self.number);
                 self.recv_cq.forget(self.number);
-                drop(core);
+                drop(qpc);
                 return self.wait_for_peers();
             }
             State::Error => {
                 // The last drive may have ended it.
-                if core.attributes.state != State::Error {
-                    self.enter_error(&mut core);
+                if qpc.attributes.state != State::Error {
+                    self.enter_error(&mut qpc);
                 }
-                drop(core);
+                drop(qpc);
                 // Again after a call that was refused because an access did not end.
                 return self.wait_for_peers();
             }
@@ -310,16 +310,16 @@ impl<F: Fabric> QueuePair<F> {
             attributes.drained_notify = change.drained_notify.unwrap_or(false);
             self.drained.store(false, Ordering::Release);
         }
-        self.set_attributes(&mut core, attributes);
+        self.set_attributes(&mut qpc, attributes);
         if from == State::Init && to == State::ReadyToReceive {
-            core.find_path(self, &attributes);
+            qpc.find_path(self, &attributes);
         }
-        core.refresh(&attributes);
+        qpc.refresh(&attributes);
         let withdraws = from.receives() && !(before - granted_by(&attributes)).is_empty();
         if withdraws {
             self.withdrawals.fetch_add(1, Ordering::SeqCst);
         }
-        drop(core);
+        drop(qpc);
         self.run();
         // What local peers began by rights that were taken away; also after a call that was refused because it did not end.
         let repeats = from == to && (change.access.is_some() || change.max_dest_read_atomic.is_some());
@@ -359,35 +359,35 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Stores attributes and publishes the queue pair to local peers.
-    pub(crate) fn set_attributes(&self, core: &mut Core<F>, attributes: Attributes) {
-        self.store_attributes(core, attributes);
+    pub(crate) fn set_attributes(&self, qpc: &mut QpContext<F>, attributes: Attributes) {
+        self.store_attributes(qpc, attributes);
         self.state.store(attributes.state as u32, Ordering::Release);
-        self.publish(core);
+        self.publish(qpc);
     }
 
-    fn store_attributes(&self, core: &mut Core<F>, attributes: Attributes) {
-        core.attributes = attributes;
+    fn store_attributes(&self, qpc: &mut QpContext<F>, attributes: Attributes) {
+        qpc.attributes = attributes;
         *self.attributes.lock() = attributes;
         self.peer.store(attributes.destination, Ordering::Release);
     }
 
     /// The peer was heard from: the program is told, once, if it has not been at RTS yet (COMM_EST).
-    pub(crate) fn establish_communication(&self, core: &mut Core<F>) {
-        if core.communicates || core.attributes.state != State::ReadyToReceive {
+    pub(crate) fn establish_communication(&self, qpc: &mut QpContext<F>) {
+        if qpc.communicates || qpc.attributes.state != State::ReadyToReceive {
             return;
         }
-        core.communicates = true;
-        self.publish(core);
+        qpc.communicates = true;
+        self.publish(qpc);
         self.raise(AsyncEventKind::CommunicationEstablished);
     }
 
-    fn publish(&self, core: &Core<F>) {
-        let attributes = &core.attributes;
+    fn publish(&self, qpc: &QpContext<F>) {
+        let attributes = &qpc.attributes;
         let published = PublishedQueuePair {
             number: self.number,
             receptive: attributes.state.receives() && self.kind != QueuePairType::Ud,
             rights: granted_by(attributes),
-            unheard: attributes.state == State::ReadyToReceive && !core.communicates,
+            unestablished: attributes.state == State::ReadyToReceive && !qpc.communicates,
             destination: attributes.destination,
             domain: self.domain.number(),
             receive_psn: attributes.receive_psn,
@@ -395,19 +395,19 @@ impl<F: Fabric> QueuePair<F> {
         published.publish(self.nic.fabric().tables(), self.place);
     }
 
-    fn reset(&self, core: &mut Core<F>) {
-        self.end_holding(core);
-        if let (Some(_), Some(srq)) = (core.receive.take(), &self.srq) {
+    fn reset(&self, qpc: &mut QpContext<F>) {
+        self.end_holding(qpc);
+        if let (Some(_), Some(srq)) = (qpc.receive.take(), &self.srq) {
             // A message was being placed: its receive is used up without a completion.
             srq.completed();
         }
-        self.leave_turns(core);
-        self.send_cq.lane.leave(self.number);
-        self.recv_cq.lane.leave(self.number);
-        if let Path::Local(channel) = core.path() {
+        self.leave_budget(qpc);
+        self.send_cq.poll_hint.leave(self.number);
+        self.recv_cq.poll_hint.leave(self.number);
+        if let Path::Local(channel) = qpc.path() {
             channel.forget_awaited(self.number);
         }
-        core.reset(self);
+        qpc.reset(self);
         self.set_on_network(false);
         let old = {
             let mut send = self.send.lock();
@@ -419,21 +419,21 @@ impl<F: Fabric> QueuePair<F> {
         self.inbox.clear();
         self.deadline.store(u64::MAX, Ordering::Release);
         self.ended_by_overrun.store(false, Ordering::Release);
-        self.set_attributes(core, Attributes::default());
+        self.set_attributes(qpc, Attributes::default());
     }
 
     /// Ends the protocol and flushes both queues. Posts see the new state only then: until then they are kept, and flushed
     /// behind what was posted before: the requests of one queue complete in order.
-    pub(crate) fn enter_error(&self, core: &mut Core<F>) {
-        let attributes = Attributes { state: State::Error, ..core.attributes };
-        self.store_attributes(core, attributes);
-        self.publish(core);
-        core.stop();
-        self.leave_turns(core);
+    pub(crate) fn enter_error(&self, qpc: &mut QpContext<F>) {
+        let attributes = Attributes { state: State::Error, ..qpc.attributes };
+        self.store_attributes(qpc, attributes);
+        self.publish(qpc);
+        qpc.stop();
+        self.leave_budget(qpc);
         // What waited for a page is dropped: peers must take silence for silence from now on.
-        self.end_holding(core);
+        self.end_holding(qpc);
         self.deadline.store(u64::MAX, Ordering::Release);
-        if matches!(core.path(), Path::Local(_)) {
+        if matches!(qpc.path(), Path::Local(_)) {
             // A receiver may be pulling from buffers that the flush gives back to the program. One that is stopped in the
             // middle of it is waited for no longer than the bound; when it goes on it finds this queue pair in the error state,
             // and drops what it has read.
@@ -449,7 +449,7 @@ impl<F: Fabric> QueuePair<F> {
         self.state.store(State::Error as u32, Ordering::Release);
         self.flush_send(&mut send);
         drop(send);
-        if let Some(current) = core.receive.take() {
+        if let Some(current) = qpc.receive.take() {
             match &self.srq {
                 Some(srq) => srq.completed(),
                 None => receive.completed(),
@@ -490,23 +490,23 @@ impl<F: Fabric> QueuePair<F> {
 
     /// A queue pair whose completion was lost goes to the error state
     /// (InfiniBand specification, volume 1, section 10.10.2.3: local work queue catastrophic error).
-    pub(crate) fn end_if_overrun(&self, core: &mut Core<F>) {
+    pub(crate) fn end_if_overrun(&self, qpc: &mut QpContext<F>) {
         // Mostly it has not: a look costs less than an exchange.
         if self.overran.load(Ordering::Acquire)
             && self.overran.swap(false, Ordering::AcqRel)
             && !matches!(self.state(), State::Reset | State::Error)
         {
             self.ended_by_overrun.store(true, Ordering::Release);
-            self.enter_error(core);
+            self.enter_error(qpc);
             self.raise(AsyncEventKind::QueuePairFatal);
         }
     }
 
     /// A UC or UD queue pair whose send failed: only its send queue stops.
-    pub(crate) fn enter_send_queue_error(&self, core: &mut Core<F>) {
-        let attributes = Attributes { state: State::SendQueueError, ..core.attributes };
-        self.store_attributes(core, attributes);
-        self.publish(core);
+    pub(crate) fn enter_send_queue_error(&self, qpc: &mut QpContext<F>) {
+        let attributes = Attributes { state: State::SendQueueError, ..qpc.attributes };
+        self.store_attributes(qpc, attributes);
+        self.publish(qpc);
         let mut send = self.send.lock();
         self.state.store(State::SendQueueError as u32, Ordering::Release);
         self.flush_send(&mut send);
@@ -598,11 +598,11 @@ impl<F: Fabric> QueuePair<F> {
     pub fn post_send(self: &Arc<Self>, request: &SendRequest<'_, F>) -> Result<bool> {
         let length = self.check_data(&request.data)?;
         let at_once = self.kind == QueuePairType::Rc && self.state() == State::ReadyToSend;
-        if at_once && request.operation.is_plain_send() && self.send_at_once(request, length) {
+        if at_once && request.operation.is_plain_send() && self.send_fast(request, length) {
             return Ok(false);
         }
         let (operation, opcode, length) = self.check_operation(request, length)?;
-        if at_once && self.post_at_once(request, &operation, opcode, length) {
+        if at_once && self.post_fast(request, &operation, opcode, length) {
             return Ok(false);
         }
         let mut send = self.send.lock();
@@ -624,7 +624,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Executes at once what finds nothing before it. False: it must be kept and driven.
-    fn post_at_once(
+    fn post_fast(
         self: &Arc<Self>,
         request: &SendRequest<'_, F>,
         operation: &Operation,
@@ -632,9 +632,9 @@ impl<F: Fabric> QueuePair<F> {
         length: u32,
     ) -> bool {
         let Some(transfer) = Transfer::new(operation, length) else { return false };
-        let Some(mut core) = self.core.try_lock() else { return false };
-        let done = self.post_directly(&mut core, request, &transfer, opcode);
-        drop(core);
+        let Some(mut qpc) = self.qpc.try_lock() else { return false };
+        let done = self.post_directly(&mut qpc, request, &transfer, opcode);
+        drop(qpc);
         if self.is_wanted() {
             self.run();
         }
@@ -801,13 +801,13 @@ impl<F: Fabric> QueuePair<F> {
     /// Ends the queue pair. When this returns none of its accesses is under way, and its events are acknowledged
     /// (`ibv_destroy_qp(3)`).
     pub fn destroy(self: &Arc<Self>) -> Result<()> {
-        let mut core = self.lock_core()?;
-        self.drive_last(&mut core);
-        self.reset(&mut core);
-        drop(core);
+        let mut qpc = self.lock_core()?;
+        self.drive_last(&mut qpc);
+        self.reset(&mut qpc);
+        drop(qpc);
         self.send_cq.release_slots(self.number);
         self.wait_for_peers()?;
-        self.domain.context().settle_events(&self.async_events);
+        self.domain.context().withdraw_events(&self.async_events);
         self.inbox.close();
         self.nic.queue_pairs().remove(self);
         self.domain.users.fetch_sub(1, Ordering::AcqRel);

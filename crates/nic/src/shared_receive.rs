@@ -158,7 +158,7 @@ impl<F: Fabric> SharedReceiveQueue<F> {
         if self.users.load(Ordering::Acquire) != 0 {
             return Err(Error::Busy("a queue pair uses the shared receive queue"));
         }
-        self.domain.context().settle_events(&self.async_events);
+        self.domain.context().withdraw_events(&self.async_events);
         self.domain.nic().counts.shared_receive_queues.give_back();
         self.domain.users.fetch_sub(1, Ordering::AcqRel);
         Ok(())

@@ -1,8 +1,8 @@
 //! Who runs the rounds: the NIC thread while nobody polls, else the polling threads of the program themselves.
 
-use crate::drive::Occasion;
 use crate::engine::{Nic, Taken};
 use crate::path::attention;
+use crate::qp_progress::Occasion;
 use pagewire_fabric::lock::heavy_barrier;
 use pagewire_fabric::{Fabric, TimerSlack};
 use parking_lot::Mutex;
@@ -221,7 +221,7 @@ impl<F: Fabric> Nic<F> {
         self.workers.armed.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn polls_so_far(&self, at: u64) -> Polls {
+    fn polls_done(&self, at: u64) -> Polls {
         Polls { count: self.workers.polls.load(Ordering::Relaxed), at }
     }
 
@@ -256,11 +256,11 @@ impl<F: Fabric> Nic<F> {
                 // Asked twice: one of those who go to sleep and this thread sees the other.
                 let leave = !self.workers.armed_anew.load(Ordering::SeqCst);
                 if leave {
-                    let before = self.polls_so_far(self.fabric().now());
+                    let before = self.polls_done(self.fabric().now());
                     let (long, by) = LONG_REST;
                     slack.set((grace >= Duration::from_nanos(long)).then_some(by));
                     std::thread::park_timeout(grace);
-                    watch.note(&before, &self.polls_so_far(self.fabric().now()));
+                    watch.note(&before, &self.polls_done(self.fabric().now()));
                 }
                 self.workers.parked.store(false, Ordering::SeqCst);
                 heavy_barrier();
@@ -278,23 +278,23 @@ impl<F: Fabric> Nic<F> {
                 if !idle.offers(round != Taken::Nothing) {
                     continue;
                 }
-                let before = self.polls_so_far(now);
+                let before = self.polls_done(now);
                 std::thread::yield_now();
-                let after = self.polls_so_far(self.fabric().now());
+                let after = self.polls_done(self.fabric().now());
                 idle.look(before.at, after.at);
                 watch.note(&before, &after);
                 continue;
             }
-            attention::ask(&mailbox);
-            if self.channels.read().iter().any(|channel| channel.has_news()) {
+            attention::request(&mailbox);
+            if self.channels.read().iter().any(|channel| channel.has_unread()) {
                 attention::withdraw(&mailbox);
                 continue;
             }
             // Looked at once more: what came up after the round found nobody to wake.
-            let before = self.polls_so_far(now);
+            let before = self.polls_done(now);
             self.fabric().wait(self.next_due(now));
             attention::withdraw(&mailbox);
-            watch.note(&before, &self.polls_so_far(self.fabric().now()));
+            watch.note(&before, &self.polls_done(self.fabric().now()));
         }
         *self.workers.thread.lock() = None;
     }
@@ -666,10 +666,10 @@ mod tests {
         };
         let queue_pair = context.alloc_pd().unwrap().create_qp(init).unwrap();
         {
-            let mut core = queue_pair.core.try_lock().unwrap();
-            core.attributes.state = State::ReadyToReceive;
+            let mut qpc = queue_pair.qpc.try_lock().unwrap();
+            qpc.attributes.state = State::ReadyToReceive;
             let route = route_to_this_host();
-            core.set_path(&queue_pair, Path::Asked { route, peer: 0 });
+            qpc.set_path(&queue_pair, Path::Connecting { route, peer: 0 });
         }
         // Its path is chosen by what is known of the peer's process.
         expect_within(&nic, nic.blocks.lock(), || queue_pair.doorbell());

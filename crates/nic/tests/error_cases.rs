@@ -448,7 +448,7 @@ fn what_the_protocol_counted_outlives_the_connection() {
         loop {
             match queue_pair.report().protocol {
                 Some(protocol) => return protocol,
-                None => assert!(start.elapsed() < PATIENCE, "its core was never to be had"),
+                None => assert!(start.elapsed() < PATIENCE, "its QP context was never to be had"),
             }
         }
     };

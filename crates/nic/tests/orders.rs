@@ -3,8 +3,8 @@
 use loom::thread;
 use pagewire_iommu::ModelWords;
 use pagewire_nic::path::attention;
-use pagewire_nic::path::ring::{Consumer, Kind, Producer, RecordHeader, VERDICTS, has_record};
-use pagewire_nic::path::verdict::{Awaited, Judged, Next, Verdict, Verdicts};
+use pagewire_nic::path::ring::{Consumer, Kind, Producer, RING_ACKS, RecordHeader, has_record};
+use pagewire_nic::path::ring_ack::{Awaited, AwaitedRingAcks, Next, PendingRingAcks, RingAck};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,7 +24,7 @@ fn bounded() -> loom::model::Builder {
 const PAYLOAD: usize = 1040;
 
 fn push(producer: &mut Producer<ModelWords>, number: u8) -> bool {
-    let header = RecordHeader { kind: Kind::Bytes, header: 12, judged: false, payload: PAYLOAD as u32 };
+    let header = RecordHeader { kind: Kind::Bytes, header: 12, wants_ack: false, payload: PAYLOAD as u32 };
     producer.push(&header, &[number; 12], &[!number; PAYLOAD])
 }
 
@@ -50,7 +50,7 @@ fn records_are_whole_and_in_order() {
                         Some(header) => {
                             assert_whole(&header, &bytes, next);
                             next += 1;
-                            consumer.tell();
+                            consumer.publish_head();
                         }
                         None => thread::yield_now(),
                     }
@@ -84,7 +84,7 @@ fn a_sleeper_misses_no_record() {
                 attention::take(&mailbox)
             }
         });
-        attention::ask(&mailbox);
+        attention::request(&mailbox);
         let sees = has_record(&words, Consumer::new(words.clone(), 0).place());
         let wakes = sender.join().unwrap();
         assert!(sees || wakes, "the record is there, and the sleeper sleeps on");
@@ -98,23 +98,23 @@ fn a_sleeper_misses_no_record() {
 #[test]
 fn a_sleeper_misses_no_verdict() {
     bounded().check(|| {
-        let (words, mailbox) = (ModelWords::new(VERDICTS..VERDICTS + 2), ModelWords::new([0]));
+        let (words, mailbox) = (ModelWords::new(RING_ACKS..RING_ACKS + 2), ModelWords::new([0]));
         let teller = thread::spawn({
             let (words, mailbox) = (words.clone(), mailbox.clone());
             move || {
-                let mut judged = Judged::default();
-                judged.add(Verdict::Acknowledged);
-                judged.tell(&words, 0);
+                let mut pending_acks = PendingRingAcks::default();
+                pending_acks.add(RingAck::Acknowledged);
+                pending_acks.publish(&words, 0);
                 attention::take(&mailbox)
             }
         });
-        attention::ask(&mailbox);
-        let (mut verdicts, next) = (Verdicts::default(), Next::default());
-        verdicts.expect(Awaited { queue_pair: Some(1), psn: 2 }, &next);
+        attention::request(&mailbox);
+        let (mut ring_acks, next) = (AwaitedRingAcks::default(), Next::default());
+        ring_acks.expect(Awaited { queue_pair: Some(1), psn: 2 }, &next);
         let sees = next.has_come(&words, 0);
         let wakes = teller.join().unwrap();
-        assert!(sees || wakes, "the verdict is there, and the sleeper sleeps on");
-        assert!(matches!(verdicts.take(&words, 0, &next), Some((_, Verdict::Acknowledged))));
+        assert!(sees || wakes, "the ring acknowledgement is there, and the sleeper sleeps on");
+        assert!(matches!(ring_acks.take(&words, 0, &next), Some((_, RingAck::Acknowledged))));
     });
 }
 
@@ -122,7 +122,7 @@ fn a_sleeper_misses_no_verdict() {
 fn one_of_several_senders_wakes() {
     bounded().check(|| {
         let mailbox = ModelWords::new([0]);
-        attention::ask(&mailbox);
+        attention::request(&mailbox);
         let senders: Vec<_> = (0..2)
             .map(|_| {
                 let mailbox = mailbox.clone();

@@ -37,7 +37,7 @@ fn side_with_channel(path: PathChoice) -> (Side, Receiver<()>) {
 /// Waits until the NIC thread sleeps with nothing to do.
 fn asleep(side: &Side) {
     let start = Instant::now();
-    while !attention::is_asked(side.nic.fabric().mailbox()) {
+    while !attention::is_requested(side.nic.fabric().mailbox()) {
         assert!(start.elapsed() < PATIENCE, "the NIC thread does not rest");
         sleep(Duration::from_millis(1));
     }

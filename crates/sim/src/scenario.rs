@@ -124,7 +124,7 @@ impl Scenario {
     pub fn evict_every(&mut self, turns: u32) {
         self.between_evictions = turns;
         let often = u64::from(TURNS_BETWEEN_EVICTIONS / turns.max(1)).clamp(1, 10);
-        self.plan.settle = often * Plan::new(self.plan.seed, self.plan.operations).settle;
+        self.plan.quiet_time = often * Plan::new(self.plan.seed, self.plan.operations).quiet_time;
     }
 
     /// Whether whatever is sent arrives, that of UC and UD, too.

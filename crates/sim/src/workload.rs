@@ -51,7 +51,7 @@ pub struct Plan {
     pub between_crashes: Option<u64>,
     /// Nanoseconds after which nothing of a queue pair that was reset is under way any more, and what was sent unreliably has been
     /// placed, though pages had to come in for it.
-    pub settle: u64,
+    pub quiet_time: u64,
     /// Acknowledgement timeout of the RC queue pairs: 4.096 us times 2 to the power of this. On a real machine it must be
     /// longer than the processor may be away.
     pub timeout: u8,
@@ -75,7 +75,7 @@ impl Plan {
             between_upheavals: 400,
             between_audits: 20_000,
             between_crashes: None,
-            settle: 20_000_000,
+            quiet_time: 20_000_000,
             timeout: 12,
             patience: 60_000_000_000,
             retry_count: 7,

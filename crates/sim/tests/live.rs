@@ -63,7 +63,7 @@ fn party(path: PathChoice, faults: &str, memory: Memory) -> PartyInit<Live> {
 fn run(seed: u64, path: PathChoice, faults: &str, memory: [Memory; 2], operations: u64) -> Report {
     let lossless = faults.is_empty() && path == PathChoice::Local;
     // Sockets lose unreliable messages on their own; nothing else may differ.
-    let plan = Plan { exact: lossless, settle: 20_000_000, timeout: 15, ..Plan::new(seed, operations) };
+    let plan = Plan { exact: lossless, quiet_time: 20_000_000, timeout: 15, ..Plan::new(seed, operations) };
     let parties: Vec<_> = memory.into_iter().map(|memory| party(path, faults, memory)).collect();
     let nics: Vec<Arc<Nic<Live>>> = parties.iter().map(|party| party.nic.clone()).collect();
     let stage = RealTime(Instant::now());

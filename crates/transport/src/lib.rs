@@ -2,7 +2,6 @@
 //! and completions go out. No socket, no clock, no thread, no bytes.
 #![forbid(unsafe_code)]
 
-mod environment;
 mod fault_handling;
 pub mod limits;
 mod message;
@@ -11,15 +10,17 @@ mod psn;
 mod rc;
 mod stash;
 pub mod timers;
+mod transport_ops;
 mod uc;
 pub mod ud;
 
-pub use environment::*;
 pub use fault_handling::{FaultHandling, UnknownFaultHandling};
 pub use psn::Psn;
 pub use rc::{
-    Drive, RcConnection, RcCounters, RcSettings, RcUpdate, RemoteRights, RequesterSettings, WholeSend,
+    Progress, RcConnection, RcCounters, RcSettings, RcUpdate, RemoteRights, RequesterSettings,
+    SendOnlyRequest,
 };
+pub use transport_ops::*;
 pub use uc::{UcConnection, UcCounters, UcSettings};
 
 use pagewire_wire::{Bth, Opcode};
@@ -31,10 +32,10 @@ pub struct Link {
     pub request_mtu: u32,
     /// Payload bytes a READ response packet carries at most.
     pub response_mtu: u32,
-    /// Nothing is lost or reordered; an overdue acknowledgement asks [`Environment::link`] before it counts.
+    /// Nothing is lost or reordered; an overdue acknowledgement asks [`TransportOps::link`] before it counts.
     pub lossless: bool,
-    /// WRITEs and READs may be executed by [`Environment::direct`].
-    pub direct: bool,
+    /// WRITEs and READs may be executed by [`TransportOps::initiator_copy`].
+    pub initiator_copy: bool,
 }
 
 impl Link {

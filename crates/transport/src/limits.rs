@@ -48,8 +48,8 @@ pub const KEPT_PACKETS: usize = LOSSY_SPAN as usize;
 /// See [`KEPT_PACKETS`].
 pub const KEPT_BYTES: usize = 256 << 10;
 
-/// Packets that one call of `drive` hands out at most.
-pub const DRIVE_PACKETS: u32 = 128;
+/// Packets that one call of `progress` hands out at most.
+pub const PROGRESS_PACKETS: u32 = 128;
 
 /// Times in a row that a request is repeated on a link that loses nothing because the peer asks for it. Once is enough where the peer
 /// could not read its bytes.

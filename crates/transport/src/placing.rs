@@ -5,14 +5,14 @@ use pagewire_wire::Header;
 
 use crate::message::{Kind, Place, denied_status};
 use crate::{
-    Arrival, ArrivalKind, Denial, Environment, Link, Outcome, Payload, RemoteAddress, RemoteRights, Right,
-    Status, limits,
+    Arrival, ArrivalKind, Denial, Link, Outcome, Payload, RemoteAddress, RemoteRights, Right, Status,
+    TransportOps, limits,
 };
 
 /// Why a packet was not placed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stop {
-    /// The environment says wait; what was done so far is remembered.
+    /// The transport operations say wait; what was done so far is remembered.
     Wait,
     /// There is no receive.
     NotReady,
@@ -68,17 +68,17 @@ impl Placer {
     }
 
     /// Places one packet; true: its message is complete.
-    pub(crate) fn place<E: Environment>(
+    pub(crate) fn place<E: TransportOps>(
         &mut self,
         (kind, place): (Kind, Place),
         header: &Header,
         payload: Payload<'_>,
         link: &Link,
-        environment: &mut E,
+        ops: &mut E,
     ) -> Result<bool, Stop> {
         match kind {
-            Kind::Send => self.send(header, payload, place, link, environment)?,
-            Kind::Write => self.write(header, payload, place, link, environment)?,
+            Kind::Send => self.send(header, payload, place, link, ops)?,
+            Kind::Write => self.write(header, payload, place, link, ops)?,
         }
         if place.is_end() {
             self.forget_message();
@@ -86,13 +86,13 @@ impl Placer {
         Ok(place.is_end())
     }
 
-    fn send<E: Environment>(
+    fn send<E: TransportOps>(
         &mut self,
         header: &Header,
         payload: Payload<'_>,
         place: Place,
         link: &Link,
-        environment: &mut E,
+        ops: &mut E,
     ) -> Result<(), Stop> {
         let offset = match (place.is_start(), self.message) {
             (true, Message::None) => 0,
@@ -101,13 +101,13 @@ impl Placer {
         };
         let end = message_end(offset, payload, place, link)?;
         let end = self.placed.unwrap_or(end);
-        self.begin_receive(environment)?;
+        self.begin_receive(ops)?;
         if !payload.is_empty() && self.placed.is_none() {
-            match environment.place_receive(offset.into(), payload, place.is_end()) {
+            match ops.place_receive(offset.into(), payload, place.is_end()) {
                 Outcome::Done(()) => {}
                 Outcome::Wait => return Err(Stop::Wait),
                 Outcome::Denied(denial) => {
-                    return Err(self.fail_receive(denied_status(denial), denial, environment));
+                    return Err(self.fail_receive(denied_status(denial), denial, ops));
                 }
             }
         }
@@ -118,25 +118,25 @@ impl Placer {
         if let Some(key) = header.invalidate {
             // Should it have to wait, the bytes are not placed a second time: they are visible.
             self.placed = Some(end);
-            match environment.invalidate(key) {
+            match ops.invalidate(key) {
                 Outcome::Done(()) => {}
                 Outcome::Wait => return Err(Stop::Wait),
                 Outcome::Denied(denial) => {
-                    return Err(self.fail_receive(Status::RemoteInvalidRequest, denial, environment));
+                    return Err(self.fail_receive(Status::RemoteInvalidRequest, denial, ops));
                 }
             }
         }
-        self.finish_receive(ArrivalKind::Send, end, header, environment);
+        self.finish_receive(ArrivalKind::Send, end, header, ops);
         Ok(())
     }
 
-    fn write<E: Environment>(
+    fn write<E: TransportOps>(
         &mut self,
         header: &Header,
         payload: Payload<'_>,
         place: Place,
         link: &Link,
-        environment: &mut E,
+        ops: &mut E,
     ) -> Result<(), Stop> {
         let (remote, offset, length) = match (place.is_start(), self.message, header.reth) {
             (true, Message::None, Some(reth)) => {
@@ -156,48 +156,48 @@ impl Placer {
             return Err(Stop::Invalid);
         }
         if place.is_start() && length > 0 {
-            done(environment.check_remote(remote, length, Right::RemoteWrite))?;
+            done(ops.check_remote(remote, length, Right::RemoteWrite))?;
         }
         if header.immediate.is_some() {
-            self.begin_receive(environment)?;
+            self.begin_receive(ops)?;
         }
         if !payload.is_empty() {
             let address = remote.address.wrapping_add(u64::from(offset));
             let remote = RemoteAddress { address, key: remote.key };
-            done(environment.write_remote(remote, payload, length - end))?;
+            done(ops.write_remote(remote, payload, length - end))?;
         }
         if !place.is_end() {
             self.message = Message::Write { remote, offset: end, length };
         } else if header.immediate.is_some() {
-            self.finish_receive(ArrivalKind::WriteImmediate, length, header, environment);
+            self.finish_receive(ArrivalKind::WriteImmediate, length, header, ops);
         }
         Ok(())
     }
 
     /// Takes a receive for the message, once.
-    fn begin_receive<E: Environment>(&mut self, environment: &mut E) -> Result<(), Stop> {
-        if !self.begun && !environment.begin_receive() {
+    fn begin_receive<E: TransportOps>(&mut self, ops: &mut E) -> Result<(), Stop> {
+        if !self.begun && !ops.begin_receive() {
             return Err(Stop::NotReady);
         }
         self.begun = true;
         Ok(())
     }
 
-    fn fail_receive<E: Environment>(&mut self, status: Status, denial: Denial, environment: &mut E) -> Stop {
-        environment.fail_receive(status);
+    fn fail_receive<E: TransportOps>(&mut self, status: Status, denial: Denial, ops: &mut E) -> Stop {
+        ops.fail_receive(status);
         self.begun = false;
         Stop::ReceiveFailed(denial)
     }
 
-    fn finish_receive<E: Environment>(
+    fn finish_receive<E: TransportOps>(
         &mut self,
         kind: ArrivalKind,
         length: u32,
         header: &Header,
-        environment: &mut E,
+        ops: &mut E,
     ) {
         self.begun = false;
-        environment.finish_receive(Arrival {
+        ops.finish_receive(Arrival {
             kind,
             length,
             immediate: header.immediate,

@@ -3,11 +3,11 @@
 //! An [`RcConnection`] is both halves of one queue pair: the requester, which turns work requests into
 //! packets and waits for their acknowledgement, and the responder, which executes the peer's requests.
 //! Packets arrive through [`RcConnection::receive`]; everything that leaves does so in
-//! [`RcConnection::drive`], so that requests that arrive together share one acknowledgement.
+//! [`RcConnection::progress`], so that requests that arrive together share one acknowledgement.
 
-mod at_once;
 mod congestion;
 mod execute;
+mod fast_path;
 mod fault;
 mod gap;
 mod pacer;
@@ -20,10 +20,10 @@ mod scoreboard;
 use pagewire_wire::{Header, Opcode, Operation as Code, Transport, VendorPacket};
 
 use crate::{
-    Environment, Event, FaultHandling, Link, Outcome, Payload, Psn, Time, Work, limits, partitions_match,
+    Event, FaultHandling, Link, Outcome, Payload, Psn, Time, TransportOps, Work, limits, partitions_match,
     plain_bth,
 };
-pub use at_once::WholeSend;
+pub use fast_path::SendOnlyRequest;
 use fault::Faults;
 use requester::Requester;
 use responder::Responder;
@@ -141,16 +141,16 @@ pub struct RcCounters {
     pub resumes_sent: u64,
     /// RESUMEs received that had something sent again.
     pub resumes_received: u64,
-    /// Works executed by [`Environment::direct`].
-    pub direct: u64,
+    /// Works executed by [`TransportOps::initiator_copy`].
+    pub initiator_copies: u64,
 }
 
-/// What [`RcConnection::drive`] left behind.
+/// What [`RcConnection::progress`] left behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Drive {
+pub enum Progress {
     /// Nothing more to do until a packet, a work request or the deadline.
     Idle,
-    /// The environment said [`Outcome::Wait`]: drive again once the reason is gone.
+    /// A transport operation gave [`Outcome::Wait`]: drive again once the reason is gone.
     Wait,
     /// It did its share, more is left: drive again soon.
     Again,
@@ -273,21 +273,21 @@ impl RcConnection {
         self.established = true;
     }
 
-    /// Takes a work request; it is sent by [`drive`](Self::drive). The caller bounds how many there are
+    /// Takes a work request; it is sent by [`progress`](Self::progress). The caller bounds how many there are
     /// and never posts more than [`MAX_MESSAGE`](limits::MAX_MESSAGE) bytes.
     pub fn post(&mut self, work: Work) {
         debug_assert!(work.length <= limits::MAX_MESSAGE);
         self.requester.post(work);
     }
 
-    /// Takes one packet of this connection. `Wait`: the environment cannot execute it now; the caller
+    /// Takes one packet of this connection. `Wait`: the transport operations cannot execute it now; the caller
     /// offers the same packet again, and others of its kind (requests, or responses) afterwards. Never `Denied`.
-    pub fn receive<E: Environment>(
+    pub fn receive<E: TransportOps>(
         &mut self,
         now: Time,
         header: &Header,
         payload: Payload<'_>,
-        environment: &mut E,
+        ops: &mut E,
     ) -> Outcome<()> {
         let kind = kind_of(header.bth.opcode);
         let repeated = match kind {
@@ -312,38 +312,38 @@ impl RcConnection {
         };
         match kind {
             Kind::Acknowledgement => {
-                self.requester.acknowledgement(now, header, &mut self.shared, environment);
+                self.requester.acknowledgement(now, header, &mut self.shared, ops);
                 Outcome::Done(())
             }
             Kind::Response => {
-                let waits = self.requester.response(now, header, payload, &mut self.shared, environment);
-                if waits { self.response_waits(repeated, environment) } else { Outcome::Done(()) }
+                let waits = self.requester.response(now, header, payload, &mut self.shared, ops);
+                if waits { self.response_waits(repeated, ops) } else { Outcome::Done(()) }
             }
             Kind::Request => {
                 if !self.established {
                     self.established = true;
-                    environment.event(Event::CommunicationEstablished);
+                    ops.event(Event::CommunicationEstablished);
                 }
-                let waits = self.responder.request(header, payload, &mut self.shared, environment);
+                let waits = self.responder.request(header, payload, &mut self.shared, ops);
                 self.faults.hold_due |= self.responder.take_hold();
                 if !waits {
                     return Outcome::Done(());
                 }
-                self.request_waits(now, Psn::new(header.bth.psn), repeated, environment)
+                self.request_waits(now, Psn::new(header.bth.psn), repeated, ops)
             }
         }
     }
 
-    /// Takes packets that make a row: they are in the middle of a message, or of the responses to a READ, or each is a WRITE ONLY
-    /// of the memory behind that of the one before; their headers are those of [`header_in_row`](crate::header_in_row), and they
+    /// Takes packets that make a burst: they are in the middle of a message, or of the responses to a READ, or each is a WRITE ONLY
+    /// of the memory behind that of the one before; their headers are those of [`header_in_burst`](crate::header_in_burst), and they
     /// do not ask for an acknowledgement. Gives how many were executed, from the first on; the others are to be given to
     /// [`receive`](Self::receive) one by one, which says what is in their way.
-    pub fn receive_row<E: Environment>(
+    pub fn receive_burst<E: TransportOps>(
         &mut self,
         now: Time,
         header: &Header,
-        row: &[&[u8]],
-        environment: &mut E,
+        burst: &[&[u8]],
+        ops: &mut E,
     ) -> usize {
         let ours = partitions_match(header.bth.partition, self.shared.partition);
         if !ours || !self.established || self.shared.link.lossless || self.shared.state != State::Alive {
@@ -351,10 +351,10 @@ impl RcConnection {
         }
         let taken = match kind_of(header.bth.opcode) {
             Some(Kind::Request) if !self.shared.request_stalled => {
-                self.responder.request_row(header, row, &self.shared, environment)
+                self.responder.request_burst(header, burst, &self.shared, ops)
             }
             Some(Kind::Response) if !self.shared.response_stalled => {
-                self.requester.response_row(now, header, row, &self.shared, environment)
+                self.requester.response_burst(now, header, burst, &self.shared, ops)
             }
             _ => 0,
         };
@@ -378,33 +378,31 @@ impl RcConnection {
 
     /// Takes one of Pagewire's own packets of this connection, which must come from the peer. HELLO is
     /// not for a connection and is dropped.
-    pub fn receive_control<E: Environment>(&mut self, now: Time, body: &VendorPacket, environment: &mut E) {
+    pub fn receive_control<E: TransportOps>(&mut self, now: Time, body: &VendorPacket, ops: &mut E) {
         if self.shared.state != State::Alive {
             return;
         }
         match body {
             VendorPacket::SelectiveAck(report) => {
-                self.requester.selective_acknowledgement(now, report, &mut self.shared, environment)
+                self.requester.selective_acknowledgement(now, report, &mut self.shared, ops)
             }
             VendorPacket::Hold(hold) => self.requester.hold(now, hold, &mut self.shared),
-            VendorPacket::Resume(resume) => {
-                self.requester.resume_from(now, resume, &mut self.shared, environment)
-            }
+            VendorPacket::Resume(resume) => self.requester.resume_from(now, resume, &mut self.shared, ops),
             VendorPacket::Hello(_) => self.shared.counters.dropped += 1,
         }
     }
 
-    /// Sends what may go (at most [`DRIVE_PACKETS`](limits::DRIVE_PACKETS) packets, or what
-    /// [leaves together](Environment::is_full)), answers what arrived, and handles what is due at `now`.
-    pub fn drive<E: Environment>(&mut self, now: Time, environment: &mut E) -> Drive {
-        self.drive_as(now, false, environment)
+    /// Sends what may go (at most [`PROGRESS_PACKETS`](limits::PROGRESS_PACKETS) packets, or what
+    /// [leaves together](TransportOps::is_full)), answers what arrived, and handles what is due at `now`.
+    pub fn progress<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> Progress {
+        self.progress_as(now, false, ops)
     }
 
-    /// As [`drive`](Self::drive), but an acknowledgement that would leave alone is kept: the caller expects a request to follow
-    /// soon, with which it leaves, and calls [`drive`](Self::drive) in any case (InfiniBand specification, volume 1, section
+    /// As [`progress`](Self::progress), but an acknowledgement that would leave alone is kept: the caller expects a request to follow
+    /// soon, with which it leaves, and calls [`progress`](Self::progress) in any case (InfiniBand specification, volume 1, section
     /// 9.7.5.1.2: responders may coalesce acknowledgements).
-    pub fn drive_holding<E: Environment>(&mut self, now: Time, environment: &mut E) -> Drive {
-        self.drive_as(now, true, environment)
+    pub fn progress_holding<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> Progress {
+        self.progress_as(now, true, ops)
     }
 
     /// Whether the response to a READ waits, for a page or for the link: then the peer waits, too.
@@ -423,7 +421,7 @@ impl RcConnection {
         owed.then(|| self.responder.take_owed(&self.shared))
     }
 
-    /// Whether [`drive_holding`](Self::drive_holding) would do nothing but keep an acknowledgement.
+    /// Whether [`progress_holding`](Self::progress_holding) would do nothing but keep an acknowledgement.
     pub fn only_owes_acknowledgement(&self) -> bool {
         self.owes_acknowledgement()
             && !self.shared.link.lossless
@@ -433,18 +431,18 @@ impl RcConnection {
             && self.responder.is_between_messages()
     }
 
-    fn drive_as<E: Environment>(&mut self, now: Time, hold: bool, environment: &mut E) -> Drive {
+    fn progress_as<E: TransportOps>(&mut self, now: Time, hold: bool, ops: &mut E) -> Progress {
         if self.shared.state == State::Dead {
-            return Drive::Idle;
+            return Progress::Idle;
         }
         let mut waits = false;
         if self.shared.state == State::Alive {
-            self.requester.expire(now, &mut self.shared, environment);
-            waits |= self.requester.resume(now, &mut self.shared, environment);
-            waits |= self.responder.resume(&mut self.shared, environment);
+            self.requester.expire(now, &mut self.shared, ops);
+            waits |= self.requester.resume(now, &mut self.shared, ops);
+            waits |= self.responder.resume(&mut self.shared, ops);
             self.responder.expire(now, &self.shared);
             if self.faults.are_pending() {
-                waits |= self.tell_faults(now, environment);
+                waits |= self.tell_faults(now, ops);
             }
         }
         // One packet or row of each half in turn: neither requests nor responses starve. A half that waits
@@ -453,65 +451,64 @@ impl RcConnection {
         // A mere acknowledgement follows the requests: shorter than they are, it can leave with them in one send. But where a
         // request may be the answer that a program waits for, the program learns before that what it asked has arrived.
         let lossy = !self.shared.link.lossless;
-        let behind = lossy && (hold || self.requester.under_way() > 0);
+        let behind = lossy && (hold || self.requester.in_flight() > 0);
         let hold = hold && lossy;
         let sent_before = self.shared.counters.requests_sent;
         self.shared.requests_wait = false;
-        self.requester.begin_turn();
-        let mut left = limits::DRIVE_PACKETS;
+        self.requester.begin_round();
+        let mut left = limits::PROGRESS_PACKETS;
         while left > 0 {
             let mut sent = 1;
             if behind && responses && self.owes_acknowledgement() {
                 responses = false;
             }
             if responses && self.shared.state != State::Dead {
-                match self.responder.step(left, &mut self.shared, environment) {
+                match self.responder.step(left, &mut self.shared, ops) {
                     Step::Sent(packets) => sent = sent.max(packets),
                     Step::Idle => responses = false,
                     Step::Wait => (responses, waits) = (false, true),
                 }
             }
             if requests && self.shared.state == State::Alive {
-                match self.requester.step(now, left, &mut self.shared, environment) {
+                match self.requester.step(now, left, &mut self.shared, ops) {
                     Step::Sent(packets) => sent = sent.max(packets),
                     Step::Idle => {
                         requests = false;
                         self.shared.requests_wait =
-                            self.requester.is_held() && self.requester.under_way() == 0;
+                            self.requester.is_held() && self.requester.in_flight() == 0;
                     }
                     Step::Wait => {
                         (requests, waits) = (false, true);
                         // What is under way before a new request was sent: its answer may be missing.
                         self.shared.requests_wait = self.shared.link.lossless
-                            || self.requester.under_way() == 0
+                            || self.requester.in_flight() == 0
                             || self.requester.has_to_repeat(&self.shared);
                     }
                 }
             }
             if self.shared.state == State::Dead {
-                return Drive::Idle;
+                return Progress::Idle;
             }
             requests &= self.shared.state == State::Alive;
             if !requests && !responses {
                 let alone = sent_before == self.shared.counters.requests_sent;
                 if !(hold && alone) {
-                    waits |= !self.acknowledge(environment);
+                    waits |= !self.acknowledge(ops);
                 }
-                return if waits { Drive::Wait } else { Drive::Idle };
+                return if waits { Progress::Wait } else { Progress::Idle };
             }
-            left = if environment.is_full() { 0 } else { left.saturating_sub(sent) };
+            left = if ops.is_full() { 0 } else { left.saturating_sub(sent) };
         }
-        self.acknowledge(environment);
-        Drive::Again
+        self.acknowledge(ops);
+        Progress::Again
     }
 
-    /// Sends the acknowledgement that was left behind the requests; false: the environment says wait.
-    fn acknowledge<E: Environment>(&mut self, environment: &mut E) -> bool {
-        !self.owes_acknowledgement()
-            || !matches!(self.responder.step(1, &mut self.shared, environment), Step::Wait)
+    /// Sends the acknowledgement that was left behind the requests; false: the transport operations say wait.
+    fn acknowledge<E: TransportOps>(&mut self, ops: &mut E) -> bool {
+        !self.owes_acknowledgement() || !matches!(self.responder.step(1, &mut self.shared, ops), Step::Wait)
     }
 
-    /// When [`drive`](Self::drive) must be called at the latest, even if nothing arrives.
+    /// When [`progress`](Self::progress) must be called at the latest, even if nothing arrives.
     pub fn deadline(&self) -> Option<Time> {
         if self.shared.state != State::Alive {
             return None;
@@ -554,8 +551,8 @@ impl RcConnection {
 
     /// PSNs that were sent, or asked for by READs, and are neither known to have arrived nor taken for lost. Those that the peer
     /// has, and keeps until a page is there, have arrived.
-    pub fn under_way(&self) -> u32 {
-        self.requester.on_the_way()
+    pub fn in_flight(&self) -> u32 {
+        self.requester.in_network()
     }
 
     /// Stops (or lets go on) the start of further work requests: what has started is finished (SQD).
@@ -574,15 +571,15 @@ impl RcConnection {
     }
 
     /// Whether a request that is posted now would be the only one, and could be executed by
-    /// [`Environment::direct`]: the caller may do so by itself and say it with
-    /// [`executed_directly`](Self::executed_directly) instead of posting it.
+    /// [`TransportOps::initiator_copy`]: the caller may do so by itself and say it with
+    /// [`note_initiator_copy`](Self::note_initiator_copy) instead of posting it.
     pub fn is_quiet(&self) -> bool {
-        self.shared.state == State::Alive && self.shared.link.direct && self.requester.is_quiet()
+        self.shared.state == State::Alive && self.shared.link.initiator_copy && self.requester.is_quiet()
     }
 
     /// See [`is_quiet`](Self::is_quiet).
-    pub fn executed_directly(&mut self) {
-        self.shared.counters.direct += 1;
+    pub fn note_initiator_copy(&mut self) {
+        self.shared.counters.initiator_copies += 1;
     }
 
     /// The connection completed a work request with an error or refused a request: it does nothing any

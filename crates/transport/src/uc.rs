@@ -12,8 +12,8 @@ use pagewire_wire::{Header, Opcode, Operation as Code, Received, SelectiveAck, T
 use crate::message::{Place, denied_status, part_of, piece, send_code, write_code};
 use crate::placing::{Placer, Stop};
 use crate::{
-    Denial, Drive, Environment, Event, Link, LinkState, Operation, Outcome, Payload, Psn, RemoteRights,
-    Status, Time, Work, limits, packets_for, partitions_match, plain_bth,
+    Denial, Event, Link, LinkState, Operation, Outcome, Payload, Progress, Psn, RemoteRights, Status, Time,
+    TransportOps, Work, limits, packets_for, partitions_match, plain_bth,
 };
 
 /// What a connection is told on its way to RTR.
@@ -46,8 +46,8 @@ pub struct UcCounters {
     pub no_receive: u64,
     /// Packets dropped because an access had to wait for a page.
     pub faults_dropped: u64,
-    /// WRITEs executed by [`Environment::direct`].
-    pub direct: u64,
+    /// WRITEs executed by [`TransportOps::initiator_copy`].
+    pub initiator_copies: u64,
 }
 
 /// Both halves of a UC queue pair.
@@ -71,7 +71,7 @@ pub struct UcConnection {
     dead: bool,
     meter: Meter,
     /// When the first packet came.
-    heard_since: Option<Time>,
+    first_packet_at: Option<Time>,
     /// Packets that came before one that is missing, and since when it is.
     stash: Stash,
     gap_since: Option<Time>,
@@ -97,7 +97,7 @@ impl UcConnection {
             established: false,
             dead: false,
             meter: Meter::new(settings.link.request_mtu),
-            heard_since: None,
+            first_packet_at: None,
             stash: Stash::default(),
             gap_since: None,
             counters: UcCounters::default(),
@@ -146,14 +146,14 @@ impl UcConnection {
         self.queue.push_back(work);
     }
 
-    /// Takes one packet of this connection. `Wait`: the environment cannot execute it now; the caller
+    /// Takes one packet of this connection. `Wait`: the transport operations cannot execute it now; the caller
     /// offers the same packet again, and packets behind it afterwards. Never `Denied`.
-    pub fn receive<E: Environment>(
+    pub fn receive<E: TransportOps>(
         &mut self,
         now: Time,
         header: &Header,
         payload: Payload<'_>,
-        environment: &mut E,
+        ops: &mut E,
     ) -> Outcome<()> {
         if !std::mem::take(&mut self.waiting) {
             self.counters.packets_received += 1;
@@ -168,9 +168,9 @@ impl UcConnection {
         };
         if !self.established {
             self.established = true;
-            environment.event(Event::CommunicationEstablished);
+            ops.event(Event::CommunicationEstablished);
         }
-        self.heard_since.get_or_insert(now);
+        self.first_packet_at.get_or_insert(now);
         let psn = Psn::new(header.bth.psn);
         if psn != self.expected {
             if self.keeps(now, psn, header, payload) {
@@ -183,12 +183,12 @@ impl UcConnection {
             (self.gap_since, self.waiting) = (None, false);
             self.stash.clear();
         }
-        match self.take(code, header, payload, environment) {
+        match self.take(code, header, payload, ops) {
             Outcome::Wait => Outcome::Wait,
             _ => {
                 self.stash.advance(1);
-                // A kept packet that has to wait is tried again by `drive`.
-                self.drain(now, environment);
+                // A kept packet that has to wait is tried again by `progress`.
+                self.drain(now, ops);
                 Outcome::Done(())
             }
         }
@@ -207,14 +207,14 @@ impl UcConnection {
     }
 
     /// Executes the packet that is expected.
-    fn take<E: Environment>(
+    fn take<E: TransportOps>(
         &mut self,
         code: Code,
         header: &Header,
         payload: Payload<'_>,
-        environment: &mut E,
+        ops: &mut E,
     ) -> Outcome<()> {
-        match self.execute(code, header, payload, environment) {
+        match self.execute(code, header, payload, ops) {
             Ok(_) => {}
             Err(Stop::Wait) => {
                 self.waiting = true;
@@ -222,7 +222,7 @@ impl UcConnection {
             }
             Err(Stop::ReceiveFailed(_)) => {
                 self.dead = true;
-                environment.event(Event::RequestError);
+                ops.event(Event::RequestError);
             }
             // In silence: UC has no NAK (section 9.8.2.2.5).
             Err(stop @ (Stop::NotReady | Stop::Invalid | Stop::Denied(_))) => {
@@ -262,15 +262,15 @@ impl UcConnection {
 
     /// Whether the peer has not said what it is in so long a time that it is no Pagewire whose greetings were lost.
     fn has_not_greeted(&self, now: Time) -> bool {
-        let since = self.heard_since.filter(|_| self.meter.peer_is_unknown());
+        let since = self.first_packet_at.filter(|_| self.meter.peer_is_unknown());
         since.is_some_and(|since| now.0.saturating_sub(since.0) >= limits::LONGEST_GREETING)
     }
 
     /// Executes kept packets whose turn has come. True: one has to wait.
-    fn drain<E: Environment>(&mut self, now: Time, environment: &mut E) -> bool {
+    fn drain<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> bool {
         while let Some(kept) = self.stash.take_first() {
             let Some(code) = kept.header.bth.opcode.operation().filter(|_| !self.dead) else { break };
-            if let Outcome::Wait = self.take(code, &kept.header, Payload::Bytes(&kept.bytes), environment) {
+            if let Outcome::Wait = self.take(code, &kept.header, Payload::Bytes(&kept.bytes), ops) {
                 self.waiting = false;
                 self.stash.put_back(kept);
                 return true;
@@ -282,7 +282,7 @@ impl UcConnection {
     }
 
     /// Gives up on a packet that did not come in time.
-    fn skip_gap<E: Environment>(&mut self, now: Time, environment: &mut E) {
+    fn skip_gap<E: TransportOps>(&mut self, now: Time, ops: &mut E) {
         let late = self.gap_since.is_some_and(|since| now.0.saturating_sub(since.0) >= limits::UC_REORDERING);
         let Some(missing) = self.stash.iter().next().map(|(index, _)| index).filter(|_| late) else { return };
         if missing > 0 {
@@ -291,29 +291,29 @@ impl UcConnection {
             self.expected = self.expected.plus(missing);
             self.stash.advance(missing);
         }
-        self.drain(now, environment);
+        self.drain(now, ops);
     }
 
-    /// Sends what may go, at most [`DRIVE_PACKETS`](limits::DRIVE_PACKETS) packets. A work request is
+    /// Sends what may go, at most [`PROGRESS_PACKETS`](limits::PROGRESS_PACKETS) packets. A work request is
     /// complete when its last packet was handed out. One that fails ends the send queue alone (SQE): what was
     /// posted behind it is the caller's to flush, and what is posted later goes on with the next PSN.
-    pub fn drive<E: Environment>(&mut self, now: Time, environment: &mut E) -> Drive {
-        let kept_waits = self.drain_kept(now, environment);
+    pub fn progress<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> Progress {
+        let kept_waits = self.drain_kept(now, ops);
         if self.meter.owes_report() && !self.link.lossless && !self.dead {
-            self.report(environment);
+            self.report(ops);
         }
-        let idle = if kept_waits { Drive::Wait } else { Drive::Idle };
-        for _ in 0..limits::DRIVE_PACKETS {
+        let idle = if kept_waits { Progress::Wait } else { Progress::Idle };
+        for _ in 0..limits::PROGRESS_PACKETS {
             let Some(&work) = self.queue.front() else { return idle };
             if !self.may_send() || !self.link.lossless && !self.meter.permits(self.next, now) {
                 return idle;
             }
             let outcome = match work.operation {
                 Operation::Local => Outcome::Done(true),
-                Operation::Write { immediate: None, .. } if self.link.direct && self.sent == 0 => {
-                    self.direct(&work, environment)
+                Operation::Write { immediate: None, .. } if self.link.initiator_copy && self.sent == 0 => {
+                    self.initiator_copy(&work, ops)
                 }
-                Operation::Send { .. } | Operation::Write { .. } => self.send_packet(&work, environment),
+                Operation::Send { .. } | Operation::Write { .. } => self.send_packet(&work, ops),
                 Operation::Read { .. } | Operation::Atomic { .. } => Outcome::Denied(Denial::InvalidRequest),
             };
             match outcome {
@@ -321,36 +321,36 @@ impl UcConnection {
                 Outcome::Done(true) => {
                     self.queue.pop_front();
                     self.sent = 0;
-                    environment.complete(work.id, Status::Success);
+                    ops.complete(work.id, Status::Success);
                 }
-                Outcome::Wait => return Drive::Wait,
+                Outcome::Wait => return Progress::Wait,
                 Outcome::Denied(denial) => {
                     self.queue.clear();
                     self.sent = 0;
-                    environment.complete(work.id, denied_status(denial));
+                    ops.complete(work.id, denied_status(denial));
                     return idle;
                 }
             }
         }
-        if self.queue.is_empty() { idle } else { Drive::Again }
+        if self.queue.is_empty() { idle } else { Progress::Again }
     }
 
     /// Kept packets, if there are any. True: one has to wait.
-    fn drain_kept<E: Environment>(&mut self, now: Time, environment: &mut E) -> bool {
+    fn drain_kept<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> bool {
         if self.stash.is_empty() || self.dead {
             return false;
         }
-        self.skip_gap(now, environment);
-        self.stash.has(0) && self.drain(now, environment)
+        self.skip_gap(now, ops);
+        self.stash.has(0) && self.drain(now, ops)
     }
 
-    fn report<E: Environment>(&mut self, environment: &mut E) {
+    fn report<E: TransportOps>(&mut self, ops: &mut E) {
         let report =
             SelectiveAck { expected: self.expected.value(), message: 0, received: Received::default() };
         let bth = plain_bth(Opcode::SELECTIVE_ACK, self.destination, self.partition, self.expected);
         // One that finds no room is made at the next turn.
         if let Outcome::Done(()) =
-            environment.transmit_control(&Header::new(bth), &VendorPacket::SelectiveAck(report))
+            ops.transmit_control(&Header::new(bth), &VendorPacket::SelectiveAck(report))
         {
             self.meter.reported();
         }
@@ -402,23 +402,23 @@ impl UcConnection {
     }
 
     /// Tries a WRITE without packets, unless it would overtake some; true: it is complete.
-    fn direct<E: Environment>(&mut self, work: &Work, environment: &mut E) -> Outcome<bool> {
-        self.undelivered = self.undelivered && environment.link() == LinkState::Pending;
+    fn initiator_copy<E: TransportOps>(&mut self, work: &Work, ops: &mut E) -> Outcome<bool> {
+        self.undelivered = self.undelivered && ops.link() == LinkState::Pending;
         if self.undelivered {
-            return self.send_packet(work, environment);
+            return self.send_packet(work, ops);
         }
-        match environment.direct(work) {
-            crate::Direct::Done => {
-                self.counters.direct += 1;
+        match ops.initiator_copy(work) {
+            crate::InitiatorCopy::Done => {
+                self.counters.initiator_copies += 1;
                 Outcome::Done(true)
             }
-            crate::Direct::Wait => Outcome::Wait,
-            crate::Direct::Unavailable => self.send_packet(work, environment),
+            crate::InitiatorCopy::Wait => Outcome::Wait,
+            crate::InitiatorCopy::Unavailable => self.send_packet(work, ops),
         }
     }
 
     /// Sends the next packet of a work request; true: it was the last.
-    fn send_packet<E: Environment>(&mut self, work: &Work, environment: &mut E) -> Outcome<bool> {
+    fn send_packet<E: TransportOps>(&mut self, work: &Work, ops: &mut E) -> Outcome<bool> {
         let packets = packets_for(work.length, self.link.request_mtu);
         let place = Place::of(self.sent, packets);
         let (code, reth, immediate) = match work.operation {
@@ -440,7 +440,7 @@ impl UcConnection {
         header.immediate = immediate.filter(|_| place.is_end());
         let reports = reth.is_none() || immediate.is_some();
         header.bth.solicited = place.is_end() && work.solicited && reports;
-        match environment.transmit(&header, piece(work, self.sent, self.link.request_mtu, false)) {
+        match ops.transmit(&header, piece(work, self.sent, self.link.request_mtu, false)) {
             Outcome::Done(()) => {}
             Outcome::Wait => return Outcome::Wait,
             Outcome::Denied(denial) => return Outcome::Denied(denial),
@@ -452,18 +452,18 @@ impl UcConnection {
         Outcome::Done(self.sent == packets)
     }
 
-    fn execute<E: Environment>(
+    fn execute<E: TransportOps>(
         &mut self,
         code: Code,
         header: &Header,
         payload: Payload<'_>,
-        environment: &mut E,
+        ops: &mut E,
     ) -> Result<bool, Stop> {
         let Some(part) = part_of(code) else { return Err(Stop::Invalid) };
         if part.1.is_start() {
             // Ends whatever was coming in before (section 9.8.2.2.3).
             self.placer.forget_message();
         }
-        self.placer.place(part, header, payload, &self.link, environment)
+        self.placer.place(part, header, payload, &self.link, ops)
     }
 }

@@ -22,7 +22,7 @@
 //! ```json
 //! {"qpn":256,"type":"RC","state":"RTS","peer_qpn":512,"peer":"10.0.0.1","path":"local","reason":"",
 //!  "send_requests":1,"receive_requests":0,"send_requests_completed":9,
-//!  "local_direct_operations":7,"local_direct_bytes":448,"ring_packets_sent":2,"ring_packets_received":2,
+//!  "initiator_copies":7,"initiator_copy_bytes":448,"ring_packets_sent":2,"ring_packets_received":2,
 //!  "packets_sent":0,"packets_received":0,"dropped":0,"page_waits":0,"protocol":{"retransmissions":0,"timeouts":0}}
 //! ```
 //!
@@ -142,8 +142,8 @@ struct Connection {
     #[serde(skip_serializing_if = "Option::is_none")]
     receive_requests: Option<u64>,
     send_requests_completed: u64,
-    local_direct_operations: u64,
-    local_direct_bytes: u64,
+    initiator_copies: u64,
+    initiator_copy_bytes: u64,
     ring_packets_sent: u64,
     ring_packets_received: u64,
     packets_sent: u64,
@@ -180,8 +180,8 @@ impl From<ConnectionReport> for Connection {
             send_requests: report.send_requests,
             receive_requests: report.receive_requests,
             send_requests_completed: report.send_requests_completed,
-            local_direct_operations: report.direct_operations,
-            local_direct_bytes: report.direct_bytes,
+            initiator_copies: report.initiator_copies,
+            initiator_copy_bytes: report.initiator_copy_bytes,
             ring_packets_sent: report.ring_packets_sent,
             ring_packets_received: report.ring_packets_received,
             packets_sent: report.udp_packets_sent,

@@ -23,8 +23,8 @@ impl PortCounters {
     fn add(&mut self, report: &ConnectionReport) {
         self.packets_sent += report.udp_packets_sent + report.ring_packets_sent;
         self.packets_received += report.udp_packets_received + report.ring_packets_received;
-        self.local_operations += report.direct_operations;
-        self.local_bytes += report.direct_bytes;
+        self.local_operations += report.initiator_copies;
+        self.local_bytes += report.initiator_copy_bytes;
         if let Some(protocol) = report.protocol {
             self.protocol += protocol;
         }

@@ -123,7 +123,7 @@ impl Icrc {
     /// the IPv4 header; IPv6 has none, and ignores it.
     #[inline]
     pub fn compute(&self, identification: u16, body: &[u8]) -> u32 {
-        RowIcrc::new(*self).compute_with(crc32, identification, body)
+        BurstIcrc::new(*self).compute_with(crc32, identification, body)
     }
 
     /// The register in front of a body of so many bytes, with the IPv4 identification zero.
@@ -166,7 +166,7 @@ impl Icrc {
     /// is the `likely` one. On IPv6 the likely one stands for an intact packet.
     #[inline]
     pub fn find_identification(&self, likely: u16, udp_payload: &[u8]) -> Option<u16> {
-        RowIcrc::new(*self).find_identification_with(crc32, likely, udp_payload)
+        BurstIcrc::new(*self).find_identification_with(crc32, likely, udp_payload)
     }
 
     /// The only IPv4 identification with which `udp_payload` is intact; `None` if there is none. On
@@ -201,17 +201,17 @@ impl Icrc {
 /// An [`Icrc`] for packets of which one is mostly as long as the one before: what lengths contribute is looked up only where
 /// they differ.
 #[derive(Debug, Clone, Copy)]
-pub struct RowIcrc {
+pub struct BurstIcrc {
     icrc: Icrc,
     /// Bytes of the last body, and the register in front of it, with the identification zero.
     before: Option<(usize, u32)>,
 }
 
-impl RowIcrc {
+impl BurstIcrc {
     /// For packets of any length.
     #[inline]
-    pub fn new(icrc: Icrc) -> RowIcrc {
-        RowIcrc { icrc, before: None }
+    pub fn new(icrc: Icrc) -> BurstIcrc {
+        BurstIcrc { icrc, before: None }
     }
 
     /// The same for single packets.

@@ -7,7 +7,7 @@
 //! The sender's order: gather the payload at `header.len()`, [`emit`] the headers and the pad around
 //! it, and, once the IP addresses are known, [`seal`] it with the ICRC.
 
-use crate::icrc::{RowIcrc, crc32};
+use crate::icrc::{BurstIcrc, crc32};
 use crate::{Error, Header, Icrc};
 
 /// UDP destination port of RoCEv2 (InfiniBand specification, volume 1, annex A17).
@@ -94,7 +94,7 @@ pub fn emit_without_icrc(header: &Header, payload_len: usize, buffer: &mut [u8])
 /// Where `packet` is shorter than a BTH and an ICRC.
 #[inline]
 pub fn seal(icrc: &Icrc, identification: u16, packet: &mut [u8]) {
-    seal_with(crc32, &mut RowIcrc::new(*icrc), identification, packet);
+    seal_with(crc32, &mut BurstIcrc::new(*icrc), identification, packet);
 }
 
 /// As [`seal`], for packets of a row, by a function that gives what [`crc32`] does.
@@ -104,7 +104,7 @@ pub fn seal(icrc: &Icrc, identification: u16, packet: &mut [u8]) {
 #[inline]
 pub fn seal_with(
     crc: impl Fn(u32, &[u8]) -> u32,
-    icrc: &mut RowIcrc,
+    icrc: &mut BurstIcrc,
     identification: u16,
     packet: &mut [u8],
 ) {

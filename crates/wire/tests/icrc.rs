@@ -6,7 +6,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use common::vectors;
 use pagewire_wire::datagram::{Datagram, Network};
-use pagewire_wire::icrc::{RowIcrc, crc32};
+use pagewire_wire::icrc::{BurstIcrc, crc32};
 use pagewire_wire::limits::MAX_PACKET_LEN;
 use pagewire_wire::{Error, Icrc, Packet, packet, udp};
 use proptest::collection::vec;
@@ -166,7 +166,7 @@ proptest! {
             Network::Ipv4(ip) => Icrc::ipv4(ip.source, ip.destination, ports.0, ports.1, ip.dont_fragment),
             Network::Ipv6(ip) => Icrc::ipv6(ip.source, ip.destination, ports.0, ports.1),
         };
-        let mut row = RowIcrc::new(icrc);
+        let mut row = BurstIcrc::new(icrc);
         for (identification, length, filling) in packets {
             let body = std::iter::repeat_n(filling, length).collect::<Vec<u8>>();
             let alone = icrc.compute(identification, &body);

@@ -92,7 +92,7 @@ impl Measure {
         match self {
             Measure::Operations => &[&[(QueuePairs, &["send_requests_completed"])]],
             Measure::Bytes => {
-                &[&[(QueuePairs, &["local_direct_bytes"]), (Process, &["bytes_sent", "bytes_received"])]]
+                &[&[(QueuePairs, &["initiator_copy_bytes"]), (Process, &["bytes_sent", "bytes_received"])]]
             }
             Measure::Packets => &[&[(
                 QueuePairs,
@@ -180,8 +180,8 @@ mod tests {
 
     #[test]
     fn measures_are_the_sums_that_they_are_said_to_be() {
-        let queue_pairs = r#"{"qpn":17,"send_requests_completed":3,"local_direct_bytes":24,"ring_packets_sent":2,"packets_received":5,"page_waits":6,"protocol":{"retransmissions":1,"selective_retransmissions":2,"faults_stashed":4}}
-{"qpn":18,"send_requests_completed":1,"local_direct_bytes":8,"packets_received":1,"page_waits":1}"#;
+        let queue_pairs = r#"{"qpn":17,"send_requests_completed":3,"initiator_copy_bytes":24,"ring_packets_sent":2,"packets_received":5,"page_waits":6,"protocol":{"retransmissions":1,"selective_retransmissions":2,"faults_stashed":4}}
+{"qpn":18,"send_requests_completed":1,"initiator_copy_bytes":8,"packets_received":1,"page_waits":1}"#;
         let rates = rates(
             r#"{"pid":1,"counters":{"bytes_sent":100,"bytes_received":10}}"#,
             r#"{"pid":1,"counters":{"bytes_sent":0,"bytes_received":0}}"#,

@@ -1,7 +1,7 @@
 //! Whether datagrams are intact: the ICRC covers the IPv4 identification, which sockets do not tell.
 
 use super::crc::crc32;
-use pagewire_wire::icrc::RowIcrc;
+use pagewire_wire::icrc::BurstIcrc;
 use pagewire_wire::{Icrc, joined};
 use std::net::IpAddr;
 use std::ops::Range;
@@ -62,7 +62,7 @@ pub(super) struct Flow {
     source: IpAddr,
     destination: IpAddr,
     ports: (u16, u16),
-    pub icrc: RowIcrc,
+    pub icrc: BurstIcrc,
     identification: u16,
     /// By how much it differed from the one before: senders give all packets the same, or count.
     step: u16,
@@ -111,7 +111,7 @@ impl IcrcCache {
                 }
                 _ => return None,
             };
-            let icrc = RowIcrc::new(icrc);
+            let icrc = BurstIcrc::new(icrc);
             self.0 = Some(Flow { source, destination, ports, icrc, identification: 0, step: 0 });
         }
         self.0.as_mut()

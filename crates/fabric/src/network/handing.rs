@@ -78,11 +78,11 @@ impl Network {
                 }
                 (None, Taker::Nic(each)) => {
                     let most = limit - handed;
-                    let row;
-                    (row, end) = self.check_row(arrival, port, bytes, first, most, icrc);
-                    if !row.is_empty() {
-                        each(&row);
-                        handed += row.len();
+                    let burst;
+                    (burst, end) = self.check_burst(arrival, port, bytes, first, most, icrc);
+                    if !burst.is_empty() {
+                        each(&burst);
+                        handed += burst.len();
                     }
                 }
                 (None, Taker::Nobody) => return handed,
@@ -132,7 +132,7 @@ impl Network {
 
     /// The datagrams of a message that are for this process, from the first on, which is: up to one that is not, or so
     /// many. Those that are not sound are left out, and one of two packets is handed over as two. Gives them and where they end.
-    fn check_row<'a>(
+    fn check_burst<'a>(
         &self,
         arrival: &Arrival,
         port: u16,
@@ -144,12 +144,12 @@ impl Network {
         let segment = arrival.segment.max(1);
         let start = first.as_ref().map_or(bytes.len(), |first| first.range.start);
         let there = (bytes.len() - start).div_ceil(segment).min(most);
-        let mut row = SmallVec::with_capacity(there);
+        let mut burst = SmallVec::with_capacity(there);
         let mut at = start;
         let block = first.as_ref().and_then(|first| block_of(&bytes[first.range.clone()]));
         let (mut next, mut length) = (first, 0);
         let mut flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
-        while let Some(mut place) = next.filter(|_| row.len() < most) {
+        while let Some(mut place) = next.filter(|_| burst.len() < most) {
             let one = &bytes[place.range.clone()];
             // Mostly all are for the block that the first is for.
             let foreign = || {
@@ -161,29 +161,29 @@ impl Network {
             }
             if let Some(datagram) = self.check(arrival, port, one, &place, flow.as_deref_mut()) {
                 length += one.len();
-                row.push(datagram);
+                burst.push(datagram);
                 // So are those behind it that begin like it, if they are as long: nothing else tells. What a capture is to show is
                 // looked at one by one.
                 let beginning = one.first_chunk::<TELLING>();
                 let whole = one.len() == segment && self.capture.is_none();
                 for alike in bytes[place.range.end..].chunks_exact(segment).take_while(|_| whole) {
-                    if row.len() >= most || alike.first_chunk() != beginning {
+                    if burst.len() >= most || alike.first_chunk() != beginning {
                         break;
                     }
                     place = place.whole_behind(segment);
                     if self.is_intact(flow.as_deref_mut(), &place, alike) {
                         length += segment;
-                        row.push(sound(arrival, alike));
+                        burst.push(sound(arrival, alike));
                     }
                 }
             }
             at = place.range.end;
             next = place.next(bytes, segment);
         }
-        if !row.is_empty() {
-            self.count_received(row.len(), length);
+        if !burst.is_empty() {
+            self.count_received(burst.len(), length);
         }
-        (row, at)
+        (burst, at)
     }
 
     /// Whether a packet of a flow (`None`: of none that can be) is as it was sent.

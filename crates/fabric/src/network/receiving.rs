@@ -24,7 +24,7 @@ const READY_SOCKETS: usize = 16;
 const LOOK_INTERVAL: u64 = 10_000;
 /// The same while that one had something so many nanoseconds ago at most.
 const BUSY_LOOK_INTERVAL: u64 = 50_000;
-/// See [`BUSY_LOOK_INTERVAL`]. A round that sends rows of packets takes about as long.
+/// See [`BUSY_LOOK_INTERVAL`]. A round that sends bursts of packets takes about as long.
 const BUSY_FOR: u64 = 30_000;
 /// No socket has had anything yet.
 pub(super) const NO_SOCKET: u64 = u64::MAX;
@@ -108,7 +108,7 @@ impl Network {
 
     /// Whether a thread hands datagrams over.
     pub fn is_at_work(&self) -> bool {
-        self.turn.load(Ordering::Acquire) != 0
+        self.reading_since.load(Ordering::Acquire) != 0
     }
 
     /// Answers probes and hands on what belongs to other processes; stops at the first datagram for this one, which is
@@ -160,11 +160,13 @@ impl Network {
     fn receive_for(&self, taker: &mut Taker<'_>, limit: usize, now: u64, all: bool) -> Option<usize> {
         let stamp = now.max(1);
         // A sleeper has noted before that it was told of datagrams; who gives the turn back looks for such a note. One sees the other.
-        let turn = self.turn.load(Ordering::SeqCst);
-        if turn != 0 && stamp.saturating_sub(turn) < STUCK {
+        let reading_since = self.reading_since.load(Ordering::SeqCst);
+        if reading_since != 0 && stamp.saturating_sub(reading_since) < STUCK {
             return None;
         }
-        self.turn.compare_exchange(turn, stamp, Ordering::AcqRel, Ordering::Acquire).ok()?;
+        self.reading_since
+            .compare_exchange(reading_since, stamp, Ordering::AcqRel, Ordering::Acquire)
+            .ok()?;
         self.hand_on_waiting(now);
         let known = {
             let mut hands = self.hands.lock();
@@ -208,7 +210,7 @@ impl Network {
         drop(hands);
         drop(surplus);
         // Somebody may have overtaken us: then the turn is theirs.
-        let _ = self.turn.compare_exchange(stamp, 0, Ordering::SeqCst, Ordering::Acquire);
+        let _ = self.reading_since.compare_exchange(stamp, 0, Ordering::SeqCst, Ordering::Acquire);
         Some(handed)
     }
 

@@ -9,7 +9,7 @@ use crate::fabric::Route;
 use crate::limits::{BATCH_BYTES, BATCHES_KEPT};
 use crate::udp::{self, Family, Transmit};
 use pagewire_memory::Arena;
-use pagewire_wire::icrc::RowIcrc;
+use pagewire_wire::icrc::BurstIcrc;
 use pagewire_wire::packet;
 use std::io;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// A datagram each, all but the last of equal length.
-    Row,
+    Burst,
     /// An acknowledgement and another, in one datagram.
     Joined,
 }
@@ -54,18 +54,18 @@ impl Network {
         let mut icrc = IcrcCache::default();
         let mut from = 0;
         while from < batch.packets().len() {
-            let row = |batch: &HostBatch| if segments { batch.run(from) } else { from..from + 1 };
+            let burst = |batch: &HostBatch| if segments { batch.run(from) } else { from..from + 1 };
             if let Some(peer_socket) = self.tx_peer_socket(batch, from) {
                 let pair = batch.join(from);
-                let form = if pair.is_some() { Form::Joined } else { Form::Row };
-                let run = pair.unwrap_or_else(|| row(batch));
+                let form = if pair.is_some() { Form::Joined } else { Form::Burst };
+                let run = pair.unwrap_or_else(|| burst(batch));
                 if self.send_connected(&peer_socket, batch, run.clone(), form) {
                     from = run.end;
                     batch.tx_peer_socket = Some(peer_socket);
                     continue;
                 }
             }
-            let run = row(batch);
+            let run = burst(batch);
             if run.len() > 1 {
                 self.seal(batch, run.clone(), true, &mut icrc);
                 if self.send_segmented(batch, run.clone()) {
@@ -156,9 +156,9 @@ impl Network {
         form: Form,
     ) -> bool {
         let Some(mut tx_state) = peer_socket.begin() else { return false };
-        let (segmented, base) = (run.len() > 1 && form == Form::Row, tx_state.identification());
+        let (segmented, base) = (run.len() > 1 && form == Form::Burst, tx_state.identification());
         // By how much the IPv4 identifications of two packets differ.
-        let step = u16::from(form == Form::Row);
+        let step = u16::from(form == Form::Burst);
         let (packets, bytes) = batch.packets_and_bytes();
         let (first, last) = (packets[run.start], packets[run.end - 1]);
         if packets[run.clone()]
@@ -167,7 +167,7 @@ impl Network {
         {
             return false;
         }
-        let mut icrc = RowIcrc::new(peer_socket.icrc);
+        let mut icrc = BurstIcrc::new(peer_socket.icrc);
         for (index, packet) in packets[run.clone()].iter().enumerate() {
             seal(&mut icrc, base.wrapping_add(index as u16 * step), packet, bytes);
         }
@@ -283,7 +283,7 @@ impl Network {
 }
 
 /// Writes the ICRC of one packet of a batch, and damages the packet if it is to be.
-fn seal(icrc: &mut RowIcrc, identification: u16, packet: &Packet, bytes: &mut [u8]) {
+fn seal(icrc: &mut BurstIcrc, identification: u16, packet: &Packet, bytes: &mut [u8]) {
     let Some(bytes) = bytes.get_mut(packet.range()) else { return };
     packet::seal_with(crc32, icrc, identification, bytes);
     if let Some(bit) = packet.damage {

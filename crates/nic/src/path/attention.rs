@@ -11,7 +11,7 @@ pub const ATTENTION: Site = Site("mailbox.attention");
 const ATTENTION_WORD: usize = 0;
 
 /// Asks all peers to wake the mailbox's owner. Whoever has asked looks at its rings before it sleeps.
-pub fn ask<W: SharedWords>(mailbox: &W) {
+pub fn request<W: SharedWords>(mailbox: &W) {
     mailbox.store(ATTENTION, ATTENTION_WORD, 1);
     mailbox.fence();
 }
@@ -22,12 +22,12 @@ pub fn withdraw<W: SharedWords>(mailbox: &W) {
 }
 
 /// Whether the mailbox's owner wants to be woken now.
-pub fn is_asked<W: SharedWords>(mailbox: &W) -> bool {
+pub fn is_requested<W: SharedWords>(mailbox: &W) -> bool {
     mailbox.load(ATTENTION_WORD) == 1
 }
 
 /// Whether the owner of a mailbox is to be woken for what the caller has just made visible; true for one of all who ask.
 pub fn take<W: SharedWords>(mailbox: &W) -> bool {
     mailbox.fence();
-    is_asked(mailbox) && mailbox.compare_exchange(ATTENTION, ATTENTION_WORD, 1, 0).is_ok()
+    is_requested(mailbox) && mailbox.compare_exchange(ATTENTION, ATTENTION_WORD, 1, 0).is_ok()
 }

@@ -3,7 +3,7 @@
 
 use super::attention;
 use super::ring::{self, Consumer, Kind, Producer, RecordHeader};
-use super::verdict::{Awaited, Judged, Next, Verdict, Verdicts};
+use super::ring_ack::{Awaited, AwaitedRingAcks, Next, PendingRingAcks, RingAck};
 use crate::limits::ROUND;
 use pagewire_fabric::lock::Lock;
 use pagewire_fabric::{Channel, ChannelId, Fabric, Side};
@@ -28,7 +28,7 @@ const QP_HOLDING: usize = 3;
 const QP_KEPT: usize = 4;
 
 /// In QP_PEER, beside the rights.
-const UNHEARD: u64 = 1 << 31;
+const UNESTABLISHED: u64 = 1 << 31;
 
 /// The channel words that a fabric must provide.
 pub const CHANNEL_WORDS: usize = 2 * ring::DIRECTION_WORDS;
@@ -44,7 +44,7 @@ pub struct PublishedQueuePair {
     pub receptive: bool,
     pub rights: Rights,
     /// In RTR, and its program does not know yet that the peer has begun: whoever executes a request by itself is to say so.
-    pub unheard: bool,
+    pub unestablished: bool,
     /// The queue pair it is connected to.
     pub destination: u32,
     pub domain: u32,
@@ -57,8 +57,8 @@ impl PublishedQueuePair {
     /// looks meanwhile does not take the queue pair to have ended.
     pub fn publish<W: SharedWords>(&self, tables: &W, index: u32) {
         let at = QUEUE_PAIRS + index as usize * QUEUE_PAIR_WORDS;
-        let unheard = if self.unheard { UNHEARD } else { 0 };
-        let peer = u64::from(self.destination) << 32 | unheard | u64::from(self.rights.bits());
+        let unestablished = if self.unestablished { UNESTABLISHED } else { 0 };
+        let peer = u64::from(self.destination) << 32 | unestablished | u64::from(self.rights.bits());
         let domain = u64::from(self.receive_psn) << 32 | u64::from(self.domain);
         let tag = if self.receptive { u64::from(self.number) | 1 << 32 } else { 0 };
         let stays = tables.load(at + QP_TAG) == tag
@@ -91,7 +91,7 @@ impl PublishedQueuePair {
             number,
             receptive: true,
             rights: Rights::from_bits_truncate(peer as u32),
-            unheard: peer & UNHEARD != 0,
+            unestablished: peer & UNESTABLISHED != 0,
             destination: (peer >> 32) as u32,
             domain: domain as u32,
             receive_psn: (domain >> 32) as u32,
@@ -111,10 +111,10 @@ pub fn publish_kept<W: SharedWords>(tables: &W, index: u32, kept: bool) {
 
 /// How far a channel was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct RxPosition {
     channel: ChannelId,
     records: u64,
-    verdicts: u64,
+    ring_acks: u64,
 }
 
 /// The reading end of a ring, and where its records are put.
@@ -123,22 +123,22 @@ pub struct Reading<W> {
     pub bytes: Vec<u8>,
     /// Records that a poll takes before it looks whether there are more. A look for one that is not there costs as much as
     /// taking one that is: the writer has just cleared the word.
-    burst: usize,
+    poll_batch: usize,
     /// What became of them.
-    pub judged: Judged,
+    pub pending_acks: PendingRingAcks,
 }
 
-/// The writing end of a ring, and the verdicts that its records wait for.
+/// The writing end of a ring, and the ring acknowledgements that its records wait for.
 struct Writing<W> {
     producer: Producer<W>,
-    verdicts: Verdicts,
+    ring_acks: AwaitedRingAcks,
 }
 
 /// A channel to another process (or to this one), as the NIC uses it.
 pub struct LocalChannel<F: Fabric> {
     pub channel: Channel<F::Words, ProcessOf<F>>,
     writing: Lock<Writing<F::Words>>,
-    next_verdict: Next,
+    next_ack: Next,
     pub reading: Lock<Reading<F::Words>>,
     /// Where the next record begins, for whoever does not read the ring.
     next_record: AtomicUsize,
@@ -181,13 +181,18 @@ impl<F: Fabric> LocalChannel<F> {
         Some(Arc::new(LocalChannel {
             writing: Lock::new(Writing {
                 producer: Producer::new(words.clone(), ours),
-                verdicts: Verdicts::default(),
+                ring_acks: AwaitedRingAcks::default(),
             }),
-            next_verdict: Next::default(),
+            next_ack: Next::default(),
             next_record: AtomicUsize::new(consumer.place()),
             records_taken: AtomicU64::new(0),
             was_empty: AtomicBool::new(true),
-            reading: Lock::new(Reading { consumer, bytes: Vec::new(), burst: 1, judged: Judged::default() }),
+            reading: Lock::new(Reading {
+                consumer,
+                bytes: Vec::new(),
+                poll_batch: 1,
+                pending_acks: PendingRingAcks::default(),
+            }),
             own_hazards: Hazards::new(words.clone(), ours + ring::HAZARDS, ring::HAZARD_SLOTS),
             peer_hazards: Hazards::new(words.clone(), theirs + ring::HAZARDS, ring::HAZARD_SLOTS),
             peer_regions: RegionView::new(channel.tables.clone()),
@@ -226,14 +231,14 @@ impl<F: Fabric> LocalChannel<F> {
     pub fn is_holding(&self, number: u32) -> bool {
         self.place_of(number).is_some_and(|place| {
             let at = QUEUE_PAIRS + place as usize * QUEUE_PAIR_WORDS;
-            let told = |word| self.channel.tables.load(at + word) != 0;
+            let is_set = |word| self.channel.tables.load(at + word) != 0;
             // What waits at one that takes no requests any more is never executed.
-            told(QP_HOLDING) || told(QP_TAG) && told(QP_KEPT)
+            is_set(QP_HOLDING) || is_set(QP_TAG) && is_set(QP_KEPT)
         })
     }
 
     /// Sends a record and wakes the peer if it sleeps. False: there is no room now. `awaited`: the request that it is, if that
-    /// wants an acknowledgement, which comes as a verdict where it can ([`take_verdict`](Self::take_verdict)).
+    /// wants an acknowledgement, which comes as a ring acknowledgement where it can ([`take_ring_ack`](Self::take_ring_ack)).
     pub fn send(
         &self,
         fabric: &F,
@@ -244,22 +249,22 @@ impl<F: Fabric> LocalChannel<F> {
     ) -> bool {
         {
             let mut writing = self.writing.lock();
-            let Writing { producer, verdicts } = &mut *writing;
-            let awaited = awaited.filter(|_| verdicts.has_room());
+            let Writing { producer, ring_acks } = &mut *writing;
+            let awaited = awaited.filter(|_| ring_acks.has_room());
             let header = RecordHeader {
                 kind,
                 header: headers.len() as u8,
-                judged: awaited.is_some(),
+                wants_ack: awaited.is_some(),
                 payload: payload.len() as u32,
             };
             // Awaited before the record can be seen: a NIC thread that is about to sleep, and does not find anything awaited
             // yet, has asked to be woken before the peer can tell.
             if let Some(awaited) = awaited {
-                verdicts.expect(awaited, &self.next_verdict);
+                ring_acks.expect(awaited, &self.next_ack);
             }
             if !producer.push(&header, headers, payload) {
                 if awaited.is_some() {
-                    verdicts.withdraw_last(&self.next_verdict);
+                    ring_acks.withdraw_last(&self.next_ack);
                 }
                 return false;
             }
@@ -279,20 +284,20 @@ impl<F: Fabric> LocalChannel<F> {
     }
 
     /// Tells the peer what became of its records, and wakes it if it sleeps.
-    pub fn tell_verdicts(&self, fabric: &F, judged: &mut Judged) {
-        if judged.tell(&self.channel.words, self.theirs) {
+    pub fn publish_ring_acks(&self, fabric: &F, pending_acks: &mut PendingRingAcks) {
+        if pending_acks.publish(&self.channel.words, self.theirs) {
             self.wake(fabric);
         }
     }
 
     /// The same without the barrier behind it, which waits until this processor has the cache line. True: a peer that was about to
     /// sleep may not have been woken; [`make_sure`](Self::make_sure) soon, or send something.
-    pub fn tell_verdicts_quickly(&self, fabric: &F, judged: &mut Judged) -> bool {
-        if !judged.tell(&self.channel.words, self.theirs) {
+    pub fn publish_ring_acks_unfenced(&self, fabric: &F, pending_acks: &mut PendingRingAcks) -> bool {
+        if !pending_acks.publish(&self.channel.words, self.theirs) {
             return false;
         }
         self.unsure.store(true, Ordering::Release);
-        if attention::is_asked(&self.channel.mailbox) {
+        if attention::is_requested(&self.channel.mailbox) {
             self.wake(fabric);
         }
         self.unsure.load(Ordering::Relaxed)
@@ -306,10 +311,10 @@ impl<F: Fabric> LocalChannel<F> {
     }
 
     /// Tells the peer what was taken, unless somebody is at the ring, who does.
-    pub fn settle(&self) {
+    pub fn publish_position(&self) {
         if let Some(mut reading) = self.reading.try_lock() {
-            if !reading.consumer.has_told() {
-                reading.consumer.tell();
+            if !reading.consumer.is_published() {
+                reading.consumer.publish_head();
             }
         }
     }
@@ -322,30 +327,30 @@ impl<F: Fabric> LocalChannel<F> {
     }
 
     /// How far it was read, if there is more.
-    pub fn unread(&self) -> Option<Progress> {
-        self.has_news().then(|| Progress {
+    pub fn unread(&self) -> Option<RxPosition> {
+        self.has_unread().then(|| RxPosition {
             channel: self.channel.id,
             records: self.records_taken.load(Ordering::Relaxed),
-            verdicts: self.next_verdict.taken(),
+            ring_acks: self.next_ack.taken(),
         })
     }
 
-    /// What became of the oldest request that was sent and waits for a verdict, if the peer has told.
-    pub fn take_verdict(&self) -> Option<(Awaited, Verdict)> {
-        if !self.has_verdict() {
+    /// What became of the oldest request that was sent and waits for a ring acknowledgement, if the peer has told.
+    pub fn take_ring_ack(&self) -> Option<(Awaited, RingAck)> {
+        if !self.has_ring_ack() {
             return None;
         }
-        self.writing.lock().verdicts.take(&self.channel.words, self.ours, &self.next_verdict)
+        self.writing.lock().ring_acks.take(&self.channel.words, self.ours, &self.next_ack)
     }
 
     /// What a queue pair has sent is not its own any more: it begins anew.
     pub fn forget_awaited(&self, queue_pair: u32) {
-        self.writing.lock().verdicts.forget(queue_pair);
+        self.writing.lock().ring_acks.forget(queue_pair);
     }
 
     /// Whether the peer has told what became of a request.
-    pub fn has_verdict(&self) -> bool {
-        self.next_verdict.has_come(&self.channel.words, self.ours)
+    pub fn has_ring_ack(&self) -> bool {
+        self.next_ack.has_come(&self.channel.words, self.ours)
     }
 
     /// Whether the peer has taken everything that was sent.
@@ -354,8 +359,8 @@ impl<F: Fabric> LocalChannel<F> {
     }
 
     /// Whether the peer has sent or told something that was not taken.
-    pub fn has_news(&self) -> bool {
-        (self.has_record() || self.has_verdict()) && !self.is_broken()
+    pub fn has_unread(&self) -> bool {
+        (self.has_record() || self.has_ring_ack()) && !self.is_broken()
     }
 
     /// Whether the peer has sent something that was not taken.
@@ -368,13 +373,13 @@ impl<F: Fabric> LocalChannel<F> {
     }
 
     /// How many records a poll takes at most: more and more while they come faster than they are taken.
-    pub fn burst(&self, reading: &mut Reading<F::Words>) -> usize {
+    pub fn poll_batch(&self, reading: &mut Reading<F::Words>) -> usize {
         let was_empty = self.was_empty.load(Ordering::Relaxed);
         if was_empty {
             self.was_empty.store(false, Ordering::Relaxed);
         }
-        reading.burst = if was_empty { 1 } else { (reading.burst * 2).min(ROUND) };
-        reading.burst
+        reading.poll_batch = if was_empty { 1 } else { (reading.poll_batch * 2).min(ROUND) };
+        reading.poll_batch
     }
 
     /// The peer wrote what no writer of a ring writes: nothing more is read.

@@ -18,7 +18,7 @@ pub const PUBLISH: Site = Site("ring.publish");
 /// Giving its room back.
 pub const HEAD: Site = Site("ring.head");
 /// Telling what became of records.
-pub const VERDICT: Site = Site("ring.verdict");
+pub const RING_ACK: Site = Site("ring.ack");
 
 /// Words of one direction of a channel.
 pub const DIRECTION_WORDS: usize = 1 << 19;
@@ -27,7 +27,7 @@ pub const HAZARDS: usize = 16;
 /// How many.
 pub const HAZARD_SLOTS: usize = 16;
 /// The words in which the reader tells what became of records, in the writer's direction.
-pub const VERDICTS: usize = 32;
+pub const RING_ACKS: usize = 32;
 
 const HEAD_WORD: usize = 8;
 /// Offset and size of each area, in words.
@@ -35,7 +35,7 @@ const AREAS: [(usize, u64); 3] = [(64, 448), (512, 8192), (512 + 8192, 131_072)]
 /// Where fewer words behind the last record are clear than two cache lines have, up to twice as many are.
 const AHEAD: u64 = 16;
 /// The reader tells where it is at once where it has read this part of an area since it last did.
-const UNTOLD: u64 = 8;
+const UNPUBLISHED: u64 = 8;
 const POSITION_BITS: u32 = 56;
 const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
 
@@ -51,7 +51,7 @@ pub enum Kind {
     Reference,
     /// Global routing header, headers and payload bytes.
     Datagram,
-    /// A SEND of one packet: what its headers tell ([`whole_send`](super::whole_send)), and payload bytes.
+    /// A SEND of one packet: what its headers tell ([`send_record_format`](super::send_record_format)), and payload bytes.
     Send,
 }
 
@@ -105,8 +105,8 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHeader {
     pub kind: Kind,
-    /// The writer waits for the verdict on the record; see [`verdict`](super::verdict).
-    pub judged: bool,
+    /// The writer waits for the ring acknowledgement on the record; see [`ring_ack`](super::ring_ack).
+    pub wants_ack: bool,
     /// Bytes of packet headers.
     pub header: u8,
     /// Bytes behind the headers.
@@ -118,7 +118,7 @@ const fn words_of(bytes: usize) -> usize {
     (bytes + 7) >> 3
 }
 
-const JUDGED: u64 = 1 << 7;
+const WANTS_ACK: u64 = 1 << 7;
 
 impl RecordHeader {
     /// Words of the whole record.
@@ -128,15 +128,15 @@ impl RecordHeader {
 
     fn encode(&self) -> u64 {
         u64::from(self.kind.code())
-            | if self.judged { JUDGED } else { 0 }
+            | if self.wants_ack { WANTS_ACK } else { 0 }
             | u64::from(self.header) << 8
             | u64::from(self.payload) << 32
     }
 
     fn decode(word: u64) -> Option<Self> {
         Some(RecordHeader {
-            kind: Kind::from_code((word & !JUDGED) as u8)?,
-            judged: word & JUDGED != 0,
+            kind: Kind::from_code((word & !WANTS_ACK) as u8)?,
+            wants_ack: word & WANTS_ACK != 0,
             header: (word >> 8) as u8,
             payload: (word >> 32) as u32,
         })
@@ -201,7 +201,7 @@ impl Cursor {
     }
 
     /// The word that tells it.
-    fn told(&self) -> u64 {
+    fn encoded(&self) -> u64 {
         (self.area as u64) << POSITION_BITS | self.position
     }
 }
@@ -227,7 +227,7 @@ impl<W: SharedWords> Producer<W> {
 
     /// Whether the reader has told that it has taken all records.
     pub fn is_drained(&self) -> bool {
-        self.words.load(self.base + HEAD_WORD) == self.cursor.told()
+        self.words.load(self.base + HEAD_WORD) == self.cursor.encoded()
     }
 
     /// Words free in the present area, by what the reader told. That is not trusted beyond its own room.
@@ -334,13 +334,13 @@ pub struct Consumer<W> {
     base: usize,
     cursor: Cursor,
     /// What the writer was told of that.
-    told: u64,
+    published: u64,
 }
 
 impl<W: SharedWords> Consumer<W> {
     /// The ring of the direction whose words start at `base`; new and empty.
     pub fn new(words: W, base: usize) -> Self {
-        Consumer { words, base, cursor: Cursor::new(base, 0), told: 0 }
+        Consumer { words, base, cursor: Cursor::new(base, 0), published: 0 }
     }
 
     /// The index of the word that the next record begins with.
@@ -349,7 +349,7 @@ impl<W: SharedWords> Consumer<W> {
     }
 
     /// Takes the next record: its header word, and its bytes (headers, then payload, each from a word boundary) into the
-    /// beginning of `bytes`, which grows where it must. [`tell`](Self::tell) the writer afterwards.
+    /// beginning of `bytes`, which grows where it must. [`publish_head`](Self::publish_head) the writer afterwards.
     pub fn pop(&mut self, bytes: &mut Vec<u8>) -> Result<Option<RecordHeader>, BrokenRing> {
         loop {
             let (size, to_end) = (self.cursor.size(), self.cursor.to_end());
@@ -376,8 +376,8 @@ impl<W: SharedWords> Consumer<W> {
                     }
                     self.words.read_bytes(index + 1, &mut bytes[..length]);
                     // Of this one it is told once it is handed out: until then the writer waits for it.
-                    if self.cursor.told().wrapping_sub(self.told) >= size / UNTOLD {
-                        self.tell();
+                    if self.cursor.encoded().wrapping_sub(self.published) >= size / UNPUBLISHED {
+                        self.publish_head();
                     }
                     self.cursor.advance(words as u64);
                     return Ok(Some(header));
@@ -387,14 +387,14 @@ impl<W: SharedWords> Consumer<W> {
     }
 
     /// Whether the writer knows what was taken.
-    pub fn has_told(&self) -> bool {
-        self.told == self.cursor.told()
+    pub fn is_published(&self) -> bool {
+        self.published == self.cursor.encoded()
     }
 
     /// Tells the writer what was taken, and gives it back the room.
-    pub fn tell(&mut self) {
-        self.told = self.cursor.told();
-        self.words.store(HEAD, self.base + HEAD_WORD, self.told);
+    pub fn publish_head(&mut self) {
+        self.published = self.cursor.encoded();
+        self.words.store(HEAD, self.base + HEAD_WORD, self.published);
     }
 }
 
@@ -418,11 +418,11 @@ mod tests {
             let (mut producer, _, words) = pair();
             for (head, area, position, payload) in steps {
                 // Mostly something that could be true.
-                let told = head.filter(|head| head % 8 == 0).unwrap_or(area << POSITION_BITS | position);
+                let published = head.filter(|head| head % 8 == 0).unwrap_or(area << POSITION_BITS | position);
                 if head.is_some() {
-                    words.store(HEAD, HEAD_WORD, told);
+                    words.store(HEAD, HEAD_WORD, published);
                 }
-                let header = RecordHeader { kind: Kind::Send, header: 8, judged: true, payload: payload as u32 };
+                let header = RecordHeader { kind: Kind::Send, header: 8, wants_ack: true, payload: payload as u32 };
                 producer.push(&header, &[1; 8], &vec![2; payload]);
                 prop_assert!(producer.sure <= producer.cursor.to_end());
                 prop_assert!((0..AREAS[0].0).all(|index| index == HEAD_WORD || words.load(index) == 0));
@@ -442,11 +442,11 @@ mod tests {
                 if push {
                     let headers = vec![number as u8; header_length];
                     let payload = vec![!(number as u8); payload_length];
-                    let header = RecordHeader { kind: Kind::Bytes, header: header_length as u8, judged: false, payload: payload_length as u32 };
+                    let header = RecordHeader { kind: Kind::Bytes, header: header_length as u8, wants_ack: false, payload: payload_length as u32 };
                     if producer.push(&header, &headers, &payload) {
                         expected.push_back((header, headers, payload));
                     } else {
-                        let empty = expected.is_empty() && consumer.has_told();
+                        let empty = expected.is_empty() && consumer.is_published();
                         prop_assert!(!empty, "an empty ring refused a record");
                     }
                 } else {
@@ -462,9 +462,9 @@ mod tests {
                     }
                 }
                 if number % 3 == 0 {
-                    consumer.tell();
+                    consumer.publish_head();
                 }
-                prop_assert_eq!(producer.is_drained(), expected.is_empty() && consumer.has_told());
+                prop_assert_eq!(producer.is_drained(), expected.is_empty() && consumer.is_published());
             }
         }
 
@@ -486,7 +486,7 @@ mod tests {
     #[test]
     fn words_that_no_writer_writes_break_the_ring() {
         let (offset, size) = AREAS[0];
-        let header = RecordHeader { kind: Kind::Bytes, header: 12, judged: false, payload: 8 };
+        let header = RecordHeader { kind: Kind::Bytes, header: 12, wants_ack: false, payload: 8 };
         let long = RecordHeader { payload: size as u32 * 8, ..header };
         for (place, word) in [
             // A whole ring that is skipped.
@@ -517,13 +517,13 @@ mod tests {
     fn a_record_counts_as_taken_once_it_was_handed_out() {
         let (mut producer, mut consumer, _) = pair();
         let (header, mut bytes) =
-            (RecordHeader { kind: Kind::Bytes, header: 0, judged: false, payload: 480 }, Vec::new());
+            (RecordHeader { kind: Kind::Bytes, header: 0, wants_ack: false, payload: 480 }, Vec::new());
         for _ in 0..200 {
             assert!(producer.push(&header, &[], &[3; 480]));
             assert_eq!(consumer.pop(&mut bytes), Ok(Some(header)));
             assert!(!producer.is_drained());
         }
-        consumer.tell();
+        consumer.publish_head();
         assert!(producer.is_drained());
     }
 
@@ -531,12 +531,12 @@ mod tests {
     #[test]
     fn what_lies_behind_the_last_record_is_no_record() {
         let (mut producer, mut consumer, _) = pair();
-        let forged = RecordHeader { kind: Kind::Bytes, header: 0, judged: true, payload: 0 };
+        let forged = RecordHeader { kind: Kind::Bytes, header: 0, wants_ack: true, payload: 0 };
         let mut bytes = Vec::new();
         for length in (1..100).cycle().take(20_000) {
             let payload: Vec<u8> = (0..length).flat_map(|_| forged.encode().to_ne_bytes()).collect();
             let (kind, payload_length) = (Kind::Reference, payload.len() as u32);
-            let header = RecordHeader { kind, header: 12, judged: false, payload: payload_length };
+            let header = RecordHeader { kind, header: 12, wants_ack: false, payload: payload_length };
             assert!(producer.push(&header, &[1; 12], &payload));
             assert_eq!(consumer.pop(&mut bytes), Ok(Some(header)));
             assert_eq!(consumer.pop(&mut bytes), Ok(None));
@@ -548,20 +548,20 @@ mod tests {
     #[test]
     fn a_reader_tells_what_it_took() {
         let (mut producer, mut consumer, words) = pair();
-        let header = RecordHeader { kind: Kind::Bytes, header: 12, judged: false, payload: 8 };
+        let header = RecordHeader { kind: Kind::Bytes, header: 12, wants_ack: false, payload: 8 };
         assert!(producer.push(&header, &[1; 12], &[2; 8]));
         assert_eq!(consumer.pop(&mut Vec::new()), Ok(Some(header)));
-        assert!(!consumer.has_told() && !producer.is_drained());
-        consumer.tell();
-        assert!(consumer.has_told() && producer.is_drained());
-        let (mut told, mut known) = (0, words.load(HEAD_WORD));
+        assert!(!consumer.is_published() && !producer.is_drained());
+        consumer.publish_head();
+        assert!(consumer.is_published() && producer.is_drained());
+        let (mut published, mut known) = (0, words.load(HEAD_WORD));
         for _ in 0..1000 {
             assert!(producer.push(&header, &[1; 12], &[2; 8]));
             assert_eq!(consumer.pop(&mut Vec::new()), Ok(Some(header)));
             let before = std::mem::replace(&mut known, words.load(HEAD_WORD));
-            told += u32::from(before != known);
+            published += u32::from(before != known);
         }
-        assert_eq!(told, 1000 * header.words() as u32 / (AREAS[0].1 / UNTOLD) as u32);
+        assert_eq!(published, 1000 * header.words() as u32 / (AREAS[0].1 / UNPUBLISHED) as u32);
         assert!((512..DIRECTION_WORDS).all(|index| words.load(index) == 0));
     }
 
@@ -612,7 +612,7 @@ mod tests {
             Producer::new(Watched(words, std::sync::Arc::new(std::sync::Mutex::new(Some(consumer)))), 0);
         for payload in [8, 4096, 8, 60_000, 8, 130_000usize] {
             let header =
-                RecordHeader { kind: Kind::Bytes, header: 12, judged: false, payload: payload as u32 };
+                RecordHeader { kind: Kind::Bytes, header: 12, wants_ack: false, payload: payload as u32 };
             assert!(producer.push(&header, &[1; 12], &vec![2; payload]), "{payload}");
         }
     }
@@ -620,7 +620,7 @@ mod tests {
     #[test]
     fn a_ring_grows_beyond_its_first_page_only_when_it_must() {
         let (mut producer, mut consumer, words) = pair();
-        let header = RecordHeader { kind: Kind::Bytes, header: 12, judged: false, payload: 64 };
+        let header = RecordHeader { kind: Kind::Bytes, header: 12, wants_ack: false, payload: 64 };
         let mut bytes = Vec::new();
         for _ in 0..10_000 {
             assert!(producer.push(&header, &[1; 12], &[2; 64]));

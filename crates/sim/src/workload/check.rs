@@ -225,7 +225,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             if matches!(posted.kind, Kind::Read | Kind::Atomic(_)) || posted.copied.is_some() {
                 let bytes = self.parties[from].memory(piece.address, piece.length);
                 self.parties[from].expect(piece.address, &bytes);
-                self.parties[from].settle(piece.address);
+                self.parties[from].leave_flux(piece.address);
             }
             self.parties[from].give_back(piece);
         }
@@ -234,7 +234,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             if posted.kind == Kind::Write {
                 let bytes = self.parties[to].memory(range.address, range.length);
                 self.parties[to].expect(range.address, &bytes);
-                self.parties[to].settle(range.address);
+                self.parties[to].leave_flux(range.address);
             }
             self.parties[to].give_back(&range);
             self.thaw(to, &[range]);

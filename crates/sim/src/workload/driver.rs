@@ -257,7 +257,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             // UC completes what has left: it may still be on its way.
             match (self.nothing_is_due(), arrived) {
                 (false, _) => arrived = None,
-                (true, None) => arrived = Some(self.stage.now() + self.plan.settle),
+                (true, None) => arrived = Some(self.stage.now() + self.plan.quiet_time),
                 (true, Some(at)) if self.stage.now() >= at => return Ok(()),
                 (true, Some(_)) => {}
             }

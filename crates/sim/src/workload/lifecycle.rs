@@ -412,7 +412,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             }
             self.release_receive(party, &receive)?;
         }
-        let settle = self.stage.now() + self.plan.settle;
+        let quiet_time = self.stage.now() + self.plan.quiet_time;
         let gone = self.is_orphaned(connection);
         for side in 0..2 {
             let end = &mut self.connections[connection].ends[side];
@@ -422,7 +422,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
                 window.adopt(&memory);
             }
         }
-        self.connections[connection].phase = if gone { Phase::Gone } else { Phase::Cooling(settle) };
+        self.connections[connection].phase = if gone { Phase::Gone } else { Phase::Cooling(quiet_time) };
         Ok(())
     }
 

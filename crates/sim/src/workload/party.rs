@@ -297,7 +297,7 @@ impl<F: Fabric> Party<F> {
     }
 
     /// The bytes of a range are what the model says again.
-    pub fn settle(&mut self, address: u64) {
+    pub fn leave_flux(&mut self, address: u64) {
         self.flux.remove(&address);
     }
 

@@ -295,7 +295,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         for piece in &receive.pieces {
             let bytes = owner.memory(piece.address, piece.length);
             owner.expect(piece.address, &bytes);
-            owner.settle(piece.address);
+            owner.leave_flux(piece.address);
             owner.give_back(piece);
         }
         self.thaw(party, &receive.pieces);

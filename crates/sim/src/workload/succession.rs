@@ -64,7 +64,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             end.window = Some(self.parties[party].take_window(self.random.u64(..)));
         }
         self.by_number.insert((party, end.queue_pair.number()), (connection, side));
-        let settle = self.stage.now() + self.plan.settle;
+        let quiet_time = self.stage.now() + self.plan.quiet_time;
         let link = &mut self.connections[connection];
         link.ends[side] = end;
         for end in &mut link.ends {
@@ -73,7 +73,7 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         }
         // Where the other one is dead, too, its successor completes the connection.
         if !self.parties[peer].dead {
-            self.connections[connection].phase = Phase::Cooling(settle);
+            self.connections[connection].phase = Phase::Cooling(quiet_time);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use pagewire_wire::{Header, Nak, Operation as Code};
 use super::RemoteRights;
 use crate::message::{Kind, Place, part_of};
 use crate::placing::{self, Message, Placer, done};
-use crate::{Atomic, Denial, Environment, Event, Link, Outcome, Payload, RemoteAddress, Right, limits};
+use crate::{Atomic, Denial, Event, Link, Outcome, Payload, RemoteAddress, Right, TransportOps, limits};
 
 /// What an executed request packet asks for.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +22,7 @@ pub(super) enum Answer {
 /// Why a request packet was not executed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stop {
-    /// The environment says wait; what was done so far is remembered.
+    /// The transport operations say wait; what was done so far is remembered.
     Wait,
     /// There is no receive.
     NotReady,
@@ -84,44 +84,42 @@ impl Executor {
     }
 
     /// Executes one packet. `may_read`: another READ or atomic may be outstanding.
-    pub(super) fn execute<E: Environment>(
+    pub(super) fn execute<E: TransportOps>(
         &mut self,
         header: &Header,
         payload: Payload<'_>,
         link: &Link,
         may_read: bool,
-        environment: &mut E,
+        ops: &mut E,
     ) -> Result<Answer, Stop> {
         let Some(code) = header.bth.opcode.operation() else { return Err(Stop::INVALID) };
         match (part_of(code), code) {
             (Some(part), _) => {
-                if self.placer.place(part, header, payload, link, environment)? {
+                if self.placer.place(part, header, payload, link, ops)? {
                     self.count_message();
                 }
                 Ok(Answer::Placed)
             }
-            (None, Code::ReadRequest) => self.read(header, payload, may_read, environment),
-            (None, Code::CompareSwap | Code::FetchAdd) => {
-                self.atomic(header, payload, code, may_read, environment)
-            }
+            (None, Code::ReadRequest) => self.read(header, payload, may_read, ops),
+            (None, Code::CompareSwap | Code::FetchAdd) => self.atomic(header, payload, code, may_read, ops),
             // Responses.
             (None, _) => Err(Stop::INVALID),
         }
     }
 
-    /// Executes packets that make a row (see [`RcConnection::receive_row`](super::RcConnection::receive_row)); gives how many.
+    /// Executes packets that make a burst (see [`RcConnection::receive_burst`](super::RcConnection::receive_burst)); gives how many.
     /// What is wrong with the next one, or in its way, is told where it is executed by itself.
-    pub(super) fn execute_row<E: Environment>(
+    pub(super) fn execute_burst<E: TransportOps>(
         &mut self,
         header: &Header,
-        row: &[&[u8]],
+        burst: &[&[u8]],
         link: &Link,
-        environment: &mut E,
+        ops: &mut E,
     ) -> usize {
         let mtu = link.request_mtu;
         let part = header.bth.opcode.operation().and_then(part_of);
         if part == Some((Kind::Write, Place::Only)) {
-            return self.execute_writes(header, row, mtu, environment);
+            return self.execute_writes(header, burst, mtu, ops);
         }
         let (offset, most) = match (part, self.placer.message) {
             (Some((Kind::Send, Place::Middle)), Message::Send { offset }) if self.placer.has_receive() => {
@@ -136,18 +134,18 @@ impl Executor {
             _ => return 0,
         };
         let fit = (most.saturating_sub(offset) / mtu.max(1)) as usize;
-        let full = row.iter().take(fit).take_while(|bytes| bytes.len() == mtu as usize).count();
-        let row = &row[..full];
-        if row.is_empty() {
+        let full = burst.iter().take(fit).take_while(|bytes| bytes.len() == mtu as usize).count();
+        let burst = &burst[..full];
+        if burst.is_empty() {
             return 0;
         }
         let placed = match self.placer.message {
             Message::Write { remote, length, .. } => {
                 let address = remote.address.wrapping_add(u64::from(offset));
-                let rest = length - offset - row.len() as u32 * mtu;
-                environment.write_remote_row(RemoteAddress { address, ..remote }, row, rest)
+                let rest = length - offset - burst.len() as u32 * mtu;
+                ops.write_remote_burst(RemoteAddress { address, ..remote }, burst, rest)
             }
-            _ => environment.place_receive_row(offset.into(), row),
+            _ => ops.place_receive_burst(offset.into(), burst),
         };
         let placed = placed.min(full);
         if let Message::Send { offset } | Message::Write { offset, .. } = &mut self.placer.message {
@@ -157,14 +155,14 @@ impl Executor {
     }
 
     /// Executes WRITEs of one packet each, one behind the other in memory.
-    fn execute_writes<E: Environment>(
+    fn execute_writes<E: TransportOps>(
         &mut self,
         header: &Header,
-        row: &[&[u8]],
+        burst: &[&[u8]],
         mtu: u32,
-        environment: &mut E,
+        ops: &mut E,
     ) -> usize {
-        let (Some(reth), Some(first)) = (header.reth, row.first()) else { return 0 };
+        let (Some(reth), Some(first)) = (header.reth, burst.first()) else { return 0 };
         let length = first.len() as u32;
         if !(1..=mtu).contains(&length) || !self.placer.takes_remaining_length && reth.length != length {
             return 0;
@@ -173,29 +171,29 @@ impl Executor {
             return 0;
         }
         let left = (reth.length / length) as usize;
-        let whole = row.iter().take(left).take_while(|bytes| bytes.len() == length as usize).count();
+        let whole = burst.iter().take(left).take_while(|bytes| bytes.len() == length as usize).count();
         if whole == 0 {
             return 0;
         }
         let remote = RemoteAddress { address: reth.address, key: reth.key };
         // Nothing is written of a WRITE that reaches beyond its region. Where a row ends a WRITE, the check of the row is enough.
         let rest = reth.length - whole as u32 * length;
-        let is_checked = rest == 0
-            || environment.check_remote(remote, reth.length, Right::RemoteWrite) == Outcome::Done(());
+        let is_checked =
+            rest == 0 || ops.check_remote(remote, reth.length, Right::RemoteWrite) == Outcome::Done(());
         if !is_checked {
             return 0;
         }
-        let written = environment.write_remote_row(remote, &row[..whole], rest).min(whole);
+        let written = ops.write_remote_burst(remote, &burst[..whole], rest).min(whole);
         self.messages = (self.messages + written as u32) & 0xff_ffff;
         written
     }
 
-    fn read<E: Environment>(
+    fn read<E: TransportOps>(
         &mut self,
         header: &Header,
         payload: Payload<'_>,
         may_read: bool,
-        environment: &mut E,
+        ops: &mut E,
     ) -> Result<Answer, Stop> {
         let (Message::None, Some(reth)) = (self.placer.message, header.reth) else {
             return Err(Stop::INVALID);
@@ -205,19 +203,19 @@ impl Executor {
         }
         let remote = RemoteAddress { address: reth.address, key: reth.key };
         if reth.length > 0 {
-            done(environment.check_remote(remote, reth.length, Right::RemoteRead))?;
+            done(ops.check_remote(remote, reth.length, Right::RemoteRead))?;
         }
         self.finish_message();
         Ok(Answer::Read { remote, length: reth.length })
     }
 
-    fn atomic<E: Environment>(
+    fn atomic<E: TransportOps>(
         &mut self,
         header: &Header,
         payload: Payload<'_>,
         code: Code,
         may_read: bool,
-        environment: &mut E,
+        ops: &mut E,
     ) -> Result<Answer, Stop> {
         let (Message::None, Some(atomic)) = (self.placer.message, header.atomic) else {
             return Err(Stop::INVALID);
@@ -231,8 +229,8 @@ impl Executor {
         } else {
             Atomic::FetchAdd { add: atomic.swap_or_add }
         };
-        done(environment.check_remote(remote, 8, Right::RemoteAtomic))?;
-        let original = done(environment.atomic_remote(remote, operation))?;
+        done(ops.check_remote(remote, 8, Right::RemoteAtomic))?;
+        let original = done(ops.atomic_remote(remote, operation))?;
         self.finish_message();
         Ok(Answer::Atomic { original })
     }

@@ -3,7 +3,7 @@
 use pagewire_wire::{Hold, HoldFlags, Opcode, Resume, VendorPacket};
 
 use super::{RcConnection, State};
-use crate::{Environment, FaultHandling, Outcome, Psn, Time, limits};
+use crate::{FaultHandling, Outcome, Psn, Time, TransportOps, limits};
 
 /// A request that was dropped, of which the source was told that it will hear when to send it again.
 #[derive(Debug, Clone, Copy)]
@@ -84,15 +84,15 @@ impl RcConnection {
 
     /// A request cannot be executed now, mostly for want of a page; `repeated`: that was said of it before.
     #[cold]
-    pub(super) fn request_waits<E: Environment>(
+    pub(super) fn request_waits<E: TransportOps>(
         &mut self,
         now: Time,
         psn: Psn,
         repeated: bool,
-        environment: &mut E,
+        ops: &mut E,
     ) -> Outcome<()> {
-        if self.keeps_faulting() || !environment.lacks_page() || self.is_undecided(now) {
-            self.shared.counters.faults_stashed += u64::from(!repeated && environment.lacks_page());
+        if self.keeps_faulting() || !ops.lacks_page() || self.is_undecided(now) {
+            self.shared.counters.faults_stashed += u64::from(!repeated && ops.lacks_page());
             self.shared.request_stalled = true;
             return Outcome::Wait;
         }
@@ -107,7 +107,7 @@ impl RcConnection {
                 self.faults.dropped = Some(Dropped { psn, look: look_after(now, 0), unanswered: 0 });
                 self.faults.hold_due = true;
                 // Without room it leaves with the next turn.
-                let _ = self.send_hold(now, environment);
+                let _ = self.send_hold(now, ops);
             }
             FaultHandling::Timeout => self.responder.await_repetition(),
             _ => self.responder.refuse_for_now(&self.shared),
@@ -117,9 +117,9 @@ impl RcConnection {
 
     /// The same for a response.
     #[cold]
-    pub(super) fn response_waits<E: Environment>(&mut self, repeated: bool, environment: &E) -> Outcome<()> {
-        if self.keeps_faulting() || !environment.lacks_page() {
-            self.shared.counters.faults_stashed += u64::from(!repeated && environment.lacks_page());
+    pub(super) fn response_waits<E: TransportOps>(&mut self, repeated: bool, ops: &E) -> Outcome<()> {
+        if self.keeps_faulting() || !ops.lacks_page() {
+            self.shared.counters.faults_stashed += u64::from(!repeated && ops.lacks_page());
             self.shared.response_stalled = true;
             return Outcome::Wait;
         }
@@ -128,9 +128,9 @@ impl RcConnection {
         Outcome::Done(())
     }
 
-    /// Sends what is to be said; true: the environment says wait.
+    /// Sends what is to be said; true: the transport operations say wait.
     #[cold]
-    pub(super) fn tell_faults<E: Environment>(&mut self, now: Time, environment: &mut E) -> bool {
+    pub(super) fn tell_faults<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> bool {
         if let Some(dropped) = self.faults.dropped {
             if dropped.psn != self.responder.expected() {
                 self.faults.dropped = None;
@@ -140,10 +140,10 @@ impl RcConnection {
         }
         let mut waits = false;
         if self.faults.resume_due {
-            waits |= self.send_resume(now, environment) == Outcome::Wait;
+            waits |= self.send_resume(now, ops) == Outcome::Wait;
         }
         if self.faults.hold_due {
-            waits |= self.send_hold(now, environment) == Outcome::Wait;
+            waits |= self.send_hold(now, ops) == Outcome::Wait;
         }
         waits
     }
@@ -151,12 +151,12 @@ impl RcConnection {
     /// Tells a selective peer to be patient: one of its requests waits here. The caller calls this when
     /// [`receive`](Self::receive) of it first says `Wait`, and when another request of the peer arrives meanwhile: the peer asks
     /// again, should it not have heard. At most one packet in [`HOLD_INTERVAL`](limits::HOLD_INTERVAL).
-    pub fn hold<E: Environment>(&mut self, now: Time, environment: &mut E) -> Outcome<()> {
+    pub fn hold<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> Outcome<()> {
         self.faults.hold_due = true;
-        self.send_hold(now, environment)
+        self.send_hold(now, ops)
     }
 
-    fn send_hold<E: Environment>(&mut self, now: Time, environment: &mut E) -> Outcome<()> {
+    fn send_hold<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> Outcome<()> {
         let psn = self.responder.expected();
         let dropped = self.dropped_expected();
         // Of each packet that is dropped the source is told.
@@ -174,7 +174,7 @@ impl RcConnection {
         flags.set(HoldFlags::UNTIL_RESUME, dropped && waits);
         let header = self.shared.header_of(Opcode::HOLD, psn);
         let body = VendorPacket::Hold(Hold { psn: psn.value(), flags });
-        if let Outcome::Wait = environment.transmit_control(&header, &body) {
+        if let Outcome::Wait = ops.transmit_control(&header, &body) {
             return Outcome::Wait;
         }
         self.faults.hold_due = false;
@@ -183,7 +183,7 @@ impl RcConnection {
         Outcome::Done(())
     }
 
-    fn send_resume<E: Environment>(&mut self, now: Time, environment: &mut E) -> Outcome<()> {
+    fn send_resume<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> Outcome<()> {
         if !self.may_resume() || self.shared.state != State::Alive {
             // Also where the peer has greeted anew, and knows no RESUME any more: its timer has to do.
             (self.faults.resume_due, self.faults.dropped) = (false, None);
@@ -192,7 +192,7 @@ impl RcConnection {
         let psn = self.responder.expected();
         let header = self.shared.header_of(Opcode::RESUME, psn);
         let body = VendorPacket::Resume(Resume { psn: psn.value(), block: self.responder.missing() });
-        if let Outcome::Wait = environment.transmit_control(&header, &body) {
+        if let Outcome::Wait = ops.transmit_control(&header, &body) {
             return Outcome::Wait;
         }
         self.faults.resume_due = false;

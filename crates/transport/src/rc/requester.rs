@@ -2,8 +2,8 @@
 //!
 //! What comes back is handled in `response`.
 
+mod bursts;
 mod packets;
-mod rows;
 
 use std::collections::VecDeque;
 
@@ -15,8 +15,8 @@ use super::{RcUpdate, RequesterSettings, Shared, State, Step};
 use crate::message::denied_status;
 use crate::stash::Stash;
 use crate::{
-    Direct, Environment, Link, LinkState, Operation, Outcome, Psn, Status, Time, Work, WorkId, limits,
-    packets_for,
+    InitiatorCopy, Link, LinkState, Operation, Outcome, Psn, Status, Time, TransportOps, Work, WorkId,
+    limits, packets_for,
 };
 use packets::request;
 
@@ -32,10 +32,10 @@ pub(super) struct Entry {
     /// A WRITE that goes out as one WRITE ONLY after the other, each with a RETH of its own. Their headers are of equal
     /// length, so that the kernel can cut a long row of them out of one send. It stays as it was begun: the responder is in the
     /// middle of a message or is not.
-    apart: bool,
+    write_only: bool,
     /// The peer could not read its bytes where they lie: they travel themselves, in packets of the [shorter
     /// MTU](Link::shorter_mtu).
-    in_parts: bool,
+    bounced: bool,
 }
 
 impl Entry {
@@ -54,7 +54,7 @@ impl Entry {
 
     /// Payload bytes of its packets, but the last.
     fn request_mtu(&self, link: &Link) -> u32 {
-        if self.in_parts { link.shorter_mtu() } else { link.request_mtu }
+        if self.bounced { link.shorter_mtu() } else { link.request_mtu }
     }
 
     /// How many PSNs of the same READ request come before the one at `offset`.
@@ -108,7 +108,7 @@ pub(super) struct Requester {
     /// PSN has been sent again.
     pub(super) gone_back: Option<Psn>,
     /// Times in a row that the peer has asked for the oldest request, on a link that loses nothing.
-    pub(super) asked_in_vain: u32,
+    pub(super) repeat_naks: u32,
     /// The responder dropped the request with this PSN for want of a page.
     pub(super) dropped_request: Option<Psn>,
     /// This side dropped the response with this PSN for want of a page.
@@ -116,13 +116,13 @@ pub(super) struct Requester {
     /// The PSN of the RESUME that was last obeyed, and when.
     pub(super) resumed: Option<(Psn, Time)>,
     /// The PSN that missing responses last sent it back to; see there.
-    pub(super) asked_back: Option<Psn>,
+    pub(super) gone_back_for_response: Option<Psn>,
     /// A work request that failed at this side; it is reported once those before it are complete.
     pub(super) blocked: Option<(WorkId, Status)>,
     /// Of the PSNs under way so many have got there: the peer has said since they were sent that it waits for a page.
     waiting_there: u32,
     /// It has said so since the timer last ran out.
-    told_to_wait: bool,
+    held_since_timeout: bool,
     /// PSNs that may be put under way until the caller allows more.
     allowance: u32,
     /// More would have been sent with a greater allowance.
@@ -159,14 +159,14 @@ impl Requester {
             retry: Retry::new(),
             recover: None,
             gone_back: None,
-            asked_in_vain: 0,
+            repeat_naks: 0,
             dropped_request: None,
             dropped_response: None,
             resumed: None,
-            asked_back: None,
+            gone_back_for_response: None,
             blocked: None,
             waiting_there: 0,
-            told_to_wait: false,
+            held_since_timeout: false,
             allowance: u32::MAX,
             held: false,
             filling: false,
@@ -174,7 +174,7 @@ impl Requester {
     }
 
     /// A turn begins.
-    pub(super) fn begin_turn(&mut self) {
+    pub(super) fn begin_round(&mut self) {
         self.filling = false;
     }
 
@@ -219,8 +219,8 @@ impl Requester {
             packets: 0,
             chunk: self.read_chunk,
             cut_at: 0,
-            apart: false,
-            in_parts: false,
+            write_only: false,
+            bounced: false,
         });
     }
 
@@ -235,7 +235,7 @@ impl Requester {
 
     /// Whether a request of one packet that is posted now would leave at once.
     #[inline(always)] // Part of each short SEND.
-    pub(super) fn may_send_at_once(&self, work: &Work, shared: &Shared) -> bool {
+    pub(super) fn may_send_fast(&self, work: &Work, shared: &Shared) -> bool {
         self.running
             && !self.draining
             && self.has_sent_everything()
@@ -253,20 +253,20 @@ impl Requester {
     }
 
     fn only_entry(&self, work: &Work) -> Entry {
-        let (apart, in_parts) = (false, false);
+        let (write_only, bounced) = (false, false);
         Entry {
             work: *work,
             first: self.next,
             packets: 1,
             chunk: self.read_chunk,
             cut_at: 0,
-            apart,
-            in_parts,
+            write_only,
+            bounced,
         }
     }
 
     /// That packet has left.
-    pub(super) fn sent_at_once(&mut self, now: Time, work: &Work, shared: &mut Shared) {
+    pub(super) fn sent_fast(&mut self, now: Time, work: &Work, shared: &mut Shared) {
         self.leaves();
         self.queue.push_back(self.only_entry(work));
         self.started += 1;
@@ -307,26 +307,26 @@ impl Requester {
     }
 
     /// Sends one packet, or a row of `most` packets at most.
-    pub(super) fn step<E: Environment>(
+    pub(super) fn step<E: TransportOps>(
         &mut self,
         now: Time,
         most: u32,
         shared: &mut Shared,
-        environment: &mut E,
+        ops: &mut E,
     ) -> Step {
         self.pacer.look();
         if !self.running || self.retry.waits_for_receiver() {
             return Step::Idle;
         }
         if let Some(psn) = self.resend {
-            return self.send_again(psn, now, shared, environment);
+            return self.send_again(psn, now, shared, ops);
         }
         if shared.fills_gaps() {
             if let Some(index) = self.board.first_lost() {
-                return self.fill_gap(index, now, shared, environment);
+                return self.fill_gap(index, now, shared, ops);
             }
         }
-        self.send_new(now, most, shared, environment)
+        self.send_new(now, most, shared, ops)
     }
 
     /// Whether something that was sent before is to be sent again.
@@ -335,7 +335,7 @@ impl Requester {
     }
 
     /// Handles what is due at `now`.
-    pub(super) fn expire<E: Environment>(&mut self, now: Time, shared: &mut Shared, environment: &mut E) {
+    pub(super) fn expire<E: TransportOps>(&mut self, now: Time, shared: &mut Shared, ops: &mut E) {
         self.retry.rnr_over(now);
         let pace = pace(shared);
         if !self.retry.is_due(now) {
@@ -344,8 +344,8 @@ impl Requester {
         // Also a response that came before others, and whose turn it is.
         if shared.response_stalled || self.kept.has(0) || shared.requests_wait {
             // Nothing that waits here is worth waiting for once the peer's process has ended.
-            if shared.link.lossless && environment.link() == LinkState::Dead {
-                return self.fail(Status::RetryExceeded, shared, environment);
+            if shared.link.lossless && ops.link() == LinkState::Dead {
+                return self.fail(Status::RetryExceeded, shared, ops);
             }
             match (shared.link.lossless, shared.requests_wait) {
                 (true, _) => self.retry.patience(now, pace),
@@ -359,9 +359,9 @@ impl Requester {
             return self.retry.patience(now, pace);
         }
         if shared.link.lossless {
-            match environment.link() {
+            match ops.link() {
                 LinkState::Pending => return self.retry.patience(now, pace),
-                LinkState::Dead => return self.fail(Status::RetryExceeded, shared, environment),
+                LinkState::Dead => return self.fail(Status::RetryExceeded, shared, ops),
                 LinkState::Delivered => {}
             }
         }
@@ -373,7 +373,7 @@ impl Requester {
             }
             Expiry::Exhausted => {
                 shared.counters.timeouts += 1;
-                return self.fail(Status::RetryExceeded, shared, environment);
+                return self.fail(Status::RetryExceeded, shared, ops);
             }
             Expiry::Timeout => {
                 shared.counters.timeouts += 1;
@@ -395,7 +395,7 @@ impl Requester {
                         return;
                     }
                     // What waits at the peer is not lost: it is enough to ask.
-                    if std::mem::take(&mut self.told_to_wait) || in_a_row == 1 {
+                    if std::mem::take(&mut self.held_since_timeout) || in_a_row == 1 {
                         return self.probe_tail();
                     }
                 }
@@ -404,7 +404,7 @@ impl Requester {
         self.window.silent();
         self.set_pace();
         self.recover = Some(self.next);
-        (self.gone_back, self.asked_back) = (None, None);
+        (self.gone_back, self.gone_back_for_response) = (None, None);
         self.go_back(self.unacked, shared);
     }
 
@@ -447,13 +447,13 @@ impl Requester {
     /// from there on, and what it was sent stands in its ring before all that is sent now: the PSNs behind the message are given
     /// anew.
     #[cold]
-    pub(super) fn put_in_parts(&mut self, psn: Psn, link: &Link) {
+    pub(super) fn bounce_copy(&mut self, psn: Psn, link: &Link) {
         let Some(at) = self.find(psn) else { return };
         let entry = &mut self.queue[at];
-        if entry.in_parts || entry.awaits_response() {
+        if entry.bounced || entry.awaits_response() {
             return;
         }
-        entry.in_parts = true;
+        entry.bounced = true;
         let packets = packets_for(entry.work.length, entry.request_mtu(link));
         let more = packets - std::mem::replace(&mut entry.packets, packets);
         for behind in self.queue.range_mut(at + 1..self.started) {
@@ -519,19 +519,19 @@ impl Requester {
     }
 
     /// The oldest work request ends with an error, and with it the connection.
-    pub(super) fn fail<E: Environment>(&mut self, status: Status, shared: &mut Shared, environment: &mut E) {
+    pub(super) fn fail<E: TransportOps>(&mut self, status: Status, shared: &mut Shared, ops: &mut E) {
         shared.state = State::Dead;
         if let Some(entry) = self.queue.pop_front() {
             self.started = self.started.saturating_sub(1);
-            environment.complete(entry.work.id, status);
+            ops.complete(entry.work.id, status);
         }
     }
 
     /// Reports a work request that failed at this side, once it is the oldest.
-    pub(super) fn settle_blocked<E: Environment>(&mut self, shared: &mut Shared, environment: &mut E) {
+    pub(super) fn complete_blocked<E: TransportOps>(&mut self, shared: &mut Shared, ops: &mut E) {
         let Some((id, status)) = self.blocked else { return };
         if self.queue.front().is_some_and(|entry| entry.work.id == id) {
-            self.fail(status, shared, environment);
+            self.fail(status, shared, ops);
         }
     }
 
@@ -555,13 +555,7 @@ impl Requester {
         psn.plus(entry.span(psn.since(entry.first)))
     }
 
-    fn send_again<E: Environment>(
-        &mut self,
-        psn: Psn,
-        now: Time,
-        shared: &mut Shared,
-        environment: &mut E,
-    ) -> Step {
+    fn send_again<E: TransportOps>(&mut self, psn: Psn, now: Time, shared: &mut Shared, ops: &mut E) -> Step {
         let Some(index) = self.find(psn) else {
             // Cannot be: whatever lies before `next` belongs to a started work request.
             self.resend = None;
@@ -570,7 +564,7 @@ impl Requester {
         let entry = self.queue[index];
         let offset = psn.since(entry.first);
         let count = entry.span(offset).min(self.next.since(psn));
-        match self.transmit(&entry, offset, count, true, now, shared, environment) {
+        match self.transmit(&entry, offset, count, true, now, shared, ops) {
             Step::Sent(_) => {}
             other => return other,
         }
@@ -584,13 +578,7 @@ impl Requester {
         Step::Sent(1)
     }
 
-    fn fill_gap<E: Environment>(
-        &mut self,
-        index: u32,
-        now: Time,
-        shared: &mut Shared,
-        environment: &mut E,
-    ) -> Step {
+    fn fill_gap<E: TransportOps>(&mut self, index: u32, now: Time, shared: &mut Shared, ops: &mut E) -> Step {
         let psn = self.unacked.plus(index);
         let Some(entry) = self.find(psn).map(|at| self.queue[at]) else {
             self.board.resent(index, 1);
@@ -603,7 +591,7 @@ impl Requester {
         while count < longest && self.board.is_lost(index + count) {
             count += 1;
         }
-        match self.transmit(&entry, offset, count, true, now, shared, environment) {
+        match self.transmit(&entry, offset, count, true, now, shared, ops) {
             Step::Sent(_) => {}
             other => return other,
         }
@@ -612,16 +600,10 @@ impl Requester {
         Step::Sent(1)
     }
 
-    fn send_new<E: Environment>(
-        &mut self,
-        now: Time,
-        most: u32,
-        shared: &mut Shared,
-        environment: &mut E,
-    ) -> Step {
+    fn send_new<E: TransportOps>(&mut self, now: Time, most: u32, shared: &mut Shared, ops: &mut E) -> Step {
         let begun = self.started > 0 && self.next != self.queue[self.started - 1].end();
         if !begun {
-            match self.begin(shared, environment) {
+            match self.begin(shared, ops) {
                 Begin::Started => {}
                 Begin::Finished => return Step::Sent(1),
                 Begin::NotNow => return Step::Idle,
@@ -640,14 +622,14 @@ impl Requester {
         if self.waits_for_room(&entry, offset, shared) {
             return Step::Idle;
         }
-        let row = self.row(&entry, offset, shared).min(most);
-        if row > 1 {
-            let sent = self.send_row(&entry, offset, row, now, shared, environment);
+        let burst = self.burst(&entry, offset, shared).min(most);
+        if burst > 1 {
+            let sent = self.send_burst(&entry, offset, burst, now, shared, ops);
             if sent > 0 {
                 return Step::Sent(sent);
             }
         }
-        match self.transmit(&entry, offset, count, false, now, shared, environment) {
+        match self.transmit(&entry, offset, count, false, now, shared, ops) {
             Step::Sent(_) => {}
             other => return other,
         }
@@ -683,7 +665,7 @@ impl Requester {
     }
 
     /// Starts the next work request, if its turn has come.
-    fn begin<E: Environment>(&mut self, shared: &mut Shared, environment: &mut E) -> Begin {
+    fn begin<E: TransportOps>(&mut self, shared: &mut Shared, ops: &mut E) -> Begin {
         let Some(&Entry { work, .. }) = self.queue.get(self.started) else { return Begin::NotNow };
         if self.draining || self.blocked.is_some() {
             return Begin::NotNow;
@@ -693,7 +675,7 @@ impl Requester {
             // What follows may depend on it: it is a barrier on both sides.
             Operation::Local if alone => {
                 self.queue.pop_front();
-                environment.complete(work.id, Status::Success);
+                ops.complete(work.id, Status::Success);
                 return Begin::Finished;
             }
             Operation::Local => return Begin::NotNow,
@@ -706,30 +688,30 @@ impl Requester {
         if work.fence && self.reads > 0 {
             return Begin::NotNow;
         }
-        let direct =
+        let initiator_copy =
             matches!(work.operation, Operation::Write { immediate: None, .. } | Operation::Read { .. });
-        if alone && direct && shared.link.direct {
-            match environment.direct(&work) {
-                Direct::Done => {
+        if alone && initiator_copy && shared.link.initiator_copy {
+            match ops.initiator_copy(&work) {
+                InitiatorCopy::Done => {
                     self.queue.pop_front();
-                    shared.counters.direct += 1;
-                    environment.complete(work.id, Status::Success);
+                    shared.counters.initiator_copies += 1;
+                    ops.complete(work.id, Status::Success);
                     return Begin::Finished;
                 }
-                Direct::Wait => return Begin::Wait,
-                Direct::Unavailable => {}
+                InitiatorCopy::Wait => return Begin::Wait,
+                InitiatorCopy::Unavailable => {}
             }
         }
         let entry = &mut self.queue[self.started];
         (entry.first, entry.packets) = (self.next, packets);
         // A standard peer, which counts messages and may check a whole range first, gets what standard requesters send. Immediate
         // data comes with the length of its whole WRITE.
-        entry.apart =
+        entry.write_only =
             shared.fills_gaps() && matches!(work.operation, Operation::Write { immediate: None, .. });
         let entry = *entry;
         self.started += 1;
         if entry.awaits_response() && self.max_rd_atomic == 0 {
-            self.block(work.id, Status::LocalQpOperation, shared, environment);
+            self.block(work.id, Status::LocalQpOperation, shared, ops);
             return Begin::NotNow;
         }
         Begin::Started
@@ -742,13 +724,13 @@ impl Requester {
         if shared.link.lossless {
             return again || outstanding + count <= limits::MAX_OUTSTANDING_PSNS;
         }
-        let under_way = self.under_way();
+        let in_flight = self.in_flight();
         let spans = again || outstanding == 0 || outstanding + count <= limits::LOSSY_SPAN;
-        spans && (under_way == 0 || under_way + count <= self.window.packets())
+        spans && (in_flight == 0 || in_flight + count <= self.window.packets())
     }
 
     /// PSNs that were sent and are neither known to have arrived nor given up.
-    pub(super) fn under_way(&self) -> u32 {
+    pub(super) fn in_flight(&self) -> u32 {
         match self.resend {
             Some(resend) => resend.since(self.unacked),
             None => self.next.since(self.unacked).saturating_sub(self.board.landed()),
@@ -756,26 +738,26 @@ impl Requester {
     }
 
     /// The same without those that wait at the peer for a page, and so are on no link and in no socket.
-    pub(super) fn on_the_way(&self) -> u32 {
-        self.under_way().saturating_sub(self.waiting_there)
+    pub(super) fn in_network(&self) -> u32 {
+        self.in_flight().saturating_sub(self.waiting_there)
     }
 
     /// The peer waits for a page, with all that has been sent.
     pub(super) fn waits_there(&mut self) {
-        self.waiting_there = self.under_way();
-        self.told_to_wait = true;
+        self.waiting_there = self.in_flight();
+        self.held_since_timeout = true;
     }
 
     /// Something is about to be put under way: of what was before no more can wait at the peer than there is.
     fn leaves(&mut self) {
         if self.waiting_there > 0 {
-            self.waiting_there = self.waiting_there.min(self.under_way());
+            self.waiting_there = self.waiting_there.min(self.in_flight());
         }
     }
 
     /// Sends the packet at `offset` of a work request, if the window lets it.
     #[allow(clippy::too_many_arguments)] // One place for both first and repeated packets.
-    fn transmit<E: Environment>(
+    fn transmit<E: TransportOps>(
         &mut self,
         entry: &Entry,
         offset: u32,
@@ -783,7 +765,7 @@ impl Requester {
         again: bool,
         now: Time,
         shared: &mut Shared,
-        environment: &mut E,
+        ops: &mut E,
     ) -> Step {
         if self.blocked.is_some_and(|(id, _)| entry.work.id >= id) || !self.fits(count, again, shared) {
             return Step::Idle;
@@ -792,7 +774,7 @@ impl Requester {
             return Step::Idle;
         }
         // Where nothing sent so far asks for an answer, one packet that does may always follow.
-        if self.allowance == 0 && (self.unasked == 0 || self.under_way() == 0) {
+        if self.allowance == 0 && (self.unasked == 0 || self.in_flight() == 0) {
             self.held = true;
             return Step::Idle;
         }
@@ -801,16 +783,16 @@ impl Requester {
         if !entry.awaits_response() {
             header.bth.acknowledge = self.ends(last, shared) || again || self.asks(shared);
         }
-        match environment.transmit(&header, source) {
+        match ops.transmit(&header, source) {
             Outcome::Done(()) => {}
             Outcome::Wait => {
-                if again && environment.lacks_page() {
+                if again && ops.lacks_page() {
                     self.retry.lacks_page(now);
                 }
                 return Step::Wait;
             }
             Outcome::Denied(denial) => {
-                self.block(entry.work.id, denied_status(denial), shared, environment);
+                self.block(entry.work.id, denied_status(denial), shared, ops);
                 return Step::Idle;
             }
         }
@@ -838,19 +820,13 @@ impl Requester {
         let window = self.window.packets();
         self.allowance <= 1
             || self.unasked + 1 >= self.longest_unasked(shared)
-            || self.under_way() + 1 >= window
+            || self.in_flight() + 1 >= window
             || self.next.since(self.unacked) + 1 >= limits::LOSSY_SPAN
     }
 
-    fn block<E: Environment>(
-        &mut self,
-        id: WorkId,
-        status: Status,
-        shared: &mut Shared,
-        environment: &mut E,
-    ) {
+    fn block<E: TransportOps>(&mut self, id: WorkId, status: Status, shared: &mut Shared, ops: &mut E) {
         self.blocked = Some((id, status));
-        self.settle_blocked(shared, environment);
+        self.complete_blocked(shared, ops);
     }
 }
 

@@ -12,7 +12,7 @@ use super::execute::{Answer, Executor, Stop};
 use super::gap::Gap;
 use super::{RcSettings, RcUpdate, Shared, State};
 use crate::stash::Stash;
-use crate::{Environment, Event, Payload, Psn, Time, packets_for};
+use crate::{Event, Payload, Psn, Time, TransportOps, packets_for};
 use outputs::{NO_CREDITS, Output, ReadResponses, acknowledgement};
 
 #[derive(Debug)]
@@ -130,7 +130,7 @@ impl Responder {
     }
 
     /// The expected request was a message of one packet, and somebody else has executed it; `owes`: and not acknowledged.
-    pub(super) fn executed_at_once(&mut self, owes: bool) {
+    pub(super) fn executed_fast(&mut self, owes: bool) {
         let psn = self.expected;
         self.expected = psn.plus(1);
         self.executor.finish_message();
@@ -165,13 +165,13 @@ impl Responder {
         std::mem::take(&mut self.hold_due)
     }
 
-    /// A request packet; true: the environment says wait.
-    pub(super) fn request<E: Environment>(
+    /// A request packet; true: the transport operations say wait.
+    pub(super) fn request<E: TransportOps>(
         &mut self,
         header: &Header,
         payload: Payload<'_>,
         shared: &mut Shared,
-        environment: &mut E,
+        ops: &mut E,
     ) -> bool {
         let psn = Psn::new(header.bth.psn);
         if psn == self.expected {
@@ -181,17 +181,17 @@ impl Responder {
                 self.hold_due = true;
                 return false;
             }
-            if self.execute(header, payload, shared, environment) {
+            if self.execute(header, payload, shared, ops) {
                 return true;
             }
-            // What was kept and has to wait is `drive`'s to repeat: this packet is done.
-            self.resume(shared, environment);
+            // What was kept and has to wait is `progress`'s to repeat: this packet is done.
+            self.resume(shared, ops);
             return false;
         }
         if psn.is_before(self.expected) {
             shared.counters.duplicates += 1;
             self.hold_due |= self.kept.has(0) || self.stalled;
-            return self.duplicate(header, psn, shared, environment);
+            return self.duplicate(header, psn, shared, ops);
         }
         shared.counters.out_of_order += 1;
         if shared.fills_gaps() {
@@ -222,15 +222,15 @@ impl Responder {
         self.gap.deadline()
     }
 
-    /// Request packets that make a row (see [`RcConnection::receive_row`](super::RcConnection::receive_row)), with the first
+    /// Request packets that make a burst (see [`RcConnection::receive_burst`](super::RcConnection::receive_burst)), with the first
     /// one's header.
     /// Gives how many were executed: those behind it are to be given to [`request`](Self::request) one by one.
-    pub(super) fn request_row<E: Environment>(
+    pub(super) fn request_burst<E: TransportOps>(
         &mut self,
         header: &Header,
-        row: &[&[u8]],
+        burst: &[&[u8]],
         shared: &Shared,
-        environment: &mut E,
+        ops: &mut E,
     ) -> usize {
         let psn = Psn::new(header.bth.psn);
         let in_order = psn == self.expected && !self.nak_sent && !self.gap.is_open();
@@ -242,7 +242,7 @@ impl Responder {
         if header.bth.opcode.is_only() && !shared.fills_gaps() {
             return 0;
         }
-        let executed = self.executor.execute_row(header, row, &shared.link, environment);
+        let executed = self.executor.execute_burst(header, burst, &shared.link, ops);
         self.expected = self.expected.plus(executed as u32);
         executed
     }
@@ -281,11 +281,11 @@ impl Responder {
         self.kept.iter().next().map_or(0, |(index, _)| index)
     }
 
-    /// Goes on with requests that were kept; true: the environment says wait.
-    pub(super) fn resume<E: Environment>(&mut self, shared: &mut Shared, environment: &mut E) -> bool {
+    /// Goes on with requests that were kept; true: the transport operations say wait.
+    pub(super) fn resume<E: TransportOps>(&mut self, shared: &mut Shared, ops: &mut E) -> bool {
         while shared.state == State::Alive {
             let Some(kept) = self.kept.take_first() else { return false };
-            if self.execute(&kept.header, Payload::Bytes(&kept.bytes), shared, environment) {
+            if self.execute(&kept.header, Payload::Bytes(&kept.bytes), shared, ops) {
                 self.kept.put_back(kept);
                 return true;
             }
@@ -297,16 +297,16 @@ impl Responder {
         false
     }
 
-    /// Executes the request with the expected PSN; true: the environment says wait.
-    fn execute<E: Environment>(
+    /// Executes the request with the expected PSN; true: the transport operations say wait.
+    fn execute<E: TransportOps>(
         &mut self,
         header: &Header,
         payload: Payload<'_>,
         shared: &mut Shared,
-        environment: &mut E,
+        ops: &mut E,
     ) -> bool {
         let may_read = self.reads < self.max_dest_rd_atomic;
-        match self.executor.execute(header, payload, &shared.link, may_read, environment) {
+        match self.executor.execute(header, payload, &shared.link, may_read, ops) {
             Ok(answer) => {
                 // A NAK that has not gone out is out of date.
                 let unsent = self.nak_sent && matches!(self.outputs.back(), Some(Output::Retry { .. }));
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn a_repeated_atomic_gets_its_own_result_though_its_psn_is_used_again() {
         let mut responder = Responder::new(&RcSettings {
-            link: Link { request_mtu: 1024, response_mtu: 1024, lossless: false, direct: false },
+            link: Link { request_mtu: 1024, response_mtu: 1024, lossless: false, initiator_copy: false },
             destination: 1,
             partition: 0xffff,
             receive_psn: 0,

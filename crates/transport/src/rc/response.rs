@@ -6,7 +6,7 @@ use super::requester::{Doubt, Requester};
 use super::retry::pace;
 use super::{Shared, State};
 use crate::message::denied_status;
-use crate::{Environment, Operation, Outcome, Payload, Psn, Status, Time, WorkId, limits};
+use crate::{Operation, Outcome, Payload, Psn, Status, Time, TransportOps, WorkId, limits};
 
 /// What became of a response that is next in order.
 enum Taken {
@@ -18,12 +18,12 @@ enum Taken {
 
 impl Requester {
     /// An ACK or NAK.
-    pub(super) fn acknowledgement<E: Environment>(
+    pub(super) fn acknowledgement<E: TransportOps>(
         &mut self,
         now: Time,
         header: &Header,
         shared: &mut Shared,
-        environment: &mut E,
+        ops: &mut E,
     ) {
         let psn = Psn::new(header.bth.psn);
         if !self.is_outstanding(psn) {
@@ -32,48 +32,48 @@ impl Requester {
         }
         let Some(aeth) = header.aeth else {
             // It came by other means than a packet and may have overtaken responses: it does not say that they were lost.
-            self.acknowledge(psn.plus(1), now, shared, environment);
+            self.acknowledge(psn.plus(1), now, shared, ops);
             return;
         };
         match aeth.syndrome {
             Syndrome::Ack { .. } => {
                 let to = psn.plus(1);
-                if self.acknowledge(to, now, shared, environment) {
-                    self.responses_missing(to, now, shared, environment);
+                if self.acknowledge(to, now, shared, ops) {
+                    self.responses_missing(to, now, shared, ops);
                 }
             }
-            Syndrome::ReceiverNotReady { timer } => self.not_ready(psn, timer, now, shared, environment),
+            Syndrome::ReceiverNotReady { timer } => self.not_ready(psn, timer, now, shared, ops),
             Syndrome::Nak(nak) => {
-                let missing = self.acknowledge(psn, now, shared, environment);
+                let missing = self.acknowledge(psn, now, shared, ops);
                 if shared.state != State::Alive {
                     return;
                 }
                 if missing {
-                    return self.responses_missing(psn, now, shared, environment);
+                    return self.responses_missing(psn, now, shared, ops);
                 }
                 match nak {
                     Nak::PsnSequence => {
                         shared.counters.sequence_naks_received += 1;
-                        self.sequence_error(psn, now, shared, environment);
+                        self.sequence_error(psn, now, shared, ops);
                     }
-                    Nak::InvalidRequest => self.fail(Status::RemoteInvalidRequest, shared, environment),
-                    Nak::RemoteAccess => self.fail(Status::RemoteAccess, shared, environment),
-                    Nak::RemoteOperational => self.fail(Status::RemoteOperation, shared, environment),
-                    Nak::InvalidRd | Nak::Reserved(_) => self.fail(Status::BadResponse, shared, environment),
+                    Nak::InvalidRequest => self.fail(Status::RemoteInvalidRequest, shared, ops),
+                    Nak::RemoteAccess => self.fail(Status::RemoteAccess, shared, ops),
+                    Nak::RemoteOperational => self.fail(Status::RemoteOperation, shared, ops),
+                    Nak::InvalidRd | Nak::Reserved(_) => self.fail(Status::BadResponse, shared, ops),
                 }
             }
             Syndrome::Reserved(_) => shared.counters.dropped += 1,
         }
     }
 
-    /// A READ response or an atomic acknowledgement; true: the environment says wait.
-    pub(super) fn response<E: Environment>(
+    /// A READ response or an atomic acknowledgement; true: the transport operations say wait.
+    pub(super) fn response<E: TransportOps>(
         &mut self,
         now: Time,
         header: &Header,
         payload: Payload<'_>,
         shared: &mut Shared,
-        environment: &mut E,
+        ops: &mut E,
     ) -> bool {
         let psn = Psn::new(header.bth.psn);
         if !self.is_outstanding(psn) {
@@ -91,7 +91,7 @@ impl Requester {
             return false;
         }
         // A response says that everything before it was executed.
-        self.acknowledge(expected, now, shared, environment);
+        self.acknowledge(expected, now, shared, ops);
         if shared.state != State::Alive {
             return false;
         }
@@ -104,17 +104,17 @@ impl Requester {
                     self.board.arrive(index);
                 }
             }
-            self.responses_missing(psn, now, shared, environment);
+            self.responses_missing(psn, now, shared, ops);
             return false;
         }
         if self.kept.has(0) {
             // The same response waits already; `resume` goes on with it.
             return false;
         }
-        match self.take(now, header, payload, shared, environment) {
+        match self.take(now, header, payload, shared, ops) {
             Taken::Done => {
-                // A kept response that has to wait is `drive`'s to repeat: this packet is done.
-                self.resume(now, shared, environment);
+                // A kept response that has to wait is `progress`'s to repeat: this packet is done.
+                self.resume(now, shared, ops);
                 false
             }
             Taken::Wait => true,
@@ -122,15 +122,15 @@ impl Requester {
         }
     }
 
-    /// READ responses that make a row (see [`RcConnection::receive_row`](super::RcConnection::receive_row)), with the first one's
+    /// READ responses that make a burst (see [`RcConnection::receive_burst`](super::RcConnection::receive_burst)), with the first one's
     /// header. Gives how many were placed: those behind it are to be given to [`response`](Self::response) one by one.
-    pub(super) fn response_row<E: Environment>(
+    pub(super) fn response_burst<E: TransportOps>(
         &mut self,
         now: Time,
         header: &Header,
-        row: &[&[u8]],
+        burst: &[&[u8]],
         shared: &Shared,
-        environment: &mut E,
+        ops: &mut E,
     ) -> usize {
         let psn = Psn::new(header.bth.psn);
         let middle = header.bth.opcode.operation() == Some(Code::ReadResponseMiddle);
@@ -144,29 +144,24 @@ impl Requester {
         let (offset, mtu) = (psn.since(entry.first), shared.link.response_mtu);
         // The last response to each request is told by itself.
         let most = entry.span(offset).saturating_sub(1) as usize;
-        let full = row.iter().take(most).take_while(|bytes| bytes.len() == mtu as usize).count();
+        let full = burst.iter().take(most).take_while(|bytes| bytes.len() == mtu as usize).count();
         if full == 0 {
             return 0;
         }
         let start = u64::from(offset) * u64::from(mtu);
-        let placed = environment.place_response_row(entry.work.id, start, &row[..full]).min(full);
+        let placed = ops.place_response_burst(entry.work.id, start, &burst[..full]).min(full);
         self.advance(self.unacked.plus(placed as u32), now, shared);
         placed
     }
 
-    /// Goes on with responses that were kept; true: the environment says wait.
-    pub(super) fn resume<E: Environment>(
-        &mut self,
-        now: Time,
-        shared: &mut Shared,
-        environment: &mut E,
-    ) -> bool {
+    /// Goes on with responses that were kept; true: the transport operations say wait.
+    pub(super) fn resume<E: TransportOps>(&mut self, now: Time, shared: &mut Shared, ops: &mut E) -> bool {
         while shared.state == State::Alive {
             let Some(kept) = self.kept.take_first() else { return false };
             if !self.queue.front().is_some_and(|entry| self.started > 0 && entry.awaits_response()) {
                 return false;
             }
-            match self.take(now, &kept.header, Payload::Bytes(&kept.bytes), shared, environment) {
+            match self.take(now, &kept.header, Payload::Bytes(&kept.bytes), shared, ops) {
                 Taken::Done => {}
                 Taken::Wait => {
                     self.kept.put_back(kept);
@@ -179,12 +174,12 @@ impl Requester {
     }
 
     /// A selective acknowledgement: what the responder has beyond a gap.
-    pub(super) fn selective_acknowledgement<E: Environment>(
+    pub(super) fn selective_acknowledgement<E: TransportOps>(
         &mut self,
         now: Time,
         report: &SelectiveAck,
         shared: &mut Shared,
-        environment: &mut E,
+        ops: &mut E,
     ) {
         let expected = Psn::new(report.expected);
         let outstanding = self.next.since(self.unacked);
@@ -193,7 +188,7 @@ impl Requester {
             return;
         }
         // It overtakes READ responses on their way: unlike an ACK it does not say that they were lost.
-        self.acknowledge(expected, now, shared, environment);
+        self.acknowledge(expected, now, shared, ops);
         if shared.state != State::Alive || expected == self.next {
             return;
         }
@@ -249,12 +244,12 @@ impl Requester {
     /// The responder can go on from a PSN: what is missing there is sent again. The same at most once in a round trip: what was
     /// sent for the last one has not got there before. Another one after a millisecond at the latest: round trips may have been measured
     /// while the peer was slow.
-    pub(super) fn resume_from<E: Environment>(
+    pub(super) fn resume_from<E: TransportOps>(
         &mut self,
         now: Time,
         resume: &Resume,
         shared: &mut Shared,
-        environment: &mut E,
+        ops: &mut E,
     ) {
         let psn = Psn::new(resume.psn);
         // Where none is known yet, as of a peer that has acknowledged nothing, the same is not sent over and over.
@@ -270,7 +265,7 @@ impl Requester {
         }
         shared.counters.resumes_received += 1;
         self.resumed = Some((psn, now));
-        self.acknowledge(psn, now, shared, environment);
+        self.acknowledge(psn, now, shared, ops);
         if shared.state != State::Alive {
             return;
         }
@@ -333,13 +328,7 @@ impl Requester {
 
     /// Every request before `to` was executed: completes what can be. True: a READ or atomic before
     /// `to` still lacks responses.
-    fn acknowledge<E: Environment>(
-        &mut self,
-        to: Psn,
-        now: Time,
-        shared: &mut Shared,
-        environment: &mut E,
-    ) -> bool {
+    fn acknowledge<E: TransportOps>(&mut self, to: Psn, now: Time, shared: &mut Shared, ops: &mut E) -> bool {
         self.executed = self.executed.later(to);
         let mut done = None;
         let mut at = self.unacked;
@@ -359,14 +348,14 @@ impl Requester {
         }
         self.advance(at, now, shared);
         if let Some(id) = done {
-            environment.complete(id, Status::Success);
-            self.settle_blocked(shared, environment);
+            ops.complete(id, Status::Success);
+            self.complete_blocked(shared, ops);
         }
         at.is_before(to)
     }
 
     /// The oldest request, of one packet, was executed; what it completes, unless there is more to do than to take it out.
-    pub(super) fn acknowledged_at_once(&mut self, now: Time, psn: Psn, shared: &Shared) -> Option<WorkId> {
+    pub(super) fn acknowledged_fast(&mut self, now: Time, psn: Psn, shared: &Shared) -> Option<WorkId> {
         let oldest = self.queue.front().filter(|oldest| {
             self.started > 0
                 && self.blocked.is_none()
@@ -395,12 +384,12 @@ impl Requester {
             self.window.acknowledged(count);
         }
         self.unacked = to;
-        self.asked_in_vain = 0;
+        self.repeat_naks = 0;
         self.executed = self.executed.later(to);
         // Half the PSNs further on they would count as the future.
         self.recover = self.recover.filter(|psn| to.is_before(*psn));
         self.gone_back = self.gone_back.filter(|psn| !psn.is_before(to));
-        self.asked_back = self.asked_back.filter(|psn| !psn.is_before(to));
+        self.gone_back_for_response = self.gone_back_for_response.filter(|psn| !psn.is_before(to));
         if let Some(resend) = self.resend {
             let resend = resend.later(to);
             self.resend = (resend != self.next).then_some(resend);
@@ -409,17 +398,17 @@ impl Requester {
         if !shared.link.lossless {
             self.set_pace();
         }
-        self.retry.progress(now, to != self.next, pace(shared));
+        self.retry.note_advance(now, to != self.next, pace(shared));
     }
 
     /// Takes the response with PSN `unacked`.
-    fn take<E: Environment>(
+    fn take<E: TransportOps>(
         &mut self,
         now: Time,
         header: &Header,
         payload: Payload<'_>,
         shared: &mut Shared,
-        environment: &mut E,
+        ops: &mut E,
     ) -> Taken {
         let entry = self.queue[0];
         let offset = self.unacked.since(entry.first);
@@ -427,7 +416,7 @@ impl Requester {
         let outcome = match (entry.work.operation, header.bth.opcode.operation(), header.atomic_ack) {
             // A refusal is an ACKNOWLEDGE of its own, never part of a response.
             _ if refuses => {
-                self.fail(Status::BadResponse, shared, environment);
+                self.fail(Status::BadResponse, shared, ops);
                 return Taken::Failed;
             }
             (Operation::Read { .. }, Some(code), _) if code != Code::AtomicAcknowledge => {
@@ -435,20 +424,18 @@ impl Requester {
                 let left = entry.work.length - start;
                 let length = left.min(shared.link.response_mtu);
                 if payload.len() != u64::from(length) {
-                    self.fail(Status::BadResponse, shared, environment);
+                    self.fail(Status::BadResponse, shared, ops);
                     return Taken::Failed;
                 }
                 if length == 0 {
                     Outcome::Done(())
                 } else {
-                    environment.place_response(entry.work.id, start.into(), payload, length == left)
+                    ops.place_response(entry.work.id, start.into(), payload, length == left)
                 }
             }
-            (Operation::Atomic { .. }, _, Some(original)) => {
-                environment.place_atomic(entry.work.id, original)
-            }
+            (Operation::Atomic { .. }, _, Some(original)) => ops.place_atomic(entry.work.id, original),
             _ => {
-                self.fail(Status::BadResponse, shared, environment);
+                self.fail(Status::BadResponse, shared, ops);
                 return Taken::Failed;
             }
         };
@@ -456,7 +443,7 @@ impl Requester {
             Outcome::Done(()) => {}
             Outcome::Wait => return Taken::Wait,
             Outcome::Denied(denial) => {
-                self.fail(denied_status(denial), shared, environment);
+                self.fail(denied_status(denial), shared, ops);
                 return Taken::Failed;
             }
         }
@@ -467,11 +454,11 @@ impl Requester {
             self.queue.pop_front();
             self.started -= 1;
             self.advance(self.unacked.plus(1), now, shared);
-            environment.complete(entry.work.id, Status::Success);
-            self.settle_blocked(shared, environment);
+            ops.complete(entry.work.id, Status::Success);
+            self.complete_blocked(shared, ops);
             if shared.state == State::Alive && self.unacked.is_before(self.executed) {
                 // What lies behind was acknowledged while responses were missing.
-                self.acknowledge(self.executed, now, shared, environment);
+                self.acknowledge(self.executed, now, shared, ops);
             }
         } else {
             self.advance(self.unacked.plus(1), now, shared);
@@ -480,22 +467,16 @@ impl Requester {
     }
 
     /// Responses before `to` were lost (the implied NAK of section 9.7.5.2.4): they are asked for again.
-    fn responses_missing<E: Environment>(
-        &mut self,
-        to: Psn,
-        now: Time,
-        shared: &mut Shared,
-        environment: &mut E,
-    ) {
+    fn responses_missing<E: TransportOps>(&mut self, to: Psn, now: Time, shared: &mut Shared, ops: &mut E) {
         // One that was dropped here is asked for when its page is there.
         if shared.state != State::Alive || self.dropped_response == Some(self.unacked) {
             return;
         }
         if !shared.fills_gaps() {
             // A mark of its own: requests and responses that are missing would send it to and fro.
-            if self.asked_back.replace(self.unacked) != Some(self.unacked) {
+            if self.gone_back_for_response.replace(self.unacked) != Some(self.unacked) {
                 shared.counters.implied_naks += 1;
-                self.go_back_for(self.unacked, now, shared, environment);
+                self.go_back_for(self.unacked, now, shared, ops);
             }
             return;
         }
@@ -523,35 +504,29 @@ impl Requester {
     }
 
     /// The responder misses `psn`.
-    fn sequence_error<E: Environment>(
-        &mut self,
-        psn: Psn,
-        now: Time,
-        shared: &mut Shared,
-        environment: &mut E,
-    ) {
+    fn sequence_error<E: TransportOps>(&mut self, psn: Psn, now: Time, shared: &mut Shared, ops: &mut E) {
         if self.gone_back.replace(psn) == Some(psn) {
             return;
         }
         if !shared.link.lossless {
-            return self.go_back_for(psn, now, shared, environment);
+            return self.go_back_for(psn, now, shared, ops);
         }
         // It has arrived, and its bytes could not be read where they lie, or there was no room to keep it. No such repetition says
         // that the peer is gone.
-        self.asked_in_vain += 1;
-        if self.asked_in_vain > limits::LOSSLESS_REPETITIONS {
-            return self.fail(Status::RetryExceeded, shared, environment);
+        self.repeat_naks += 1;
+        if self.repeat_naks > limits::LOSSLESS_REPETITIONS {
+            return self.fail(Status::RetryExceeded, shared, ops);
         }
-        self.put_in_parts(psn, &shared.link);
+        self.bounce_copy(psn, &shared.link);
         self.repeat_from(psn, now, shared);
     }
 
     /// The responder misses `psn`, or this side a response: a retry is used up, where they are counted, and sending goes
     /// back.
-    fn go_back_for<E: Environment>(&mut self, psn: Psn, now: Time, shared: &mut Shared, environment: &mut E) {
+    fn go_back_for<E: TransportOps>(&mut self, psn: Psn, now: Time, shared: &mut Shared, ops: &mut E) {
         // Two Pagewires count none; until that is known only timeouts are counted. A link that loses nothing did not lose it.
         if !shared.greeting && !shared.link.lossless && !self.retry.count(pace(shared)) {
-            return self.fail(Status::RetryExceeded, shared, environment);
+            return self.fail(Status::RetryExceeded, shared, ops);
         }
         self.repeat_from(psn, now, shared);
     }
@@ -564,20 +539,20 @@ impl Requester {
         self.go_back(psn, shared);
     }
 
-    fn not_ready<E: Environment>(
+    fn not_ready<E: TransportOps>(
         &mut self,
         psn: Psn,
         timer: u8,
         now: Time,
         shared: &mut Shared,
-        environment: &mut E,
+        ops: &mut E,
     ) {
         if self.retry.waits_for_receiver() {
             // A repetition of the NAK that is being obeyed.
             return;
         }
         shared.counters.rnr_naks_received += 1;
-        let missing = self.acknowledge(psn, now, shared, environment);
+        let missing = self.acknowledge(psn, now, shared, ops);
         if shared.state != State::Alive {
             return;
         }
@@ -586,12 +561,12 @@ impl Requester {
             self.board.lose(psn.since(self.unacked));
         }
         if missing {
-            return self.responses_missing(psn, now, shared, environment);
+            return self.responses_missing(psn, now, shared, ops);
         }
         if !self.retry.not_ready(now, timer) {
-            return self.fail(Status::RnrRetryExceeded, shared, environment);
+            return self.fail(Status::RnrRetryExceeded, shared, ops);
         }
-        (self.gone_back, self.asked_back) = (None, None);
+        (self.gone_back, self.gone_back_for_response) = (None, None);
         self.go_back(psn, shared);
     }
 }
@@ -604,7 +579,7 @@ mod tests {
 
     #[test]
     fn a_loss_reduces_the_window_however_long_ago_the_last_one_was() {
-        let link = Link { request_mtu: 4096, response_mtu: 4096, lossless: false, direct: false };
+        let link = Link { request_mtu: 4096, response_mtu: 4096, lossless: false, initiator_copy: false };
         let shared = Shared {
             link,
             destination: 1,

@@ -156,7 +156,7 @@ impl Retry {
     }
 
     /// Something new was acknowledged; `outstanding`: not everything.
-    pub(super) fn progress(&mut self, now: Time, outstanding: bool, pace: Pace) {
+    pub(super) fn note_advance(&mut self, now: Time, outstanding: bool, pace: Pace) {
         self.retries_left = self.retry_count;
         self.rnr_left = self.rnr_retry;
         self.backoff = 0;

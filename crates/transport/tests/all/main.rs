@@ -1,7 +1,7 @@
 //! All tests of the protocol from outside, in one program: building one is cheaper than building many.
 
-mod rc_apart;
-mod rc_at_once;
+mod rc_bursts;
+mod rc_fast_path;
 mod rc_faults;
 mod rc_gaps;
 mod rc_greeting;
@@ -11,9 +11,9 @@ mod rc_pacing;
 mod rc_patience;
 mod rc_refusals;
 mod rc_retries;
-mod rc_rows;
 mod rc_rules;
 mod rc_unreadable;
 mod rc_workload;
+mod rc_write_only;
 mod support;
 mod uc;

@@ -159,12 +159,12 @@ fn a_resume_that_waits_for_the_link_has_no_deadline() {
     let target = &mut pair.ends[1];
     target.host.wait = 1.0;
     for now in [Time(MS), Time(100 * MS)] {
-        assert!(matches!(target.connection.drive(now, &mut target.host), Drive::Wait));
+        assert!(matches!(target.connection.progress(now, &mut target.host), Progress::Wait));
         let deadline = target.connection.deadline();
         assert!(deadline.is_none_or(|deadline| deadline > now), "{deadline:?} at {now:?}");
     }
     target.host.wait = 0.0;
-    target.connection.drive(Time(100 * MS), &mut target.host);
+    target.connection.progress(Time(100 * MS), &mut target.host);
     assert_eq!(target.connection.counters().resumes_sent, 1);
 }
 
@@ -354,24 +354,24 @@ fn what_waits_at_the_peer_is_not_under_way() {
         pair.ends[1].host.page_absent = true;
         pair.post_zeroed(0, write(0, 8192));
         pair.run(DELAY / 2);
-        let under_way = |pair: &Pair| pair.ends[0].connection.under_way();
-        assert_eq!(under_way(&pair), 8, "{handling}: nothing was heard of them");
+        let in_flight = |pair: &Pair| pair.ends[0].connection.in_flight();
+        assert_eq!(in_flight(&pair), 8, "{handling}: nothing was heard of them");
         pair.run_while(MS, |pair| holds(pair).is_empty());
         pair.run(pair.now + 2 * DELAY);
-        assert_eq!(under_way(&pair), 0, "{handling}");
+        assert_eq!(in_flight(&pair), 0, "{handling}");
         // A repetition is, until that is heard of.
         let sent = requests_sent(&pair);
         pair.run_while(FOREVER, |pair| requests_sent(pair) == sent);
-        assert_eq!(under_way(&pair), 1, "{handling}");
+        assert_eq!(in_flight(&pair), 1, "{handling}");
         pair.run(pair.now + 2 * MS);
-        assert_eq!(under_way(&pair), 0, "{handling}");
+        assert_eq!(in_flight(&pair), 0, "{handling}");
         pair.ends[1].host.page_absent = false;
         page_is_in(&mut pair);
         pair.run_while(FOREVER, |pair| pair.ends[0].connection.outstanding() > 0);
         // What is sent afterwards counts as ever.
         pair.post_zeroed(0, write(0, 8192));
         pair.run(pair.now + DELAY / 2);
-        assert_eq!(under_way(&pair), 8, "{handling}");
+        assert_eq!(in_flight(&pair), 8, "{handling}");
     }
 }
 

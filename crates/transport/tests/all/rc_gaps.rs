@@ -76,14 +76,14 @@ fn what_was_dropped_behind_a_late_request_is_asked_for() {
         host.post_receive(4096);
         let mut connection = RcConnection::new(settings(lossy(1024), 0x11, 0));
         give(&mut connection, host, 3, first);
-        connection.drive(Time(0), host);
+        connection.progress(Time(0), host);
         let mut expected: Vec<_> = nak.into_iter().map(|psn| (NAK, psn)).collect();
         if !rest.is_empty() {
             assert_eq!(said(host), expected, "{first:?}");
             expected.clear();
         }
         give(&mut connection, host, 3, rest);
-        connection.drive(Time(0), host);
+        connection.progress(Time(0), host);
         expected.push((ACK, 3));
         assert_eq!(said(host), expected, "{first:?} {rest:?}");
         assert_eq!(connection.deadline(), None);
@@ -100,26 +100,26 @@ fn what_was_dropped_of_a_repetition_is_asked_for_in_time() {
     host.post_receive(4096);
     let mut connection = RcConnection::new(settings(lossy(1024), 0x11, 0));
     give(&mut connection, host, 3, &[0, 2, 3]);
-    connection.drive(Time(0), host);
+    connection.progress(Time(0), host);
     assert_eq!(said(host), [(NAK, 1)]);
     assert_eq!(connection.deadline(), None, "the peer has been asked");
     give(&mut connection, host, 3, &[2, 3, 1]);
-    connection.drive(Time(0), host);
+    connection.progress(Time(0), host);
     assert_eq!(said(host), []);
     assert_eq!(connection.deadline(), Some(Time(limits::REPETITION_TIME)));
     // It begins anew as long as something comes.
     give(&mut connection, host, 3, &[2]);
-    connection.drive(Time(1000), host);
+    connection.progress(Time(1000), host);
     let due = Time(1000 + limits::REPETITION_TIME);
     assert_eq!(connection.deadline(), Some(due));
-    connection.drive(Time(due.0 - 1), host);
+    connection.progress(Time(due.0 - 1), host);
     assert_eq!(said(host), []);
-    connection.drive(due, host);
+    connection.progress(due, host);
     // Soft-RoCE obeys a second NAK only if an acknowledgement has come since the first.
     assert_eq!(said(host), [(ACK, 2), (NAK, 3)]);
     assert_eq!(connection.deadline(), None);
     give(&mut connection, host, 3, &[3]);
-    connection.drive(due, host);
+    connection.progress(due, host);
     assert_eq!(said(host), [(ACK, 3)]);
     assert_eq!((connection.deadline(), host.received.len()), (None, 1));
 }
@@ -155,11 +155,11 @@ fn a_read_that_is_being_answered_is_not_answered_twice() {
     for _ in 0..2 {
         assert_eq!(connection.receive(Time(0), &request, Payload::Bytes(&[]), host), Outcome::Done(()));
     }
-    connection.drive(Time(0), host);
+    connection.progress(Time(0), host);
     assert_eq!(host.sent.len(), 5);
     // Afterwards it is: the responses were lost.
     assert_eq!(connection.receive(Time(0), &request, Payload::Bytes(&[]), host), Outcome::Done(()));
-    connection.drive(Time(0), host);
+    connection.progress(Time(0), host);
     assert_eq!(host.sent.len(), 10);
 }
 
@@ -282,18 +282,18 @@ fn an_acknowledgement_that_is_held_follows_the_answer_or_leaves_when_it_is_asked
         let mut request = header(Code::SendOnly, psn);
         request.bth.acknowledge = true;
         assert_eq!(connection.receive(Time(0), &request, Payload::Bytes(&[1; 8]), host), Outcome::Done(()));
-        assert_eq!(connection.drive_holding(Time(0), host), Drive::Idle);
+        assert_eq!(connection.progress_holding(Time(0), host), Progress::Idle);
         assert!(connection.owes_acknowledgement());
         assert_eq!(sent(&mut host.sent), []);
         if psn == 0 {
-            connection.drive(Time(0), host);
+            connection.progress(Time(0), host);
             assert_eq!(sent(&mut host.sent), [(Code::Acknowledge, 0)]);
             assert!(!connection.owes_acknowledgement());
         }
     }
     host.buffers.insert(WorkId(0), vec![2; 8]);
     connection.post(send(8));
-    assert_eq!(connection.drive_holding(Time(0), host), Drive::Idle);
+    assert_eq!(connection.progress_holding(Time(0), host), Progress::Idle);
     assert_eq!(sent(&mut host.sent), [(Code::SendOnly, 0x100), (Code::Acknowledge, 3)]);
     assert!(!connection.owes_acknowledgement());
 }
@@ -316,7 +316,7 @@ fn an_acknowledgement_that_is_not_held_goes_before_the_answer() {
         let answer = WorkId(psn.into());
         host.buffers.insert(answer, vec![2; 8]);
         connection.post(Work { id: answer, ..send(8) });
-        assert_eq!(connection.drive(Time(0), host), Drive::Idle);
+        assert_eq!(connection.progress(Time(0), host), Progress::Idle);
         let sent = std::mem::take(&mut host.sent).into_iter().map(|packet| match packet {
             Packet::Standard { header, .. } => (header.bth.opcode.operation().unwrap(), header.bth.psn),
             Packet::Vendor(own) => panic!("{own:?}"),
@@ -334,7 +334,7 @@ fn a_repetition_reads_no_more_than_was_asked_for() {
         let request =
             Header { reth: Some(Reth { address: BASE, key: KEY, length }), ..header(Code::ReadRequest, 0) };
         assert_eq!(connection.receive(Time(0), &request, Payload::Bytes(&[]), host), Outcome::Done(()));
-        connection.drive(Time(0), host);
+        connection.progress(Time(0), host);
         assert_eq!(std::mem::take(&mut host.sent).len(), answers, "{length}");
     }
 }
@@ -345,7 +345,7 @@ fn a_repetition_reads_no_more_than_was_asked_for() {
 fn a_read_whose_rest_was_repeated_is_not_outstanding() {
     const MTU: u32 = 256;
     // More than goes out in one turn.
-    const FIRST: u32 = limits::DRIVE_PACKETS + 36;
+    const FIRST: u32 = limits::PROGRESS_PACKETS + 36;
     let mut pair = Pair::new(lossy(MTU), 1);
     let host = &mut pair.ends[1].host;
     let rules = settings(lossy(MTU), 0x11, 0);
@@ -360,10 +360,10 @@ fn a_read_whose_rest_was_repeated_is_not_outstanding() {
     for request in &requests {
         assert_eq!(connection.receive(Time(0), request, Payload::Bytes(&[]), host), Outcome::Done(()));
     }
-    connection.drive(Time(0), host);
+    connection.progress(Time(0), host);
     let lost = read(40, FIRST - 40);
     assert_eq!(connection.receive(Time(0), &lost, Payload::Bytes(&[]), host), Outcome::Done(()));
-    connection.drive(Time(0), host);
+    connection.progress(Time(0), host);
     let psns = |sent: &[Packet]| -> Vec<u32> {
         let headers = sent.iter().map(|packet| match packet {
             Packet::Standard { header, .. } => *header,
@@ -381,7 +381,7 @@ fn a_read_whose_rest_was_repeated_is_not_outstanding() {
     assert!((0..FIRST).all(|psn| have.contains(&psn)), "the first READ is done: {have:?}");
     let last = FIRST + u32::from(rules.max_dest_rd_atomic) - 1;
     assert_eq!(connection.receive(Time(0), &read(last, 1), Payload::Bytes(&[]), host), Outcome::Done(()));
-    while matches!(connection.drive(Time(0), host), Drive::Again) {}
+    while matches!(connection.progress(Time(0), host), Progress::Again) {}
     let have = psns(&host.sent);
     assert!((0..=last).all(|psn| have.contains(&psn)), "{have:?}");
 }
@@ -396,7 +396,7 @@ fn a_read_that_pretends_to_be_a_repetition_needs_the_right() {
     let reth = Some(Reth { address: BASE, key: KEY, length: 1000 });
     let request = Header { reth, ..header(Code::ReadRequest, 0x4f) };
     assert_eq!(connection.receive(Time(0), &request, Payload::Bytes(&[]), host), Outcome::Done(()));
-    connection.drive(Time(0), host);
+    connection.progress(Time(0), host);
     assert!(host.sent.is_empty() && !connection.is_dead());
     assert_eq!(connection.counters().dropped, 1);
 }
@@ -434,7 +434,7 @@ fn a_late_copy_of_a_read_does_not_end_the_connection() {
     {
         let outcome = end.connection.receive(Time(pair.now), &header, Payload::Bytes(&[]), &mut end.host);
         assert_eq!(outcome, Outcome::Done(()));
-        assert_eq!(end.connection.drive(Time(pair.now), &mut end.host), Drive::Idle);
+        assert_eq!(end.connection.progress(Time(pair.now), &mut end.host), Progress::Idle);
     }
     assert!(end.host.sent.is_empty() && !end.connection.is_dead());
     pair.post_zeroed(0, read(0, 50));

@@ -1,5 +1,5 @@
 //! Arbitrary packets into a connection: no panic, bounded answers, and completions that keep their
-//! promises (the model environment asserts them).
+//! promises (the model operations assert them).
 
 use crate::support::network::Pair;
 use crate::support::*;
@@ -16,7 +16,7 @@ enum Step {
     SelectiveAck { psn: i32, bits: Vec<usize> },
     Hold,
     Post(u8, u32),
-    Drive(u64),
+    Progress(u64),
     Selective(bool),
 }
 
@@ -35,7 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (psn, prop::collection::vec(0usize..256, 0..10)).prop_map(|(psn, bits)| Step::SelectiveAck { psn, bits }),
         1 => Just(Step::Hold),
         3 => (0u8..6, 0u32..2000).prop_map(|(kind, length)| Step::Post(kind, length)),
-        3 => (0u64..200_000_000).prop_map(Step::Drive),
+        3 => (0u64..200_000_000).prop_map(Step::Progress),
         1 => any::<bool>().prop_map(Step::Selective),
     ]
 }
@@ -91,10 +91,10 @@ proptest! {
                     end.connection.post(Work { id: WorkId(posted), ..work });
                     posted += 1;
                 }
-                Step::Drive(time) => {
+                Step::Progress(time) => {
                     now += time;
-                    end.connection.drive(Time(now), &mut end.host);
-                    prop_assert!(end.host.sent.len() <= 2 * limits::DRIVE_PACKETS as usize + 2);
+                    end.connection.progress(Time(now), &mut end.host);
+                    prop_assert!(end.host.sent.len() <= 2 * limits::PROGRESS_PACKETS as usize + 2);
                     end.host.sent.clear();
                     if let Some(deadline) = end.connection.deadline() {
                         prop_assert!(deadline.0 > now, "drive handles what is due");

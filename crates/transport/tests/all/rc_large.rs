@@ -23,7 +23,7 @@ impl Counting {
     }
 }
 
-impl Environment for Counting {
+impl TransportOps for Counting {
     fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()> {
         let length = match source {
             Source::None => 0,
@@ -38,7 +38,7 @@ impl Environment for Counting {
     fn transmit_control(&mut self, _header: &Header, _body: &VendorPacket) -> Outcome<()> {
         panic!("nothing is lost")
     }
-    fn direct(&mut self, _work: &Work) -> Direct {
+    fn initiator_copy(&mut self, _work: &Work) -> InitiatorCopy {
         panic!("not direct")
     }
     fn link(&mut self) -> LinkState {
@@ -111,7 +111,7 @@ fn run(link: Link, operation: Operation) -> [Counting; 2] {
         });
         connection
     });
-    let mut environments = [Counting::default(), Counting::default()];
+    let mut operations = [Counting::default(), Counting::default()];
     connections[0].post(Work {
         id: WorkId(0),
         operation,
@@ -119,32 +119,32 @@ fn run(link: Link, operation: Operation) -> [Counting; 2] {
         fence: false,
         solicited: false,
     });
-    while environments[0].completions.is_empty() {
+    while operations[0].completions.is_empty() {
         let mut moved = 0;
         for at in 0..2 {
-            connections[at].drive(Time(0), &mut environments[at]);
-            for (header, length) in std::mem::take(&mut environments[at].sent) {
+            connections[at].progress(Time(0), &mut operations[at]);
+            for (header, length) in std::mem::take(&mut operations[at].sent) {
                 moved += 1;
                 let payload = [(NOWHERE, length as u32)];
                 let outcome = connections[1 - at].receive(
                     Time(0),
                     &header,
                     Payload::Reference(&payload[..usize::from(length > 0)]),
-                    &mut environments[1 - at],
+                    &mut operations[1 - at],
                 );
                 assert_eq!(outcome, Outcome::Done(()));
             }
         }
         assert!(moved > 0, "stuck");
     }
-    assert_eq!(environments[0].completions, [(WorkId(0), Status::Success)]);
-    environments
+    assert_eq!(operations[0].completions, [(WorkId(0), Status::Success)]);
+    operations
 }
 
 const NOWHERE: RemoteAddress = RemoteAddress { address: 0, key: 0 };
 
 fn links() -> [Link; 3] {
-    let link = |mtu, lossless| Link { request_mtu: mtu, response_mtu: mtu, lossless, direct: false };
+    let link = |mtu, lossless| Link { request_mtu: mtu, response_mtu: mtu, lossless, initiator_copy: false };
     [link(4096, false), link(4096, true), link(1 << 31, true)]
 }
 

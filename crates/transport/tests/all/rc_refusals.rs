@@ -72,7 +72,7 @@ fn what_was_executed_is_acknowledged_though_an_own_request_failed() {
     // The acknowledgement follows what is under way.
     end.host.buffers.insert(WorkId(1), vec![1; 8]);
     end.connection.post(Work { id: WorkId(1), ..write(0, 8) });
-    end.connection.drive(Time(0), &mut end.host);
+    end.connection.progress(Time(0), &mut end.host);
     let request = header(Code::SendOnly, 0x200);
     end.connection.receive(Time(0), &request, Payload::Bytes(&[7; 8]), &mut end.host);
     assert_eq!(end.host.received.len(), 1);
@@ -86,9 +86,9 @@ fn what_was_executed_is_acknowledged_though_an_own_request_failed() {
         aeth: Some(Aeth { syndrome: Syndrome::Ack { credits: 31 }, message: 1 }),
         ..header(Code::Acknowledge, 0x100)
     };
-    end.connection.drive_holding(Time(0), &mut end.host);
+    end.connection.progress_holding(Time(0), &mut end.host);
     end.connection.receive(Time(1), &acknowledgement, Payload::Bytes(&[]), &mut end.host);
-    end.connection.drive_holding(Time(1), &mut end.host);
+    end.connection.progress_holding(Time(1), &mut end.host);
     assert!(end.connection.is_dead());
     let last = end.connection.last_acknowledgement().expect("it is owed");
     assert_eq!(last.bth.psn, request.bth.psn);

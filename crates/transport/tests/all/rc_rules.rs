@@ -270,7 +270,7 @@ fn first_packet_in_rtr_establishes() {
         assert_eq!(connection.receive(Time(0), &header, Payload::Bytes(&[1; 4]), host), Outcome::Done(()));
     }
     assert_eq!(host.events, [Event::CommunicationEstablished]);
-    assert_eq!(connection.drive(Time(0), host), Drive::Idle);
+    assert_eq!(connection.progress(Time(0), host), Progress::Idle);
     assert_eq!(host.sent.len(), 1, "the repetition is acknowledged");
 }
 
@@ -304,7 +304,7 @@ fn half_of_the_psns_are_the_past() {
         let mut connection = RcConnection::new(settings(lossy(1024), 0x11, expected));
         let request = header(Code::SendOnly, psn);
         assert_eq!(connection.receive(Time(0), &request, Payload::Bytes(&[]), host), Outcome::Done(()));
-        connection.drive(Time(0), host);
+        connection.progress(Time(0), host);
         let [Packet::Standard { header, .. }] = &host.sent[..] else { panic!("{:?}", host.sent) };
         let syndrome = header.aeth.unwrap().syndrome;
         if ahead {
@@ -355,7 +355,7 @@ fn direct_execution_needs_no_psn() {
     pair.run(FOREVER);
     assert_eq!(codes(&pair, 0), [Code::SendOnly, Code::WriteOnly]);
     assert_eq!(statuses(&pair, 0), [Status::Success; 4]);
-    assert_eq!(pair.ends[0].connection.counters().direct, 2);
+    assert_eq!(pair.ends[0].connection.counters().initiator_copies, 2);
 }
 
 #[test]
@@ -366,8 +366,8 @@ fn drive_does_its_share_and_comes_back() {
         end.host.buffers.insert(WorkId(id), vec![]);
         end.connection.post(Work { id: WorkId(id), ..write(0, 0) });
     }
-    assert_eq!(end.connection.drive(Time(0), &mut end.host), Drive::Again);
-    assert_eq!(end.host.sent.len(), limits::DRIVE_PACKETS as usize);
+    assert_eq!(end.connection.progress(Time(0), &mut end.host), Progress::Again);
+    assert_eq!(end.host.sent.len(), limits::PROGRESS_PACKETS as usize);
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn own_packets_between_standard_settings_do_no_harm() {
             }),
             &mut end.host,
         );
-        end.connection.drive(Time(1000), &mut end.host);
+        end.connection.progress(Time(1000), &mut end.host);
     }
     assert_eq!(end.host.completions, [(WorkId(0), Status::Success)]);
 }

@@ -148,9 +148,13 @@ fn smallest_mtu() {
 
 #[test]
 fn lossless_links() {
-    for (direct, wait) in [(false, 0.0), (true, 0.0), (false, 0.2), (true, 0.2)] {
+    for (initiator_copy, wait) in [(false, 0.0), (true, 0.0), (false, 0.2), (true, 0.2)] {
         let mix = Mix { operations: 400, late_receives: wait > 0.0, ..MIX };
-        check("local", 0..4, Case { link: local(direct), faults: faults(0.0), selective: false, wait, mix });
+        check(
+            "local",
+            0..4,
+            Case { link: local(initiator_copy), faults: faults(0.0), selective: false, wait, mix },
+        );
     }
     // Rings carry pieces.
     let link = Link { request_mtu: 16384, response_mtu: 8192, ..local(false) };

@@ -50,7 +50,7 @@ impl Uc {
 
     /// Sends everything; gives the packets.
     fn send(&mut self) -> Vec<(Header, Vec<u8>)> {
-        while self.sender.drive(Time(0), &mut self.from) != Drive::Idle {}
+        while self.sender.progress(Time(0), &mut self.from) != Progress::Idle {}
         std::mem::take(&mut self.from.sent)
             .into_iter()
             .map(|packet| match packet {
@@ -63,7 +63,7 @@ impl Uc {
     fn deliver(&mut self, header: &Header, payload: &[u8]) {
         while self.receiver.receive(Time(0), header, Payload::Bytes(payload), &mut self.to) == Outcome::Wait {
         }
-        assert_eq!(self.receiver.drive(Time(0), &mut self.to), Drive::Idle);
+        assert_eq!(self.receiver.progress(Time(0), &mut self.to), Progress::Idle);
         assert!(self.to.sent.is_empty(), "UC answers nothing");
     }
 }
@@ -263,7 +263,7 @@ fn direct_execution_does_not_overtake_packets() {
     uc.from.link = LinkState::Delivered;
     uc.post(write(0, 4), vec![3; 4]);
     assert!(uc.send().is_empty());
-    assert_eq!((uc.to.memory.borrow()[0], uc.sender.counters().direct), (3, 1));
+    assert_eq!((uc.to.memory.borrow()[0], uc.sender.counters().initiator_copies), (3, 1));
 }
 
 /// A receiver whose peer is another Pagewire, and the packets of three messages of three packets each.
@@ -304,7 +304,7 @@ fn what_is_on_the_way_to_a_pagewire_is_bounded_by_its_reports() {
             assert!(!batch.is_empty() && batch.len() as u32 <= window, "{sharers}: {}", batch.len());
             sent += batch.len() as u32;
             batch.iter().for_each(|packet| offer(&mut uc, packet));
-            uc.receiver.drive(Time(0), &mut uc.to);
+            uc.receiver.progress(Time(0), &mut uc.to);
             let reports = std::mem::take(&mut uc.to.sent);
             assert_eq!(reports.len(), 1, "one report for what came together");
             for report in reports {
@@ -317,7 +317,7 @@ fn what_is_on_the_way_to_a_pagewire_is_bounded_by_its_reports() {
     }
 }
 
-/// A deadline that has passed and that `drive` does nothing about would be asked for over and over.
+/// A deadline that has passed and that `progress` does nothing about would be asked for over and over.
 #[test]
 fn no_deadline_is_overdue() {
     // The packet behind a gap waits for a page.
@@ -326,18 +326,18 @@ fn no_deadline_is_overdue() {
     packets[..2].iter().chain(&packets[3..5]).for_each(|packet| offer(&mut uc, packet));
     uc.to.page_absent = true;
     let late = uc.receiver.deadline().expect("a deadline");
-    assert_eq!(uc.receiver.drive(late, &mut uc.to), Drive::Wait);
+    assert_eq!(uc.receiver.progress(late, &mut uc.to), Progress::Wait);
     assert_eq!(uc.receiver.deadline(), None);
     uc.to.page_absent = false;
     packets[5..].iter().for_each(|packet| offer(&mut uc, packet));
-    uc.receiver.drive(late, &mut uc.to);
+    uc.receiver.progress(late, &mut uc.to);
     assert_eq!(uc.to.received.len(), 2);
 
     // It has no receive that is long enough: the connection dies with packets kept behind it.
     let (mut uc, packets) = reported(&mut bytes);
     uc.to.deny_receive = Some(Denial::LocalProtection);
     packets[1..].iter().for_each(|packet| offer(&mut uc, packet));
-    uc.receiver.drive(uc.receiver.deadline().expect("a deadline"), &mut uc.to);
+    uc.receiver.progress(uc.receiver.deadline().expect("a deadline"), &mut uc.to);
     assert!(uc.receiver.is_dead());
     assert_eq!(uc.receiver.deadline(), None);
 
@@ -349,10 +349,10 @@ fn no_deadline_is_overdue() {
     uc.send();
     let full = uc.sender.deadline().expect("a deadline");
     uc.sender.set_draining(true);
-    assert_eq!(uc.sender.drive(full, &mut uc.from), Drive::Idle);
+    assert_eq!(uc.sender.progress(full, &mut uc.from), Progress::Idle);
     assert_eq!(uc.sender.deadline(), None);
     uc.sender.set_draining(false);
-    assert_ne!(uc.sender.drive(full, &mut uc.from), Drive::Wait);
+    assert_ne!(uc.sender.progress(full, &mut uc.from), Progress::Wait);
     assert!(!uc.from.sent.is_empty());
 }
 
@@ -413,7 +413,7 @@ fn what_a_standard_peer_sent_meanwhile_comes_in_time() {
     uc.receiver.set_reporting(false);
     offer(&mut uc, &packets[8]);
     let late = uc.receiver.deadline().expect("a deadline");
-    assert_eq!(uc.receiver.drive(late, &mut uc.to), Drive::Idle);
+    assert_eq!(uc.receiver.progress(late, &mut uc.to), Progress::Idle);
     assert_eq!(arrived(&uc), [0, 2]);
 }
 
@@ -453,9 +453,9 @@ fn a_packet_that_does_not_come_is_given_up_in_time() {
     packets.iter().enumerate().filter(|(at, _)| *at != 4).for_each(|(_, packet)| offer(&mut uc, packet));
     assert_eq!(uc.to.received.len(), 1, "the rest waits for the fifth packet");
     let late = uc.receiver.deadline().expect("a deadline");
-    assert_eq!(uc.receiver.drive(Time(late.0 - 1), &mut uc.to), Drive::Idle);
+    assert_eq!(uc.receiver.progress(Time(late.0 - 1), &mut uc.to), Progress::Idle);
     assert_eq!(uc.to.received.len(), 1);
-    assert_eq!(uc.receiver.drive(late, &mut uc.to), Drive::Idle);
+    assert_eq!(uc.receiver.progress(late, &mut uc.to), Progress::Idle);
     let arrived: Vec<u32> =
         uc.to.received.iter().map(|received| received.result.unwrap().immediate.unwrap()).collect();
     assert_eq!(arrived, [0, 2], "the message with the gap is lost, and only that");

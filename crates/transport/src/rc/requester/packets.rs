@@ -10,7 +10,7 @@ use crate::{Atomic, Operation, Psn, RemoteAddress, Source};
 /// The packet at PSN `offset` of a work request; a READ request asks for `count` responses.
 pub(super) fn request(entry: &Entry, offset: u32, count: u32, shared: &Shared) -> (Header, Source) {
     let work = &entry.work;
-    let copied = entry.in_parts;
+    let copied = entry.bounced;
     let psn = entry.first.plus(offset);
     match work.operation {
         Operation::Read { remote } => {
@@ -38,7 +38,7 @@ pub(super) fn request(entry: &Entry, offset: u32, count: u32, shared: &Shared) -
             }
             (header, piece(work, offset, entry.request_mtu(&shared.link), copied))
         }
-        Operation::Write { remote, .. } if entry.apart => {
+        Operation::Write { remote, .. } if entry.write_only => {
             let mtu = shared.link.request_mtu;
             let skipped = offset * mtu;
             let mut header = shared.header(Code::WriteOnly, psn);

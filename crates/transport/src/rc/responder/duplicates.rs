@@ -5,19 +5,19 @@ use pagewire_wire::{Header, Operation as Code};
 use super::Responder;
 use super::outputs::{Output, ReadResponses};
 use crate::rc::Shared;
-use crate::{Environment, Outcome, Psn, RemoteAddress, Right, limits, packets_for};
+use crate::{Outcome, Psn, RemoteAddress, Right, TransportOps, limits, packets_for};
 
 impl Responder {
     /// A request that was executed before (section 9.7.5.1.5).
-    pub(super) fn duplicate<E: Environment>(
+    pub(super) fn duplicate<E: TransportOps>(
         &mut self,
         header: &Header,
         psn: Psn,
         shared: &mut Shared,
-        environment: &mut E,
+        ops: &mut E,
     ) -> bool {
         match header.bth.opcode.operation() {
-            Some(Code::ReadRequest) => self.duplicate_read(header, psn, shared, environment),
+            Some(Code::ReadRequest) => self.duplicate_read(header, psn, shared, ops),
             Some(Code::CompareSwap | Code::FetchAdd) => {
                 // Unknown: so old that the peer cannot have meant it; silence.
                 if let Some(original) = self.remembered(psn) {
@@ -43,12 +43,12 @@ impl Responder {
         }
     }
 
-    fn duplicate_read<E: Environment>(
+    fn duplicate_read<E: TransportOps>(
         &mut self,
         header: &Header,
         psn: Psn,
         shared: &mut Shared,
-        environment: &mut E,
+        ops: &mut E,
     ) -> bool {
         let Some(reth) = header.reth else { return false };
         let remote = RemoteAddress { address: reth.address, key: reth.key };
@@ -70,7 +70,7 @@ impl Responder {
             return false;
         }
         if reth.length > 0 {
-            match environment.check_remote(remote, reth.length, Right::RemoteRead) {
+            match ops.check_remote(remote, reth.length, Right::RemoteRead) {
                 Outcome::Done(()) => {}
                 Outcome::Wait => return true,
                 Outcome::Denied(_) => {

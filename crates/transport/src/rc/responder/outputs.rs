@@ -7,7 +7,7 @@ use pagewire_wire::{
 use super::Responder;
 use crate::rc::execute::refusal;
 use crate::rc::{Shared, State, Step};
-use crate::{Environment, Event, Outcome, Psn, RemoteAddress, Source, packets_for};
+use crate::{Event, Outcome, Psn, RemoteAddress, Source, TransportOps, packets_for};
 
 /// The credit count that means: credits are not used (InfiniBand specification, volume 1, section
 /// 9.7.7.2.1).
@@ -56,14 +56,14 @@ pub(super) struct ReadResponses {
 
 impl Responder {
     /// Sends one packet, or a row of `most` packets at most.
-    pub(in crate::rc) fn step<E: Environment>(
+    pub(in crate::rc) fn step<E: TransportOps>(
         &mut self,
         most: u32,
         shared: &mut Shared,
-        environment: &mut E,
+        ops: &mut E,
     ) -> Step {
         if self.report_due && shared.state == State::Alive {
-            return self.report(shared, environment);
+            return self.report(shared, ops);
         }
         let replay = !self.replays.is_empty();
         let queue = if replay { &mut self.replays } else { &mut self.outputs };
@@ -74,7 +74,7 @@ impl Responder {
             (*psn, *message) = (self.expected.previous(), self.executor.message());
         }
         if let (Output::Retry { psn, syndrome: Syndrome::Nak(_), message }, true) = (output, self.after_nak) {
-            if let Outcome::Wait = acknowledge(psn.previous(), NO_CREDITS, message, shared, environment) {
+            if let Outcome::Wait = acknowledge(psn.previous(), NO_CREDITS, message, shared, ops) {
                 return Step::Wait;
             }
             self.after_nak = false;
@@ -84,22 +84,20 @@ impl Responder {
         let outcome = match output {
             Output::Read(responses) => {
                 self.after_nak = false;
-                let step = self.respond(responses, replay, most, shared, environment);
+                let step = self.respond(responses, replay, most, shared, ops);
                 self.stalled = matches!(step, Step::Wait);
                 return step;
             }
-            Output::Ack { psn, message } => acknowledge(psn, NO_CREDITS, message, shared, environment),
-            Output::Retry { psn, syndrome, message } => {
-                acknowledge(psn, syndrome, message, shared, environment)
-            }
+            Output::Ack { psn, message } => acknowledge(psn, NO_CREDITS, message, shared, ops),
+            Output::Retry { psn, syndrome, message } => acknowledge(psn, syndrome, message, shared, ops),
             Output::Refusal { psn, nak, message, .. } => {
-                acknowledge(psn, Syndrome::Nak(nak), message, shared, environment)
+                acknowledge(psn, Syndrome::Nak(nak), message, shared, ops)
             }
             Output::Atomic { psn, original, message } => {
                 let mut header = shared.header(Code::AtomicAcknowledge, psn);
                 header.aeth = Some(Aeth { syndrome: NO_CREDITS, message });
                 header.atomic_ack = Some(original);
-                environment.transmit(&header, Source::None)
+                ops.transmit(&header, Source::None)
             }
         };
         match outcome {
@@ -119,7 +117,7 @@ impl Responder {
             Output::Retry { .. } => shared.counters.rnr_naks_sent += 1,
             Output::Refusal { event, .. } => {
                 shared.state = State::Dead;
-                environment.event(event);
+                ops.event(event);
             }
             _ => {}
         }
@@ -127,13 +125,13 @@ impl Responder {
     }
 
     /// Sends the next packet of a READ's responses, or a row of those between the first and the last.
-    fn respond<E: Environment>(
+    fn respond<E: TransportOps>(
         &mut self,
         responses: ReadResponses,
         replay: bool,
         most: u32,
         shared: &mut Shared,
-        environment: &mut E,
+        ops: &mut E,
     ) -> Step {
         let ReadResponses { psn, packets, remote, length, first, message } = responses;
         let last = packets == 1;
@@ -149,16 +147,16 @@ impl Responder {
         }
         let piece = length.min(shared.link.response_mtu);
         let source = if piece == 0 { Source::None } else { Source::Remote { remote, length: piece } };
-        let row = if first || shared.link.lossless { 0 } else { (packets - 1).min(most) };
-        if row > 1 {
-            let sent = environment.transmit_row(&header, source, row).min(row);
+        let burst = if first || shared.link.lossless { 0 } else { (packets - 1).min(most) };
+        if burst > 1 {
+            let sent = ops.transmit_burst(&header, source, burst).min(burst);
             if sent > 0 {
                 shared.counters.responses_sent += u64::from(sent);
                 self.responded(&responses, sent, piece * sent, replay);
                 return Step::Sent(sent);
             }
         }
-        match environment.transmit(&header, source) {
+        match ops.transmit(&header, source) {
             Outcome::Wait => return Step::Wait,
             Outcome::Denied(_) if replay => {
                 // As in `duplicate_read`.
@@ -203,7 +201,7 @@ impl Responder {
     }
 
     /// Tells a Pagewire what has arrived beyond the gap.
-    fn report<E: Environment>(&mut self, shared: &mut Shared, environment: &mut E) -> Step {
+    fn report<E: TransportOps>(&mut self, shared: &mut Shared, ops: &mut E) -> Step {
         let mut received = Received::new();
         for (index, kept) in self.kept.iter() {
             // A READ request stands for the PSNs of its responses. The expected one, where it waits
@@ -219,7 +217,7 @@ impl Responder {
         let message = self.executor.message();
         let report = SelectiveAck { expected: self.expected.value(), message, received };
         let header = shared.header_of(Opcode::SELECTIVE_ACK, self.expected);
-        if let Outcome::Wait = environment.transmit_control(&header, &VendorPacket::SelectiveAck(report)) {
+        if let Outcome::Wait = ops.transmit_control(&header, &VendorPacket::SelectiveAck(report)) {
             return Step::Wait;
         }
         shared.counters.responses_sent += 1;
@@ -228,14 +226,14 @@ impl Responder {
     }
 }
 
-fn acknowledge<E: Environment>(
+fn acknowledge<E: TransportOps>(
     psn: Psn,
     syndrome: Syndrome,
     message: u32,
     shared: &Shared,
-    environment: &mut E,
+    ops: &mut E,
 ) -> Outcome<()> {
-    environment.transmit(&acknowledgement(psn, syndrome, message, shared), Source::None)
+    ops.transmit(&acknowledgement(psn, syndrome, message, shared), Source::None)
 }
 
 pub(super) fn acknowledgement(psn: Psn, syndrome: Syndrome, message: u32, shared: &Shared) -> Header {

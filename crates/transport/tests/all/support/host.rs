@@ -1,4 +1,4 @@
-//! The environment of one connection: model memory, receives, completions, and a box of outgoing
+//! The transport operations of one connection: model memory, receives, completions, and a box of outgoing
 //! packets. It checks whatever the contract promises.
 
 use std::cell::RefCell;
@@ -50,7 +50,7 @@ pub struct Host {
     pub link: LinkState,
     /// Answers `Wait` this often.
     pub wait: f64,
-    /// Answers `direct` with Unavailable this often.
+    /// Answers `initiator_copy` with Unavailable this often.
     pub indirect: f64,
     pub random: fastrand::Rng,
     /// The next access to these is refused.
@@ -75,7 +75,7 @@ pub struct Host {
     /// A receive may be begun again from its start.
     pub restarts: bool,
     /// Packets of each row that was to be sent.
-    pub rows: Vec<u32>,
+    pub bursts: Vec<u32>,
 }
 
 impl Host {
@@ -111,7 +111,7 @@ impl Host {
             busy: false,
             absent_from: u64::MAX,
             restarts: false,
-            rows: Vec::new(),
+            bursts: Vec::new(),
         }
     }
 
@@ -155,7 +155,7 @@ fn place(buffer: &mut Vec<u8>, offset: u64, payload: Payload<'_>) -> usize {
     end
 }
 
-impl Environment for Host {
+impl TransportOps for Host {
     fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()> {
         let code = header.bth.opcode;
         assert_eq!(code.extensions(), Some(header.extensions()), "{header:?}");
@@ -197,10 +197,10 @@ impl Environment for Host {
         Outcome::Done(())
     }
 
-    fn transmit_row(&mut self, header: &Header, source: Source, count: u32) -> u32 {
-        self.rows.push(count);
+    fn transmit_burst(&mut self, header: &Header, source: Source, count: u32) -> u32 {
+        self.bursts.push(count);
         let packets = (0..count).take_while(|&index| {
-            self.transmit(&header_in_row(header, source.len(), index), source.in_row(index))
+            self.transmit(&header_in_burst(header, source.len(), index), source.in_burst(index))
                 == Outcome::Done(())
         });
         packets.count() as u32
@@ -223,12 +223,12 @@ impl Environment for Host {
         Outcome::Done(())
     }
 
-    fn direct(&mut self, work: &Work) -> Direct {
+    fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy {
         if self.waits() {
-            return Direct::Wait;
+            return InitiatorCopy::Wait;
         }
         if self.random.f64() < self.indirect {
-            return Direct::Unavailable;
+            return InitiatorCopy::Unavailable;
         }
         let length = work.length as usize;
         match work.operation {
@@ -243,7 +243,7 @@ impl Environment for Host {
             }
             other => panic!("not for direct execution: {other:?}"),
         }
-        Direct::Done
+        InitiatorCopy::Done
     }
 
     fn link(&mut self) -> LinkState {

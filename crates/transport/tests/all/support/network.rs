@@ -73,23 +73,23 @@ pub struct Pair {
 pub const DELAY: u64 = 10_000;
 pub const MEMORY: usize = 4 << 20;
 
-/// The payloads of packets at the front that follow each other as [`RcConnection::receive_row`] takes them.
+/// The payloads of packets at the front that follow each other as [`RcConnection::receive_burst`] takes them.
 fn row_at(inbox: &VecDeque<Packet>) -> Vec<&[u8]> {
-    let mut row = Vec::new();
+    let mut burst = Vec::new();
     let mut next = None;
     for packet in inbox {
         let Packet::Standard { header, payload } = packet else { break };
-        let rows = matches!(
+        let bursts = matches!(
             header.bth.opcode.operation(),
             Some(Code::SendMiddle | Code::WriteMiddle | Code::WriteOnly | Code::ReadResponseMiddle)
         );
-        if !rows || header.bth.acknowledge || next.is_some_and(|next| next != *header) {
+        if !bursts || header.bth.acknowledge || next.is_some_and(|next| next != *header) {
             break;
         }
-        next = Some(header_in_row(header, payload.len() as u32, 1));
-        row.push(&payload[..]);
+        next = Some(header_in_burst(header, payload.len() as u32, 1));
+        burst.push(&payload[..]);
     }
-    row
+    burst
 }
 
 impl Pair {
@@ -232,11 +232,11 @@ impl Pair {
             let _ = end.connection.hold(now, &mut end.host);
         }
         while let Some(packet) = end.inbox.front() {
-            let row = row_at(&end.inbox);
+            let burst = row_at(&end.inbox);
             // Now whole, now cut short, and now one by one.
-            let most = self.random.usize(0..=row.len());
+            let most = self.random.usize(0..=burst.len());
             if let (Packet::Standard { header, .. }, true) = (packet, most > 0) {
-                let taken = end.connection.receive_row(now, header, &row[..most], &mut end.host);
+                let taken = end.connection.receive_burst(now, header, &burst[..most], &mut end.host);
                 assert!(taken <= most);
                 if taken > 0 {
                     end.inbox.drain(..taken);
@@ -275,8 +275,8 @@ impl Pair {
             end.connection.pages_in_for_requests();
             end.connection.pages_in_for_responses();
         }
-        let drive = end.connection.drive(now, &mut end.host);
-        let waits = end.waiting > 0 || drive != Drive::Idle;
+        let progress = end.connection.progress(now, &mut end.host);
+        let waits = end.waiting > 0 || progress != Progress::Idle;
         let died = end.connection.is_dead();
         for packet in std::mem::take(&mut end.host.sent) {
             self.hand_over(at, packet);

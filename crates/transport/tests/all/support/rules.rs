@@ -94,7 +94,7 @@ pub fn responder_says(requests: &[(Header, usize)]) -> Vec<Syndrome> {
             connection.receive(Time(0), header, Payload::Bytes(&vec![0; *length]), host),
             Outcome::Done(())
         );
-        connection.drive(Time(0), host);
+        connection.progress(Time(0), host);
     }
     host.sent
         .iter()

@@ -187,15 +187,15 @@ fn a_peer_that_never_stops_sending_does_not_keep_out_another_one() {
     let [from, to] = connect_without_threads([&quiet, &busy.b], TIMERS);
     busy.b.nic.leave_work_to_polls(true);
     let bytes = quiet.buffer(64, all_rights());
-    let mut under_way = 0;
+    let mut in_flight = 0;
     let mut go_on = |busy: &mut Connected| {
-        while under_way < WINDOW {
+        while in_flight < WINDOW {
             busy.post(1);
-            under_way += 1;
+            in_flight += 1;
         }
         let before = busy.received.len();
         busy.poll();
-        under_way -= busy.received[before..].iter().filter(|done| done.wr_id == 1).count() as u64;
+        in_flight -= busy.received[before..].iter().filter(|done| done.wr_id == 1).count() as u64;
         busy.a.poll(&busy.a.send_cq, &mut Vec::new());
     };
     for _ in 0..50 {

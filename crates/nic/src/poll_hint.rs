@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 const NONE: u32 = u32::MAX;
 
 /// Where a completion queue's next completion is looked for first.
-pub(crate) struct Lane<F: Fabric> {
-    way: Lock<Option<Way<F>>>,
+pub(crate) struct PollHint<F: Fabric> {
+    hinted: Lock<Option<HintedSource<F>>>,
     /// The number of its queue pair.
     known: AtomicU32,
-    /// Its channel; [`NONE`] where no lane is known.
+    /// Its channel; [`NONE`] where no poll hint is known.
     channel: AtomicU32,
     /// Completions of that queue pair have come by another one: two processes that connect to each other at the same time have two.
     elsewhere: AtomicBool,
@@ -30,15 +30,15 @@ pub(crate) struct Lane<F: Fabric> {
     left: AtomicBool,
 }
 
-struct Way<F: Fabric> {
+struct HintedSource<F: Fabric> {
     origin: Origin<F>,
     queue_pair: Arc<QueuePair<F>>,
 }
 
-impl<F: Fabric> Default for Lane<F> {
+impl<F: Fabric> Default for PollHint<F> {
     fn default() -> Self {
-        Lane {
-            way: Lock::new(None),
+        PollHint {
+            hinted: Lock::new(None),
             known: AtomicU32::new(NONE),
             channel: AtomicU32::new(NONE),
             elsewhere: AtomicBool::new(false),
@@ -48,9 +48,9 @@ impl<F: Fabric> Default for Lane<F> {
     }
 }
 
-impl<F: Fabric> Lane<F> {
-    /// A completion has come of what came from `origin`. Called by whoever holds the queue pair's core. The second in a row
-    /// makes it the lane, unless it is the network: that is looked at in rounds.
+impl<F: Fabric> PollHint<F> {
+    /// A completion has come of what came from `origin`. Called by whoever holds the queue pair's QP context. The second in a row
+    /// makes it the poll hint, unless it is the network: that is looked at in rounds.
     pub fn note(&self, queue_pair: &Arc<QueuePair<F>>, origin: &Origin<F>) {
         if let Origin::Network { .. } = origin {
             return;
@@ -64,30 +64,31 @@ impl<F: Fabric> Lane<F> {
             if self.channel.load(Ordering::Relaxed) != number_of(origin) {
                 self.elsewhere.store(true, Ordering::Relaxed);
             }
-        } else if let Some(mut way) = Some(()).filter(|()| is_second).and_then(|()| self.way.try_lock()) {
-            *way = Some(Way { origin: origin.clone(), queue_pair: queue_pair.clone() });
+        } else if let Some(mut hinted) = Some(()).filter(|()| is_second).and_then(|()| self.hinted.try_lock())
+        {
+            *hinted = Some(HintedSource { origin: origin.clone(), queue_pair: queue_pair.clone() });
             self.known.store(number, Ordering::Relaxed);
             self.channel.store(number_of(origin), Ordering::Relaxed);
             self.elsewhere.store(false, Ordering::Relaxed);
         }
     }
 
-    /// The queue pair begins anew, or is gone. Called by whoever holds its core.
+    /// The queue pair begins anew, or is gone. Called by whoever holds its QP context.
     pub fn leave(&self, queue_pair: u32) {
-        self.leave_if(|way| way.queue_pair.number() == queue_pair);
+        self.leave_if(|hinted| hinted.queue_pair.number() == queue_pair);
     }
 
     /// The channel is gone.
     pub fn leave_channel(&self, id: ChannelId) {
-        self.leave_if(|way| matches!(&way.origin, Origin::Local(channel) if channel.channel.id == id));
+        self.leave_if(|hinted| matches!(&hinted.origin, Origin::Local(channel) if channel.channel.id == id));
     }
 
-    fn leave_if(&self, is_left: impl FnOnce(&Way<F>) -> bool) {
-        match self.way.try_lock() {
-            Some(mut way) if way.as_ref().is_some_and(is_left) => {
+    fn leave_if(&self, is_left: impl FnOnce(&HintedSource<F>) -> bool) {
+        match self.hinted.try_lock() {
+            Some(mut hinted) if hinted.as_ref().is_some_and(is_left) => {
                 self.known.store(NONE, Ordering::Relaxed);
-                let old = way.take();
-                drop(way);
+                let old = hinted.take();
+                drop(hinted);
                 drop(old);
             }
             Some(_) => {}
@@ -114,7 +115,7 @@ impl<F: Fabric> Lane<F> {
         (known != NONE && !self.elsewhere.load(Ordering::Relaxed)).then_some(known)
     }
 
-    /// A completion of `queue`, the lane's own, that comes of what has come by it. `None`: nobody has looked.
+    /// A completion of `queue`, the poll hint's own, that comes of what has come by it. `None`: nobody has looked.
     /// Else it is in `found`, if it has come.
     pub fn seek(
         &self,
@@ -122,13 +123,13 @@ impl<F: Fabric> Lane<F> {
         queue: &CompletionQueue<F>,
         found: &mut Option<Completion>,
     ) -> Option<()> {
-        let way = self.way.try_lock()?;
-        let Way { origin, queue_pair } = way.as_ref()?;
-        // It may have become the lane just when its channel was closed.
+        let hinted = self.hinted.try_lock()?;
+        let HintedSource { origin, queue_pair } = hinted.as_ref()?;
+        // It may have become the poll hint just when its channel was closed.
         let is_gone = matches!(origin, Origin::Local(channel) if channel.is_gone());
         if is_gone || self.left.load(Ordering::Acquire) {
             self.left.store(false, Ordering::Release);
-            drop(way);
+            drop(hinted);
             self.clear();
             return None;
         }

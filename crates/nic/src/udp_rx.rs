@@ -1,10 +1,10 @@
 //! Datagrams of one round. Those of a queue pair mostly come in a row: they are taken under one lock, one look at the clock
 //! and one access to memory, as long as the region stays the same.
 
-use crate::drive::{Core, Occasion, Row};
 use crate::engine::{Nic, Taken, Touched};
 use crate::inbox::{Half, Incoming, Origin};
 use crate::limits;
+use crate::qp_progress::{Burst, Occasion, QpContext};
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::lock::{ArcLockGuard, Lock};
 use pagewire_fabric::{Datagram, Fabric};
@@ -16,10 +16,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Packets of a row for which no memory is asked for: as many as the kernel cuts one send into.
-const ROW: usize = 64;
+const BURST: usize = 64;
 
 /// What has been taken in a round, and the queue pair that is at hand.
-struct Arrivals<'n, F: Fabric> {
+struct UdpRx<'n, F: Fabric> {
     nic: &'n Nic<F>,
     touched: Touched<F>,
     current: Option<Current<'n, F>>,
@@ -28,8 +28,8 @@ struct Arrivals<'n, F: Fabric> {
 /// The queue pair that got the last datagram, held until one for another comes or there are no more.
 struct Current<'n, F: Fabric> {
     // Given up in this order: who gets the lock must not wait for this thread's access.
-    row: Row<'n>,
-    core: ArcLockGuard<Core<F>>,
+    burst: Burst<'n>,
+    qpc: ArcLockGuard<QpContext<F>>,
     queue_pair: Arc<QueuePair<F>>,
     source: IpAddr,
 }
@@ -37,9 +37,9 @@ struct Current<'n, F: Fabric> {
 impl<F: Fabric> Nic<F> {
     /// Takes datagrams.
     pub(crate) fn poll_network(&self, occasion: Occasion) -> Taken {
-        let mut arrivals = Arrivals { nic: self, touched: Touched::default(), current: None };
-        let taken = self.fabric().receive(limits::NETWORK_ROUND, &mut |datagrams| arrivals.take(datagrams));
-        let Arrivals { mut touched, current, .. } = arrivals;
+        let mut udp_rx = UdpRx { nic: self, touched: Touched::default(), current: None };
+        let taken = self.fabric().receive(limits::NETWORK_ROUND, &mut |datagrams| udp_rx.take(datagrams));
+        let UdpRx { mut touched, current, .. } = udp_rx;
         drop(current);
         touched.run(occasion);
         match taken {
@@ -50,20 +50,20 @@ impl<F: Fabric> Nic<F> {
     }
 }
 
-impl<F: Fabric> Arrivals<'_, F> {
+impl<F: Fabric> UdpRx<'_, F> {
     fn take(&mut self, mut datagrams: &[Datagram<'_>]) {
         if let Some((acknowledgement, requests)) = acknowledged_requests(datagrams) {
-            self.take_row(acknowledgement, &[]);
+            self.take_burst(acknowledgement, &[]);
             datagrams = requests;
         }
         while let Some((first, behind)) = datagrams.split_first() {
-            let row = self.take_row(first, behind);
-            datagrams = &behind[row..];
+            let burst = self.take_burst(first, behind);
+            datagrams = &behind[burst..];
         }
     }
 
     /// Takes a datagram and those of the row that it begins; gives how many of those behind it.
-    fn take_row(&mut self, datagram: &Datagram<'_>, behind: &[Datagram<'_>]) -> usize {
+    fn take_burst(&mut self, datagram: &Datagram<'_>, behind: &[Datagram<'_>]) -> usize {
         let Ok((header, length)) = Header::parse(datagram.bytes) else { return self.drop_malformed() };
         let Some(end) = datagram.bytes.len().checked_sub(usize::from(header.bth.pad)) else {
             return self.drop_malformed();
@@ -84,10 +84,10 @@ impl<F: Fabric> Arrivals<'_, F> {
             self.take_first(&packet, payload, datagram);
             return 0;
         };
-        let mut row = SmallVec::<[&[u8]; ROW]>::new();
-        row.push(payload);
-        if add_row(&header, datagram, behind, length..end, &mut row) {
-            let taken = current.take_row(&packet, &row);
+        let mut burst = SmallVec::<[&[u8]; BURST]>::new();
+        burst.push(payload);
+        if add_burst(&header, datagram, behind, length..end, &mut burst) {
+            let taken = current.take_burst(&packet, &burst);
             if taken > 0 {
                 return taken - 1;
             }
@@ -108,7 +108,7 @@ impl<F: Fabric> Arrivals<'_, F> {
         self.current = None;
         let source = datagram.source;
         let destination = packet.header.bth.destination;
-        let Some((queue_pair, drive)) = self.touched.get(self.nic.queue_pairs(), destination) else {
+        let Some((queue_pair, needs_progress)) = self.touched.get(self.nic.queue_pairs(), destination) else {
             if destination == mad::QUEUE_PAIR {
                 self.nic.answer_management(&packet.header, payload, datagram);
             }
@@ -119,19 +119,19 @@ impl<F: Fabric> Arrivals<'_, F> {
             return;
         }
         let queue_pair = queue_pair.clone();
-        let locked = Lock::try_lock_arc(&queue_pair.core);
+        let locked = Lock::try_lock_arc(&queue_pair.qpc);
         let is_from_peer = match &locked {
-            Some(core) => queue_pair.has_peer_at(source, &core.attributes),
+            Some(qpc) => queue_pair.has_peer_at(source, &qpc.attributes),
             None => queue_pair.has_peer_at(source, &queue_pair.attributes.lock()),
         };
         if !is_from_peer {
             queue_pair.counters.dropped.add(1);
             drop(locked);
-            *drive |= queue_pair.is_wanted();
+            *needs_progress |= queue_pair.is_wanted();
             return;
         }
-        *drive = true;
-        let Some(core) = locked else {
+        *needs_progress = true;
+        let Some(qpc) = locked else {
             queue_pair.counters.udp_packets_kept.add(1);
             if packet.is_vendor() {
                 self.nic.deliver_vendor_packet(&queue_pair, packet);
@@ -140,8 +140,8 @@ impl<F: Fabric> Arrivals<'_, F> {
             }
             return;
         };
-        let row = Row::begin(self.nic);
-        let current = self.current.insert(Current { row, core, queue_pair, source });
+        let burst = Burst::begin(self.nic);
+        let current = self.current.insert(Current { burst, qpc, queue_pair, source });
         current.take(self.nic, packet);
     }
 }
@@ -163,14 +163,14 @@ fn acknowledged_requests<'a, 'd>(
     goes_first.then_some((last, before))
 }
 
-/// Adds the payloads, at this place, of the datagrams that make a row with one that has this header: they come from the same peer, are
-/// as long, and are what [`RcConnection::receive_row`](pagewire_transport::RcConnection::receive_row) takes. False: there are none.
-fn add_row<'d>(
+/// Adds the payloads, at this place, of the datagrams that make a burst with one that has this header: they come from the same peer, are
+/// as long, and are what [`RcConnection::receive_burst`](pagewire_transport::RcConnection::receive_burst) takes. False: there are none.
+fn add_burst<'d>(
     header: &Header,
     first: &Datagram<'d>,
     behind: &[Datagram<'d>],
     payload: Range<usize>,
-    row: &mut SmallVec<[&'d [u8]; ROW]>,
+    burst: &mut SmallVec<[&'d [u8]; BURST]>,
 ) -> bool {
     let opcode = header.bth.opcode;
     let apart = match opcode.operation() {
@@ -188,9 +188,9 @@ fn add_row<'d>(
             break;
         }
         before = next.bytes;
-        row.push(&next.bytes[payload.clone()]);
+        burst.push(&next.bytes[payload.clone()]);
     }
-    row.len() > 1
+    burst.len() > 1
 }
 
 /// Whether the headers of a packet are what follows those of the one before. `write_only`: a RETH stands behind the BTH, and the
@@ -211,20 +211,20 @@ impl<F: Fabric> Current<'_, F> {
     }
 
     /// Takes a row that begins with a packet; gives how many of its packets were taken.
-    fn take_row(&mut self, first: &Incoming<'_, F>, row: &[&[u8]]) -> usize {
-        let Current { row: shared, core, queue_pair, .. } = self;
+    fn take_burst(&mut self, first: &Incoming<'_, F>, burst: &[&[u8]]) -> usize {
+        let Current { burst: shared, qpc, queue_pair, .. } = self;
         if !queue_pair.accepts(&first.header, first.origin)
             || !queue_pair.inbox.is_empty(Half::of(&first.header))
         {
             return 0;
         }
-        let taken = queue_pair.take_row(core, first, row, shared);
+        let taken = queue_pair.take_burst(qpc, first, burst, shared);
         queue_pair.counters.udp_packets_received.add_alone(taken as u64);
         taken
     }
 
     fn take(&mut self, nic: &Nic<F>, packet: &Incoming<'_, F>) {
-        let Current { row, core, queue_pair, .. } = self;
+        let Current { burst, qpc, queue_pair, .. } = self;
         if !queue_pair.accepts(&packet.header, packet.origin) {
             queue_pair.counters.dropped.add(1);
             return;
@@ -232,9 +232,9 @@ impl<F: Fabric> Current<'_, F> {
         queue_pair.counters.udp_packets_received.add_alone(1);
         if packet.is_vendor() {
             nic.deliver_vendor_packet(queue_pair, packet);
-        } else if !queue_pair.take_at_once(core, row.now(), packet) {
+        } else if !queue_pair.take_fast(qpc, burst.now(), packet) {
             // Whether it waits or not, the queue pair is driven at the end of the round.
-            nic.hand_over(queue_pair, core, row, packet);
+            nic.hand_over(queue_pair, qpc, burst, packet);
         }
     }
 }
@@ -274,11 +274,11 @@ mod tests {
             // Three bytes of padding, and no payload.
             packet(Operation::SendOnly, 0x30),
         ];
-        let mut arrivals = Arrivals { nic: &nic, touched: Touched::default(), current: None };
+        let mut udp_rx = UdpRx { nic: &nic, touched: Touched::default(), current: None };
         let counted = || nic.fabric().counters().bad_headers.get();
-        arrivals.take(&[datagram(&well_formed)]);
+        udp_rx.take(&[datagram(&well_formed)]);
         assert_eq!(counted(), 0);
-        arrivals.take(&malformed.each_ref().map(|bytes| datagram(bytes)));
+        udp_rx.take(&malformed.each_ref().map(|bytes| datagram(bytes)));
         assert_eq!(counted(), 3);
     }
 

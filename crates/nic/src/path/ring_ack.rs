@@ -1,73 +1,73 @@
 //! What the reader of a ring tells its writer of records, in place of acknowledgements that would be records themselves.
 //!
-//! The writer of a record whose request wants an acknowledgement says so in it. The reader gives its verdict
+//! The writer of a record whose request wants an acknowledgement says so in it. The reader gives its ring acknowledgement
 //! once what the record brings is placed, or it has done with it: executed and thereby acknowledged, or that whatever there is to
-//! say follows as a record. Verdicts come in the order of the records, and acknowledge no more than an acknowledgement with the record's PSN
+//! say follows as a record. Ring acknowledgements come in the order of the records, and acknowledge no more than an acknowledgement with the record's PSN
 //! would. One word has how many there were, another one the last 32 of them: no more are awaited at a time. A reader
 //! that lies harms those whose peer it is.
 
-use super::ring::{VERDICT, VERDICTS};
+use super::ring::{RING_ACK, RING_ACKS};
 use pagewire_iommu::words::SharedWords;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Records that wait for their verdicts at a time.
+/// Records that wait for their ring acknowledgements at a time.
 pub const MAX_AWAITED: usize = 32;
 
 /// What became of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RingAck {
     /// The request was executed: as an acknowledgement of it.
     Acknowledged,
     /// Nothing yet. What there is to say comes as a record, if anything.
     Open,
 }
 
-const COUNT_WORD: usize = VERDICTS;
-const ACKNOWLEDGED_WORD: usize = VERDICTS + 1;
+const COUNT_WORD: usize = RING_ACKS;
+const ACKNOWLEDGED_WORD: usize = RING_ACKS + 1;
 
 /// The place of what is awaited with a number.
 fn place_of(number: u64) -> usize {
     (number % MAX_AWAITED as u64) as usize
 }
 
-/// The bit of a verdict among the last ones.
+/// The bit of a ring acknowledgement among the last ones.
 fn bit(number: u64) -> u32 {
     1 << place_of(number)
 }
 
-/// The reader's side: the verdicts that it has given.
+/// The reader's side: the ring acknowledgements that it has given.
 #[derive(Debug, Default)]
-pub struct Judged {
+pub struct PendingRingAcks {
     count: u64,
     /// The last of them: acknowledged?
     acknowledged: u32,
     /// How many the writer was told of.
-    told: u64,
+    published: u64,
 }
 
-impl Judged {
-    /// The next verdict; [`tell`](Self::tell) it.
-    pub fn add(&mut self, verdict: Verdict) {
-        match verdict {
-            Verdict::Acknowledged => self.acknowledged |= bit(self.count),
-            Verdict::Open => self.acknowledged &= !bit(self.count),
+impl PendingRingAcks {
+    /// The next ring acknowledgement; [`publish`](Self::publish) it.
+    pub fn add(&mut self, ring_ack: RingAck) {
+        match ring_ack {
+            RingAck::Acknowledged => self.acknowledged |= bit(self.count),
+            RingAck::Open => self.acknowledged &= !bit(self.count),
         }
         self.count += 1;
     }
 
     /// Tells the writer of the direction that begins at `base`. False: it knows.
-    pub fn tell<W: SharedWords>(&mut self, words: &W, base: usize) -> bool {
-        if self.told == self.count {
+    pub fn publish<W: SharedWords>(&mut self, words: &W, base: usize) -> bool {
+        if self.published == self.count {
             return false;
         }
-        words.store(VERDICT, base + ACKNOWLEDGED_WORD, u64::from(self.acknowledged));
-        words.store(VERDICT, base + COUNT_WORD, self.count);
-        self.told = self.count;
+        words.store(RING_ACK, base + ACKNOWLEDGED_WORD, u64::from(self.acknowledged));
+        words.store(RING_ACK, base + COUNT_WORD, self.count);
+        self.published = self.count;
         true
     }
 }
 
-/// A request whose verdict is awaited.
+/// A request whose ring acknowledgement is awaited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Awaited {
     /// The queue pair that sent it, if it is still for it.
@@ -76,7 +76,7 @@ pub struct Awaited {
     pub psn: u32,
 }
 
-/// How many verdicts were taken, for whoever does not hold the ring; [`NONE`] if none is awaited.
+/// How many ring acknowledgements were taken, for whoever does not hold the ring; [`NONE`] if none is awaited.
 #[derive(Debug)]
 pub struct Next(AtomicU64);
 
@@ -89,12 +89,12 @@ impl Default for Next {
 }
 
 impl Next {
-    /// How many verdicts were taken; the same number as long as none is awaited.
+    /// How many ring acknowledgements were taken; the same number as long as none is awaited.
     pub fn taken(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Whether a verdict has come in the direction that begins at `base`.
+    /// Whether a ring acknowledgement has come in the direction that begins at `base`.
     pub fn has_come<W: SharedWords>(&self, words: &W, base: usize) -> bool {
         let taken = self.0.load(Ordering::Acquire);
         taken != NONE && words.load(base + COUNT_WORD) > taken
@@ -103,7 +103,7 @@ impl Next {
 
 /// The writer's side: what it waits for, in the order of the records.
 #[derive(Debug, Default)]
-pub struct Verdicts {
+pub struct AwaitedRingAcks {
     /// By number, each at its place in rounds.
     awaited: [Awaited; MAX_AWAITED],
     /// Numbers of the next that is awaited, and of the oldest.
@@ -111,7 +111,7 @@ pub struct Verdicts {
     taken: u64,
 }
 
-impl Verdicts {
+impl AwaitedRingAcks {
     /// Whether one more may be awaited; else the record does without.
     pub fn has_room(&self) -> bool {
         self.next - self.taken < MAX_AWAITED as u64
@@ -122,7 +122,7 @@ impl Verdicts {
         debug_assert!(self.has_room());
         self.awaited[place_of(self.next)] = awaited;
         self.next += 1;
-        self.tell_next(next);
+        self.publish_next(next);
     }
 
     /// What a queue pair has sent is not its own any more: it begins anew.
@@ -135,30 +135,30 @@ impl Verdicts {
     /// It was not written.
     pub fn withdraw_last(&mut self, next: &Next) {
         self.next -= 1;
-        self.tell_next(next);
+        self.publish_next(next);
     }
 
-    fn tell_next(&self, next: &Next) {
+    fn publish_next(&self, next: &Next) {
         let value = if self.next == self.taken { NONE } else { self.taken };
         next.0.store(value, Ordering::Release);
     }
 
-    /// Takes the oldest verdict, if it has come.
+    /// Takes the oldest ring acknowledgement, if it has come.
     pub fn take<W: SharedWords>(
         &mut self,
         words: &W,
         base: usize,
         next: &Next,
-    ) -> Option<(Awaited, Verdict)> {
+    ) -> Option<(Awaited, RingAck)> {
         if self.next == self.taken || words.load(base + COUNT_WORD) <= self.taken {
             return None;
         }
         let acknowledged = words.load(base + ACKNOWLEDGED_WORD) as u32 & bit(self.taken) != 0;
-        let verdict = if acknowledged { Verdict::Acknowledged } else { Verdict::Open };
+        let ring_ack = if acknowledged { RingAck::Acknowledged } else { RingAck::Open };
         let awaited = self.awaited[place_of(self.taken)];
         self.taken += 1;
-        self.tell_next(next);
-        Some((awaited, verdict))
+        self.publish_next(next);
+        Some((awaited, ring_ack))
     }
 }
 
@@ -170,31 +170,36 @@ mod tests {
 
     struct Ends {
         words: ProcessWords,
-        judged: Judged,
-        verdicts: Verdicts,
+        pending_acks: PendingRingAcks,
+        ring_acks: AwaitedRingAcks,
         next: Next,
     }
 
     impl Ends {
         fn new() -> Self {
             let words = ProcessWords::new(DIRECTION_WORDS);
-            Ends { words, judged: Judged::default(), verdicts: Verdicts::default(), next: Next::default() }
+            Ends {
+                words,
+                pending_acks: PendingRingAcks::default(),
+                ring_acks: AwaitedRingAcks::default(),
+                next: Next::default(),
+            }
         }
 
         fn expect(&mut self, psn: u32) {
-            self.verdicts.expect(awaited(psn), &self.next);
+            self.ring_acks.expect(awaited(psn), &self.next);
         }
 
-        fn tell(&mut self) -> bool {
-            self.judged.tell(&self.words, 0)
+        fn publish(&mut self) -> bool {
+            self.pending_acks.publish(&self.words, 0)
         }
 
         fn has_come(&self) -> bool {
             self.next.has_come(&self.words, 0)
         }
 
-        fn take(&mut self) -> Option<(Awaited, Verdict)> {
-            self.verdicts.take(&self.words, 0, &self.next)
+        fn take(&mut self) -> Option<(Awaited, RingAck)> {
+            self.ring_acks.take(&self.words, 0, &self.next)
         }
     }
 
@@ -208,25 +213,25 @@ mod tests {
         // So that no round begins where one of the words and of what is awaited does.
         for psn in 0..5 {
             ends.expect(psn);
-            ends.judged.add(Verdict::Acknowledged);
-            assert!(ends.tell());
-            assert_eq!(ends.take(), Some((awaited(psn), Verdict::Acknowledged)));
+            ends.pending_acks.add(RingAck::Acknowledged);
+            assert!(ends.publish());
+            assert_eq!(ends.take(), Some((awaited(psn), RingAck::Acknowledged)));
         }
         for round in 0..1000 {
             let psns = round * 100..round * 100 + MAX_AWAITED as u32;
             psns.clone().for_each(|psn| ends.expect(psn));
-            assert!(!ends.verdicts.has_room() && !ends.has_come());
+            assert!(!ends.ring_acks.has_room() && !ends.has_come());
             assert_eq!(ends.take(), None);
-            let given = |psn| if psn % 3 == round % 3 { Verdict::Open } else { Verdict::Acknowledged };
-            psns.clone().for_each(|psn| ends.judged.add(given(psn)));
+            let given = |psn| if psn % 3 == round % 3 { RingAck::Open } else { RingAck::Acknowledged };
+            psns.clone().for_each(|psn| ends.pending_acks.add(given(psn)));
             assert_eq!(ends.take(), None);
-            assert!(ends.tell());
-            assert!(!ends.tell(), "it is known");
+            assert!(ends.publish());
+            assert!(!ends.publish(), "it is known");
             for psn in psns {
                 assert!(ends.has_come());
                 assert_eq!(ends.take(), Some((awaited(psn), given(psn))));
             }
-            assert!(!ends.has_come() && ends.verdicts.has_room());
+            assert!(!ends.has_come() && ends.ring_acks.has_room());
             assert_eq!(ends.take(), None);
         }
     }
@@ -236,14 +241,14 @@ mod tests {
         let mut ends = Ends::new();
         ends.expect(1);
         ends.expect(2);
-        ends.verdicts.withdraw_last(&ends.next);
-        ends.judged.add(Verdict::Acknowledged);
-        assert!(ends.tell());
-        assert_eq!(ends.take(), Some((awaited(1), Verdict::Acknowledged)));
+        ends.ring_acks.withdraw_last(&ends.next);
+        ends.pending_acks.add(RingAck::Acknowledged);
+        assert!(ends.publish());
+        assert_eq!(ends.take(), Some((awaited(1), RingAck::Acknowledged)));
         ends.expect(3);
-        ends.verdicts.withdraw_last(&ends.next);
-        ends.judged.add(Verdict::Open);
-        assert!(ends.tell());
+        ends.ring_acks.withdraw_last(&ends.next);
+        ends.pending_acks.add(RingAck::Open);
+        assert!(ends.publish());
         assert!(!ends.has_come());
     }
 
@@ -252,26 +257,26 @@ mod tests {
         let mut ends = Ends::new();
         let of = |queue_pair| Awaited { queue_pair, psn: 1 };
         for queue_pair in [7, 8] {
-            ends.verdicts.expect(of(Some(queue_pair)), &ends.next);
-            ends.judged.add(Verdict::Acknowledged);
+            ends.ring_acks.expect(of(Some(queue_pair)), &ends.next);
+            ends.pending_acks.add(RingAck::Acknowledged);
         }
-        assert!(ends.tell());
-        ends.verdicts.forget(7);
-        assert_eq!(ends.take(), Some((of(None), Verdict::Acknowledged)));
-        assert_eq!(ends.take(), Some((of(Some(8)), Verdict::Acknowledged)));
+        assert!(ends.publish());
+        ends.ring_acks.forget(7);
+        assert_eq!(ends.take(), Some((of(None), RingAck::Acknowledged)));
+        assert_eq!(ends.take(), Some((of(Some(8)), RingAck::Acknowledged)));
     }
 
     /// A peer that tells more than was asked is not asked again and again.
     #[test]
     fn verdicts_on_nothing_are_not_taken() {
         let mut ends = Ends::new();
-        ends.words.store(VERDICT, COUNT_WORD, u64::MAX);
+        ends.words.store(RING_ACK, COUNT_WORD, u64::MAX);
         assert!(!ends.has_come());
         assert_eq!(ends.take(), None);
         ends.expect(1);
         while ends.has_come() {
             assert!(ends.take().is_some());
         }
-        assert!(ends.verdicts.has_room());
+        assert!(ends.ring_acks.has_room());
     }
 }

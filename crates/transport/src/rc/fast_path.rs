@@ -12,7 +12,7 @@ use crate::{Operation, Psn, Time, Work, WorkId, partitions_match, plain_bth};
 
 /// All that the headers tell of a SEND of one packet that asks for an acknowledgement and invalidates nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WholeSend {
+pub struct SendOnlyRequest {
     /// The queue pair that it is for, 24 bits.
     pub destination: u32,
     /// 24 bits.
@@ -25,14 +25,14 @@ pub struct WholeSend {
     pub immediate: Option<u32>,
 }
 
-impl WholeSend {
+impl SendOnlyRequest {
     /// That of a packet, if it is one.
     pub fn of(header: &Header) -> Option<Self> {
         let bth = &header.bth;
         let is_whole = bth.opcode.transport() == Transport::Rc
             && bth.acknowledge
             && matches!(bth.opcode.operation(), Some(Code::SendOnly | Code::SendOnlyImmediate));
-        is_whole.then_some(WholeSend {
+        is_whole.then_some(SendOnlyRequest {
             destination: bth.destination,
             psn: bth.psn,
             partition: bth.partition,
@@ -53,17 +53,17 @@ impl WholeSend {
 
 impl RcConnection {
     /// The one packet of a SEND that is posted now, if it may leave at once: all that was posted before it has left, and its
-    /// turn has come. Where the caller sends it, it says so with [`sent_at_once`](Self::sent_at_once). Over a link that loses
+    /// turn has come. Where the caller sends it, it says so with [`sent_fast`](Self::sent_fast). Over a link that loses
     /// packets an acknowledgement that is owed leaves behind it: [`take_owed`](Self::take_owed).
     #[inline(always)] // Part of each short SEND.
-    pub fn send_at_once(&self, work: &Work) -> Option<WholeSend> {
+    pub fn send_fast(&self, work: &Work) -> Option<SendOnlyRequest> {
         let Operation::Send { immediate, invalidate: None } = work.operation else { return None };
         let shared = &self.shared;
         let may = shared.state == State::Alive
-            && (shared.link.direct
+            && (shared.link.initiator_copy
                 || !shared.link.lossless && self.only_acknowledges() && !shared.request_stalled)
-            && self.requester.may_send_at_once(work, shared);
-        may.then(|| WholeSend {
+            && self.requester.may_send_fast(work, shared);
+        may.then(|| SendOnlyRequest {
             destination: shared.destination,
             psn: self.requester.next_psn().value(),
             partition: shared.partition,
@@ -72,11 +72,11 @@ impl RcConnection {
         })
     }
 
-    /// A SEND has left that [`send_at_once`](Self::send_at_once) gave the packet of. From now on it is as if it had been posted
+    /// A SEND has left that [`send_fast`](Self::send_fast) gave the packet of. From now on it is as if it had been posted
     /// and driven.
     #[inline]
-    pub fn sent_at_once(&mut self, now: Time, work: &Work) {
-        self.requester.sent_at_once(now, work, &mut self.shared);
+    pub fn sent_fast(&mut self, now: Time, work: &Work) {
+        self.requester.sent_fast(now, work, &mut self.shared);
     }
 
     /// Nothing is to be sent but an acknowledgement, if that.
@@ -96,12 +96,12 @@ impl RcConnection {
 
     /// Whether a SEND with so many bytes may be executed by the caller now: it is the next, nothing waits before it, and nothing is
     /// to be sent before its acknowledgement. Where the caller places its bytes in a receive and completes that, it says so with
-    /// [`executed_at_once`](Self::executed_at_once).
+    /// [`executed_fast`](Self::executed_fast).
     #[inline(always)] // Part of each short SEND.
-    pub fn may_execute_at_once(&self, send: &WholeSend, length: u32) -> bool {
+    pub fn may_execute_fast(&self, send: &SendOnlyRequest, length: u32) -> bool {
         let shared = &self.shared;
         let free = match shared.link.lossless {
-            true => shared.link.direct && self.responder.is_idle(),
+            true => shared.link.initiator_copy && self.responder.is_idle(),
             false => length <= shared.link.request_mtu && self.responder.only_acknowledges(),
         };
         free && partitions_match(send.partition, shared.partition)
@@ -111,14 +111,14 @@ impl RcConnection {
             && self.responder.expects_message(Psn::new(send.psn))
     }
 
-    /// A request was executed that [`may_execute_at_once`](Self::may_execute_at_once) permitted. True: its acknowledgement is
-    /// owed, and sent by [`drive`](Self::drive) or with [`take_owed`](Self::take_owed). False: it is the caller's to tell.
+    /// A request was executed that [`may_execute_fast`](Self::may_execute_fast) permitted. True: its acknowledgement is
+    /// owed, and sent by [`progress`](Self::progress) or with [`take_owed`](Self::take_owed). False: it is the caller's to tell.
     #[inline]
-    pub fn executed_at_once(&mut self) -> bool {
+    pub fn executed_fast(&mut self) -> bool {
         let owes = !self.shared.link.lossless;
         self.shared.counters.packets_received += 1;
         self.shared.counters.responses_sent += u64::from(!owes);
-        self.responder.executed_at_once(owes);
+        self.responder.executed_fast(owes);
         owes
     }
 
@@ -126,17 +126,16 @@ impl RcConnection {
     /// refuses nothing. The work that this completes, where it is the oldest request and one packet: from now on it is as if
     /// [`acknowledgement`](Self::acknowledgement) had been received. `None`: nothing was done.
     #[inline]
-    pub fn acknowledged_at_once(&mut self, now: Time, psn: u32) -> Option<WorkId> {
+    pub fn acknowledged_fast(&mut self, now: Time, psn: u32) -> Option<WorkId> {
         let link = &self.shared.link;
-        let may = self.shared.state == State::Alive && (link.direct || !link.lossless);
-        let id =
-            may.then(|| self.requester.acknowledged_at_once(now, Psn::new(psn), &self.shared)).flatten()?;
+        let may = self.shared.state == State::Alive && (link.initiator_copy || !link.lossless);
+        let id = may.then(|| self.requester.acknowledged_fast(now, Psn::new(psn), &self.shared)).flatten()?;
         self.shared.counters.packets_received += 1;
         Some(id)
     }
 
     /// Gives the acknowledgement of the request with this PSN to the caller, who tells the peer by other means than a packet.
-    /// False: it is not executed, or something else is to be sent before; [`drive`](Self::drive) sends what there is.
+    /// False: it is not executed, or something else is to be sent before; [`progress`](Self::progress) sends what there is.
     pub fn take_acknowledgement(&mut self, psn: u32) -> bool {
         let taken = self.shared.state == State::Alive && self.responder.take_acknowledgement(Psn::new(psn));
         self.shared.counters.responses_sent += u64::from(taken);
@@ -150,7 +149,7 @@ impl RcConnection {
         Header::new(Bth::new(Opcode::new(Transport::Rc, Code::Acknowledge), queue_pair, psn))
     }
 
-    /// Whether [`drive`](Self::drive) has nothing to do before something is posted or received, or is due.
+    /// Whether [`progress`](Self::progress) has nothing to do before something is posted or received, or is due.
     pub fn is_idle(&self) -> bool {
         self.shared.state == State::Alive
             && !self.faults.are_pending()

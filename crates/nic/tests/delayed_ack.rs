@@ -24,8 +24,8 @@ fn begin_anew(pair: &mut Pair) {
     (pair.sent, pair.received) = (Vec::new(), Vec::new());
     pair.qa = pair.a.queue_pair(QueuePairType::Rc, all_rights());
     pair.qb = pair.b.queue_pair(QueuePairType::Rc, all_rights());
-    for (side, near, far) in [(&pair.a, &pair.qa, &pair.qb), (&pair.b, &pair.qb, &pair.qa)] {
-        to_rtr(side, near, far.number());
+    for (side, near, remote_hint) in [(&pair.a, &pair.qa, &pair.qb), (&pair.b, &pair.qb, &pair.qa)] {
+        to_rtr(side, near, remote_hint.number());
         to_rts(near, TIMERS);
     }
     for _ in 0..1000 {

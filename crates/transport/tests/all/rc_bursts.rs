@@ -18,8 +18,8 @@ fn what_leaves_in_rows_is_what_leaves_one_by_one() {
         pair.post(0, work, bytes.clone());
         pair.run(FOREVER);
         assert_eq!(statuses(&pair, 0), [Status::Success]);
-        let rows = &pair.ends[0].host.rows;
-        assert!(rows.iter().sum::<u32>() > PACKETS / 2 && rows.len() < 8, "{rows:?}");
+        let bursts = &pair.ends[0].host.bursts;
+        assert!(bursts.iter().sum::<u32>() > PACKETS / 2 && bursts.len() < 8, "{bursts:?}");
         let headers: Vec<Header> = sent(&pair, 0).into_iter().map(|(_, header)| header).collect();
         assert_eq!(headers.len(), PACKETS as usize);
         assert!(headers.iter().zip(0x100..).all(|(header, psn)| header.bth.psn == psn));
@@ -38,15 +38,15 @@ fn what_leaves_in_rows_is_what_leaves_one_by_one() {
 }
 
 #[test]
-fn responses_to_reads_leave_in_rows() {
+fn responses_to_reads_leave_in_bursts() {
     let mut pair = pair_with(|_, _| ());
     let bytes: Vec<u8> = (0..60_000u32).map(|at| (at / 64 * 7 + at) as u8).collect();
     pair.ends[1].host.memory.borrow_mut()[..bytes.len()].copy_from_slice(&bytes);
     let id = pair.post_zeroed(0, read(0, bytes.len() as u32));
     pair.run(FOREVER);
     assert!(pair.ends[0].host.buffers[&id] == bytes);
-    let rows = &pair.ends[1].host.rows;
-    assert_eq!(rows.iter().sum::<u32>(), bytes.len().div_ceil(MTU) as u32 - 2, "{rows:?}");
+    let bursts = &pair.ends[1].host.bursts;
+    assert_eq!(bursts.iter().sum::<u32>(), bytes.len().div_ceil(MTU) as u32 - 2, "{bursts:?}");
 }
 
 /// A responder that has the first packet of a message of so many.
@@ -72,7 +72,7 @@ fn middle(code: Code, psn: u32) -> Header {
 #[test]
 fn a_row_is_executed_as_far_as_it_is_in_order() {
     let payload = [7; MTU];
-    let row = [&payload[..]; 6];
+    let burst = [&payload[..]; 6];
     for (first, code) in [(Code::WriteFirst, Code::WriteMiddle), (Code::SendFirst, Code::SendMiddle)] {
         let other = if code == Code::WriteMiddle { Code::SendMiddle } else { Code::WriteMiddle };
         let (mut pair, mut connection) = begun(first, 8);
@@ -84,20 +84,28 @@ fn a_row_is_executed_as_far_as_it_is_in_order() {
             (header(code, 1), "an acknowledgement is asked for"),
             (middle(if code == Code::WriteMiddle { Code::WriteLast } else { Code::SendLast }, 1), "the last"),
         ] {
-            assert_eq!(connection.receive_row(Time(0), &wrong, &row, host), 0, "{what}");
+            assert_eq!(connection.receive_burst(Time(0), &wrong, &burst, host), 0, "{what}");
         }
         assert_eq!(
-            connection.receive_row(Time(0), &middle(code, 1), &[&payload[..8], &payload], host),
+            connection.receive_burst(Time(0), &middle(code, 1), &[&payload[..8], &payload], host),
             0,
             "short"
         );
-        assert_eq!(connection.receive_row(Time(0), &middle(code, 1), &row[..2], host), 2);
+        assert_eq!(connection.receive_burst(Time(0), &middle(code, 1), &burst[..2], host), 2);
         let short = [&payload[..], &payload, &payload[..8], &payload];
-        assert_eq!(connection.receive_row(Time(0), &middle(code, 3), &short, host), 2, "up to the short one");
+        assert_eq!(
+            connection.receive_burst(Time(0), &middle(code, 3), &short, host),
+            2,
+            "up to the short one"
+        );
         host.page_absent = true;
-        assert_eq!(connection.receive_row(Time(0), &middle(code, 5), &row[..2], host), 0, "a page is absent");
+        assert_eq!(
+            connection.receive_burst(Time(0), &middle(code, 5), &burst[..2], host),
+            0,
+            "a page is absent"
+        );
         host.page_absent = false;
-        assert_eq!(connection.receive_row(Time(0), &middle(code, 5), &row[..2], host), 2);
+        assert_eq!(connection.receive_burst(Time(0), &middle(code, 5), &burst[..2], host), 2);
         assert_eq!(connection.counters().packets_received, 7);
         let mut last = header(if code == Code::WriteMiddle { Code::WriteLast } else { Code::SendLast }, 7);
         last.bth.acknowledge = true;
@@ -108,7 +116,7 @@ fn a_row_is_executed_as_far_as_it_is_in_order() {
             host.received[0].bytes.clone()
         };
         assert!(bytes[..MTU] == [1; MTU] && bytes[MTU..] == [7; 7 * MTU]);
-        assert_eq!(connection.receive_row(Time(0), &middle(code, 8), &row, host), 0, "nothing was begun");
+        assert_eq!(connection.receive_burst(Time(0), &middle(code, 8), &burst, host), 0, "nothing was begun");
     }
 }
 
@@ -118,14 +126,14 @@ fn a_row_does_not_reach_the_end_of_its_write() {
     let (mut pair, mut connection) = begun(Code::WriteFirst, 4);
     let host = &mut pair.ends[1].host;
     // The fourth would have to be the last.
-    assert_eq!(connection.receive_row(Time(0), &middle(Code::WriteMiddle, 1), &[&payload[..]; 5], host), 2);
+    assert_eq!(connection.receive_burst(Time(0), &middle(Code::WriteMiddle, 1), &[&payload[..]; 5], host), 2);
     assert!(host.memory.borrow()[3 * MTU..][..MTU] == [0; MTU]);
     // By itself it is refused.
     let wrong = middle(Code::WriteMiddle, 3);
     assert_eq!(connection.receive(Time(0), &wrong, Payload::Bytes(&payload), host), Outcome::Done(()));
-    connection.drive(Time(0), host);
+    connection.progress(Time(0), host);
     assert!(connection.is_dead());
-    assert_eq!(connection.receive_row(Time(0), &wrong, &[&payload[..]; 2], host), 0);
+    assert_eq!(connection.receive_burst(Time(0), &wrong, &[&payload[..]; 2], host), 0);
 }
 
 /// A requester with such requests posted whose window is full, the first packets of which nobody has heard of yet.
@@ -191,13 +199,13 @@ fn the_end_of_a_message_waits_likewise_where_another_one_is_behind_it() {
 }
 
 #[test]
-fn responses_are_taken_in_rows() {
+fn responses_are_taken_in_bursts() {
     const PACKETS: u32 = 10;
     let mut pair = Pair::new(lossy(MTU as u32), 1).selective();
     let id = pair.post_zeroed(0, read(0, PACKETS * MTU as u32));
     let end = &mut pair.ends[0];
     let (connection, host) = (&mut end.connection, &mut end.host);
-    connection.drive(Time(0), host);
+    connection.progress(Time(0), host);
     let response = |code, psn| {
         let mut header = header(code, 0x100 + psn);
         header.bth.acknowledge = false;
@@ -211,32 +219,36 @@ fn responses_are_taken_in_rows() {
     };
     let middle = |psn| response(Code::ReadResponseMiddle, psn);
     let payloads: Vec<Vec<u8>> = (0..PACKETS as u8).map(|n| vec![n + 1; MTU]).collect();
-    let row: Vec<&[u8]> = payloads.iter().map(|payload| &payload[..]).collect();
+    let burst: Vec<&[u8]> = payloads.iter().map(|payload| &payload[..]).collect();
     let take = |connection: &mut RcConnection, host: &mut crate::support::host::Host, code, psn: u32| {
         let payload = Payload::Bytes(&payloads[psn as usize]);
         assert_eq!(connection.receive(Time(1), &response(code, psn), payload, host), Outcome::Done(()));
     };
     take(connection, host, Code::ReadResponseFirst, 0);
-    assert_eq!(connection.receive_row(Time(1), &middle(2), &row[2..5], host), 0, "one is missing before it");
-    assert_eq!(connection.receive_row(Time(1), &middle(0), &row[..3], host), 0, "a repetition");
+    assert_eq!(
+        connection.receive_burst(Time(1), &middle(2), &burst[2..5], host),
+        0,
+        "one is missing before it"
+    );
+    assert_eq!(connection.receive_burst(Time(1), &middle(0), &burst[..3], host), 0, "a repetition");
     let first = response(Code::ReadResponseFirst, 1);
-    assert_eq!(connection.receive_row(Time(1), &first, &row[1..3], host), 0, "not in the middle");
-    let short = [row[1], row[2], &row[3][..8], row[4]];
-    assert_eq!(connection.receive_row(Time(1), &middle(1), &short, host), 2, "up to the short one");
+    assert_eq!(connection.receive_burst(Time(1), &first, &burst[1..3], host), 0, "not in the middle");
+    let short = [burst[1], burst[2], &burst[3][..8], burst[4]];
+    assert_eq!(connection.receive_burst(Time(1), &middle(1), &short, host), 2, "up to the short one");
     host.wait = 1.0;
-    assert_eq!(connection.receive_row(Time(1), &middle(3), &row[3..5], host), 0, "a page is absent");
+    assert_eq!(connection.receive_burst(Time(1), &middle(3), &burst[3..5], host), 0, "a page is absent");
     host.wait = 0.0;
     // One has overtaken another.
     take(connection, host, Code::ReadResponseMiddle, 4);
-    assert_eq!(connection.receive_row(Time(1), &middle(3), &row[3..6], host), 0, "one behind it is here");
+    assert_eq!(connection.receive_burst(Time(1), &middle(3), &burst[3..6], host), 0, "one behind it is here");
     take(connection, host, Code::ReadResponseMiddle, 3);
     // All but the last.
-    assert_eq!(connection.receive_row(Time(1), &middle(5), &row[5..], host), 4);
-    assert_eq!(connection.receive_row(Time(1), &middle(9), &row[9..], host), 0, "the last");
-    assert_eq!(connection.under_way(), 1);
+    assert_eq!(connection.receive_burst(Time(1), &middle(5), &burst[5..], host), 4);
+    assert_eq!(connection.receive_burst(Time(1), &middle(9), &burst[9..], host), 0, "the last");
+    assert_eq!(connection.in_flight(), 1);
     assert!(host.completions.is_empty());
     take(connection, host, Code::ReadResponseLast, 9);
     assert_eq!(host.completions, [(id, Status::Success)]);
     assert!(host.buffers[&id] == payloads.concat());
-    assert_eq!(connection.receive_row(Time(1), &middle(10), &row, host), 0, "nothing was asked for");
+    assert_eq!(connection.receive_burst(Time(1), &middle(10), &burst, host), 0, "nothing was asked for");
 }

@@ -2,22 +2,22 @@
 
 use super::{Entry, Requester, pace, request};
 use crate::rc::Shared;
-use crate::{Environment, Operation, Time, limits};
+use crate::{Operation, Time, TransportOps, limits};
 
 impl Requester {
     /// Whether it is better to begin when more may be under way: many packets that leave together cost hardly more than one,
     /// and what is acknowledged in small pieces would be followed by small pieces for ever (the silly window syndrome of RFC 813).
     /// What is under way then is two thirds of the window at least, and some of it asks for an acknowledgement.
     pub(super) fn waits_for_room(&self, entry: &Entry, offset: u32, shared: &Shared) -> bool {
-        let under_way = self.under_way();
-        let at_once = self.filling || under_way == 0 || self.pacer.is_on();
+        let in_flight = self.in_flight();
+        let at_once = self.filling || in_flight == 0 || self.pacer.is_on();
         if at_once || shared.link.lossless || entry.awaits_response() {
             return false;
         }
         let window = self.window.packets();
         // The end of a message is a small piece, too, but where the next one leaves with it.
         let rest = if offset > 0 && self.goes_on() { u32::MAX } else { entry.packets - offset };
-        window.saturating_sub(under_way) < rest.min(window / 3)
+        window.saturating_sub(in_flight) < rest.min(window / 3)
     }
 
     /// Whether few acknowledgements are asked for: each costs the responder as much as ten packets of a row (docs/experiments/udp-streams.md). A
@@ -47,35 +47,35 @@ impl Requester {
         })
     }
 
-    /// How many packets from `offset` on differ in what [`Environment::transmit_row`] says, fit what may be under way, and need
+    /// How many packets from `offset` on differ in what [`TransportOps::transmit_burst`] says, fit what may be under way, and need
     /// not ask for an acknowledgement: so many may leave as a row.
-    pub(super) fn row(&self, entry: &Entry, offset: u32, shared: &Shared) -> u32 {
+    pub(super) fn burst(&self, entry: &Entry, offset: u32, shared: &Shared) -> u32 {
         let cut = matches!(entry.work.operation, Operation::Send { .. } | Operation::Write { .. });
-        let begins = offset == 0 && !entry.apart;
+        let begins = offset == 0 && !entry.write_only;
         if !cut || begins || shared.link.lossless || self.blocked.is_some() || self.pacer.is_on() {
             return 0;
         }
         let window = self.window.packets();
         // Each is one less than what `asks` goes by.
         let unasked = self.longest_unasked(shared).saturating_sub(self.unasked + 1);
-        let room = window.saturating_sub(self.under_way() + 1);
+        let room = window.saturating_sub(self.in_flight() + 1);
         let span = limits::LOSSY_SPAN.saturating_sub(self.next.since(self.unacked) + 1);
         let allowed = self.allowance.saturating_sub(1);
         (entry.packets - 1).saturating_sub(offset).min(unasked).min(room).min(span).min(allowed)
     }
 
     /// Sends a row; gives how many packets were sent.
-    pub(super) fn send_row<E: Environment>(
+    pub(super) fn send_burst<E: TransportOps>(
         &mut self,
         entry: &Entry,
         offset: u32,
-        row: u32,
+        burst: u32,
         now: Time,
         shared: &mut Shared,
-        environment: &mut E,
+        ops: &mut E,
     ) -> u32 {
         let (header, source) = request(entry, offset, 1, shared);
-        let sent = environment.transmit_row(&header, source, row).min(row);
+        let sent = ops.transmit_burst(&header, source, burst).min(burst);
         if sent > 0 {
             self.leaves();
             shared.counters.requests_sent += u64::from(sent);

@@ -1,7 +1,7 @@
 //! What a queue pair's protocol is given by its surroundings, and what it gives back.
 //!
 //! Transport holds no bytes, socket, clock or thread. It is handed packets, work requests and the
-//! time, and it calls an [`Environment`] for everything else. The environment's methods never block:
+//! time, and it calls a [`TransportOps`] for everything else. Its methods never block:
 //! one that cannot be done now (an absent page, a full link) answers [`Outcome::Wait`], changes
 //! nothing, and the caller repeats the same call once the reason is gone.
 
@@ -129,7 +129,7 @@ impl Source {
     }
 
     /// The bytes of packet `index` of a row whose first one has these.
-    pub fn in_row(self, index: u32) -> Source {
+    pub fn in_burst(self, index: u32) -> Source {
         match self {
             Source::None => Source::None,
             Source::Work { id, offset, length, copied } => {
@@ -144,9 +144,9 @@ impl Source {
     }
 }
 
-/// The header of packet `index` of a row of packets of `length` bytes whose first one has this: the PSN counts on, and a RETH
+/// The header of packet `index` of a burst of packets of `length` bytes whose first one has this: the PSN counts on, and a RETH
 /// names what is left of the memory behind those before.
-pub fn header_in_row(first: &Header, length: u32, index: u32) -> Header {
+pub fn header_in_burst(first: &Header, length: u32, index: u32) -> Header {
     let mut header = *first;
     header.bth.psn = Psn::new(first.bth.psn).plus(index).value();
     if let Some(reth) = &mut header.reth {
@@ -224,7 +224,7 @@ pub enum Event {
     AccessError,
 }
 
-/// How a link that loses nothing stands with what was handed to it ([`Environment::link`]).
+/// How a link that loses nothing stands with what was handed to it ([`TransportOps::link`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkState {
     /// The peer has not yet taken everything, or holds it while a page comes in: silence means nothing.
@@ -235,9 +235,9 @@ pub enum LinkState {
     Dead,
 }
 
-/// How the direct execution of a work request went ([`Environment::direct`]).
+/// How the direct execution of a work request went ([`TransportOps::initiator_copy`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direct {
+pub enum InitiatorCopy {
     /// Done; the work request is complete.
     Done,
     /// Not now; repeat.
@@ -248,17 +248,17 @@ pub enum Direct {
 }
 
 /// Memory, receives, completions and the link of one queue pair.
-pub trait Environment {
+pub trait TransportOps {
     /// Sends one packet of this queue pair. `Wait`: the link is full. `Denied(LocalProtection)`: the bytes
     /// of a work request cannot be read; `Denied(RemoteAccess | Operational)`: those of a READ response cannot.
     fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()>;
 
     /// Sends a row of `count` packets: the first has this header and source, each of the others what follows
-    /// ([`header_in_row`], [`Source::in_row`]). Gives how many were sent, from the first on. What was in the way of the next
+    /// ([`header_in_burst`], [`Source::in_burst`]). Gives how many were sent, from the first on. What was in the way of the next
     /// one is told where it is sent by itself.
-    fn transmit_row(&mut self, header: &Header, source: Source, count: u32) -> u32 {
+    fn transmit_burst(&mut self, header: &Header, source: Source, count: u32) -> u32 {
         for index in 0..count {
-            if self.transmit(&header_in_row(header, source.len(), index), source.in_row(index))
+            if self.transmit(&header_in_burst(header, source.len(), index), source.in_burst(index))
                 != Outcome::Done(())
             {
                 return index;
@@ -282,8 +282,8 @@ pub trait Environment {
     fn transmit_control(&mut self, header: &Header, body: &VendorPacket) -> Outcome<()>;
 
     /// Tries to execute a WRITE (without immediate) or READ at once in the peer's memory.
-    /// Only called where [`Link::direct`](crate::Link::direct) is set and nothing is outstanding before it.
-    fn direct(&mut self, work: &Work) -> Direct;
+    /// Only called where [`Link::initiator_copy`](crate::Link::initiator_copy) is set and nothing is outstanding before it.
+    fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy;
 
     /// State of a lossless link; called when an acknowledgement is overdue, and before a UC connection that has sent
     /// packets goes direct again.
@@ -302,9 +302,9 @@ pub trait Environment {
     /// As [`place_receive`](Self::place_receive) for the payloads of packets that follow each other, none of them the last
     /// of its message. Gives how many were placed, from the first on. What was in the way of the next one is told where it is
     /// placed by itself.
-    fn place_receive_row(&mut self, offset: u64, row: &[&[u8]]) -> usize {
+    fn place_receive_burst(&mut self, offset: u64, burst: &[&[u8]]) -> usize {
         let mut at = offset;
-        let placed = row.iter().take_while(|bytes| {
+        let placed = burst.iter().take_while(|bytes| {
             let outcome = self.place_receive(at, Payload::Bytes(bytes), false);
             at += bytes.len() as u64;
             outcome == Outcome::Done(())
@@ -322,11 +322,11 @@ pub trait Environment {
     /// these are its last.
     fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<()>;
     /// As [`write_remote`](Self::write_remote) for the payloads of packets that follow each other, `rest` bytes behind the last of them; gives how many were written, as
-    /// [`place_receive_row`](Self::place_receive_row).
-    fn write_remote_row(&mut self, remote: RemoteAddress, row: &[&[u8]], rest: u32) -> usize {
+    /// [`place_receive_burst`](Self::place_receive_burst).
+    fn write_remote_burst(&mut self, remote: RemoteAddress, burst: &[&[u8]], rest: u32) -> usize {
         let mut address = remote.address;
-        let mut left = rest + row.iter().map(|bytes| bytes.len() as u32).sum::<u32>();
-        let written = row.iter().take_while(|bytes| {
+        let mut left = rest + burst.iter().map(|bytes| bytes.len() as u32).sum::<u32>();
+        let written = burst.iter().take_while(|bytes| {
             let to = RemoteAddress { address, ..remote };
             address = address.wrapping_add(bytes.len() as u64);
             left -= bytes.len() as u32;
@@ -344,10 +344,10 @@ pub trait Environment {
     /// Places bytes of a READ response into the work request's buffers.
     fn place_response(&mut self, work: WorkId, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()>;
     /// As [`place_response`](Self::place_response) for the payloads of packets that follow each other, none of them the last of
-    /// its READ; gives how many were placed, as [`place_receive_row`](Self::place_receive_row).
-    fn place_response_row(&mut self, work: WorkId, offset: u64, row: &[&[u8]]) -> usize {
+    /// its READ; gives how many were placed, as [`place_receive_burst`](Self::place_receive_burst).
+    fn place_response_burst(&mut self, work: WorkId, offset: u64, burst: &[&[u8]]) -> usize {
         let mut at = offset;
-        let placed = row.iter().take_while(|bytes| {
+        let placed = burst.iter().take_while(|bytes| {
             let outcome = self.place_response(work, at, Payload::Bytes(bytes), false);
             at += bytes.len() as u64;
             outcome == Outcome::Done(())

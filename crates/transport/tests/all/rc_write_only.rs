@@ -45,10 +45,10 @@ fn a_write_to_a_pagewire_leaves_as_writes_of_equal_length() {
         assert_eq!(header.bth.opcode.operation(), Some(Code::WriteOnly));
         assert_eq!((header.bth.psn, header.reth), (0x100 + index, Some(reth(4096, length, index))));
     }
-    let rows = &pair.ends[0].host.rows;
-    assert!(rows.iter().sum::<u32>() > 55 && rows.len() < 8, "{rows:?}");
+    let bursts = &pair.ends[0].host.bursts;
+    assert!(bursts.iter().sum::<u32>() > 55 && bursts.len() < 8, "{bursts:?}");
     // The first packet is part of a row, and the last asks.
-    assert_eq!(rows[0], 15);
+    assert_eq!(bursts[0], 15);
     assert!(headers.last().is_some_and(|last| last.bth.acknowledge));
 }
 
@@ -184,7 +184,7 @@ fn only_pagewires_tell_of_what_is_left() {
         let mut header = part(0);
         header.reth = Some(reth(0, 2 * MTU, 0));
         assert_eq!(connection.receive(Time(0), &header, Payload::Bytes(&payload), host), Outcome::Done(()));
-        connection.drive(Time(0), host);
+        connection.progress(Time(0), host);
         let taken = host.memory.borrow()[..MTU as usize] == payload;
         assert_eq!(taken, selective || greeting);
         assert_eq!(connection.is_dead(), !taken);
@@ -259,7 +259,7 @@ fn part(psn: u32) -> Header {
 #[test]
 fn a_row_is_executed_at_once() {
     let payload = [7; MTU as usize];
-    let row = [&payload[..]; 6];
+    let burst = [&payload[..]; 6];
     let (mut pair, mut connection) = responder(true);
     let host = &mut pair.ends[1].host;
     let with = |change: &dyn Fn(&mut Header)| {
@@ -287,20 +287,20 @@ fn a_row_is_executed_at_once() {
             "immediate data",
         ),
     ] {
-        assert_eq!(connection.receive_row(Time(0), &wrong, &row, host), 0, "{what}");
+        assert_eq!(connection.receive_burst(Time(0), &wrong, &burst, host), 0, "{what}");
     }
-    assert_eq!(connection.receive_row(Time(0), &part(0), &row[..2], host), 2);
+    assert_eq!(connection.receive_burst(Time(0), &part(0), &burst[..2], host), 2);
     let short = [&payload[..], &payload, &payload[..8], &payload];
-    assert_eq!(connection.receive_row(Time(0), &part(2), &short, host), 2, "up to the short one");
+    assert_eq!(connection.receive_burst(Time(0), &part(2), &short, host), 2, "up to the short one");
     host.page_absent = true;
-    assert_eq!(connection.receive_row(Time(0), &part(4), &row[..2], host), 0, "a page is absent");
+    assert_eq!(connection.receive_burst(Time(0), &part(4), &burst[..2], host), 0, "a page is absent");
     host.page_absent = false;
-    assert_eq!(connection.receive_row(Time(0), &part(4), &row[..2], host), 2);
+    assert_eq!(connection.receive_burst(Time(0), &part(4), &burst[..2], host), 2);
     let mut last = part(6);
     last.bth.acknowledge = true;
     assert_eq!(connection.receive(Time(0), &last, Payload::Bytes(&payload), host), Outcome::Done(()));
     assert!(host.memory.borrow()[..7 * MTU as usize] == [7; 7 * MTU as usize]);
-    connection.drive(Time(0), host);
+    connection.progress(Time(0), host);
     // Each was a message.
     let Some(Packet::Standard { header, .. }) = host.sent.pop() else { panic!("no acknowledgement") };
     assert_eq!(header.bth.psn, 6);
@@ -310,22 +310,22 @@ fn a_row_is_executed_at_once() {
 #[test]
 fn there_are_no_rows_of_messages_where_they_may_not_be() {
     let payload = [7; MTU as usize];
-    let row = [&payload[..]; 3];
+    let burst = [&payload[..]; 3];
     let (mut pair, mut connection) = responder(false);
     let host = &mut pair.ends[1].host;
     assert_eq!(
-        connection.receive_row(Time(0), &part(0), &row, host),
+        connection.receive_burst(Time(0), &part(0), &burst, host),
         0,
         "each may be the last of a work request"
     );
     let (_, mut connection) = responder(true);
     connection.update(RcUpdate { remote_rights: Some(RemoteRights::default()), ..RcUpdate::default() });
-    assert_eq!(connection.receive_row(Time(0), &part(0), &row, host), 0, "no right to write");
+    assert_eq!(connection.receive_burst(Time(0), &part(0), &burst, host), 0, "no right to write");
     let (_, mut connection) = responder(true);
     host.post_receive(4096);
     let first = header(Code::SendFirst, 0);
     assert_eq!(connection.receive(Time(0), &first, Payload::Bytes(&payload), host), Outcome::Done(()));
-    assert_eq!(connection.receive_row(Time(0), &part(1), &row, host), 0, "in the middle of a message");
+    assert_eq!(connection.receive_burst(Time(0), &part(1), &burst, host), 0, "in the middle of a message");
 }
 
 /// What is acknowledged late would be followed late.
@@ -337,9 +337,9 @@ fn an_acknowledgement_is_for_all_that_was_executed_before_it_leaves() {
     let mut first = part(0);
     first.bth.acknowledge = true;
     assert_eq!(connection.receive(Time(0), &first, Payload::Bytes(&payload), host), Outcome::Done(()));
-    assert_eq!(connection.receive_row(Time(0), &part(1), &[&payload[..]; 6], host), 6);
+    assert_eq!(connection.receive_burst(Time(0), &part(1), &[&payload[..]; 6], host), 6);
     assert_eq!(connection.receive(Time(0), &part(7), Payload::Bytes(&payload), host), Outcome::Done(()));
-    connection.drive(Time(0), host);
+    connection.progress(Time(0), host);
     let [Packet::Standard { header, .. }] = &host.sent[..] else { panic!("{:?}", host.sent) };
     assert_eq!(header.bth.psn, 7);
     assert_eq!(header.aeth, Some(Aeth { syndrome: Syndrome::Ack { credits: 31 }, message: 8 }));
@@ -351,7 +351,7 @@ fn an_acknowledgement_is_for_all_that_was_executed_before_it_leaves() {
     let mut read = header_of_read(9);
     read.bth.acknowledge = true;
     assert_eq!(connection.receive(Time(0), &read, Payload::Bytes(&[]), host), Outcome::Done(()));
-    connection.drive(Time(0), host);
+    connection.progress(Time(0), host);
     let psns: Vec<u32> = host
         .sent
         .iter()

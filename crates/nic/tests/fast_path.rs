@@ -18,11 +18,11 @@ fn settled() -> Pair {
 fn settled_over(path: PathChoice) -> Pair {
     let sides = (Side::without_thread(path), Side::without_thread(path));
     let mut pair = Pair::connect(sides.0, sides.1, QueuePairType::Rc, all_rights());
-    settle(&mut pair);
+    run_until_quiet(&mut pair);
     pair
 }
 
-fn settle(pair: &mut Pair) {
+fn run_until_quiet(pair: &mut Pair) {
     let buffers = (pair.a.buffer(8, all_rights()), pair.b.buffer(8, all_rights()));
     let start = Instant::now();
     loop {
@@ -81,7 +81,7 @@ fn every_send_request_that_ended_is_counted_once() {
             assert_eq!(now.send_requests_completed, before.send_requests_completed + 5 * round, "{path:?}");
             assert_eq!(now.send_requests, 0);
             if path == PathChoice::Local {
-                assert_eq!(now.direct_operations, before.direct_operations + 3 * round);
+                assert_eq!(now.initiator_copies, before.initiator_copies + 3 * round);
             }
         }
     }
@@ -175,7 +175,7 @@ fn queue_pairs_that_share_the_network_wait_their_turn() {
     pair.until(1, 1);
     assert_eq!((&pair.sent[..], &pair.received[..]), (&[success(1)][..], &[success(1)][..]));
     other.destroy().unwrap();
-    settle(&mut pair);
+    run_until_quiet(&mut pair);
 }
 
 /// Before the peers know each other losses are met by count, and the way may change.
@@ -208,7 +208,7 @@ fn a_send_longer_than_the_receivers_mtu_is_refused_as_ever() {
     to_rts(&qa, TIMERS);
     to_rts(&qb, TIMERS);
     let mut pair = Pair { a, b, qa, qb, sent: Vec::new(), received: Vec::new() };
-    settle(&mut pair);
+    run_until_quiet(&mut pair);
     let (ours, theirs) = (pair.a.buffer(512, all_rights()), pair.b.buffer(512, all_rights()));
     pair.receive(1, &[theirs.piece(0, 512)]);
     post_send(&pair.qa, 1, &[ours.piece(0, 300)]);

@@ -3,36 +3,36 @@
 //! One thread at a time drives a queue pair; the others leave a note and go on. A queue pair that waits for a
 //! page, a full link or its turn is driven again by whoever learns that the reason is gone.
 
-mod answers;
+mod delayed_ack;
 mod hello;
 mod packets;
 pub(crate) mod page_waits;
 mod receive_wait;
 
-use crate::access::{Pass, Sustained};
+use crate::access::{AccessSession, MrCacheEntry};
 use crate::attributes::{Attributes, QueuePairType, State};
 use crate::counters::ProtocolCounters;
-use crate::direct::Far;
-use crate::environment::{Ended, QueuePairEnvironment};
 use crate::error::{Error, Result};
 use crate::event::AsyncEventKind;
 use crate::inbox::{Half, Origin};
+use crate::initiator_copy::RemoteHint;
 use crate::path::Path;
-use crate::path::local::{LocalChannel, Progress, publish_holding};
+use crate::path::local::{LocalChannel, RxPosition, publish_holding};
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::ReceiveWork;
-use crate::turns::{Grant, Share};
-use answers::{Answers, News, Wait};
+use crate::send_budget::{BudgetGrant, BudgetUse};
+use crate::transport_ops::{Ended, QpTransportOps};
+use delayed_ack::{DelayedAck, ReceivedData, Wait};
 use hello::HelloState;
-pub(crate) use packets::Row;
-use page_waits::{Asked, PageWaits, Purpose, tells_of};
+pub(crate) use packets::Burst;
+use page_waits::{FaultState, PageWaits, Purpose, tells_of};
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::LastSeen;
 use pagewire_transport::{
-    Drive, Environment, Link, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Source,
-    Time, UcConnection, UcSettings, WholeSend, Work, WorkId,
+    Link, Progress, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, SendOnlyRequest,
+    Source, Time, TransportOps, UcConnection, UcSettings, Work, WorkId,
 };
 use pagewire_wire::Header;
 use pagewire_wire::bth::DEFAULT_PARTITION;
@@ -44,7 +44,7 @@ use std::sync::atomic::{Ordering, fence};
 /// Bytes of a READ response, or of a UC request, that go into one ring record.
 const RING_PAYLOAD: u32 = 16_384;
 /// Turns that a thread takes in a row.
-const TURNS: u32 = 16;
+const PROGRESS_RUNS: u32 = 16;
 
 /// Why a queue pair is driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,14 +78,14 @@ impl Connection {
 }
 
 /// What belongs to whoever drives the queue pair.
-pub struct Core<F: Fabric> {
+pub struct QpContext<F: Fabric> {
     /// What the queue pair was told last.
     pub attributes: Attributes,
     connection: Connection,
     /// The peer was heard from (COMM_EST).
     pub communicates: bool,
     /// The peer knows that this side has begun, or was told, as no packet tells it.
-    told: bool,
+    peer_knows_rts: bool,
     sending: bool,
     path: Path<F>,
     /// What connections that have ended counted.
@@ -102,49 +102,49 @@ pub struct Core<F: Fabric> {
     holding_request: bool,
     holding_response: bool,
     /// What the peer had sent and nobody had taken, when an acknowledgement was last overdue.
-    pub unread: SmallVec<[Progress; 2]>,
+    pub unread: SmallVec<[RxPosition; 2]>,
     /// UC and UD: of the next message.
     receive_wait: ReceiveWait,
-    share: Share,
+    budget_use: BudgetUse,
     /// What has come for the program since the queue pair was last driven.
-    pub news: News,
-    answers: Answers,
-    pub passes: Passes,
+    pub received_data: ReceivedData,
+    delayed_ack: DelayedAck,
+    pub mr_cache: MrCache,
 }
 
 /// Regions that are most probably accessed again.
 #[derive(Default)]
-pub struct Passes {
+pub struct MrCache {
     /// What was last sent from at a post, or by a transfer that the requester executed itself, or read into.
-    pub send: Option<Pass>,
+    pub send: Option<MrCacheEntry>,
     /// What a message was last received into at once.
-    pub receive: Option<Pass>,
+    pub receive: Option<MrCacheEntry>,
     /// What was last accessed in the local peer's memory.
-    pub far: Option<Far>,
+    pub remote_hint: Option<RemoteHint>,
     /// What of that memory, and of the own, such transfers last saw present.
-    pub seen_there: LastSeen,
-    pub seen_here: LastSeen,
+    pub resident_remote: LastSeen,
+    pub resident_local: LastSeen,
 }
 
 /// A local peer's memory, as the requester reaches it.
-pub struct LocalWay<'c, F: Fabric> {
+pub struct LocalPath<'c, F: Fabric> {
     pub channel: &'c LocalChannel<F>,
     /// With which PSN the connection began.
     pub send_psn: u32,
     /// Times in a row that pages were brought in for the requester.
-    pub waits: &'c mut Asked,
-    pub passes: &'c mut Passes,
+    pub waits: &'c mut FaultState,
+    pub mr_cache: &'c mut MrCache,
     /// The peer knows that this side has begun, or was told.
-    pub told: &'c mut bool,
+    pub peer_knows_rts: &'c mut bool,
 }
 
-impl<F: Fabric> Default for Core<F> {
+impl<F: Fabric> Default for QpContext<F> {
     fn default() -> Self {
-        Core {
+        QpContext {
             attributes: Attributes::default(),
             connection: Connection::None,
             communicates: false,
-            told: false,
+            peer_knows_rts: false,
             sending: false,
             path: Path::None,
             ended: ProtocolCounters::default(),
@@ -157,17 +157,17 @@ impl<F: Fabric> Default for Core<F> {
             holding_response: false,
             unread: SmallVec::new(),
             receive_wait: ReceiveWait::default(),
-            share: Share::default(),
-            news: News::default(),
-            answers: Answers::default(),
-            passes: Passes::default(),
+            budget_use: BudgetUse::default(),
+            received_data: ReceivedData::default(),
+            delayed_ack: DelayedAck::default(),
+            mr_cache: MrCache::default(),
         }
     }
 }
 
-impl<F: Fabric> Core<F> {
+impl<F: Fabric> QpContext<F> {
     /// An access begins, which may wait for pages.
-    pub fn begin_access(&mut self, purpose: Purpose) -> &mut Asked {
+    pub fn begin_access(&mut self, purpose: Purpose) -> &mut FaultState {
         self.page_waits.begin_access(purpose)
     }
 
@@ -180,7 +180,7 @@ impl<F: Fabric> Core<F> {
     /// Pages came in for some waits (a bit for each), or turned out not to be mapped.
     #[cold]
     fn pages_in(&mut self, waits: u64) {
-        self.page_waits.answered(waits);
+        self.page_waits.note_pages_in(waits);
         let Connection::Rc(rc) = &mut self.connection else { return };
         if tells_of(waits, Purpose::Execute) {
             rc.pages_in_for_requests();
@@ -198,54 +198,54 @@ impl<F: Fabric> Core<F> {
     }
 
     /// What a transfer takes that the requester executes itself, on the local path where memory may be touched from outside.
-    pub fn local(&mut self) -> Option<LocalWay<'_, F>> {
+    pub fn local(&mut self) -> Option<LocalPath<'_, F>> {
         match &self.path {
-            Path::Local(channel) if !channel.channel.bounce_only => Some(LocalWay {
+            Path::Local(channel) if !channel.channel.bounce_only => Some(LocalPath {
                 channel,
                 send_psn: self.attributes.send_psn,
                 waits: self.page_waits.begin_access(Purpose::Request),
-                passes: &mut self.passes,
-                told: &mut self.told,
+                mr_cache: &mut self.mr_cache,
+                peer_knows_rts: &mut self.peer_knows_rts,
             }),
             _ => None,
         }
     }
 
-    /// See [`RcConnection::send_at_once`].
+    /// See [`RcConnection::send_fast`].
     #[inline(always)] // Part of each short SEND.
-    pub fn send_at_once(&self, work: &Work) -> Option<WholeSend> {
+    pub fn send_fast(&self, work: &Work) -> Option<SendOnlyRequest> {
         let sends = self.sending && self.attributes.state == State::ReadyToSend;
         match &self.connection {
-            Connection::Rc(rc) if sends => rc.send_at_once(work),
+            Connection::Rc(rc) if sends => rc.send_fast(work),
             _ => None,
         }
     }
 
-    /// See [`RcConnection::sent_at_once`]; gives when the connection wants to be driven.
-    pub fn sent_at_once(&mut self, now: Time, work: &Work) -> Option<Time> {
+    /// See [`RcConnection::sent_fast`]; gives when the connection wants to be driven.
+    pub fn sent_fast(&mut self, now: Time, work: &Work) -> Option<Time> {
         let Connection::Rc(rc) = &mut self.connection else { return None };
-        rc.sent_at_once(now, work);
+        rc.sent_fast(now, work);
         rc.deadline()
     }
 
-    /// See [`RcConnection::may_execute_at_once`].
+    /// See [`RcConnection::may_execute_fast`].
     #[inline(always)] // Part of each short SEND.
-    pub fn may_execute_at_once(&self, send: &WholeSend, length: u32) -> bool {
-        matches!(&self.connection, Connection::Rc(rc) if rc.may_execute_at_once(send, length))
+    pub fn may_execute_fast(&self, send: &SendOnlyRequest, length: u32) -> bool {
+        matches!(&self.connection, Connection::Rc(rc) if rc.may_execute_fast(send, length))
     }
 
-    /// See [`RcConnection::executed_at_once`].
-    pub fn executed_at_once(&mut self) {
+    /// See [`RcConnection::executed_fast`].
+    pub fn executed_fast(&mut self) {
         if let Connection::Rc(rc) = &mut self.connection {
             // What is owed waits for the answer, if the program answers.
-            self.news.received |= rc.executed_at_once();
+            self.received_data.received |= rc.executed_fast();
         }
     }
 
     /// See [`RcConnection::take_owed`]: the program has posted a request, with which it leaves.
     pub fn take_owed(&mut self, now: Time) -> Option<Header> {
-        let news = std::mem::take(&mut self.news);
-        self.answers.look(Occasion::Doorbell, news, now.0);
+        let received_data = std::mem::take(&mut self.received_data);
+        self.delayed_ack.look(Occasion::Doorbell, received_data, now.0);
         match &mut self.connection {
             Connection::Rc(rc) => rc.take_owed(),
             _ => None,
@@ -254,7 +254,7 @@ impl<F: Fabric> Core<F> {
 
     /// Whether what comes by this way is answered by it: the ends of a connection may have chosen different ones.
     #[inline]
-    pub fn answers_by_way_of(&self, origin: &Origin<F>) -> bool {
+    pub fn shares_path_with(&self, origin: &Origin<F>) -> bool {
         matches!(
             (&self.path, origin),
             (Path::Local(_), Origin::Local(_)) | (Path::Udp { .. }, Origin::Network { .. })
@@ -263,17 +263,17 @@ impl<F: Fabric> Core<F> {
 
     /// Where over the network a request may be sent without a turn: the peers know each other as far as they ever will.
     #[inline]
-    pub fn settled_route(&self) -> Option<Route> {
+    pub fn established_route(&self) -> Option<Route> {
         match &self.path {
             Path::Udp { route, .. } if self.hello.due() == u64::MAX => Some(*route),
             _ => None,
         }
     }
 
-    /// See [`RcConnection::acknowledged_at_once`].
-    pub fn acknowledged_at_once(&mut self, now: Time, psn: u32) -> Option<WorkId> {
+    /// See [`RcConnection::acknowledged_fast`].
+    pub fn acknowledged_fast(&mut self, now: Time, psn: u32) -> Option<WorkId> {
         match &mut self.connection {
-            Connection::Rc(rc) => rc.acknowledged_at_once(now, psn),
+            Connection::Rc(rc) => rc.acknowledged_fast(now, psn),
             _ => None,
         }
     }
@@ -285,9 +285,9 @@ impl<F: Fabric> Core<F> {
     }
 
     /// A request was executed without the protocol.
-    pub fn executed_directly(&mut self) {
+    pub fn note_initiator_copy(&mut self) {
         if let Connection::Rc(rc) = &mut self.connection {
-            rc.executed_directly();
+            rc.note_initiator_copy();
         }
     }
 
@@ -321,7 +321,7 @@ impl<F: Fabric> Core<F> {
             self.page_waits.set_peer(self.path.peer());
         }
         // The peer's regions are those of one process.
-        (self.passes.far, self.passes.seen_there) = (None, LastSeen::default());
+        (self.mr_cache.remote_hint, self.mr_cache.resident_remote) = (None, LastSeen::default());
     }
 
     /// Forgets everything but what was counted (RESET).
@@ -329,7 +329,7 @@ impl<F: Fabric> Core<F> {
         self.set_path(queue_pair, Path::None);
         let mut page_waits = std::mem::take(&mut self.page_waits);
         page_waits.reset();
-        *self = Core { ended: self.protocol_counters(), page_waits, ..Core::default() };
+        *self = QpContext { ended: self.protocol_counters(), page_waits, ..QpContext::default() };
     }
 
     /// Ends the protocol; the path stays to be looked at.
@@ -366,7 +366,7 @@ impl<F: Fabric> Core<F> {
         if (now.source, now.destination) != (new.source, new.destination) {
             return Err(Error::NotSupported("a connection keeps its source and destination address"));
         }
-        if let Path::Udp { route, .. } | Path::Asked { route, .. } = &mut self.path {
+        if let Path::Udp { route, .. } | Path::Connecting { route, .. } = &mut self.path {
             (route.traffic_class, route.hop_limit) = (new.traffic_class, new.hop_limit);
         }
         Ok(())
@@ -395,30 +395,30 @@ impl<F: Fabric> Core<F> {
 
     /// Whether [`establish`](Self::establish) has anything to do.
     fn wants_path(&self) -> bool {
-        matches!(self.path, Path::Asked { .. })
+        matches!(self.path, Path::Connecting { .. })
             || matches!(self.connection, Connection::None)
             || !self.sending && matches!(self.attributes.state, State::ReadyToSend | State::SendQueueDrain)
     }
 
     /// Starts the protocol as soon as state and path permit.
     fn establish(&mut self, queue_pair: &QueuePair<F>, attributes: &Attributes) {
-        if let Path::Asked { route, peer } = &self.path {
+        if let Path::Connecting { route, peer } = &self.path {
             let (route, peer) = (*route, *peer);
             self.set_path(queue_pair, queue_pair.nic.choose_path(queue_pair.number, &route, peer));
         }
         if matches!(self.connection, Connection::None) && attributes.state.receives() {
             let link = match &self.path {
-                Path::None | Path::Asked { .. } => return,
+                Path::None | Path::Connecting { .. } => return,
                 Path::Local(channel) => {
-                    let direct = !channel.channel.bounce_only;
+                    let initiator_copy = !channel.channel.bounce_only;
                     // What RC sends may be longer than a record: the receiver pulls it.
-                    let pulled = direct && queue_pair.kind == QueuePairType::Rc;
+                    let pulled = initiator_copy && queue_pair.kind == QueuePairType::Rc;
                     let request_mtu = if pulled { 1 << 31 } else { RING_PAYLOAD };
-                    Link { request_mtu, response_mtu: RING_PAYLOAD, lossless: true, direct }
+                    Link { request_mtu, response_mtu: RING_PAYLOAD, lossless: true, initiator_copy }
                 }
                 Path::Udp { .. } | Path::Dead { .. } => {
                     let mtu = queue_pair.link_mtu(attributes);
-                    Link { request_mtu: mtu, response_mtu: mtu, lossless: false, direct: false }
+                    Link { request_mtu: mtu, response_mtu: mtu, lossless: false, initiator_copy: false }
                 }
             };
             queue_pair.set_on_network(!link.lossless);
@@ -474,21 +474,21 @@ fn remote_rights(access: Rights) -> RemoteRights {
 
 impl<F: Fabric> QueuePair<F> {
     /// Lets local peers see that silence means waiting: a request does.
-    fn set_holding(&self, core: &mut Core<F>, holding: bool) {
-        core.holding_request = holding;
-        self.publish_holding(core);
+    fn set_holding(&self, qpc: &mut QpContext<F>, holding: bool) {
+        qpc.holding_request = holding;
+        self.publish_holding(qpc);
     }
 
     /// Neither requests nor responses wait any more.
-    pub(crate) fn end_holding(&self, core: &mut Core<F>) {
-        (core.holding_request, core.holding_response) = (false, false);
-        self.publish_holding(core);
+    pub(crate) fn end_holding(&self, qpc: &mut QpContext<F>) {
+        (qpc.holding_request, qpc.holding_response) = (false, false);
+        self.publish_holding(qpc);
     }
 
-    fn publish_holding(&self, core: &mut Core<F>) {
-        let holding = core.holding_request || core.holding_response;
-        if core.holding != holding {
-            core.holding = holding;
+    fn publish_holding(&self, qpc: &mut QpContext<F>) {
+        let holding = qpc.holding_request || qpc.holding_response;
+        if qpc.holding != holding {
+            qpc.holding = holding;
             publish_holding(self.nic.fabric().tables(), self.place, holding);
         }
     }
@@ -500,20 +500,20 @@ impl<F: Fabric> QueuePair<F> {
 
     /// The same for a reason that matters.
     pub(crate) fn run_for(self: &Arc<Self>, occasion: Occasion) {
-        for _ in 0..TURNS {
-            let Some(mut core) = self.core.try_lock().or_else(|| {
+        for _ in 0..PROGRESS_RUNS {
+            let Some(mut qpc) = self.qpc.try_lock().or_else(|| {
                 self.pending.store(true, Ordering::SeqCst);
                 // Whoever had it may have given it up just before, and seen no note.
-                self.core.try_lock()
+                self.qpc.try_lock()
             }) else {
                 return;
             };
             if self.pending.load(Ordering::SeqCst) {
                 self.pending.store(false, Ordering::SeqCst);
             }
-            let again = self.drive_for(&mut core, occasion);
-            self.end_if_overrun(&mut core);
-            drop(core);
+            let again = self.drive_for(&mut qpc, occasion);
+            self.end_if_overrun(&mut qpc);
+            drop(qpc);
             fence(Ordering::SeqCst);
             if let Some(again) = again {
                 self.nic.ready(self, again);
@@ -527,16 +527,16 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Has what the peer counts on leave before the connection ends: acknowledgements of what has arrived.
-    pub(crate) fn drive_last(&self, core: &mut Core<F>) {
-        self.drive_for(core, Occasion::Last);
+    pub(crate) fn drive_last(&self, qpc: &mut QpContext<F>) {
+        self.drive_for(qpc, Occasion::Last);
     }
 
     /// Has an acknowledgement leave that waits, unless another thread drives the queue pair just now.
     pub(crate) fn acknowledge_now(self: &Arc<Self>) {
-        let Some(mut core) = self.core.try_lock() else { return };
-        let owes = core.owes_acknowledgement();
-        let again = if owes { self.drive_for(&mut core, Occasion::Last) } else { None };
-        drop(core);
+        let Some(mut qpc) = self.qpc.try_lock() else { return };
+        let owes = qpc.owes_acknowledgement();
+        let again = if owes { self.drive_for(&mut qpc, Occasion::Last) } else { None };
+        drop(qpc);
         if let Some(again) = again {
             self.nic.ready(self, again);
         }
@@ -545,180 +545,179 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Whether the acknowledgement of what was written to the program's memory may wait: nothing else is to be sent, and nobody waits for
     /// room that the peer's acknowledgements would give.
-    fn may_wait_for_answer(&self, core: &Core<F>) -> bool {
-        matches!(&core.connection, Connection::Rc(rc) if rc.only_owes_acknowledgement())
+    fn may_wait_for_answer(&self, qpc: &QpContext<F>) -> bool {
+        matches!(&qpc.connection, Connection::Rc(rc) if rc.only_owes_acknowledgement())
             && self.nic.network_users.load(Ordering::Relaxed) <= 1
     }
 
     /// Whether all there is to do is an acknowledgement, which may wait for the program's answer.
-    fn may_rest(&self, core: &Core<F>) -> bool {
-        core.news.received
-            && core.attributes.state == State::ReadyToSend
-            && !core.wants_path()
-            && !core.receive_wait.waits()
-            && core.hello.due() == u64::MAX
+    fn may_rest(&self, qpc: &QpContext<F>) -> bool {
+        qpc.received_data.received
+            && qpc.attributes.state == State::ReadyToSend
+            && !qpc.wants_path()
+            && !qpc.receive_wait.waits()
+            && qpc.hello.due() == u64::MAX
             // What was acknowledged to this side may be what others of this process wait for.
-            && self.may_wait_for_answer(core)
+            && self.may_wait_for_answer(qpc)
             && self.inbox.is_empty(Half::Requester)
             && self.inbox.is_empty(Half::Responder)
-            && core.answers.are_usual()
+            && qpc.delayed_ack.are_usual()
     }
 
     /// One turn. Tells whether there is more to do, and when.
-    fn drive_for(&self, core: &mut Core<F>, occasion: Occasion) -> Option<Again> {
-        if occasion == Occasion::Polled && self.may_rest(core) {
-            let news = std::mem::take(&mut core.news);
+    fn drive_for(&self, qpc: &mut QpContext<F>, occasion: Occasion) -> Option<Again> {
+        if occasion == Occasion::Polled && self.may_rest(qpc) {
+            let received_data = std::mem::take(&mut qpc.received_data);
             // No answer is expected before it, whose time would matter.
-            let wait = core.answers.look(occasion, news, 0);
+            let wait = qpc.delayed_ack.look(occasion, received_data, 0);
             debug_assert_eq!(wait, Wait::ForAnswer, "answers are usual");
             return Some(Again::Later);
         }
-        let mut attributes = core.attributes;
+        let mut attributes = qpc.attributes;
         if !attributes.state.receives() {
             return None;
         }
         if self.brought_in.load(Ordering::Acquire) != 0 {
-            core.pages_in(self.brought_in.swap(0, Ordering::AcqRel));
+            qpc.pages_in(self.brought_in.swap(0, Ordering::AcqRel));
         }
-        core.establish(self, &attributes);
-        core.receive_wait.look_anew();
-        self.take_waiting(core, Half::Requester);
-        self.take_waiting(core, Half::Responder);
-        attributes = core.attributes;
+        qpc.establish(self, &attributes);
+        qpc.receive_wait.look_anew();
+        self.take_waiting(qpc, Half::Requester);
+        self.take_waiting(qpc, Half::Responder);
+        attributes = qpc.attributes;
         if !attributes.state.receives() {
             return None;
         }
-        if matches!(core.connection, Connection::Ud) {
-            let again = self.drive_datagrams(core, &attributes);
-            let again = again.or(core.receive_wait.waits().then_some(Again::Later));
+        if matches!(qpc.connection, Connection::Ud) {
+            let again = self.drive_datagrams(qpc, &attributes);
+            let again = again.or(qpc.receive_wait.waits().then_some(Again::Later));
             self.tell_drained(&attributes, true);
-            let look_next = core.page_waits.next_look(self.nic.fabric().now());
+            let look_next = qpc.page_waits.next_look(self.nic.fabric().now());
             if look_next != u64::MAX {
                 self.nic.schedule(self, look_next);
             }
             return again;
         }
-        self.submit(core, &attributes);
+        self.submit(qpc, &attributes);
         let now = self.nic.fabric().now();
-        let greeting = core.greet(self, now);
-        core.tell_greeting(now);
-        let hello_next = core.hello.due();
-        let mut news = std::mem::take(&mut core.news);
-        let may_wait = self.may_wait_for_answer(core);
-        news.written &= may_wait;
-        let wait = match core.answers.look(occasion, news, now) {
+        let greeting = qpc.greet(self, now);
+        qpc.tell_greeting(now);
+        let hello_next = qpc.hello.due();
+        let mut received_data = std::mem::take(&mut qpc.received_data);
+        let may_wait = self.may_wait_for_answer(qpc);
+        received_data.written &= may_wait;
+        let wait = match qpc.delayed_ack.look(occasion, received_data, now) {
             Wait::Until(_) if !may_wait => Wait::No,
             wait => wait,
         };
         let hold = wait != Wait::No;
         let mut owes = false;
-        let mut connection = std::mem::replace(&mut core.connection, Connection::None);
-        let mut sustained = Sustained::new(&self.nic);
-        let mut environment = QueuePairEnvironment::new(self, core, None, &mut sustained);
+        let mut connection = std::mem::replace(&mut qpc.connection, Connection::None);
+        let mut session = AccessSession::new(&self.nic);
+        let mut ops = QpTransportOps::new(self, qpc, None, &mut session);
         if let Some(own) = greeting {
-            environment.transmit_hello(&own);
+            ops.transmit_hello(&own);
         }
-        let (driven, deadline, drained) = match &mut connection {
+        let (progressed, deadline, drained) = match &mut connection {
             Connection::Rc(rc) => {
-                let judged = self.judged(now, rc.deadline());
-                let grant = self.begin_turn(environment.core(), rc, &attributes, now);
-                let driven = if hold {
-                    rc.drive_holding(judged, &mut environment)
+                let timer_now = self.timer_now(now, rc.deadline());
+                let grant = self.take_budget(ops.qpc(), rc, &attributes, now);
+                let progressed = if hold {
+                    rc.progress_holding(timer_now, &mut ops)
                 } else {
-                    rc.drive(judged, &mut environment)
+                    rc.progress(timer_now, &mut ops)
                 };
                 owes = hold && rc.owes_acknowledgement();
                 if let Some(grant) = grant {
-                    self.end_turn(environment.core(), rc, grant, &attributes, now);
+                    self.return_budget(ops.qpc(), rc, grant, &attributes, now);
                 }
-                (driven, rc.deadline(), rc.is_drained())
+                (progressed, rc.deadline(), rc.is_drained())
             }
             Connection::Uc(uc) => {
                 uc.set_sharers(self.nic.network_users.load(Ordering::Relaxed));
-                let driven = uc.drive(self.judged(now, uc.deadline()), &mut environment);
-                (driven, uc.deadline(), uc.is_drained())
+                let progressed = uc.progress(self.timer_now(now, uc.deadline()), &mut ops);
+                (progressed, uc.deadline(), uc.is_drained())
             }
-            Connection::None | Connection::Ud => (Drive::Idle, None, false),
+            Connection::None | Connection::Ud => (Progress::Idle, None, false),
         };
         let late = matches!(&connection, Connection::Rc(rc) if rc.responds_late());
-        let ended = environment.finish();
-        drop(sustained);
-        core.holding_response = late;
-        self.publish_holding(core);
+        let ended = ops.finish();
+        drop(session);
+        qpc.holding_response = late;
+        self.publish_holding(qpc);
         let waits_for_link = ended.link_full;
         let connected = !matches!(connection, Connection::None);
-        core.connection = connection;
+        qpc.connection = connection;
         let alive = ended.failure.is_none();
-        self.settle(core, ended);
+        self.apply_end(qpc, ended);
         if !alive {
             return None;
         }
         let deadline = deadline.map_or(u64::MAX, |at| at.0);
         // Who does not send yet does not greet either.
-        let greets = connected && core.sending && matches!(core.path, Path::Udp { .. });
+        let greets = connected && qpc.sending && matches!(qpc.path, Path::Udp { .. });
         let hello_next = if greets { hello_next } else { u64::MAX };
-        let look_next = core.page_waits.next_look(now);
+        let look_next = qpc.page_waits.next_look(now);
         let answer_next = match wait {
             Wait::Until(at) if owes => at,
             _ => u64::MAX,
         };
         self.nic.schedule(self, deadline.min(hello_next).min(look_next).min(answer_next));
         self.tell_drained(&attributes, drained);
-        match driven {
-            Drive::Again => Some(Again::Soon),
-            Drive::Idle | Drive::Wait => {
+        match progressed {
+            Progress::Again => Some(Again::Soon),
+            Progress::Idle | Progress::Wait => {
                 let owes_soon = owes && wait == Wait::ForAnswer;
-                (waits_for_link || core.receive_wait.waits() || owes_soon).then_some(Again::Later)
+                (waits_for_link || qpc.receive_wait.waits() || owes_soon).then_some(Again::Later)
             }
         }
     }
 
     /// The time by which a connection's timers are judged: they are not over before this side has listened until then.
-    fn judged(&self, now: u64, deadline: Option<Time>) -> Time {
+    fn timer_now(&self, now: u64, deadline: Option<Time>) -> Time {
         let due = deadline.map_or(u64::MAX, |at| at.0);
         // Whatever else is due by then is judged likewise.
-        Time(if due <= now { self.nic.heard(now).clamp(due.saturating_sub(1), now) } else { now })
+        Time(if due <= now { self.nic.rx_watermark(now).clamp(due.saturating_sub(1), now) } else { now })
     }
 
     /// Tells a connection how much of what all share it may use. `None`: nobody shares.
-    fn begin_turn(
+    fn take_budget(
         &self,
-        core: &mut Core<F>,
+        qpc: &mut QpContext<F>,
         rc: &mut RcConnection,
         attributes: &Attributes,
         now: u64,
-    ) -> Option<Grant> {
-        let shares =
-            matches!(core.path, Path::Udp { .. }) && self.nic.network_users.load(Ordering::Relaxed) > 1;
-        if !shares {
+    ) -> Option<BudgetGrant> {
+        let uses = matches!(qpc.path, Path::Udp { .. }) && self.nic.network_users.load(Ordering::Relaxed) > 1;
+        if !uses {
             rc.set_allowance(u32::MAX);
             return None;
         }
         let mtu = self.link_mtu(attributes);
-        let turn = self.turn.swap(false, Ordering::AcqRel);
-        let under_way = u64::from(rc.under_way()) * u64::from(mtu);
-        let grant = self.nic.turns.begin(&mut core.share, under_way, mtu, turn, now);
+        let budget_ready = self.budget_ready.swap(false, Ordering::AcqRel);
+        let in_flight = u64::from(rc.in_flight()) * u64::from(mtu);
+        let grant = self.nic.send_budget.begin(&mut qpc.budget_use, in_flight, mtu, budget_ready, now);
         rc.set_allowance(grant.packets);
         Some(grant)
     }
 
-    fn end_turn(
+    fn return_budget(
         &self,
-        core: &mut Core<F>,
+        qpc: &mut QpContext<F>,
         rc: &RcConnection,
-        grant: Grant,
+        grant: BudgetGrant,
         attributes: &Attributes,
         now: u64,
     ) {
-        let under_way = u64::from(rc.under_way()) * u64::from(self.link_mtu(attributes));
-        if self.nic.turns.end(&mut core.share, grant, under_way, rc.is_held(), self.number, now) {
+        let in_flight = u64::from(rc.in_flight()) * u64::from(self.link_mtu(attributes));
+        if self.nic.send_budget.end(&mut qpc.budget_use, grant, in_flight, rc.is_held(), self.number, now) {
             self.nic.wake();
         }
     }
 
     /// Gives back what the queue pair used of what all share.
-    pub(crate) fn leave_turns(&self, core: &mut Core<F>) {
-        if self.nic.turns.leave(&mut core.share) {
+    pub(crate) fn leave_budget(&self, qpc: &mut QpContext<F>) {
+        if self.nic.send_budget.leave(&mut qpc.budget_use) {
             self.nic.wake();
         }
     }
@@ -734,45 +733,45 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Hands posted work to the protocol; in SQD what came after stays.
-    fn submit(&self, core: &mut Core<F>, attributes: &Attributes) {
-        if attributes.state != State::ReadyToSend || !core.sending {
+    fn submit(&self, qpc: &mut QpContext<F>, attributes: &Attributes) {
+        if attributes.state != State::ReadyToSend || !qpc.sending {
             return;
         }
         let send = self.send.lock();
-        core.submitted = core.submitted.max(send.oldest().0);
-        while let Some(work) = send.get(WorkId(core.submitted)) {
-            match &mut core.connection {
+        qpc.submitted = qpc.submitted.max(send.oldest().0);
+        while let Some(work) = send.get(WorkId(qpc.submitted)) {
+            match &mut qpc.connection {
                 Connection::Rc(rc) => rc.post(work.work),
                 Connection::Uc(uc) => uc.post(work.work),
                 Connection::None | Connection::Ud => break,
             }
-            core.submitted += 1;
+            qpc.submitted += 1;
         }
     }
 
     /// What follows from how the protocol ended.
-    fn settle(&self, core: &mut Core<F>, ended: Ended) {
+    fn apply_end(&self, qpc: &mut QpContext<F>, ended: Ended) {
         let Some(failure) = ended.failure else { return };
-        self.acknowledge_last(core);
+        self.acknowledge_last(qpc);
         if failure.send_only && self.kind != QueuePairType::Rc {
             // What comes in is not concerned, and what is sent goes on with the next PSN when the program says so.
-            self.enter_send_queue_error(core);
+            self.enter_send_queue_error(qpc);
             return;
         }
-        self.enter_error(core);
+        self.enter_error(qpc);
         if let Some(event) = failure.event {
             self.raise(event);
         }
     }
 
     /// The connection has ended at this side: what the peer had sent before still counts for it.
-    fn acknowledge_last(&self, core: &mut Core<F>) {
-        let Connection::Rc(rc) = &mut core.connection else { return };
+    fn acknowledge_last(&self, qpc: &mut QpContext<F>) {
+        let Connection::Rc(rc) = &mut qpc.connection else { return };
         let Some(header) = rc.last_acknowledgement() else { return };
-        let mut sustained = Sustained::new(&self.nic);
-        let mut environment = QueuePairEnvironment::new(self, core, None, &mut sustained);
+        let mut session = AccessSession::new(&self.nic);
+        let mut ops = QpTransportOps::new(self, qpc, None, &mut session);
         // For want of room it is lost, as it may be on the way.
-        let _ = environment.transmit(&header, Source::None);
-        environment.finish();
+        let _ = ops.transmit(&header, Source::None);
+        ops.finish();
     }
 }

@@ -1,27 +1,27 @@
 //! What the protocol of one queue pair is given by the NIC: memory, receives, completions, the link.
 
-use crate::access::{AccessError, Sustained};
+use crate::access::{AccessError, AccessSession};
 use crate::attributes::QueuePairType;
 use crate::completion::{Completion, Opcode, Status};
-use crate::direct::{Bytes, Transfer};
-use crate::drive::Core;
-use crate::drive::page_waits::Purpose;
 use crate::event::AsyncEventKind;
 use crate::inbox::Origin;
+use crate::initiator_copy::{Bytes, Transfer};
 use crate::limits::RING_INLINE;
 use crate::path::Path;
 use crate::path::local::LocalChannel;
 use crate::path::ring::{Kind, emit_reference};
-use crate::path::verdict::Awaited;
+use crate::path::ring_ack::Awaited;
 use crate::pull::{Lost, PullError};
+use crate::qp_progress::QpContext;
+use crate::qp_progress::page_waits::Purpose;
 use crate::queue_pair::QueuePair;
 use crate::request::{KeptData, Piece, ScatterGather, slice_of, total_length};
 use pagewire_fabric::{Batch, Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
 use pagewire_transport::{
-    Arrival, ArrivalKind, Atomic, Denial, Direct, Environment, Event, LinkState, Outcome, Payload, Psn,
-    RemoteAddress, Right, Source, Status as Protocol, Work, WorkId,
+    Arrival, ArrivalKind, Atomic, Denial, Event, InitiatorCopy, LinkState, Outcome, Payload, Psn,
+    RemoteAddress, Right, Source, Status as Protocol, TransportOps, Work, WorkId,
 };
 use pagewire_wire::{Bth, Header, Operation, VendorPacket, bth, packet, reth};
 use smallvec::SmallVec;
@@ -40,7 +40,7 @@ pub struct Failure {
 }
 
 /// Registered memory of this process that a payload goes to or comes from.
-struct Named<'a> {
+struct PayloadMemory<'a> {
     domain: u32,
     pieces: &'a [ScatterGather],
     need: Rights,
@@ -64,44 +64,44 @@ pub struct Ended {
 }
 
 /// The surroundings of one queue pair while it is driven.
-pub struct QueuePairEnvironment<'a, 'n, F: Fabric> {
+pub struct QpTransportOps<'a, 'n, F: Fabric> {
     queue_pair: &'a QueuePair<F>,
-    core: &'a mut Core<F>,
+    qpc: &'a mut QpContext<F>,
     /// Where the packet in hand came from.
     origin: Option<&'a Origin<F>>,
     batch: Option<F::Batch>,
     /// It has no room for one more packet like the last.
     full: bool,
     /// The access that the packets handled in a row share.
-    sustained: &'a mut Sustained<'n>,
+    session: &'a mut AccessSession<'n>,
     /// The send request of the last packet, where its bytes are one piece. A request does not change while it is kept.
     gathered: Option<(WorkId, ScatterGather)>,
     ended: Ended,
 }
 
-impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
+impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
     /// For one call of the protocol.
     pub fn new(
         queue_pair: &'a QueuePair<F>,
-        core: &'a mut Core<F>,
+        qpc: &'a mut QpContext<F>,
         origin: Option<&'a Origin<F>>,
-        sustained: &'a mut Sustained<'n>,
+        session: &'a mut AccessSession<'n>,
     ) -> Self {
         let ended = Ended::default();
         let (batch, full, gathered) = (None, false, None);
-        QueuePairEnvironment { queue_pair, core, origin, batch, full, sustained, gathered, ended }
+        QpTransportOps { queue_pair, qpc, origin, batch, full, session, gathered, ended }
     }
 
     /// The state of the queue pair that is driven.
-    pub fn core(&mut self) -> &mut Core<F> {
-        self.core
+    pub fn qpc(&mut self) -> &mut QpContext<F> {
+        self.qpc
     }
 
     /// Sends what was gathered and tells what happened.
     pub fn finish(mut self) -> Ended {
         if self.ended.failure.is_some() {
             // Whoever ends the queue pair waits for accesses through it.
-            self.sustained.let_go();
+            self.session.let_go();
         }
         if let Some(batch) = self.batch.take() {
             self.queue_pair.nic.fabric().flush(batch);
@@ -111,7 +111,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
 
     /// Sends a greeting to the peer's queue pair; [`QueuePair::knows_greeting`] says which PSN it carries.
     pub fn transmit_hello(&mut self, own: &VendorPacket) {
-        let attributes = self.core.attributes;
+        let attributes = self.qpc.attributes;
         let reply = matches!(own, VendorPacket::Hello(hello) if hello.reply);
         let header = Header::new(Bth::new(
             own.opcode(),
@@ -124,8 +124,8 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
 
     /// Sends headers and bytes that are at hand.
     fn emit(&mut self, header: &Header, bytes: &[u8]) -> Outcome<()> {
-        match self.core.path() {
-            Path::None | Path::Asked { .. } => Outcome::Wait,
+        match self.qpc.path() {
+            Path::None | Path::Connecting { .. } => Outcome::Wait,
             Path::Dead { .. } => Outcome::Done(()),
             Path::Local(channel) => {
                 let channel = channel.clone();
@@ -220,7 +220,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
     fn transmit_work(&mut self, header: &Header, id: WorkId, bytes: Range<u32>, copied: bool) -> Outcome<()> {
         let (offset, length) = (bytes.start, bytes.end - bytes.start);
         let domain = self.queue_pair.domain.number();
-        if let (Some(whole), Path::Udp { .. }) = (self.gathered(id), self.core.path()) {
+        if let (Some(whole), Path::Udp { .. }) = (self.gathered(id), self.qpc.path()) {
             let piece = whole.part(u64::from(offset), u64::from(length));
             let to_come = u64::from(whole.length.saturating_sub(bytes.end));
             return self.transmit_pieces(header, &requested(domain, &[piece], to_come), length);
@@ -230,7 +230,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
             Some(KeptData::Inline(bytes)) => return self.emit(header, &bytes),
             None => return Outcome::Denied(Denial::LocalProtection),
         };
-        match self.core.path() {
+        match self.qpc.path() {
             // Only RC keeps the bytes until the receiver has them; UC completes when they have left.
             Path::Local(channel)
                 if length > RING_INLINE
@@ -246,15 +246,15 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
     }
 
     /// Sends a packet whose payload is read from registered memory.
-    fn transmit_pieces(&mut self, header: &Header, source: &Named<'_>, length: u32) -> Outcome<()> {
+    fn transmit_pieces(&mut self, header: &Header, source: &PayloadMemory<'_>, length: u32) -> Outcome<()> {
         let queue_pair = self.queue_pair;
         let nic = &queue_pair.nic;
-        let Named { domain, pieces, need, denial, purpose, to_come } = *source;
-        let waits = self.core.begin_access(purpose);
+        let PayloadMemory { domain, pieces, need, denial, purpose, to_come } = *source;
+        let waits = self.qpc.begin_access(purpose);
         waits.to_come = to_come;
         if let [piece] = pieces {
-            let sustained = nic.sustain(self.sustained, queue_pair, domain, piece, need, false, waits);
-            return match sustained {
+            let session = nic.begin_in_session(self.session, queue_pair, domain, piece, need, false, waits);
+            return match session {
                 Ok(segment) => self.transmit_segments(header, &[segment], length, denial),
                 Err(error) => self.refused(error, denial),
             };
@@ -268,9 +268,16 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         outcome
     }
 
-    /// Puts a row of packets into a batch, until that is full: the first has this header and `length` bytes of the segment.
+    /// Puts a burst of packets into a batch, until that is full: the first has this header and `length` bytes of the segment.
     /// Gives how many.
-    fn send_row(&mut self, route: &Route, header: &Header, segment: Segment, length: u32, count: u32) -> u32 {
+    fn send_burst(
+        &mut self,
+        route: &Route,
+        header: &Header,
+        segment: Segment,
+        length: u32,
+        count: u32,
+    ) -> u32 {
         let fabric = self.queue_pair.nic.fabric();
         let (at, payload) = (header.len(), length as usize);
         let whole = at + payload;
@@ -282,7 +289,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         }
         let batch = self.batch.get_or_insert_with(|| fabric.batch());
         let read = fabric.memory().reads();
-        let sent = batch.row(route, whole, count as usize, |index, buffer| {
+        let sent = batch.burst(route, whole, count as usize, |index, buffer| {
             buffer[..at].copy_from_slice(&headers[..at]);
             let Ok(mut bth) = bth::Packet::new(&mut *buffer) else { return false };
             bth.set_psn(first.plus(index as u32).value());
@@ -300,17 +307,17 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
     }
 
     /// Places the payloads of packets that follow each other into one piece of registered memory; gives how many.
-    fn place_row(&mut self, target: &Named<'_>, row: &[&[u8]]) -> usize {
+    fn place_burst(&mut self, target: &PayloadMemory<'_>, burst: &[&[u8]]) -> usize {
         let queue_pair = self.queue_pair;
         let nic = &queue_pair.nic;
-        let Named { domain, pieces: [piece], need, purpose, to_come, .. } = *target else { return 0 };
-        let waits = self.core.begin_access(purpose);
+        let PayloadMemory { domain, pieces: [piece], need, purpose, to_come, .. } = *target else { return 0 };
+        let waits = self.qpc.begin_access(purpose);
         waits.to_come = to_come;
-        let whole = nic.sustain_row(self.sustained, queue_pair, domain, piece, need, true, waits);
+        let whole = nic.begin_burst_in_session(self.session, queue_pair, domain, piece, need, true, waits);
         let Some(whole) = whole else { return 0 };
         let write = nic.fabric().memory().writes();
         let mut at = 0;
-        let placed = row.iter().take_while(|bytes| {
+        let placed = burst.iter().take_while(|bytes| {
             let to = whole.part(at, bytes.len() as u64);
             at += to.length;
             write(bytes, to)
@@ -327,7 +334,7 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
         denial: Denial,
     ) -> Outcome<()> {
         let memory = self.queue_pair.nic.fabric().memory();
-        match self.core.path() {
+        match self.qpc.path() {
             Path::Udp { route, .. } => {
                 let route = *route;
                 let outcome = self.send_packet(&route, header, length as usize, |into| {
@@ -365,36 +372,37 @@ impl<'a, 'n, F: Fabric> QueuePairEnvironment<'a, 'n, F> {
             pieces,
             Rights::empty(),
             false,
-            self.core.begin_access(Purpose::Request),
+            self.qpc.begin_access(Purpose::Request),
         ) {
             Ok(access) => access,
             Err(error) => return self.refused(error, Denial::LocalProtection),
         };
-        let mut named: SmallVec<[u8; 64]> = SmallVec::new();
+        let mut references: SmallVec<[u8; 64]> = SmallVec::new();
         for piece in pieces {
             let at = RemoteAddress { address: piece.address, key: piece.key };
-            named.extend_from_slice(&emit_reference(at, piece.length));
+            references.extend_from_slice(&emit_reference(at, piece.length));
         }
-        let outcome = self.send_record(channel, Kind::Reference, header, &named);
+        let outcome = self.send_record(channel, Kind::Reference, header, &references);
         nic.finish(access);
         outcome
     }
 
     /// Places a payload into registered memory of this process.
-    fn place(&mut self, target: &Named<'_>, payload: Payload<'_>, last: bool) -> Outcome<()> {
+    fn place(&mut self, target: &PayloadMemory<'_>, payload: Payload<'_>, last: bool) -> Outcome<()> {
         if payload.is_empty() {
             return Outcome::Done(());
         }
         let queue_pair = self.queue_pair;
         let nic = &queue_pair.nic;
-        let Named { domain, pieces, need, denial, purpose, to_come } = *target;
-        let waits = self.core.begin_access(purpose);
+        let PayloadMemory { domain, pieces, need, denial, purpose, to_come } = *target;
+        let waits = self.qpc.begin_access(purpose);
         waits.to_come = to_come;
         if let ([piece], Payload::Bytes(bytes)) = (pieces, payload) {
-            let segment = match nic.sustain(self.sustained, queue_pair, domain, piece, need, true, waits) {
-                Ok(segment) => segment,
-                Err(error) => return self.refused(error, denial),
-            };
+            let segment =
+                match nic.begin_in_session(self.session, queue_pair, domain, piece, need, true, waits) {
+                    Ok(segment) => segment,
+                    Err(error) => return self.refused(error, denial),
+                };
             return match nic.fabric().memory().write(bytes, &[segment], last) {
                 Ok(()) => Outcome::Done(()),
                 Err(_) => Outcome::Denied(denial),
@@ -479,27 +487,27 @@ fn ends_with_acknowledgement(header: &Header) -> bool {
 }
 
 /// Memory that a send request names, with so many bytes behind it.
-fn requested(domain: u32, pieces: &[ScatterGather], to_come: u64) -> Named<'_> {
+fn requested(domain: u32, pieces: &[ScatterGather], to_come: u64) -> PayloadMemory<'_> {
     let (need, denial) = (Rights::empty(), Denial::LocalProtection);
-    Named { domain, pieces, need, denial, purpose: Purpose::Request, to_come }
+    PayloadMemory { domain, pieces, need, denial, purpose: Purpose::Request, to_come }
 }
 
 /// Memory that a receive names.
-fn received(domain: u32, pieces: &[ScatterGather]) -> Named<'_> {
+fn received(domain: u32, pieces: &[ScatterGather]) -> PayloadMemory<'_> {
     let (need, denial) = (Rights::LOCAL_WRITE, Denial::LocalProtection);
-    Named { domain, pieces, need, denial, purpose: Purpose::Execute, to_come: 0 }
+    PayloadMemory { domain, pieces, need, denial, purpose: Purpose::Execute, to_come: 0 }
 }
 
 /// Memory that the peer writes, and `rest` bytes more behind it.
-fn written(domain: u32, pieces: &[ScatterGather], rest: u32) -> Named<'_> {
+fn written(domain: u32, pieces: &[ScatterGather], rest: u32) -> PayloadMemory<'_> {
     let (need, denial) = (Rights::REMOTE_WRITE, Denial::RemoteAccess);
-    Named { domain, pieces, need, denial, purpose: Purpose::Execute, to_come: rest.into() }
+    PayloadMemory { domain, pieces, need, denial, purpose: Purpose::Execute, to_come: rest.into() }
 }
 
 /// Memory that a response goes to, with so many bytes behind it.
-fn responded(domain: u32, pieces: &[ScatterGather], to_come: u64) -> Named<'_> {
+fn responded(domain: u32, pieces: &[ScatterGather], to_come: u64) -> PayloadMemory<'_> {
     let (need, denial) = (Rights::LOCAL_WRITE, Denial::LocalProtection);
-    Named { domain, pieces, need, denial, purpose: Purpose::PlaceResponse, to_come }
+    PayloadMemory { domain, pieces, need, denial, purpose: Purpose::PlaceResponse, to_come }
 }
 
 fn rights_of(right: Right) -> Rights {
@@ -510,15 +518,15 @@ fn rights_of(right: Right) -> Rights {
     }
 }
 
-fn bytes_of(row: &[&[u8]]) -> u64 {
-    row.iter().map(|bytes| bytes.len() as u64).sum()
+fn bytes_of(burst: &[&[u8]]) -> u64 {
+    burst.iter().map(|bytes| bytes.len() as u64).sum()
 }
 
 fn piece(remote: RemoteAddress, length: u32) -> [ScatterGather; 1] {
     [ScatterGather { address: remote.address, length, key: remote.key }]
 }
 
-impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
+impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
     fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()> {
         match source {
             Source::None | Source::Work { length: 0, .. } | Source::Remote { length: 0, .. } => {
@@ -528,7 +536,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
                 self.transmit_work(header, id, offset..offset + length, copied)
             }
             Source::Remote { remote, length } => {
-                let source = Named {
+                let source = PayloadMemory {
                     domain: self.queue_pair.domain.number(),
                     pieces: &piece(remote, length),
                     need: Rights::REMOTE_READ,
@@ -541,20 +549,20 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
         }
     }
 
-    fn transmit_row(&mut self, header: &Header, source: Source, count: u32) -> u32 {
-        let Path::Udp { route, .. } = self.core.path() else { return 0 };
+    fn transmit_burst(&mut self, header: &Header, source: Source, count: u32) -> u32 {
+        let Path::Udp { route, .. } = self.qpc.path() else { return 0 };
         let route = *route;
         let (piece, length, need, waits) = match source {
             Source::Work { id, offset, length, .. } => {
                 let Some(whole) = self.gathered(id) else { return 0 };
                 let (from, bytes) = (u64::from(offset), u64::from(length) * u64::from(count));
-                let waits = self.core.begin_access(Purpose::Request);
+                let waits = self.qpc.begin_access(Purpose::Request);
                 waits.to_come = u64::from(whole.length).saturating_sub(from + bytes);
                 (whole.part(from, bytes), length, Rights::empty(), waits)
             }
             Source::Remote { remote, length } => {
                 let [whole] = piece(remote, length * count);
-                (whole, length, Rights::REMOTE_READ, self.core.begin_access(Purpose::Respond))
+                (whole, length, Rights::REMOTE_READ, self.qpc.begin_access(Purpose::Respond))
             }
             Source::None => return 0,
         };
@@ -563,9 +571,17 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
         }
         let queue_pair = self.queue_pair;
         let domain = queue_pair.domain.number();
-        match queue_pair.nic.sustain_row(self.sustained, queue_pair, domain, &piece, need, false, waits) {
+        match queue_pair.nic.begin_burst_in_session(
+            self.session,
+            queue_pair,
+            domain,
+            &piece,
+            need,
+            false,
+            waits,
+        ) {
             Some(segment) => {
-                let sent = self.send_row(&route, header, segment, length, count);
+                let sent = self.send_burst(&route, header, segment, length, count);
                 queue_pair.counters.udp_packets_sent.add_alone(u64::from(sent));
                 sent
             }
@@ -587,26 +603,28 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
         self.emit(header, &body[..length])
     }
 
-    fn direct(&mut self, work: &Work) -> Direct {
-        let Some(transfer) = Transfer::of(work) else { return Direct::Unavailable };
+    fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy {
+        let Some(transfer) = Transfer::of(work) else { return InitiatorCopy::Unavailable };
         let pieces = self.pieces(work.id, 0, work.length);
-        let (Some(way), Some(pieces)) = (self.core.local(), pieces) else { return Direct::Unavailable };
+        let (Some(local_path), Some(pieces)) = (self.qpc.local(), pieces) else {
+            return InitiatorCopy::Unavailable;
+        };
         let bytes = match &pieces {
             KeptData::Inline(bytes) => Bytes::Inline(bytes),
             KeptData::Segments(pieces) => Bytes::Segments(pieces),
         };
-        let done = self.queue_pair.execute(way, &transfer, bytes);
-        if done == Direct::Unavailable {
-            self.queue_pair.end_direct_wait(self.core);
+        let done = self.queue_pair.execute(local_path, &transfer, bytes);
+        if done == InitiatorCopy::Unavailable {
+            self.queue_pair.end_initiator_copy_wait(self.qpc);
         }
-        if done == Direct::Done {
-            self.queue_pair.counters.direct_kept.add_alone(1);
+        if done == InitiatorCopy::Done {
+            self.queue_pair.counters.initiator_copies_queued.add_alone(1);
         }
         done
     }
 
     fn link(&mut self) -> LinkState {
-        let Path::Local(channel) = self.core.path() else { return LinkState::Delivered };
+        let Path::Local(channel) = self.qpc.path() else { return LinkState::Delivered };
         if channel.is_gone() {
             return LinkState::Dead;
         }
@@ -615,20 +633,20 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
         let peer = channel.channel.instance;
         // What has come may be the answer. Whoever reads goes on, or has the ring in its hands and gets no processor.
         let unread = self.queue_pair.nic.unread_from(peer);
-        let before = std::mem::replace(&mut self.core.unread, unread);
-        let is_stuck = !before.is_empty() && before == self.core.unread;
+        let before = std::mem::replace(&mut self.qpc.unread, unread);
+        let is_stuck = !before.is_empty() && before == self.qpc.unread;
         if is_with_peer || is_stuck { LinkState::Pending } else { LinkState::Delivered }
     }
 
     fn begin_receive(&mut self) -> bool {
-        if self.core.receive.is_none() {
-            self.core.receive = self.queue_pair.take_receive();
+        if self.qpc.receive.is_none() {
+            self.qpc.receive = self.queue_pair.take_receive();
         }
-        self.core.receive.is_some()
+        self.qpc.receive.is_some()
     }
 
     fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()> {
-        let Some(receive) = &self.core.receive else { return Outcome::Denied(Denial::LocalProtection) };
+        let Some(receive) = &self.qpc.receive else { return Outcome::Denied(Denial::LocalProtection) };
         if total_length(&receive.segments) < offset + payload.len() {
             return Outcome::Denied(Denial::LocalLength);
         }
@@ -637,13 +655,13 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
         self.place(&received(domain, &pieces), payload, last)
     }
 
-    fn place_receive_row(&mut self, offset: u64, row: &[&[u8]]) -> usize {
-        let Some(receive) = &self.core.receive else { return 0 };
-        let pieces = slice_of(&receive.segments, offset, bytes_of(row));
+    fn place_receive_burst(&mut self, offset: u64, burst: &[&[u8]]) -> usize {
+        let Some(receive) = &self.qpc.receive else { return 0 };
+        let pieces = slice_of(&receive.segments, offset, bytes_of(burst));
         let domain = self.queue_pair.receive_domain();
         match &pieces[..] {
-            [piece] if u64::from(piece.length) == bytes_of(row) => {
-                self.place_row(&received(domain, &pieces), row)
+            [piece] if u64::from(piece.length) == bytes_of(burst) => {
+                self.place_burst(&received(domain, &pieces), burst)
             }
             // Too long for the receive, or in several regions.
             _ => 0,
@@ -651,8 +669,8 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
     }
 
     fn finish_receive(&mut self, arrival: Arrival) {
-        let Some(receive) = self.core.receive.take() else { return };
-        self.core.news.received = true;
+        let Some(receive) = self.qpc.receive.take() else { return };
+        self.qpc.received_data.received = true;
         let opcode = match arrival.kind {
             ArrivalKind::Send => Opcode::Receive,
             ArrivalKind::WriteImmediate => Opcode::ReceiveWriteImmediate,
@@ -668,7 +686,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
     }
 
     fn fail_receive(&mut self, status: Protocol) {
-        let Some(receive) = self.core.receive.take() else { return };
+        let Some(receive) = self.qpc.receive.take() else { return };
         let queue_pair = self.queue_pair;
         queue_pair.complete_receive(queue_pair.completion(receive.wr_id, Opcode::Receive, status.into()));
     }
@@ -686,14 +704,14 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
         let pieces = piece(remote, payload.len() as u32);
         let target = written(self.queue_pair.domain.number(), &pieces, rest);
         let outcome = self.place(&target, payload, rest == 0);
-        self.core.news.written |= matches!(outcome, Outcome::Done(()));
+        self.qpc.received_data.written |= matches!(outcome, Outcome::Done(()));
         outcome
     }
 
-    fn write_remote_row(&mut self, remote: RemoteAddress, row: &[&[u8]], rest: u32) -> usize {
-        let whole = piece(remote, bytes_of(row) as u32);
-        let placed = self.place_row(&written(self.queue_pair.domain.number(), &whole, rest), row);
-        self.core.news.written |= placed > 0;
+    fn write_remote_burst(&mut self, remote: RemoteAddress, burst: &[&[u8]], rest: u32) -> usize {
+        let whole = piece(remote, bytes_of(burst) as u32);
+        let placed = self.place_burst(&written(self.queue_pair.domain.number(), &whole, rest), burst);
+        self.qpc.received_data.written |= placed > 0;
         placed
     }
 
@@ -708,7 +726,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
             &pieces,
             Rights::REMOTE_ATOMIC,
             true,
-            self.core.begin_access(Purpose::Execute),
+            self.qpc.begin_access(Purpose::Execute),
         ) {
             Ok(access) => access,
             Err(error) => return self.refused(error, Denial::RemoteAccess),
@@ -748,11 +766,11 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
         self.place(&responded(self.queue_pair.domain.number(), &pieces, to_come), payload, last)
     }
 
-    fn place_response_row(&mut self, work: WorkId, offset: u64, row: &[&[u8]]) -> usize {
+    fn place_response_burst(&mut self, work: WorkId, offset: u64, burst: &[&[u8]]) -> usize {
         let Some(whole) = self.gathered(work) else { return 0 };
-        let pieces = [whole.part(offset, bytes_of(row))];
-        let to_come = u64::from(whole.length).saturating_sub(offset + bytes_of(row));
-        self.place_row(&responded(self.queue_pair.domain.number(), &pieces, to_come), row)
+        let pieces = [whole.part(offset, bytes_of(burst))];
+        let to_come = u64::from(whole.length).saturating_sub(offset + bytes_of(burst));
+        self.place_burst(&responded(self.queue_pair.domain.number(), &pieces, to_come), burst)
     }
 
     fn place_atomic(&mut self, work: WorkId, value: u64) -> Outcome<()> {
@@ -769,7 +787,7 @@ impl<F: Fabric> Environment for QueuePairEnvironment<'_, '_, F> {
 
     fn event(&mut self, event: Event) {
         match event {
-            Event::CommunicationEstablished => self.queue_pair.establish_communication(self.core),
+            Event::CommunicationEstablished => self.queue_pair.establish_communication(self.qpc),
             Event::RequestError => self.fail(Some(AsyncEventKind::QueuePairRequestError), false),
             Event::AccessError => self.fail(Some(AsyncEventKind::QueuePairAccessError), false),
         }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 const NOW: Time = Time(1_000_000);
 
-/// One end, with the environment that it is driven in.
+/// One end, with the transport operations that it is driven with.
 struct End {
     connection: RcConnection,
     host: Host,
@@ -23,8 +23,8 @@ impl End {
         End { connection, host: Host::new(memory.clone(), memory, 1) }
     }
 
-    fn drive(&mut self, now: Time) -> Vec<(Header, Vec<u8>)> {
-        self.connection.drive(now, &mut self.host);
+    fn progress(&mut self, now: Time) -> Vec<(Header, Vec<u8>)> {
+        self.connection.progress(now, &mut self.host);
         let packets = std::mem::take(&mut self.host.sent);
         let standard = packets.into_iter().map(|packet| match packet {
             Packet::Standard { header, payload } => (header, payload),
@@ -61,14 +61,14 @@ fn numbered(id: u64, work: Work) -> Work {
 }
 
 fn may_execute(connection: &RcConnection, header: &Header) -> bool {
-    WholeSend::of(header).is_some_and(|send| connection.may_execute_at_once(&send, 4))
+    SendOnlyRequest::of(header).is_some_and(|send| connection.may_execute_fast(&send, 4))
 }
 
 /// Sends a work request the long way, as far as its packet.
 fn post(end: &mut End, work: Work, bytes: Vec<u8>) -> Vec<(Header, Vec<u8>)> {
     end.host.buffers.insert(work.id, bytes);
     end.connection.post(work);
-    end.drive(NOW)
+    end.progress(NOW)
 }
 
 #[test]
@@ -78,33 +78,33 @@ fn long_and_short_way_make_one_sequence() {
         let immediate = (id % 4 == 1).then_some(id as u32);
         let operation = Operation::Send { immediate, invalidate: None };
         let work = Work { solicited: id % 7 == 0, ..numbered(id, work(operation, 4)) };
-        let whole = a.connection.send_at_once(&work).expect("nothing is before it");
-        let sends_at_once = id % 2 == 0;
-        let executes_at_once = id % 3 == 0;
-        let (header, payload) = if sends_at_once {
-            a.connection.sent_at_once(NOW, &work);
+        let whole = a.connection.send_fast(&work).expect("nothing is before it");
+        let sends_fast = id % 2 == 0;
+        let executes_fast = id % 3 == 0;
+        let (header, payload) = if sends_fast {
+            a.connection.sent_fast(NOW, &work);
             (whole.header(), vec![7; 4])
         } else {
             post(&mut a, work, vec![7; 4]).remove(0)
         };
         assert_eq!(header.bth.psn, 0x100 + id as u32);
-        assert_eq!(WholeSend::of(&header), Some(whole), "the same either way");
+        assert_eq!(SendOnlyRequest::of(&header), Some(whole), "the same either way");
         assert_eq!((whole.immediate, whole.solicited), (immediate, work.solicited));
         assert_eq!(a.connection.outstanding(), 1);
-        if executes_at_once {
+        if executes_fast {
             assert!(may_execute(&b.connection, &header));
-            assert!(!b.connection.executed_at_once(), "its acknowledgement is told by others");
+            assert!(!b.connection.executed_fast(), "its acknowledgement is told by others");
         } else {
             b.host.post_receive(8);
             b.take(&[(header, payload)]);
             assert!(b.connection.take_acknowledgement(header.bth.psn));
         }
-        assert!(b.drive(NOW).is_empty(), "its acknowledgement is told by others");
+        assert!(b.progress(NOW).is_empty(), "its acknowledgement is told by others");
         assert!(b.connection.is_idle());
         if id % 5 == 0 {
-            let done = a.connection.acknowledged_at_once(NOW, header.bth.psn);
+            let done = a.connection.acknowledged_fast(NOW, header.bth.psn);
             a.host.complete(done.expect("it is the oldest"), Status::Success);
-            assert_eq!(a.connection.acknowledged_at_once(NOW, header.bth.psn), None, "once");
+            assert_eq!(a.connection.acknowledged_fast(NOW, header.bth.psn), None, "once");
         } else {
             a.take(&[(RcConnection::acknowledgement(0x11, header.bth.psn), Vec::new())]);
         }
@@ -117,7 +117,7 @@ fn long_and_short_way_make_one_sequence() {
     let (header, payload) = post(&mut a, numbered(20, send(4)), vec![7; 4]).remove(0);
     b.host.post_receive(8);
     b.take(&[(header, payload)]);
-    assert_eq!(b.drive(NOW)[0].0.aeth.map(|aeth| aeth.message), Some(21));
+    assert_eq!(b.progress(NOW)[0].0.aeth.map(|aeth| aeth.message), Some(21));
 }
 
 #[test]
@@ -125,10 +125,10 @@ fn several_may_be_under_way_and_one_acknowledgement_does_for_all() {
     let (mut a, _) = ends();
     for id in 0..5 {
         let work = numbered(id, send(4));
-        assert!(a.connection.send_at_once(&work).is_some());
-        a.connection.sent_at_once(NOW, &work);
+        assert!(a.connection.send_fast(&work).is_some());
+        a.connection.sent_fast(NOW, &work);
     }
-    assert!(a.drive(NOW).is_empty(), "they have left");
+    assert!(a.progress(NOW).is_empty(), "they have left");
     a.take(&[(RcConnection::acknowledgement(0x11, 0x103), Vec::new())]);
     assert_eq!(a.host.completions.len(), 4);
     // A verdict that comes after a later one.
@@ -140,18 +140,18 @@ fn several_may_be_under_way_and_one_acknowledgement_does_for_all() {
 fn an_acknowledgement_that_does_more_than_complete_the_oldest_takes_the_long_way() {
     let sent = |a: &mut End, id| {
         let work = numbered(id, send(4));
-        assert!(a.connection.send_at_once(&work).is_some());
-        a.connection.sent_at_once(NOW, &work);
+        assert!(a.connection.send_fast(&work).is_some());
+        a.connection.sent_fast(NOW, &work);
     };
     let (mut a, _) = ends();
-    assert_eq!(a.connection.acknowledged_at_once(NOW, 0x100), None, "nothing is outstanding");
+    assert_eq!(a.connection.acknowledged_fast(NOW, 0x100), None, "nothing is outstanding");
     (0..3).for_each(|id| sent(&mut a, id));
     for psn in [0xff, 0x101, 0x102, 0x103] {
-        assert_eq!(a.connection.acknowledged_at_once(NOW, psn), None, "{psn:#x}");
+        assert_eq!(a.connection.acknowledged_fast(NOW, psn), None, "{psn:#x}");
     }
     for id in 0..3 {
         assert!(a.connection.deadline().is_some(), "some are outstanding");
-        assert_eq!(a.connection.acknowledged_at_once(NOW, 0x100 + id as u32), Some(WorkId(id)));
+        assert_eq!(a.connection.acknowledged_fast(NOW, 0x100 + id as u32), Some(WorkId(id)));
     }
     assert_eq!((a.connection.deadline(), a.connection.outstanding()), (None, 0));
 
@@ -161,21 +161,21 @@ fn an_acknowledgement_that_does_more_than_complete_the_oldest_takes_the_long_way
     post(&mut a, numbered(1, read(0, 8)), vec![0; 8]);
     sent(&mut a, 2);
     for psn in [0x100, 0x101] {
-        assert_eq!(a.connection.acknowledged_at_once(NOW, psn), None);
+        assert_eq!(a.connection.acknowledged_fast(NOW, psn), None);
     }
 
     // Nor is one acknowledged that is begun and could not be sent yet.
     let (mut a, _) = ends();
     a.host.wait = 1.0;
     assert!(post(&mut a, numbered(0, send(4)), vec![0; 4]).is_empty());
-    assert_eq!(a.connection.acknowledged_at_once(NOW, 0x100), None);
+    assert_eq!(a.connection.acknowledged_fast(NOW, 0x100), None);
 
     // One that failed at this side is reported behind those before it.
     let (mut a, _) = ends();
     a.host.deny_transmit = Some((WorkId(1), Denial::LocalProtection));
     post(&mut a, numbered(0, send(4)), vec![0; 4]);
     post(&mut a, numbered(1, send(4)), vec![0; 4]);
-    assert_eq!(a.connection.acknowledged_at_once(NOW, 0x100), None);
+    assert_eq!(a.connection.acknowledged_fast(NOW, 0x100), None);
     a.take(&[(RcConnection::acknowledgement(0x11, 0x100), Vec::new())]);
     let both = [(WorkId(0), Status::Success), (WorkId(1), Status::LocalProtection)];
     assert_eq!(a.host.completions, both);
@@ -185,18 +185,18 @@ fn an_acknowledgement_that_does_more_than_complete_the_oldest_takes_the_long_way
 fn a_send_without_a_receive_is_repeated_the_long_way() {
     let (mut a, mut b) = ends();
     let work = numbered(0, send(4));
-    let header = a.connection.send_at_once(&work).unwrap().header();
-    a.connection.sent_at_once(NOW, &work);
+    let header = a.connection.send_fast(&work).unwrap().header();
+    a.connection.sent_fast(NOW, &work);
     a.host.buffers.insert(work.id, vec![9; 4]);
     b.take(&[(header, vec![9; 4])]);
     assert!(!b.connection.take_acknowledgement(header.bth.psn));
-    let nak = b.drive(NOW);
+    let nak = b.progress(NOW);
     assert!(matches!(nak[0].0.aeth.unwrap().syndrome, Syndrome::ReceiverNotReady { .. }));
     assert!(!may_execute(&b.connection, &header), "the requester has been told to wait");
     a.take(&nak);
-    assert!(a.connection.send_at_once(&numbered(2, send(4))).is_none());
+    assert!(a.connection.send_fast(&numbered(2, send(4))).is_none());
     let later = a.connection.deadline().expect("the wait ends");
-    let again = a.drive(later);
+    let again = a.progress(later);
     assert_eq!((again.len(), again[0].0.bth.psn, &again[0].1), (1, header.bth.psn, &vec![9; 4]));
     b.host.post_receive(8);
     b.take(&again);
@@ -209,13 +209,13 @@ fn a_send_without_a_receive_is_repeated_the_long_way() {
 #[test]
 fn what_is_before_a_send_keeps_it_from_leaving_at_once() {
     let next = numbered(9, send(4));
-    let may = |end: &End| end.connection.send_at_once(&next).is_some();
+    let may = |end: &End| end.connection.send_fast(&next).is_some();
     let (mut a, _) = ends();
     assert!(may(&a));
     a.connection.post(numbered(1, send(4)));
     assert!(!may(&a), "posted and not sent");
     a.host.buffers.insert(WorkId(1), vec![0; 4]);
-    a.drive(NOW);
+    a.progress(NOW);
     assert!(may(&a));
     a.connection.set_draining(true);
     assert!(!may(&a), "SQD");
@@ -225,7 +225,7 @@ fn what_is_before_a_send_keeps_it_from_leaving_at_once() {
     a.host.indirect = 1.0;
     assert_eq!(post(&mut a, numbered(1, read(0, 8)), vec![0; 8]).len(), 1);
     assert!(may(&a), "behind a READ is no fence");
-    assert!(a.connection.send_at_once(&Work { fence: true, ..next }).is_none());
+    assert!(a.connection.send_fast(&Work { fence: true, ..next }).is_none());
 
     let (mut a, _) = ends();
     a.host.deny_transmit = Some((WorkId(2), Denial::LocalProtection));
@@ -235,10 +235,10 @@ fn what_is_before_a_send_keeps_it_from_leaving_at_once() {
 
     let (a, _) = ends();
     for work in [write(0, 4), read(0, 4), fetch_add(0, 1)] {
-        assert!(a.connection.send_at_once(&numbered(1, work)).is_none());
+        assert!(a.connection.send_fast(&numbered(1, work)).is_none());
     }
     let invalidate = Operation::Send { immediate: None, invalidate: Some(1) };
-    assert!(a.connection.send_at_once(&work(invalidate, 4)).is_none());
+    assert!(a.connection.send_fast(&work(invalidate, 4)).is_none());
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn only_the_next_whole_send_is_executed_at_once() {
     let second = header(Code::SendOnly, 0x101);
     assert!(!may_execute(&b.connection, &second));
     assert!(!b.connection.take_acknowledgement(0x101), "not executed yet");
-    assert_eq!(b.drive(NOW).len(), 1);
+    assert_eq!(b.progress(NOW).len(), 1);
     assert!(may_execute(&b.connection, &second));
 
     // Nor in the midst of a message.
@@ -282,10 +282,10 @@ fn only_the_next_whole_send_is_executed_at_once() {
 }
 
 /// The headers of the packet of a SEND that leaves at once.
-fn send_at_once(end: &mut End, id: u64) -> Header {
+fn send_fast(end: &mut End, id: u64) -> Header {
     let work = numbered(id, send(4));
-    let whole = end.connection.send_at_once(&work).expect("nothing is under way");
-    end.connection.sent_at_once(NOW, &work);
+    let whole = end.connection.send_fast(&work).expect("nothing is under way");
+    end.connection.sent_fast(NOW, &work);
     end.host.buffers.insert(work.id, vec![id as u8; 4]);
     whole.header()
 }
@@ -297,13 +297,13 @@ fn over_a_network_what_is_owed_leaves_with_the_answer_or_alone() {
     let mut executed = 0;
     for id in 0..24 {
         let request = match id % 2 {
-            0 => send_at_once(&mut a, id),
+            0 => send_fast(&mut a, id),
             _ => post(&mut a, numbered(id, send(4)), vec![id as u8; 4]).remove(0).0,
         };
-        assert!(a.connection.send_at_once(&numbered(99, send(4))).is_none(), "one is under way");
+        assert!(a.connection.send_fast(&numbered(99, send(4))).is_none(), "one is under way");
         if id % 3 == 0 {
             assert!(may_execute(&b.connection, &request));
-            assert!(b.connection.executed_at_once(), "its acknowledgement is owed");
+            assert!(b.connection.executed_fast(), "its acknowledgement is owed");
             assert!(!may_execute(&b.connection, &request), "a repetition");
         } else {
             b.host.post_receive(8);
@@ -313,13 +313,13 @@ fn over_a_network_what_is_owed_leaves_with_the_answer_or_alone() {
         assert!(b.connection.owes_acknowledgement());
         let owed = match id % 4 {
             // Alone.
-            0 | 1 => b.drive(NOW).remove(0).0,
+            0 | 1 => b.progress(NOW).remove(0).0,
             // Behind the answer, which has to be acknowledged, too.
             _ => {
-                let answer = send_at_once(&mut b, id);
+                let answer = send_fast(&mut b, id);
                 let owed = b.connection.take_owed().expect("it has not left");
                 assert!(may_execute(&a.connection, &answer));
-                a.connection.executed_at_once();
+                a.connection.executed_fast();
                 let back = a.connection.take_owed().expect("that of the answer");
                 b.take(&[(back, Vec::new())]);
                 owed
@@ -328,7 +328,7 @@ fn over_a_network_what_is_owed_leaves_with_the_answer_or_alone() {
         assert_eq!(owed.aeth.map(|aeth| aeth.message), Some(executed));
         assert_eq!((owed.bth.psn, b.connection.take_owed()), (request.bth.psn, None));
         match id % 5 {
-            0 => assert_eq!(a.connection.acknowledged_at_once(NOW, owed.bth.psn), Some(WorkId(id))),
+            0 => assert_eq!(a.connection.acknowledged_fast(NOW, owed.bth.psn), Some(WorkId(id))),
             _ => a.take(&[(owed, Vec::new())]),
         }
         assert!([&a, &b].iter().all(|end| end.drained()), "message {id}");
@@ -339,28 +339,28 @@ fn over_a_network_what_is_owed_leaves_with_the_answer_or_alone() {
 #[test]
 fn over_a_network_a_send_that_left_at_once_is_repeated_until_it_is_acknowledged() {
     let (mut a, mut b) = ends_over(lossy(1024));
-    let request = send_at_once(&mut a, 7);
+    let request = send_fast(&mut a, 7);
     let deadline = a.connection.deadline().expect("it may be lost");
-    let again = a.drive(deadline);
+    let again = a.progress(deadline);
     assert_eq!((again.len(), again[0].0.bth.psn, &again[0].1), (1, request.bth.psn, &vec![7; 4]));
     assert!(may_execute(&b.connection, &request));
-    b.connection.executed_at_once();
+    b.connection.executed_fast();
     b.take(&again);
     assert!(b.host.received.is_empty(), "it is here");
     let owed = b.connection.take_owed().expect("the first one may have been lost");
     // Of a request that is still to be sent nothing can be acknowledged.
-    assert_eq!(a.connection.acknowledged_at_once(NOW, request.bth.psn + 1), None);
-    assert_eq!(a.connection.acknowledged_at_once(NOW, owed.bth.psn), Some(WorkId(7)));
-    assert_eq!(a.connection.acknowledged_at_once(NOW, owed.bth.psn), None);
+    assert_eq!(a.connection.acknowledged_fast(NOW, request.bth.psn + 1), None);
+    assert_eq!(a.connection.acknowledged_fast(NOW, owed.bth.psn), Some(WorkId(7)));
+    assert_eq!(a.connection.acknowledged_fast(NOW, owed.bth.psn), None);
     assert_eq!((a.connection.deadline(), a.connection.outstanding()), (None, 0));
 }
 
 #[test]
 fn over_a_network_what_is_in_the_way_of_a_send_leads_it_the_long_way() {
-    let may = |end: &End| end.connection.send_at_once(&numbered(9, send(4))).is_some();
+    let may = |end: &End| end.connection.send_fast(&numbered(9, send(4))).is_some();
     let (a, mut b) = ends_over(lossy(1024));
     assert!(may(&a));
-    assert!(a.connection.send_at_once(&numbered(9, send(1025))).is_none(), "several packets");
+    assert!(a.connection.send_fast(&numbered(9, send(1025))).is_none(), "several packets");
     // Ahead of one that is missing: what is told of that leaves first.
     b.connection.set_selective(true);
     let ahead =
@@ -371,12 +371,12 @@ fn over_a_network_what_is_in_the_way_of_a_send_leads_it_the_long_way() {
     assert!(!may_execute(&b.connection, &missing), "what is kept comes behind it");
 
     let (mut a, mut b) = ends_over(lossy(1024));
-    let (first, second) = (send_at_once(&mut a, 1), Bth { psn: 0x101, ..ahead });
-    assert!(WholeSend::of(&first).is_some_and(|send| !b.connection.may_execute_at_once(&send, 1025)));
+    let (first, second) = (send_fast(&mut a, 1), Bth { psn: 0x101, ..ahead });
+    assert!(SendOnlyRequest::of(&first).is_some_and(|send| !b.connection.may_execute_fast(&send, 1025)));
     // Behind another that is not acknowledged yet: one acknowledgement does for both.
-    b.connection.executed_at_once();
+    b.connection.executed_fast();
     assert!(may_execute(&b.connection, &Header::new(second)));
-    b.connection.executed_at_once();
+    b.connection.executed_fast();
     assert_eq!(b.connection.take_owed().map(|owed| owed.bth.psn), Some(0x101));
     // A READ's responses go first.
     let (request, _) = post(&mut b, numbered(2, read(0, 8)), vec![0; 8]).remove(0);

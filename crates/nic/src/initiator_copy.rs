@@ -1,22 +1,22 @@
 //! WRITEs and READs that the initiator executes itself, in the memory of a local peer.
 //!
 //! No thread of the peer takes part, and no packet leaves. What cannot be done this way goes as packets, and the peer
-//! gives the verdict.
+//! says what became of them.
 
-use crate::access::{AccessError, Pass};
+use crate::access::{AccessError, MrCacheEntry};
 use crate::attributes::QueuePairType;
 use crate::completion::{self, Completion, Status};
-use crate::drive::page_waits::{Asked, Purpose};
-use crate::drive::{Core, LocalWay, Passes};
 use crate::path::local::{LocalChannel, ProcessOf, PublishedQueuePair};
 use crate::path::ring::Kind;
+use crate::qp_progress::page_waits::{FaultState, Purpose};
+use crate::qp_progress::{LocalPath, MrCache, QpContext};
 use crate::queue_pair::QueuePair;
 use crate::ready::Again;
 use crate::request::{Data, ScatterGather, SendRequest};
 use pagewire_fabric::{Direction, Fabric, RegionPart};
 use pagewire_iommu::{RegionView, Rights};
 use pagewire_memory::{Absence, ApplicationMemory, MemoryError, Segment, Unreached};
-use pagewire_transport::{Direct, Operation, RemoteAddress, Work};
+use pagewire_transport::{InitiatorCopy, Operation, RemoteAddress, Work};
 use pagewire_wire::{Bth, Header, Opcode, bth};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -55,23 +55,28 @@ pub enum Bytes<'a> {
 /// Where in a local peer the last transfer went, most probably the next one's place, too. What may have changed since is looked at behind
 /// the claim.
 #[derive(Clone, Copy)]
-pub struct Far {
+pub struct RemoteHint {
     /// Of the peer's queue pair, in the peer's tables.
     place: u32,
-    pass: Pass,
+    mr_entry: MrCacheEntry,
 }
 
 impl<F: Fabric> QueuePair<F> {
     /// Executes a transfer in the memory of a local peer. What has waited for pages and is not `Done` or `Wait` ends its wait with
-    /// [`end_direct_wait`](Self::end_direct_wait).
-    pub(crate) fn execute(&self, way: LocalWay<'_, F>, transfer: &Transfer, bytes: Bytes<'_>) -> Direct {
+    /// [`end_initiator_copy_wait`](Self::end_initiator_copy_wait).
+    pub(crate) fn execute(
+        &self,
+        local_path: LocalPath<'_, F>,
+        transfer: &Transfer,
+        bytes: Bytes<'_>,
+    ) -> InitiatorCopy {
         let nic = &self.nic;
         let &Transfer { remote, length, reads } = transfer;
-        let LocalWay { channel, send_psn, waits, passes, told } = way;
-        let Passes { send: near, far, seen_here, seen_there, .. } = passes;
+        let LocalPath { channel, send_psn, waits, mr_cache, peer_knows_rts } = local_path;
+        let MrCache { send: local_entry, remote_hint, resident_local, resident_remote, .. } = mr_cache;
         let process = &channel.channel.process;
         if channel.is_gone() {
-            return Direct::Unavailable;
+            return InitiatorCopy::Unavailable;
         }
         let need = if reads { Rights::REMOTE_READ } else { Rights::REMOTE_WRITE };
         let find = || {
@@ -79,36 +84,40 @@ impl<F: Fabric> QueuePair<F> {
             found.filter(|(_, peer)| self.is_let_in(peer, send_psn, need))
         };
         if length == 0 {
-            let Some((place, _)) = find() else { return Direct::Unavailable };
-            self.tell_begun(channel, send_psn, place, told);
-            self.counters.direct_operations.add_alone(1);
-            return Direct::Done;
+            let Some((place, _)) = find() else { return InitiatorCopy::Unavailable };
+            self.announce_rts(channel, send_psn, place, peer_knows_rts);
+            self.counters.initiator_copies.add_alone(1);
+            return InitiatorCopy::Done;
         }
-        let is_known = |far: &Far| {
-            far.pass.names(remote.key, need) && channel.peer_regions.still_open(far.pass.window())
+        let is_known = |remote_hint: &RemoteHint| {
+            remote_hint.mr_entry.names(remote.key, need)
+                && channel.peer_regions.still_open(remote_hint.mr_entry.window())
         };
-        if !far.as_ref().is_some_and(is_known) {
-            let Some((place, peer)) = find() else { return Direct::Unavailable };
-            let pass = Pass::look_up(&channel.peer_regions, remote.key, need, peer.domain);
-            let Ok(pass) = pass else { return Direct::Unavailable };
-            *far = Some(Far { place, pass });
+        if !remote_hint.as_ref().is_some_and(is_known) {
+            let Some((place, peer)) = find() else { return InitiatorCopy::Unavailable };
+            let mr_entry = MrCacheEntry::look_up(&channel.peer_regions, remote.key, need, peer.domain);
+            let Ok(mr_entry) = mr_entry else { return InitiatorCopy::Unavailable };
+            *remote_hint = Some(RemoteHint { place, mr_entry });
         }
-        let Some(Far { place, pass }) = *far else { return Direct::Unavailable };
+        let Some(RemoteHint { place, mr_entry }) = *remote_hint else { return InitiatorCopy::Unavailable };
         let length = u64::from(length);
-        let Ok(granted) = pass.window().locate(remote.address, length) else { return Direct::Unavailable };
+        let Ok(granted) = mr_entry.window().locate(remote.address, length) else {
+            return InitiatorCopy::Unavailable;
+        };
         let there = [Segment { address: granted.address, length }];
         let memory = nic.fabric().memory();
         let moment = memory.moment();
-        if let Err(unreached) = memory.reach(process, there[0], moment, seen_there) {
+        if let Err(unreached) = memory.reach(process, there[0], moment, resident_remote) {
             let is_there = || {
-                channel.peer_regions.still_open(pass.window())
+                channel.peer_regions.still_open(mr_entry.window())
                     && channel.receptive_at(place, self.peer(), self.number).is_some()
             };
             let part = RegionPart { region: granted.life(), segment: there[0] };
             let regions = &channel.peer_regions;
-            if let Some(instead) = self.wait_for_far(process, regions, part, unreached, waits, is_there) {
-                if instead == Direct::Unavailable {
-                    *far = None;
+            if let Some(instead) = self.wait_for_peer_page(process, regions, part, unreached, waits, is_there)
+            {
+                if instead == InitiatorCopy::Unavailable {
+                    *remote_hint = None;
                 }
                 return instead;
             }
@@ -117,19 +126,19 @@ impl<F: Fabric> QueuePair<F> {
         let mut reach = |moves: &dyn Fn() -> Result<(), MemoryError>| {
             let Some(claim) = channel.own_hazards.claim(granted.index, place) else {
                 nic.ready(self, Again::Later);
-                return Direct::Wait;
+                return InitiatorCopy::Wait;
             };
             // Behind the claim: revocation changes these first and looks for claims then.
-            let valid = channel.peer_regions.still_open(pass.window())
+            let valid = channel.peer_regions.still_open(mr_entry.window())
                 && channel.receptive_at(place, self.peer(), self.number).is_some_and(|peer| {
-                    peer.domain == pass.domain() && self.is_let_in(&peer, send_psn, need)
+                    peer.domain == mr_entry.domain() && self.is_let_in(&peer, send_psn, need)
                 });
             let moved = valid && moves().is_ok();
             channel.own_hazards.release(claim);
             if !valid {
-                *far = None;
+                *remote_hint = None;
             }
-            if moved { Direct::Done } else { Direct::Unavailable }
+            if moved { InitiatorCopy::Done } else { InitiatorCopy::Unavailable }
         };
         let between = |here: &[Segment], many_absent: bool| match (many_absent, reads) {
             (false, true) => memory.pull(process, &there, here, true),
@@ -138,13 +147,13 @@ impl<F: Fabric> QueuePair<F> {
         };
         let of = (self.domain.number(), if reads { Rights::LOCAL_WRITE } else { Rights::empty() });
         let given_up = |error| match error {
-            AccessError::Wait | AccessError::Busy => Direct::Wait,
-            AccessError::Refused(_) | AccessError::NotMapped => Direct::Unavailable,
+            AccessError::Wait | AccessError::Busy => InitiatorCopy::Wait,
+            AccessError::Refused(_) | AccessError::NotMapped => InitiatorCopy::Unavailable,
         };
         let done = match bytes {
             Bytes::Inline(bytes) => reach(&|| memory.push_bytes(process, bytes, &there, true)),
             Bytes::Segments([piece]) => {
-                match nic.begin_one(self, near, of, piece, reads, waits, (moment, seen_here)) {
+                match nic.begin_one(self, local_entry, of, piece, reads, waits, (moment, resident_local)) {
                     Ok((segment, claim)) => {
                         let done = reach(&|| between(&[segment], waits.many_absent));
                         nic.own_hazards().release(claim);
@@ -162,11 +171,11 @@ impl<F: Fabric> QueuePair<F> {
                 Err(error) => given_up(error),
             },
         };
-        if done == Direct::Done {
+        if done == InitiatorCopy::Done {
             nic.end_wait_if_any(waits);
-            self.tell_begun(channel, send_psn, place, told);
-            self.counters.direct_operations.add_alone(1);
-            self.counters.direct_bytes.add_alone(length);
+            self.announce_rts(channel, send_psn, place, peer_knows_rts);
+            self.counters.initiator_copies.add_alone(1);
+            self.counters.initiator_copy_bytes.add_alone(length);
         }
         done
     }
@@ -189,16 +198,16 @@ impl<F: Fabric> QueuePair<F> {
     /// What becomes of a transfer to memory of a peer that is not reached at once. `None`: it is made. `is_there`: the peer's queue
     /// pair and its region are what they were.
     #[cold]
-    fn wait_for_far(
+    fn wait_for_peer_page(
         &self,
         process: &ProcessOf<F>,
         regions: &RegionView<F::Words>,
         there: RegionPart,
         unreached: Unreached,
-        waits: &mut Asked,
+        waits: &mut FaultState,
         is_there: impl FnOnce() -> bool,
-    ) -> Option<Direct> {
-        let Unreached::Absent(absence) = unreached else { return Some(Direct::Unavailable) };
+    ) -> Option<InitiatorCopy> {
+        let Unreached::Absent(absence) = unreached else { return Some(InitiatorCopy::Unavailable) };
         // Whoever waits is to learn of their end. Where the kernel must not meet absent pages the peer brings them in. So it does with those
         // that somebody in user space is asked for: a thread of this process that waits for one in a system call can be called off by
         // nobody.
@@ -207,18 +216,20 @@ impl<F: Fabric> QueuePair<F> {
             || !memory.kernel_may_fault()
             || !memory.kernel_may_fault_in(process);
         if owner_brings_in || !is_there() {
-            return Some(Direct::Unavailable);
+            return Some(InitiatorCopy::Unavailable);
         }
-        self.nic.wait_for_far(self, process, regions, there, absence, waits).then_some(Direct::Wait)
+        self.nic
+            .wait_for_peer_page(self, process, regions, there, absence, waits)
+            .then_some(InitiatorCopy::Wait)
     }
 
     /// Tells a peer that has not heard from this side, and learns nothing of what was executed, that it has begun (COMM_EST).
     #[inline(always)] // Part of each transfer.
-    fn tell_begun(&self, channel: &LocalChannel<F>, send_psn: u32, place: u32, told: &mut bool) {
-        if !*told {
+    fn announce_rts(&self, channel: &LocalChannel<F>, send_psn: u32, place: u32, peer_knows_rts: &mut bool) {
+        if !*peer_knows_rts {
             let peer = channel.receptive_at(place, self.peer(), self.number);
-            let knows = !peer.is_some_and(|peer| peer.unheard);
-            *told = knows || self.greet_over_ring(channel, send_psn);
+            let knows = !peer.is_some_and(|peer| peer.unestablished);
+            *peer_knows_rts = knows || self.greet_over_ring(channel, send_psn);
         }
     }
 
@@ -242,15 +253,15 @@ impl<F: Fabric> QueuePair<F> {
     /// Executes a request at its post, where nothing is before it. False: it must be kept and driven.
     pub(crate) fn post_directly(
         &self,
-        core: &mut Core<F>,
+        qpc: &mut QpContext<F>,
         request: &SendRequest<'_, F>,
         transfer: &Transfer,
         opcode: completion::Opcode,
     ) -> bool {
-        if !core.is_quiet() || !self.take_slot_to_execute() {
+        if !qpc.is_quiet() || !self.take_slot_to_execute() {
             return false;
         }
-        let done = self.executes_directly(core, transfer, request.data);
+        let done = self.executes_directly(qpc, transfer, request.data);
         if done && (request.signaled || self.signals_all()) {
             let byte_length = if transfer.reads { transfer.length } else { 0 };
             let completion = self.send_completion(request.wr_id, opcode, Status::Success);
@@ -259,7 +270,7 @@ impl<F: Fabric> QueuePair<F> {
         // The completion holds it now, or the request as it is kept.
         self.executing.store(false, Ordering::Release);
         if done {
-            self.end_if_overrun(core);
+            self.end_if_overrun(qpc);
         }
         done
     }
@@ -275,8 +286,8 @@ impl<F: Fabric> QueuePair<F> {
         takes
     }
 
-    fn executes_directly(&self, core: &mut Core<F>, transfer: &Transfer, data: Data<'_>) -> bool {
-        let Some(way) = core.local() else { return false };
+    fn executes_directly(&self, qpc: &mut QpContext<F>, transfer: &Transfer, data: Data<'_>) -> bool {
+        let Some(local_path) = qpc.local() else { return false };
         let gathered: SmallVec<[u8; 64]>;
         let bytes = match data {
             Data::Segments(pieces) => Bytes::Segments(pieces),
@@ -286,11 +297,11 @@ impl<F: Fabric> QueuePair<F> {
                 Bytes::Inline(&gathered)
             }
         };
-        match self.execute(way, transfer, bytes) {
-            Direct::Done => core.executed_directly(),
-            Direct::Wait => return false,
-            Direct::Unavailable => {
-                self.end_direct_wait(core);
+        match self.execute(local_path, transfer, bytes) {
+            InitiatorCopy::Done => qpc.note_initiator_copy(),
+            InitiatorCopy::Wait => return false,
+            InitiatorCopy::Unavailable => {
+                self.end_initiator_copy_wait(qpc);
                 return false;
             }
         }
@@ -299,7 +310,7 @@ impl<F: Fabric> QueuePair<F> {
 
     /// What waited to be executed directly goes as packets, or fails: its wait for pages is over.
     #[cold]
-    pub(crate) fn end_direct_wait(&self, core: &mut Core<F>) {
-        self.nic.end_wait_if_any(core.begin_access(Purpose::Request));
+    pub(crate) fn end_initiator_copy_wait(&self, qpc: &mut QpContext<F>) {
+        self.nic.end_wait_if_any(qpc.begin_access(Purpose::Request));
     }
 }

@@ -11,7 +11,7 @@ const ANSWER_TIME: u64 = 50_000;
 
 /// What has come for the program since its queue pair was last driven.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct News {
+pub struct ReceivedData {
     /// A message, which it gets by a poll.
     pub received: bool,
     /// It was written to its memory.
@@ -39,14 +39,14 @@ pub(super) enum Wait {
 
 /// Whether the program answers what comes for it: then acknowledgements leave together with the answers.
 #[derive(Default)]
-pub(super) struct Answers {
+pub(super) struct DelayedAck {
     /// What has come, and the program has not answered.
     expected: Option<Expected>,
     /// Times that it has answered first, of late.
     seen: u32,
 }
 
-impl Answers {
+impl DelayedAck {
     /// The acknowledgement of a message that the program gets now by a poll may wait.
     pub(super) fn are_usual(&self) -> bool {
         self.expected.is_none() && self.is_usual()
@@ -56,12 +56,12 @@ impl Answers {
         self.seen >= ANSWERS_THAT_COUNT
     }
 
-    /// The queue pair is about to be driven at a time, and there is `news` for the program.
-    pub(super) fn look(&mut self, occasion: Occasion, news: News, now: u64) -> Wait {
-        let mut expected = match (occasion, news) {
-            (Occasion::Polled, News { received: true, .. }) => Some(Expected::Now),
+    /// The queue pair is about to be driven at a time, and there is `received_data` for the program.
+    pub(super) fn look(&mut self, occasion: Occasion, received_data: ReceivedData, now: u64) -> Wait {
+        let mut expected = match (occasion, received_data) {
+            (Occasion::Polled, ReceivedData { received: true, .. }) => Some(Expected::Now),
             // A message that no poll has taken waits for a program that does something else.
-            (Occasion::Polled | Occasion::Round, News { received: false, written: true }) => {
+            (Occasion::Polled | Occasion::Round, ReceivedData { received: false, written: true }) => {
                 Some(Expected::Since(now))
             }
             _ => None,
@@ -102,15 +102,15 @@ impl Answers {
 mod tests {
     use super::*;
 
-    const MESSAGE: News = News { received: true, written: false };
-    const WRITE: News = News { received: false, written: true };
-    const NOTHING: News = News { received: false, written: false };
+    const MESSAGE: ReceivedData = ReceivedData { received: true, written: false };
+    const WRITE: ReceivedData = ReceivedData { received: false, written: true };
+    const NOTHING: ReceivedData = ReceivedData { received: false, written: false };
 
     /// The program gets a message, and answers it or polls again. Whether the acknowledgement was to wait.
-    fn message(answers: &mut Answers, answered: bool) -> bool {
-        let wait = answers.look(Occasion::Polled, MESSAGE, 0);
+    fn message(delayed_ack: &mut DelayedAck, answered: bool) -> bool {
+        let wait = delayed_ack.look(Occasion::Polled, MESSAGE, 0);
         let next = if answered { Occasion::Doorbell } else { Occasion::Round };
-        let left_with_it = answers.look(next, NOTHING, 1_000_000);
+        let left_with_it = delayed_ack.look(next, NOTHING, 1_000_000);
         assert_eq!(
             left_with_it,
             if answered { wait } else { Wait::No },
@@ -121,78 +121,78 @@ mod tests {
 
     #[test]
     fn acknowledgements_wait_for_programs_that_answer_each_message() {
-        let mut answers = Answers::default();
+        let mut delayed_ack = DelayedAck::default();
         for _ in 0..ANSWERS_THAT_COUNT {
-            assert!(!answers.are_usual());
-            assert!(!message(&mut answers, true), "it might have been by chance");
+            assert!(!delayed_ack.are_usual());
+            assert!(!message(&mut delayed_ack, true), "it might have been by chance");
         }
-        assert!(answers.are_usual());
-        assert!(message(&mut answers, true));
+        assert!(delayed_ack.are_usual());
+        assert!(message(&mut delayed_ack, true));
         // What came in otherwise than by a poll is not answered soon, and says nothing.
-        assert_eq!(answers.look(Occasion::Round, MESSAGE, 0), Wait::No);
-        assert_eq!(answers.look(Occasion::Doorbell, NOTHING, 0), Wait::No);
-        assert!(message(&mut answers, false));
-        assert!(!message(&mut answers, true), "the last one was not answered");
+        assert_eq!(delayed_ack.look(Occasion::Round, MESSAGE, 0), Wait::No);
+        assert_eq!(delayed_ack.look(Occasion::Doorbell, NOTHING, 0), Wait::No);
+        assert!(message(&mut delayed_ack, false));
+        assert!(!message(&mut delayed_ack, true), "the last one was not answered");
     }
 
     /// It is written to the program's memory, and the program posts so much later. Whether the acknowledgement waited until then.
-    fn write(answers: &mut Answers, taken: Occasion, later: u64) -> bool {
+    fn write(delayed_ack: &mut DelayedAck, taken: Occasion, later: u64) -> bool {
         let at = 1_000_000;
-        let wait = answers.look(taken, WRITE, at);
+        let wait = delayed_ack.look(taken, WRITE, at);
         assert!(wait == Wait::No || wait == Wait::Until(at + ANSWER_TIME));
         // The NIC thread goes on.
-        let still = answers.look(Occasion::Round, NOTHING, at + later);
+        let still = delayed_ack.look(Occasion::Round, NOTHING, at + later);
         assert_eq!(still, if later < ANSWER_TIME { wait } else { Wait::No }, "for so long, and no longer");
-        let left = answers.look(Occasion::Doorbell, NOTHING, at + later);
+        let left = delayed_ack.look(Occasion::Doorbell, NOTHING, at + later);
         assert_eq!(left == Wait::ForAnswer, still != Wait::No, "what has waited leaves with the answer");
         left == Wait::ForAnswer
     }
 
     /// As many answers as it takes, and no more.
-    fn just_usual() -> Answers {
-        let mut answers = Answers::default();
+    fn just_usual() -> DelayedAck {
+        let mut delayed_ack = DelayedAck::default();
         for _ in 0..ANSWERS_THAT_COUNT {
-            assert!(!answers.is_usual());
-            assert!(!write(&mut answers, Occasion::Round, ANSWER_TIME - 1));
+            assert!(!delayed_ack.is_usual());
+            assert!(!write(&mut delayed_ack, Occasion::Round, ANSWER_TIME - 1));
         }
-        assert!(answers.is_usual());
-        answers
+        assert!(delayed_ack.is_usual());
+        delayed_ack
     }
 
     #[test]
     fn they_wait_for_a_short_time_for_programs_that_answer_what_is_written_to_their_memory() {
         for taken in [Occasion::Round, Occasion::Polled] {
-            let mut answers = just_usual();
-            assert!(write(&mut answers, taken, 2_000));
-            assert!(!write(&mut answers, taken, ANSWER_TIME));
-            assert!(!write(&mut answers, taken, 2_000), "the last one was not answered in time");
+            let mut delayed_ack = just_usual();
+            assert!(write(&mut delayed_ack, taken, 2_000));
+            assert!(!write(&mut delayed_ack, taken, ANSWER_TIME));
+            assert!(!write(&mut delayed_ack, taken, 2_000), "the last one was not answered in time");
         }
         // One WRITE behind the other: they are not answered one by one.
-        let mut answers = just_usual();
-        (0..1000).for_each(|_| _ = write(&mut answers, Occasion::Polled, 2_000));
-        assert_ne!(answers.look(Occasion::Round, WRITE, 0), Wait::No);
-        assert_eq!(answers.look(Occasion::Round, WRITE, 1_000), Wait::No);
-        assert_eq!(answers.look(Occasion::Round, WRITE, 2_000), Wait::No);
+        let mut delayed_ack = just_usual();
+        (0..1000).for_each(|_| _ = write(&mut delayed_ack, Occasion::Polled, 2_000));
+        assert_ne!(delayed_ack.look(Occasion::Round, WRITE, 0), Wait::No);
+        assert_eq!(delayed_ack.look(Occasion::Round, WRITE, 1_000), Wait::No);
+        assert_eq!(delayed_ack.look(Occasion::Round, WRITE, 2_000), Wait::No);
     }
 
     #[test]
     fn an_answer_that_comes_late_now_and_then_does_not_matter() {
-        let mut answers = Answers::default();
-        (0..1000).for_each(|_| _ = write(&mut answers, Occasion::Polled, 2_000));
+        let mut delayed_ack = DelayedAck::default();
+        (0..1000).for_each(|_| _ = write(&mut delayed_ack, Occasion::Polled, 2_000));
         let late = (1..).find(|_| {
-            write(&mut answers, Occasion::Polled, ANSWER_TIME);
-            !answers.is_usual()
+            write(&mut delayed_ack, Occasion::Polled, ANSWER_TIME);
+            !delayed_ack.is_usual()
         });
         assert_eq!(late, Some(4), "64, 32, 16, 8, 4");
     }
 
     #[test]
     fn none_waits_where_nothing_comes_behind() {
-        for news in [NOTHING, WRITE, MESSAGE] {
-            let mut answers = just_usual();
-            assert_eq!(answers.look(Occasion::Last, news, 1), Wait::No);
-            assert_ne!(answers.look(Occasion::Round, WRITE, 0), Wait::No);
-            assert_eq!(answers.look(Occasion::Last, news, 1), Wait::No);
+        for received_data in [NOTHING, WRITE, MESSAGE] {
+            let mut delayed_ack = just_usual();
+            assert_eq!(delayed_ack.look(Occasion::Last, received_data, 1), Wait::No);
+            assert_ne!(delayed_ack.look(Occasion::Round, WRITE, 0), Wait::No);
+            assert_eq!(delayed_ack.look(Occasion::Last, received_data, 1), Wait::No);
         }
     }
 }

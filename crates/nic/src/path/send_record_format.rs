@@ -1,6 +1,6 @@
 //! Records of SENDs of one packet: what their headers tell, in one word or two.
 
-use pagewire_transport::WholeSend;
+use pagewire_transport::SendOnlyRequest;
 
 /// Bytes of the longest.
 pub const LONGEST: usize = 16;
@@ -14,7 +14,7 @@ const NUMBER: u64 = (1 << 24) - 1;
 
 /// Writes it, and gives how many bytes these are.
 #[inline]
-pub fn emit(send: &WholeSend, into: &mut [u8; LONGEST]) -> usize {
+pub fn emit(send: &SendOnlyRequest, into: &mut [u8; LONGEST]) -> usize {
     let first = u64::from(send.destination) & NUMBER
         | (u64::from(send.psn) & NUMBER) << PSN
         | u64::from(send.partition) << PARTITION;
@@ -27,14 +27,14 @@ pub fn emit(send: &WholeSend, into: &mut [u8; LONGEST]) -> usize {
 
 /// What [`emit`] wrote. `None`: it writes nothing of that length.
 #[inline(always)] // Part of each short SEND.
-pub fn parse(bytes: &[u8]) -> Option<WholeSend> {
+pub fn parse(bytes: &[u8]) -> Option<SendOnlyRequest> {
     let (first, rest) = bytes.split_first_chunk()?;
     let first = u64::from_ne_bytes(*first);
     let second = match rest {
         [] => 0,
         _ => u64::from_ne_bytes(rest.try_into().ok()?),
     };
-    Some(WholeSend {
+    Some(SendOnlyRequest {
         destination: (first & NUMBER) as u32,
         psn: (first >> PSN & NUMBER) as u32,
         partition: (first >> PARTITION) as u16,
@@ -54,7 +54,7 @@ mod tests {
         fn what_is_written_is_read(
             destination in 0u32..1 << 24, psn in 0u32..1 << 24, partition: u16, solicited: bool, immediate: Option<u32>
         ) {
-            let send = WholeSend { destination, psn, partition, solicited, immediate };
+            let send = SendOnlyRequest { destination, psn, partition, solicited, immediate };
             let mut bytes = [0; LONGEST];
             let length = emit(&send, &mut bytes);
             prop_assert_eq!(parse(&bytes[..length]), Some(send));
@@ -63,7 +63,7 @@ mod tests {
             let length = send.header().emit(&mut packet);
             let (header, read) = Header::parse(&packet[..length]).unwrap();
             prop_assert_eq!(read, length);
-            prop_assert_eq!(WholeSend::of(&header), Some(send));
+            prop_assert_eq!(SendOnlyRequest::of(&header), Some(send));
         }
 
         #[test]

@@ -1,33 +1,33 @@
 //! What comes in for a queue pair: which packets are for it, and their way into the protocol.
 
 use super::page_waits::Purpose;
-use super::{Connection, Core};
-use crate::access::Sustained;
+use super::{Connection, QpContext};
+use crate::access::AccessSession;
 use crate::attributes::{Attributes, QueuePairType};
 use crate::device::address_of_gid;
 use crate::engine::Nic;
-use crate::environment::QueuePairEnvironment;
 use crate::inbox::{Content, Half, Incoming, Origin};
 use crate::path::Path;
 use crate::pull::Lost;
 use crate::queue_pair::QueuePair;
+use crate::transport_ops::QpTransportOps;
 use pagewire_fabric::Fabric;
 use pagewire_paging::Fate;
-use pagewire_transport::{FaultHandling, Outcome, RcConnection, Time, WholeSend};
+use pagewire_transport::{FaultHandling, Outcome, RcConnection, SendOnlyRequest, Time};
 use pagewire_wire::{Header, Opcode, Operation, Transport, VendorPacket};
 use std::net::IpAddr;
 
 /// What packets share that a thread takes in a row while it holds the queue pair.
-pub(crate) struct Row<'n> {
+pub(crate) struct Burst<'n> {
     /// When it began.
     now: Time,
-    sustained: Sustained<'n>,
+    session: AccessSession<'n>,
 }
 
-impl<'n> Row<'n> {
+impl<'n> Burst<'n> {
     /// A row that begins now, with the queue pair in hand: time does not go back for who had it before.
     pub(crate) fn begin<F: Fabric>(nic: &'n Nic<F>) -> Self {
-        Row { now: Time(nic.fabric().now()), sustained: Sustained::new(nic) }
+        Burst { now: Time(nic.fabric().now()), session: AccessSession::new(nic) }
     }
 
     /// When it began.
@@ -60,85 +60,85 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Whether a SEND over a ring is one for it.
     #[inline(always)] // Part of each short SEND.
-    pub(crate) fn accepts_send(&self, send: &WholeSend) -> bool {
+    pub(crate) fn accepts_send(&self, send: &SendOnlyRequest) -> bool {
         self.kind == QueuePairType::Rc && is_default_partition(send.partition) && self.state().receives()
     }
 
     /// Whether what came over a ring comes from the process that holds the peer. `None`: not known yet.
-    pub(crate) fn is_from_peer(&self, core: &Core<F>, origin: &Origin<F>) -> Option<bool> {
+    pub(crate) fn is_from_peer(&self, qpc: &QpContext<F>, origin: &Origin<F>) -> Option<bool> {
         let Origin::Local(theirs) = origin else { return Some(true) };
-        match &core.path {
+        match &qpc.path {
             Path::Local(ours) => Some(ours.channel.instance == theirs.channel.instance),
-            Path::None | Path::Asked { .. } => None,
+            Path::None | Path::Connecting { .. } => None,
             // Nothing could be answered, and what packets mean is not what it means to the peer.
             Path::Dead { .. } => Some(false),
             // This side would not have it, or could not: what the peer publishes has to do.
-            Path::Udp { .. } => Some(theirs.place_of(core.attributes.destination).is_some()),
+            Path::Udp { .. } => Some(theirs.place_of(qpc.attributes.destination).is_some()),
         }
     }
 
     /// Has one packet processed by the thread that drives. False: it has to wait.
     pub(crate) fn take_packet(
         &self,
-        core: &mut Core<F>,
+        qpc: &mut QpContext<F>,
         packet: &Incoming<'_, F>,
-        row: &mut Row<'_>,
+        burst: &mut Burst<'_>,
     ) -> bool {
-        self.take_or_hold(core, packet, row, true)
+        self.take_or_hold(qpc, packet, burst, true)
     }
 
     /// The same; `tells`: should it have to wait, its source does not know that.
     fn take_or_hold(
         &self,
-        core: &mut Core<F>,
+        qpc: &mut QpContext<F>,
         packet: &Incoming<'_, F>,
-        row: &mut Row<'_>,
+        burst: &mut Burst<'_>,
         tells: bool,
     ) -> bool {
         let Incoming { header, payload, global_route, origin } = packet;
         let (payload, origin) = (*payload, *origin);
-        if !core.attributes.state.receives() {
+        if !qpc.attributes.state.receives() {
             return true;
         }
-        if core.wants_path() {
-            let attributes = core.attributes;
-            core.establish(self, &attributes);
+        if qpc.wants_path() {
+            let attributes = qpc.attributes;
+            qpc.establish(self, &attributes);
         }
-        let (now, sustained) = (row.now, &mut row.sustained);
-        if self.kind != QueuePairType::Rc && self.waits_for_receive(core, header, now.0) {
+        let (now, session) = (burst.now, &mut burst.session);
+        if self.kind != QueuePairType::Rc && self.waits_for_receive(qpc, header, now.0) {
             // A direct WRITE behind it may not overtake it.
-            self.set_holding(core, self.kind == QueuePairType::Uc);
+            self.set_holding(qpc, self.kind == QueuePairType::Uc);
             return false;
         }
-        if matches!(core.connection, Connection::Ud) {
+        if matches!(qpc.connection, Connection::Ud) {
             let global_route = global_route.as_ref();
             let drops = self.drops_faulting(origin);
-            return self.take_datagram(core, header, payload, global_route, sustained, drops);
+            return self.take_datagram(qpc, header, payload, global_route, session, drops);
         }
-        match self.is_from_peer(core, origin) {
+        match self.is_from_peer(qpc, origin) {
             Some(true) => {}
             Some(false) => {
                 self.counters.dropped.add(1);
                 return true;
             }
             None => {
-                self.set_holding(core, true);
+                self.set_holding(qpc, true);
                 return false;
             }
         }
         if header.bth.opcode == Opcode::HELLO {
-            self.establish_communication(core);
+            self.establish_communication(qpc);
             return true;
         }
-        let mut connection = std::mem::replace(&mut core.connection, Connection::None);
+        let mut connection = std::mem::replace(&mut qpc.connection, Connection::None);
         let before = match &connection {
             Connection::Rc(rc) => rc.packets_at_absent_pages(),
             _ => (0, 0),
         };
-        let mut environment = QueuePairEnvironment::new(self, core, Some(origin), sustained);
+        let mut ops = QpTransportOps::new(self, qpc, Some(origin), session);
         let outcome = match &mut connection {
-            Connection::Rc(rc) => rc.receive(now, header, payload, &mut environment),
-            Connection::Uc(uc) => uc.receive(now, header, payload, &mut environment),
+            Connection::Rc(rc) => rc.receive(now, header, payload, &mut ops),
+            Connection::Uc(uc) => uc.receive(now, header, payload, &mut ops),
             // Not known yet how to answer: the packet waits for the path.
             Connection::None | Connection::Ud => Outcome::Wait,
         };
@@ -146,12 +146,12 @@ impl<F: Fabric> QueuePair<F> {
         let waits = matches!(outcome, Outcome::Wait);
         if let (true, Half::Responder, Connection::Rc(rc)) = (waits && tells, half, &mut connection) {
             // A HOLD that finds no room is sent with the next one.
-            let _ = rc.hold(now, &mut environment);
+            let _ = rc.hold(now, &mut ops);
         }
-        let ended = environment.finish();
+        let ended = ops.finish();
         let (lost, lacks_page) = (ended.lost.filter(|_| waits), ended.lacks_page);
         if let (true, Connection::Rc(rc)) = (lacks_page, &connection) {
-            self.note_fate(core, rc, half, before);
+            self.note_fate(qpc, rc, half, before);
         }
         match (lost, &mut connection) {
             (Some(Lost::SenderGone), Connection::Rc(rc)) => rc.abandon_request(),
@@ -162,21 +162,21 @@ impl<F: Fabric> QueuePair<F> {
         if let (true, Connection::Uc(uc)) = (waits, &mut connection) {
             if lacks_page && self.drops_faulting(origin) {
                 uc.abandon();
-                core.forget_access(Purpose::Execute);
+                qpc.forget_access(Purpose::Execute);
                 waits = false;
             }
         }
-        core.connection = connection;
+        qpc.connection = connection;
         if half == Half::Responder {
-            self.set_holding(core, waits);
+            self.set_holding(qpc, waits);
         }
-        self.settle(core, ended);
+        self.apply_end(qpc, ended);
         !waits
     }
 
     /// Counts a packet that found a page absent. `before`: how many had, and were kept or dropped.
     #[cold]
-    fn note_fate(&self, core: &Core<F>, rc: &RcConnection, half: Half, before: (u64, u64)) {
+    fn note_fate(&self, qpc: &QpContext<F>, rc: &RcConnection, half: Half, before: (u64, u64)) {
         let (stashed, dropped) = rc.packets_at_absent_pages();
         let purpose = match half {
             Half::Requester => Purpose::PlaceResponse,
@@ -189,7 +189,7 @@ impl<F: Fabric> QueuePair<F> {
             // It was counted when it came first.
             (false, false) => return,
         };
-        self.nic.page_faults.note_packet(core.page_waits.region(purpose), fate);
+        self.nic.page_faults.note_packet(qpc.page_waits.region(purpose), fate);
     }
 
     /// What becomes of its packets that find a page absent.
@@ -202,31 +202,31 @@ impl<F: Fabric> QueuePair<F> {
         self.fault_handling() != FaultHandling::Stash && matches!(origin, Origin::Network { .. })
     }
 
-    /// Has packets processed that make a row, with the header and origin of the first.
+    /// Has packets processed that make a burst, with the header and origin of the first.
     /// Gives how many were: [`take_packet`](Self::take_packet) says what the next one waits for.
-    pub(crate) fn take_row(
+    pub(crate) fn take_burst(
         &self,
-        core: &mut Core<F>,
+        qpc: &mut QpContext<F>,
         first: &Incoming<'_, F>,
         payloads: &[&[u8]],
-        row: &mut Row<'_>,
+        burst: &mut Burst<'_>,
     ) -> usize {
-        if !core.attributes.state.receives() || core.wants_path() {
+        if !qpc.attributes.state.receives() || qpc.wants_path() {
             return 0;
         }
-        let Connection::Rc(mut rc) = std::mem::replace(&mut core.connection, Connection::None) else {
+        let Connection::Rc(mut rc) = std::mem::replace(&mut qpc.connection, Connection::None) else {
             return 0;
         };
-        let mut environment = QueuePairEnvironment::new(self, core, Some(first.origin), &mut row.sustained);
-        let taken = rc.receive_row(row.now, &first.header, payloads, &mut environment);
-        let ended = environment.finish();
-        core.connection = Connection::Rc(rc);
-        self.settle(core, ended);
+        let mut ops = QpTransportOps::new(self, qpc, Some(first.origin), &mut burst.session);
+        let taken = rc.receive_burst(burst.now, &first.header, payloads, &mut ops);
+        let ended = ops.finish();
+        qpc.connection = Connection::Rc(rc);
+        self.apply_end(qpc, ended);
         taken
     }
 
     /// Whether an unreliable message that finds no receive is kept a little longer.
-    fn waits_for_receive(&self, core: &mut Core<F>, header: &Header, now: u64) -> bool {
+    fn waits_for_receive(&self, qpc: &mut QpContext<F>, header: &Header, now: u64) -> bool {
         let takes = matches!(
             header.bth.opcode.operation(),
             Some(
@@ -238,28 +238,28 @@ impl<F: Fabric> QueuePair<F> {
             )
         );
         if !takes {
-            core.receive_wait.look_anew();
+            qpc.receive_wait.look_anew();
             return false;
         }
-        if core.receive.is_some() || self.has_receive() {
-            core.receive_wait.end();
+        if qpc.receive.is_some() || self.has_receive() {
+            qpc.receive_wait.end();
             return false;
         }
-        core.receive_wait.go_on(now, self.recv_cq.has_waiting())
+        qpc.receive_wait.go_on(now, self.recv_cq.has_waiting())
     }
 
     /// Takes packets out of the inbox until one has to wait on.
-    pub(super) fn take_waiting(&self, core: &mut Core<F>, half: Half) {
+    pub(super) fn take_waiting(&self, qpc: &mut QpContext<F>, half: Half) {
         if self.inbox.is_empty(half) {
             return;
         }
-        let mut row = Row::begin(&self.nic);
+        let mut burst = Burst::begin(&self.nic);
         // A look at what waited before says nothing new; what comes after it has not waited yet.
         let mut tells = half == Half::Responder && self.inbox.take_arrival();
         loop {
             let Some(packet) = self.inbox.pop(half) else {
                 if let (Half::Responder, true, Connection::Rc(rc)) =
-                    (half, self.inbox.take_overflow(), &mut core.connection)
+                    (half, self.inbox.take_overflow(), &mut qpc.connection)
                 {
                     rc.dropped_for_room();
                 }
@@ -270,10 +270,10 @@ impl<F: Fabric> QueuePair<F> {
                     let (header, global_route) = (*header, *global_route);
                     let (payload, origin) = (payload.payload(), &packet.origin);
                     let packet = Incoming { header, payload, global_route, origin };
-                    self.take_or_hold(core, &packet, &mut row, tells)
+                    self.take_or_hold(qpc, &packet, &mut burst, tells)
                 }
                 Content::Vendor(own) => {
-                    self.take_vendor_packet(core, own);
+                    self.take_vendor_packet(qpc, own);
                     true
                 }
             };
@@ -286,26 +286,26 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// A packet of Pagewire's own.
-    fn take_vendor_packet(&self, core: &mut Core<F>, own: &VendorPacket) {
+    fn take_vendor_packet(&self, qpc: &mut QpContext<F>, own: &VendorPacket) {
         let now = Time(self.nic.fabric().now());
         let answer = match own {
-            VendorPacket::Hello(greeting) => core.take_hello(self, greeting),
+            VendorPacket::Hello(greeting) => qpc.take_hello(self, greeting),
             _ => None,
         };
-        let mut connection = std::mem::replace(&mut core.connection, Connection::None);
-        let mut sustained = Sustained::new(&self.nic);
-        let mut environment = QueuePairEnvironment::new(self, core, None, &mut sustained);
+        let mut connection = std::mem::replace(&mut qpc.connection, Connection::None);
+        let mut session = AccessSession::new(&self.nic);
+        let mut ops = QpTransportOps::new(self, qpc, None, &mut session);
         if let Some(answer) = answer {
-            environment.transmit_hello(&answer);
+            ops.transmit_hello(&answer);
         }
         match (&mut connection, own) {
             (_, VendorPacket::Hello(_)) | (Connection::None | Connection::Ud, _) => {}
-            (Connection::Rc(rc), _) => rc.receive_control(now, own, &mut environment),
+            (Connection::Rc(rc), _) => rc.receive_control(now, own, &mut ops),
             (Connection::Uc(uc), _) => uc.receive_control(own),
         }
-        let ended = environment.finish();
-        core.connection = connection;
-        self.settle(core, ended);
+        let ended = ops.finish();
+        qpc.connection = connection;
+        self.apply_end(qpc, ended);
     }
 }
 

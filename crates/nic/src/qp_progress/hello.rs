@@ -1,6 +1,6 @@
 //! HELLO: two Pagewires recognise each other over the network.
 
-use super::{Connection, Core};
+use super::{Connection, QpContext};
 use crate::path::Path;
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
@@ -33,7 +33,7 @@ impl HelloState {
     }
 }
 
-impl<F: Fabric> Core<F> {
+impl<F: Fabric> QpContext<F> {
     /// The connection begins to send: to the peer it is another one than those before.
     pub(super) fn begin_greeting(&mut self, queue_pair: &QueuePair<F>) {
         let before = queue_pair.nic.connections.fetch_add(1, Ordering::Relaxed);

@@ -1,25 +1,25 @@
-//! What comes over rings: records, handed to their queue pairs, and verdicts on those that were sent.
+//! What comes over rings: records, handed to their queue pairs, and ring acknowledgements on those that were sent.
 
-use crate::drive::{Core, Occasion, Row};
 use crate::engine::{Nic, Taken, Touched};
 use crate::inbox::{Half, Incoming, Origin};
-use crate::lane::Seeker;
 use crate::limits;
-use crate::path::local::{LocalChannel, Progress, Reading};
+use crate::path::local::{LocalChannel, Reading, RxPosition};
 use crate::path::ring::{Kind, REFERENCE_BYTES, RecordHeader, parse_reference};
-use crate::path::verdict::{Judged, Verdict};
-use crate::path::whole_send;
+use crate::path::ring_ack::{PendingRingAcks, RingAck};
+use crate::path::send_record_format;
+use crate::poll_hint::Seeker;
+use crate::qp_progress::{Burst, Occasion, QpContext};
 use crate::queue_pair::QueuePair;
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::LockGuard;
 use pagewire_fabric::lock::light_barrier;
-use pagewire_transport::{Payload, RcConnection, RemoteAddress, WholeSend};
+use pagewire_transport::{Payload, RcConnection, RemoteAddress, SendOnlyRequest};
 use pagewire_wire::Header;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes of a payload whose copy takes as long as telling a verdict.
+/// Bytes of a payload whose copy takes as long as telling a ring acknowledgement.
 const LONG: u32 = 1024;
 
 /// A thread that takes what came over a channel.
@@ -32,18 +32,18 @@ struct Taker<'t, F: Fabric> {
     polled: bool,
     /// The poll that it is done for, if that looks for one completion.
     seeker: Option<Seeker<'t, F>>,
-    /// One record is taken at a time: its verdict is told as soon as it is known.
+    /// One record is taken at a time: its ring acknowledgement is told as soon as it is known.
     tells: bool,
     touched: Touched<F>,
 }
 
 /// A queue pair that the thread drives now.
-type TakenOver<'q, F> = (&'q Arc<QueuePair<F>>, LockGuard<'q, Core<F>>);
+type TakenOver<'q, F> = (&'q Arc<QueuePair<F>>, LockGuard<'q, QpContext<F>>);
 
 impl<F: Fabric> Nic<F> {
-    /// Takes records and verdicts from all rings.
+    /// Takes records and ring acknowledgements from all rings.
     pub(crate) fn poll_channels(&self, occasion: Occasion) -> Taken {
-        self.settle_channels(occasion);
+        self.publish_positions(occasion);
         let (mut taken, mut from) = (Taken::Nothing, 0);
         while let Some((origin, next)) = self.next_busy_channel(from) {
             let Origin::Local(channel) = &origin else { break };
@@ -61,7 +61,7 @@ impl<F: Fabric> Nic<F> {
     fn next_busy_channel(&self, from: usize) -> Option<(Origin<F>, Option<usize>)> {
         let channels = self.channels.read();
         let rest = channels.get(from..)?;
-        let at = from + rest.iter().position(|channel| channel.has_news())?;
+        let at = from + rest.iter().position(|channel| channel.has_unread())?;
         Some((Origin::Local(channels[at].clone()), Some(at + 1).filter(|next| *next < channels.len())))
     }
 
@@ -75,33 +75,33 @@ impl<F: Fabric> Nic<F> {
     ) -> bool {
         let polled = occasion == Occasion::Polled && self.leaves_work_to_polls();
         let mut taker = Taker::new(self, origin, channel, polled, None);
-        taker.take_verdicts();
-        // What has come may be a verdict alone.
+        taker.take_ring_acks();
+        // What has come may be a ring acknowledgement alone.
         let reading = reading.filter(|_| !polled || channel.has_record());
         let more = reading.is_some_and(|mut reading| {
-            let most = if polled { channel.burst(&mut reading) } else { limits::ROUND };
+            let most = if polled { channel.poll_batch(&mut reading) } else { limits::ROUND };
             taker.take_records(reading, most) == most
         });
         taker.end();
         more
     }
 
-    /// The completion that a poll looks for, if it comes of a verdict or of a record. `None`: there may be more to be done.
+    /// The completion that a poll looks for, if it comes of a ring acknowledgement or of a record. `None`: there may be more to be done.
     pub(crate) fn take_next(&self, origin: &Origin<F>, seeker: Seeker<'_, F>) -> Option<()> {
         let Origin::Local(channel) = origin else { return None };
         if channel.is_broken() || !self.leaves_work_to_polls() {
             return None;
         }
-        let (verdict, record) = (channel.has_verdict(), channel.has_record());
-        if !(verdict || record) {
+        let (ring_ack, record) = (channel.has_ring_ack(), channel.has_record());
+        if !(ring_ack || record) {
             return Some(());
         }
         let mut taker = Taker::new(self, origin, channel, true, Some(seeker));
-        if verdict {
-            taker.take_verdicts();
+        if ring_ack {
+            taker.take_ring_acks();
         }
         if let Some(mut reading) = Some(()).filter(|()| record).and_then(|()| channel.reading.try_lock()) {
-            let most = channel.burst(&mut reading);
+            let most = channel.poll_batch(&mut reading);
             taker.tells = most == 1;
             taker.take_records(reading, most);
         }
@@ -126,26 +126,26 @@ impl<F: Fabric> Nic<F> {
 
     /// Does what polls have left to do: the same, and tells peers where the reader is, some polls later or when there is more
     /// time.
-    fn settle_channels(&self, occasion: Occasion) {
+    fn publish_positions(&self, occasion: Occasion) {
         self.make_peers_sure();
         let left = self.unsettled.load(Ordering::SeqCst);
         if left > 1 && occasion == Occasion::Polled {
             // Lost counts of two threads at once do no harm.
             self.unsettled.store(left - 1, Ordering::Relaxed);
         } else if left > 0 && self.unsettled.swap(0, Ordering::SeqCst) > 0 {
-            self.channels.read().iter().for_each(|channel| channel.settle());
+            self.channels.read().iter().for_each(|channel| channel.publish_position());
         }
     }
 
     /// What a process has sent over its channels and nobody has taken.
-    pub(crate) fn unread_from(&self, instance: u64) -> SmallVec<[Progress; 2]> {
+    pub(crate) fn unread_from(&self, instance: u64) -> SmallVec<[RxPosition; 2]> {
         let channels = self.channels.read();
         let from = channels.iter().filter(|channel| channel.channel.instance == instance);
         from.filter_map(|channel| channel.unread()).collect()
     }
 
     /// Whether polls have left something to be done.
-    pub(crate) fn is_unsettled(&self) -> bool {
+    pub(crate) fn has_unpublished(&self) -> bool {
         self.unsettled.load(Ordering::SeqCst) > 0 || self.unsure.load(Ordering::SeqCst)
     }
 }
@@ -186,7 +186,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
         taken
     }
 
-    /// Hands records of a ring to their queue pairs, and notes the verdicts on them.
+    /// Hands records of a ring to their queue pairs, and notes the ring acknowledgements on them.
     fn hand_out(&mut self, reading: &mut Reading<F::Words>, most: usize) -> usize {
         let channel = self.channel;
         for taken in 0..most {
@@ -196,10 +196,10 @@ impl<'t, F: Fabric> Taker<'t, F> {
                 Ok(Some(record)) => {
                     if record.kind == Kind::Reference || record.payload > LONG {
                         // It takes its time.
-                        channel.tell_verdicts(self.nic.fabric(), &mut reading.judged);
+                        channel.publish_ring_acks(self.nic.fabric(), &mut reading.pending_acks);
                     }
-                    let Reading { bytes, judged, .. } = reading;
-                    self.deliver_record(&record, bytes, judged);
+                    let Reading { bytes, pending_acks, .. } = reading;
+                    self.deliver_record(&record, bytes, pending_acks);
                 }
                 Ok(None) => return taken,
                 Err(_) => {
@@ -221,27 +221,27 @@ impl<'t, F: Fabric> Taker<'t, F> {
     fn conclude(&self, mut reading: LockGuard<'_, Reading<F::Words>>) {
         let nic = self.nic;
         if !self.polled {
-            reading.consumer.tell();
-            self.channel.tell_verdicts(nic.fabric(), &mut reading.judged);
+            reading.consumer.publish_head();
+            self.channel.publish_ring_acks(nic.fabric(), &mut reading.pending_acks);
             return;
         }
-        if self.channel.tell_verdicts_quickly(nic.fabric(), &mut reading.judged) {
+        if self.channel.publish_ring_acks_unfenced(nic.fabric(), &mut reading.pending_acks) {
             nic.unsure.store(true, Ordering::Release);
         }
         drop(reading);
-        nic.unsettled.store(limits::POLLS_TO_SETTLE, Ordering::Relaxed);
+        nic.unsettled.store(limits::POLLS_TO_PUBLISH, Ordering::Relaxed);
         // The NIC thread looks after it has come back: one of the two sees the other.
         light_barrier();
         if !nic.leaves_work_to_polls() {
-            nic.settle_channels(Occasion::Round);
+            nic.publish_positions(Occasion::Round);
         }
     }
 
     /// Acknowledges what the peer has told to be executed.
-    fn take_verdicts(&mut self) {
-        while let Some((awaited, verdict)) = self.channel.take_verdict() {
-            if let (Verdict::Acknowledged, Some(queue_pair)) = (verdict, awaited.queue_pair) {
-                if self.acknowledged_at_once(queue_pair, awaited.psn) {
+    fn take_ring_acks(&mut self) {
+        while let Some((awaited, ring_ack)) = self.channel.take_ring_ack() {
+            if let (RingAck::Acknowledged, Some(queue_pair)) = (ring_ack, awaited.queue_pair) {
+                if self.acknowledged_fast(queue_pair, awaited.psn) {
                     continue;
                 }
                 let header = RcConnection::acknowledgement(queue_pair, awaited.psn);
@@ -253,18 +253,18 @@ impl<'t, F: Fabric> Taker<'t, F> {
     }
 
     /// Completes a request that was executed, where nothing stands in the way. False: the acknowledgement is to be delivered.
-    fn acknowledged_at_once(&mut self, number: u32, psn: u32) -> bool {
+    fn acknowledged_fast(&mut self, number: u32, psn: u32) -> bool {
         let (now, place) = (self.nic.roughly_now(), &mut None);
-        let Some((queue_pair, mut core)) = self.take_over(number, Half::Requester, place) else {
+        let Some((queue_pair, mut qpc)) = self.take_over(number, Half::Requester, place) else {
             return false;
         };
         let seeker = self.seeker.as_mut();
-        let done = queue_pair.acknowledged_at_once(&mut core, now, psn, self.origin, seeker);
-        self.give_back(queue_pair, core, Half::Requester, done);
+        let done = queue_pair.acknowledged_fast(&mut qpc, now, psn, self.origin, seeker);
+        self.give_back(queue_pair, qpc, Half::Requester, done);
         done
     }
 
-    /// A queue pair of which one half has something done at once, and its core, unless somebody else drives it or something waits
+    /// A queue pair of which one half has something done at once, and its QP context, unless somebody else drives it or something waits
     /// there. Where the poll does not look for a completion of it, it is put in `place`.
     #[inline(always)] // What is moved into a call has to be waited for.
     fn take_over<'q>(
@@ -283,7 +283,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
         if !queue_pair.inbox.is_empty(half) {
             return None;
         }
-        Some((queue_pair, queue_pair.core.try_lock()?))
+        Some((queue_pair, queue_pair.qpc.try_lock()?))
     }
 
     /// Gives back what was [taken over](Self::take_over). `done`: what it was taken for.
@@ -291,33 +291,33 @@ impl<'t, F: Fabric> Taker<'t, F> {
     fn give_back(
         &mut self,
         queue_pair: &Arc<QueuePair<F>>,
-        mut core: LockGuard<'_, Core<F>>,
+        mut qpc: LockGuard<'_, QpContext<F>>,
         half: Half,
         done: bool,
     ) {
         if done {
             queue_pair.counters.ring_packets_received.add_alone(1);
-            queue_pair.end_if_overrun(&mut core);
+            queue_pair.end_if_overrun(&mut qpc);
         }
         // What was acknowledged may let more leave.
-        let goes_on = done && half == Half::Requester && !core.is_idle();
-        drop(core);
+        let goes_on = done && half == Half::Requester && !qpc.is_idle();
+        drop(qpc);
         if goes_on || queue_pair.is_wanted() {
-            self.touched.drive(queue_pair.clone());
+            self.touched.mark(queue_pair.clone());
         }
     }
 
-    /// Hands one record to its queue pair, and notes the verdict on it.
-    fn deliver_record(&mut self, record: &RecordHeader, bytes: &[u8], judged: &mut Judged) {
+    /// Hands one record to its queue pair, and notes the ring acknowledgement on it.
+    fn deliver_record(&mut self, record: &RecordHeader, bytes: &[u8], pending_acks: &mut PendingRingAcks) {
         let payload_at = usize::from(record.header).div_ceil(8) * 8;
         let headers = &bytes[..usize::from(record.header)];
         let payload = &bytes[payload_at..payload_at + record.payload as usize];
         if record.kind == Kind::Send {
-            let whole = whole_send::parse(headers);
+            let whole = send_record_format::parse(headers);
             let done =
-                whole.is_some_and(|send| record.judged && self.execute_at_once(&send, payload, judged));
+                whole.is_some_and(|send| record.wants_ack && self.execute_fast(&send, payload, pending_acks));
             if !done {
-                self.deliver_as_packet(record, whole.map(|send| send.header()), None, payload, judged);
+                self.deliver_as_packet(record, whole.map(|send| send.header()), None, payload, pending_acks);
             }
             return;
         }
@@ -327,21 +327,21 @@ impl<'t, F: Fabric> Taker<'t, F> {
             _ => (headers, None),
         };
         let header = Header::parse(headers).ok().map(|(header, _)| header);
-        let may = record.judged && record.kind == Kind::Bytes;
-        let whole = header.as_ref().filter(|_| may).and_then(WholeSend::of);
-        if !whole.is_some_and(|send| self.execute_at_once(&send, payload, judged)) {
-            self.deliver_as_packet(record, header, global_route, payload, judged);
+        let may = record.wants_ack && record.kind == Kind::Bytes;
+        let whole = header.as_ref().filter(|_| may).and_then(SendOnlyRequest::of);
+        if !whole.is_some_and(|send| self.execute_fast(&send, payload, pending_acks)) {
+            self.deliver_as_packet(record, header, global_route, payload, pending_acks);
         }
     }
 
-    /// Hands what a record brings to its queue pair as a packet, and notes the verdict; `None`: it has no header that makes sense.
+    /// Hands what a record brings to its queue pair as a packet, and notes the ring acknowledgement; `None`: it has no header that makes sense.
     fn deliver_as_packet(
         &mut self,
         record: &RecordHeader,
         header: Option<Header>,
         global_route: Option<[u8; 40]>,
         payload: &[u8],
-        judged: &mut Judged,
+        pending_acks: &mut PendingRingAcks,
     ) {
         let pieces: SmallVec<[(RemoteAddress, u32); 4]>;
         let payload = match record.kind {
@@ -353,63 +353,69 @@ impl<'t, F: Fabric> Taker<'t, F> {
         };
         let acknowledged = header.is_some_and(|header| {
             let packet = Incoming { header, payload, global_route, origin: self.origin };
-            self.deliver_packet(&packet, record.judged)
+            self.deliver_packet(&packet, record.wants_ack)
         });
-        if record.judged {
-            judged.add(if acknowledged { Verdict::Acknowledged } else { Verdict::Open });
+        if record.wants_ack {
+            pending_acks.add(if acknowledged { RingAck::Acknowledged } else { RingAck::Open });
         }
     }
 
-    /// Has a SEND executed that nothing stands in the way of, and notes the verdict. False: it is to be delivered.
+    /// Has a SEND executed that nothing stands in the way of, and notes the ring acknowledgement. False: it is to be delivered.
     #[inline(always)] // What is moved into a call has to be waited for.
-    fn execute_at_once(&mut self, send: &WholeSend, payload: &[u8], judged: &mut Judged) -> bool {
+    fn execute_fast(
+        &mut self,
+        send: &SendOnlyRequest,
+        payload: &[u8],
+        pending_acks: &mut PendingRingAcks,
+    ) -> bool {
         let place = &mut None;
-        let Some((queue_pair, mut core)) = self.take_over(send.destination, Half::Responder, place) else {
+        let Some((queue_pair, mut qpc)) = self.take_over(send.destination, Half::Responder, place) else {
             return false;
         };
         let receive = match queue_pair.accepts_send(send) {
-            true => queue_pair.place_at_once(&mut core, send, payload, self.origin),
+            true => queue_pair.place_fast(&mut qpc, send, payload, self.origin),
             false => None,
         };
         if let Some(receive) = receive {
-            judged.add(Verdict::Acknowledged);
-            // A poll that looks for one completion is about to have it: the verdict is not left for what comes behind that.
+            pending_acks.add(RingAck::Acknowledged);
+            // A poll that looks for one completion is about to have it: the ring acknowledgement is not left for what comes behind that.
             // Little is left to do: the line that it is told in travels meanwhile, and stores wait for it.
-            if self.tells && self.channel.tell_verdicts_quickly(self.nic.fabric(), judged) {
+            if self.tells && self.channel.publish_ring_acks_unfenced(self.nic.fabric(), pending_acks) {
                 self.nic.unsure.store(true, Ordering::Release);
             }
             queue_pair.complete_placed(self.seeker.as_mut(), send, payload, receive);
         }
-        self.give_back(queue_pair, core, Half::Responder, receive.is_some());
+        self.give_back(queue_pair, qpc, Half::Responder, receive.is_some());
         receive.is_some()
     }
 
     /// Hands a packet of a ring to its queue pair: at once if nobody else drives it and nothing waits before it, else to its
-    /// inbox. True: it is a request, was executed, and its acknowledgement, if the caller `judges`, is the caller's to tell.
-    fn deliver_packet(&mut self, packet: &Incoming<'_, F>, judges: bool) -> bool {
+    /// inbox. True: it is a request, was executed, and its acknowledgement, if the caller `wants_ack`, is the caller's to tell.
+    fn deliver_packet(&mut self, packet: &Incoming<'_, F>, wants_ack: bool) -> bool {
         let (nic, header) = (self.nic, &packet.header);
-        let Some((queue_pair, drive)) = self.touched.get(nic.queue_pairs(), header.bth.destination) else {
+        let Some((queue_pair, needs_progress)) = self.touched.get(nic.queue_pairs(), header.bth.destination)
+        else {
             return false;
         };
         if !queue_pair.accepts(header, packet.origin) {
             queue_pair.counters.dropped.add(1);
             return false;
         }
-        *drive = true;
-        let Some(mut core) = queue_pair.core.try_lock() else {
+        *needs_progress = true;
+        let Some(mut qpc) = queue_pair.qpc.try_lock() else {
             queue_pair.counters.ring_packets_kept.add(1);
             nic.keep(queue_pair, packet.keep());
             return false;
         };
         queue_pair.counters.ring_packets_received.add_alone(1);
-        if !nic.hand_over(queue_pair, &mut core, &mut Row::begin(nic), packet) {
+        if !nic.hand_over(queue_pair, &mut qpc, &mut Burst::begin(nic), packet) {
             return false;
         }
-        let acknowledged = judges && core.take_acknowledgement(header.bth.psn);
-        let idle = core.is_idle();
-        queue_pair.end_if_overrun(&mut core);
-        drop(core);
-        *drive = !idle || queue_pair.is_wanted();
+        let acknowledged = wants_ack && qpc.take_acknowledgement(header.bth.psn);
+        let idle = qpc.is_idle();
+        queue_pair.end_if_overrun(&mut qpc);
+        drop(qpc);
+        *needs_progress = !idle || queue_pair.is_wanted();
         acknowledged
     }
 }
@@ -418,7 +424,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
 mod tests {
     use super::*;
     use crate::engine::Options;
-    use crate::path::verdict::Awaited;
+    use crate::path::ring_ack::Awaited;
     use crate::path::{PathChoice, attention};
     use pagewire_fabric::HostFabric;
     use std::sync::Arc;
@@ -469,7 +475,7 @@ mod tests {
         send();
         assert_eq!(from_sender().len(), 1);
         assert_ne!(from_sender(), first);
-        // Verdicts are read, too.
+        // Ring acknowledgements are read, too.
         receiver.poll_channels(Occasion::Round);
         let before = sender.unread_from(out.channel.instance);
         assert_eq!(before.len(), 1);
@@ -488,12 +494,12 @@ mod tests {
         for polls in [true, false] {
             receiver.workers.parked.store(true, Ordering::SeqCst);
             send();
-            assert!(into.has_news() && !out.is_drained());
+            assert!(into.has_unread() && !out.is_drained());
             assert_ne!(receiver.poll_channels(Occasion::Polled), Taken::Nothing);
-            assert!(!into.has_news() && out.has_news(), "the verdict is told at once");
+            assert!(!into.has_unread() && out.has_unread(), "the ring acknowledgement is told at once");
             assert!(!out.is_drained(), "where the reader is can wait");
             if polls {
-                for _ in 0..limits::POLLS_TO_SETTLE {
+                for _ in 0..limits::POLLS_TO_PUBLISH {
                     assert_eq!(receiver.poll_channels(Occasion::Polled), Taken::Nothing);
                 }
             } else {
@@ -506,7 +512,7 @@ mod tests {
             assert!(out.is_drained());
             assert_eq!(receiver.unsettled.load(Ordering::SeqCst), 0);
             sender.progress();
-            assert!(!out.has_news());
+            assert!(!out.has_unread());
         }
         // Where nobody comes back later it is told at once.
         send();
@@ -527,7 +533,7 @@ mod tests {
             assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], awaited));
             assert_ne!(receiver.poll_channels(Occasion::Polled), Taken::Nothing);
             // It has looked before what it was told could be seen.
-            attention::ask(sender.fabric().mailbox());
+            attention::request(sender.fabric().mailbox());
             match way {
                 0 => assert_eq!(receiver.poll_channels(Occasion::Polled), Taken::Nothing),
                 1 => assert!(receiver.leaves_round_out()),
@@ -539,7 +545,7 @@ mod tests {
                     receiver.poll_channels(Occasion::Round);
                 }
             }
-            assert!(!attention::is_asked(sender.fabric().mailbox()), "way {way}");
+            assert!(!attention::is_requested(sender.fabric().mailbox()), "way {way}");
             sender.progress();
         }
     }
@@ -573,7 +579,7 @@ mod tests {
             while receiver.poll_channels(Occasion::Polled) != Taken::Nothing {
                 polls += 1;
             }
-            assert!(!into.has_news());
+            assert!(!into.has_unread());
             polls
         };
         assert_eq!(polls_for(1), 1);

@@ -4,7 +4,7 @@
 //! count: an access that was tried often enough is simply made, and whoever makes it waits for the page itself.
 
 use crate::inbox::Half;
-use crate::limits::{MOST_PAGE_LOOK, PAGE_LOOK, STRETCHES, WAITS_TOLD};
+use crate::limits::{MOST_PAGE_LOOK, PAGE_LOOK, STRETCHES, WAIT_BITS};
 use arrayvec::ArrayVec;
 use pagewire_memory::Absence;
 use pagewire_paging::{Ahead, Stretch, Tenant};
@@ -48,7 +48,7 @@ pub struct Missing {
 
 /// Pages of this process that an access waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct AskedFor {
+struct RequestedPages {
     /// The place of the region of its last segment.
     region: u32,
     /// That segment.
@@ -58,12 +58,12 @@ struct AskedFor {
 }
 
 /// How often in a row pages were brought in for the accesses of one purpose.
-pub struct Asked {
+pub struct FaultState {
     purpose: Purpose,
     /// Whoever finds the page absent and asks for it adds one, whoever finds it clears this.
     pub times: u32,
     /// The same for pages of a peer.
-    pub far_times: u32,
+    pub peer_times: u32,
     /// When the access that waits found its pages absent.
     since: Option<u64>,
     /// What it waits for are pages of a peer.
@@ -79,13 +79,13 @@ pub struct Asked {
     /// Many pages of what is accessed next come while it is moved: threads may help.
     pub many_absent: bool,
     /// The last absent pages that were met were cheap.
-    pub met_cheap: bool,
+    pub last_was_cheap: bool,
     /// What was brought in for them ended here.
-    pub met_until: u64,
-    /// How what a row of packets misses comes in, which was not at once: the packet that it begins with is looked at next, by itself.
-    row: Option<(u64, Missing)>,
+    pub cheap_until: u64,
+    /// How what a burst of packets misses comes in, which was not at once: the packet that it begins with is looked at next, by itself.
+    burst: Option<(u64, Missing)>,
     /// What the access that waits has asked for.
-    asked_for: Option<AskedFor>,
+    requested: Option<RequestedPages>,
     /// These come from somebody in user space, or nobody knows from whom.
     pub from_user_space: bool,
     /// What helpers bring in, the last ones of it.
@@ -94,7 +94,7 @@ pub struct Asked {
     peer: u64,
 }
 
-impl Asked {
+impl FaultState {
     /// An access waits for pages of this process, since `now` if none has waited before.
     pub fn begin_wait(&mut self, now: u64) {
         self.times += 1;
@@ -103,9 +103,9 @@ impl Asked {
     }
 
     /// The same for pages of a peer, of which it is counted how often they were asked for in a row; true: this is the first time.
-    pub fn begin_far_wait(&mut self, now: u64) -> bool {
-        self.far_times += 1;
-        (self.for_peer, self.asked_for) = (true, None);
+    pub fn begin_peer_wait(&mut self, now: u64) -> bool {
+        self.peer_times += 1;
+        (self.for_peer, self.requested) = (true, None);
         self.is_first(now)
     }
 
@@ -119,14 +119,14 @@ impl Asked {
     }
 
     /// An access asks for pages up to `until`, of which its last segment lies in the region at this place.
-    pub fn ask_for(&mut self, region: u32, last: Range<u64>, until: u64) {
-        self.asked_for = Some(AskedFor { region, last, until });
+    pub fn request_pages(&mut self, region: u32, last: Range<u64>, until: u64) {
+        self.requested = Some(RequestedPages { region, last, until });
     }
 
     /// Up to where the same access has asked for pages before.
-    pub fn has_asked(&self, region: u32, last: &Range<u64>) -> Option<u64> {
-        let asked = self.asked_for.as_ref()?;
-        (asked.region == region && asked.last == *last).then_some(asked.until)
+    pub fn requested_until(&self, region: u32, last: &Range<u64>) -> Option<u64> {
+        let state = self.requested.as_ref()?;
+        (state.region == region && state.last == *last).then_some(state.until)
     }
 
     /// Whether an access waits.
@@ -142,13 +142,13 @@ impl Asked {
 
     /// The access that waited is made, or will never be; for how long it waited, if it did.
     pub fn end_wait(&mut self, now: u64) -> Option<u64> {
-        (self.far_times, self.for_peer) = (0, false);
+        (self.peer_times, self.for_peer) = (0, false);
         self.end_own_wait(now)
     }
 
     /// The pages of this process are there. What waits for those of a peer waits on.
     pub fn end_own_wait(&mut self, now: u64) -> Option<u64> {
-        (self.times, self.asked_for, self.from_user_space) = (0, None, false);
+        (self.times, self.requested, self.from_user_space) = (0, None, false);
         let since = if self.for_peer { None } else { self.since.take() };
         since.map(|since| now.saturating_sub(since))
     }
@@ -163,17 +163,17 @@ impl Asked {
 
     /// The place of the region whose pages the access waits for.
     fn region(&self) -> Option<u32> {
-        self.asked_for.as_ref().map(|asked| asked.region)
+        self.requested.as_ref().map(|state| state.region)
     }
 
     /// A row that begins at this address misses pages that do not come in at once.
-    pub fn note_row(&mut self, start: u64, missing: Missing) {
-        self.row = Some((start, missing));
+    pub fn note_burst(&mut self, start: u64, missing: Missing) {
+        self.burst = Some((start, missing));
     }
 
     /// What was noted last, if that is of a row that begins there. Told once: nobody says when it has become untrue.
-    pub fn take_row(&mut self, start: u64) -> Option<Missing> {
-        self.row.take().filter(|(noted, _)| *noted == start).map(|(_, missing)| missing)
+    pub fn take_burst(&mut self, start: u64) -> Option<Missing> {
+        self.burst.take().filter(|(noted, _)| *noted == start).map(|(_, missing)| missing)
     }
 
     /// Helpers bring this in from now on.
@@ -201,29 +201,29 @@ impl Asked {
 
     /// The purpose and the wait: which of the bits that tell of them.
     fn place(&self) -> u32 {
-        self.purpose as u32 * WAITS_TOLD + u32::from(self.wait) % WAITS_TOLD
+        self.purpose as u32 * WAIT_BITS + u32::from(self.wait) % WAIT_BITS
     }
 }
 
-/// For whom pages with this [word](Asked::token) were brought in: a bit for the wait, and the number of the queue pair.
+/// For whom pages with this [word](FaultState::token) were brought in: a bit for the wait, and the number of the queue pair.
 pub fn waiter_of(token: u64) -> (u64, u32) {
     (1 << ((token >> 32) % 64), token as u32)
 }
 
 /// Whether there are any of one purpose among such bits.
 pub fn tells_of(waits: u64, purpose: Purpose) -> bool {
-    waits >> (purpose as u32 * WAITS_TOLD) & ((1 << WAITS_TOLD) - 1) != 0
+    waits >> (purpose as u32 * WAIT_BITS) & ((1 << WAIT_BITS) - 1) != 0
 }
 
 struct Count {
     /// What [`begin_access`](PageWaits::begin_access) gives.
-    asked: Asked,
+    state: FaultState,
     /// How many of these had an answer before the page was asked for again.
-    answered: u32,
+    completed: u32,
     /// The same of a peer's pages.
-    answered_far: u32,
-    /// Pages came in since `asked` was last given.
-    news: bool,
+    peer_completed: u32,
+    /// Pages came in since `state` was last given.
+    pages_came: bool,
     /// There was an access since [`next_look`](PageWaits::next_look) was last asked.
     tried: bool,
     /// Since when nothing new was heard of what the access waits for, as far as `next_look` knows.
@@ -233,24 +233,24 @@ struct Count {
 impl Count {
     /// Of what was asked for, only what had an answer counts from now on.
     #[cold]
-    fn take_answers(&mut self) {
-        if self.asked.times == 0 || self.news {
-            self.answered = self.asked.times;
+    fn count_completed(&mut self) {
+        if self.state.times == 0 || self.pages_came {
+            self.completed = self.state.times;
         }
-        if self.asked.far_times == 0 || self.news {
-            self.answered_far = self.asked.far_times;
+        if self.state.peer_times == 0 || self.pages_came {
+            self.peer_completed = self.state.peer_times;
         }
-        (self.asked.times, self.asked.far_times) = (self.answered, self.answered_far);
+        (self.state.times, self.state.peer_times) = (self.completed, self.peer_completed);
     }
 }
 
 impl Default for PageWaits {
     fn default() -> Self {
         let count = |purpose| {
-            let asked = Asked {
+            let state = FaultState {
                 purpose,
                 times: 0,
-                far_times: 0,
+                peer_times: 0,
                 since: None,
                 for_peer: false,
                 waits_on: false,
@@ -258,16 +258,16 @@ impl Default for PageWaits {
                 ahead: Ahead::default(),
                 to_come: 0,
                 many_absent: false,
-                met_cheap: false,
-                met_until: 0,
-                row: None,
-                asked_for: None,
+                last_was_cheap: false,
+                cheap_until: 0,
+                burst: None,
+                requested: None,
                 from_user_space: false,
                 stretches: ArrayVec::new(),
                 peer: 0,
             };
-            let (answered, answered_far, news, tried, unchanged_since) = (0, 0, false, false, None);
-            Count { asked, answered, answered_far, news, tried, unchanged_since }
+            let (completed, peer_completed, pages_came, tried, unchanged_since) = (0, 0, false, false, None);
+            Count { state, completed, peer_completed, pages_came, tried, unchanged_since }
         };
         PageWaits(Purpose::ALL.map(count))
     }
@@ -275,35 +275,35 @@ impl Default for PageWaits {
 
 impl PageWaits {
     /// An access begins: what its predecessors of this purpose asked for, and what came of it.
-    pub fn begin_access(&mut self, purpose: Purpose) -> &mut Asked {
+    pub fn begin_access(&mut self, purpose: Purpose) -> &mut FaultState {
         let count = &mut self.0[purpose as usize];
-        if count.asked.times | count.asked.far_times == 0 {
-            (count.answered, count.answered_far) = (0, 0);
+        if count.state.times | count.state.peer_times == 0 {
+            (count.completed, count.peer_completed) = (0, 0);
         } else {
-            count.take_answers();
+            count.count_completed();
         }
-        (count.news, count.tried) = (false, true);
-        (count.asked.to_come, count.asked.many_absent) = (0, false);
-        &mut count.asked
+        (count.pages_came, count.tried) = (false, true);
+        (count.state.to_come, count.state.many_absent) = (0, false);
+        &mut count.state
     }
 
     /// The region of this process whose pages an access of this purpose waits for, by its place.
     pub fn region(&self, purpose: Purpose) -> Option<u32> {
-        self.0[purpose as usize].asked.region()
+        self.0[purpose as usize].state.region()
     }
 
     /// The queue pair begins anew: nothing waits, and what is still told of earlier waits is for none of the new ones.
     pub fn reset(&mut self) {
         let before = std::mem::take(self);
         for (count, before) in self.0.iter_mut().zip(before.0) {
-            (count.asked.wait, count.asked.peer) = (before.asked.wait, before.asked.peer);
+            (count.state.wait, count.state.peer) = (before.state.wait, before.state.peer);
         }
     }
 
     /// For whom pages are brought in from now on.
     pub fn set_peer(&mut self, peer: u64) {
         for count in &mut self.0 {
-            count.asked.peer = peer;
+            count.state.peer = peer;
         }
     }
 
@@ -312,7 +312,7 @@ impl PageWaits {
     pub fn next_look(&mut self, now: u64) -> u64 {
         let mut next = u64::MAX;
         for count in &mut self.0 {
-            let waits_on = std::mem::take(&mut count.asked.waits_on);
+            let waits_on = std::mem::take(&mut count.state.waits_on);
             if !std::mem::take(&mut count.tried) {
                 continue;
             }
@@ -327,10 +327,10 @@ impl PageWaits {
     }
 
     /// Pages came in for some waits (a bit for each, see [`tenant`]), or turned out not to be mapped.
-    pub fn answered(&mut self, waits: u64) {
+    pub fn note_pages_in(&mut self, waits: u64) {
         for count in &mut self.0 {
-            if waits & 1 << count.asked.place() != 0 {
-                (count.news, count.unchanged_since) = (true, None);
+            if waits & 1 << count.state.place() != 0 {
+                (count.pages_came, count.unchanged_since) = (true, None);
             }
         }
     }
@@ -342,26 +342,26 @@ mod tests {
 
     /// An access that finds its page absent, and asks for it.
     fn ask(waits: &mut PageWaits, purpose: Purpose) -> u32 {
-        let asked = waits.begin_access(purpose);
-        asked.begin_wait(7);
-        asked.times
+        let state = waits.begin_access(purpose);
+        state.begin_wait(7);
+        state.times
     }
 
     /// What it asked for came in.
     fn answer(waits: &mut PageWaits, purpose: Purpose) {
-        let told = tell(waits, purpose);
-        waits.answered(told);
+        let peer_knows_rts = tell(waits, purpose);
+        waits.note_pages_in(peer_knows_rts);
     }
 
     /// What tells of the page that is asked for now.
     fn tell(waits: &mut PageWaits, purpose: Purpose) -> u64 {
-        let (told, number) = waiter_of(waits.0[purpose as usize].asked.token(77));
+        let (peer_knows_rts, number) = waiter_of(waits.0[purpose as usize].state.token(77));
         assert_eq!(number, 77);
         assert_eq!(
-            Purpose::ALL.map(|which| tells_of(told, which)),
+            Purpose::ALL.map(|which| tells_of(peer_knows_rts, which)),
             Purpose::ALL.map(|which| which == purpose)
         );
-        told
+        peer_knows_rts
     }
 
     #[test]
@@ -433,11 +433,11 @@ mod tests {
             // Somebody else brought its page in.
             waits.begin_access(purpose).end_wait(8);
             ask(&mut waits, purpose);
-            waits.answered(late);
+            waits.note_pages_in(late);
             assert_eq!(ask(&mut waits, purpose), 1, "its page did not come in vain");
             let (own, both) = (tell(&mut waits, purpose), late | tell(&mut waits, purpose));
             assert_ne!(own, late);
-            waits.answered(both);
+            waits.note_pages_in(both);
             assert_eq!(ask(&mut waits, purpose), 2);
         }
     }
@@ -457,15 +457,15 @@ mod tests {
     #[test]
     fn who_waits_for_a_peers_page_waits_on_where_the_own_ones_are_there() {
         let mut waits = PageWaits::default();
-        let asked = waits.begin_access(Purpose::Execute);
-        assert!(asked.begin_far_wait(7));
+        let state = waits.begin_access(Purpose::Execute);
+        assert!(state.begin_peer_wait(7));
         for now in 8..20 {
-            let asked = waits.begin_access(Purpose::Execute);
-            assert_eq!(asked.end_own_wait(now), None);
-            assert!(!asked.begin_far_wait(now), "it is the same wait");
+            let state = waits.begin_access(Purpose::Execute);
+            assert_eq!(state.end_own_wait(now), None);
+            assert!(!state.begin_peer_wait(now), "it is the same wait");
         }
-        let asked = waits.begin_access(Purpose::Execute);
-        assert_eq!((asked.end_wait(20), asked.far_times), (Some(13), 0));
+        let state = waits.begin_access(Purpose::Execute);
+        assert_eq!((state.end_wait(20), state.peer_times), (Some(13), 0));
     }
 
     #[test]
@@ -473,14 +473,14 @@ mod tests {
         let mut waits = PageWaits::default();
         let high = waits.begin_access(Purpose::Respond);
         high.begin_wait(7);
-        high.ask_for(3, 0x9000..0x9008, 0xa000);
-        assert_eq!(high.has_asked(3, &(0x9000..0x9008)), Some(0xa000));
+        high.request_pages(3, 0x9000..0x9008, 0xa000);
+        assert_eq!(high.requested_until(3, &(0x9000..0x9008)), Some(0xa000));
         assert_eq!(waits.region(Purpose::Respond), Some(3));
         let low = waits.begin_access(Purpose::Respond);
-        assert_eq!(low.has_asked(3, &(0x1000..0x1008)), None, "another place");
-        assert_eq!(low.has_asked(4, &(0x9000..0x9008)), None, "another region");
-        low.begin_far_wait(8);
-        assert_eq!(low.has_asked(3, &(0x9000..0x9008)), None, "a peer's pages since then");
+        assert_eq!(low.requested_until(3, &(0x1000..0x1008)), None, "another place");
+        assert_eq!(low.requested_until(4, &(0x9000..0x9008)), None, "another region");
+        low.begin_peer_wait(8);
+        assert_eq!(low.requested_until(3, &(0x9000..0x9008)), None, "a peer's pages since then");
         assert_eq!(waits.region(Purpose::Respond), None);
     }
 
@@ -489,11 +489,11 @@ mod tests {
         let mut waits = PageWaits::default();
         waits.set_peer(9);
         let mut tenant = |region, from_user_space| {
-            let asked = waits.begin_access(Purpose::Execute);
-            asked.begin_wait(1);
-            asked.from_user_space = from_user_space;
-            asked.ask_for(region, 0..8, 8);
-            asked.tenant()
+            let state = waits.begin_access(Purpose::Execute);
+            state.begin_wait(1);
+            state.from_user_space = from_user_space;
+            state.request_pages(region, 0..8, 8);
+            state.tenant()
         };
         let [one, other, kernel] = [tenant(1, true), tenant(2, true), tenant(1, false)];
         assert!(one.who == other.who && one.matter != other.matter);
@@ -508,7 +508,7 @@ mod tests {
         waits.reset();
         assert!(!waits.begin_access(Purpose::Execute).is_waiting());
         ask(&mut waits, Purpose::Execute);
-        waits.answered(late);
+        waits.note_pages_in(late);
         assert_eq!(ask(&mut waits, Purpose::Execute), 1);
     }
 }
