@@ -53,7 +53,7 @@ pub struct Pages {
     processors: usize,
 }
 
-/// What every errand needs.
+/// What every task needs.
 struct Hands {
     memory: Arc<HostMemory>,
     /// Of this process.
@@ -75,7 +75,7 @@ enum What {
         regions: Beside<Vec<RegionLife>>,
         stretch: Beside<Option<Arc<Stretch>>>,
     },
-    /// The same in a peer, for reading.
+    /// Bring in pages of a peer's region, for reading.
     Peer { process: HostProcess, segment: Segment, region: Beside<(RegionView<MappedWords>, RegionLife)> },
     /// Bring in pages of a region of this process that will be needed soon, as one of several helpers.
     Ahead { write: bool, stretch: Arc<Stretch>, region: RegionLife, helper: u32, helpers: u32 },
@@ -110,7 +110,7 @@ impl<R> Hash for Beside<R> {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// The same, and for whom.
+/// A task for the executor: what is done, and for which tenant.
 struct PageTask {
     what: What,
     tenant: Tenant,
@@ -234,7 +234,7 @@ impl Hands {
         self.memory.bring_in_pieces(segment, write, begin)
     }
 
-    /// The same with what others leave of a stretch.
+    /// Brings in the pieces of a stretch that no other thread has taken, one after the other, until none is left.
     fn help(&self, stretch: &Stretch, region: &RegionLife, write: bool) -> Result<(), MemoryError> {
         std::iter::from_fn(|| stretch.take()).try_for_each(|piece| {
             let memory = piece.memory();
@@ -346,7 +346,7 @@ impl Pages {
         offer
     }
 
-    /// The same in a peer with these regions.
+    /// Has pages of a peer brought in, for reading; `regions` are the peer's. A thread reports the end with `token`.
     pub fn bring_in_peer(
         &self,
         process: &HostProcess,
@@ -511,7 +511,7 @@ mod tests {
         let counters = Counters::default();
         let bytes = vec![1u8; 3 * PAGE as usize];
         let at = (bytes.as_ptr() as u64).next_multiple_of(PAGE);
-        // The same page, another part of it, and the same for somebody else.
+        // One page, another part of it, and that part for another tenant.
         for (who, offset, token) in [(1, 0, 10), (1, 8, 11), (1, 8, 11), (2, 0, 12)] {
             let segment = Segment { address: at + offset, length: 8 };
             pages.bring_in_local(tenant(who), &[RegionPart { region, segment }], true, token, &counters);
@@ -548,7 +548,7 @@ mod tests {
             1,
             &counters,
         );
-        // The same pages in a region that is there.
+        // These pages in a region that is there.
         pages.bring_in_local(tenant(2), &[part(ended, ended_memory)], true, 6, &counters);
         assert_eq!(hears.recv_timeout(LONG), Ok(6));
         let here = HostProcess::current();

@@ -85,7 +85,7 @@ pub fn network_devices() -> io::Result<Vec<NetworkDevice>> {
             IpAddr::V6(_) => 1,
         });
     }
-    // As above: it went meanwhile.
+    // A device that went away while it was looked at has no MTU.
     devices.retain(|device| !gone.contains(&device.index));
     devices.sort_by_key(|device| {
         (!device.has_default_route, device.has_only_link_local_addresses(), device.index)

@@ -270,7 +270,8 @@ pub trait Fabric: Send + Sync + 'static {
     /// for all calls that ask for the same pages until then. Who asks for pages that never come leaves threads to other tenants. It
     /// ends with one of the regions, too.
     fn bring_in(&self, tenant: Tenant, parts: &[RegionPart], write: bool, token: u64);
-    /// The same for pages of a peer, for reading, as long as a region of the peer is what it was. The peer is the tenant.
+    /// Has a thread touch absent pages of a peer, for reading, as long as the peer's region is what it was. The end comes as an event
+    /// with `token`. The peer is the tenant.
     fn bring_in_peer(
         &self,
         process: &<Self::Memory as ApplicationMemory>::Process,
@@ -278,7 +279,7 @@ pub trait Fabric: Send + Sync + 'static {
         part: RegionPart,
         token: u64,
     );
-    /// The same for pages of a region of this process that will be needed soon, by so many helpers. Nobody is told of the end.
+    /// Has `helpers` threads touch pages of a region of this process that will be needed soon. No event reports the end.
     fn bring_in_ahead(
         &self,
         tenant: Tenant,

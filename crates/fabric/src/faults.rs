@@ -276,7 +276,7 @@ impl<F: Fabric> FaultInjector<F> {
         let mut leaving = Vec::with_capacity(packets.len() + 4);
         for mut packet in packets {
             state.count += 1;
-            // The same number of draws for every packet, so that one probability does not change the others' fates.
+            // Each packet takes an equal number of draws, so that one probability does not change the others' fates.
             let [drop, duplicate, reorder, corrupt] = std::array::from_fn(|_| unit(&mut state.random));
             let (bit, overtakers) = (state.random.next_u64(), state.random.next_u64());
             let is_resume = packet.bytes.first() == Some(&Opcode::RESUME.0);

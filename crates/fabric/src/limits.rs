@@ -132,7 +132,7 @@ pub const STEERING_STALE: u64 = 1_000_000_000;
 /// Nanoseconds between two looks of a process at whether its own datagrams come back, while it uses the network and
 /// others share the port.
 pub const STEERING_CHECK: u64 = 100_000_000;
-/// The same at most, where they do not come back although the steering was set up anew.
+/// Nanoseconds that [`STEERING_CHECK`] grows to where datagrams do not come back although the steering was set up anew.
 pub const STEERING_CHECK_MOST: u64 = 6_400_000_000;
 /// Nanoseconds that a process waits for the steering at most, before peers send to its new numbers.
 pub const STEERING_WAIT: u64 = 120_000_000;
@@ -142,5 +142,5 @@ pub const STEERING_STEP: Duration = Duration::from_micros(200);
 /// After so long a thread that waits for a page looks once more at what is there, and then each time that it has waited as long again.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// The same, at most.
+/// The longest time between two such looks of a thread that waits for a page ([`LOOK_AGAIN`]).
 pub const MOST_LOOK_AGAIN: Duration = Duration::from_secs(2);

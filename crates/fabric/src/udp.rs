@@ -526,7 +526,7 @@ impl Receiver {
         let received = unsafe {
             let (socket, flags) = (socket.as_fd().as_raw_fd(), libc::MSG_DONTWAIT);
             let first = messages.as_mut_ptr().cast::<libc::mmsghdr>();
-            // As above.
+            // One message needs no recvmmsg(2).
             if wanted == 1 {
                 // A third cheaper where nothing is there.
                 let length = libc::syscall(libc::SYS_recvmsg, socket, &raw mut (*first).msg_hdr, flags);

@@ -278,7 +278,7 @@ impl<W: SharedWords> RegionTable<W> {
         RegionTable::with_unused_places(tables, secret, UNUSED_PLACES)
     }
 
-    /// The same with another bound than [`UNUSED_PLACES`].
+    /// An empty table that keeps `unused` released places out of use, in place of [`UNUSED_PLACES`].
     pub fn with_unused_places(tables: W, secret: u64, unused: usize) -> Self {
         tables.store(FIELDS, SECRET_WORD, secret);
         RegionTable {

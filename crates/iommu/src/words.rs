@@ -33,7 +33,8 @@ pub trait SharedWords: Clone + Send + Sync + 'static {
     /// Orders all earlier accesses of this thread before all later ones (sequentially consistent fence).
     fn fence(&self);
 
-    /// The same right behind an exchange by this thread that succeeded; that is such a fence by itself on some processors.
+    /// A sequentially consistent fence right behind an exchange by this thread that succeeded. On some processors the exchange is
+    /// such a fence by itself.
     fn fence_behind_exchange(&self) {
         self.fence();
     }

@@ -18,7 +18,8 @@ pub struct Segment {
 pub enum MemoryError {
     /// Nothing is mapped there, or not with the right that the access needs.
     NotMapped,
-    /// The same, on the other process's side: only what reads there tells ([`pull`](ApplicationMemory::pull)).
+    /// Nothing is mapped at the other process's side, or not with the right that the access needs. Only reads from there give it
+    /// ([`pull`](ApplicationMemory::pull)).
     PeerNotMapped,
     /// The other process has ended or no longer lets itself be accessed.
     PeerGone,
@@ -144,8 +145,8 @@ pub trait ApplicationMemory: Send + Sync + 'static {
     /// costs a wait, never a wrong byte.
     fn residency(&self, segments: &[Segment]) -> Residency;
 
-    /// The same of one segment that is not empty, and whether all of `ahead` is resident, which begins with it: that may be said not to be
-    /// where the kernel would have to be asked once more.
+    /// Whether the pages of one segment that is not empty are present, and whether all of `ahead` is, which begins with the segment.
+    /// The second may be false where the kernel would have to be asked once more.
     fn residency_ahead(&self, segment: Segment, ahead: Segment) -> (Residency, bool) {
         let residency = self.residency(&[segment]);
         (residency, residency == Residency::Resident && self.residency(&[ahead]) == Residency::Resident)
@@ -165,7 +166,7 @@ pub trait ApplicationMemory: Send + Sync + 'static {
         true
     }
 
-    /// The same of a peer's pages.
+    /// Whether system calls that copy may meet absent pages of a peer. See [`kernel_may_fault`](Self::kernel_may_fault).
     fn kernel_may_fault_in(&self, process: &Self::Process) -> bool {
         let _ = process;
         true

@@ -56,7 +56,7 @@ impl Arena {
         Arena::among(length, ARENAS)
     }
 
-    /// The same for a use that can do without: half of all are left for others.
+    /// An arena for a use that can do without one: half of all [`ARENAS`] are left for others.
     ///
     /// # Errors
     /// As [`new`](Self::new).

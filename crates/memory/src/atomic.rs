@@ -36,7 +36,8 @@ pub fn make_writable_pages_present(address: u64, length: u64) -> Result<(), Memo
     }
 }
 
-/// The same for reading. False: the kernel knows no such advice, or not for this kind of mapping.
+/// Has the kernel bring in the pages of a range for reading. False: the kernel knows no such advice, or not for this kind of
+/// mapping.
 ///
 /// # Errors
 /// `NotMapped`.

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 /// The first that is none of the three.
 const FIRST: RawFd = 3;
 
-/// The same file under a number above the standard ones, close-on-exec.
+/// Duplicates a descriptor to a number above the three standard ones, close-on-exec.
 ///
 /// # Errors
 /// EMFILE, where there is no further number.

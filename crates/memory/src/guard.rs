@@ -29,7 +29,8 @@ pub struct Mended {
     _thread: std::marker::PhantomData<*const ()>,
 }
 
-/// The same, by a change of the thread's mask where need be, which ends with it.
+/// As long as it lives a fault of a guarded access on this thread is mended. It may unblock signals in the thread's mask, and sets
+/// the mask back when it is dropped.
 pub struct Guard {
     mended: Mended,
     /// The mask to be set again, where a signal was blocked.
@@ -44,7 +45,7 @@ impl Guard {
         Guard::at_hand_at(tick())
     }
 
-    /// The same where the present tick is known.
+    /// [`at_hand`](Self::at_hand) for a caller that knows the present tick.
     #[inline]
     pub(crate) fn at_hand_at(now: u64) -> Option<Mended> {
         let none_blocked = || Guard::enter_anew().is_some_and(|guard| guard.mask.is_none());
@@ -148,7 +149,7 @@ impl Mended {
         Ok(())
     }
 
-    /// The same; false: [`end_touch`] ended the wait.
+    /// Has the page at an address brought in, as [`touch`](Self::touch). False: [`end_touch`] ended the wait before the page came.
     pub fn touch_until_ended(&self, address: u64, write: bool) -> Result<bool, Fault> {
         // SAFETY: as fetch_add; the one writes nothing, the other what is there, atomically.
         let outcome = unsafe {

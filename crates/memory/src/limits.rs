@@ -33,7 +33,7 @@ pub const TOUCHES: u32 = 16;
 /// Nanoseconds for which it is believed what kinds of memory a process has where, at least.
 pub const LEAST_KNOWLEDGE: u64 = 100_000_000;
 
-/// The same, at most.
+/// Nanoseconds for which it is believed what kinds of memory a process has where, at most.
 pub const MOST_KNOWLEDGE: u64 = 2_000_000_000;
 
 /// Between these, in times of what it took to ask.

@@ -107,7 +107,7 @@ impl HostProcess {
         self.is_alive_at(tick())
     }
 
-    /// The same where the present tick is known.
+    /// [`is_alive`](Self::is_alive) for a caller that knows the present tick.
     #[inline]
     pub(crate) fn is_alive_at(&self, now: u64) -> bool {
         !self.0.gone.load(Ordering::Acquire)

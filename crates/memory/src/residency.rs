@@ -67,7 +67,8 @@ impl ResidentPages {
         }
     }
 
-    /// The same for one who mostly asks for the same again; what is remembered is noted for that one, too.
+    /// Whether the pages of a segment are present, for a caller that mostly asks for one segment again. What is remembered of the
+    /// segment is noted in `seen`, too.
     #[inline(never)] // Its caller is part of each transfer that the requester executes itself.
     pub fn look_for(
         &self,
@@ -228,7 +229,7 @@ impl Seen {
         self.is(number, entry(number, now))
     }
 
-    /// The same of several.
+    /// Whether all of several numbers were noted at one time ([`has`](Self::has)).
     #[inline]
     pub fn has_all(&self, numbers: Range<u64>, now: u64) -> bool {
         let mut expected = entry(numbers.start, now);

@@ -173,7 +173,7 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// Claims a region that is to be accessed.
-    #[inline(always)] // As above.
+    #[inline(always)] // Part of every access.
     fn try_claim(&self, queue_pair: &QueuePair<F>, window: &Window) -> Result<Claim, Unclaimed> {
         let claim = self.own_hazards().claim(window.index(), queue_pair.place).ok_or(Unclaimed::AllTaken)?;
         // Behind the claim: either this sees that the region was revoked, or whoever revokes it sees the claim.
@@ -184,8 +184,8 @@ impl<F: Fabric> Nic<F> {
         Err(Unclaimed::Revoked)
     }
 
-    /// The same for an access that is made later where it cannot be made now.
-    #[inline(always)] // As above.
+    /// Claims a region for an access that is queued again where all claims are taken.
+    #[inline(always)] // Part of every access.
     fn claim(&self, queue_pair: &QueuePair<F>, window: &Window) -> Result<Claim, AccessError> {
         self.try_claim(queue_pair, window).map_err(|unclaimed| match unclaimed {
             Unclaimed::Revoked => AccessError::Refused(Refusal::Key),

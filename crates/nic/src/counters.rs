@@ -21,7 +21,8 @@ pub struct QueuePairCounters {
     pub ring_packets_sent: Counter,
     pub ring_packets_received: Counter,
     pub ring_packets_kept: Counter,
-    /// The same over the network.
+    /// Packets over the network, and those that came while another thread had the queue pair. Whoever has the queue pair counts the
+    /// first two.
     pub udp_packets_sent: Counter,
     pub udp_packets_received: Counter,
     pub udp_packets_kept: Counter,

@@ -6,7 +6,7 @@ use crate::attributes::{Attributes, State};
 use crate::completion::{Completion, Opcode, RoutingHeader, Status};
 use crate::event::AsyncEventKind;
 use crate::path::ring::Kind;
-use crate::path::{ANSWER_TIME, Path};
+use crate::path::{CONNECT_WAIT, Path};
 use crate::qp_progress::QpContext;
 use crate::qp_progress::page_waits::Purpose;
 use crate::queue_pair::QueuePair;
@@ -156,7 +156,7 @@ impl<F: Fabric> QueuePair<F> {
         };
         let sent = match &path {
             Path::None | Path::Connecting { .. } => {
-                self.nic.schedule(self, self.nic.fabric().now() + ANSWER_TIME);
+                self.nic.schedule(self, self.nic.fabric().now() + CONNECT_WAIT);
                 Sent::Wait { link_full: false }
             }
             Path::Dead { .. } => Sent::Done,

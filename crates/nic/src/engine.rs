@@ -214,7 +214,8 @@ impl<F: Fabric> Nic<F> {
         Ok(())
     }
 
-    /// The same without giving up its place, which is the answer.
+    /// Makes a region's key invalid and waits until no access through it is under way. The region keeps its place, which is
+    /// returned.
     pub(crate) fn suspend_region(&self, key: u32) -> Result<u32> {
         let index = match self.regions.revoke(key) {
             Some(index) => index,
@@ -365,7 +366,7 @@ impl<F: Fabric> Nic<F> {
         let near = self.fabric.past().saturating_add(TICK);
         if self.earliest.load(Ordering::SeqCst) <= near || self.send_budget.is_waiting() {
             let now = self.fabric.now();
-            self.run_turns(now);
+            self.serve_send_budget(now);
             self.run_timers(self.rx_watermark(now));
         }
         channels.max(datagrams)
@@ -612,7 +613,7 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// Has queue pairs driven that waited for their part of what all share.
-    fn run_turns(&self, now: u64) {
+    fn serve_send_budget(&self, now: u64) {
         for _ in 0..limits::ROUND {
             let Some(number) = self.send_budget.next(now) else { return };
             if let Some(queue_pair) = self.queue_pairs.get(number) {

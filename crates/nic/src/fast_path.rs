@@ -1,7 +1,7 @@
 //! Short SENDs, sent at their post and executed as they are taken from the ring or the socket.
 //!
 //! They come and go as packets all the same; what is left out are the queues and turns in which a queue pair otherwise does
-//! its work. Whatever does not find things as they mostly are takes the long way: [`drive`](crate::qp_progress).
+//! its work. Whatever does not find things as they mostly are takes the long way: [`qp_progress`](crate::qp_progress).
 
 use crate::access::MrCacheEntry;
 use crate::completion::{Completion, Opcode, Status};
@@ -135,7 +135,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Sees whether a SEND may leave at once, and copies what it names. `None`: not now, or not so.
-    #[inline(always)] // As above.
+    #[inline(always)] // Part of each short SEND.
     fn begin_fast(
         &self,
         qpc: &mut QpContext<F>,
@@ -166,7 +166,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Keeps a SEND that leaves, until it is acknowledged; gives when the queue pair is to be driven.
-    #[inline(always)] // As above.
+    #[inline(always)] // Part of each short SEND.
     fn keep_sent(
         &self,
         qpc: &mut QpContext<F>,
@@ -288,7 +288,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Completes the receive of a SEND that was [placed](Self::place_fast).
-    #[inline(always)] // As above.
+    #[inline(always)] // Part of each short SEND.
     pub(crate) fn complete_placed(
         &self,
         seeker: Option<&mut Seeker<'_, F>>,

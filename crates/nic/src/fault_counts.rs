@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct PageFaults {
     /// Of all.
     pub counted: Faults,
-    /// The same by regions of this process, and of those that have ended by devices.
+    /// Counts of each region of this process, and for each device the sum of the regions that have ended.
     by_region: Mutex<ByRegion>,
     /// There is such a region.
     any_region: AtomicBool,

@@ -34,7 +34,7 @@ impl Transfer {
         Transfer::new(&work.operation, work.length)
     }
 
-    /// The same of an operation with so many bytes.
+    /// The transfer of an operation with `length` bytes. `None`: this is no plain WRITE or READ.
     pub fn new(operation: &Operation, length: u32) -> Option<Transfer> {
         match *operation {
             Operation::Write { remote, immediate: None } => Some(Transfer { remote, length, reads: false }),

@@ -151,7 +151,7 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// The pages of this process that an access needs are there, for which it may have waited.
-    #[inline(always)] // Likewise.
+    #[inline(always)] // Part of every access.
     pub(crate) fn end_own_wait_if_any(&self, waits: &mut FaultState) {
         if waits.is_waiting() {
             let waited = waits.end_own_wait(self.fabric().now());

@@ -20,7 +20,7 @@ const REFUSAL_HOLDS: u64 = 100_000_000;
 const ABSENCE_HOLDS: u64 = 1_000_000;
 /// Nanoseconds that datagrams wait for the answer of a process that has not given one before: it may be stopped, and others wait
 /// behind them.
-pub const ANSWER_TIME: u64 = 20_000_000;
+pub const CONNECT_WAIT: u64 = 20_000_000;
 
 /// What the user asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -162,9 +162,9 @@ impl<F: Fabric> Nic<F> {
         self.choose(queue_pair, route, peer, None)
     }
 
-    /// The same for one datagram, which waits no longer than [`ANSWER_TIME`]: not at all where the last answer was a refusal.
+    /// Chooses the path of one datagram. It waits for [`CONNECT_WAIT`] at most, and not at all where the last answer was a refusal.
     pub fn choose_datagram_path(&self, queue_pair: u32, route: &Route, peer: u32) -> Path<F> {
-        self.choose(queue_pair, route, peer, Some(ANSWER_TIME))
+        self.choose(queue_pair, route, peer, Some(CONNECT_WAIT))
     }
 
     fn choose(&self, queue_pair: u32, route: &Route, peer: u32, patience: Option<u64>) -> Path<F> {

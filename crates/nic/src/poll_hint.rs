@@ -49,7 +49,7 @@ impl<F: Fabric> Default for PollHint<F> {
 }
 
 impl<F: Fabric> PollHint<F> {
-    /// A completion has come of what came from `origin`. Called by whoever holds the queue pair's QP context. The second in a row
+    /// A completion has come of what came from `origin`. Called by whoever holds the QP context. The second in a row
     /// makes it the poll hint, unless it is the network: that is looked at in rounds.
     pub fn note(&self, queue_pair: &Arc<QueuePair<F>>, origin: &Origin<F>) {
         if let Origin::Network { .. } = origin {
@@ -115,7 +115,7 @@ impl<F: Fabric> PollHint<F> {
         (known != NONE && !self.elsewhere.load(Ordering::Relaxed)).then_some(known)
     }
 
-    /// A completion of `queue`, the poll hint's own, that comes of what has come by it. `None`: nobody has looked.
+    /// A completion of `queue`, that of the hint, that comes of what has come by it. `None`: nobody has looked.
     /// Else it is in `found`, if it has come.
     pub fn seek(
         &self,

@@ -498,7 +498,7 @@ impl<F: Fabric> QueuePair<F> {
         self.run_for(Occasion::Round);
     }
 
-    /// The same for a reason that matters.
+    /// Drives the queue pair for an occasion, or leaves word for the thread that drives it.
     pub(crate) fn run_for(self: &Arc<Self>, occasion: Occasion) {
         for _ in 0..PROGRESS_RUNS {
             let Some(mut qpc) = self.qpc.try_lock().or_else(|| {

@@ -1,7 +1,7 @@
 //! Queue pairs: what the program does with them.
 //!
 //! Here are creation, state changes, posting and the end. What a queue pair does by itself is in
-//! [`drive`](crate::qp_progress). Locks, in the order in which they may be taken: the reading end of a ring (held by whoever
+//! [`qp_progress`](crate::qp_progress). Locks, in the order in which they may be taken: the reading end of a ring (held by whoever
 //! hands over its packets; nobody who has a QP context waits for one), `qpc` (held by whoever drives the queue pair; a thread
 //! that cannot have it leaves a note in `pending` instead of waiting), then one of `attributes`, `inbox`, `send`,
 //! `receive`, `shown_path` (`receive` also behind `send`), then those of a completion queue. Only the first two are held
@@ -473,7 +473,7 @@ impl<F: Fabric> QueuePair<F> {
         }
     }
 
-    /// The same to a poll that takes it, if there is one.
+    /// Gives a completion to the poll that seeks it, or else queues it.
     #[inline(always)] // What is moved into a call has to be waited for.
     pub(crate) fn announce_to(
         &self,
@@ -570,7 +570,7 @@ impl<F: Fabric> QueuePair<F> {
         self.complete_send_for(None, through, status);
     }
 
-    /// The same for a poll that takes a completion of them, or none.
+    /// Completes send requests through `through`; a poll that seeks takes one of their completions. `status` is that of the last.
     pub(crate) fn complete_send_for(
         &self,
         mut seeker: Option<&mut Seeker<'_, F>>,

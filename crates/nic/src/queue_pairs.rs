@@ -18,7 +18,7 @@ pub const BLOCK: Site = Site("tables.block");
 struct Table<F: Fabric> {
     /// Leased blocks in the order of their places.
     blocks: Vec<u32>,
-    /// The same blocks, those that follow each other as one.
+    /// The leased blocks as runs of blocks that follow each other.
     runs: Vec<Run>,
     by_place: Vec<Option<Arc<QueuePair<F>>>>,
     /// Places that are free, the longest unused first, so that a number is not used again soon.

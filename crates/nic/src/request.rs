@@ -90,7 +90,7 @@ impl Data<'_> {
         kept
     }
 
-    /// The same in the place of others.
+    /// Keeps the data in `kept`, whose memory is used again.
     #[inline]
     pub fn keep_in(&self, kept: &mut KeptData) {
         match (self, kept) {

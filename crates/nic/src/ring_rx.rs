@@ -287,7 +287,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
     }
 
     /// Gives back what was [taken over](Self::take_over). `done`: what it was taken for.
-    #[inline(always)] // As above.
+    #[inline(always)] // What is moved into a call has to be waited for.
     fn give_back(
         &mut self,
         queue_pair: &Arc<QueuePair<F>>,

@@ -325,7 +325,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         placed.count()
     }
 
-    /// The same for memory that was checked.
+    /// Sends a packet whose payload lies in segments that were checked.
     fn transmit_segments(
         &mut self,
         header: &Header,

@@ -60,13 +60,13 @@ pub(crate) struct Workers {
     /// A thread of the program is within a poll of an empty queue, or a post that drives its queue pair. With several threads one may take
     /// back what another says.
     within_verb: AtomicBool,
-    /// The last poll found nothing: the program waits for a completion, likewise.
+    /// The last poll found nothing: the program waits for a completion. One thread may take back what another says.
     awaits: AtomicBool,
     /// Polls until the processor is offered to others.
     polls_to_offer: AtomicU64,
-    /// The same after the last time that it was.
+    /// Polls from the last offer of the processor to the next one.
     offer_interval: AtomicU64,
-    /// Polls until one runs a round, and the same after the last one that did.
+    /// Polls until one runs a round, and from the last round to the next one.
     polls_to_round: AtomicU64,
     round_interval: AtomicU64,
     /// A poll whose turn it was has left its round out, as it had found what it looked for.

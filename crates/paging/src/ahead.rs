@@ -35,7 +35,7 @@ impl Ahead {
         limit: u64,
     ) -> Option<Range<u64>> {
         if needed.end == self.faulted_to {
-            // The same access, looked at again while it waits.
+            // This access waits, and is looked at again.
             return None;
         }
         let follows = self.follows(&needed);

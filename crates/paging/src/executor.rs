@@ -342,7 +342,7 @@ mod tests {
         number: u64,
         /// Waits until the gate is open.
         waits: bool,
-        /// The same once it is done.
+        /// It waits in `end`, until the gate is open.
         ends_late: bool,
         seen: Arc<Seen>,
     }

@@ -67,7 +67,7 @@ impl AddAssign for FaultCounts {
     }
 }
 
-/// The same, counted by several threads; and the times.
+/// Counts of faults that several threads add to, and the times that the faults took.
 #[derive(Debug, Default)]
 pub struct Faults {
     minor: AtomicU64,

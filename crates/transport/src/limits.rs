@@ -37,7 +37,7 @@ pub const TIMER_SLACK: u64 = 50_000;
 /// Bytes that one READ request asks for at most on a link that may lose packets; longer READs go out
 /// as several requests, so that the requester, who sees the loss, meters the responses. Less while the window is smaller.
 pub const READ_CHUNK: u32 = 64 << 10;
-/// The same however small the window has become: most losses pass, and short requests are slow.
+/// Bytes that one READ request asks for at least, however small the window has become. Most losses pass, and short requests are slow.
 pub const LEAST_READ_CHUNK: u32 = 16 << 10;
 
 /// PSNs that one READ request spans at most on a link that loses nothing.

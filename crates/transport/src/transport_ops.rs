@@ -243,7 +243,7 @@ pub enum InitiatorCopy {
     /// Not now; repeat.
     Wait,
     /// Not by this way (no right, no mapping, peer not ready ...): send it as packets; the responder
-    /// then gives the verdict.
+    /// then says what became of it.
     Unavailable,
 }
 

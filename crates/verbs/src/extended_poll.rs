@@ -25,7 +25,7 @@ pub struct Flags {
 /// The completion that is being read.
 pub struct Polling {
     /// Held from a successful `start_poll` to `end_poll`.
-    turn: RawMutex,
+    poll_lock: RawMutex,
     single_threaded: bool,
     current: UnsafeCell<ibv_wc>,
 }
@@ -34,7 +34,7 @@ impl Polling {
     /// Nothing polled yet.
     pub fn new(flags: Option<Flags>) -> Self {
         Polling {
-            turn: RawMutex::INIT,
+            poll_lock: RawMutex::INIT,
             single_threaded: flags.is_some_and(|flags| flags.single_threaded),
             current: UnsafeCell::new(ibv_wc::zeroed()),
         }
@@ -42,7 +42,7 @@ impl Polling {
 
     fn begin(&self) {
         if !self.single_threaded {
-            self.turn.lock();
+            self.poll_lock.lock();
         }
     }
 
@@ -51,7 +51,7 @@ impl Polling {
     unsafe fn end(&self) {
         if !self.single_threaded {
             // SAFETY: the caller's promise.
-            unsafe { self.turn.unlock() };
+            unsafe { self.poll_lock.unlock() };
         }
     }
 }
@@ -137,7 +137,7 @@ pub fn install(cq: &mut ibv_cq_ex, flags: Flags) {
 fn advance(object: &CompletionQueueObject) -> c_int {
     let polled = catch_unwind(AssertUnwindSafe(|| {
         object.queue().poll(1, &mut |completion| {
-            // SAFETY: `turn` is held, or the program has promised to poll from one thread at a time; both places
+            // SAFETY: `poll_lock` is held, or the program has promised to poll from one thread at a time; both places
             // are this queue's own.
             unsafe {
                 let wc = work_completion(completion);

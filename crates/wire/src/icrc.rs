@@ -214,7 +214,7 @@ impl BurstIcrc {
         BurstIcrc { icrc, before: None }
     }
 
-    /// The same for single packets.
+    /// The ICRC of single packets.
     #[inline]
     pub fn icrc(&self) -> &Icrc {
         &self.icrc

@@ -68,7 +68,8 @@ mod wide {
     const REST: i64 = power(96);
     const HALF: i64 = power(64);
 
-    /// The same for bytes in fours, a register full at least. `None`: the processor has no such instructions.
+    /// The CRC register after `bytes`, whose length is a multiple of four and at least that of one vector register. `None`: the
+    /// processor has no such instructions.
     #[inline]
     pub fn crc32(register: u32, bytes: &[u8]) -> Option<u32> {
         let supported = is_x86_feature_detected!("avx512f")

@@ -22,9 +22,9 @@ const STUCK_FOR_GOOD: u64 = 1_000_000_000;
 const READY_SOCKETS: usize = 16;
 /// Nanoseconds between two looks at all sockets by one who polls; meanwhile it reads the one that had something last.
 const LOOK_INTERVAL: u64 = 10_000;
-/// The same while that one had something so many nanoseconds ago at most.
+/// Nanoseconds between two looks at all sockets while the socket that had something last had it less than [`BUSY_FOR`] ago.
 const BUSY_LOOK_INTERVAL: u64 = 50_000;
-/// See [`BUSY_LOOK_INTERVAL`]. A round that sends bursts of packets takes about as long.
+/// Nanoseconds for which a socket that had something counts as busy. A round that sends bursts of packets takes about as long.
 const BUSY_FOR: u64 = 30_000;
 /// No socket has had anything yet.
 pub(super) const NO_SOCKET: u64 = u64::MAX;
@@ -339,7 +339,7 @@ impl Network {
         self.take_messages((socket, Ends::default()), (token, few), receiving, limit, taker)
     }
 
-    /// The same for a socket that was found.
+    /// Reads a socket into the buffers and hands its datagrams over. Gives their number, and whether the socket was empty then.
     fn take_messages(
         &self,
         (socket, ends): (&Descriptor, Ends),

@@ -156,7 +156,7 @@ guarded!(
     "cbnz w2, 4b",
     "mov w0, #0",
     "ret",
-    // As above. What was written before is visible before.
+    // The barrier makes what was written before visible before.
     "pagewire_guard_copy:",
     "dmb ish",
     "5: subs x2, x2, #8",

@@ -220,7 +220,7 @@ impl<F: Fabric> LocalChannel<F> {
         Some((place, self.receptive_at(place, number, ours)?))
     }
 
-    /// The same where its place in the peer's tables is known.
+    /// The peer's queue pair at a known place in the peer's tables, if it takes requests from ours.
     pub fn receptive_at(&self, place: u32, number: u32, ours: u32) -> Option<PublishedQueuePair> {
         let published = PublishedQueuePair::read(&self.channel.tables, place, number)?;
         (published.destination == ours).then_some(published)
@@ -290,8 +290,8 @@ impl<F: Fabric> LocalChannel<F> {
         }
     }
 
-    /// The same without the barrier behind it, which waits until this processor has the cache line. True: a peer that was about to
-    /// sleep may not have been woken; [`make_sure`](Self::make_sure) soon, or send something.
+    /// Tells the peer what became of its records, without the fence behind it, which waits until this processor has the cache line.
+    /// True: a peer that was about to sleep may not have been woken. Call [`make_sure`](Self::make_sure) soon, or send something.
     pub fn publish_ring_acks_unfenced(&self, fabric: &F, pending_acks: &mut PendingRingAcks) -> bool {
         if !pending_acks.publish(&self.channel.words, self.theirs) {
             return false;

@@ -239,7 +239,7 @@ impl<W: SharedWords> Producer<W> {
         size.saturating_sub(used)
     }
 
-    /// The same, asked anew if more than `enough` are not known to be free.
+    /// Words free in the present area. Reads the reader's position again if no more than `enough` are known to be free.
     fn free_anew(&mut self, enough: u64) -> u64 {
         if self.free() <= enough {
             self.head = self.words.load(self.base + HEAD_WORD);

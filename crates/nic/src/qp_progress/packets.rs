@@ -87,7 +87,8 @@ impl<F: Fabric> QueuePair<F> {
         self.take_or_hold(qpc, packet, burst, true)
     }
 
-    /// The same; `tells`: should it have to wait, its source does not know that.
+    /// Has one packet processed by the thread that drives. False: it has to wait. `tells`: its source does not know yet that it
+    /// waits.
     fn take_or_hold(
         &self,
         qpc: &mut QpContext<F>,

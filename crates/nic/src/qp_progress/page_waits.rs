@@ -62,7 +62,7 @@ pub struct FaultState {
     purpose: Purpose,
     /// Whoever finds the page absent and asks for it adds one, whoever finds it clears this.
     pub times: u32,
-    /// The same for pages of a peer.
+    /// How often in a row pages of a peer were asked for.
     pub peer_times: u32,
     /// When the access that waits found its pages absent.
     since: Option<u64>,
@@ -102,7 +102,7 @@ impl FaultState {
         self.is_first(now);
     }
 
-    /// The same for pages of a peer, of which it is counted how often they were asked for in a row; true: this is the first time.
+    /// An access waits for pages of a peer, and asks for them once more. True: it has not waited before.
     pub fn begin_peer_wait(&mut self, now: u64) -> bool {
         self.peer_times += 1;
         (self.for_peer, self.requested) = (true, None);
@@ -153,7 +153,7 @@ impl FaultState {
         since.map(|since| now.saturating_sub(since))
     }
 
-    /// For whom pages are asked for: the queue pairs of one peer share the threads that one asker may have. What somebody in user space
+    /// For whom pages are asked for: the queue pairs of one peer share the threads that one tenant may have. What somebody in user space
     /// may not give at all is asked for by another one, about each region by itself.
     pub fn tenant(&self) -> Tenant {
         let who = self.peer << 2 | (self.purpose.half() as u64) << 1 | u64::from(self.from_user_space);
@@ -220,7 +220,7 @@ struct Count {
     state: FaultState,
     /// How many of these had an answer before the page was asked for again.
     completed: u32,
-    /// The same of a peer's pages.
+    /// How many requests for a peer's pages had an answer before the page was asked for again.
     peer_completed: u32,
     /// Pages came in since `state` was last given.
     pages_came: bool,

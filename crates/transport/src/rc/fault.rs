@@ -67,7 +67,7 @@ impl RcConnection {
         self.faults.resume_due |= self.dropped_expected();
     }
 
-    /// The same for pages that the response to a request of this side's own waited for.
+    /// Pages that the response to a request of this side waited for are there, or some of them, or they turned out not to be mapped.
     #[cold]
     pub fn pages_in_for_responses(&mut self) {
         if self.faults.handling != FaultHandling::Timeout {
@@ -115,7 +115,7 @@ impl RcConnection {
         Outcome::Done(())
     }
 
-    /// The same for a response.
+    /// A response of the peer cannot be placed now. Keeps it, or drops it for want of a page, as the connection handles page faults.
     #[cold]
     pub(super) fn response_waits<E: TransportOps>(&mut self, repeated: bool, ops: &E) -> Outcome<()> {
         if self.keeps_faulting() || !ops.lacks_page() {

@@ -737,7 +737,7 @@ impl Requester {
         }
     }
 
-    /// The same without those that wait at the peer for a page, and so are on no link and in no socket.
+    /// PSNs that were sent and are still on the link or in a socket: not those that wait at the peer for a page.
     pub(super) fn in_network(&self) -> u32 {
         self.in_flight().saturating_sub(self.waiting_there)
     }

@@ -108,7 +108,7 @@ impl Requester {
             return false;
         }
         if self.kept.has(0) {
-            // The same response waits already; `resume` goes on with it.
+            // This response waits already; `resume` goes on with it.
             return false;
         }
         match self.take(now, header, payload, shared, ops) {

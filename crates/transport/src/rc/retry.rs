@@ -179,8 +179,8 @@ impl Retry {
         }
     }
 
-    /// The same, and the answer comes when a page is there, the peer's or one of this side: should it be lost, a repetition asks for it,
-    /// later each time. Until then the peer's silence does not count.
+    /// The answer comes when a page is there, the peer's or one of this side. Until then the peer's silence does not count. Should the
+    /// answer be lost, a repetition asks for it, later each time.
     pub(super) fn held(&mut self, now: Time, pace: Pace) {
         self.backoff = (self.backoff + 1).min(8);
         self.patience(now, pace);
@@ -193,7 +193,7 @@ impl Retry {
         }
     }
 
-    /// The same, but the timer runs on.
+    /// The silence so far does not count, and the timer runs on.
     pub(super) fn spare(&mut self, now: Time) {
         self.retries_left = self.retry_count;
         if self.deadline.is_some() {
@@ -202,7 +202,7 @@ impl Retry {
         }
     }
 
-    /// The same, and the peer will say when to send again: there is no early timer until then, but one that is late.
+    /// The peer will say when to send again. The silence so far does not count, and only a late timer runs until then.
     pub(super) fn await_word(&mut self, now: Time) {
         self.spare(now);
         if self.deadline.is_some() {

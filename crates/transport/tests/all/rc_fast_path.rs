@@ -131,7 +131,7 @@ fn several_may_be_under_way_and_one_acknowledgement_does_for_all() {
     assert!(a.progress(NOW).is_empty(), "they have left");
     a.take(&[(RcConnection::acknowledgement(0x11, 0x103), Vec::new())]);
     assert_eq!(a.host.completions.len(), 4);
-    // A verdict that comes after a later one.
+    // An acknowledgement that comes after a later one.
     a.take(&[(RcConnection::acknowledgement(0x11, 0x101), Vec::new())]);
     assert_eq!((a.host.completions.len(), a.connection.outstanding()), (4, 1));
 }
@@ -256,7 +256,7 @@ fn only_the_next_whole_send_is_executed_at_once() {
     }
     let mut silent = next;
     silent.bth.acknowledge = false;
-    assert!(!may_execute(&b.connection, &silent), "nobody waits for a verdict");
+    assert!(!may_execute(&b.connection, &silent), "nobody waits for an acknowledgement");
     let mut foreign = next;
     foreign.bth.partition = 0x1234;
     assert!(!may_execute(&b.connection, &foreign));
