@@ -26,7 +26,7 @@ const MANY: usize = 256;
 /// Descriptors with which every process can have channels to all others, though far fewer files than channels need may be on their way
 /// at a time: the kernel allows a user as many as one process may have descriptors.
 const DESCRIPTORS: usize = 256;
-const MANY_DESCRIPTORS: usize = 1024;
+const MANY_DESCRIPTORS: usize = 20_000;
 
 /// Descriptors that do not suffice for channels to all others.
 const TOO_FEW: usize = 64;
