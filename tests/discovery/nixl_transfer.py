@@ -40,8 +40,9 @@ def target():
     for line in sys.stdin:
         size = int(line)
         is_whole = memory.raw == PATTERN[:size] + FILL * (SIZE - size)
-        print("reply", "whole" if is_whole else "wrong", flush=True)
+        # The initiator writes again once it has the reply.
         ctypes.memset(memory, FILL[0], SIZE)
+        print("reply", "whole" if is_whole else "wrong", flush=True)
 
 
 def reply(peer):
