@@ -223,7 +223,7 @@ fn a_queue_pair_that_is_connected_anew_reaches_its_new_peer() {
         to_rts(&connected.qa, TIMERS);
         to_rts(&qc, TIMERS);
         let start = Instant::now();
-        while connected.a.nic.explain().iter().any(|report| report.path == "asked") {
+        while connected.a.nic.explain().iter().any(|report| report.path == "connecting") {
             assert!(start.elapsed() < PATIENCE, "no path");
             connected.a.nic.progress();
             third.nic.progress();

@@ -201,7 +201,7 @@ pub fn connect_without_threads([a, b]: [&Side; 2], timers: Timers) -> [Arc<Queue
     to_rts(&qa, timers);
     to_rts(&qb, timers);
     let start = Instant::now();
-    while a.nic.explain().iter().chain(&b.nic.explain()).any(|report| report.path == "asked") {
+    while a.nic.explain().iter().chain(&b.nic.explain()).any(|report| report.path == "connecting") {
         assert!(start.elapsed() < PATIENCE, "no path");
         a.nic.progress();
         b.nic.progress();
@@ -267,7 +267,7 @@ impl Pair {
         to_rts(&qb, TIMERS);
         let mut pair = Pair { a, b, qa, qb, sent: Vec::new(), received: Vec::new() };
         let start = Instant::now();
-        while pair.a.nic.explain().iter().any(|report| report.path == "asked") && start.elapsed() < PATIENCE {
+        while pair.a.nic.explain().iter().any(|report| report.path == "connecting") && start.elapsed() < PATIENCE {
             pair.turn();
         }
         pair
