@@ -212,7 +212,8 @@ impl Responder {
 
     /// Asks for what was dropped and does not come again, once it is time.
     pub(super) fn expire(&mut self, now: Time, shared: &Shared) {
-        if self.gap.look(self.expected, self.nak_sent, now) {
+        // What expired or went on before this may have ended the connection, or refused a request.
+        if shared.state == State::Alive && self.gap.look(self.expected, self.nak_sent, now) {
             self.ask_for_repetition(shared);
         }
     }
