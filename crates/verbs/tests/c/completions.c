@@ -407,24 +407,28 @@ static void notification(struct ibv_context *context)
 		receive(&e, i, 0, 100);
 	CHECK(post(&e, 0, IBV_WR_SEND, &sge, 1, IBV_SEND_SOLICITED) == 0);
 	CHECK(events_waiting(&e) == 0);
-	/* What came before the arming counts for nothing. */
+	/* What was polled before the arming counts for nothing; what is left there would give an event. */
+	poll_all(e.recv_cq, 1, wc);
 	CHECK(ibv_req_notify_cq(e.recv_cq, 0) == 0);
 	CHECK(events_waiting(&e) == 0);
 	CHECK(post(&e, 1, IBV_WR_SEND, &sge, 1, 0) == 0);
 	CHECK(post(&e, 2, IBV_WR_SEND, &sge, 1, IBV_SEND_SOLICITED) == 0);
 	CHECK(events_waiting(&e) == 1);
+	poll_all(e.recv_cq, 2, wc);
 	CHECK(ibv_req_notify_cq(e.recv_cq, 1) == 0);
 	CHECK(post(&e, 3, IBV_WR_SEND, &sge, 1, 0) == 0);
 	CHECK(events_waiting(&e) == 0);
 	CHECK(post(&e, 4, IBV_WR_SEND, &sge, 1, IBV_SEND_SOLICITED) == 0);
 	CHECK(events_waiting(&e) == 1);
+	poll_all(e.recv_cq, 2, wc);
 	CHECK(ibv_req_notify_cq(e.recv_cq, 0) == 0 && ibv_req_notify_cq(e.recv_cq, 1) == 0);
 	CHECK(post(&e, 5, IBV_WR_SEND, &sge, 1, 0) == 0);
 	CHECK(events_waiting(&e) == 1);
+	poll_all(e.recv_cq, 1, wc);
 	CHECK(ibv_req_notify_cq(e.recv_cq, 1) == 0 && ibv_req_notify_cq(e.recv_cq, 0) == 0);
 	CHECK(post(&e, 6, IBV_WR_SEND, &sge, 1, 0) == 0);
 	CHECK(events_waiting(&e) == 1);
-	poll_all(e.recv_cq, 7, wc);
+	poll_all(e.recv_cq, 1, wc);
 	CHECK(ibv_req_notify_cq(e.recv_cq, 1) == 0);
 	to_state(e.two, IBV_QPS_ERR);
 	CHECK(events_waiting(&e) == 1);
