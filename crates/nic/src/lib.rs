@@ -9,6 +9,8 @@
 mod access;
 mod address_handle;
 pub mod attributes;
+#[cfg(test)]
+mod claims_tests;
 mod completion;
 mod context;
 mod counters;

@@ -267,7 +267,9 @@ impl Pair {
         to_rts(&qb, TIMERS);
         let mut pair = Pair { a, b, qa, qb, sent: Vec::new(), received: Vec::new() };
         let start = Instant::now();
-        while pair.a.nic.explain().iter().any(|report| report.path == "connecting") && start.elapsed() < PATIENCE {
+        while pair.a.nic.explain().iter().any(|report| report.path == "connecting")
+            && start.elapsed() < PATIENCE
+        {
             pair.turn();
         }
         pair
