@@ -2,13 +2,16 @@
 //!
 //! Every path comes through here, with local keys and with remote ones.
 
-use crate::engine::Nic;
-use crate::limits::{BRING_IN_TRIES, LOOK_AHEAD};
-use crate::page_faults::{FaultedAccess, KeyedPieces};
-use crate::qp_progress::page_waits::FaultState;
+pub mod fault_state;
+pub mod page_faults;
+
+use crate::access::fault_state::FaultState;
+use crate::access::page_faults::{FaultedAccess, KeyedPieces};
+use crate::progress::engine::Nic;
 use crate::queue_pair::QueuePair;
-use crate::ready::Again;
-use crate::request::ScatterGather;
+use crate::services::ready::Again;
+use crate::words::limits::{BRING_IN_TRIES, LOOK_AHEAD};
+use crate::words::sge::ScatterGather;
 use pagewire_fabric::Fabric;
 use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{Claim, Hazards, ProcessWords, Refusal, RegionView, Rights, Window};

@@ -1,8 +1,9 @@
 //! What happens where all claims are taken, and that revocation sees every claim of a peer.
 
-use crate::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
-use crate::device::{Mtu, devices};
 use crate::path::local::LocalChannel;
+use crate::services::device::devices;
+use crate::words::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use crate::words::gid::Mtu;
 use crate::*;
 use pagewire_fabric::{Fabric, HostFabric};
 use pagewire_iommu::Hazards;

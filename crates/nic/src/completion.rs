@@ -1,14 +1,17 @@
 //! Completion queues and completion channels.
 
-use crate::context::Context;
-use crate::engine::Nic;
-use crate::error::{Error, Result};
-use crate::event::{Acknowledgements, AsyncEventKind, Element, EventQueue, Notifier};
-use crate::limits::{LEFT_PATIENCE, MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
-use crate::moderation::{Event, Moderation, Moderator};
-use crate::poll_hint::PollHint;
-use crate::protection::ProtectionDomain;
-use crate::unpolled::UnpolledSends;
+pub mod moderation;
+pub mod unpolled;
+
+use crate::completion::moderation::{Event, Moderation, Moderator};
+use crate::completion::unpolled::UnpolledSends;
+use crate::progress::engine::Nic;
+use crate::queue_pair::poll_hint::PollHint;
+use crate::services::context::Context;
+use crate::services::event::{Acknowledgements, AsyncEventKind, Element, EventQueue, Notifier};
+use crate::services::protection::ProtectionDomain;
+use crate::words::error::{Error, Result};
+use crate::words::limits::{LEFT_PATIENCE, MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::{Lock, LockGuard};
 use pagewire_wire::grh;
@@ -107,7 +110,7 @@ pub struct Completion {
     pub routing_header: RoutingHeader,
     /// A solicited event, or an error.
     pub solicited: bool,
-    /// It holds a [slot of the send queue](crate::unpolled) until it is polled.
+    /// It holds a [slot of the send queue](crate::completion::unpolled) until it is polled.
     pub(crate) holds_slot: bool,
 }
 

@@ -1,12 +1,14 @@
 //! Paths: how a queue pair's packets reach its peer. Chosen once, with the reason kept.
 
 pub mod attention;
+pub mod initiator_copy;
 pub mod local;
+pub mod pull;
 pub mod ring;
 pub mod ring_ack;
 pub mod send_record_format;
 
-use crate::engine::Nic;
+use crate::progress::engine::Nic;
 use local::LocalChannel;
 use pagewire_fabric::{ChannelId, Fabric, QUEUE_PAIRS_PER_BLOCK, Route, port_of};
 use std::fmt;
@@ -218,7 +220,7 @@ impl<F: Fabric> Nic<F> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::engine::Options;
+    use crate::progress::engine::Options;
     use pagewire_fabric::{HostFabric, ROCE_PORT};
     use std::net::{IpAddr, Ipv4Addr};
     use std::time::{Duration, Instant};

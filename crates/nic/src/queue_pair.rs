@@ -1,36 +1,47 @@
 //! Queue pairs: what the program does with them.
 //!
 //! Here are creation, state changes, posting and the end. What a queue pair does by itself is in
-//! [`qp_progress`](crate::qp_progress). Locks, in the order in which they may be taken: the reading end of a ring (held by whoever
+//! [`qp_progress`](crate::progress::qp_progress). Locks, in the order in which they may be taken: the reading end of a ring (held by whoever
 //! hands over its packets; nobody who has a QP context waits for one), `qpc` (held by whoever drives the queue pair; a thread
 //! that cannot have it leaves a note in `pending` instead of waiting), then one of `attributes`, `inbox`, `send`,
 //! `receive`, `shown_path` (`receive` also behind `send`), then those of a completion queue. Only the first two are held
 //! while the application's memory is touched.
 
-use crate::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType, State, check};
+pub mod delayed_ack;
+pub mod hello;
+pub mod inbox;
+pub mod poll_hint;
+pub mod qp_context;
+pub mod receive_wait;
+pub mod request;
+pub mod shared_receive;
+pub mod slots;
+
+use crate::api::explain::ShownPath;
 use crate::completion::{Completion, CompletionQueue, Opcode, RoutingHeader, Status};
-use crate::context::Context;
-use crate::counters::QueuePairCounters;
-use crate::engine::Nic;
-use crate::error::{Error, Result};
-use crate::event::{Acknowledgements, AsyncEventKind, Element};
-use crate::explain::ShownPath;
-use crate::inbox::Inbox;
-use crate::initiator_copy::Transfer;
-use crate::limits::{
+use crate::path::Path;
+use crate::path::initiator_copy::Transfer;
+use crate::path::local::PublishedQueuePair;
+use crate::progress::engine::Nic;
+use crate::queue_pair::inbox::Inbox;
+use crate::queue_pair::poll_hint::Seeker;
+use crate::queue_pair::qp_context::QpContext;
+use crate::queue_pair::request::{
+    Data, ReceiveQueue, ReceiveRequest, ReceiveWork, SendOperation, SendQueue, SendRequest, WholeReceive,
+};
+use crate::queue_pair::shared_receive::SharedReceiveQueue;
+use crate::services::context::Context;
+use crate::services::counters::QueuePairCounters;
+use crate::services::event::{Acknowledgements, AsyncEventKind, Element};
+use crate::services::protection::ProtectionDomain;
+use crate::services::ready::Again;
+use crate::services::ready::Occasion;
+use crate::words::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType, State, check};
+use crate::words::error::{Error, Result};
+use crate::words::limits::{
     MAX_INLINE, MAX_MESSAGE, MAX_READ_ATOMIC, MAX_SEGMENTS, MAX_WORK_REQUESTS, REVOCATION_BOUND,
 };
-use crate::path::Path;
-use crate::path::local::PublishedQueuePair;
-use crate::poll_hint::Seeker;
-use crate::protection::ProtectionDomain;
-use crate::qp_progress::{Occasion, QpContext};
-use crate::ready::Again;
-use crate::request::{
-    Data, ReceiveQueue, ReceiveRequest, ReceiveWork, SendOperation, SendQueue, SendRequest, WholeReceive,
-    total_length,
-};
-use crate::shared_receive::SharedReceiveQueue;
+use crate::words::sge::total_length;
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::{Lock, LockGuard, lock_until};
 use pagewire_iommu::Rights;
@@ -80,7 +91,7 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) pending: AtomicBool,
     /// Is in the engine's list of those that are to be driven again.
     pub(crate) queued: AtomicBool,
-    /// Its turn to use what all share has come; see [`send_budget`](crate::send_budget).
+    /// Its turn to use what all share has come; see [`send_budget`](crate::services::send_budget).
     pub(crate) budget_ready: AtomicBool,
     /// Counted among those that need the network to be polled.
     on_network: AtomicBool,

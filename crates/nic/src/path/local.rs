@@ -4,7 +4,7 @@
 use super::attention;
 use super::ring::{self, Consumer, Kind, Producer, RecordHeader};
 use super::ring_ack::{Awaited, AwaitedRingAcks, Next, PendingRingAcks, RingAck};
-use crate::limits::ROUND;
+use crate::words::limits::ROUND;
 use pagewire_fabric::lock::Lock;
 use pagewire_fabric::{Channel, ChannelId, Fabric, Side};
 use pagewire_iommu::layout::{BLOCKS, MAGIC, MAGIC_WORD, QUEUE_PAIR_WORDS, QUEUE_PAIRS, TABLE_WORDS};

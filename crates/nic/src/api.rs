@@ -1,0 +1,4 @@
+//! What a program calls.
+
+pub mod explain;
+pub mod prefetch;

@@ -1,0 +1,329 @@
+//! What a queue pair does by itself: takes packets, sends what was posted, keeps its timers.
+//!
+//! One thread at a time drives a queue pair; the others leave a note and go on. A queue pair that waits for a
+//! page, a full link or its turn is driven again by whoever learns that the reason is gone.
+
+use crate::access::AccessSession;
+use crate::path::Path;
+use crate::path::local::publish_holding;
+use crate::progress::transport_ops::{Ended, QpTransportOps};
+use crate::queue_pair::QueuePair;
+use crate::queue_pair::delayed_ack::Wait;
+use crate::queue_pair::inbox::Half;
+use crate::services::event::AsyncEventKind;
+use crate::services::ready::{Again, Occasion};
+use crate::services::send_budget::BudgetGrant;
+use crate::words::attributes::{Attributes, QueuePairType, State};
+use pagewire_fabric::Fabric;
+use pagewire_transport::{Progress, RcConnection, Source, Time, TransportOps, WorkId};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use crate::queue_pair::qp_context::{Connection, QpContext};
+
+/// Turns that a thread takes in a row.
+const PROGRESS_RUNS: u32 = 16;
+
+impl<F: Fabric> QueuePair<F> {
+    /// Lets local peers see that silence means waiting: a request does.
+    pub(crate) fn set_holding(&self, qpc: &mut QpContext<F>, holding: bool) {
+        qpc.holding_request = holding;
+        self.publish_holding(qpc);
+    }
+
+    /// Neither requests nor responses wait any more.
+    pub(crate) fn end_holding(&self, qpc: &mut QpContext<F>) {
+        (qpc.holding_request, qpc.holding_response) = (false, false);
+        self.publish_holding(qpc);
+    }
+
+    pub(crate) fn publish_holding(&self, qpc: &mut QpContext<F>) {
+        let holding = qpc.holding_request || qpc.holding_response;
+        if qpc.holding != holding {
+            qpc.holding = holding;
+            publish_holding(self.nic.fabric().tables(), self.place, holding);
+        }
+    }
+
+    /// Drives the queue pair, or leaves word for the thread that does.
+    pub(crate) fn run(self: &Arc<Self>) {
+        self.run_for(Occasion::Round);
+    }
+
+    /// Drives the queue pair for an occasion, or leaves word for the thread that drives it.
+    pub(crate) fn run_for(self: &Arc<Self>, occasion: Occasion) {
+        for _ in 0..PROGRESS_RUNS {
+            let Some(mut qpc) = self.qpc.try_lock().or_else(|| {
+                self.pending.store(true, Ordering::SeqCst);
+                // Whoever had it may have given it up just before, and seen no note.
+                self.qpc.try_lock()
+            }) else {
+                return;
+            };
+            if self.pending.load(Ordering::SeqCst) {
+                self.pending.store(false, Ordering::SeqCst);
+            }
+            let again = self.drive_for(&mut qpc, occasion);
+            self.end_if_overrun(&mut qpc);
+            drop(qpc);
+            fence(Ordering::SeqCst);
+            if let Some(again) = again {
+                self.nic.ready(self, again);
+            }
+            if !self.pending.load(Ordering::SeqCst) {
+                return;
+            }
+        }
+        // Others leave notes faster than this thread works: it has other things to do, too.
+        self.nic.ready(self, Again::Soon);
+    }
+
+    /// Has what the peer counts on leave before the connection ends: acknowledgements of what has arrived.
+    pub(crate) fn drive_last(&self, qpc: &mut QpContext<F>) {
+        self.drive_for(qpc, Occasion::Last);
+    }
+
+    /// Has an acknowledgement leave that waits, unless another thread drives the queue pair just now.
+    pub(crate) fn acknowledge_now(self: &Arc<Self>) {
+        let Some(mut qpc) = self.qpc.try_lock() else { return };
+        let owes = qpc.owes_acknowledgement();
+        let again = if owes { self.drive_for(&mut qpc, Occasion::Last) } else { None };
+        drop(qpc);
+        if let Some(again) = again {
+            self.nic.ready(self, again);
+        }
+        self.pass_on_pending();
+    }
+
+    /// Whether the acknowledgement of what was written to the program's memory may wait: nothing else is to be sent, and nobody waits for
+    /// room that the peer's acknowledgements would give.
+    fn may_wait_for_answer(&self, qpc: &QpContext<F>) -> bool {
+        matches!(&qpc.connection, Connection::Rc(rc) if rc.only_owes_acknowledgement())
+            && self.nic.network_users.load(Ordering::Relaxed) <= 1
+    }
+
+    /// Whether all there is to do is an acknowledgement, which may wait for the program's answer.
+    fn may_rest(&self, qpc: &QpContext<F>) -> bool {
+        qpc.received_data.received
+            && qpc.attributes.state == State::ReadyToSend
+            && !qpc.wants_path()
+            && !qpc.receive_wait.waits()
+            && qpc.hello.due() == u64::MAX
+            // What was acknowledged to this side may be what others of this process wait for.
+            && self.may_wait_for_answer(qpc)
+            && self.inbox.is_empty(Half::Requester)
+            && self.inbox.is_empty(Half::Responder)
+            && qpc.delayed_ack.are_usual()
+    }
+
+    /// One turn. Tells whether there is more to do, and when.
+    fn drive_for(&self, qpc: &mut QpContext<F>, occasion: Occasion) -> Option<Again> {
+        if occasion == Occasion::Polled && self.may_rest(qpc) {
+            let received_data = std::mem::take(&mut qpc.received_data);
+            // No answer is expected before it, whose time would matter.
+            let wait = qpc.delayed_ack.look(occasion, received_data, 0);
+            debug_assert_eq!(wait, Wait::ForAnswer, "answers are usual");
+            return Some(Again::Later);
+        }
+        let mut attributes = qpc.attributes;
+        if !attributes.state.receives() {
+            return None;
+        }
+        if self.brought_in.load(Ordering::Acquire) != 0 {
+            qpc.pages_in(self.brought_in.swap(0, Ordering::AcqRel));
+        }
+        qpc.establish(self, &attributes);
+        qpc.receive_wait.look_anew();
+        self.take_waiting(qpc, Half::Requester);
+        self.take_waiting(qpc, Half::Responder);
+        attributes = qpc.attributes;
+        if !attributes.state.receives() {
+            return None;
+        }
+        if matches!(qpc.connection, Connection::Ud) {
+            let again = self.drive_datagrams(qpc, &attributes);
+            let again = again.or(qpc.receive_wait.waits().then_some(Again::Later));
+            self.tell_drained(&attributes, true);
+            let look_next = qpc.page_waits.next_look(self.nic.fabric().now());
+            if look_next != u64::MAX {
+                self.nic.schedule(self, look_next);
+            }
+            return again;
+        }
+        self.submit(qpc, &attributes);
+        let now = self.nic.fabric().now();
+        let greeting = qpc.greet(self, now);
+        qpc.tell_greeting(now);
+        let hello_next = qpc.hello.due();
+        let mut received_data = std::mem::take(&mut qpc.received_data);
+        let may_wait = self.may_wait_for_answer(qpc);
+        received_data.written &= may_wait;
+        let wait = match qpc.delayed_ack.look(occasion, received_data, now) {
+            Wait::Until(_) if !may_wait => Wait::No,
+            wait => wait,
+        };
+        let hold = wait != Wait::No;
+        let mut owes = false;
+        let mut connection = std::mem::replace(&mut qpc.connection, Connection::None);
+        let mut session = AccessSession::new(&self.nic);
+        let mut ops = QpTransportOps::new(self, qpc, None, &mut session);
+        if let Some(own) = greeting {
+            ops.transmit_hello(&own);
+        }
+        let (progressed, deadline, drained) = match &mut connection {
+            Connection::Rc(rc) => {
+                let timer_now = self.timer_now(now, rc.deadline());
+                let grant = self.take_budget(ops.qpc(), rc, &attributes, now);
+                let progressed = if hold {
+                    rc.progress_holding(timer_now, &mut ops)
+                } else {
+                    rc.progress(timer_now, &mut ops)
+                };
+                owes = hold && rc.owes_acknowledgement();
+                if let Some(grant) = grant {
+                    self.return_budget(ops.qpc(), rc, grant, &attributes, now);
+                }
+                (progressed, rc.deadline(), rc.is_drained())
+            }
+            Connection::Uc(uc) => {
+                uc.set_sharers(self.nic.network_users.load(Ordering::Relaxed));
+                let progressed = uc.progress(self.timer_now(now, uc.deadline()), &mut ops);
+                (progressed, uc.deadline(), uc.is_drained())
+            }
+            Connection::None | Connection::Ud => (Progress::Idle, None, false),
+        };
+        let late = matches!(&connection, Connection::Rc(rc) if rc.responds_late());
+        let ended = ops.finish();
+        drop(session);
+        qpc.holding_response = late;
+        self.publish_holding(qpc);
+        let waits_for_link = ended.link_full;
+        let connected = !matches!(connection, Connection::None);
+        qpc.connection = connection;
+        let alive = ended.failure.is_none();
+        self.apply_end(qpc, ended);
+        if !alive {
+            return None;
+        }
+        let deadline = deadline.map_or(u64::MAX, |at| at.0);
+        // Who does not send yet does not greet either.
+        let greets = connected && qpc.sending && matches!(qpc.path, Path::Udp { .. });
+        let hello_next = if greets { hello_next } else { u64::MAX };
+        let look_next = qpc.page_waits.next_look(now);
+        let answer_next = match wait {
+            Wait::Until(at) if owes => at,
+            _ => u64::MAX,
+        };
+        self.nic.schedule(self, deadline.min(hello_next).min(look_next).min(answer_next));
+        self.tell_drained(&attributes, drained);
+        match progressed {
+            Progress::Again => Some(Again::Soon),
+            Progress::Idle | Progress::Wait => {
+                let owes_soon = owes && wait == Wait::ForAnswer;
+                (waits_for_link || qpc.receive_wait.waits() || owes_soon).then_some(Again::Later)
+            }
+        }
+    }
+
+    /// The time by which a connection's timers are judged: they are not over before this side has listened until then.
+    fn timer_now(&self, now: u64, deadline: Option<Time>) -> Time {
+        let due = deadline.map_or(u64::MAX, |at| at.0);
+        // Whatever else is due by then is judged likewise.
+        Time(if due <= now { self.nic.rx_watermark(now).clamp(due.saturating_sub(1), now) } else { now })
+    }
+
+    /// Tells a connection how much of what all share it may use. `None`: nobody shares.
+    fn take_budget(
+        &self,
+        qpc: &mut QpContext<F>,
+        rc: &mut RcConnection,
+        attributes: &Attributes,
+        now: u64,
+    ) -> Option<BudgetGrant> {
+        let uses = matches!(qpc.path, Path::Udp { .. }) && self.nic.network_users.load(Ordering::Relaxed) > 1;
+        if !uses {
+            rc.set_allowance(u32::MAX);
+            return None;
+        }
+        let mtu = self.link_mtu(attributes);
+        let budget_ready = self.budget_ready.swap(false, Ordering::AcqRel);
+        let in_flight = u64::from(rc.in_flight()) * u64::from(mtu);
+        let grant = self.nic.send_budget.begin(&mut qpc.budget_use, in_flight, mtu, budget_ready, now);
+        rc.set_allowance(grant.packets);
+        Some(grant)
+    }
+
+    fn return_budget(
+        &self,
+        qpc: &mut QpContext<F>,
+        rc: &RcConnection,
+        grant: BudgetGrant,
+        attributes: &Attributes,
+        now: u64,
+    ) {
+        let in_flight = u64::from(rc.in_flight()) * u64::from(self.link_mtu(attributes));
+        if self.nic.send_budget.end(&mut qpc.budget_use, grant, in_flight, rc.is_held(), self.number, now) {
+            self.nic.wake();
+        }
+    }
+
+    /// Gives back what the queue pair used of what all share.
+    pub(crate) fn leave_budget(&self, qpc: &mut QpContext<F>) {
+        if self.nic.send_budget.leave(&mut qpc.budget_use) {
+            self.nic.wake();
+        }
+    }
+
+    /// In SQD: tells the program once that nothing is being sent any more, if it asked for that.
+    fn tell_drained(&self, attributes: &Attributes, drained: bool) {
+        let first = attributes.state == State::SendQueueDrain
+            && drained
+            && !self.drained.swap(true, Ordering::AcqRel);
+        if first && attributes.drained_notify {
+            self.raise(AsyncEventKind::SendQueueDrained);
+        }
+    }
+
+    /// Hands posted work to the protocol; in SQD what came after stays.
+    fn submit(&self, qpc: &mut QpContext<F>, attributes: &Attributes) {
+        if attributes.state != State::ReadyToSend || !qpc.sending {
+            return;
+        }
+        let send = self.send.lock();
+        qpc.submitted = qpc.submitted.max(send.oldest().0);
+        while let Some(work) = send.get(WorkId(qpc.submitted)) {
+            match &mut qpc.connection {
+                Connection::Rc(rc) => rc.post(work.work),
+                Connection::Uc(uc) => uc.post(work.work),
+                Connection::None | Connection::Ud => break,
+            }
+            qpc.submitted += 1;
+        }
+    }
+
+    /// What follows from how the protocol ended.
+    pub(crate) fn apply_end(&self, qpc: &mut QpContext<F>, ended: Ended) {
+        let Some(failure) = ended.failure else { return };
+        self.acknowledge_last(qpc);
+        if failure.send_only && self.kind != QueuePairType::Rc {
+            // What comes in is not concerned, and what is sent goes on with the next PSN when the program says so.
+            self.enter_send_queue_error(qpc);
+            return;
+        }
+        self.enter_error(qpc);
+        if let Some(event) = failure.event {
+            self.raise(event);
+        }
+    }
+
+    /// The connection has ended at this side: what the peer had sent before still counts for it.
+    fn acknowledge_last(&self, qpc: &mut QpContext<F>) {
+        let Connection::Rc(rc) = &mut qpc.connection else { return };
+        let Some(header) = rc.last_acknowledgement() else { return };
+        let mut session = AccessSession::new(&self.nic);
+        let mut ops = QpTransportOps::new(self, qpc, None, &mut session);
+        // For want of room it is lost, as it may be on the way.
+        let _ = ops.transmit(&header, Source::None);
+        ops.finish();
+    }
+}

@@ -1,0 +1,8 @@
+//! Types that every layer speaks in: attributes, errors, choices, limits. They use nothing of this crate.
+
+pub mod attributes;
+pub mod error;
+pub mod gid;
+pub mod limits;
+pub mod page_fault_choice;
+pub mod sge;
