@@ -7,8 +7,8 @@ pub mod page_faults;
 
 use crate::access::fault_state::FaultState;
 use crate::access::page_faults::{FaultedAccess, KeyedPieces};
-use crate::progress::engine::Nic;
 use crate::queue_pair::QueuePair;
+use crate::services::Services;
 use crate::services::ready::Again;
 use crate::words::limits::{BRING_IN_TRIES, LOOK_AHEAD};
 use crate::words::sge::ScatterGather;
@@ -19,7 +19,7 @@ use pagewire_memory::{ApplicationMemory, LastSeen, MemoryError, Residency, Segme
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Checked pieces of this process's memory; hazards are held until [`Nic::finish`].
+/// Checked pieces of this process's memory; hazards are held until [`Services::finish`].
 pub struct Access {
     pub segments: SmallVec<[Segment; 4]>,
     claims: SmallVec<[Claim; 4]>,
@@ -128,8 +128,8 @@ impl HeldAccess {
 
 impl<'n> AccessSession<'n> {
     /// No access yet.
-    pub fn new<F: Fabric>(nic: &'n Nic<F>) -> Self {
-        AccessSession { hazards: nic.own_hazards(), access: None }
+    pub fn new<F: Fabric>(services: &'n Services<F>) -> Self {
+        AccessSession { hazards: &services.own_hazards, access: None }
     }
 
     /// Ends the access.
@@ -159,7 +159,7 @@ pub enum AccessError {
     Busy,
 }
 
-impl<F: Fabric> Nic<F> {
+impl<F: Fabric> Services<F> {
     /// Where a piece lies, by the region that its key names. `mr_entry` is kept for the next piece, which most probably names the same one.
     #[inline(always)] // Part of every access.
     fn locate<'p>(
@@ -168,7 +168,7 @@ impl<F: Fabric> Nic<F> {
         (domain, need): (u32, Rights),
         piece: &ScatterGather,
     ) -> Result<(Segment, &'p Window), AccessError> {
-        let window = MrCacheEntry::renewed(mr_entry, self.regions().view(), (piece.key, need, domain));
+        let window = MrCacheEntry::renewed(mr_entry, self.regions.view(), (piece.key, need, domain));
         let window = window.map_err(AccessError::Refused)?;
         let length = u64::from(piece.length);
         let granted = window.locate(piece.address, length).map_err(AccessError::Refused)?;
@@ -178,12 +178,12 @@ impl<F: Fabric> Nic<F> {
     /// Claims a region that is to be accessed.
     #[inline(always)] // Part of every access.
     fn try_claim(&self, queue_pair: &QueuePair<F>, window: &Window) -> Result<Claim, Unclaimed> {
-        let claim = self.own_hazards().claim(window.index(), queue_pair.place).ok_or(Unclaimed::AllTaken)?;
+        let claim = self.own_hazards.claim(window.index(), queue_pair.place).ok_or(Unclaimed::AllTaken)?;
         // Behind the claim: either this sees that the region was revoked, or whoever revokes it sees the claim.
-        if self.regions().view().still_open(window) {
+        if self.regions.view().still_open(window) {
             return Ok(claim);
         }
-        self.own_hazards().release(claim);
+        self.own_hazards.release(claim);
         Err(Unclaimed::Revoked)
     }
 
@@ -193,7 +193,7 @@ impl<F: Fabric> Nic<F> {
         self.try_claim(queue_pair, window).map_err(|unclaimed| match unclaimed {
             Unclaimed::Revoked => AccessError::Refused(Refusal::Key),
             Unclaimed::AllTaken => {
-                self.ready(queue_pair, Again::Later);
+                self.ready(&queue_pair.schedule, Again::Later);
                 AccessError::Busy
             }
         })
@@ -213,7 +213,7 @@ impl<F: Fabric> Nic<F> {
         let Ok((segment, window)) = self.locate(mr_entry, domain_and_need, piece) else { return false };
         let Ok(claim) = self.try_claim(queue_pair, window) else { return false };
         let done = access(segment);
-        self.own_hazards().release(claim);
+        self.own_hazards.release(claim);
         done
     }
 
@@ -244,7 +244,7 @@ impl<F: Fabric> Nic<F> {
                 return Err(self.given_up(error, waits));
             }
         }
-        let residency = self.fabric().memory().residency(&access.segments);
+        let residency = self.fabric.memory().residency(&access.segments);
         // Without a piece there is nothing to wait for.
         let Some(window) = mr_entry.map(|mr_entry| *mr_entry.window()) else { return Ok(access) };
         let keyed = KeyedPieces { pieces, domain, need };
@@ -274,11 +274,11 @@ impl<F: Fabric> Nic<F> {
         let (segment, window) =
             self.locate(mr_entry, domain_and_need, piece).map_err(|error| self.given_up(error, waits))?;
         let claim = self.claim(queue_pair, window).map_err(|error| self.given_up(error, waits))?;
-        let residency = self.fabric().memory().residency_at(segment, moment, seen);
+        let residency = self.fabric.memory().residency_at(segment, moment, seen);
         match self.admit(residency, queue_pair, (&[segment], KeyedPieces::ALONE), *window, write, waits) {
             Ok(()) => Ok((segment, claim)),
             Err(error) => {
-                self.own_hazards().release(claim);
+                self.own_hazards.release(claim);
                 Err(error)
             }
         }
@@ -361,7 +361,7 @@ impl<F: Fabric> Nic<F> {
                 let faulted =
                     FaultedAccess { segments: &[segment], window, keyed: KeyedPieces::ALONE, write };
                 let alone =
-                    self.options().page_in.brings_in_at_most().is_none_or(|most| segment.length <= most);
+                    self.options.page_in.brings_in_at_most().is_none_or(|most| segment.length <= most);
                 (alone && self.resolve_cheap_fault(queue_pair, &faulted, waits)).then_some(segment)
             }
             Ok(Seen { residency: Residency::NotMapped, .. }) | Err(_) => None,
@@ -380,7 +380,7 @@ impl<F: Fabric> Nic<F> {
         write: bool,
         waits: &mut FaultState,
     ) -> Result<Seen, AccessError> {
-        let view = self.regions().view();
+        let view = self.regions.view();
         let known = |access: &HeldAccess| {
             access.mr_entry.serves(piece.key, need, domain) && view.still_open(&access.mr_entry.window)
         };
@@ -406,7 +406,7 @@ impl<F: Fabric> Nic<F> {
             return Ok(Seen { segment, window, residency: Residency::Resident });
         }
         let room = window.memory().end - segment.address;
-        let residency = access.residency(self.fabric().memory(), segment, room);
+        let residency = access.residency(self.fabric.memory(), segment, room);
         if waits.ahead.is_past_mark(segment.address.saturating_add(length)) {
             let faulted = FaultedAccess { segments: &[segment], window, keyed: KeyedPieces::ALONE, write };
             self.bring_in_beyond(queue_pair, &faulted, waits);
@@ -417,7 +417,7 @@ impl<F: Fabric> Nic<F> {
     /// Ends an access.
     pub fn finish(&self, access: Access) {
         for claim in access.claims {
-            self.own_hazards().release(claim);
+            self.own_hazards.release(claim);
         }
     }
 }

@@ -138,7 +138,7 @@ impl Side {
 
     /// Its end of the channel to the other one.
     fn channel(&self) -> Arc<LocalChannel<HostFabric>> {
-        self.nic.channels.read()[0].clone()
+        self.nic.paths.channels.read()[0].clone()
     }
 }
 
@@ -199,8 +199,8 @@ fn what_finds_all_claims_taken_is_tried_again_and_completes() {
                 let (free, held): (Box<dyn Fn(Claim)>, Vec<Claim>) = match taken {
                     Here | There => {
                         let nic = if taken == Here { one } else { two }.nic.clone();
-                        let held = take_all(nic.own_hazards());
-                        (Box::new(move |claim| nic.own_hazards().release(claim)), held)
+                        let held = take_all(&nic.services.own_hazards);
+                        (Box::new(move |claim| nic.services.own_hazards.release(claim)), held)
                     }
                     Initiator | Receiver => {
                         let channel = if taken == Initiator { one } else { two }.channel();
@@ -245,16 +245,16 @@ fn the_end_of_a_region_waits_for_claims_of_a_channel_that_no_round_has_taken_ove
     let [one, two] = [(); 2].map(|()| Side::new(PathChoice::Local));
     one.connect(two.queue_pair.number());
     let limit = Instant::now() + PATIENCE;
-    while one.nic.channels.read().is_empty() {
+    while one.nic.paths.channels.read().is_empty() {
         assert!(Instant::now() < limit, "no channel");
         one.nic.progress();
         // The fabric answers by itself; what it has to tell is left to the engine.
         two.nic.fabric().wait(Some(two.nic.fabric().now()));
     }
-    assert!(two.nic.channels.read().is_empty(), "no round of this engine has taken it over");
+    assert!(two.nic.paths.channels.read().is_empty(), "no round of this engine has taken it over");
     let (place, key) = (two.queue_pair.place, two.region.rkey());
     let channel = one.channel();
-    let claim = channel.own_hazards.claim(two.nic.regions().place_of(key), place).unwrap();
+    let claim = channel.own_hazards.claim(two.nic.services.regions.place_of(key), place).unwrap();
     let released = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let deregistering = scope.spawn(|| {

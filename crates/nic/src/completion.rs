@@ -7,9 +7,11 @@ use crate::completion::moderation::{Event, Moderation, Moderator};
 use crate::completion::unpolled::UnpolledSends;
 use crate::progress::engine::Nic;
 use crate::queue_pair::poll_hint::PollHint;
+use crate::services::Services;
 use crate::services::context::Context;
 use crate::services::event::{Acknowledgements, AsyncEventKind, Element, EventQueue, Notifier};
 use crate::services::protection::ProtectionDomain;
+use crate::services::timers::Timed;
 use crate::words::error::{Error, Result};
 use crate::words::limits::{LEFT_PATIENCE, MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
 use pagewire_fabric::Fabric;
@@ -168,6 +170,7 @@ impl Queue {
 /// A completion queue.
 pub struct CompletionQueue<F: Fabric> {
     nic: Arc<Nic<F>>,
+    services: Arc<Services<F>>,
     context: Arc<Context<F>>,
     channel: Option<Arc<CompletionChannel>>,
     parent_domain: Option<Arc<ProtectionDomain<F>>>,
@@ -197,12 +200,13 @@ impl<F: Fabric> CompletionQueue<F> {
                 return Err(Error::InvalidArgument("no parent domain of the same context"));
             }
         }
-        context.nic().counts.completion_queues.take("completion queues")?;
+        context.nic().services.counts.completion_queues.take("completion queues")?;
         if let Some(domain) = &parent_domain {
             domain.users.fetch_add(1, Ordering::AcqRel);
         }
         let queue = Arc::new_cyclic(|own| CompletionQueue {
             nic: context.nic().clone(),
+            services: context.nic().services.clone(),
             context,
             channel,
             parent_domain,
@@ -360,9 +364,9 @@ impl<F: Fabric> CompletionQueue<F> {
             channel.left.store(true, Ordering::Release);
         }
         if sets_timer {
-            self.nic.hold_event(self.own.clone(), self.nic.fabric().now() + LEFT_PATIENCE);
+            self.services.hold_event(self.own.clone(), self.services.fabric.now() + LEFT_PATIENCE);
         }
-        self.nic.note_arming(before != Armed::No);
+        self.services.arming.note_arming(before != Armed::No);
     }
 
     /// Adds a completion. False: it is lost, as the queue is or was overrun; nothing is added to it any more.
@@ -406,7 +410,7 @@ impl<F: Fabric> CompletionQueue<F> {
 
     /// A completion came for which the queue is armed.
     fn announce_or_hold(&self, mut queue: LockGuard<'_, Queue>, status: Status) {
-        let event = queue.moderator.decide(status, || self.nic.fabric().now());
+        let event = queue.moderator.decide(status, || self.services.fabric.now());
         self.moderated(queue, event);
     }
 
@@ -415,20 +419,9 @@ impl<F: Fabric> CompletionQueue<F> {
             Event::Raise => self.announce(queue),
             Event::HoldUntil(due) => {
                 drop(queue);
-                self.nic.hold_event(self.own.clone(), due);
+                self.services.hold_event(self.own.clone(), due);
             }
             Event::Hold => {}
-        }
-    }
-
-    /// The timer for an event that is held back has run out, or the one for completions that the queue was armed with.
-    pub(crate) fn run_timer(&self, now: u64) {
-        let mut queue = self.queue.lock();
-        if std::mem::take(&mut queue.has_left_timer) && queue.has_awaited() {
-            return self.announce(queue);
-        }
-        if let Some(event) = queue.moderator.run_out(now).filter(|_| queue.armed != Armed::No) {
-            self.moderated(queue, event);
         }
     }
 
@@ -448,7 +441,7 @@ impl<F: Fabric> CompletionQueue<F> {
         self.tell_plain(&queue);
         drop(queue);
         if let Some(channel) = &self.channel {
-            self.nic.note_disarming();
+            self.services.arming.note_disarming();
             channel.raise(self.cookie(), &self.completion_events);
         }
     }
@@ -506,7 +499,7 @@ impl<F: Fabric> CompletionQueue<F> {
         }
         if let Some(channel) = &self.channel {
             if std::mem::replace(&mut self.queue.lock().armed, Armed::No) != Armed::No {
-                self.nic.note_disarming();
+                self.services.arming.note_disarming();
             }
             let own: *const Self = self;
             channel.queues.lock().retain(|other| !std::ptr::addr_eq(other.as_ptr(), own));
@@ -522,7 +515,7 @@ impl<F: Fabric> CompletionQueue<F> {
         if let Some(domain) = &self.parent_domain {
             domain.users.fetch_sub(1, Ordering::AcqRel);
         }
-        self.nic.counts.completion_queues.give_back();
+        self.services.counts.completion_queues.give_back();
         Ok(())
     }
 }
@@ -531,6 +524,19 @@ impl<F: Fabric> CompletionQueue<F> {
 trait Announcing: Send + Sync {
     /// Raises the event that the queue is armed for, if completions that it is armed for wait in it.
     fn announce_what_waits(&self);
+}
+
+impl<F: Fabric> Timed for CompletionQueue<F> {
+    /// For an event that is held back, or for completions that the queue was armed with.
+    fn run_timer(&self, now: u64) {
+        let mut queue = self.queue.lock();
+        if std::mem::take(&mut queue.has_left_timer) && queue.has_awaited() {
+            return self.announce(queue);
+        }
+        if let Some(event) = queue.moderator.run_out(now).filter(|_| queue.armed != Armed::No) {
+            self.moderated(queue, event);
+        }
+    }
 }
 
 impl<F: Fabric> Announcing for CompletionQueue<F> {

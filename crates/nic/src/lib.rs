@@ -26,8 +26,7 @@ pub use completion::{
 pub use pagewire_iommu::Rights;
 pub use pagewire_paging::{FaultCounts, PageIn, UnknownPageIn};
 pub use pagewire_transport::{FaultHandling, UnknownFaultHandling};
-pub use path::{PathChoice, UnknownPath};
-pub use progress::engine::{Nic, Options};
+pub use progress::engine::Nic;
 pub use queue_pair::request::{Data, Destination, ReceiveRequest, SendOperation, SendRequest};
 pub use queue_pair::shared_receive::{SharedReceiveInit, SharedReceiveQueue};
 pub use queue_pair::{QueuePair, QueuePairInit};
@@ -40,17 +39,19 @@ pub use services::fault_counts::{FaultReport, RegionFaults};
 pub use services::protection::{MemoryRegion, ProtectionDomain, Reregistration};
 pub use services::thread_domain::ThreadDomain;
 pub use words::error::{Error, Result};
+pub use words::options::Options;
 pub use words::page_fault_choice::PageFaultChoice;
+pub use words::path_choice::{PathChoice, UnknownPath};
 pub use words::sge::ScatterGather;
 pub use words::{attributes, limits};
 
 /// The places of this crate that store to shared words.
 pub const SITES: &[pagewire_iommu::words::Site] = &[
-    progress::engine::TABLES,
+    services::TABLES,
     services::queue_pairs::BLOCK,
     path::local::QUEUE_PAIR,
     path::local::HOLDING,
-    path::attention::ATTENTION,
+    services::attention::ATTENTION,
     path::ring::RECORD,
     path::ring::PUBLISH,
     path::ring::HEAD,

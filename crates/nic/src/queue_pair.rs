@@ -19,9 +19,9 @@ pub mod slots;
 
 use crate::api::explain::ShownPath;
 use crate::completion::{Completion, CompletionQueue, Opcode, RoutingHeader, Status};
-use crate::path::Path;
 use crate::path::initiator_copy::Transfer;
 use crate::path::local::PublishedQueuePair;
+use crate::path::{Path, Paths};
 use crate::progress::engine::Nic;
 use crate::queue_pair::inbox::Inbox;
 use crate::queue_pair::poll_hint::Seeker;
@@ -30,12 +30,14 @@ use crate::queue_pair::request::{
     Data, ReceiveQueue, ReceiveRequest, ReceiveWork, SendOperation, SendQueue, SendRequest, WholeReceive,
 };
 use crate::queue_pair::shared_receive::SharedReceiveQueue;
+use crate::services::Services;
 use crate::services::context::Context;
 use crate::services::counters::QueuePairCounters;
 use crate::services::event::{Acknowledgements, AsyncEventKind, Element};
 use crate::services::protection::ProtectionDomain;
 use crate::services::ready::Again;
 use crate::services::ready::Occasion;
+use crate::services::timers::Schedule;
 use crate::words::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType, State, check};
 use crate::words::error::{Error, Result};
 use crate::words::limits::{
@@ -68,6 +70,8 @@ pub struct QueuePairInit<F: Fabric> {
 /// A queue pair.
 pub struct QueuePair<F: Fabric> {
     pub(crate) nic: Arc<Nic<F>>,
+    pub(crate) services: Arc<Services<F>>,
+    pub(crate) paths: Arc<Paths<F>>,
     pub(crate) domain: Arc<ProtectionDomain<F>>,
     pub(crate) kind: QueuePairType,
     pub(crate) number: u32,
@@ -89,8 +93,6 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) receive: Lock<ReceiveQueue>,
     pub(crate) qpc: Arc<Lock<QpContext<F>>>,
     pub(crate) pending: AtomicBool,
-    /// Is in the engine's list of those that are to be driven again.
-    pub(crate) queued: AtomicBool,
     /// Its turn to use what all share has come; see [`send_budget`](crate::services::send_budget).
     pub(crate) budget_ready: AtomicBool,
     /// Counted among those that need the network to be polled.
@@ -98,10 +100,7 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) inbox: Inbox<F>,
     /// The waits, a bit for each, for which pages were brought in since it was driven.
     pub(crate) brought_in: AtomicU64,
-    /// When the protocol wants to be driven next (fabric time); `u64::MAX`: never.
-    pub(crate) deadline: AtomicU64,
-    /// When the timer list will look at this queue pair next.
-    pub(crate) scheduled: AtomicU64,
+    pub(crate) schedule: Schedule,
     /// In SQD: what was being sent when it was entered has ended.
     pub(crate) drained: AtomicBool,
     /// A completion found its queue overrun.
@@ -134,7 +133,7 @@ impl<F: Fabric> QueuePair<F> {
             return Err(Error::InvalidArgument("the queues are of another context"));
         }
         let nic = domain.nic().clone();
-        let (number, place) = nic.queue_pairs().reserve(&nic)?;
+        let (number, place) = nic.queue_pairs.reserve(&nic.services)?;
         domain.users.fetch_add(1, Ordering::AcqRel);
         init.send_cq.users.fetch_add(1, Ordering::AcqRel);
         init.recv_cq.users.fetch_add(1, Ordering::AcqRel);
@@ -158,13 +157,11 @@ impl<F: Fabric> QueuePair<F> {
             receive: Lock::new(ReceiveQueue::new(capabilities.max_recv_wr)),
             qpc: Arc::new(Lock::new(QpContext::default())),
             pending: AtomicBool::new(false),
-            queued: AtomicBool::new(false),
             budget_ready: AtomicBool::new(false),
             on_network: AtomicBool::new(false),
-            inbox: Inbox::new(nic.fabric().tables().clone(), place),
+            inbox: Inbox::new(nic.services.fabric.tables().clone(), place),
             brought_in: AtomicU64::new(0),
-            deadline: AtomicU64::new(u64::MAX),
-            scheduled: AtomicU64::new(u64::MAX),
+            schedule: Schedule::new(number),
             drained: AtomicBool::new(false),
             overran: AtomicBool::new(false),
             ended_by_overrun: AtomicBool::new(false),
@@ -174,10 +171,12 @@ impl<F: Fabric> QueuePair<F> {
             async_events: Arc::default(),
             counters: QueuePairCounters::default(),
             shown_path: ShownPath::default(),
+            services: nic.services.clone(),
+            paths: nic.paths.clone(),
             nic,
             domain,
         });
-        queue_pair.nic.queue_pairs().insert(queue_pair.clone());
+        queue_pair.nic.queue_pairs.insert(queue_pair.clone());
         Ok(queue_pair)
     }
 
@@ -235,7 +234,7 @@ impl<F: Fabric> QueuePair<F> {
     /// here: where a program posts without a pause, that would have no end.
     pub(crate) fn pass_on_pending(self: &Arc<Self>) {
         if self.is_wanted() {
-            self.nic.ready(self, Again::Soon);
+            self.services.ready(&self.schedule, Again::Soon);
         }
     }
 
@@ -272,11 +271,11 @@ impl<F: Fabric> QueuePair<F> {
     fn change(self: &Arc<Self>, change: &QueuePairChange) -> Result<()> {
         if change.state == Some(State::ReadyToReceive) {
             if self.kind == QueuePairType::Ud {
-                self.nic.fabric().request_hop_info();
+                self.services.fabric.request_hop_info();
             }
             // From now on peers may send. What is lost or overtaken on its detour by another process RC sends again.
             if self.kind != QueuePairType::Rc {
-                self.nic.fabric().await_steering();
+                self.services.fabric.await_steering();
             }
             self.nic.drain_rx();
         }
@@ -403,7 +402,7 @@ impl<F: Fabric> QueuePair<F> {
             domain: self.domain.number(),
             receive_psn: attributes.receive_psn,
         };
-        published.publish(self.nic.fabric().tables(), self.place);
+        published.publish(self.services.fabric.tables(), self.place);
     }
 
     fn reset(&self, qpc: &mut QpContext<F>) {
@@ -428,7 +427,7 @@ impl<F: Fabric> QueuePair<F> {
         drop(old);
         self.receive.lock().clear();
         self.inbox.clear();
-        self.deadline.store(u64::MAX, Ordering::Release);
+        self.schedule.deadline.store(u64::MAX, Ordering::Release);
         self.ended_by_overrun.store(false, Ordering::Release);
         self.set_attributes(qpc, Attributes::default());
     }
@@ -443,7 +442,7 @@ impl<F: Fabric> QueuePair<F> {
         self.leave_budget(qpc);
         // What waited for a page is dropped: peers must take silence for silence from now on.
         self.end_holding(qpc);
-        self.deadline.store(u64::MAX, Ordering::Release);
+        self.schedule.deadline.store(u64::MAX, Ordering::Release);
         if matches!(qpc.path(), Path::Local(_)) {
             // A receiver may be pulling from buffers that the flush gives back to the program. One that is stopped in the
             // middle of it is waited for no longer than the bound; when it goes on it finds this queue pair in the error state,
@@ -799,14 +798,14 @@ impl<F: Fabric> QueuePair<F> {
     pub(crate) fn set_on_network(&self, on: bool) {
         if self.on_network.swap(on, Ordering::AcqRel) != on {
             match on {
-                true => self.nic.network_users.fetch_add(1, Ordering::AcqRel),
-                false => self.nic.network_users.fetch_sub(1, Ordering::AcqRel),
+                true => self.services.network_users.fetch_add(1, Ordering::AcqRel),
+                false => self.services.network_users.fetch_sub(1, Ordering::AcqRel),
             };
         }
     }
 
     fn wait_for_peers(&self) -> Result<()> {
-        self.nic.wait_for_hazards(pagewire_iommu::hazards::Revoked::QueuePair(self.place))
+        self.services.wait_for_hazards(pagewire_iommu::hazards::Revoked::QueuePair(self.place))
     }
 
     /// Ends the queue pair. When this returns none of its accesses is under way, and its events are acknowledged
@@ -820,7 +819,7 @@ impl<F: Fabric> QueuePair<F> {
         self.wait_for_peers()?;
         self.domain.context().withdraw_events(&self.async_events);
         self.inbox.close();
-        self.nic.queue_pairs().remove(self);
+        self.nic.queue_pairs.remove(self);
         self.domain.users.fetch_sub(1, Ordering::AcqRel);
         self.send_cq.users.fetch_sub(1, Ordering::AcqRel);
         self.recv_cq.users.fetch_sub(1, Ordering::AcqRel);

@@ -5,12 +5,10 @@
 
 use crate::access::AccessError;
 use crate::access::fault_state::{FaultState, Missing};
-use crate::path::local::ProcessOf;
-use crate::progress::engine::Nic;
 use crate::queue_pair::QueuePair;
-use crate::words::limits::{
-    BRING_IN_TRIES, BYTES_OF_A_HELPER, EXPENSIVE, EXPENSIVE_REST, EXPENSIVE_TIMES, RESOLVE_NOW_BYTES,
-};
+use crate::services::Services;
+use crate::services::intake::ProcessOf;
+use crate::words::limits::{BRING_IN_TRIES, BYTES_OF_A_HELPER, RESOLVE_NOW_BYTES};
 use crate::words::sge::ScatterGather;
 use pagewire_fabric::{Fabric, RegionPart};
 use pagewire_iommu::{RegionView, Rights, Window};
@@ -19,27 +17,6 @@ use pagewire_paging::limits::BLOCK;
 use pagewire_paging::{FaultCounts, Order, PageIn, Stretch, needed};
 use smallvec::SmallVec;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// Whether pages that are said to be cheap were so lately.
-#[derive(Default)]
-pub struct CheapPages {
-    /// Until then threads bring them in, too: the last ones took long.
-    expensive_until: AtomicU64,
-    /// How many took long of those that were brought in last, one after the other.
-    expensive: AtomicU32,
-}
-
-impl CheapPages {
-    /// So many bytes were brought in at once, which took so long. Once may be because this thread lost the processor.
-    fn judge(&self, took: u64, bytes: u64, now: u64) {
-        if took <= EXPENSIVE + bytes {
-            self.expensive.store(0, Ordering::Relaxed);
-        } else if self.expensive.fetch_add(1, Ordering::Relaxed) + 1 >= EXPENSIVE_TIMES {
-            self.expensive_until.store(now + EXPENSIVE_REST, Ordering::Relaxed);
-        }
-    }
-}
 
 /// The memory of an access that met an absent page.
 pub struct FaultedAccess<'a> {
@@ -65,7 +42,7 @@ impl KeyedPieces<'_> {
     pub const ALONE: Self = KeyedPieces { pieces: &[], domain: 0, need: Rights::empty() };
 }
 
-impl<F: Fabric> Nic<F> {
+impl<F: Fabric> Services<F> {
     /// Brings in what an access misses. `Ok`: it can be made now.
     #[cold]
     pub(crate) fn resolve_fault(
@@ -78,7 +55,7 @@ impl<F: Fabric> Nic<F> {
         self.ask(queue_pair, faulted, missing, waits);
         // A pager in user space is not asked for what may not be needed.
         let is_needed = waits.known_end(faulted.last().end).is_some();
-        if !waits.from_user_space || is_needed || self.options().page_in != PageIn::Dynamic {
+        if !waits.from_user_space || is_needed || self.options.page_in != PageIn::Dynamic {
             self.bring_in_beyond(queue_pair, faulted, waits);
         }
         Err(AccessError::Wait)
@@ -133,11 +110,11 @@ impl<F: Fabric> Nic<F> {
             waits.many_absent |= bytes > RESOLVE_NOW_BYTES;
             return false;
         }
-        if waits.begin_peer_wait(self.fabric().now()) {
+        if waits.begin_peer_wait(self.fabric.now()) {
             self.page_faults.counted.handed_on(bytes);
             queue_pair.counters.page_waits.add(1);
         }
-        self.fabric().bring_in_peer(process, regions, there, waits.token(queue_pair.number));
+        self.fabric.bring_in_peer(process, regions, there, waits.token(queue_pair.number));
         true
     }
 
@@ -145,7 +122,7 @@ impl<F: Fabric> Nic<F> {
     #[inline(always)] // Part of every access.
     pub(crate) fn end_wait_if_any(&self, waits: &mut FaultState) {
         if waits.is_waiting() {
-            let waited = waits.end_wait(self.fabric().now());
+            let waited = waits.end_wait(self.fabric.now());
             self.count_wait(waited);
         }
     }
@@ -154,7 +131,7 @@ impl<F: Fabric> Nic<F> {
     #[inline(always)] // Part of every access.
     pub(crate) fn end_own_wait_if_any(&self, waits: &mut FaultState) {
         if waits.is_waiting() {
-            let waited = waits.end_own_wait(self.fabric().now());
+            let waited = waits.end_own_wait(self.fabric.now());
             self.count_wait(waited);
         }
     }
@@ -171,23 +148,23 @@ impl<F: Fabric> Nic<F> {
         faulted: &FaultedAccess<'_>,
         waits: &mut FaultState,
     ) -> Result<(), Missing> {
-        let memory = self.fabric().memory();
+        let memory = self.fabric.memory();
         let bytes = faulted.bytes();
         let (last, needed) = (faulted.last(), self.needed(faulted));
-        if waits.times > 0 || !self.options().faults_at_once {
+        if waits.times > 0 || !self.options.faults_at_once {
             return Err(Missing { absence: Absence::Unknown, whole: needed });
         }
         if let Some(missing) = waits.take_burst(last.start).filter(|burst| burst.whole.end >= needed.end) {
             return Err(missing);
         }
-        let began = self.fabric().now();
+        let began = self.fabric.now();
         let faults = &self.page_faults;
         let known = waits.known_end(last.end);
         let end = faulted.memory(known).end;
-        let whole = waits.ahead.before_access(self.options().page_in, needed, known, end);
+        let whole = waits.ahead.before_access(self.options.page_in, needed, known, end);
         let Missing { absence, whole } = self.missing(faulted, whole);
         if absence != Absence::Cheap
-            || began < self.cheap_pages.expensive_until.load(Ordering::Relaxed)
+            || self.cheap_pages.are_expensive(began)
             || bytes > RESOLVE_NOW_BYTES && !memory.kernel_may_fault()
         {
             return Err(Missing { absence, whole });
@@ -204,7 +181,7 @@ impl<F: Fabric> Nic<F> {
         waits.reach(&whole);
         waits.cheap_until = whole.end;
         let _ = faulted.with_last(&whole, |segment| memory.bring_in(&segment, faulted.write));
-        let ended = self.fabric().now();
+        let ended = self.fabric.now();
         let took = ended.saturating_sub(began);
         faults.counted.count_resolved(bytes, took);
         self.cheap_pages.judge(took, bytes.max(whole.end - whole.start), ended);
@@ -220,7 +197,7 @@ impl<F: Fabric> Nic<F> {
         waits: &mut FaultState,
     ) {
         let (mut own, last, region) = (self.needed(faulted), faulted.last(), faulted.window.index());
-        waits.begin_wait(self.fabric().now());
+        waits.begin_wait(self.fabric.now());
         match waits.requested_until(region, &last) {
             // It came in, and has gone again: memory is short.
             Some(_) if waits.is_in_vain() => waits.ahead.shrink(),
@@ -249,7 +226,7 @@ impl<F: Fabric> Nic<F> {
         waits.cheap_until = own.end;
         waits.reach(&own);
         let parts = self.parts_of(faulted, &own);
-        self.fabric().bring_in(waits.tenant(), &parts, faulted.write, waits.token(queue_pair.number));
+        self.fabric.bring_in(waits.tenant(), &parts, faulted.write, waits.token(queue_pair.number));
     }
 
     /// What an access misses by its regions, with another segment in place of the last. Of what ended meanwhile nothing: the access
@@ -259,7 +236,7 @@ impl<F: Fabric> Nic<F> {
         let KeyedPieces { pieces, domain, need } = faulted.keyed;
         let pieces = pieces.iter().filter(|piece| piece.length > 0);
         let parts = before.iter().zip(pieces).filter_map(|(segment, piece)| {
-            let window = self.regions().view().window(piece.key, need, domain).ok()?;
+            let window = self.regions.view().window(piece.key, need, domain).ok()?;
             Some(RegionPart { region: window.life(), segment: *segment })
         });
         parts.chain([RegionPart { region: faulted.window.life(), segment: segment_of(last) }]).collect()
@@ -268,7 +245,7 @@ impl<F: Fabric> Nic<F> {
     /// How what an access misses comes in, and what comes with its last segment: `whole`, unless some of that comes more slowly, or is
     /// given by somebody in user space, for whom nobody may wait then.
     fn missing(&self, faulted: &FaultedAccess<'_>, whole: Range<u64>) -> Missing {
-        let (memory, last) = (self.fabric().memory(), faulted.last());
+        let (memory, last) = (self.fabric.memory(), faulted.last());
         if whole == last {
             return Missing { absence: memory.absence(faulted.segments), whole };
         }
@@ -288,7 +265,7 @@ impl<F: Fabric> Nic<F> {
 
     /// What has to come in of the last segment of an access, or with it.
     fn needed(&self, faulted: &FaultedAccess<'_>) -> Range<u64> {
-        needed(self.options().page_in, faulted.last(), faulted.memory(None))
+        needed(self.options.page_in, faulted.last(), faulted.memory(None))
     }
 
     /// Has pages brought in that will be needed soon. Also for an access that comes to the mark of those.
@@ -302,12 +279,12 @@ impl<F: Fabric> Nic<F> {
         let access = faulted.last();
         let known = waits.known_end(access.end);
         let end = faulted.memory(known).end;
-        if waits.last_was_cheap && !self.fabric().has_processors_for_helpers() {
+        if waits.last_was_cheap && !self.fabric.has_processors_for_helpers() {
             waits.ahead.alone(access, waits.cheap_until);
             return;
         }
         let own = access.start..waits.cheap_until.max(access.end);
-        let section = waits.ahead.beyond(self.options().page_in, access, known, end);
+        let section = waits.ahead.beyond(self.options.page_in, access, known, end);
         let Some(section) = section else { return };
         let bytes_ahead = section.end - section.start;
         self.page_faults.counted.ahead(bytes_ahead);
@@ -316,7 +293,7 @@ impl<F: Fabric> Nic<F> {
         let stretch = Stretch::new(section, if waits.last_was_cheap { Order::Back } else { Order::Forth });
         stretch.reach(&own);
         let region = faulted.window.life();
-        self.fabric().bring_in_ahead(waits.tenant(), region, &stretch, faulted.write, helpers);
+        self.fabric.bring_in_ahead(waits.tenant(), region, &stretch, faulted.write, helpers);
         waits.add_stretch(stretch);
     }
 }

@@ -78,7 +78,7 @@ impl<F: Fabric> Nic<F> {
 
     /// What was counted of accesses that met absent pages.
     pub fn page_faults(&self) -> FaultReport {
-        self.page_faults.report()
+        self.services.page_faults.report()
     }
 }
 

@@ -1,10 +1,6 @@
 //! Moderation of completion events: one for several completions (`ibv_modify_cq(3)`).
 
-use crate::completion::{CompletionQueue, Status};
-use crate::progress::engine::{MODERATED_QUEUES, Nic};
-use pagewire_fabric::Fabric;
-use parking_lot::Mutex;
-use std::sync::Weak;
+use crate::completion::Status;
 
 /// Nanoseconds of a microsecond, in which periods are given.
 const MICROSECOND: u64 = 1000;
@@ -89,36 +85,6 @@ impl Moderator {
     /// Moderates so from now on.
     pub fn set(&mut self, moderation: Moderation) {
         self.moderation = moderation;
-    }
-}
-
-/// Completion queues that hold events back, and until when.
-pub struct ModeratedQueues<F: Fabric>(Mutex<Vec<(u64, Weak<CompletionQueue<F>>)>>);
-
-impl<F: Fabric> Default for ModeratedQueues<F> {
-    fn default() -> Self {
-        ModeratedQueues(Mutex::default())
-    }
-}
-
-impl<F: Fabric> Nic<F> {
-    /// A completion queue holds an event back until then.
-    #[cold]
-    pub(crate) fn hold_event(&self, queue: Weak<CompletionQueue<F>>, due: u64) {
-        self.moderated.0.lock().push((due, queue));
-        self.add_timer(self.timers(), due, MODERATED_QUEUES);
-    }
-
-    /// Has the events raised that were held back until `now`.
-    #[cold]
-    pub(crate) fn announce_moderated(&self, now: u64) {
-        let mut due = Vec::new();
-        self.moderated.0.lock().retain(|(at, queue)| {
-            let is_due = *at <= now;
-            due.extend(queue.upgrade().filter(|_| is_due));
-            !is_due
-        });
-        due.iter().for_each(|queue| queue.run_timer(now));
     }
 }
 

@@ -6,11 +6,12 @@
 use crate::access::fault_state::{FaultState, Purpose};
 use crate::access::{AccessError, MrCacheEntry};
 use crate::completion::{self, Completion, Status};
-use crate::path::local::{LocalChannel, ProcessOf, PublishedQueuePair};
+use crate::path::local::{LocalChannel, PublishedQueuePair};
 use crate::path::ring::Kind;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::qp_context::{LocalPath, MrCache, QpContext};
 use crate::queue_pair::request::{Data, SendRequest};
+use crate::services::intake::ProcessOf;
 use crate::services::ready::Again;
 use crate::words::attributes::QueuePairType;
 use crate::words::sge::ScatterGather;
@@ -71,7 +72,7 @@ impl<F: Fabric> QueuePair<F> {
         transfer: &Transfer,
         bytes: Bytes<'_>,
     ) -> InitiatorCopy {
-        let nic = &self.nic;
+        let services = &*self.services;
         let &Transfer { remote, length, reads } = transfer;
         let LocalPath { channel, send_psn, waits, mr_cache, peer_knows_rts } = local_path;
         let MrCache { send: local_entry, remote_hint, resident_local, resident_remote, .. } = mr_cache;
@@ -106,7 +107,7 @@ impl<F: Fabric> QueuePair<F> {
             return InitiatorCopy::Unavailable;
         };
         let there = [Segment { address: granted.address, length }];
-        let memory = nic.fabric().memory();
+        let memory = services.fabric.memory();
         let moment = memory.moment();
         if let Err(unreached) = memory.reach(process, there[0], moment, resident_remote) {
             let is_there = || {
@@ -126,7 +127,7 @@ impl<F: Fabric> QueuePair<F> {
         // Under a claim on the region there.
         let mut reach = |moves: &dyn Fn() -> Result<(), MemoryError>| {
             let Some(claim) = channel.own_hazards.claim(granted.index, place) else {
-                nic.ready(self, Again::Later);
+                services.ready(&self.schedule, Again::Later);
                 return InitiatorCopy::Wait;
             };
             // Behind the claim: revocation changes these first and looks for claims then.
@@ -154,26 +155,27 @@ impl<F: Fabric> QueuePair<F> {
         let done = match bytes {
             Bytes::Inline(bytes) => reach(&|| memory.push_bytes(process, bytes, &there, true)),
             Bytes::Segments([piece]) => {
-                match nic.begin_one(self, local_entry, of, piece, reads, waits, (moment, resident_local)) {
+                match services.begin_one(self, local_entry, of, piece, reads, waits, (moment, resident_local))
+                {
                     Ok((segment, claim)) => {
                         let done = reach(&|| between(&[segment], waits.many_absent));
-                        nic.own_hazards().release(claim);
+                        services.own_hazards.release(claim);
                         done
                     }
                     Err(error) => given_up(error),
                 }
             }
-            Bytes::Segments(pieces) => match nic.begin(self, of.0, pieces, of.1, reads, waits) {
+            Bytes::Segments(pieces) => match services.begin(self, of.0, pieces, of.1, reads, waits) {
                 Ok(access) => {
                     let done = reach(&|| between(&access.segments, waits.many_absent));
-                    nic.finish(access);
+                    services.finish(access);
                     done
                 }
                 Err(error) => given_up(error),
             },
         };
         if done == InitiatorCopy::Done {
-            nic.end_wait_if_any(waits);
+            services.end_wait_if_any(waits);
             self.announce_rts(channel, send_psn, place, peer_knows_rts);
             self.counters.initiator_copies.add_alone(1);
             self.counters.initiator_copy_bytes.add_alone(length);
@@ -192,8 +194,8 @@ impl<F: Fabric> QueuePair<F> {
         there: &[Segment],
     ) -> Result<(), MemoryError> {
         let direction = if reads { Direction::Pull } else { Direction::Push };
-        let page_in = self.nic.options().page_in;
-        self.nic.fabric().move_absent(direction, process, (here, there), true, page_in)
+        let page_in = self.services.options.page_in;
+        self.services.fabric.move_absent(direction, process, (here, there), true, page_in)
     }
 
     /// What becomes of a transfer to memory of a peer that is not reached at once. `None`: it is made. `is_there`: the peer's queue
@@ -212,14 +214,14 @@ impl<F: Fabric> QueuePair<F> {
         // Whoever waits is to learn of their end. Where the kernel must not meet absent pages the peer brings them in. So it does with those
         // that somebody in user space is asked for: a thread of this process that waits for one in a system call can be called off by
         // nobody.
-        let memory = self.nic.fabric().memory();
+        let memory = self.services.fabric.memory();
         let owner_brings_in = absence == Absence::UserSpace
             || !memory.kernel_may_fault()
             || !memory.kernel_may_fault_in(process);
         if owner_brings_in || !is_there() {
             return Some(InitiatorCopy::Unavailable);
         }
-        self.nic
+        self.services
             .wait_for_peer_page(self, process, regions, there, absence, waits)
             .then_some(InitiatorCopy::Wait)
     }
@@ -240,7 +242,7 @@ impl<F: Fabric> QueuePair<F> {
         let header = Header::new(Bth::new(Opcode::HELLO, self.peer(), send_psn));
         let mut bytes = [0; bth::LEN];
         header.emit(&mut bytes);
-        channel.send(self.nic.fabric(), Kind::Bytes, &bytes, &[], None)
+        channel.send(&self.services.fabric, Kind::Bytes, &bytes, &[], None)
     }
 
     /// Whether the peer's queue pair takes such accesses by the connection that began with a PSN.
@@ -312,6 +314,6 @@ impl<F: Fabric> QueuePair<F> {
     /// What waited to be executed directly goes as packets, or fails: its wait for pages is over.
     #[cold]
     pub(crate) fn end_initiator_copy_wait(&self, qpc: &mut QpContext<F>) {
-        self.nic.end_wait_if_any(qpc.begin_access(Purpose::Request));
+        self.services.end_wait_if_any(qpc.begin_access(Purpose::Request));
     }
 }

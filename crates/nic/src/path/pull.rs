@@ -54,9 +54,9 @@ impl<F: Fabric> QueuePair<F> {
         waits: &mut FaultState,
         last: bool,
     ) -> Result<(), PullError> {
-        let nic = &self.nic;
+        let services = &*self.services;
         let process = &channel.channel.process;
-        let memory = nic.fabric().memory();
+        let memory = services.fabric.memory();
         let (moment, mut seen) = (memory.moment(), LastSeen::default());
         let sender = self.peer();
         let connected = || channel.receptive(sender, self.number).ok_or(PullError::Lost(Lost::SenderGone));
@@ -83,7 +83,7 @@ impl<F: Fabric> QueuePair<F> {
                 segments.push(Segment { address, length: u64::from(length) });
             }
             let Some(claim) = channel.own_hazards.claim(region.index, place) else {
-                nic.ready(self, Again::Later);
+                services.ready(&self.schedule, Again::Later);
                 return Err(PullError::Busy);
             };
             // Both are asked once more behind the claim: revocation changes them first and looks for claims then.
@@ -100,7 +100,7 @@ impl<F: Fabric> QueuePair<F> {
                     Err(Unreached::Absent(Absence::UserSpace)) => Err(PullError::Lost(Lost::Unreadable)),
                     // It has gone since its sender brought it in.
                     Err(Unreached::Absent(absence))
-                        if nic.wait_for_peer_page(self, process, regions, part, absence, waits) =>
+                        if services.wait_for_peer_page(self, process, regions, part, absence, waits) =>
                     {
                         Err(PullError::Wait)
                     }
@@ -113,8 +113,14 @@ impl<F: Fabric> QueuePair<F> {
                 Ok(match waits.many_absent {
                     false => memory.pull(process, &segments, &into, last),
                     true => {
-                        let page_in = nic.options().page_in;
-                        nic.fabric().move_absent(Direction::Pull, process, (&into, &segments), last, page_in)
+                        let page_in = services.options.page_in;
+                        services.fabric.move_absent(
+                            Direction::Pull,
+                            process,
+                            (&into, &segments),
+                            last,
+                            page_in,
+                        )
                     }
                 }?)
             });

@@ -78,7 +78,7 @@ impl<F: Fabric> QueuePair<F> {
             }
         }
         if let Some(batch) = batch {
-            self.nic.fabric().flush(batch);
+            self.services.fabric.flush(batch);
         }
         again
     }
@@ -127,12 +127,12 @@ impl<F: Fabric> QueuePair<F> {
         peer: u32,
         length: u32,
     ) -> Sent {
-        let path = self.nic.choose_datagram_path(self.number, route, peer);
+        let path = self.paths.choose_datagram_path(self.number, route, peer);
         let access = match data {
             KeptData::Inline(_) => None,
             KeptData::Segments(pieces) => {
                 let domain = self.domain.number();
-                match self.nic.begin(
+                match self.services.begin(
                     self,
                     domain,
                     pieces,
@@ -146,7 +146,7 @@ impl<F: Fabric> QueuePair<F> {
                 }
             }
         };
-        let memory = self.nic.fabric().memory();
+        let memory = self.services.fabric.memory();
         let fill = |into: &mut [u8]| match (data, &access) {
             (KeptData::Inline(bytes), _) => {
                 into.copy_from_slice(bytes);
@@ -157,7 +157,7 @@ impl<F: Fabric> QueuePair<F> {
         };
         let sent = match &path {
             Path::None | Path::Connecting { .. } => {
-                self.nic.schedule(self, self.nic.fabric().now() + CONNECT_WAIT);
+                self.services.schedule(&self.schedule, self.services.fabric.now() + CONNECT_WAIT);
                 Sent::Wait { link_full: false }
             }
             Path::Dead { .. } => Sent::Done,
@@ -178,7 +178,7 @@ impl<F: Fabric> QueuePair<F> {
                 } else if channel.is_gone() {
                     Sent::Done
                 } else if channel.send(
-                    self.nic.fabric(),
+                    &self.services.fabric,
                     Kind::Datagram,
                     &headers[..header_length],
                     &bytes,
@@ -193,7 +193,7 @@ impl<F: Fabric> QueuePair<F> {
             Path::Udp { route, .. } => self.batch_datagram(batch, header, route, length as usize, fill),
         };
         if let Some(access) = access {
-            self.nic.finish(access);
+            self.services.finish(access);
         }
         qpc.set_path(self, path);
         sent
@@ -207,7 +207,7 @@ impl<F: Fabric> QueuePair<F> {
         length: usize,
         fill: impl FnOnce(&mut [u8]) -> bool,
     ) -> Sent {
-        let fabric = self.nic.fabric();
+        let fabric = &self.services.fabric;
         let bytes = length_in_batch(header, length);
         if let Some(full) = batch.take_if(|batch| !batch.fits(bytes)) {
             fabric.flush(full);

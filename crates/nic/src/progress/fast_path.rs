@@ -89,13 +89,13 @@ impl<F: Fabric> QueuePair<F> {
         let awaited = Some(Awaited { queue_pair: Some(self.number), psn: packet.psn });
         let Path::Local(channel) = qpc.path() else { return false };
         let headers = &headers[..header_length];
-        if channel.is_gone() || !channel.send(self.nic.fabric(), Kind::Send, headers, payload, awaited) {
+        if channel.is_gone() || !channel.send(&self.services.fabric, Kind::Send, headers, payload, awaited) {
             return false;
         }
         // It is on its way: what follows takes no time of it.
         self.counters.ring_packets_sent.add_alone(1);
-        let deadline = self.keep_sent(qpc, request, payload.len(), send, self.nic.roughly_now());
-        self.nic.schedule(self, deadline);
+        let deadline = self.keep_sent(qpc, request, payload.len(), send, self.services.roughly_now());
+        self.services.schedule(&self.schedule, deadline);
         true
     }
 
@@ -114,7 +114,7 @@ impl<F: Fabric> QueuePair<F> {
             into.copy_from_slice(payload);
             Ok(())
         };
-        let fabric = self.nic.fabric();
+        let fabric = &self.services.fabric;
         let mut batch = fabric.batch();
         let laid = lay(&mut batch, &route, &packet.header(), payload.len(), copy);
         let Some(Ok::<(), Infallible>(())) = laid else { return false };
@@ -131,7 +131,7 @@ impl<F: Fabric> QueuePair<F> {
         let deadline = self.keep_sent(qpc, request, length, send, now);
         let _within = self.nic.begin_verb();
         fabric.flush(batch);
-        self.nic.schedule(self, deadline);
+        self.services.schedule(&self.schedule, deadline);
         true
     }
 
@@ -188,7 +188,7 @@ impl<F: Fabric> QueuePair<F> {
     /// Where over the network a request leaves at once, if it may.
     fn route_at_once(&self, qpc: &QpContext<F>) -> Option<Route> {
         // What several queue pairs share is given out in turns.
-        let alone = self.nic.network_users.load(Ordering::Relaxed) <= 1;
+        let alone = self.services.network_users.load(Ordering::Relaxed) <= 1;
         qpc.established_route().filter(|_| alone)
     }
 
@@ -216,23 +216,23 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Copies what a request names; false: not now, or not at all.
     fn gather(&self, mr_entry: &mut Option<MrCacheEntry>, pieces: &[ScatterGather], into: &mut [u8]) -> bool {
-        let (memory, domain) = (self.nic.fabric().memory(), self.domain.number());
+        let (memory, domain) = (self.services.fabric.memory(), self.domain.number());
         let mut rest = into;
         pieces.iter().filter(|piece| piece.length > 0).all(|piece| {
             let part = std::mem::take(&mut rest);
             let (part, after) = part.split_at_mut(part.len().min(piece.length as usize));
             rest = after;
             let read = |from| memory.read_resident(from, part);
-            self.nic.access_now(self, mr_entry, (domain, Rights::empty()), piece, read)
+            self.services.access_now(self, mr_entry, (domain, Rights::empty()), piece, read)
         })
     }
 
     /// Copies a whole message to the piece of its receive; false: not now, or not there.
     fn scatter(&self, mr_entry: &mut Option<MrCacheEntry>, payload: &[u8], piece: ScatterGather) -> bool {
-        let (memory, domain) = (self.nic.fabric().memory(), self.receive_domain());
+        let (memory, domain) = (self.services.fabric.memory(), self.receive_domain());
         let piece = ScatterGather { length: payload.len() as u32, ..piece };
         let write = |to| memory.write_resident(payload, to);
-        self.nic.access_now(self, mr_entry, (domain, Rights::LOCAL_WRITE), &piece, write)
+        self.services.access_now(self, mr_entry, (domain, Rights::LOCAL_WRITE), &piece, write)
     }
 
     /// Takes a packet that came over the network at once, if it is a SEND that may be executed or the acknowledgement of the oldest

@@ -4,11 +4,11 @@ use crate::access::AccessSession;
 use crate::access::fault_state::Purpose;
 use crate::path::Path;
 use crate::path::pull::Lost;
-use crate::progress::engine::Nic;
 use crate::progress::transport_ops::QpTransportOps;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::{Content, Half, Incoming, Origin};
 use crate::queue_pair::qp_context::{Connection, QpContext};
+use crate::services::Services;
 use crate::words::attributes::{Attributes, QueuePairType};
 use crate::words::gid::address_of_gid;
 use pagewire_fabric::Fabric;
@@ -26,8 +26,8 @@ pub(crate) struct Burst<'n> {
 
 impl<'n> Burst<'n> {
     /// A row that begins now, with the queue pair in hand: time does not go back for who had it before.
-    pub(crate) fn begin<F: Fabric>(nic: &'n Nic<F>) -> Self {
-        Burst { now: Time(nic.fabric().now()), session: AccessSession::new(nic) }
+    pub(crate) fn begin<F: Fabric>(services: &'n Services<F>) -> Self {
+        Burst { now: Time(services.fabric.now()), session: AccessSession::new(services) }
     }
 
     /// When it began.
@@ -190,12 +190,12 @@ impl<F: Fabric> QueuePair<F> {
             // It was counted when it came first.
             (false, false) => return,
         };
-        self.nic.page_faults.note_packet(qpc.page_waits.region(purpose), fate);
+        self.services.page_faults.note_packet(qpc.page_waits.region(purpose), fate);
     }
 
     /// What becomes of its packets that find a page absent.
     pub(crate) fn fault_handling(&self) -> FaultHandling {
-        self.nic.options().page_faults.of(&self.domain.context().device().name)
+        self.services.options.page_faults.of(&self.domain.context().device().name)
     }
 
     /// Whether a packet of UC or UD that waits for a page is dropped. Inside a host nothing is lost.
@@ -254,7 +254,7 @@ impl<F: Fabric> QueuePair<F> {
         if self.inbox.is_empty(half) {
             return;
         }
-        let mut burst = Burst::begin(&self.nic);
+        let mut burst = Burst::begin(&self.services);
         // A look at what waited before says nothing new; what comes after it has not waited yet.
         let mut tells = half == Half::Responder && self.inbox.take_arrival();
         loop {
@@ -288,13 +288,13 @@ impl<F: Fabric> QueuePair<F> {
 
     /// A packet of Pagewire's own.
     fn take_vendor_packet(&self, qpc: &mut QpContext<F>, own: &VendorPacket) {
-        let now = Time(self.nic.fabric().now());
+        let now = Time(self.services.fabric.now());
         let answer = match own {
             VendorPacket::Hello(greeting) => qpc.take_hello(self, greeting),
             _ => None,
         };
         let mut connection = std::mem::replace(&mut qpc.connection, Connection::None);
-        let mut session = AccessSession::new(&self.nic);
+        let mut session = AccessSession::new(&self.services);
         let mut ops = QpTransportOps::new(self, qpc, None, &mut session);
         if let Some(answer) = answer {
             ops.transmit_hello(&answer);

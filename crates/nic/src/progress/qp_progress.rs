@@ -41,7 +41,7 @@ impl<F: Fabric> QueuePair<F> {
         let holding = qpc.holding_request || qpc.holding_response;
         if qpc.holding != holding {
             qpc.holding = holding;
-            publish_holding(self.nic.fabric().tables(), self.place, holding);
+            publish_holding(self.services.fabric.tables(), self.place, holding);
         }
     }
 
@@ -68,14 +68,14 @@ impl<F: Fabric> QueuePair<F> {
             drop(qpc);
             fence(Ordering::SeqCst);
             if let Some(again) = again {
-                self.nic.ready(self, again);
+                self.services.ready(&self.schedule, again);
             }
             if !self.pending.load(Ordering::SeqCst) {
                 return;
             }
         }
         // Others leave notes faster than this thread works: it has other things to do, too.
-        self.nic.ready(self, Again::Soon);
+        self.services.ready(&self.schedule, Again::Soon);
     }
 
     /// Has what the peer counts on leave before the connection ends: acknowledgements of what has arrived.
@@ -90,7 +90,7 @@ impl<F: Fabric> QueuePair<F> {
         let again = if owes { self.drive_for(&mut qpc, Occasion::Last) } else { None };
         drop(qpc);
         if let Some(again) = again {
-            self.nic.ready(self, again);
+            self.services.ready(&self.schedule, again);
         }
         self.pass_on_pending();
     }
@@ -99,7 +99,7 @@ impl<F: Fabric> QueuePair<F> {
     /// room that the peer's acknowledgements would give.
     fn may_wait_for_answer(&self, qpc: &QpContext<F>) -> bool {
         matches!(&qpc.connection, Connection::Rc(rc) if rc.only_owes_acknowledgement())
-            && self.nic.network_users.load(Ordering::Relaxed) <= 1
+            && self.services.network_users.load(Ordering::Relaxed) <= 1
     }
 
     /// Whether all there is to do is an acknowledgement, which may wait for the program's answer.
@@ -144,14 +144,14 @@ impl<F: Fabric> QueuePair<F> {
             let again = self.drive_datagrams(qpc, &attributes);
             let again = again.or(qpc.receive_wait.waits().then_some(Again::Later));
             self.tell_drained(&attributes, true);
-            let look_next = qpc.page_waits.next_look(self.nic.fabric().now());
+            let look_next = qpc.page_waits.next_look(self.services.fabric.now());
             if look_next != u64::MAX {
-                self.nic.schedule(self, look_next);
+                self.services.schedule(&self.schedule, look_next);
             }
             return again;
         }
         self.submit(qpc, &attributes);
-        let now = self.nic.fabric().now();
+        let now = self.services.fabric.now();
         let greeting = qpc.greet(self, now);
         qpc.tell_greeting(now);
         let hello_next = qpc.hello.due();
@@ -165,7 +165,7 @@ impl<F: Fabric> QueuePair<F> {
         let hold = wait != Wait::No;
         let mut owes = false;
         let mut connection = std::mem::replace(&mut qpc.connection, Connection::None);
-        let mut session = AccessSession::new(&self.nic);
+        let mut session = AccessSession::new(&self.services);
         let mut ops = QpTransportOps::new(self, qpc, None, &mut session);
         if let Some(own) = greeting {
             ops.transmit_hello(&own);
@@ -186,7 +186,7 @@ impl<F: Fabric> QueuePair<F> {
                 (progressed, rc.deadline(), rc.is_drained())
             }
             Connection::Uc(uc) => {
-                uc.set_sharers(self.nic.network_users.load(Ordering::Relaxed));
+                uc.set_sharers(self.services.network_users.load(Ordering::Relaxed));
                 let progressed = uc.progress(self.timer_now(now, uc.deadline()), &mut ops);
                 (progressed, uc.deadline(), uc.is_drained())
             }
@@ -214,7 +214,7 @@ impl<F: Fabric> QueuePair<F> {
             Wait::Until(at) if owes => at,
             _ => u64::MAX,
         };
-        self.nic.schedule(self, deadline.min(hello_next).min(look_next).min(answer_next));
+        self.services.schedule(&self.schedule, deadline.min(hello_next).min(look_next).min(answer_next));
         self.tell_drained(&attributes, drained);
         match progressed {
             Progress::Again => Some(Again::Soon),
@@ -229,7 +229,7 @@ impl<F: Fabric> QueuePair<F> {
     fn timer_now(&self, now: u64, deadline: Option<Time>) -> Time {
         let due = deadline.map_or(u64::MAX, |at| at.0);
         // Whatever else is due by then is judged likewise.
-        Time(if due <= now { self.nic.rx_watermark(now).clamp(due.saturating_sub(1), now) } else { now })
+        Time(if due <= now { self.services.rx_watermark(now).clamp(due.saturating_sub(1), now) } else { now })
     }
 
     /// Tells a connection how much of what all share it may use. `None`: nobody shares.
@@ -240,7 +240,8 @@ impl<F: Fabric> QueuePair<F> {
         attributes: &Attributes,
         now: u64,
     ) -> Option<BudgetGrant> {
-        let uses = matches!(qpc.path, Path::Udp { .. }) && self.nic.network_users.load(Ordering::Relaxed) > 1;
+        let uses =
+            matches!(qpc.path, Path::Udp { .. }) && self.services.network_users.load(Ordering::Relaxed) > 1;
         if !uses {
             rc.set_allowance(u32::MAX);
             return None;
@@ -248,7 +249,7 @@ impl<F: Fabric> QueuePair<F> {
         let mtu = self.link_mtu(attributes);
         let budget_ready = self.budget_ready.swap(false, Ordering::AcqRel);
         let in_flight = u64::from(rc.in_flight()) * u64::from(mtu);
-        let grant = self.nic.send_budget.begin(&mut qpc.budget_use, in_flight, mtu, budget_ready, now);
+        let grant = self.services.send_budget.begin(&mut qpc.budget_use, in_flight, mtu, budget_ready, now);
         rc.set_allowance(grant.packets);
         Some(grant)
     }
@@ -262,15 +263,22 @@ impl<F: Fabric> QueuePair<F> {
         now: u64,
     ) {
         let in_flight = u64::from(rc.in_flight()) * u64::from(self.link_mtu(attributes));
-        if self.nic.send_budget.end(&mut qpc.budget_use, grant, in_flight, rc.is_held(), self.number, now) {
-            self.nic.wake();
+        if self.services.send_budget.end(
+            &mut qpc.budget_use,
+            grant,
+            in_flight,
+            rc.is_held(),
+            self.number,
+            now,
+        ) {
+            self.services.wake();
         }
     }
 
     /// Gives back what the queue pair used of what all share.
     pub(crate) fn leave_budget(&self, qpc: &mut QpContext<F>) {
-        if self.nic.send_budget.leave(&mut qpc.budget_use) {
-            self.nic.wake();
+        if self.services.send_budget.leave(&mut qpc.budget_use) {
+            self.services.wake();
         }
     }
 
@@ -320,7 +328,7 @@ impl<F: Fabric> QueuePair<F> {
     fn acknowledge_last(&self, qpc: &mut QpContext<F>) {
         let Connection::Rc(rc) = &mut qpc.connection else { return };
         let Some(header) = rc.last_acknowledgement() else { return };
-        let mut session = AccessSession::new(&self.nic);
+        let mut session = AccessSession::new(&self.services);
         let mut ops = QpTransportOps::new(self, qpc, None, &mut session);
         // For want of room it is lost, as it may be on the way.
         let _ = ops.transmit(&header, Source::None);

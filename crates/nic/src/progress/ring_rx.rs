@@ -1,6 +1,6 @@
 //! What comes over rings: records, handed to their queue pairs, and ring acknowledgements on those that were sent.
 
-use crate::path::local::{LocalChannel, Reading, RxPosition};
+use crate::path::local::{LocalChannel, Reading};
 use crate::path::ring::{Kind, REFERENCE_BYTES, RecordHeader, parse_reference};
 use crate::path::ring_ack::{PendingRingAcks, RingAck};
 use crate::path::send_record_format;
@@ -61,7 +61,7 @@ impl<F: Fabric> Nic<F> {
     /// The first channel from the one in place `from` on that has news, and where to look on, if there are more. Channels that
     /// come or go meanwhile have their turn in the next round.
     fn next_busy_channel(&self, from: usize) -> Option<(Origin<F>, Option<usize>)> {
-        let channels = self.channels.read();
+        let channels = self.paths.channels.read();
         let rest = channels.get(from..)?;
         let at = from + rest.iter().position(|channel| channel.has_unread())?;
         Some((Origin::Local(channels[at].clone()), Some(at + 1).filter(|next| *next < channels.len())))
@@ -75,7 +75,7 @@ impl<F: Fabric> Nic<F> {
         reading: Option<LockGuard<'_, Reading<F::Words>>>,
         occasion: Occasion,
     ) -> bool {
-        let polled = occasion == Occasion::Polled && self.leaves_work_to_polls();
+        let polled = occasion == Occasion::Polled && self.services.arming.leaves_work_to_polls();
         let mut taker = Taker::new(self, origin, channel, polled, None);
         taker.take_ring_acks();
         // What has come may be a ring acknowledgement alone.
@@ -91,7 +91,7 @@ impl<F: Fabric> Nic<F> {
     /// The completion that a poll looks for, if it comes of a ring acknowledgement or of a record. `None`: there may be more to be done.
     pub(crate) fn take_next(&self, origin: &Origin<F>, seeker: Seeker<'_, F>) -> Option<()> {
         let Origin::Local(channel) = origin else { return None };
-        if channel.is_broken() || !self.leaves_work_to_polls() {
+        if channel.is_broken() || !self.services.arming.leaves_work_to_polls() {
             return None;
         }
         let (ring_ack, record) = (channel.has_ring_ack(), channel.has_record());
@@ -122,7 +122,7 @@ impl<F: Fabric> Nic<F> {
     #[inline(never)] // Most polls have no need of it.
     fn wake_unsure_peers(&self) {
         if self.unsure.swap(false, Ordering::SeqCst) {
-            self.channels.read().iter().for_each(|channel| channel.make_sure(self.fabric()));
+            self.paths.channels.read().iter().for_each(|channel| channel.make_sure(self.fabric()));
         }
     }
 
@@ -135,15 +135,8 @@ impl<F: Fabric> Nic<F> {
             // Lost counts of two threads at once do no harm.
             self.unsettled.store(left - 1, Ordering::Relaxed);
         } else if left > 0 && self.unsettled.swap(0, Ordering::SeqCst) > 0 {
-            self.channels.read().iter().for_each(|channel| channel.publish_position());
+            self.paths.channels.read().iter().for_each(|channel| channel.publish_position());
         }
-    }
-
-    /// What a process has sent over its channels and nobody has taken.
-    pub(crate) fn unread_from(&self, instance: u64) -> SmallVec<[RxPosition; 2]> {
-        let channels = self.channels.read();
-        let from = channels.iter().filter(|channel| channel.channel.instance == instance);
-        from.filter_map(|channel| channel.unread()).collect()
     }
 
     /// Whether polls have left something to be done.
@@ -234,7 +227,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
         nic.unsettled.store(limits::POLLS_TO_PUBLISH, Ordering::Relaxed);
         // The NIC thread looks after it has come back: one of the two sees the other.
         light_barrier();
-        if !nic.leaves_work_to_polls() {
+        if !nic.services.arming.leaves_work_to_polls() {
             nic.publish_positions(Occasion::Round);
         }
     }
@@ -256,7 +249,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
 
     /// Completes a request that was executed, where nothing stands in the way. False: the acknowledgement is to be delivered.
     fn acknowledged_fast(&mut self, number: u32, psn: u32) -> bool {
-        let (now, place) = (self.nic.roughly_now(), &mut None);
+        let (now, place) = (self.nic.services.roughly_now(), &mut None);
         let Some((queue_pair, mut qpc)) = self.take_over(number, Half::Requester, place) else {
             return false;
         };
@@ -280,7 +273,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
     {
         let queue_pair = match self.seeker.as_ref().and_then(|seeker| seeker.expects(number)) {
             Some(queue_pair) => queue_pair,
-            None => place.insert(self.nic.queue_pairs().get(number)?),
+            None => place.insert(self.nic.queue_pairs.get(number)?),
         };
         if !queue_pair.inbox.is_empty(half) {
             return None;
@@ -395,7 +388,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
     /// inbox. True: it is a request, was executed, and its acknowledgement, if the caller `wants_ack`, is the caller's to tell.
     fn deliver_packet(&mut self, packet: &Incoming<'_, F>, wants_ack: bool) -> bool {
         let (nic, header) = (self.nic, &packet.header);
-        let Some((queue_pair, needs_progress)) = self.touched.get(nic.queue_pairs(), header.bth.destination)
+        let Some((queue_pair, needs_progress)) = self.touched.get(&nic.queue_pairs, header.bth.destination)
         else {
             return false;
         };
@@ -410,7 +403,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
             return false;
         };
         queue_pair.counters.ring_packets_received.add_alone(1);
-        if !nic.hand_over(queue_pair, &mut qpc, &mut Burst::begin(nic), packet) {
+        if !nic.hand_over(queue_pair, &mut qpc, &mut Burst::begin(&nic.services), packet) {
             return false;
         }
         let acknowledged = wants_ack && qpc.take_acknowledgement(header.bth.psn);
@@ -426,8 +419,9 @@ impl<'t, F: Fabric> Taker<'t, F> {
 mod tests {
     use super::*;
     use crate::path::ring_ack::Awaited;
-    use crate::path::{PathChoice, attention};
-    use crate::progress::engine::Options;
+    use crate::services::attention;
+    use crate::words::options::Options;
+    use crate::words::path_choice::PathChoice;
     use pagewire_fabric::HostFabric;
     use std::sync::Arc;
     use std::time::{Duration, Instant};
@@ -442,14 +436,14 @@ mod tests {
         let block = nics[1].fabric().lease_block().unwrap();
         nics[0].fabric().connect(block);
         let start = Instant::now();
-        while nics.iter().any(|nic| nic.channels.read().is_empty()) {
+        while nics.iter().any(|nic| nic.paths.channels.read().is_empty()) {
             assert!(start.elapsed() < Duration::from_secs(20), "no channel");
             for nic in &nics {
                 nic.progress();
             }
         }
         nics.map(|nic| {
-            let channel = nic.channels.read()[0].clone();
+            let channel = nic.paths.channels.read()[0].clone();
             (nic, channel)
         })
     }
@@ -462,7 +456,7 @@ mod tests {
             let awaited = Some(Awaited { queue_pair: None, psn: 7 });
             assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], awaited));
         };
-        let from_sender = || receiver.unread_from(into.channel.instance);
+        let from_sender = || receiver.paths.unread_from(into.channel.instance);
         assert!(from_sender().is_empty());
         send();
         let first = from_sender();
@@ -471,7 +465,7 @@ mod tests {
         receiver.poll_channels(Occasion::Round);
         assert_eq!(from_sender(), first, "another thread has the ring in its hands");
         drop(reading);
-        assert!(receiver.unread_from(0).is_empty(), "another process");
+        assert!(receiver.paths.unread_from(0).is_empty(), "another process");
         receiver.poll_channels(Occasion::Round);
         assert!(from_sender().is_empty());
         send();
@@ -479,10 +473,10 @@ mod tests {
         assert_ne!(from_sender(), first);
         // Ring acknowledgements are read, too.
         receiver.poll_channels(Occasion::Round);
-        let before = sender.unread_from(out.channel.instance);
+        let before = sender.paths.unread_from(out.channel.instance);
         assert_eq!(before.len(), 1);
         sender.poll_channels(Occasion::Round);
-        assert!(sender.unread_from(out.channel.instance).is_empty());
+        assert!(sender.paths.unread_from(out.channel.instance).is_empty());
     }
 
     /// What a poll leaves for later comes to pass: by later polls, or by the NIC thread where there are none.
@@ -494,7 +488,7 @@ mod tests {
             assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], awaited));
         };
         for polls in [true, false] {
-            receiver.workers.parked.store(true, Ordering::SeqCst);
+            receiver.services.arming.parked.store(true, Ordering::SeqCst);
             send();
             assert!(into.has_unread() && !out.is_drained());
             assert_ne!(receiver.poll_channels(Occasion::Polled), Taken::Nothing);
@@ -506,7 +500,7 @@ mod tests {
                 }
             } else {
                 // The NIC thread comes back, and does not sleep before.
-                receiver.workers.parked.store(false, Ordering::SeqCst);
+                receiver.services.arming.parked.store(false, Ordering::SeqCst);
                 let now = receiver.fabric().now();
                 assert!(receiver.next_due(now).is_some_and(|due| due <= now));
                 assert_eq!(receiver.poll_channels(Occasion::Round), Taken::Nothing);
@@ -528,7 +522,7 @@ mod tests {
     fn a_peer_that_falls_asleep_meanwhile_is_woken() {
         let [(sender, out), (receiver, into)] = connected();
         for way in 0..4 {
-            receiver.workers.parked.store(true, Ordering::SeqCst);
+            receiver.services.arming.parked.store(true, Ordering::SeqCst);
             // Nothing comes: the next polls may leave their rounds out.
             (0..3).for_each(|_| _ = receiver.progress_by_poller());
             let awaited = Some(Awaited { queue_pair: None, psn: 7 });
@@ -541,7 +535,7 @@ mod tests {
                 1 => assert!(receiver.leaves_round_out()),
                 2 => assert!(into.send(receiver.fabric(), Kind::Bytes, &[0; 12], &[1; 8], None)),
                 _ => {
-                    receiver.workers.parked.store(false, Ordering::SeqCst);
+                    receiver.services.arming.parked.store(false, Ordering::SeqCst);
                     let now = receiver.fabric().now();
                     assert!(receiver.next_due(now).is_some_and(|due| due <= now));
                     receiver.poll_channels(Occasion::Round);
@@ -556,7 +550,7 @@ mod tests {
     #[test]
     fn rounds_stay_rare_where_they_come_upon_what_polls_look_for() {
         let [(sender, out), (receiver, _)] = connected();
-        receiver.workers.parked.store(true, Ordering::SeqCst);
+        receiver.services.arming.parked.store(true, Ordering::SeqCst);
         for expected in [true, false] {
             (0..10).for_each(|_| _ = receiver.progress_by_poller());
             assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], None));
@@ -572,7 +566,7 @@ mod tests {
     #[test]
     fn bursts_are_taken_by_fewer_and_fewer_polls() {
         let [(sender, out), (receiver, into)] = connected();
-        receiver.workers.parked.store(true, Ordering::SeqCst);
+        receiver.services.arming.parked.store(true, Ordering::SeqCst);
         let polls_for = |records: usize| {
             (0..records).for_each(|_| {
                 assert!(out.send(sender.fabric(), Kind::Bytes, &[0; 12], &[1; 8], None));

@@ -105,7 +105,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
             self.session.let_go();
         }
         if let Some(batch) = self.batch.take() {
-            self.queue_pair.nic.fabric().flush(batch);
+            self.queue_pair.services.fabric.flush(batch);
         }
         self.ended
     }
@@ -156,7 +156,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         let length = header.emit(&mut headers);
         let request = Awaited { queue_pair: Some(self.queue_pair.number), psn: header.bth.psn };
         let awaited = ends_with_acknowledgement(header).then_some(request);
-        if !channel.send(self.queue_pair.nic.fabric(), kind, &headers[..length], payload, awaited) {
+        if !channel.send(&self.queue_pair.services.fabric, kind, &headers[..length], payload, awaited) {
             (self.ended.link_full, self.ended.lacks_page) = (true, false);
             return Outcome::Wait;
         }
@@ -172,7 +172,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         payload: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), AccessError>,
     ) -> Outcome<()> {
-        let fabric = self.queue_pair.nic.fabric();
+        let fabric = &self.queue_pair.services.fabric;
         let length = length_in_batch(header, payload);
         if let Some(full) = self.batch.take_if(|batch| !batch.fits(length)) {
             fabric.flush(full);
@@ -249,23 +249,24 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
     /// Sends a packet whose payload is read from registered memory.
     fn transmit_pieces(&mut self, header: &Header, source: &PayloadMemory<'_>, length: u32) -> Outcome<()> {
         let queue_pair = self.queue_pair;
-        let nic = &queue_pair.nic;
+        let services = &*queue_pair.services;
         let PayloadMemory { domain, pieces, need, denial, purpose, to_come } = *source;
         let waits = self.qpc.begin_access(purpose);
         waits.to_come = to_come;
         if let [piece] = pieces {
-            let session = nic.begin_in_session(self.session, queue_pair, domain, piece, need, false, waits);
+            let session =
+                services.begin_in_session(self.session, queue_pair, domain, piece, need, false, waits);
             return match session {
                 Ok(segment) => self.transmit_segments(header, &[segment], length, denial),
                 Err(error) => self.refused(error, denial),
             };
         }
-        let access = match nic.begin(queue_pair, domain, pieces, need, false, waits) {
+        let access = match services.begin(queue_pair, domain, pieces, need, false, waits) {
             Ok(access) => access,
             Err(error) => return self.refused(error, denial),
         };
         let outcome = self.transmit_segments(header, &access.segments, length, denial);
-        nic.finish(access);
+        services.finish(access);
         outcome
     }
 
@@ -279,7 +280,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         length: u32,
         count: u32,
     ) -> u32 {
-        let fabric = self.queue_pair.nic.fabric();
+        let fabric = &self.queue_pair.services.fabric;
         let (at, payload) = (header.len(), length as usize);
         let whole = at + payload;
         let mut headers = [0; MAX_HEADERS];
@@ -310,13 +311,14 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
     /// Places the payloads of packets that follow each other into one piece of registered memory; gives how many.
     fn place_burst(&mut self, target: &PayloadMemory<'_>, burst: &[&[u8]]) -> usize {
         let queue_pair = self.queue_pair;
-        let nic = &queue_pair.nic;
+        let services = &*queue_pair.services;
         let PayloadMemory { domain, pieces: [piece], need, purpose, to_come, .. } = *target else { return 0 };
         let waits = self.qpc.begin_access(purpose);
         waits.to_come = to_come;
-        let whole = nic.begin_burst_in_session(self.session, queue_pair, domain, piece, need, true, waits);
+        let whole =
+            services.begin_burst_in_session(self.session, queue_pair, domain, piece, need, true, waits);
         let Some(whole) = whole else { return 0 };
-        let write = nic.fabric().memory().writes();
+        let write = services.fabric.memory().writes();
         let mut at = 0;
         let placed = burst.iter().take_while(|bytes| {
             let to = whole.part(at, bytes.len() as u64);
@@ -334,7 +336,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         length: u32,
         denial: Denial,
     ) -> Outcome<()> {
-        let memory = self.queue_pair.nic.fabric().memory();
+        let memory = self.queue_pair.services.fabric.memory();
         match self.qpc.path() {
             Path::Udp { route, .. } => {
                 let route = *route;
@@ -365,9 +367,9 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         pieces: &[ScatterGather],
     ) -> Outcome<()> {
         let queue_pair = self.queue_pair;
-        let nic = &queue_pair.nic;
+        let services = &*queue_pair.services;
         // The pages are brought in here: the receiver's thread must not wait for them.
-        let access = match nic.begin(
+        let access = match services.begin(
             queue_pair,
             domain,
             pieces,
@@ -384,7 +386,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
             references.extend_from_slice(&emit_reference(at, piece.length));
         }
         let outcome = self.send_record(channel, Kind::Reference, header, &references);
-        nic.finish(access);
+        services.finish(access);
         outcome
     }
 
@@ -394,26 +396,26 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
             return Outcome::Done(());
         }
         let queue_pair = self.queue_pair;
-        let nic = &queue_pair.nic;
+        let services = &*queue_pair.services;
         let PayloadMemory { domain, pieces, need, denial, purpose, to_come } = *target;
         let waits = self.qpc.begin_access(purpose);
         waits.to_come = to_come;
         if let ([piece], Payload::Bytes(bytes)) = (pieces, payload) {
             let segment =
-                match nic.begin_in_session(self.session, queue_pair, domain, piece, need, true, waits) {
+                match services.begin_in_session(self.session, queue_pair, domain, piece, need, true, waits) {
                     Ok(segment) => segment,
                     Err(error) => return self.refused(error, denial),
                 };
-            return match nic.fabric().memory().write(bytes, &[segment], last) {
+            return match services.fabric.memory().write(bytes, &[segment], last) {
                 Ok(()) => Outcome::Done(()),
                 Err(_) => Outcome::Denied(denial),
             };
         }
-        let access = match nic.begin(queue_pair, domain, pieces, need, true, waits) {
+        let access = match services.begin(queue_pair, domain, pieces, need, true, waits) {
             Ok(access) => access,
             Err(error) => return self.refused(error, denial),
         };
-        let memory = nic.fabric().memory();
+        let memory = services.fabric.memory();
         let placed = match (payload, self.origin) {
             (Payload::Bytes(bytes), _) => {
                 memory.write(bytes, &access.segments, last).map_err(PullError::from)
@@ -423,9 +425,9 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
             }
             (Payload::Reference(_), _) => Err(PullError::Lost(Lost::SenderGone)),
         };
-        nic.finish(access);
+        services.finish(access);
         if !matches!(placed, Err(PullError::Wait | PullError::Busy)) {
-            nic.end_wait_if_any(waits);
+            services.end_wait_if_any(waits);
         }
         match placed {
             Ok(()) => Outcome::Done(()),
@@ -572,7 +574,7 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         }
         let queue_pair = self.queue_pair;
         let domain = queue_pair.domain.number();
-        match queue_pair.nic.begin_burst_in_session(
+        match queue_pair.services.begin_burst_in_session(
             self.session,
             queue_pair,
             domain,
@@ -633,7 +635,7 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         let is_with_peer = !channel.is_drained() || channel.is_holding(destination);
         let peer = channel.channel.instance;
         // What has come may be the answer. Whoever reads goes on, or has the ring in its hands and gets no processor.
-        let unread = self.queue_pair.nic.unread_from(peer);
+        let unread = self.queue_pair.paths.unread_from(peer);
         let before = std::mem::replace(&mut self.qpc.unread, unread);
         let is_stuck = !before.is_empty() && before == self.qpc.unread;
         if is_with_peer || is_stuck { LinkState::Pending } else { LinkState::Delivered }
@@ -693,7 +695,7 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
     }
 
     fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()> {
-        let view = self.queue_pair.nic.regions().view();
+        let view = self.queue_pair.services.regions.view();
         let domain = self.queue_pair.domain.number();
         match view.check(remote.key, remote.address, u64::from(length), rights_of(right), domain) {
             Ok(_) => Outcome::Done(()),
@@ -718,10 +720,10 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
 
     fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64> {
         let queue_pair = self.queue_pair;
-        let nic = &queue_pair.nic;
+        let services = &*queue_pair.services;
         let domain = queue_pair.domain.number();
         let pieces = piece(remote, 8);
-        let access = match nic.begin(
+        let access = match services.begin(
             queue_pair,
             domain,
             &pieces,
@@ -738,14 +740,14 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         };
         let outcome = match access.segments.first() {
             Some(segment) if segment.address % 8 == 0 => {
-                nic.fabric().memory().atomic(segment.address, operation)
+                services.fabric.memory().atomic(segment.address, operation)
             }
             _ => {
-                nic.finish(access);
+                services.finish(access);
                 return Outcome::Denied(Denial::InvalidRequest);
             }
         };
-        nic.finish(access);
+        services.finish(access);
         match outcome {
             Ok(original) => Outcome::Done(original),
             Err(_) => Outcome::Denied(Denial::RemoteAccess),

@@ -110,7 +110,7 @@ impl<F: Fabric> UdpRx<'_, F> {
         self.current = None;
         let source = datagram.source;
         let destination = packet.header.bth.destination;
-        let Some((queue_pair, needs_progress)) = self.touched.get(self.nic.queue_pairs(), destination) else {
+        let Some((queue_pair, needs_progress)) = self.touched.get(&self.nic.queue_pairs, destination) else {
             if destination == mad::QUEUE_PAIR {
                 self.nic.answer_management(&packet.header, payload, datagram);
             }
@@ -142,7 +142,7 @@ impl<F: Fabric> UdpRx<'_, F> {
             }
             return;
         };
-        let burst = Burst::begin(self.nic);
+        let burst = Burst::begin(&self.nic.services);
         let current = self.current.insert(Current { burst, qpc, queue_pair, source });
         current.take(self.nic, packet);
     }

@@ -1,14 +1,12 @@
 //! Who runs the rounds: the NIC thread while nobody polls, else the polling threads of the program themselves.
 
-use crate::path::attention;
 use crate::progress::engine::{Nic, Taken};
+use crate::services::attention;
 use crate::services::ready::Occasion;
 use pagewire_fabric::lock::heavy_barrier;
 use pagewire_fabric::{Fabric, TimerSlack};
-use parking_lot::Mutex;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::thread::Thread;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long the NIC thread leaves the work to a polling program before it looks again: doubles from the first to the second while the
@@ -71,13 +69,6 @@ pub(crate) struct Workers {
     round_interval: AtomicU64,
     /// A poll whose turn it was has left its round out, as it had found what it looked for.
     round_owed: AtomicBool,
-    /// Completion queues that are armed, and have a channel.
-    armed: AtomicU32,
-    /// One was armed since the NIC thread last looked: a thread of the program is about to sleep.
-    armed_anew: AtomicBool,
-    thread: Mutex<Option<Thread>>,
-    /// The NIC thread has left the work to the program.
-    pub(crate) parked: AtomicBool,
 }
 
 impl Workers {
@@ -103,12 +94,7 @@ impl Drop for WithinVerb<'_> {
 impl<F: Fabric> Nic<F> {
     /// Says whether the NIC thread leaves the work to the program for now, where there is no such thread: for a simulator.
     pub fn leave_work_to_polls(&self, leaves: bool) {
-        self.workers.parked.store(leaves, Ordering::SeqCst);
-    }
-
-    /// Whether the NIC thread has left the work to the program, which polls without a pause.
-    pub(crate) fn leaves_work_to_polls(&self) -> bool {
-        self.workers.parked.load(Ordering::SeqCst)
+        self.services.arming.parked.store(leaves, Ordering::SeqCst);
     }
 
     /// A thread of the program begins a verb that does the NIC's work.
@@ -165,7 +151,7 @@ impl<F: Fabric> Nic<F> {
         let left_out = interval.saturating_sub(1 + self.workers.polls_to_round.load(Ordering::Relaxed));
         // The poll whose turn it was may have left its round out.
         let quiet_turn = polls % QUIET_NETWORK_POLLS <= left_out;
-        let network = self.network_users.load(Ordering::Relaxed) > 0 || quiet_turn;
+        let network = self.services.network_users.load(Ordering::Relaxed) > 0 || quiet_turn;
         let taken = self.round(network, Occasion::Polled);
         let fewer = (interval * 2).clamp(1, POLLS_PER_ROUND);
         self.set_round_interval(if taken == Taken::Nothing { fewer } else { 1 });
@@ -202,59 +188,40 @@ impl<F: Fabric> Nic<F> {
         self.workers.polls_to_offer.store(interval, Ordering::Relaxed);
     }
 
-    /// The program arms a completion queue, once more if it `is_armed` already, and may sleep from now on until it fires. The NIC
-    /// thread works until it sees that the program goes on polling: polls of any queue deliver to armed ones, too.
-    pub(crate) fn note_arming(&self, is_armed: bool) {
-        if !is_armed {
-            self.workers.armed.fetch_add(1, Ordering::Relaxed);
-        }
-        self.workers.armed_anew.store(true, Ordering::SeqCst);
-        if self.workers.parked.load(Ordering::SeqCst) {
-            if let Some(thread) = &*self.workers.thread.lock() {
-                thread.unpark();
-            }
-        }
-    }
-
-    /// An armed completion queue has fired, or is gone.
-    pub(crate) fn note_disarming(&self) {
-        self.workers.armed.fetch_sub(1, Ordering::Relaxed);
-    }
-
     fn polls_done(&self, at: u64) -> Polls {
         Polls { count: self.workers.polls.load(Ordering::Relaxed), at }
     }
 
     /// How long the NIC thread may leave the work to the program, by what was noted since it last asked.
     fn grace(&self, watch: &mut PollWatch) -> Option<Duration> {
-        if self.workers.armed_anew.swap(false, Ordering::SeqCst) {
+        if self.services.arming.armed_anew.swap(false, Ordering::SeqCst) {
             watch.begin_anew();
             return None;
         }
-        let networked = self.network_users.load(Ordering::Relaxed) > 0;
+        let networked = self.services.network_users.load(Ordering::Relaxed) > 0;
         let doing = Doing {
             within_verb: self.workers.within_verb.load(Ordering::Relaxed),
             // Inside the host hardly anything that comes to a program's memory needs this thread, and to be woken costs the peer.
             polls: !networked || self.workers.awaits.load(Ordering::Relaxed),
         };
         let longest = if networked { NETWORK_GRACE } else { POLLER_GRACE.2 };
-        let any_armed = self.workers.armed.load(Ordering::Relaxed) > 0;
+        let any_armed = self.services.arming.armed.load(Ordering::Relaxed) > 0;
         watch.look(if any_armed { longest.min(ARMED_GRACE) } else { longest }, doing)
     }
 
     /// The body of the NIC thread: works while nobody polls, sleeps in the kernel when there is nothing to do, and
     /// leaves the work to the program while that polls.
     pub fn run(&self, stop: &AtomicBool) {
-        *self.workers.thread.lock() = Some(std::thread::current());
+        *self.services.arming.thread.lock() = Some(std::thread::current());
         let mailbox = self.fabric().mailbox().clone();
         let mut watch = PollWatch::new();
         let mut idle = Idle::default();
         let mut slack = TimerSlack::default();
         while !stop.load(Ordering::Acquire) {
             if let Some(grace) = self.grace(&mut watch) {
-                self.workers.parked.store(true, Ordering::SeqCst);
+                self.services.arming.parked.store(true, Ordering::SeqCst);
                 // Asked twice: one of those who go to sleep and this thread sees the other.
-                let leave = !self.workers.armed_anew.load(Ordering::SeqCst);
+                let leave = !self.services.arming.armed_anew.load(Ordering::SeqCst);
                 if leave {
                     let before = self.polls_done(self.fabric().now());
                     let (long, by) = LONG_REST;
@@ -262,7 +229,7 @@ impl<F: Fabric> Nic<F> {
                     std::thread::park_timeout(grace);
                     watch.note(&before, &self.polls_done(self.fabric().now()));
                 }
-                self.workers.parked.store(false, Ordering::SeqCst);
+                self.services.arming.parked.store(false, Ordering::SeqCst);
                 heavy_barrier();
                 if leave {
                     continue;
@@ -286,7 +253,7 @@ impl<F: Fabric> Nic<F> {
                 continue;
             }
             attention::request(&mailbox);
-            if self.channels.read().iter().any(|channel| channel.has_unread()) {
+            if self.paths.channels.read().iter().any(|channel| channel.has_unread()) {
                 attention::withdraw(&mailbox);
                 continue;
             }
@@ -296,7 +263,7 @@ impl<F: Fabric> Nic<F> {
             attention::withdraw(&mailbox);
             watch.note(&before, &self.polls_done(self.fabric().now()));
         }
-        *self.workers.thread.lock() = None;
+        *self.services.arming.thread.lock() = None;
     }
 }
 
@@ -416,12 +383,13 @@ impl PollWatch {
 mod tests {
     use super::*;
     use crate::QueuePairInit;
+    use crate::path::Path;
     use crate::path::tests::route_to_this_host;
-    use crate::path::{Path, PathChoice};
-    use crate::progress::engine::Options;
     use crate::services::device::devices;
     use crate::services::event::Unwatched;
     use crate::words::attributes::{Capabilities, QueuePairType, State};
+    use crate::words::options::Options;
+    use crate::words::path_choice::PathChoice;
     use pagewire_fabric::HostFabric;
     use std::sync::Arc;
     use std::time::Instant;
@@ -535,13 +503,13 @@ mod tests {
         let first = POLLER_GRACE.0;
         assert_eq!([rest(100), rest(100)], [Some(first), Some(2 * first)]);
         for is_armed in [false, true] {
-            nic.note_arming(is_armed);
+            nic.services.arming.note_arming(is_armed);
             // Polls from before the arming say nothing.
             assert_eq!([rest(100), rest(0)], [None, None]);
             assert_eq!([rest(100), rest(100)], [Some(first), Some(2 * first)]);
         }
         (0..100).for_each(|_| assert!(rest(1_000_000).is_some_and(|rest| rest <= ARMED_GRACE)));
-        nic.note_disarming();
+        nic.services.arming.note_disarming();
         (0..100).for_each(|_| assert!(rest(1_000_000).is_some()));
         assert_eq!(rest(1_000_000), Some(POLLER_GRACE.2));
     }
@@ -560,17 +528,17 @@ mod tests {
             let thread = scope.spawn(|| nic.run(&stop));
             armed.arm(true);
             let limit = Instant::now() + Duration::from_secs(60);
-            while !nic.leaves_work_to_polls() && Instant::now() < limit {
+            while !nic.services.arming.leaves_work_to_polls() && Instant::now() < limit {
                 polled.poll(1, &mut |_| unreachable!("nothing was posted"));
             }
-            let rests = nic.leaves_work_to_polls();
+            let rests = nic.services.arming.leaves_work_to_polls();
             stop.store(true, Ordering::Release);
             nic.fabric().kick();
             thread.thread().unpark();
             assert!(rests, "the NIC thread works on for a queue that polls deliver to");
         });
         armed.destroy().unwrap();
-        assert_eq!(nic.workers.armed.load(Ordering::Relaxed), 0);
+        assert_eq!(nic.services.arming.armed.load(Ordering::Relaxed), 0);
     }
 
     #[test]
@@ -605,7 +573,7 @@ mod tests {
             nic.grace(&mut watch).map(|grace| grace.as_nanos() as u64)
         };
         for (users, longest) in [(0, POLLER_GRACE.2), (1, NETWORK_GRACE)] {
-            nic.network_users.store(users, Ordering::Relaxed);
+            nic.services.network_users.store(users, Ordering::Relaxed);
             nic.note_poll(1);
             assert_eq!(grace(1), None);
             // Often, and its last poll has found what it polled for.
@@ -615,9 +583,9 @@ mod tests {
             let verb = nic.begin_verb();
             assert_eq!(grace(1), Some(longest));
             assert_eq!(grace(0), None);
-            nic.note_arming(false);
+            nic.services.arming.note_arming(false);
             assert_eq!(grace(10), None);
-            nic.note_disarming();
+            nic.services.arming.note_disarming();
             drop(verb);
             assert_eq!(grace(1), None);
         }
@@ -645,7 +613,7 @@ mod tests {
         let context = nic.open(device, Arc::new(Unwatched));
         let queue = context.create_cq(16, None).unwrap();
         // A round looks at all channels.
-        expect_within(&nic, nic.channels.write(), || {
+        expect_within(&nic, nic.paths.channels.write(), || {
             _ = queue.poll(1, &mut |_| unreachable!("nothing was posted"))
         });
         assert!(nic.workers.awaits.load(Ordering::Relaxed), "the last one found nothing");
@@ -672,7 +640,7 @@ mod tests {
             qpc.set_path(&queue_pair, Path::Connecting { route, peer: 0 });
         }
         // Its path is chosen by what is known of the peer's process.
-        expect_within(&nic, nic.blocks.lock(), || queue_pair.doorbell());
+        expect_within(&nic, nic.paths.blocks.lock(), || queue_pair.doorbell());
     }
 
     #[test]

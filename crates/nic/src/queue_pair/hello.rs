@@ -36,7 +36,7 @@ impl HelloState {
 impl<F: Fabric> QpContext<F> {
     /// The connection begins to send: to the peer it is another one than those before.
     pub(crate) fn begin_greeting(&mut self, queue_pair: &QueuePair<F>) {
-        let before = queue_pair.nic.connections.fetch_add(1, Ordering::Relaxed);
+        let before = queue_pair.services.connections.fetch_add(1, Ordering::Relaxed);
         self.hello.connection = before.wrapping_add(1).max(1);
     }
 
@@ -93,7 +93,7 @@ impl<F: Fabric> QpContext<F> {
     }
 
     fn hello(&self, queue_pair: &QueuePair<F>, reply: bool) -> Hello {
-        let fabric = queue_pair.nic.fabric();
+        let fabric = &queue_pair.services.fabric;
         Hello {
             version: Hello::VERSION,
             reply,

@@ -326,7 +326,7 @@ impl<F: Fabric> QpContext<F> {
         }
         let device = queue_pair.domain.context().device();
         let path = match attributes.address.route(device) {
-            Ok(route) => queue_pair.nic.choose_path(queue_pair.number, &route, attributes.destination),
+            Ok(route) => queue_pair.paths.choose_path(queue_pair.number, &route, attributes.destination),
             Err(error) => Path::Dead { reason: error.to_string() },
         };
         self.set_path(queue_pair, path);
@@ -375,7 +375,7 @@ impl<F: Fabric> QpContext<F> {
     pub(crate) fn establish(&mut self, queue_pair: &QueuePair<F>, attributes: &Attributes) {
         if let Path::Connecting { route, peer } = &self.path {
             let (route, peer) = (*route, *peer);
-            self.set_path(queue_pair, queue_pair.nic.choose_path(queue_pair.number, &route, peer));
+            self.set_path(queue_pair, queue_pair.paths.choose_path(queue_pair.number, &route, peer));
         }
         if matches!(self.connection, Connection::None) && attributes.state.receives() {
             let link = match &self.path {

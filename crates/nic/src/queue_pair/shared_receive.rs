@@ -45,7 +45,7 @@ impl<F: Fabric> SharedReceiveQueue<F> {
         {
             return Err(Error::InvalidArgument("shared receive queue attributes"));
         }
-        domain.nic().counts.shared_receive_queues.take("shared receive queues")?;
+        domain.nic().services.counts.shared_receive_queues.take("shared receive queues")?;
         domain.users.fetch_add(1, Ordering::AcqRel);
         Ok(Arc::new(SharedReceiveQueue {
             domain,
@@ -159,7 +159,7 @@ impl<F: Fabric> SharedReceiveQueue<F> {
             return Err(Error::Busy("a queue pair uses the shared receive queue"));
         }
         self.domain.context().withdraw_events(&self.async_events);
-        self.domain.nic().counts.shared_receive_queues.give_back();
+        self.domain.nic().services.counts.shared_receive_queues.give_back();
         self.domain.users.fetch_sub(1, Ordering::AcqRel);
         Ok(())
     }

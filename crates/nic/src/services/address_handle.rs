@@ -16,7 +16,7 @@ pub struct AddressHandle<F: Fabric> {
 impl<F: Fabric> AddressHandle<F> {
     pub(crate) fn new(domain: Arc<ProtectionDomain<F>>, vector: &AddressVector) -> Result<Arc<Self>> {
         let route = vector.route(domain.context().device())?;
-        domain.nic().counts.address_handles.take("address handles")?;
+        domain.nic().services.counts.address_handles.take("address handles")?;
         domain.users.fetch_add(1, Ordering::AcqRel);
         Ok(Arc::new(AddressHandle { domain, route }))
     }
@@ -31,7 +31,7 @@ impl<F: Fabric> AddressHandle<F> {
 
     /// `ibv_destroy_ah(3)`.
     pub fn destroy(&self) -> Result<()> {
-        self.domain.nic().counts.address_handles.give_back();
+        self.domain.nic().services.counts.address_handles.give_back();
         self.domain.users.fetch_sub(1, Ordering::AcqRel);
         Ok(())
     }

@@ -3,6 +3,7 @@
 use crate::progress::engine::Nic;
 use crate::queue_pair::shared_receive::{SharedReceiveInit, SharedReceiveQueue};
 use crate::queue_pair::{QueuePair, QueuePairInit};
+use crate::services::Services;
 use crate::services::address_handle::AddressHandle;
 use crate::services::context::Context;
 use crate::services::thread_domain::ThreadDomain;
@@ -34,8 +35,8 @@ struct ParentDomainParts<F: Fabric> {
 
 impl<F: Fabric> ProtectionDomain<F> {
     pub(crate) fn new(context: Arc<Context<F>>) -> Result<Arc<Self>> {
-        context.nic().counts.protection_domains.take("protection domains")?;
-        let number = context.nic().next_protection_domain();
+        context.nic().services.counts.protection_domains.take("protection domains")?;
+        let number = context.nic().services.next_protection_domain();
         Ok(Arc::new(ProtectionDomain { context, number, users: AtomicU32::new(0), parts: None }))
     }
 
@@ -52,7 +53,7 @@ impl<F: Fabric> ProtectionDomain<F> {
         if thread_domain.as_ref().is_some_and(|domain| !Arc::ptr_eq(domain.context(), &self.context)) {
             return Err(Error::InvalidArgument("the thread domain is of another context"));
         }
-        self.nic().counts.protection_domains.take("protection domains")?;
+        self.nic().services.counts.protection_domains.take("protection domains")?;
         protection_domain.users.fetch_add(1, Ordering::AcqRel);
         if let Some(domain) = &thread_domain {
             domain.users.fetch_add(1, Ordering::AcqRel);
@@ -95,7 +96,7 @@ impl<F: Fabric> ProtectionDomain<F> {
                 domain.users.fetch_sub(1, Ordering::AcqRel);
             }
         }
-        self.nic().counts.protection_domains.give_back();
+        self.nic().services.counts.protection_domains.give_back();
         Ok(())
     }
 
@@ -118,9 +119,10 @@ impl<F: Fabric> ProtectionDomain<F> {
     /// # Errors
     /// `NoMemory`: there are too many regions. Those of the kernel: there is no address space for the memory that stands for it.
     pub fn register_null(self: &Arc<Self>) -> Result<Arc<MemoryRegion<F>>> {
-        let nic = self.nic();
-        let NullPages { zeros, sink } = nic.fabric().memory().null_pages()?;
-        let key = nic.regions().register_null(self.number, &NullMemory { zeros, sink }, nic.random_byte());
+        let services = &self.nic().services;
+        let NullPages { zeros, sink } = services.fabric.memory().null_pages()?;
+        let key =
+            services.regions.register_null(self.number, &NullMemory { zeros, sink }, services.random_byte());
         let key = key.ok_or(Error::NoMemory("memory regions"))?;
         Ok(self.registered(Registered {
             domain: self.clone(),
@@ -136,7 +138,7 @@ impl<F: Fabric> ProtectionDomain<F> {
     #[inline(always)] // Part of each registration.
     fn registered(self: &Arc<Self>, registered: Registered<F>) -> Arc<MemoryRegion<F>> {
         self.users.fetch_add(1, Ordering::AcqRel);
-        Arc::new(MemoryRegion { nic: self.nic().clone(), registered: Mutex::new(registered) })
+        Arc::new(MemoryRegion { services: self.nic().services.clone(), registered: Mutex::new(registered) })
     }
 
     fn enter(&self, address: u64, length: u64, iova: u64, access: Rights) -> Result<u32> {
@@ -146,8 +148,8 @@ impl<F: Fabric> ProtectionDomain<F> {
             check_long(length, iova, access)?;
         }
         let region = Region { domain: self.number, address, length, iova, rights: access };
-        let nic = self.nic();
-        nic.regions().register(&region, nic.random_byte()).ok_or_else(|| why_refused(&region))
+        let services = &self.nic().services;
+        services.regions.register(&region, services.random_byte()).ok_or_else(|| why_refused(&region))
     }
 
     /// `ibv_create_srq(3)`.
@@ -209,7 +211,7 @@ struct Registered<F: Fabric> {
 
 /// A memory region.
 pub struct MemoryRegion<F: Fabric> {
-    nic: Arc<Nic<F>>,
+    services: Arc<Services<F>>,
     registered: Mutex<Registered<F>>,
 }
 
@@ -237,7 +239,7 @@ impl<F: Fabric> MemoryRegion<F> {
     /// (`ibv_dereg_mr(3)`).
     pub fn deregister(&self) -> Result<()> {
         let registered = self.registered.lock();
-        self.nic.revoke_region(registered.key)?;
+        self.services.revoke_region(registered.key)?;
         registered.domain.users.fetch_sub(1, Ordering::AcqRel);
         Ok(())
     }
@@ -252,8 +254,8 @@ impl<F: Fabric> MemoryRegion<F> {
         if let Reregistration { domain: None, translation: None, access: Some(access) } = change {
             check_rights(access)?;
             check_long(registered.length, registered.iova, access)?;
-            self.nic.suspend_region(registered.key)?;
-            self.nic.regions().restore(registered.key, access);
+            self.services.suspend_region(registered.key)?;
+            self.services.regions.restore(registered.key, access);
             registered.access = access;
             return Ok(());
         }
@@ -265,8 +267,8 @@ impl<F: Fabric> MemoryRegion<F> {
         let iova = if change.translation.is_some() { address } else { registered.iova };
         let access = change.access.unwrap_or(registered.access);
         let key = domain.enter(address, length, iova, access)?;
-        if let Err(error) = self.nic.revoke_region(registered.key) {
-            self.nic.revoke_region(key)?;
+        if let Err(error) = self.services.revoke_region(registered.key) {
+            self.services.revoke_region(key)?;
             return Err(error);
         }
         domain.users.fetch_add(1, Ordering::AcqRel);

@@ -1,7 +1,7 @@
 //! The queue pairs of one process: numbers, leased blocks, places in the published tables.
 
-use crate::progress::engine::Nic;
 use crate::queue_pair::QueuePair;
+use crate::services::Services;
 use crate::words::error::{Error, Result};
 use crate::words::limits::{MAX_BLOCKS_AT_ONCE, MAX_QUEUE_PAIRS};
 use pagewire_fabric::{Fabric, QUEUE_PAIRS_PER_BLOCK};
@@ -65,7 +65,7 @@ impl<F: Fabric> QueuePairs<F> {
     }
 
     /// Takes a free number and its place, leasing more blocks if none is free.
-    pub fn reserve(&self, nic: &Nic<F>) -> Result<(u32, u32)> {
+    pub fn reserve(&self, services: &Services<F>) -> Result<(u32, u32)> {
         let (none_free, places) = {
             let table = self.0.read();
             (table.free.is_empty(), table.by_place.len())
@@ -75,12 +75,12 @@ impl<F: Fabric> QueuePairs<F> {
                 return Err(Error::NoMemory("queue pairs"));
             }
             // Without the lock: packets for the queue pairs that exist go on meanwhile.
-            let leased = nic.fabric().lease_blocks(blocks_to_lease(places))?;
+            let leased = services.fabric.lease_blocks(blocks_to_lease(places))?;
             for block in leased {
-                self.add_block(nic, block)?;
+                self.add_block(services, block)?;
             }
             if places == 0 {
-                nic.fabric().await_steering();
+                services.fabric.await_steering();
             }
         }
         let mut table = self.0.write();
@@ -89,13 +89,13 @@ impl<F: Fabric> QueuePairs<F> {
         Ok((block * QUEUE_PAIRS_PER_BLOCK + place % QUEUE_PAIRS_PER_BLOCK, place))
     }
 
-    fn add_block(&self, nic: &Nic<F>, block: u32) -> Result<()> {
+    fn add_block(&self, services: &Services<F>, block: u32) -> Result<()> {
         let mut table = self.0.write();
         let ordinal = table.blocks.len() as u32;
         if table.by_place.len() as u32 >= MAX_QUEUE_PAIRS || ordinal as usize >= MAX_BLOCKS {
             return Err(Error::NoMemory("queue pairs"));
         }
-        nic.fabric().tables().store(BLOCK, BLOCKS + ordinal as usize, u64::from(block) + 1);
+        services.fabric.tables().store(BLOCK, BLOCKS + ordinal as usize, u64::from(block) + 1);
         table.blocks.push(block);
         match table.runs.last_mut() {
             Some(run) if run.first + run.length == block => run.length += 1,
