@@ -26,6 +26,8 @@ const ABSENCE_HOLDS: u64 = 1_000_000;
 /// Nanoseconds that datagrams wait for the answer of a process that has not given one before: it may be stopped, and others wait
 /// behind them.
 pub const CONNECT_WAIT: u64 = 20_000_000;
+/// Nanoseconds that datagrams wait where only the local path may carry them, and giving up loses them.
+const LOCAL_CONNECT_WAIT: u64 = 50 * CONNECT_WAIT;
 
 /// What is known of the process that leases a block of queue pair numbers on this host.
 pub enum BlockState<F: Fabric> {
@@ -225,9 +227,14 @@ impl<F: Fabric> Paths<F> {
         self.choose(queue_pair, route, peer, None)
     }
 
-    /// Chooses the path of one datagram. It waits for [`CONNECT_WAIT`] at most, and not at all where the last answer was a refusal.
+    /// Chooses the path of one datagram. It waits for [`CONNECT_WAIT`] at most ([`LOCAL_CONNECT_WAIT`] where the local path was asked
+    /// for), and not at all where the last answer was a refusal.
     pub fn choose_datagram_path(&self, queue_pair: u32, route: &Route, peer: u32) -> Path<F> {
-        self.choose(queue_pair, route, peer, Some(CONNECT_WAIT))
+        let patience = match self.options().path {
+            PathChoice::Local => LOCAL_CONNECT_WAIT,
+            PathChoice::Auto | PathChoice::Udp => CONNECT_WAIT,
+        };
+        self.choose(queue_pair, route, peer, Some(patience))
     }
 
     fn choose(&self, queue_pair: u32, route: &Route, peer: u32, patience: Option<u64>) -> Path<F> {
@@ -298,6 +305,33 @@ pub(crate) mod tests {
             traffic_class: 0,
             hop_limit: 64,
             joined: false,
+        }
+    }
+
+    /// A process that gets no processor answers late. Datagrams take the network meanwhile, where they may.
+    #[test]
+    fn datagrams_wait_longer_where_nothing_else_can_carry_them() {
+        let (route, peer) = (route_to_this_host(), 0xEE00 * QUEUE_PAIRS_PER_BLOCK);
+        for path in [PathChoice::Auto, PathChoice::Local] {
+            let nic = Nic::new(HostFabric::new().unwrap(), Options { path, ..Options::default() });
+            // Nobody takes what the fabric learns, as if no answer came.
+            let asked = nic.fabric().now();
+            assert!(matches!(nic.choose_datagram_path(1, &route, peer), Path::Connecting { .. }));
+            std::thread::sleep(Duration::from_nanos(CONNECT_WAIT));
+            let chosen = nic.choose_datagram_path(1, &route, peer);
+            let waited = nic.fabric().now() - asked;
+            match path {
+                PathChoice::Local if waited < LOCAL_CONNECT_WAIT => {
+                    assert!(
+                        matches!(chosen, Path::Connecting { .. }),
+                        "{}: {}",
+                        chosen.name(),
+                        chosen.reason()
+                    )
+                }
+                PathChoice::Local => {}
+                PathChoice::Auto | PathChoice::Udp => assert!(matches!(chosen, Path::Udp { .. })),
+            }
         }
     }
 

@@ -69,13 +69,27 @@ fn run(seed: u64, path: PathChoice, faults: &str, memory: [Memory; 2], operation
     let stage = RealTime(Instant::now());
     let started = Instant::now();
     let report = Workload::new(plan, stage, parties, Hooks::default())
-        .and_then(|mut workload| workload.run(|_| {}))
+        .and_then(|mut workload| {
+            connect(&nics);
+            workload.run(|_| {})
+        })
         .unwrap_or_else(|violation| panic!("path {path:?}, faults \"{faults}\": {violation}"));
     assert!(report.operations >= operations, "{report:?}");
     assert!(report.bytes_checked > 0 && report.atomics > 0 && report.deregistrations > 0, "{report:?}");
     end(nics);
     println!("{path:?} \"{faults}\": {report:?} in {:?}", Duration::from_secs(started.elapsed().as_secs()));
     report
+}
+
+/// Waits until the engines know their paths: datagrams wait for a limited time only, and are lost after it.
+fn connect(nics: &[Arc<Nic<Live>>]) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while nics.iter().flat_map(|nic| nic.explain()).any(|report| report.path == "connecting") {
+        assert!(Instant::now() < limit, "no path between the engines");
+        for nic in nics {
+            nic.progress();
+        }
+    }
 }
 
 /// Ends the engines: while they exist their sockets share the port, and nobody would look at them.
