@@ -7,6 +7,7 @@ use crate::ground::Ground;
 use crate::limits::RUN;
 use anyhow::{Context, Result, ensure};
 use pagewire_cli::pair::Running;
+use std::num::NonZeroUsize;
 use std::time::Instant;
 
 /// One crowd.
@@ -36,10 +37,13 @@ const PATHS: [&str; 3] = ["local", "auto", "udp"];
 /// The crowds to try.
 ///
 /// # Errors
-/// If PAGEWIRE_CROWD_ROUNDS is no number.
+/// If PAGEWIRE_CROWD_ROUNDS is no number, or 0.
 pub fn runs() -> Result<Vec<Run>> {
     let (rounds, descriptors, processes) = match std::env::var("PAGEWIRE_CROWD_ROUNDS") {
-        Ok(rounds) => (rounds.parse().context("PAGEWIRE_CROWD_ROUNDS")?, MANY_DESCRIPTORS, MANY),
+        Ok(rounds) => {
+            let rounds: NonZeroUsize = rounds.parse().context("PAGEWIRE_CROWD_ROUNDS")?;
+            (rounds.get(), MANY_DESCRIPTORS, MANY)
+        }
         Err(_) => (1, DESCRIPTORS, FEW),
     };
     let of_round = |round| {

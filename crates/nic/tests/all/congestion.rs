@@ -1,13 +1,11 @@
 //! What the network says to a queue pair.
 
-mod support;
-
+use crate::support::*;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::*;
 use pagewire_wire::{Icrc, cnp, packet};
 use std::net::{IpAddr, UdpSocket};
 use std::time::Instant;
-use support::*;
 
 /// A congestion notification (annex A17) is for the RC queue pair that it names; others drop it.
 #[test]

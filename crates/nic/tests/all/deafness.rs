@@ -1,11 +1,9 @@
 //! A process that did not get to run for a while: what its peers have answered meanwhile waits in its sockets.
 
-mod support;
-
+use crate::support::*;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::*;
 use std::time::{Duration, Instant};
-use support::*;
 
 /// More than one round takes off the sockets.
 const CONNECTIONS: usize = 300;

@@ -1,13 +1,11 @@
 //! Short SENDs leave at their post and are executed as they are taken from the ring or the socket, where nothing is in their way.
 
-mod support;
-
+use crate::support::*;
 use pagewire_fabric::HostFabric;
 use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::*;
 use std::time::{Duration, Instant};
-use support::*;
 
 /// Two engines that nobody but the test drives, connected over the network; their greetings have gone both ways.
 fn settled() -> Pair {
@@ -50,6 +48,9 @@ fn packets_sent(side: &Side, queue_pair: &QueuePair<HostFabric>) -> u64 {
 /// What is executed at its post never comes to the send queue, and counts as well; what is executed from there counts once.
 #[test]
 fn every_send_request_that_ended_is_counted_once() {
+    if !own_network::is_here() {
+        return;
+    }
     let state = |state| QueuePairChange { state: Some(state), ..Default::default() };
     for path in [PathChoice::Udp, PathChoice::Local] {
         let mut pair = settled_over(path);
@@ -93,6 +94,9 @@ fn success(wr_id: u64) -> Done {
 
 #[test]
 fn a_short_send_leaves_at_its_post() {
+    if !own_network::is_here() {
+        return;
+    }
     const ROOM: usize = 8192;
     for (path, longest) in [(PathChoice::Udp, 256), (PathChoice::Local, 4096)] {
         let mut pair = settled_over(path);
@@ -120,6 +124,9 @@ fn a_short_send_leaves_at_its_post() {
 
 #[test]
 fn while_one_is_under_way_the_next_waits_its_turn() {
+    if !own_network::is_here() {
+        return;
+    }
     let mut pair = settled();
     let (ours, theirs) = (pair.a.buffer(8, all_rights()), pair.b.buffer(8, all_rights()));
     (1..=3).for_each(|id| pair.receive(id, &[theirs.piece(0, 8)]));
@@ -132,6 +139,9 @@ fn while_one_is_under_way_the_next_waits_its_turn() {
 /// Those that leave at their post and those that are kept come in the order in which they were posted.
 #[test]
 fn inside_a_host_sends_of_all_lengths_come_in_order() {
+    if !own_network::is_here() {
+        return;
+    }
     const ROOM: usize = 8192;
     const INLINE: [u8; 1024] = [0xA5; 1024];
     let mut pair = settled_over(PathChoice::Local);
@@ -163,6 +173,9 @@ fn inside_a_host_sends_of_all_lengths_come_in_order() {
 /// What several queue pairs share is given out in turns.
 #[test]
 fn queue_pairs_that_share_the_network_wait_their_turn() {
+    if !own_network::is_here() {
+        return;
+    }
     let mut pair = settled();
     let (ours, theirs) = (pair.a.buffer(8, all_rights()), pair.b.buffer(8, all_rights()));
     let other = pair.a.queue_pair(QueuePairType::Rc, all_rights());
@@ -181,6 +194,9 @@ fn queue_pairs_that_share_the_network_wait_their_turn() {
 /// Before the peers know each other losses are met by count, and the way may change.
 #[test]
 fn before_the_greetings_are_over_nothing_leaves_at_its_post() {
+    if !own_network::is_here() {
+        return;
+    }
     let (a, b) = (Side::without_thread(PathChoice::Udp), Side::without_thread(PathChoice::Udp));
     let [qa, _qb] = connect_without_threads([&a, &b], TIMERS);
     let ours = a.buffer(8, all_rights());
@@ -190,6 +206,9 @@ fn before_the_greetings_are_over_nothing_leaves_at_its_post() {
 /// The receiver is the judge of what fits: the ends may have been given different path MTUs.
 #[test]
 fn a_send_longer_than_the_receivers_mtu_is_refused_as_ever() {
+    if !own_network::is_here() {
+        return;
+    }
     let (a, b) = (Side::without_thread(PathChoice::Udp), Side::without_thread(PathChoice::Udp));
     let (qa, qb) =
         (a.queue_pair(QueuePairType::Rc, all_rights()), b.queue_pair(QueuePairType::Rc, all_rights()));
@@ -221,6 +240,9 @@ fn a_send_longer_than_the_receivers_mtu_is_refused_as_ever() {
 /// Without a receive nothing is executed; the requester comes back.
 #[test]
 fn a_send_without_a_receive_comes_back() {
+    if !own_network::is_here() {
+        return;
+    }
     let mut pair = settled();
     let (ours, theirs) = (pair.a.buffer(8, all_rights()), pair.b.buffer(8, all_rights()));
     ours.bytes.fill(7);

@@ -1,11 +1,9 @@
 //! WRITEs and READs wait for their turn, also where the initiator could execute them at once (InfiniBand specification, volume
 //! 1, sections 9.5 and 10.3.1: order of requests, and the states of queue pairs).
 
-mod support;
-
+use crate::support::*;
 use pagewire_nic::attributes::{QueuePairChange, QueuePairType, State};
 use pagewire_nic::*;
-use support::*;
 
 /// Looks at both engines in which something that is not to happen would have happened.
 const LOOKS: usize = 300;
@@ -21,6 +19,9 @@ fn wr_ids(done: &[Done]) -> Vec<u64> {
 
 #[test]
 fn what_is_posted_behind_a_send_without_receive_waits() {
+    if !own_network::is_here() {
+        return;
+    }
     for path in [PathChoice::Local, PathChoice::Udp] {
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
         pair.qa.modify(&to(State::SendQueueDrain)).unwrap();
@@ -47,6 +48,9 @@ fn what_is_posted_behind_a_send_without_receive_waits() {
 
 #[test]
 fn what_is_posted_in_sqd_waits_and_a_peer_in_sqd_executes() {
+    if !own_network::is_here() {
+        return;
+    }
     for path in [PathChoice::Local, PathChoice::Udp] {
         let mut pair = Pair::new(path, QueuePairType::Rc, all_rights());
         let source = pair.a.buffer(8, all_rights());

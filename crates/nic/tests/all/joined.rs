@@ -1,7 +1,6 @@
 //! Who is sent an acknowledgement and an answer in one datagram: a peer that says that it takes them, and no other.
 
-mod support;
-
+use crate::support::*;
 use pagewire_fabric::{Fabric, HostFabric};
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::*;
@@ -13,7 +12,6 @@ use pagewire_wire::{
 };
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Instant;
-use support::*;
 
 /// PSN at which both sides begin.
 const FIRST_PSN: u32 = 0xFF_FFF0;

@@ -1,13 +1,11 @@
 //! The short way from a ring to the poll of a completion queue changes nothing but the time that it takes.
 
-mod support;
-
+use crate::support::*;
 use pagewire_fabric::HostFabric;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::*;
 use std::sync::Arc;
 use std::time::Instant;
-use support::*;
 
 /// Messages after which a completion queue knows where its completions come from.
 const ROUNDS: u64 = 200;

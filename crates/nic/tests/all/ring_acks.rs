@@ -1,10 +1,8 @@
 //! Acknowledgements that do not come through the ring, beside answers that do.
 
-mod support;
-
+use crate::support::{Done, PATIENCE, Side, Timers, all_rights, connect_without_threads};
 use pagewire_nic::{Data, PathChoice, ReceiveRequest, SendOperation, SendRequest, Status};
 use std::time::Instant;
-use support::{Done, PATIENCE, Side, Timers, all_rights, connect_without_threads};
 
 /// A SEND that was executed after a READ does not tell that the READ's responses are lost, which wait in the ring.
 #[test]

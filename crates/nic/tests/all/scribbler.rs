@@ -1,8 +1,7 @@
 //! Another process writes random words to all that it shares with this one: its peer's other connections go on, nothing that was
 //! not opened to it changes, and with its death everything ends.
 
-mod support;
-
+use crate::support::*;
 use pagewire_fabric::{Fabric, FabricEvent, HostFabric};
 use pagewire_iommu::layout::{BLOCKS, MAGIC, MAGIC_WORD, QUEUE_PAIRS, REGIONS};
 use pagewire_iommu::words::{SharedWords, Site};
@@ -13,7 +12,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
-use support::*;
 
 const SCRIBBLE: Site = Site("test.scribble");
 const SEED: &str = "PAGEWIRE_TEST_SEED";
@@ -122,7 +120,7 @@ struct Scribbler {
 impl Scribbler {
     fn start(seed: u64) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["scribbler", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+            .args(["scribbler::scribbler", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
             .env(SEED, seed.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,7 +1,6 @@
 //! A program that posts and then sleeps until a completion channel tells it: nobody but the NIC thread goes on.
 
-mod support;
-
+use crate::support::*;
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::path::attention;
@@ -10,7 +9,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use support::*;
 
 /// Tells whoever waits at the other end.
 struct Teller(Sender<()>);

@@ -1,11 +1,9 @@
 //! A long message on the local path is read by its receiver where it lies. What becomes of that memory meanwhile is its
 //! sender's affair: the sender sees the error, the receiver waits on for a message.
 
-mod support;
-
+use crate::support::*;
 use pagewire_nic::attributes::{QueuePairType, State};
 use pagewire_nic::*;
-use support::*;
 
 const LENGTH: usize = 64 << 10;
 

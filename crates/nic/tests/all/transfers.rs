@@ -1,14 +1,12 @@
 //! WRITEs and READs that the requester executes itself: where they go is remembered from one to the next, and what has changed
 //! meanwhile is noticed.
 
-mod support;
-
+use crate::support::*;
 use pagewire_fabric::HostFabric;
 use pagewire_nic::attributes::QueuePairChange;
 use pagewire_nic::*;
 use std::sync::Arc;
 use std::time::Instant;
-use support::*;
 
 /// Bytes of a transfer.
 const LENGTH: u32 = 8;

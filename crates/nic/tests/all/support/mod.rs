@@ -2,15 +2,16 @@
 // Each test file uses its part.
 #![allow(dead_code)]
 
-#[path = "../../../fabric/tests/common/own_network.rs"]
+#[path = "../../../../fabric/tests/common/own_network.rs"]
 pub mod own_network;
 
-use pagewire_fabric::HostFabric;
+use pagewire_fabric::{Fabric, HostFabric};
 use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
 use pagewire_nic::device::{Device, Mtu};
 use pagewire_nic::*;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The engine on the real fabric.
@@ -26,6 +27,13 @@ pub struct Side {
     pub domain: Arc<ProtectionDomain<HostFabric>>,
     pub send_cq: Arc<CompletionQueue<HostFabric>>,
     pub recv_cq: Arc<CompletionQueue<HostFabric>>,
+    thread: Option<NicThread>,
+}
+
+/// The NIC thread of an engine.
+struct NicThread {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
 }
 
 /// A completion, as far as the tests compare it.
@@ -38,10 +46,10 @@ pub struct Done {
 impl Side {
     /// An engine that is to use a path.
     pub fn new(path: PathChoice) -> Self {
-        let side = Side::without_thread(path);
-        // As in a real process; it ends with the test's.
-        let worker = side.nic.clone();
-        std::thread::spawn(move || worker.run(&AtomicBool::new(false)));
+        let mut side = Side::without_thread(path);
+        let (nic, stop) = (side.nic.clone(), Arc::new(AtomicBool::new(false)));
+        let stops = stop.clone();
+        side.thread = Some(NicThread { stop, thread: std::thread::spawn(move || nic.run(&stops)) });
         side
     }
 
@@ -53,7 +61,7 @@ impl Side {
         let domain = context.alloc_pd().unwrap();
         let send_cq = context.create_cq(4096, None).unwrap();
         let recv_cq = context.create_cq(4096, None).unwrap();
-        Side { nic, context, domain, send_cq, recv_cq }
+        Side { nic, context, domain, send_cq, recv_cq, thread: None }
     }
 
     /// A queue pair in INIT.
@@ -114,6 +122,24 @@ impl Side {
         queue.poll(64, &mut |completion| {
             into.push(Done { wr_id: completion.wr_id, status: completion.status })
         });
+    }
+}
+
+/// The engine ends with its test: hundreds of them in one process would have no more memory to share.
+impl Drop for Side {
+    fn drop(&mut self) {
+        for queue_pair in self.nic.all_queue_pairs() {
+            // A test that failed may leave work behind.
+            let _ = queue_pair.destroy();
+        }
+        if let Some(NicThread { stop, thread }) = self.thread.take() {
+            stop.store(true, Ordering::Release);
+            self.nic.fabric().kick();
+            thread.thread().unpark();
+            if thread.join().is_err() && !std::thread::panicking() {
+                panic!("the NIC thread panicked");
+            }
+        }
     }
 }
 
