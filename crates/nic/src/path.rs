@@ -230,7 +230,7 @@ impl<F: Fabric> Paths<F> {
     /// Chooses the path of one datagram. It waits for [`CONNECT_WAIT`] at most ([`LOCAL_CONNECT_WAIT`] where the local path was asked
     /// for), and not at all where the last answer was a refusal.
     pub fn choose_datagram_path(&self, queue_pair: u32, route: &Route, peer: u32) -> Path<F> {
-        let patience = match self.options().path {
+        let patience = match self.services.options.path {
             PathChoice::Local => LOCAL_CONNECT_WAIT,
             PathChoice::Auto | PathChoice::Udp => CONNECT_WAIT,
         };
@@ -316,9 +316,9 @@ pub(crate) mod tests {
             let nic = Nic::new(HostFabric::new().unwrap(), Options { path, ..Options::default() });
             // Nobody takes what the fabric learns, as if no answer came.
             let asked = nic.fabric().now();
-            assert!(matches!(nic.choose_datagram_path(1, &route, peer), Path::Connecting { .. }));
+            assert!(matches!(nic.paths.choose_datagram_path(1, &route, peer), Path::Connecting { .. }));
             std::thread::sleep(Duration::from_nanos(CONNECT_WAIT));
-            let chosen = nic.choose_datagram_path(1, &route, peer);
+            let chosen = nic.paths.choose_datagram_path(1, &route, peer);
             let waited = nic.fabric().now() - asked;
             match path {
                 PathChoice::Local if waited < LOCAL_CONNECT_WAIT => {
