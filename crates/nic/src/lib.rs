@@ -17,21 +17,20 @@ mod queue_pair;
 mod services;
 mod words;
 
+pub use api::completion::CompletionQueue;
+pub use api::context::Context;
 pub use api::explain::ConnectionReport;
 pub use api::prefetch::Advice;
+pub use api::queue_pair::{QueuePair, QueuePairInit};
 pub use completion::moderation::Moderation;
-pub use completion::{
-    Completion, CompletionChannel, CompletionQueue, CompletionQueueInit, Opcode, RoutingHeader, Status,
-};
+pub use completion::{Completion, CompletionChannel, CompletionQueueInit, Opcode, RoutingHeader, Status};
 pub use pagewire_iommu::Rights;
 pub use pagewire_paging::{FaultCounts, PageIn, UnknownPageIn};
 pub use pagewire_transport::{FaultHandling, UnknownFaultHandling};
 pub use progress::engine::Nic;
 pub use queue_pair::request::{Data, Destination, ReceiveRequest, SendOperation, SendRequest};
 pub use queue_pair::shared_receive::{SharedReceiveInit, SharedReceiveQueue};
-pub use queue_pair::{QueuePair, QueuePairInit};
 pub use services::address_handle::AddressHandle;
-pub use services::context::Context;
 pub use services::counters::ProtocolCounters;
 pub use services::device;
 pub use services::event::{Acknowledgements, AsyncEvent, AsyncEventKind, Element, Notifier, Unwatched};

@@ -1,6 +1,5 @@
 //! What the engine can say about its connections.
 
-use crate::path::Path;
 use crate::progress::engine::Nic;
 use crate::queue_pair::QueuePair;
 use crate::services::counters::ProtocolCounters;
@@ -9,7 +8,6 @@ use crate::words::attributes::{QueuePairType, State};
 use crate::words::limits::EXPLAIN_PATIENCE;
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::lock_until;
-use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -53,27 +51,11 @@ pub struct ConnectionReport {
 /// Why a queue pair is in ERR of which a completion was lost.
 const OVERRUN: &str = "its completion queue was overrun: make that larger, or poll it more often";
 
-/// The path of a queue pair for readers that cannot have its QP context, because a thread drives it.
-pub(crate) struct ShownPath(Mutex<(&'static str, String)>);
-
-impl Default for ShownPath {
-    fn default() -> Self {
-        ShownPath(Mutex::new(("none", String::new())))
-    }
-}
-
-impl ShownPath {
-    /// Shows another path.
-    pub(crate) fn set<F: Fabric>(&self, path: &Path<F>) {
-        *self.0.lock() = (path.name(), path.reason().to_owned());
-    }
-}
-
 impl<F: Fabric> Nic<F> {
     /// The connections that exist now.
     pub fn explain(&self) -> Vec<ConnectionReport> {
         let deadline = Instant::now() + EXPLAIN_PATIENCE;
-        self.all_queue_pairs().iter().map(|queue_pair| queue_pair.report_until(deadline)).collect()
+        self.queue_pairs.all().iter().map(|queue_pair| queue_pair.report_until(deadline)).collect()
     }
 
     /// What was counted of accesses that met absent pages.
@@ -147,7 +129,7 @@ mod tests {
     use pagewire_fabric::HostFabric;
 
     /// A queue pair in RTR whose path is UDP, and its engine.
-    fn connected() -> (Arc<Nic<HostFabric>>, Arc<QueuePair<HostFabric>>) {
+    fn connected() -> (Arc<Nic<HostFabric>>, Arc<crate::QueuePair<HostFabric>>) {
         let nic = Nic::new(
             HostFabric::new().expect("a fabric"),
             Options { path: PathChoice::Udp, ..Options::default() },

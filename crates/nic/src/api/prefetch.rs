@@ -47,20 +47,20 @@ impl<F: Fabric> ProtectionDomain<F> {
         let segments = parts.iter().map(|(_, part)| part.segment);
         if advice == Advice::PrefetchNoFault {
             // Those that are present are remembered to be so, for the accesses that follow.
-            segments.for_each(|segment| _ = self.nic().services.fabric.memory().residency(&[segment]));
+            segments.for_each(|segment| _ = self.services().fabric.memory().residency(&[segment]));
             return Ok(());
         }
         let device = &self.context().device().name;
         for (window, part) in &parts {
             let counts = FaultCounts { bytes_ahead: part.segment.length, ..FaultCounts::default() };
-            self.nic().services.page_faults.counted.ahead(counts.bytes_ahead);
-            self.nic().services.page_faults.note(window, device, counts);
+            self.services().page_faults.counted.ahead(counts.bytes_ahead);
+            self.services().page_faults.note(window, device, counts);
         }
         let parts: Vec<RegionPart> =
             parts.iter().map(|(_, part)| *part).filter(|part| part.segment.length > 0).collect();
         let prefetched = match parts.is_empty() {
             true => Ok(()),
-            false => self.nic().services.fabric.prefetch(&parts, advice == Advice::PrefetchWrite, flush),
+            false => self.services().fabric.prefetch(&parts, advice == Advice::PrefetchWrite, flush),
         };
         prefetched.map_err(|error| match error {
             PrefetchError::NotMapped => Error::Fault("a page is not mapped, or not with that right"),
@@ -70,7 +70,7 @@ impl<F: Fabric> ProtectionDomain<F> {
 
     /// Where a piece lies that may be prefetched so.
     fn prefetchable(&self, advice: Advice, piece: &ScatterGather) -> Result<(Window, RegionPart)> {
-        let regions = self.nic().services.regions.view();
+        let regions = self.services().regions.view();
         let window =
             regions.window(piece.key, Rights::ON_DEMAND, self.number()).map_err(|refusal| match refusal {
                 Refusal::Domain => Error::Permission("the region is of another protection domain"),

@@ -11,7 +11,7 @@ use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::{Content, Half, InboxPacket, Incoming, Origin};
 use crate::queue_pair::qp_context::QpContext;
 use crate::services::Services;
-use crate::services::queue_pairs::QueuePairs;
+use crate::services::queue_pairs::Numbered;
 use crate::services::ready::{Again, Occasion};
 use crate::words::limits;
 use crate::words::options::Options;
@@ -36,7 +36,7 @@ const MAX_LAST_ROUNDS: usize = 1 << 16;
 pub struct Nic<F: Fabric> {
     pub(crate) services: Arc<Services<F>>,
     pub(crate) paths: Arc<Paths<F>>,
-    pub(crate) queue_pairs: QueuePairs<F>,
+    pub(crate) queue_pairs: Numbered<QueuePair<F>>,
     /// Polls have not published to peers what they took; so many polls later one does. 0: everything is published.
     pub(crate) unsettled: AtomicU32,
     /// Peers were told something, and may have gone to sleep without having seen it.
@@ -51,7 +51,7 @@ impl<F: Fabric> Nic<F> {
         Arc::new(Nic {
             paths: Paths::new(services.clone()),
             services,
-            queue_pairs: QueuePairs::new(),
+            queue_pairs: Numbered::new(),
             unsettled: AtomicU32::new(0),
             unsure: AtomicBool::new(false),
             workers: Workers::default(),
@@ -66,11 +66,6 @@ impl<F: Fabric> Nic<F> {
     /// How the engine was set up.
     pub fn options(&self) -> &Options {
         &self.services.options
-    }
-
-    /// All queue pairs that exist.
-    pub fn all_queue_pairs(&self) -> Vec<Arc<QueuePair<F>>> {
-        self.queue_pairs.all()
     }
 
     fn run_timers(&self, now: u64) {
@@ -300,7 +295,7 @@ impl<F: Fabric> Touched<F> {
     /// A queue pair, and whether it is to be driven.
     pub(crate) fn get(
         &mut self,
-        all: &QueuePairs<F>,
+        all: &Numbered<QueuePair<F>>,
         number: u32,
     ) -> Option<(&Arc<QueuePair<F>>, &mut bool)> {
         let known = self.0.iter().position(|(known, _)| known.number == number);

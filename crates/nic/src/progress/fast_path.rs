@@ -11,11 +11,12 @@ use crate::path::ring_ack::Awaited;
 use crate::path::send_record_format;
 use crate::progress::transport_ops::lay;
 use crate::progress::udp_rx::ACKNOWLEDGEMENT;
+use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::{Half, Incoming, Origin};
 use crate::queue_pair::poll_hint::Seeker;
 use crate::queue_pair::qp_context::QpContext;
+use crate::queue_pair::request::operation_of;
 use crate::queue_pair::request::{Data, SendQueue, SendRequest, WholeReceive};
-use crate::queue_pair::{QueuePair, operation_of};
 use crate::words::limits::RING_INLINE;
 use crate::words::sge::ScatterGather;
 use pagewire_fabric::lock::LockGuard;
@@ -129,7 +130,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         self.counters.udp_packets_sent.add_alone(packets);
         let deadline = self.keep_sent(qpc, request, length, send, now);
-        let _within = self.nic.begin_verb();
+        let _within = self.services.arming.begin_verb();
         fabric.flush(batch);
         self.services.schedule(&self.schedule, deadline);
         true

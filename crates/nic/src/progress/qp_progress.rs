@@ -5,7 +5,6 @@
 
 use crate::access::AccessSession;
 use crate::path::Path;
-use crate::path::local::publish_holding;
 use crate::progress::transport_ops::{Ended, QpTransportOps};
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::delayed_ack::Wait;
@@ -25,26 +24,6 @@ use crate::queue_pair::qp_context::{Connection, QpContext};
 const PROGRESS_RUNS: u32 = 16;
 
 impl<F: Fabric> QueuePair<F> {
-    /// Lets local peers see that silence means waiting: a request does.
-    pub(crate) fn set_holding(&self, qpc: &mut QpContext<F>, holding: bool) {
-        qpc.holding_request = holding;
-        self.publish_holding(qpc);
-    }
-
-    /// Neither requests nor responses wait any more.
-    pub(crate) fn end_holding(&self, qpc: &mut QpContext<F>) {
-        (qpc.holding_request, qpc.holding_response) = (false, false);
-        self.publish_holding(qpc);
-    }
-
-    pub(crate) fn publish_holding(&self, qpc: &mut QpContext<F>) {
-        let holding = qpc.holding_request || qpc.holding_response;
-        if qpc.holding != holding {
-            qpc.holding = holding;
-            publish_holding(self.services.fabric.tables(), self.place, holding);
-        }
-    }
-
     /// Drives the queue pair, or leaves word for the thread that does.
     pub(crate) fn run(self: &Arc<Self>) {
         self.run_for(Occasion::Round);
@@ -271,13 +250,6 @@ impl<F: Fabric> QueuePair<F> {
             self.number,
             now,
         ) {
-            self.services.wake();
-        }
-    }
-
-    /// Gives back what the queue pair used of what all share.
-    pub(crate) fn leave_budget(&self, qpc: &mut QpContext<F>) {
-        if self.services.send_budget.leave(&mut qpc.budget_use) {
             self.services.wake();
         }
     }

@@ -1,5 +1,6 @@
 //! What comes over rings: records, handed to their queue pairs, and ring acknowledgements on those that were sent.
 
+use crate::completion::Completion;
 use crate::path::local::{LocalChannel, Reading};
 use crate::path::ring::{Kind, REFERENCE_BYTES, RecordHeader, parse_reference};
 use crate::path::ring_ack::{PendingRingAcks, RingAck};
@@ -8,7 +9,7 @@ use crate::progress::engine::{Nic, Taken, Touched};
 use crate::progress::packets::Burst;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::{Half, Incoming, Origin};
-use crate::queue_pair::poll_hint::Seeker;
+use crate::queue_pair::poll_hint::{CqBinding, HintedSource, Seeker};
 use crate::queue_pair::qp_context::QpContext;
 use crate::services::ready::Occasion;
 use crate::words::limits;
@@ -88,8 +89,25 @@ impl<F: Fabric> Nic<F> {
         more
     }
 
+    /// A completion of a queue that comes of what has come by its poll hint. `None`: nobody has looked.
+    /// Else it is in `found`, if it has come.
+    pub(crate) fn seek(&self, queue: &CqBinding<F>, found: &mut Option<Completion>) -> Option<()> {
+        let hint = &queue.poll_hint;
+        let hinted = hint.hinted.try_lock()?;
+        let HintedSource { origin, queue_pair } = hinted.as_ref()?;
+        // It may have become the poll hint just when its channel was closed.
+        let is_gone = matches!(origin, Origin::Local(channel) if channel.is_gone());
+        if is_gone || hint.left.load(Ordering::Acquire) {
+            hint.left.store(false, Ordering::Release);
+            drop(hinted);
+            hint.clear();
+            return None;
+        }
+        self.take_next(origin, Seeker { queue, queue_pair, found })
+    }
+
     /// The completion that a poll looks for, if it comes of a ring acknowledgement or of a record. `None`: there may be more to be done.
-    pub(crate) fn take_next(&self, origin: &Origin<F>, seeker: Seeker<'_, F>) -> Option<()> {
+    fn take_next(&self, origin: &Origin<F>, seeker: Seeker<'_, F>) -> Option<()> {
         let Origin::Local(channel) = origin else { return None };
         if channel.is_broken() || !self.services.arming.leaves_work_to_polls() {
             return None;

@@ -55,9 +55,6 @@ const WANTED: (u64, u64) = (1_000_000, 100_000_000);
 #[derive(Default)]
 pub(crate) struct Workers {
     polls: AtomicU64,
-    /// A thread of the program is within a poll of an empty queue, or a post that drives its queue pair. With several threads one may take
-    /// back what another says.
-    within_verb: AtomicBool,
     /// The last poll found nothing: the program waits for a completion. One thread may take back what another says.
     awaits: AtomicBool,
     /// Polls until the processor is offered to others.
@@ -82,26 +79,10 @@ impl Workers {
     }
 }
 
-/// A thread of the program is within a verb as long as this lives.
-pub(crate) struct WithinVerb<'w>(&'w AtomicBool);
-
-impl Drop for WithinVerb<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
-    }
-}
-
 impl<F: Fabric> Nic<F> {
     /// Says whether the NIC thread leaves the work to the program for now, where there is no such thread: for a simulator.
     pub fn leave_work_to_polls(&self, leaves: bool) {
         self.services.arming.parked.store(leaves, Ordering::SeqCst);
-    }
-
-    /// A thread of the program begins a verb that does the NIC's work.
-    #[inline]
-    pub(crate) fn begin_verb(&self) -> WithinVerb<'_> {
-        self.workers.within_verb.store(true, Ordering::Relaxed);
-        WithinVerb(&self.workers.within_verb)
     }
 
     /// A poll has ended.
@@ -200,7 +181,7 @@ impl<F: Fabric> Nic<F> {
         }
         let networked = self.services.network_users.load(Ordering::Relaxed) > 0;
         let doing = Doing {
-            within_verb: self.workers.within_verb.load(Ordering::Relaxed),
+            within_verb: self.services.arming.within_verb.load(Ordering::Relaxed),
             // Inside the host hardly anything that comes to a program's memory needs this thread, and to be woken costs the peer.
             polls: !networked || self.workers.awaits.load(Ordering::Relaxed),
         };
@@ -580,7 +561,7 @@ mod tests {
             assert_eq!(grace(10), Some(longest).filter(|_| users == 0));
             nic.note_poll(0);
             assert_eq!(grace(10), Some(longest));
-            let verb = nic.begin_verb();
+            let verb = nic.services.arming.begin_verb();
             assert_eq!(grace(1), Some(longest));
             assert_eq!(grace(0), None);
             nic.services.arming.note_arming(false);
@@ -593,7 +574,7 @@ mod tests {
 
     /// Says that the program is within `verb` while another thread keeps that from going on, and not behind it.
     fn expect_within<G>(nic: &Nic<HostFabric>, obstacle: G, verb: impl FnOnce() + Send) {
-        let is_within = || nic.workers.within_verb.load(Ordering::Relaxed);
+        let is_within = || nic.services.arming.within_verb.load(Ordering::Relaxed);
         std::thread::scope(|scope| {
             scope.spawn(verb);
             let limit = Instant::now() + Duration::from_secs(60);

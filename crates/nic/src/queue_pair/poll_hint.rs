@@ -1,23 +1,64 @@
-//! The short way from a ring to the poll of a completion queue.
+//! What a completion queue shares with its queue pairs: itself, and the short way from a ring to its poll.
 //!
 //! A completion queue remembers the queue pair whose completions came last, and the channel that they came by. A poll looks
 //! there first: a completion that comes of what it finds goes to the program without being queued.
 
-use crate::completion::{Completion, CompletionQueue};
-use crate::progress::engine::Nic;
+use crate::completion::{Announcing, Completion, CompletionQueue, CompletionQueueInit};
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::Origin;
+use crate::services::context::Context;
+use crate::services::timers::Timed;
+use crate::words::error::Result;
 use pagewire_fabric::lock::Lock;
 use pagewire_fabric::{ChannelId, Fabric};
-use std::sync::Arc;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+/// A completion queue, as its queue pairs and the polls of the program share it.
+pub struct CqBinding<F: Fabric> {
+    queue: CompletionQueue<F>,
+    pub(crate) poll_hint: PollHint<F>,
+}
+
+impl<F: Fabric> CqBinding<F> {
+    /// An empty queue. See [`CompletionQueue::new`].
+    pub(crate) fn new(context: Arc<Context<F>>, init: CompletionQueueInit<F>) -> Result<Arc<Self>> {
+        CompletionQueue::admit(&context, &init)?;
+        Ok(Arc::new_cyclic(|own: &Weak<Self>| {
+            let queue = CompletionQueue::new(context, init, own.clone());
+            CqBinding { queue, poll_hint: PollHint::default() }
+        }))
+    }
+}
+
+impl<F: Fabric> Deref for CqBinding<F> {
+    type Target = CompletionQueue<F>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.queue
+    }
+}
+
+impl<F: Fabric> Timed for CqBinding<F> {
+    fn run_timer(&self, now: u64) {
+        self.queue.run_timer(now);
+    }
+}
+
+impl<F: Fabric> Announcing for CqBinding<F> {
+    fn announce_what_waits(&self) {
+        self.queue.announce_what_waits();
+    }
+}
 
 /// No queue pair has this number.
 const NONE: u32 = u32::MAX;
 
 /// Where a completion queue's next completion is looked for first.
 pub(crate) struct PollHint<F: Fabric> {
-    hinted: Lock<Option<HintedSource<F>>>,
+    pub(crate) hinted: Lock<Option<HintedSource<F>>>,
     /// The number of its queue pair.
     known: AtomicU32,
     /// Its channel; [`NONE`] where no poll hint is known.
@@ -27,12 +68,12 @@ pub(crate) struct PollHint<F: Fabric> {
     /// The queue pair whose completion came last.
     last: AtomicU32,
     /// It was left while a poll was at it.
-    left: AtomicBool,
+    pub(crate) left: AtomicBool,
 }
 
-struct HintedSource<F: Fabric> {
-    origin: Origin<F>,
-    queue_pair: Arc<QueuePair<F>>,
+pub(crate) struct HintedSource<F: Fabric> {
+    pub(crate) origin: Origin<F>,
+    pub(crate) queue_pair: Arc<QueuePair<F>>,
 }
 
 impl<F: Fabric> Default for PollHint<F> {
@@ -114,27 +155,6 @@ impl<F: Fabric> PollHint<F> {
         let known = self.known.load(Ordering::Relaxed);
         (known != NONE && !self.elsewhere.load(Ordering::Relaxed)).then_some(known)
     }
-
-    /// A completion of `queue`, that of the hint, that comes of what has come by it. `None`: nobody has looked.
-    /// Else it is in `found`, if it has come.
-    pub fn seek(
-        &self,
-        nic: &Nic<F>,
-        queue: &CompletionQueue<F>,
-        found: &mut Option<Completion>,
-    ) -> Option<()> {
-        let hinted = self.hinted.try_lock()?;
-        let HintedSource { origin, queue_pair } = hinted.as_ref()?;
-        // It may have become the poll hint just when its channel was closed.
-        let is_gone = matches!(origin, Origin::Local(channel) if channel.is_gone());
-        if is_gone || self.left.load(Ordering::Acquire) {
-            self.left.store(false, Ordering::Release);
-            drop(hinted);
-            self.clear();
-            return None;
-        }
-        nic.take_next(origin, Seeker { queue, queue_pair, found })
-    }
 }
 
 /// The number of a channel.
@@ -148,9 +168,9 @@ fn number_of<F: Fabric>(origin: &Origin<F>) -> u32 {
 
 /// A poll that looks for a completion of its queue, most probably of one queue pair.
 pub(crate) struct Seeker<'p, F: Fabric> {
-    queue: &'p CompletionQueue<F>,
-    queue_pair: &'p Arc<QueuePair<F>>,
-    found: &'p mut Option<Completion>,
+    pub queue: &'p CompletionQueue<F>,
+    pub queue_pair: &'p Arc<QueuePair<F>>,
+    pub found: &'p mut Option<Completion>,
 }
 
 impl<'p, F: Fabric> Seeker<'p, F> {

@@ -5,7 +5,7 @@ use crate::queue_pair::slots::Slots;
 use crate::services::address_handle::AddressHandle;
 use crate::words::sge::{ScatterGather, ScatterGatherList};
 use pagewire_fabric::Fabric;
-use pagewire_transport::{Operation, Work, WorkId};
+use pagewire_transport::{Atomic, Operation, RemoteAddress, Work, WorkId};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -68,6 +68,41 @@ impl SendOperation {
     #[inline]
     pub fn is_plain_send(&self) -> bool {
         matches!(self, SendOperation::Send | SendOperation::SendImmediate(_))
+    }
+}
+
+/// What the protocol makes of an operation, and the opcode of its completion.
+#[inline(always)] // Part of each post, where mostly one of them is left.
+pub fn operation_of(operation: &SendOperation) -> (Operation, Opcode) {
+    match *operation {
+        SendOperation::Send => (Operation::Send { immediate: None, invalidate: None }, Opcode::Send),
+        SendOperation::SendImmediate(data) => {
+            (Operation::Send { immediate: Some(data), invalidate: None }, Opcode::Send)
+        }
+        SendOperation::SendInvalidate(key) => {
+            (Operation::Send { immediate: None, invalidate: Some(key) }, Opcode::Send)
+        }
+        SendOperation::Write { address, key } => {
+            (Operation::Write { remote: RemoteAddress { address, key }, immediate: None }, Opcode::Write)
+        }
+        SendOperation::WriteImmediate { address, key, immediate } => (
+            Operation::Write { remote: RemoteAddress { address, key }, immediate: Some(immediate) },
+            Opcode::Write,
+        ),
+        SendOperation::Read { address, key } => {
+            (Operation::Read { remote: RemoteAddress { address, key } }, Opcode::Read)
+        }
+        SendOperation::CompareSwap { address, key, compare, swap } => (
+            Operation::Atomic {
+                remote: RemoteAddress { address, key },
+                atomic: Atomic::CompareSwap { compare, swap },
+            },
+            Opcode::CompareSwap,
+        ),
+        SendOperation::FetchAdd { address, key, add } => (
+            Operation::Atomic { remote: RemoteAddress { address, key }, atomic: Atomic::FetchAdd { add } },
+            Opcode::FetchAdd,
+        ),
     }
 }
 

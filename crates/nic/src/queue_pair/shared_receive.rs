@@ -36,6 +36,13 @@ pub struct SharedReceiveQueue<F: Fabric> {
     async_events: Arc<Acknowledgements>,
 }
 
+impl<F: Fabric> ProtectionDomain<F> {
+    /// `ibv_create_srq(3)`.
+    pub fn create_srq(self: &Arc<Self>, init: &SharedReceiveInit) -> Result<Arc<SharedReceiveQueue<F>>> {
+        SharedReceiveQueue::new(self.clone(), init)
+    }
+}
+
 impl<F: Fabric> SharedReceiveQueue<F> {
     pub(crate) fn new(domain: Arc<ProtectionDomain<F>>, init: &SharedReceiveInit) -> Result<Arc<Self>> {
         if init.max_wr == 0
@@ -45,7 +52,7 @@ impl<F: Fabric> SharedReceiveQueue<F> {
         {
             return Err(Error::InvalidArgument("shared receive queue attributes"));
         }
-        domain.nic().services.counts.shared_receive_queues.take("shared receive queues")?;
+        domain.services().counts.shared_receive_queues.take("shared receive queues")?;
         domain.users.fetch_add(1, Ordering::AcqRel);
         Ok(Arc::new(SharedReceiveQueue {
             domain,
@@ -159,7 +166,7 @@ impl<F: Fabric> SharedReceiveQueue<F> {
             return Err(Error::Busy("a queue pair uses the shared receive queue"));
         }
         self.domain.context().withdraw_events(&self.async_events);
-        self.domain.nic().services.counts.shared_receive_queues.give_back();
+        self.domain.services().counts.shared_receive_queues.give_back();
         self.domain.users.fetch_sub(1, Ordering::AcqRel);
         Ok(())
     }

@@ -16,7 +16,7 @@ pub struct AddressHandle<F: Fabric> {
 impl<F: Fabric> AddressHandle<F> {
     pub(crate) fn new(domain: Arc<ProtectionDomain<F>>, vector: &AddressVector) -> Result<Arc<Self>> {
         let route = vector.route(domain.context().device())?;
-        domain.nic().services.counts.address_handles.take("address handles")?;
+        domain.services().counts.address_handles.take("address handles")?;
         domain.users.fetch_add(1, Ordering::AcqRel);
         Ok(Arc::new(AddressHandle { domain, route }))
     }
@@ -31,9 +31,16 @@ impl<F: Fabric> AddressHandle<F> {
 
     /// `ibv_destroy_ah(3)`.
     pub fn destroy(&self) -> Result<()> {
-        self.domain.nic().services.counts.address_handles.give_back();
+        self.domain.services().counts.address_handles.give_back();
         self.domain.users.fetch_sub(1, Ordering::AcqRel);
         Ok(())
+    }
+}
+
+impl<F: Fabric> ProtectionDomain<F> {
+    /// `ibv_create_ah(3)`.
+    pub fn create_ah(self: &Arc<Self>, vector: &AddressVector) -> Result<Arc<AddressHandle<F>>> {
+        AddressHandle::new(self.clone(), vector)
     }
 }
 

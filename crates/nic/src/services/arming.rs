@@ -12,11 +12,30 @@ pub struct Arming {
     /// One was armed since the NIC thread last looked: a thread of the program is about to sleep.
     pub armed_anew: AtomicBool,
     pub thread: Mutex<Option<Thread>>,
+    /// A thread of the program is within a poll of an empty queue, or a post that drives its queue pair. With several threads one may take
+    /// back what another says.
+    pub within_verb: AtomicBool,
     /// The NIC thread has left the work to the program.
     pub parked: AtomicBool,
 }
 
+/// A thread of the program is within a verb as long as this lives.
+pub struct WithinVerb<'w>(&'w AtomicBool);
+
+impl Drop for WithinVerb<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 impl Arming {
+    /// A thread of the program begins a verb that does the NIC's work.
+    #[inline]
+    pub fn begin_verb(&self) -> WithinVerb<'_> {
+        self.within_verb.store(true, Ordering::Relaxed);
+        WithinVerb(&self.within_verb)
+    }
+
     /// Whether the NIC thread has left the work to the program, which polls without a pause.
     pub fn leaves_work_to_polls(&self) -> bool {
         self.parked.load(Ordering::SeqCst)

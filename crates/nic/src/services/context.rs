@@ -1,69 +1,32 @@
-//! An opened device.
+//! What belongs to an opened device: its asynchronous events.
 
-use crate::completion::{CompletionChannel, CompletionQueue, CompletionQueueInit};
-use crate::progress::engine::Nic;
+use crate::services::Services;
 use crate::services::device::Device;
 use crate::services::event::{Acknowledgements, AsyncEvent, AsyncEventKind, Element, EventQueue, Notifier};
-use crate::services::protection::ProtectionDomain;
-use crate::services::thread_domain::ThreadDomain;
-use crate::words::error::Result;
 use crate::words::limits::MAX_ASYNC_EVENTS;
 use pagewire_fabric::Fabric;
 use std::sync::Arc;
 
-/// What `ibv_open_device(3)` gives: a device and its asynchronous events.
+/// A device and its asynchronous events.
 pub struct Context<F: Fabric> {
-    nic: Arc<Nic<F>>,
+    services: Arc<Services<F>>,
     device: Device,
     events: EventQueue<(AsyncEventKind, Element)>,
 }
 
-impl<F: Fabric> Nic<F> {
-    /// Opens a device; `notifier` is the context's descriptor for asynchronous events.
-    pub fn open(self: &Arc<Self>, device: Device, notifier: Arc<dyn Notifier>) -> Arc<Context<F>> {
-        Arc::new(Context { nic: self.clone(), device, events: EventQueue::new(notifier) })
-    }
-}
-
 impl<F: Fabric> Context<F> {
-    /// The engine behind the device.
-    pub fn nic(&self) -> &Arc<Nic<F>> {
-        &self.nic
+    /// For a device; `notifier` is the descriptor for asynchronous events.
+    pub(crate) fn new(services: Arc<Services<F>>, device: Device, notifier: Arc<dyn Notifier>) -> Arc<Self> {
+        Arc::new(Context { services, device, events: EventQueue::new(notifier) })
+    }
+
+    pub(crate) fn services(&self) -> &Arc<Services<F>> {
+        &self.services
     }
 
     /// The device.
     pub fn device(&self) -> &Device {
         &self.device
-    }
-
-    /// `ibv_alloc_pd(3)`.
-    pub fn alloc_pd(self: &Arc<Self>) -> Result<Arc<ProtectionDomain<F>>> {
-        ProtectionDomain::new(self.clone())
-    }
-
-    /// `ibv_alloc_td(3)`.
-    pub fn alloc_td(self: &Arc<Self>) -> Result<Arc<ThreadDomain<F>>> {
-        ThreadDomain::new(self.clone())
-    }
-
-    /// `ibv_create_comp_channel(3)`; `notifier` is its descriptor.
-    pub fn create_channel(&self, notifier: Arc<dyn Notifier>) -> Arc<CompletionChannel> {
-        CompletionChannel::new(notifier)
-    }
-
-    /// `ibv_create_cq(3)`.
-    pub fn create_cq(
-        self: &Arc<Self>,
-        entries: u32,
-        channel: Option<Arc<CompletionChannel>>,
-    ) -> Result<Arc<CompletionQueue<F>>> {
-        let init = CompletionQueueInit { entries, channel, parent_domain: None, ignores_overrun: false };
-        self.create_cq_ex(init)
-    }
-
-    /// `ibv_create_cq_ex(3)`.
-    pub fn create_cq_ex(self: &Arc<Self>, init: CompletionQueueInit<F>) -> Result<Arc<CompletionQueue<F>>> {
-        CompletionQueue::new(self.clone(), init)
     }
 
     /// Takes the next asynchronous event; its object is not destroyed before the event is acknowledged. `None`: there is none,

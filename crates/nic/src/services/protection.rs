@@ -1,13 +1,8 @@
 //! Protection domains, parent domains and memory regions.
 
-use crate::progress::engine::Nic;
-use crate::queue_pair::shared_receive::{SharedReceiveInit, SharedReceiveQueue};
-use crate::queue_pair::{QueuePair, QueuePairInit};
 use crate::services::Services;
-use crate::services::address_handle::AddressHandle;
 use crate::services::context::Context;
 use crate::services::thread_domain::ThreadDomain;
-use crate::words::attributes::AddressVector;
 use crate::words::error::{Error, Result};
 use pagewire_fabric::Fabric;
 use pagewire_iommu::limits::MAX_REGION_LENGTH;
@@ -35,8 +30,8 @@ struct ParentDomainParts<F: Fabric> {
 
 impl<F: Fabric> ProtectionDomain<F> {
     pub(crate) fn new(context: Arc<Context<F>>) -> Result<Arc<Self>> {
-        context.nic().services.counts.protection_domains.take("protection domains")?;
-        let number = context.nic().services.next_protection_domain();
+        context.services().counts.protection_domains.take("protection domains")?;
+        let number = context.services().next_protection_domain();
         Ok(Arc::new(ProtectionDomain { context, number, users: AtomicU32::new(0), parts: None }))
     }
 
@@ -53,7 +48,7 @@ impl<F: Fabric> ProtectionDomain<F> {
         if thread_domain.as_ref().is_some_and(|domain| !Arc::ptr_eq(domain.context(), &self.context)) {
             return Err(Error::InvalidArgument("the thread domain is of another context"));
         }
-        self.nic().services.counts.protection_domains.take("protection domains")?;
+        self.services().counts.protection_domains.take("protection domains")?;
         protection_domain.users.fetch_add(1, Ordering::AcqRel);
         if let Some(domain) = &thread_domain {
             domain.users.fetch_add(1, Ordering::AcqRel);
@@ -80,8 +75,8 @@ impl<F: Fabric> ProtectionDomain<F> {
         self.number
     }
 
-    pub(crate) fn nic(&self) -> &Arc<Nic<F>> {
-        self.context.nic()
+    pub(crate) fn services(&self) -> &Arc<Services<F>> {
+        self.context.services()
     }
 
     /// Refused while a region, queue pair, shared receive queue, address handle or parent domain lives in it, or a completion queue
@@ -96,7 +91,7 @@ impl<F: Fabric> ProtectionDomain<F> {
                 domain.users.fetch_sub(1, Ordering::AcqRel);
             }
         }
-        self.nic().services.counts.protection_domains.give_back();
+        self.services().counts.protection_domains.give_back();
         Ok(())
     }
 
@@ -119,7 +114,7 @@ impl<F: Fabric> ProtectionDomain<F> {
     /// # Errors
     /// `NoMemory`: there are too many regions. Those of the kernel: there is no address space for the memory that stands for it.
     pub fn register_null(self: &Arc<Self>) -> Result<Arc<MemoryRegion<F>>> {
-        let services = &self.nic().services;
+        let services = self.services();
         let NullPages { zeros, sink } = services.fabric.memory().null_pages()?;
         let key =
             services.regions.register_null(self.number, &NullMemory { zeros, sink }, services.random_byte());
@@ -138,7 +133,7 @@ impl<F: Fabric> ProtectionDomain<F> {
     #[inline(always)] // Part of each registration.
     fn registered(self: &Arc<Self>, registered: Registered<F>) -> Arc<MemoryRegion<F>> {
         self.users.fetch_add(1, Ordering::AcqRel);
-        Arc::new(MemoryRegion { services: self.nic().services.clone(), registered: Mutex::new(registered) })
+        Arc::new(MemoryRegion { services: self.services().clone(), registered: Mutex::new(registered) })
     }
 
     fn enter(&self, address: u64, length: u64, iova: u64, access: Rights) -> Result<u32> {
@@ -148,23 +143,8 @@ impl<F: Fabric> ProtectionDomain<F> {
             check_long(length, iova, access)?;
         }
         let region = Region { domain: self.number, address, length, iova, rights: access };
-        let services = &self.nic().services;
+        let services = self.services();
         services.regions.register(&region, services.random_byte()).ok_or_else(|| why_refused(&region))
-    }
-
-    /// `ibv_create_srq(3)`.
-    pub fn create_srq(self: &Arc<Self>, init: &SharedReceiveInit) -> Result<Arc<SharedReceiveQueue<F>>> {
-        SharedReceiveQueue::new(self.clone(), init)
-    }
-
-    /// `ibv_create_qp(3)`.
-    pub fn create_qp(self: &Arc<Self>, init: QueuePairInit<F>) -> Result<Arc<QueuePair<F>>> {
-        QueuePair::new(self.clone(), init)
-    }
-
-    /// `ibv_create_ah(3)`.
-    pub fn create_ah(self: &Arc<Self>, vector: &AddressVector) -> Result<Arc<AddressHandle<F>>> {
-        AddressHandle::new(self.clone(), vector)
     }
 }
 

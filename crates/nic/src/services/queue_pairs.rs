@@ -1,6 +1,5 @@
 //! The queue pairs of one process: numbers, leased blocks, places in the published tables.
 
-use crate::queue_pair::QueuePair;
 use crate::services::Services;
 use crate::words::error::{Error, Result};
 use crate::words::limits::{MAX_BLOCKS_AT_ONCE, MAX_QUEUE_PAIRS};
@@ -15,12 +14,12 @@ use std::sync::Arc;
 /// Publishing a leased block.
 pub const BLOCK: Site = Site("tables.block");
 
-struct Table<F: Fabric> {
+struct Table<T> {
     /// Leased blocks in the order of their places.
     blocks: Vec<u32>,
     /// The leased blocks as runs of blocks that follow each other.
     runs: Vec<Run>,
-    by_place: Vec<Option<Arc<QueuePair<F>>>>,
+    by_place: Vec<Option<Arc<T>>>,
     /// Places that are free, the longest unused first, so that a number is not used again soon.
     free: VecDeque<u32>,
 }
@@ -33,7 +32,7 @@ struct Run {
     ordinal: u32,
 }
 
-impl<F: Fabric> Table<F> {
+impl<T> Table<T> {
     /// The place of a block among all leased blocks.
     fn ordinal_of(&self, block: u32) -> Option<u32> {
         // The last runs are the longest.
@@ -50,13 +49,13 @@ fn blocks_to_lease(places: usize) -> usize {
     (places / QUEUE_PAIRS_PER_BLOCK as usize).clamp(1, MAX_BLOCKS_AT_ONCE)
 }
 
-/// Queue pairs by number.
-pub struct QueuePairs<F: Fabric>(RwLock<Table<F>>);
+/// What has queue pair numbers, by number.
+pub struct Numbered<T>(RwLock<Table<T>>);
 
-impl<F: Fabric> QueuePairs<F> {
+impl<T> Numbered<T> {
     /// None.
     pub fn new() -> Self {
-        QueuePairs(RwLock::new(Table {
+        Numbered(RwLock::new(Table {
             blocks: Vec::new(),
             runs: Vec::new(),
             by_place: Vec::new(),
@@ -65,7 +64,7 @@ impl<F: Fabric> QueuePairs<F> {
     }
 
     /// Takes a free number and its place, leasing more blocks if none is free.
-    pub fn reserve(&self, services: &Services<F>) -> Result<(u32, u32)> {
+    pub fn reserve<F: Fabric>(&self, services: &Services<F>) -> Result<(u32, u32)> {
         let (none_free, places) = {
             let table = self.0.read();
             (table.free.is_empty(), table.by_place.len())
@@ -89,7 +88,7 @@ impl<F: Fabric> QueuePairs<F> {
         Ok((block * QUEUE_PAIRS_PER_BLOCK + place % QUEUE_PAIRS_PER_BLOCK, place))
     }
 
-    fn add_block(&self, services: &Services<F>, block: u32) -> Result<()> {
+    fn add_block<F: Fabric>(&self, services: &Services<F>, block: u32) -> Result<()> {
         let mut table = self.0.write();
         let ordinal = table.blocks.len() as u32;
         if table.by_place.len() as u32 >= MAX_QUEUE_PAIRS || ordinal as usize >= MAX_BLOCKS {
@@ -109,20 +108,19 @@ impl<F: Fabric> QueuePairs<F> {
     }
 
     /// Makes a queue pair findable.
-    pub fn insert(&self, queue_pair: Arc<QueuePair<F>>) {
-        let place = queue_pair.place as usize;
-        self.0.write().by_place[place] = Some(queue_pair);
+    pub fn insert(&self, place: u32, queue_pair: Arc<T>) {
+        self.0.write().by_place[place as usize] = Some(queue_pair);
     }
 
     /// Forgets a queue pair; its number may be used again.
-    pub fn remove(&self, queue_pair: &QueuePair<F>) {
+    pub fn remove(&self, place: u32) {
         let mut table = self.0.write();
-        table.by_place[queue_pair.place as usize] = None;
-        table.free.push_back(queue_pair.place);
+        table.by_place[place as usize] = None;
+        table.free.push_back(place);
     }
 
     /// The queue pair of a number.
-    pub fn get(&self, number: u32) -> Option<Arc<QueuePair<F>>> {
+    pub fn get(&self, number: u32) -> Option<Arc<T>> {
         let table = self.0.read();
         let ordinal = table.ordinal_of(number / QUEUE_PAIRS_PER_BLOCK)?;
         let place = ordinal * QUEUE_PAIRS_PER_BLOCK + number % QUEUE_PAIRS_PER_BLOCK;
@@ -130,7 +128,7 @@ impl<F: Fabric> QueuePairs<F> {
     }
 
     /// All of them.
-    pub fn all(&self) -> Vec<Arc<QueuePair<F>>> {
+    pub fn all(&self) -> Vec<Arc<T>> {
         self.0.read().by_place.iter().flatten().cloned().collect()
     }
 }

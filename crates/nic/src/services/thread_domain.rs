@@ -17,7 +17,7 @@ pub struct ThreadDomain<F: Fabric> {
 
 impl<F: Fabric> ThreadDomain<F> {
     pub(crate) fn new(context: Arc<Context<F>>) -> Result<Arc<Self>> {
-        context.nic().services.counts.thread_domains.take("thread domains")?;
+        context.services().counts.thread_domains.take("thread domains")?;
         Ok(Arc::new(ThreadDomain { context, users: AtomicU32::new(0) }))
     }
 
@@ -30,7 +30,7 @@ impl<F: Fabric> ThreadDomain<F> {
         if self.users.load(Ordering::Acquire) != 0 {
             return Err(Error::Busy("a parent domain uses the thread domain"));
         }
-        self.context.nic().services.counts.thread_domains.give_back();
+        self.context.services().counts.thread_domains.give_back();
         Ok(())
     }
 }

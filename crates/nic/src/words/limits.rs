@@ -5,6 +5,8 @@ use std::time::Duration;
 
 /// Queue pairs of one process.
 pub const MAX_QUEUE_PAIRS: u32 = iommu::MAX_QUEUE_PAIRS;
+/// Queue pair numbers have 24 bits.
+pub const MAX_QUEUE_PAIR_NUMBER: u32 = 0xFF_FFFF;
 /// Blocks of queue pair numbers that a process leases at once.
 pub const MAX_BLOCKS_AT_ONCE: usize = 32;
 /// Work requests of one queue.
