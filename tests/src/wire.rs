@@ -91,14 +91,6 @@ fn judge_traffic(ground: &Ground, directory: &Path) -> Result<()> {
     ensure!(captures.len() == 2 * TRAFFIC.len() + 1, "captures: {captures:?}");
     for file in captures {
         judge(&file).with_context(|| file.display().to_string())?;
-        // Acknowledgements leave in one datagram with the answers of ib_send_lat; the engine's own capture shows packets.
-        let joined = tshark(&file, &["-Y", "infiniband.bth.opcode == 17 && udp.length > 28"])?;
-        ensure!(
-            joined.is_empty() == (file != kernel),
-            "{}: {} datagrams of two packets",
-            file.display(),
-            joined.len()
-        );
     }
     Ok(())
 }

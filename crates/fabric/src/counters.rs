@@ -41,14 +41,12 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Datagrams handed to the kernel; one of two packets counts as two.
+    /// Datagrams handed to the kernel.
     datagrams_sent,
     /// UDP payload bytes handed to the kernel.
     bytes_sent,
     /// Sends that the kernel cut into several datagrams (UDP_SEGMENT).
     segmented_sends,
-    /// Datagrams of an acknowledgement and the packet next to it.
-    joined_sends,
     /// Sends by sockets that are connected to their peers.
     connected_sends,
     /// Sockets made for what comes from one such socket of a peer.
@@ -57,7 +55,7 @@ counters! {
     dropped_no_room,
     /// Datagrams that it refused for another reason ([`HostFabric::send_reason`](crate::HostFabric::send_reason)).
     dropped_refused,
-    /// Datagrams handed to the NIC; one of two packets counts as two.
+    /// Datagrams handed to the NIC.
     datagrams_received,
     /// Their UDP payload bytes.
     bytes_received,

@@ -100,8 +100,6 @@ pub struct Route {
     pub port: u16,
     pub traffic_class: u8,
     pub hop_limit: u8,
-    /// The peer takes an acknowledgement and the packet next to it in one datagram ([`joined`](pagewire_wire::joined)).
-    pub joined: bool,
 }
 
 /// Packets under way to the network. Packets are laid one after the other into one buffer and leave the

@@ -451,7 +451,6 @@ fn to_own_host(family: Family) -> Route {
         port: ROCE_PORT,
         traffic_class: 0,
         hop_limit: 1,
-        joined: false,
     }
 }
 

@@ -320,7 +320,6 @@ pub(crate) mod tests {
             port: ROCE_PORT,
             traffic_class: 0,
             hop_limit: 64,
-            joined: false,
         }
     }
 

@@ -111,7 +111,6 @@ mod tests {
             port: 4791,
             traffic_class: 0,
             hop_limit: 64,
-            joined: false,
         };
         let sound = SimDatagram::new(&route, (0..40).collect());
         assert_eq!(sound.check().map(|datagram| datagram.bytes.len()), Some(40));

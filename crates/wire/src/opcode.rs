@@ -273,7 +273,7 @@ impl Opcode {
         )
     }
 
-    /// A packet of a SEND or WRITE of RC: what an acknowledgement of the same sender may overtake, as it may not overtake responses.
+    /// A packet of a SEND or WRITE of RC: an acknowledgement of the same sender may overtake it, but no response.
     #[inline]
     pub const fn may_follow_acknowledgement(self) -> bool {
         self.0 <= Opcode::new(Transport::Rc, WriteOnlyImmediate).0

@@ -226,8 +226,7 @@ impl Network {
     /// The socket that is connected to where the packets of a batch from one on go, if it may be used.
     pub(super) fn tx_peer_socket(&self, batch: &mut HostBatch, first: usize) -> Option<Arc<TxPeerSocket>> {
         let packet = *batch.packets().get(first)?;
-        // Whatever else a peer takes, its socket is the same.
-        let route = Route { joined: false, ..*batch.route(&packet) };
+        let route = *batch.route(&packet);
         let queue_pair = queue_pair_of(batch.bytes().get(packet.range())?)?;
         let block = (queue_pair / QUEUE_PAIRS_PER_BLOCK) as u16;
         // A batch that is used again mostly goes where it went before.
@@ -320,7 +319,6 @@ impl Network {
             port: port_of(question.queue_pair),
             traffic_class: 0,
             hop_limit: 0,
-            joined: false,
         };
         let (socket, icrc) = match (route.source, route.destination, &port.v4, &port.v6) {
             (IpAddr::V4(from), IpAddr::V4(to), Some(socket), _) => {

@@ -88,7 +88,6 @@ pub fn route(source: &str, destination: &str, fabric: &HostFabric) -> Route {
         port: fabric.direct_port(),
         traffic_class: 0x68,
         hop_limit: 33,
-        joined: false,
     }
 }
 

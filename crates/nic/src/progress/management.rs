@@ -48,7 +48,6 @@ impl<F: Fabric> Nic<F> {
             port: ROCE_PORT,
             traffic_class: 0,
             hop_limit: HOP_LIMIT,
-            joined: false,
         };
         let mut batch = self.fabric().batch();
         let laid = lay(&mut batch, &route, &header, answer.len(), |into| {

@@ -99,7 +99,6 @@ impl<F: Fabric> QpContext<F> {
             reply,
             capabilities: Capabilities::SELECTIVE_ACK
                 | Capabilities::HOLD
-                | Capabilities::JOINED
                 | Capabilities::RESUME
                 | Capabilities::REMAINING_LENGTH,
             direct_port: fabric.direct_port(),
@@ -122,7 +121,6 @@ impl<F: Fabric> QpContext<F> {
             Connection::None | Connection::Ud => {}
         }
         if let Path::Udp { route, .. } = &mut self.path {
-            route.joined = peer.capabilities.contains(Capabilities::JOINED);
             if peer.direct_port != 0 {
                 route.port = peer.direct_port;
             }

@@ -76,7 +76,6 @@ impl AddressVector {
             port: ROCE_PORT,
             traffic_class: self.traffic_class,
             hop_limit: if self.hop_limit == 0 { 64 } else { self.hop_limit },
-            joined: false,
         })
     }
 }
