@@ -1,8 +1,8 @@
 //! Whether datagrams are intact: the ICRC covers the IPv4 identification, which sockets do not tell.
 
 use super::crc::crc32;
-use pagewire_wire::icrc::BurstIcrc;
 use pagewire_wire::Icrc;
+use pagewire_wire::icrc::BurstIcrc;
 use std::net::IpAddr;
 
 /// What is known of the flow of the last packet; the next one often is of the same.

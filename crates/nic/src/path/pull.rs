@@ -8,18 +8,9 @@ use crate::words::sge::slice_of;
 use pagewire_fabric::{Direction, Fabric, RegionPart};
 use pagewire_iommu::Rights;
 use pagewire_memory::{Absence, ApplicationMemory, LastSeen, MemoryError, Segment, Unreached};
-use pagewire_transport::RemoteAddress;
+use pagewire_transport::{Denial, RemoteAddress};
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{Ordering, fence};
-
-/// Why a packet will never be placed, through no fault of this side: the message stays unfinished.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lost {
-    /// Its sender has ended, or has ended its queue pair.
-    SenderGone,
-    /// Its sender's memory cannot be read: the key is dead, or nothing is mapped there any more.
-    Unreadable,
-}
 
 /// Why bytes could not be pulled from their sender.
 pub enum PullError {
@@ -27,7 +18,8 @@ pub enum PullError {
     Wait,
     /// Not now: too many accesses are under way.
     Busy,
-    Lost(Lost),
+    /// Never, through no fault of this side.
+    Sender(Denial),
     /// This side's memory is not mapped.
     NotMapped,
 }
@@ -36,8 +28,8 @@ impl From<MemoryError> for PullError {
     fn from(error: MemoryError) -> Self {
         match error {
             MemoryError::NotMapped => PullError::NotMapped,
-            MemoryError::PeerNotMapped => PullError::Lost(Lost::Unreadable),
-            MemoryError::PeerGone => PullError::Lost(Lost::SenderGone),
+            MemoryError::PeerNotMapped => PullError::Sender(Denial::SenderUnreadable),
+            MemoryError::PeerGone => PullError::Sender(Denial::SenderGone),
         }
     }
 }
@@ -59,7 +51,8 @@ impl<F: Fabric> QueuePair<F> {
         let memory = services.fabric.memory();
         let (moment, mut seen) = (memory.moment(), LastSeen::default());
         let sender = self.peer();
-        let connected = || channel.receptive(sender, self.number).ok_or(PullError::Lost(Lost::SenderGone));
+        let connected =
+            || channel.receptive(sender, self.number).ok_or(PullError::Sender(Denial::SenderGone));
         let (place, peer) = connected()?;
         let mut pieces = from.iter().filter(|(_, length)| *length > 0).peekable();
         let mut offset = 0;
@@ -73,7 +66,7 @@ impl<F: Fabric> QueuePair<F> {
                     Rights::empty(),
                     peer.domain,
                 );
-                checked.map_err(|_| PullError::Lost(Lost::Unreadable))
+                checked.map_err(|_| PullError::Sender(Denial::SenderUnreadable))
             };
             let (regions, region) = (&channel.peer_regions, granted(first, length)?);
             let mut segments: SmallVec<[Segment; 4]> =
@@ -89,15 +82,17 @@ impl<F: Fabric> QueuePair<F> {
             // Both are asked once more behind the claim: revocation changes them first and looks for claims then.
             let valid = || match channel.peer_regions.still(&region) {
                 true => connected().map(drop),
-                false => Err(PullError::Lost(Lost::Unreadable)),
+                false => Err(PullError::Sender(Denial::SenderUnreadable)),
             };
             let bytes = segments.iter().map(|segment| segment.length).sum();
             let reached = segments.iter().try_for_each(|segment| {
                 let part = RegionPart { region: region.life(), segment: *segment };
                 match memory.reach(process, *segment, moment, &mut seen) {
-                    Err(Unreached::Gone) => Err(PullError::Lost(Lost::SenderGone)),
+                    Err(Unreached::Gone) => Err(PullError::Sender(Denial::SenderGone)),
                     // Its owner brings it in: see `QueuePair::wait_for_peer_page`.
-                    Err(Unreached::Absent(Absence::UserSpace)) => Err(PullError::Lost(Lost::Unreadable)),
+                    Err(Unreached::Absent(Absence::UserSpace)) => {
+                        Err(PullError::Sender(Denial::SenderUnreadable))
+                    }
                     // It has gone since its sender brought it in.
                     Err(Unreached::Absent(absence))
                         if services.wait_for_peer_page(self, process, regions, part, absence, waits) =>

@@ -13,12 +13,14 @@ use crate::queue_pair::request::KeptData;
 use crate::services::event::AsyncEventKind;
 use crate::services::ready::Again;
 use crate::words::attributes::{Attributes, State};
-use crate::words::sge::{slice_of, total_length};
 use pagewire_fabric::{Batch, Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
 use pagewire_transport::limits::PROGRESS_PACKETS;
-use pagewire_transport::{Operation, Outcome, Payload, Psn, Status as Protocol, TransportOps, WorkId, ud};
+use pagewire_transport::{
+    Denial, Disposition, DropCause, Operation, Outcome, Payload, Psn, Reason, Status as Protocol,
+    TransportOps, WorkId, ud,
+};
 use pagewire_wire::bth::DEFAULT_PARTITION;
 use pagewire_wire::{Header, packet};
 use smallvec::SmallVec;
@@ -223,7 +225,7 @@ impl<F: Fabric> QueuePair<F> {
         }
     }
 
-    /// Takes a datagram that came in. False: it has to wait for a page.
+    /// Takes a datagram that came in.
     pub(crate) fn take_datagram(
         &self,
         qpc: &mut QpContext<F>,
@@ -232,56 +234,52 @@ impl<F: Fabric> QueuePair<F> {
         global_route: Option<&[u8; GLOBAL_ROUTE]>,
         session: &mut AccessSession<'_>,
         drops_faulting: bool,
-    ) -> bool {
-        let settings = self.datagram_settings(&qpc.attributes);
-        let (Ok(accepted), Some(global_route), Payload::Bytes(bytes)) =
-            (ud::accept(&settings, header, payload.len()), global_route, payload)
-        else {
-            self.counters.dropped.add(1);
-            return true;
+    ) -> Disposition {
+        let accepted = match ud::accept(&self.datagram_settings(&qpc.attributes), header, payload.len()) {
+            Ok(accepted) => accepted,
+            Err(cause) => return self.drop_packet(cause),
+        };
+        let Some(global_route) = global_route.filter(|_| matches!(payload, Payload::Bytes(_))) else {
+            return self.drop_packet(DropCause::Malformed);
         };
         let mut ops = QpTransportOps::new(self, qpc, None, session);
         if !ops.begin_receive() {
             ops.finish();
-            self.counters.dropped.add(1);
-            return true;
+            return self.drop_packet(DropCause::NoReceive);
         }
-        let outcome = match ops.place_receive(0, Payload::Bytes(global_route), bytes.is_empty()) {
-            Outcome::Done(()) => ops.place_receive(GLOBAL_ROUTE as u64, payload, true),
+        let outcome = match ops.place_receive(0, Payload::Bytes(&[global_route]), payload.is_empty()) {
+            Outcome::Done(_) => ops.place_receive(GLOBAL_ROUTE as u64, payload, true),
             other => other,
         };
-        let ended = ops.finish();
-        let wr_id = match (&outcome, &qpc.receive) {
-            (Outcome::Wait, _) | (_, None) => {
-                let drops = drops_faulting && ended.lacks_page;
-                if drops {
-                    self.counters.dropped.add(1);
-                    qpc.forget_access(Purpose::Execute);
-                }
-                return drops;
+        ops.finish();
+        if let Outcome::Wait(reason) = outcome {
+            if drops_faulting && reason == Reason::Page {
+                qpc.forget_access(Purpose::Execute);
+                return self.drop_packet(DropCause::AbsentPage { resumes: false });
             }
-            (_, Some(receive)) => receive.wr_id,
-        };
-        let too_short = qpc.receive.take().is_some_and(|receive| {
-            total_length(&slice_of(&receive.segments, 0, u64::MAX)) < (GLOBAL_ROUTE + bytes.len()) as u64
-        });
-        match outcome {
-            Outcome::Done(()) => self.complete_receive(Completion {
-                byte_length: (GLOBAL_ROUTE + bytes.len()) as u32,
-                immediate: accepted.immediate,
-                source_queue_pair: accepted.source,
-                routing_header: RoutingHeader::of(global_route),
-                solicited: accepted.solicited,
-                ..self.completion(wr_id, Opcode::Receive, Status::Success)
-            }),
-            _ => {
-                let status = if too_short { Protocol::LocalLength } else { Protocol::LocalProtection };
-                self.complete_receive(self.completion(wr_id, Opcode::Receive, status.into()));
-                session.let_go();
-                self.enter_error(qpc);
-                self.raise(AsyncEventKind::QueuePairFatal);
-            }
+            return Disposition::Held { reason, again: false };
         }
-        true
+        let Some(receive) = qpc.receive.take() else { return self.drop_packet(DropCause::NoReceive) };
+        let byte_length = GLOBAL_ROUTE as u32 + accepted.length;
+        if let Outcome::Denied(denial) = outcome {
+            let status = match denial {
+                Denial::LocalLength => Status::from(Protocol::LocalLength),
+                _ => Protocol::LocalProtection.into(),
+            };
+            self.complete_receive(self.completion(receive.wr_id, Opcode::Receive, status));
+            session.let_go();
+            self.enter_error(qpc);
+            self.raise(AsyncEventKind::QueuePairFatal);
+            return Disposition::Dropped(DropCause::NoAccess);
+        }
+        self.complete_receive(Completion {
+            byte_length,
+            immediate: accepted.immediate,
+            source_queue_pair: accepted.source,
+            routing_header: RoutingHeader::of(global_route),
+            solicited: accepted.solicited,
+            ..self.completion(receive.wr_id, Opcode::Receive, Status::Success)
+        });
+        Disposition::Executed(1)
     }
 }

@@ -17,7 +17,7 @@ use crate::words::limits;
 use crate::words::options::Options;
 use pagewire_fabric::limits::TICK;
 use pagewire_fabric::{ChannelId, Fabric};
-use pagewire_transport::Payload;
+use pagewire_transport::{Disposition, DropCause, Payload};
 use pagewire_wire::VendorPacket;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -205,43 +205,48 @@ impl<F: Fabric> Nic<F> {
 
     /// A packet of Pagewire's own that came from the network.
     pub(crate) fn deliver_vendor_packet(&self, queue_pair: &QueuePair<F>, packet: &Incoming<'_, F>) {
-        let Payload::Bytes(bytes) = packet.payload else { return };
-        match VendorPacket::parse(packet.header.bth.opcode, bytes) {
-            Ok(VendorPacket::Hello(greeting))
-                if !queue_pair.knows_greeting(&greeting, packet.header.bth.psn) =>
-            {
-                queue_pair.counters.dropped.add(1);
-            }
-            Ok(own) => {
+        let parsed = match packet.payload {
+            Payload::Bytes([bytes]) => VendorPacket::parse(packet.header.bth.opcode, bytes).ok(),
+            _ => None,
+        };
+        let is_of_connection = |own: &VendorPacket| match own {
+            VendorPacket::Hello(greeting) => queue_pair.knows_greeting(greeting, packet.header.bth.psn),
+            _ => true,
+        };
+        let _ = match parsed {
+            Some(own) if is_of_connection(&own) => {
                 let (content, origin) = (Content::Vendor(own), (*packet.origin).clone());
-                self.keep(queue_pair, InboxPacket { content, origin });
+                self.keep(queue_pair, InboxPacket { content, origin })
             }
-            Err(_) => queue_pair.counters.dropped.add(1),
-        }
+            Some(_) => queue_pair.drop_packet(DropCause::Stale),
+            None => queue_pair.drop_packet(DropCause::Malformed),
+        };
     }
 
-    /// Has a packet taken by the thread that holds its queue pair, unless others wait before it. False: it waits.
+    /// Has a packet, and those of its burst that go with it, taken by the thread that holds its queue pair. One that others wait before, or
+    /// that has to wait itself, goes to the inbox.
     pub(crate) fn hand_over(
         &self,
         queue_pair: &QueuePair<F>,
         qpc: &mut QpContext<F>,
         burst: &mut Burst<'_>,
         packet: &Incoming<'_, F>,
-    ) -> bool {
+    ) -> Disposition {
         if !queue_pair.inbox.is_empty(Half::of(&packet.header)) {
-            self.keep(queue_pair, packet.keep());
-            return false;
+            return self.keep(queue_pair, packet.keep());
         }
-        let taken = queue_pair.take_packet(qpc, packet, burst);
-        if !taken {
+        let disposition = queue_pair.take_packet(qpc, packet, burst);
+        if disposition.is_held() {
             queue_pair.inbox.put_back(packet.keep());
         }
-        taken
+        disposition
     }
 
-    pub(crate) fn keep(&self, queue_pair: &QueuePair<F>, packet: InboxPacket<F>) {
-        if !queue_pair.inbox.push(packet) {
-            queue_pair.counters.dropped.add(1);
+    /// Puts a packet into the inbox, if there is space.
+    pub(crate) fn keep(&self, queue_pair: &QueuePair<F>, packet: InboxPacket<F>) -> Disposition {
+        match queue_pair.inbox.push(packet) {
+            true => Disposition::Kept,
+            false => queue_pair.drop_packet(DropCause::NoSpace),
         }
     }
 

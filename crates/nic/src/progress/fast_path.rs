@@ -245,7 +245,9 @@ impl<F: Fabric> QueuePair<F> {
         now: Time,
         packet: &Incoming<'_, F>,
     ) -> bool {
-        let Incoming { header, payload: Payload::Bytes(payload), origin, .. } = packet else { return false };
+        let Incoming { header, payload: Payload::Bytes([payload]), origin, .. } = packet else {
+            return false;
+        };
         if !self.inbox.is_empty(Half::of(header)) {
             return false;
         }

@@ -3,17 +3,16 @@
 use crate::access::AccessSession;
 use crate::access::fault_state::Purpose;
 use crate::path::Path;
-use crate::path::pull::Lost;
 use crate::progress::transport_ops::QpTransportOps;
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::inbox::{Content, Half, Incoming, Origin};
+use crate::queue_pair::inbox::{Content, Half, Incoming, KeptPayload, Origin};
 use crate::queue_pair::qp_context::{Connection, QpContext};
 use crate::services::Services;
 use crate::words::attributes::{Attributes, QueuePairType};
 use crate::words::gid::address_of_gid;
 use pagewire_fabric::Fabric;
 use pagewire_paging::Fate;
-use pagewire_transport::{FaultHandling, Outcome, RcConnection, SendOnlyRequest, Time};
+use pagewire_transport::{Disposition, DropCause, FaultHandling, Payload, Reason, SendOnlyRequest, Time};
 use pagewire_wire::{Header, Opcode, Operation, Transport, VendorPacket};
 use std::net::IpAddr;
 
@@ -43,7 +42,10 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Whether a packet is for this queue pair, if it comes from where it should: right type, right partition.
-    pub(crate) fn accepts(&self, header: &Header, origin: &Origin<F>) -> bool {
+    ///
+    /// # Errors
+    /// Why it is dropped.
+    pub(crate) fn accepts(&self, header: &Header, origin: &Origin<F>) -> Result<(), DropCause> {
         let kind = match header.bth.opcode.transport() {
             Transport::Rc | Transport::Cnp => self.kind == QueuePairType::Rc,
             Transport::Uc => self.kind == QueuePairType::Uc,
@@ -55,7 +57,13 @@ impl<F: Fabric> QueuePair<F> {
             }
             _ => false,
         };
-        kind && is_default_partition(header.bth.partition) && self.state().receives()
+        if !kind {
+            return Err(DropCause::Malformed);
+        }
+        if !is_default_partition(header.bth.partition) {
+            return Err(DropCause::WrongPartition);
+        }
+        if self.state().receives() { Ok(()) } else { Err(DropCause::WrongState) }
     }
 
     /// Whether a SEND over a ring is one for it.
@@ -77,29 +85,17 @@ impl<F: Fabric> QueuePair<F> {
         }
     }
 
-    /// Has one packet processed by the thread that drives. False: it has to wait.
+    /// Has a packet processed by the thread that drives, and those of its burst that go with it.
     pub(crate) fn take_packet(
         &self,
         qpc: &mut QpContext<F>,
         packet: &Incoming<'_, F>,
         burst: &mut Burst<'_>,
-    ) -> bool {
-        self.take_or_hold(qpc, packet, burst, true)
-    }
-
-    /// Has one packet processed by the thread that drives. False: it has to wait. `tells`: its source does not know yet that it
-    /// waits.
-    fn take_or_hold(
-        &self,
-        qpc: &mut QpContext<F>,
-        packet: &Incoming<'_, F>,
-        burst: &mut Burst<'_>,
-        tells: bool,
-    ) -> bool {
+    ) -> Disposition {
         let Incoming { header, payload, global_route, origin } = packet;
         let (payload, origin) = (*payload, *origin);
         if !qpc.attributes.state.receives() {
-            return true;
+            return self.drop_packet(DropCause::WrongState);
         }
         if qpc.wants_path() {
             let attributes = qpc.attributes;
@@ -109,86 +105,71 @@ impl<F: Fabric> QueuePair<F> {
         if self.kind != QueuePairType::Rc && self.waits_for_receive(qpc, header, now.0) {
             // A direct WRITE behind it may not overtake it.
             self.set_holding(qpc, self.kind == QueuePairType::Uc);
-            return false;
+            return Disposition::Held { reason: Reason::Receive, again: false };
         }
         if matches!(qpc.connection, Connection::Ud) {
-            let global_route = global_route.as_ref();
             let drops = self.drops_faulting(origin);
-            return self.take_datagram(qpc, header, payload, global_route, session, drops);
+            return self.take_datagram(qpc, header, payload, global_route.as_ref(), session, drops);
         }
         match self.is_from_peer(qpc, origin) {
             Some(true) => {}
-            Some(false) => {
-                self.counters.dropped.add(1);
-                return true;
-            }
+            Some(false) => return self.drop_packet(DropCause::WrongSource),
             None => {
                 self.set_holding(qpc, true);
-                return false;
+                return Disposition::Held { reason: Reason::Path, again: false };
             }
         }
         if header.bth.opcode == Opcode::HELLO {
             self.establish_communication(qpc);
-            return true;
+            return Disposition::Executed(1);
         }
         let mut connection = std::mem::replace(&mut qpc.connection, Connection::None);
-        let before = match &connection {
-            Connection::Rc(rc) => rc.packets_at_absent_pages(),
-            _ => (0, 0),
-        };
         let mut ops = QpTransportOps::new(self, qpc, Some(origin), session);
-        let outcome = match &mut connection {
+        let mut disposition = match &mut connection {
             Connection::Rc(rc) => rc.receive(now, header, payload, &mut ops),
             Connection::Uc(uc) => uc.receive(now, header, payload, &mut ops),
             // Not known yet how to answer: the packet waits for the path.
-            Connection::None | Connection::Ud => Outcome::Wait,
+            Connection::None | Connection::Ud => Disposition::Held { reason: Reason::Path, again: false },
         };
-        let half = Half::of(header);
-        let waits = matches!(outcome, Outcome::Wait);
-        if let (true, Half::Responder, Connection::Rc(rc)) = (waits && tells, half, &mut connection) {
-            // A HOLD that finds no room is sent with the next one.
-            let _ = rc.hold(now, &mut ops);
-        }
         let ended = ops.finish();
-        let (lost, lacks_page) = (ended.lost.filter(|_| waits), ended.lacks_page);
-        if let (true, Connection::Rc(rc)) = (lacks_page, &connection) {
-            self.note_fate(qpc, rc, half, before);
-        }
-        match (lost, &mut connection) {
-            (Some(Lost::SenderGone), Connection::Rc(rc)) => rc.abandon_request(),
-            (Some(Lost::Unreadable), Connection::Rc(rc)) => rc.ask_again(),
-            _ => {}
-        }
-        let mut waits = waits && lost.is_none();
-        if let (true, Connection::Uc(uc)) = (waits, &mut connection) {
-            if lacks_page && self.drops_faulting(origin) {
+        match (&mut connection, disposition) {
+            (_, Disposition::Executed(_)) => {}
+            (Connection::Rc(_), _) => self.note_fate(qpc, Half::of(header), disposition),
+            (Connection::Uc(uc), Disposition::Held { reason: Reason::Page, .. })
+                if self.drops_faulting(origin) =>
+            {
                 uc.abandon();
                 qpc.forget_access(Purpose::Execute);
-                waits = false;
+                disposition = Disposition::Dropped(DropCause::AbsentPage { resumes: false });
             }
+            _ => {}
         }
         qpc.connection = connection;
-        if half == Half::Responder {
-            self.set_holding(qpc, waits);
+        if Half::of(header) == Half::Responder {
+            self.set_holding(qpc, disposition.is_held());
         }
         self.apply_end(qpc, ended);
-        !waits
+        disposition
     }
 
-    /// Counts a packet that found a page absent. `before`: how many had, and were kept or dropped.
+    /// Counts a packet that is dropped before the protocol sees it.
+    pub(crate) fn drop_packet(&self, cause: DropCause) -> Disposition {
+        self.counters.dropped.add(1);
+        Disposition::Dropped(cause)
+    }
+
+    /// Counts a packet that found a page absent.
     #[cold]
-    fn note_fate(&self, qpc: &QpContext<F>, rc: &RcConnection, half: Half, before: (u64, u64)) {
-        let (stashed, dropped) = rc.packets_at_absent_pages();
+    fn note_fate(&self, qpc: &QpContext<F>, half: Half, disposition: Disposition) {
         let purpose = match half {
             Half::Requester => Purpose::PlaceResponse,
             Half::Responder => Purpose::Execute,
         };
-        let fate = match (stashed > before.0, dropped > before.1) {
-            (true, _) => Fate::Stashed,
-            (false, true) if rc.asks_for_dropped(half == Half::Requester) => Fate::Resumed,
-            (false, true) => Fate::TimedOut,
-            // It was counted when it came first.
-            (false, false) => return,
+        let fate = match disposition {
+            Disposition::Held { reason: Reason::Page, again: false } => Fate::Stashed,
+            Disposition::Dropped(DropCause::AbsentPage { resumes: true }) => Fate::Resumed,
+            Disposition::Dropped(DropCause::AbsentPage { resumes: false }) => Fate::TimedOut,
+            _ => return,
         };
         self.services.page_faults.note_packet(qpc.page_waits.region(purpose), fate);
     }
@@ -201,29 +182,6 @@ impl<F: Fabric> QueuePair<F> {
     /// Whether a packet of UC or UD that waits for a page is dropped. Inside a host nothing is lost.
     fn drops_faulting(&self, origin: &Origin<F>) -> bool {
         self.fault_handling() != FaultHandling::Stash && matches!(origin, Origin::Network { .. })
-    }
-
-    /// Has packets processed that make a burst, with the header and origin of the first.
-    /// Gives how many were: [`take_packet`](Self::take_packet) says what the next one waits for.
-    pub(crate) fn take_burst(
-        &self,
-        qpc: &mut QpContext<F>,
-        first: &Incoming<'_, F>,
-        payloads: &[&[u8]],
-        burst: &mut Burst<'_>,
-    ) -> usize {
-        if !qpc.attributes.state.receives() || qpc.wants_path() {
-            return 0;
-        }
-        let Connection::Rc(mut rc) = std::mem::replace(&mut qpc.connection, Connection::None) else {
-            return 0;
-        };
-        let mut ops = QpTransportOps::new(self, qpc, Some(first.origin), &mut burst.session);
-        let taken = rc.receive_burst(burst.now, &first.header, payloads, &mut ops);
-        let ended = ops.finish();
-        qpc.connection = Connection::Rc(rc);
-        self.apply_end(qpc, ended);
-        taken
     }
 
     /// Whether an unreliable message that finds no receive is kept a little longer.
@@ -255,34 +213,38 @@ impl<F: Fabric> QueuePair<F> {
             return;
         }
         let mut burst = Burst::begin(&self.services);
-        // A look at what waited before says nothing new; what comes after it has not waited yet.
-        let mut tells = half == Half::Responder && self.inbox.take_arrival();
-        loop {
-            let Some(packet) = self.inbox.pop(half) else {
-                if let (Half::Responder, true, Connection::Rc(rc)) =
-                    (half, self.inbox.take_overflow(), &mut qpc.connection)
-                {
-                    rc.dropped_for_room();
-                }
-                return;
-            };
-            let taken = match &packet.content {
+        let has_arrival = half == Half::Responder && self.inbox.take_arrival();
+        while let Some(packet) = self.inbox.pop(half) {
+            let disposition = match &packet.content {
                 Content::Packet { header, payload, global_route } => {
-                    let (header, global_route) = (*header, *global_route);
-                    let (payload, origin) = (payload.payload(), &packet.origin);
-                    let packet = Incoming { header, payload, global_route, origin };
-                    self.take_or_hold(qpc, &packet, &mut burst, tells)
+                    let (header, global_route, origin) = (*header, *global_route, &packet.origin);
+                    let bytes;
+                    let payload = match payload {
+                        KeptPayload::Bytes(kept) => {
+                            bytes = [&kept[..]];
+                            Payload::Bytes(&bytes)
+                        }
+                        KeptPayload::Reference(pieces) => Payload::Reference(pieces),
+                    };
+                    self.take_packet(qpc, &Incoming { header, payload, global_route, origin }, &mut burst)
                 }
                 Content::Vendor(own) => {
                     self.take_vendor_packet(qpc, own);
-                    true
+                    Disposition::Executed(1)
                 }
             };
-            if !taken {
+            if let Disposition::Held { again, .. } = disposition {
                 self.inbox.put_back(packet);
+                if let (true, true, Connection::Rc(rc)) = (again, has_arrival, &mut qpc.connection) {
+                    rc.hold();
+                }
                 return;
             }
-            tells = true;
+        }
+        if let (Half::Responder, true, Connection::Rc(rc)) =
+            (half, self.inbox.take_overflow(), &mut qpc.connection)
+        {
+            rc.dropped_for_room();
         }
     }
 

@@ -303,7 +303,7 @@ impl<F: Fabric> QueuePair<F> {
         let mut session = AccessSession::new(&self.services);
         let mut ops = QpTransportOps::new(self, qpc, None, &mut session);
         // For want of room it is lost, as it may be on the way.
-        let _ = ops.transmit(&header, Source::None);
+        let _ = ops.transmit(&header, Source::None, 1);
         ops.finish();
     }
 }

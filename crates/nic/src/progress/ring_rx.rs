@@ -16,7 +16,7 @@ use crate::words::limits;
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::LockGuard;
 use pagewire_fabric::lock::light_barrier;
-use pagewire_transport::{Payload, RcConnection, RemoteAddress, SendOnlyRequest};
+use pagewire_transport::{Disposition, DropCause, Payload, RcConnection, RemoteAddress, SendOnlyRequest};
 use pagewire_wire::Header;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -357,12 +357,13 @@ impl<'t, F: Fabric> Taker<'t, F> {
         pending_acks: &mut PendingRingAcks,
     ) {
         let pieces: SmallVec<[(RemoteAddress, u32); 4]>;
+        let bytes = [payload];
         let payload = match record.kind {
             Kind::Reference => {
                 pieces = payload.chunks_exact(REFERENCE_BYTES).map(parse_reference).collect();
                 Payload::Reference(&pieces)
             }
-            Kind::Bytes | Kind::Datagram | Kind::Send => Payload::Bytes(payload),
+            Kind::Bytes | Kind::Datagram | Kind::Send => Payload::Bytes(&bytes),
         };
         let acknowledged = header.is_some_and(|header| {
             let packet = Incoming { header, payload, global_route, origin: self.origin };
@@ -410,8 +411,8 @@ impl<'t, F: Fabric> Taker<'t, F> {
         else {
             return false;
         };
-        if !queue_pair.accepts(header, packet.origin) {
-            queue_pair.counters.dropped.add(1);
+        if let Err(cause) = queue_pair.accepts(header, packet.origin) {
+            queue_pair.drop_packet(cause);
             return false;
         }
         *needs_progress = true;
@@ -421,7 +422,10 @@ impl<'t, F: Fabric> Taker<'t, F> {
             return false;
         };
         queue_pair.counters.ring_packets_received.add_alone(1);
-        if !nic.hand_over(queue_pair, &mut qpc, &mut Burst::begin(&nic.services), packet) {
+        let disposition = nic.hand_over(queue_pair, &mut qpc, &mut Burst::begin(&nic.services), packet);
+        if disposition.is_held()
+            || matches!(disposition, Disposition::Kept | Disposition::Dropped(DropCause::NoSpace))
+        {
             return false;
         }
         let acknowledged = wants_ack && qpc.take_acknowledgement(header.bth.psn);

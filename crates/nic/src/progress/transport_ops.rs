@@ -6,7 +6,7 @@ use crate::completion::{Completion, Opcode, Status};
 use crate::path::Path;
 use crate::path::initiator_copy::{Bytes, Transfer};
 use crate::path::local::LocalChannel;
-use crate::path::pull::{Lost, PullError};
+use crate::path::pull::PullError;
 use crate::path::ring::{Kind, emit_reference};
 use crate::path::ring_ack::Awaited;
 use crate::queue_pair::QueuePair;
@@ -21,7 +21,7 @@ use pagewire_fabric::{Batch, Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
 use pagewire_transport::{
-    Arrival, ArrivalKind, Atomic, Denial, Event, InitiatorCopy, LinkState, Outcome, Payload, Psn,
+    Arrival, ArrivalKind, Atomic, Denial, Event, InitiatorCopy, LinkState, Outcome, Payload, Psn, Reason,
     RemoteAddress, Right, Source, Status as Protocol, TransportOps, Work, WorkId,
 };
 use pagewire_wire::{Bth, Header, Operation, VendorPacket, bth, packet, reth};
@@ -41,6 +41,7 @@ pub struct Failure {
 }
 
 /// Registered memory of this process that a payload goes to or comes from.
+#[derive(Clone, Copy)]
 struct PayloadMemory<'a> {
     domain: u32,
     pieces: &'a [ScatterGather],
@@ -58,10 +59,6 @@ pub struct Ended {
     pub failure: Option<Failure>,
     /// Something could not be sent because the link was full.
     pub link_full: bool,
-    /// The last access that could not be made now lacks a page.
-    pub lacks_page: bool,
-    /// The packet in hand names memory of its sender that will never be read.
-    pub lost: Option<Lost>,
 }
 
 /// The surroundings of one queue pair while it is driven.
@@ -124,10 +121,10 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
     }
 
     /// Sends headers and bytes that are at hand.
-    fn emit(&mut self, header: &Header, bytes: &[u8]) -> Outcome<()> {
+    fn emit(&mut self, header: &Header, bytes: &[u8]) -> Outcome<u32> {
         match self.qpc.path() {
-            Path::None | Path::Connecting { .. } => Outcome::Wait,
-            Path::Dead { .. } => Outcome::Done(()),
+            Path::None | Path::Connecting { .. } => Outcome::Wait(Reason::Path),
+            Path::Dead { .. } => Outcome::Done(1),
             Path::Local(channel) => {
                 let channel = channel.clone();
                 self.send_record(&channel, Kind::Bytes, header, bytes)
@@ -148,20 +145,19 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         kind: Kind,
         header: &Header,
         payload: &[u8],
-    ) -> Outcome<()> {
+    ) -> Outcome<u32> {
         if channel.is_gone() {
-            return Outcome::Done(());
+            return Outcome::Done(1);
         }
         let mut headers = [0; MAX_HEADERS];
         let length = header.emit(&mut headers);
         let request = Awaited { queue_pair: Some(self.queue_pair.number), psn: header.bth.psn };
         let awaited = ends_with_acknowledgement(header).then_some(request);
         if !channel.send(&self.queue_pair.services.fabric, kind, &headers[..length], payload, awaited) {
-            (self.ended.link_full, self.ended.lacks_page) = (true, false);
-            return Outcome::Wait;
+            return self.link_full();
         }
         self.queue_pair.counters.ring_packets_sent.add_alone(1);
-        Outcome::Done(())
+        Outcome::Done(1)
     }
 
     /// Puts a packet into the batch; `fill` writes its payload.
@@ -171,7 +167,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         header: &Header,
         payload: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), AccessError>,
-    ) -> Outcome<()> {
+    ) -> Outcome<u32> {
         let fabric = &self.queue_pair.services.fabric;
         let length = length_in_batch(header, payload);
         if let Some(full) = self.batch.take_if(|batch| !batch.fits(length)) {
@@ -180,15 +176,14 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         let batch = self.batch.get_or_insert_with(|| fabric.batch());
         match lay(batch, route, header, payload, fill) {
             None => {
-                (self.ended.link_full, self.ended.lacks_page) = (true, false);
-                return Outcome::Wait;
+                return self.link_full();
             }
-            Some(Err(error)) => return self.refused(error, Denial::Operational),
+            Some(Err(error)) => return refused(error, Denial::Operational),
             Some(Ok(())) => {}
         }
         self.full = !batch.fits(length);
         self.queue_pair.counters.udp_packets_sent.add_alone(1);
-        Outcome::Done(())
+        Outcome::Done(1)
     }
 
     /// The one piece that holds the bytes of a send request, if it is one.
@@ -218,7 +213,13 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         })
     }
 
-    fn transmit_work(&mut self, header: &Header, id: WorkId, bytes: Range<u32>, copied: bool) -> Outcome<()> {
+    fn transmit_work(
+        &mut self,
+        header: &Header,
+        id: WorkId,
+        bytes: Range<u32>,
+        copied: bool,
+    ) -> Outcome<u32> {
         let (offset, length) = (bytes.start, bytes.end - bytes.start);
         let domain = self.queue_pair.domain.number();
         if let (Some(whole), Path::Udp { .. }) = (self.gathered(id), self.qpc.path()) {
@@ -247,7 +248,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
     }
 
     /// Sends a packet whose payload is read from registered memory.
-    fn transmit_pieces(&mut self, header: &Header, source: &PayloadMemory<'_>, length: u32) -> Outcome<()> {
+    fn transmit_pieces(&mut self, header: &Header, source: &PayloadMemory<'_>, length: u32) -> Outcome<u32> {
         let queue_pair = self.queue_pair;
         let services = &*queue_pair.services;
         let PayloadMemory { domain, pieces, need, denial, purpose, to_come } = *source;
@@ -258,16 +259,58 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
                 services.begin_in_session(self.session, queue_pair, domain, piece, need, false, waits);
             return match session {
                 Ok(segment) => self.transmit_segments(header, &[segment], length, denial),
-                Err(error) => self.refused(error, denial),
+                Err(error) => refused(error, denial),
             };
         }
         let access = match services.begin(queue_pair, domain, pieces, need, false, waits) {
             Ok(access) => access,
-            Err(error) => return self.refused(error, denial),
+            Err(error) => return refused(error, denial),
         };
         let outcome = self.transmit_segments(header, &access.segments, length, denial);
         services.finish(access);
         outcome
+    }
+
+    /// Sends packets over the network whose bytes are resident and in one piece. Gives how many; 0: the first one has to be sent by
+    /// itself, which says what is in its way.
+    fn transmit_burst(&mut self, header: &Header, source: Source, count: u32) -> u32 {
+        let Path::Udp { route, .. } = self.qpc.path() else { return 0 };
+        let route = *route;
+        let (piece, length, need, waits) = match source {
+            Source::Work { id, offset, length, .. } => {
+                let Some(whole) = self.gathered(id) else { return 0 };
+                let (from, bytes) = (u64::from(offset), u64::from(length) * u64::from(count));
+                let waits = self.qpc.begin_access(Purpose::Request);
+                waits.to_come = u64::from(whole.length).saturating_sub(from + bytes);
+                (whole.part(from, bytes), length, Rights::empty(), waits)
+            }
+            Source::Remote { remote, length } => {
+                let [whole] = piece(remote, length * count);
+                (whole, length, Rights::REMOTE_READ, self.qpc.begin_access(Purpose::Respond))
+            }
+            Source::None => return 0,
+        };
+        if packet::pad_for(length as usize) != 0 {
+            return 0;
+        }
+        let queue_pair = self.queue_pair;
+        let domain = queue_pair.domain.number();
+        match queue_pair.services.begin_burst_in_session(
+            self.session,
+            queue_pair,
+            domain,
+            &piece,
+            need,
+            false,
+            waits,
+        ) {
+            Some(segment) => {
+                let sent = self.send_burst(&route, header, segment, length, count);
+                queue_pair.counters.udp_packets_sent.add_alone(u64::from(sent));
+                sent
+            }
+            None => 0,
+        }
     }
 
     /// Puts a burst of packets into a batch, until that is full: the first has this header and `length` bytes of the segment.
@@ -313,6 +356,9 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         let queue_pair = self.queue_pair;
         let services = &*queue_pair.services;
         let PayloadMemory { domain, pieces: [piece], need, purpose, to_come, .. } = *target else { return 0 };
+        if u64::from(piece.length) != bytes_of(burst) {
+            return 0;
+        }
         let waits = self.qpc.begin_access(purpose);
         waits.to_come = to_come;
         let whole =
@@ -335,7 +381,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         segments: &[Segment],
         length: u32,
         denial: Denial,
-    ) -> Outcome<()> {
+    ) -> Outcome<u32> {
         let memory = self.queue_pair.services.fabric.memory();
         match self.qpc.path() {
             Path::Udp { route, .. } => {
@@ -365,7 +411,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         header: &Header,
         domain: u32,
         pieces: &[ScatterGather],
-    ) -> Outcome<()> {
+    ) -> Outcome<u32> {
         let queue_pair = self.queue_pair;
         let services = &*queue_pair.services;
         // The pages are brought in here: the receiver's thread must not wait for them.
@@ -378,7 +424,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
             self.qpc.begin_access(Purpose::Request),
         ) {
             Ok(access) => access,
-            Err(error) => return self.refused(error, Denial::LocalProtection),
+            Err(error) => return refused(error, Denial::LocalProtection),
         };
         let mut references: SmallVec<[u8; 64]> = SmallVec::new();
         for piece in pieces {
@@ -390,70 +436,88 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         outcome
     }
 
-    /// Places a payload into registered memory of this process.
-    fn place(&mut self, target: &PayloadMemory<'_>, payload: Payload<'_>, last: bool) -> Outcome<()> {
+    /// Places payloads into registered memory of this process: a burst whose memory is resident and in one piece, or the first packet;
+    /// gives how many packets.
+    fn place(&mut self, target: &PayloadMemory<'_>, payload: Payload<'_>, last: bool) -> Outcome<u32> {
+        let Payload::Bytes(burst @ [first, _, ..]) = payload else {
+            return self.place_one(target, payload, last);
+        };
+        let placed = self.place_burst(target, burst);
+        if placed > 0 {
+            return Outcome::Done(placed as u32);
+        }
+        // By itself it says what is in its way.
+        let length = first.len() as u64;
+        let (pieces, to_come) = (slice_of(target.pieces, 0, length), target.to_come + payload.len() - length);
+        self.place_one(&PayloadMemory { pieces: &pieces, to_come, ..*target }, payload.first(1), false)
+    }
+
+    fn place_one(&mut self, target: &PayloadMemory<'_>, payload: Payload<'_>, last: bool) -> Outcome<u32> {
         if payload.is_empty() {
-            return Outcome::Done(());
+            return Outcome::Done(1);
         }
         let queue_pair = self.queue_pair;
         let services = &*queue_pair.services;
         let PayloadMemory { domain, pieces, need, denial, purpose, to_come } = *target;
         let waits = self.qpc.begin_access(purpose);
         waits.to_come = to_come;
-        if let ([piece], Payload::Bytes(bytes)) = (pieces, payload) {
+        if let ([piece], Payload::Bytes([bytes])) = (pieces, payload) {
             let segment =
                 match services.begin_in_session(self.session, queue_pair, domain, piece, need, true, waits) {
                     Ok(segment) => segment,
-                    Err(error) => return self.refused(error, denial),
+                    Err(error) => return refused(error, denial),
                 };
             return match services.fabric.memory().write(bytes, &[segment], last) {
-                Ok(()) => Outcome::Done(()),
+                Ok(()) => Outcome::Done(1),
                 Err(_) => Outcome::Denied(denial),
             };
         }
         let access = match services.begin(queue_pair, domain, pieces, need, true, waits) {
             Ok(access) => access,
-            Err(error) => return self.refused(error, denial),
+            Err(error) => return refused(error, denial),
         };
         let memory = services.fabric.memory();
         let placed = match (payload, self.origin) {
-            (Payload::Bytes(bytes), _) => {
+            (Payload::Bytes(burst), _) => {
+                let bytes = burst.first().copied().unwrap_or_default();
                 memory.write(bytes, &access.segments, last).map_err(PullError::from)
             }
             (Payload::Reference(from), Some(Origin::Local(channel))) => {
                 queue_pair.pull_reference(channel, from, &access.segments, waits, last)
             }
-            (Payload::Reference(_), _) => Err(PullError::Lost(Lost::SenderGone)),
+            (Payload::Reference(_), _) => Err(PullError::Sender(Denial::SenderGone)),
         };
         services.finish(access);
         if !matches!(placed, Err(PullError::Wait | PullError::Busy)) {
             services.end_wait_if_any(waits);
         }
         match placed {
-            Ok(()) => Outcome::Done(()),
+            Ok(()) => Outcome::Done(1),
             Err(PullError::NotMapped) => Outcome::Denied(denial),
-            Err(PullError::Wait) => self.refused(AccessError::Wait, denial),
-            Err(PullError::Busy) => self.refused(AccessError::Busy, denial),
-            Err(PullError::Lost(lost)) => {
-                self.ended.lost = Some(lost);
-                self.refused(AccessError::Busy, denial)
-            }
+            Err(PullError::Wait) => Outcome::Wait(Reason::Page),
+            Err(PullError::Busy) => Outcome::Wait(Reason::NoClaim),
+            Err(PullError::Sender(denial)) => Outcome::Denied(denial),
         }
     }
 
-    /// What it means to the protocol that an access could not be made.
-    fn refused<T>(&mut self, error: AccessError, denial: Denial) -> Outcome<T> {
-        self.ended.lacks_page = error == AccessError::Wait;
-        match error {
-            AccessError::Wait | AccessError::Busy => Outcome::Wait,
-            AccessError::Refused(_) | AccessError::NotMapped => Outcome::Denied(denial),
-        }
+    fn link_full<T>(&mut self) -> Outcome<T> {
+        self.ended.link_full = true;
+        Outcome::Wait(Reason::LinkFull)
     }
 
     fn fail(&mut self, event: Option<AsyncEventKind>, send_only: bool) {
         if self.ended.failure.is_none() {
             self.ended.failure = Some(Failure { event, send_only });
         }
+    }
+}
+
+/// What it means to the protocol that an access could not be made.
+fn refused<T>(error: AccessError, denial: Denial) -> Outcome<T> {
+    match error {
+        AccessError::Wait => Outcome::Wait(Reason::Page),
+        AccessError::Busy => Outcome::Wait(Reason::NoClaim),
+        AccessError::Refused(_) | AccessError::NotMapped => Outcome::Denied(denial),
     }
 }
 
@@ -521,8 +585,9 @@ fn rights_of(right: Right) -> Rights {
     }
 }
 
+/// Bytes of packets of equal length.
 fn bytes_of(burst: &[&[u8]]) -> u64 {
-    burst.iter().map(|bytes| bytes.len() as u64).sum()
+    burst.first().map_or(0, |bytes| (bytes.len() * burst.len()) as u64)
 }
 
 fn piece(remote: RemoteAddress, length: u32) -> [ScatterGather; 1] {
@@ -530,7 +595,11 @@ fn piece(remote: RemoteAddress, length: u32) -> [ScatterGather; 1] {
 }
 
 impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
-    fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()> {
+    fn transmit(&mut self, header: &Header, source: Source, count: u32) -> Outcome<u32> {
+        let sent = if count > 1 { self.transmit_burst(header, source, count) } else { 0 };
+        if sent > 0 {
+            return Outcome::Done(sent);
+        }
         match source {
             Source::None | Source::Work { length: 0, .. } | Source::Remote { length: 0, .. } => {
                 self.emit(header, &[])
@@ -552,55 +621,11 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         }
     }
 
-    fn transmit_burst(&mut self, header: &Header, source: Source, count: u32) -> u32 {
-        let Path::Udp { route, .. } = self.qpc.path() else { return 0 };
-        let route = *route;
-        let (piece, length, need, waits) = match source {
-            Source::Work { id, offset, length, .. } => {
-                let Some(whole) = self.gathered(id) else { return 0 };
-                let (from, bytes) = (u64::from(offset), u64::from(length) * u64::from(count));
-                let waits = self.qpc.begin_access(Purpose::Request);
-                waits.to_come = u64::from(whole.length).saturating_sub(from + bytes);
-                (whole.part(from, bytes), length, Rights::empty(), waits)
-            }
-            Source::Remote { remote, length } => {
-                let [whole] = piece(remote, length * count);
-                (whole, length, Rights::REMOTE_READ, self.qpc.begin_access(Purpose::Respond))
-            }
-            Source::None => return 0,
-        };
-        if packet::pad_for(length as usize) != 0 {
-            return 0;
-        }
-        let queue_pair = self.queue_pair;
-        let domain = queue_pair.domain.number();
-        match queue_pair.services.begin_burst_in_session(
-            self.session,
-            queue_pair,
-            domain,
-            &piece,
-            need,
-            false,
-            waits,
-        ) {
-            Some(segment) => {
-                let sent = self.send_burst(&route, header, segment, length, count);
-                queue_pair.counters.udp_packets_sent.add_alone(u64::from(sent));
-                sent
-            }
-            None => 0,
-        }
-    }
-
     fn is_full(&self) -> bool {
         self.full
     }
 
-    fn lacks_page(&self) -> bool {
-        self.ended.lacks_page
-    }
-
-    fn transmit_control(&mut self, header: &Header, own: &VendorPacket) -> Outcome<()> {
+    fn transmit_control(&mut self, header: &Header, own: &VendorPacket) -> Outcome<u32> {
         let mut body = [0; VendorPacket::MAX_LEN];
         let length = own.emit(&mut body);
         self.emit(header, &body[..length])
@@ -648,27 +673,14 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         self.qpc.receive.is_some()
     }
 
-    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()> {
+    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<u32> {
         let Some(receive) = &self.qpc.receive else { return Outcome::Denied(Denial::LocalProtection) };
-        if total_length(&receive.segments) < offset + payload.len() {
+        let pieces = slice_of(&receive.segments, offset, payload.len());
+        if total_length(&pieces) < payload.first(1).len() {
             return Outcome::Denied(Denial::LocalLength);
         }
-        let pieces = slice_of(&receive.segments, offset, payload.len());
         let domain = self.queue_pair.receive_domain();
         self.place(&received(domain, &pieces), payload, last)
-    }
-
-    fn place_receive_burst(&mut self, offset: u64, burst: &[&[u8]]) -> usize {
-        let Some(receive) = &self.qpc.receive else { return 0 };
-        let pieces = slice_of(&receive.segments, offset, bytes_of(burst));
-        let domain = self.queue_pair.receive_domain();
-        match &pieces[..] {
-            [piece] if u64::from(piece.length) == bytes_of(burst) => {
-                self.place_burst(&received(domain, &pieces), burst)
-            }
-            // Too long for the receive, or in several regions.
-            _ => 0,
-        }
     }
 
     fn finish_receive(&mut self, arrival: Arrival) {
@@ -703,19 +715,12 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         }
     }
 
-    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<()> {
+    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<u32> {
         let pieces = piece(remote, payload.len() as u32);
         let target = written(self.queue_pair.domain.number(), &pieces, rest);
         let outcome = self.place(&target, payload, rest == 0);
-        self.qpc.received_data.written |= matches!(outcome, Outcome::Done(()));
+        self.qpc.received_data.written |= matches!(outcome, Outcome::Done(_));
         outcome
-    }
-
-    fn write_remote_burst(&mut self, remote: RemoteAddress, burst: &[&[u8]], rest: u32) -> usize {
-        let whole = piece(remote, bytes_of(burst) as u32);
-        let placed = self.place_burst(&written(self.queue_pair.domain.number(), &whole, rest), burst);
-        self.qpc.received_data.written |= placed > 0;
-        placed
     }
 
     fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64> {
@@ -732,7 +737,7 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
             self.qpc.begin_access(Purpose::Execute),
         ) {
             Ok(access) => access,
-            Err(error) => return self.refused(error, Denial::RemoteAccess),
+            Err(error) => return refused(error, Denial::RemoteAccess),
         };
         let operation = match atomic {
             Atomic::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },
@@ -759,7 +764,13 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         Outcome::Denied(Denial::RemoteAccess)
     }
 
-    fn place_response(&mut self, work: WorkId, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()> {
+    fn place_response(
+        &mut self,
+        work: WorkId,
+        offset: u64,
+        payload: Payload<'_>,
+        last: bool,
+    ) -> Outcome<u32> {
         let Some(KeptData::Segments(pieces)) = self.pieces(work, offset as u32, payload.len() as u32) else {
             return Outcome::Denied(Denial::LocalProtection);
         };
@@ -769,16 +780,9 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         self.place(&responded(self.queue_pair.domain.number(), &pieces, to_come), payload, last)
     }
 
-    fn place_response_burst(&mut self, work: WorkId, offset: u64, burst: &[&[u8]]) -> usize {
-        let Some(whole) = self.gathered(work) else { return 0 };
-        let pieces = [whole.part(offset, bytes_of(burst))];
-        let to_come = u64::from(whole.length).saturating_sub(offset + bytes_of(burst));
-        self.place_burst(&responded(self.queue_pair.domain.number(), &pieces, to_come), burst)
-    }
-
     fn place_atomic(&mut self, work: WorkId, value: u64) -> Outcome<()> {
         // The CPU's byte order: the program reads the value as a number of its own.
-        self.place_response(work, 0, Payload::Bytes(&value.to_ne_bytes()), true)
+        self.place_response(work, 0, Payload::Bytes(&[&value.to_ne_bytes()]), true).map(drop)
     }
 
     fn complete(&mut self, work: WorkId, status: Protocol) {

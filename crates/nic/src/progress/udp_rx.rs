@@ -4,13 +4,13 @@
 use crate::progress::engine::{Nic, Taken, Touched};
 use crate::progress::packets::Burst;
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::inbox::{Half, Incoming, Origin};
+use crate::queue_pair::inbox::{Incoming, Origin};
 use crate::queue_pair::qp_context::QpContext;
 use crate::services::ready::Occasion;
 use crate::words::limits;
 use pagewire_fabric::lock::{ArcLockGuard, Lock};
 use pagewire_fabric::{Datagram, Fabric};
-use pagewire_transport::Payload;
+use pagewire_transport::{DropCause, Payload};
 use pagewire_wire::{Error, Header, Opcode, Operation, Transport, bth, mad, reth};
 use smallvec::SmallVec;
 use std::net::IpAddr;
@@ -81,21 +81,21 @@ impl<F: Fabric> UdpRx<'_, F> {
             )
         });
         let origin = Origin::Network { source: datagram.source };
-        let packet = Incoming { header, payload: Payload::Bytes(payload), global_route, origin: &origin };
-        let Some(current) = self.current.as_mut().filter(|it| it.has_sent(&packet, datagram.source)) else {
-            self.take_first(&packet, payload, datagram);
-            return 0;
-        };
         let mut burst = SmallVec::<[&[u8]; BURST]>::new();
         burst.push(payload);
-        if add_burst(&header, datagram, behind, length..end, &mut burst) {
-            let taken = current.take_burst(&packet, &burst);
-            if taken > 0 {
-                return taken - 1;
+        let destination = header.bth.destination;
+        let current = self.current.as_mut().filter(|it| it.has_sent(destination, datagram.source));
+        if current.is_some() {
+            add_burst(&header, datagram, behind, length..end, &mut burst);
+        }
+        let packet = Incoming { header, payload: Payload::Bytes(&burst), global_route, origin: &origin };
+        match current {
+            Some(current) => current.take(self.nic, &packet) - 1,
+            None => {
+                self.take_first(&packet, payload, datagram);
+                0
             }
         }
-        current.take(self.nic, &packet);
-        0
     }
 
     /// Drops a datagram whose headers do not parse, and takes none of those behind it.
@@ -116,8 +116,8 @@ impl<F: Fabric> UdpRx<'_, F> {
             }
             return;
         };
-        if !queue_pair.accepts(&packet.header, packet.origin) {
-            queue_pair.counters.dropped.add(1);
+        if let Err(cause) = queue_pair.accepts(&packet.header, packet.origin) {
+            queue_pair.drop_packet(cause);
             return;
         }
         let queue_pair = queue_pair.clone();
@@ -127,7 +127,7 @@ impl<F: Fabric> UdpRx<'_, F> {
             None => queue_pair.has_peer_at(source, &queue_pair.attributes.lock()),
         };
         if !is_from_peer {
-            queue_pair.counters.dropped.add(1);
+            queue_pair.drop_packet(DropCause::WrongSource);
             drop(locked);
             *needs_progress |= queue_pair.is_wanted();
             return;
@@ -166,22 +166,22 @@ fn acknowledged_requests<'a, 'd>(
 }
 
 /// Adds the payloads, at this place, of the datagrams that make a burst with one that has this header: they come from the same peer, are
-/// as long, and are what [`RcConnection::receive_burst`](pagewire_transport::RcConnection::receive_burst) takes. False: there are none.
+/// as long, and are what [`RcConnection::receive`](pagewire_transport::RcConnection::receive) takes as a burst.
 fn add_burst<'d>(
     header: &Header,
     first: &Datagram<'d>,
     behind: &[Datagram<'d>],
     payload: Range<usize>,
     burst: &mut SmallVec<[&'d [u8]; BURST]>,
-) -> bool {
+) {
     let opcode = header.bth.opcode;
     let apart = match opcode.operation() {
         Some(Operation::SendMiddle | Operation::WriteMiddle | Operation::ReadResponseMiddle) => false,
         Some(Operation::WriteOnly) => true,
-        _ => return false,
+        _ => return,
     };
     if opcode.transport() != Transport::Rc || header.bth.acknowledge {
-        return false;
+        return;
     }
     let (mut before, length) = (first.bytes, first.bytes.len());
     for next in behind {
@@ -192,7 +192,6 @@ fn add_burst<'d>(
         before = next.bytes;
         burst.push(&next.bytes[payload.clone()]);
     }
-    burst.len() > 1
 }
 
 /// Whether the headers of a packet are what follows those of the one before. `write_only`: a RETH stands behind the BTH, and the
@@ -208,36 +207,26 @@ fn goes_on(before: &[u8], next: &[u8], write_only: Option<usize>) -> Result<bool
 
 impl<F: Fabric> Current<'_, F> {
     /// Whether a packet is for this queue pair, and from where the last one came from.
-    fn has_sent(&self, packet: &Incoming<'_, F>, source: IpAddr) -> bool {
-        self.queue_pair.number == packet.header.bth.destination && self.source == source
+    fn has_sent(&self, destination: u32, source: IpAddr) -> bool {
+        self.queue_pair.number == destination && self.source == source
     }
 
-    /// Takes a row that begins with a packet; gives how many of its packets were taken.
-    fn take_burst(&mut self, first: &Incoming<'_, F>, burst: &[&[u8]]) -> usize {
-        let Current { burst: shared, qpc, queue_pair, .. } = self;
-        if !queue_pair.accepts(&first.header, first.origin)
-            || !queue_pair.inbox.is_empty(Half::of(&first.header))
-        {
-            return 0;
-        }
-        let taken = queue_pair.take_burst(qpc, first, burst, shared);
-        queue_pair.counters.udp_packets_received.add_alone(taken as u64);
-        taken
-    }
-
-    fn take(&mut self, nic: &Nic<F>, packet: &Incoming<'_, F>) {
+    /// Takes a packet, and those of its burst that go with it; gives how many.
+    fn take(&mut self, nic: &Nic<F>, packet: &Incoming<'_, F>) -> usize {
         let Current { burst, qpc, queue_pair, .. } = self;
-        if !queue_pair.accepts(&packet.header, packet.origin) {
-            queue_pair.counters.dropped.add(1);
-            return;
+        if let Err(cause) = queue_pair.accepts(&packet.header, packet.origin) {
+            queue_pair.drop_packet(cause);
+            return 1;
         }
-        queue_pair.counters.udp_packets_received.add_alone(1);
+        let mut taken = 1;
         if packet.is_vendor() {
             nic.deliver_vendor_packet(queue_pair, packet);
         } else if !queue_pair.take_fast(qpc, burst.now(), packet) {
             // Whether it waits or not, the queue pair is driven at the end of the round.
-            nic.hand_over(queue_pair, qpc, burst, packet);
+            taken = nic.hand_over(queue_pair, qpc, burst, packet).packets();
         }
+        queue_pair.counters.udp_packets_received.add_alone(taken.into());
+        taken as usize
     }
 }
 

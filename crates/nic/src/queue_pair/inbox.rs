@@ -36,26 +36,16 @@ pub enum KeptPayload {
     Reference(SmallVec<[(RemoteAddress, u32); 4]>),
 }
 
-impl KeptPayload {
-    /// As transport takes it.
-    pub fn payload(&self) -> Payload<'_> {
-        match self {
-            KeptPayload::Bytes(bytes) => Payload::Bytes(bytes),
-            KeptPayload::Reference(pieces) => Payload::Reference(pieces),
-        }
-    }
-}
-
 impl From<Payload<'_>> for KeptPayload {
     fn from(payload: Payload<'_>) -> Self {
         match payload {
-            Payload::Bytes(bytes) => KeptPayload::Bytes(SmallVec::from_slice(bytes)),
+            Payload::Bytes(burst) => KeptPayload::Bytes(burst.first().copied().unwrap_or_default().into()),
             Payload::Reference(pieces) => KeptPayload::Reference(SmallVec::from_slice(pieces)),
         }
     }
 }
 
-/// A packet as it comes in: its bytes are those of a ring or of a receive buffer.
+/// A packet as it comes in, with those of its burst: its bytes are those of a ring or of a receive buffer.
 pub struct Incoming<'a, F: Fabric> {
     pub header: Header,
     pub payload: Payload<'a>,
@@ -70,7 +60,7 @@ impl<F: Fabric> Incoming<'_, F> {
         self.header.bth.opcode.transport() == Transport::Manufacturer
     }
 
-    /// A copy that can wait.
+    /// A copy of the first packet that can wait.
     pub fn keep(&self) -> InboxPacket<F> {
         let Incoming { header, payload, global_route, origin } = self;
         let (header, payload, global_route) = (*header, KeptPayload::from(*payload), *global_route);
