@@ -2,7 +2,7 @@
 
 use crate::fabric::{Batch, Route};
 use crate::limits::{BATCH_BYTES, BATCH_PACKETS, PACKET_BYTES, SEGMENTED_BYTES, SEGMENTS};
-use crate::network::TxPeerSocket;
+use crate::network::peer_sockets::TxPeerSocket;
 use pagewire_memory::Arena;
 use pagewire_wire::packet::ICRC_LEN;
 use std::ops::Range;
@@ -170,6 +170,13 @@ impl HostBatch {
         while run.take(&self.packets) {}
         from..from + run.packets
     }
+
+    /// Has a bit of the last packet turned round after its ICRC has been computed, as a bad network would.
+    pub fn damage(&mut self, bit: usize) {
+        if let Some(packet) = self.packets.last_mut() {
+            packet.damage = Some(bit as u32 % (packet.length * 8));
+        }
+    }
 }
 
 impl Batch for HostBatch {
@@ -245,12 +252,6 @@ impl Batch for HostBatch {
             }
         }
         done
-    }
-
-    fn damage(&mut self, bit: usize) {
-        if let Some(packet) = self.packets.last_mut() {
-            packet.damage = Some(bit as u32 % (packet.length * 8));
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::not_checked::tell;
-use common::{Got, alone_in_own_network, packet, receive, route, send, send_until_connected};
+use common::{Got, alone_in_own_network, damage_last, packet, receive, route, send, send_until_connected};
 use pagewire_fabric::{Batch, Datagram, Fabric, HostFabric, Route};
 use pagewire_wire::{Icrc, packet as wire};
 use std::net::{Ipv6Addr, UdpSocket};
@@ -87,7 +87,7 @@ fn what_came_together_is_handed_over_together() {
     for (index, packet) in packets.iter().enumerate() {
         batch.packet(&route, packet.len()).unwrap().copy_from_slice(packet);
         if index == 3 {
-            batch.damage(8 * 100);
+            damage_last(&mut batch, 8 * 100);
         }
     }
     a.flush(batch);

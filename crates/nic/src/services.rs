@@ -29,8 +29,8 @@ use crate::words::error::{Error, Result};
 use crate::words::limits;
 use crate::words::options::Options;
 use crate::words::path_choice::PathChoice;
-use pagewire_fabric::Fabric;
 use pagewire_fabric::limits::TICK;
+use pagewire_fabric::{Fabric, PageInThreads};
 use pagewire_iommu::hazards::Revoked;
 use pagewire_iommu::layout::{MAGIC, MAGIC_WORD};
 use pagewire_iommu::words::{SharedWords, Site};
@@ -139,7 +139,7 @@ impl<F: Fabric> Services<F> {
             // Revoked before, but an access did not end in time.
             None => self.regions.place_of(key),
         };
-        self.fabric.end_bring_in(index);
+        self.fabric.page_in().end_bring_in(index);
         self.wait_for_hazards(Revoked::Region(index))?;
         Ok(index)
     }

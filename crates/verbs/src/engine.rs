@@ -1,12 +1,12 @@
 //! The engine, and the world around it.
 
 use crate::settings::Settings;
-use pagewire_fabric::{FaultInjector, HostFabric};
+use pagewire_fabric::HostFabric;
 use pagewire_nic::Nic;
 use std::sync::Arc;
 
 /// The world around the engine: the real one, with the faults that the environment asks for.
-pub type Host = FaultInjector<HostFabric>;
+pub type Host = HostFabric;
 
 /// A running engine.
 pub struct Engine {
@@ -16,8 +16,8 @@ pub struct Engine {
 
 impl Engine {
     /// An engine that nobody runs yet.
-    pub fn new(host: HostFabric, settings: Settings) -> Self {
-        Engine { nic: Nic::new(FaultInjector::new(host, settings.faults), settings.options()), settings }
+    pub fn new(host: Host, settings: Settings) -> Self {
+        Engine { nic: Nic::new(host, settings.options()), settings }
     }
 
     /// The software NIC.

@@ -75,7 +75,7 @@ pub fn running() -> Option<Arc<Engine>> {
 fn start() -> Result<Arc<Engine>> {
     let settings = settings()?;
     let cannot_start = |error: &std::io::Error| tell(&format!("the NIC cannot start: {}", Explained(error)));
-    let host = HostFabric::new().inspect_err(cannot_start)?;
+    let host = HostFabric::with_faults(settings.faults).inspect_err(cannot_start)?;
     let engine = Arc::new(Engine::new(host, settings));
     let nic = engine.nic().clone();
     pagewire_fabric::spawn("pagewire-nic", move || or_abort(|| nic.run(&AtomicBool::new(false))))

@@ -49,16 +49,7 @@ impl IcrcCache {
             .as_ref()
             .is_some_and(|flow| (flow.source, flow.destination, flow.ports) == (source, destination, ports));
         if !known {
-            let icrc = match (source, destination) {
-                (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                    Icrc::ipv4(source, destination, source_port, port, true)
-                }
-                (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                    Icrc::ipv6(source, destination, source_port, port)
-                }
-                _ => return None,
-            };
-            let icrc = BurstIcrc::new(icrc);
+            let icrc = BurstIcrc::new(Icrc::between(source, destination, source_port, port)?);
             self.0 = Some(Flow { source, destination, ports, icrc, identification: 0, step: 0 });
         }
         self.0.as_mut()

@@ -3,8 +3,8 @@
 
 use super::Network;
 use super::flow::{Flow, IcrcCache};
+use super::peer_sockets::queue_pair_of;
 use super::receiving::{Receiving, Taker};
-use super::tx_peer_sockets::queue_pair_of;
 use crate::fabric::{Datagram, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT};
 use crate::limits::PACKET_BYTES;
 use crate::steering;

@@ -1,8 +1,9 @@
 //! The sending half: batches, cut by the kernel where it can, and sent one by one where it cannot.
 
+use super::Network;
 use super::crc::crc32;
 use super::flow::IcrcCache;
-use super::{Network, TxPeerSocket};
+use super::peer_sockets::TxPeerSocket;
 use crate::batch::{HostBatch, Packet};
 use crate::descriptors::Descriptor;
 use crate::fabric::Route;
@@ -120,11 +121,9 @@ impl Network {
             return Err("a packet without a source address".into());
         }
         let port = self.first.get().ok_or("no block of queue pair numbers is leased, hence no port")?;
-        let (socket, name) = match Family::of(route.destination) {
-            Family::V4 => (&port.v4, "IPv4"),
-            Family::V6 => (&port.v6, "IPv6"),
-        };
-        socket.as_ref().ok_or_else(|| format!("this host has no {name}"))
+        let family = Family::of(route.destination);
+        port.socket(family)
+            .ok_or_else(|| format!("this host has no IP{}", format!("{family:?}").to_lowercase()))
     }
 
     /// Sends a run by the socket that is connected to where it goes. False: it is to leave otherwise.

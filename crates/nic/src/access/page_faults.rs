@@ -10,7 +10,7 @@ use crate::services::Services;
 use crate::services::intake::ProcessOf;
 use crate::words::limits::{BRING_IN_TRIES, BYTES_OF_A_HELPER, RESOLVE_NOW_BYTES};
 use crate::words::sge::ScatterGather;
-use pagewire_fabric::{Fabric, RegionPart};
+use pagewire_fabric::{Fabric, PageInThreads, RegionPart};
 use pagewire_iommu::{RegionView, Rights, Window};
 use pagewire_memory::{Absence, ApplicationMemory, Segment};
 use pagewire_paging::limits::BLOCK;
@@ -114,7 +114,7 @@ impl<F: Fabric> Services<F> {
             self.page_faults.counted.handed_on(bytes);
             queue_pair.counters.page_waits.add(1);
         }
-        self.fabric.bring_in_peer(process, regions, there, waits.token(queue_pair.number));
+        self.fabric.page_in().bring_in_peer(process, regions, there, waits.token(queue_pair.number));
         true
     }
 
@@ -226,7 +226,7 @@ impl<F: Fabric> Services<F> {
         waits.cheap_until = own.end;
         waits.reach(&own);
         let parts = self.parts_of(faulted, &own);
-        self.fabric.bring_in(waits.tenant(), &parts, faulted.write, waits.token(queue_pair.number));
+        self.fabric.page_in().bring_in(waits.tenant(), &parts, faulted.write, waits.token(queue_pair.number));
     }
 
     /// What an access misses by its regions, with another segment in place of the last. Of what ended meanwhile nothing: the access
@@ -279,7 +279,7 @@ impl<F: Fabric> Services<F> {
         let access = faulted.last();
         let known = waits.known_end(access.end);
         let end = faulted.memory(known).end;
-        if waits.last_was_cheap && !self.fabric.has_processors_for_helpers() {
+        if waits.last_was_cheap && !self.fabric.page_in().has_processors_for_helpers() {
             waits.ahead.alone(access, waits.cheap_until);
             return;
         }
@@ -293,7 +293,7 @@ impl<F: Fabric> Services<F> {
         let stretch = Stretch::new(section, if waits.last_was_cheap { Order::Back } else { Order::Forth });
         stretch.reach(&own);
         let region = faulted.window.life();
-        self.fabric.bring_in_ahead(waits.tenant(), region, &stretch, faulted.write, helpers);
+        self.fabric.page_in().bring_in_ahead(waits.tenant(), region, &stretch, faulted.write, helpers);
         waits.add_stretch(stretch);
     }
 }

@@ -4,7 +4,7 @@ use crate::services::protection::ProtectionDomain;
 use crate::words::error::{Error, Result};
 use crate::words::limits::MAX_ADVISED_SEGMENTS;
 use crate::words::sge::ScatterGather;
-use pagewire_fabric::{Fabric, PrefetchError, RegionPart};
+use pagewire_fabric::{Fabric, PageInThreads, PrefetchError, RegionPart};
 use pagewire_iommu::{Refusal, Rights, Window};
 use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_paging::FaultCounts;
@@ -60,7 +60,7 @@ impl<F: Fabric> ProtectionDomain<F> {
             parts.iter().map(|(_, part)| *part).filter(|part| part.segment.length > 0).collect();
         let prefetched = match parts.is_empty() {
             true => Ok(()),
-            false => self.services().fabric.prefetch(&parts, advice == Advice::PrefetchWrite, flush),
+            false => self.services().fabric.page_in().prefetch(&parts, advice == Advice::PrefetchWrite, flush),
         };
         prefetched.map_err(|error| match error {
             PrefetchError::NotMapped => Error::Fault("a page is not mapped, or not with that right"),

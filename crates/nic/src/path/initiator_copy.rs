@@ -15,7 +15,7 @@ use crate::services::intake::ProcessOf;
 use crate::services::ready::Again;
 use crate::words::attributes::QueuePairType;
 use crate::words::sge::ScatterGather;
-use pagewire_fabric::{Direction, Fabric, RegionPart};
+use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
 use pagewire_iommu::{RegionView, Rights};
 use pagewire_memory::{Absence, ApplicationMemory, MemoryError, Segment, Unreached};
 use pagewire_transport::{InitiatorCopy, Operation, RemoteAddress, Work};
@@ -195,7 +195,7 @@ impl<F: Fabric> QueuePair<F> {
     ) -> Result<(), MemoryError> {
         let direction = if reads { Direction::Pull } else { Direction::Push };
         let page_in = self.services.options.page_in;
-        self.services.fabric.move_absent(direction, process, (here, there), true, page_in)
+        self.services.fabric.page_in().move_absent(direction, process, (here, there), true, page_in)
     }
 
     /// What becomes of a transfer to memory of a peer that is not reached at once. `None`: it is made. `is_there`: the peer's queue

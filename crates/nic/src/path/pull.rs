@@ -5,7 +5,7 @@ use crate::path::local::LocalChannel;
 use crate::queue_pair::QueuePair;
 use crate::services::ready::Again;
 use crate::words::sge::slice_of;
-use pagewire_fabric::{Direction, Fabric, RegionPart};
+use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
 use pagewire_iommu::Rights;
 use pagewire_memory::{Absence, ApplicationMemory, LastSeen, MemoryError, Segment, Unreached};
 use pagewire_transport::{Denial, RemoteAddress};
@@ -109,7 +109,7 @@ impl<F: Fabric> QueuePair<F> {
                     false => memory.pull(process, &segments, &into, last),
                     true => {
                         let page_in = services.options.page_in;
-                        services.fabric.move_absent(
+                        services.fabric.page_in().move_absent(
                             Direction::Pull,
                             process,
                             (&into, &segments),

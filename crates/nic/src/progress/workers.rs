@@ -3,8 +3,8 @@
 use crate::progress::engine::{Nic, Taken};
 use crate::services::attention;
 use crate::services::ready::Occasion;
-use pagewire_fabric::lock::heavy_barrier;
 use pagewire_fabric::{Fabric, TimerSlack};
+use pagewire_fabric::{PageInThreads, lock::heavy_barrier};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -140,7 +140,7 @@ impl<F: Fabric> Nic<F> {
         match self.workers.polls_to_offer.load(Ordering::Relaxed) {
             0 => self.offer(),
             // What is waited for may be done by a thread that has no processor.
-            _ if taken == Taken::Nothing && self.fabric().brings_in() => std::thread::yield_now(),
+            _ if taken == Taken::Nothing && self.fabric().page_in().brings_in() => std::thread::yield_now(),
             left => {
                 let left = left.saturating_sub(1 + left_out / LOOKS_PER_ROUND);
                 self.workers.polls_to_offer.store(left, Ordering::Relaxed);
