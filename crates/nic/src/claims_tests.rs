@@ -1,14 +1,20 @@
 //! What happens where all claims are taken, and that revocation sees every claim of a peer.
 
+use crate::path::initiator_copy::{Bytes, LocalPath, Transfer};
 use crate::path::local::LocalChannel;
 use crate::services::device::devices;
 use crate::words::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
 use crate::words::gid::Mtu;
+use crate::words::outcome::{Cause, Withheld};
 use crate::*;
 use pagewire_fabric::{Fabric, HostFabric};
 use pagewire_iommu::Hazards;
-use pagewire_iommu::hazards::Claim;
+use pagewire_iommu::hazards::{Claim, Revoked};
 use pagewire_iommu::words::SharedWords;
+use pagewire_memory::{ApplicationMemory, LastSeen, MemoryError, RemoteMemory, Segment, Source, Unreached};
+use pagewire_transport::{Operation, RemoteAddress};
+use std::cell::RefCell;
+use std::result::Result;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -267,4 +273,126 @@ fn the_end_of_a_region_waits_for_claims_of_a_channel_that_no_round_has_taken_ove
         channel.own_hazards.release(claim);
         assert!(deregistering.join().unwrap(), "the region ended under an access");
     });
+}
+
+/// Memory of no process, which is reached without the kernel, in the place of the peer's. Notes what is asked of it, and whether a
+/// claim on the peer's queue pair was held then.
+struct TestMemory<'m> {
+    memory: &'m <HostFabric as Fabric>::Memory,
+    /// Address of the first of these bytes.
+    base: u64,
+    bytes: RefCell<Vec<u8>>,
+    peer_hazards: Hazards<<HostFabric as Fabric>::Words>,
+    place: u32,
+    calls: RefCell<Vec<(&'static str, bool)>>,
+    fails: bool,
+}
+
+impl TestMemory<'_> {
+    fn note(&self, call: &'static str) -> Result<(), MemoryError> {
+        let held = self.peer_hazards.holds(Revoked::QueuePair(self.place));
+        self.calls.borrow_mut().push((call, held));
+        if self.fails { Err(MemoryError::PeerGone) } else { Ok(()) }
+    }
+
+    fn range(&self, there: &[Segment]) -> std::ops::Range<usize> {
+        let [there] = there else { panic!("one segment") };
+        let start = (there.address - self.base) as usize;
+        start..start + there.length as usize
+    }
+}
+
+impl RemoteMemory for TestMemory<'_> {
+    fn reach(&self, _there: Segment, _moment: u64, _seen: &mut LastSeen) -> Result<(), Unreached> {
+        let _ = self.note("reach");
+        Ok(())
+    }
+
+    fn put(&self, from: Source<'_>, there: &[Segment], _tail_last: bool) -> Result<(), MemoryError> {
+        self.note("put")?;
+        let into = &mut self.bytes.borrow_mut()[self.range(there)];
+        match from {
+            Source::Segments(from) => self.memory.read(from, into),
+            Source::Bytes(bytes) => Ok(into.copy_from_slice(bytes)),
+        }
+    }
+
+    fn get(&self, there: &[Segment], into: &[Segment], tail_last: bool) -> Result<(), MemoryError> {
+        self.note("get")?;
+        self.memory.write(&self.bytes.borrow()[self.range(there)], into, tail_last)
+    }
+
+    fn may_fault(&self) -> bool {
+        true
+    }
+}
+
+/// The trait is what transfers need of a peer's memory: another implementation of it takes the place of cross-memory attach.
+#[test]
+fn transfers_work_with_any_remote_memory_and_touch_it_under_a_claim() {
+    let sides = connected(PathChoice::Local);
+    sides[0].bytes[..8].fill(7);
+    let [one, two] = &sides;
+    let (base, key) = (two.address(), two.region.rkey());
+    let at = |offset| RemoteAddress { address: base + offset, key };
+    let piece = ScatterGather { address: one.address(), length: 8, key: one.region.lkey() };
+    let into = ScatterGather { address: one.address() + 8, ..piece };
+    let write = |offset| Operation::Write { remote: at(offset), immediate: None };
+    let cases = [
+        (write(0), Bytes::Segments(std::slice::from_ref(&piece)), "put"),
+        (write(8), Bytes::Inline(&[9; 8]), "put"),
+        (Operation::Read { remote: at(4) }, Bytes::Segments(std::slice::from_ref(&into)), "get"),
+    ];
+    let channel = one.channel();
+    let mut qpc = one.queue_pair.qpc.lock();
+    for fails in [true, false] {
+        let mut bytes = vec![0; 16];
+        for (operation, data, call) in &cases {
+            let LocalPath {
+                services,
+                by,
+                channel,
+                peer,
+                domain,
+                send_psn,
+                is_reliable,
+                waits,
+                mr_cache,
+                peer_knows_rts,
+                ..
+            } = qpc.local(&one.queue_pair).unwrap();
+            let remote = TestMemory {
+                memory: services.fabric.memory(),
+                base,
+                bytes: RefCell::new(bytes),
+                peer_hazards: channel.own_hazards.clone(),
+                place: two.queue_pair.place,
+                calls: RefCell::default(),
+                fails,
+            };
+            let mut path = LocalPath {
+                services,
+                by,
+                channel,
+                remote,
+                peer,
+                domain,
+                send_psn,
+                is_reliable,
+                waits,
+                mr_cache,
+                peer_knows_rts,
+            };
+            let outcome = path.execute(&Transfer::new(operation, 8).unwrap(), *data);
+            let refused = Err(Withheld::Refused(Cause::PeerUnreadable));
+            assert_eq!(outcome, if fails { refused } else { Ok(()) });
+            assert_eq!(*path.remote.calls.borrow(), [("reach", false), (*call, true)]);
+            bytes = path.remote.bytes.into_inner();
+        }
+        let expected = if fails { [0; 16] } else { [[7; 8], [9; 8]].concat().try_into().unwrap() };
+        assert_eq!(bytes, expected);
+    }
+    assert!(!channel.own_hazards.holds(Revoked::QueuePair(two.queue_pair.place)), "a claim is left");
+    assert_eq!(one.bytes[8..16], [7, 7, 7, 7, 9, 9, 9, 9]);
+    assert_eq!(two.bytes[..16], [0; 16], "the peer's own memory is not touched");
 }

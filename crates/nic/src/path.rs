@@ -2,7 +2,7 @@
 
 pub mod initiator_copy;
 pub mod local;
-pub mod pull;
+pub mod receiver_read;
 pub mod ring;
 pub mod ring_ack;
 pub mod send_record_format;

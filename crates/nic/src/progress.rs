@@ -3,6 +3,7 @@
 pub mod datagram;
 pub mod engine;
 pub mod fast_path;
+pub mod initiator;
 pub mod management;
 pub mod packets;
 pub mod qp_progress;

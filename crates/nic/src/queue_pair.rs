@@ -16,6 +16,7 @@ pub mod request;
 pub mod shared_receive;
 pub mod slots;
 
+use crate::access::Claimant;
 use crate::completion::{Completion, CompletionQueue, Opcode, RoutingHeader, Status};
 use crate::path::local::{PublishedQueuePair, publish_holding};
 use crate::path::{Path, Paths, ShownPath};
@@ -33,8 +34,8 @@ use crate::services::timers::Schedule;
 use crate::words::attributes::{Attributes, Capabilities, QueuePairType, State};
 use crate::words::error::{Error, Result};
 use crate::words::limits::REVOCATION_BOUND;
-use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::{Lock, LockGuard, lock_until};
+use pagewire_fabric::{Counter, Fabric};
 use pagewire_iommu::Rights;
 use pagewire_transport::WorkId;
 use parking_lot::Mutex;
@@ -59,6 +60,8 @@ pub struct QueuePair<F: Fabric> {
     pub(crate) paths: Arc<Paths<F>>,
     pub(crate) domain: Arc<ProtectionDomain<F>>,
     pub(crate) kind: QueuePairType,
+    /// It stands for the queue pair where memory is accessed.
+    pub(crate) claimant: Claimant,
     pub(crate) number: u32,
     /// Place in the published tables.
     pub(crate) place: u32,
@@ -110,6 +113,7 @@ impl<F: Fabric> QueuePair<F> {
         init: QueuePairInit<F, CqBinding<F>>,
     ) -> Arc<Self> {
         let (services, capabilities) = (domain.services().clone(), init.capabilities);
+        let device = domain.context().device().name.clone();
         domain.users.fetch_add(1, Ordering::AcqRel);
         init.send_cq.users.fetch_add(1, Ordering::AcqRel);
         init.recv_cq.users.fetch_add(1, Ordering::AcqRel);
@@ -118,6 +122,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         Arc::new(QueuePair {
             kind: init.kind,
+            claimant: Claimant { place, number, device, page_waits: Counter::default() },
             number,
             place,
             send_cq: init.send_cq,

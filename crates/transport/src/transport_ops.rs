@@ -54,6 +54,13 @@ pub enum Reason {
     Receive,
 }
 
+impl Reason {
+    /// Whether somebody runs the connection when the reason is gone. If nobody does, it has to be tried again.
+    pub fn is_announced(self) -> bool {
+        !matches!(self, Reason::NoClaim | Reason::LinkFull)
+    }
+}
+
 /// How a packet that arrived ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {

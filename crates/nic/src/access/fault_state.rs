@@ -3,7 +3,7 @@
 //! A packet that comes again while its page is on the way is looked at again, as often as the peer repeats it. Such looks do not
 //! count: an access that was tried often enough is simply made, and whoever makes it waits for the page itself.
 
-use crate::queue_pair::inbox::Half;
+use crate::words::half::Half;
 use crate::words::limits::{MOST_PAGE_LOOK, PAGE_LOOK, STRETCHES, WAIT_BITS};
 use arrayvec::ArrayVec;
 use pagewire_memory::Absence;

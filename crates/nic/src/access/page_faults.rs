@@ -3,73 +3,54 @@
 //! Pages that are only to be filled with zeros come in at once: that is cheaper than any thread. For all others a thread of the fabric
 //! is asked, and the access is made when they are there. What probably follows is brought in meanwhile.
 
-use crate::access::AccessError;
 use crate::access::fault_state::{FaultState, Missing};
-use crate::queue_pair::QueuePair;
+use crate::access::{AccessRequest, Claimant};
 use crate::services::Services;
 use crate::services::intake::ProcessOf;
 use crate::words::limits::{BRING_IN_TRIES, BYTES_OF_A_HELPER, RESOLVE_NOW_BYTES};
-use crate::words::sge::ScatterGather;
+use crate::words::outcome::{Outcome, Withheld};
 use pagewire_fabric::{Fabric, PageInThreads, RegionPart};
-use pagewire_iommu::{RegionView, Rights, Window};
+use pagewire_iommu::{RegionView, Window};
 use pagewire_memory::{Absence, ApplicationMemory, Segment};
 use pagewire_paging::limits::BLOCK;
 use pagewire_paging::{FaultCounts, Order, PageIn, Stretch, needed};
+use pagewire_transport::Reason;
 use smallvec::SmallVec;
 use std::ops::Range;
+
+/// A peer, and the regions that it publishes.
+pub struct PeerMemory<'a, F: Fabric> {
+    pub process: &'a ProcessOf<F>,
+    pub regions: &'a RegionView<F::Words>,
+}
 
 /// The memory of an access that met an absent page.
 pub struct FaultedAccess<'a> {
     pub segments: &'a [Segment],
     /// The region of the last segment.
     pub window: Window,
-    /// Names those before it.
-    pub keyed: KeyedPieces<'a>,
-    /// The pages are written.
-    pub write: bool,
-}
-
-/// How an access named its memory, in pieces of which some may be empty.
-#[derive(Clone, Copy)]
-pub struct KeyedPieces<'a> {
-    pub pieces: &'a [ScatterGather],
-    pub domain: u32,
-    pub need: Rights,
-}
-
-impl KeyedPieces<'_> {
-    /// For an access to one segment.
-    pub const ALONE: Self = KeyedPieces { pieces: &[], domain: 0, need: Rights::empty() };
+    /// Names it, and those before it.
+    pub request: &'a AccessRequest<'a>,
 }
 
 impl<F: Fabric> Services<F> {
     /// Brings in what an access misses. `Ok`: it can be made now.
     #[cold]
-    pub(crate) fn resolve_fault(
-        &self,
-        queue_pair: &QueuePair<F>,
-        faulted: &FaultedAccess<'_>,
-        waits: &mut FaultState,
-    ) -> Result<(), AccessError> {
-        let Err(missing) = self.resolve_now(queue_pair, faulted, waits) else { return Ok(()) };
-        self.ask(queue_pair, faulted, missing, waits);
+    pub(crate) fn resolve_fault(&self, faulted: &FaultedAccess<'_>, waits: &mut FaultState) -> Outcome<()> {
+        let Err(missing) = self.resolve_now(faulted, waits) else { return Ok(()) };
+        self.ask(faulted, missing, waits);
         // A pager in user space is not asked for what may not be needed.
         let is_needed = waits.known_end(faulted.last().end).is_some();
         if !waits.from_user_space || is_needed || self.options.page_in != PageIn::Dynamic {
-            self.bring_in_beyond(queue_pair, faulted, waits);
+            self.bring_in_beyond(faulted, waits);
         }
-        Err(AccessError::Wait)
+        Err(Withheld::Wait(Reason::Page))
     }
 
     /// As [`resolve_fault`](Self::resolve_fault) for an access that is given up where it would wait: false.
     #[cold]
-    pub(crate) fn resolve_cheap_fault(
-        &self,
-        queue_pair: &QueuePair<F>,
-        faulted: &FaultedAccess<'_>,
-        waits: &mut FaultState,
-    ) -> bool {
-        match self.resolve_now(queue_pair, faulted, waits) {
+    pub(crate) fn resolve_cheap_fault(&self, faulted: &FaultedAccess<'_>, waits: &mut FaultState) -> bool {
+        match self.resolve_now(faulted, waits) {
             Ok(()) => true,
             Err(missing) => {
                 waits.note_burst(faulted.last().start, missing);
@@ -78,15 +59,10 @@ impl<F: Fabric> Services<F> {
         }
     }
 
-    fn resolve_now(
-        &self,
-        queue_pair: &QueuePair<F>,
-        faulted: &FaultedAccess<'_>,
-        waits: &mut FaultState,
-    ) -> Result<(), Missing> {
-        self.bring_in_now(queue_pair, faulted, waits)?;
+    fn resolve_now(&self, faulted: &FaultedAccess<'_>, waits: &mut FaultState) -> Result<(), Missing> {
+        self.bring_in_now(faulted, waits)?;
         self.end_own_wait_if_any(waits);
-        self.bring_in_beyond(queue_pair, faulted, waits);
+        self.bring_in_beyond(faulted, waits);
         Ok(())
     }
 
@@ -94,14 +70,13 @@ impl<F: Fabric> Services<F> {
     #[cold]
     pub(crate) fn wait_for_peer_page(
         &self,
-        queue_pair: &QueuePair<F>,
-        process: &ProcessOf<F>,
-        regions: &RegionView<F::Words>,
-        there: RegionPart,
+        by: &Claimant,
+        peer: PeerMemory<'_, F>,
+        part: RegionPart,
         absence: Absence,
         waits: &mut FaultState,
     ) -> bool {
-        let bytes = there.segment.length;
+        let bytes = part.segment.length;
         if absence == Absence::Cheap || waits.peer_times >= BRING_IN_TRIES {
             // Not each time that the transfer is tried while it waits for something else.
             if !waits.is_waiting() {
@@ -112,9 +87,9 @@ impl<F: Fabric> Services<F> {
         }
         if waits.begin_peer_wait(self.fabric.now()) {
             self.page_faults.counted.handed_on(bytes);
-            queue_pair.counters.page_waits.add(1);
+            by.page_waits.add(1);
         }
-        self.fabric.page_in().bring_in_peer(process, regions, there, waits.token(queue_pair.number));
+        self.fabric.page_in().bring_in_peer(peer.process, peer.regions, part, waits.token(by.number));
         true
     }
 
@@ -142,12 +117,7 @@ impl<F: Fabric> Services<F> {
     }
 
     /// Brings pages in, where that takes about as long as to hand them on; else says how they come, as far as that was asked.
-    fn bring_in_now(
-        &self,
-        queue_pair: &QueuePair<F>,
-        faulted: &FaultedAccess<'_>,
-        waits: &mut FaultState,
-    ) -> Result<(), Missing> {
+    fn bring_in_now(&self, faulted: &FaultedAccess<'_>, waits: &mut FaultState) -> Result<(), Missing> {
         let memory = self.fabric.memory();
         let bytes = faulted.bytes();
         let (last, needed) = (faulted.last(), self.needed(faulted));
@@ -169,7 +139,7 @@ impl<F: Fabric> Services<F> {
         {
             return Err(Missing { absence, whole });
         }
-        self.note_fault(queue_pair, faulted, FaultCounts { minor: 1, bytes, ..FaultCounts::default() });
+        self.note_fault(faulted, FaultCounts { minor: 1, bytes, ..FaultCounts::default() });
         if bytes > RESOLVE_NOW_BYTES {
             // They come while they are moved.
             faults.counted.count_resolved_in_copy(bytes);
@@ -180,7 +150,7 @@ impl<F: Fabric> Services<F> {
         waits.last_was_cheap = true;
         waits.reach(&whole);
         waits.cheap_until = whole.end;
-        let _ = faulted.with_last(&whole, |segment| memory.bring_in(&segment, faulted.write));
+        let _ = faulted.with_last(&whole, |segment| memory.bring_in(&segment, faulted.request.write));
         let ended = self.fabric.now();
         let took = ended.saturating_sub(began);
         faults.counted.count_resolved(bytes, took);
@@ -189,13 +159,7 @@ impl<F: Fabric> Services<F> {
     }
 
     /// Has a thread bring pages in, which come so.
-    fn ask(
-        &self,
-        queue_pair: &QueuePair<F>,
-        faulted: &FaultedAccess<'_>,
-        missing: Missing,
-        waits: &mut FaultState,
-    ) {
+    fn ask(&self, faulted: &FaultedAccess<'_>, missing: Missing, waits: &mut FaultState) {
         let (mut own, last, region) = (self.needed(faulted), faulted.last(), faulted.window.index());
         waits.begin_wait(self.fabric.now());
         match waits.requested_until(region, &last) {
@@ -207,8 +171,8 @@ impl<F: Fabric> Services<F> {
                 let bytes = faulted.bytes();
                 self.page_faults.counted.handed_on(bytes);
                 let counts = FaultCounts { major: 1, bytes, ..FaultCounts::default() };
-                self.note_fault(queue_pair, faulted, counts);
-                queue_pair.counters.page_waits.add(1);
+                self.note_fault(faulted, counts);
+                faulted.request.by.page_waits.add(1);
                 if matches!(missing.absence, Absence::Slow | Absence::Cheap) {
                     own = missing.whole;
                 } else if let Some(known) = waits.known_end(last.end) {
@@ -226,14 +190,19 @@ impl<F: Fabric> Services<F> {
         waits.cheap_until = own.end;
         waits.reach(&own);
         let parts = self.parts_of(faulted, &own);
-        self.fabric.page_in().bring_in(waits.tenant(), &parts, faulted.write, waits.token(queue_pair.number));
+        self.fabric.page_in().bring_in(
+            waits.tenant(),
+            &parts,
+            faulted.request.write,
+            waits.token(faulted.request.by.number),
+        );
     }
 
     /// What an access misses by its regions, with another segment in place of the last. Of what ended meanwhile nothing: the access
     /// itself finds that out.
     fn parts_of(&self, faulted: &FaultedAccess<'_>, last: &Range<u64>) -> SmallVec<[RegionPart; 4]> {
         let Some((_, before)) = faulted.segments.split_last() else { return SmallVec::new() };
-        let KeyedPieces { pieces, domain, need } = faulted.keyed;
+        let AccessRequest { pieces, domain, need, .. } = *faulted.request;
         let pieces = pieces.iter().filter(|piece| piece.length > 0);
         let parts = before.iter().zip(pieces).filter_map(|(segment, piece)| {
             let window = self.regions.view().window(piece.key, need, domain).ok()?;
@@ -259,8 +228,8 @@ impl<F: Fabric> Services<F> {
         Missing { absence, whole: if goes { whole } else { last } }
     }
 
-    fn note_fault(&self, queue_pair: &QueuePair<F>, faulted: &FaultedAccess<'_>, counts: FaultCounts) {
-        self.page_faults.note(&faulted.window, &queue_pair.domain.context().device().name, counts);
+    fn note_fault(&self, faulted: &FaultedAccess<'_>, counts: FaultCounts) {
+        self.page_faults.note(&faulted.window, &faulted.request.by.device, counts);
     }
 
     /// What has to come in of the last segment of an access, or with it.
@@ -270,12 +239,7 @@ impl<F: Fabric> Services<F> {
 
     /// Has pages brought in that will be needed soon. Also for an access that comes to the mark of those.
     #[cold]
-    pub(crate) fn bring_in_beyond(
-        &self,
-        queue_pair: &QueuePair<F>,
-        faulted: &FaultedAccess<'_>,
-        waits: &mut FaultState,
-    ) {
+    pub(crate) fn bring_in_beyond(&self, faulted: &FaultedAccess<'_>, waits: &mut FaultState) {
         let access = faulted.last();
         let known = waits.known_end(access.end);
         let end = faulted.memory(known).end;
@@ -288,12 +252,18 @@ impl<F: Fabric> Services<F> {
         let Some(section) = section else { return };
         let bytes_ahead = section.end - section.start;
         self.page_faults.counted.ahead(bytes_ahead);
-        self.note_fault(queue_pair, faulted, FaultCounts { bytes_ahead, ..FaultCounts::default() });
+        self.note_fault(faulted, FaultCounts { bytes_ahead, ..FaultCounts::default() });
         let helpers = if waits.last_was_cheap { 1 } else { bytes_ahead.div_ceil(BYTES_OF_A_HELPER) as u32 };
         let stretch = Stretch::new(section, if waits.last_was_cheap { Order::Back } else { Order::Forth });
         stretch.reach(&own);
         let region = faulted.window.life();
-        self.fabric.page_in().bring_in_ahead(waits.tenant(), region, &stretch, faulted.write, helpers);
+        self.fabric.page_in().bring_in_ahead(
+            waits.tenant(),
+            region,
+            &stretch,
+            faulted.request.write,
+            helpers,
+        );
         waits.add_stretch(stretch);
     }
 }

@@ -105,7 +105,7 @@ impl<F: Fabric> QueuePair<F> {
             udp_packets_sent: counters.udp_packets_sent.get(),
             udp_packets_received: counters.udp_packets_received.get() + counters.udp_packets_kept.get(),
             dropped: counters.dropped.get(),
-            page_waits: counters.page_waits.get(),
+            page_waits: self.claimant.page_waits.get(),
             protocol: self.protocol_counters(deadline),
         }
     }

@@ -60,7 +60,9 @@ impl<F: Fabric> ProtectionDomain<F> {
             parts.iter().map(|(_, part)| *part).filter(|part| part.segment.length > 0).collect();
         let prefetched = match parts.is_empty() {
             true => Ok(()),
-            false => self.services().fabric.page_in().prefetch(&parts, advice == Advice::PrefetchWrite, flush),
+            false => {
+                self.services().fabric.page_in().prefetch(&parts, advice == Advice::PrefetchWrite, flush)
+            }
         };
         prefetched.map_err(|error| match error {
             PrefetchError::NotMapped => Error::Fault("a page is not mapped, or not with that right"),

@@ -13,6 +13,7 @@ use pagewire_iommu::layout::{BLOCKS, MAGIC, MAGIC_WORD, QUEUE_PAIR_WORDS, QUEUE_
 use pagewire_iommu::limits::MAX_BLOCKS;
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, RegionView, Rights};
+use pagewire_memory::CrossMemory;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -194,6 +195,12 @@ impl<F: Fabric> LocalChannel<F> {
             broken: AtomicBool::new(false),
             channel,
         }))
+    }
+
+    /// The peer's memory.
+    #[inline]
+    pub fn cross_memory<'m>(&'m self, fabric: &'m F) -> CrossMemory<'m, F::Memory> {
+        CrossMemory { memory: fabric.memory(), process: &self.channel.process }
     }
 
     /// The place of a queue pair in the peer's tables.

@@ -1,18 +1,21 @@
 //! UD: one packet a message, to wherever its address handle says.
 
-use crate::access::AccessError;
-use crate::access::AccessSession;
 use crate::access::fault_state::Purpose;
+use crate::access::{AccessRequest, AccessSession};
 use crate::completion::{Completion, Opcode, RoutingHeader, Status};
+use crate::path::local::LocalChannel;
 use crate::path::ring::Kind;
 use crate::path::{CONNECT_WAIT, Path};
 use crate::progress::transport_ops::{QpTransportOps, lay, length_in_batch};
 use crate::queue_pair::QueuePair;
+use crate::queue_pair::inbox::Incoming;
 use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::request::KeptData;
 use crate::services::event::AsyncEventKind;
 use crate::services::ready::Again;
 use crate::words::attributes::{Attributes, State};
+use crate::words::gid::global_routing_header;
+use crate::words::outcome::Withheld;
 use pagewire_fabric::{Batch, Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
@@ -28,10 +31,19 @@ use smallvec::SmallVec;
 /// Bytes in front of a datagram in its receive buffer.
 const GLOBAL_ROUTE: usize = 40;
 
+/// A datagram that is to be sent.
+struct Outgoing {
+    header: Header,
+    data: KeptData,
+    route: Route,
+    peer: u32,
+    length: u32,
+}
+
 /// How sending one datagram went.
 enum Sent {
     Done,
-    Wait { link_full: bool },
+    Wait(Reason),
     Failed(Status),
 }
 
@@ -53,21 +65,19 @@ impl<F: Fabric> QueuePair<F> {
                     break;
                 }
                 // Not sent, and no error (InfiniBand specification, volume 1, C10-93.1.1).
-                Some((.., length)) if length > mtu => {
+                Some(datagram) if datagram.length > mtu => {
                     self.counters.dropped.add(1);
                     Sent::Done
                 }
-                Some((header, data, route, peer, length)) => {
-                    self.send_datagram(qpc, &mut batch, &header, &data, &route, peer, length)
-                }
+                Some(datagram) => self.send_datagram(qpc, &mut batch, &datagram),
             };
             match sent {
                 Sent::Done => {
                     qpc.submitted += 1;
                     self.complete_send(id, Status::Success);
                 }
-                Sent::Wait { link_full } => {
-                    again = link_full.then_some(Again::Later);
+                Sent::Wait(reason) => {
+                    again = (!reason.is_announced()).then_some(Again::Later);
                     break;
                 }
                 Sent::Failed(status) => {
@@ -94,8 +104,8 @@ impl<F: Fabric> QueuePair<F> {
         }
     }
 
-    /// Header, data, route, destination and length of a posted datagram.
-    fn datagram(&self, id: WorkId, attributes: &Attributes) -> Option<(Header, KeptData, Route, u32, u32)> {
+    /// A posted datagram.
+    fn datagram(&self, id: WorkId, attributes: &Attributes) -> Option<Outgoing> {
         let send = self.send.lock();
         let work = send.get(id)?;
         let (address, peer, queue_key) = work.destination.as_ref()?;
@@ -115,36 +125,31 @@ impl<F: Fabric> QueuePair<F> {
             KeptData::Segments(segments) => KeptData::Segments(segments.clone()),
             KeptData::Inline(bytes) => KeptData::Inline(bytes.clone()),
         };
-        Some((header, data, *address.route(), *peer, work.work.length))
+        Some(Outgoing { header, data, route: *address.route(), peer: *peer, length: work.work.length })
     }
 
-    #[allow(clippy::too_many_arguments)] // one datagram, spelled out
     fn send_datagram(
         &self,
         qpc: &mut QpContext<F>,
         batch: &mut Option<F::Batch>,
-        header: &Header,
-        data: &KeptData,
-        route: &Route,
-        peer: u32,
-        length: u32,
+        datagram: &Outgoing,
     ) -> Sent {
-        let path = self.paths.choose_datagram_path(self.number, route, peer);
+        let Outgoing { header, data, route, peer, length } = datagram;
+        let path = self.paths.choose_datagram_path(self.number, route, *peer);
         let access = match data {
             KeptData::Inline(_) => None,
             KeptData::Segments(pieces) => {
-                let domain = self.domain.number();
-                match self.services.begin(
-                    self,
-                    domain,
+                let request = AccessRequest {
+                    by: &self.claimant,
                     pieces,
-                    Rights::empty(),
-                    false,
-                    qpc.begin_access(Purpose::Request),
-                ) {
+                    domain: self.domain.number(),
+                    need: Rights::empty(),
+                    write: false,
+                };
+                match self.services.begin(&request, qpc.begin_access(Purpose::Request)) {
                     Ok(access) => Some(access),
-                    Err(AccessError::Wait | AccessError::Busy) => return Sent::Wait { link_full: false },
-                    Err(_) => return Sent::Failed(Status::LocalProtection),
+                    Err(Withheld::Wait(reason)) => return Sent::Wait(reason),
+                    Err(Withheld::Refused(_)) => return Sent::Failed(Status::LocalProtection),
                 }
             }
         };
@@ -160,45 +165,45 @@ impl<F: Fabric> QueuePair<F> {
         let sent = match &path {
             Path::None | Path::Connecting { .. } => {
                 self.services.schedule(&self.schedule, self.services.fabric.now() + CONNECT_WAIT);
-                Sent::Wait { link_full: false }
+                Sent::Wait(Reason::Path)
             }
             Path::Dead { .. } => Sent::Done,
-            Path::Local(channel) => {
-                let mut bytes: SmallVec<[u8; 512]> = SmallVec::from_elem(0, length as usize);
-                let mut headers = [0; 128];
-                let route_header = crate::words::gid::global_routing_header(
-                    route.source,
-                    route.destination,
-                    route.traffic_class,
-                    route.hop_limit,
-                    (packet::len(header, length as usize)) as u16,
-                );
-                headers[..GLOBAL_ROUTE].copy_from_slice(&route_header);
-                let header_length = GLOBAL_ROUTE + header.emit(&mut headers[GLOBAL_ROUTE..]);
-                if !fill(&mut bytes) {
-                    Sent::Failed(Status::LocalProtection)
-                } else if channel.is_gone() {
-                    Sent::Done
-                } else if channel.send(
-                    &self.services.fabric,
-                    Kind::Datagram,
-                    &headers[..header_length],
-                    &bytes,
-                    None,
-                ) {
-                    self.counters.ring_packets_sent.add_alone(1);
-                    Sent::Done
-                } else {
-                    Sent::Wait { link_full: true }
-                }
-            }
-            Path::Udp { route, .. } => self.batch_datagram(batch, header, route, length as usize, fill),
+            Path::Local(channel) => self.send_datagram_record(channel, datagram, fill),
+            Path::Udp { route, .. } => self.batch_datagram(batch, header, route, *length as usize, fill),
         };
-        if let Some(access) = access {
-            self.services.finish(access);
-        }
+        drop(access);
         qpc.set_path(self, path);
         sent
+    }
+
+    fn send_datagram_record(
+        &self,
+        channel: &LocalChannel<F>,
+        Outgoing { header, route, length, .. }: &Outgoing,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Sent {
+        let mut bytes: SmallVec<[u8; 512]> = SmallVec::from_elem(0, *length as usize);
+        let mut headers = [0; 128];
+        let route_header = global_routing_header(
+            route.source,
+            route.destination,
+            route.traffic_class,
+            route.hop_limit,
+            packet::len(header, *length as usize) as u16,
+        );
+        headers[..GLOBAL_ROUTE].copy_from_slice(&route_header);
+        let headers_end = GLOBAL_ROUTE + header.emit(&mut headers[GLOBAL_ROUTE..]);
+        if !fill(&mut bytes) {
+            return Sent::Failed(Status::LocalProtection);
+        }
+        if channel.is_gone() {
+            return Sent::Done;
+        }
+        if !channel.send(&self.services.fabric, Kind::Datagram, &headers[..headers_end], &bytes, None) {
+            return Sent::Wait(Reason::LinkFull);
+        }
+        self.counters.ring_packets_sent.add_alone(1);
+        Sent::Done
     }
 
     fn batch_datagram(
@@ -216,7 +221,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         let batch = batch.get_or_insert_with(|| fabric.batch());
         match lay(batch, route, header, length, |into| fill(into).then_some(()).ok_or(())) {
-            None => Sent::Wait { link_full: true },
+            None => Sent::Wait(Reason::LinkFull),
             Some(Err(())) => Sent::Failed(Status::LocalProtection),
             Some(Ok(())) => {
                 self.counters.udp_packets_sent.add_alone(1);
@@ -229,12 +234,11 @@ impl<F: Fabric> QueuePair<F> {
     pub(crate) fn take_datagram(
         &self,
         qpc: &mut QpContext<F>,
-        header: &Header,
-        payload: Payload<'_>,
-        global_route: Option<&[u8; GLOBAL_ROUTE]>,
-        session: &mut AccessSession<'_>,
-        drops_faulting: bool,
+        packet: &Incoming<'_, F>,
+        session: &mut AccessSession<'_, F>,
     ) -> Disposition {
+        let Incoming { header, payload, global_route, origin } = packet;
+        let (payload, global_route) = (*payload, global_route.as_ref());
         let accepted = match ud::accept(&self.datagram_settings(&qpc.attributes), header, payload.len()) {
             Ok(accepted) => accepted,
             Err(cause) => return self.drop_packet(cause),
@@ -253,7 +257,7 @@ impl<F: Fabric> QueuePair<F> {
         };
         ops.finish();
         if let Outcome::Wait(reason) = outcome {
-            if drops_faulting && reason == Reason::Page {
+            if reason == Reason::Page && self.drops_faulting(origin) {
                 qpc.forget_access(Purpose::Execute);
                 return self.drop_packet(DropCause::AbsentPage { resumes: false });
             }
@@ -267,7 +271,7 @@ impl<F: Fabric> QueuePair<F> {
                 _ => Protocol::LocalProtection.into(),
             };
             self.complete_receive(self.completion(receive.wr_id, Opcode::Receive, status));
-            session.let_go();
+            session.release();
             self.enter_error(qpc);
             self.raise(AsyncEventKind::QueuePairFatal);
             return Disposition::Dropped(DropCause::NoAccess);

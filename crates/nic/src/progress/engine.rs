@@ -8,11 +8,12 @@ use crate::path::{Followups, Paths};
 use crate::progress::packets::Burst;
 use crate::progress::workers::Workers;
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::inbox::{Content, Half, InboxPacket, Incoming, Origin};
+use crate::queue_pair::inbox::{Content, InboxPacket, Incoming, Origin};
 use crate::queue_pair::qp_context::QpContext;
 use crate::services::Services;
 use crate::services::queue_pairs::Numbered;
 use crate::services::ready::{Again, Occasion};
+use crate::words::half::Half;
 use crate::words::limits;
 use crate::words::options::Options;
 use pagewire_fabric::limits::TICK;
@@ -106,20 +107,28 @@ impl<F: Fabric> Nic<F> {
     /// `occasion` is what queue pairs that got datagrams are driven for. What becomes ready by them has its turn in the next
     /// round: an acknowledgement that waits for the program's answer to a message, too.
     pub(crate) fn round(&self, network: bool, occasion: Occasion) -> Taken {
-        if self.services.fabric.has_events() || self.services.intake.has_noted() {
+        let services = &*self.services;
+        if services.fabric.has_events() || services.intake.has_noted() {
             self.handle_events();
         }
         let channels = self.poll_channels(occasion);
-        self.run_ready();
+        if services.ready.urgency().is_some() {
+            self.run_ready();
+        }
         let datagrams = if network { self.poll_network(occasion) } else { Taken::Nothing };
         // Mostly nothing is due for long, and there is no need to know the time.
-        let near = self.services.fabric.past().saturating_add(TICK);
-        if self.services.timers.earliest() <= near || self.services.send_budget.is_waiting() {
-            let now = self.services.fabric.now();
-            self.serve_send_budget(now);
-            self.run_timers(self.services.rx_watermark(now));
+        let near = services.fabric.past().saturating_add(TICK);
+        if services.timers.earliest() <= near || services.send_budget.is_waiting() {
+            self.run_due();
         }
         channels.max(datagrams)
+    }
+
+    #[inline(never)] // Most rounds have no need of it.
+    fn run_due(&self) {
+        let now = self.services.fabric.now();
+        self.serve_send_budget(now);
+        self.run_timers(self.services.rx_watermark(now));
     }
 
     pub(crate) fn due_after(&self, round: Taken) -> Option<u64> {
@@ -148,6 +157,7 @@ impl<F: Fabric> Nic<F> {
     }
 
     /// Takes what happened outside, and does what follows from it.
+    #[cold]
     fn handle_events(&self) {
         self.services.intake.note(&self.services.fabric);
         let Followups { departed, mut waiting, brought_in } = self.paths.take_events();
@@ -229,7 +239,7 @@ impl<F: Fabric> Nic<F> {
         &self,
         queue_pair: &QueuePair<F>,
         qpc: &mut QpContext<F>,
-        burst: &mut Burst<'_>,
+        burst: &mut Burst<'_, F>,
         packet: &Incoming<'_, F>,
     ) -> Disposition {
         if !queue_pair.inbox.is_empty(Half::of(&packet.header)) {
@@ -255,6 +265,7 @@ impl<F: Fabric> Nic<F> {
         self.services.ready.urgency().is_some()
     }
 
+    #[inline(never)] // Most rounds have no need of it.
     fn run_ready(&self) {
         for number in self.services.ready.take() {
             if let Some(queue_pair) = self.queue_pairs.get(number) {

@@ -3,7 +3,7 @@
 //! They come and go as packets all the same; what is left out are the queues and turns in which a queue pair otherwise does
 //! its work. Whatever does not find things as they mostly are takes the long way: [`qp_progress`](crate::progress::qp_progress).
 
-use crate::access::MrCacheEntry;
+use crate::access::{AccessRequest, MrCacheEntry};
 use crate::completion::{Completion, Opcode, Status};
 use crate::path::Path;
 use crate::path::ring::Kind;
@@ -12,11 +12,12 @@ use crate::path::send_record_format;
 use crate::progress::transport_ops::lay;
 use crate::progress::udp_rx::ACKNOWLEDGEMENT;
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::inbox::{Half, Incoming, Origin};
+use crate::queue_pair::inbox::{Incoming, Origin};
 use crate::queue_pair::poll_hint::Seeker;
 use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::request::operation_of;
 use crate::queue_pair::request::{Data, SendQueue, SendRequest, WholeReceive};
+use crate::words::half::Half;
 use crate::words::limits::RING_INLINE;
 use crate::words::sge::ScatterGather;
 use pagewire_fabric::lock::LockGuard;
@@ -223,17 +224,20 @@ impl<F: Fabric> QueuePair<F> {
             let part = std::mem::take(&mut rest);
             let (part, after) = part.split_at_mut(part.len().min(piece.length as usize));
             rest = after;
-            let read = |from| memory.read_resident(from, part);
-            self.services.access_now(self, mr_entry, (domain, Rights::empty()), piece, read)
+            let pieces = std::slice::from_ref(piece);
+            let request =
+                AccessRequest { by: &self.claimant, pieces, domain, need: Rights::empty(), write: false };
+            self.services.access_now(&request, mr_entry, |from| memory.read_resident(from, part))
         })
     }
 
     /// Copies a whole message to the piece of its receive; false: not now, or not there.
     fn scatter(&self, mr_entry: &mut Option<MrCacheEntry>, payload: &[u8], piece: ScatterGather) -> bool {
         let (memory, domain) = (self.services.fabric.memory(), self.receive_domain());
-        let piece = ScatterGather { length: payload.len() as u32, ..piece };
-        let write = |to| memory.write_resident(payload, to);
-        self.services.access_now(self, mr_entry, (domain, Rights::LOCAL_WRITE), &piece, write)
+        let pieces = &[ScatterGather { length: payload.len() as u32, ..piece }];
+        let request =
+            AccessRequest { by: &self.claimant, pieces, domain, need: Rights::LOCAL_WRITE, write: true };
+        self.services.access_now(&request, mr_entry, |to| memory.write_resident(payload, to))
     }
 
     /// Takes a packet that came over the network at once, if it is a SEND that may be executed or the acknowledgement of the oldest

@@ -5,11 +5,12 @@ use crate::access::fault_state::Purpose;
 use crate::path::Path;
 use crate::progress::transport_ops::QpTransportOps;
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::inbox::{Content, Half, Incoming, KeptPayload, Origin};
+use crate::queue_pair::inbox::{Content, Incoming, KeptPayload, Origin};
 use crate::queue_pair::qp_context::{Connection, QpContext};
 use crate::services::Services;
 use crate::words::attributes::{Attributes, QueuePairType};
 use crate::words::gid::address_of_gid;
+use crate::words::half::Half;
 use pagewire_fabric::Fabric;
 use pagewire_paging::Fate;
 use pagewire_transport::{Disposition, DropCause, FaultHandling, Payload, Reason, SendOnlyRequest, Time};
@@ -17,15 +18,15 @@ use pagewire_wire::{Header, Opcode, Operation, Transport, VendorPacket};
 use std::net::IpAddr;
 
 /// What packets share that a thread takes in a row while it holds the queue pair.
-pub(crate) struct Burst<'n> {
+pub(crate) struct Burst<'n, F: Fabric> {
     /// When it began.
     now: Time,
-    session: AccessSession<'n>,
+    session: AccessSession<'n, F>,
 }
 
-impl<'n> Burst<'n> {
+impl<'n, F: Fabric> Burst<'n, F> {
     /// A row that begins now, with the queue pair in hand: time does not go back for who had it before.
-    pub(crate) fn begin<F: Fabric>(services: &'n Services<F>) -> Self {
+    pub(crate) fn begin(services: &'n Services<F>) -> Self {
         Burst { now: Time(services.fabric.now()), session: AccessSession::new(services) }
     }
 
@@ -90,9 +91,9 @@ impl<F: Fabric> QueuePair<F> {
         &self,
         qpc: &mut QpContext<F>,
         packet: &Incoming<'_, F>,
-        burst: &mut Burst<'_>,
+        burst: &mut Burst<'_, F>,
     ) -> Disposition {
-        let Incoming { header, payload, global_route, origin } = packet;
+        let Incoming { header, payload, origin, .. } = packet;
         let (payload, origin) = (*payload, *origin);
         if !qpc.attributes.state.receives() {
             return self.drop_packet(DropCause::WrongState);
@@ -108,8 +109,7 @@ impl<F: Fabric> QueuePair<F> {
             return Disposition::Held { reason: Reason::Receive, again: false };
         }
         if matches!(qpc.connection, Connection::Ud) {
-            let drops = self.drops_faulting(origin);
-            return self.take_datagram(qpc, header, payload, global_route.as_ref(), session, drops);
+            return self.take_datagram(qpc, packet, session);
         }
         match self.is_from_peer(qpc, origin) {
             Some(true) => {}
@@ -180,7 +180,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Whether a packet of UC or UD that waits for a page is dropped. Inside a host nothing is lost.
-    fn drops_faulting(&self, origin: &Origin<F>) -> bool {
+    pub(crate) fn drops_faulting(&self, origin: &Origin<F>) -> bool {
         self.fault_handling() != FaultHandling::Stash && matches!(origin, Origin::Network { .. })
     }
 

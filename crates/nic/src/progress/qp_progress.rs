@@ -8,11 +8,11 @@ use crate::path::Path;
 use crate::progress::transport_ops::{Ended, QpTransportOps};
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::delayed_ack::Wait;
-use crate::queue_pair::inbox::Half;
 use crate::services::event::AsyncEventKind;
 use crate::services::ready::{Again, Occasion};
 use crate::services::send_budget::BudgetGrant;
 use crate::words::attributes::{Attributes, QueuePairType, State};
+use crate::words::half::Half;
 use pagewire_fabric::Fabric;
 use pagewire_transport::{Progress, RcConnection, Source, Time, TransportOps, WorkId};
 use std::sync::Arc;
@@ -22,6 +22,18 @@ use crate::queue_pair::qp_context::{Connection, QpContext};
 
 /// Turns that a thread takes in a row.
 const PROGRESS_RUNS: u32 = 16;
+
+/// What a connection has come to in one turn.
+struct Turn {
+    progressed: Progress,
+    connected: bool,
+    /// When it wants its next turn (fabric time); `u64::MAX`: never.
+    deadline: u64,
+    drained: bool,
+    /// An acknowledgement waits for the program's answer.
+    owes: bool,
+    responds_late: bool,
+}
 
 impl<F: Fabric> QueuePair<F> {
     /// Drives the queue pair, or leaves word for the thread that does.
@@ -104,104 +116,125 @@ impl<F: Fabric> QueuePair<F> {
             debug_assert_eq!(wait, Wait::ForAnswer, "answers are usual");
             return Some(Again::Later);
         }
-        let mut attributes = qpc.attributes;
-        if !attributes.state.receives() {
+        if !qpc.attributes.state.receives() {
             return None;
         }
-        if self.brought_in.load(Ordering::Acquire) != 0 {
-            qpc.pages_in(self.brought_in.swap(0, Ordering::AcqRel));
-        }
-        qpc.establish(self, &attributes);
-        qpc.receive_wait.look_anew();
-        self.take_waiting(qpc, Half::Requester);
-        self.take_waiting(qpc, Half::Responder);
-        attributes = qpc.attributes;
+        self.take_arrived(qpc);
+        let attributes = qpc.attributes;
         if !attributes.state.receives() {
             return None;
         }
         if matches!(qpc.connection, Connection::Ud) {
-            let again = self.drive_datagrams(qpc, &attributes);
-            let again = again.or(qpc.receive_wait.waits().then_some(Again::Later));
-            self.tell_drained(&attributes, true);
-            let look_next = qpc.page_waits.next_look(self.services.fabric.now());
-            if look_next != u64::MAX {
-                self.services.schedule(&self.schedule, look_next);
-            }
-            return again;
+            return self.drive_ud(qpc, &attributes);
         }
         self.submit(qpc, &attributes);
         let now = self.services.fabric.now();
         let greeting = qpc.greet(self, now);
         qpc.tell_greeting(now);
         let hello_next = qpc.hello.due();
-        let mut received_data = std::mem::take(&mut qpc.received_data);
-        let may_wait = self.may_wait_for_answer(qpc);
-        received_data.written &= may_wait;
-        let wait = match qpc.delayed_ack.look(occasion, received_data, now) {
-            Wait::Until(_) if !may_wait => Wait::No,
-            wait => wait,
-        };
-        let hold = wait != Wait::No;
-        let mut owes = false;
+        let wait = self.wait_for_answer(qpc, occasion, now);
         let mut connection = std::mem::replace(&mut qpc.connection, Connection::None);
         let mut session = AccessSession::new(&self.services);
         let mut ops = QpTransportOps::new(self, qpc, None, &mut session);
         if let Some(own) = greeting {
             ops.transmit_hello(&own);
         }
-        let (progressed, deadline, drained) = match &mut connection {
-            Connection::Rc(rc) => {
-                let timer_now = self.timer_now(now, rc.deadline());
-                let grant = self.take_budget(ops.qpc(), rc, &attributes, now);
-                let progressed = if hold {
-                    rc.progress_holding(timer_now, &mut ops)
-                } else {
-                    rc.progress(timer_now, &mut ops)
-                };
-                owes = hold && rc.owes_acknowledgement();
-                if let Some(grant) = grant {
-                    self.return_budget(ops.qpc(), rc, grant, &attributes, now);
-                }
-                (progressed, rc.deadline(), rc.is_drained())
-            }
-            Connection::Uc(uc) => {
-                uc.set_sharers(self.services.network_users.load(Ordering::Relaxed));
-                let progressed = uc.progress(self.timer_now(now, uc.deadline()), &mut ops);
-                (progressed, uc.deadline(), uc.is_drained())
-            }
-            Connection::None | Connection::Ud => (Progress::Idle, None, false),
-        };
-        let late = matches!(&connection, Connection::Rc(rc) if rc.responds_late());
+        let turn = self.progress_connection(&mut connection, &mut ops, wait != Wait::No, now);
         let ended = ops.finish();
         drop(session);
-        qpc.holding_response = late;
+        qpc.holding_response = turn.responds_late;
         self.publish_holding(qpc);
-        let waits_for_link = ended.link_full;
-        let connected = !matches!(connection, Connection::None);
         qpc.connection = connection;
         let alive = ended.failure.is_none();
         self.apply_end(qpc, ended);
         if !alive {
             return None;
         }
-        let deadline = deadline.map_or(u64::MAX, |at| at.0);
         // Who does not send yet does not greet either.
-        let greets = connected && qpc.sending && matches!(qpc.path, Path::Udp { .. });
+        let greets = turn.connected && qpc.sending && matches!(qpc.path, Path::Udp { .. });
         let hello_next = if greets { hello_next } else { u64::MAX };
-        let look_next = qpc.page_waits.next_look(now);
         let answer_next = match wait {
-            Wait::Until(at) if owes => at,
+            Wait::Until(at) if turn.owes => at,
             _ => u64::MAX,
         };
-        self.services.schedule(&self.schedule, deadline.min(hello_next).min(look_next).min(answer_next));
-        self.tell_drained(&attributes, drained);
-        match progressed {
+        let look_next = qpc.page_waits.next_look(now);
+        let next = turn.deadline.min(hello_next).min(look_next).min(answer_next);
+        self.services.schedule(&self.schedule, next);
+        self.tell_drained(&attributes, turn.drained);
+        let waits = qpc.receive_wait.waits() || turn.owes && wait == Wait::ForAnswer;
+        match turn.progressed {
             Progress::Again => Some(Again::Soon),
-            Progress::Idle | Progress::Wait => {
-                let owes_soon = owes && wait == Wait::ForAnswer;
-                (waits_for_link || qpc.receive_wait.waits() || owes_soon).then_some(Again::Later)
-            }
+            Progress::Idle | Progress::Wait => waits.then_some(Again::Later),
         }
+    }
+
+    /// Notes pages that came in, starts the protocol where it can, and takes packets that wait.
+    fn take_arrived(&self, qpc: &mut QpContext<F>) {
+        if self.brought_in.load(Ordering::Acquire) != 0 {
+            qpc.pages_in(self.brought_in.swap(0, Ordering::AcqRel));
+        }
+        let attributes = qpc.attributes;
+        qpc.establish(self, &attributes);
+        qpc.receive_wait.look_anew();
+        self.take_waiting(qpc, Half::Requester);
+        self.take_waiting(qpc, Half::Responder);
+    }
+
+    fn drive_ud(&self, qpc: &mut QpContext<F>, attributes: &Attributes) -> Option<Again> {
+        let again = self.drive_datagrams(qpc, attributes);
+        let again = again.or(qpc.receive_wait.waits().then_some(Again::Later));
+        self.tell_drained(attributes, true);
+        let look_next = qpc.page_waits.next_look(self.services.fabric.now());
+        if look_next != u64::MAX {
+            self.services.schedule(&self.schedule, look_next);
+        }
+        again
+    }
+
+    /// Whether an acknowledgement waits for the program's answer to what has come.
+    fn wait_for_answer(&self, qpc: &mut QpContext<F>, occasion: Occasion, now: u64) -> Wait {
+        let mut received_data = std::mem::take(&mut qpc.received_data);
+        let may_wait = self.may_wait_for_answer(qpc);
+        received_data.written &= may_wait;
+        match qpc.delayed_ack.look(occasion, received_data, now) {
+            Wait::Until(_) if !may_wait => Wait::No,
+            wait => wait,
+        }
+    }
+
+    /// Has the protocol do what it can; `hold`: an acknowledgement waits.
+    fn progress_connection(
+        &self,
+        connection: &mut Connection,
+        ops: &mut QpTransportOps<'_, '_, F>,
+        hold: bool,
+        now: u64,
+    ) -> Turn {
+        let attributes = ops.qpc().attributes;
+        let (progressed, deadline, drained, owes, responds_late) = match connection {
+            Connection::Rc(rc) => {
+                let timer_now = self.timer_now(now, rc.deadline());
+                let grant = self.take_budget(ops.qpc(), rc, &attributes, now);
+                let progressed = match hold {
+                    true => rc.progress_holding(timer_now, ops),
+                    false => rc.progress(timer_now, ops),
+                };
+                let owes = hold && rc.owes_acknowledgement();
+                if let Some(grant) = grant {
+                    self.return_budget(ops.qpc(), rc, grant, &attributes, now);
+                }
+                (progressed, rc.deadline(), rc.is_drained(), owes, rc.responds_late())
+            }
+            Connection::Uc(uc) => {
+                uc.set_sharers(self.services.network_users.load(Ordering::Relaxed));
+                let progressed = uc.progress(self.timer_now(now, uc.deadline()), ops);
+                (progressed, uc.deadline(), uc.is_drained(), false, false)
+            }
+            Connection::None | Connection::Ud => (Progress::Idle, None, false, false, false),
+        };
+        let deadline = deadline.map_or(u64::MAX, |at| at.0);
+        let connected = !matches!(connection, Connection::None);
+        Turn { progressed, connected, deadline, drained, owes, responds_late }
     }
 
     /// The time by which a connection's timers are judged: they are not over before this side has listened until then.
@@ -246,8 +279,7 @@ impl<F: Fabric> QueuePair<F> {
             &mut qpc.budget_use,
             grant,
             in_flight,
-            rc.is_held(),
-            self.number,
+            rc.is_held().then_some(self.number),
             now,
         ) {
             self.services.wake();

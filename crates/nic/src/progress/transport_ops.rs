@@ -1,12 +1,12 @@
 //! What the protocol of one queue pair is given by the NIC: memory, receives, completions, the link.
 
 use crate::access::fault_state::Purpose;
-use crate::access::{AccessError, AccessSession};
+use crate::access::{AccessRequest, AccessSession, Claimant};
 use crate::completion::{Completion, Opcode, Status};
 use crate::path::Path;
 use crate::path::initiator_copy::{Bytes, Transfer};
 use crate::path::local::LocalChannel;
-use crate::path::pull::PullError;
+use crate::path::receiver_read::ReceiverRead;
 use crate::path::ring::{Kind, emit_reference};
 use crate::path::ring_ack::Awaited;
 use crate::queue_pair::QueuePair;
@@ -14,8 +14,10 @@ use crate::queue_pair::inbox::Origin;
 use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::request::KeptData;
 use crate::services::event::AsyncEventKind;
+use crate::services::ready::Again;
 use crate::words::attributes::QueuePairType;
 use crate::words::limits::RING_INLINE;
+use crate::words::outcome::{Cause, Withheld};
 use crate::words::sge::{Piece, ScatterGather, slice_of, total_length};
 use pagewire_fabric::{Batch, Fabric, Route};
 use pagewire_iommu::Rights;
@@ -53,12 +55,19 @@ struct PayloadMemory<'a> {
     to_come: u64,
 }
 
+impl<'a> PayloadMemory<'a> {
+    /// The access to it.
+    fn request(&self, by: &'a Claimant, write: bool) -> AccessRequest<'a> {
+        AccessRequest { by, pieces: self.pieces, domain: self.domain, need: self.need, write }
+    }
+}
+
 /// What happened while the protocol ran.
 #[derive(Default)]
 pub struct Ended {
     pub failure: Option<Failure>,
-    /// Something could not be sent because the link was full.
-    pub link_full: bool,
+    /// Something waits for what nobody announces.
+    pub requeue: bool,
 }
 
 /// The surroundings of one queue pair while it is driven.
@@ -71,7 +80,7 @@ pub struct QpTransportOps<'a, 'n, F: Fabric> {
     /// It has no room for one more packet like the last.
     full: bool,
     /// The access that the packets handled in a row share.
-    session: &'a mut AccessSession<'n>,
+    session: &'a mut AccessSession<'n, F>,
     /// The send request of the last packet, where its bytes are one piece. A request does not change while it is kept.
     gathered: Option<(WorkId, ScatterGather)>,
     ended: Ended,
@@ -83,7 +92,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         queue_pair: &'a QueuePair<F>,
         qpc: &'a mut QpContext<F>,
         origin: Option<&'a Origin<F>>,
-        session: &'a mut AccessSession<'n>,
+        session: &'a mut AccessSession<'n, F>,
     ) -> Self {
         let ended = Ended::default();
         let (batch, full, gathered) = (None, false, None);
@@ -99,10 +108,13 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
     pub fn finish(mut self) -> Ended {
         if self.ended.failure.is_some() {
             // Whoever ends the queue pair waits for accesses through it.
-            self.session.let_go();
+            self.session.release();
         }
         if let Some(batch) = self.batch.take() {
             self.queue_pair.services.fabric.flush(batch);
+        }
+        if self.ended.requeue {
+            self.queue_pair.services.ready(&self.queue_pair.schedule, Again::Later);
         }
         self.ended
     }
@@ -154,7 +166,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         let request = Awaited { queue_pair: Some(self.queue_pair.number), psn: header.bth.psn };
         let awaited = ends_with_acknowledgement(header).then_some(request);
         if !channel.send(&self.queue_pair.services.fabric, kind, &headers[..length], payload, awaited) {
-            return self.link_full();
+            return self.wait(Reason::LinkFull);
         }
         self.queue_pair.counters.ring_packets_sent.add_alone(1);
         Outcome::Done(1)
@@ -166,7 +178,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         route: &Route,
         header: &Header,
         payload: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<(), AccessError>,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), Withheld>,
     ) -> Outcome<u32> {
         let fabric = &self.queue_pair.services.fabric;
         let length = length_in_batch(header, payload);
@@ -176,9 +188,9 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         let batch = self.batch.get_or_insert_with(|| fabric.batch());
         match lay(batch, route, header, payload, fill) {
             None => {
-                return self.link_full();
+                return self.wait(Reason::LinkFull);
             }
-            Some(Err(error)) => return refused(error, Denial::Operational),
+            Some(Err(withheld)) => return self.withheld(withheld, Denial::Operational),
             Some(Ok(())) => {}
         }
         self.full = !batch.fits(length);
@@ -250,25 +262,19 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
     /// Sends a packet whose payload is read from registered memory.
     fn transmit_pieces(&mut self, header: &Header, source: &PayloadMemory<'_>, length: u32) -> Outcome<u32> {
         let queue_pair = self.queue_pair;
-        let services = &*queue_pair.services;
-        let PayloadMemory { domain, pieces, need, denial, purpose, to_come } = *source;
-        let waits = self.qpc.begin_access(purpose);
-        waits.to_come = to_come;
-        if let [piece] = pieces {
-            let session =
-                services.begin_in_session(self.session, queue_pair, domain, piece, need, false, waits);
-            return match session {
-                Ok(segment) => self.transmit_segments(header, &[segment], length, denial),
-                Err(error) => refused(error, denial),
+        let request = source.request(&queue_pair.claimant, false);
+        let waits = self.qpc.begin_access(source.purpose);
+        waits.to_come = source.to_come;
+        if let [_] = source.pieces {
+            return match self.session.begin(&request, waits) {
+                Ok(segment) => self.transmit_segments(header, &[segment], length, source.denial),
+                Err(withheld) => self.withheld(withheld, source.denial),
             };
         }
-        let access = match services.begin(queue_pair, domain, pieces, need, false, waits) {
-            Ok(access) => access,
-            Err(error) => return refused(error, denial),
-        };
-        let outcome = self.transmit_segments(header, &access.segments, length, denial);
-        services.finish(access);
-        outcome
+        match queue_pair.services.begin(&request, waits) {
+            Ok(access) => self.transmit_segments(header, &access.segments, length, source.denial),
+            Err(withheld) => self.withheld(withheld, source.denial),
+        }
     }
 
     /// Sends packets over the network whose bytes are resident and in one piece. Gives how many; 0: the first one has to be sent by
@@ -295,15 +301,9 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         }
         let queue_pair = self.queue_pair;
         let domain = queue_pair.domain.number();
-        match queue_pair.services.begin_burst_in_session(
-            self.session,
-            queue_pair,
-            domain,
-            &piece,
-            need,
-            false,
-            waits,
-        ) {
+        let request =
+            AccessRequest { by: &queue_pair.claimant, pieces: &[piece], domain, need, write: false };
+        match self.session.begin_burst(&request, waits) {
             Some(segment) => {
                 let sent = self.send_burst(&route, header, segment, length, count);
                 queue_pair.counters.udp_packets_sent.add_alone(u64::from(sent));
@@ -355,15 +355,13 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
     fn place_burst(&mut self, target: &PayloadMemory<'_>, burst: &[&[u8]]) -> usize {
         let queue_pair = self.queue_pair;
         let services = &*queue_pair.services;
-        let PayloadMemory { domain, pieces: [piece], need, purpose, to_come, .. } = *target else { return 0 };
-        if u64::from(piece.length) != bytes_of(burst) {
+        if !matches!(target.pieces, [piece] if u64::from(piece.length) == bytes_of(burst)) {
             return 0;
         }
-        let waits = self.qpc.begin_access(purpose);
-        waits.to_come = to_come;
-        let whole =
-            services.begin_burst_in_session(self.session, queue_pair, domain, piece, need, true, waits);
-        let Some(whole) = whole else { return 0 };
+        let waits = self.qpc.begin_access(target.purpose);
+        waits.to_come = target.to_come;
+        let request = target.request(&queue_pair.claimant, true);
+        let Some(whole) = self.session.begin_burst(&request, waits) else { return 0 };
         let write = services.fabric.memory().writes();
         let mut at = 0;
         let placed = burst.iter().take_while(|bytes| {
@@ -387,7 +385,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
             Path::Udp { route, .. } => {
                 let route = *route;
                 let outcome = self.send_packet(&route, header, length as usize, |into| {
-                    memory.read(segments, into).map_err(AccessError::from)
+                    memory.read(segments, into).map_err(Withheld::from)
                 });
                 match outcome {
                     Outcome::Denied(_) => Outcome::Denied(denial),
@@ -413,27 +411,19 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         pieces: &[ScatterGather],
     ) -> Outcome<u32> {
         let queue_pair = self.queue_pair;
-        let services = &*queue_pair.services;
+        let request = requested(domain, pieces, 0).request(&queue_pair.claimant, false);
         // The pages are brought in here: the receiver's thread must not wait for them.
-        let access = match services.begin(
-            queue_pair,
-            domain,
-            pieces,
-            Rights::empty(),
-            false,
-            self.qpc.begin_access(Purpose::Request),
-        ) {
+        let begun = queue_pair.services.begin(&request, self.qpc.begin_access(Purpose::Request));
+        let _access = match begun {
             Ok(access) => access,
-            Err(error) => return refused(error, Denial::LocalProtection),
+            Err(withheld) => return self.withheld(withheld, Denial::LocalProtection),
         };
         let mut references: SmallVec<[u8; 64]> = SmallVec::new();
         for piece in pieces {
             let at = RemoteAddress { address: piece.address, key: piece.key };
             references.extend_from_slice(&emit_reference(at, piece.length));
         }
-        let outcome = self.send_record(channel, Kind::Reference, header, &references);
-        services.finish(access);
-        outcome
+        self.send_record(channel, Kind::Reference, header, &references)
     }
 
     /// Places payloads into registered memory of this process: a burst whose memory is resident and in one piece, or the first packet;
@@ -458,66 +448,65 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         }
         let queue_pair = self.queue_pair;
         let services = &*queue_pair.services;
-        let PayloadMemory { domain, pieces, need, denial, purpose, to_come } = *target;
-        let waits = self.qpc.begin_access(purpose);
-        waits.to_come = to_come;
-        if let ([piece], Payload::Bytes([bytes])) = (pieces, payload) {
-            let segment =
-                match services.begin_in_session(self.session, queue_pair, domain, piece, need, true, waits) {
-                    Ok(segment) => segment,
-                    Err(error) => return refused(error, denial),
-                };
+        let (request, denial) = (target.request(&queue_pair.claimant, true), target.denial);
+        let waits = self.qpc.begin_access(target.purpose);
+        waits.to_come = target.to_come;
+        if let ([_], Payload::Bytes([bytes])) = (target.pieces, payload) {
+            let segment = match self.session.begin(&request, waits) {
+                Ok(segment) => segment,
+                Err(withheld) => return self.withheld(withheld, denial),
+            };
             return match services.fabric.memory().write(bytes, &[segment], last) {
                 Ok(()) => Outcome::Done(1),
                 Err(_) => Outcome::Denied(denial),
             };
         }
-        let access = match services.begin(queue_pair, domain, pieces, need, true, waits) {
+        let access = match services.begin(&request, waits) {
             Ok(access) => access,
-            Err(error) => return refused(error, denial),
+            Err(withheld) => return self.withheld(withheld, denial),
         };
-        let memory = services.fabric.memory();
         let placed = match (payload, self.origin) {
             (Payload::Bytes(burst), _) => {
                 let bytes = burst.first().copied().unwrap_or_default();
-                memory.write(bytes, &access.segments, last).map_err(PullError::from)
+                services.fabric.memory().write(bytes, &access.segments, last).map_err(Withheld::from)
             }
             (Payload::Reference(from), Some(Origin::Local(channel))) => {
-                queue_pair.pull_reference(channel, from, &access.segments, waits, last)
+                let (by, sender) = (&queue_pair.claimant, queue_pair.peer());
+                let remote = channel.cross_memory(&services.fabric);
+                let mut read = ReceiverRead { services, by, channel, remote, sender, fault: waits };
+                read.read(from, &access.segments, last)
             }
-            (Payload::Reference(_), _) => Err(PullError::Sender(Denial::SenderGone)),
+            (Payload::Reference(_), _) => Err(Withheld::Refused(Cause::PeerGone)),
         };
-        services.finish(access);
-        if !matches!(placed, Err(PullError::Wait | PullError::Busy)) {
+        drop(access);
+        if !matches!(placed, Err(Withheld::Wait(_))) {
             services.end_wait_if_any(waits);
         }
         match placed {
             Ok(()) => Outcome::Done(1),
-            Err(PullError::NotMapped) => Outcome::Denied(denial),
-            Err(PullError::Wait) => Outcome::Wait(Reason::Page),
-            Err(PullError::Busy) => Outcome::Wait(Reason::NoClaim),
-            Err(PullError::Sender(denial)) => Outcome::Denied(denial),
+            Err(Withheld::Refused(Cause::PeerGone)) => Outcome::Denied(Denial::SenderGone),
+            Err(Withheld::Refused(Cause::PeerUnreadable)) => Outcome::Denied(Denial::SenderUnreadable),
+            Err(withheld) => self.withheld(withheld, denial),
         }
     }
 
-    fn link_full<T>(&mut self) -> Outcome<T> {
-        self.ended.link_full = true;
-        Outcome::Wait(Reason::LinkFull)
+    /// What it means to the protocol that an access is not made now.
+    fn withheld<T>(&mut self, withheld: Withheld, denial: Denial) -> Outcome<T> {
+        match withheld {
+            Withheld::Wait(reason) => self.wait(reason),
+            Withheld::Refused(_) => Outcome::Denied(denial),
+        }
+    }
+
+    fn wait<T>(&mut self, reason: Reason) -> Outcome<T> {
+        self.ended.requeue |= !reason.is_announced();
+        Outcome::Wait(reason)
     }
 
     fn fail(&mut self, event: Option<AsyncEventKind>, send_only: bool) {
         if self.ended.failure.is_none() {
             self.ended.failure = Some(Failure { event, send_only });
         }
-    }
-}
-
-/// What it means to the protocol that an access could not be made.
-fn refused<T>(error: AccessError, denial: Denial) -> Outcome<T> {
-    match error {
-        AccessError::Wait => Outcome::Wait(Reason::Page),
-        AccessError::Busy => Outcome::Wait(Reason::NoClaim),
-        AccessError::Refused(_) | AccessError::NotMapped => Outcome::Denied(denial),
     }
 }
 
@@ -634,21 +623,22 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
     fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy {
         let Some(transfer) = Transfer::of(work) else { return InitiatorCopy::Unavailable };
         let pieces = self.pieces(work.id, 0, work.length);
-        let (Some(local_path), Some(pieces)) = (self.qpc.local(), pieces) else {
-            return InitiatorCopy::Unavailable;
-        };
+        let Some(pieces) = pieces else { return InitiatorCopy::Unavailable };
         let bytes = match &pieces {
             KeptData::Inline(bytes) => Bytes::Inline(bytes),
             KeptData::Segments(pieces) => Bytes::Segments(pieces),
         };
-        let done = self.queue_pair.execute(local_path, &transfer, bytes);
-        if done == InitiatorCopy::Unavailable {
-            self.queue_pair.end_initiator_copy_wait(self.qpc);
+        match self.queue_pair.execute(self.qpc, &transfer, bytes) {
+            Ok(()) => {
+                self.queue_pair.counters.initiator_copies_queued.add_alone(1);
+                InitiatorCopy::Done
+            }
+            Err(Withheld::Wait(reason)) => {
+                self.ended.requeue |= !reason.is_announced();
+                InitiatorCopy::Wait
+            }
+            Err(Withheld::Refused(_)) => InitiatorCopy::Unavailable,
         }
-        if done == InitiatorCopy::Done {
-            self.queue_pair.counters.initiator_copies_queued.add_alone(1);
-        }
-        done
     }
 
     fn link(&mut self) -> LinkState {
@@ -728,16 +718,16 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         let services = &*queue_pair.services;
         let domain = queue_pair.domain.number();
         let pieces = piece(remote, 8);
-        let access = match services.begin(
-            queue_pair,
+        let request = AccessRequest {
+            by: &queue_pair.claimant,
+            pieces: &pieces,
             domain,
-            &pieces,
-            Rights::REMOTE_ATOMIC,
-            true,
-            self.qpc.begin_access(Purpose::Execute),
-        ) {
+            need: Rights::REMOTE_ATOMIC,
+            write: true,
+        };
+        let access = match services.begin(&request, self.qpc.begin_access(Purpose::Execute)) {
             Ok(access) => access,
-            Err(error) => return refused(error, Denial::RemoteAccess),
+            Err(withheld) => return self.withheld(withheld, Denial::RemoteAccess),
         };
         let operation = match atomic {
             Atomic::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },
@@ -747,12 +737,8 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
             Some(segment) if segment.address % 8 == 0 => {
                 services.fabric.memory().atomic(segment.address, operation)
             }
-            _ => {
-                services.finish(access);
-                return Outcome::Denied(Denial::InvalidRequest);
-            }
+            _ => return Outcome::Denied(Denial::InvalidRequest),
         };
-        services.finish(access);
         match outcome {
             Ok(original) => Outcome::Done(original),
             Err(_) => Outcome::Denied(Denial::RemoteAccess),

@@ -30,7 +30,7 @@ struct UdpRx<'n, F: Fabric> {
 /// The queue pair that got the last datagram, held until one for another comes or there are no more.
 struct Current<'n, F: Fabric> {
     // Given up in this order: who gets the lock must not wait for this thread's access.
-    burst: Burst<'n>,
+    burst: Burst<'n, F>,
     qpc: ArcLockGuard<QpContext<F>>,
     queue_pair: Arc<QueuePair<F>>,
     source: IpAddr,

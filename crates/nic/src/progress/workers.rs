@@ -3,8 +3,9 @@
 use crate::progress::engine::{Nic, Taken};
 use crate::services::attention;
 use crate::services::ready::Occasion;
+use pagewire_fabric::PageInThreads;
+use pagewire_fabric::lock::heavy_barrier;
 use pagewire_fabric::{Fabric, TimerSlack};
-use pagewire_fabric::{PageInThreads, lock::heavy_barrier};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -126,13 +127,14 @@ impl<F: Fabric> Nic<F> {
     /// A round by a program's thread that polls an empty completion queue. Gives the interval of rounds that is right if it came upon
     /// nothing but what polls find without one; see [`set_round_interval`](Self::set_round_interval).
     pub(crate) fn progress_by_poller(&self) -> u64 {
+        let services = &*self.services;
         let polls = self.workers.count_polls(1);
         self.workers.round_owed.store(false, Ordering::Relaxed);
         let interval = self.workers.round_interval.load(Ordering::Relaxed);
         let left_out = interval.saturating_sub(1 + self.workers.polls_to_round.load(Ordering::Relaxed));
         // The poll whose turn it was may have left its round out.
         let quiet_turn = polls % QUIET_NETWORK_POLLS <= left_out;
-        let network = self.services.network_users.load(Ordering::Relaxed) > 0 || quiet_turn;
+        let network = services.network_users.load(Ordering::Relaxed) > 0 || quiet_turn;
         let taken = self.round(network, Occasion::Polled);
         let fewer = (interval * 2).clamp(1, POLLS_PER_ROUND);
         self.set_round_interval(if taken == Taken::Nothing { fewer } else { 1 });
@@ -140,7 +142,7 @@ impl<F: Fabric> Nic<F> {
         match self.workers.polls_to_offer.load(Ordering::Relaxed) {
             0 => self.offer(),
             // What is waited for may be done by a thread that has no processor.
-            _ if taken == Taken::Nothing && self.fabric().page_in().brings_in() => std::thread::yield_now(),
+            _ if taken == Taken::Nothing && services.fabric.page_in().brings_in() => std::thread::yield_now(),
             left => {
                 let left = left.saturating_sub(1 + left_out / LOOKS_PER_ROUND);
                 self.workers.polls_to_offer.store(left, Ordering::Relaxed);

@@ -1,10 +1,11 @@
 //! Packets that wait at a queue pair: for its turn, or for a page.
 
 use crate::path::local::{LocalChannel, publish_kept};
+use crate::words::half::Half;
 use crate::words::limits::{MAX_INBOX_BYTES, MAX_INBOX_PACKETS};
 use pagewire_fabric::Fabric;
 use pagewire_transport::{Payload, RemoteAddress};
-use pagewire_wire::{Header, Operation, Transport, VendorPacket};
+use pagewire_wire::{Header, Transport, VendorPacket};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -79,35 +80,6 @@ pub enum Content {
 pub struct InboxPacket<F: Fabric> {
     pub content: Content,
     pub origin: Origin<F>,
-}
-
-/// The half of a queue pair that a packet is for. Neither waits for the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Half {
-    /// Responses, acknowledgements, and what the peer's NIC has to say.
-    Requester,
-    /// Requests.
-    Responder,
-}
-
-impl Half {
-    /// Which one a packet is for.
-    pub fn of(header: &Header) -> Half {
-        use Operation::{
-            Acknowledge, AtomicAcknowledge, ReadResponseFirst, ReadResponseLast, ReadResponseMiddle,
-            ReadResponseOnly,
-        };
-        match header.bth.opcode.operation() {
-            // A request that nobody knows is refused as others are.
-            None if header.bth.opcode.transport() == Transport::Rc => Half::Responder,
-            None
-            | Some(
-                Acknowledge | AtomicAcknowledge | ReadResponseFirst | ReadResponseMiddle | ReadResponseLast
-                | ReadResponseOnly,
-            ) => Half::Requester,
-            Some(_) => Half::Responder,
-        }
-    }
 }
 
 impl<F: Fabric> InboxPacket<F> {
@@ -251,6 +223,7 @@ impl<F: Fabric> Inbox<F> {
 mod tests {
     use super::*;
     use pagewire_fabric::HostFabric;
+    use pagewire_wire::Operation;
     use pagewire_wire::{Bth, Opcode, Transport};
     use std::net::Ipv4Addr;
 

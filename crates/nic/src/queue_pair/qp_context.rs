@@ -1,10 +1,9 @@
 //! What belongs to whoever drives a queue pair: its attributes, connection, path, and what waits.
 
-use crate::access::MrCacheEntry;
 use crate::access::fault_state::{FaultState, PageWaits, Purpose, tells_of};
 use crate::path::Path;
-use crate::path::initiator_copy::RemoteHint;
-use crate::path::local::{LocalChannel, RxPosition};
+use crate::path::initiator_copy::{LocalPath, MrCache};
+use crate::path::local::RxPosition;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::delayed_ack::{DelayedAck, ReceivedData};
 use crate::queue_pair::hello::HelloState;
@@ -18,6 +17,7 @@ use crate::words::attributes::{Attributes, QueuePairType, State};
 use crate::words::error::{Error, Result};
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
+use pagewire_memory::CrossMemory;
 use pagewire_memory::LastSeen;
 use pagewire_transport::{
     Link, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, SendOnlyRequest, Time,
@@ -83,32 +83,6 @@ pub struct QpContext<F: Fabric> {
     pub mr_cache: MrCache,
 }
 
-/// Regions that are most probably accessed again.
-#[derive(Default)]
-pub struct MrCache {
-    /// What was last sent from at a post, or by a transfer that the requester executed itself, or read into.
-    pub send: Option<MrCacheEntry>,
-    /// What a message was last received into at once.
-    pub receive: Option<MrCacheEntry>,
-    /// What was last accessed in the local peer's memory.
-    pub remote_hint: Option<RemoteHint>,
-    /// What of that memory, and of the own, such transfers last saw present.
-    pub resident_remote: LastSeen,
-    pub resident_local: LastSeen,
-}
-
-/// A local peer's memory, as the requester reaches it.
-pub struct LocalPath<'c, F: Fabric> {
-    pub channel: &'c LocalChannel<F>,
-    /// With which PSN the connection began.
-    pub send_psn: u32,
-    /// Times in a row that pages were brought in for the requester.
-    pub waits: &'c mut FaultState,
-    pub mr_cache: &'c mut MrCache,
-    /// The peer knows that this side has begun, or was told.
-    pub peer_knows_rts: &'c mut bool,
-}
-
 impl<F: Fabric> Default for QpContext<F> {
     fn default() -> Self {
         QpContext {
@@ -169,11 +143,20 @@ impl<F: Fabric> QpContext<F> {
     }
 
     /// What a transfer takes that the requester executes itself, on the local path where memory may be touched from outside.
-    pub fn local(&mut self) -> Option<LocalPath<'_, F>> {
+    pub fn local<'c>(
+        &'c mut self,
+        queue_pair: &'c QueuePair<F>,
+    ) -> Option<LocalPath<'c, F, CrossMemory<'c, F::Memory>>> {
         match &self.path {
             Path::Local(channel) if !channel.channel.bounce_only => Some(LocalPath {
+                services: &queue_pair.services,
+                by: &queue_pair.claimant,
                 channel,
+                remote: channel.cross_memory(&queue_pair.services.fabric),
+                peer: self.attributes.destination,
+                domain: queue_pair.domain.number(),
                 send_psn: self.attributes.send_psn,
+                is_reliable: queue_pair.kind == QueuePairType::Rc,
                 waits: self.page_waits.begin_access(Purpose::Request),
                 mr_cache: &mut self.mr_cache,
                 peer_knows_rts: &mut self.peer_knows_rts,

@@ -28,8 +28,6 @@ pub struct QueuePairCounters {
     pub udp_packets_kept: Counter,
     /// Packets dropped: wrong source, wrong state, no room to wait, datagrams longer than the port's MTU.
     pub dropped: Counter,
-    /// Times that an access waited for a page.
-    pub page_waits: Counter,
 }
 
 impl QueuePairCounters {

@@ -123,15 +123,14 @@ impl SendBudget {
         BudgetGrant { packets: packets as u32, reserved: state.charge(packets * packet) }
     }
 
-    /// Queue pair `number` has sent and now has so many bytes under way; `held`: it would have sent more. True: somebody
+    /// A queue pair has sent and now has so many bytes under way; `held`: its number, if it would have sent more. True: somebody
     /// should call [`next`](Self::next), now or when [`due`](Self::due) says.
     pub fn end(
         &self,
         budget_use: &mut BudgetUse,
         grant: BudgetGrant,
         bytes: u64,
-        held: bool,
-        number: u32,
+        held: Option<u32>,
         now: u64,
     ) -> bool {
         let mut state = self.state.lock();
@@ -139,7 +138,7 @@ impl SendBudget {
         state.discharge(grant.reserved);
         state.update(&mut budget_use.charge, bytes);
         let mut first = false;
-        if held && !budget_use.waits {
+        if let Some(number) = held.filter(|_| !budget_use.waits) {
             budget_use.waits = true;
             first = state.line.is_empty();
             state.line.push_back(number);
@@ -207,7 +206,7 @@ mod tests {
     ) -> u32 {
         let grant = send_budget.begin(budget_use, 0, PACKET, is_first, now);
         let packets = grant.packets;
-        send_budget.end(budget_use, grant, u64::from(packets) * u64::from(PACKET), true, number, now);
+        send_budget.end(budget_use, grant, u64::from(packets) * u64::from(PACKET), Some(number), now);
         packets
     }
 
@@ -223,7 +222,7 @@ mod tests {
         // Everything of the first has arrived; it wants more, but others were there before.
         let grant = send_budget.begin(&mut uses[0], 0, PACKET, false, 1);
         assert_eq!(grant.packets, 0);
-        assert!(send_budget.end(&mut uses[0], grant, 0, true, 0, 1));
+        assert!(send_budget.end(&mut uses[0], grant, 0, Some(0), 1));
         let mut in_flight = 0;
         let mut served = Vec::new();
         while let Some(number) = send_budget.next(1) {
@@ -243,7 +242,7 @@ mod tests {
         send(&send_budget, &mut silent, 1, false, 0);
         // It is driven now and then, and nothing changes.
         let grant = send_budget.begin(&mut silent, SEND_BUDGET, PACKET, false, SEND_BUDGET_LEASE);
-        send_budget.end(&mut silent, grant, SEND_BUDGET, false, 1, SEND_BUDGET_LEASE);
+        send_budget.end(&mut silent, grant, SEND_BUDGET, None, SEND_BUDGET_LEASE);
         assert_eq!(send(&send_budget, &mut other, 2, false, SEND_BUDGET_LEASE), 0);
         assert_eq!(send_budget.due(SEND_BUDGET_LEASE), 2 * SEND_BUDGET_LEASE);
         while let Some(number) = send_budget.next(2 * SEND_BUDGET_LEASE) {
