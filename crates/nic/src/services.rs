@@ -145,6 +145,7 @@ impl<F: Fabric> Services<F> {
     }
 
     /// Waits a bounded time until nobody touches what was revoked.
+    #[inline(always)] // Part of each deregistration.
     pub fn wait_for_hazards(&self, revoked: Revoked) -> Result<()> {
         // A peer whose channel the engine has not taken over yet may hold a claim, too.
         let held = || self.own_hazards.holds(revoked) || self.intake.peer_holds(revoked);

@@ -94,11 +94,16 @@ impl<F: Fabric> Nic<F> {
     /// Else it is in `found`, if it has come.
     pub(crate) fn seek(&self, queue: &CqBinding<F>, found: &mut Option<Completion>) -> Option<()> {
         let hint = &queue.poll_hint;
+        let is_left = hint.left.load(Ordering::Acquire);
+        // Where the NIC thread works, too, the rounds of polls find what has come; there is less to do then.
+        if !is_left && !self.services.arming.leaves_work_to_polls() {
+            return None;
+        }
         let hinted = hint.hinted.try_lock()?;
         let HintedSource { origin, queue_pair } = hinted.as_ref()?;
         // It may have become the poll hint just when its channel was closed.
         let is_gone = matches!(origin, Origin::Local(channel) if channel.is_gone());
-        if is_gone || hint.left.load(Ordering::Acquire) {
+        if is_gone || is_left {
             hint.left.store(false, Ordering::Release);
             drop(hinted);
             hint.clear();
@@ -110,7 +115,7 @@ impl<F: Fabric> Nic<F> {
     /// The completion that a poll looks for, if it comes of a ring acknowledgement or of a record. `None`: there may be more to be done.
     fn take_next(&self, origin: &Origin<F>, seeker: Seeker<'_, F>) -> Option<()> {
         let Origin::Local(channel) = origin else { return None };
-        if channel.is_broken() || !self.services.arming.leaves_work_to_polls() {
+        if channel.is_broken() {
             return None;
         }
         let (ring_ack, record) = (channel.has_ring_ack(), channel.has_record());
