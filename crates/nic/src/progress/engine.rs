@@ -71,6 +71,9 @@ impl<F: Fabric> Nic<F> {
 
     fn run_timers(&self, now: u64) {
         let timers = &self.services.timers;
+        if now < timers.earliest() {
+            return;
+        }
         let mut due = Vec::new();
         let objects = timers.take_due(now, |number| {
             if let Some(queue_pair) = self.queue_pairs.get(number) {
@@ -124,7 +127,6 @@ impl<F: Fabric> Nic<F> {
         channels.max(datagrams)
     }
 
-    #[inline(never)] // Most rounds have no need of it.
     fn run_due(&self) {
         let now = self.services.fabric.now();
         self.serve_send_budget(now);

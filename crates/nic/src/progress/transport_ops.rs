@@ -105,6 +105,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
     }
 
     /// Sends what was gathered and tells what happened.
+    #[inline(always)] // Part of each packet.
     pub fn finish(mut self) -> Ended {
         if self.ended.failure.is_some() {
             // Whoever ends the queue pair waits for accesses through it.

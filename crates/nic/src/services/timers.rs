@@ -97,9 +97,6 @@ impl Timers {
     /// Takes what is due from the list. `each` gets the numbers of the queue pairs under its lock; the objects are returned.
     pub fn take_due(&self, now: u64, mut each: impl FnMut(u32)) -> Vec<Arc<dyn Timed>> {
         let mut objects = Vec::new();
-        if now < self.earliest.load(Ordering::Acquire) {
-            return objects;
-        }
         let mut list = self.list.lock();
         let mut any_object = false;
         while let Some(&(at, number)) = list.first().filter(|(at, _)| *at <= now) {

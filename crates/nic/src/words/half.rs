@@ -13,6 +13,7 @@ pub enum Half {
 
 impl Half {
     /// Which one a packet is for.
+    #[inline(always)] // Part of each packet.
     pub fn of(header: &Header) -> Half {
         use Operation::{
             Acknowledge, AtomicAcknowledge, ReadResponseFirst, ReadResponseLast, ReadResponseMiddle,
