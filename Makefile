@@ -36,7 +36,7 @@ SMALL_CRATES := wire iommu paging memory transport fabric
 # A Python environment with a newer UCX than the system has.
 PEERS := $(BUILD)/peers/ucx
 
-.PHONY: build check docs demo test test-crowd test-perftest test-motion test-pressure test-programs test-rxe rxe-mutants soak swarm \
+.PHONY: build check docs demo test test-binaries test-crowd test-perftest test-motion test-pressure test-programs test-rxe rxe-mutants soak swarm \
 	fuzz kill single-step instructions walks bench install deny clean
 
 # The command has the C library inside where there is one to link (libc.a): `pagewire run` then starts programs in half the time.
@@ -56,8 +56,12 @@ demo: dependencies-demo
 	$(BUILD)/bin/pagewire demo
 
 test: dependencies-test
-	$(MAKE) --no-print-directory build
+	$(MAKE) --no-print-directory --jobs 2 build test-binaries
 	CARGO="$(CARGO)" BUILD="$(BUILD)" scripts/test
+
+# Beside `build`: joining the crates of a release into one piece keeps one processor busy, and no more.
+test-binaries:
+	$(CARGO) test --quiet --workspace --no-run
 
 # While you work. What it does not run, `make test` does.
 check:

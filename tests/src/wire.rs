@@ -32,7 +32,7 @@ const TRAFFIC: &[(&str, &[&str])] = &[
     ("ib_read_bw", &["-F", "-n", "20", "-s", "20001"]),
     ("ib_atomic_lat", &["-F", "-n", "20"]),
     // As many packets as make it worth a socket connected to the peer.
-    ("ib_send_lat", &["-F", "-n", "1000"]),
+    ("ib_send_lat", &["-F", "-n", "300"]),
 ];
 
 /// Runs the traffic, captures it both ways, has both captures judged.
