@@ -55,7 +55,7 @@ pub type Bells = RwLock<HashMap<ChannelId, Arc<Descriptor>>>;
 
 /// All connections of this process.
 pub struct Neighbours {
-    control: Arc<Descriptor>,
+    control: BorrowedEpoll,
     shown: Arc<Shown>,
     bells: Arc<Bells>,
     counters: Arc<Counters>,
@@ -74,6 +74,15 @@ pub struct Neighbours {
     next_channel: u32,
     /// What happened, not taken yet.
     pub events: Vec<HostEvent>,
+}
+
+type BorrowedEpoll = Arc<Descriptor>;
+
+/// What driving the connections brought.
+#[derive(Default)]
+pub struct Served {
+    /// Wake-ups taken.
+    pub wakes: u64,
 }
 
 impl Neighbours {
@@ -191,9 +200,9 @@ impl Neighbours {
         watch(&self.control, &connection.socket, token).map_err(Refusal::new)
     }
 
-    /// Serves whatever is ready; gives the number of wake-ups taken. Does not wait.
-    pub fn serve_ready(&mut self, now: u64) -> u64 {
-        let mut wakes = 0;
+    /// Serves whatever is ready. Does not wait.
+    pub fn serve_ready(&mut self, now: u64) -> Served {
+        let mut served = Served::default();
         let mut ready = Vec::with_capacity(64);
         loop {
             ready.clear();
@@ -204,19 +213,21 @@ impl Neighbours {
                 if self.listeners.contains_key(&token) {
                     self.accept(token, now);
                 } else {
-                    self.serve(token, &mut wakes);
+                    self.serve(token, &mut served);
                 }
             }
             // Peers that send without end have their turn again at the next call.
             if found.is_err() || ready.len() < ready.capacity() {
                 break;
             }
-            if wakes as usize > CHANNELS * MESSAGES_IN_A_ROW || self.events.len() > crate::limits::EVENTS {
+            if served.wakes as usize > CHANNELS * MESSAGES_IN_A_ROW
+                || self.events.len() > crate::limits::EVENTS
+            {
                 break;
             }
         }
         self.look_at_clocks(now);
-        wakes
+        served
     }
 
     /// Whether a handshake is under way or put off, so that clocks must be looked at.
@@ -325,7 +336,7 @@ impl Neighbours {
         Ok(())
     }
 
-    fn serve(&mut self, token: u64, wakes: &mut u64) {
+    fn serve(&mut self, token: u64, served: &mut Served) {
         for _ in 0..MESSAGES_IN_A_ROW {
             let Some(connection) = self.connections.get(&token) else { return };
             let mut buffer = [0; MESSAGE_BYTES];
@@ -334,7 +345,7 @@ impl Neighbours {
                 Ok(Some((0, _))) => Err(End::Departed),
                 Ok(Some((length, files))) => match connection.stage {
                     Stage::Open { .. } if length == 1 && files.is_empty() => {
-                        *wakes += 1;
+                        served.wakes += 1;
                         Ok(())
                     }
                     Stage::Open { .. } => Err(broken()),

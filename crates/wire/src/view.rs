@@ -4,8 +4,7 @@
 //! format's fixed length. An `AsRef` whose length changes from call to call is a broken `AsRef`;
 //! accessors panic on it.
 
-/// Values of a 24-bit field (PSN, QPN, MSN, SRQ number) are below this.
-pub(crate) const FIELD_24_BITS: u32 = 1 << 24;
+use crate::limits::FIELD_24_BITS;
 
 /// Defines `Packet<T>`, a view over bytes that begin with a format of `$len` bytes.
 macro_rules! view {

@@ -6,10 +6,9 @@
 //! device. If one does not come back, directly or handed on, it asks for steering. They have several source addresses: where the
 //! program names no place any more, the kernel chooses by a hash of the addresses, and one alone may find its way by chance.
 
-use super::{PROBE_BYTES, eight, to_own_host};
+use super::{FAMILIES, PROBE_BYTES, Sockets, eight, to_own_host};
 use crate::fabric::{QUEUE_PAIRS_PER_BLOCK, Route};
 use crate::limits::{STEERING_CHECK, STEERING_CHECK_MOST, STEERING_TIME};
-use crate::network::port::Port;
 use crate::udp::{self, Arrival, Family, Transmit};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr};
@@ -64,7 +63,7 @@ impl Check {
         &self,
         (now, rx_watermark): (u64, u64),
         nonce: impl FnOnce() -> u64,
-        port: &Port,
+        sockets: Sockets<'_>,
         blocks: impl Fn() -> Vec<u16>,
     ) -> bool {
         let Some(mut state) = self.state.try_lock() else { return false };
@@ -87,7 +86,7 @@ impl Check {
         state.interval = state.interval.max(STEERING_CHECK);
         state.due = now + state.interval;
         if let Some(block) = blocks.get(state.made % blocks.len().max(1)) {
-            self.send(*block, nonce(), port);
+            self.send(*block, nonce(), sockets);
             state.sent = Some(now);
         }
         false
@@ -99,11 +98,12 @@ impl Check {
         state.sent.map_or(state.due, |sent| sent + STEERING_TIME)
     }
 
-    fn send(&self, block: u16, nonce: u64, port: &Port) {
+    fn send(&self, block: u16, nonce: u64, sockets: Sockets<'_>) {
         self.awaited.store(0, Ordering::Release);
         self.nonce.store(nonce, Ordering::Release);
         let mut number = 0;
-        for (family, socket) in port.sockets() {
+        for family in FAMILIES {
+            let Some(socket) = sockets.of(family) else { continue };
             let mut routes = vec![to_own_host(family)];
             if family == Family::V4 {
                 let other = nonce.to_ne_bytes();

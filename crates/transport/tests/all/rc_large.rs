@@ -14,25 +14,28 @@ struct Counting {
 }
 
 impl Counting {
-    fn place(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<u32> {
+    fn place(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()> {
         assert!(!self.ended);
         assert_eq!(offset, self.placed);
         self.placed += payload.len();
         self.ended = last;
-        Outcome::Done(1)
+        Outcome::Done(())
     }
 }
 
 impl TransportOps for Counting {
-    fn transmit(&mut self, header: &Header, source: Source, _count: u32) -> Outcome<u32> {
+    fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()> {
         let length = match source {
             Source::None => 0,
             Source::Work { length, .. } | Source::Remote { length, .. } => length.into(),
         };
         self.sent.push((*header, length));
-        Outcome::Done(1)
+        Outcome::Done(())
     }
-    fn transmit_control(&mut self, _header: &Header, _body: &VendorPacket) -> Outcome<u32> {
+    fn lacks_page(&self) -> bool {
+        false
+    }
+    fn transmit_control(&mut self, _header: &Header, _body: &VendorPacket) -> Outcome<()> {
         panic!("nothing is lost")
     }
     fn initiator_copy(&mut self, _work: &Work) -> InitiatorCopy {
@@ -44,7 +47,7 @@ impl TransportOps for Counting {
     fn begin_receive(&mut self) -> bool {
         true
     }
-    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<u32> {
+    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()> {
         self.place(offset, payload, last)
     }
     fn finish_receive(&mut self, arrival: Arrival) {
@@ -57,7 +60,7 @@ impl TransportOps for Counting {
         assert!(length <= limits::MAX_MESSAGE);
         Outcome::Done(())
     }
-    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<u32> {
+    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<()> {
         self.place(remote.address, payload, rest == 0)
     }
     fn atomic_remote(&mut self, _remote: RemoteAddress, _atomic: Atomic) -> Outcome<u64> {
@@ -72,7 +75,7 @@ impl TransportOps for Counting {
         offset: u64,
         payload: Payload<'_>,
         last: bool,
-    ) -> Outcome<u32> {
+    ) -> Outcome<()> {
         self.place(offset, payload, last)
     }
     fn place_atomic(&mut self, _work: WorkId, _value: u64) -> Outcome<()> {
@@ -129,7 +132,7 @@ fn run(link: Link, operation: Operation) -> [Counting; 2] {
                     Payload::Reference(&payload[..usize::from(length > 0)]),
                     &mut operations[1 - at],
                 );
-                assert!(!outcome.is_held());
+                assert_eq!(outcome, Outcome::Done(()));
             }
         }
         assert!(moved > 0, "stuck");

@@ -27,7 +27,8 @@ bitflags::bitflags! {
         const SELECTIVE_ACK = 1 << 0;
         /// Understands HOLD.
         const HOLD = 1 << 1;
-        // Bit 2 is reserved: older versions set it.
+        /// Takes two packets in one datagram ([`joined`](crate::joined)).
+        const JOINED = 1 << 2;
         /// Understands RESUME, and the flags of HOLD.
         const RESUME = 1 << 3;
         /// Takes the length in the RETH of a WRITE ONLY for that of all that is left of the WRITE, this packet included: the

@@ -1,0 +1,795 @@
+//! What the protocol of one queue pair is given by the NIC: memory, receives, completions, the link.
+
+use crate::access::{AccessError, AccessSession};
+use crate::attributes::QueuePairType;
+use crate::completion::{Completion, Opcode, Status};
+use crate::event::AsyncEventKind;
+use crate::inbox::Origin;
+use crate::initiator_copy::{Bytes, Transfer};
+use crate::limits::RING_INLINE;
+use crate::path::Path;
+use crate::path::local::LocalChannel;
+use crate::path::ring::{Kind, emit_reference};
+use crate::path::ring_ack::Awaited;
+use crate::pull::{Lost, PullError};
+use crate::qp_progress::QpContext;
+use crate::qp_progress::page_waits::Purpose;
+use crate::queue_pair::QueuePair;
+use crate::request::{KeptData, Piece, ScatterGather, slice_of, total_length};
+use pagewire_fabric::{Batch, Fabric, Route};
+use pagewire_iommu::Rights;
+use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
+use pagewire_transport::{
+    Arrival, ArrivalKind, Atomic, Denial, Event, InitiatorCopy, LinkState, Outcome, Payload, Psn,
+    RemoteAddress, Right, Source, Status as Protocol, TransportOps, Work, WorkId,
+};
+use pagewire_wire::{Bth, Header, Operation, VendorPacket, bth, packet, reth};
+use smallvec::SmallVec;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Headers of a packet: BTH and the longest extension.
+const MAX_HEADERS: usize = 64;
+
+/// Why a queue pair's protocol ended.
+pub struct Failure {
+    /// The asynchronous event that tells the program.
+    pub event: Option<AsyncEventKind>,
+    /// A send request failed, the receiving side is in order.
+    pub send_only: bool,
+}
+
+/// Registered memory of this process that a payload goes to or comes from.
+struct PayloadMemory<'a> {
+    domain: u32,
+    pieces: &'a [ScatterGather],
+    need: Rights,
+    /// What a refusal means to the protocol.
+    denial: Denial,
+    purpose: Purpose,
+    /// Bytes that follow in the same transfer, where that is known; else 0.
+    to_come: u64,
+}
+
+/// What happened while the protocol ran.
+#[derive(Default)]
+pub struct Ended {
+    pub failure: Option<Failure>,
+    /// Something could not be sent because the link was full.
+    pub link_full: bool,
+    /// The last access that could not be made now lacks a page.
+    pub lacks_page: bool,
+    /// The packet in hand names memory of its sender that will never be read.
+    pub lost: Option<Lost>,
+}
+
+/// The surroundings of one queue pair while it is driven.
+pub struct QpTransportOps<'a, 'n, F: Fabric> {
+    queue_pair: &'a QueuePair<F>,
+    qpc: &'a mut QpContext<F>,
+    /// Where the packet in hand came from.
+    origin: Option<&'a Origin<F>>,
+    batch: Option<F::Batch>,
+    /// It has no room for one more packet like the last.
+    full: bool,
+    /// The access that the packets handled in a row share.
+    session: &'a mut AccessSession<'n>,
+    /// The send request of the last packet, where its bytes are one piece. A request does not change while it is kept.
+    gathered: Option<(WorkId, ScatterGather)>,
+    ended: Ended,
+}
+
+impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
+    /// For one call of the protocol.
+    pub fn new(
+        queue_pair: &'a QueuePair<F>,
+        qpc: &'a mut QpContext<F>,
+        origin: Option<&'a Origin<F>>,
+        session: &'a mut AccessSession<'n>,
+    ) -> Self {
+        let ended = Ended::default();
+        let (batch, full, gathered) = (None, false, None);
+        QpTransportOps { queue_pair, qpc, origin, batch, full, session, gathered, ended }
+    }
+
+    /// The state of the queue pair that is driven.
+    pub fn qpc(&mut self) -> &mut QpContext<F> {
+        self.qpc
+    }
+
+    /// Sends what was gathered and tells what happened.
+    pub fn finish(mut self) -> Ended {
+        if self.ended.failure.is_some() {
+            // Whoever ends the queue pair waits for accesses through it.
+            self.session.let_go();
+        }
+        if let Some(batch) = self.batch.take() {
+            self.queue_pair.nic.fabric().flush(batch);
+        }
+        self.ended
+    }
+
+    /// Sends a greeting to the peer's queue pair; [`QueuePair::knows_greeting`] says which PSN it carries.
+    pub fn transmit_hello(&mut self, own: &VendorPacket) {
+        let attributes = self.qpc.attributes;
+        let reply = matches!(own, VendorPacket::Hello(hello) if hello.reply);
+        let header = Header::new(Bth::new(
+            own.opcode(),
+            attributes.destination,
+            if reply { attributes.receive_psn } else { attributes.send_psn },
+        ));
+        // Lost if the link is full, as it may be lost on the way.
+        let _ = self.transmit_control(&header, own);
+    }
+
+    /// Sends headers and bytes that are at hand.
+    fn emit(&mut self, header: &Header, bytes: &[u8]) -> Outcome<()> {
+        match self.qpc.path() {
+            Path::None | Path::Connecting { .. } => Outcome::Wait,
+            Path::Dead { .. } => Outcome::Done(()),
+            Path::Local(channel) => {
+                let channel = channel.clone();
+                self.send_record(&channel, Kind::Bytes, header, bytes)
+            }
+            Path::Udp { route, .. } => {
+                let route = *route;
+                self.send_packet(&route, header, bytes.len(), |into| {
+                    into.copy_from_slice(bytes);
+                    Ok(())
+                })
+            }
+        }
+    }
+
+    fn send_record(
+        &mut self,
+        channel: &LocalChannel<F>,
+        kind: Kind,
+        header: &Header,
+        payload: &[u8],
+    ) -> Outcome<()> {
+        if channel.is_gone() {
+            return Outcome::Done(());
+        }
+        let mut headers = [0; MAX_HEADERS];
+        let length = header.emit(&mut headers);
+        let request = Awaited { queue_pair: Some(self.queue_pair.number), psn: header.bth.psn };
+        let awaited = ends_with_acknowledgement(header).then_some(request);
+        if !channel.send(self.queue_pair.nic.fabric(), kind, &headers[..length], payload, awaited) {
+            (self.ended.link_full, self.ended.lacks_page) = (true, false);
+            return Outcome::Wait;
+        }
+        self.queue_pair.counters.ring_packets_sent.add_alone(1);
+        Outcome::Done(())
+    }
+
+    /// Puts a packet into the batch; `fill` writes its payload.
+    fn send_packet(
+        &mut self,
+        route: &Route,
+        header: &Header,
+        payload: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), AccessError>,
+    ) -> Outcome<()> {
+        let fabric = self.queue_pair.nic.fabric();
+        let length = length_in_batch(header, payload);
+        if let Some(full) = self.batch.take_if(|batch| !batch.fits(length)) {
+            fabric.flush(full);
+        }
+        let batch = self.batch.get_or_insert_with(|| fabric.batch());
+        match lay(batch, route, header, payload, fill) {
+            None => {
+                (self.ended.link_full, self.ended.lacks_page) = (true, false);
+                return Outcome::Wait;
+            }
+            Some(Err(error)) => return self.refused(error, Denial::Operational),
+            Some(Ok(())) => {}
+        }
+        self.full = !batch.fits(length);
+        self.queue_pair.counters.udp_packets_sent.add_alone(1);
+        Outcome::Done(())
+    }
+
+    /// The one piece that holds the bytes of a send request, if it is one.
+    fn gathered(&mut self, id: WorkId) -> Option<ScatterGather> {
+        if let Some((_, whole)) = self.gathered.filter(|(known, _)| *known == id) {
+            return Some(whole);
+        }
+        let send = self.queue_pair.send.lock();
+        let KeptData::Segments(segments) = &send.get(id)?.data else { return None };
+        let [whole] = segments[..] else { return None };
+        self.gathered = Some((id, whole));
+        Some(whole)
+    }
+
+    /// The pieces of a send request that hold some of its bytes, or the bytes themselves if they are inline.
+    fn pieces(&self, id: WorkId, offset: u32, length: u32) -> Option<KeptData> {
+        let send = self.queue_pair.send.lock();
+        Some(match &send.get(id)?.data {
+            KeptData::Segments(segments) => {
+                KeptData::Segments(slice_of(segments, u64::from(offset), u64::from(length)))
+            }
+            KeptData::Inline(bytes) => {
+                let from = (offset as usize).min(bytes.len());
+                let to = (from + length as usize).min(bytes.len());
+                KeptData::Inline(SmallVec::from_slice(&bytes[from..to]))
+            }
+        })
+    }
+
+    fn transmit_work(&mut self, header: &Header, id: WorkId, bytes: Range<u32>, copied: bool) -> Outcome<()> {
+        let (offset, length) = (bytes.start, bytes.end - bytes.start);
+        let domain = self.queue_pair.domain.number();
+        if let (Some(whole), Path::Udp { .. }) = (self.gathered(id), self.qpc.path()) {
+            let piece = whole.part(u64::from(offset), u64::from(length));
+            let to_come = u64::from(whole.length.saturating_sub(bytes.end));
+            return self.transmit_pieces(header, &requested(domain, &[piece], to_come), length);
+        }
+        let pieces = match self.pieces(id, offset, length) {
+            Some(KeptData::Segments(pieces)) => pieces,
+            Some(KeptData::Inline(bytes)) => return self.emit(header, &bytes),
+            None => return Outcome::Denied(Denial::LocalProtection),
+        };
+        match self.qpc.path() {
+            // Only RC keeps the bytes until the receiver has them; UC completes when they have left.
+            Path::Local(channel)
+                if length > RING_INLINE
+                    && !copied
+                    && self.queue_pair.kind == QueuePairType::Rc
+                    && !channel.channel.bounce_only =>
+            {
+                let channel = channel.clone();
+                self.transmit_reference(&channel, header, domain, &pieces)
+            }
+            _ => self.transmit_pieces(header, &requested(domain, &pieces, 0), length),
+        }
+    }
+
+    /// Sends a packet whose payload is read from registered memory.
+    fn transmit_pieces(&mut self, header: &Header, source: &PayloadMemory<'_>, length: u32) -> Outcome<()> {
+        let queue_pair = self.queue_pair;
+        let nic = &queue_pair.nic;
+        let PayloadMemory { domain, pieces, need, denial, purpose, to_come } = *source;
+        let waits = self.qpc.begin_access(purpose);
+        waits.to_come = to_come;
+        if let [piece] = pieces {
+            let session = nic.begin_in_session(self.session, queue_pair, domain, piece, need, false, waits);
+            return match session {
+                Ok(segment) => self.transmit_segments(header, &[segment], length, denial),
+                Err(error) => self.refused(error, denial),
+            };
+        }
+        let access = match nic.begin(queue_pair, domain, pieces, need, false, waits) {
+            Ok(access) => access,
+            Err(error) => return self.refused(error, denial),
+        };
+        let outcome = self.transmit_segments(header, &access.segments, length, denial);
+        nic.finish(access);
+        outcome
+    }
+
+    /// Puts a burst of packets into a batch, until that is full: the first has this header and `length` bytes of the segment.
+    /// Gives how many.
+    fn send_burst(
+        &mut self,
+        route: &Route,
+        header: &Header,
+        segment: Segment,
+        length: u32,
+        count: u32,
+    ) -> u32 {
+        let fabric = self.queue_pair.nic.fabric();
+        let (at, payload) = (header.len(), length as usize);
+        let whole = at + payload;
+        let mut headers = [0; MAX_HEADERS];
+        header.emit(&mut headers);
+        let first = Psn::new(header.bth.psn);
+        if let Some(full) = self.batch.take_if(|batch| !batch.fits(whole)) {
+            fabric.flush(full);
+        }
+        let batch = self.batch.get_or_insert_with(|| fabric.batch());
+        let read = fabric.memory().reads();
+        let sent = batch.burst(route, whole, count as usize, |index, buffer| {
+            buffer[..at].copy_from_slice(&headers[..at]);
+            let Ok(mut bth) = bth::Packet::new(&mut *buffer) else { return false };
+            bth.set_psn(first.plus(index as u32).value());
+            if let Some(reth) = &header.reth {
+                let Ok(mut packet) = reth::Packet::new(&mut buffer[bth::LEN..]) else { return false };
+                let skipped = index as u32 * length;
+                packet.set_address(reth.address.wrapping_add(skipped.into()));
+                packet.set_length(reth.length.wrapping_sub(skipped));
+            }
+            let part = segment.part(index as u64 * u64::from(length), u64::from(length));
+            read(part, &mut buffer[at..])
+        });
+        self.full = !batch.fits(whole);
+        sent as u32
+    }
+
+    /// Places the payloads of packets that follow each other into one piece of registered memory; gives how many.
+    fn place_burst(&mut self, target: &PayloadMemory<'_>, burst: &[&[u8]]) -> usize {
+        let queue_pair = self.queue_pair;
+        let nic = &queue_pair.nic;
+        let PayloadMemory { domain, pieces: [piece], need, purpose, to_come, .. } = *target else { return 0 };
+        let waits = self.qpc.begin_access(purpose);
+        waits.to_come = to_come;
+        let whole = nic.begin_burst_in_session(self.session, queue_pair, domain, piece, need, true, waits);
+        let Some(whole) = whole else { return 0 };
+        let write = nic.fabric().memory().writes();
+        let mut at = 0;
+        let placed = burst.iter().take_while(|bytes| {
+            let to = whole.part(at, bytes.len() as u64);
+            at += to.length;
+            write(bytes, to)
+        });
+        placed.count()
+    }
+
+    /// Sends a packet whose payload lies in segments that were checked.
+    fn transmit_segments(
+        &mut self,
+        header: &Header,
+        segments: &[Segment],
+        length: u32,
+        denial: Denial,
+    ) -> Outcome<()> {
+        let memory = self.queue_pair.nic.fabric().memory();
+        match self.qpc.path() {
+            Path::Udp { route, .. } => {
+                let route = *route;
+                let outcome = self.send_packet(&route, header, length as usize, |into| {
+                    memory.read(segments, into).map_err(AccessError::from)
+                });
+                match outcome {
+                    Outcome::Denied(_) => Outcome::Denied(denial),
+                    other => other,
+                }
+            }
+            _ => {
+                let mut bytes: SmallVec<[u8; 512]> = SmallVec::from_elem(0, length as usize);
+                match memory.read(segments, &mut bytes) {
+                    Ok(()) => self.emit(header, &bytes),
+                    Err(_) => Outcome::Denied(denial),
+                }
+            }
+        }
+    }
+
+    /// Sends a record that names this process's memory, for the receiver to pull.
+    fn transmit_reference(
+        &mut self,
+        channel: &Arc<LocalChannel<F>>,
+        header: &Header,
+        domain: u32,
+        pieces: &[ScatterGather],
+    ) -> Outcome<()> {
+        let queue_pair = self.queue_pair;
+        let nic = &queue_pair.nic;
+        // The pages are brought in here: the receiver's thread must not wait for them.
+        let access = match nic.begin(
+            queue_pair,
+            domain,
+            pieces,
+            Rights::empty(),
+            false,
+            self.qpc.begin_access(Purpose::Request),
+        ) {
+            Ok(access) => access,
+            Err(error) => return self.refused(error, Denial::LocalProtection),
+        };
+        let mut references: SmallVec<[u8; 64]> = SmallVec::new();
+        for piece in pieces {
+            let at = RemoteAddress { address: piece.address, key: piece.key };
+            references.extend_from_slice(&emit_reference(at, piece.length));
+        }
+        let outcome = self.send_record(channel, Kind::Reference, header, &references);
+        nic.finish(access);
+        outcome
+    }
+
+    /// Places a payload into registered memory of this process.
+    fn place(&mut self, target: &PayloadMemory<'_>, payload: Payload<'_>, last: bool) -> Outcome<()> {
+        if payload.is_empty() {
+            return Outcome::Done(());
+        }
+        let queue_pair = self.queue_pair;
+        let nic = &queue_pair.nic;
+        let PayloadMemory { domain, pieces, need, denial, purpose, to_come } = *target;
+        let waits = self.qpc.begin_access(purpose);
+        waits.to_come = to_come;
+        if let ([piece], Payload::Bytes(bytes)) = (pieces, payload) {
+            let segment =
+                match nic.begin_in_session(self.session, queue_pair, domain, piece, need, true, waits) {
+                    Ok(segment) => segment,
+                    Err(error) => return self.refused(error, denial),
+                };
+            return match nic.fabric().memory().write(bytes, &[segment], last) {
+                Ok(()) => Outcome::Done(()),
+                Err(_) => Outcome::Denied(denial),
+            };
+        }
+        let access = match nic.begin(queue_pair, domain, pieces, need, true, waits) {
+            Ok(access) => access,
+            Err(error) => return self.refused(error, denial),
+        };
+        let memory = nic.fabric().memory();
+        let placed = match (payload, self.origin) {
+            (Payload::Bytes(bytes), _) => {
+                memory.write(bytes, &access.segments, last).map_err(PullError::from)
+            }
+            (Payload::Reference(from), Some(Origin::Local(channel))) => {
+                queue_pair.pull_reference(channel, from, &access.segments, waits, last)
+            }
+            (Payload::Reference(_), _) => Err(PullError::Lost(Lost::SenderGone)),
+        };
+        nic.finish(access);
+        if !matches!(placed, Err(PullError::Wait | PullError::Busy)) {
+            nic.end_wait_if_any(waits);
+        }
+        match placed {
+            Ok(()) => Outcome::Done(()),
+            Err(PullError::NotMapped) => Outcome::Denied(denial),
+            Err(PullError::Wait) => self.refused(AccessError::Wait, denial),
+            Err(PullError::Busy) => self.refused(AccessError::Busy, denial),
+            Err(PullError::Lost(lost)) => {
+                self.ended.lost = Some(lost);
+                self.refused(AccessError::Busy, denial)
+            }
+        }
+    }
+
+    /// What it means to the protocol that an access could not be made.
+    fn refused<T>(&mut self, error: AccessError, denial: Denial) -> Outcome<T> {
+        self.ended.lacks_page = error == AccessError::Wait;
+        match error {
+            AccessError::Wait | AccessError::Busy => Outcome::Wait,
+            AccessError::Refused(_) | AccessError::NotMapped => Outcome::Denied(denial),
+        }
+    }
+
+    fn fail(&mut self, event: Option<AsyncEventKind>, send_only: bool) {
+        if self.ended.failure.is_none() {
+            self.ended.failure = Some(Failure { event, send_only });
+        }
+    }
+}
+
+/// Bytes that a packet takes in a batch.
+pub fn length_in_batch(header: &Header, payload: usize) -> usize {
+    packet::len(header, payload) - packet::ICRC_LEN
+}
+
+/// Puts a packet into a batch; `fill` writes its payload. `None`: there is no room. A packet that could not be filled is taken back.
+pub fn lay<B: Batch, E>(
+    batch: &mut B,
+    route: &Route,
+    header: &Header,
+    payload: usize,
+    fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+) -> Option<Result<(), E>> {
+    let buffer = batch.packet(route, length_in_batch(header, payload))?;
+    packet::emit_without_icrc(header, payload, buffer);
+    let at = header.len();
+    let filled = fill(&mut buffer[at..at + payload]);
+    if filled.is_err() {
+        batch.cancel();
+    }
+    Some(filled)
+}
+
+/// Whether a packet is a request that wants an acknowledgement, rather than a response of its own.
+fn ends_with_acknowledgement(header: &Header) -> bool {
+    let responded = matches!(
+        header.bth.opcode.operation(),
+        Some(Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd)
+    );
+    header.bth.acknowledge && !responded
+}
+
+/// Memory that a send request names, with so many bytes behind it.
+fn requested(domain: u32, pieces: &[ScatterGather], to_come: u64) -> PayloadMemory<'_> {
+    let (need, denial) = (Rights::empty(), Denial::LocalProtection);
+    PayloadMemory { domain, pieces, need, denial, purpose: Purpose::Request, to_come }
+}
+
+/// Memory that a receive names.
+fn received(domain: u32, pieces: &[ScatterGather]) -> PayloadMemory<'_> {
+    let (need, denial) = (Rights::LOCAL_WRITE, Denial::LocalProtection);
+    PayloadMemory { domain, pieces, need, denial, purpose: Purpose::Execute, to_come: 0 }
+}
+
+/// Memory that the peer writes, and `rest` bytes more behind it.
+fn written(domain: u32, pieces: &[ScatterGather], rest: u32) -> PayloadMemory<'_> {
+    let (need, denial) = (Rights::REMOTE_WRITE, Denial::RemoteAccess);
+    PayloadMemory { domain, pieces, need, denial, purpose: Purpose::Execute, to_come: rest.into() }
+}
+
+/// Memory that a response goes to, with so many bytes behind it.
+fn responded(domain: u32, pieces: &[ScatterGather], to_come: u64) -> PayloadMemory<'_> {
+    let (need, denial) = (Rights::LOCAL_WRITE, Denial::LocalProtection);
+    PayloadMemory { domain, pieces, need, denial, purpose: Purpose::PlaceResponse, to_come }
+}
+
+fn rights_of(right: Right) -> Rights {
+    match right {
+        Right::RemoteRead => Rights::REMOTE_READ,
+        Right::RemoteWrite => Rights::REMOTE_WRITE,
+        Right::RemoteAtomic => Rights::REMOTE_ATOMIC,
+    }
+}
+
+fn bytes_of(burst: &[&[u8]]) -> u64 {
+    burst.iter().map(|bytes| bytes.len() as u64).sum()
+}
+
+fn piece(remote: RemoteAddress, length: u32) -> [ScatterGather; 1] {
+    [ScatterGather { address: remote.address, length, key: remote.key }]
+}
+
+impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
+    fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()> {
+        match source {
+            Source::None | Source::Work { length: 0, .. } | Source::Remote { length: 0, .. } => {
+                self.emit(header, &[])
+            }
+            Source::Work { id, offset, length, copied } => {
+                self.transmit_work(header, id, offset..offset + length, copied)
+            }
+            Source::Remote { remote, length } => {
+                let source = PayloadMemory {
+                    domain: self.queue_pair.domain.number(),
+                    pieces: &piece(remote, length),
+                    need: Rights::REMOTE_READ,
+                    denial: Denial::RemoteAccess,
+                    purpose: Purpose::Respond,
+                    to_come: 0,
+                };
+                self.transmit_pieces(header, &source, length)
+            }
+        }
+    }
+
+    fn transmit_burst(&mut self, header: &Header, source: Source, count: u32) -> u32 {
+        let Path::Udp { route, .. } = self.qpc.path() else { return 0 };
+        let route = *route;
+        let (piece, length, need, waits) = match source {
+            Source::Work { id, offset, length, .. } => {
+                let Some(whole) = self.gathered(id) else { return 0 };
+                let (from, bytes) = (u64::from(offset), u64::from(length) * u64::from(count));
+                let waits = self.qpc.begin_access(Purpose::Request);
+                waits.to_come = u64::from(whole.length).saturating_sub(from + bytes);
+                (whole.part(from, bytes), length, Rights::empty(), waits)
+            }
+            Source::Remote { remote, length } => {
+                let [whole] = piece(remote, length * count);
+                (whole, length, Rights::REMOTE_READ, self.qpc.begin_access(Purpose::Respond))
+            }
+            Source::None => return 0,
+        };
+        if packet::pad_for(length as usize) != 0 {
+            return 0;
+        }
+        let queue_pair = self.queue_pair;
+        let domain = queue_pair.domain.number();
+        match queue_pair.nic.begin_burst_in_session(
+            self.session,
+            queue_pair,
+            domain,
+            &piece,
+            need,
+            false,
+            waits,
+        ) {
+            Some(segment) => {
+                let sent = self.send_burst(&route, header, segment, length, count);
+                queue_pair.counters.udp_packets_sent.add_alone(u64::from(sent));
+                sent
+            }
+            None => 0,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.full
+    }
+
+    fn lacks_page(&self) -> bool {
+        self.ended.lacks_page
+    }
+
+    fn transmit_control(&mut self, header: &Header, own: &VendorPacket) -> Outcome<()> {
+        let mut body = [0; VendorPacket::MAX_LEN];
+        let length = own.emit(&mut body);
+        self.emit(header, &body[..length])
+    }
+
+    fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy {
+        let Some(transfer) = Transfer::of(work) else { return InitiatorCopy::Unavailable };
+        let pieces = self.pieces(work.id, 0, work.length);
+        let (Some(local_path), Some(pieces)) = (self.qpc.local(), pieces) else {
+            return InitiatorCopy::Unavailable;
+        };
+        let bytes = match &pieces {
+            KeptData::Inline(bytes) => Bytes::Inline(bytes),
+            KeptData::Segments(pieces) => Bytes::Segments(pieces),
+        };
+        let done = self.queue_pair.execute(local_path, &transfer, bytes);
+        if done == InitiatorCopy::Unavailable {
+            self.queue_pair.end_initiator_copy_wait(self.qpc);
+        }
+        if done == InitiatorCopy::Done {
+            self.queue_pair.counters.initiator_copies_queued.add_alone(1);
+        }
+        done
+    }
+
+    fn link(&mut self) -> LinkState {
+        let Path::Local(channel) = self.qpc.path() else { return LinkState::Delivered };
+        if channel.is_gone() {
+            return LinkState::Dead;
+        }
+        let destination = self.queue_pair.peer();
+        let is_with_peer = !channel.is_drained() || channel.is_holding(destination);
+        let peer = channel.channel.instance;
+        // What has come may be the answer. Whoever reads goes on, or has the ring in its hands and gets no processor.
+        let unread = self.queue_pair.nic.unread_from(peer);
+        let before = std::mem::replace(&mut self.qpc.unread, unread);
+        let is_stuck = !before.is_empty() && before == self.qpc.unread;
+        if is_with_peer || is_stuck { LinkState::Pending } else { LinkState::Delivered }
+    }
+
+    fn begin_receive(&mut self) -> bool {
+        if self.qpc.receive.is_none() {
+            self.qpc.receive = self.queue_pair.take_receive();
+        }
+        self.qpc.receive.is_some()
+    }
+
+    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()> {
+        let Some(receive) = &self.qpc.receive else { return Outcome::Denied(Denial::LocalProtection) };
+        if total_length(&receive.segments) < offset + payload.len() {
+            return Outcome::Denied(Denial::LocalLength);
+        }
+        let pieces = slice_of(&receive.segments, offset, payload.len());
+        let domain = self.queue_pair.receive_domain();
+        self.place(&received(domain, &pieces), payload, last)
+    }
+
+    fn place_receive_burst(&mut self, offset: u64, burst: &[&[u8]]) -> usize {
+        let Some(receive) = &self.qpc.receive else { return 0 };
+        let pieces = slice_of(&receive.segments, offset, bytes_of(burst));
+        let domain = self.queue_pair.receive_domain();
+        match &pieces[..] {
+            [piece] if u64::from(piece.length) == bytes_of(burst) => {
+                self.place_burst(&received(domain, &pieces), burst)
+            }
+            // Too long for the receive, or in several regions.
+            _ => 0,
+        }
+    }
+
+    fn finish_receive(&mut self, arrival: Arrival) {
+        let Some(receive) = self.qpc.receive.take() else { return };
+        self.qpc.received_data.received = true;
+        let opcode = match arrival.kind {
+            ArrivalKind::Send => Opcode::Receive,
+            ArrivalKind::WriteImmediate => Opcode::ReceiveWriteImmediate,
+        };
+        let queue_pair = self.queue_pair;
+        queue_pair.complete_receive(Completion {
+            byte_length: arrival.length,
+            immediate: arrival.immediate,
+            invalidated: arrival.invalidated,
+            solicited: arrival.solicited,
+            ..queue_pair.completion(receive.wr_id, opcode, Status::Success)
+        });
+    }
+
+    fn fail_receive(&mut self, status: Protocol) {
+        let Some(receive) = self.qpc.receive.take() else { return };
+        let queue_pair = self.queue_pair;
+        queue_pair.complete_receive(queue_pair.completion(receive.wr_id, Opcode::Receive, status.into()));
+    }
+
+    fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()> {
+        let view = self.queue_pair.nic.regions().view();
+        let domain = self.queue_pair.domain.number();
+        match view.check(remote.key, remote.address, u64::from(length), rights_of(right), domain) {
+            Ok(_) => Outcome::Done(()),
+            Err(_) => Outcome::Denied(Denial::RemoteAccess),
+        }
+    }
+
+    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<()> {
+        let pieces = piece(remote, payload.len() as u32);
+        let target = written(self.queue_pair.domain.number(), &pieces, rest);
+        let outcome = self.place(&target, payload, rest == 0);
+        self.qpc.received_data.written |= matches!(outcome, Outcome::Done(()));
+        outcome
+    }
+
+    fn write_remote_burst(&mut self, remote: RemoteAddress, burst: &[&[u8]], rest: u32) -> usize {
+        let whole = piece(remote, bytes_of(burst) as u32);
+        let placed = self.place_burst(&written(self.queue_pair.domain.number(), &whole, rest), burst);
+        self.qpc.received_data.written |= placed > 0;
+        placed
+    }
+
+    fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64> {
+        let queue_pair = self.queue_pair;
+        let nic = &queue_pair.nic;
+        let domain = queue_pair.domain.number();
+        let pieces = piece(remote, 8);
+        let access = match nic.begin(
+            queue_pair,
+            domain,
+            &pieces,
+            Rights::REMOTE_ATOMIC,
+            true,
+            self.qpc.begin_access(Purpose::Execute),
+        ) {
+            Ok(access) => access,
+            Err(error) => return self.refused(error, Denial::RemoteAccess),
+        };
+        let operation = match atomic {
+            Atomic::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },
+            Atomic::FetchAdd { add } => AtomicOperation::FetchAdd { add },
+        };
+        let outcome = match access.segments.first() {
+            Some(segment) if segment.address % 8 == 0 => {
+                nic.fabric().memory().atomic(segment.address, operation)
+            }
+            _ => {
+                nic.finish(access);
+                return Outcome::Denied(Denial::InvalidRequest);
+            }
+        };
+        nic.finish(access);
+        match outcome {
+            Ok(original) => Outcome::Done(original),
+            Err(_) => Outcome::Denied(Denial::RemoteAccess),
+        }
+    }
+
+    fn invalidate(&mut self, _key: u32) -> Outcome<()> {
+        // Regions of ibv_reg_mr may not be invalidated by a peer; memory windows, which may, come later.
+        Outcome::Denied(Denial::RemoteAccess)
+    }
+
+    fn place_response(&mut self, work: WorkId, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()> {
+        let Some(KeptData::Segments(pieces)) = self.pieces(work, offset as u32, payload.len() as u32) else {
+            return Outcome::Denied(Denial::LocalProtection);
+        };
+        // Where the response goes to one place the rest of it follows there.
+        let rest = if last { None } else { self.gathered(work) };
+        let to_come = rest.map_or(0, |whole| u64::from(whole.length).saturating_sub(offset + payload.len()));
+        self.place(&responded(self.queue_pair.domain.number(), &pieces, to_come), payload, last)
+    }
+
+    fn place_response_burst(&mut self, work: WorkId, offset: u64, burst: &[&[u8]]) -> usize {
+        let Some(whole) = self.gathered(work) else { return 0 };
+        let pieces = [whole.part(offset, bytes_of(burst))];
+        let to_come = u64::from(whole.length).saturating_sub(offset + bytes_of(burst));
+        self.place_burst(&responded(self.queue_pair.domain.number(), &pieces, to_come), burst)
+    }
+
+    fn place_atomic(&mut self, work: WorkId, value: u64) -> Outcome<()> {
+        // The CPU's byte order: the program reads the value as a number of its own.
+        self.place_response(work, 0, Payload::Bytes(&value.to_ne_bytes()), true)
+    }
+
+    fn complete(&mut self, work: WorkId, status: Protocol) {
+        self.queue_pair.complete_send(work, status.into());
+        if status != Protocol::Success {
+            self.fail(None, true);
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::CommunicationEstablished => self.queue_pair.establish_communication(self.qpc),
+            Event::RequestError => self.fail(Some(AsyncEventKind::QueuePairRequestError), false),
+            Event::AccessError => self.fail(Some(AsyncEventKind::QueuePairAccessError), false),
+        }
+    }
+}
