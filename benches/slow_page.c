@@ -96,7 +96,7 @@ static void *post_slow_ones(void *nothing)
 	return nothing;
 }
 
-/* The same between the requests of the measured connections. */
+/* Keeps one slow request under way while `wanted`; called between the requests of the measured connections. */
 static void keep_one_under_way(int wanted)
 {
 	static double next;

@@ -12,7 +12,7 @@
 
 /* Seconds from the kill until everything under way has completed: the processor may be somebody else's meanwhile. */
 #define BOUND 30.0
-/* The same for descriptors, mappings and names of the dead to be given back. */
+/* Seconds from the kill until descriptors, mappings and names of the dead are given back. */
 #define GIVEN_BACK 10.0
 /* Seconds of traffic before the kill at most, and of setting up before the first one was measured. */
 #define TRAFFIC 0.020

@@ -46,7 +46,7 @@ static int disk_file(size_t bytes)
 	return file;
 }
 
-/* The same file, opened with other rights. */
+/* Opens a file once more, with other rights. */
 static int open_again(int file, int flags)
 {
 	char name[32];

@@ -21,10 +21,10 @@ pub const INSTRUCTIONS: u64 = 1_000_000;
 
 /// Instructions from one death to the next in a short run on the local path.
 pub const STRIDE: u64 = 997;
-/// The same where the victim is stopped: revocation may take two seconds each time.
+/// Instructions from one death to the next on the local path, where the victim is stopped: revocation may take two seconds each time.
 pub const STRIDE_STOPPED: u64 = 1499;
-/// The same on the network, where a peer's silence lasts half a second before it counts. Stepping through a long message
-/// lasts longer than that: these are left to the command.
+/// Instructions from one death to the next in a short run on the network, where a peer's silence lasts half a second before it
+/// counts. Stepping through a long message lasts longer than that: these are left to the command.
 pub const STRIDE_NETWORK: u64 = 9973;
 
 /// The link's MTU: packets of 4,096 bytes fit in one frame.

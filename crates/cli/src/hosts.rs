@@ -123,7 +123,7 @@ impl Host {
         }
     }
 
-    /// The same host, whose programs are kept on one processor, or free to use all.
+    /// Keeps the programs of the host on one processor, or (`None`) lets them use all.
     pub fn on_processor(self, processor: Option<usize>) -> Host {
         Host { processor, ..self }
     }

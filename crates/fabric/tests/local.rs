@@ -46,7 +46,7 @@ fn two_fabrics_share_words() {
     a.memory().push(&process, &segment(&from), &segment(&to), true).unwrap();
     assert_eq!(std::hint::black_box(&from), std::hint::black_box(&to));
 
-    // The same process again: the same channel.
+    // A second connection to that process gives the first one's channel.
     a.connect(block);
     let again = until(&[&a, &b], |_, events| {
         events.drain(..).find_map(|event| match event {

@@ -94,7 +94,7 @@ impl Claim {
         self.deviation_of(self.predicted)
     }
 
-    /// The same of what is predicted on the other link.
+    /// The deviation ([`Self::deviation`]) of what is predicted on the other link.
     pub fn deviation_at_other_link(&self) -> Option<f64> {
         self.deviation_of(self.at_other_link?)
     }

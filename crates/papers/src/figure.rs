@@ -138,12 +138,12 @@ impl Figure {
         Figure::drawn(place, title, (linear("part"), linear("us")), curves).shaped(Shape::Course)
     }
 
-    /// The same figure, drawn like this.
+    /// Has the figure drawn in this shape.
     pub(crate) fn shaped(self, shape: Shape) -> Figure {
         Figure { shape, ..self }
     }
 
-    /// The same figure, with this to be said of it.
+    /// Gives the figure these notes.
     pub(crate) fn noted(self, notes: &'static [&'static str]) -> Figure {
         Figure { notes, ..self }
     }

@@ -62,7 +62,7 @@ impl AddressSpace {
         self.set(address, length, Page::Absent);
     }
 
-    /// The same for pages that come at once.
+    /// Lets the pages that a range touches be absent, their contents kept, so that a touch brings them at once.
     pub fn evict_cheaply(&mut self, address: u64, length: u64) {
         self.set(address, length, Page::Cheap);
     }

@@ -133,7 +133,7 @@ impl Scenario {
         self.path == PathChoice::Local || self.faults.are_none() && keeps
     }
 
-    /// The same with so many processes, on a host of its own each unless the path is local.
+    /// Has so many processes take part, each on a host of its own unless the path is local.
     pub fn with_parties(self, parties: usize) -> Self {
         let hosts = if self.path == PathChoice::Local { 1 } else { parties };
         Scenario { parties, hosts, ..self }
@@ -179,7 +179,7 @@ impl Scenario {
         options
     }
 
-    /// The same with fewer connections, shorter messages and less memory: quick to set up.
+    /// Takes fewer connections, shorter messages and less memory: quick to set up.
     pub fn small(self) -> Self {
         let plan = Plan {
             connections: 16,
@@ -221,8 +221,8 @@ impl Scenario {
         self.run_with(None, |_, _| {}).0
     }
 
-    /// The same; writes down what happens, tells `progress` of each audit, and gives the world, too. A panic is a violation like
-    /// any other.
+    /// Makes the world, runs the workload in it, and gives the outcome and the world. `notes` gets what happens, `progress` each
+    /// audit. A panic is a violation like any other.
     pub fn run_with(
         &self,
         notes: Option<Notes>,

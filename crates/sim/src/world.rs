@@ -262,7 +262,7 @@ impl World {
         self.get(id).space.lock().evict(address, length);
     }
 
-    /// The same for pages that come at once where they are touched.
+    /// Lets pages of a process be absent, so that a touch brings them at once.
     pub fn evict_cheaply(&self, id: ProcessId, address: u64, length: u64) {
         self.get(id).space.lock().evict_cheaply(address, length);
     }

@@ -163,7 +163,7 @@ fn run(name: &str) {
     run_on("auto", name);
 }
 
-/// The same on a path.
+/// Runs a program of `tests/c` on a path.
 fn run_on(path: &str, name: &str) {
     let as_name = if path == "auto" { name.into() } else { format!("{name}-{path}") };
     let output = program(name, &as_name).env("PAGEWIRE_PATH", path).output().unwrap();

@@ -26,19 +26,19 @@ pub(super) enum Absent {
     ZeroFill,
     /// A WRITE of which every page is absent at the target.
     Whole,
-    /// The same, all at once against page by page.
+    /// A WRITE of which every page is absent at the target: all at once against page by page.
     AllAtOnce,
     /// A WRITE of which every page is swapped out at the source.
     Swapped,
     /// The 99th percentile while another connection meets a page of 10 ms at the target.
     SlowPageAtTarget,
-    /// The same where that page is the poster's own.
+    /// The 99th percentile while another connection of the poster meets a page of 10 ms of the poster's own.
     SlowPageAtPoster,
     /// The median while 512 WRITEs of another process wait for pages of the same target that never come.
     Hostile,
-    /// The 99th percentile likewise.
+    /// The 99th percentile while 512 WRITEs of another process wait for pages of the same target that never come.
     HostileTail,
-    /// What each WRITE takes where 32 are under way, likewise.
+    /// What each WRITE takes where 32 are under way, while 512 WRITEs of another process wait for pages that never come.
     HostileRate,
 }
 

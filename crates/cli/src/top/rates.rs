@@ -135,7 +135,7 @@ impl Rates {
         groups.filter_map(|(_, rates)| sum_of(rates, names)).reduce(|sum, rate| sum + rate)
     }
 
-    /// The same in one group.
+    /// The sum of the counters of one group that bear one of the `names`; `None` if there is none.
     pub fn sum_in(&self, names: &[&str], group: &Group) -> Option<f64> {
         sum_of(self.group(group)?, names)
     }

@@ -25,7 +25,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(|failed| failed.into_inner())
 }
 
-/// The same in a network of its own. `None`: the test has been run there.
+/// For a test that needs a network namespace of its own: alone in it. `None`: the test has been run there.
 pub fn alone_in_own_network() -> Option<MutexGuard<'static, ()>> {
     let alone = alone();
     own_network::is_here().then_some(alone)

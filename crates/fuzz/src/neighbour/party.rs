@@ -34,7 +34,7 @@ pub enum Area {
     /// Open to one peer, and its buffers.
     OpenToOne,
     BuffersOfOne,
-    /// The same for the other peer.
+    /// Open to the other peer, and its buffers.
     OpenToOther,
     BuffersOfOther,
 }

@@ -12,7 +12,7 @@ fn settled() -> Pair {
     settled_over(PathChoice::Udp)
 }
 
-/// The same over any path.
+/// Two engines that nobody but the test drives, connected over a path; their greetings have gone both ways.
 fn settled_over(path: PathChoice) -> Pair {
     let sides = (Side::without_thread(path), Side::without_thread(path));
     let mut pair = Pair::connect(sides.0, sides.1, QueuePairType::Rc, all_rights());

@@ -74,7 +74,7 @@ impl Transfer {
         }
     }
 
-    /// The same with every page of the destination absent.
+    /// A transfer whose source is resident and of whose destination every page is absent.
     pub fn absent(costs: &PartCosts, bytes: u64, page_in: PageIn) -> Self {
         let resident = Transfer::resident(costs, bytes);
         Transfer { destination: vec![false; resident.source.len()], page_in, ..resident }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Nanoseconds for which such a message is kept at most (docs/internals/udp-path.md, "Receives that are not posted").
 const PATIENCE: u64 = 50_000_000;
-/// The same while the program has completions to take.
+/// Nanoseconds for which it is kept at most while the program has completions to take.
 const PATIENCE_BEHIND: u64 = 1_000_000_000;
 
 fn pair(path: PathChoice) -> (World, Side, Side) {

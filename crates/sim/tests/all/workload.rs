@@ -100,7 +100,7 @@ fn caught(what: &str, prepare: impl Fn(&World, &[ProcessId]) -> Hooks) {
     caught_in(5..6, what, prepare);
 }
 
-/// The same in one of a few runs, where not every one comes by the place.
+/// A bug that `prepare` plants is found on both paths in one of a few runs, as not every run comes by the place.
 fn caught_in(seeds: Range<u64>, what: &str, prepare: impl Fn(&World, &[ProcessId]) -> Hooks) {
     for path in [PathChoice::Local, PathChoice::Udp] {
         let found = seeds.clone().any(|seed| planted_in(seed, path, &prepare).is_err());

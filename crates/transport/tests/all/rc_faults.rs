@@ -291,7 +291,7 @@ fn a_hold_is_heeded_however_short_the_budget() {
     }
 }
 
-/// The same before a standard peer, whose retries are counted: one that was not asked again is not silent.
+/// A standard peer's retries are counted, but one that was not asked again is not silent.
 #[test]
 fn a_repetition_that_waits_for_a_page_of_its_own_side_uses_up_no_retry() {
     let mut pair = pair_with(|_, rts| (rts.timeout, rts.retry_count) = (8, 2));

@@ -147,7 +147,7 @@ fn what_a_pagewire_tells_before_its_greeting_arrives_uses_up_no_retries() {
     }
 }
 
-/// The same as to a peer that answers no greeting, as long as it still might.
+/// NAKs of a sequence error count as no retries, as long as a peer that has not answered the greeting still might.
 #[test]
 fn sequence_errors_use_up_no_retries_while_the_peer_may_be_a_pagewire() {
     let died = |greeting: bool| {

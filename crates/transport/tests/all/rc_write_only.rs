@@ -191,7 +191,7 @@ fn only_pagewires_tell_of_what_is_left() {
     }
 }
 
-/// The same completions as of a message that is refused at its beginning.
+/// It completes as a message does that is refused at its beginning.
 #[test]
 fn a_write_that_is_refused_in_its_middle_fails_as_one() {
     // 20 of its packets lie in the region, which ends in the next one.

@@ -273,7 +273,7 @@ fn reported(bytes: &mut Vec<Vec<u8>>) -> (Uc, Vec<(Header, Vec<u8>)>) {
     (uc, packets)
 }
 
-/// The same before the peer has said what it is.
+/// A receiver whose peer has not said what it is, and the packets of three messages of three packets each.
 fn from_a_stranger(bytes: &mut Vec<Vec<u8>>) -> (Uc, Vec<(Header, Vec<u8>)>) {
     let mut uc = Uc::new(lossy(1024), 0xff_fffd, 1);
     for number in 0..3u8 {

@@ -79,7 +79,7 @@ static struct ibv_qp *flushing_qp(struct ibv_pd *pd, struct ibv_cq *cq)
 	return qp;
 }
 
-/* The same for completion channels. */
+/* The event of a completion queue that is destroyed before it was read leaves the channel's descriptor too. */
 static void withdrawn_completion_events(struct ibv_context *context)
 {
 	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);

@@ -116,7 +116,7 @@ impl Writes<'_> {
         page_in: PageIn::Page,
         page_faults: FaultHandling::Err,
     };
-    /// The same with what Pagewire does where nothing else is asked for.
+    /// WRITEs to pages of zeros, all absent, with Pagewire's default page-in and fault handling.
     const DEFAULT: Writes<'static> =
         Writes { page_in: PageIn::Dynamic, page_faults: FaultHandling::Stash, ..Writes::PART };
     /// Nothing is absent when the transfer begins.

@@ -187,7 +187,7 @@ pub fn to_rtr(side: &Side, queue_pair: &Arc<QueuePair<HostFabric>>, peer: u32) {
     to_rtr_from(side, queue_pair, peer, 0xFF_FFF0);
 }
 
-/// The same, for requests that begin with another PSN.
+/// INIT to RTR, towards a queue pair whose requests begin with `receive_psn`.
 pub fn to_rtr_from(side: &Side, queue_pair: &Arc<QueuePair<HostFabric>>, peer: u32, receive_psn: u32) {
     let rc = queue_pair.kind() == QueuePairType::Rc;
     let change = QueuePairChange {
@@ -240,7 +240,7 @@ pub fn post_send(queue_pair: &Arc<QueuePair<HostFabric>>, wr_id: u64, pieces: &[
     post_send_of(queue_pair, wr_id, Data::Segments(pieces))
 }
 
-/// The same of any data.
+/// Posts a SEND of any data. True: it was kept, and wants a doorbell.
 pub fn post_send_of(queue_pair: &Arc<QueuePair<HostFabric>>, wr_id: u64, data: Data<'_>) -> bool {
     post_to(queue_pair, wr_id, SendOperation::Send, data).unwrap()
 }
@@ -284,7 +284,7 @@ impl Pair {
         Pair::connect(Side::new(path), Side::new(path), kind, rights)
     }
 
-    /// The same between two given engines.
+    /// Connects two given engines, in RTS, with these rights for requests to b.
     pub fn connect(a: Side, b: Side, kind: QueuePairType, rights: Rights) -> Self {
         let (qa, qb) = (a.queue_pair(kind, all_rights()), b.queue_pair(kind, rights));
         to_rtr(&a, &qa, qb.number());

@@ -27,7 +27,7 @@ pub fn side(world: &World, host: HostId, path: PathChoice, queue_pairs: usize) -
     side_with(world, host, path, &vec![QueuePairType::Rc; queue_pairs], Arc::new(Unwatched))
 }
 
-/// The same with queue pairs of some kinds; what it would be woken for is told to `notifier`.
+/// Starts a process with queue pairs of some kinds; `notifier` gets what would wake it.
 pub fn side_with(
     world: &World,
     host: HostId,
@@ -38,7 +38,7 @@ pub fn side_with(
     side_by(world, host, Options { path, ..Options::default() }, queue_pairs, notifier)
 }
 
-/// The same with an engine that is set up so.
+/// Starts a process whose engine has these options.
 pub fn side_by(
     world: &World,
     host: HostId,
@@ -83,7 +83,7 @@ impl Side {
         self.post_on(0, operation, length);
     }
 
-    /// The same on another queue pair.
+    /// Posts a request of a queue pair, by its index, with the first `length` bytes of the memory.
     pub fn post_on(&self, queue_pair: usize, operation: SendOperation, length: u32) {
         let pieces = [ScatterGather { address: MEMORY, length, key: self.region.lkey() }];
         let request = SendRequest {
@@ -108,7 +108,7 @@ pub fn connect(world: &World, one: End<'_>, two: End<'_>, access: Rights) {
     connect_with(world, one, two, access, (12, 7));
 }
 
-/// The same with an acknowledgement timeout and a retry count.
+/// RESET to RTS, each towards the other, with an acknowledgement timeout and a retry count.
 pub fn connect_with(
     world: &World,
     one: End<'_>,

@@ -64,9 +64,9 @@ pub struct Host {
     pub deny_place: Option<Denial>,
     /// `write_remote`, `place_receive`, `atomic_remote` and responses of READs say Wait until this is false.
     pub page_absent: bool,
-    /// The same of what it sends of its own.
+    /// Reads of what it sends of its own say Wait until this is false.
     pub source_absent: bool,
-    /// The same of what this work request sends.
+    /// Reads of what this work request sends say Wait while it is named.
     pub absent_work: Option<WorkId>,
     /// What says Wait does so for something else than a page.
     pub busy: bool,
