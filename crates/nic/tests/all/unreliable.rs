@@ -38,6 +38,15 @@ fn arriving(pair: &mut Pair, source: &Buffer, target: &Buffer, count: usize) -> 
     pair.received.len() - before
 }
 
+/// A UC pair of which each side knows what the other one is, with a buffer at either end; all messages arrive.
+fn heard_pair(path: PathChoice) -> (Pair, Buffer, Buffer) {
+    let mut pair = Pair::new(path, QueuePairType::Uc, all_rights());
+    let (source, target) = (pair.a.buffer(8, all_rights()), pair.b.buffer(8, all_rights()));
+    until_heard(&mut pair, &source, &target);
+    assert_eq!(arriving(&mut pair, &source, &target, 20), 20, "{path:?}");
+    (pair, source, target)
+}
+
 fn established(context: &Context<pagewire_fabric::HostFabric>) -> usize {
     let mut count = 0;
     while let Some(event) = context.next_async_event() {
@@ -53,10 +62,7 @@ fn a_send_queue_that_failed_goes_on_where_it_stood() {
         return;
     }
     for path in PATHS {
-        let mut pair = Pair::new(path, QueuePairType::Uc, all_rights());
-        let (source, target) = (pair.a.buffer(8, all_rights()), pair.b.buffer(8, all_rights()));
-        until_heard(&mut pair, &source, &target);
-        assert_eq!(arriving(&mut pair, &source, &target, 20), 20, "{path:?}");
+        let (mut pair, source, target) = heard_pair(path);
         let sent = pair.sent.len();
         let wrong = ScatterGather { key: source.region.lkey() ^ 0x100, ..source.piece(0, 8) };
         pair.post(1, SendOperation::Send, &[wrong]).unwrap();
@@ -75,10 +81,7 @@ fn a_peer_that_begins_anew_is_heard() {
         return;
     }
     for path in PATHS {
-        let mut pair = Pair::new(path, QueuePairType::Uc, all_rights());
-        let (source, target) = (pair.a.buffer(8, all_rights()), pair.b.buffer(8, all_rights()));
-        until_heard(&mut pair, &source, &target);
-        assert_eq!(arriving(&mut pair, &source, &target, 20), 20, "{path:?}");
+        let (mut pair, source, target) = heard_pair(path);
         pair.qa.modify(&QueuePairChange { state: Some(State::Reset), ..Default::default() }).unwrap();
         to_init(&pair.qa, all_rights());
         to_rtr(&pair.a, &pair.qa, pair.qb.number());
