@@ -138,14 +138,11 @@ impl RcConnection {
                 self.faults.resume_due |= dropped.look.is_some_and(|look| now >= look);
             }
         }
-        let mut waits = false;
-        if self.faults.resume_due {
-            waits |= self.send_resume(now, ops) == Outcome::Wait;
+        // HOLD goes first: behind its RESUME it would have the source wait for another one.
+        if self.faults.hold_due && self.send_hold(now, ops) == Outcome::Wait {
+            return true;
         }
-        if self.faults.hold_due {
-            waits |= self.send_hold(now, ops) == Outcome::Wait;
-        }
-        waits
+        self.faults.resume_due && self.send_resume(now, ops) == Outcome::Wait
     }
 
     /// Tells a selective peer to be patient: one of its requests waits here. The caller calls this when

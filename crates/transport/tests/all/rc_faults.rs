@@ -168,6 +168,23 @@ fn a_resume_that_waits_for_the_link_has_no_deadline() {
     assert_eq!(target.connection.counters().resumes_sent, 1);
 }
 
+/// A HOLD behind its RESUME would have the source wait for another one.
+#[test]
+fn a_hold_that_waits_for_the_link_leaves_before_its_resume() {
+    for handling in [FaultHandling::Err, FaultHandling::ErrWithoutTimeout] {
+        let mut pair = pair(handling);
+        pair.ends[1].host.wait = 1.0;
+        absent_until(&mut pair, MS / 2);
+        assert_eq!(holds(&pair), [], "the link has no room");
+        page_is_in(&mut pair);
+        pair.ends[1].host.wait = 0.0;
+        pair.run_while(FOREVER, |pair| pair.ends[0].connection.outstanding() > 0);
+        let own = own(&pair, 1);
+        assert!(matches!(own[..2], [VendorPacket::Hold(_), VendorPacket::Resume(_)]), "{own:?}");
+        check_bytes(&pair);
+    }
+}
+
 #[test]
 fn lost_resumes_are_made_up_for() {
     for handling in [FaultHandling::Err, FaultHandling::ErrWithoutTimeout] {
