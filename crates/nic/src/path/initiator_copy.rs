@@ -300,15 +300,11 @@ impl<F: Fabric> QueuePair<F> {
                 Bytes::Inline(&gathered)
             }
         };
-        match self.execute(local_path, transfer, bytes) {
-            InitiatorCopy::Done => qpc.note_initiator_copy(),
-            InitiatorCopy::Wait => return false,
-            InitiatorCopy::Unavailable => {
-                self.end_initiator_copy_wait(qpc);
-                return false;
-            }
+        let outcome = self.execute(local_path, transfer, bytes);
+        if outcome == InitiatorCopy::Unavailable {
+            self.end_initiator_copy_wait(qpc);
         }
-        true
+        outcome == InitiatorCopy::Done
     }
 
     /// What waited to be executed directly goes as packets, or fails: its wait for pages is over.

@@ -8,6 +8,7 @@ use crate::path::ring::Kind;
 use crate::path::{CONNECT_WAIT, Path};
 use crate::progress::transport_ops::{QpTransportOps, lay, length_in_batch};
 use crate::queue_pair::QueuePair;
+use crate::queue_pair::inbox::Incoming;
 use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::request::KeptData;
 use crate::services::event::AsyncEventKind;
@@ -229,17 +230,15 @@ impl<F: Fabric> QueuePair<F> {
     pub(crate) fn take_datagram(
         &self,
         qpc: &mut QpContext<F>,
-        header: &Header,
-        payload: Payload<'_>,
-        global_route: Option<&[u8; GLOBAL_ROUTE]>,
+        packet: &Incoming<'_, F>,
         session: &mut AccessSession<'_>,
-        drops_faulting: bool,
     ) -> Disposition {
+        let Incoming { header, payload, global_route, origin } = packet;
         let accepted = match ud::accept(&self.datagram_settings(&qpc.attributes), header, payload.len()) {
             Ok(accepted) => accepted,
             Err(cause) => return self.drop_packet(cause),
         };
-        let Some(global_route) = global_route.filter(|_| matches!(payload, Payload::Bytes(_))) else {
+        let (Some(global_route), Payload::Bytes(_)) = (global_route, payload) else {
             return self.drop_packet(DropCause::Malformed);
         };
         let mut ops = QpTransportOps::new(self, qpc, None, session);
@@ -248,12 +247,12 @@ impl<F: Fabric> QueuePair<F> {
             return self.drop_packet(DropCause::NoReceive);
         }
         let outcome = match ops.place_receive(0, Payload::Bytes(&[global_route]), payload.is_empty()) {
-            Outcome::Done(_) => ops.place_receive(GLOBAL_ROUTE as u64, payload, true),
+            Outcome::Done(_) => ops.place_receive(GLOBAL_ROUTE as u64, *payload, true),
             other => other,
         };
         ops.finish();
         if let Outcome::Wait(reason) = outcome {
-            if drops_faulting && reason == Reason::Page {
+            if reason == Reason::Page && self.drops_faulting(origin) {
                 qpc.forget_access(Purpose::Execute);
                 return self.drop_packet(DropCause::AbsentPage { resumes: false });
             }

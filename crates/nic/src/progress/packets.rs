@@ -92,8 +92,7 @@ impl<F: Fabric> QueuePair<F> {
         packet: &Incoming<'_, F>,
         burst: &mut Burst<'_>,
     ) -> Disposition {
-        let Incoming { header, payload, global_route, origin } = packet;
-        let (payload, origin) = (*payload, *origin);
+        let &Incoming { ref header, payload, origin, .. } = packet;
         if !qpc.attributes.state.receives() {
             return self.drop_packet(DropCause::WrongState);
         }
@@ -108,8 +107,7 @@ impl<F: Fabric> QueuePair<F> {
             return Disposition::Held { reason: Reason::Receive, again: false };
         }
         if matches!(qpc.connection, Connection::Ud) {
-            let drops = self.drops_faulting(origin);
-            return self.take_datagram(qpc, header, payload, global_route.as_ref(), session, drops);
+            return self.take_datagram(qpc, packet, session);
         }
         match self.is_from_peer(qpc, origin) {
             Some(true) => {}
@@ -180,7 +178,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Whether a packet of UC or UD that waits for a page is dropped. Inside a host nothing is lost.
-    fn drops_faulting(&self, origin: &Origin<F>) -> bool {
+    pub(crate) fn drops_faulting(&self, origin: &Origin<F>) -> bool {
         self.fault_handling() != FaultHandling::Stash && matches!(origin, Origin::Network { .. })
     }
 

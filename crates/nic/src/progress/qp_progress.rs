@@ -7,7 +7,6 @@ use crate::access::AccessSession;
 use crate::path::Path;
 use crate::progress::transport_ops::{Ended, QpTransportOps};
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::delayed_ack::Wait;
 use crate::queue_pair::inbox::Half;
 use crate::services::event::AsyncEventKind;
 use crate::services::ready::{Again, Occasion};
@@ -74,34 +73,30 @@ impl<F: Fabric> QueuePair<F> {
         self.pass_on_pending();
     }
 
-    /// Whether the acknowledgement of what was written to the program's memory may wait: nothing else is to be sent, and nobody waits for
-    /// room that the peer's acknowledgements would give.
-    fn may_wait_for_answer(&self, qpc: &QpContext<F>) -> bool {
-        matches!(&qpc.connection, Connection::Rc(rc) if rc.only_owes_acknowledgement())
-            && self.services.network_users.load(Ordering::Relaxed) <= 1
-    }
-
-    /// Whether all there is to do is an acknowledgement, which may wait for the program's answer.
-    fn may_rest(&self, qpc: &QpContext<F>) -> bool {
-        qpc.received_data.received
-            && qpc.attributes.state == State::ReadyToSend
+    /// Whether all there is to do is an acknowledgement, which waits for the program's answer.
+    fn try_rest(&self, qpc: &mut QpContext<F>) -> bool {
+        qpc.attributes.state == State::ReadyToSend
             && !qpc.wants_path()
             && !qpc.receive_wait.waits()
             && qpc.hello.due() == u64::MAX
             // What was acknowledged to this side may be what others of this process wait for.
-            && self.may_wait_for_answer(qpc)
+            && self.network_is_own()
             && self.inbox.is_empty(Half::Requester)
             && self.inbox.is_empty(Half::Responder)
-            && qpc.delayed_ack.are_usual()
+            && match &mut qpc.connection {
+                Connection::Rc(rc) => rc.try_rest(),
+                _ => false,
+            }
+    }
+
+    /// Whether no other queue pair of the process uses the network.
+    pub(crate) fn network_is_own(&self) -> bool {
+        self.services.network_users.load(Ordering::Relaxed) <= 1
     }
 
     /// One turn. Tells whether there is more to do, and when.
     fn drive_for(&self, qpc: &mut QpContext<F>, occasion: Occasion) -> Option<Again> {
-        if occasion == Occasion::Polled && self.may_rest(qpc) {
-            let received_data = std::mem::take(&mut qpc.received_data);
-            // No answer is expected before it, whose time would matter.
-            let wait = qpc.delayed_ack.look(occasion, received_data, 0);
-            debug_assert_eq!(wait, Wait::ForAnswer, "answers are usual");
+        if occasion == Occasion::Polled && self.try_rest(qpc) {
             return Some(Again::Later);
         }
         let mut attributes = qpc.attributes;
@@ -120,29 +115,14 @@ impl<F: Fabric> QueuePair<F> {
             return None;
         }
         if matches!(qpc.connection, Connection::Ud) {
-            let again = self.drive_datagrams(qpc, &attributes);
-            let again = again.or(qpc.receive_wait.waits().then_some(Again::Later));
-            self.tell_drained(&attributes, true);
-            let look_next = qpc.page_waits.next_look(self.services.fabric.now());
-            if look_next != u64::MAX {
-                self.services.schedule(&self.schedule, look_next);
-            }
-            return again;
+            return self.drive_ud(qpc, &attributes);
         }
         self.submit(qpc, &attributes);
         let now = self.services.fabric.now();
         let greeting = qpc.greet(self, now);
         qpc.tell_greeting(now);
         let hello_next = qpc.hello.due();
-        let mut received_data = std::mem::take(&mut qpc.received_data);
-        let may_wait = self.may_wait_for_answer(qpc);
-        received_data.written &= may_wait;
-        let wait = match qpc.delayed_ack.look(occasion, received_data, now) {
-            Wait::Until(_) if !may_wait => Wait::No,
-            wait => wait,
-        };
-        let hold = wait != Wait::No;
-        let mut owes = false;
+        let mut awaits_answer = false;
         let mut connection = std::mem::replace(&mut qpc.connection, Connection::None);
         let mut session = AccessSession::new(&self.services);
         let mut ops = QpTransportOps::new(self, qpc, None, &mut session);
@@ -153,12 +133,9 @@ impl<F: Fabric> QueuePair<F> {
             Connection::Rc(rc) => {
                 let timer_now = self.timer_now(now, rc.deadline());
                 let grant = self.take_budget(ops.qpc(), rc, &attributes, now);
-                let progressed = if hold {
-                    rc.progress_holding(timer_now, &mut ops)
-                } else {
-                    rc.progress(timer_now, &mut ops)
-                };
-                owes = hold && rc.owes_acknowledgement();
+                rc.set_alone(self.network_is_own());
+                let progressed = rc.progress_for(occasion, Time(now), timer_now, &mut ops);
+                awaits_answer = rc.awaits_answer();
                 if let Some(grant) = grant {
                     self.return_budget(ops.qpc(), rc, grant, &attributes, now);
                 }
@@ -189,19 +166,24 @@ impl<F: Fabric> QueuePair<F> {
         let greets = connected && qpc.sending && matches!(qpc.path, Path::Udp { .. });
         let hello_next = if greets { hello_next } else { u64::MAX };
         let look_next = qpc.page_waits.next_look(now);
-        let answer_next = match wait {
-            Wait::Until(at) if owes => at,
-            _ => u64::MAX,
-        };
-        self.services.schedule(&self.schedule, deadline.min(hello_next).min(look_next).min(answer_next));
+        self.services.schedule(&self.schedule, deadline.min(hello_next).min(look_next));
         self.tell_drained(&attributes, drained);
         match progressed {
             Progress::Again => Some(Again::Soon),
             Progress::Idle | Progress::Wait => {
-                let owes_soon = owes && wait == Wait::ForAnswer;
-                (waits_for_link || qpc.receive_wait.waits() || owes_soon).then_some(Again::Later)
+                (waits_for_link || qpc.receive_wait.waits() || awaits_answer).then_some(Again::Later)
             }
         }
+    }
+
+    fn drive_ud(&self, qpc: &mut QpContext<F>, attributes: &Attributes) -> Option<Again> {
+        let again = self.drive_datagrams(qpc, attributes);
+        self.tell_drained(attributes, true);
+        let look_next = qpc.page_waits.next_look(self.services.fabric.now());
+        if look_next != u64::MAX {
+            self.services.schedule(&self.schedule, look_next);
+        }
+        again.or(qpc.receive_wait.waits().then_some(Again::Later))
     }
 
     /// The time by which a connection's timers are judged: they are not over before this side has listened until then.
