@@ -210,9 +210,10 @@ impl<F: Fabric> QueuePair<F> {
         let Unreached::Absent(absence) = unreached else { return Some(InitiatorCopy::Unavailable) };
         // Whoever waits is to learn of their end. Where the kernel must not meet absent pages the peer brings them in. So it does with those
         // that somebody in user space is asked for: a thread of this process that waits for one in a system call can be called off by
-        // nobody.
+        // nobody. What turns out to be late may be one of those.
         let memory = self.nic.fabric().memory();
         let owner_brings_in = absence == Absence::UserSpace
+            || waits.is_peer_late(self.nic.fabric().now())
             || !memory.kernel_may_fault()
             || !memory.kernel_may_fault_in(process);
         if owner_brings_in || !is_there() {

@@ -97,7 +97,11 @@ impl<F: Fabric> QueuePair<F> {
                 match memory.reach(process, *segment, moment, &mut seen) {
                     Err(Unreached::Gone) => Err(PullError::Lost(Lost::SenderGone)),
                     // Its owner brings it in: see `QueuePair::wait_for_peer_page`.
-                    Err(Unreached::Absent(Absence::UserSpace)) => Err(PullError::Lost(Lost::Unreadable)),
+                    Err(Unreached::Absent(absence))
+                        if absence == Absence::UserSpace || waits.is_peer_late(nic.fabric().now()) =>
+                    {
+                        Err(PullError::Lost(Lost::Unreadable))
+                    }
                     // It has gone since its sender brought it in.
                     Err(Unreached::Absent(absence))
                         if nic.wait_for_peer_page(self, process, regions, part, absence, waits) =>

@@ -4,7 +4,7 @@
 //! count: an access that was tried often enough is simply made, and whoever makes it waits for the page itself.
 
 use crate::inbox::Half;
-use crate::limits::{MOST_PAGE_LOOK, PAGE_LOOK, STRETCHES, WAIT_BITS};
+use crate::limits::{MOST_PAGE_LOOK, PAGE_LOOK, PEER_PAGE_PATIENCE, STRETCHES, WAIT_BITS};
 use arrayvec::ArrayVec;
 use pagewire_memory::Absence;
 use pagewire_paging::{Ahead, Stretch, Tenant};
@@ -133,6 +133,11 @@ impl FaultState {
     #[inline]
     pub fn is_waiting(&self) -> bool {
         self.since.is_some()
+    }
+
+    /// Whether the access has waited for a peer's pages for longer than [`PEER_PAGE_PATIENCE`].
+    pub fn is_peer_late(&self, now: u64) -> bool {
+        self.for_peer && self.since.is_some_and(|since| now.saturating_sub(since) > PEER_PAGE_PATIENCE)
     }
 
     /// Pages that came in for an access that still waits were gone again when it was tried.
