@@ -55,7 +55,7 @@ pub type Bells = RwLock<HashMap<ChannelId, Arc<Descriptor>>>;
 
 /// All connections of this process.
 pub struct Neighbours {
-    control: BorrowedEpoll,
+    control: Arc<Descriptor>,
     shown: Arc<Shown>,
     bells: Arc<Bells>,
     counters: Arc<Counters>,
@@ -74,15 +74,6 @@ pub struct Neighbours {
     next_channel: u32,
     /// What happened, not taken yet.
     pub events: Vec<HostEvent>,
-}
-
-type BorrowedEpoll = Arc<Descriptor>;
-
-/// What driving the connections brought.
-#[derive(Default)]
-pub struct Served {
-    /// Wake-ups taken.
-    pub wakes: u64,
 }
 
 impl Neighbours {
@@ -200,9 +191,9 @@ impl Neighbours {
         watch(&self.control, &connection.socket, token).map_err(Refusal::new)
     }
 
-    /// Serves whatever is ready. Does not wait.
-    pub fn serve_ready(&mut self, now: u64) -> Served {
-        let mut served = Served::default();
+    /// Serves whatever is ready; gives the number of wake-ups taken. Does not wait.
+    pub fn serve_ready(&mut self, now: u64) -> u64 {
+        let mut wakes = 0;
         let mut ready = Vec::with_capacity(64);
         loop {
             ready.clear();
@@ -213,21 +204,19 @@ impl Neighbours {
                 if self.listeners.contains_key(&token) {
                     self.accept(token, now);
                 } else {
-                    self.serve(token, &mut served);
+                    self.serve(token, &mut wakes);
                 }
             }
             // Peers that send without end have their turn again at the next call.
             if found.is_err() || ready.len() < ready.capacity() {
                 break;
             }
-            if served.wakes as usize > CHANNELS * MESSAGES_IN_A_ROW
-                || self.events.len() > crate::limits::EVENTS
-            {
+            if wakes as usize > CHANNELS * MESSAGES_IN_A_ROW || self.events.len() > crate::limits::EVENTS {
                 break;
             }
         }
         self.look_at_clocks(now);
-        served
+        wakes
     }
 
     /// Whether a handshake is under way or put off, so that clocks must be looked at.
@@ -336,7 +325,7 @@ impl Neighbours {
         Ok(())
     }
 
-    fn serve(&mut self, token: u64, served: &mut Served) {
+    fn serve(&mut self, token: u64, wakes: &mut u64) {
         for _ in 0..MESSAGES_IN_A_ROW {
             let Some(connection) = self.connections.get(&token) else { return };
             let mut buffer = [0; MESSAGE_BYTES];
@@ -345,7 +334,7 @@ impl Neighbours {
                 Ok(Some((0, _))) => Err(End::Departed),
                 Ok(Some((length, files))) => match connection.stage {
                     Stage::Open { .. } if length == 1 && files.is_empty() => {
-                        served.wakes += 1;
+                        *wakes += 1;
                         Ok(())
                     }
                     Stage::Open { .. } => Err(broken()),

@@ -1,14 +1,17 @@
 //! Completion queues and completion channels.
 
-use crate::context::Context;
-use crate::engine::Nic;
-use crate::error::{Error, Result};
-use crate::event::{Acknowledgements, AsyncEventKind, Element, EventQueue, Notifier};
-use crate::limits::{LEFT_PATIENCE, MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
-use crate::moderation::{Event, Moderation, Moderator};
-use crate::poll_hint::PollHint;
-use crate::protection::ProtectionDomain;
-use crate::unpolled::UnpolledSends;
+pub mod moderation;
+pub mod unpolled;
+
+use crate::completion::moderation::{Event, Moderation, Moderator};
+use crate::completion::unpolled::UnpolledSends;
+use crate::services::Services;
+use crate::services::context::Context;
+use crate::services::event::{Acknowledgements, AsyncEventKind, Element, EventQueue, Notifier};
+use crate::services::protection::ProtectionDomain;
+use crate::services::timers::Timed;
+use crate::words::error::{Error, Result};
+use crate::words::limits::{LEFT_PATIENCE, MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::{Lock, LockGuard};
 use pagewire_wire::grh;
@@ -107,7 +110,7 @@ pub struct Completion {
     pub routing_header: RoutingHeader,
     /// A solicited event, or an error.
     pub solicited: bool,
-    /// It holds a [slot of the send queue](crate::unpolled) until it is polled.
+    /// It holds a [slot of the send queue](crate::completion::unpolled) until it is polled.
     pub(crate) holds_slot: bool,
 }
 
@@ -164,19 +167,18 @@ impl Queue {
 
 /// A completion queue.
 pub struct CompletionQueue<F: Fabric> {
-    nic: Arc<Nic<F>>,
+    services: Arc<Services<F>>,
     context: Arc<Context<F>>,
     channel: Option<Arc<CompletionChannel>>,
     parent_domain: Option<Arc<ProtectionDomain<F>>>,
     ignores_overrun: bool,
     /// For whoever looks at it later.
-    own: Weak<CompletionQueue<F>>,
+    own: Weak<dyn Announcing>,
     queue: Lock<Queue>,
     /// Completions in it, for a look without the lock.
     waiting: AtomicUsize,
     /// It is neither armed nor overrun, likewise.
     plain: AtomicBool,
-    pub(crate) poll_hint: PollHint<F>,
     cookie: AtomicU64,
     pub(crate) users: AtomicU32,
     completion_events: Arc<Acknowledgements>,
@@ -184,27 +186,43 @@ pub struct CompletionQueue<F: Fabric> {
 }
 
 impl<F: Fabric> CompletionQueue<F> {
-    pub(crate) fn new(context: Arc<Context<F>>, init: CompletionQueueInit<F>) -> Result<Arc<Self>> {
-        let CompletionQueueInit { entries, channel, parent_domain, ignores_overrun } = init;
-        if entries == 0 || entries > MAX_COMPLETIONS {
+    /// Counts a queue that is about to be made.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the number of entries, or the parent domain; `NoMemory`: there are too many.
+    pub(crate) fn admit(context: &Arc<Context<F>>, init: &CompletionQueueInit<F>) -> Result<()> {
+        let CompletionQueueInit { entries, parent_domain, .. } = init;
+        if *entries == 0 || *entries > MAX_COMPLETIONS {
             return Err(Error::InvalidArgument("number of completion queue entries"));
         }
-        if let Some(domain) = &parent_domain {
-            if !domain.is_parent_domain() || !Arc::ptr_eq(domain.context(), &context) {
+        if let Some(domain) = parent_domain {
+            if !domain.is_parent_domain() || !Arc::ptr_eq(domain.context(), context) {
                 return Err(Error::InvalidArgument("no parent domain of the same context"));
             }
         }
-        context.nic().counts.completion_queues.take("completion queues")?;
+        context.services().counts.completion_queues.take("completion queues")
+    }
+
+    /// An empty queue that was [admitted](Self::admit). `own`: what it is part of.
+    pub(crate) fn new(
+        context: Arc<Context<F>>,
+        init: CompletionQueueInit<F>,
+        own: Weak<dyn Announcing>,
+    ) -> Self {
+        let CompletionQueueInit { entries, channel, parent_domain, ignores_overrun } = init;
         if let Some(domain) = &parent_domain {
             domain.users.fetch_add(1, Ordering::AcqRel);
         }
-        let queue = Arc::new_cyclic(|own| CompletionQueue {
-            nic: context.nic().clone(),
+        if let Some(channel) = &channel {
+            channel.queues.lock().push(own.clone());
+        }
+        CompletionQueue {
+            services: context.services().clone(),
             context,
             channel,
             parent_domain,
             ignores_overrun,
-            own: own.clone(),
+            own,
             queue: Lock::new(Queue {
                 entries: VecDeque::with_capacity((entries as usize).min(4096)),
                 capacity: entries as usize,
@@ -216,17 +234,11 @@ impl<F: Fabric> CompletionQueue<F> {
             }),
             waiting: AtomicUsize::new(0),
             plain: AtomicBool::new(true),
-            poll_hint: PollHint::default(),
             cookie: AtomicU64::new(0),
             users: AtomicU32::new(0),
             completion_events: Arc::default(),
             async_events: Arc::default(),
-        });
-        if let Some(channel) = &queue.channel {
-            let queue: Weak<CompletionQueue<F>> = Arc::downgrade(&queue);
-            channel.queues.lock().push(queue);
         }
-        Ok(queue)
     }
 
     /// What events name this queue by.
@@ -245,49 +257,6 @@ impl<F: Fabric> CompletionQueue<F> {
     /// Entries that fit.
     pub fn entries(&self) -> u32 {
         self.queue.lock().capacity as u32
-    }
-
-    /// Hands over at most `max` completions, oldest first, and gives how many (`ibv_poll_cq(3)`). With none
-    /// there the calling thread does the NIC's work for a moment.
-    pub fn poll(&self, max: usize, each: &mut dyn FnMut(&Completion)) -> usize {
-        let found = self.take_or_work(max, each);
-        self.nic.note_poll(found);
-        found
-    }
-
-    #[inline(always)]
-    fn take_or_work(&self, max: usize, each: &mut dyn FnMut(&Completion)) -> usize {
-        let found = self.take(max, each);
-        if found > 0 || max == 0 {
-            return found;
-        }
-        let _within = self.nic.begin_verb();
-        let mut found = None;
-        let looked = self.poll_hint.is_known()
-            && !self.nic.owes_round()
-            && self.poll_hint.seek(&self.nic, self, &mut found).is_some();
-        if let Some(completion) = &found {
-            self.nic.found_without_round(1 + self.waiting.load(Ordering::Relaxed) as u64);
-            each(completion);
-            // Others may have come with it.
-            return 1 + self.take(max - 1, each);
-        }
-        if looked && self.nic.leaves_round_out() {
-            return 0;
-        }
-        // As it is before the round, which may make another one.
-        let by_lane = self.poll_hint.queue_pair();
-        let interval = self.nic.progress_by_poller();
-        let mut by_others = false;
-        let found = self.take(max, &mut |completion| {
-            by_others |= by_lane != Some(completion.queue_pair);
-            each(completion);
-        });
-        if found > 0 && !by_others {
-            // A look would have found them as well.
-            self.nic.set_round_interval(interval);
-        }
-        found
     }
 
     /// Whether a completion that comes now may go to a thread that polls without being queued: none is before it, and nobody
@@ -312,7 +281,7 @@ impl<F: Fabric> CompletionQueue<F> {
     }
 
     #[inline(always)] // Mostly there is nothing.
-    fn take(&self, max: usize, each: &mut dyn FnMut(&Completion)) -> usize {
+    pub(crate) fn take(&self, max: usize, each: &mut dyn FnMut(&Completion)) -> usize {
         match self.waiting.load(Ordering::Acquire) {
             0 => 0,
             _ => self.take_waiting(max, each),
@@ -357,9 +326,9 @@ impl<F: Fabric> CompletionQueue<F> {
             channel.left.store(true, Ordering::Release);
         }
         if sets_timer {
-            self.nic.hold_event(self.own.clone(), self.nic.fabric().now() + LEFT_PATIENCE);
+            self.services.hold_event(self.own.clone(), self.services.fabric.now() + LEFT_PATIENCE);
         }
-        self.nic.note_arming(before != Armed::No);
+        self.services.arming.note_arming(before != Armed::No);
     }
 
     /// Adds a completion. False: it is lost, as the queue is or was overrun; nothing is added to it any more.
@@ -403,7 +372,7 @@ impl<F: Fabric> CompletionQueue<F> {
 
     /// A completion came for which the queue is armed.
     fn announce_or_hold(&self, mut queue: LockGuard<'_, Queue>, status: Status) {
-        let event = queue.moderator.decide(status, || self.nic.fabric().now());
+        let event = queue.moderator.decide(status, || self.services.fabric.now());
         self.moderated(queue, event);
     }
 
@@ -412,20 +381,9 @@ impl<F: Fabric> CompletionQueue<F> {
             Event::Raise => self.announce(queue),
             Event::HoldUntil(due) => {
                 drop(queue);
-                self.nic.hold_event(self.own.clone(), due);
+                self.services.hold_event(self.own.clone(), due);
             }
             Event::Hold => {}
-        }
-    }
-
-    /// The timer for an event that is held back has run out, or the one for completions that the queue was armed with.
-    pub(crate) fn run_timer(&self, now: u64) {
-        let mut queue = self.queue.lock();
-        if std::mem::take(&mut queue.has_left_timer) && queue.has_awaited() {
-            return self.announce(queue);
-        }
-        if let Some(event) = queue.moderator.run_out(now).filter(|_| queue.armed != Armed::No) {
-            self.moderated(queue, event);
         }
     }
 
@@ -445,7 +403,7 @@ impl<F: Fabric> CompletionQueue<F> {
         self.tell_plain(&queue);
         drop(queue);
         if let Some(channel) = &self.channel {
-            self.nic.note_disarming();
+            self.services.arming.note_disarming();
             channel.raise(self.cookie(), &self.completion_events);
         }
     }
@@ -503,14 +461,13 @@ impl<F: Fabric> CompletionQueue<F> {
         }
         if let Some(channel) = &self.channel {
             if std::mem::replace(&mut self.queue.lock().armed, Armed::No) != Armed::No {
-                self.nic.note_disarming();
+                self.services.arming.note_disarming();
             }
-            let own: *const Self = self;
+            let own = self.own.as_ptr();
             channel.queues.lock().retain(|other| !std::ptr::addr_eq(other.as_ptr(), own));
             channel.events.withdraw(&self.completion_events);
         }
         self.context.withdraw_events(&self.async_events);
-        self.poll_hint.clear();
         // A program that closed its device may keep the queue.
         let mut queue = self.queue.lock();
         queue.entries = VecDeque::new();
@@ -519,22 +476,34 @@ impl<F: Fabric> CompletionQueue<F> {
         if let Some(domain) = &self.parent_domain {
             domain.users.fetch_sub(1, Ordering::AcqRel);
         }
-        self.nic.counts.completion_queues.give_back();
+        self.services.counts.completion_queues.give_back();
         Ok(())
     }
 }
 
-/// A completion queue of whatever fabric, for its channel.
-trait Announcing: Send + Sync {
+/// What a completion queue of whatever fabric is part of, for its channel and its timer.
+pub trait Announcing: Timed {
     /// Raises the event that the queue is armed for, if completions that it is armed for wait in it.
     fn announce_what_waits(&self);
 }
 
-impl<F: Fabric> Announcing for CompletionQueue<F> {
-    fn announce_what_waits(&self) {
+impl<F: Fabric> CompletionQueue<F> {
+    /// See [`Announcing`].
+    pub(crate) fn announce_what_waits(&self) {
         let queue = self.queue.lock();
         if queue.has_awaited() {
             self.announce(queue);
+        }
+    }
+
+    /// The timer for an event that is held back has run out, or the one for completions that the queue was armed with.
+    pub(crate) fn run_timer(&self, now: u64) {
+        let mut queue = self.queue.lock();
+        if std::mem::take(&mut queue.has_left_timer) && queue.has_awaited() {
+            return self.announce(queue);
+        }
+        if let Some(event) = queue.moderator.run_out(now).filter(|_| queue.armed != Armed::No) {
+            self.moderated(queue, event);
         }
     }
 }

@@ -4,33 +4,60 @@ use crate::limits::BUCKETS;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What was counted of faults, by how they ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FaultCounts {
-    /// Pages came in at once, by the thread that met the fault.
-    pub minor: u64,
-    /// A thread had to wait for them.
-    pub major: u64,
-    /// Bytes of the accesses that met them.
-    pub bytes: u64,
-    /// Bytes that were brought in ahead of accesses.
-    pub bytes_ahead: u64,
-    /// Packets that waited for a page: kept,
-    pub stashed: u64,
-    /// dropped, and asked for when it is there,
-    pub resumed: u64,
-    /// and dropped with an RNR NAK or in silence: their source's timer has them sent again.
-    pub timed_out: u64,
+/// Defines the counts twice: as they are read, and as several threads add to them.
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What was counted of faults, by how they ended.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct FaultCounts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl FaultCounts {
+            /// All of them, with their names.
+            pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+
+        impl AddAssign for FaultCounts {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$name += other.$name;)*
+            }
+        }
+
+        /// Counts of faults that several threads add to, and the times that the faults took.
+        #[derive(Debug, Default)]
+        pub struct Faults {
+            $($name: AtomicU64,)*
+            /// From the fault until the access could go on.
+            pub latency: Histogram,
+        }
+
+        impl Faults {
+            /// What was counted so far.
+            pub fn counts(&self) -> FaultCounts {
+                FaultCounts { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
 }
 
-impl FaultCounts {
-    /// All of them, with their names.
-    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-        let FaultCounts { minor, major, bytes, bytes_ahead, stashed, resumed, timed_out } = *self;
-        let pages = [("minor", minor), ("major", major), ("bytes", bytes), ("bytes_ahead", bytes_ahead)];
-        let packets = [("stashed", stashed), ("resumed", resumed), ("timed_out", timed_out)];
-        pages.into_iter().chain(packets)
-    }
+counts! {
+    /// Pages came in at once, by the thread that met the fault.
+    minor,
+    /// A thread had to wait for them.
+    major,
+    /// Bytes of the accesses that met them.
+    bytes,
+    /// Bytes that were brought in ahead of accesses.
+    bytes_ahead,
+    /// Packets that waited for a page: kept,
+    stashed,
+    /// dropped, and asked for when it is there,
+    resumed,
+    /// and dropped with an RNR NAK or in silence: their source's timer has them sent again.
+    timed_out,
 }
 
 /// What became of a packet that waits for a page.
@@ -53,32 +80,6 @@ impl From<Fate> for FaultCounts {
             Fate::TimedOut => FaultCounts { timed_out: 1, ..none },
         }
     }
-}
-
-impl AddAssign for FaultCounts {
-    fn add_assign(&mut self, other: Self) {
-        self.minor += other.minor;
-        self.major += other.major;
-        self.bytes += other.bytes;
-        self.bytes_ahead += other.bytes_ahead;
-        self.stashed += other.stashed;
-        self.resumed += other.resumed;
-        self.timed_out += other.timed_out;
-    }
-}
-
-/// Counts of faults that several threads add to, and the times that the faults took.
-#[derive(Debug, Default)]
-pub struct Faults {
-    minor: AtomicU64,
-    major: AtomicU64,
-    bytes: AtomicU64,
-    bytes_ahead: AtomicU64,
-    stashed: AtomicU64,
-    resumed: AtomicU64,
-    timed_out: AtomicU64,
-    /// From the fault until the access could go on.
-    pub latency: Histogram,
 }
 
 impl Faults {
@@ -118,20 +119,6 @@ impl Faults {
             Fate::TimedOut => &self.timed_out,
         };
         count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// What was counted so far.
-    pub fn counts(&self) -> FaultCounts {
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        FaultCounts {
-            minor: of(&self.minor),
-            major: of(&self.major),
-            bytes: of(&self.bytes),
-            bytes_ahead: of(&self.bytes_ahead),
-            stashed: of(&self.stashed),
-            resumed: of(&self.resumed),
-            timed_out: of(&self.timed_out),
-        }
     }
 }
 

@@ -20,8 +20,8 @@ mod scoreboard;
 use pagewire_wire::{Header, Opcode, Operation as Code, Transport, VendorPacket};
 
 use crate::{
-    Event, FaultHandling, Link, Outcome, Payload, Psn, Time, TransportOps, Work, limits, partitions_match,
-    plain_bth,
+    Disposition, DropCause, Event, FaultHandling, Link, Payload, Psn, Reason, Time, TransportOps, Work,
+    limits, partitions_match, plain_bth,
 };
 pub use fast_path::SendOnlyRequest;
 use fault::Faults;
@@ -145,12 +145,29 @@ pub struct RcCounters {
     pub initiator_copies: u64,
 }
 
+impl RcCounters {
+    /// Counts packets that ended so. `again`: they had been held before.
+    fn count(&mut self, disposition: Disposition, again: bool) {
+        self.packets_received += u64::from(disposition.packets()) - u64::from(again);
+        match disposition {
+            Disposition::Executed(_) | Disposition::NotReady | Disposition::Refused(_) => {}
+            Disposition::Kept | Disposition::Dropped(DropCause::OutOfOrder) => self.out_of_order += 1,
+            Disposition::Duplicate => self.duplicates += 1,
+            Disposition::Held { reason, again } => {
+                self.faults_stashed += u64::from(reason == Reason::Page && !again);
+            }
+            Disposition::Dropped(DropCause::AbsentPage { .. }) => self.faults_dropped += 1,
+            Disposition::Dropped(_) => self.dropped += 1,
+        }
+    }
+}
+
 /// What [`RcConnection::progress`] left behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// Nothing more to do until a packet, a work request or the deadline.
     Idle,
-    /// A transport operation gave [`Outcome::Wait`]: drive again once the reason is gone.
+    /// A transport operation gave [`Outcome::Wait`](crate::Outcome::Wait): drive again once the reason is gone.
     Wait,
     /// It did its share, more is left: drive again soon.
     Again,
@@ -280,100 +297,57 @@ impl RcConnection {
         self.requester.post(work);
     }
 
-    /// Takes one packet of this connection. `Wait`: the transport operations cannot execute it now; the caller
-    /// offers the same packet again, and others of its kind (requests, or responses) afterwards. Never `Denied`.
+    /// Takes packets of this connection: one, or a burst that [`header_in_burst`](crate::header_in_burst) describes, whose packets
+    /// do not ask for an acknowledgement. Tells what became of the first one, and of how many more: the rest is to be given again, with
+    /// its own header. A packet that is `Held` is offered again before others of its kind (requests, or responses).
     pub fn receive<E: TransportOps>(
         &mut self,
         now: Time,
         header: &Header,
         payload: Payload<'_>,
         ops: &mut E,
-    ) -> Outcome<()> {
+    ) -> Disposition {
         let kind = kind_of(header.bth.opcode);
-        let repeated = match kind {
+        let again = match kind {
             Some(Kind::Request) => std::mem::take(&mut self.shared.request_stalled),
             Some(Kind::Response) => std::mem::take(&mut self.shared.response_stalled),
             Some(Kind::Acknowledgement) | None => false,
         };
-        if !repeated {
-            self.shared.counters.packets_received += 1;
-        }
-        if self.shared.state != State::Alive {
-            return Outcome::Done(());
-        }
-        if header.bth.opcode == Opcode::CNP {
-            self.requester.congestion();
-            return Outcome::Done(());
-        }
-        let kind = kind.filter(|_| partitions_match(header.bth.partition, self.shared.partition));
-        let Some(kind) = kind else {
-            self.shared.counters.dropped += 1;
-            return Outcome::Done(());
-        };
-        match kind {
-            Kind::Acknowledgement => {
-                self.requester.acknowledgement(now, header, &mut self.shared, ops);
-                Outcome::Done(())
+        let disposition = match kind {
+            _ if self.shared.state != State::Alive => Disposition::Dropped(DropCause::WrongState),
+            _ if header.bth.opcode == Opcode::CNP => {
+                self.requester.congestion();
+                Disposition::Executed(1)
             }
-            Kind::Response => {
-                let waits = self.requester.response(now, header, payload, &mut self.shared, ops);
-                if waits { self.response_waits(repeated, ops) } else { Outcome::Done(()) }
+            None => Disposition::Dropped(DropCause::Malformed),
+            // Section 10.9.3.
+            Some(_) if !partitions_match(header.bth.partition, self.shared.partition) => {
+                Disposition::Dropped(DropCause::WrongPartition)
             }
-            Kind::Request => {
+            Some(Kind::Acknowledgement) => self.requester.acknowledgement(now, header, &mut self.shared, ops),
+            Some(Kind::Response) => {
+                match self.requester.response(now, header, payload, &mut self.shared, ops) {
+                    Disposition::Held { reason, .. } => self.response_waits(reason, again),
+                    other => other,
+                }
+            }
+            Some(Kind::Request) => {
                 if !self.established {
                     self.established = true;
                     ops.event(Event::CommunicationEstablished);
                 }
-                let waits = self.responder.request(header, payload, &mut self.shared, ops);
+                let disposition = self.responder.request(header, payload, &mut self.shared, ops);
                 self.faults.hold_due |= self.responder.take_hold();
-                if !waits {
-                    return Outcome::Done(());
+                match disposition {
+                    Disposition::Held { reason, .. } => {
+                        self.request_waits(now, Psn::new(header.bth.psn), (reason, again), ops)
+                    }
+                    other => other,
                 }
-                self.request_waits(now, Psn::new(header.bth.psn), repeated, ops)
             }
-        }
-    }
-
-    /// Takes packets that make a burst: they are in the middle of a message, or of the responses to a READ, or each is a WRITE ONLY
-    /// of the memory behind that of the one before; their headers are those of [`header_in_burst`](crate::header_in_burst), and they
-    /// do not ask for an acknowledgement. Gives how many were executed, from the first on; the others are to be given to
-    /// [`receive`](Self::receive) one by one, which says what is in their way.
-    pub fn receive_burst<E: TransportOps>(
-        &mut self,
-        now: Time,
-        header: &Header,
-        burst: &[&[u8]],
-        ops: &mut E,
-    ) -> usize {
-        let ours = partitions_match(header.bth.partition, self.shared.partition);
-        if !ours || !self.established || self.shared.link.lossless || self.shared.state != State::Alive {
-            return 0;
-        }
-        let taken = match kind_of(header.bth.opcode) {
-            Some(Kind::Request) if !self.shared.request_stalled => {
-                self.responder.request_burst(header, burst, &self.shared, ops)
-            }
-            Some(Kind::Response) if !self.shared.response_stalled => {
-                self.requester.response_burst(now, header, burst, &self.shared, ops)
-            }
-            _ => 0,
         };
-        self.shared.counters.packets_received += taken as u64;
-        taken
-    }
-
-    /// The request for which [`receive`](Self::receive) said `Wait` will not be offered again: it counts as lost.
-    pub fn abandon_request(&mut self) {
-        self.shared.request_stalled = false;
-    }
-
-    /// As [`abandon_request`](Self::abandon_request), for one whose bytes cannot be read where they lie: the peer
-    /// is asked for it again, and finds out by itself what is wrong with its memory.
-    pub fn ask_again(&mut self) {
-        self.abandon_request();
-        if self.shared.state == State::Alive {
-            self.responder.ask_for_repetition(&self.shared);
-        }
+        self.shared.counters.count(disposition, again);
+        disposition
     }
 
     /// Takes one of Pagewire's own packets of this connection, which must come from the peer. HELLO is

@@ -10,10 +10,10 @@ use meter::Meter;
 use pagewire_wire::{Header, Opcode, Operation as Code, Received, SelectiveAck, Transport, VendorPacket};
 
 use crate::message::{Place, denied_status, part_of, piece, send_code, write_code};
-use crate::placing::{Placer, Stop};
+use crate::placing::{Placed, Placer, Stop};
 use crate::{
-    Denial, Event, Link, LinkState, Operation, Outcome, Payload, Progress, Psn, RemoteRights, Status, Time,
-    TransportOps, Work, limits, packets_for, partitions_match, plain_bth,
+    Denial, Disposition, DropCause, Event, Link, LinkState, Operation, Outcome, Payload, Progress, Psn,
+    Reason, RemoteRights, Status, Time, TransportOps, Work, limits, packets_for, partitions_match, plain_bth,
 };
 
 /// What a connection is told on its way to RTR.
@@ -48,6 +48,14 @@ pub struct UcCounters {
     pub faults_dropped: u64,
     /// WRITEs executed by [`TransportOps::initiator_copy`].
     pub initiator_copies: u64,
+}
+
+impl UcCounters {
+    /// Counts a packet that ended so.
+    fn count(&mut self, disposition: Disposition) {
+        self.no_receive += u64::from(disposition == Disposition::Dropped(DropCause::NoReceive));
+        self.dropped += u64::from(matches!(disposition, Disposition::Dropped(_) | Disposition::Duplicate));
+    }
 }
 
 /// Both halves of a UC queue pair.
@@ -146,26 +154,44 @@ impl UcConnection {
         self.queue.push_back(work);
     }
 
-    /// Takes one packet of this connection. `Wait`: the transport operations cannot execute it now; the caller
-    /// offers the same packet again, and packets behind it afterwards. Never `Denied`.
+    /// Takes one packet of this connection. One that is `Held` is offered again before others.
     pub fn receive<E: TransportOps>(
         &mut self,
         now: Time,
         header: &Header,
         payload: Payload<'_>,
         ops: &mut E,
-    ) -> Outcome<()> {
-        if !std::mem::take(&mut self.waiting) {
+    ) -> Disposition {
+        let again = std::mem::take(&mut self.waiting);
+        if !again {
             self.counters.packets_received += 1;
         }
         let opcode = header.bth.opcode;
         let code = opcode.operation().filter(|_| opcode.transport() == Transport::Uc);
-        let Some(code) =
-            code.filter(|_| !self.dead && partitions_match(header.bth.partition, self.partition))
-        else {
-            self.counters.dropped += 1;
-            return Outcome::Done(());
+        let disposition = match code {
+            _ if self.dead => Disposition::Dropped(DropCause::WrongState),
+            None => Disposition::Dropped(DropCause::Malformed),
+            Some(_) if !partitions_match(header.bth.partition, self.partition) => {
+                Disposition::Dropped(DropCause::WrongPartition)
+            }
+            Some(code) => self.receive_in_order(now, code, header, payload, ops),
         };
+        self.counters.count(disposition);
+        match disposition {
+            Disposition::Held { reason, .. } => Disposition::Held { reason, again },
+            other => other,
+        }
+    }
+
+    /// Takes a packet by its PSN (section 9.8.2.2.2).
+    fn receive_in_order<E: TransportOps>(
+        &mut self,
+        now: Time,
+        code: Code,
+        header: &Header,
+        payload: Payload<'_>,
+        ops: &mut E,
+    ) -> Disposition {
         if !self.established {
             self.established = true;
             ops.event(Event::CommunicationEstablished);
@@ -173,28 +199,26 @@ impl UcConnection {
         self.first_packet_at.get_or_insert(now);
         let psn = Psn::new(header.bth.psn);
         if psn != self.expected {
-            if self.keeps(now, psn, header, payload) {
-                return Outcome::Done(());
+            if let Some(disposition) = self.set_aside(now, psn, header, payload) {
+                return disposition;
             }
-            // Whatever was coming in is incomplete (section 9.8.2.2.2).
+            // Whatever was coming in is incomplete.
             self.counters.gaps += 1;
             self.placer.forget_message();
             self.expected = psn;
-            (self.gap_since, self.waiting) = (None, false);
+            self.gap_since = None;
             self.stash.clear();
         }
-        match self.take(code, header, payload, ops) {
-            Outcome::Wait => Outcome::Wait,
-            _ => {
-                self.stash.advance(1);
-                // A kept packet that has to wait is tried again by `progress`.
-                self.drain(now, ops);
-                Outcome::Done(())
-            }
+        let disposition = self.take(code, header, payload, ops);
+        if !disposition.is_held() {
+            self.stash.advance(1);
+            // A kept packet that has to wait is tried again by `progress`.
+            self.drain(now, ops);
         }
+        disposition
     }
 
-    /// The packet for which [`receive`](Self::receive) said `Wait` will not be offered again: it is lost, and its message with it.
+    /// The packet that is `Held` will not be offered again: it is lost, and its message with it.
     #[cold]
     pub fn abandon(&mut self) {
         if std::mem::take(&mut self.waiting) {
@@ -213,51 +237,58 @@ impl UcConnection {
         header: &Header,
         payload: Payload<'_>,
         ops: &mut E,
-    ) -> Outcome<()> {
-        match self.execute(code, header, payload, ops) {
-            Ok(_) => {}
-            Err(Stop::Wait) => {
+    ) -> Disposition {
+        let disposition = match self.execute(code, header, payload.first(1), ops) {
+            Ok(_) => Disposition::Executed(1),
+            Err(Stop::Wait(reason)) => {
                 self.waiting = true;
-                return Outcome::Wait;
+                return Disposition::Held { reason, again: false };
             }
             Err(Stop::ReceiveFailed(_)) => {
                 self.dead = true;
                 ops.event(Event::RequestError);
+                Disposition::Dropped(DropCause::NoAccess)
             }
             // In silence: UC has no NAK (section 9.8.2.2.5).
-            Err(stop @ (Stop::NotReady | Stop::Invalid | Stop::Denied(_))) => {
-                self.counters.no_receive += u64::from(matches!(stop, Stop::NotReady));
-                self.counters.dropped += 1;
-                self.placer.forget_message();
-            }
+            Err(Stop::NotReady) => Disposition::Dropped(DropCause::NoReceive),
+            Err(Stop::Invalid) => Disposition::Dropped(DropCause::Malformed),
+            Err(Stop::Denied(_)) => Disposition::Dropped(DropCause::NoAccess),
+        };
+        if matches!(disposition, Disposition::Dropped(_)) {
+            self.placer.forget_message();
         }
         self.expected = self.expected.plus(1);
         self.meter.received();
-        Outcome::Done(())
+        disposition
     }
 
-    /// Whether a packet that is not the expected one is dealt with: kept for its turn, or dropped because its turn is over.
-    fn keeps(&mut self, now: Time, psn: Psn, header: &Header, payload: Payload<'_>) -> bool {
+    /// A packet that is not the expected one: kept for its turn, or dropped because its turn is over. `None`: what is missing before it is
+    /// given up.
+    fn set_aside(
+        &mut self,
+        now: Time,
+        psn: Psn,
+        header: &Header,
+        payload: Payload<'_>,
+    ) -> Option<Disposition> {
         let standard = self.meter.peer_is_standard() || self.has_not_greeted(now);
         // What was kept before that was known is not lost by it: its turn comes in time.
         if self.link.lossless || standard && self.stash.is_empty() {
-            return false;
+            return None;
         }
         if self.expected.since(psn) <= limits::LOSSY_SPAN {
-            self.counters.dropped += 1;
-            return true;
+            return Some(Disposition::Dropped(DropCause::Stale));
         }
-        let Payload::Bytes(bytes) = payload else { return false };
-        let ahead = psn.since(self.expected);
+        let Payload::Bytes(burst) = payload else { return None };
+        let (ahead, bytes) = (psn.since(self.expected), burst.first().copied().unwrap_or_default());
         if self.stash.has(ahead) {
-            self.counters.dropped += 1;
-            return true;
+            return Some(Disposition::Duplicate);
         }
-        let kept = self.stash.insert(ahead, header, bytes);
-        if kept {
-            self.gap_since.get_or_insert(now);
+        if !self.stash.insert(ahead, header, bytes) {
+            return None;
         }
-        kept
+        self.gap_since.get_or_insert(now);
+        Some(Disposition::Kept)
     }
 
     /// Whether the peer has not said what it is in so long a time that it is no Pagewire whose greetings were lost.
@@ -270,11 +301,13 @@ impl UcConnection {
     fn drain<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> bool {
         while let Some(kept) = self.stash.take_first() {
             let Some(code) = kept.header.bth.opcode.operation().filter(|_| !self.dead) else { break };
-            if let Outcome::Wait = self.take(code, &kept.header, Payload::Bytes(&kept.bytes), ops) {
+            let disposition = self.take(code, &kept.header, Payload::Bytes(&[&kept.bytes]), ops);
+            if disposition.is_held() {
                 self.waiting = false;
                 self.stash.put_back(kept);
                 return true;
             }
+            self.counters.count(disposition);
             self.stash.advance(1);
         }
         self.gap_since = (!self.stash.is_empty()).then_some(now);
@@ -323,7 +356,7 @@ impl UcConnection {
                     self.sent = 0;
                     ops.complete(work.id, Status::Success);
                 }
-                Outcome::Wait => return Progress::Wait,
+                Outcome::Wait(_) => return Progress::Wait,
                 Outcome::Denied(denial) => {
                     self.queue.clear();
                     self.sent = 0;
@@ -349,8 +382,7 @@ impl UcConnection {
             SelectiveAck { expected: self.expected.value(), message: 0, received: Received::default() };
         let bth = plain_bth(Opcode::SELECTIVE_ACK, self.destination, self.partition, self.expected);
         // One that finds no room is made at the next turn.
-        if let Outcome::Done(()) =
-            ops.transmit_control(&Header::new(bth), &VendorPacket::SelectiveAck(report))
+        if let Outcome::Done(_) = ops.transmit_control(&Header::new(bth), &VendorPacket::SelectiveAck(report))
         {
             self.meter.reported();
         }
@@ -412,7 +444,7 @@ impl UcConnection {
                 self.counters.initiator_copies += 1;
                 Outcome::Done(true)
             }
-            crate::InitiatorCopy::Wait => Outcome::Wait,
+            crate::InitiatorCopy::Wait => Outcome::Wait(Reason::Page),
             crate::InitiatorCopy::Unavailable => self.send_packet(work, ops),
         }
     }
@@ -440,9 +472,9 @@ impl UcConnection {
         header.immediate = immediate.filter(|_| place.is_end());
         let reports = reth.is_none() || immediate.is_some();
         header.bth.solicited = place.is_end() && work.solicited && reports;
-        match ops.transmit(&header, piece(work, self.sent, self.link.request_mtu, false)) {
-            Outcome::Done(()) => {}
-            Outcome::Wait => return Outcome::Wait,
+        match ops.transmit(&header, piece(work, self.sent, self.link.request_mtu, false), 1) {
+            Outcome::Done(_) => {}
+            Outcome::Wait(reason) => return Outcome::Wait(reason),
             Outcome::Denied(denial) => return Outcome::Denied(denial),
         }
         self.counters.packets_sent += 1;
@@ -458,7 +490,7 @@ impl UcConnection {
         header: &Header,
         payload: Payload<'_>,
         ops: &mut E,
-    ) -> Result<bool, Stop> {
+    ) -> Result<Placed, Stop> {
         let Some(part) = part_of(code) else { return Err(Stop::Invalid) };
         if part.1.is_start() {
             // Ends whatever was coming in before (section 9.8.2.2.3).

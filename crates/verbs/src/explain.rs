@@ -205,8 +205,7 @@ fn process(engine: &Engine) -> io::Result<Process> {
             addresses: device.gids.iter().map(|gid| gid.address.to_string()).collect(),
         })
         .collect();
-    let fabric = engine.nic().fabric();
-    let (host, faults) = (fabric.inner(), fabric.counters());
+    let host = engine.nic().fabric();
     let report = engine.nic().page_faults();
     Ok(Process {
         pid: std::process::id(),
@@ -218,7 +217,7 @@ fn process(engine: &Engine) -> io::Result<Process> {
         send_reason: host.send_reason(),
         devices,
         counters: host.counters().all().collect(),
-        faults: faults.all().collect(),
+        faults: host.fault_counters().all().collect(),
         fault_latency: report.latency.clone(),
         absent_pages: AbsentPages::of(engine, report),
     })

@@ -7,7 +7,7 @@ use super::{FORWARDS, Network, RX_PEER_SOCKET_TOKENS};
 use crate::descriptors::Descriptor;
 use crate::fabric::Datagram;
 use crate::limits::{BATCHES_KEPT, FORWARD_ROUND, POLLS_OF_ALL, RECEIVE_MESSAGES, RX_WATERMARK_READS};
-use crate::udp::{Ends, Receiver};
+use crate::udp::{Ends, Family, Receiver};
 use rustix::event::epoll;
 use smallvec::SmallVec;
 use std::io;
@@ -334,7 +334,7 @@ impl Network {
                 port
             }
         };
-        let Some(socket) = (if token % 2 == 0 { &port.v4 } else { &port.v6 }) else { return (0, true) };
+        let Some(socket) = port.socket(Family::ALL[token as usize % 2]) else { return (0, true) };
         (receiving.port, receiving.rx_peer_socket) = (port.number, None);
         self.take_messages((socket, Ends::default()), (token, few), receiving, limit, taker)
     }

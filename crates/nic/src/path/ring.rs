@@ -8,6 +8,7 @@
 //! only now and then.
 //! The other side may die or lie at any moment: whatever is read is checked, and nothing is read twice.
 
+pub use crate::words::channel_layout::{DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_transport::RemoteAddress;
 
@@ -20,12 +21,6 @@ pub const HEAD: Site = Site("ring.head");
 /// Telling what became of records.
 pub const RING_ACK: Site = Site("ring.ack");
 
-/// Words of one direction of a channel.
-pub const DIRECTION_WORDS: usize = 1 << 19;
-/// Slots for hazards of the process that writes this direction.
-pub const HAZARDS: usize = 16;
-/// How many.
-pub const HAZARD_SLOTS: usize = 16;
 /// The words in which the reader tells what became of records, in the writer's direction.
 pub const RING_ACKS: usize = 32;
 

@@ -15,8 +15,8 @@ use super::{RcUpdate, RequesterSettings, Shared, State, Step};
 use crate::message::denied_status;
 use crate::stash::Stash;
 use crate::{
-    InitiatorCopy, Link, LinkState, Operation, Outcome, Psn, Status, Time, TransportOps, Work, WorkId,
-    limits, packets_for,
+    InitiatorCopy, Link, LinkState, Operation, Outcome, Psn, Reason, Status, Time, TransportOps, Work,
+    WorkId, limits, packets_for,
 };
 use packets::request;
 
@@ -71,6 +71,19 @@ impl Entry {
     pub(super) fn awaits_response(&self) -> bool {
         matches!(self.work.operation, Operation::Read { .. } | Operation::Atomic { .. })
     }
+}
+
+/// Packets of one work request that leave together.
+struct Packets<'e> {
+    entry: &'e Entry,
+    /// PSNs of the work request before them.
+    offset: u32,
+    /// PSNs of each.
+    span: u32,
+    /// More than one are a [burst](Requester::burst).
+    count: u32,
+    /// They were sent before.
+    again: bool,
 }
 
 #[derive(Debug)]
@@ -306,7 +319,7 @@ impl Requester {
         self.reduce_window();
     }
 
-    /// Sends one packet, or a row of `most` packets at most.
+    /// Sends a burst of `most` packets at most.
     pub(super) fn step<E: TransportOps>(
         &mut self,
         now: Time,
@@ -563,8 +576,9 @@ impl Requester {
         };
         let entry = self.queue[index];
         let offset = psn.since(entry.first);
-        let count = entry.span(offset).min(self.next.since(psn));
-        match self.transmit(&entry, offset, count, true, now, shared, ops) {
+        let span = entry.span(offset).min(self.next.since(psn));
+        let packets = Packets { entry: &entry, offset, span, count: 1, again: true };
+        match self.transmit(now, &packets, shared, ops) {
             Step::Sent(_) => {}
             other => return other,
         }
@@ -573,7 +587,7 @@ impl Requester {
             // Whoever asks for it now has got this one.
             self.gone_back = self.gone_back.filter(|asked| *asked != psn);
         }
-        let after = psn.plus(count);
+        let after = psn.plus(span);
         self.resend = (after != self.next).then_some(after);
         Step::Sent(1)
     }
@@ -587,16 +601,17 @@ impl Requester {
         let offset = psn.since(entry.first);
         let longest = entry.span(offset).min(self.next.since(psn));
         // A READ asks again for as much as is missing in one piece.
-        let mut count = 1;
-        while count < longest && self.board.is_lost(index + count) {
-            count += 1;
+        let mut span = 1;
+        while span < longest && self.board.is_lost(index + span) {
+            span += 1;
         }
-        match self.transmit(&entry, offset, count, true, now, shared, ops) {
+        let packets = Packets { entry: &entry, offset, span, count: 1, again: true };
+        match self.transmit(now, &packets, shared, ops) {
             Step::Sent(_) => {}
             other => return other,
         }
         shared.counters.selective_retransmissions += 1;
-        self.board.resent(index, count);
+        self.board.resent(index, span);
         Step::Sent(1)
     }
 
@@ -615,29 +630,24 @@ impl Requester {
         }
         let entry = self.queue[self.started - 1];
         let offset = self.next.since(entry.first);
-        let count = entry.span(offset);
+        let span = entry.span(offset);
         if entry.awaits_response() && self.reads >= self.max_rd_atomic {
             return Step::Idle;
         }
         if self.waits_for_room(&entry, offset, shared) {
             return Step::Idle;
         }
-        let burst = self.burst(&entry, offset, shared).min(most);
-        if burst > 1 {
-            let sent = self.send_burst(&entry, offset, burst, now, shared, ops);
-            if sent > 0 {
-                return Step::Sent(sent);
-            }
-        }
-        match self.transmit(&entry, offset, count, false, now, shared, ops) {
-            Step::Sent(_) => {}
+        let count = self.burst(&entry, offset, shared).min(most).max(1);
+        let packets = Packets { entry: &entry, offset, span, count, again: false };
+        let sent = match self.transmit(now, &packets, shared, ops) {
+            Step::Sent(sent) => sent,
             other => return other,
-        }
-        self.next = self.next.plus(count);
+        };
+        self.next = self.next.plus(span * sent);
         if entry.awaits_response() {
             self.reads += 1;
         }
-        Step::Sent(1)
+        Step::Sent(sent)
     }
 
     /// Says how long the next requests of the READ that is being sent are: hardly longer than the window, which
@@ -755,19 +765,16 @@ impl Requester {
         }
     }
 
-    /// Sends the packet at `offset` of a work request, if the window lets it.
-    #[allow(clippy::too_many_arguments)] // One place for both first and repeated packets.
+    /// Sends packets of a work request, if window, pace and allowance permit.
     fn transmit<E: TransportOps>(
         &mut self,
-        entry: &Entry,
-        offset: u32,
-        count: u32,
-        again: bool,
         now: Time,
+        packets: &Packets<'_>,
         shared: &mut Shared,
         ops: &mut E,
     ) -> Step {
-        if self.blocked.is_some_and(|(id, _)| entry.work.id >= id) || !self.fits(count, again, shared) {
+        let Packets { entry, offset, span, count, again } = *packets;
+        if self.blocked.is_some_and(|(id, _)| entry.work.id >= id) || !self.fits(span, again, shared) {
             return Step::Idle;
         }
         if !shared.link.lossless && !self.pacer.permits(now) {
@@ -778,15 +785,16 @@ impl Requester {
             self.held = true;
             return Step::Idle;
         }
-        let (mut header, source) = request(entry, offset, count, shared);
-        let last = offset + count == entry.packets;
-        if !entry.awaits_response() {
+        let (mut header, source) = request(entry, offset, span, shared);
+        // No packet of a burst needs to ask; see `burst`.
+        if count == 1 && !entry.awaits_response() {
+            let last = offset + span == entry.packets;
             header.bth.acknowledge = self.ends(last, shared) || again || self.asks(shared);
         }
-        match ops.transmit(&header, source) {
-            Outcome::Done(()) => {}
-            Outcome::Wait => {
-                if again && ops.lacks_page() {
+        let sent = match ops.transmit(&header, source, count) {
+            Outcome::Done(sent) => sent,
+            Outcome::Wait(reason) => {
+                if again && reason == Reason::Page {
                     self.retry.lacks_page(now);
                 }
                 return Step::Wait;
@@ -795,20 +803,20 @@ impl Requester {
                 self.block(entry.work.id, denied_status(denial), shared, ops);
                 return Step::Idle;
             }
-        }
+        };
         self.leaves();
-        shared.counters.requests_sent += 1;
+        shared.counters.requests_sent += u64::from(sent);
         self.filling = true;
-        self.pacer.sent(count, now);
-        self.allowance = self.allowance.saturating_sub(count);
+        self.pacer.sent(span * sent, now);
+        self.allowance = self.allowance.saturating_sub(span * sent);
         // Responses acknowledge what was sent before their request.
         let asked = header.bth.acknowledge || entry.awaits_response();
-        self.unasked = if asked { 0 } else { self.unasked + 1 };
+        self.unasked = if asked { 0 } else { self.unasked + sent };
         self.retry.sent(now, pace(shared));
-        if !again && (header.bth.acknowledge || entry.awaits_response()) {
+        if !again && asked {
             self.retry.measure(entry.first.plus(offset), now);
         }
-        Step::Sent(1)
+        Step::Sent(sent)
     }
 
     /// Whether a packet in the middle of a message shall ask for an acknowledgement: often enough that

@@ -67,7 +67,7 @@ proptest! {
                     let Some(header) = header(Opcode(opcode), psn, byte, length, offset, acknowledge) else { continue };
                     let payload = vec![byte; payload];
                     // A packet that waits may be forgotten, too.
-                    let _ = end.connection.receive(Time(now), &header, Payload::Bytes(&payload), &mut end.host);
+                    let _ = end.connection.receive(Time(now), &header, Payload::Bytes(&[&payload]), &mut end.host);
                 }
                 Step::SelectiveAck { psn, bits } => {
                     let expected = base.wrapping_add_signed(psn) & 0xff_ffff;
@@ -76,7 +76,7 @@ proptest! {
                 }
                 Step::Hold => {
                     end.connection.receive_control(Time(now), &VendorPacket::Hold(Hold { psn: base, flags: HoldFlags::empty() }), &mut end.host);
-                    let _ = end.connection.hold(Time(now), &mut end.host);
+                    end.connection.hold();
                 }
                 Step::Post(kind, length) => {
                     let work = match kind {

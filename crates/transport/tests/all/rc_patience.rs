@@ -119,7 +119,7 @@ fn sequence_naks_use_up_no_retries_between_two_pagewires() {
         let end = &mut pair.ends[0];
         assert!(!end.connection.is_dead(), "given up after {answered} NAKs, {} ns", pair.now);
         let taken = end.connection.receive(Time(pair.now), &header, Payload::Bytes(&[]), &mut end.host);
-        assert_eq!(taken, Outcome::Done(()));
+        assert!(!taken.is_held());
         answered += 1;
     }
     assert!(answered > 2 * u64::from(RETRIES), "{answered} NAKs");

@@ -61,8 +61,7 @@ impl Uc {
     }
 
     fn deliver(&mut self, header: &Header, payload: &[u8]) {
-        while self.receiver.receive(Time(0), header, Payload::Bytes(payload), &mut self.to) == Outcome::Wait {
-        }
+        while self.receiver.receive(Time(0), header, Payload::Bytes(&[payload]), &mut self.to).is_held() {}
         assert_eq!(self.receiver.progress(Time(0), &mut self.to), Progress::Idle);
         assert!(self.to.sent.is_empty(), "UC answers nothing");
     }
@@ -379,7 +378,7 @@ fn offer(uc: &mut Uc, packet: &(Header, Vec<u8>)) {
 }
 
 fn offer_at(now: Time, receiver: &mut UcConnection, to: &mut Host, (header, payload): &(Header, Vec<u8>)) {
-    assert_eq!(receiver.receive(now, header, Payload::Bytes(payload), to), Outcome::Done(()));
+    assert!(!receiver.receive(now, header, Payload::Bytes(&[payload]), to).is_held());
 }
 
 /// Immediates of the messages that have arrived.
