@@ -61,7 +61,9 @@ pub struct Access<'s> {
 
 impl Drop for Access<'_> {
     fn drop(&mut self) {
-        self.claims.drain(..).for_each(|claim| self.hazards.release(claim));
+        while let Some(claim) = self.claims.pop() {
+            self.hazards.release(claim);
+        }
     }
 }
 

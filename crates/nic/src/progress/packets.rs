@@ -144,7 +144,7 @@ impl<F: Fabric> QueuePair<F> {
             }
             _ => {}
         }
-        qpc.connection = connection;
+        qpc.put_back(connection);
         if Half::of(header) == Half::Responder {
             self.set_holding(qpc, disposition.is_held());
         }
@@ -267,7 +267,7 @@ impl<F: Fabric> QueuePair<F> {
             (Connection::Uc(uc), _) => uc.receive_control(own),
         }
         let ended = ops.finish();
-        qpc.connection = connection;
+        qpc.put_back(connection);
         self.apply_end(qpc, ended);
     }
 }

@@ -144,7 +144,7 @@ impl<F: Fabric> QueuePair<F> {
         drop(session);
         qpc.holding_response = turn.responds_late;
         self.publish_holding(qpc);
-        qpc.connection = connection;
+        qpc.put_back(connection);
         let alive = ended.failure.is_none();
         self.apply_end(qpc, ended);
         if !alive {

@@ -443,6 +443,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         self.place_one(&PayloadMemory { pieces: &pieces, to_come, ..*target }, payload.first(1), false)
     }
 
+    #[inline(always)] // Part of each packet.
     fn place_one(&mut self, target: &PayloadMemory<'_>, payload: Payload<'_>, last: bool) -> Outcome<u32> {
         if payload.is_empty() {
             return Outcome::Done(1);

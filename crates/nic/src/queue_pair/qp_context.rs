@@ -286,6 +286,14 @@ impl<F: Fabric> QpContext<F> {
         *self = QpContext { ended: self.protocol_counters(), page_waits, ..QpContext::default() };
     }
 
+    /// Puts the connection back that was taken for a run of the protocol.
+    #[inline(always)] // Part of each packet. Nothing is in its place: there is nothing to drop.
+    pub(crate) fn put_back(&mut self, connection: Connection) {
+        let nothing = std::mem::replace(&mut self.connection, connection);
+        debug_assert!(matches!(nothing, Connection::None));
+        std::mem::forget(nothing);
+    }
+
     /// Ends the protocol; the path stays to be looked at.
     pub fn stop(&mut self) {
         self.ended += self.connection.counters();
