@@ -142,31 +142,26 @@ impl Neighbours {
         {
             match self.open_connection(block, now) {
                 Ok(()) => openings += 1,
-                Err(refusal) => self.refuse(block, refusal),
+                Err(end) => self.refuse(block, end),
             }
         }
     }
 
-    fn open_connection(&mut self, block: u32, now: u64) -> Result<(), Refusal> {
+    fn open_connection(&mut self, block: u32, now: u64) -> Result<(), End> {
         if self.connections.len() >= CHANNELS {
-            return Err(Refusal::new(format!("all {CHANNELS} channels are in use")));
+            return Err(End::Because(format!("all {CHANNELS} channels are in use")));
         }
-        let socket = names::connection().map_err(|error| Refusal::new(explain("no connection", &error)))?;
-        let socket = Arc::new(socket);
+        let socket = Arc::new(names::connection().map_err(because("no connection"))?);
         let token = self.token();
         let stage = Stage::Unconnected { block, tried: now };
         self.connections.insert(token, Connection::new(socket, stage, now, None));
-        if let Err(refusal) = self.try_connect(token, block, now) {
-            self.drop_connection(token);
-            return Err(refusal);
-        }
-        Ok(())
+        self.try_connect(token, block, now).inspect_err(|_| self.drop_connection(token))
     }
 
     /// Connects and sends Hello. A full backlog leaves the connection as it is.
-    fn try_connect(&mut self, token: u64, block: u32, now: u64) -> Result<(), Refusal> {
+    fn try_connect(&mut self, token: u64, block: u32, now: u64) -> Result<(), End> {
         let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
-        let name = names::of_block(block).map_err(|error| Refusal::new(explain("no name", &error)))?;
+        let name = names::of_block(block).map_err(because("no name"))?;
         match connect(&*connection.socket, &name) {
             Ok(()) => {}
             Err(Errno::AGAIN | Errno::INPROGRESS | Errno::INTR) => {
@@ -174,21 +169,16 @@ impl Neighbours {
                 return Ok(());
             }
             Err(Errno::CONNREFUSED) => return Err(no_listener(block)),
-            Err(error) => return Err(Refusal::new(explain("cannot connect to the process", &error.into()))),
+            Err(error) => return Err(because("cannot connect to the process")(error)),
         }
-        let peer = trust::peer_of(&connection.socket).map_err(Refusal::new)?;
+        let peer = trust::peer_of(&connection.socket).map_err(End::Because)?;
         trust::allow(&peer);
-        let nonce = Nonce::new().map_err(|error| Refusal::new(explain("no memory for a nonce", &error)))?;
+        let nonce = Nonce::new().map_err(because("no memory for a nonce"))?;
         let identity = self.shown.identity(&nonce);
-        send(&connection.socket, &Message::Hello { identity }, &[]).map_err(|end| match end {
-            End::Departed => Refusal { reason: DEPARTED.into(), absent: true },
-            End::Untraceable { here: reason, .. } | End::RefusedByPeer(reason) | End::Because(reason) => {
-                Refusal::new(reason)
-            }
-        })?;
+        send(&connection.socket, &Message::Hello { identity }, &[])?;
         connection.stage = Stage::Requested { block, nonce };
         connection.peer = Some(peer);
-        watch(&self.control, &connection.socket, token).map_err(Refusal::new)
+        watch(&self.control, &connection.socket, token).map_err(End::Because)
     }
 
     /// Serves whatever is ready; gives the number of wake-ups taken. Does not wait.
@@ -244,9 +234,9 @@ impl Neighbours {
                 Due::SendFiles if may_send_files => self.send_files(token).map(|sent| may_send_files = sent),
                 Due::SendFiles => Ok(()),
                 Due::Connect(block) => {
-                    if let Err(refusal) = self.try_connect(token, block, now) {
+                    if let Err(end) = self.try_connect(token, block, now) {
                         self.drop_connection(token);
-                        self.refuse(block, refusal);
+                        self.refuse(block, end);
                     }
                     Ok(())
                 }
@@ -342,7 +332,7 @@ impl Neighbours {
                         .map_err(End::Because)
                         .and_then(|message| self.take_message(token, message, files)),
                 },
-                Err(error) => Err(End::Because(explain("the connection to the process broke", &error))),
+                Err(error) => Err(because("the connection to the process broke")(error)),
             };
             if let Err(end) = outcome {
                 self.end(token, end);
@@ -402,7 +392,7 @@ impl Neighbours {
             return Err(broken());
         };
         let (peer, proof) = Traceable::new(peer, theirs)?;
-        let nonce = Nonce::new().map_err(|error| End::Because(explain("no memory for a nonce", &error)))?;
+        let nonce = Nonce::new().map_err(because("no memory for a nonce"))?;
         let identity = self.shown.identity(&nonce);
         send(&connection.socket, &Message::Welcome { identity, proof }, &[])?;
         connection.stage = Stage::Challenged { nonce, peer };
@@ -428,7 +418,7 @@ impl Neighbours {
             return Ok(());
         }
         let (words, file) = MappedWords::create("pagewire-channel", CHANNEL_WORDS, Access::ReadWrite)
-            .map_err(|error| End::Because(explain("no memory for a channel", &error)))?;
+            .map_err(because("no memory for a channel"))?;
         connection.stage = Stage::Offered { block, words, peer };
         connection.unsent = Some(WithFiles { message: Message::Ready { proof }, words: Some(file) });
         self.send_files(token).map(drop)
@@ -532,26 +522,17 @@ impl Neighbours {
             // The peer would take the connection's end for this process's. It does, if this does not fit.
             let _ = send(&connection.socket, &Message::Refuse { reason: reason.clone() }, &[]);
         }
-        let (reason, absent) = match end {
-            End::Departed => (DEPARTED.to_owned(), true),
-            End::Untraceable { here: reason, .. } | End::RefusedByPeer(reason) | End::Because(reason) => {
-                (reason, false)
-            }
-        };
         match &connection.stage {
-            Stage::Unconnected { block, .. }
-            | Stage::Requested { block, .. }
-            | Stage::Offered { block, .. } => {
-                let block = *block;
-                self.refuse(block, Refusal { reason, absent });
-            }
+            &Stage::Unconnected { block, .. }
+            | &Stage::Requested { block, .. }
+            | &Stage::Offered { block, .. } => self.refuse(block, end),
             Stage::Accepted | Stage::Deferred { .. } | Stage::Challenged { .. } => {
-                log::debug!("a handshake failed: {reason}");
+                log::debug!("a handshake failed: {}", end.reason());
             }
             Stage::Granted { channel: HostChannel { id, process, .. } }
             | Stage::Open { channel: id, process } => {
                 process.set_gone();
-                log::debug!("channel {} ends: {reason}", id.0);
+                log::debug!("channel {} ends: {}", id.0, end.reason());
                 self.events.push(FabricEvent::Departed { channel: *id });
             }
         }
@@ -574,8 +555,8 @@ impl Neighbours {
         let _ = rustix::net::shutdown(&*connection.socket, rustix::net::Shutdown::Both);
     }
 
-    fn refuse(&mut self, block: u32, refusal: Refusal) {
-        let Refusal { reason, absent } = refusal;
+    fn refuse(&mut self, block: u32, end: End) {
+        let (reason, absent) = (end.reason().to_owned(), matches!(end, End::Departed | End::Absent(_)));
         log::debug!("no channel to the process of block {block}: {reason}");
         self.events.push(FabricEvent::Refused { block, reason, absent });
     }
@@ -583,17 +564,6 @@ impl Neighbours {
     fn token(&mut self) -> u64 {
         self.next_token += 1;
         self.next_token
-    }
-}
-
-struct Refusal {
-    reason: String,
-    absent: bool,
-}
-
-impl Refusal {
-    fn new(reason: String) -> Self {
-        Refusal { reason, absent: false }
     }
 }
 
@@ -620,19 +590,23 @@ fn check_proof(nonce: &Nonce, proof: u64) -> Result<(), End> {
 }
 
 /// Why nobody listens under the name of a block: a process that takes the network only has claimed it, or there is none.
-fn no_listener(block: u32) -> Refusal {
+fn no_listener(block: u32) -> End {
     let is_held = || -> std::io::Result<bool> {
         let probe = names::datagrams(None)?;
         Ok(connect(&probe, &names::of_forwarding(block)?).is_ok())
     };
     match is_held() {
-        Ok(true) => Refusal::new("the peer takes the network only (--path udp)".into()),
+        Ok(true) => End::Because("the peer takes the network only (--path udp)".into()),
         Ok(false) => {
-            let reason = format!("no process of this host holds the queue pair numbers of block {block}");
-            Refusal { reason, absent: true }
+            End::Absent(format!("no process of this host holds the queue pair numbers of block {block}"))
         }
-        Err(error) => Refusal::new(explain("no connection", &error)),
+        Err(error) => because("no connection")(error),
     }
+}
+
+/// Why a connection ends for which the kernel refuses something.
+fn because<E: Into<std::io::Error>>(what: &str) -> impl FnOnce(E) -> End + '_ {
+    move |error| End::Because(explain(what, &error.into()))
 }
 
 fn explain(what: &str, error: &std::io::Error) -> String {
@@ -643,8 +617,6 @@ fn explain(what: &str, error: &std::io::Error) -> String {
         _ => format!("{what}: {error}"),
     }
 }
-
-const DEPARTED: &str = "the process has ended";
 
 fn send(socket: &Descriptor, message: &Message, files: &[BorrowedFd<'_>]) -> Result<(), End> {
     sockets::send_message(socket, &message.encode(), files).map_err(|error| handshake_broke(&error))
