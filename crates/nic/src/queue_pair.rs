@@ -6,7 +6,6 @@
 //! `receive`, `shown_path` (`receive` also behind `send`), then those of a completion queue. Only the first two are held
 //! while the application's memory is touched.
 
-pub mod delayed_ack;
 pub mod hello;
 pub mod inbox;
 pub mod poll_hint;

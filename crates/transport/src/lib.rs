@@ -17,8 +17,8 @@ pub mod ud;
 pub use fault_handling::{FaultHandling, UnknownFaultHandling};
 pub use psn::Psn;
 pub use rc::{
-    Progress, RcConnection, RcCounters, RcSettings, RcUpdate, RemoteRights, RequesterSettings,
-    SendOnlyRequest,
+    FastExecution, FastSend, Occasion, Progress, RcConnection, RcCounters, RcSettings, RcUpdate,
+    RemoteRights, RequesterSettings, SendOnlyRequest,
 };
 pub use transport_ops::*;
 pub use uc::{UcConnection, UcCounters, UcSettings};

@@ -4,6 +4,7 @@
 use pagewire_wire::Header;
 
 use crate::message::{Kind, Place, denied_status};
+use crate::rc::ReceivedData;
 use crate::{
     Arrival, ArrivalKind, Denial, Link, Outcome, Payload, Reason, RemoteAddress, RemoteRights, Right, Status,
     TransportOps, limits,
@@ -44,6 +45,8 @@ pub(crate) struct Placer {
     /// The peer is a Pagewire, or may be one: in a WRITE ONLY the length is that of all that is left of the WRITE
     /// (`Capabilities::REMAINING_LENGTH`).
     pub(crate) takes_remaining_length: bool,
+    /// What has come for the program.
+    pub(crate) received: ReceivedData,
 }
 
 /// Packets that are being placed: a burst as far as its packets go together, mostly one.
@@ -76,6 +79,7 @@ impl Placer {
             begun: false,
             is_placed: false,
             takes_remaining_length: false,
+            received: ReceivedData::default(),
         }
     }
 
@@ -195,7 +199,9 @@ impl Placer {
             None => ops.place_receive(offset.into(), payload, packets.place.is_end()),
             Some(remote) => {
                 let address = remote.address.wrapping_add(u64::from(offset));
-                ops.write_remote(RemoteAddress { address, ..remote }, payload, length - end)
+                let outcome = ops.write_remote(RemoteAddress { address, ..remote }, payload, length - end);
+                self.received.written |= matches!(outcome, Outcome::Done(_));
+                outcome
             }
         };
         match outcome {
@@ -254,7 +260,7 @@ impl Placer {
         header: &Header,
         ops: &mut E,
     ) {
-        self.begun = false;
+        (self.begun, self.received.received) = (false, true);
         ops.finish_receive(Arrival {
             kind,
             length,

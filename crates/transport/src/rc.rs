@@ -6,6 +6,7 @@
 //! [`RcConnection::progress`], so that requests that arrive together share one acknowledgement.
 
 mod congestion;
+mod delayed_ack;
 mod execute;
 mod fast_path;
 mod fault;
@@ -23,7 +24,10 @@ use crate::{
     Disposition, DropCause, Event, FaultHandling, Link, Payload, Psn, Reason, Time, TransportOps, Work,
     limits, partitions_match, plain_bth,
 };
-pub use fast_path::SendOnlyRequest;
+pub use delayed_ack::Occasion;
+pub(crate) use delayed_ack::ReceivedData;
+use delayed_ack::{DelayedAck, Wait};
+pub use fast_path::{FastExecution, FastSend, SendOnlyRequest};
 use fault::Faults;
 use requester::Requester;
 use responder::Responder;
@@ -259,6 +263,11 @@ pub struct RcConnection {
     /// `CommunicationEstablished` was raised, or RTS was reached without.
     established: bool,
     faults: Faults,
+    delayed_ack: DelayedAck,
+    /// How long the acknowledgement waits that is owed.
+    delay: Wait,
+    /// See [`set_alone`](Self::set_alone).
+    alone: bool,
 }
 
 impl RcConnection {
@@ -281,6 +290,9 @@ impl RcConnection {
             },
             established: false,
             faults: Faults::new(settings.fault_handling),
+            delayed_ack: DelayedAck::default(),
+            delay: Wait::No,
+            alone: true,
         }
     }
 
@@ -373,8 +385,7 @@ impl RcConnection {
     }
 
     /// As [`progress`](Self::progress), but an acknowledgement that would leave alone is kept: the caller expects a request to follow
-    /// soon, with which it leaves, and calls [`progress`](Self::progress) in any case (InfiniBand specification, volume 1, section
-    /// 9.7.5.1.2: responders may coalesce acknowledgements).
+    /// soon, with which it leaves, and calls [`progress`](Self::progress) in any case.
     pub fn progress_holding<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> Progress {
         self.progress_as(now, true, ops)
     }
@@ -396,7 +407,7 @@ impl RcConnection {
     }
 
     /// Whether [`progress_holding`](Self::progress_holding) would do nothing but keep an acknowledgement.
-    pub fn only_owes_acknowledgement(&self) -> bool {
+    fn only_owes_acknowledgement(&self) -> bool {
         self.owes_acknowledgement()
             && !self.shared.link.lossless
             && !self.faults.are_pending()
@@ -488,9 +499,9 @@ impl RcConnection {
             return None;
         }
         let requester = self.requester.deadline();
-        match (self.faults.deadline(), self.responder.deadline()) {
-            (None, None) => requester,
-            others => [requester, others.0, others.1].into_iter().flatten().min(),
+        match (self.faults.deadline(), self.responder.deadline(), self.delayed_until()) {
+            (None, None, None) => requester,
+            others => [requester, others.0, others.1, others.2].into_iter().flatten().min(),
         }
     }
 
@@ -545,15 +556,9 @@ impl RcConnection {
     }
 
     /// Whether a request that is posted now would be the only one, and could be executed by
-    /// [`TransportOps::initiator_copy`]: the caller may do so by itself and say it with
-    /// [`note_initiator_copy`](Self::note_initiator_copy) instead of posting it.
+    /// [`TransportOps::initiator_copy`]: the caller may do so by itself instead of posting it.
     pub fn is_quiet(&self) -> bool {
         self.shared.state == State::Alive && self.shared.link.initiator_copy && self.requester.is_quiet()
-    }
-
-    /// See [`is_quiet`](Self::is_quiet).
-    pub fn note_initiator_copy(&mut self) {
-        self.shared.counters.initiator_copies += 1;
     }
 
     /// The connection completed a work request with an error or refused a request: it does nothing any

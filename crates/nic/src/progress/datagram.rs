@@ -238,12 +238,11 @@ impl<F: Fabric> QueuePair<F> {
         session: &mut AccessSession<'_, F>,
     ) -> Disposition {
         let Incoming { header, payload, global_route, origin } = packet;
-        let (payload, global_route) = (*payload, global_route.as_ref());
         let accepted = match ud::accept(&self.datagram_settings(&qpc.attributes), header, payload.len()) {
             Ok(accepted) => accepted,
             Err(cause) => return self.drop_packet(cause),
         };
-        let Some(global_route) = global_route.filter(|_| matches!(payload, Payload::Bytes(_))) else {
+        let (Some(global_route), Payload::Bytes(_)) = (global_route, payload) else {
             return self.drop_packet(DropCause::Malformed);
         };
         let mut ops = QpTransportOps::new(self, qpc, None, session);
@@ -252,7 +251,7 @@ impl<F: Fabric> QueuePair<F> {
             return self.drop_packet(DropCause::NoReceive);
         }
         let outcome = match ops.place_receive(0, Payload::Bytes(&[global_route]), payload.is_empty()) {
-            Outcome::Done(_) => ops.place_receive(GLOBAL_ROUTE as u64, payload, true),
+            Outcome::Done(_) => ops.place_receive(GLOBAL_ROUTE as u64, *payload, true),
             other => other,
         };
         ops.finish();

@@ -14,9 +14,10 @@ use crate::progress::udp_rx::ACKNOWLEDGEMENT;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::{Incoming, Origin};
 use crate::queue_pair::poll_hint::Seeker;
-use crate::queue_pair::qp_context::QpContext;
+use crate::queue_pair::qp_context::{Connection, QpContext};
 use crate::queue_pair::request::operation_of;
 use crate::queue_pair::request::{Data, SendQueue, SendRequest, WholeReceive};
+use crate::words::attributes::State;
 use crate::words::half::Half;
 use crate::words::limits::RING_INLINE;
 use crate::words::sge::ScatterGather;
@@ -24,11 +25,10 @@ use pagewire_fabric::lock::LockGuard;
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
-use pagewire_transport::{Payload, SendOnlyRequest, Time, Work, WorkId};
+use pagewire_transport::{FastSend, Payload, SendOnlyRequest, Time, Work, WorkId};
 use pagewire_wire::Syndrome;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Bytes of messages for which no memory is asked for; longer ones leave at once inside the host only.
 const SHORT: usize = 256;
@@ -40,6 +40,28 @@ struct Leaving<'q, F: Fabric> {
     /// Where it is kept.
     send: LockGuard<'q, SendQueue<F>>,
     packet: SendOnlyRequest,
+    token: FastSend<'q>,
+}
+
+impl<F: Fabric> Leaving<'_, F> {
+    /// Keeps it, as it has left, until it is acknowledged; gives when the queue pair is to be driven.
+    #[inline(always)] // Part of each short SEND.
+    fn keep(
+        mut self,
+        queue_pair: &QueuePair<F>,
+        submitted: &mut u64,
+        request: &SendRequest<'_, F>,
+        length: usize,
+        now: Time,
+    ) -> u64 {
+        // Made anew: moved here from before, it would be waited for.
+        let work = work_of(request, self.send.next_id(), length);
+        let signaled = request.signaled || queue_pair.signals_all();
+        self.send.push(request, &work.operation, Opcode::Send, work.length, signaled);
+        drop(self.send);
+        *submitted = work.id.0 + 1;
+        self.token.sent(now, &work).map_or(u64::MAX, |at| at.0)
+    }
 }
 
 impl<F: Fabric> QueuePair<F> {
@@ -50,7 +72,9 @@ impl<F: Fabric> QueuePair<F> {
             return false;
         }
         let Some(mut qpc) = self.qpc.try_lock() else { return false };
+        let sends = qpc.sending && qpc.attributes.state == State::ReadyToSend;
         let sent = match qpc.path() {
+            _ if !sends => false,
             Path::Local(_) if length as usize <= SHORTEST => {
                 self.send_by_ring(&mut qpc, request, &mut [0; SHORTEST][..length as usize])
             }
@@ -85,18 +109,20 @@ impl<F: Fabric> QueuePair<F> {
         request: &SendRequest<'_, F>,
         payload: &mut [u8],
     ) -> bool {
-        let Some(Leaving { send, packet }) = self.begin_fast(qpc, request, payload) else { return false };
+        let Path::Local(channel) = &qpc.path else { return false };
+        let kept = (&mut qpc.connection, &mut qpc.mr_cache.send, qpc.submitted);
+        let Some(leaving) = self.begin_fast(kept, request, payload) else { return false };
         let mut headers = [0; send_record_format::LONGEST];
-        let header_length = send_record_format::emit(&packet, &mut headers);
-        let awaited = Some(Awaited { queue_pair: Some(self.number), psn: packet.psn });
-        let Path::Local(channel) = qpc.path() else { return false };
+        let header_length = send_record_format::emit(&leaving.packet, &mut headers);
+        let awaited = Some(Awaited { queue_pair: Some(self.number), psn: leaving.packet.psn });
         let headers = &headers[..header_length];
         if channel.is_gone() || !channel.send(&self.services.fabric, Kind::Send, headers, payload, awaited) {
             return false;
         }
         // It is on its way: what follows takes no time of it.
         self.counters.ring_packets_sent.add_alone(1);
-        let deadline = self.keep_sent(qpc, request, payload.len(), send, self.services.roughly_now());
+        let now = self.services.roughly_now();
+        let deadline = leaving.keep(self, &mut qpc.submitted, request, payload.len(), now);
         self.services.schedule(&self.schedule, deadline);
         true
     }
@@ -111,26 +137,27 @@ impl<F: Fabric> QueuePair<F> {
         // A longer one may be more than a packet.
         let Some(route) = self.route_at_once(qpc).filter(|_| length <= SHORT) else { return false };
         let payload = &mut [0; SHORT][..length];
-        let Some(Leaving { send, packet }) = self.begin_fast(qpc, request, payload) else { return false };
+        let kept = (&mut qpc.connection, &mut qpc.mr_cache.send, qpc.submitted);
+        let Some(mut leaving) = self.begin_fast(kept, request, payload) else { return false };
         let copy = |into: &mut [u8]| {
             into.copy_from_slice(payload);
             Ok(())
         };
         let fabric = &self.services.fabric;
         let mut batch = fabric.batch();
-        let laid = lay(&mut batch, &route, &packet.header(), payload.len(), copy);
+        let laid = lay(&mut batch, &route, &leaving.packet.header(), payload.len(), copy);
         let Some(Ok::<(), Infallible>(())) = laid else { return false };
         // Behind the request: shorter, it leaves with it in one send.
         let mut packets = 1;
         // Round trips are measured.
         let now = Time(fabric.now());
-        if let Some(owed) = qpc.take_owed(now) {
+        if let Some(owed) = leaving.token.take_owed(now) {
             // For want of room it would be lost, as it may be on the way: the peer would ask again.
             let laid = lay(&mut batch, &route, &owed, 0, |_| Ok::<(), Infallible>(()));
             packets += u64::from(laid.is_some());
         }
         self.counters.udp_packets_sent.add_alone(packets);
-        let deadline = self.keep_sent(qpc, request, length, send, now);
+        let deadline = leaving.keep(self, &mut qpc.submitted, request, length, now);
         let _within = self.services.arming.begin_verb();
         fabric.flush(batch);
         self.services.schedule(&self.schedule, deadline);
@@ -139,21 +166,22 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Sees whether a SEND may leave at once, and copies what it names. `None`: not now, or not so.
     #[inline(always)] // Part of each short SEND.
-    fn begin_fast(
-        &self,
-        qpc: &mut QpContext<F>,
+    fn begin_fast<'q>(
+        &'q self,
+        (connection, mr_entry, submitted): (&'q mut Connection, &mut Option<MrCacheEntry>, u64),
         request: &SendRequest<'_, F>,
         payload: &mut [u8],
-    ) -> Option<Leaving<'_, F>> {
+    ) -> Option<Leaving<'q, F>> {
         let send = self.send.lock();
         let id = send.next_id();
-        if qpc.submitted != id.0 || !self.has_send_slot(&send) {
+        if submitted != id.0 || !self.has_send_slot(&send) {
             return None;
         }
-        let packet = qpc.send_fast(&work_of(request, id, payload.len()))?;
+        let Connection::Rc(rc) = connection else { return None };
+        let (packet, token) = rc.try_send_fast(&work_of(request, id, payload.len()))?;
         match request.data {
             Data::Segments(pieces) => {
-                if !self.gather(&mut qpc.mr_cache.send, pieces, payload) {
+                if !self.gather(mr_entry, pieces, payload) {
                     return None;
                 }
             }
@@ -165,33 +193,13 @@ impl<F: Fabric> QueuePair<F> {
                 }
             }
         }
-        Some(Leaving { send, packet })
-    }
-
-    /// Keeps a SEND that leaves, until it is acknowledged; gives when the queue pair is to be driven.
-    #[inline(always)] // Part of each short SEND.
-    fn keep_sent(
-        &self,
-        qpc: &mut QpContext<F>,
-        request: &SendRequest<'_, F>,
-        length: usize,
-        mut send: LockGuard<'_, SendQueue<F>>,
-        now: Time,
-    ) -> u64 {
-        // Made anew: moved here from before, it would be waited for.
-        let work = work_of(request, send.next_id(), length);
-        let signaled = request.signaled || self.signals_all();
-        send.push(request, &work.operation, Opcode::Send, work.length, signaled);
-        drop(send);
-        qpc.submitted = work.id.0 + 1;
-        qpc.sent_fast(now, &work).map_or(u64::MAX, |at| at.0)
+        Some(Leaving { send, packet, token })
     }
 
     /// Where over the network a request leaves at once, if it may.
     fn route_at_once(&self, qpc: &QpContext<F>) -> Option<Route> {
         // What several queue pairs share is given out in turns.
-        let alone = self.services.network_users.load(Ordering::Relaxed) <= 1;
-        qpc.established_route().filter(|_| alone)
+        qpc.established_route().filter(|_| self.network_is_own())
     }
 
     /// Completes a request that the peer tells to be executed. False: it was not, and the acknowledgement is to be taken the long
@@ -276,13 +284,14 @@ impl<F: Fabric> QueuePair<F> {
         origin: &Origin<F>,
     ) -> Option<WholeReceive> {
         if !qpc.attributes.state.receives()
-            || !qpc.may_execute_fast(send, payload.len() as u32)
             || !qpc.shares_path_with(origin)
             || self.is_from_peer(qpc, origin) != Some(true)
             || qpc.receive.is_some()
         {
             return None;
         }
+        let Connection::Rc(rc) = &mut qpc.connection else { return None };
+        let execution = rc.try_execute_fast(send, payload.len() as u32)?;
         let receive = self.take_whole_receive(payload.len() as u32)?;
         if !payload.is_empty() && !self.scatter(&mut qpc.mr_cache.receive, payload, receive.piece) {
             // It stays taken for the message.
@@ -290,7 +299,7 @@ impl<F: Fabric> QueuePair<F> {
             qpc.receive = Some(receive.into());
             return None;
         }
-        qpc.executed_fast();
+        execution.executed();
         self.recv_cq.poll_hint.note(self, origin);
         Some(receive)
     }

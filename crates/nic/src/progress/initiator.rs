@@ -58,11 +58,7 @@ impl<F: Fabric> QueuePair<F> {
                 Bytes::Inline(&gathered)
             }
         };
-        let done = self.execute(qpc, transfer, bytes).is_ok();
-        if done {
-            qpc.note_initiator_copy();
-        }
-        done
+        self.execute(qpc, transfer, bytes).is_ok()
     }
 
     /// Executes a transfer in the memory of a local peer, if the path permits.

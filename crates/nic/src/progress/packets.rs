@@ -93,8 +93,7 @@ impl<F: Fabric> QueuePair<F> {
         packet: &Incoming<'_, F>,
         burst: &mut Burst<'_, F>,
     ) -> Disposition {
-        let Incoming { header, payload, origin, .. } = packet;
-        let (payload, origin) = (*payload, *origin);
+        let &Incoming { ref header, payload, origin, .. } = packet;
         if !qpc.attributes.state.receives() {
             return self.drop_packet(DropCause::WrongState);
         }

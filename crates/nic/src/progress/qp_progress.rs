@@ -7,7 +7,6 @@ use crate::access::AccessSession;
 use crate::path::Path;
 use crate::progress::transport_ops::{Ended, QpTransportOps};
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::delayed_ack::Wait;
 use crate::services::event::AsyncEventKind;
 use crate::services::ready::{Again, Occasion};
 use crate::services::send_budget::BudgetGrant;
@@ -30,8 +29,8 @@ struct Turn {
     /// When it wants its next turn (fabric time); `u64::MAX`: never.
     deadline: u64,
     drained: bool,
-    /// An acknowledgement waits for the program's answer.
-    owes: bool,
+    /// An acknowledgement waits for the program's answer, without a time of its own.
+    awaits_answer: bool,
     responds_late: bool,
 }
 
@@ -86,34 +85,30 @@ impl<F: Fabric> QueuePair<F> {
         self.pass_on_pending();
     }
 
-    /// Whether the acknowledgement of what was written to the program's memory may wait: nothing else is to be sent, and nobody waits for
-    /// room that the peer's acknowledgements would give.
-    fn may_wait_for_answer(&self, qpc: &QpContext<F>) -> bool {
-        matches!(&qpc.connection, Connection::Rc(rc) if rc.only_owes_acknowledgement())
-            && self.services.network_users.load(Ordering::Relaxed) <= 1
-    }
-
-    /// Whether all there is to do is an acknowledgement, which may wait for the program's answer.
-    fn may_rest(&self, qpc: &QpContext<F>) -> bool {
-        qpc.received_data.received
-            && qpc.attributes.state == State::ReadyToSend
+    /// Whether all there is to do is an acknowledgement, which waits for the program's answer.
+    fn try_rest(&self, qpc: &mut QpContext<F>) -> bool {
+        qpc.attributes.state == State::ReadyToSend
             && !qpc.wants_path()
             && !qpc.receive_wait.waits()
             && qpc.hello.due() == u64::MAX
             // What was acknowledged to this side may be what others of this process wait for.
-            && self.may_wait_for_answer(qpc)
+            && self.network_is_own()
             && self.inbox.is_empty(Half::Requester)
             && self.inbox.is_empty(Half::Responder)
-            && qpc.delayed_ack.are_usual()
+            && match &mut qpc.connection {
+                Connection::Rc(rc) => rc.try_rest(),
+                _ => false,
+            }
+    }
+
+    /// Whether no other queue pair of the process uses the network.
+    pub(crate) fn network_is_own(&self) -> bool {
+        self.services.network_users.load(Ordering::Relaxed) <= 1
     }
 
     /// One turn. Tells whether there is more to do, and when.
     fn drive_for(&self, qpc: &mut QpContext<F>, occasion: Occasion) -> Option<Again> {
-        if occasion == Occasion::Polled && self.may_rest(qpc) {
-            let received_data = std::mem::take(&mut qpc.received_data);
-            // No answer is expected before it, whose time would matter.
-            let wait = qpc.delayed_ack.look(occasion, received_data, 0);
-            debug_assert_eq!(wait, Wait::ForAnswer, "answers are usual");
+        if occasion == Occasion::Polled && self.try_rest(qpc) {
             return Some(Again::Later);
         }
         if !qpc.attributes.state.receives() {
@@ -132,14 +127,13 @@ impl<F: Fabric> QueuePair<F> {
         let greeting = qpc.greet(self, now);
         qpc.tell_greeting(now);
         let hello_next = qpc.hello.due();
-        let wait = self.wait_for_answer(qpc, occasion, now);
         let mut connection = std::mem::replace(&mut qpc.connection, Connection::None);
         let mut session = AccessSession::new(&self.services);
         let mut ops = QpTransportOps::new(self, qpc, None, &mut session);
         if let Some(own) = greeting {
             ops.transmit_hello(&own);
         }
-        let turn = self.progress_connection(&mut connection, &mut ops, wait != Wait::No, now);
+        let turn = self.progress_connection(&mut connection, &mut ops, occasion, now);
         let ended = ops.finish();
         drop(session);
         qpc.holding_response = turn.responds_late;
@@ -153,15 +147,11 @@ impl<F: Fabric> QueuePair<F> {
         // Who does not send yet does not greet either.
         let greets = turn.connected && qpc.sending && matches!(qpc.path, Path::Udp { .. });
         let hello_next = if greets { hello_next } else { u64::MAX };
-        let answer_next = match wait {
-            Wait::Until(at) if turn.owes => at,
-            _ => u64::MAX,
-        };
         let look_next = qpc.page_waits.next_look(now);
-        let next = turn.deadline.min(hello_next).min(look_next).min(answer_next);
+        let next = turn.deadline.min(hello_next).min(look_next);
         self.services.schedule(&self.schedule, next);
         self.tell_drained(&attributes, turn.drained);
-        let waits = qpc.receive_wait.waits() || turn.owes && wait == Wait::ForAnswer;
+        let waits = qpc.receive_wait.waits() || turn.awaits_answer;
         match turn.progressed {
             Progress::Again => Some(Again::Soon),
             Progress::Idle | Progress::Wait => waits.then_some(Again::Later),
@@ -182,48 +172,33 @@ impl<F: Fabric> QueuePair<F> {
 
     fn drive_ud(&self, qpc: &mut QpContext<F>, attributes: &Attributes) -> Option<Again> {
         let again = self.drive_datagrams(qpc, attributes);
-        let again = again.or(qpc.receive_wait.waits().then_some(Again::Later));
         self.tell_drained(attributes, true);
         let look_next = qpc.page_waits.next_look(self.services.fabric.now());
         if look_next != u64::MAX {
             self.services.schedule(&self.schedule, look_next);
         }
-        again
+        again.or(qpc.receive_wait.waits().then_some(Again::Later))
     }
 
-    /// Whether an acknowledgement waits for the program's answer to what has come.
-    fn wait_for_answer(&self, qpc: &mut QpContext<F>, occasion: Occasion, now: u64) -> Wait {
-        let mut received_data = std::mem::take(&mut qpc.received_data);
-        let may_wait = self.may_wait_for_answer(qpc);
-        received_data.written &= may_wait;
-        match qpc.delayed_ack.look(occasion, received_data, now) {
-            Wait::Until(_) if !may_wait => Wait::No,
-            wait => wait,
-        }
-    }
-
-    /// Has the protocol do what it can; `hold`: an acknowledgement waits.
+    /// Has the protocol do what it can.
     fn progress_connection(
         &self,
         connection: &mut Connection,
         ops: &mut QpTransportOps<'_, '_, F>,
-        hold: bool,
+        occasion: Occasion,
         now: u64,
     ) -> Turn {
         let attributes = ops.qpc().attributes;
-        let (progressed, deadline, drained, owes, responds_late) = match connection {
+        let (progressed, deadline, drained, awaits_answer, responds_late) = match connection {
             Connection::Rc(rc) => {
                 let timer_now = self.timer_now(now, rc.deadline());
                 let grant = self.take_budget(ops.qpc(), rc, &attributes, now);
-                let progressed = match hold {
-                    true => rc.progress_holding(timer_now, ops),
-                    false => rc.progress(timer_now, ops),
-                };
-                let owes = hold && rc.owes_acknowledgement();
+                rc.set_alone(self.network_is_own());
+                let progressed = rc.progress_for(occasion, Time(now), timer_now, ops);
                 if let Some(grant) = grant {
                     self.return_budget(ops.qpc(), rc, grant, &attributes, now);
                 }
-                (progressed, rc.deadline(), rc.is_drained(), owes, rc.responds_late())
+                (progressed, rc.deadline(), rc.is_drained(), rc.awaits_answer(), rc.responds_late())
             }
             Connection::Uc(uc) => {
                 uc.set_sharers(self.services.network_users.load(Ordering::Relaxed));
@@ -234,7 +209,7 @@ impl<F: Fabric> QueuePair<F> {
         };
         let deadline = deadline.map_or(u64::MAX, |at| at.0);
         let connected = !matches!(connection, Connection::None);
-        Turn { progressed, connected, deadline, drained, owes, responds_late }
+        Turn { progressed, connected, deadline, drained, awaits_answer, responds_late }
     }
 
     /// The time by which a connection's timers are judged: they are not over before this side has listened until then.

@@ -677,7 +677,6 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
 
     fn finish_receive(&mut self, arrival: Arrival) {
         let Some(receive) = self.qpc.receive.take() else { return };
-        self.qpc.received_data.received = true;
         let opcode = match arrival.kind {
             ArrivalKind::Send => Opcode::Receive,
             ArrivalKind::WriteImmediate => Opcode::ReceiveWriteImmediate,
@@ -710,9 +709,7 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
     fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<u32> {
         let pieces = piece(remote, payload.len() as u32);
         let target = written(self.queue_pair.domain.number(), &pieces, rest);
-        let outcome = self.place(&target, payload, rest == 0);
-        self.qpc.received_data.written |= matches!(outcome, Outcome::Done(_));
-        outcome
+        self.place(&target, payload, rest == 0)
     }
 
     fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64> {

@@ -5,13 +5,11 @@ use crate::path::Path;
 use crate::path::initiator_copy::{LocalPath, MrCache};
 use crate::path::local::RxPosition;
 use crate::queue_pair::QueuePair;
-use crate::queue_pair::delayed_ack::{DelayedAck, ReceivedData};
 use crate::queue_pair::hello::HelloState;
 use crate::queue_pair::inbox::Origin;
 use crate::queue_pair::receive_wait::ReceiveWait;
 use crate::queue_pair::request::ReceiveWork;
 use crate::services::counters::ProtocolCounters;
-use crate::services::ready::Occasion;
 use crate::services::send_budget::BudgetUse;
 use crate::words::attributes::{Attributes, QueuePairType, State};
 use crate::words::error::{Error, Result};
@@ -20,10 +18,9 @@ use pagewire_iommu::Rights;
 use pagewire_memory::CrossMemory;
 use pagewire_memory::LastSeen;
 use pagewire_transport::{
-    Link, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, SendOnlyRequest, Time,
-    UcConnection, UcSettings, Work, WorkId,
+    Link, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Time, UcConnection,
+    UcSettings, WorkId,
 };
-use pagewire_wire::Header;
 use pagewire_wire::bth::DEFAULT_PARTITION;
 use smallvec::SmallVec;
 
@@ -77,9 +74,6 @@ pub struct QpContext<F: Fabric> {
     /// UC and UD: of the next message.
     pub(crate) receive_wait: ReceiveWait,
     pub(crate) budget_use: BudgetUse,
-    /// What has come for the program since the queue pair was last driven.
-    pub received_data: ReceivedData,
-    pub(crate) delayed_ack: DelayedAck,
     pub mr_cache: MrCache,
 }
 
@@ -103,8 +97,6 @@ impl<F: Fabric> Default for QpContext<F> {
             unread: SmallVec::new(),
             receive_wait: ReceiveWait::default(),
             budget_use: BudgetUse::default(),
-            received_data: ReceivedData::default(),
-            delayed_ack: DelayedAck::default(),
             mr_cache: MrCache::default(),
         }
     }
@@ -165,47 +157,6 @@ impl<F: Fabric> QpContext<F> {
         }
     }
 
-    /// See [`RcConnection::send_fast`].
-    #[inline(always)] // Part of each short SEND.
-    pub fn send_fast(&self, work: &Work) -> Option<SendOnlyRequest> {
-        let sends = self.sending && self.attributes.state == State::ReadyToSend;
-        match &self.connection {
-            Connection::Rc(rc) if sends => rc.send_fast(work),
-            _ => None,
-        }
-    }
-
-    /// See [`RcConnection::sent_fast`]; gives when the connection wants to be driven.
-    pub fn sent_fast(&mut self, now: Time, work: &Work) -> Option<Time> {
-        let Connection::Rc(rc) = &mut self.connection else { return None };
-        rc.sent_fast(now, work);
-        rc.deadline()
-    }
-
-    /// See [`RcConnection::may_execute_fast`].
-    #[inline(always)] // Part of each short SEND.
-    pub fn may_execute_fast(&self, send: &SendOnlyRequest, length: u32) -> bool {
-        matches!(&self.connection, Connection::Rc(rc) if rc.may_execute_fast(send, length))
-    }
-
-    /// See [`RcConnection::executed_fast`].
-    pub fn executed_fast(&mut self) {
-        if let Connection::Rc(rc) = &mut self.connection {
-            // What is owed waits for the answer, if the program answers.
-            self.received_data.received |= rc.executed_fast();
-        }
-    }
-
-    /// See [`RcConnection::take_owed`]: the program has posted a request, with which it leaves.
-    pub fn take_owed(&mut self, now: Time) -> Option<Header> {
-        let received_data = std::mem::take(&mut self.received_data);
-        self.delayed_ack.look(Occasion::Doorbell, received_data, now.0);
-        match &mut self.connection {
-            Connection::Rc(rc) => rc.take_owed(),
-            _ => None,
-        }
-    }
-
     /// Whether what comes by this way is answered by it: the ends of a connection may have chosen different ones.
     #[inline]
     pub fn shares_path_with(&self, origin: &Origin<F>) -> bool {
@@ -236,13 +187,6 @@ impl<F: Fabric> QpContext<F> {
     pub fn is_idle(&self) -> bool {
         self.attributes.state == State::ReadyToSend
             && matches!(&self.connection, Connection::Rc(rc) if rc.is_idle())
-    }
-
-    /// A request was executed without the protocol.
-    pub fn note_initiator_copy(&mut self) {
-        if let Connection::Rc(rc) = &mut self.connection {
-            rc.note_initiator_copy();
-        }
     }
 
     /// The path to the peer.

@@ -1,5 +1,6 @@
 //! Queue pairs that are to be driven again, by whichever thread runs the next round.
 
+pub use pagewire_transport::Occasion;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -12,19 +13,6 @@ pub enum Again {
     Later = 1,
     /// Its turn was over before its work was.
     Soon = 2,
-}
-
-/// Why a queue pair is driven.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Occasion {
-    /// The program has posted.
-    Doorbell,
-    /// A polling thread of the program has taken datagrams, and is about to hand over what came of them.
-    Polled,
-    /// Nothing comes behind it: the queue pair ends, or begins anew, or the process may end.
-    Last,
-    /// Any other.
-    Round,
 }
 
 /// Their numbers, in order.

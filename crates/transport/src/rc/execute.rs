@@ -3,7 +3,7 @@
 
 use pagewire_wire::{Header, Nak, Operation as Code};
 
-use super::RemoteRights;
+use super::{ReceivedData, RemoteRights};
 use crate::message::part_of;
 use crate::placing::{self, Message, Placer, done};
 use crate::{
@@ -72,6 +72,11 @@ impl Executor {
 
     pub(super) fn take_remaining_lengths(&mut self) {
         self.placer.takes_remaining_length = true;
+    }
+
+    /// What has come for the program.
+    pub(super) fn received(&mut self) -> &mut ReceivedData {
+        &mut self.placer.received
     }
 
     /// Whether the peer may read at all.

@@ -10,7 +10,7 @@ use pagewire_wire::{Header, Nak, Syndrome};
 
 use super::execute::{Answer, Executor, Stop};
 use super::gap::Gap;
-use super::{RcSettings, RcUpdate, Shared, State};
+use super::{RcSettings, RcUpdate, ReceivedData, Shared, State};
 use crate::stash::Stash;
 use crate::{Disposition, DropCause, Event, Payload, Psn, Time, TransportOps, packets_for};
 use outputs::{NO_CREDITS, Output, ReadResponses, acknowledgement};
@@ -146,8 +146,20 @@ impl Responder {
         self.expected = psn.plus(1);
         self.executor.finish_message();
         if owes {
+            // What is owed waits for the answer, if the program answers.
+            self.executor.received().received = true;
             self.acknowledge(psn);
         }
+    }
+
+    /// What has come for the program since this was last asked.
+    pub(super) fn take_received(&mut self) -> ReceivedData {
+        std::mem::take(self.executor.received())
+    }
+
+    /// Whether a message has come.
+    pub(super) fn has_received(&mut self) -> bool {
+        self.executor.received().received
     }
 
     /// The acknowledgement that is [all there is to send](Self::acknowledges_only), for the caller to send.

@@ -1,6 +1,23 @@
-//! Acknowledgements that wait for the program's answer.
+//! Acknowledgements that wait for the program's answer, to leave with it (InfiniBand specification, volume 1, section 9.7.5.1.2:
+//! responders may coalesce acknowledgements).
 
-use crate::services::ready::Occasion;
+use pagewire_wire::Header;
+
+use super::RcConnection;
+use crate::{Progress, Time, TransportOps};
+
+/// Why a connection is driven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occasion {
+    /// The program has posted.
+    Doorbell,
+    /// A polling thread of the program has taken datagrams, and is about to hand over what came of them.
+    Polled,
+    /// Nothing comes behind it: the queue pair ends, or begins anew, or the process may end.
+    Last,
+    /// Any other.
+    Round,
+}
 
 /// Answers that would have taken an acknowledgement along before acknowledgements wait for them.
 const ANSWERS_THAT_COUNT: u32 = 8;
@@ -9,13 +26,13 @@ const ANSWERS_COUNTED: u32 = 64;
 /// Nanoseconds in which a program answers that looks at its memory all the time.
 const ANSWER_TIME: u64 = 50_000;
 
-/// What has come for the program since its queue pair was last driven.
+/// What has come for the program since its connection was last driven.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ReceivedData {
+pub(crate) struct ReceivedData {
     /// A message, which it gets by a poll.
-    pub received: bool,
+    pub(crate) received: bool,
     /// It was written to its memory.
-    pub written: bool,
+    pub(crate) written: bool,
 }
 
 /// What the program is to answer before an acknowledgement leaves by itself.
@@ -28,8 +45,9 @@ enum Expected {
 }
 
 /// Whether an acknowledgement waits for the program's answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Wait {
+    #[default]
     No,
     /// Until it answers, or polls again; or it has answered, and the acknowledgement leaves with that.
     ForAnswer,
@@ -38,17 +56,81 @@ pub(crate) enum Wait {
 }
 
 /// Whether the program answers what comes for it: then acknowledgements leave together with the answers.
-#[derive(Default)]
-pub(crate) struct DelayedAck {
+#[derive(Debug, Default)]
+pub(super) struct DelayedAck {
     /// What has come, and the program has not answered.
     expected: Option<Expected>,
     /// Times that it has answered first, of late.
     seen: u32,
 }
 
+impl RcConnection {
+    /// Drives the connection for an occasion: as [`progress`](Self::progress), but an acknowledgement that would leave alone may wait for
+    /// the program's answer. `timers`: the time by which timers are judged, `now` at the latest.
+    pub fn progress_for<E: TransportOps>(
+        &mut self,
+        occasion: Occasion,
+        now: Time,
+        timers: Time,
+        ops: &mut E,
+    ) -> Progress {
+        let may_wait = self.may_delay();
+        let mut received = self.responder.take_received();
+        received.written &= may_wait;
+        let wait = match self.delayed_ack.look(occasion, received, now.0) {
+            Wait::Until(_) if !may_wait => Wait::No,
+            wait => wait,
+        };
+        let progress = self.progress_as(timers, wait != Wait::No, ops);
+        self.delay = if self.owes_acknowledgement() { wait } else { Wait::No };
+        progress
+    }
+
+    /// Whether all there is to do at a poll is an acknowledgement, and it waits for the answer to the message that the poll hands over.
+    pub fn try_rest(&mut self) -> bool {
+        let may = self.responder.has_received() && self.may_delay() && self.delayed_ack.are_usual();
+        if may {
+            let received = self.responder.take_received();
+            // No answer is expected before it, whose time would matter.
+            let wait = self.delayed_ack.look(Occasion::Polled, received, 0);
+            debug_assert_eq!(wait, Wait::ForAnswer, "answers are usual");
+        }
+        may
+    }
+
+    /// Whether an acknowledgement waits for an answer without a time: the connection is to be driven again in any case.
+    pub fn awaits_answer(&self) -> bool {
+        self.delay == Wait::ForAnswer
+    }
+
+    /// Tells whether others of this process share the network with it: then no acknowledgement waits, as they may wait for what it frees.
+    pub fn set_alone(&mut self, alone: bool) {
+        self.alone = alone;
+    }
+
+    /// Whether an acknowledgement may wait: nothing else is to be sent, and nobody waits for the window that the peer's acknowledgements
+    /// would open.
+    fn may_delay(&self) -> bool {
+        self.alone && self.only_owes_acknowledgement()
+    }
+
+    /// The program has posted a request, with which the owed acknowledgement leaves.
+    pub(super) fn take_owed_with_answer(&mut self, now: Time) -> Option<Header> {
+        let received = self.responder.take_received();
+        self.delayed_ack.look(Occasion::Doorbell, received, now.0);
+        self.delay = Wait::No;
+        self.take_owed()
+    }
+
+    /// When an acknowledgement leaves that waits.
+    pub(super) fn delayed_until(&self) -> Option<Time> {
+        if let Wait::Until(at) = self.delay { Some(Time(at)) } else { None }
+    }
+}
+
 impl DelayedAck {
     /// The acknowledgement of a message that the program gets now by a poll may wait.
-    pub(crate) fn are_usual(&self) -> bool {
+    pub(super) fn are_usual(&self) -> bool {
         self.expected.is_none() && self.is_usual()
     }
 
@@ -57,7 +139,7 @@ impl DelayedAck {
     }
 
     /// The queue pair is about to be driven at a time, and there is `received_data` for the program.
-    pub(crate) fn look(&mut self, occasion: Occasion, received_data: ReceivedData, now: u64) -> Wait {
+    pub(super) fn look(&mut self, occasion: Occasion, received_data: ReceivedData, now: u64) -> Wait {
         let mut expected = match (occasion, received_data) {
             (Occasion::Polled, ReceivedData { received: true, .. }) => Some(Expected::Now),
             // A message that no poll has taken waits for a program that does something else.
