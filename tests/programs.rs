@@ -26,7 +26,13 @@ type SharedPool = Arc<LazyLock<Result<Pool, String>>>;
 static TIMES: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
 
 /// How many of the slowest tests are named at the end.
-const SLOWEST: usize = 20;
+const SLOWEST: usize = 10;
+
+/// Tests that failed, and why.
+static FAILURES: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
+
+/// Lines of a failure that are told once more at the end, where only the end of a log is kept.
+const FAILURE_LINES: usize = 6;
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -47,6 +53,7 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(trials.len());
     let conclusion = libtest_mimic::run(&arguments, trials);
     print_slowest();
+    print_failures();
     conclusion.exit_code()
 }
 
@@ -224,22 +231,38 @@ fn trial(pool: &SharedPool, name: &str, test: impl Fn(&Ground) -> Result<()> + S
             interrupt::check()?;
             let begun = Instant::now();
             let result = test(&ground);
-            times().push((begun.elapsed(), title.clone()));
+            locked(&TIMES).push((begun.elapsed(), title.clone()));
+            if let Err(error) = &result {
+                locked(&FAILURES).push((title.clone(), format!("{error:#}")));
+            }
             result
         })),
         Err(error) => Err(Failed::from(error.as_str())),
     })
 }
 
-fn times() -> MutexGuard<'static, Vec<(Duration, String)>> {
-    TIMES.lock().unwrap_or_else(PoisonError::into_inner)
+/// Lists are pushed to whole: a thread that panicked meanwhile has left them right.
+fn locked<T>(list: &Mutex<T>) -> MutexGuard<'_, T> {
+    list.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn print_slowest() {
-    let mut times = times();
+    let mut times = locked(&TIMES);
     times.sort_unstable();
     for (took, title) in times.iter().rev().take(SLOWEST) {
         println!("{:6.1} s {title}", took.as_secs_f64());
+    }
+}
+
+fn print_failures() {
+    for (title, reason) in locked(&FAILURES).iter() {
+        println!("{title} failed:");
+        let lines: Vec<&str> = reason.lines().filter(|line| !line.trim().is_empty()).collect();
+        let left_out = lines.len().saturating_sub(FAILURE_LINES);
+        // The first line says what failed, the last ones how.
+        for line in lines.iter().take(1).chain(lines.iter().skip(left_out + 1)) {
+            println!("  {line}");
+        }
     }
 }
 

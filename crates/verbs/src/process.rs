@@ -8,10 +8,11 @@ use crate::limits::EXIT_PATIENCE_MILLISECONDS;
 use crate::messages::{say, start_logging, tell};
 use crate::settings::Settings;
 use libc::EINVAL;
-use pagewire_fabric::{Explained, HostFabric};
+use pagewire_fabric::{Explained, FaultPlan, HostFabric};
 use pagewire_memory::Uncancelled;
 use pagewire_nic::PageFaultChoice;
 use pagewire_nic::device::devices;
+use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -74,9 +75,9 @@ pub fn running() -> Option<Arc<Engine>> {
 
 fn start() -> Result<Arc<Engine>> {
     let settings = settings()?;
-    let cannot_start = |error: &std::io::Error| tell(&format!("the NIC cannot start: {}", Explained(error)));
-    let host = HostFabric::with_faults(settings.faults).inspect_err(cannot_start)?;
-    let engine = Arc::new(Engine::new(host, settings));
+    let cannot_start = |error: &io::Error| tell(&format!("the NIC cannot start: {}", Explained(error)));
+    let host = new_host(settings.faults).inspect_err(cannot_start)?;
+    let engine = new_engine(host, settings);
     let nic = engine.nic().clone();
     pagewire_fabric::spawn("pagewire-nic", move || or_abort(|| nic.run(&AtomicBool::new(false))))
         .inspect_err(cannot_start)?;
@@ -94,6 +95,19 @@ fn start() -> Result<Arc<Engine>> {
         }
     });
     Ok(engine)
+}
+
+/// The fabric of this process. It has several KiB, and whoever opens the device may have little stack: it is made and moved in frames
+/// that end before the next step begins.
+#[inline(never)]
+fn new_host(faults: FaultPlan) -> io::Result<Box<HostFabric>> {
+    Ok(Box::new(HostFabric::with_faults(faults)?))
+}
+
+/// The engine, which no thread drives yet. A frame of its own, as that of [`new_host`].
+#[inline(never)]
+fn new_engine(host: Box<HostFabric>, settings: Settings) -> Arc<Engine> {
+    Arc::new(Engine::new(*host, settings))
 }
 
 /// Ends the process where the NIC's thread panics, which is a defect of Pagewire: what waits for a completion or an event would wait
