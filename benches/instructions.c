@@ -18,9 +18,11 @@
 #include "clock.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <valgrind/callgrind.h>
 
 /* Operations counted, after as many that are not; of large ones fewer. */
@@ -33,9 +35,29 @@
 #define STEP_NANOSECONDS 1000
 #define PAUSE_NANOSECONDS 100000
 
-static void hold(int signal)
+/* The engine's thread stands in the signal handler. */
+static volatile sig_atomic_t is_held;
+
+/* Whether a signal came while the thread waited in the kernel: then what it was in has just been interrupted. */
+static int has_waited(const ucontext_t *interrupted)
+{
+#if defined(__x86_64__)
+	return interrupted->uc_mcontext.gregs[REG_RAX] == -EINTR;
+#elif defined(__aarch64__)
+	return (long)interrupted->uc_mcontext.regs[0] == -EINTR;
+#else
+#error "where does this processor have the result of a system call?"
+#endif
+}
+
+/* Elsewhere the thread may hold a lock. It goes on then, and is asked again. */
+static void hold(int signal, siginfo_t *info, void *interrupted)
 {
 	(void)signal;
+	(void)info;
+	if (!has_waited(interrupted))
+		return;
+	is_held = 1;
 	for (;;)
 		pause();
 }
@@ -104,13 +126,17 @@ static void wait_for_engine(const char *engine)
 /* Holds the engine's thread where it sleeps: nowhere else is it sure to hold no lock. */
 static void hold_engine(const char *engine)
 {
-	struct sigaction action = { .sa_handler = hold };
+	struct sigaction action = { .sa_sigaction = hold, .sa_flags = SA_SIGINFO };
+	double end = seconds() + PATIENCE_SECONDS;
 
-	wait_for_engine(engine);
 	/* Which the engine's threads leave open, and valgrind delivers between instructions, unlike SIGTRAP. */
 	CHECK(sigaction(SIGABRT, &action, NULL) == 0);
-	CHECK(syscall(SYS_tgkill, getpid(), atoi(engine), SIGABRT) == 0);
-	usleep(100000);
+	while (!is_held) {
+		CHECK(seconds() < end);
+		wait_for_engine(engine);
+		CHECK(syscall(SYS_tgkill, getpid(), atoi(engine), SIGABRT) == 0);
+		usleep(100000);
+	}
 }
 
 static int poll_once(struct side *side)
