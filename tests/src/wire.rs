@@ -126,35 +126,58 @@ fn resumes_make_sense(file: &Path) -> Result<()> {
     const FIELDS: [&str; 3] = ["infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn"];
     let mut arguments = vec!["-T", "fields", "-e", "infiniband.vendor"];
     FIELDS.iter().for_each(|field| arguments.extend(["-e", field]));
-    let (mut dropped, mut asked, mut came) = (HashSet::new(), HashSet::new(), 0);
-    for line in tshark(file, &arguments)? {
-        let columns: Vec<&str> = line.split('\t').collect();
-        let [vendor, opcode, destination, psn] = columns[..] else { bail!("tshark says {line}") };
-        let (opcode, psn): (u8, u32) = (opcode.parse()?, psn.parse()?);
-        // As tshark shows it: the rest of the packet, with the ICRC.
-        let body = vendor.rsplit(',').next().unwrap_or_default();
-        let number = |digits: Range<usize>| -> Result<u32> {
-            Ok(u32::from_str_radix(body.get(digits).context("a short body")?, 16)?)
-        };
+    let lines = tshark(file, &arguments)?;
+    let packets = lines.iter().map(|line| Captured::parse(line)).collect::<Result<Vec<_>>>()?;
+    // Two threads that receive write their packets down one after the other: HOLD may stand behind its RESUME.
+    let mut dropped = HashSet::new();
+    for packet in packets.iter().filter(|packet| packet.opcode == HOLD) {
+        ensure!(packet.number(10..16)? == packet.psn, "a HOLD of two PSNs: {packet:?}");
+        dropped.insert((packet.destination, packet.psn));
+    }
+    let (mut asked, mut came) = (HashSet::new(), 0);
+    for packet in &packets {
+        let Captured { opcode, destination, psn, .. } = *packet;
         match opcode {
-            HOLD => {
-                ensure!(number(10..16)? == psn, "a HOLD of two PSNs: {line}");
-                dropped.insert((destination.to_owned(), psn));
-            }
+            HOLD => {}
             RESUME => {
-                ensure!(body.len() == 2 * (12 + 4), "a RESUME of another length: {line}");
-                ensure!((number(0..2)?, number(10..16)?) == (1, psn), "another version or PSN: {line}");
-                ensure!(dropped.contains(&(destination.to_owned(), psn)), "nothing was dropped: {line}");
-                asked.insert((destination.to_owned(), psn));
+                ensure!(packet.body.len() == 2 * (12 + 4), "a RESUME of another length: {packet:?}");
+                let said = (packet.number(0..2)?, packet.number(10..16)?);
+                ensure!(said == (1, psn), "another version or PSN: {packet:?}");
+                ensure!(dropped.contains(&(destination, psn)), "nothing was dropped: {packet:?}");
+                asked.insert((destination, psn));
             }
             // From here on responses and what is no request of RC.
             13.. if !(19..=23).contains(&opcode) => {}
-            _ => came += usize::from(asked.iter().any(|(to, which)| *which == psn && to != destination)),
+            _ => came += usize::from(asked.iter().any(|(to, which)| *which == psn && *to != destination)),
         }
     }
     ensure!(!asked.is_empty(), "no RESUME was captured");
     ensure!(came >= asked.len() / 2, "{} packets were asked for, {came} came again", asked.len());
     Ok(())
+}
+
+/// A packet as tshark shows it.
+#[derive(Debug)]
+struct Captured<'a> {
+    opcode: u8,
+    destination: &'a str,
+    psn: u32,
+    /// The hexadecimal digits behind the BTH, with the ICRC.
+    body: &'a str,
+}
+
+impl<'a> Captured<'a> {
+    fn parse(line: &'a str) -> Result<Self> {
+        let columns: Vec<&str> = line.split('\t').collect();
+        let [vendor, opcode, destination, psn] = columns[..] else { bail!("tshark says {line}") };
+        let body = vendor.rsplit(',').next().unwrap_or_default();
+        Ok(Captured { opcode: opcode.parse()?, destination, psn: psn.parse()?, body })
+    }
+
+    /// The number of some digits of the body.
+    fn number(&self, digits: Range<usize>) -> Result<u32> {
+        Ok(u32::from_str_radix(self.body.get(digits).context("a short body")?, 16)?)
+    }
 }
 
 /// Waits until dumpcap has opened its device: it makes the file then.
