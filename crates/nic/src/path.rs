@@ -11,6 +11,7 @@ use crate::services::Services;
 pub use crate::services::attention;
 use crate::services::intake::{EventOf, ProcessOf};
 use crate::words::path_choice::PathChoice;
+use derive_where::derive_where;
 use local::{LocalChannel, RxPosition};
 use pagewire_fabric::{Channel, ChannelId, Fabric, FabricEvent, QUEUE_PAIRS_PER_BLOCK, Route, port_of};
 use parking_lot::{Mutex, RwLock};
@@ -62,8 +63,10 @@ const BOUNCE_ONLY: &str =
     "one of the processes is at a limit of memory where there is swap: bytes go through the rings";
 
 /// How a queue pair, or one datagram, reaches its peer.
+#[derive_where(Default)]
 pub enum Path<F: Fabric> {
     /// No peer yet.
+    #[derive_where(default)]
     None,
     /// The process that should hold the peer is being asked.
     Connecting {

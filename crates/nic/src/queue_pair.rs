@@ -189,7 +189,7 @@ impl<F: Fabric> QueuePair<F> {
 
     /// State now.
     pub fn state(&self) -> State {
-        State::from_code(self.state.load(Ordering::Acquire)).unwrap_or(State::Error)
+        State::from_repr(self.state.load(Ordering::Acquire)).unwrap_or(State::Error)
     }
 
     /// Number of the queue pair that it is connected to.

@@ -26,15 +26,22 @@ pub(crate) enum Stop {
 }
 
 /// The message that is coming in.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) enum Message {
+    #[default]
     None,
-    Send { offset: u32 },
-    Write { remote: RemoteAddress, offset: u32, length: u32 },
+    Send {
+        offset: u32,
+    },
+    Write {
+        remote: RemoteAddress,
+        offset: u32,
+        length: u32,
+    },
 }
 
 /// How far the message that is coming in has been placed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Placer {
     pub(crate) rights: RemoteRights,
     pub(crate) message: Message,
@@ -73,14 +80,7 @@ pub(crate) struct Placed {
 
 impl Placer {
     pub(crate) fn new(rights: RemoteRights) -> Placer {
-        Placer {
-            rights,
-            message: Message::None,
-            begun: false,
-            is_placed: false,
-            takes_remaining_length: false,
-            received: ReceivedData::default(),
-        }
+        Placer { rights, ..Placer::default() }
     }
 
     /// Whether no message is coming in, and no receive is taken for the next.

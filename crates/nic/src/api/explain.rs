@@ -2,12 +2,12 @@
 
 use crate::progress::engine::Nic;
 use crate::queue_pair::QueuePair;
-use crate::services::counters::ProtocolCounters;
 use crate::services::fault_counts::FaultReport;
 use crate::words::attributes::{QueuePairType, State};
 use crate::words::limits::EXPLAIN_PATIENCE;
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::lock_until;
+use pagewire_transport::ProtocolCounters;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

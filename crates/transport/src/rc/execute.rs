@@ -54,7 +54,7 @@ impl From<placing::Stop> for Stop {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Executor {
     placer: Placer,
     /// Messages completed, 24 bits (MSN, section 9.7.7.1).

@@ -11,7 +11,7 @@ use super::congestion::Window;
 use super::pacer::Pacer;
 use super::retry::{Expiry, Retry, pace};
 use super::scoreboard::Scoreboard;
-use super::{RcUpdate, RequesterSettings, Shared, State, Step};
+use super::{RequesterSettings, Shared, State, Step};
 use crate::message::denied_status;
 use crate::stash::Stash;
 use crate::{
@@ -86,7 +86,7 @@ struct Packets<'e> {
     again: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Requester {
     running: bool,
     draining: bool,
@@ -153,36 +153,10 @@ impl Requester {
             (limits::READ_CHUNK / mtu).clamp(1, limits::LOSSY_SPAN)
         };
         Requester {
-            running: false,
-            draining: false,
-            max_rd_atomic: 0,
             read_chunk,
-            queue: VecDeque::new(),
-            started: 0,
-            unacked: Psn::default(),
-            next: Psn::default(),
-            executed: Psn::default(),
-            resend: None,
-            board: Scoreboard::default(),
-            kept: Stash::default(),
-            reads: 0,
-            unasked: 0,
             window: Window::new(link.request_mtu.max(link.response_mtu)),
-            pacer: Pacer::default(),
-            retry: Retry::new(),
-            recover: None,
-            gone_back: None,
-            repeat_naks: 0,
-            dropped_request: None,
-            dropped_response: None,
-            resumed: None,
-            gone_back_for_response: None,
-            blocked: None,
-            waiting_there: 0,
-            held_since_timeout: false,
             allowance: u32::MAX,
-            held: false,
-            filling: false,
+            ..Requester::default()
         }
     }
 
@@ -205,24 +179,13 @@ impl Requester {
         let psn = Psn::new(settings.send_psn);
         (self.unacked, self.next, self.executed) = (psn, psn, psn);
         self.board.start(psn);
-        self.max_rd_atomic = settings.max_rd_atomic;
-        self.retry.start(&settings);
+        self.update(&settings);
         self.running = true;
     }
 
-    pub(super) fn update(&mut self, update: &RcUpdate) {
-        if let Some(max_rd_atomic) = update.max_rd_atomic {
-            self.max_rd_atomic = max_rd_atomic;
-        }
-        if let Some(code) = update.timeout {
-            self.retry.set_timeout(code);
-        }
-        if let Some(count) = update.retry_count {
-            self.retry.set_retry_count(count);
-        }
-        if let Some(count) = update.rnr_retry {
-            self.retry.set_rnr_retry(count);
-        }
+    pub(super) fn update(&mut self, settings: &RequesterSettings) {
+        self.max_rd_atomic = settings.max_rd_atomic;
+        self.retry.set(settings);
     }
 
     pub(super) fn post(&mut self, work: Work) {
@@ -438,7 +401,7 @@ impl Requester {
             }
         }
         // What was repeated and is still missing was lost again.
-        self.board.unmark(self.unacked);
+        self.board.start(self.unacked);
     }
 
     /// Sends again everything from `from` on that may be missing.
