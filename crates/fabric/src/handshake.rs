@@ -17,7 +17,8 @@
 //! proved, by the value, that it may trace this process. Either side sends Refuse in place of its next message.
 //!
 //! One message is one packet of a SOCK_SEQPACKET connection; files travel with it (SCM_RIGHTS). Both sides run on
-//! one machine, so that the version is in its byte order; the crate postcard writes what follows it. Whatever comes from a peer is checked here.
+//! one machine, so that the version is in its byte order; the crate postcard writes what follows it. Whatever comes from a peer
+//! is checked here.
 
 use crate::limits::REASON_BYTES;
 use serde::{Deserialize, Serialize};

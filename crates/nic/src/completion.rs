@@ -232,11 +232,6 @@ impl<F: Fabric> CompletionQueue<F> {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Whether the program has completions to take.
-    pub(crate) fn has_waiting(&self) -> bool {
-        self.waiting() > 0
-    }
-
     /// After a change to what `plain` tells of.
     fn tell_plain(&self, queue: &Queue) {
         self.plain.store(queue.armed == Armed::No && !queue.overrun, Ordering::Release);
@@ -352,7 +347,7 @@ impl<F: Fabric> CompletionQueue<F> {
     /// Moderates events so from now on (`ibv_modify_cq(3)`). One that is held back is raised at once.
     pub fn moderate(&self, moderation: Moderation) {
         let mut queue = self.queue.lock();
-        queue.moderator.set(moderation);
+        queue.moderator.moderation = moderation;
         if queue.armed != Armed::No && queue.moderator.holds() {
             self.announce(queue);
         }

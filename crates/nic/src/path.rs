@@ -119,22 +119,6 @@ impl<F: Fabric> Path<F> {
     }
 }
 
-/// The path of a queue pair for readers that cannot have its QP context, because a thread drives it.
-pub struct ShownPath(pub Mutex<(&'static str, String)>);
-
-impl Default for ShownPath {
-    fn default() -> Self {
-        ShownPath(Mutex::new(("none", String::new())))
-    }
-}
-
-impl ShownPath {
-    /// Shows another path.
-    pub fn set<F: Fabric>(&self, path: &Path<F>) {
-        *self.0.lock() = (path.name(), path.reason().to_owned());
-    }
-}
-
 /// The channels of a process, and what it knows of others.
 pub struct Paths<F: Fabric> {
     services: Arc<Services<F>>,

@@ -268,7 +268,7 @@ impl RcConnection {
         let disposition = match kind {
             _ if self.shared.state != State::Alive => Disposition::Dropped(DropCause::WrongState),
             _ if header.bth.opcode == Opcode::CNP => {
-                self.requester.congestion();
+                self.requester.reduce_window();
                 Disposition::Executed(1)
             }
             None => Disposition::Dropped(DropCause::Malformed),

@@ -132,15 +132,8 @@ pub struct TxState {
     /// What the last send wanted.
     wanted: u16,
     /// IPv4 identification of the next packet, and by how much that of the next send differs.
-    next: u16,
+    pub next: u16,
     step: u16,
-}
-
-impl TxState {
-    /// The IPv4 identification of the first packet of the next send; each following one has the next.
-    pub fn identification(&self) -> u16 {
-        self.next
-    }
 }
 
 impl TxEnd {

@@ -72,7 +72,7 @@ impl<F: Fabric> QueuePair<F> {
 
     fn report_until(self: &Arc<Self>, deadline: Instant) -> ConnectionReport {
         let attributes = *self.attributes.lock();
-        let (path, reason) = self.shown_path.0.lock().clone();
+        let (path, reason) = self.shown_path.lock().clone();
         let connected = self.kind != QueuePairType::Ud && attributes.destination != 0;
         // Given back before the QP context is waited for: who has that takes these.
         let (send_requests, retired) = {

@@ -263,11 +263,6 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    /// Whether queue pairs wait to be driven in the next round.
-    pub(crate) fn is_any_ready(&self) -> bool {
-        self.services.ready.urgency().is_some()
-    }
-
     #[inline(never)] // Most rounds have no need of it.
     fn run_ready(&self) {
         for number in self.services.ready.take() {

@@ -208,7 +208,7 @@ impl<F: Fabric> QueuePair<F> {
             qpc.receive_wait.end();
             return false;
         }
-        qpc.receive_wait.go_on(now, self.recv_cq.has_waiting())
+        qpc.receive_wait.go_on(now, self.recv_cq.waiting() > 0)
     }
 
     /// Takes packets out of the inbox until one has to wait on.

@@ -189,7 +189,7 @@ impl<F: Fabric> QpContext<F> {
     /// Takes another path, for everybody to see.
     pub fn set_path(&mut self, queue_pair: &QueuePair<F>, path: Path<F>) {
         if (self.path.name(), self.path.reason()) != (path.name(), path.reason()) {
-            queue_pair.shown_path.set(&path);
+            *queue_pair.shown_path.lock() = (path.name(), path.reason().to_owned());
         }
         self.path = path;
         // A datagram's destination is none: what waits there has threads by itself.

@@ -31,7 +31,7 @@ struct ParentDomainParts<F: Fabric> {
 impl<F: Fabric> ProtectionDomain<F> {
     pub(crate) fn new(context: Arc<Context<F>>) -> Result<Arc<Self>> {
         context.services().counts.protection_domains.take("protection domains")?;
-        let number = context.services().next_protection_domain();
+        let number = context.services().next_domain.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(ProtectionDomain { context, number, users: AtomicU32::new(0), parts: None }))
     }
 

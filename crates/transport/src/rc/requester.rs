@@ -189,15 +189,7 @@ impl Requester {
     }
 
     pub(super) fn post(&mut self, work: Work) {
-        self.queue.push_back(Entry {
-            work,
-            first: Psn::default(),
-            packets: 0,
-            chunk: self.read_chunk,
-            cut_at: 0,
-            write_only: false,
-            bounced: false,
-        });
+        self.queue.push_back(self.entry(work));
     }
 
     /// Whether everything that was posted has been sent, and nothing is to be repeated.
@@ -223,28 +215,17 @@ impl Requester {
             && self.fits(1, false, shared)
     }
 
-    /// The PSN of what is sent next.
-    pub(super) fn next_psn(&self) -> Psn {
-        self.next
-    }
-
-    fn only_entry(&self, work: &Work) -> Entry {
-        let (write_only, bounced) = (false, false);
-        Entry {
-            work: *work,
-            first: self.next,
-            packets: 1,
-            chunk: self.read_chunk,
-            cut_at: 0,
-            write_only,
-            bounced,
-        }
+    /// A work request that has not begun.
+    #[inline(always)] // Part of the fast path.
+    fn entry(&self, work: Work) -> Entry {
+        let (first, chunk) = (Psn::default(), self.read_chunk);
+        Entry { work, first, packets: 0, chunk, cut_at: 0, write_only: false, bounced: false }
     }
 
     /// That packet has left.
     pub(super) fn sent_fast(&mut self, now: Time, work: &Work, shared: &mut Shared) {
         self.leaves();
-        self.queue.push_back(self.only_entry(work));
+        self.queue.push_back(Entry { first: self.next, packets: 1, ..self.entry(*work) });
         self.started += 1;
         self.retry.sent(now, pace(shared));
         self.retry.measure(self.next, now);
@@ -275,11 +256,6 @@ impl Requester {
 
     pub(super) fn deadline(&self) -> Option<Time> {
         self.retry.deadline().into_iter().chain(self.pacer.deadline()).min()
-    }
-
-    /// The network asks for less (a congestion notification).
-    pub(super) fn congestion(&mut self) {
-        self.reduce_window();
     }
 
     /// Sends a burst of `most` packets at most.

@@ -71,12 +71,12 @@ impl Responder {
     pub(super) fn update(&mut self, update: &RcUpdate) {
         self.min_rnr_timer = update.min_rnr_timer;
         self.max_dest_rd_atomic = update.max_dest_rd_atomic;
-        self.executor.set_rights(update.remote_rights);
+        self.executor.placer.rights = update.remote_rights;
     }
 
     /// From now on the RETH of a WRITE ONLY may tell of more than its packet: the peer is a Pagewire, or may be one.
     pub(super) fn take_remaining_lengths(&mut self) {
-        self.executor.take_remaining_lengths();
+        self.executor.placer.takes_remaining_length = true;
     }
 
     /// The PSN of the next request.
@@ -94,7 +94,7 @@ impl Responder {
 
     /// Whether the last message is complete.
     pub(super) fn is_between_messages(&self) -> bool {
-        self.executor.is_between_messages()
+        self.executor.placer.is_between_messages()
     }
 
     /// Whether no packet waits to be executed, or asked for, later.
@@ -104,7 +104,7 @@ impl Responder {
 
     /// Whether a request with this PSN is the next, and begins a message.
     pub(super) fn expects_message(&self, psn: Psn) -> bool {
-        psn == self.expected && !self.nak_sent && self.executor.is_between_messages()
+        psn == self.expected && !self.nak_sent && self.executor.placer.is_between_messages()
     }
 
     /// Whether nothing is to be executed later, and nothing to be sent but one acknowledgement at most.
@@ -131,19 +131,19 @@ impl Responder {
         self.executor.finish_message();
         if owes {
             // What is owed waits for the answer, if the program answers.
-            self.executor.received().received = true;
+            self.executor.placer.received.received = true;
             self.acknowledge(psn);
         }
     }
 
     /// What has come for the program since this was last asked.
     pub(super) fn take_received(&mut self) -> ReceivedData {
-        std::mem::take(self.executor.received())
+        std::mem::take(&mut self.executor.placer.received)
     }
 
     /// Whether a message has come.
-    pub(super) fn has_received(&mut self) -> bool {
-        self.executor.received().received
+    pub(super) fn has_received(&self) -> bool {
+        self.executor.placer.received.received
     }
 
     /// The acknowledgement that is [all there is to send](Self::acknowledges_only), for the caller to send.
