@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// A batch of the real fabric.
+#[derive(Default)]
 pub struct HostBatch {
     /// `None`: the kernel gave no memory; every packet is lost, and counted when the batch is flushed.
     arena: Option<Arena>,
@@ -80,17 +81,7 @@ impl Run {
 
 impl HostBatch {
     pub(crate) fn new(arena: Option<Arena>) -> Self {
-        let (packets, routes, void) = (Vec::with_capacity(BATCH_PACKETS), Vec::new(), Vec::new());
-        HostBatch {
-            arena,
-            packets,
-            routes,
-            used: 0,
-            last_run: Run::default(),
-            lost: 0,
-            void,
-            tx_peer_socket: None,
-        }
+        HostBatch { arena, packets: Vec::with_capacity(BATCH_PACKETS), ..HostBatch::default() }
     }
 
     /// Forgets all packets.

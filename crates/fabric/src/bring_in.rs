@@ -8,6 +8,8 @@ use crate::shared_move::{SharedMove, move_by_pieces, move_together};
 use crate::threads::{Placed, spawn};
 use crate::waiters::{Outcome, Waiter, Waiting};
 use crate::words::MappedWords;
+use by_address::ByAddress;
+use derive_where::derive_where;
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment, guard};
 use pagewire_paging::limits::{PAGE, THREADS_OF_ONE};
@@ -15,7 +17,6 @@ use pagewire_paging::{Executor, Offer, Order, PageIn, Stretch, Task, Tenant};
 use parking_lot::Mutex;
 use rustix::thread::{gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
 use std::num::NonZero;
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
@@ -65,23 +66,32 @@ struct Hands {
     waiting: Mutex<HashMap<(Tenant, What), Waiting>>,
 }
 
-/// What a thread is asked to do.
-#[derive(Clone, PartialEq, Eq, Hash)]
+/// What a thread is asked to do. Regions make no difference between tasks: whoever waits for the same pages of another region is
+/// told when this one has ended, and asks again.
+#[derive(Clone)]
+#[derive_where(PartialEq, Eq, Hash)]
 enum What {
     /// Bring in pages of this process; for writing, or not. Each segment lies in one of the regions. With helpers where there is a stretch,
     /// which is the only segment.
     Local {
         write: bool,
         segments: Vec<Segment>,
-        regions: Beside<Vec<RegionLife>>,
-        stretch: Beside<Option<Arc<Stretch>>>,
+        #[derive_where(skip)]
+        regions: Vec<RegionLife>,
+        #[derive_where(skip)]
+        stretch: Option<Arc<Stretch>>,
     },
     /// Bring in pages of a peer's region, for reading.
-    Peer { process: HostProcess, segment: Segment, region: Beside<(RegionView<MappedWords>, RegionLife)> },
+    Peer {
+        process: HostProcess,
+        segment: Segment,
+        #[derive_where(skip)]
+        region: (RegionView<MappedWords>, RegionLife),
+    },
     /// Bring in pages of a region of this process that will be needed soon, as one of several helpers.
-    Ahead { write: bool, stretch: Arc<Stretch>, region: RegionLife, helper: u32, helpers: u32 },
+    Ahead { write: bool, stretch: ByAddress<Arc<Stretch>>, region: RegionLife, helper: u32, helpers: u32 },
     /// Help with a transfer.
-    Move(Arc<SharedMove>),
+    Move(ByAddress<Arc<SharedMove>>),
 }
 
 /// Where a task is run, as seen from the processor of whoever asks.
@@ -94,30 +104,17 @@ enum Place {
     At(usize),
 }
 
-/// What makes no difference between tasks. So do the regions with which they end: whoever waits for the same pages of another region
-/// is told when this one has ended, and asks again.
-#[derive(Clone)]
-struct Beside<R>(R);
-
-impl<R> PartialEq for Beside<R> {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl<R> Eq for Beside<R> {}
-
-impl<R> Hash for Beside<R> {
-    fn hash<H: Hasher>(&self, _: &mut H) {}
-}
-
 /// A task for the executor: what is done, and for which tenant.
+#[derive_where(PartialEq, Eq, Hash)]
 struct PageTask {
     what: What,
     tenant: Tenant,
+    #[derive_where(skip)]
     place: Place,
+    #[derive_where(skip)]
     hands: Arc<Hands>,
     /// What became of it, once a thread has done it.
+    #[derive_where(skip)]
     outcome: OnceLock<Result<(), MemoryError>>,
 }
 
@@ -129,20 +126,6 @@ impl PageTask {
     /// Under which those are kept who wait for it.
     fn key(&self) -> (Tenant, What) {
         (self.tenant, self.what.clone())
-    }
-}
-
-impl PartialEq for PageTask {
-    fn eq(&self, other: &Self) -> bool {
-        (self.tenant, &self.what) == (other.tenant, &other.what)
-    }
-}
-
-impl Eq for PageTask {}
-
-impl Hash for PageTask {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.tenant, &self.what).hash(state);
     }
 }
 
@@ -173,17 +156,17 @@ impl Task for PageTask {
         }
         // Where one is not mapped, or its region has ended, an access will find that out, and say so. A prefetch is told.
         let outcome = match &self.what {
-            What::Local { write, regions: Beside(regions), stretch: Beside(Some(stretch)), .. } => {
+            What::Local { write, regions, stretch: Some(stretch), .. } => {
                 let brought_in = regions.iter().try_for_each(|region| hands.help(stretch, region, *write));
                 stretch.rest();
                 // A helper may have come upon the end of a mapping.
                 brought_in.and(if stretch.has_failed() { Err(MemoryError::NotMapped) } else { Ok(()) })
             }
-            What::Local { write, segments, regions: Beside(regions), .. } => segments
+            What::Local { write, segments, regions, .. } => segments
                 .iter()
                 .zip(regions)
                 .try_for_each(|(segment, region)| hands.bring_in(segment, region, *write)),
-            What::Peer { process, segment, region: Beside((regions, region)) } => {
+            What::Peer { process, segment, region: (regions, region) } => {
                 hands.memory.bring_in_peer(process, segment, || regions.lives(region))
             }
             What::Ahead { write, stretch, region, .. } => hands.help(stretch, region, *write),
@@ -294,7 +277,7 @@ impl Pages {
         waiter: Option<Waiter>,
     ) -> Offer {
         let segments = parts.iter().map(|part| whole_pages(&part.segment)).collect();
-        let regions = Beside(parts.iter().map(|part| part.region).collect());
+        let regions = parts.iter().map(|part| part.region).collect();
         let shared = match parts {
             [part] if part.segment.length > SHARED_PAGE_IN => {
                 let Segment { address, length } = whole_pages(&part.segment);
@@ -302,7 +285,7 @@ impl Pages {
             }
             _ => None,
         };
-        let stretch = Beside(shared.as_ref().map(|(_, stretch)| stretch.clone()));
+        let stretch = shared.as_ref().map(|(_, stretch)| stretch.clone());
         let what = What::Local { write, segments, regions, stretch };
         let offer = self.offer(what, tenant, waiter);
         if let (Offer::Taken, Some((region, stretch))) = (offer, shared) {
@@ -340,7 +323,7 @@ impl Pages {
                 drop(waiting);
                 match due {
                     // Helpers bring in parts of it.
-                    Some((_, What::Local { regions: Beside(regions), stretch: Beside(Some(_)), .. })) => {
+                    Some((_, What::Local { regions, stretch: Some(_), .. })) => {
                         regions.iter().for_each(|region| self.hands.pieces.look_again(region.index()));
                     }
                     Some((thread, What::Local { .. })) => guard::end_touch(thread),
@@ -379,7 +362,7 @@ impl PageInThreads<MappedWords, HostProcess> for Pages {
         part: RegionPart,
         token: u64,
     ) {
-        let region = Beside((regions.clone(), part.region));
+        let region = (regions.clone(), part.region);
         let what = What::Peer { process: process.clone(), segment: whole_pages(&part.segment), region };
         let tenant = TaskClass::Peer.of_all(process.pid() as u64);
         self.offer(what, tenant, Some(Waiter::Token(token)));
@@ -394,7 +377,7 @@ impl PageInThreads<MappedWords, HostProcess> for Pages {
         helpers: u32,
     ) {
         for helper in 0..helpers {
-            let stretch = stretch.clone();
+            let stretch = ByAddress(stretch.clone());
             self.offer(
                 What::Ahead { write, stretch, region, helper, helpers },
                 TaskClass::Ahead.of(tenant),
@@ -408,7 +391,7 @@ impl PageInThreads<MappedWords, HostProcess> for Pages {
         let matter = parts.first().map_or(0, |part| u64::from(part.region.index()));
         let tenant = TaskClass::Ahead.of(Tenant { who: PREFETCHER, matter });
         let outcome = Arc::new(Outcome::default());
-        let waiter = wait.then(|| Waiter::Thread(outcome.clone()));
+        let waiter = wait.then(|| Waiter::Thread(ByAddress(outcome.clone())));
         match self.offer_local(tenant, parts, write, waiter) {
             Offer::Full => Err(PrefetchError::Full),
             Offer::Taken | Offer::Known if wait => outcome.wait(),
@@ -447,7 +430,8 @@ impl PageInThreads<MappedWords, HostProcess> for Pages {
         move_together(memory, direction, process, segments, tail_last, |shared| {
             let (tenant, place) = (TaskClass::Moves.of_all(0), Place::Off(sched_getcpu()));
             // Without help it takes longer.
-            let _ = self.executor.offer(PageTask::new(What::Move(shared), tenant, place, &self.hands));
+            let _ =
+                self.executor.offer(PageTask::new(What::Move(ByAddress(shared)), tenant, place, &self.hands));
         })
     }
 }
@@ -619,7 +603,7 @@ mod tests {
         let (table, _) = table();
         let of = |region| {
             let segments = vec![Segment { address: PAGE, length: PAGE }];
-            What::Local { write: true, segments, regions: Beside(vec![region]), stretch: Beside(None) }
+            What::Local { write: true, segments, regions: vec![region], stretch: None }
         };
         let [(_, one), (_, other)] = [(); 2].map(|()| register(&table));
         assert!(one != other && of(one) == of(other));

@@ -161,7 +161,7 @@ impl HostFabric {
             looked: AtomicU64::new(0),
             handshakes: AtomicBool::new(false),
             network_due: AtomicU64::new(u64::MAX),
-            addresses: Addresses::new(),
+            addresses: Addresses::default(),
             counters,
             faults: FaultInjector::new(plan),
         })

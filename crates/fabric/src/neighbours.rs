@@ -117,16 +117,7 @@ impl Neighbours {
     /// Asks for a channel to the process that leases a block. The answer is an event. A process with hundreds of peers opens a few
     /// channels at a time: each handshake needs descriptors, and peers that open theirs need some, too.
     pub fn connect(&mut self, block: u32, now: u64) {
-        let asked = self.connections.values().any(|connection| match connection.stage {
-            Stage::Unconnected { block: asked, .. }
-            | Stage::Requested { block: asked, .. }
-            | Stage::Offered { block: asked, .. } => asked == block,
-            Stage::Accepted
-            | Stage::Deferred { .. }
-            | Stage::Challenged { .. }
-            | Stage::Granted { .. }
-            | Stage::Open { .. } => false,
-        });
+        let asked = self.connections.values().any(|connection| connection.stage.block() == Some(block));
         if asked || self.postponed.contains(&block) {
             return;
         }
@@ -523,18 +514,16 @@ impl Neighbours {
             let _ = send(&connection.socket, &Message::Refuse { reason: reason.clone() }, &[]);
         }
         match &connection.stage {
-            &Stage::Unconnected { block, .. }
-            | &Stage::Requested { block, .. }
-            | &Stage::Offered { block, .. } => self.refuse(block, end),
-            Stage::Accepted | Stage::Deferred { .. } | Stage::Challenged { .. } => {
-                log::debug!("a handshake failed: {}", end.reason());
-            }
             Stage::Granted { channel: HostChannel { id, process, .. } }
             | Stage::Open { channel: id, process } => {
                 process.set_gone();
                 log::debug!("channel {} ends: {}", id.0, end.reason());
                 self.events.push(FabricEvent::Departed { channel: *id });
             }
+            stage => match stage.block() {
+                Some(block) => self.refuse(block, end),
+                None => log::debug!("a handshake failed: {}", end.reason()),
+            },
         }
         self.drop_connection(token);
     }

@@ -10,7 +10,6 @@ use pagewire_memory::limits::TAIL;
 use pagewire_memory::{ApplicationMemory, HostMemory, HostProcess, MemoryError, Segment, part_of};
 use pagewire_paging::{Order, Stretch};
 use parking_lot::Mutex;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// One transfer. Whoever has begun it waits until nobody is at work on it any more.
@@ -41,20 +40,6 @@ impl SharedMove {
                 *self.failed.lock() = Some(error);
             }
         }
-    }
-}
-
-impl PartialEq for SharedMove {
-    fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self, other)
-    }
-}
-
-impl Eq for SharedMove {}
-
-impl Hash for SharedMove {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        std::ptr::hash(self, state);
     }
 }
 

@@ -10,55 +10,22 @@ use crate::services::context::Context;
 use crate::services::event::{Acknowledgements, AsyncEventKind, Element, EventQueue, Notifier};
 use crate::services::protection::ProtectionDomain;
 use crate::services::timers::Timed;
-use crate::words::error::{Error, Result};
+use crate::words::error::{Result, busy_if, invalid_if};
 use crate::words::limits::{LEFT_PATIENCE, MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::{Lock, LockGuard};
+pub use pagewire_transport::Status;
 use pagewire_wire::grh;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// How a work request ended (values of `enum ibv_wc_status`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum Status {
-    Success = 0,
-    LocalLength = 1,
-    LocalQpOperation = 2,
-    LocalProtection = 4,
-    Flushed = 5,
-    BadResponse = 7,
-    RemoteInvalidRequest = 9,
-    RemoteAccess = 10,
-    RemoteOperation = 11,
-    RetryExceeded = 12,
-    RnrRetryExceeded = 13,
-}
-
-impl From<pagewire_transport::Status> for Status {
-    fn from(status: pagewire_transport::Status) -> Self {
-        use pagewire_transport::Status as Protocol;
-        match status {
-            Protocol::Success => Status::Success,
-            Protocol::LocalLength => Status::LocalLength,
-            Protocol::LocalQpOperation => Status::LocalQpOperation,
-            Protocol::LocalProtection => Status::LocalProtection,
-            Protocol::BadResponse => Status::BadResponse,
-            Protocol::RemoteInvalidRequest => Status::RemoteInvalidRequest,
-            Protocol::RemoteAccess => Status::RemoteAccess,
-            Protocol::RemoteOperation => Status::RemoteOperation,
-            Protocol::RetryExceeded => Status::RetryExceeded,
-            Protocol::RnrRetryExceeded => Status::RnrRetryExceeded,
-        }
-    }
-}
-
 /// What a completion is of (values of `enum ibv_wc_opcode`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u32)]
 pub enum Opcode {
+    #[default]
     Send = 0,
     Write = 1,
     Read = 2,
@@ -114,8 +81,9 @@ pub struct Completion {
     pub(crate) holds_slot: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Armed {
+    #[default]
     No,
     Solicited,
     Any,
@@ -130,6 +98,7 @@ pub struct CompletionQueueInit<F: Fabric> {
     pub ignores_overrun: bool,
 }
 
+#[derive(Default)]
 struct Queue {
     entries: VecDeque<Completion>,
     capacity: usize,
@@ -192,13 +161,10 @@ impl<F: Fabric> CompletionQueue<F> {
     /// `InvalidArgument`: the number of entries, or the parent domain; `NoMemory`: there are too many.
     pub(crate) fn admit(context: &Arc<Context<F>>, init: &CompletionQueueInit<F>) -> Result<()> {
         let CompletionQueueInit { entries, parent_domain, .. } = init;
-        if *entries == 0 || *entries > MAX_COMPLETIONS {
-            return Err(Error::InvalidArgument("number of completion queue entries"));
-        }
+        invalid_if(*entries == 0 || *entries > MAX_COMPLETIONS, "number of completion queue entries")?;
         if let Some(domain) = parent_domain {
-            if !domain.is_parent_domain() || !Arc::ptr_eq(domain.context(), context) {
-                return Err(Error::InvalidArgument("no parent domain of the same context"));
-            }
+            let is_of_context = domain.is_parent_domain() && Arc::ptr_eq(domain.context(), context);
+            invalid_if(!is_of_context, "no parent domain of the same context")?;
         }
         context.services().counts.completion_queues.take("completion queues")
     }
@@ -226,11 +192,7 @@ impl<F: Fabric> CompletionQueue<F> {
             queue: Lock::new(Queue {
                 entries: VecDeque::with_capacity((entries as usize).min(4096)),
                 capacity: entries as usize,
-                armed: Armed::No,
-                moderator: Moderator::default(),
-                has_left_timer: false,
-                overrun: false,
-                unpolled_sends: UnpolledSends::default(),
+                ..Queue::default()
             }),
             waiting: AtomicUsize::new(0),
             plain: AtomicBool::new(true),
@@ -268,11 +230,6 @@ impl<F: Fabric> CompletionQueue<F> {
     /// Completions that the program has not taken yet.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
-    }
-
-    /// Whether the program has completions to take.
-    pub(crate) fn has_waiting(&self) -> bool {
-        self.waiting() > 0
     }
 
     /// After a change to what `plain` tells of.
@@ -390,7 +347,7 @@ impl<F: Fabric> CompletionQueue<F> {
     /// Moderates events so from now on (`ibv_modify_cq(3)`). One that is held back is raised at once.
     pub fn moderate(&self, moderation: Moderation) {
         let mut queue = self.queue.lock();
-        queue.moderator.set(moderation);
+        queue.moderator.moderation = moderation;
         if queue.armed != Armed::No && queue.moderator.holds() {
             self.announce(queue);
         }
@@ -433,13 +390,10 @@ impl<F: Fabric> CompletionQueue<F> {
 
     /// Changes the number of entries (`ibv_resize_cq(3)`).
     pub fn resize(&self, entries: u32) -> Result<()> {
-        if entries == 0 || entries > MAX_COMPLETIONS {
-            return Err(Error::InvalidArgument("number of completion queue entries"));
-        }
+        invalid_if(entries == 0 || entries > MAX_COMPLETIONS, "number of completion queue entries")?;
         let mut queue = self.queue.lock();
-        if queue.entries.len() > entries as usize {
-            return Err(Error::InvalidArgument("more completions are waiting than the new size holds"));
-        }
+        let is_short = queue.entries.len() > entries as usize;
+        invalid_if(is_short, "more completions are waiting than the new size holds")?;
         queue.capacity = entries as usize;
         Ok(())
     }
@@ -456,9 +410,7 @@ impl<F: Fabric> CompletionQueue<F> {
 
     /// Destroys the queue; waits until its events are acknowledged (`ibv_destroy_cq(3)`).
     pub fn destroy(&self) -> Result<()> {
-        if self.users.load(Ordering::Acquire) != 0 {
-            return Err(Error::Busy("a queue pair uses the completion queue"));
-        }
+        busy_if(self.users.load(Ordering::Acquire) != 0, "a queue pair uses the completion queue")?;
         if let Some(channel) = &self.channel {
             if std::mem::replace(&mut self.queue.lock().armed, Armed::No) != Armed::No {
                 self.services.arming.note_disarming();
@@ -562,9 +514,6 @@ impl CompletionChannel {
 
     /// Refused while a completion queue uses the channel.
     pub fn destroy(&self) -> Result<()> {
-        match self.queues.lock().is_empty() {
-            true => Ok(()),
-            false => Err(Error::Busy("a completion queue uses the channel")),
-        }
+        busy_if(!self.queues.lock().is_empty(), "a completion queue uses the channel")
     }
 }

@@ -11,6 +11,7 @@ use crate::services::Services;
 pub use crate::services::attention;
 use crate::services::intake::{EventOf, ProcessOf};
 use crate::words::path_choice::PathChoice;
+use derive_where::derive_where;
 use local::{LocalChannel, RxPosition};
 use pagewire_fabric::{Channel, ChannelId, Fabric, FabricEvent, QUEUE_PAIRS_PER_BLOCK, Route, port_of};
 use parking_lot::{Mutex, RwLock};
@@ -62,8 +63,10 @@ const BOUNCE_ONLY: &str =
     "one of the processes is at a limit of memory where there is swap: bytes go through the rings";
 
 /// How a queue pair, or one datagram, reaches its peer.
+#[derive_where(Default)]
 pub enum Path<F: Fabric> {
     /// No peer yet.
+    #[derive_where(default)]
     None,
     /// The process that should hold the peer is being asked.
     Connecting {
@@ -113,22 +116,6 @@ impl<F: Fabric> Path<F> {
             Path::Local(channel) if channel.channel.bounce_only => BOUNCE_ONLY,
             Path::None | Path::Connecting { .. } | Path::Local(_) => "",
         }
-    }
-}
-
-/// The path of a queue pair for readers that cannot have its QP context, because a thread drives it.
-pub struct ShownPath(pub Mutex<(&'static str, String)>);
-
-impl Default for ShownPath {
-    fn default() -> Self {
-        ShownPath(Mutex::new(("none", String::new())))
-    }
-}
-
-impl ShownPath {
-    /// Shows another path.
-    pub fn set<F: Fabric>(&self, path: &Path<F>) {
-        *self.0.lock() = (path.name(), path.reason().to_owned());
     }
 }
 

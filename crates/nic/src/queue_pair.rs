@@ -18,7 +18,7 @@ pub mod slots;
 use crate::access::Claimant;
 use crate::completion::{Completion, CompletionQueue, Opcode, RoutingHeader, Status};
 use crate::path::local::{PublishedQueuePair, publish_holding};
-use crate::path::{Path, Paths, ShownPath};
+use crate::path::{Path, Paths};
 use crate::queue_pair::inbox::Inbox;
 use crate::queue_pair::poll_hint::{CqBinding, Seeker};
 use crate::queue_pair::qp_context::QpContext;
@@ -100,7 +100,8 @@ pub struct QueuePair<F: Fabric> {
     cookie: AtomicU64,
     pub(crate) async_events: Arc<Acknowledgements>,
     pub(crate) counters: QueuePairCounters,
-    pub(crate) shown_path: ShownPath,
+    /// The path and its reason for readers that cannot have the QP context, because a thread drives it.
+    pub(crate) shown_path: Mutex<(&'static str, String)>,
 }
 
 impl<F: Fabric> QueuePair<F> {
@@ -150,7 +151,7 @@ impl<F: Fabric> QueuePair<F> {
             cookie: AtomicU64::new(0),
             async_events: Arc::default(),
             counters: QueuePairCounters::default(),
-            shown_path: ShownPath::default(),
+            shown_path: Mutex::new(("none", String::new())),
             services,
             paths,
             domain,
@@ -189,7 +190,7 @@ impl<F: Fabric> QueuePair<F> {
 
     /// State now.
     pub fn state(&self) -> State {
-        State::from_code(self.state.load(Ordering::Acquire)).unwrap_or(State::Error)
+        State::from_repr(self.state.load(Ordering::Acquire)).unwrap_or(State::Error)
     }
 
     /// Number of the queue pair that it is connected to.

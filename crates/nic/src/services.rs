@@ -62,7 +62,7 @@ pub struct Services<F: Fabric> {
     pub ready: Ready,
     pub timers: Timers,
     pub arming: Arming,
-    next_domain: AtomicU32,
+    pub next_domain: AtomicU32,
     /// Connections on which this process has begun to send.
     pub connections: AtomicU32,
     key_bytes: AtomicU64,
@@ -116,11 +116,6 @@ impl<F: Fabric> Services<F> {
         let mixed = (step ^ (step >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         (mixed >> 56) as u8
-    }
-
-    /// The number of a new protection domain.
-    pub fn next_protection_domain(&self) -> u32 {
-        self.next_domain.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Ends a region: makes its key invalid and waits until no access through it is in flight.

@@ -2,7 +2,6 @@
 
 use crate::limits::BEFORE_ACCESS;
 use parking_lot::{Condvar, Mutex};
-use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -131,21 +130,6 @@ impl Drop for StretchPiece<'_> {
         if state.at_work == 0 {
             self.stretch.rests.notify_all();
         }
-    }
-}
-
-/// Each is itself.
-impl PartialEq for Stretch {
-    fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self, other)
-    }
-}
-
-impl Eq for Stretch {}
-
-impl Hash for Stretch {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        std::ptr::hash(self, state);
     }
 }
 

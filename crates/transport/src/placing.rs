@@ -26,22 +26,29 @@ pub(crate) enum Stop {
 }
 
 /// The message that is coming in.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) enum Message {
+    #[default]
     None,
-    Send { offset: u32 },
-    Write { remote: RemoteAddress, offset: u32, length: u32 },
+    Send {
+        offset: u32,
+    },
+    Write {
+        remote: RemoteAddress,
+        offset: u32,
+        length: u32,
+    },
 }
 
 /// How far the message that is coming in has been placed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Placer {
     pub(crate) rights: RemoteRights,
     pub(crate) message: Message,
     /// A receive was taken and neither completed nor failed. It stays for the next message, should its own be forgotten.
     begun: bool,
-    /// The last bytes of the message are in place, though its packet waits.
-    is_placed: bool,
+    /// The last bytes of the SEND are in place, though its packet waits: so long it is.
+    placed: Option<u32>,
     /// The peer is a Pagewire, or may be one: in a WRITE ONLY the length is that of all that is left of the WRITE
     /// (`Capabilities::REMAINING_LENGTH`).
     pub(crate) takes_remaining_length: bool,
@@ -73,24 +80,17 @@ pub(crate) struct Placed {
 
 impl Placer {
     pub(crate) fn new(rights: RemoteRights) -> Placer {
-        Placer {
-            rights,
-            message: Message::None,
-            begun: false,
-            is_placed: false,
-            takes_remaining_length: false,
-            received: ReceivedData::default(),
-        }
+        Placer { rights, ..Placer::default() }
     }
 
     /// Whether no message is coming in, and no receive is taken for the next.
     pub(crate) fn is_between_messages(&self) -> bool {
-        matches!(self.message, Message::None) && !self.begun && !self.is_placed
+        matches!(self.message, Message::None) && !self.begun && self.placed.is_none()
     }
 
     /// What was coming in is not gone on with, or has ended.
     pub(crate) fn forget_message(&mut self) {
-        (self.message, self.is_placed) = (Message::None, false);
+        (self.message, self.placed) = (Message::None, None);
     }
 
     /// Places the packets of a burst, from the first on, as far as they go together.
@@ -155,7 +155,7 @@ impl Placer {
         if end > u64::from(limits::MAX_MESSAGE) {
             return Err(Stop::Invalid);
         }
-        packets.end = end as u32;
+        packets.end = self.placed.filter(|_| remote.is_none()).unwrap_or(end as u32);
         if remote.is_some() {
             let end = packets.end;
             // More is left of the WRITE than this packet has: other packets bring it, each a WRITE ONLY by itself.
@@ -192,7 +192,7 @@ impl Placer {
     /// Copies the payloads; gives how many.
     fn copy<E: TransportOps>(&mut self, packets: &Packets<'_>, ops: &mut E) -> Result<u32, Stop> {
         let &Packets { payload, remote, offset, end, length, .. } = packets;
-        if payload.is_empty() || self.is_placed {
+        if payload.is_empty() || remote.is_none() && self.placed.is_some() {
             return Ok(1);
         }
         let outcome = match remote {
@@ -231,7 +231,7 @@ impl Placer {
         if remote.is_none() {
             if let Some(key) = header.invalidate {
                 // Should it have to wait, the bytes are not placed a second time: they are visible.
-                self.is_placed = true;
+                self.placed = Some(packets.end);
                 match ops.invalidate(key) {
                     Outcome::Denied(denial) => {
                         return Err(self.fail_receive(Status::RemoteInvalidRequest, denial, ops));

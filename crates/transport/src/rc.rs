@@ -21,8 +21,8 @@ mod scoreboard;
 use pagewire_wire::{Header, Opcode, Operation as Code, Transport, VendorPacket};
 
 use crate::{
-    Disposition, DropCause, Event, FaultHandling, Link, Payload, Psn, Reason, Time, TransportOps, Work,
-    limits, partitions_match, plain_bth,
+    Disposition, DropCause, Event, FaultHandling, Link, Payload, ProtocolCounters, Psn, Reason, Time,
+    TransportOps, Work, limits, partitions_match, plain_bth,
 };
 pub use delayed_ack::Occasion;
 pub(crate) use delayed_ack::ReceivedData;
@@ -81,77 +81,22 @@ pub struct RequesterSettings {
     pub max_rd_atomic: u8,
 }
 
-/// Attributes that may change while a connection runs; `None` leaves one as it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Attributes that may change while a connection runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RcUpdate {
     /// See [`RcSettings::min_rnr_timer`].
-    pub min_rnr_timer: Option<u8>,
+    pub min_rnr_timer: u8,
     /// See [`RcSettings::remote_rights`].
-    pub remote_rights: Option<RemoteRights>,
+    pub remote_rights: RemoteRights,
     /// See [`RcSettings::max_dest_rd_atomic`].
-    pub max_dest_rd_atomic: Option<u8>,
-    /// See [`RequesterSettings::max_rd_atomic`].
-    pub max_rd_atomic: Option<u8>,
-    /// See [`RequesterSettings::timeout`].
-    pub timeout: Option<u8>,
-    /// See [`RequesterSettings::retry_count`].
-    pub retry_count: Option<u8>,
-    /// See [`RequesterSettings::rnr_retry`].
-    pub rnr_retry: Option<u8>,
+    pub max_dest_rd_atomic: u8,
+    /// Those of the requester; its `send_psn` stays as it is.
+    pub requester: RequesterSettings,
 }
 
-/// What a connection has seen since it was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RcCounters {
-    /// Request packets sent, repetitions included.
-    pub requests_sent: u64,
-    /// Request packets sent again, in order, from a PSN on.
-    pub retransmissions: u64,
-    /// Request packets sent again because only they were missing.
-    pub selective_retransmissions: u64,
-    /// READ responses, atomic responses and acknowledgements sent.
-    pub responses_sent: u64,
-    /// Packets given to `receive`.
-    pub packets_received: u64,
-    /// Expiries of the acknowledgement timer that counted as a retry.
-    pub timeouts: u64,
-    /// Expiries of the early timer between two Pagewires.
-    pub probes: u64,
-    /// RNR NAKs received.
-    pub rnr_naks_received: u64,
-    /// RNR NAKs sent.
-    pub rnr_naks_sent: u64,
-    /// Sequence NAKs received.
-    pub sequence_naks_received: u64,
-    /// Sequence NAKs sent.
-    pub sequence_naks_sent: u64,
-    /// Gaps in the responses that stood for a NAK.
-    pub implied_naks: u64,
-    /// Requests received that had been executed before.
-    pub duplicates: u64,
-    /// Packets received ahead of a missing one.
-    pub out_of_order: u64,
-    /// Packets dropped because they belong to nothing: stale or foreign responses, a wrong partition.
-    pub dropped: u64,
-    /// HOLDs received.
-    pub holds_received: u64,
-    /// HOLDs sent.
-    pub holds_sent: u64,
-    /// Packets kept by the caller because an access had to wait for a page.
-    pub faults_stashed: u64,
-    /// Packets dropped for that.
-    pub faults_dropped: u64,
-    /// RESUMEs sent.
-    pub resumes_sent: u64,
-    /// RESUMEs received that had something sent again.
-    pub resumes_received: u64,
-    /// Works executed by [`TransportOps::initiator_copy`].
-    pub initiator_copies: u64,
-}
-
-impl RcCounters {
-    /// Counts packets that ended so. `again`: they had been held before.
-    fn count(&mut self, disposition: Disposition, again: bool) {
+impl ProtocolCounters {
+    /// Counts packets of RC that ended so. `again`: they had been held before.
+    fn count_rc(&mut self, disposition: Disposition, again: bool) {
         self.packets_received += u64::from(disposition.packets()) - u64::from(again);
         match disposition {
             Disposition::Executed(_) | Disposition::NotReady | Disposition::Refused(_) => {}
@@ -161,7 +106,7 @@ impl RcCounters {
                 self.faults_stashed += u64::from(reason == Reason::Page && !again);
             }
             Disposition::Dropped(DropCause::AbsentPage { .. }) => self.faults_dropped += 1,
-            Disposition::Dropped(_) => self.dropped += 1,
+            Disposition::Dropped(_) => self.stale += 1,
         }
     }
 }
@@ -177,8 +122,9 @@ pub enum Progress {
     Again,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum State {
+    #[default]
     Alive,
     /// The responder refused a request and still has to say so.
     Refusing,
@@ -186,7 +132,7 @@ enum State {
 }
 
 /// What both halves need.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     link: Link,
     destination: u32,
@@ -202,7 +148,7 @@ struct Shared {
     /// an allowance), and no other one is under way, or it is one that is to be repeated: no answer can be missing.
     requests_wait: bool,
     state: State,
-    counters: RcCounters,
+    counters: ProtocolCounters,
 }
 
 impl Shared {
@@ -280,13 +226,7 @@ impl RcConnection {
                 link: settings.link,
                 destination: settings.destination,
                 partition: settings.partition,
-                selective: false,
-                greeting: false,
-                request_stalled: false,
-                response_stalled: false,
-                requests_wait: false,
-                state: State::Alive,
-                counters: RcCounters::default(),
+                ..Shared::default()
             },
             established: false,
             faults: Faults::new(settings.fault_handling),
@@ -309,7 +249,7 @@ impl RcConnection {
         self.requester.post(work);
     }
 
-    /// Takes packets of this connection: one, or a burst that [`header_in_burst`](crate::header_in_burst) describes, whose packets
+    /// Takes packets of this connection: one, or a burst that [`Payload::Bytes`] describes, whose packets
     /// do not ask for an acknowledgement. Tells what became of the first one, and of how many more: the rest is to be given again, with
     /// its own header. A packet that is `Held` is offered again before others of its kind (requests, or responses).
     pub fn receive<E: TransportOps>(
@@ -328,7 +268,7 @@ impl RcConnection {
         let disposition = match kind {
             _ if self.shared.state != State::Alive => Disposition::Dropped(DropCause::WrongState),
             _ if header.bth.opcode == Opcode::CNP => {
-                self.requester.congestion();
+                self.requester.reduce_window();
                 Disposition::Executed(1)
             }
             None => Disposition::Dropped(DropCause::Malformed),
@@ -358,7 +298,7 @@ impl RcConnection {
                 }
             }
         };
-        self.shared.counters.count(disposition, again);
+        self.shared.counters.count_rc(disposition, again);
         disposition
     }
 
@@ -374,7 +314,7 @@ impl RcConnection {
             }
             VendorPacket::Hold(hold) => self.requester.hold(now, hold, &mut self.shared),
             VendorPacket::Resume(resume) => self.requester.resume_from(now, resume, &mut self.shared, ops),
-            VendorPacket::Hello(_) => self.shared.counters.dropped += 1,
+            VendorPacket::Hello(_) => self.shared.counters.stale += 1,
         }
     }
 
@@ -571,11 +511,11 @@ impl RcConnection {
     /// Changes attributes of a connection that runs.
     pub fn update(&mut self, update: RcUpdate) {
         self.responder.update(&update);
-        self.requester.update(&update);
+        self.requester.update(&update.requester);
     }
 
     /// What it has seen so far.
-    pub fn counters(&self) -> RcCounters {
+    pub fn counters(&self) -> ProtocolCounters {
         self.shared.counters
     }
 }

@@ -9,14 +9,12 @@
 
 use pagewire_wire::{Header, Nak, VendorPacket};
 
-use crate::Psn;
-
 /// Nanoseconds on a clock that never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub struct Time(pub u64);
 
 /// Names a work request of one queue pair's send queue: counts up from 0 with each post.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WorkId(pub u64);
 
 /// How an access or a transmission ended.
@@ -174,7 +172,7 @@ pub enum Atomic {
 }
 
 /// A send work request as the protocol sees it: its bytes are named by its id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {
     pub id: WorkId,
     pub operation: Operation,
@@ -185,7 +183,7 @@ pub struct Work {
     pub solicited: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Operation {
     Send {
         immediate: Option<u32>,
@@ -203,6 +201,7 @@ pub enum Operation {
         atomic: Atomic,
     },
     /// Completes in order without touching the wire (local invalidate, bind: executed by the caller).
+    #[default]
     Local,
 }
 
@@ -238,41 +237,14 @@ impl Source {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-
-    /// The bytes of packet `index` of a burst whose first one has these.
-    pub fn in_burst(self, index: u32) -> Source {
-        match self {
-            Source::None => Source::None,
-            Source::Work { id, offset, length, copied } => {
-                Source::Work { id, offset: offset + index * length, length, copied }
-            }
-            Source::Remote { remote, length } => {
-                let skipped = u64::from(index) * u64::from(length);
-                let address = remote.address.wrapping_add(skipped);
-                Source::Remote { remote: RemoteAddress { address, ..remote }, length }
-            }
-        }
-    }
-}
-
-/// The header of packet `index` of a burst of packets of `length` bytes whose first one has this: the PSN counts on, and a RETH
-/// names what is left of the memory behind those before.
-pub fn header_in_burst(first: &Header, length: u32, index: u32) -> Header {
-    let mut header = *first;
-    header.bth.psn = Psn::new(first.bth.psn).plus(index).value();
-    if let Some(reth) = &mut header.reth {
-        let skipped = u64::from(index) * u64::from(length);
-        reth.address = reth.address.wrapping_add(skipped);
-        reth.length = u64::from(reth.length).saturating_sub(skipped) as u32;
-    }
-    header
 }
 
 /// The bytes of packets that arrived.
 #[derive(Debug, Clone, Copy)]
 pub enum Payload<'a> {
-    /// Of each packet of a burst, mostly one: the first has the header that comes with them, each of the others the one that
-    /// [`header_in_burst`] gives. [`TransportOps`] gets packets of equal length. None: of one packet without bytes.
+    /// Of each packet of a burst, mostly one: the first has the header that comes with them, each of the others one
+    /// with the next PSN, and a RETH that names what is left of the memory behind those before. [`TransportOps`] gets packets of
+    /// equal length. None: of one packet without bytes.
     Bytes(&'a [&'a [u8]]),
     /// Bytes that still lie in the sending process: pieces of its memory, by its own local keys, and their
     /// lengths. Only on links inside one host; never kept beyond the call.
@@ -340,19 +312,22 @@ pub enum ArrivalKind {
     WriteImmediate,
 }
 
-/// Why a work request ended (names of `enum ibv_wc_status`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How a work request ended (values of `enum ibv_wc_status`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u32)]
 pub enum Status {
-    Success,
-    LocalLength,
-    LocalQpOperation,
-    LocalProtection,
-    BadResponse,
-    RemoteInvalidRequest,
-    RemoteAccess,
-    RemoteOperation,
-    RetryExceeded,
-    RnrRetryExceeded,
+    Success = 0,
+    LocalLength = 1,
+    LocalQpOperation = 2,
+    LocalProtection = 4,
+    /// The queue pair went to ERR before; the protocol itself never says so.
+    Flushed = 5,
+    BadResponse = 7,
+    RemoteInvalidRequest = 9,
+    RemoteAccess = 10,
+    RemoteOperation = 11,
+    RetryExceeded = 12,
+    RnrRetryExceeded = 13,
 }
 
 /// Asynchronous events of one queue pair (names of `enum ibv_event_type`), raised by the protocol.
@@ -392,8 +367,8 @@ pub enum InitiatorCopy {
 /// Memory, receives, completions and the link of one queue pair.
 pub trait TransportOps {
     /// Sends a burst of `count` packets of this queue pair, mostly one. The first has this header and source, each of the others
-    /// what follows ([`header_in_burst`], [`Source::in_burst`]). Gives how many were sent, from the first on, at least one. `Wait`:
-    /// the link is full. `Denied(LocalProtection)`: the bytes of a work request cannot be read; `Denied(RemoteAccess |
+    /// what follows (see [`Payload::Bytes`]; the bytes follow each other, too). Gives how many were sent, from the first on, at least
+    /// one. `Wait`: the link is full. `Denied(LocalProtection)`: the bytes of a work request cannot be read; `Denied(RemoteAccess |
     /// Operational)`: those of a READ response cannot.
     fn transmit(&mut self, header: &Header, source: Source, count: u32) -> Outcome<u32>;
 

@@ -12,8 +12,9 @@ use pagewire_wire::{Header, Opcode, Operation as Code, Received, SelectiveAck, T
 use crate::message::{Place, denied_status, part_of, piece, send_code, write_code};
 use crate::placing::{Placed, Placer, Stop};
 use crate::{
-    Denial, Disposition, DropCause, Event, Link, LinkState, Operation, Outcome, Payload, Progress, Psn,
-    Reason, RemoteRights, Status, Time, TransportOps, Work, limits, packets_for, partitions_match, plain_bth,
+    Denial, Disposition, DropCause, Event, Link, LinkState, Operation, Outcome, Payload, Progress,
+    ProtocolCounters, Psn, Reason, RemoteRights, Status, Time, TransportOps, Work, limits, packets_for,
+    partitions_match, plain_bth,
 };
 
 /// What a connection is told on its way to RTR.
@@ -31,35 +32,16 @@ pub struct UcSettings {
     pub remote_rights: RemoteRights,
 }
 
-/// What a connection has seen since it was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct UcCounters {
-    /// Packets sent.
-    pub packets_sent: u64,
-    /// Packets given to `receive`.
-    pub packets_received: u64,
-    /// Gaps in the PSNs received.
-    pub gaps: u64,
-    /// Packets received that belong to no message that is taken.
-    pub dropped: u64,
-    /// Messages dropped because there was no receive.
-    pub no_receive: u64,
-    /// Packets dropped because an access had to wait for a page.
-    pub faults_dropped: u64,
-    /// WRITEs executed by [`TransportOps::initiator_copy`].
-    pub initiator_copies: u64,
-}
-
-impl UcCounters {
-    /// Counts a packet that ended so.
-    fn count(&mut self, disposition: Disposition) {
+impl ProtocolCounters {
+    /// Counts a packet of UC that ended so.
+    fn count_uc(&mut self, disposition: Disposition) {
         self.no_receive += u64::from(disposition == Disposition::Dropped(DropCause::NoReceive));
-        self.dropped += u64::from(matches!(disposition, Disposition::Dropped(_) | Disposition::Duplicate));
+        self.stale += u64::from(matches!(disposition, Disposition::Dropped(_) | Disposition::Duplicate));
     }
 }
 
 /// Both halves of a UC queue pair.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct UcConnection {
     link: Link,
     destination: u32,
@@ -83,7 +65,7 @@ pub struct UcConnection {
     /// Packets that came before one that is missing, and since when it is.
     stash: Stash,
     gap_since: Option<Time>,
-    counters: UcCounters,
+    counters: ProtocolCounters,
 }
 
 impl UcConnection {
@@ -93,22 +75,10 @@ impl UcConnection {
             link: settings.link,
             destination: settings.destination,
             partition: settings.partition,
-            queue: VecDeque::new(),
-            sent: 0,
-            next: Psn::default(),
-            running: false,
-            draining: false,
-            undelivered: false,
             expected: Psn::new(settings.receive_psn),
             placer: Placer::new(settings.remote_rights),
-            waiting: false,
-            established: false,
-            dead: false,
             meter: Meter::new(settings.link.request_mtu),
-            first_packet_at: None,
-            stash: Stash::default(),
-            gap_since: None,
-            counters: UcCounters::default(),
+            ..UcConnection::default()
         }
     }
 
@@ -136,7 +106,7 @@ impl UcConnection {
         match body {
             VendorPacket::SelectiveAck(report) => self.meter.report(Psn::new(report.expected), self.next),
             VendorPacket::Hello(_) | VendorPacket::Hold(_) | VendorPacket::Resume(_) => {
-                self.counters.dropped += 1
+                self.counters.stale += 1
             }
         }
     }
@@ -176,7 +146,7 @@ impl UcConnection {
             }
             Some(code) => self.receive_in_order(now, code, header, payload, ops),
         };
-        self.counters.count(disposition);
+        self.counters.count_uc(disposition);
         match disposition {
             Disposition::Held { reason, .. } => Disposition::Held { reason, again },
             other => other,
@@ -203,7 +173,7 @@ impl UcConnection {
                 return disposition;
             }
             // Whatever was coming in is incomplete.
-            self.counters.gaps += 1;
+            self.counters.out_of_order += 1;
             self.placer.forget_message();
             self.expected = psn;
             self.gap_since = None;
@@ -307,7 +277,7 @@ impl UcConnection {
                 self.stash.put_back(kept);
                 return true;
             }
-            self.counters.count(disposition);
+            self.counters.count_uc(disposition);
             self.stash.advance(1);
         }
         self.gap_since = (!self.stash.is_empty()).then_some(now);
@@ -319,7 +289,7 @@ impl UcConnection {
         let late = self.gap_since.is_some_and(|since| now.0.saturating_sub(since.0) >= limits::UC_REORDERING);
         let Some(missing) = self.stash.iter().next().map(|(index, _)| index).filter(|_| late) else { return };
         if missing > 0 {
-            self.counters.gaps += 1;
+            self.counters.out_of_order += 1;
             self.placer.forget_message();
             self.expected = self.expected.plus(missing);
             self.stash.advance(missing);
@@ -429,7 +399,7 @@ impl UcConnection {
     }
 
     /// What it has seen so far.
-    pub fn counters(&self) -> UcCounters {
+    pub fn counters(&self) -> ProtocolCounters {
         self.counters
     }
 
@@ -477,7 +447,7 @@ impl UcConnection {
             Outcome::Wait(reason) => return Outcome::Wait(reason),
             Outcome::Denied(denial) => return Outcome::Denied(denial),
         }
-        self.counters.packets_sent += 1;
+        self.counters.requests_sent += 1;
         self.undelivered = self.link.lossless;
         self.next = self.next.plus(1);
         self.sent += 1;

@@ -4,10 +4,13 @@ use crate::abi::*;
 use crate::settings::Settings;
 use libc::c_int;
 use pagewire_nic::PathChoice;
-use pagewire_nic::device::{Device, LIMITS, Mtu};
+use pagewire_nic::device::{Device, Mtu};
+use pagewire_nic::limits;
 
 /// The one partition key: full membership of the default partition.
 pub const DEFAULT_PKEY: u16 = 0xFFFF;
+/// Entries of the table of partition keys.
+const PARTITION_KEYS: u16 = 1;
 /// `phys_state` of a port: LinkUp (InfiniBand specification, volume 1, section 14.2.5.6).
 const LINK_UP: u8 = 5;
 /// `vendor_id` of who has no number assigned, as the kernel's software devices say it; programs take 0 for a failed query.
@@ -34,30 +37,30 @@ pub fn device_attributes(device: &Device) -> ibv_device_attr {
     attributes.node_guid = device.guid.to_be();
     attributes.sys_image_guid = device.guid.to_be();
     attributes.vendor_id = NO_VENDOR;
-    attributes.max_mr_size = LIMITS.max_mr_size;
+    attributes.max_mr_size = limits::MAX_REGION_LENGTH;
     attributes.page_size_cap = 0xFFFF_FFFF_FFFF_F000;
-    attributes.max_qp = int(LIMITS.max_qp);
-    attributes.max_qp_wr = int(LIMITS.max_qp_wr);
+    attributes.max_qp = int(limits::MAX_QUEUE_PAIRS);
+    attributes.max_qp_wr = int(limits::MAX_WORK_REQUESTS);
     attributes.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN
         | IBV_DEVICE_CURR_QP_STATE_MOD
         | IBV_DEVICE_SRQ_RESIZE
         | IBV_DEVICE_SYS_IMAGE_GUID;
-    attributes.max_sge = int(LIMITS.max_sge);
-    attributes.max_sge_rd = int(LIMITS.max_sge_rd);
-    attributes.max_cq = int(LIMITS.max_cq);
-    attributes.max_cqe = int(LIMITS.max_cqe);
-    attributes.max_mr = int(LIMITS.max_mr);
-    attributes.max_pd = int(LIMITS.max_pd);
-    attributes.max_qp_rd_atom = c_int::from(LIMITS.max_qp_rd_atom);
-    attributes.max_res_rd_atom = int(LIMITS.max_res_rd_atom);
-    attributes.max_qp_init_rd_atom = c_int::from(LIMITS.max_qp_init_rd_atom);
+    attributes.max_sge = int(limits::MAX_SEGMENTS);
+    attributes.max_sge_rd = int(limits::MAX_SEGMENTS);
+    attributes.max_cq = int(limits::MAX_COMPLETION_QUEUES);
+    attributes.max_cqe = int(limits::MAX_COMPLETIONS);
+    attributes.max_mr = int(limits::MAX_REGIONS);
+    attributes.max_pd = int(limits::MAX_PROTECTION_DOMAINS);
+    attributes.max_qp_rd_atom = c_int::from(limits::MAX_READ_ATOMIC);
+    attributes.max_res_rd_atom = int(limits::MAX_QUEUE_PAIRS * u32::from(limits::MAX_READ_ATOMIC));
+    attributes.max_qp_init_rd_atom = c_int::from(limits::MAX_READ_ATOMIC);
     // Atomics are the CPU's own: atomic with everything on the host.
     attributes.atomic_cap = IBV_ATOMIC_GLOB;
-    attributes.max_ah = int(LIMITS.max_ah);
-    attributes.max_srq = int(LIMITS.max_srq);
-    attributes.max_srq_wr = int(LIMITS.max_srq_wr);
-    attributes.max_srq_sge = int(LIMITS.max_srq_sge);
-    attributes.max_pkeys = LIMITS.max_pkeys;
+    attributes.max_ah = int(limits::MAX_ADDRESS_HANDLES);
+    attributes.max_srq = int(limits::MAX_SHARED_RECEIVE_QUEUES);
+    attributes.max_srq_wr = int(limits::MAX_WORK_REQUESTS);
+    attributes.max_srq_sge = int(limits::MAX_SEGMENTS);
+    attributes.max_pkeys = PARTITION_KEYS;
     attributes.local_ca_ack_delay = ACKNOWLEDGE_DELAY;
     attributes.phys_port_cnt = PORT;
     attributes
@@ -126,8 +129,8 @@ pub fn port_attributes(device: &Device) -> ibv_port_attr {
     attributes.active_mtu = device.mtu as ibv_mtu;
     attributes.gid_tbl_len = int(u32::try_from(device.gids.len()).unwrap_or(u32::MAX));
     attributes.port_cap_flags = IBV_PORT_IP_BASED_GIDS;
-    attributes.max_msg_sz = LIMITS.max_message;
-    attributes.pkey_tbl_len = LIMITS.max_pkeys;
+    attributes.max_msg_sz = limits::MAX_MESSAGE;
+    attributes.pkey_tbl_len = PARTITION_KEYS;
     attributes.max_vl_num = 1;
     attributes.active_width = width;
     attributes.active_speed = speed;

@@ -98,7 +98,17 @@ pub(super) enum Stage {
 impl Stage {
     /// Whether this process is about to open a channel.
     pub(super) fn is_opening(&self) -> bool {
-        matches!(self, Stage::Unconnected { .. } | Stage::Requested { .. } | Stage::Offered { .. })
+        self.block().is_some()
+    }
+
+    /// The block whose process this side asks for a channel.
+    pub(super) fn block(&self) -> Option<u32> {
+        match *self {
+            Stage::Unconnected { block, .. }
+            | Stage::Requested { block, .. }
+            | Stage::Offered { block, .. } => Some(block),
+            _ => None,
+        }
     }
 }
 

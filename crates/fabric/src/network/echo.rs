@@ -64,7 +64,7 @@ impl Network {
         let own = u32::from(block) * QUEUE_PAIRS_PER_BLOCK;
         let question = Echo { answer: false, queue_pair: own, nonce: socket.nonce };
         let Some(mut tx_state) = socket.begin() else { return };
-        let bytes = echo(&question, queue_pair, &socket.icrc, tx_state.identification());
+        let bytes = echo(&question, queue_pair, &socket.icrc, tx_state.next);
         // One that is lost is asked again.
         if let Err(error) = socket.send(&mut tx_state, &bytes, None) {
             log::debug!("{} cannot be asked: {error}", socket.route.destination);

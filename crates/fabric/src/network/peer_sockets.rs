@@ -20,6 +20,7 @@ use crate::limits::{
 use crate::lock::Lock;
 use crate::nonce::random;
 use crate::udp::{self, Cut, Ends};
+use derive_where::derive_where;
 use pagewire_wire::Icrc;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::io;
@@ -74,13 +75,8 @@ impl<E> Deref for PeerSocket<E> {
 }
 
 /// The sockets of one direction.
+#[derive_where(Default)]
 struct OpenSockets<E>(RwLock<Vec<Arc<PeerSocket<E>>>>);
-
-impl<E> Default for OpenSockets<E> {
-    fn default() -> Self {
-        OpenSockets(RwLock::default())
-    }
-}
 
 impl<E> OpenSockets<E> {
     /// One in use.
@@ -136,15 +132,8 @@ pub struct TxState {
     /// What the last send wanted.
     wanted: u16,
     /// IPv4 identification of the next packet, and by how much that of the next send differs.
-    next: u16,
+    pub next: u16,
     step: u16,
-}
-
-impl TxState {
-    /// The IPv4 identification of the first packet of the next send; each following one has the next.
-    pub fn identification(&self) -> u16 {
-        self.next
-    }
 }
 
 impl TxEnd {

@@ -134,7 +134,7 @@ impl Network {
         run: std::ops::Range<usize>,
     ) -> bool {
         let Some(mut tx_state) = peer_socket.begin() else { return false };
-        let (segmented, base) = (run.len() > 1, tx_state.identification());
+        let (segmented, base) = (run.len() > 1, tx_state.next);
         let (packets, bytes) = batch.packets_and_bytes();
         let (first, last) = (packets[run.start], packets[run.end - 1]);
         if packets[run.clone()]

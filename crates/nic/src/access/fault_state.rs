@@ -12,9 +12,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// What a queue pair touches memory for. Each waits for its own pages, and for nobody else's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Purpose {
     /// The requester sends a request, or executes it in the peer's memory.
+    #[default]
     Request,
     /// It places what a response brings.
     PlaceResponse,
@@ -58,6 +59,7 @@ struct RequestedPages {
 }
 
 /// How often in a row pages were brought in for the accesses of one purpose.
+#[derive(Default)]
 pub struct FaultState {
     purpose: Purpose,
     /// Whoever finds the page absent and asks for it adds one, whoever finds it clears this.
@@ -215,6 +217,7 @@ pub fn tells_of(waits: u64, purpose: Purpose) -> bool {
     waits >> (purpose as u32 * WAIT_BITS) & ((1 << WAIT_BITS) - 1) != 0
 }
 
+#[derive(Default)]
 struct Count {
     /// What [`begin_access`](PageWaits::begin_access) gives.
     state: FaultState,
@@ -246,29 +249,8 @@ impl Count {
 
 impl Default for PageWaits {
     fn default() -> Self {
-        let count = |purpose| {
-            let state = FaultState {
-                purpose,
-                times: 0,
-                peer_times: 0,
-                since: None,
-                for_peer: false,
-                waits_on: false,
-                wait: 0,
-                ahead: Ahead::default(),
-                to_come: 0,
-                many_absent: false,
-                last_was_cheap: false,
-                cheap_until: 0,
-                burst: None,
-                requested: None,
-                from_user_space: false,
-                stretches: ArrayVec::new(),
-                peer: 0,
-            };
-            let (completed, peer_completed, pages_came, tried, unchanged_since) = (0, 0, false, false, None);
-            Count { state, completed, peer_completed, pages_came, tried, unchanged_since }
-        };
+        let count =
+            |purpose| Count { state: FaultState { purpose, ..FaultState::default() }, ..Count::default() };
         PageWaits(Purpose::ALL.map(count))
     }
 }

@@ -80,13 +80,13 @@ impl<F: Fabric> Services<F> {
         if absence == Absence::Cheap || waits.peer_times >= BRING_IN_TRIES {
             // Not each time that the transfer is tried while it waits for something else.
             if !waits.is_waiting() {
-                self.page_faults.counted.count_resolved_in_copy(bytes);
+                self.page_faults.note_peer(FaultCounts { minor: 1, bytes, ..FaultCounts::default() });
             }
             waits.many_absent |= bytes > RESOLVE_NOW_BYTES;
             return false;
         }
         if waits.begin_peer_wait(self.fabric.now()) {
-            self.page_faults.counted.handed_on(bytes);
+            self.page_faults.note_peer(FaultCounts { major: 1, bytes, ..FaultCounts::default() });
             by.page_waits.add(1);
         }
         self.fabric.page_in().bring_in_peer(peer.process, peer.regions, part, waits.token(by.number));
@@ -113,7 +113,7 @@ impl<F: Fabric> Services<F> {
 
     #[cold]
     fn count_wait(&self, waited: Option<u64>) {
-        waited.into_iter().for_each(|waited| self.page_faults.counted.waited(waited));
+        waited.into_iter().for_each(|waited| self.page_faults.latency.add(waited));
     }
 
     /// Brings pages in, where that takes about as long as to hand them on; else says how they come, as far as that was asked.
@@ -128,7 +128,6 @@ impl<F: Fabric> Services<F> {
             return Err(missing);
         }
         let began = self.fabric.now();
-        let faults = &self.page_faults;
         let known = waits.known_end(last.end);
         let end = faulted.memory(known).end;
         let whole = waits.ahead.before_access(self.options.page_in, needed, known, end);
@@ -142,7 +141,6 @@ impl<F: Fabric> Services<F> {
         self.note_fault(faulted, FaultCounts { minor: 1, bytes, ..FaultCounts::default() });
         if bytes > RESOLVE_NOW_BYTES {
             // They come while they are moved.
-            faults.counted.count_resolved_in_copy(bytes);
             waits.many_absent = true;
             return Ok(());
         }
@@ -153,7 +151,7 @@ impl<F: Fabric> Services<F> {
         let _ = faulted.with_last(&whole, |segment| memory.bring_in(&segment, faulted.request.write));
         let ended = self.fabric.now();
         let took = ended.saturating_sub(began);
-        faults.counted.count_resolved(bytes, took);
+        self.page_faults.latency.add(took);
         self.cheap_pages.judge(took, bytes.max(whole.end - whole.start), ended);
         Ok(())
     }
@@ -169,9 +167,7 @@ impl<F: Fabric> Services<F> {
             None => {
                 waits.from_user_space = matches!(missing.absence, Absence::UserSpace | Absence::Unknown);
                 let bytes = faulted.bytes();
-                self.page_faults.counted.handed_on(bytes);
-                let counts = FaultCounts { major: 1, bytes, ..FaultCounts::default() };
-                self.note_fault(faulted, counts);
+                self.note_fault(faulted, FaultCounts { major: 1, bytes, ..FaultCounts::default() });
                 faulted.request.by.page_waits.add(1);
                 if matches!(missing.absence, Absence::Slow | Absence::Cheap) {
                     own = missing.whole;
@@ -251,7 +247,6 @@ impl<F: Fabric> Services<F> {
         let section = waits.ahead.beyond(self.options.page_in, access, known, end);
         let Some(section) = section else { return };
         let bytes_ahead = section.end - section.start;
-        self.page_faults.counted.ahead(bytes_ahead);
         self.note_fault(faulted, FaultCounts { bytes_ahead, ..FaultCounts::default() });
         let helpers = if waits.last_was_cheap { 1 } else { bytes_ahead.div_ceil(BYTES_OF_A_HELPER) as u32 };
         let stretch = Stretch::new(section, if waits.last_was_cheap { Order::Back } else { Order::Forth });

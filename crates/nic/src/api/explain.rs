@@ -2,12 +2,12 @@
 
 use crate::progress::engine::Nic;
 use crate::queue_pair::QueuePair;
-use crate::services::counters::ProtocolCounters;
 use crate::services::fault_counts::FaultReport;
 use crate::words::attributes::{QueuePairType, State};
 use crate::words::limits::EXPLAIN_PATIENCE;
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::lock_until;
+use pagewire_transport::ProtocolCounters;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -72,7 +72,7 @@ impl<F: Fabric> QueuePair<F> {
 
     fn report_until(self: &Arc<Self>, deadline: Instant) -> ConnectionReport {
         let attributes = *self.attributes.lock();
-        let (path, reason) = self.shown_path.0.lock().clone();
+        let (path, reason) = self.shown_path.lock().clone();
         let connected = self.kind != QueuePairType::Ud && attributes.destination != 0;
         // Given back before the QP context is waited for: who has that takes these.
         let (send_requests, retired) = {

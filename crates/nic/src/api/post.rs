@@ -6,7 +6,7 @@ use crate::queue_pair::QueuePair;
 use crate::queue_pair::request::{Data, ReceiveRequest, SendRequest, operation_of};
 use crate::services::ready::Occasion;
 use crate::words::attributes::{QueuePairType, State};
-use crate::words::error::{Error, Result};
+use crate::words::error::{Error, Result, invalid_if};
 use crate::words::limits::{MAX_MESSAGE, MAX_QUEUE_PAIR_NUMBER};
 use crate::words::sge::total_length;
 use pagewire_fabric::Fabric;
@@ -65,27 +65,18 @@ impl<F: Fabric> QueuePair<F> {
     /// The bytes of a send request's message, if that takes no more than fits.
     #[inline(always)] // Part of each post.
     fn check_data(&self, data: &Data<'_>) -> Result<u32> {
-        let length = match *data {
-            Data::Segments(segments) => {
-                if segments.len() > self.capabilities.max_send_sge as usize {
-                    return Err(Error::InvalidArgument("too many scatter-gather elements"));
-                }
-                total_length(segments)
-            }
+        let (elements, length) = match *data {
+            Data::Segments(segments) => (segments.len(), total_length(segments)),
             Data::Inline(pieces) => {
-                if pieces.len() > self.capabilities.max_send_sge as usize {
-                    return Err(Error::InvalidArgument("too many scatter-gather elements"));
-                }
                 let length = pieces.iter().map(|piece| piece.len() as u64).sum();
-                if length > u64::from(self.capabilities.max_inline_data) {
-                    return Err(Error::InvalidArgument("more inline data than max_inline_data"));
-                }
-                length
+                let is_long = length > u64::from(self.capabilities.max_inline_data);
+                invalid_if(is_long, "more inline data than max_inline_data")?;
+                (pieces.len(), length)
             }
         };
-        if length > u64::from(MAX_MESSAGE) {
-            return Err(Error::InvalidArgument("the message is longer than 2 GiB"));
-        }
+        let is_long = elements > self.capabilities.max_send_sge as usize;
+        invalid_if(is_long, "too many scatter-gather elements")?;
+        invalid_if(length > u64::from(MAX_MESSAGE), "the message is longer than 2 GiB")?;
         Ok(length as u32)
     }
 
@@ -101,18 +92,12 @@ impl<F: Fabric> QueuePair<F> {
             },
             QueuePairType::Ud => matches!(operation, Operation::Send { invalidate: None, .. }),
         };
-        if !allowed {
-            return Err(Error::InvalidArgument("this type of queue pair has no such operation"));
-        }
-        if matches!(operation, Operation::Read { .. } | Operation::Atomic { .. })
-            && matches!(request.data, Data::Inline(_))
-        {
-            return Err(Error::InvalidArgument("inline data makes no sense where data comes back"));
-        }
-        if matches!(operation, Operation::Read { .. } | Operation::Atomic { .. })
-            && self.attributes.lock().max_read_atomic == 0
-        {
-            return Err(Error::InvalidArgument("max_rd_atomic of the queue pair is 0"));
+        invalid_if(!allowed, "this type of queue pair has no such operation")?;
+        if matches!(operation, Operation::Read { .. } | Operation::Atomic { .. }) {
+            let is_inline = matches!(request.data, Data::Inline(_));
+            invalid_if(is_inline, "inline data makes no sense where data comes back")?;
+            let is_barred = self.attributes.lock().max_read_atomic == 0;
+            invalid_if(is_barred, "max_rd_atomic of the queue pair is 0")?;
         }
         let length = match operation {
             Operation::Atomic { .. } if length < 8 => {
@@ -123,16 +108,11 @@ impl<F: Fabric> QueuePair<F> {
             _ => length,
         };
         if self.kind == QueuePairType::Ud {
-            let to = request
-                .destination
-                .as_ref()
-                .ok_or(Error::InvalidArgument("a datagram without address handle"))?;
-            if to.address.domain_number() != self.domain.number() {
-                return Err(Error::InvalidArgument("the address handle is of another protection domain"));
-            }
-            if to.queue_pair > MAX_QUEUE_PAIR_NUMBER {
-                return Err(Error::InvalidArgument("queue pair number of a datagram's receiver"));
-            }
+            let to = request.destination.as_ref();
+            let to = to.ok_or(Error::InvalidArgument("a datagram without address handle"))?;
+            let is_foreign = to.address.domain_number() != self.domain.number();
+            invalid_if(is_foreign, "the address handle is of another protection domain")?;
+            invalid_if(to.queue_pair > MAX_QUEUE_PAIR_NUMBER, "queue pair number of a datagram's receiver")?;
         }
         Ok((operation, opcode, length))
     }
@@ -145,14 +125,9 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Posts a receive request (`ibv_post_recv(3)`).
     pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result<()> {
-        if self.srq.is_some() {
-            return Err(Error::InvalidArgument(
-                "the queue pair takes its receives from a shared receive queue",
-            ));
-        }
-        if request.segments.len() > self.capabilities.max_recv_sge as usize {
-            return Err(Error::InvalidArgument("too many scatter-gather elements"));
-        }
+        invalid_if(self.srq.is_some(), "the queue pair takes its receives from a shared receive queue")?;
+        let is_long = request.segments.len() > self.capabilities.max_recv_sge as usize;
+        invalid_if(is_long, "too many scatter-gather elements")?;
         let mut receive = self.receive.lock();
         match self.state() {
             State::Reset => return Err(Error::InvalidArgument("receives cannot be posted in RESET")),
@@ -162,9 +137,6 @@ impl<F: Fabric> QueuePair<F> {
             }
             _ => {}
         }
-        match receive.push(request) {
-            true => Ok(()),
-            false => Err(Error::NoMemory("the receive queue is full")),
-        }
+        receive.push(request).then_some(()).ok_or(Error::NoMemory("the receive queue is full"))
     }
 }

@@ -1,7 +1,7 @@
 //! Pages that a program wants present before they are accessed (`ibv_advise_mr(3)`).
 
 use crate::services::protection::ProtectionDomain;
-use crate::words::error::{Error, Result};
+use crate::words::error::{Error, Result, invalid_if};
 use crate::words::limits::MAX_ADVISED_SEGMENTS;
 use crate::words::sge::ScatterGather;
 use pagewire_fabric::{Fabric, PageInThreads, PrefetchError, RegionPart};
@@ -10,7 +10,7 @@ use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_paging::FaultCounts;
 
 /// How pages are prefetched (values of `enum ib_uverbs_advise_mr_advice`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
 #[repr(u32)]
 pub enum Advice {
     /// For reading.
@@ -19,14 +19,6 @@ pub enum Advice {
     PrefetchWrite = 1,
     /// Only those that are present already: none is brought in.
     PrefetchNoFault = 2,
-}
-
-impl Advice {
-    /// From `enum ib_uverbs_advise_mr_advice`.
-    pub fn from_code(code: u32) -> Option<Self> {
-        use Advice::*;
-        [Prefetch, PrefetchWrite, PrefetchNoFault].into_iter().find(|advice| *advice as u32 == code)
-    }
 }
 
 impl<F: Fabric> ProtectionDomain<F> {
@@ -39,9 +31,8 @@ impl<F: Fabric> ProtectionDomain<F> {
     /// - `Fault`: a piece leaves its region; with `flush` also where a page is not mapped.
     /// - `NoMemory`: too much is being brought in already.
     pub fn advise(&self, advice: Advice, flush: bool, pieces: &[ScatterGather]) -> Result<()> {
-        if pieces.is_empty() || pieces.len() > MAX_ADVISED_SEGMENTS {
-            return Err(Error::InvalidArgument("number of scatter-gather elements"));
-        }
+        let is_allowed = (1..=MAX_ADVISED_SEGMENTS).contains(&pieces.len());
+        invalid_if(!is_allowed, "number of scatter-gather elements")?;
         let windows = pieces.iter().map(|piece| self.prefetchable(advice, piece));
         let parts = windows.collect::<Result<Vec<_>>>()?;
         let segments = parts.iter().map(|(_, part)| part.segment);
@@ -53,7 +44,6 @@ impl<F: Fabric> ProtectionDomain<F> {
         let device = &self.context().device().name;
         for (window, part) in &parts {
             let counts = FaultCounts { bytes_ahead: part.segment.length, ..FaultCounts::default() };
-            self.services().page_faults.counted.ahead(counts.bytes_ahead);
             self.services().page_faults.note(window, device, counts);
         }
         let parts: Vec<RegionPart> =

@@ -7,7 +7,7 @@ use crate::queue_pair::granted_by;
 use crate::services::context::Context;
 use crate::services::protection::ProtectionDomain;
 use crate::words::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType, State, check};
-use crate::words::error::{Error, Result};
+use crate::words::error::{Error, Result, invalid_if};
 use crate::words::limits::{
     MAX_INLINE, MAX_QUEUE_PAIR_NUMBER, MAX_READ_ATOMIC, MAX_SEGMENTS, MAX_WORK_REQUESTS,
 };
@@ -58,12 +58,12 @@ impl<F: Fabric> QueuePair<F> {
         check_capabilities(&capabilities)?;
         let context = domain.context();
         let belongs = |other: &Arc<Context<F>>| Arc::ptr_eq(other, context);
-        if !belongs(init.send_cq.context())
-            || !belongs(init.recv_cq.context())
-            || init.srq.as_ref().is_some_and(|srq| !belongs(srq.context()))
-        {
-            return Err(Error::InvalidArgument("the queues are of another context"));
-        }
+        invalid_if(
+            !belongs(init.send_cq.context())
+                || !belongs(init.recv_cq.context())
+                || init.srq.as_ref().is_some_and(|srq| !belongs(srq.context())),
+            "the queues are of another context",
+        )?;
         let engine = init.send_cq.engine.clone();
         let numbers = engine.queue_pairs.reserve(&engine.services)?;
         let state::QueuePairInit { kind, send_cq, recv_cq, srq, signal_all, .. } = init;
@@ -166,21 +166,20 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     fn check_values(&self, change: &QueuePairChange) -> Result<()> {
-        let refuse = |wrong: bool, what| if wrong { Err(Error::InvalidArgument(what)) } else { Ok(()) };
-        refuse(change.port.is_some_and(|port| port != 1), "port number")?;
-        refuse(change.pkey_index.is_some_and(|index| index != 0), "P_Key index")?;
-        refuse(change.max_read_atomic.is_some_and(|n| n > MAX_READ_ATOMIC), "max_rd_atomic")?;
-        refuse(change.max_dest_read_atomic.is_some_and(|n| n > MAX_READ_ATOMIC), "max_dest_rd_atomic")?;
-        refuse(change.retry_count.is_some_and(|n| n > 7), "retry count")?;
-        refuse(change.rnr_retry.is_some_and(|n| n > 7), "RNR retry count")?;
-        refuse(change.min_rnr_timer.is_some_and(|n| n > 31), "minimal RNR timer")?;
-        refuse(change.timeout.is_some_and(|n| n > 31), "timeout")?;
-        refuse(change.path_migration.is_some_and(|state| state > 2), "path migration state")?;
-        refuse(
+        invalid_if(change.port.is_some_and(|port| port != 1), "port number")?;
+        invalid_if(change.pkey_index.is_some_and(|index| index != 0), "P_Key index")?;
+        invalid_if(change.max_read_atomic.is_some_and(|n| n > MAX_READ_ATOMIC), "max_rd_atomic")?;
+        invalid_if(change.max_dest_read_atomic.is_some_and(|n| n > MAX_READ_ATOMIC), "max_dest_rd_atomic")?;
+        invalid_if(change.retry_count.is_some_and(|n| n > 7), "retry count")?;
+        invalid_if(change.rnr_retry.is_some_and(|n| n > 7), "RNR retry count")?;
+        invalid_if(change.min_rnr_timer.is_some_and(|n| n > 31), "minimal RNR timer")?;
+        invalid_if(change.timeout.is_some_and(|n| n > 31), "timeout")?;
+        invalid_if(change.path_migration.is_some_and(|state| state > 2), "path migration state")?;
+        invalid_if(
             change.destination.is_some_and(|n| n > MAX_QUEUE_PAIR_NUMBER),
             "destination queue pair number",
         )?;
-        refuse(change.capabilities.is_some(), "queue pairs are not resized")?;
+        invalid_if(change.capabilities.is_some(), "queue pairs are not resized")?;
         match change.path_migration {
             None | Some(0) => Ok(()),
             Some(_) => Err(Error::NotSupported("there is no alternate path to migrate to")),
@@ -211,14 +210,8 @@ impl<F: Fabric> QueuePair<F> {
 
 /// Refuses more than a queue pair can have.
 fn check_capabilities(wanted: &Capabilities) -> Result<()> {
-    if wanted.max_send_wr > MAX_WORK_REQUESTS || wanted.max_recv_wr > MAX_WORK_REQUESTS {
-        return Err(Error::InvalidArgument("number of work requests"));
-    }
-    if wanted.max_send_sge > MAX_SEGMENTS || wanted.max_recv_sge > MAX_SEGMENTS {
-        return Err(Error::InvalidArgument("number of scatter-gather elements"));
-    }
-    if wanted.max_inline_data > MAX_INLINE {
-        return Err(Error::InvalidArgument("inline data size"));
-    }
-    Ok(())
+    let Capabilities { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } = *wanted;
+    invalid_if(max_send_wr.max(max_recv_wr) > MAX_WORK_REQUESTS, "number of work requests")?;
+    invalid_if(max_send_sge.max(max_recv_sge) > MAX_SEGMENTS, "number of scatter-gather elements")?;
+    invalid_if(max_inline_data > MAX_INLINE, "inline data size")
 }

@@ -24,7 +24,7 @@ impl Moderation {
 /// How a completion queue moderates its events now.
 #[derive(Default)]
 pub struct Moderator {
-    moderation: Moderation,
+    pub moderation: Moderation,
     /// Completions for which it was armed, and that raised no event yet.
     held: u16,
     /// When the event that is held back is due (fabric time).
@@ -81,11 +81,6 @@ impl Moderator {
     pub fn release(&mut self) {
         self.held = 0;
     }
-
-    /// Moderates so from now on.
-    pub fn set(&mut self, moderation: Moderation) {
-        self.moderation = moderation;
-    }
 }
 
 #[cfg(test)]
@@ -93,9 +88,7 @@ mod tests {
     use super::*;
 
     fn moderator(count: u16, period: u16) -> Moderator {
-        let mut moderator = Moderator::default();
-        moderator.set(Moderation { count, period });
-        moderator
+        Moderator { moderation: Moderation { count, period }, ..Moderator::default() }
     }
 
     const FIRST: Event = Event::HoldUntil(10_500);

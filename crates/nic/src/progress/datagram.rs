@@ -21,8 +21,7 @@ use pagewire_iommu::Rights;
 use pagewire_memory::ApplicationMemory;
 use pagewire_transport::limits::PROGRESS_PACKETS;
 use pagewire_transport::{
-    Denial, Disposition, DropCause, Operation, Outcome, Payload, Psn, Reason, Status as Protocol,
-    TransportOps, WorkId, ud,
+    Denial, Disposition, DropCause, Operation, Outcome, Payload, Psn, Reason, TransportOps, WorkId, ud,
 };
 use pagewire_wire::bth::DEFAULT_PARTITION;
 use pagewire_wire::{Header, packet};
@@ -266,8 +265,8 @@ impl<F: Fabric> QueuePair<F> {
         let byte_length = GLOBAL_ROUTE as u32 + accepted.length;
         if let Outcome::Denied(denial) = outcome {
             let status = match denial {
-                Denial::LocalLength => Status::from(Protocol::LocalLength),
-                _ => Protocol::LocalProtection.into(),
+                Denial::LocalLength => Status::LocalLength,
+                _ => Status::LocalProtection,
             };
             self.complete_receive(self.completion(receive.wr_id, Opcode::Receive, status));
             session.release();

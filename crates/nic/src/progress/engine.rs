@@ -16,6 +16,7 @@ use crate::services::ready::{Again, Occasion};
 use crate::words::half::Half;
 use crate::words::limits;
 use crate::words::options::Options;
+use derive_where::derive_where;
 use pagewire_fabric::limits::TICK;
 use pagewire_fabric::{ChannelId, Fabric};
 use pagewire_transport::{Disposition, DropCause, Payload};
@@ -52,7 +53,7 @@ impl<F: Fabric> Nic<F> {
         Arc::new(Nic {
             paths: Paths::new(services.clone()),
             services,
-            queue_pairs: Numbered::new(),
+            queue_pairs: Numbered::default(),
             unsettled: AtomicU32::new(0),
             unsure: AtomicBool::new(false),
             workers: Workers::default(),
@@ -262,11 +263,6 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    /// Whether queue pairs wait to be driven in the next round.
-    pub(crate) fn is_any_ready(&self) -> bool {
-        self.services.ready.urgency().is_some()
-    }
-
     #[inline(never)] // Most rounds have no need of it.
     fn run_ready(&self) {
         for number in self.services.ready.take() {
@@ -301,13 +297,8 @@ pub(crate) enum Taken {
 
 /// Queue pairs that got packets in a round, and whether they are to be driven: once, at its end, so that one acknowledgement
 /// covers many packets.
+#[derive_where(Default)]
 pub(crate) struct Touched<F: Fabric>(SmallVec<[(Arc<QueuePair<F>>, bool); 4]>);
-
-impl<F: Fabric> Default for Touched<F> {
-    fn default() -> Self {
-        Touched(SmallVec::new())
-    }
-}
 
 impl<F: Fabric> Touched<F> {
     /// A queue pair, and whether it is to be driven.

@@ -12,7 +12,7 @@ use crate::words::attributes::{Attributes, QueuePairType};
 use crate::words::gid::address_of_gid;
 use crate::words::half::Half;
 use pagewire_fabric::Fabric;
-use pagewire_paging::Fate;
+use pagewire_paging::FaultCounts;
 use pagewire_transport::{Disposition, DropCause, FaultHandling, Payload, Reason, SendOnlyRequest, Time};
 use pagewire_wire::{Header, Opcode, Operation, Transport, VendorPacket};
 use std::net::IpAddr;
@@ -53,7 +53,7 @@ impl<F: Fabric> QueuePair<F> {
             Transport::Ud => self.kind == QueuePairType::Ud,
             // Rings lose nothing: there is nothing to say there but that the peer has begun.
             Transport::Manufacturer => {
-                let said = matches!(origin, Origin::Network { .. }) || header.bth.opcode == Opcode::HELLO;
+                let said = matches!(origin, Origin::Network) || header.bth.opcode == Opcode::HELLO;
                 self.kind != QueuePairType::Ud && said
             }
             _ => false,
@@ -164,13 +164,18 @@ impl<F: Fabric> QueuePair<F> {
             Half::Requester => Purpose::PlaceResponse,
             Half::Responder => Purpose::Execute,
         };
-        let fate = match disposition {
-            Disposition::Held { reason: Reason::Page, again: false } => Fate::Stashed,
-            Disposition::Dropped(DropCause::AbsentPage { resumes: true }) => Fate::Resumed,
-            Disposition::Dropped(DropCause::AbsentPage { resumes: false }) => Fate::TimedOut,
+        let none = FaultCounts::default();
+        let counts = match disposition {
+            Disposition::Held { reason: Reason::Page, again: false } => FaultCounts { stashed: 1, ..none },
+            Disposition::Dropped(DropCause::AbsentPage { resumes: true }) => {
+                FaultCounts { resumed: 1, ..none }
+            }
+            Disposition::Dropped(DropCause::AbsentPage { resumes: false }) => {
+                FaultCounts { timed_out: 1, ..none }
+            }
             _ => return,
         };
-        self.services.page_faults.note_packet(qpc.page_waits.region(purpose), fate);
+        self.services.page_faults.note_packet(qpc.page_waits.region(purpose), counts);
     }
 
     /// What becomes of its packets that find a page absent.
@@ -180,7 +185,7 @@ impl<F: Fabric> QueuePair<F> {
 
     /// Whether a packet of UC or UD that waits for a page is dropped. Inside a host nothing is lost.
     pub(crate) fn drops_faulting(&self, origin: &Origin<F>) -> bool {
-        self.fault_handling() != FaultHandling::Stash && matches!(origin, Origin::Network { .. })
+        self.fault_handling() != FaultHandling::Stash && matches!(origin, Origin::Network)
     }
 
     /// Whether an unreliable message that finds no receive is kept a little longer.
@@ -203,7 +208,7 @@ impl<F: Fabric> QueuePair<F> {
             qpc.receive_wait.end();
             return false;
         }
-        qpc.receive_wait.go_on(now, self.recv_cq.has_waiting())
+        qpc.receive_wait.go_on(now, self.recv_cq.waiting() > 0)
     }
 
     /// Takes packets out of the inbox until one has to wait on.

@@ -24,7 +24,7 @@ use pagewire_iommu::Rights;
 use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
 use pagewire_transport::{
     Arrival, ArrivalKind, Atomic, Denial, Event, InitiatorCopy, LinkState, Outcome, Payload, Psn, Reason,
-    RemoteAddress, Right, Source, Status as Protocol, TransportOps, Work, WorkId,
+    RemoteAddress, Right, Source, TransportOps, Work, WorkId,
 };
 use pagewire_wire::{Bth, Header, Operation, VendorPacket, bth, packet, reth};
 use smallvec::SmallVec;
@@ -691,10 +691,10 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         });
     }
 
-    fn fail_receive(&mut self, status: Protocol) {
+    fn fail_receive(&mut self, status: Status) {
         let Some(receive) = self.qpc.receive.take() else { return };
         let queue_pair = self.queue_pair;
-        queue_pair.complete_receive(queue_pair.completion(receive.wr_id, Opcode::Receive, status.into()));
+        queue_pair.complete_receive(queue_pair.completion(receive.wr_id, Opcode::Receive, status));
     }
 
     fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()> {
@@ -770,9 +770,9 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         self.place_response(work, 0, Payload::Bytes(&[&value.to_ne_bytes()]), true).map(drop)
     }
 
-    fn complete(&mut self, work: WorkId, status: Protocol) {
-        self.queue_pair.complete_send(work, status.into());
-        if status != Protocol::Success {
+    fn complete(&mut self, work: WorkId, status: Status) {
+        self.queue_pair.complete_send(work, status);
+        if status != Status::Success {
             self.fail(None, true);
         }
     }

@@ -80,7 +80,7 @@ impl<F: Fabric> UdpRx<'_, F> {
                 datagram.bytes.len() as u16 + 4,
             )
         });
-        let origin = Origin::Network { source: datagram.source };
+        let origin = Origin::Network;
         let mut burst = SmallVec::<[&[u8]; BURST]>::new();
         burst.push(payload);
         let destination = header.bth.destination;

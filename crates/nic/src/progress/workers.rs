@@ -96,7 +96,7 @@ impl<F: Fabric> Nic<F> {
     pub(crate) fn leaves_round_out(&self) -> bool {
         // Lost counts of two threads at once do no harm.
         let left = self.workers.polls_to_round.load(Ordering::Relaxed);
-        if left == 0 || self.is_any_ready() {
+        if left == 0 || self.services.ready.urgency().is_some() {
             return false;
         }
         self.make_peers_sure();
@@ -111,7 +111,7 @@ impl<F: Fabric> Nic<F> {
     pub(crate) fn found_without_round(&self, completions: u64) {
         // Lost counts of two threads at once do no harm.
         let left = self.workers.polls_to_round.load(Ordering::Relaxed);
-        if left < completions || self.is_any_ready() {
+        if left < completions || self.services.ready.urgency().is_some() {
             self.workers.round_owed.store(true, Ordering::Relaxed);
         }
         self.workers.polls_to_round.store(left.saturating_sub(completions), Ordering::Relaxed);

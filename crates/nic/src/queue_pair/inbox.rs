@@ -3,13 +3,13 @@
 use crate::path::local::{LocalChannel, publish_kept};
 use crate::words::half::Half;
 use crate::words::limits::{MAX_INBOX_BYTES, MAX_INBOX_PACKETS};
+use derive_where::derive_where;
 use pagewire_fabric::Fabric;
 use pagewire_transport::{Payload, RemoteAddress};
 use pagewire_wire::{Header, Transport, VendorPacket};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -17,18 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 const KEPT_ROOM: usize = 32;
 
 /// Where a packet came from.
+#[derive_where(Clone)]
 pub enum Origin<F: Fabric> {
     Local(Arc<LocalChannel<F>>),
-    Network { source: IpAddr },
-}
-
-impl<F: Fabric> Clone for Origin<F> {
-    fn clone(&self) -> Self {
-        match self {
-            Origin::Local(channel) => Origin::Local(channel.clone()),
-            Origin::Network { source } => Origin::Network { source: *source },
-        }
-    }
+    Network,
 }
 
 /// Bytes of a packet, or pieces of the sender's memory.
@@ -225,7 +217,6 @@ mod tests {
     use pagewire_fabric::HostFabric;
     use pagewire_wire::Operation;
     use pagewire_wire::{Bth, Opcode, Transport};
-    use std::net::Ipv4Addr;
 
     fn inbox() -> Inbox<HostFabric> {
         Inbox::new(HostFabric::new().unwrap().tables().clone(), 0)
@@ -234,7 +225,7 @@ mod tests {
     fn packet(operation: Operation, psn: u32, length: usize) -> InboxPacket<HostFabric> {
         let header = Header::new(Bth::new(Opcode::new(Transport::Rc, operation), 1, psn));
         let payload = KeptPayload::Bytes(SmallVec::from_elem(0, length));
-        let origin = Origin::Network { source: Ipv4Addr::LOCALHOST.into() };
+        let origin = Origin::Network;
         InboxPacket { content: Content::Packet { header, payload, global_route: None }, origin }
     }
 

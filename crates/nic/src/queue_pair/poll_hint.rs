@@ -93,7 +93,7 @@ impl<F: Fabric> PollHint<F> {
     /// A completion has come of what came from `origin`. Called by whoever holds the QP context. The second in a row
     /// makes it the poll hint, unless it is the network: that is looked at in rounds.
     pub fn note(&self, queue_pair: &Arc<QueuePair<F>>, origin: &Origin<F>) {
-        if let Origin::Network { .. } = origin {
+        if let Origin::Network = origin {
             return;
         }
         let number = queue_pair.number();
@@ -162,7 +162,7 @@ impl<F: Fabric> PollHint<F> {
 fn number_of<F: Fabric>(origin: &Origin<F>) -> u32 {
     match origin {
         Origin::Local(channel) => channel.channel.id.0,
-        Origin::Network { .. } => NONE,
+        Origin::Network => NONE,
     }
 }
 

@@ -9,17 +9,17 @@ use crate::queue_pair::hello::HelloState;
 use crate::queue_pair::inbox::Origin;
 use crate::queue_pair::receive_wait::ReceiveWait;
 use crate::queue_pair::request::ReceiveWork;
-use crate::services::counters::ProtocolCounters;
 use crate::services::send_budget::BudgetUse;
 use crate::words::attributes::{Attributes, QueuePairType, State};
 use crate::words::error::{Error, Result};
+use derive_where::derive_where;
 use pagewire_fabric::{Fabric, Route};
 use pagewire_iommu::Rights;
 use pagewire_memory::CrossMemory;
 use pagewire_memory::LastSeen;
 use pagewire_transport::{
-    Link, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Time, UcConnection,
-    UcSettings, WorkId,
+    Link, ProtocolCounters, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Time,
+    UcConnection, UcSettings, WorkId,
 };
 use pagewire_wire::bth::DEFAULT_PARTITION;
 use smallvec::SmallVec;
@@ -28,7 +28,9 @@ use smallvec::SmallVec;
 const RING_PAYLOAD: u32 = 16_384;
 
 /// The state machine of a connected queue pair.
+#[derive(Default)]
 pub(crate) enum Connection {
+    #[default]
     None,
     Rc(Box<RcConnection>),
     Uc(Box<UcConnection>),
@@ -38,14 +40,15 @@ pub(crate) enum Connection {
 impl Connection {
     pub(crate) fn counters(&self) -> ProtocolCounters {
         match self {
-            Connection::Rc(rc) => rc.counters().into(),
-            Connection::Uc(uc) => uc.counters().into(),
+            Connection::Rc(rc) => rc.counters(),
+            Connection::Uc(uc) => uc.counters(),
             Connection::None | Connection::Ud => ProtocolCounters::default(),
         }
     }
 }
 
 /// What belongs to whoever drives the queue pair.
+#[derive_where(Default)]
 pub struct QpContext<F: Fabric> {
     /// What the queue pair was told last.
     pub attributes: Attributes,
@@ -75,31 +78,6 @@ pub struct QpContext<F: Fabric> {
     pub(crate) receive_wait: ReceiveWait,
     pub(crate) budget_use: BudgetUse,
     pub mr_cache: MrCache,
-}
-
-impl<F: Fabric> Default for QpContext<F> {
-    fn default() -> Self {
-        QpContext {
-            attributes: Attributes::default(),
-            connection: Connection::None,
-            communicates: false,
-            peer_knows_rts: false,
-            sending: false,
-            path: Path::None,
-            ended: ProtocolCounters::default(),
-            receive: None,
-            submitted: 0,
-            page_waits: PageWaits::default(),
-            hello: HelloState::default(),
-            holding: false,
-            holding_request: false,
-            holding_response: false,
-            unread: SmallVec::new(),
-            receive_wait: ReceiveWait::default(),
-            budget_use: BudgetUse::default(),
-            mr_cache: MrCache::default(),
-        }
-    }
 }
 
 impl<F: Fabric> QpContext<F> {
@@ -162,7 +140,7 @@ impl<F: Fabric> QpContext<F> {
     pub fn shares_path_with(&self, origin: &Origin<F>) -> bool {
         matches!(
             (&self.path, origin),
-            (Path::Local(_), Origin::Local(_)) | (Path::Udp { .. }, Origin::Network { .. })
+            (Path::Local(_), Origin::Local(_)) | (Path::Udp { .. }, Origin::Network)
         )
     }
 
@@ -211,7 +189,7 @@ impl<F: Fabric> QpContext<F> {
     /// Takes another path, for everybody to see.
     pub fn set_path(&mut self, queue_pair: &QueuePair<F>, path: Path<F>) {
         if (self.path.name(), self.path.reason()) != (path.name(), path.reason()) {
-            queue_pair.shown_path.set(&path);
+            *queue_pair.shown_path.lock() = (path.name(), path.reason().to_owned());
         }
         self.path = path;
         // A datagram's destination is none: what waits there has threads by itself.
@@ -288,13 +266,10 @@ impl<F: Fabric> QpContext<F> {
         if let Connection::Rc(connection) = &mut self.connection {
             connection.set_draining(draining);
             connection.update(RcUpdate {
-                min_rnr_timer: Some(attributes.min_rnr_timer),
-                remote_rights: Some(remote_rights(attributes.access)),
-                max_dest_rd_atomic: Some(attributes.max_dest_read_atomic),
-                max_rd_atomic: Some(attributes.max_read_atomic),
-                timeout: Some(attributes.timeout),
-                retry_count: Some(attributes.retry_count),
-                rnr_retry: Some(attributes.rnr_retry),
+                min_rnr_timer: attributes.min_rnr_timer,
+                remote_rights: remote_rights(attributes.access),
+                max_dest_rd_atomic: attributes.max_dest_read_atomic,
+                requester: requester_settings(attributes),
             });
         }
     }
@@ -354,19 +329,23 @@ impl<F: Fabric> QpContext<F> {
         if !self.sending && matches!(attributes.state, State::ReadyToSend | State::SendQueueDrain) {
             match &mut self.connection {
                 Connection::None => return,
-                Connection::Rc(connection) => connection.start_requester(RequesterSettings {
-                    send_psn: attributes.send_psn,
-                    timeout: attributes.timeout,
-                    retry_count: attributes.retry_count,
-                    rnr_retry: attributes.rnr_retry,
-                    max_rd_atomic: attributes.max_read_atomic,
-                }),
+                Connection::Rc(connection) => connection.start_requester(requester_settings(attributes)),
                 Connection::Uc(connection) => connection.start_requester(attributes.send_psn),
                 Connection::Ud => {}
             }
             self.sending = true;
             self.begin_greeting(queue_pair);
         }
+    }
+}
+
+fn requester_settings(attributes: &Attributes) -> RequesterSettings {
+    RequesterSettings {
+        send_psn: attributes.send_psn,
+        timeout: attributes.timeout,
+        retry_count: attributes.retry_count,
+        rnr_retry: attributes.rnr_retry,
+        max_rd_atomic: attributes.max_read_atomic,
     }
 }
 

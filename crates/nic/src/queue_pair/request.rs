@@ -4,6 +4,7 @@ use crate::completion::Opcode;
 use crate::queue_pair::slots::Slots;
 use crate::services::address_handle::AddressHandle;
 use crate::words::sge::{ScatterGather, ScatterGatherList};
+use derive_where::derive_where;
 use pagewire_fabric::Fabric;
 use pagewire_transport::{Atomic, Operation, RemoteAddress, Work, WorkId};
 use smallvec::SmallVec;
@@ -132,18 +133,15 @@ pub struct ReceiveRequest<'a> {
 }
 
 /// Where the bytes of a kept send request are.
+#[derive_where(Default)]
 pub enum KeptData {
+    #[derive_where(default)]
     Segments(ScatterGatherList),
     Inline(SmallVec<[u8; 64]>),
 }
 
-impl Default for KeptData {
-    fn default() -> Self {
-        KeptData::Segments(SmallVec::new())
-    }
-}
-
 /// A kept send request.
+#[derive_where(Default)]
 pub struct SendWork<F: Fabric> {
     pub wr_id: u64,
     pub data: KeptData,
@@ -151,25 +149,6 @@ pub struct SendWork<F: Fabric> {
     pub opcode: Opcode,
     pub signaled: bool,
     pub destination: Option<(Arc<AddressHandle<F>>, u32, u32)>,
-}
-
-impl<F: Fabric> Default for SendWork<F> {
-    fn default() -> Self {
-        SendWork {
-            wr_id: 0,
-            data: KeptData::default(),
-            work: Work {
-                id: WorkId(0),
-                operation: Operation::Local,
-                length: 0,
-                fence: false,
-                solicited: false,
-            },
-            opcode: Opcode::Send,
-            signaled: false,
-            destination: None,
-        }
-    }
 }
 
 /// What the completion of a request tells.

@@ -4,7 +4,7 @@ use crate::queue_pair::request::{ReceiveQueue, ReceiveRequest, ReceiveWork, Whol
 use crate::services::context::Context;
 use crate::services::event::{Acknowledgements, AsyncEventKind, Element};
 use crate::services::protection::ProtectionDomain;
-use crate::words::error::{Error, Result};
+use crate::words::error::{Error, Result, busy_if, invalid_if};
 use crate::words::limits::{MAX_SEGMENTS, MAX_WORK_REQUESTS};
 use pagewire_fabric::Fabric;
 use parking_lot::Mutex;
@@ -45,13 +45,13 @@ impl<F: Fabric> ProtectionDomain<F> {
 
 impl<F: Fabric> SharedReceiveQueue<F> {
     pub(crate) fn new(domain: Arc<ProtectionDomain<F>>, init: &SharedReceiveInit) -> Result<Arc<Self>> {
-        if init.max_wr == 0
-            || init.max_wr > MAX_WORK_REQUESTS
-            || init.max_sge > MAX_SEGMENTS
-            || init.limit > init.max_wr
-        {
-            return Err(Error::InvalidArgument("shared receive queue attributes"));
-        }
+        invalid_if(
+            init.max_wr == 0
+                || init.max_wr > MAX_WORK_REQUESTS
+                || init.max_sge > MAX_SEGMENTS
+                || init.limit > init.max_wr,
+            "shared receive queue attributes",
+        )?;
         domain.services().counts.shared_receive_queues.take("shared receive queues")?;
         domain.users.fetch_add(1, Ordering::AcqRel);
         Ok(Arc::new(SharedReceiveQueue {
@@ -96,12 +96,12 @@ impl<F: Fabric> SharedReceiveQueue<F> {
     pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<()> {
         let mut shared = self.shared.lock();
         let new_max = max_wr.unwrap_or(shared.max_wr);
-        if new_max == 0 || new_max > MAX_WORK_REQUESTS || limit.is_some_and(|limit| limit > new_max) {
-            return Err(Error::InvalidArgument("shared receive queue attributes"));
-        }
-        if !shared.queue.set_capacity(new_max) {
-            return Err(Error::InvalidArgument("more receives are posted than the new size holds"));
-        }
+        let is_above = limit.is_some_and(|limit| limit > new_max);
+        invalid_if(
+            is_above || !(1..=MAX_WORK_REQUESTS).contains(&new_max),
+            "shared receive queue attributes",
+        )?;
+        invalid_if(!shared.queue.set_capacity(new_max), "more receives are posted than the new size holds")?;
         shared.max_wr = new_max;
         if let Some(limit) = limit {
             shared.limit = limit;
@@ -112,13 +112,9 @@ impl<F: Fabric> SharedReceiveQueue<F> {
 
     /// `ibv_post_srq_recv(3)`.
     pub fn post(&self, request: &ReceiveRequest<'_>) -> Result<()> {
-        if request.segments.len() > self.max_sge as usize {
-            return Err(Error::InvalidArgument("too many scatter-gather elements"));
-        }
-        match self.shared.lock().queue.push(request) {
-            true => Ok(()),
-            false => Err(Error::NoMemory("the shared receive queue is full")),
-        }
+        invalid_if(request.segments.len() > self.max_sge as usize, "too many scatter-gather elements")?;
+        let is_pushed = self.shared.lock().queue.push(request);
+        is_pushed.then_some(()).ok_or(Error::NoMemory("the shared receive queue is full"))
     }
 
     pub(crate) fn take(&self) -> Option<ReceiveWork> {
@@ -162,9 +158,7 @@ impl<F: Fabric> SharedReceiveQueue<F> {
 
     /// Refused while a queue pair uses it, else waits until its events are acknowledged (`ibv_destroy_srq(3)`).
     pub fn destroy(&self) -> Result<()> {
-        if self.users.load(Ordering::Acquire) != 0 {
-            return Err(Error::Busy("a queue pair uses the shared receive queue"));
-        }
+        busy_if(self.users.load(Ordering::Acquire) != 0, "a queue pair uses the shared receive queue")?;
         self.domain.context().withdraw_events(&self.async_events);
         self.domain.services().counts.shared_receive_queues.give_back();
         self.domain.users.fetch_sub(1, Ordering::AcqRel);

@@ -1,7 +1,10 @@
 //! A queue whose elements are written where they stay, and whose places are used again: elements of many words are not moved
 //! about, and what they hold on the heap is not given back and asked for with each.
 
+use derive_where::derive_where;
+
 /// Elements in order; the places of those that were taken keep what was in them.
+#[derive_where(Default)]
 pub struct Slots<T> {
     /// As many as a power of two.
     places: Vec<T>,
@@ -73,12 +76,6 @@ impl<T: Default> Slots<T> {
     /// Takes all away, with what they hold.
     pub fn clear(&mut self) {
         *self = Self::default();
-    }
-}
-
-impl<T> Default for Slots<T> {
-    fn default() -> Self {
-        Slots { places: Vec::new(), first: 0, length: 0 }
     }
 }
 

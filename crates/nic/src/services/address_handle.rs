@@ -2,7 +2,7 @@
 
 use crate::services::protection::ProtectionDomain;
 use crate::words::attributes::AddressVector;
-use crate::words::error::{Error, Result};
+use crate::words::error::{Error, Result, invalid_if};
 use pagewire_fabric::{Fabric, ROCE_PORT, Route};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,27 +47,21 @@ impl<F: Fabric> ProtectionDomain<F> {
 impl AddressVector {
     /// The route that packets take from a device to this address.
     pub(crate) fn route(&self, device: &crate::services::device::Device) -> Result<Route> {
-        if !self.is_global {
-            return Err(Error::InvalidArgument(
-                "the address vector has no GRH (is_global is 0), which RoCE needs: many programs take a GID index, as in -g 0",
-            ));
-        }
-        if self.port != 1 {
-            return Err(Error::InvalidArgument("port number in the address vector"));
-        }
+        invalid_if(
+            !self.is_global,
+            "the address vector has no GRH (is_global is 0), which RoCE needs: many programs take a GID index, as in -g 0",
+        )?;
+        invalid_if(self.port != 1, "port number in the address vector")?;
         let source = device
             .gids
             .get(usize::from(self.source_gid_index))
             .ok_or(Error::InvalidArgument("source GID index in the address vector"))?;
         let destination = crate::words::gid::address_of_gid(self.destination_gid);
-        if destination.is_unspecified() {
-            return Err(Error::InvalidArgument("destination GID in the address vector"));
-        }
-        if destination.is_ipv4() != source.address.is_ipv4() {
-            return Err(Error::InvalidArgument(
-                "sgid_index names an address of another IP version than the destination GID",
-            ));
-        }
+        invalid_if(destination.is_unspecified(), "destination GID in the address vector")?;
+        invalid_if(
+            destination.is_ipv4() != source.address.is_ipv4(),
+            "sgid_index names an address of another IP version than the destination GID",
+        )?;
         Ok(Route {
             source: source.address,
             interface: source.interface,

@@ -2,8 +2,6 @@
 
 use crate::words::error::{Error, Result};
 use pagewire_fabric::Counter;
-use pagewire_transport::{RcCounters, UcCounters};
-use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// What happened at one queue pair.
@@ -37,108 +35,6 @@ impl QueuePairCounters {
         let at_once = self.initiator_copies.get().saturating_sub(self.initiator_copies_queued.get());
         let completed = retired + at_once;
         self.completed_reported.fetch_max(completed, Ordering::Relaxed).max(completed)
-    }
-}
-
-macro_rules! protocol_counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What the protocol of one queue pair met with beside what went well; all 0 for UD.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-        pub struct ProtocolCounters {
-            $($(#[$doc])* pub $name: u64,)*
-        }
-
-        impl ProtocolCounters {
-            /// All of them, with their names.
-            pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-                [$((stringify!($name), self.$name),)*].into_iter()
-            }
-        }
-
-        impl AddAssign for ProtocolCounters {
-            fn add_assign(&mut self, other: Self) {
-                $(self.$name += other.$name;)*
-            }
-        }
-    };
-}
-
-protocol_counters! {
-    /// Request packets sent again from a PSN on (go-back-N).
-    retransmissions,
-    /// Request packets sent again because only they were missing (between two Pagewires).
-    selective_retransmissions,
-    /// Times that the acknowledgement timer ran out and a retry was used up.
-    timeouts,
-    /// Times that the early timer between two Pagewires ran out; no retry is used up.
-    probes,
-    /// RNR NAKs received: the peer had no receive posted.
-    rnr_naks_received,
-    /// RNR NAKs sent: no receive was posted here.
-    rnr_naks_sent,
-    /// Sequence NAKs received: the peer misses a request.
-    sequence_naks_received,
-    /// Sequence NAKs sent: a request is missing here.
-    sequence_naks_sent,
-    /// Gaps in the responses that stood for a NAK.
-    implied_naks,
-    /// Requests received that had been executed before.
-    duplicates,
-    /// Packets received ahead of a missing one (for UC: gaps in what was received).
-    out_of_order,
-    /// Packets dropped because they belong to nothing: stale, or of a message that is not taken.
-    stale,
-    /// Times that the peer asked for patience because it waits for a page.
-    holds_received,
-    /// Times that the peer was asked for it.
-    holds_sent,
-    /// Packets kept because their access had to wait for a page.
-    faults_stashed,
-    /// Packets dropped for that (`PAGEWIRE_PAGE_FAULTS`).
-    faults_dropped,
-    /// Times that the peer was told which of its packets to send again, now that their pages are there.
-    resumes_sent,
-    /// Times that the peer told so, and something was sent again.
-    resumes_received,
-    /// UC messages dropped because no receive was posted.
-    no_receive,
-}
-
-impl From<RcCounters> for ProtocolCounters {
-    fn from(rc: RcCounters) -> Self {
-        ProtocolCounters {
-            retransmissions: rc.retransmissions,
-            selective_retransmissions: rc.selective_retransmissions,
-            timeouts: rc.timeouts,
-            probes: rc.probes,
-            rnr_naks_received: rc.rnr_naks_received,
-            rnr_naks_sent: rc.rnr_naks_sent,
-            sequence_naks_received: rc.sequence_naks_received,
-            sequence_naks_sent: rc.sequence_naks_sent,
-            implied_naks: rc.implied_naks,
-            duplicates: rc.duplicates,
-            out_of_order: rc.out_of_order,
-            stale: rc.dropped,
-            holds_received: rc.holds_received,
-            holds_sent: rc.holds_sent,
-            faults_stashed: rc.faults_stashed,
-            faults_dropped: rc.faults_dropped,
-            resumes_sent: rc.resumes_sent,
-            resumes_received: rc.resumes_received,
-            no_receive: 0,
-        }
-    }
-}
-
-impl From<UcCounters> for ProtocolCounters {
-    fn from(uc: UcCounters) -> Self {
-        ProtocolCounters {
-            out_of_order: uc.gaps,
-            stale: uc.dropped,
-            no_receive: uc.no_receive,
-            faults_dropped: uc.faults_dropped,
-            ..Default::default()
-        }
     }
 }
 

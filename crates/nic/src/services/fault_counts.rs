@@ -1,7 +1,7 @@
 //! Faults as they are counted: by process, device and region.
 
 use pagewire_iommu::Window;
-use pagewire_paging::{Fate, FaultCounts, Faults};
+use pagewire_paging::{FaultCounts, Histogram};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,17 +10,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// What a process counts of its faults.
 #[derive(Default)]
 pub struct PageFaults {
-    /// Of all.
-    pub counted: Faults,
-    /// Counts of each region of this process, and for each device the sum of the regions that have ended.
-    by_region: Mutex<ByRegion>,
+    counted: Mutex<Counted>,
+    /// How long the faults took, from each until the access could go on.
+    pub latency: Histogram,
     /// There is such a region.
     any_region: AtomicBool,
 }
 
 #[derive(Default)]
-struct ByRegion {
+struct Counted {
+    /// Of all, those in peers' memory with them.
+    all: FaultCounts,
+    /// Of each region of this process.
     regions: BTreeMap<u32, RegionFaults>,
+    /// For each device the sum of the regions that have ended.
     ended: BTreeMap<String, FaultCounts>,
 }
 
@@ -58,42 +61,71 @@ impl PageFaults {
 
     #[cold]
     fn end_region(&self, index: u32) {
-        let mut by_region = self.by_region.lock();
-        if let Some(ended) = by_region.regions.remove(&index) {
-            *by_region.ended.entry(ended.device).or_default() += ended.counts;
+        let mut counted = self.counted.lock();
+        if let Some(ended) = counted.regions.remove(&index) {
+            *counted.ended.entry(ended.device).or_default() += ended.counts;
         }
     }
 
     /// What was counted so far.
     pub fn report(&self) -> FaultReport {
-        let by_region = self.by_region.lock();
-        let mut devices = by_region.ended.clone();
-        let regions: Vec<RegionFaults> = by_region.regions.values().cloned().collect();
+        let counted = self.counted.lock();
+        let mut devices = counted.ended.clone();
+        let regions: Vec<RegionFaults> = counted.regions.values().cloned().collect();
         for region in &regions {
             *devices.entry(region.device.clone()).or_default() += region.counts;
         }
-        FaultReport { all: self.counted.counts(), latency: self.counted.latency.buckets(), devices, regions }
+        FaultReport { all: counted.all, latency: self.latency.buckets(), devices, regions }
     }
 
     /// A packet waits for a page: of the region at this place, if that is still there, or of a peer.
     #[cold]
-    pub fn note_packet(&self, region: Option<u32>, fate: Fate) {
-        self.counted.packet(fate);
-        let Some(region) = region else { return };
-        if let Some(region) = self.by_region.lock().regions.get_mut(&region) {
-            region.counts += fate.into();
+    pub fn note_packet(&self, region: Option<u32>, counts: FaultCounts) {
+        let mut counted = self.counted.lock();
+        counted.all += counts;
+        if let Some(region) = region.and_then(|region| counted.regions.get_mut(&region)) {
+            region.counts += counts;
         }
+    }
+
+    /// Counts faults in the memory of a peer.
+    pub fn note_peer(&self, counts: FaultCounts) {
+        self.counted.lock().all += counts;
     }
 
     /// Counts faults of accesses to a region that was registered by a device.
     pub fn note(&self, window: &Window, device: &str, counts: FaultCounts) {
         self.any_region.store(true, Ordering::Release);
-        let mut by_region = self.by_region.lock();
-        let region = by_region.regions.entry(window.index()).or_insert_with(|| RegionFaults {
+        let mut counted = self.counted.lock();
+        counted.all += counts;
+        let region = counted.regions.entry(window.index()).or_insert_with(|| RegionFaults {
             device: device.to_owned(),
             memory: window.memory(),
             counts: FaultCounts::default(),
         });
         region.counts += counts;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_and_faults_of_peers_count_for_the_process() {
+        let faults = PageFaults::default();
+        faults.note_peer(FaultCounts { major: 1, bytes: 4096, ..FaultCounts::default() });
+        for fate in [
+            FaultCounts { stashed: 1, ..FaultCounts::default() },
+            FaultCounts { resumed: 1, ..FaultCounts::default() },
+        ] {
+            (0..2).for_each(|_| faults.note_packet(None, fate));
+        }
+        let FaultReport { all, devices, regions, .. } = faults.report();
+        assert_eq!(
+            all,
+            FaultCounts { major: 1, bytes: 4096, stashed: 2, resumed: 2, ..FaultCounts::default() }
+        );
+        assert!(devices.is_empty() && regions.is_empty());
     }
 }

@@ -3,6 +3,7 @@
 //! Revocation looks at every claim of a peer. So the claims of a new channel, and the end of a peer, are noted at once.
 
 use crate::words::channel_layout::{CHANNEL_WORDS, DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS};
+use derive_where::derive_where;
 use pagewire_fabric::{Channel, ChannelId, Fabric, FabricEvent, Side};
 use pagewire_iommu::Hazards;
 use pagewire_iommu::hazards::Revoked;
@@ -26,16 +27,11 @@ struct PeerClaims<W> {
 }
 
 /// Events that the engine has not handled, and the claims of all peers.
+#[derive_where(Default)]
 pub struct Intake<F: Fabric> {
     noted: Mutex<Vec<EventOf<F>>>,
     any_noted: AtomicBool,
     peers: RwLock<Vec<PeerClaims<F::Words>>>,
-}
-
-impl<F: Fabric> Default for Intake<F> {
-    fn default() -> Self {
-        Intake { noted: Mutex::default(), any_noted: AtomicBool::new(false), peers: RwLock::default() }
-    }
 }
 
 impl<F: Fabric> Intake<F> {

@@ -3,7 +3,7 @@
 use crate::services::Services;
 use crate::services::context::Context;
 use crate::services::thread_domain::ThreadDomain;
-use crate::words::error::{Error, Result};
+use crate::words::error::{Error, Result, busy_if, invalid_if};
 use pagewire_fabric::Fabric;
 use pagewire_iommu::limits::MAX_REGION_LENGTH;
 use pagewire_iommu::{NullMemory, Region, Rights};
@@ -31,7 +31,7 @@ struct ParentDomainParts<F: Fabric> {
 impl<F: Fabric> ProtectionDomain<F> {
     pub(crate) fn new(context: Arc<Context<F>>) -> Result<Arc<Self>> {
         context.services().counts.protection_domains.take("protection domains")?;
-        let number = context.services().next_protection_domain();
+        let number = context.services().next_domain.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(ProtectionDomain { context, number, users: AtomicU32::new(0), parts: None }))
     }
 
@@ -45,9 +45,11 @@ impl<F: Fabric> ProtectionDomain<F> {
             Some(parts) => parts.protection_domain.clone(),
             None => self.clone(),
         };
-        if thread_domain.as_ref().is_some_and(|domain| !Arc::ptr_eq(domain.context(), &self.context)) {
-            return Err(Error::InvalidArgument("the thread domain is of another context"));
-        }
+        let is_foreign = |domain: &Arc<ThreadDomain<F>>| !Arc::ptr_eq(domain.context(), &self.context);
+        invalid_if(
+            thread_domain.as_ref().is_some_and(is_foreign),
+            "the thread domain is of another context",
+        )?;
         self.services().counts.protection_domains.take("protection domains")?;
         protection_domain.users.fetch_add(1, Ordering::AcqRel);
         if let Some(domain) = &thread_domain {
@@ -82,9 +84,7 @@ impl<F: Fabric> ProtectionDomain<F> {
     /// Refused while a region, queue pair, shared receive queue, address handle or parent domain lives in it, or a completion queue
     /// in a parent domain (`ibv_dealloc_pd(3)`).
     pub fn dealloc(&self) -> Result<()> {
-        if self.users.load(Ordering::Acquire) != 0 {
-            return Err(Error::Busy("the protection domain is in use"));
-        }
+        busy_if(self.users.load(Ordering::Acquire) != 0, "the protection domain is in use")?;
         if let Some(ParentDomainParts { protection_domain, thread_domain }) = &self.parts {
             protection_domain.users.fetch_sub(1, Ordering::AcqRel);
             if let Some(domain) = thread_domain {
@@ -150,24 +150,17 @@ impl<F: Fabric> ProtectionDomain<F> {
 
 /// Whether a region may have these rights.
 fn check_rights(access: Rights) -> Result<()> {
-    match access.consistent() {
-        true => Ok(()),
-        false => Err(Error::InvalidArgument("remote write and atomic access need local write access")),
-    }
+    invalid_if(!access.consistent(), "remote write and atomic access need local write access")
 }
 
 /// Whether a region may be longer than others are, with these rights: the whole address space.
 #[cold]
 fn check_long(length: u64, iova: u64, access: Rights) -> Result<()> {
-    if length == Region::WHOLE_ADDRESS_SPACE && !access.contains(Rights::ON_DEMAND) {
-        return Err(Error::InvalidArgument(
-            "only for on-demand paging may a region be the whole address space",
-        ));
-    }
-    match iova.checked_add(length) {
-        Some(_) => Ok(()),
-        None => Err(Error::InvalidArgument("the region's iova leaves the address space")),
-    }
+    invalid_if(
+        length == Region::WHOLE_ADDRESS_SPACE && !access.contains(Rights::ON_DEMAND),
+        "only for on-demand paging may a region be the whole address space",
+    )?;
+    invalid_if(iova.checked_add(length).is_none(), "the region's iova leaves the address space")
 }
 
 /// Why the table did not take a region.
@@ -228,9 +221,7 @@ impl<F: Fabric> MemoryRegion<F> {
     /// change too.
     pub fn reregister(&self, change: Reregistration<F>) -> Result<()> {
         let mut registered = self.registered.lock();
-        if registered.is_null {
-            return Err(Error::InvalidArgument("a null region stays what it is"));
-        }
+        invalid_if(registered.is_null, "a null region stays what it is")?;
         if let Reregistration { domain: None, translation: None, access: Some(access) } = change {
             check_rights(access)?;
             check_long(registered.length, registered.iova, access)?;
@@ -240,9 +231,8 @@ impl<F: Fabric> MemoryRegion<F> {
             return Ok(());
         }
         let domain = change.domain.unwrap_or_else(|| registered.domain.clone());
-        if !Arc::ptr_eq(domain.context(), registered.domain.context()) {
-            return Err(Error::InvalidArgument("the protection domain is of another context"));
-        }
+        let is_foreign = !Arc::ptr_eq(domain.context(), registered.domain.context());
+        invalid_if(is_foreign, "the protection domain is of another context")?;
         let (address, length) = change.translation.unwrap_or((registered.address, registered.length));
         let iova = if change.translation.is_some() { address } else { registered.iova };
         let access = change.access.unwrap_or(registered.access);

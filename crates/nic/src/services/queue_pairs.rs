@@ -3,6 +3,7 @@
 use crate::services::Services;
 use crate::words::error::{Error, Result};
 use crate::words::limits::{MAX_BLOCKS_AT_ONCE, MAX_QUEUE_PAIRS};
+use derive_where::derive_where;
 use pagewire_fabric::{Fabric, QUEUE_PAIRS_PER_BLOCK};
 use pagewire_iommu::layout::BLOCKS;
 use pagewire_iommu::limits::MAX_BLOCKS;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 /// Publishing a leased block.
 pub const BLOCK: Site = Site("tables.block");
 
+#[derive_where(Default)]
 struct Table<T> {
     /// Leased blocks in the order of their places.
     blocks: Vec<u32>,
@@ -50,19 +52,10 @@ fn blocks_to_lease(places: usize) -> usize {
 }
 
 /// What has queue pair numbers, by number.
+#[derive_where(Default)]
 pub struct Numbered<T>(RwLock<Table<T>>);
 
 impl<T> Numbered<T> {
-    /// None.
-    pub fn new() -> Self {
-        Numbered(RwLock::new(Table {
-            blocks: Vec::new(),
-            runs: Vec::new(),
-            by_place: Vec::new(),
-            free: VecDeque::new(),
-        }))
-    }
-
     /// Takes a free number and its place, leasing more blocks if none is free.
     pub fn reserve<F: Fabric>(&self, services: &Services<F>) -> Result<(u32, u32)> {
         let (none_free, places) = {

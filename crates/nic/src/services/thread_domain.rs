@@ -3,7 +3,7 @@
 //! The engine keeps its locks: peers and the NIC thread use the same objects. So the promise changes nothing but what may be destroyed.
 
 use crate::services::context::Context;
-use crate::words::error::{Error, Result};
+use crate::words::error::{Result, busy_if};
 use pagewire_fabric::Fabric;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,9 +27,7 @@ impl<F: Fabric> ThreadDomain<F> {
 
     /// Refused while a parent domain uses it (`ibv_dealloc_td(3)`).
     pub fn dealloc(&self) -> Result<()> {
-        if self.users.load(Ordering::Acquire) != 0 {
-            return Err(Error::Busy("a parent domain uses the thread domain"));
-        }
+        busy_if(self.users.load(Ordering::Acquire) != 0, "a parent domain uses the thread domain")?;
         self.context.services().counts.thread_domains.give_back();
         Ok(())
     }

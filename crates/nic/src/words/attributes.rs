@@ -1,7 +1,7 @@
 //! Queue pair states and attributes, and which attributes each transition takes
 //! (InfiniBand specification, volume 1, section 11.2.5.2, table 91; `ibv_modify_qp(3)`).
 
-use crate::words::error::{Error, Result};
+use crate::words::error::{Error, Result, invalid_if};
 use crate::words::gid::Mtu;
 use bitflags::bitflags;
 use pagewire_iommu::Rights;
@@ -16,9 +16,10 @@ pub enum QueuePairType {
 }
 
 /// Queue pair states (values of `enum ibv_qp_state`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::FromRepr)]
 #[repr(u32)]
 pub enum State {
+    #[default]
     Reset = 0,
     Init = 1,
     ReadyToReceive = 2,
@@ -29,14 +30,6 @@ pub enum State {
 }
 
 impl State {
-    /// From `enum ibv_qp_state`.
-    pub fn from_code(code: u32) -> Option<Self> {
-        use State::*;
-        [Reset, Init, ReadyToReceive, ReadyToSend, SendQueueDrain, SendQueueError, Error]
-            .into_iter()
-            .find(|state| *state as u32 == code)
-    }
-
     /// Whether packets of the peer are taken.
     pub fn receives(self) -> bool {
         matches!(
@@ -101,64 +94,69 @@ pub struct Capabilities {
     pub max_inline_data: u32,
 }
 
-/// A change of a queue pair: each field stands for one bit of the attribute mask.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct QueuePairChange {
-    pub state: Option<State>,
-    pub current_state: Option<State>,
-    pub drained_notify: Option<bool>,
-    pub access: Option<Rights>,
-    pub pkey_index: Option<u16>,
-    pub port: Option<u8>,
-    pub queue_key: Option<u32>,
-    pub address: Option<AddressVector>,
-    pub path_mtu: Option<Mtu>,
-    pub timeout: Option<u8>,
-    pub retry_count: Option<u8>,
-    pub rnr_retry: Option<u8>,
-    pub receive_psn: Option<u32>,
-    pub max_read_atomic: Option<u8>,
-    pub min_rnr_timer: Option<u8>,
-    pub send_psn: Option<u32>,
-    pub max_dest_read_atomic: Option<u8>,
-    pub destination: Option<u32>,
-    pub capabilities: Option<Capabilities>,
-    /// 0: migrated, 1: rearm, 2: armed.
-    pub path_migration: Option<u32>,
-    /// Alternate paths and rate limits are refused.
-    pub alternate_path: bool,
-    pub rate_limit: bool,
+macro_rules! attributes {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $bit:ident,)*) => {
+        /// What a queue pair is set to.
+        #[derive(Debug, Clone, Copy, Default)]
+        pub struct Attributes {
+            $($(#[$doc])* pub $name: $type,)*
+        }
+
+        /// A change of a queue pair: each field stands for one bit of the attribute mask.
+        #[derive(Debug, Clone, Copy, Default)]
+        pub struct QueuePairChange {
+            $($(#[$doc])* pub $name: Option<$type>,)*
+            pub current_state: Option<State>,
+            pub capabilities: Option<Capabilities>,
+            /// Alternate paths and rate limits are refused.
+            pub alternate_path: bool,
+            pub rate_limit: bool,
+        }
+
+        impl QueuePairChange {
+            /// The attributes that are given.
+            pub fn mask(&self) -> AttributeMask {
+                let given = [
+                    $((self.$name.is_some(), AttributeMask::$bit),)*
+                    (self.current_state.is_some(), AttributeMask::CURRENT_STATE),
+                    (self.capabilities.is_some(), AttributeMask::CAPABILITIES),
+                    (self.alternate_path, AttributeMask::ALTERNATE_PATH),
+                    (self.rate_limit, AttributeMask::RATE_LIMIT),
+                ];
+                given.into_iter().filter(|(given, _)| *given).map(|(_, bit)| bit).collect()
+            }
+        }
+
+        impl Attributes {
+            /// Takes over what a checked change gives.
+            pub fn apply(&mut self, change: &QueuePairChange) {
+                $(self.$name = change.$name.unwrap_or(self.$name);)*
+                (self.receive_psn, self.send_psn) = (self.receive_psn & 0xFF_FFFF, self.send_psn & 0xFF_FFFF);
+            }
+        }
+    };
 }
 
-impl QueuePairChange {
-    /// The attributes that are given.
-    pub fn mask(&self) -> AttributeMask {
-        let given = [
-            (self.state.is_some(), AttributeMask::STATE),
-            (self.current_state.is_some(), AttributeMask::CURRENT_STATE),
-            (self.drained_notify.is_some(), AttributeMask::DRAINED_NOTIFY),
-            (self.access.is_some(), AttributeMask::ACCESS_FLAGS),
-            (self.pkey_index.is_some(), AttributeMask::PKEY_INDEX),
-            (self.port.is_some(), AttributeMask::PORT),
-            (self.queue_key.is_some(), AttributeMask::QUEUE_KEY),
-            (self.address.is_some(), AttributeMask::ADDRESS),
-            (self.path_mtu.is_some(), AttributeMask::PATH_MTU),
-            (self.timeout.is_some(), AttributeMask::TIMEOUT),
-            (self.retry_count.is_some(), AttributeMask::RETRY_COUNT),
-            (self.rnr_retry.is_some(), AttributeMask::RNR_RETRY),
-            (self.receive_psn.is_some(), AttributeMask::RECEIVE_PSN),
-            (self.max_read_atomic.is_some(), AttributeMask::MAX_READ_ATOMIC),
-            (self.alternate_path, AttributeMask::ALTERNATE_PATH),
-            (self.min_rnr_timer.is_some(), AttributeMask::MIN_RNR_TIMER),
-            (self.send_psn.is_some(), AttributeMask::SEND_PSN),
-            (self.max_dest_read_atomic.is_some(), AttributeMask::MAX_DEST_READ_ATOMIC),
-            (self.path_migration.is_some(), AttributeMask::PATH_MIGRATION),
-            (self.capabilities.is_some(), AttributeMask::CAPABILITIES),
-            (self.destination.is_some(), AttributeMask::DESTINATION),
-            (self.rate_limit, AttributeMask::RATE_LIMIT),
-        ];
-        given.into_iter().filter(|(given, _)| *given).map(|(_, bit)| bit).collect()
-    }
+attributes! {
+    state: State = STATE,
+    access: Rights = ACCESS_FLAGS,
+    pkey_index: u16 = PKEY_INDEX,
+    port: u8 = PORT,
+    queue_key: u32 = QUEUE_KEY,
+    address: AddressVector = ADDRESS,
+    path_mtu: Mtu = PATH_MTU,
+    timeout: u8 = TIMEOUT,
+    retry_count: u8 = RETRY_COUNT,
+    rnr_retry: u8 = RNR_RETRY,
+    receive_psn: u32 = RECEIVE_PSN,
+    max_read_atomic: u8 = MAX_READ_ATOMIC,
+    min_rnr_timer: u8 = MIN_RNR_TIMER,
+    send_psn: u32 = SEND_PSN,
+    max_dest_read_atomic: u8 = MAX_DEST_READ_ATOMIC,
+    destination: u32 = DESTINATION,
+    drained_notify: bool = DRAINED_NOTIFY,
+    /// 0: migrated, 1: rearm, 2: armed.
+    path_migration: u32 = PATH_MIGRATION,
 }
 
 /// The attributes a transition needs and may take; `None`: there is no such transition.
@@ -218,102 +216,18 @@ fn transition(kind: QueuePairType, from: State, to: State) -> Option<(AttributeM
 
 /// Checks that a change is one that a queue pair may make; gives the state it then has.
 pub fn check(kind: QueuePairType, from: State, change: &QueuePairChange) -> Result<State> {
-    if change.current_state.is_some_and(|current| {
-        current != from && !(current == State::SendQueueError && from == State::ReadyToSend)
-    }) {
-        return Err(Error::InvalidArgument("the queue pair is not in the state that the call assumes"));
-    }
+    let assumes_another =
+        |current| current != from && !(current == State::SendQueueError && from == State::ReadyToSend);
+    let assumes_another = change.current_state.is_some_and(assumes_another);
+    invalid_if(assumes_another, "the queue pair is not in the state that the call assumes")?;
     let to = change.state.unwrap_or(from);
     let (needed, allowed) =
         transition(kind, from, to).ok_or(Error::InvalidArgument("no such state transition"))?;
     let given = change.mask() & !AttributeMask::STATE;
-    if !given.contains(needed) {
-        return Err(Error::InvalidArgument("an attribute that the transition needs is missing"));
-    }
-    if !(needed | allowed).contains(given) {
-        return Err(Error::InvalidArgument("an attribute that the transition does not take is given"));
-    }
-    if change.alternate_path {
-        return Err(Error::NotSupported("alternate paths"));
-    }
-    Ok(to)
-}
-
-/// What a queue pair is set to.
-#[derive(Debug, Clone, Copy)]
-pub struct Attributes {
-    pub state: State,
-    pub access: Rights,
-    pub pkey_index: u16,
-    pub port: u8,
-    pub queue_key: u32,
-    pub address: AddressVector,
-    pub path_mtu: Mtu,
-    pub timeout: u8,
-    pub retry_count: u8,
-    pub rnr_retry: u8,
-    pub receive_psn: u32,
-    pub max_read_atomic: u8,
-    pub min_rnr_timer: u8,
-    pub send_psn: u32,
-    pub max_dest_read_atomic: u8,
-    pub destination: u32,
-    pub drained_notify: bool,
-    pub path_migration: u32,
-}
-
-impl Default for Attributes {
-    fn default() -> Self {
-        Attributes {
-            state: State::Reset,
-            access: Rights::empty(),
-            pkey_index: 0,
-            port: 0,
-            queue_key: 0,
-            address: AddressVector::default(),
-            path_mtu: Mtu::Mtu1024,
-            timeout: 0,
-            retry_count: 0,
-            rnr_retry: 0,
-            receive_psn: 0,
-            max_read_atomic: 0,
-            min_rnr_timer: 0,
-            send_psn: 0,
-            max_dest_read_atomic: 0,
-            destination: 0,
-            drained_notify: false,
-            path_migration: 0,
-        }
-    }
-}
-
-impl Attributes {
-    /// Takes over what a checked change gives.
-    pub fn apply(&mut self, change: &QueuePairChange) {
-        fn set<T: Copy>(field: &mut T, value: Option<T>) {
-            if let Some(value) = value {
-                *field = value;
-            }
-        }
-        set(&mut self.state, change.state);
-        set(&mut self.access, change.access);
-        set(&mut self.pkey_index, change.pkey_index);
-        set(&mut self.port, change.port);
-        set(&mut self.queue_key, change.queue_key);
-        set(&mut self.address, change.address);
-        set(&mut self.path_mtu, change.path_mtu);
-        set(&mut self.timeout, change.timeout);
-        set(&mut self.retry_count, change.retry_count);
-        set(&mut self.rnr_retry, change.rnr_retry);
-        set(&mut self.receive_psn, change.receive_psn.map(|psn| psn & 0xFF_FFFF));
-        set(&mut self.max_read_atomic, change.max_read_atomic);
-        set(&mut self.min_rnr_timer, change.min_rnr_timer);
-        set(&mut self.send_psn, change.send_psn.map(|psn| psn & 0xFF_FFFF));
-        set(&mut self.max_dest_read_atomic, change.max_dest_read_atomic);
-        set(&mut self.destination, change.destination);
-        set(&mut self.drained_notify, change.drained_notify);
-        set(&mut self.path_migration, change.path_migration);
-    }
+    invalid_if(!given.contains(needed), "an attribute that the transition needs is missing")?;
+    let is_taken = (needed | allowed).contains(given);
+    invalid_if(!is_taken, "an attribute that the transition does not take is given")?;
+    if change.alternate_path { Err(Error::NotSupported("alternate paths")) } else { Ok(to) }
 }
 
 #[cfg(test)]
@@ -359,7 +273,7 @@ mod tests {
     #[test]
     fn reset_and_error_are_always_possible() {
         for code in 0..=6 {
-            let from = State::from_code(code).unwrap();
+            let from = State::from_repr(code).unwrap();
             for to in [State::Reset, State::Error] {
                 let change = QueuePairChange { state: Some(to), ..Default::default() };
                 assert_eq!(check(QueuePairType::Ud, from, &change), Ok(to));

@@ -47,6 +47,17 @@ impl Error {
     }
 }
 
+/// Refuses an argument: `what` is wrong with it, or was asked for in vain.
+#[inline(always)]
+pub fn invalid_if(wrong: bool, what: &'static str) -> Result<()> {
+    if wrong { Err(Error::InvalidArgument(what)) } else { Ok(()) }
+}
+
+/// Refuses the end of an object that something else needs: `what` says by whom it is used.
+pub fn busy_if(used: bool, what: &'static str) -> Result<()> {
+    if used { Err(Error::Busy(what)) } else { Ok(()) }
+}
+
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
         use std::io::ErrorKind;

@@ -8,11 +8,12 @@ const UDP_HEADER: u16 = 8;
 const IPV4_AND_UDP: u16 = 20 + UDP_HEADER;
 
 /// Path MTU (values of `enum ibv_mtu`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, strum::FromRepr)]
 #[repr(u32)]
 pub enum Mtu {
     Mtu256 = 1,
     Mtu512 = 2,
+    #[default]
     Mtu1024 = 3,
     Mtu2048 = 4,
     Mtu4096 = 5,
@@ -22,13 +23,6 @@ pub enum Mtu {
 const OVERHEAD: u32 = 40 + 8 + 12 + 28 + 4 + 4;
 
 impl Mtu {
-    /// From `enum ibv_mtu`.
-    pub fn from_code(code: u32) -> Option<Self> {
-        [Mtu::Mtu256, Mtu::Mtu512, Mtu::Mtu1024, Mtu::Mtu2048, Mtu::Mtu4096]
-            .into_iter()
-            .find(|mtu| *mtu as u32 == code)
-    }
-
     /// Payload bytes.
     pub fn bytes(self) -> u32 {
         128 << self as u32

@@ -4,7 +4,7 @@ use pagewire_iommu::limits as iommu;
 use std::time::Duration;
 
 /// Queue pairs of one process.
-pub const MAX_QUEUE_PAIRS: u32 = iommu::MAX_QUEUE_PAIRS;
+pub use iommu::{MAX_QUEUE_PAIRS, MAX_REGION_LENGTH, MAX_REGIONS};
 /// Queue pair numbers have 24 bits.
 pub const MAX_QUEUE_PAIR_NUMBER: u32 = 0xFF_FFFF;
 /// Blocks of queue pair numbers that a process leases at once.

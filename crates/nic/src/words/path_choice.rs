@@ -1,10 +1,10 @@
 //! The path that a user asks for.
 
-use std::fmt;
-use std::str::FromStr;
-
 /// What the user asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, strum::Display, strum::EnumString, strum::IntoStaticStr,
+)]
+#[strum(serialize_all = "lowercase", parse_err_ty = UnknownPath, parse_err_fn = unknown)]
 pub enum PathChoice {
     /// The best that can be had.
     #[default]
@@ -20,18 +20,8 @@ impl PathChoice {
     pub const ALL: [PathChoice; 3] = [PathChoice::Auto, PathChoice::Local, PathChoice::Udp];
 
     /// Its name in `PAGEWIRE_PATH`, on command lines and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            PathChoice::Auto => "auto",
-            PathChoice::Local => "local",
-            PathChoice::Udp => "udp",
-        }
-    }
-}
-
-impl fmt::Display for PathChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -40,13 +30,8 @@ impl fmt::Display for PathChoice {
 #[error("'{0}': it must be auto, local or udp")]
 pub struct UnknownPath(String);
 
-impl FromStr for PathChoice {
-    type Err = UnknownPath;
-
-    fn from_str(name: &str) -> Result<Self, UnknownPath> {
-        let named = PathChoice::ALL.into_iter().find(|choice| choice.name() == name);
-        named.ok_or_else(|| UnknownPath(name.to_owned()))
-    }
+fn unknown(name: &str) -> UnknownPath {
+    UnknownPath(name.to_owned())
 }
 
 #[cfg(test)]

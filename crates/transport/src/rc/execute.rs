@@ -3,7 +3,7 @@
 
 use pagewire_wire::{Header, Nak, Operation as Code};
 
-use super::{ReceivedData, RemoteRights};
+use super::RemoteRights;
 use crate::message::part_of;
 use crate::placing::{self, Message, Placer, done};
 use crate::{
@@ -54,9 +54,9 @@ impl From<placing::Stop> for Stop {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Executor {
-    placer: Placer,
+    pub(super) placer: Placer,
     /// Messages completed, 24 bits (MSN, section 9.7.7.1).
     messages: u32,
 }
@@ -66,32 +66,9 @@ impl Executor {
         Executor { placer: Placer::new(rights), messages: 0 }
     }
 
-    pub(super) fn set_rights(&mut self, rights: RemoteRights) {
-        self.placer.rights = rights;
-    }
-
-    pub(super) fn take_remaining_lengths(&mut self) {
-        self.placer.takes_remaining_length = true;
-    }
-
-    /// What has come for the program.
-    pub(super) fn received(&mut self) -> &mut ReceivedData {
-        &mut self.placer.received
-    }
-
-    /// Whether the peer may read at all.
-    pub(super) fn may_read(&self) -> bool {
-        self.placer.rights.read
-    }
-
     /// The message sequence number to acknowledge with.
     pub(super) fn message(&self) -> u32 {
         self.messages
-    }
-
-    /// Whether the last message is complete, and no receive is taken for the next.
-    pub(super) fn is_between_messages(&self) -> bool {
-        self.placer.is_between_messages()
     }
 
     /// Executes a packet, and those of its burst that go with it. `may_read`: another READ or atomic may be outstanding.

@@ -99,7 +99,7 @@ impl RcConnection {
             && self.requester.may_send_fast(work, shared);
         let packet = may.then(|| SendOnlyRequest {
             destination: shared.destination,
-            psn: self.requester.next_psn().value(),
+            psn: self.requester.next.value(),
             partition: shared.partition,
             solicited: work.solicited,
             immediate,

@@ -16,7 +16,7 @@ struct Dropped {
 }
 
 /// What a connection has to say of absent pages.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Faults {
     handling: FaultHandling,
     /// The peer understands RESUME.
@@ -31,15 +31,7 @@ pub(super) struct Faults {
 
 impl Faults {
     pub(super) fn new(handling: FaultHandling) -> Faults {
-        Faults {
-            handling,
-            peer_resumes: false,
-            dropped: None,
-            undecided_since: None,
-            resume_due: false,
-            hold_due: false,
-            last_hold: None,
-        }
+        Faults { handling, ..Faults::default() }
     }
 
     /// Whether there is anything to say, now or later.

@@ -11,7 +11,7 @@ use super::congestion::Window;
 use super::pacer::Pacer;
 use super::retry::{Expiry, Retry, pace};
 use super::scoreboard::Scoreboard;
-use super::{RcUpdate, RequesterSettings, Shared, State, Step};
+use super::{RequesterSettings, Shared, State, Step};
 use crate::message::denied_status;
 use crate::stash::Stash;
 use crate::{
@@ -86,7 +86,7 @@ struct Packets<'e> {
     again: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Requester {
     running: bool,
     draining: bool,
@@ -153,36 +153,10 @@ impl Requester {
             (limits::READ_CHUNK / mtu).clamp(1, limits::LOSSY_SPAN)
         };
         Requester {
-            running: false,
-            draining: false,
-            max_rd_atomic: 0,
             read_chunk,
-            queue: VecDeque::new(),
-            started: 0,
-            unacked: Psn::default(),
-            next: Psn::default(),
-            executed: Psn::default(),
-            resend: None,
-            board: Scoreboard::default(),
-            kept: Stash::default(),
-            reads: 0,
-            unasked: 0,
             window: Window::new(link.request_mtu.max(link.response_mtu)),
-            pacer: Pacer::default(),
-            retry: Retry::new(),
-            recover: None,
-            gone_back: None,
-            repeat_naks: 0,
-            dropped_request: None,
-            dropped_response: None,
-            resumed: None,
-            gone_back_for_response: None,
-            blocked: None,
-            waiting_there: 0,
-            held_since_timeout: false,
             allowance: u32::MAX,
-            held: false,
-            filling: false,
+            ..Requester::default()
         }
     }
 
@@ -205,36 +179,17 @@ impl Requester {
         let psn = Psn::new(settings.send_psn);
         (self.unacked, self.next, self.executed) = (psn, psn, psn);
         self.board.start(psn);
-        self.max_rd_atomic = settings.max_rd_atomic;
-        self.retry.start(&settings);
+        self.update(&settings);
         self.running = true;
     }
 
-    pub(super) fn update(&mut self, update: &RcUpdate) {
-        if let Some(max_rd_atomic) = update.max_rd_atomic {
-            self.max_rd_atomic = max_rd_atomic;
-        }
-        if let Some(code) = update.timeout {
-            self.retry.set_timeout(code);
-        }
-        if let Some(count) = update.retry_count {
-            self.retry.set_retry_count(count);
-        }
-        if let Some(count) = update.rnr_retry {
-            self.retry.set_rnr_retry(count);
-        }
+    pub(super) fn update(&mut self, settings: &RequesterSettings) {
+        self.max_rd_atomic = settings.max_rd_atomic;
+        self.retry.set(settings);
     }
 
     pub(super) fn post(&mut self, work: Work) {
-        self.queue.push_back(Entry {
-            work,
-            first: Psn::default(),
-            packets: 0,
-            chunk: self.read_chunk,
-            cut_at: 0,
-            write_only: false,
-            bounced: false,
-        });
+        self.queue.push_back(self.entry(work));
     }
 
     /// Whether everything that was posted has been sent, and nothing is to be repeated.
@@ -260,28 +215,17 @@ impl Requester {
             && self.fits(1, false, shared)
     }
 
-    /// The PSN of what is sent next.
-    pub(super) fn next_psn(&self) -> Psn {
-        self.next
-    }
-
-    fn only_entry(&self, work: &Work) -> Entry {
-        let (write_only, bounced) = (false, false);
-        Entry {
-            work: *work,
-            first: self.next,
-            packets: 1,
-            chunk: self.read_chunk,
-            cut_at: 0,
-            write_only,
-            bounced,
-        }
+    /// A work request that has not begun.
+    #[inline(always)] // Part of the fast path.
+    fn entry(&self, work: Work) -> Entry {
+        let (first, chunk) = (Psn::default(), self.read_chunk);
+        Entry { work, first, packets: 0, chunk, cut_at: 0, write_only: false, bounced: false }
     }
 
     /// That packet has left.
     pub(super) fn sent_fast(&mut self, now: Time, work: &Work, shared: &mut Shared) {
         self.leaves();
-        self.queue.push_back(self.only_entry(work));
+        self.queue.push_back(Entry { first: self.next, packets: 1, ..self.entry(*work) });
         self.started += 1;
         self.retry.sent(now, pace(shared));
         self.retry.measure(self.next, now);
@@ -312,11 +256,6 @@ impl Requester {
 
     pub(super) fn deadline(&self) -> Option<Time> {
         self.retry.deadline().into_iter().chain(self.pacer.deadline()).min()
-    }
-
-    /// The network asks for less (a congestion notification).
-    pub(super) fn congestion(&mut self) {
-        self.reduce_window();
     }
 
     /// Sends a burst of `most` packets at most.
@@ -438,7 +377,7 @@ impl Requester {
             }
         }
         // What was repeated and is still missing was lost again.
-        self.board.unmark(self.unacked);
+        self.board.start(self.unacked);
     }
 
     /// Sends again everything from `from` on that may be missing.

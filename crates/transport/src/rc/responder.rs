@@ -15,7 +15,7 @@ use crate::stash::Stash;
 use crate::{Disposition, DropCause, Event, Payload, Psn, Time, TransportOps, packets_for};
 use outputs::{NO_CREDITS, Output, ReadResponses, acknowledgement};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Responder {
     executor: Executor,
     min_rnr_timer: u8,
@@ -63,36 +63,20 @@ impl Responder {
             min_rnr_timer: settings.min_rnr_timer,
             max_dest_rd_atomic: settings.max_dest_rd_atomic,
             expected: Psn::new(settings.receive_psn),
-            nak_sent: false,
-            not_ready: false,
-            after_nak: false,
-            gap: Gap::default(),
             outputs: VecDeque::with_capacity(4),
-            reads: 0,
-            replays: VecDeque::new(),
-            atomics: VecDeque::new(),
-            kept: Stash::default(),
-            report_due: false,
-            hold_due: false,
-            stalled: false,
+            ..Responder::default()
         }
     }
 
     pub(super) fn update(&mut self, update: &RcUpdate) {
-        if let Some(code) = update.min_rnr_timer {
-            self.min_rnr_timer = code;
-        }
-        if let Some(rights) = update.remote_rights {
-            self.executor.set_rights(rights);
-        }
-        if let Some(count) = update.max_dest_rd_atomic {
-            self.max_dest_rd_atomic = count;
-        }
+        self.min_rnr_timer = update.min_rnr_timer;
+        self.max_dest_rd_atomic = update.max_dest_rd_atomic;
+        self.executor.placer.rights = update.remote_rights;
     }
 
     /// From now on the RETH of a WRITE ONLY may tell of more than its packet: the peer is a Pagewire, or may be one.
     pub(super) fn take_remaining_lengths(&mut self) {
-        self.executor.take_remaining_lengths();
+        self.executor.placer.takes_remaining_length = true;
     }
 
     /// The PSN of the next request.
@@ -110,7 +94,7 @@ impl Responder {
 
     /// Whether the last message is complete.
     pub(super) fn is_between_messages(&self) -> bool {
-        self.executor.is_between_messages()
+        self.executor.placer.is_between_messages()
     }
 
     /// Whether no packet waits to be executed, or asked for, later.
@@ -120,7 +104,7 @@ impl Responder {
 
     /// Whether a request with this PSN is the next, and begins a message.
     pub(super) fn expects_message(&self, psn: Psn) -> bool {
-        psn == self.expected && !self.nak_sent && self.executor.is_between_messages()
+        psn == self.expected && !self.nak_sent && self.executor.placer.is_between_messages()
     }
 
     /// Whether nothing is to be executed later, and nothing to be sent but one acknowledgement at most.
@@ -147,19 +131,19 @@ impl Responder {
         self.executor.finish_message();
         if owes {
             // What is owed waits for the answer, if the program answers.
-            self.executor.received().received = true;
+            self.executor.placer.received.received = true;
             self.acknowledge(psn);
         }
     }
 
     /// What has come for the program since this was last asked.
     pub(super) fn take_received(&mut self) -> ReceivedData {
-        std::mem::take(self.executor.received())
+        std::mem::take(&mut self.executor.placer.received)
     }
 
     /// Whether a message has come.
-    pub(super) fn has_received(&mut self) -> bool {
-        self.executor.received().received
+    pub(super) fn has_received(&self) -> bool {
+        self.executor.placer.received.received
     }
 
     /// The acknowledgement that is [all there is to send](Self::acknowledges_only), for the caller to send.
@@ -423,12 +407,15 @@ impl Responder {
     fn retry(&mut self, syndrome: Syndrome, shared: &Shared) {
         debug_assert!(shared.state == State::Alive);
         let message = self.executor.message();
-        let nak = Output::Retry { psn: self.expected, syndrome, message };
-        match self.outputs.back_mut() {
-            // The NAK acknowledges what came before it as well.
-            Some(last @ (Output::Ack { .. } | Output::Retry { .. })) => *last = nak,
-            _ => self.outputs.push_back(nak),
+        self.queue_nak(Output::Retry { psn: self.expected, syndrome, message });
+    }
+
+    /// Queues a NAK. It acknowledges what came before it as well.
+    fn queue_nak(&mut self, nak: Output) {
+        if matches!(self.outputs.back(), Some(Output::Ack { .. } | Output::Retry { .. })) {
+            self.outputs.pop_back();
         }
+        self.outputs.push_back(nak);
     }
 
     /// Queues the last NAK. Nothing that arrives is looked at any more.
@@ -436,11 +423,7 @@ impl Responder {
         shared.state = State::Refusing;
         self.kept.clear();
         let message = self.executor.message();
-        let refusal = Output::Refusal { psn, nak, message, event };
-        match self.outputs.back_mut() {
-            Some(last @ (Output::Ack { .. } | Output::Retry { .. })) => *last = refusal,
-            _ => self.outputs.push_back(refusal),
-        }
+        self.queue_nak(Output::Refusal { psn, nak, message, event });
     }
 }
 

@@ -151,7 +151,7 @@ impl Requester {
         let expected = Psn::new(report.expected);
         let outstanding = self.next.since(self.unacked);
         if expected.since(self.unacked) > outstanding {
-            shared.counters.dropped += 1;
+            shared.counters.stale += 1;
             return;
         }
         // It overtakes READ responses on their way: unlike an ACK it does not say that they were lost.
@@ -191,7 +191,7 @@ impl Requester {
         let psn = Psn::new(hold.psn);
         if psn.since(self.unacked) > self.next.since(self.unacked) {
             // Of another connection, or of somebody who does not know this one.
-            shared.counters.dropped += 1;
+            shared.counters.stale += 1;
             return;
         }
         shared.counters.holds_received += 1;
@@ -227,7 +227,7 @@ impl Requester {
         };
         let recent = self.resumed.is_some_and(|(last, at)| now.0.saturating_sub(at.0) < interval(last));
         if recent || !shared.fills_gaps() || !self.is_outstanding(psn) {
-            shared.counters.dropped += 1;
+            shared.counters.stale += 1;
             return;
         }
         shared.counters.resumes_received += 1;
@@ -540,7 +540,7 @@ impl Requester {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rc::{RcCounters, RequesterSettings};
+    use crate::rc::{ProtocolCounters, RequesterSettings};
     use crate::{Link, limits};
 
     #[test]
@@ -556,7 +556,7 @@ mod tests {
             response_stalled: false,
             requests_wait: false,
             state: State::Alive,
-            counters: RcCounters::default(),
+            counters: ProtocolCounters::default(),
         };
         let mut requester = Requester::new(&link);
         requester.start(RequesterSettings {

@@ -398,7 +398,7 @@ fn a_read_that_pretends_to_be_a_repetition_needs_the_right() {
     assert!(!connection.receive(Time(0), &request, Payload::Bytes(&[]), host).is_held());
     connection.progress(Time(0), host);
     assert!(host.sent.is_empty() && !connection.is_dead());
-    assert_eq!(connection.counters().dropped, 1);
+    assert_eq!(connection.counters().stale, 1);
 }
 
 #[test]

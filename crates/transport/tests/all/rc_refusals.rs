@@ -40,8 +40,7 @@ fn unaligned_atomic_is_invalid() {
 fn operations_that_are_not_allowed_are_invalid() {
     for work in [write(0, 8), read(0, 8), fetch_add(0, 1)] {
         let mut pair = pair_with(|_, _| ());
-        let none = RcUpdate { remote_rights: Some(RemoteRights::default()), ..RcUpdate::default() };
-        pair.ends[1].connection.update(none);
+        pair.ends[1].connection.update(update(RemoteRights::default()));
         pair.post_zeroed(0, work);
         pair.run(FOREVER);
         assert_eq!(statuses(&pair, 0), [Status::RemoteInvalidRequest]);
@@ -229,7 +228,7 @@ fn foreign_packets_change_nothing() {
         let outcome = end.connection.receive(Time(1000), &header, Payload::Bytes(&[]), &mut end.host);
         assert!(!outcome.is_held());
     }
-    assert_eq!(end.connection.counters().dropped, 4);
+    assert_eq!(end.connection.counters().stale, 4);
     assert_eq!(end.host.completions, []);
     assert!(!end.connection.is_dead());
 }

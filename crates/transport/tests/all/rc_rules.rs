@@ -241,7 +241,7 @@ fn a_hold_of_another_connection_is_dropped() {
         end.connection.receive_control(Time(1), &hold, &mut end.host);
     }
     let after = end.connection.counters();
-    assert_eq!((after.dropped, after.holds_received), (before.dropped + 2, before.holds_received));
+    assert_eq!((after.stale, after.holds_received), (before.stale + 2, before.holds_received));
 }
 
 #[test]

@@ -326,7 +326,7 @@ fn there_are_no_bursts_of_messages_where_they_may_not_be() {
     assert_eq!(take(&mut connection, 0), Disposition::Executed(1), "each may be the last of a work request");
     let refused = Disposition::Refused(Nak::InvalidRequest);
     let (_, mut connection) = responder(true);
-    connection.update(RcUpdate { remote_rights: Some(RemoteRights::default()), ..RcUpdate::default() });
+    connection.update(update(RemoteRights::default()));
     assert_eq!(take(&mut connection, 0), refused, "no right to write");
     let (_, mut connection) = responder(true);
     let host = &mut pair.ends[1].host;

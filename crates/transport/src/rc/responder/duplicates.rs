@@ -55,7 +55,7 @@ impl Responder {
         let remote = RemoteAddress { address: reth.address, key: reth.key };
         let packets = packets_for(reth.length, shared.link.response_mtu);
         let executed = self.expected.since(psn);
-        if !self.executor.may_read() || reth.length > limits::MAX_MESSAGE || packets > executed {
+        if !self.executor.placer.rights.read || reth.length > limits::MAX_MESSAGE || packets > executed {
             // Not a piece of what was executed.
             return Disposition::Dropped(DropCause::Stale);
         }

@@ -154,7 +154,7 @@ impl Responder {
             Outcome::Denied(_) if replay => {
                 // As in `duplicate_read`.
                 self.replays.pop_front();
-                shared.counters.dropped += 1;
+                shared.counters.stale += 1;
                 return Step::Sent(1);
             }
             Outcome::Denied(denial) => {

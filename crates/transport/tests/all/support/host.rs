@@ -281,7 +281,9 @@ impl TransportOps for Host {
             self.bursts.push(count);
         }
         for index in 0..count {
-            match self.transmit_one(&header_in_burst(header, source.len(), index), source.in_burst(index)) {
+            match self
+                .transmit_one(&header_in_burst(header, source.len(), index), source_in_burst(source, index))
+            {
                 Outcome::Done(_) => {}
                 other if index == 0 => return other,
                 _ => return Outcome::Done(index),
@@ -455,4 +457,32 @@ pub fn apply(original: u64, atomic: Atomic) -> u64 {
         Atomic::CompareSwap { .. } => original,
         Atomic::FetchAdd { add } => original.wrapping_add(add),
     }
+}
+
+/// The bytes of packet `index` of a burst whose first one has these.
+pub fn source_in_burst(first: Source, index: u32) -> Source {
+    match first {
+        Source::None => Source::None,
+        Source::Work { id, offset, length, copied } => {
+            Source::Work { id, offset: offset + index * length, length, copied }
+        }
+        Source::Remote { remote, length } => {
+            let skipped = u64::from(index) * u64::from(length);
+            let address = remote.address.wrapping_add(skipped);
+            Source::Remote { remote: RemoteAddress { address, ..remote }, length }
+        }
+    }
+}
+
+/// The header of packet `index` of a burst of packets of `length` bytes whose first one has this: the PSN counts on, and a RETH
+/// names what is left of the memory behind those before.
+pub fn header_in_burst(first: &Header, length: u32, index: u32) -> Header {
+    let mut header = *first;
+    header.bth.psn = Psn::new(first.bth.psn).plus(index).value();
+    if let Some(reth) = &mut header.reth {
+        let skipped = u64::from(index) * u64::from(length);
+        reth.address = reth.address.wrapping_add(skipped);
+        reth.length = u64::from(reth.length).saturating_sub(skipped) as u32;
+    }
+    header
 }

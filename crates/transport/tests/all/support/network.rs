@@ -7,7 +7,7 @@ use std::rc::Rc;
 use pagewire_transport::*;
 use pagewire_wire::Operation as Code;
 
-use super::host::{Host, Packet};
+use super::host::{Host, Packet, header_in_burst};
 use super::{requester, settings};
 
 #[derive(Debug, Clone, Copy, Default)]
