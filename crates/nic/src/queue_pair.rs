@@ -36,7 +36,7 @@ use crate::words::limits::REVOCATION_BOUND;
 use pagewire_fabric::lock::{Lock, LockGuard, lock_until};
 use pagewire_fabric::{Counter, Fabric};
 use pagewire_iommu::Rights;
-use pagewire_transport::WorkId;
+use pagewire_transport::{FaultHandling, WorkId};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
@@ -226,6 +226,11 @@ impl<F: Fabric> QueuePair<F> {
     pub(crate) fn lock_core(&self) -> Result<LockGuard<'_, QpContext<F>>> {
         lock_until(&self.qpc, Instant::now() + Duration::from_nanos(REVOCATION_BOUND))
             .ok_or(Error::Busy("an access of the queue pair waits for a page"))
+    }
+
+    /// What becomes of its packets that find a page absent.
+    pub(crate) fn fault_handling(&self) -> FaultHandling {
+        self.services.options.page_faults.of(&self.domain.context().device().name)
     }
 
     /// Bytes of payload in a packet over the network: what the program allows, or what the link carries if that is less.

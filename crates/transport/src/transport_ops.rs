@@ -105,7 +105,7 @@ pub enum DropCause {
     NoSpace,
     /// UC, UD: no receive is posted.
     NoReceive,
-    /// UC: memory or receive refuse it.
+    /// The memory or the receive that it goes to refuses it.
     NoAccess,
     /// It belongs to nothing that is outstanding.
     Stale,

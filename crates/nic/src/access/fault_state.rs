@@ -58,7 +58,7 @@ struct RequestedPages {
     until: u64,
 }
 
-/// How often in a row pages were brought in for the accesses of one purpose.
+/// The accesses of one purpose that find pages absent: how often in a row, and what the last one waits for.
 #[derive(Default)]
 pub struct FaultState {
     purpose: Purpose,
@@ -331,19 +331,19 @@ mod tests {
 
     /// What it asked for came in.
     fn answer(waits: &mut PageWaits, purpose: Purpose) {
-        let peer_knows_rts = tell(waits, purpose);
-        waits.note_pages_in(peer_knows_rts);
+        let waiting = tell(waits, purpose);
+        waits.note_pages_in(waiting);
     }
 
     /// What tells of the page that is asked for now.
     fn tell(waits: &mut PageWaits, purpose: Purpose) -> u64 {
-        let (peer_knows_rts, number) = waiter_of(waits.0[purpose as usize].state.token(77));
+        let (waiting, number) = waiter_of(waits.0[purpose as usize].state.token(77));
         assert_eq!(number, 77);
         assert_eq!(
-            Purpose::ALL.map(|which| tells_of(peer_knows_rts, which)),
+            Purpose::ALL.map(|which| tells_of(waiting, which)),
             Purpose::ALL.map(|which| which == purpose)
         );
-        peer_knows_rts
+        waiting
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub struct ConnectionReport {
     pub state_reason: Option<&'static str>,
     /// The peer's queue pair and address; none for UD and before RTR.
     pub peer: Option<(u32, IpAddr)>,
-    /// `local`, `udp`, `asked` (the peer's process is being asked), `dead` (the path asked for cannot be had) or `none`
+    /// `local`, `udp`, `connecting` (the peer's process is being asked), `dead` (the path asked for cannot be had) or `none`
     /// (no peer yet); for UD that of the last datagram sent.
     pub path: &'static str,
     /// Why the path is not a better one.

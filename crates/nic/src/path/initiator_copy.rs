@@ -89,10 +89,10 @@ pub struct LocalPath<'c, F: Fabric, R> {
     pub send_psn: u32,
     /// The peer must know that connection. UC takes requests up anywhere.
     pub is_reliable: bool,
-    /// Times in a row that pages were brought in for the requester.
+    /// The requester's accesses that find pages absent.
     pub waits: &'c mut FaultState,
     pub mr_cache: &'c mut MrCache,
-    /// The peer knows that this side has begun, or was told.
+    /// The peer knows that this side is in RTS.
     pub peer_knows_rts: &'c mut bool,
 }
 

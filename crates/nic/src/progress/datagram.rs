@@ -1,11 +1,12 @@
 //! UD: one packet a message, to wherever its address handle says.
 
+use crate::access::AccessRequest;
 use crate::access::fault_state::Purpose;
-use crate::access::{AccessRequest, AccessSession};
 use crate::completion::{Completion, Opcode, RoutingHeader, Status};
 use crate::path::local::LocalChannel;
 use crate::path::ring::Kind;
 use crate::path::{CONNECT_WAIT, Path};
+use crate::progress::packets::Burst;
 use crate::progress::transport_ops::{QpTransportOps, lay, length_in_batch};
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::inbox::Incoming;
@@ -234,7 +235,7 @@ impl<F: Fabric> QueuePair<F> {
         &self,
         qpc: &mut QpContext<F>,
         packet: &Incoming<'_, F>,
-        session: &mut AccessSession<'_, F>,
+        burst: &mut Burst<'_, F>,
     ) -> Disposition {
         let Incoming { header, payload, global_route, origin } = packet;
         let accepted = match ud::accept(&self.datagram_settings(&qpc.attributes), header, payload.len()) {
@@ -244,6 +245,10 @@ impl<F: Fabric> QueuePair<F> {
         let (Some(global_route), Payload::Bytes(_)) = (global_route, payload) else {
             return self.drop_packet(DropCause::Malformed);
         };
+        if self.waits_for_receive(qpc, header, burst.now()) {
+            return Disposition::Held { reason: Reason::Receive, again: false };
+        }
+        let session = burst.session();
         let mut ops = QpTransportOps::new(self, qpc, None, session);
         if !ops.begin_receive() {
             ops.finish();

@@ -34,6 +34,11 @@ impl<'n, F: Fabric> Burst<'n, F> {
     pub(crate) fn now(&self) -> Time {
         self.now
     }
+
+    /// The access to memory that its packets share.
+    pub(crate) fn session(&mut self) -> &mut AccessSession<'n, F> {
+        &mut self.session
+    }
 }
 
 impl<F: Fabric> QueuePair<F> {
@@ -101,14 +106,14 @@ impl<F: Fabric> QueuePair<F> {
             let attributes = qpc.attributes;
             qpc.establish(self, &attributes);
         }
-        let (now, session) = (burst.now, &mut burst.session);
-        if self.kind != QueuePairType::Rc && self.waits_for_receive(qpc, header, now.0) {
-            // A direct WRITE behind it may not overtake it.
-            self.set_holding(qpc, self.kind == QueuePairType::Uc);
-            return Disposition::Held { reason: Reason::Receive, again: false };
-        }
         if matches!(qpc.connection, Connection::Ud) {
-            return self.take_datagram(qpc, packet, session);
+            return self.take_datagram(qpc, packet, burst);
+        }
+        let (now, session) = (burst.now, &mut burst.session);
+        if self.kind == QueuePairType::Uc && self.waits_for_receive(qpc, header, now) {
+            // A direct WRITE behind it may not overtake it.
+            self.set_holding(qpc, true);
+            return Disposition::Held { reason: Reason::Receive, again: false };
         }
         match self.is_from_peer(qpc, origin) {
             Some(true) => {}
@@ -178,18 +183,13 @@ impl<F: Fabric> QueuePair<F> {
         self.services.page_faults.note_packet(qpc.page_waits.region(purpose), counts);
     }
 
-    /// What becomes of its packets that find a page absent.
-    pub(crate) fn fault_handling(&self) -> FaultHandling {
-        self.services.options.page_faults.of(&self.domain.context().device().name)
-    }
-
     /// Whether a packet of UC or UD that waits for a page is dropped. Inside a host nothing is lost.
     pub(crate) fn drops_faulting(&self, origin: &Origin<F>) -> bool {
         self.fault_handling() != FaultHandling::Stash && matches!(origin, Origin::Network)
     }
 
     /// Whether an unreliable message that finds no receive is kept a little longer.
-    fn waits_for_receive(&self, qpc: &mut QpContext<F>, header: &Header, now: u64) -> bool {
+    pub(crate) fn waits_for_receive(&self, qpc: &mut QpContext<F>, header: &Header, now: Time) -> bool {
         let takes = matches!(
             header.bth.opcode.operation(),
             Some(
@@ -208,7 +208,7 @@ impl<F: Fabric> QueuePair<F> {
             qpc.receive_wait.end();
             return false;
         }
-        qpc.receive_wait.go_on(now, self.recv_cq.waiting() > 0)
+        qpc.receive_wait.go_on(now.0, self.recv_cq.waiting() > 0)
     }
 
     /// Takes packets out of the inbox until one has to wait on.

@@ -150,7 +150,7 @@ impl<F: Fabric> Nic<F> {
         }
     }
 
-    /// Does what polls have left to do: the same, and tells peers where the reader is, some polls later or when there is more
+    /// Does what polls have left to do: makes peers sure, and tells them where the reader is, some polls later or when there is more
     /// time.
     fn publish_positions(&self, occasion: Occasion) {
         self.make_peers_sure();

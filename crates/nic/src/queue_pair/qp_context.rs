@@ -55,7 +55,7 @@ pub struct QpContext<F: Fabric> {
     pub(crate) connection: Connection,
     /// The peer was heard from (COMM_EST).
     pub communicates: bool,
-    /// The peer knows that this side has begun, or was told, as no packet tells it.
+    /// The peer knows that this side is in RTS: a packet of its own or a HELLO has said so.
     pub(crate) peer_knows_rts: bool,
     pub(crate) sending: bool,
     pub(crate) path: Path<F>,

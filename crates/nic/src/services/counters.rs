@@ -24,7 +24,8 @@ pub struct QueuePairCounters {
     pub udp_packets_sent: Counter,
     pub udp_packets_received: Counter,
     pub udp_packets_kept: Counter,
-    /// Packets dropped: wrong source, wrong state, no room to wait, datagrams longer than the port's MTU.
+    /// Packets dropped before they are executed: of a wrong source, type, partition, Q_Key or state, without space to wait; datagrams
+    /// also without a receive, at an absent page, or longer than the port's MTU.
     pub dropped: Counter,
 }
 
