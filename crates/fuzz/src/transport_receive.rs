@@ -117,7 +117,7 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
                 rc.hold();
                 rc.pages_in_for_requests();
                 rc.pages_in_for_responses();
-                rc.dropped_for_room();
+                rc.note_overflow();
                 environments[0].sent = 0;
                 if input.arbitrary()? {
                     uc.peer_began_anew(PSN);

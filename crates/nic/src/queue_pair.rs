@@ -223,7 +223,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// The QP context, waiting a bounded time for a thread that may be stuck at an absent page.
-    pub(crate) fn lock_core(&self) -> Result<LockGuard<'_, QpContext<F>>> {
+    pub(crate) fn lock_qpc(&self) -> Result<LockGuard<'_, QpContext<F>>> {
         lock_until(&self.qpc, Instant::now() + Duration::from_nanos(REVOCATION_BOUND))
             .ok_or(Error::Busy("an access of the queue pair waits for a page"))
     }

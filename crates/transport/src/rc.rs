@@ -370,7 +370,7 @@ impl RcConnection {
                 waits |= self.tell_faults(now, ops);
             }
         }
-        // One packet or row of each half in turn: neither requests nor responses starve. A half that waits
+        // One burst of each half after the other: neither requests nor responses starve. A half that waits
         // does not keep the other from going on.
         let (mut requests, mut responses) = (true, true);
         // A mere acknowledgement follows the requests: shorter than they are, it can leave with them in one send. But where a

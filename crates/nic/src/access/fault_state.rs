@@ -168,12 +168,12 @@ impl FaultState {
         self.requested.as_ref().map(|state| state.region)
     }
 
-    /// A row that begins at this address misses pages that do not come in at once.
+    /// A burst that begins at this address misses pages that do not come in at once.
     pub fn note_burst(&mut self, start: u64, missing: Missing) {
         self.burst = Some((start, missing));
     }
 
-    /// What was noted last, if that is of a row that begins there. Told once: nobody says when it has become untrue.
+    /// What was noted last, if that is of a burst that begins there. Told once: nobody says when it has become untrue.
     pub fn take_burst(&mut self, start: u64) -> Option<Missing> {
         self.burst.take().filter(|(noted, _)| *noted == start).map(|(_, missing)| missing)
     }

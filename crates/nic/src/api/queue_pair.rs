@@ -77,7 +77,7 @@ impl<F: Fabric> QueuePair<F> {
     /// Attributes now (`ibv_query_qp(3)`): whoever has seen a completion finds the state that came with it, as a thread that is just
     /// driving the queue pair is waited for, unless it is stuck at an absent page.
     pub fn query(&self) -> Attributes {
-        let qpc = self.lock_core();
+        let qpc = self.lock_qpc();
         let attributes = *self.attributes.lock();
         drop(qpc);
         self.pass_on_pending();
@@ -103,7 +103,7 @@ impl<F: Fabric> QueuePair<F> {
             }
             self.engine.drain_rx();
         }
-        let mut qpc = self.lock_core()?;
+        let mut qpc = self.lock_qpc()?;
         let mut attributes = qpc.attributes;
         let from = attributes.state;
         let to = check(self.kind, from, change)?;
@@ -115,7 +115,7 @@ impl<F: Fabric> QueuePair<F> {
             }
         }
         if matches!(to, State::Reset | State::Error) && qpc.owes_acknowledgement() {
-            self.drive_last(&mut qpc);
+            self.progress_last(&mut qpc);
         }
         match to {
             State::Reset => {
@@ -189,8 +189,8 @@ impl<F: Fabric> QueuePair<F> {
     /// Ends the queue pair. When this returns none of its accesses is under way, and its events are acknowledged
     /// (`ibv_destroy_qp(3)`).
     pub fn destroy(&self) -> Result<()> {
-        let mut qpc = self.lock_core()?;
-        self.drive_last(&mut qpc);
+        let mut qpc = self.lock_qpc()?;
+        self.progress_last(&mut qpc);
         self.reset(&mut qpc);
         drop(qpc);
         self.send_cq.release_slots(self.number);

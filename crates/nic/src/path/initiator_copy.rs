@@ -127,7 +127,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
 
     fn find_peer(&self, need: Rights) -> Outcome<(u32, PublishedQueuePair)> {
         let found = self.channel.receptive(self.peer, self.by.number);
-        let found = found.filter(|(_, peer)| self.is_let_in(peer, need));
+        let found = found.filter(|(_, peer)| self.accepts_access(peer, need));
         found.ok_or(Withheld::Refused(Cause::PeerGone))
     }
 
@@ -239,9 +239,9 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         let claim = claim.ok_or(Withheld::Wait(Reason::NoClaim))?;
         // Behind the claim: revocation changes these first and looks for claims then.
         let valid = channel.peer_regions.still_open(mr_entry.window())
-            && channel
-                .receptive_at(*place, self.peer, self.by.number)
-                .is_some_and(|peer| peer.domain == mr_entry.domain() && self.is_let_in(&peer, plan.need));
+            && channel.receptive_at(*place, self.peer, self.by.number).is_some_and(|peer| {
+                peer.domain == mr_entry.domain() && self.accepts_access(&peer, plan.need)
+            });
         let moved = valid && copy(&self.remote, &plan.there).is_ok();
         channel.own_hazards.release(claim);
         if !valid {
@@ -271,7 +271,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
 
     /// Whether the peer's queue pair takes such accesses by this connection.
     #[inline(always)] // Part of each transfer.
-    fn is_let_in(&self, peer: &PublishedQueuePair, need: Rights) -> bool {
+    fn accepts_access(&self, peer: &PublishedQueuePair, need: Rights) -> bool {
         // A peer that began another connection since does not know these requests.
         let connected = !self.is_reliable || peer.receive_psn == self.send_psn;
         connected && peer.rights.contains(need)

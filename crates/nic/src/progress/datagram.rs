@@ -49,7 +49,7 @@ enum Sent {
 
 impl<F: Fabric> QueuePair<F> {
     /// Sends datagrams that were posted, at most [`PROGRESS_PACKETS`]. Tells whether there is more to do, and when.
-    pub(crate) fn drive_datagrams(&self, qpc: &mut QpContext<F>, attributes: &Attributes) -> Option<Again> {
+    pub(crate) fn send_datagrams(&self, qpc: &mut QpContext<F>, attributes: &Attributes) -> Option<Again> {
         if attributes.state != State::ReadyToSend {
             return None;
         }

@@ -40,7 +40,7 @@ pub struct Nic<F: Fabric> {
     pub(crate) paths: Arc<Paths<F>>,
     pub(crate) queue_pairs: Numbered<QueuePair<F>>,
     /// Polls have not published to peers what they took; so many polls later one does. 0: everything is published.
-    pub(crate) unsettled: AtomicU32,
+    pub(crate) polls_to_publish: AtomicU32,
     /// Peers were told something, and may have gone to sleep without having seen it.
     pub(crate) unsure: AtomicBool,
     pub(crate) workers: Workers,
@@ -54,7 +54,7 @@ impl<F: Fabric> Nic<F> {
             paths: Paths::new(services.clone()),
             services,
             queue_pairs: Numbered::default(),
-            unsettled: AtomicU32::new(0),
+            polls_to_publish: AtomicU32::new(0),
             unsure: AtomicBool::new(false),
             workers: Workers::default(),
         })

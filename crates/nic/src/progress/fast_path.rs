@@ -135,7 +135,7 @@ impl<F: Fabric> QueuePair<F> {
         length: usize,
     ) -> bool {
         // A longer one may be more than a packet.
-        let Some(route) = self.route_at_once(qpc).filter(|_| length <= SHORT) else { return false };
+        let Some(route) = self.fast_route(qpc).filter(|_| length <= SHORT) else { return false };
         let payload = &mut [0; SHORT][..length];
         let kept = (&mut qpc.connection, &mut qpc.mr_cache.send, qpc.submitted);
         let Some(mut leaving) = self.begin_fast(kept, request, payload) else { return false };
@@ -197,7 +197,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Where over the network a request leaves at once, if it may.
-    fn route_at_once(&self, qpc: &QpContext<F>) -> Option<Route> {
+    fn fast_route(&self, qpc: &QpContext<F>) -> Option<Route> {
         // What several queue pairs share is given out in turns.
         qpc.established_route().filter(|_| self.network_is_own())
     }

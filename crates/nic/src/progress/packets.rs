@@ -17,7 +17,7 @@ use pagewire_transport::{Disposition, DropCause, FaultHandling, Payload, Reason,
 use pagewire_wire::{Header, Opcode, Operation, Transport, VendorPacket};
 use std::net::IpAddr;
 
-/// What packets share that a thread takes in a row while it holds the queue pair.
+/// What packets share that a thread takes one after the other while it holds the queue pair.
 pub(crate) struct Burst<'n, F: Fabric> {
     /// When it began.
     now: Time,
@@ -25,7 +25,7 @@ pub(crate) struct Burst<'n, F: Fabric> {
 }
 
 impl<'n, F: Fabric> Burst<'n, F> {
-    /// A row that begins now, with the queue pair in hand: time does not go back for who had it before.
+    /// Begins now, with the queue pair in hand: time does not go back for who had it before.
     pub(crate) fn begin(services: &'n Services<F>) -> Self {
         Burst { now: Time(services.fabric.now()), session: AccessSession::new(services) }
     }
@@ -248,7 +248,7 @@ impl<F: Fabric> QueuePair<F> {
         if let (Half::Responder, true, Connection::Rc(rc)) =
             (half, self.inbox.take_overflow(), &mut qpc.connection)
         {
-            rc.dropped_for_room();
+            rc.note_overflow();
         }
     }
 

@@ -23,7 +23,7 @@ use crate::queue_pair::qp_context::{Connection, QpContext};
 const PROGRESS_RUNS: u32 = 16;
 
 /// What a connection has come to in one turn.
-struct Turn {
+struct Progressed {
     progressed: Progress,
     connected: bool,
     /// When it wants its next turn (fabric time); `u64::MAX`: never.
@@ -53,7 +53,7 @@ impl<F: Fabric> QueuePair<F> {
             if self.pending.load(Ordering::SeqCst) {
                 self.pending.store(false, Ordering::SeqCst);
             }
-            let again = self.drive_for(&mut qpc, occasion);
+            let again = self.progress_for_occasion(&mut qpc, occasion);
             self.end_if_overrun(&mut qpc);
             drop(qpc);
             fence(Ordering::SeqCst);
@@ -69,15 +69,15 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// Has what the peer counts on leave before the connection ends: acknowledgements of what has arrived.
-    pub(crate) fn drive_last(&self, qpc: &mut QpContext<F>) {
-        self.drive_for(qpc, Occasion::Last);
+    pub(crate) fn progress_last(&self, qpc: &mut QpContext<F>) {
+        self.progress_for_occasion(qpc, Occasion::Last);
     }
 
     /// Has an acknowledgement leave that waits, unless another thread drives the queue pair just now.
     pub(crate) fn acknowledge_now(self: &Arc<Self>) {
         let Some(mut qpc) = self.qpc.try_lock() else { return };
         let owes = qpc.owes_acknowledgement();
-        let again = if owes { self.drive_for(&mut qpc, Occasion::Last) } else { None };
+        let again = if owes { self.progress_for_occasion(&mut qpc, Occasion::Last) } else { None };
         drop(qpc);
         if let Some(again) = again {
             self.services.ready(&self.schedule, again);
@@ -107,7 +107,7 @@ impl<F: Fabric> QueuePair<F> {
     }
 
     /// One turn. Tells whether there is more to do, and when.
-    fn drive_for(&self, qpc: &mut QpContext<F>, occasion: Occasion) -> Option<Again> {
+    fn progress_for_occasion(&self, qpc: &mut QpContext<F>, occasion: Occasion) -> Option<Again> {
         if occasion == Occasion::Polled && self.try_rest(qpc) {
             return Some(Again::Later);
         }
@@ -120,7 +120,7 @@ impl<F: Fabric> QueuePair<F> {
             return None;
         }
         if matches!(qpc.connection, Connection::Ud) {
-            return self.drive_ud(qpc, &attributes);
+            return self.progress_ud(qpc, &attributes);
         }
         self.submit(qpc, &attributes);
         let now = self.services.fabric.now();
@@ -170,8 +170,8 @@ impl<F: Fabric> QueuePair<F> {
         self.take_waiting(qpc, Half::Responder);
     }
 
-    fn drive_ud(&self, qpc: &mut QpContext<F>, attributes: &Attributes) -> Option<Again> {
-        let again = self.drive_datagrams(qpc, attributes);
+    fn progress_ud(&self, qpc: &mut QpContext<F>, attributes: &Attributes) -> Option<Again> {
+        let again = self.send_datagrams(qpc, attributes);
         self.tell_drained(attributes, true);
         let look_next = qpc.page_waits.next_look(self.services.fabric.now());
         if look_next != u64::MAX {
@@ -187,7 +187,7 @@ impl<F: Fabric> QueuePair<F> {
         ops: &mut QpTransportOps<'_, '_, F>,
         occasion: Occasion,
         now: u64,
-    ) -> Turn {
+    ) -> Progressed {
         let attributes = ops.qpc().attributes;
         let (progressed, deadline, drained, awaits_answer, responds_late) = match connection {
             Connection::Rc(rc) => {
@@ -209,7 +209,7 @@ impl<F: Fabric> QueuePair<F> {
         };
         let deadline = deadline.map_or(u64::MAX, |at| at.0);
         let connected = !matches!(connection, Connection::None);
-        Turn { progressed, connected, deadline, drained, awaits_answer, responds_late }
+        Progressed { progressed, connected, deadline, drained, awaits_answer, responds_late }
     }
 
     /// The time by which a connection's timers are judged: they are not over before this side has listened until then.

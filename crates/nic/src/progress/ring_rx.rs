@@ -154,18 +154,18 @@ impl<F: Fabric> Nic<F> {
     /// time.
     fn publish_positions(&self, occasion: Occasion) {
         self.make_peers_sure();
-        let left = self.unsettled.load(Ordering::SeqCst);
+        let left = self.polls_to_publish.load(Ordering::SeqCst);
         if left > 1 && occasion == Occasion::Polled {
             // Lost counts of two threads at once do no harm.
-            self.unsettled.store(left - 1, Ordering::Relaxed);
-        } else if left > 0 && self.unsettled.swap(0, Ordering::SeqCst) > 0 {
+            self.polls_to_publish.store(left - 1, Ordering::Relaxed);
+        } else if left > 0 && self.polls_to_publish.swap(0, Ordering::SeqCst) > 0 {
             self.paths.channels.read().iter().for_each(|channel| channel.publish_position());
         }
     }
 
     /// Whether polls have left something to be done.
     pub(crate) fn has_unpublished(&self) -> bool {
-        self.unsettled.load(Ordering::SeqCst) > 0 || self.unsure.load(Ordering::SeqCst)
+        self.polls_to_publish.load(Ordering::SeqCst) > 0 || self.unsure.load(Ordering::SeqCst)
     }
 }
 
@@ -248,7 +248,7 @@ impl<'t, F: Fabric> Taker<'t, F> {
             nic.unsure.store(true, Ordering::Release);
         }
         drop(reading);
-        nic.unsettled.store(limits::POLLS_TO_PUBLISH, Ordering::Relaxed);
+        nic.polls_to_publish.store(limits::POLLS_TO_PUBLISH, Ordering::Relaxed);
         // The NIC thread looks after it has come back: one of the two sees the other.
         light_barrier();
         if !nic.services.arming.leaves_work_to_polls() {
@@ -534,7 +534,7 @@ mod tests {
                 assert_eq!(receiver.poll_channels(Occasion::Round), Taken::Nothing);
             }
             assert!(out.is_drained());
-            assert_eq!(receiver.unsettled.load(Ordering::SeqCst), 0);
+            assert_eq!(receiver.polls_to_publish.load(Ordering::SeqCst), 0);
             sender.progress();
             assert!(!out.has_unread());
         }

@@ -1,4 +1,4 @@
-//! Datagrams of one round. Those of a queue pair mostly come in a row: they are taken under one lock, one look at the clock
+//! Datagrams of one round. Those of a queue pair mostly follow each other: they are taken under one lock, one look at the clock
 //! and one access to memory, as long as the region stays the same.
 
 use crate::progress::engine::{Nic, Taken, Touched};
@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Packets of a row for which no memory is asked for: as many as the kernel cuts one send into.
+/// Packets of a burst for which no memory is asked for: as many as the kernel cuts one send into.
 const BURST: usize = 64;
 
 /// What has been taken in a round, and the queue pair that is at hand.
@@ -64,7 +64,7 @@ impl<F: Fabric> UdpRx<'_, F> {
         }
     }
 
-    /// Takes a datagram and those of the row that it begins; gives how many of those behind it.
+    /// Takes a datagram and those of the burst that it begins; gives how many of those behind it.
     fn take_burst(&mut self, datagram: &Datagram<'_>, behind: &[Datagram<'_>]) -> usize {
         let Ok((header, length)) = Header::parse(datagram.bytes) else { return self.drop_malformed() };
         let Some(end) = datagram.bytes.len().checked_sub(usize::from(header.bth.pad)) else {
@@ -175,7 +175,7 @@ fn add_burst<'d>(
     burst: &mut SmallVec<[&'d [u8]; BURST]>,
 ) {
     let opcode = header.bth.opcode;
-    let apart = match opcode.operation() {
+    let is_write_only = match opcode.operation() {
         Some(Operation::SendMiddle | Operation::WriteMiddle | Operation::ReadResponseMiddle) => false,
         Some(Operation::WriteOnly) => true,
         _ => return,
@@ -186,7 +186,7 @@ fn add_burst<'d>(
     let (mut before, length) = (first.bytes, first.bytes.len());
     for next in behind {
         let same = next.bytes.len() == length && next.source == first.source;
-        if !same || !goes_on(before, next.bytes, apart.then_some(payload.len())).unwrap_or(false) {
+        if !same || !goes_on(before, next.bytes, is_write_only.then_some(payload.len())).unwrap_or(false) {
             break;
         }
         before = next.bytes;

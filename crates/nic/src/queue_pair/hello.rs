@@ -73,14 +73,14 @@ impl<F: Fabric> QpContext<F> {
 
     /// The peer's HELLO has come; gives the answer that it wants.
     pub(crate) fn take_hello(&mut self, queue_pair: &QueuePair<F>, greeting: &Hello) -> Option<VendorPacket> {
-        let is_news = match self.hello.peer {
+        let is_new = match self.hello.peer {
             Some(known) if known.instance == greeting.instance => {
                 // A repetition only wants to be answered again, one of an earlier connection was late on its way.
                 greeting.connection.wrapping_sub(known.connection) as i32 > 0
             }
             _ => true,
         };
-        if is_news {
+        if is_new {
             let known = self.hello.peer.replace(*greeting);
             self.believe_hello();
             if let (Some(known), Connection::Uc(uc)) = (known, &mut self.connection) {

@@ -70,7 +70,7 @@ impl RcConnection {
     /// The caller has dropped requests for want of room while others waited for a page, and these have been executed: the
     /// source is told where to go on.
     #[cold]
-    pub fn dropped_for_room(&mut self) {
+    pub fn note_overflow(&mut self) {
         self.faults.resume_due = true;
     }
 

@@ -30,7 +30,7 @@ pub(super) struct Entry {
     chunk: u32,
     cut_at: u32,
     /// A WRITE that goes out as one WRITE ONLY after the other, each with a RETH of its own. Their headers are of equal
-    /// length, so that the kernel can cut a long row of them out of one send. It stays as it was begun: the responder is in the
+    /// length, so that the kernel can cut a long burst of them out of one send. It stays as it was begun: the responder is in the
     /// middle of a message or is not.
     write_only: bool,
     /// The peer could not read its bytes where they lie: they travel themselves, in packets of the [shorter

@@ -438,7 +438,7 @@ fn what_the_stash_has_no_room_for_is_asked_for_by_resume() {
     pair.filter = None;
     pair.run(pair.now + 2_000);
     assert!(pair.ends[0].connection.outstanding() > 0, "five are missing");
-    pair.ends[1].connection.dropped_for_room();
+    pair.ends[1].connection.note_overflow();
     let from = pair.now;
     pair.run_while(FOREVER, |pair| pair.ends[0].connection.outstanding() > 0);
     assert_eq!(resumes(&pair), [Resume { psn: 0x103, block: 0 }]);
