@@ -4,7 +4,7 @@
 //! count: an access that was tried often enough is simply made, and whoever makes it waits for the page itself.
 
 use crate::words::half::Half;
-use crate::words::limits::{MOST_PAGE_LOOK, PAGE_LOOK, STRETCHES, WAIT_BITS};
+use crate::words::limits::{MOST_PAGE_LOOK, PAGE_LOOK, PEER_PAGE_PATIENCE, STRETCHES, WAIT_BITS};
 use arrayvec::ArrayVec;
 use pagewire_memory::Absence;
 use pagewire_paging::{Ahead, Stretch, Tenant};
@@ -135,6 +135,11 @@ impl FaultState {
     #[inline]
     pub fn is_waiting(&self) -> bool {
         self.since.is_some()
+    }
+
+    /// Whether the access has waited for a peer's pages for longer than [`PEER_PAGE_PATIENCE`].
+    pub fn is_peer_late(&self, now: u64) -> bool {
+        self.for_peer && self.since.is_some_and(|since| now.saturating_sub(since) > PEER_PAGE_PATIENCE)
     }
 
     /// Pages that came in for an access that still waits were gone again when it was tried.
@@ -359,6 +364,19 @@ mod tests {
             assert_eq!(ask(&mut waits, Purpose::Execute), count);
         }
         assert_eq!(ask(&mut waits, Purpose::Request), 1, "another one's are its own");
+    }
+
+    #[test]
+    fn pages_of_a_peer_are_late_after_a_while_and_own_ones_never() {
+        let mut state = FaultState::default();
+        state.begin_peer_wait(7);
+        assert!(!state.is_peer_late(7 + PEER_PAGE_PATIENCE));
+        state.begin_peer_wait(8 + PEER_PAGE_PATIENCE);
+        assert!(state.is_peer_late(8 + PEER_PAGE_PATIENCE), "since it was first tried");
+        state.end_wait(9 + PEER_PAGE_PATIENCE);
+        assert!(!state.is_peer_late(u64::MAX), "the owner brings it in");
+        state.begin_wait(7);
+        assert!(!state.is_peer_late(u64::MAX));
     }
 
     #[test]

@@ -171,10 +171,13 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         };
         // Whoever waits is to learn of their end. Where the kernel must not meet absent pages the peer brings them in. So it does with those
         // that somebody in user space is asked for: a thread of this process that waits for one in a system call can be called off by
-        // nobody.
+        // nobody. What turns out to be late may be one of those.
         let absence = match unreached {
             Unreached::Absent(absence)
-                if absence != Absence::UserSpace && self.remote.may_fault() && is_there() =>
+                if absence != Absence::UserSpace
+                    && !self.waits.is_peer_late(self.services.fabric.now())
+                    && self.remote.may_fault()
+                    && is_there() =>
             {
                 absence
             }

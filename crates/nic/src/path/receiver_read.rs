@@ -104,7 +104,9 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
             Ok(()) => return Ok(()),
             Err(Unreached::Gone) => return Err(Withheld::Refused(Cause::PeerGone)),
             // Its owner brings it in: see `LocalPath::wait_for_peer_page`.
-            Err(Unreached::Absent(Absence::UserSpace)) => {
+            Err(Unreached::Absent(absence))
+                if absence == Absence::UserSpace || self.fault.is_peer_late(self.services.fabric.now()) =>
+            {
                 return Err(Withheld::Refused(Cause::PeerUnreadable));
             }
             // It has gone since its sender brought it in.

@@ -22,6 +22,9 @@ pub const MAX_COMPLETIONS: u32 = 1 << 20;
 /// Nanoseconds after which a completion queue that was armed with completions in it raises its event, if they still wait: the program
 /// sleeps then, as those that poll after they armed do so sooner.
 pub const LEFT_PATIENCE: u64 = 50_000;
+/// Nanoseconds after which its owner brings in a page that a peer's thread was asked for: that thread may wait in the kernel for somebody
+/// who never answers, and is not woken where the page is unmapped.
+pub const PEER_PAGE_PATIENCE: u64 = 100_000_000;
 /// Thread domains of one process.
 pub const MAX_THREAD_DOMAINS: u32 = 65_536;
 /// Protection domains of one process, parent domains among them.
