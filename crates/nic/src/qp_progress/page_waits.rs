@@ -385,6 +385,20 @@ mod tests {
     }
 
     #[test]
+    fn pages_of_a_peer_are_late_after_a_while_and_own_ones_never() {
+        let mut waits = PageWaits::default();
+        let state = waits.begin_access(Purpose::Request);
+        state.begin_peer_wait(7);
+        assert!(!state.is_peer_late(7 + PEER_PAGE_PATIENCE));
+        state.begin_peer_wait(8 + PEER_PAGE_PATIENCE);
+        assert!(state.is_peer_late(8 + PEER_PAGE_PATIENCE), "since it was first tried");
+        state.end_wait(9 + PEER_PAGE_PATIENCE);
+        assert!(!state.is_peer_late(u64::MAX), "the owner brings it in");
+        state.begin_wait(7);
+        assert!(!state.is_peer_late(u64::MAX));
+    }
+
+    #[test]
     fn whoever_tries_no_more_does_not_wait() {
         let mut waits = PageWaits::default();
         assert_eq!(waits.next_look(0), u64::MAX);
