@@ -4,6 +4,7 @@
 # make docs    the documents as a book in build/book (mdBook)
 # make bench   measure beside peers and print the table; JSON and pictures in build/bench/ (BENCH="--rounds 1 write_lat": only that)
 # make instructions   count the instructions of the hot paths anew and record them (tests/instructions.tsv)
+# make walks   list the files of nic, transport and paging that run in three walks through the code, with their bounds
 # make soak SECONDS=600   the random workload for so long; SEED=... repeats one
 # make fuzz SECONDS=600   fuzzing for so long; SEED=... repeats one
 # make kill ROUNDS=1000   kill processes at random instants and see the others live on; SEED=... (and FIRST=) repeats
@@ -36,7 +37,7 @@ SMALL_CRATES := wire iommu paging memory transport fabric
 PEERS := $(BUILD)/peers/ucx
 
 .PHONY: build check docs demo test test-binaries test-crowd test-perftest test-motion test-pressure test-programs test-rxe rxe-mutants soak swarm \
-	fuzz kill single-step instructions bench install deny clean
+	fuzz kill single-step instructions walks bench install deny clean
 
 # The command has the C library inside where there is one to link (libc.a): `pagewire run` then starts programs in half the time.
 STATIC := $(if $(wildcard $(shell $(CC) -print-file-name=libc.a)),-C target-feature=+crt-static)
@@ -117,6 +118,10 @@ instructions: dependencies-test
 	$(MAKE) --no-print-directory build
 	PAGEWIRE_INSTRUCTIONS=record PAGEWIRE_BUILD="$(abspath $(BUILD))" \
 		$(CARGO) test -p pagewire-end-to-end --test programs -- instructions::
+
+walks: dependencies-test
+	$(MAKE) --no-print-directory build
+	BUILD="$(BUILD)" scripts/walks
 
 kill: dependencies-demo
 	$(MAKE) --no-print-directory build

@@ -9,6 +9,9 @@
  * Runs under `valgrind --tool=callgrind --collect-atstart=no --separate-threads=yes`. Each side makes a dump for each operation,
  * which names it, and the initiator prints of how many it is. PAGEWIRE_PATH says over which path. `make instructions` records
  * the counts.
+ *
+ * With the name of a walk it does that one operation only, once it has done some that are not counted: `make walks` lists the files
+ * that run.
  */
 #define _GNU_SOURCE
 #include "pair.h"
@@ -167,6 +170,8 @@ struct operation {
 	enum ibv_wr_opcode opcode;
 	uint32_t length;
 	int count;
+	/* Microseconds from step to step: what another thread does takes its time. */
+	int pause;
 };
 
 static void post(struct side *side, const struct operation *operation, const struct greeting *peer)
@@ -204,6 +209,7 @@ static void perform(struct side *side, const struct operation *operation, const 
 	post(side, operation, peer);
 	for (int step = 0; !poll_once(side); step++) {
 		CHECK(step < STEPS);
+		usleep(operation->pause);
 		peer_step('p');
 	}
 }
@@ -238,6 +244,56 @@ static const struct operation operations[] = {
 	{ "write_65536", IBV_WR_RDMA_WRITE, LARGE, LARGE_COUNT },
 	{ "read_65536", IBV_WR_RDMA_READ, LARGE, LARGE_COUNT },
 };
+
+static const struct walk {
+	struct operation operation;
+	/* Only ibv_post_send is counted. */
+	int is_post_alone;
+	/* The page at the destination is in a file alone, which a thread of the engine reads. */
+	int is_absent;
+} walks[] = {
+	{ { "post_write", IBV_WR_RDMA_WRITE, 8, 1 }, .is_post_alone = 1 },
+	{ { "write", IBV_WR_RDMA_WRITE, LARGE, 1 } },
+	{ { "page_fault", IBV_WR_RDMA_WRITE, 8, 1, .pause = 1000 }, .is_absent = 1 },
+};
+
+static const struct walk *find_walk(const char *name)
+{
+	for (size_t i = 0; i < sizeof(walks) / sizeof(*walks); i++) {
+		if (strcmp(name, walks[i].operation.name) == 0)
+			return &walks[i];
+	}
+	fprintf(stderr, "no walk: %s\n", name);
+	exit(2);
+}
+
+/* The file whose pages are the memory of a side, where they are to be absent. */
+static int file = -1;
+
+/* Puts a file in the place of a side's memory. */
+static void use_file(struct side *side)
+{
+	char name[] = "walk-XXXXXX";
+
+	file = mkstemp(name);
+	CHECK(file >= 0 && unlink(name) == 0 && ftruncate(file, LARGE) == 0);
+	CHECK(ibv_dereg_mr(side->mr) == 0);
+	side->memory = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	CHECK(side->memory != MAP_FAILED);
+	side->mr = ibv_reg_mr(side->pd, side->memory, LARGE, ALL_ACCESS);
+	CHECK(side->mr);
+}
+
+static void evict(struct side *side)
+{
+	unsigned char is_resident = 0;
+
+	CHECK(msync(side->memory, LARGE, MS_SYNC) == 0 && madvise(side->memory, LARGE, MADV_DONTNEED) == 0);
+	CHECK(posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0);
+	CHECK(mincore(side->memory, 4096, &is_resident) == 0 && !(is_resident & 1));
+	/* What was seen before is old. */
+	advance_clock(SECOND_NANOSECONDS);
+}
 
 /* Both sides: what was collected so far is of `name`, or of nobody. */
 static void dump(const char *name)
@@ -283,8 +339,24 @@ static void initiator(struct side *side, const struct greeting *peer)
 	hand_over('q');
 }
 
+static void walk_initiator(struct side *side, const struct greeting *peer, const struct walk *walk)
+{
+	for (int n = 0; n < COUNT; n++)
+		perform(side, &walk->operation, peer);
+	peer_step(walk->is_absent ? 'e' : 'z');
+	dump("-");
+	if (walk->is_post_alone) {
+		post(side, &walk->operation, peer);
+	} else {
+		perform(side, &walk->operation, peer);
+		peer_step('w');
+	}
+	dump_counted(walk->operation.name, 1);
+	hand_over('q');
+}
+
 /* Receives that wait or were completed stay within what the queue takes: a SEND is complete at both sides before the next. */
-static void responder(struct side *side)
+static void responder(struct side *side, const struct walk *walk)
 {
 	for (;;) {
 		char what = wait_for_peer();
@@ -297,6 +369,13 @@ static void responder(struct side *side)
 			break;
 		case 'p':
 			poll_once(side);
+			break;
+		case 'e':
+			evict(side);
+			dump("-");
+			break;
+		case 'w':
+			dump(walk->operation.name);
 			break;
 		case 'z':
 			while (poll_once(side))
@@ -328,8 +407,9 @@ static struct greeting connect_in_turn(struct side *side, const char *engine, in
 	return peer;
 }
 
-int main(void)
+int main(int count, char **words)
 {
+	const struct walk *walk = count > 1 ? find_walk(words[1]) : NULL;
 	int status = 0;
 	char engine[32];
 	struct greeting peer;
@@ -339,6 +419,8 @@ int main(void)
 	share_clock();
 	child = fork_peer();
 	side = open_side(LARGE);
+	if (!child && walk && walk->is_absent)
+		use_file(&side);
 	find_engine(engine);
 	peer = connect_in_turn(&side, engine, child != 0);
 	meet();
@@ -348,13 +430,16 @@ int main(void)
 		set_clock();
 	meet();
 	if (child) {
-		initiator(&side, &peer);
+		if (walk)
+			walk_initiator(&side, &peer, walk);
+		else
+			initiator(&side, &peer);
 		CHECK(waitpid(child, &status, 0) == child && status == 0);
 		/* Else the clock was the kernel's, and the counts are of this run alone. */
 		CHECK(clock_reads > 0 || !RUNNING_ON_VALGRIND);
 		fflush(stdout);
 	} else {
-		responder(&side);
+		responder(&side, walk);
 	}
 	/* Not exit(3): the engine's thread is held. */
 	_exit(0);

@@ -9,9 +9,14 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { HELLO = 1, WELCOME, READY, REFUSE, ACCEPT, CONFIRM };
+/* Postcard numbers them from 0. */
+enum { HELLO = 1, WELCOME, READY, ACCEPT, CONFIRM, REFUSE };
 
-#define VERSION 4
+#define VERSION 5
+/* The last version whose messages were structures. */
+#define LAST_OF_STRUCTURES 4
+/* What stands before the kind. */
+#define HEAD 12
 #define FILES 8
 /* Words of the shared files, which a peer checks. */
 #define ROOM 65536
@@ -23,25 +28,59 @@ struct loot {
 	int files;
 };
 
-struct message {
-	char magic[8];
-	uint32_t version, kind;
-	uint64_t words[4];
-};
+/* Writes a number as postcard does: seven bits a byte, the lowest first, the highest bit set while more follow. Gives the bytes. */
+static inline size_t put_number(unsigned char *at, uint64_t value)
+{
+	size_t length = 0;
+
+	for (; value >= 0x80; value >>= 7)
+		at[length++] = value | 0x80;
+	at[length++] = value;
+	return length;
+}
+
+static inline size_t get_number(const unsigned char *at, uint64_t *value)
+{
+	size_t length = 0;
+
+	*value = 0;
+	do {
+		CHECK(length < 10);
+		*value |= (uint64_t)(at[length] & 0x7f) << 7 * length;
+	} while (at[length++] & 0x80);
+	return length;
+}
+
+/* Writes a message of a version; gives its bytes. */
+static inline size_t put_message(unsigned char *bytes, uint32_t version, uint32_t kind, const uint64_t *words, int count)
+{
+	static const uint32_t kinds_of_structures[] = { [HELLO] = 1, [WELCOME] = 2, [READY] = 3, [REFUSE] = 4, [ACCEPT] = 5, [CONFIRM] = 6 };
+	size_t length = HEAD;
+
+	memcpy(bytes, "pagewire", 8);
+	memcpy(bytes + 8, &version, 4);
+	if (version <= LAST_OF_STRUCTURES) {
+		memcpy(bytes + length, &kinds_of_structures[kind], 4);
+		memcpy(bytes + length + 4, words, 8 * count);
+		return length + 4 + 8 * count;
+	}
+	length += put_number(bytes + length, kind - 1);
+	for (int i = 0; i < count; i++)
+		length += put_number(bytes + length, words[i]);
+	return length;
+}
 
 static inline void say(int socket, uint32_t version, uint32_t kind, const uint64_t *words, int count, const int *files,
 		       int file_count)
 {
-	struct message message = { .version = version, .kind = kind };
-	struct iovec part = { &message, 16 + 8 * count };
+	unsigned char message[64];
+	struct iovec part = { message, put_message(message, version, kind, words, count) };
 	union {
 		char space[CMSG_SPACE(FILES * sizeof(int))];
 		struct cmsghdr align;
 	} control = { 0 };
 	struct msghdr header = { .msg_iov = &part, .msg_iovlen = 1 };
 
-	memcpy(message.magic, "pagewire", 8);
-	memcpy(message.words, words, 8 * count);
 	if (file_count) {
 		struct cmsghdr *rights = (void *)control.space;
 
@@ -59,7 +98,6 @@ static inline void say(int socket, uint32_t version, uint32_t kind, const uint64
 /* Keeps a message and the files with it; gives its kind, or 0 at the end of the connection. */
 static inline uint32_t take(int socket, struct loot *loot)
 {
-	struct message message;
 	union {
 		char space[CMSG_SPACE(FILES * sizeof(int))];
 		struct cmsghdr align;
@@ -89,10 +127,7 @@ static inline uint32_t take(int socket, struct loot *loot)
 	CHECK(loot->length + length <= ROOM);
 	memcpy(loot->bytes + loot->length, buffer, length);
 	loot->length += length;
-	if (length < 16)
-		return 0;
-	memcpy(&message, buffer, 16);
-	return message.kind;
+	return length > HEAD ? buffer[HEAD] + 1 : 0;
 }
 
 static inline struct sockaddr_un name_of(uint32_t block, socklen_t *length)

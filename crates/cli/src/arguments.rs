@@ -2,12 +2,11 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
-use pagewire_nic::UnknownPath;
+pub use pagewire_nic::PathChoice;
+use pagewire_nic::{FaultHandling, PageFaultChoice, PageIn, UnknownPath};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
-
-pub use pagewire_nic::{FaultHandling, PageFaultChoice, PageIn, PathChoice};
 
 /// RDMA verbs on memory that is never pinned: no RDMA hardware, no kernel module, no root.
 #[derive(Debug, Parser)]

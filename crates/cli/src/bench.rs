@@ -23,7 +23,8 @@ use self::libfabric::Libfabric;
 use self::machine::Exchange;
 use self::targets::{PING_PONG, POLLING, TARGETS, Target};
 use self::ucx::Ucx;
-use crate::arguments::{BenchArguments, PathChoice};
+use crate::arguments::BenchArguments;
+use crate::figures::{Line, Measure, Peer, What, beside};
 use crate::install::{Installation, find_program};
 use crate::interrupt;
 use crate::limits::BENCH_RUN;
@@ -33,45 +34,10 @@ use crate::stage::Stage;
 use crate::table::{self, Table};
 use crate::workload::Workload;
 use anyhow::{Context, Result, bail};
-use serde::Serialize;
+use pagewire_nic::PathChoice;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
-
-/// One figure beside one peer's.
-#[derive(Clone, Debug, Serialize)]
-pub struct Line {
-    /// The benchmark.
-    pub bench: &'static str,
-    /// Message or region size in bytes, or how many queue pairs there are.
-    pub size: u64,
-    /// The path: local, udp, or - where none is involved.
-    pub path: &'static str,
-    /// Pagewire's median; null if it could not be had.
-    pub value: Option<f64>,
-    /// us or MB/s (10^6 bytes a second).
-    pub unit: &'static str,
-    /// What it is compared with; null if that is not installed.
-    pub peer: Option<String>,
-    /// The peer's median; null if it is not installed or failed.
-    pub peer_value: Option<f64>,
-    /// Above 1: Pagewire is better.
-    pub ratio: Option<f64>,
-}
-
-impl Line {
-    fn new(
-        (bench, size, path, unit): (&'static str, u64, &'static str, &'static str),
-        value: Option<f64>,
-        (peer, peer_value): (Option<String>, Option<f64>),
-    ) -> Line {
-        let ratio = value
-            .zip(peer_value)
-            .filter(|(v, p)| *v > 0.0 && *p > 0.0)
-            .map(|(value, peer)| if unit == "us" { peer / value } else { value / peer });
-        Line { bench, size, path, value, unit, peer, peer_value, ratio }
-    }
-}
 
 /// A benchmark made of a perftest program.
 struct Bench {
@@ -312,63 +278,6 @@ impl View {
     }
 }
 
-/// Figures of several rounds, and what was said where there was none.
-#[derive(Default)]
-struct Figures {
-    values: Vec<f64>,
-    complaint: Option<String>,
-}
-
-impl Figures {
-    fn add(&mut self, figure: Result<f64, String>) {
-        match figure {
-            Ok(value) => self.values.push(value),
-            Err(complaint) => self.complaint = Some(complaint),
-        }
-    }
-
-    /// The median; says on standard error what was wrong in a round.
-    fn median(mut self, whose: &str) -> Option<f64> {
-        if let Some(complaint) = &self.complaint {
-            crate::tell!("pagewire: {whose}: {complaint}");
-        }
-        median(&mut self.values)
-    }
-}
-
-/// How one figure is had; the inner error says what went wrong with a run.
-type Measure<'a> = Box<dyn Fn() -> Result<Result<f64, String>> + 'a>;
-
-/// A peer's name, and how its figure is had; `None` if it is not installed.
-type Peer<'a> = Option<(String, Measure<'a>)>;
-
-/// What is measured: benchmark, size, path, unit.
-type What = (&'static str, u64, &'static str, &'static str);
-
-/// Measures Pagewire and its peers in turn.
-fn beside(what: What, own: &Measure, peers: Vec<Peer>, rounds: u32) -> Result<Vec<Line>> {
-    let mut value = Figures::default();
-    let mut values: Vec<Figures> = peers.iter().map(|_| Figures::default()).collect();
-    for _ in 0..rounds {
-        value.add(own()?);
-        for (peer, figures) in peers.iter().zip(&mut values) {
-            if let Some((_, measure)) = peer {
-                figures.add(measure()?);
-            }
-            interrupt::check()?;
-        }
-        interrupt::check()?;
-    }
-    let title = format!("{} {} B {}", what.0, what.1, what.2);
-    let value = value.median(&title);
-    let line = |(peer, figures): (Peer, Figures)| {
-        let name = peer.map(|(name, _)| name);
-        let peer_value = figures.median(&format!("{title}: {}", name.as_deref().unwrap_or_default()));
-        Line::new(what, value, (name, peer_value))
-    };
-    Ok(peers.into_iter().zip(values).map(line).collect())
-}
-
 /// The installed UCXs, or one that is not installed.
 fn ucx_peers<'a>(
     ground: &'a Ground,
@@ -473,12 +382,6 @@ fn iterations(path: PathChoice, size: u64) -> u64 {
     (bytes / size).clamp(100, 20_000)
 }
 
-/// The median of `figures`; `None` of none.
-pub(crate) fn median(figures: &mut [f64]) -> Option<f64> {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied()
-}
-
 fn print(lines: &[Line]) -> Result<()> {
     let head = ["bench", "size", "path", "Pagewire", "unit", "peer", "its value", "ratio", "at least"];
     let mut table = Table::new(&head);
@@ -531,24 +434,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_above_one_means_better_in_both_units() {
-        let faster = Line::new(("a", 8, "udp", "us"), Some(1.0), (Some("p".into()), Some(2.0)));
-        let wider = Line::new(("a", 8, "udp", "MB/s"), Some(2.0), (Some("p".into()), Some(1.0)));
-        assert_eq!((faster.ratio, wider.ratio), (Some(2.0), Some(2.0)));
-        assert_eq!(Line::new(("a", 8, "udp", "us"), Some(1.0), (Some("p".into()), None)).ratio, None);
-    }
-
-    #[test]
-    fn a_line_has_the_promised_fields() {
-        let line = |peer| Line::new(("a", 8, "udp", "us"), Some(1.0), peer);
-        let text = |line: Line| serde_json::to_string(&line).expect("plain data");
-        let beside = r#"{"bench":"a","size":8,"path":"udp","value":1.0,"unit":"us","peer":"p","peer_value":2.0,"ratio":2.0}"#;
-        assert_eq!(text(line((Some("p".into()), Some(2.0)))), beside);
-        let alone = r#"{"bench":"a","size":8,"path":"udp","value":1.0,"unit":"us","peer":null,"peer_value":null,"ratio":null}"#;
-        assert_eq!(text(line((None, None))), alone);
-    }
-
-    #[test]
     fn the_last_line_is_right_for_no_row_and_one_and_many() {
         assert_eq!(conclusion(&[]), None);
         for (reached, text) in [
@@ -580,11 +465,5 @@ mod tests {
             }
         }
         assert!(["reg_mr", "dereg_mr"].iter().all(|name| names().contains(name)));
-    }
-
-    #[test]
-    fn the_median_of_an_odd_number_is_the_middle_one() {
-        assert_eq!(median(&mut [3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(&mut []), None);
     }
 }

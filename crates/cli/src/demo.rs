@@ -1,7 +1,7 @@
 //! `pagewire demo`: other people's programs between two hosts on this machine, with a live view.
 
-use crate::arguments::{DemoArguments, PathChoice};
-use crate::bench::median;
+use crate::arguments::DemoArguments;
+use crate::figures::median;
 use crate::hosts::{Host, Hosts, processors};
 use crate::install::{Installation, find_program};
 use crate::interrupt;
@@ -12,9 +12,10 @@ use crate::stage::Stage;
 use crate::table::{Table, bad, good, heading, warning};
 use crate::workload::{Outcome, Workload};
 use anstyle::Style;
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use serde_json::json;
+use pagewire_nic::PathChoice;
+use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -76,6 +77,27 @@ impl Shown {
         self.rounds.is_empty() || ends.1 <= DEMO_SPREAD * ends.0
     }
 
+    /// Of a step for which no time is left.
+    fn not_run() -> Shown {
+        Shown {
+            figure: String::new(),
+            rounds: Vec::new(),
+            verified: "",
+            path: String::new(),
+            complaint: Some(format!("not run: {} s are over", DEMO_TOTAL.as_secs())),
+        }
+    }
+
+    /// One line of `--json`.
+    fn to_json(&self, step: &Step, between: &str) -> Value {
+        json!({
+            "program": step.program, "arguments": step.arguments, "between": between,
+            "path_asked": step.path.name(), "path": self.path, "figure": self.figure,
+            "rounds": self.rounds, "steady": self.is_steady(),
+            "verified": self.verified, "ok": self.complaint.is_none(), "complaint": self.complaint,
+        })
+    }
+
     /// How it went, in a word.
     fn word(&self) -> (Style, &'static str) {
         match (&self.complaint, self.is_steady()) {
@@ -97,6 +119,25 @@ impl Ends {
         let [server, client] = processors()?.map_or([None; 2], |both| both.map(Some));
         let two_hosts = second.map(|second| [first.pinned(server), second.pinned(client)]);
         Ok(Ends { one_host: [first.pinned(server), first.pinned(client)], two_hosts })
+    }
+
+    /// Two hosts where they could be made; says which, or why there is one only.
+    fn choose(hosts: &Result<Hosts, Option<Error>>, view: &View) -> Result<Ends> {
+        match hosts {
+            Ok(made) => {
+                view.say(&format!(
+                    "Two hosts, {} and {}, as network namespaces made without leaving anything behind;",
+                    made.first.address, made.second.address
+                ))?;
+                Ends::new(&made.first, Some(&made.second))
+            }
+            Err(refused) => {
+                if let Some(refused) = refused {
+                    view.say(&format!("One host only: {refused:#}."))?;
+                }
+                Ends::new(&Host::here(), None)
+            }
+        }
     }
 
     /// Those of server and client, and how to call where they are.
@@ -123,21 +164,7 @@ pub fn demo(arguments: &DemoArguments) -> Result<u8> {
     let view = View::new(arguments.json);
 
     let hosts = if arguments.one_host { Err(None) } else { Hosts::make(LINK_MTU).map_err(Some) };
-    let ends = match &hosts {
-        Ok(made) => {
-            view.say(&format!(
-                "Two hosts, {} and {}, as network namespaces made without leaving anything behind;",
-                made.first.address, made.second.address
-            ))?;
-            Ends::new(&made.first, Some(&made.second))?
-        }
-        Err(refused) => {
-            if let Some(refused) = refused {
-                view.say(&format!("One host only: {refused:#}."))?;
-            }
-            Ends::new(&Host::here(), None)?
-        }
-    };
+    let ends = Ends::choose(&hosts, &view)?;
     view.say(
         "programs of Debian's ibverbs-utils and perftest, unprivileged, with a locked-memory limit of 0.",
     )?;
@@ -149,13 +176,7 @@ pub fn demo(arguments: &DemoArguments) -> Result<u8> {
     for step in STEPS {
         let (hosts, between) = ends.of(step.path);
         let shown = if started.elapsed() > DEMO_TOTAL {
-            Shown {
-                figure: String::new(),
-                rounds: Vec::new(),
-                verified: "",
-                path: String::new(),
-                complaint: Some(format!("not run: {} s are over", DEMO_TOTAL.as_secs())),
-            }
+            Shown::not_run()
         } else {
             let bar = view.start(&format!("{} ({between}, path {})", step.program, step.path.name()));
             let shown = run(step, &stage, hosts)?;
@@ -166,16 +187,7 @@ pub fn demo(arguments: &DemoArguments) -> Result<u8> {
         failed |= shown.complaint.is_some();
         let (style, word) = shown.word();
         if arguments.json {
-            writeln!(
-                std::io::stdout(),
-                "{}",
-                json!({
-                    "program": step.program, "arguments": step.arguments, "between": between,
-                    "path_asked": step.path.name(), "path": shown.path, "figure": shown.figure,
-                    "rounds": shown.rounds, "steady": shown.is_steady(),
-                    "verified": shown.verified, "ok": shown.complaint.is_none(), "complaint": shown.complaint,
-                })
-            )?;
+            writeln!(std::io::stdout(), "{}", shown.to_json(step, between))?;
         }
         table.row(vec![
             step.program.to_owned(),

@@ -1,8 +1,8 @@
 //! The environment in which a program finds the engine in place of the system's libibverbs.
 
-use crate::arguments::{PageIn, PathChoice};
 use crate::install::{Installation, LIBRARY};
 use crate::preload;
+use pagewire_nic::{PageIn, PathChoice};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;

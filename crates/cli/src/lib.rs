@@ -43,6 +43,7 @@ mod datagrams;
 pub mod demo;
 pub mod doctor;
 pub mod explain;
+pub mod figures;
 mod helper;
 pub mod hosts;
 pub mod install;

@@ -10,9 +10,10 @@ mod words;
 
 use self::live::{Live, Pages};
 use self::words::{number, with_unit};
-use crate::arguments::{PathChoice, ReproduceArguments, ReproducedPaper};
+use crate::arguments::{ReproduceArguments, ReproducedPaper};
 use crate::table::{Table, bad, good, heading, warning};
 use anyhow::{Result, bail};
+use pagewire_nic::PathChoice;
 use pagewire_papers::unit_costs::PartCosts;
 use pagewire_papers::{Claim, Curve, Figure, Paper, Place, Prediction};
 use std::io::Write;

@@ -1,6 +1,6 @@
 //! `pagewire run`: starts a program with the engine in place of libibverbs.
 
-use crate::arguments::{PathChoice, RunArguments, path_of_variable};
+use crate::arguments::{RunArguments, path_of_variable};
 use crate::install::{Installation, in_path, is_executable};
 use crate::launch::{Launch, PATH_VARIABLE};
 use crate::{preload, report};
@@ -10,6 +10,7 @@ use nix::unistd::{Gid, Pid, Uid, getegid, geteuid, getuid};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache, elf};
 use pagewire_fabric::shortage;
+use pagewire_nic::PathChoice;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;

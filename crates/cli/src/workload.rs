@@ -1,11 +1,11 @@
 //! One verbs program at both ends of a connection: the server on one host, the client on another or the same.
 
-use crate::arguments::PathChoice;
 use crate::hosts::Host;
 use crate::pair::{Pair, run_pair};
 use crate::report::{self, ProcessReport};
 use crate::stage::Stage;
 use anyhow::{Context, Result};
+use pagewire_nic::PathChoice;
 use std::fs;
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};

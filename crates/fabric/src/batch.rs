@@ -1,16 +1,15 @@
 //! Packets on their way to the network, one after the other in one buffer.
 
 use crate::fabric::{Batch, Route};
-use crate::limits::{BATCH_BYTES, BATCH_PACKETS, JOINED_BYTES, PACKET_BYTES, SEGMENTED_BYTES, SEGMENTS};
-use crate::network::TxPeerSocket;
+use crate::limits::{BATCH_BYTES, BATCH_PACKETS, PACKET_BYTES, SEGMENTED_BYTES, SEGMENTS};
+use crate::network::peer_sockets::TxPeerSocket;
 use pagewire_memory::Arena;
-use pagewire_wire::Opcode;
-use pagewire_wire::joined::{ACKNOWLEDGEMENT_LEN, is_acknowledgement};
 use pagewire_wire::packet::ICRC_LEN;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A batch of the real fabric.
+#[derive(Default)]
 pub struct HostBatch {
     /// `None`: the kernel gave no memory; every packet is lost, and counted when the batch is flushed.
     arena: Option<Arena>,
@@ -82,17 +81,7 @@ impl Run {
 
 impl HostBatch {
     pub(crate) fn new(arena: Option<Arena>) -> Self {
-        let (packets, routes, void) = (Vec::with_capacity(BATCH_PACKETS), Vec::new(), Vec::new());
-        HostBatch {
-            arena,
-            packets,
-            routes,
-            used: 0,
-            last_run: Run::default(),
-            lost: 0,
-            void,
-            tx_peer_socket: None,
-        }
+        HostBatch { arena, packets: Vec::with_capacity(BATCH_PACKETS), ..HostBatch::default() }
     }
 
     /// Forgets all packets.
@@ -173,32 +162,11 @@ impl HostBatch {
         from..from + run.packets
     }
 
-    /// An acknowledgement and the one packet next to it, from `from` on, if they may leave as one datagram; the acknowledgement is
-    /// the first of them then. Of a row that leaves as one send none is taken away.
-    pub(crate) fn join(&mut self, from: usize) -> Option<Range<usize>> {
-        let [first, second] = *self.packets.get(from..from + 2)? else { return None };
-        let length = first.length + second.length;
-        if first.route != second.route || !self.route(&first).joined || length > JOINED_BYTES {
-            return None;
+    /// Has a bit of the last packet turned round after its ICRC has been computed, as a bad network would.
+    pub fn damage(&mut self, bit: usize) {
+        if let Some(packet) = self.packets.last_mut() {
+            packet.damage = Some(bit as u32 % (packet.length * 8));
         }
-        let is_first = |packet: &Packet| self.bytes().get(packet.range()).is_some_and(is_acknowledgement);
-        match (is_first(&first), is_first(&second)) {
-            (true, false) if self.run(from + 1).len() == 1 => {}
-            (false, true) if self.run(from).len() == 2 => {
-                let both = first.start as usize..(first.start + length) as usize;
-                let bytes = self.bytes_mut().get_mut(both)?;
-                if !Opcode(*bytes.first()?).may_follow_acknowledgement() {
-                    return None;
-                }
-                bytes.rotate_right(ACKNOWLEDGEMENT_LEN);
-                self.packets[from] = Packet { start: first.start, ..second };
-                self.packets[from + 1] = Packet { start: first.start + second.length, ..first };
-                // The longer one is behind now.
-                self.last_run = Run::default();
-            }
-            _ => return None,
-        }
-        Some(from..from + 2)
     }
 }
 
@@ -276,12 +244,6 @@ impl Batch for HostBatch {
         }
         done
     }
-
-    fn damage(&mut self, bit: usize) {
-        if let Some(packet) = self.packets.last_mut() {
-            packet.damage = Some(bit as u32 % (packet.length * 8));
-        }
-    }
 }
 
 #[cfg(test)]
@@ -299,7 +261,6 @@ mod tests {
             port: 4791,
             traffic_class: 0,
             hop_limit: 0,
-            joined: false,
         }
     }
 
@@ -405,85 +366,6 @@ mod tests {
         batch.cancel();
         batch.packet(&route, 1036).unwrap();
         assert_eq!(batch.run(0), 0..62);
-    }
-
-    /// A batch with packets of these opcodes and lengths (with their ICRC) on routes to these ports.
-    fn batch_of(packets: &[(u8, usize, u16)], joined: bool) -> HostBatch {
-        let mut batch = HostBatch::new(Some(Arena::new(BATCH_BYTES).unwrap()));
-        for &(opcode, length, port) in packets {
-            let route = Route { port, joined, ..route() };
-            batch.packet(&route, length - ICRC_LEN).unwrap().fill(opcode);
-        }
-        batch
-    }
-
-    /// Opcode and length of each packet of a batch, as they stand in its bytes.
-    fn contents(batch: &HostBatch) -> Vec<(u8, usize)> {
-        let packets = batch.packets().iter().map(|packet| {
-            let bytes = &batch.bytes()[packet.range()];
-            assert!(bytes[..bytes.len() - ICRC_LEN].iter().all(|byte| *byte == bytes[0]));
-            (bytes[0], bytes.len())
-        });
-        packets.collect()
-    }
-
-    const ACKNOWLEDGEMENT: (u8, usize, u16) = (0x11, ACKNOWLEDGEMENT_LEN, 1);
-    const SEND: (u8, usize, u16) = (0x04, 24, 1);
-
-    #[test]
-    fn an_acknowledgement_and_the_packet_next_to_it_are_joined() {
-        let longest = (0x0A, JOINED_BYTES as usize - ACKNOWLEDGEMENT_LEN, 1);
-        for other in [SEND, (0x0B, 48, 1), longest] {
-            for packets in [[ACKNOWLEDGEMENT, other], [other, ACKNOWLEDGEMENT]] {
-                let mut batch = batch_of(&packets, true);
-                batch.damage(5);
-                assert_eq!(batch.join(0), Some(0..2));
-                assert_eq!(contents(&batch), [(0x11, ACKNOWLEDGEMENT_LEN), (other.0, other.1)]);
-                // Where they cannot leave so after all, the longer one behind is a send of its own.
-                assert_eq!(batch.run(0), 0..1);
-                let [first, second] = batch.packets() else { panic!("two packets") };
-                assert_eq!((first.range().start, first.range().end), (0, second.range().start));
-                let damaged = batch.packets().iter().position(|packet| packet.damage == Some(5));
-                assert_eq!(damaged, Some(usize::from(packets[1] == other)), "the last one was damaged");
-            }
-        }
-        // A response is not overtaken, but may follow.
-        let response = (0x10, 24, 1);
-        assert_eq!(batch_of(&[ACKNOWLEDGEMENT, response], true).join(0), Some(0..2));
-        assert_eq!(batch_of(&[response, ACKNOWLEDGEMENT], true).join(0), None);
-        assert_eq!(batch_of(&[(0xC1, 24, 1), ACKNOWLEDGEMENT], true).join(0), None);
-    }
-
-    #[test]
-    fn no_other_packets_are_joined() {
-        let elsewhere = (0x04, 24, 2);
-        let too_long = (0x0A, JOINED_BYTES as usize - ACKNOWLEDGEMENT_LEN + 4, 1);
-        for packets in [
-            &[][..],
-            &[ACKNOWLEDGEMENT],
-            &[SEND],
-            &[SEND, SEND],
-            &[ACKNOWLEDGEMENT, ACKNOWLEDGEMENT],
-            &[ACKNOWLEDGEMENT, elsewhere],
-            &[elsewhere, ACKNOWLEDGEMENT],
-            &[ACKNOWLEDGEMENT, too_long],
-            &[too_long, ACKNOWLEDGEMENT],
-            // Those of a row leave as one send.
-            &[ACKNOWLEDGEMENT, SEND, SEND],
-            &[SEND, SEND, ACKNOWLEDGEMENT],
-            // That of another kind, and one that is no acknowledgement but for its first byte.
-            &[(0x12, ACKNOWLEDGEMENT_LEN, 1), SEND],
-            &[(0x11, ACKNOWLEDGEMENT_LEN + 4, 1), SEND],
-        ] {
-            let mut batch = batch_of(packets, true);
-            assert_eq!(batch.join(0), None, "{packets:?}");
-            let unchanged: Vec<_> = packets.iter().map(|(opcode, length, _)| (*opcode, *length)).collect();
-            assert_eq!(contents(&batch), unchanged);
-        }
-        // Nor any that a peer does not take.
-        for packets in [[ACKNOWLEDGEMENT, SEND], [SEND, ACKNOWLEDGEMENT]] {
-            assert_eq!(batch_of(&packets, false).join(0), None);
-        }
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The threads that wait for pages, so that nobody else has to, and help with transfers that meet many absent ones.
 
 use crate::counters::Counters;
-use crate::fabric::{Direction, PrefetchError, RegionPart};
+use crate::fabric::{Direction, PageInThreads, PrefetchError, RegionPart};
 use crate::limits::{PAGE_IN_HELPERS, SHARED_PAGE_IN};
 use crate::pieces::Pieces;
 use crate::shared_move::{SharedMove, move_by_pieces, move_together};
 use crate::threads::{Placed, spawn};
 use crate::waiters::{Outcome, Waiter, Waiting};
 use crate::words::MappedWords;
+use by_address::ByAddress;
+use derive_where::derive_where;
 use pagewire_iommu::{RegionLife, RegionView};
 use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment, guard};
 use pagewire_paging::limits::{PAGE, THREADS_OF_ONE};
@@ -15,7 +17,6 @@ use pagewire_paging::{Executor, Offer, Order, PageIn, Stretch, Task, Tenant};
 use parking_lot::Mutex;
 use rustix::thread::{gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
 use std::num::NonZero;
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
@@ -59,28 +60,38 @@ struct Hands {
     /// Of this process.
     regions: RegionView<MappedWords>,
     pieces: Pieces,
+    counters: Arc<Counters>,
     done: Box<Done>,
     /// Those who wait for the same pages on behalf of one tenant: several accesses to them are one fault (PART-6).
     waiting: Mutex<HashMap<(Tenant, What), Waiting>>,
 }
 
-/// What a thread is asked to do.
-#[derive(Clone, PartialEq, Eq, Hash)]
+/// What a thread is asked to do. Regions make no difference between tasks: whoever waits for the same pages of another region is
+/// told when this one has ended, and asks again.
+#[derive(Clone)]
+#[derive_where(PartialEq, Eq, Hash)]
 enum What {
     /// Bring in pages of this process; for writing, or not. Each segment lies in one of the regions. With helpers where there is a stretch,
     /// which is the only segment.
     Local {
         write: bool,
         segments: Vec<Segment>,
-        regions: Beside<Vec<RegionLife>>,
-        stretch: Beside<Option<Arc<Stretch>>>,
+        #[derive_where(skip)]
+        regions: Vec<RegionLife>,
+        #[derive_where(skip)]
+        stretch: Option<Arc<Stretch>>,
     },
     /// Bring in pages of a peer's region, for reading.
-    Peer { process: HostProcess, segment: Segment, region: Beside<(RegionView<MappedWords>, RegionLife)> },
+    Peer {
+        process: HostProcess,
+        segment: Segment,
+        #[derive_where(skip)]
+        region: (RegionView<MappedWords>, RegionLife),
+    },
     /// Bring in pages of a region of this process that will be needed soon, as one of several helpers.
-    Ahead { write: bool, stretch: Arc<Stretch>, region: RegionLife, helper: u32, helpers: u32 },
+    Ahead { write: bool, stretch: ByAddress<Arc<Stretch>>, region: RegionLife, helper: u32, helpers: u32 },
     /// Help with a transfer.
-    Move(Arc<SharedMove>),
+    Move(ByAddress<Arc<SharedMove>>),
 }
 
 /// Where a task is run, as seen from the processor of whoever asks.
@@ -93,30 +104,17 @@ enum Place {
     At(usize),
 }
 
-/// What makes no difference between tasks. So do the regions with which they end: whoever waits for the same pages of another region
-/// is told when this one has ended, and asks again.
-#[derive(Clone)]
-struct Beside<R>(R);
-
-impl<R> PartialEq for Beside<R> {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl<R> Eq for Beside<R> {}
-
-impl<R> Hash for Beside<R> {
-    fn hash<H: Hasher>(&self, _: &mut H) {}
-}
-
 /// A task for the executor: what is done, and for which tenant.
+#[derive_where(PartialEq, Eq, Hash)]
 struct PageTask {
     what: What,
     tenant: Tenant,
+    #[derive_where(skip)]
     place: Place,
+    #[derive_where(skip)]
     hands: Arc<Hands>,
     /// What became of it, once a thread has done it.
+    #[derive_where(skip)]
     outcome: OnceLock<Result<(), MemoryError>>,
 }
 
@@ -128,20 +126,6 @@ impl PageTask {
     /// Under which those are kept who wait for it.
     fn key(&self) -> (Tenant, What) {
         (self.tenant, self.what.clone())
-    }
-}
-
-impl PartialEq for PageTask {
-    fn eq(&self, other: &Self) -> bool {
-        (self.tenant, &self.what) == (other.tenant, &other.what)
-    }
-}
-
-impl Eq for PageTask {}
-
-impl Hash for PageTask {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.tenant, &self.what).hash(state);
     }
 }
 
@@ -172,17 +156,17 @@ impl Task for PageTask {
         }
         // Where one is not mapped, or its region has ended, an access will find that out, and say so. A prefetch is told.
         let outcome = match &self.what {
-            What::Local { write, regions: Beside(regions), stretch: Beside(Some(stretch)), .. } => {
+            What::Local { write, regions, stretch: Some(stretch), .. } => {
                 let brought_in = regions.iter().try_for_each(|region| hands.help(stretch, region, *write));
                 stretch.rest();
                 // A helper may have come upon the end of a mapping.
                 brought_in.and(if stretch.has_failed() { Err(MemoryError::NotMapped) } else { Ok(()) })
             }
-            What::Local { write, segments, regions: Beside(regions), .. } => segments
+            What::Local { write, segments, regions, .. } => segments
                 .iter()
                 .zip(regions)
                 .try_for_each(|(segment, region)| hands.bring_in(segment, region, *write)),
-            What::Peer { process, segment, region: Beside((regions, region)) } => {
+            What::Peer { process, segment, region: (regions, region) } => {
                 hands.memory.bring_in_peer(process, segment, || regions.lives(region))
             }
             What::Ahead { write, stretch, region, .. } => hands.help(stretch, region, *write),
@@ -261,7 +245,12 @@ fn whole_pages(segment: &Segment) -> Segment {
 impl Pages {
     /// With one thread; each will be where the calling thread may be now. `tables`: those of this process. `done` is called with a token
     /// when its pages are there, or turned out not to be mapped, or their region has ended.
-    pub fn new(memory: Arc<HostMemory>, tables: MappedWords, done: Box<Done>) -> Self {
+    pub fn new(
+        memory: Arc<HostMemory>,
+        tables: MappedWords,
+        counters: Arc<Counters>,
+        done: Box<Done>,
+    ) -> Self {
         // Threads begin with their maker's processors, and whoever is the first to need one may be kept at one.
         let processors = sched_getaffinity(None).ok();
         let spawn = move |body: Box<dyn FnOnce() + Send>| {
@@ -274,47 +263,9 @@ impl Pages {
             spawn("pagewire-pages", begin).map(drop)
         };
         let (regions, pieces) = (RegionView::new(tables), Pieces::new());
-        let hands = Arc::new(Hands { memory, regions, pieces, done, waiting: Mutex::default() });
+        let hands = Arc::new(Hands { memory, regions, pieces, counters, done, waiting: Mutex::default() });
         let processors = available_parallelism().map_or(1, NonZero::get);
         Pages { executor: Executor::new(spawn), hands, processors }
-    }
-
-    /// Whether helpers take no processor from either end of a connection. On two, where both ends were on this host, transfers over
-    /// absent pages took a twentieth longer with a helper than without.
-    pub fn has_processors_for_helpers(&self) -> bool {
-        self.processors > 2
-    }
-
-    /// Has pages of this process brought in. What is asked for again before there was an answer has one answer.
-    pub fn bring_in_local(
-        &self,
-        tenant: Tenant,
-        parts: &[RegionPart],
-        write: bool,
-        token: u64,
-        counters: &Counters,
-    ) {
-        self.offer_local(TaskClass::Needed.of(tenant), parts, write, Some(Waiter::Token(token)), counters);
-    }
-
-    /// As [`Fabric::prefetch`](crate::Fabric::prefetch).
-    pub fn prefetch(
-        &self,
-        parts: &[RegionPart],
-        write: bool,
-        wait: bool,
-        counters: &Counters,
-    ) -> Result<(), PrefetchError> {
-        // Regions are matters of their own: pages of one that never come leave threads to the others.
-        let matter = parts.first().map_or(0, |part| u64::from(part.region.index()));
-        let tenant = TaskClass::Ahead.of(Tenant { who: PREFETCHER, matter });
-        let outcome = Arc::new(Outcome::default());
-        let waiter = wait.then(|| Waiter::Thread(outcome.clone()));
-        match self.offer_local(tenant, parts, write, waiter, counters) {
-            Offer::Full => Err(PrefetchError::Full),
-            Offer::Taken | Offer::Known if wait => outcome.wait(),
-            Offer::Taken | Offer::Known => Ok(()),
-        }
     }
 
     /// Has pages of this process brought in for a tenant among those of the task class.
@@ -324,10 +275,9 @@ impl Pages {
         parts: &[RegionPart],
         write: bool,
         waiter: Option<Waiter>,
-        counters: &Counters,
     ) -> Offer {
         let segments = parts.iter().map(|part| whole_pages(&part.segment)).collect();
-        let regions = Beside(parts.iter().map(|part| part.region).collect());
+        let regions = parts.iter().map(|part| part.region).collect();
         let shared = match parts {
             [part] if part.segment.length > SHARED_PAGE_IN => {
                 let Segment { address, length } = whole_pages(&part.segment);
@@ -335,80 +285,18 @@ impl Pages {
             }
             _ => None,
         };
-        let stretch = Beside(shared.as_ref().map(|(_, stretch)| stretch.clone()));
+        let stretch = shared.as_ref().map(|(_, stretch)| stretch.clone());
         let what = What::Local { write, segments, regions, stretch };
-        let offer = self.offer(what, tenant, waiter, counters);
+        let offer = self.offer(what, tenant, waiter);
         if let (Offer::Taken, Some((region, stretch))) = (offer, shared) {
             let memory = stretch.memory();
             let helpers = ((memory.end - memory.start) / SHARED_PAGE_IN).min(PAGE_IN_HELPERS);
-            self.bring_in_ahead(tenant, region, &stretch, write, helpers as u32, counters);
+            self.bring_in_ahead(tenant, region, &stretch, write, helpers as u32);
         }
         offer
     }
 
-    /// Has pages of a peer brought in, for reading; `regions` are the peer's. A thread reports the end with `token`.
-    pub fn bring_in_peer(
-        &self,
-        process: &HostProcess,
-        regions: &RegionView<MappedWords>,
-        part: RegionPart,
-        token: u64,
-        counters: &Counters,
-    ) {
-        let region = Beside((regions.clone(), part.region));
-        let what = What::Peer { process: process.clone(), segment: whole_pages(&part.segment), region };
-        let tenant = TaskClass::Peer.of_all(process.pid() as u64);
-        self.offer(what, tenant, Some(Waiter::Token(token)), counters);
-    }
-
-    /// Pages of a region of this process that will be needed soon. They take no thread from those that are needed now.
-    pub fn bring_in_ahead(
-        &self,
-        tenant: Tenant,
-        region: RegionLife,
-        stretch: &Arc<Stretch>,
-        write: bool,
-        helpers: u32,
-        counters: &Counters,
-    ) {
-        for helper in 0..helpers {
-            let stretch = stretch.clone();
-            self.offer(
-                What::Ahead { write, stretch, region, helper, helpers },
-                TaskClass::Ahead.of(tenant),
-                None,
-                counters,
-            );
-        }
-    }
-
-    /// As [`Fabric::end_bring_in`](crate::Fabric::end_bring_in).
-    #[inline]
-    pub fn end(&self, region: u32) {
-        self.hands.pieces.end(region);
-    }
-
-    /// Moves bytes between this process and a peer, where many pages are absent.
-    pub fn move_absent(
-        &self,
-        direction: Direction,
-        process: &HostProcess,
-        segments: (&[Segment], &[Segment]),
-        tail_last: bool,
-        page_in: PageIn,
-    ) -> Result<(), MemoryError> {
-        let memory = &self.hands.memory;
-        if let Some(piece) = page_in.brings_in_at_most() {
-            return move_by_pieces(memory, direction, process, segments, tail_last, piece);
-        }
-        move_together(memory, direction, process, segments, tail_last, |shared| {
-            let (tenant, place) = (TaskClass::Moves.of_all(0), Place::Off(sched_getcpu()));
-            // Without help it takes longer.
-            let _ = self.executor.offer(PageTask::new(What::Move(shared), tenant, place, &self.hands));
-        })
-    }
-
-    fn offer(&self, what: What, tenant: Tenant, waiter: Option<Waiter>, counters: &Counters) -> Offer {
+    fn offer(&self, what: What, tenant: Tenant, waiter: Option<Waiter>) -> Offer {
         let place = match &what {
             // Every second one of those whom somebody waits for who brings nothing in.
             What::Ahead { stretch, helper, .. }
@@ -428,14 +316,14 @@ impl Pages {
         }
         let offer = self.executor.offer(PageTask::new(what, tenant, place, &self.hands));
         match offer {
-            Offer::Taken => counters.brought_in.add(1),
+            Offer::Taken => self.hands.counters.brought_in.add(1),
             Offer::Known => {
                 let mut waiting = self.hands.waiting.lock();
                 let due = key.and_then(|(_, key)| Some((waiting.get_mut(&key)?.due()?, key.1)));
                 drop(waiting);
                 match due {
                     // Helpers bring in parts of it.
-                    Some((_, What::Local { regions: Beside(regions), stretch: Beside(Some(_)), .. })) => {
+                    Some((_, What::Local { regions, stretch: Some(_), .. })) => {
                         regions.iter().for_each(|region| self.hands.pieces.look_again(region.index()));
                     }
                     Some((thread, What::Local { .. })) => guard::end_touch(thread),
@@ -443,7 +331,7 @@ impl Pages {
                 }
             }
             Offer::Full => {
-                counters.bring_in_overflow.add(1);
+                self.hands.counters.bring_in_overflow.add(1);
                 // The access is looked at again now and then, and asks again.
                 if let Some((waiter, key)) = key {
                     let mut waiting = self.hands.waiting.lock();
@@ -459,6 +347,92 @@ impl Pages {
     /// Has idle threads end; those that wait for a page end when it comes.
     pub fn stop(&self) {
         self.executor.stop();
+    }
+}
+
+impl PageInThreads<MappedWords, HostProcess> for Pages {
+    fn bring_in(&self, tenant: Tenant, parts: &[RegionPart], write: bool, token: u64) {
+        self.offer_local(TaskClass::Needed.of(tenant), parts, write, Some(Waiter::Token(token)));
+    }
+
+    fn bring_in_peer(
+        &self,
+        process: &HostProcess,
+        regions: &RegionView<MappedWords>,
+        part: RegionPart,
+        token: u64,
+    ) {
+        let region = (regions.clone(), part.region);
+        let what = What::Peer { process: process.clone(), segment: whole_pages(&part.segment), region };
+        let tenant = TaskClass::Peer.of_all(process.pid() as u64);
+        self.offer(what, tenant, Some(Waiter::Token(token)));
+    }
+
+    fn bring_in_ahead(
+        &self,
+        tenant: Tenant,
+        region: RegionLife,
+        stretch: &Arc<Stretch>,
+        write: bool,
+        helpers: u32,
+    ) {
+        for helper in 0..helpers {
+            let stretch = ByAddress(stretch.clone());
+            self.offer(
+                What::Ahead { write, stretch, region, helper, helpers },
+                TaskClass::Ahead.of(tenant),
+                None,
+            );
+        }
+    }
+
+    fn prefetch(&self, parts: &[RegionPart], write: bool, wait: bool) -> Result<(), PrefetchError> {
+        // Regions are matters of their own: pages of one that never come leave threads to the others.
+        let matter = parts.first().map_or(0, |part| u64::from(part.region.index()));
+        let tenant = TaskClass::Ahead.of(Tenant { who: PREFETCHER, matter });
+        let outcome = Arc::new(Outcome::default());
+        let waiter = wait.then(|| Waiter::Thread(ByAddress(outcome.clone())));
+        match self.offer_local(tenant, parts, write, waiter) {
+            Offer::Full => Err(PrefetchError::Full),
+            Offer::Taken | Offer::Known if wait => outcome.wait(),
+            Offer::Taken | Offer::Known => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn end_bring_in(&self, region: u32) {
+        self.hands.pieces.end(region);
+    }
+
+    #[inline]
+    fn brings_in(&self) -> bool {
+        self.hands.memory.is_at_work()
+    }
+
+    fn has_processors_for_helpers(&self) -> bool {
+        // On two, where both ends were on this host, transfers over absent pages took a twentieth longer with a helper than without.
+        self.processors > 2
+    }
+
+    #[cold]
+    fn move_absent(
+        &self,
+        direction: Direction,
+        process: &HostProcess,
+        segments: (&[Segment], &[Segment]),
+        tail_last: bool,
+        page_in: PageIn,
+    ) -> Result<(), MemoryError> {
+        let memory = &self.hands.memory;
+        if let Some(piece) = page_in.brings_in_at_most() {
+            return move_by_pieces(memory, direction, process, segments, tail_last, piece);
+        }
+        move_together(memory, direction, process, segments, tail_last, |shared| {
+            let (tenant, place) = (TaskClass::Moves.of_all(0), Place::Off(sched_getcpu()));
+            // Without help it takes longer.
+            let _ =
+                self.executor.offer(PageTask::new(What::Move(ByAddress(shared)), tenant, place, &self.hands));
+        })
     }
 }
 
@@ -507,14 +481,13 @@ mod tests {
         let done = Box::new(move |token| told.send(token).unwrap());
         let (table, words) = table();
         let (_, region) = register(&table);
-        let pages = Pages::new(Arc::new(HostMemory::new()), words, done);
-        let counters = Counters::default();
+        let pages = Pages::new(Arc::new(HostMemory::new()), words, Arc::default(), done);
         let bytes = vec![1u8; 3 * PAGE as usize];
         let at = (bytes.as_ptr() as u64).next_multiple_of(PAGE);
         // One page, another part of it, and that part for another tenant.
         for (who, offset, token) in [(1, 0, 10), (1, 8, 11), (1, 8, 11), (2, 0, 12)] {
             let segment = Segment { address: at + offset, length: 8 };
-            pages.bring_in_local(tenant(who), &[RegionPart { region, segment }], true, token, &counters);
+            pages.bring_in(tenant(who), &[RegionPart { region, segment }], true, token);
         }
         let mut heard = BTreeSet::new();
         while heard.len() < 3 {
@@ -529,16 +502,20 @@ mod tests {
         let (told, hears) = channel();
         let memory = Arc::new(HostMemory::new());
         let (table, words) = table();
-        let pages = Pages::new(memory.clone(), words, Box::new(move |token| told.send(token).unwrap()));
-        let counters = Counters::default();
+        let pages = Pages::new(
+            memory.clone(),
+            words,
+            Arc::default(),
+            Box::new(move |token| told.send(token).unwrap()),
+        );
         let ((open_bytes, open_memory), (ended_bytes, ended_memory)) = (fresh(64), fresh(64));
         let ((_, open), (key, ended)) = (register(&table), register(&table));
         table.revoke(key).unwrap();
-        pages.end(ended.index());
+        pages.end_bring_in(ended.index());
         // One that needs both ends where the other begins.
         let part = |region, segment| RegionPart { region, segment };
         let both = [part(open, open_memory), part(ended, ended_memory)];
-        pages.bring_in_local(tenant(1), &both, true, 5, &counters);
+        pages.bring_in(tenant(1), &both, true, 5);
         assert_eq!(hears.recv_timeout(LONG), Ok(5));
         pages.bring_in_ahead(
             tenant(1),
@@ -546,18 +523,17 @@ mod tests {
             &Stretch::new(ended_memory.address..ended_memory.address + PAGE, Order::Back),
             true,
             1,
-            &counters,
         );
         // These pages in a region that is there.
-        pages.bring_in_local(tenant(2), &[part(ended, ended_memory)], true, 6, &counters);
+        pages.bring_in(tenant(2), &[part(ended, ended_memory)], true, 6);
         assert_eq!(hears.recv_timeout(LONG), Ok(6));
         let here = HostProcess::current();
-        pages.bring_in_peer(&here, table.view(), part(ended, ended_memory), 7, &counters);
+        pages.bring_in_peer(&here, table.view(), part(ended, ended_memory), 7);
         assert_eq!(hears.recv_timeout(LONG), Ok(7));
         assert_eq!(memory.residency(&[open_memory]), Residency::Resident);
         let first = Segment { length: PAGE, ..ended_memory };
         assert_eq!(memory.residency(&[first]), Residency::Absent);
-        pages.bring_in_local(tenant(2), &[part(open, ended_memory)], true, 8, &counters);
+        pages.bring_in(tenant(2), &[part(open, ended_memory)], true, 8);
         assert_eq!(hears.recv_timeout(LONG), Ok(8));
         assert_eq!(memory.residency(&[ended_memory]), Residency::Resident);
         pages.stop();
@@ -572,8 +548,12 @@ mod tests {
         let memory = Arc::new(HostMemory::new());
         let (table, words) = table();
         let (_, region) = register(&table);
-        let pages = Pages::new(memory.clone(), words, Box::new(|_| unreachable!("no queue pair waits")));
-        let counters = Counters::default();
+        let pages = Pages::new(
+            memory.clone(),
+            words,
+            Arc::default(),
+            Box::new(|_| unreachable!("no queue pair waits")),
+        );
         let part = |segment| RegionPart { region, segment };
         // Short ones, and one that helpers share.
         for length in [1, 3, 4 * SHARED_PAGE_IN / PAGE] {
@@ -581,7 +561,7 @@ mod tests {
                 let (bytes, segment) = fresh(length);
                 kept.push(bytes);
                 assert_eq!(memory.residency(&[segment]), Residency::Absent);
-                assert_eq!(pages.prefetch(&[part(segment)], write, true, &counters), Ok(()));
+                assert_eq!(pages.prefetch(&[part(segment)], write, true), Ok(()));
                 assert_eq!(memory.residency(&[segment]), Residency::Resident, "{length} pages");
             }
         }
@@ -589,13 +569,9 @@ mod tests {
         for segment in [unmapped, Segment { length: 8, ..unmapped }] {
             let there = fresh(1);
             let parts = [part(there.1), part(segment)];
-            assert_eq!(pages.prefetch(&parts, false, true, &counters), Err(PrefetchError::NotMapped));
-            assert_eq!(pages.prefetch(&parts[1..], true, true, &counters), Err(PrefetchError::NotMapped));
-            assert_eq!(
-                pages.prefetch(&parts, false, false, &counters),
-                Ok(()),
-                "nobody waits for the outcome"
-            );
+            assert_eq!(pages.prefetch(&parts, false, true), Err(PrefetchError::NotMapped));
+            assert_eq!(pages.prefetch(&parts[1..], true, true), Err(PrefetchError::NotMapped));
+            assert_eq!(pages.prefetch(&parts, false, false), Ok(()), "nobody waits for the outcome");
         }
         pages.stop();
     }
@@ -605,10 +581,15 @@ mod tests {
         let memory = Arc::new(HostMemory::new());
         let (table, words) = table();
         let (_, region) = register(&table);
-        let pages = Pages::new(memory.clone(), words, Box::new(|_| unreachable!("no queue pair waits")));
+        let pages = Pages::new(
+            memory.clone(),
+            words,
+            Arc::default(),
+            Box::new(|_| unreachable!("no queue pair waits")),
+        );
         let (_bytes, segment) = fresh(40);
         let part = RegionPart { region, segment };
-        assert_eq!(pages.prefetch(&[part], true, false, &Counters::default()), Ok(()));
+        assert_eq!(pages.prefetch(&[part], true, false), Ok(()));
         let limit = Instant::now() + LONG;
         while memory.residency(&[segment]) != Residency::Resident {
             assert!(Instant::now() < limit, "it does not come");
@@ -622,7 +603,7 @@ mod tests {
         let (table, _) = table();
         let of = |region| {
             let segments = vec![Segment { address: PAGE, length: PAGE }];
-            What::Local { write: true, segments, regions: Beside(vec![region]), stretch: Beside(None) }
+            What::Local { write: true, segments, regions: vec![region], stretch: None }
         };
         let [(_, one), (_, other)] = [(); 2].map(|()| register(&table));
         assert!(one != other && of(one) == of(other));
@@ -636,13 +617,13 @@ mod tests {
         let done = Box::new(move |_| told.send(sched_getaffinity(None).unwrap()).unwrap());
         let (table, words) = table();
         let (_, region) = register(&table);
-        let pages = Pages::new(Arc::new(HostMemory::new()), words, done);
+        let pages = Pages::new(Arc::new(HostMemory::new()), words, Arc::default(), done);
         let before = sched_getaffinity(None).unwrap();
         let mut here = CpuSet::new();
         here.set((0..CpuSet::MAX_CPU).find(|processor| before.is_set(*processor)).unwrap());
         sched_setaffinity(None, &here).unwrap();
         let (_memory, segment) = fresh(1);
-        pages.bring_in_local(tenant(1), &[RegionPart { region, segment }], true, 10, &Counters::default());
+        pages.bring_in(tenant(1), &[RegionPart { region, segment }], true, 10);
         sched_setaffinity(None, &before).unwrap();
         assert_eq!(hears.recv_timeout(LONG).unwrap().count(), before.count());
         pages.stop();

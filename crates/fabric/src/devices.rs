@@ -178,6 +178,7 @@ fn speed_of(device: &NetworkDevice) -> Option<u32> {
 }
 
 /// The addresses of this host, looked up anew from time to time.
+#[derive(Default)]
 pub struct Addresses(Mutex<Option<(u64, HashSet<IpAddr>)>>);
 
 /// The addresses of this network namespace, now.
@@ -187,10 +188,6 @@ fn all_addresses() -> nix::Result<HashSet<IpAddr>> {
 }
 
 impl Addresses {
-    pub fn new() -> Self {
-        Addresses(Mutex::new(None))
-    }
-
     /// Whether an address is one of this network namespace's: as it was last known, where the kernel does not tell.
     ///
     /// # Errors

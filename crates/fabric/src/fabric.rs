@@ -1,8 +1,7 @@
 //! What the NIC needs of the world around it: other processes on this host, the network, the time.
 //!
 //! [`Fabric`] is the seam between the NIC and the machine. The real one maps memory files, speaks through
-//! UNIX and UDP sockets and asks the kernel's clock; the simulator has one of its own; the fault injector
-//! wraps either.
+//! UNIX and UDP sockets and asks the kernel's clock; the simulator has one of its own.
 
 use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{RegionLife, RegionView};
@@ -100,8 +99,13 @@ pub struct Route {
     pub port: u16,
     pub traffic_class: u8,
     pub hop_limit: u8,
-    /// The peer takes an acknowledgement and the packet next to it in one datagram ([`joined`](pagewire_wire::joined)).
-    pub joined: bool,
+}
+
+impl Route {
+    /// From one address to a port of another, as the sockets send by themselves.
+    pub fn new(source: IpAddr, destination: IpAddr, port: u16) -> Self {
+        Route { source, interface: 0, source_port: 0, destination, port, traffic_class: 0, hop_limit: 0 }
+    }
 }
 
 /// Packets under way to the network. Packets are laid one after the other into one buffer and leave the
@@ -127,40 +131,6 @@ pub trait Batch {
         Self: Sized,
     {
         burst_one_by_one(self, route, length, count, fill)
-    }
-    /// Has a bit of the last packet turned round after its ICRC has been computed, as a bad network would. For fault
-    /// injection. A batch that cannot do it takes the packet back: every receiver drops it anyway.
-    fn damage(&mut self, bit: usize) {
-        let _ = bit;
-        self.cancel();
-    }
-}
-
-impl<B: Batch> Batch for Box<B> {
-    fn fits(&self, length: usize) -> bool {
-        (**self).fits(length)
-    }
-
-    fn packet(&mut self, route: &Route, length: usize) -> Option<&mut [u8]> {
-        (**self).packet(route, length)
-    }
-
-    fn cancel(&mut self) {
-        (**self).cancel();
-    }
-
-    fn burst(
-        &mut self,
-        route: &Route,
-        length: usize,
-        count: usize,
-        fill: impl FnMut(usize, &mut [u8]) -> bool,
-    ) -> usize {
-        (**self).burst(route, length, count, fill)
-    }
-
-    fn damage(&mut self, bit: usize) {
-        (**self).damage(bit);
     }
 }
 
@@ -207,11 +177,64 @@ pub struct RegionPart {
     pub segment: Segment,
 }
 
+/// Threads that bring in absent pages: of this process, whose tables are of words `W`, and of peers (`P`).
+pub trait PageInThreads<W, P> {
+    /// Has another thread touch absent pages (for writing where `write`), however long that takes; the end comes as an event, one
+    /// for all calls that ask for the same pages until then. Who asks for pages that never come leaves threads to other tenants. It
+    /// ends with one of the regions, too.
+    fn bring_in(&self, tenant: Tenant, parts: &[RegionPart], write: bool, token: u64);
+    /// Has a thread touch absent pages of a peer, for reading, as long as the peer's region is what it was. The end comes as an event
+    /// with `token`. The peer is the tenant.
+    fn bring_in_peer(&self, process: &P, regions: &RegionView<W>, part: RegionPart, token: u64);
+    /// Has `helpers` threads touch pages of a region of this process that will be needed soon. No event reports the end.
+    fn bring_in_ahead(
+        &self,
+        tenant: Tenant,
+        region: RegionLife,
+        stretch: &Arc<Stretch>,
+        write: bool,
+        helpers: u32,
+    );
+    /// Brings in pages of regions of this process that a program will need soon (`ibv_advise_mr(3)`), for writing where `write`. With
+    /// `wait` it returns when they are there; else another thread brings them in later. It ends with one of the regions.
+    ///
+    /// # Errors
+    /// [`PrefetchError`]; `NotMapped` only with `wait`.
+    fn prefetch(&self, parts: &[RegionPart], write: bool, wait: bool) -> Result<(), PrefetchError>;
+    /// Called behind the end of a region of this process, by its place: when this returns its pages are not brought in any more. But a
+    /// thread that sleeps in the kernel and cannot be woken is not waited for: that page may come in later.
+    fn end_bring_in(&self, region: u32) {
+        let _ = region;
+    }
+    /// Whether a thread is bringing in pages that the kernel has, for which it may want the processor of whoever polls.
+    fn brings_in(&self) -> bool {
+        false
+    }
+    /// Whether that is worth while for pages that are cheap: there are processors beside those of the two ends.
+    fn has_processors_for_helpers(&self) -> bool {
+        true
+    }
+    /// As [`pull`](ApplicationMemory::pull) and [`push`](ApplicationMemory::push), made for long transfers that meet many absent pages,
+    /// which come in by so much at once; with all of a transfer other threads may help.
+    fn move_absent(
+        &self,
+        direction: Direction,
+        process: &P,
+        segments: (&[Segment], &[Segment]),
+        tail_last: bool,
+        page_in: PageIn,
+    ) -> Result<(), MemoryError>;
+}
+
 /// The world around a NIC.
 pub trait Fabric: Send + Sync + 'static {
     type Words: SharedWords;
     type Memory: ApplicationMemory;
     type Batch: Batch;
+    type PageInThreads: PageInThreads<Self::Words, <Self::Memory as ApplicationMemory>::Process>;
+
+    /// Those who bring in absent pages.
+    fn page_in(&self) -> &Self::PageInThreads;
 
     /// The application's memory.
     fn memory(&self) -> &Self::Memory;
@@ -266,66 +289,6 @@ pub trait Fabric: Send + Sync + 'static {
     fn connect(&self, block: u32);
     /// Wakes the process at the other end of a channel from its sleep in the kernel.
     fn wake(&self, channel: ChannelId);
-    /// Has another thread touch absent pages (for writing where `write`), however long that takes; the end comes as an event, one
-    /// for all calls that ask for the same pages until then. Who asks for pages that never come leaves threads to other tenants. It
-    /// ends with one of the regions, too.
-    fn bring_in(&self, tenant: Tenant, parts: &[RegionPart], write: bool, token: u64);
-    /// Has a thread touch absent pages of a peer, for reading, as long as the peer's region is what it was. The end comes as an event
-    /// with `token`. The peer is the tenant.
-    fn bring_in_peer(
-        &self,
-        process: &<Self::Memory as ApplicationMemory>::Process,
-        regions: &RegionView<Self::Words>,
-        part: RegionPart,
-        token: u64,
-    );
-    /// Has `helpers` threads touch pages of a region of this process that will be needed soon. No event reports the end.
-    fn bring_in_ahead(
-        &self,
-        tenant: Tenant,
-        region: RegionLife,
-        stretch: &Arc<Stretch>,
-        write: bool,
-        helpers: u32,
-    );
-    /// Brings in pages of regions of this process that a program will need soon (`ibv_advise_mr(3)`), for writing where `write`. With
-    /// `wait` it returns when they are there; else another thread brings them in later. It ends with one of the regions.
-    ///
-    /// # Errors
-    /// [`PrefetchError`]; `NotMapped` only with `wait`.
-    fn prefetch(&self, parts: &[RegionPart], write: bool, wait: bool) -> Result<(), PrefetchError> {
-        let brought_in = parts.iter().try_for_each(|part| self.memory().bring_in(&part.segment, write));
-        if wait { brought_in.map_err(|_| PrefetchError::NotMapped) } else { Ok(()) }
-    }
-    /// Called behind the end of a region of this process, by its place: when this returns its pages are not brought in any more. But a
-    /// thread that sleeps in the kernel and cannot be woken is not waited for: that page may come in later.
-    fn end_bring_in(&self, region: u32) {
-        let _ = region;
-    }
-    /// Whether a thread is bringing in pages that the kernel has, for which it may want the processor of whoever polls.
-    fn brings_in(&self) -> bool {
-        false
-    }
-    /// Whether that is worth while for pages that are cheap: there are processors beside those of the two ends.
-    fn has_processors_for_helpers(&self) -> bool {
-        true
-    }
-    /// As [`pull`](ApplicationMemory::pull) and [`push`](ApplicationMemory::push), made for long transfers that meet many absent pages,
-    /// which come in by so much at once; with all of a transfer other threads may help.
-    fn move_absent(
-        &self,
-        direction: Direction,
-        process: &<Self::Memory as ApplicationMemory>::Process,
-        (ours, theirs): (&[Segment], &[Segment]),
-        tail_last: bool,
-        page_in: PageIn,
-    ) -> Result<(), MemoryError> {
-        let _ = page_in;
-        match direction {
-            Direction::Pull => self.memory().pull(process, theirs, ours, tail_last),
-            Direction::Push => self.memory().push(process, ours, theirs, tail_last),
-        }
-    }
     /// Whether [`events`](Self::events) has something to tell now. Cheaper, for those who look often.
     fn has_events(&self) -> bool {
         true

@@ -1,23 +1,17 @@
-//! A fabric that loses, doubles, reorders, damages and delays packets on purpose, from a seed.
+//! Faults on purpose: packets are lost, doubled, reordered, damaged and delayed, from a seed.
 //!
-//! It wraps any other one. Faults happen to packets that are sent; what a receiver sees is the same as if the
-//! network had done it. The local path is untouched.
+//! Faults happen to packets that are sent; what a receiver sees is the same as if the network had done it. The local path is
+//! untouched.
 
-use crate::counters::Counter;
-use crate::fabric::{
-    Batch, ChannelId, Datagram, Direction, Fabric, FabricEvent, PrefetchError, RegionPart, Route,
-    burst_one_by_one,
-};
+use crate::batch::HostBatch;
+use crate::counters::counters;
+use crate::fabric::{Batch, Route, burst_one_by_one};
 use crate::limits::{BATCH_BYTES, BATCH_PACKETS, DELAYED_PACKETS};
-use pagewire_iommu::{RegionLife, RegionView};
-use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
-use pagewire_paging::{PageIn, Stretch, Tenant};
+use crate::network::Network;
 use pagewire_wire::Opcode;
 use parking_lot::Mutex;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
-use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Names the faults that processes are to make: see [`FaultPlan::parse`].
@@ -118,30 +112,21 @@ fn duration(value: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(nanoseconds))
 }
 
-/// What was done to packets.
-#[derive(Debug, Default)]
-pub struct FaultCounters {
-    pub dropped: Counter,
-    pub duplicated: Counter,
-    pub reordered: Counter,
-    pub corrupted: Counter,
-    pub delayed: Counter,
-}
-
-impl FaultCounters {
-    /// All of them, with their names.
-    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-        let FaultCounters { dropped, duplicated, reordered, corrupted, delayed } = self;
-        let packets = [("dropped", dropped), ("duplicated", duplicated), ("reordered", reordered)];
-        let all = packets.into_iter().chain([("corrupted", corrupted), ("delayed", delayed)]);
-        all.map(|(name, counter)| (name, counter.get())).collect::<Vec<_>>().into_iter()
+counters! {
+    /// What was done to packets.
+    FaultCounters {
+        dropped,
+        duplicated,
+        reordered,
+        corrupted,
+        delayed,
     }
 }
 
-/// A fabric with faults. Without any ([`FaultPlan::is_empty`]) it costs nothing.
-pub struct FaultInjector<F> {
-    inner: F,
+/// Makes the faults of a plan. Without any ([`FaultPlan::is_empty`]) it costs nothing.
+pub struct FaultInjector {
     plan: FaultPlan,
+    is_active: bool,
     state: Mutex<State>,
     counters: FaultCounters,
 }
@@ -170,10 +155,10 @@ struct Recorded {
     damage: Option<usize>,
 }
 
-/// A batch under a [`FaultInjector`].
-pub enum FaultBatch<B> {
-    /// No faults: the wrapped fabric's own.
-    Direct(B),
+/// A batch of the real fabric.
+pub enum FaultBatch {
+    /// Without faults: packets that leave as they are.
+    Direct(Box<HostBatch>),
     /// Packets whose fate is not decided yet.
     Recorded(RecordedBatch),
 }
@@ -185,7 +170,8 @@ pub struct RecordedBatch {
     used: usize,
 }
 
-impl<B: Batch> Batch for FaultBatch<B> {
+impl Batch for FaultBatch {
+    #[inline]
     fn fits(&self, length: usize) -> bool {
         match self {
             FaultBatch::Direct(batch) => batch.fits(length),
@@ -195,6 +181,7 @@ impl<B: Batch> Batch for FaultBatch<B> {
         }
     }
 
+    #[inline]
     fn packet(&mut self, route: &Route, length: usize) -> Option<&mut [u8]> {
         if !self.fits(length) {
             return None;
@@ -209,17 +196,17 @@ impl<B: Batch> Batch for FaultBatch<B> {
         }
     }
 
+    #[inline]
     fn cancel(&mut self) {
         match self {
             FaultBatch::Direct(batch) => batch.cancel(),
             FaultBatch::Recorded(batch) => {
-                if let Some(packet) = batch.packets.pop() {
-                    batch.used -= packet.bytes.len();
-                }
+                batch.used -= batch.packets.pop().map_or(0, |packet| packet.bytes.len());
             }
         }
     }
 
+    #[inline]
     fn burst(
         &mut self,
         route: &Route,
@@ -233,40 +220,43 @@ impl<B: Batch> Batch for FaultBatch<B> {
             FaultBatch::Recorded(_) => burst_one_by_one(self, route, length, count, fill),
         }
     }
-
-    fn damage(&mut self, bit: usize) {
-        match self {
-            FaultBatch::Direct(batch) => batch.damage(bit),
-            FaultBatch::Recorded(batch) => {
-                if let Some(packet) = batch.packets.last_mut() {
-                    packet.damage = Some(bit);
-                }
-            }
-        }
-    }
 }
 
-impl<F: Fabric> FaultInjector<F> {
-    /// Wraps a fabric.
-    pub fn new(inner: F, plan: FaultPlan) -> Self {
+impl FaultInjector {
+    /// Nothing was sent yet.
+    pub fn new(plan: FaultPlan) -> Self {
         let random = Pcg64::seed_from_u64(plan.seed);
         let state = Mutex::new(State { random, count: 0, resumes: 0, held: Vec::new() });
-        FaultInjector { inner, plan, state, counters: FaultCounters::default() }
+        FaultInjector { plan, is_active: !plan.is_empty(), state, counters: FaultCounters::default() }
     }
 
-    /// The wrapped fabric.
-    pub fn inner(&self) -> &F {
-        &self.inner
-    }
-
-    /// What happens.
-    pub fn plan(&self) -> &FaultPlan {
-        &self.plan
+    /// Whether there are faults to be made.
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        self.is_active
     }
 
     /// What has happened.
     pub fn counters(&self) -> &FaultCounters {
         &self.counters
+    }
+
+    /// An empty batch.
+    #[inline]
+    pub fn batch(&self, network: &Network) -> FaultBatch {
+        match self.is_active {
+            false => FaultBatch::Direct(network.batch()),
+            true => FaultBatch::Recorded(RecordedBatch::default()),
+        }
+    }
+
+    /// Sends what is to leave of a batch.
+    #[inline]
+    pub fn flush(&self, network: &Network, batch: FaultBatch, now: impl Fn() -> u64) {
+        match batch {
+            FaultBatch::Direct(batch) => network.flush(batch),
+            FaultBatch::Recorded(batch) => send(network, self.decide(batch.packets, now())),
+        }
     }
 
     /// Decides each packet's fate; those that leave now, in their order.
@@ -315,43 +305,44 @@ impl<F: Fabric> FaultInjector<F> {
         leaving
     }
 
-    fn send(&self, packets: Vec<Recorded>) {
-        if packets.is_empty() {
-            return;
-        }
-        let mut batch = self.inner.batch();
-        for packet in packets {
-            // A full batch leaves; a fresh one takes any packet.
-            for _ in 0..2 {
-                if let Some(room) = batch.packet(&packet.route, packet.bytes.len()) {
-                    room.copy_from_slice(&packet.bytes);
-                    if let Some(bit) = packet.damage {
-                        batch.damage(bit);
-                    }
-                    break;
-                }
-                self.inner.flush(std::mem::replace(&mut batch, self.inner.batch()));
-            }
-        }
-        self.inner.flush(batch);
-    }
-
     /// Sends held packets whose time has come.
-    fn send_due(&self) {
-        if self.plan.is_empty() {
-            return;
+    #[inline]
+    pub fn send_due(&self, network: &Network, now: impl Fn() -> u64) {
+        if self.is_active {
+            let mut leaving = Vec::new();
+            take_due(&mut self.state.lock(), now(), &mut leaving);
+            send(network, leaving);
         }
-        let mut leaving = Vec::new();
-        take_due(&mut self.state.lock(), self.inner.now(), &mut leaving);
-        self.send(leaving);
     }
 
-    fn earliest(&self) -> Option<u64> {
-        if self.plan.is_empty() {
-            return None;
+    /// When that has something to do again; `u64::MAX`: not by itself.
+    pub fn next_due(&self) -> u64 {
+        if !self.is_active {
+            return u64::MAX;
         }
-        self.state.lock().held.iter().map(|held| held.due).min()
+        self.state.lock().held.iter().map(|held| held.due).min().unwrap_or(u64::MAX)
     }
+}
+
+fn send(network: &Network, packets: Vec<Recorded>) {
+    if packets.is_empty() {
+        return;
+    }
+    let mut batch = network.batch();
+    for packet in packets {
+        // A full batch leaves; a fresh one takes any packet.
+        for _ in 0..2 {
+            if let Some(room) = batch.packet(&packet.route, packet.bytes.len()) {
+                room.copy_from_slice(&packet.bytes);
+                if let Some(bit) = packet.damage {
+                    batch.damage(bit);
+                }
+                break;
+            }
+            network.flush(std::mem::replace(&mut batch, network.batch()));
+        }
+    }
+    network.flush(batch);
 }
 
 fn unit(random: &mut Pcg64) -> f64 {
@@ -366,178 +357,6 @@ fn take_due(state: &mut State, now: u64, leaving: &mut Vec<Recorded>) {
     let (out, kept): (Vec<Held>, Vec<Held>) = std::mem::take(&mut state.held).into_iter().partition(due);
     state.held = kept;
     leaving.extend(out.into_iter().map(|held| held.packet));
-}
-
-impl<F: Fabric> Fabric for FaultInjector<F> {
-    type Words = F::Words;
-    type Memory = F::Memory;
-    type Batch = FaultBatch<F::Batch>;
-
-    fn memory(&self) -> &Self::Memory {
-        self.inner.memory()
-    }
-
-    fn now(&self) -> u64 {
-        self.inner.now()
-    }
-
-    fn past(&self) -> u64 {
-        self.inner.past()
-    }
-
-    fn random(&self) -> u64 {
-        self.inner.random()
-    }
-
-    fn instance(&self) -> u64 {
-        self.inner.instance()
-    }
-
-    fn lease_blocks(&self, count: usize) -> std::io::Result<Vec<u32>> {
-        self.inner.lease_blocks(count)
-    }
-
-    fn count_bad_header(&self) {
-        self.inner.count_bad_header();
-    }
-
-    fn await_steering(&self) {
-        self.inner.await_steering();
-    }
-
-    fn tables(&self) -> &Self::Words {
-        self.inner.tables()
-    }
-
-    fn mailbox(&self) -> &Self::Words {
-        self.inner.mailbox()
-    }
-
-    fn refuse_channels(&self) {
-        self.inner.refuse_channels();
-    }
-
-    fn is_local(&self, address: IpAddr) -> Result<bool, String> {
-        self.inner.is_local(address)
-    }
-
-    fn connect(&self, block: u32) {
-        self.inner.connect(block);
-    }
-
-    fn wake(&self, channel: ChannelId) {
-        self.inner.wake(channel);
-    }
-
-    fn bring_in(&self, tenant: Tenant, parts: &[RegionPart], write: bool, token: u64) {
-        self.inner.bring_in(tenant, parts, write, token);
-    }
-
-    fn bring_in_peer(
-        &self,
-        process: &<Self::Memory as ApplicationMemory>::Process,
-        regions: &RegionView<Self::Words>,
-        part: RegionPart,
-        token: u64,
-    ) {
-        self.inner.bring_in_peer(process, regions, part, token);
-    }
-
-    fn bring_in_ahead(
-        &self,
-        tenant: Tenant,
-        region: RegionLife,
-        stretch: &Arc<Stretch>,
-        write: bool,
-        helpers: u32,
-    ) {
-        self.inner.bring_in_ahead(tenant, region, stretch, write, helpers);
-    }
-
-    fn prefetch(&self, parts: &[RegionPart], write: bool, wait: bool) -> Result<(), PrefetchError> {
-        self.inner.prefetch(parts, write, wait)
-    }
-
-    #[inline]
-    fn end_bring_in(&self, region: u32) {
-        self.inner.end_bring_in(region);
-    }
-
-    fn brings_in(&self) -> bool {
-        self.inner.brings_in()
-    }
-
-    fn has_processors_for_helpers(&self) -> bool {
-        self.inner.has_processors_for_helpers()
-    }
-
-    fn move_absent(
-        &self,
-        direction: Direction,
-        process: &<Self::Memory as ApplicationMemory>::Process,
-        segments: (&[Segment], &[Segment]),
-        tail_last: bool,
-        page_in: PageIn,
-    ) -> Result<(), MemoryError> {
-        self.inner.move_absent(direction, process, segments, tail_last, page_in)
-    }
-
-    fn has_events(&self) -> bool {
-        !self.plan.is_empty() || self.inner.has_events()
-    }
-
-    fn events(&self, into: &mut Vec<FabricEvent<Self::Words, <Self::Memory as ApplicationMemory>::Process>>) {
-        self.send_due();
-        self.inner.events(into);
-    }
-
-    fn catch_up(&self) -> bool {
-        self.inner.catch_up()
-    }
-
-    fn batch(&self) -> Self::Batch {
-        if self.plan.is_empty() {
-            FaultBatch::Direct(self.inner.batch())
-        } else {
-            FaultBatch::Recorded(RecordedBatch::default())
-        }
-    }
-
-    fn flush(&self, batch: Self::Batch) {
-        match batch {
-            FaultBatch::Direct(batch) => self.inner.flush(batch),
-            FaultBatch::Recorded(batch) => {
-                let leaving = self.decide(batch.packets, self.inner.now());
-                self.send(leaving);
-            }
-        }
-    }
-
-    fn receive(&self, limit: usize, each: &mut dyn FnMut(&[Datagram<'_>])) -> usize {
-        self.inner.receive(limit, each)
-    }
-
-    fn request_hop_info(&self) {
-        self.inner.request_hop_info();
-    }
-
-    fn rx_watermark(&self) -> u64 {
-        self.inner.rx_watermark()
-    }
-
-    fn direct_port(&self) -> u16 {
-        self.inner.direct_port()
-    }
-
-    fn wait(&self, deadline: Option<u64>) {
-        let deadline = [deadline, self.earliest()].into_iter().flatten().min();
-        self.inner.wait(deadline);
-        self.send_due();
-    }
-
-    fn kick(&self) {
-        self.inner.kick();
-    }
 }
 
 #[cfg(test)]

@@ -17,14 +17,16 @@
 //! proved, by the value, that it may trace this process. Either side sends Refuse in place of its next message.
 //!
 //! One message is one packet of a SOCK_SEQPACKET connection; files travel with it (SCM_RIGHTS). Both sides run on
-//! one machine, so that integers are in its byte order. Whatever comes from a peer is checked here.
+//! one machine, so that the version is in its byte order; the crate postcard writes what follows it. Whatever comes from a peer
+//! is checked here.
 
 use crate::limits::REASON_BYTES;
+use serde::{Deserialize, Serialize};
 
 /// First bytes of every message.
-const MAGIC: u64 = u64::from_ne_bytes(*b"pagewire");
+const MAGIC: &[u8] = b"pagewire";
 /// Version of these messages and of what is shared after them.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Files that go with Ready: tables, mailbox, channel.
 pub const READY_FILES: usize = 3;
@@ -32,7 +34,7 @@ pub const READY_FILES: usize = 3;
 pub const ACCEPT_FILES: usize = 2;
 
 /// What a process says of itself to any process of its user.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Unique number of the engine instance.
     pub instance: u64,
@@ -43,7 +45,7 @@ pub struct Identity {
 }
 
 /// A message.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// The opener asks for a channel.
     Hello { identity: Identity },
@@ -60,114 +62,44 @@ pub enum Message {
 }
 
 impl Message {
-    /// Its bytes.
+    /// The message as it is sent: magic number, version, and what serde makes of the rest. Reasons that are too long are cut.
     pub fn encode(&self) -> Vec<u8> {
-        let kind: u32 = match self {
-            Message::Hello { .. } => 1,
-            Message::Welcome { .. } => 2,
-            Message::Ready { .. } => 3,
-            Message::Refuse { .. } => 4,
-            Message::Accept => 5,
-            Message::Confirm => 6,
-        };
-        let mut bytes = Vec::with_capacity(64);
-        bytes.extend(MAGIC.to_ne_bytes());
-        bytes.extend(VERSION.to_ne_bytes());
-        bytes.extend(kind.to_ne_bytes());
-        if let Message::Hello { identity } | Message::Welcome { identity, .. } = self {
-            bytes.extend(identity.instance.to_ne_bytes());
-            bytes.extend(identity.nonce_address.to_ne_bytes());
-            bytes.extend(u64::from(identity.swaps_at_a_limit).to_ne_bytes());
-        }
-        match self {
-            Message::Welcome { proof, .. } | Message::Ready { proof } => bytes.extend(proof.to_ne_bytes()),
-            Message::Refuse { reason } => {
-                bytes.extend(&reason.as_bytes()[..reason.floor_char_boundary_at(REASON_BYTES)]);
+        let cut = match self {
+            Message::Refuse { reason } if reason.len() > REASON_BYTES => {
+                let end = (0..=REASON_BYTES).rev().find(|at| reason.is_char_boundary(*at)).unwrap_or(0);
+                Some(Message::Refuse { reason: reason[..end].to_owned() })
             }
-            Message::Hello { .. } | Message::Accept | Message::Confirm => {}
-        }
-        bytes
+            _ => None,
+        };
+        let head = [MAGIC, &VERSION.to_ne_bytes()].concat();
+        postcard::to_extend(cut.as_ref().unwrap_or(self), head)
+            .expect("a Vec takes as many bytes as there are")
     }
 
-    /// Reads a message.
+    /// Reads what a peer sent.
     ///
     /// # Errors
-    /// One sentence for the user.
+    /// What is wrong with it, for the user.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let mut reader = Reader(bytes);
         let broken = || "the process there broke the rules of the handshake".to_owned();
-        if reader.u64() != Some(MAGIC) {
-            return Err("the process there is no Pagewire".into());
-        }
-        let version = reader.u32().ok_or_else(broken)?;
+        let rest = bytes.strip_prefix(MAGIC).ok_or("the process there is no Pagewire")?;
+        let (version, body) = rest.split_first_chunk().ok_or_else(broken)?;
+        let version = u32::from_ne_bytes(*version);
         if version != VERSION {
             return Err(format!(
                 "the process there speaks version {version} of the handshake, this one {VERSION}: \
                  both must run the same release of Pagewire"
             ));
         }
-        reader.body().ok_or_else(broken)
-    }
-}
-
-trait FloorCharBoundary {
-    fn floor_char_boundary_at(&self, limit: usize) -> usize;
-}
-
-impl FloorCharBoundary for str {
-    fn floor_char_boundary_at(&self, limit: usize) -> usize {
-        (0..=limit.min(self.len())).rev().find(|at| self.is_char_boundary(*at)).unwrap_or(0)
-    }
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn u64(&mut self) -> Option<u64> {
-        let (first, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u64::from_ne_bytes(*first))
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        let (first, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u32::from_ne_bytes(*first))
-    }
-
-    /// What follows the version. `None`: broken.
-    fn body(&mut self) -> Option<Message> {
-        let message = match self.u32()? {
-            1 => Message::Hello { identity: self.identity()? },
-            2 => Message::Welcome { identity: self.identity()?, proof: self.u64()? },
-            3 => Message::Ready { proof: self.u64()? },
-            4 => Message::Refuse { reason: self.reason()? },
-            5 => Message::Accept,
-            6 => Message::Confirm,
-            _ => return None,
-        };
-        self.0.is_empty().then_some(message)
-    }
-
-    fn identity(&mut self) -> Option<Identity> {
-        let instance = self.u64()?;
-        let nonce_address = self.u64()?;
-        let swaps_at_a_limit = match self.u64()? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        };
-        Some(Identity { instance, nonce_address, swaps_at_a_limit })
-    }
-
-    /// The rest of the message. A terminal will show it, so control characters become blanks.
-    fn reason(&mut self) -> Option<String> {
-        let text = std::mem::take(&mut self.0);
-        if text.len() > REASON_BYTES {
-            return None;
+        match postcard::take_from_bytes(body) {
+            Ok((Message::Refuse { reason }, [])) if reason.len() <= REASON_BYTES => {
+                let printable = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
+                Ok(Message::Refuse { reason: printable.collect() })
+            }
+            Ok((Message::Refuse { .. }, _)) => Err(broken()),
+            Ok((message, [])) => Ok(message),
+            Ok(_) | Err(_) => Err(broken()),
         }
-        let reason = std::str::from_utf8(text).ok()?;
-        Some(reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
     }
 }
 

@@ -1,11 +1,11 @@
 //! The real fabric: one Linux process.
 
-use crate::batch::HostBatch;
 use crate::bring_in::Pages;
 use crate::counters::Counters;
 use crate::descriptors::Descriptor;
 use crate::devices::Addresses;
-use crate::fabric::{ChannelId, Datagram, Direction, Fabric, FabricEvent, PrefetchError, RegionPart};
+use crate::fabric::{ChannelId, Datagram, Fabric, FabricEvent};
+use crate::faults::{FaultBatch, FaultCounters, FaultInjector, FaultPlan};
 use crate::limits::{
     BLOCKS, LOOK_TIME, MAILBOX_WORDS, RETRY_TIME, STEERING_STEP, STEERING_WAIT, TABLE_WORDS,
 };
@@ -13,15 +13,13 @@ use crate::lock::prepare_barrier;
 use crate::names;
 use crate::neighbours::{Bells, HostEvent, Neighbours, Shown};
 use crate::network::{Network, STUCK};
+use crate::nonce::random;
 use crate::pcap::Capture;
 use crate::words::{Access, MappedWords};
-use pagewire_iommu::{RegionLife, RegionView};
-use pagewire_memory::{HostMemory, HostProcess, MemoryError, Segment, Uncancelled, fork, swaps_at_a_limit};
-use pagewire_paging::{PageIn, Stretch, Tenant};
+use pagewire_memory::{HostMemory, Uncancelled, fork, swaps_at_a_limit};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::net::IpAddr;
@@ -45,10 +43,6 @@ const AFTER_ERROR: Duration = Duration::from_millis(10);
 
 /// The fabric of one Linux process.
 pub struct HostFabric {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
     memory: Arc<HostMemory>,
     generation: u64,
     shown: Arc<Shown>,
@@ -79,6 +73,7 @@ struct Inner {
     network_due: AtomicU64,
     addresses: Addresses,
     counters: Arc<Counters>,
+    faults: FaultInjector,
 }
 
 /// What happened and was not taken yet.
@@ -104,6 +99,14 @@ impl HostFabric {
     /// # Errors
     /// The kernel's: no descriptors, no memory, no sockets.
     pub fn new() -> io::Result<Self> {
+        Self::with_faults(FaultPlan::default())
+    }
+
+    /// A fabric that makes faults on purpose with the packets that it sends.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn with_faults(plan: FaultPlan) -> io::Result<Self> {
         // The program has mostly no other thread yet.
         prepare_barrier();
         let counters = Arc::new(Counters::default());
@@ -135,14 +138,13 @@ impl HostFabric {
                 pending_events.add([FabricEvent::BroughtIn { token }]);
                 ring(&kick);
             };
-            Pages::new(memory.clone(), shown.tables.0.clone(), Box::new(done))
+            Pages::new(memory.clone(), shown.tables.0.clone(), counters.clone(), Box::new(done))
         };
-        let inner = Inner {
+        Ok(HostFabric {
             memory,
             generation: fork::generation(),
             shown,
             sleep,
-
             kick,
             neighbours: Mutex::new(neighbours),
             bells,
@@ -159,31 +161,36 @@ impl HostFabric {
             looked: AtomicU64::new(0),
             handshakes: AtomicBool::new(false),
             network_due: AtomicU64::new(u64::MAX),
-            addresses: Addresses::new(),
+            addresses: Addresses::default(),
             counters,
-        };
-        Ok(HostFabric { inner: Arc::new(inner) })
+            faults: FaultInjector::new(plan),
+        })
     }
 
     /// Whether this process is a forked child of the one that made the fabric. Then it holds nothing of it: no descriptor
     /// and no shared memory; nothing of the fabric may be called any more.
     pub fn is_forked_child(&self) -> bool {
-        self.inner.generation != fork::generation()
+        self.generation != fork::generation()
     }
 
     /// What was counted since the start.
     pub fn counters(&self) -> &Counters {
-        &self.inner.counters
+        &self.counters
+    }
+
+    /// What was done to packets on purpose.
+    pub fn fault_counters(&self) -> &FaultCounters {
+        self.faults.counters()
     }
 
     /// Why port 4791 is not this process's; `None` if it is.
     pub fn port_reason(&self) -> Option<String> {
-        self.inner.network.port_reason()
+        self.network.port_reason()
     }
 
     /// Why the kernel last refused to send a datagram.
     pub fn send_reason(&self) -> Option<String> {
-        self.inner.network.send_reason()
+        self.network.send_reason()
     }
 }
 
@@ -192,16 +199,11 @@ impl Drop for HostFabric {
         if self.is_forked_child() {
             return;
         }
-        self.inner.pages.stop();
+        self.pages.stop();
     }
 }
 
-impl Inner {
-    fn now(&self) -> u64 {
-        let now = clock_gettime(ClockId::Monotonic);
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-    }
-
+impl HostFabric {
     /// Looks at other processes' connections if nobody has done so for a while.
     fn look_now_and_then(&self) {
         if self.count_round()
@@ -219,15 +221,15 @@ impl Inner {
         let Some(mut neighbours) = self.neighbours.try_lock() else { return };
         let now = self.now();
         self.looked.store(now, Ordering::Relaxed);
-        let served = neighbours.serve_ready(now);
+        let wakes = neighbours.serve_ready(now);
         self.handshakes.store(neighbours.has_clocks(), Ordering::Relaxed);
         let events = std::mem::take(&mut neighbours.events);
-        let any = served.wakes > 0 || !events.is_empty();
+        let any = wakes > 0 || !events.is_empty();
         // Before the lock is given up: see `catch_up`.
         self.pending_events.add(events);
         drop(neighbours);
-        if served.wakes > 0 {
-            self.counters.wakes_received.add(served.wakes);
+        if wakes > 0 {
+            self.counters.wakes_received.add(wakes);
         }
         if any && !sleeper {
             ring(&self.kick);
@@ -240,9 +242,7 @@ impl Inner {
             self.hand_on_only(now);
         }
     }
-}
 
-impl Inner {
     /// Leases a block.
     ///
     /// # Errors
@@ -319,19 +319,23 @@ impl Inner {
 impl Fabric for HostFabric {
     type Words = MappedWords;
     type Memory = HostMemory;
-    type Batch = Box<HostBatch>;
+    type Batch = FaultBatch;
+    type PageInThreads = Pages;
+
+    fn page_in(&self) -> &Pages {
+        &self.pages
+    }
 
     fn memory(&self) -> &HostMemory {
-        &self.inner.memory
+        &self.memory
     }
 
     fn now(&self) -> u64 {
-        self.inner.now()
+        read_clock(ClockId::Monotonic)
     }
 
     fn past(&self) -> u64 {
-        let now = clock_gettime(ClockId::MonotonicCoarse);
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        read_clock(ClockId::MonotonicCoarse)
     }
 
     fn random(&self) -> u64 {
@@ -340,12 +344,11 @@ impl Fabric for HostFabric {
     }
 
     fn instance(&self) -> u64 {
-        self.inner.shown.instance
+        self.shown.instance
     }
 
     fn lease_blocks(&self, count: usize) -> io::Result<Vec<u32>> {
-        let inner = &*self.inner;
-        let mut leased = inner.leased.lock();
+        let mut leased = self.leased.lock();
         let wanted = count.min(BLOCKS.saturating_sub(*leased));
         if wanted == 0 {
             return Err(io::Error::new(
@@ -353,7 +356,7 @@ impl Fabric for HostFabric {
                 "all blocks of queue pair numbers are leased",
             ));
         }
-        let usable = inner.network.blocks_to_lease();
+        let usable = self.network.blocks_to_lease();
         let first = usable.start + (random()? % u64::from(usable.end - usable.start)) as u32;
         let mut blocks = Vec::with_capacity(wanted);
         for block in (first..usable.end).chain(usable.start..first) {
@@ -361,7 +364,7 @@ impl Fabric for HostFabric {
             if blocks.last().is_some_and(|last| last + 1 != block) {
                 break;
             }
-            match inner.lease(block) {
+            match self.lease(block) {
                 Ok(()) => blocks.push(block),
                 // A run ends at a block of another process.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && blocks.is_empty() => continue,
@@ -378,190 +381,134 @@ impl Fabric for HostFabric {
             let reason = "all queue pair numbers of this host are leased";
             return Err(io::Error::new(io::ErrorKind::AddrNotAvailable, reason));
         }
-        inner.any_unsteered.store(true, Ordering::Release);
+        self.any_unsteered.store(true, Ordering::Release);
         Ok(blocks)
     }
 
     fn count_bad_header(&self) {
-        self.inner.counters.bad_headers.add(1);
+        self.counters.bad_headers.add(1);
     }
 
     fn await_steering(&self) {
-        let inner = &*self.inner;
         // Once for what was leased: other processes may change the steering at any time, which does not concern the caller.
-        let is_new = inner.any_unsteered.load(Ordering::Acquire);
-        if is_new && inner.any_unsteered.swap(false, Ordering::AcqRel) && inner.network.is_steering_pending()
-        {
-            inner.wait_for_steering();
+        let is_new = self.any_unsteered.load(Ordering::Acquire);
+        if is_new && self.any_unsteered.swap(false, Ordering::AcqRel) && self.network.is_steering_pending() {
+            self.wait_for_steering();
         }
     }
 
     fn tables(&self) -> &MappedWords {
-        &self.inner.shown.tables.0
+        &self.shown.tables.0
     }
 
     fn mailbox(&self) -> &MappedWords {
-        &self.inner.shown.mailbox.0
+        &self.shown.mailbox.0
     }
 
     fn refuse_channels(&self) {
-        self.inner.refuses_channels.store(true, Ordering::Relaxed);
+        self.refuses_channels.store(true, Ordering::Relaxed);
     }
 
     fn is_local(&self, address: IpAddr) -> Result<bool, String> {
-        self.inner.addresses.contains(address, self.inner.now())
+        self.addresses.contains(address, self.now())
     }
 
     fn connect(&self, block: u32) {
         let _uncancelled = Uncancelled::begin();
-        let now = self.inner.now();
-        let mut neighbours = self.inner.neighbours.lock();
+        let now = self.now();
+        let mut neighbours = self.neighbours.lock();
         neighbours.connect(block, now);
-        self.inner.handshakes.store(neighbours.has_clocks(), Ordering::Relaxed);
+        self.handshakes.store(neighbours.has_clocks(), Ordering::Relaxed);
         let events = std::mem::take(&mut neighbours.events);
-        self.inner.pending_events.add(events);
+        self.pending_events.add(events);
         drop(neighbours);
         // A sleeper must look at clocks from now on.
-        ring(&self.inner.kick);
+        ring(&self.kick);
     }
 
     fn wake(&self, channel: ChannelId) {
-        let Some(socket) = self.inner.bells.read().get(&channel).cloned() else { return };
+        let Some(socket) = self.bells.read().get(&channel).cloned() else { return };
         let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
         // A full connection holds wake-ups enough; an ended one is noticed by whoever looks at it.
         if rustix::net::send(&*socket, &[1], flags).is_ok() {
-            self.inner.counters.wakes_sent.add(1);
+            self.counters.wakes_sent.add(1);
         }
     }
 
-    fn bring_in(&self, tenant: Tenant, parts: &[RegionPart], write: bool, token: u64) {
-        self.inner.pages.bring_in_local(tenant, parts, write, token, &self.inner.counters);
-    }
-
-    fn bring_in_peer(
-        &self,
-        process: &HostProcess,
-        regions: &RegionView<MappedWords>,
-        part: RegionPart,
-        token: u64,
-    ) {
-        self.inner.pages.bring_in_peer(process, regions, part, token, &self.inner.counters);
-    }
-
-    #[cold]
-    fn move_absent(
-        &self,
-        direction: Direction,
-        process: &HostProcess,
-        segments: (&[Segment], &[Segment]),
-        tail_last: bool,
-        page_in: PageIn,
-    ) -> Result<(), MemoryError> {
-        self.inner.pages.move_absent(direction, process, segments, tail_last, page_in)
-    }
-
-    fn bring_in_ahead(
-        &self,
-        tenant: Tenant,
-        region: RegionLife,
-        stretch: &Arc<Stretch>,
-        write: bool,
-        helpers: u32,
-    ) {
-        self.inner.pages.bring_in_ahead(tenant, region, stretch, write, helpers, &self.inner.counters);
-    }
-
-    fn prefetch(&self, parts: &[RegionPart], write: bool, wait: bool) -> Result<(), PrefetchError> {
-        self.inner.pages.prefetch(parts, write, wait, &self.inner.counters)
-    }
-
-    #[inline]
-    fn end_bring_in(&self, region: u32) {
-        self.inner.pages.end(region);
-    }
-
-    #[inline]
-    fn brings_in(&self) -> bool {
-        self.inner.memory.is_at_work()
-    }
-
-    fn has_processors_for_helpers(&self) -> bool {
-        self.inner.pages.has_processors_for_helpers()
-    }
-
     fn has_events(&self) -> bool {
-        self.inner.look_now_and_then();
-        self.inner.pending_events.any.load(Ordering::Acquire)
+        if self.faults.is_active() {
+            return true;
+        }
+        self.look_now_and_then();
+        self.pending_events.any.load(Ordering::Acquire)
     }
 
     fn events(&self, into: &mut Vec<HostEvent>) {
-        let inner = &*self.inner;
-        inner.look_now_and_then();
-        if inner.pending_events.any.load(Ordering::Acquire) {
-            let mut events = inner.pending_events.events.lock();
-            inner.pending_events.any.store(false, Ordering::Release);
+        self.faults.send_due(&self.network, || self.now());
+        self.look_now_and_then();
+        if self.pending_events.any.load(Ordering::Acquire) {
+            let mut events = self.pending_events.events.lock();
+            self.pending_events.any.store(false, Ordering::Release);
             into.append(&mut events);
         }
     }
 
     fn catch_up(&self) -> bool {
         // Whoever speaks to peers holds it until the events are there.
-        drop(self.inner.neighbours.lock());
-        self.inner.pending_events.any.load(Ordering::Acquire)
+        drop(self.neighbours.lock());
+        self.pending_events.any.load(Ordering::Acquire)
     }
 
-    fn batch(&self) -> Box<HostBatch> {
-        self.inner.network.batch()
+    fn batch(&self) -> FaultBatch {
+        self.faults.batch(&self.network)
     }
 
-    fn flush(&self, batch: Box<HostBatch>) {
-        self.inner.network.flush(batch);
+    fn flush(&self, batch: FaultBatch) {
+        self.faults.flush(&self.network, batch, || self.now());
     }
 
     fn receive(&self, limit: usize, each: &mut dyn FnMut(&[Datagram<'_>])) -> usize {
-        let inner = &*self.inner;
-        let now = inner.now();
-        inner.rounds.store(0, Ordering::Relaxed);
+        let now = self.now();
+        self.rounds.store(0, Ordering::Relaxed);
         // A sleeper was told of something, and not where.
-        let all = inner.network_notified.load(Ordering::Acquire);
+        let all = self.network_notified.load(Ordering::Acquire);
         // Whoever is at it has sleepers told again when it has done.
-        let Some(handed) = inner.network.receive(limit, now, all, each) else { return 0 };
-        inner.watch_network();
-        inner.tell_of_left();
+        let Some(handed) = self.network.receive(limit, now, all, each) else { return 0 };
+        self.watch_network();
+        self.tell_of_left();
         handed
     }
 
     fn request_hop_info(&self) {
-        self.inner.network.request_hop_info();
+        self.network.request_hop_info();
     }
 
     fn rx_watermark(&self) -> u64 {
-        self.inner.network.rx_watermark()
+        self.network.rx_watermark()
     }
 
     fn direct_port(&self) -> u16 {
-        self.inner.network.port()
+        self.network.port()
     }
 
     fn wait(&self, deadline: Option<u64>) {
-        let inner = &*self.inner;
-        if inner.pending_events.any.load(Ordering::Acquire) {
+        if self.pending_events.any.load(Ordering::Acquire) {
             return;
         }
-        let network_due = inner.network_due.load(Ordering::Relaxed);
-        let deadline = deadline.unwrap_or(u64::MAX).min(network_due);
-        let mut left = (deadline != u64::MAX).then(|| deadline.saturating_sub(inner.now()));
-        if inner.handshakes.load(Ordering::Relaxed) {
+        let network_due = self.network_due.load(Ordering::Relaxed);
+        let deadline = deadline.unwrap_or(u64::MAX).min(network_due).min(self.faults.next_due());
+        let mut left = (deadline != u64::MAX).then(|| deadline.saturating_sub(self.now()));
+        if self.handshakes.load(Ordering::Relaxed) {
             left = Some(left.unwrap_or(u64::MAX).min(RETRY_TIME));
         }
-        if inner.network_notified.load(Ordering::Acquire) && inner.network.is_at_work() {
+        if self.network_notified.load(Ordering::Acquire) && self.network.is_at_work() {
             // Nobody is told of datagrams before the thread that takes them has done. It may be that it never has.
             left = Some(left.unwrap_or(u64::MAX).min(STUCK));
         }
-        inner.count_round();
-        inner.sleepers.fetch_add(1, Ordering::SeqCst);
+        self.count_round();
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
         // Whoever leaves some from now on sees the sleeper.
-        if inner.network.has_left() {
+        if self.network.has_left() {
             left = Some(0);
         }
         let timeout = left.map(|left| Timespec {
@@ -571,15 +518,15 @@ impl Fabric for HostFabric {
         let mut events = [std::mem::MaybeUninit::uninit(); 3];
         // Where only datagrams are told of, nothing has come from other processes of this host.
         let mut datagrams_only = false;
-        match epoll::wait(&inner.sleep, &mut events, timeout.as_ref()) {
+        match epoll::wait(&self.sleep, &mut events, timeout.as_ref()) {
             Ok((ready, _)) => {
                 datagrams_only = ready.len() == 1 && ready[0].data.u64() == NETWORK;
                 for event in ready.iter() {
                     match event.data.u64() {
-                        NETWORK => inner.network_notified.store(true, Ordering::SeqCst),
+                        NETWORK => self.network_notified.store(true, Ordering::SeqCst),
                         KICK => {
                             // One read takes all kicks; another sleeper may have taken them.
-                            let _ = rustix::io::read(&*inner.kick, &mut [0; 8]);
+                            let _ = rustix::io::read(&*self.kick, &mut [0; 8]);
                         }
                         _ => {}
                     }
@@ -593,31 +540,26 @@ impl Fabric for HostFabric {
         }
         // What has a clock may be due by now, and datagrams that belong elsewhere want the steering.
         let is_due = |now: u64| {
-            now >= network_due || now.saturating_sub(inner.looked.load(Ordering::Relaxed)) >= LOOK_TIME
+            now >= network_due || now.saturating_sub(self.looked.load(Ordering::Relaxed)) >= LOOK_TIME
         };
-        if !datagrams_only || inner.handshakes.load(Ordering::Relaxed) || is_due(inner.now()) {
-            inner.look(true);
+        if !datagrams_only || self.handshakes.load(Ordering::Relaxed) || is_due(self.now()) {
+            self.look(true);
         }
-        inner.sleepers.fetch_sub(1, Ordering::AcqRel);
+        self.sleepers.fetch_sub(1, Ordering::AcqRel);
+        self.faults.send_due(&self.network, || self.now());
     }
 
     fn kick(&self) {
-        ring(&self.inner.kick);
+        ring(&self.kick);
     }
+}
+
+fn read_clock(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn ring(kick: &Descriptor) {
     // A full counter (2^64 - 2 kicks) is a kick too.
     let _ = rustix::io::write(kick, &1u64.to_ne_bytes());
-}
-
-pub(crate) fn random() -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    loop {
-        match getrandom(&mut bytes, GetRandomFlags::empty()) {
-            Ok(8) => return Ok(u64::from_ne_bytes(bytes)),
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
 }

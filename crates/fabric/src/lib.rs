@@ -31,11 +31,10 @@ mod udp;
 mod waiters;
 mod words;
 
-pub use batch::HostBatch;
 pub use counters::{Counter, Counters};
 pub use devices::{NetworkDevice, network_devices};
 pub use fabric::*;
-pub use faults::{FAULTS_VARIABLE, FaultBatch, FaultCounters, FaultInjector, FaultPlan, RecordedBatch};
+pub use faults::{FAULTS_VARIABLE, FaultBatch, FaultCounters, FaultPlan, RecordedBatch};
 pub use host::HostFabric;
 pub use pcap::{CAPTURE_VARIABLE, finish_captures};
 pub use shortage::{Explained, shortage};

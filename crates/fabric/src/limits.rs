@@ -68,8 +68,6 @@ pub const BATCHES_KEPT: usize = 16;
 pub const SEGMENTS: usize = 64;
 /// Bytes of one send that is cut into segments: the largest IPv4 datagram's payload.
 pub const SEGMENTED_BYTES: usize = 65_507;
-/// Bytes of a datagram of two packets at most: as many go wherever packets of the smallest path MTU do, with all their headers.
-pub const JOINED_BYTES: u32 = 256;
 /// Sockets connected to peers, each to the one that much is sent to.
 pub const TX_PEER_SOCKETS: usize = 16;
 /// Sends to a peer, about, after which it gets such a socket.

@@ -55,7 +55,7 @@ pub type Bells = RwLock<HashMap<ChannelId, Arc<Descriptor>>>;
 
 /// All connections of this process.
 pub struct Neighbours {
-    control: BorrowedEpoll,
+    control: Arc<Descriptor>,
     shown: Arc<Shown>,
     bells: Arc<Bells>,
     counters: Arc<Counters>,
@@ -74,15 +74,6 @@ pub struct Neighbours {
     next_channel: u32,
     /// What happened, not taken yet.
     pub events: Vec<HostEvent>,
-}
-
-type BorrowedEpoll = Arc<Descriptor>;
-
-/// What driving the connections brought.
-#[derive(Default)]
-pub struct Served {
-    /// Wake-ups taken.
-    pub wakes: u64,
 }
 
 impl Neighbours {
@@ -126,16 +117,7 @@ impl Neighbours {
     /// Asks for a channel to the process that leases a block. The answer is an event. A process with hundreds of peers opens a few
     /// channels at a time: each handshake needs descriptors, and peers that open theirs need some, too.
     pub fn connect(&mut self, block: u32, now: u64) {
-        let asked = self.connections.values().any(|connection| match connection.stage {
-            Stage::Unconnected { block: asked, .. }
-            | Stage::Requested { block: asked, .. }
-            | Stage::Offered { block: asked, .. } => asked == block,
-            Stage::Accepted
-            | Stage::Deferred { .. }
-            | Stage::Challenged { .. }
-            | Stage::Granted { .. }
-            | Stage::Open { .. } => false,
-        });
+        let asked = self.connections.values().any(|connection| connection.stage.block() == Some(block));
         if asked || self.postponed.contains(&block) {
             return;
         }
@@ -151,31 +133,26 @@ impl Neighbours {
         {
             match self.open_connection(block, now) {
                 Ok(()) => openings += 1,
-                Err(refusal) => self.refuse(block, refusal),
+                Err(end) => self.refuse(block, end),
             }
         }
     }
 
-    fn open_connection(&mut self, block: u32, now: u64) -> Result<(), Refusal> {
+    fn open_connection(&mut self, block: u32, now: u64) -> Result<(), End> {
         if self.connections.len() >= CHANNELS {
-            return Err(Refusal::new(format!("all {CHANNELS} channels are in use")));
+            return Err(End::Because(format!("all {CHANNELS} channels are in use")));
         }
-        let socket = names::connection().map_err(|error| Refusal::new(explain("no connection", &error)))?;
-        let socket = Arc::new(socket);
+        let socket = Arc::new(names::connection().map_err(because("no connection"))?);
         let token = self.token();
         let stage = Stage::Unconnected { block, tried: now };
         self.connections.insert(token, Connection::new(socket, stage, now, None));
-        if let Err(refusal) = self.try_connect(token, block, now) {
-            self.drop_connection(token);
-            return Err(refusal);
-        }
-        Ok(())
+        self.try_connect(token, block, now).inspect_err(|_| self.drop_connection(token))
     }
 
     /// Connects and sends Hello. A full backlog leaves the connection as it is.
-    fn try_connect(&mut self, token: u64, block: u32, now: u64) -> Result<(), Refusal> {
+    fn try_connect(&mut self, token: u64, block: u32, now: u64) -> Result<(), End> {
         let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
-        let name = names::of_block(block).map_err(|error| Refusal::new(explain("no name", &error)))?;
+        let name = names::of_block(block).map_err(because("no name"))?;
         match connect(&*connection.socket, &name) {
             Ok(()) => {}
             Err(Errno::AGAIN | Errno::INPROGRESS | Errno::INTR) => {
@@ -183,26 +160,21 @@ impl Neighbours {
                 return Ok(());
             }
             Err(Errno::CONNREFUSED) => return Err(no_listener(block)),
-            Err(error) => return Err(Refusal::new(explain("cannot connect to the process", &error.into()))),
+            Err(error) => return Err(because("cannot connect to the process")(error)),
         }
-        let peer = trust::peer_of(&connection.socket).map_err(Refusal::new)?;
+        let peer = trust::peer_of(&connection.socket).map_err(End::Because)?;
         trust::allow(&peer);
-        let nonce = Nonce::new().map_err(|error| Refusal::new(explain("no memory for a nonce", &error)))?;
+        let nonce = Nonce::new().map_err(because("no memory for a nonce"))?;
         let identity = self.shown.identity(&nonce);
-        send(&connection.socket, &Message::Hello { identity }, &[]).map_err(|end| match end {
-            End::Departed => Refusal { reason: DEPARTED.into(), absent: true },
-            End::Untraceable { here: reason, .. } | End::RefusedByPeer(reason) | End::Because(reason) => {
-                Refusal::new(reason)
-            }
-        })?;
+        send(&connection.socket, &Message::Hello { identity }, &[])?;
         connection.stage = Stage::Requested { block, nonce };
         connection.peer = Some(peer);
-        watch(&self.control, &connection.socket, token).map_err(Refusal::new)
+        watch(&self.control, &connection.socket, token).map_err(End::Because)
     }
 
-    /// Serves whatever is ready. Does not wait.
-    pub fn serve_ready(&mut self, now: u64) -> Served {
-        let mut served = Served::default();
+    /// Serves whatever is ready; gives the number of wake-ups taken. Does not wait.
+    pub fn serve_ready(&mut self, now: u64) -> u64 {
+        let mut wakes = 0;
         let mut ready = Vec::with_capacity(64);
         loop {
             ready.clear();
@@ -213,21 +185,19 @@ impl Neighbours {
                 if self.listeners.contains_key(&token) {
                     self.accept(token, now);
                 } else {
-                    self.serve(token, &mut served);
+                    self.serve(token, &mut wakes);
                 }
             }
             // Peers that send without end have their turn again at the next call.
             if found.is_err() || ready.len() < ready.capacity() {
                 break;
             }
-            if served.wakes as usize > CHANNELS * MESSAGES_IN_A_ROW
-                || self.events.len() > crate::limits::EVENTS
-            {
+            if wakes as usize > CHANNELS * MESSAGES_IN_A_ROW || self.events.len() > crate::limits::EVENTS {
                 break;
             }
         }
         self.look_at_clocks(now);
-        served
+        wakes
     }
 
     /// Whether a handshake is under way or put off, so that clocks must be looked at.
@@ -255,9 +225,9 @@ impl Neighbours {
                 Due::SendFiles if may_send_files => self.send_files(token).map(|sent| may_send_files = sent),
                 Due::SendFiles => Ok(()),
                 Due::Connect(block) => {
-                    if let Err(refusal) = self.try_connect(token, block, now) {
+                    if let Err(end) = self.try_connect(token, block, now) {
                         self.drop_connection(token);
-                        self.refuse(block, refusal);
+                        self.refuse(block, end);
                     }
                     Ok(())
                 }
@@ -336,7 +306,7 @@ impl Neighbours {
         Ok(())
     }
 
-    fn serve(&mut self, token: u64, served: &mut Served) {
+    fn serve(&mut self, token: u64, wakes: &mut u64) {
         for _ in 0..MESSAGES_IN_A_ROW {
             let Some(connection) = self.connections.get(&token) else { return };
             let mut buffer = [0; MESSAGE_BYTES];
@@ -345,7 +315,7 @@ impl Neighbours {
                 Ok(Some((0, _))) => Err(End::Departed),
                 Ok(Some((length, files))) => match connection.stage {
                     Stage::Open { .. } if length == 1 && files.is_empty() => {
-                        served.wakes += 1;
+                        *wakes += 1;
                         Ok(())
                     }
                     Stage::Open { .. } => Err(broken()),
@@ -353,7 +323,7 @@ impl Neighbours {
                         .map_err(End::Because)
                         .and_then(|message| self.take_message(token, message, files)),
                 },
-                Err(error) => Err(End::Because(explain("the connection to the process broke", &error))),
+                Err(error) => Err(because("the connection to the process broke")(error)),
             };
             if let Err(end) = outcome {
                 self.end(token, end);
@@ -413,7 +383,7 @@ impl Neighbours {
             return Err(broken());
         };
         let (peer, proof) = Traceable::new(peer, theirs)?;
-        let nonce = Nonce::new().map_err(|error| End::Because(explain("no memory for a nonce", &error)))?;
+        let nonce = Nonce::new().map_err(because("no memory for a nonce"))?;
         let identity = self.shown.identity(&nonce);
         send(&connection.socket, &Message::Welcome { identity, proof }, &[])?;
         connection.stage = Stage::Challenged { nonce, peer };
@@ -439,7 +409,7 @@ impl Neighbours {
             return Ok(());
         }
         let (words, file) = MappedWords::create("pagewire-channel", CHANNEL_WORDS, Access::ReadWrite)
-            .map_err(|error| End::Because(explain("no memory for a channel", &error)))?;
+            .map_err(because("no memory for a channel"))?;
         connection.stage = Stage::Offered { block, words, peer };
         connection.unsent = Some(WithFiles { message: Message::Ready { proof }, words: Some(file) });
         self.send_files(token).map(drop)
@@ -543,28 +513,17 @@ impl Neighbours {
             // The peer would take the connection's end for this process's. It does, if this does not fit.
             let _ = send(&connection.socket, &Message::Refuse { reason: reason.clone() }, &[]);
         }
-        let (reason, absent) = match end {
-            End::Departed => (DEPARTED.to_owned(), true),
-            End::Untraceable { here: reason, .. } | End::RefusedByPeer(reason) | End::Because(reason) => {
-                (reason, false)
-            }
-        };
         match &connection.stage {
-            Stage::Unconnected { block, .. }
-            | Stage::Requested { block, .. }
-            | Stage::Offered { block, .. } => {
-                let block = *block;
-                self.refuse(block, Refusal { reason, absent });
-            }
-            Stage::Accepted | Stage::Deferred { .. } | Stage::Challenged { .. } => {
-                log::debug!("a handshake failed: {reason}");
-            }
             Stage::Granted { channel: HostChannel { id, process, .. } }
             | Stage::Open { channel: id, process } => {
                 process.set_gone();
-                log::debug!("channel {} ends: {reason}", id.0);
+                log::debug!("channel {} ends: {}", id.0, end.reason());
                 self.events.push(FabricEvent::Departed { channel: *id });
             }
+            stage => match stage.block() {
+                Some(block) => self.refuse(block, end),
+                None => log::debug!("a handshake failed: {}", end.reason()),
+            },
         }
         self.drop_connection(token);
     }
@@ -585,8 +544,8 @@ impl Neighbours {
         let _ = rustix::net::shutdown(&*connection.socket, rustix::net::Shutdown::Both);
     }
 
-    fn refuse(&mut self, block: u32, refusal: Refusal) {
-        let Refusal { reason, absent } = refusal;
+    fn refuse(&mut self, block: u32, end: End) {
+        let (reason, absent) = (end.reason().to_owned(), matches!(end, End::Departed | End::Absent(_)));
         log::debug!("no channel to the process of block {block}: {reason}");
         self.events.push(FabricEvent::Refused { block, reason, absent });
     }
@@ -594,17 +553,6 @@ impl Neighbours {
     fn token(&mut self) -> u64 {
         self.next_token += 1;
         self.next_token
-    }
-}
-
-struct Refusal {
-    reason: String,
-    absent: bool,
-}
-
-impl Refusal {
-    fn new(reason: String) -> Self {
-        Refusal { reason, absent: false }
     }
 }
 
@@ -631,19 +579,23 @@ fn check_proof(nonce: &Nonce, proof: u64) -> Result<(), End> {
 }
 
 /// Why nobody listens under the name of a block: a process that takes the network only has claimed it, or there is none.
-fn no_listener(block: u32) -> Refusal {
+fn no_listener(block: u32) -> End {
     let is_held = || -> std::io::Result<bool> {
         let probe = names::datagrams(None)?;
         Ok(connect(&probe, &names::of_forwarding(block)?).is_ok())
     };
     match is_held() {
-        Ok(true) => Refusal::new("the peer takes the network only (--path udp)".into()),
+        Ok(true) => End::Because("the peer takes the network only (--path udp)".into()),
         Ok(false) => {
-            let reason = format!("no process of this host holds the queue pair numbers of block {block}");
-            Refusal { reason, absent: true }
+            End::Absent(format!("no process of this host holds the queue pair numbers of block {block}"))
         }
-        Err(error) => Refusal::new(explain("no connection", &error)),
+        Err(error) => because("no connection")(error),
     }
+}
+
+/// Why a connection ends for which the kernel refuses something.
+fn because<E: Into<std::io::Error>>(what: &str) -> impl FnOnce(E) -> End + '_ {
+    move |error| End::Because(explain(what, &error.into()))
 }
 
 fn explain(what: &str, error: &std::io::Error) -> String {
@@ -654,8 +606,6 @@ fn explain(what: &str, error: &std::io::Error) -> String {
         _ => format!("{what}: {error}"),
     }
 }
-
-const DEPARTED: &str = "the process has ended";
 
 fn send(socket: &Descriptor, message: &Message, files: &[BorrowedFd<'_>]) -> Result<(), End> {
     sockets::send_message(socket, &message.encode(), files).map_err(|error| handshake_broke(&error))

@@ -1,14 +1,15 @@
-//! RoCEv2 over UDP: the sockets of a process. What comes in is in `receiving` and `handing`, what leaves in `sending`, what belongs
-//! to other processes in `forwarding`.
+//! RoCEv2 over UDP: the sockets of a process. What comes in is in `receiving` and `handing`, what leaves in `sending` and `echo`, what
+//! belongs to other processes in `forwarding`.
 
 mod crc;
+mod echo;
 mod flow;
 mod forwarding;
 mod handing;
+pub(crate) mod peer_sockets;
+pub(crate) mod port;
 mod receiving;
-mod rx_peer_sockets;
 mod sending;
-mod tx_peer_sockets;
 
 use crate::batch::HostBatch;
 use crate::counters::Counters;
@@ -18,20 +19,19 @@ use crate::limits::{BLOCKS, RETRY_TIME, SOCKET_BUFFER, UNUSED_TIME};
 use crate::lock::Lock;
 use crate::names;
 use crate::pcap::Capture;
-use crate::steering::{Sockets, Steering};
+use crate::steering::Steering;
 use crate::udp::{self, Family};
 use forwarding::Waiting;
 use parking_lot::{Mutex, RwLock};
+use peer_sockets::{RxPeerSockets, TxPeerSockets};
+use port::Port;
 pub use receiving::STUCK;
 use receiving::{Hands, NO_SOCKET};
 use rustix::event::epoll;
 use rustix::process::{Uid, geteuid};
-use rx_peer_sockets::RxPeerSockets;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-pub(crate) use tx_peer_sockets::TxPeerSocket;
-use tx_peer_sockets::TxPeerSockets;
 
 /// What `ready` tells of: a socket for forwarded messages by its place, or one of a port (place and family).
 const FORWARDS: u64 = 1 << 32;
@@ -159,14 +159,12 @@ impl Network {
     /// Takes datagrams of one more port.
     fn add_port(&self, port: Port) -> io::Result<()> {
         let mut ports = self.ports.write();
-        for (socket, family) in [(&port.v4, 0), (&port.v6, 1)] {
-            if let Some(socket) = socket {
-                if self.hop_info_requested.load(Ordering::SeqCst) {
-                    udp::request_hop_info(socket, [Family::V4, Family::V6][family as usize])?;
-                }
-                let token = epoll::EventData::new_u64(ports.len() as u64 * 2 + family);
-                epoll::add(&*self.ready, socket, token, epoll::EventFlags::IN)?;
+        for (family, socket) in port.sockets() {
+            if self.hop_info_requested.load(Ordering::SeqCst) {
+                udp::request_hop_info(socket, family)?;
             }
+            let token = epoll::EventData::new_u64(ports.len() as u64 * 2 + family as u64);
+            epoll::add(&*self.ready, socket, token, epoll::EventFlags::IN)?;
         }
         let port = Arc::new(port);
         // The first one stays the first.
@@ -181,21 +179,16 @@ impl Network {
         if self.hop_info_requested.swap(true, Ordering::SeqCst) {
             return;
         }
-        for port in self.ports.read().iter() {
-            for (socket, family) in [(&port.v4, Family::V4), (&port.v6, Family::V6)] {
-                let requested =
-                    socket.as_ref().map_or(Ok(()), |socket| udp::request_hop_info(socket, family));
-                if let Err(error) = requested {
-                    log::warn!("the kernel does not tell traffic class and hop limit: {error}");
-                }
-            }
-        }
-        for rx_peer_socket in self.rx_peer_sockets.all() {
-            if let Err(error) =
-                udp::request_hop_info(&rx_peer_socket.socket, Family::of(rx_peer_socket.to.ip()))
-            {
+        let request = |socket: &Descriptor, family| {
+            if let Err(error) = udp::request_hop_info(socket, family) {
                 log::warn!("the kernel does not tell traffic class and hop limit: {error}");
             }
+        };
+        for port in self.ports.read().iter() {
+            port.sockets().for_each(|(family, socket)| request(socket, family));
+        }
+        for from_peer in self.rx_peer_sockets.all() {
+            request(&from_peer.socket, Family::of(from_peer.to.ip()));
         }
     }
 
@@ -301,52 +294,16 @@ impl Network {
     fn keep_up_steering(&self, now: u64, nonce: impl Fn() -> u64, used: bool) -> u64 {
         self.hand_on_waiting(now);
         let (Some(steering), Some(port)) = (&self.steering, self.first.get()) else { return u64::MAX };
-        let sockets = Sockets { v4: port.v4.as_ref(), v6: port.v6.as_ref() };
         let times = (now, self.rx_watermark());
         if used {
-            steering.look_after(times, &nonce, sockets, || self.served());
+            steering.look_after(times, &nonce, port, || self.served());
         }
-        steering.keep_up(times, nonce, sockets, &self.counters);
+        steering.keep_up(times, nonce, port, &self.counters);
         let soon = now + RETRY_TIME;
         match (self.is_steering_pending(), used) {
             (true, _) => soon,
             (false, true) => steering.check_due().max(soon),
             (false, false) => u64::MAX,
         }
-    }
-}
-
-/// One UDP port.
-struct Port {
-    number: u16,
-    v4: Option<Descriptor>,
-    v6: Option<Descriptor>,
-}
-
-impl Port {
-    /// Binds a socket for each family that this host has, `shared` with other processes of this user.
-    fn open(number: u16, shared: bool) -> io::Result<Self> {
-        let v4 = if_supported(udp::open(Family::V4, number, shared))?;
-        let v6 = match if_supported(udp::open(Family::V6, number, shared)) {
-            // Somebody holds 4791 for IPv6 alone: IPv4 is what most peers use.
-            Err(error) if shared && v4.is_some() => {
-                log::debug!("no IPv6 socket: {error}");
-                None
-            }
-            other => other?,
-        };
-        if v4.is_none() && v6.is_none() {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "this host has neither IPv4 nor IPv6"));
-        }
-        Ok(Port { number, v4, v6 })
-    }
-}
-
-fn if_supported(socket: io::Result<Descriptor>) -> io::Result<Option<Descriptor>> {
-    match socket {
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) => {
-            Ok(None)
-        }
-        other => other.map(Some),
     }
 }

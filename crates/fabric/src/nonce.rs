@@ -4,18 +4,31 @@
 //! owner's memory, so the kernel lets it trace the owner (ptrace(2), "Ptrace access mode checking"). Nothing else is on the
 //! page, and each handshake has a nonce of its own: what one peer has read is of no use to another.
 
-use crate::host::random;
-use pagewire_memory::fork;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use crate::words::Mapping;
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;
 
-/// The page that holds the value. It is unmapped on drop.
+/// A random number that nobody outside can guess.
+///
+/// # Errors
+/// The kernel's, where getrandom(2) was taken from this process.
+pub fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    loop {
+        match getrandom(&mut bytes, GetRandomFlags::empty()) {
+            Ok(8) => return Ok(u64::from_ne_bytes(bytes)),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A page that holds the value.
 #[derive(Debug)]
 pub struct Nonce {
-    page: usize,
-    bytes: usize,
+    page: Mapping,
     value: u64,
-    generation: u64,
 }
 
 impl Nonce {
@@ -24,45 +37,20 @@ impl Nonce {
     /// # Errors
     /// The kernel's: ENOMEM of mmap(2), or no random numbers.
     pub fn new() -> io::Result<Self> {
-        let value = random()?;
-        let bytes = rustix::param::page_size();
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
-        let page = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )?
-        };
-        let nonce = Nonce { page: page as usize, bytes, value, generation: fork::generation() };
-        // SAFETY: exactly the mapping made above, which is aligned to a page and writable; nobody else knows it.
-        unsafe {
-            madvise(page, bytes, Advice::LinuxDontFork)?;
-            page.cast::<u64>().write_volatile(value);
-        }
-        Ok(nonce)
+        let (value, page) = (random()?, Mapping::new(None, rustix::param::page_size(), true)?);
+        // SAFETY: the beginning of the mapping made above, which is aligned to a page and writable; nobody else knows it.
+        unsafe { (page.start() as *mut u64).write_volatile(value) };
+        Ok(Nonce { page, value })
     }
 
     /// Where in this process's memory the value stands.
     pub fn address(&self) -> u64 {
-        self.page as u64
+        self.page.start() as u64
     }
 
     /// Whether a peer's proof is the value.
     pub fn is_proved_by(&self, proof: u64) -> bool {
         self.value == proof
-    }
-}
-
-impl Drop for Nonce {
-    fn drop(&mut self) {
-        // A forked child does not have the page; something else may be there.
-        if self.generation == fork::generation() {
-            // SAFETY: exactly the mapping that `new` made, of which no reference exists.
-            let unmapped = unsafe { munmap(self.page as *mut _, self.bytes) };
-            debug_assert!(unmapped.is_ok(), "{unmapped:?}");
-        }
     }
 }
 

@@ -8,9 +8,8 @@ use crate::fabric::Direction;
 use crate::limits::MOVED_AT_ONCE;
 use pagewire_memory::limits::TAIL;
 use pagewire_memory::{ApplicationMemory, HostMemory, HostProcess, MemoryError, Segment, part_of};
-use parking_lot::{Condvar, Mutex};
-use std::hash::{Hash, Hasher};
-use std::ops::Range;
+use pagewire_paging::{Order, Stretch};
+use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// One transfer. Whoever has begun it waits until nobody is at work on it any more.
@@ -20,90 +19,27 @@ pub struct SharedMove {
     process: HostProcess,
     ours: Vec<Segment>,
     theirs: Vec<Segment>,
-    /// Without what is moved last.
-    length: u64,
-    /// The parts that nobody has begun with.
-    left: Mutex<Range<u64>>,
-    state: Mutex<State>,
-    rests: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    at_work: usize,
-    failed: Option<MemoryError>,
+    /// By the places of the bytes in the transfer; without what is moved last.
+    parts: Arc<Stretch>,
+    failed: Mutex<Option<MemoryError>>,
 }
 
 impl SharedMove {
-    /// Of so many bytes, to be moved by [`work`](Self::work).
-    fn new(
-        direction: Direction,
-        process: &HostProcess,
-        ours: &[Segment],
-        theirs: &[Segment],
-        length: u64,
-    ) -> Arc<Self> {
-        Arc::new(SharedMove {
-            direction,
-            process: process.clone(),
-            ours: ours.to_vec(),
-            theirs: theirs.to_vec(),
-            left: Mutex::new(0..length.div_ceil(MOVED_AT_ONCE)),
-            length,
-            state: Mutex::default(),
-            rests: Condvar::new(),
-        })
-    }
-
     /// Moves parts, of those that are left the last one each time, until none is, or one could not be moved.
     pub fn help(&self, memory: &HostMemory) {
-        self.work(memory, Range::next_back);
+        self.work(memory, Order::Back);
     }
 
-    /// Moves parts as `next` takes them.
-    fn work(&self, memory: &HostMemory, next: impl Fn(&mut Range<u64>) -> Option<u64>) {
-        self.state.lock().at_work += 1;
-        let mut failed = None;
-        loop {
-            let Some(part) = next(&mut self.left.lock()) else { break };
-            let from = part * MOVED_AT_ONCE;
-            let length = MOVED_AT_ONCE.min(self.length - from);
-            let (ours, theirs) = (part_of(&self.ours, from, length), part_of(&self.theirs, from, length));
-            if let Err(error) = transfer(memory, self.direction, &self.process, &ours, &theirs, false) {
-                *self.left.lock() = 0..0;
-                failed = Some(error);
-                break;
+    /// Moves parts from one end on.
+    fn work(&self, memory: &HostMemory, order: Order) {
+        while let Some(part) = self.parts.take_from(order, MOVED_AT_ONCE) {
+            let (from, length) = (part.memory().start, part.memory().end - part.memory().start);
+            let segments = (&*part_of(&self.ours, from, length), &*part_of(&self.theirs, from, length));
+            if let Err(error) = transfer(memory, self.direction, &self.process, segments, false) {
+                self.parts.abandon();
+                *self.failed.lock() = Some(error);
             }
         }
-        let mut state = self.state.lock();
-        state.failed = state.failed.or(failed);
-        state.at_work -= 1;
-        if state.at_work == 0 {
-            self.rests.notify_all();
-        }
-    }
-
-    /// Waits until nobody is at work.
-    fn rest(&self) -> Result<(), MemoryError> {
-        let mut state = self.state.lock();
-        while state.at_work > 0 {
-            self.rests.wait(&mut state);
-        }
-        state.failed.map_or(Ok(()), Err)
-    }
-}
-
-impl PartialEq for SharedMove {
-    fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self, other)
-    }
-}
-
-impl Eq for SharedMove {}
-
-impl Hash for SharedMove {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        std::ptr::hash(self, state);
     }
 }
 
@@ -119,17 +55,27 @@ pub fn move_together(
 ) -> Result<(), MemoryError> {
     let length = length_of(ours).min(length_of(theirs));
     let body = if tail_last { length.saturating_sub(TAIL) } else { length };
-    let shared = SharedMove::new(direction, process, ours, theirs, body);
+    let shared = Arc::new(SharedMove {
+        direction,
+        process: process.clone(),
+        ours: ours.to_vec(),
+        theirs: theirs.to_vec(),
+        parts: Stretch::new(0..body, Order::Back),
+        failed: Mutex::default(),
+    });
     if body > MOVED_AT_ONCE {
         hire(shared.clone());
         // The kernel mostly wakes a thread where its waker runs, and moves it when that ends: now it sees that it is to be elsewhere
         // (`Placed`). Without this 4 MiB took 1.0 ms in one run and 2.0 in the next.
         std::thread::yield_now();
     }
-    shared.work(memory, Range::next);
-    shared.rest()?;
-    let (ours, theirs) = (part_of(ours, body, length - body), part_of(theirs, body, length - body));
-    transfer(memory, direction, process, &ours, &theirs, tail_last)
+    shared.work(memory, Order::Forth);
+    shared.parts.rest();
+    if let Some(error) = *shared.failed.lock() {
+        return Err(error);
+    }
+    let rest = (&*part_of(ours, body, length - body), &*part_of(theirs, body, length - body));
+    transfer(memory, direction, process, rest, tail_last)
 }
 
 /// Moves all of it piece by piece, cut where the peer's memory has whole ones: who brings in no more than a page or a block at once.
@@ -149,8 +95,8 @@ pub fn move_by_pieces(
         // The tail stays with what it ends.
         let part = (piece - (into + at) % piece).min(rest);
         let part = if rest - part < TAIL { rest } else { part };
-        let (here, there) = (part_of(ours, at, part), part_of(theirs, at, part));
-        transfer(memory, direction, process, &here, &there, tail_last && part == rest)?;
+        let segments = (&*part_of(ours, at, part), &*part_of(theirs, at, part));
+        transfer(memory, direction, process, segments, tail_last && part == rest)?;
         at += part;
     }
     Ok(())
@@ -165,8 +111,7 @@ fn transfer(
     memory: &HostMemory,
     direction: Direction,
     process: &HostProcess,
-    ours: &[Segment],
-    theirs: &[Segment],
+    (ours, theirs): (&[Segment], &[Segment]),
     tail_last: bool,
 ) -> Result<(), MemoryError> {
     match direction {

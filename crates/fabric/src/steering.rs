@@ -21,6 +21,7 @@ use crate::limits::{
     STEERED_PLACES, STEERED_RUNS, STEERING_PATIENCE, STEERING_PAUSE, STEERING_PROBES, STEERING_RETRY,
     STEERING_SILENCE, STEERING_STALE, STEERING_TIME,
 };
+use crate::network::port::Port;
 use crate::udp::{self, Arrival, Family, Transmit};
 use crate::{names, sockets};
 use check::Check;
@@ -38,8 +39,6 @@ const PROBE_BYTES: usize = 16;
 /// First bytes of an answer; then family (1), nothing (1), place (2), nonce (8), instance (8), blocks (2 each).
 const ANSWER: [u8; 4] = *b"pws1";
 const ANSWER_BYTES: usize = 24;
-
-const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 /// What this process does for the steering of the port.
 pub struct Steering {
@@ -92,22 +91,6 @@ struct Round {
 struct Member {
     instance: u64,
     blocks: Vec<u16>,
-}
-
-/// The sockets of this process.
-#[derive(Clone, Copy)]
-pub struct Sockets<'a> {
-    pub v4: Option<&'a Descriptor>,
-    pub v6: Option<&'a Descriptor>,
-}
-
-impl<'a> Sockets<'a> {
-    fn of(self, family: Family) -> Option<&'a Descriptor> {
-        match family {
-            Family::V4 => self.v4,
-            Family::V6 => self.v6,
-        }
-    }
 }
 
 impl Steering {
@@ -182,10 +165,10 @@ impl Steering {
         &self,
         (now, rx_watermark): (u64, u64),
         nonce: impl FnOnce() -> u64,
-        sockets: Sockets<'_>,
+        port: &Port,
         blocks: impl Fn() -> Vec<u16>,
     ) {
-        if now >= self.check_due() && self.check.keep_up((now, rx_watermark), nonce, sockets, blocks) {
+        if now >= self.check_due() && self.check.keep_up((now, rx_watermark), nonce, port, blocks) {
             log::debug!("what this process sends to itself does not come back");
             self.want();
         }
@@ -197,7 +180,7 @@ impl Steering {
         &self,
         (now, rx_watermark): (u64, u64),
         nonce: impl FnOnce() -> u64,
-        sockets: Sockets<'_>,
+        port: &Port,
         counters: &Counters,
     ) {
         if !self.is_busy() {
@@ -210,7 +193,7 @@ impl Steering {
                 return;
             }
             state.next = now + STEERING_PAUSE;
-            match self.start(now, without_block(nonce()), sockets, state) {
+            match self.start(now, without_block(nonce()), port, state) {
                 Ok(round) => {
                     state.refused = None;
                     self.active.store(true, Ordering::Release);
@@ -241,22 +224,19 @@ impl Steering {
             return;
         }
         if round.may_have_more() {
-            round.probe(now, sockets);
+            round.probe(now, port);
             return;
         }
-        for family in FAMILIES {
-            let Some(socket) = sockets.of(family).filter(|_| round.can_probe[place_of(family)]) else {
-                continue;
-            };
+        for (family, socket) in port.sockets().filter(|(family, _)| round.can_probe[*family as usize]) {
             let attached =
                 udp::attach_steering(socket, &program(&round.table(family), round.first_place(family)));
             if let Err(error) = attached {
                 log::debug!("no steering program: {error}");
             }
         }
-        let alone = FAMILIES
+        let alone = Family::ALL
             .into_iter()
-            .all(|family| !round.can_probe[place_of(family)] || round.is_only_member(family, self.instance));
+            .all(|family| !round.can_probe[family as usize] || round.is_only_member(family, self.instance));
         let others = round.others;
         self.alone.store(alone, Ordering::Release);
         if self.others.load(Ordering::Acquire) != others {
@@ -271,7 +251,7 @@ impl Steering {
         self.active.store(false, Ordering::Release);
     }
 
-    fn start(&self, now: u64, nonce: u64, sockets: Sockets<'_>, state: &mut State) -> io::Result<Round> {
+    fn start(&self, now: u64, nonce: u64, port: &Port, state: &mut State) -> io::Result<Round> {
         let round_lock = match names::datagrams(Some(&names::of_steering(ROCE_PORT)?)) {
             Ok(round_lock) => Some(round_lock),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -295,16 +275,14 @@ impl Steering {
         }
         // The first program knows probes only. One that is there already goes on steering meanwhile: it knows probes too.
         if !state.steered {
-            for family in FAMILIES {
-                if let Some(socket) = sockets.of(family) {
-                    udp::attach_steering(socket, &program(&BTreeMap::new(), None))?;
-                }
+            for (_, socket) in port.sockets() {
+                udp::attach_steering(socket, &program(&BTreeMap::new(), None))?;
             }
             state.steered = true;
         }
         self.nonce.store(nonce, Ordering::Release);
         let others = self.others.load(Ordering::Acquire);
-        Round::start(now, (nonce, others), round_lock, sockets)
+        Round::start(now, (nonce, others), round_lock, port)
     }
 }
 
@@ -318,7 +296,7 @@ impl Round {
         now: u64,
         (nonce, others): (u64, u64),
         round_lock: Option<Descriptor>,
-        sockets: Sockets<'_>,
+        port: &Port,
     ) -> io::Result<Self> {
         let answers = names::datagrams(Some(&names::of_answers(ROCE_PORT, nonce)?))?;
         rustix::net::sockopt::set_socket_passcred(&answers, true)?;
@@ -333,22 +311,21 @@ impl Round {
             can_probe: [false; 2],
             found,
         };
-        round.probe(now, sockets);
+        round.probe(now, port);
         Ok(round)
     }
 
     /// Sends the next probes.
-    fn probe(&mut self, now: u64, sockets: Sockets<'_>) {
+    fn probe(&mut self, now: u64, port: &Port) {
         let places = self.probed..(self.probed + STEERING_PROBES).min(STEERED_PLACES);
-        for family in FAMILIES {
-            let Some(socket) = sockets.of(family) else { continue };
+        for (family, socket) in port.sockets() {
             let route = to_own_host(family);
             let probes: Vec<[u8; PROBE_BYTES]> =
                 places.clone().map(|place| probe(family, place, self.nonce)).collect();
             let transmits: Vec<Transmit<'_>> =
                 probes.iter().map(|bytes| Transmit { route: &route, bytes, segment: None }).collect();
             let sent = udp::send(socket, &transmits);
-            self.can_probe[place_of(family)] = sent.is_ok();
+            self.can_probe[family as usize] = sent.is_ok();
             if let Err(error) = sent {
                 log::debug!("no probes: {error}");
             }
@@ -386,7 +363,7 @@ impl Round {
     /// Places that lie in the list. Behind its end the kernel spreads by hash, and somebody answers a second time.
     fn members(&self, family: Family) -> impl Iterator<Item = (u16, &Member)> {
         let mut seen = HashSet::new();
-        let found = &self.found[place_of(family)];
+        let found = &self.found[family as usize];
         found
             .iter()
             .map(|(place, member)| (*place, member))
@@ -403,9 +380,9 @@ impl Round {
     fn may_have_more(&self) -> bool {
         let known = self.probed - (STEERING_PROBES * (1 + STEERING_SILENCE)).min(self.probed);
         self.probed < STEERED_PLACES
-            && FAMILIES.into_iter().zip(self.can_probe).filter(|(_, can_probe)| *can_probe).any(
+            && Family::ALL.into_iter().zip(self.can_probe).filter(|(_, can_probe)| *can_probe).any(
                 |(family, _)| {
-                    let found = &self.found[place_of(family)];
+                    let found = &self.found[family as usize];
                     let repeated = self.members(family).count() < found.len();
                     !repeated && (known == 0 || found.range(known..).next().is_some())
                 },
@@ -443,21 +420,7 @@ fn to_own_host(family: Family) -> Route {
         Family::V4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
         Family::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
     };
-    Route {
-        source: loopback,
-        interface: 0,
-        source_port: 0,
-        destination: loopback,
-        port: ROCE_PORT,
-        traffic_class: 0,
-        hop_limit: 1,
-        joined: false,
-    }
-}
-
-/// Where what belongs to a family stands.
-fn place_of(family: Family) -> usize {
-    usize::from(family == Family::V6)
+    Route { hop_limit: 1, ..Route::new(loopback, loopback, ROCE_PORT) }
 }
 
 /// A nonce that in a probe has the block 0 where packets have their destination's.
@@ -470,7 +433,7 @@ fn without_block(nonce: u64) -> u64 {
 fn probe(family: Family, place: u16, nonce: u64) -> [u8; PROBE_BYTES] {
     let mut bytes = [0; PROBE_BYTES];
     bytes[0] = PROBE;
-    bytes[1] = u8::from(family == Family::V6);
+    bytes[1] = family as u8;
     bytes[2..4].copy_from_slice(&place.to_be_bytes());
     bytes[4..12].copy_from_slice(&nonce.to_ne_bytes());
     bytes

@@ -1,12 +1,12 @@
 //! Whether two processes may touch each other's memory, and the reason where not.
 
 use crate::descriptors::Descriptor;
+use nix::errno::Errno;
 use nix::sys::socket::{getsockopt, sockopt};
 use pagewire_memory::fork::PerProcess;
 use pagewire_memory::{ApplicationMemory, HostMemory, HostProcess, MemoryError, Segment};
 use rustix::process::{PTracer, Pid, geteuid, getpid, set_ptracer};
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// The process at the other end of a connection, as the kernel tells.
 #[derive(Debug)]
@@ -47,33 +47,14 @@ pub fn peer_of(socket: &Descriptor) -> Result<Peer, String> {
     }
     // A process that this one does not see has the number 0.
     let pid = Some(credentials.pid()).filter(|pid| *pid > 0);
-    let descriptor = match pid {
-        Some(_) => {
-            peer_descriptor(socket).map_err(|error| format!("the process cannot be named: {error}"))?
-        }
-        None => None,
+    let descriptor = match pid.map(|_| getsockopt(socket, sockopt::PeerPidfd)) {
+        Some(Ok(descriptor)) => Some(descriptor),
+        // The kernel knows none for sockets.
+        None | Some(Err(Errno::ENOPROTOOPT)) => None,
+        // The process has ended (ESRCH), or there is no descriptor for it.
+        Some(Err(error)) => return Err(format!("the process cannot be named: {error}")),
     };
     Ok(Peer { pid, descriptor })
-}
-
-/// A pidfd of the process at the other end; `None` where the kernel knows none for sockets.
-///
-/// # Errors
-/// ESRCH where the process has ended; EMFILE.
-fn peer_descriptor(socket: &Descriptor) -> io::Result<Option<OwnedFd>> {
-    let mut descriptor: i32 = -1;
-    let mut length = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: the option's value is an int (unix(7)), which lives through the call, and its size is given.
-    let failed = unsafe {
-        let value = (&raw mut descriptor).cast();
-        libc::getsockopt(socket.as_fd().as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERPIDFD, value, &mut length)
-    };
-    if failed != 0 {
-        let error = io::Error::last_os_error();
-        return if error.raw_os_error() == Some(libc::ENOPROTOOPT) { Ok(None) } else { Err(error) };
-    }
-    // SAFETY: the kernel has made the descriptor for this call; nobody else has it.
-    Ok(Some(unsafe { OwnedFd::from_raw_fd(descriptor) }))
 }
 
 /// Lets a peer touch our memory where Yama would forbid it among processes of one user (ptrace_scope 1). One process can
@@ -148,6 +129,7 @@ mod tests {
     use super::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use rustix::process::{Signal, kill_process};
+    use std::os::fd::AsRawFd;
     use std::time::{Duration, Instant};
 
     #[test]

@@ -8,12 +8,12 @@ use crate::limits::{RECEIVE_BYTES, RECEIVE_MESSAGES, SOCKET_BUFFER, TX_PEER_SOCK
 use pagewire_memory::Arena;
 use pagewire_wire::{Ipv4, ipv4, udp};
 use rustix::net::{
-    AddressFamily, Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6, SocketFlags, SocketType, bind, connect,
-    getsockname, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, getsockname, recv, sendto,
+    socket_with, sockopt,
 };
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Room for all control messages of one packet.
@@ -35,6 +35,9 @@ pub enum Family {
 }
 
 impl Family {
+    /// Both, in the order of their numbers.
+    pub const ALL: [Family; 2] = [Family::V4, Family::V6];
+
     /// The one that an address belongs to.
     pub fn of(address: IpAddr) -> Self {
         match address {
@@ -46,15 +49,13 @@ impl Family {
 
 /// A socket on a port of all addresses, shared with other processes of this user where `shared`.
 pub fn open(family: Family, port: u16, shared: bool) -> io::Result<Descriptor> {
-    let socket = unbound(family, shared)?;
-    match family {
-        Family::V4 => set(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?,
-        Family::V6 => set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?,
-    }
-    match family {
-        Family::V4 => bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))?,
-        Family::V6 => bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?,
-    }
+    let socket = receiving(family, shared)?;
+    let (level, option, everywhere): (_, _, IpAddr) = match family {
+        Family::V4 => (libc::IPPROTO_IP, libc::IP_PKTINFO, Ipv4Addr::UNSPECIFIED.into()),
+        Family::V6 => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, Ipv6Addr::UNSPECIFIED.into()),
+    };
+    set(&socket, level, option, 1)?;
+    bind(&socket, &SocketAddr::new(everywhere, port))?;
     Ok(socket)
 }
 
@@ -63,39 +64,50 @@ pub fn open(family: Family, port: u16, shared: bool) -> io::Result<Descriptor> {
 /// # Errors
 /// The kernel's.
 pub fn rx_peer_socket(from: SocketAddr, to: SocketAddr) -> io::Result<Descriptor> {
-    let socket = unbound(Family::of(from.ip()), true)?;
+    let socket = receiving(Family::of(from.ip()), true)?;
     bind(&socket, &to)?;
     connect(&socket, &from)?;
     Ok(socket)
 }
 
-/// A socket that is ready to be bound.
-fn unbound(family: Family, shared: bool) -> io::Result<Descriptor> {
+/// A socket that is ready to be bound. What leaves by it has DF, and this hop limit and traffic class where it names no others.
+fn unbound(family: Family, receive_buffer: usize, hops: u8, class: u8) -> io::Result<Descriptor> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let domain = if family == Family::V4 { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = Descriptor::new(socket_with(domain, SocketType::DGRAM, flags, None)?)?;
+    // As far as the limits (net.core.rmem_max, wmem_max) allow; less is no error.
+    sockopt::set_socket_recv_buffer_size(&socket, receive_buffer)?;
+    sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER)?;
+    let (level, [discovery, hop_limit, traffic_class], always) = match family {
+        Family::V4 => {
+            (libc::IPPROTO_IP, [libc::IP_MTU_DISCOVER, libc::IP_TTL, libc::IP_TOS], libc::IP_PMTUDISC_DO)
+        }
+        Family::V6 => (
+            libc::IPPROTO_IPV6,
+            [libc::IPV6_MTU_DISCOVER, libc::IPV6_UNICAST_HOPS, libc::IPV6_TCLASS],
+            libc::IPV6_PMTUDISC_DO,
+        ),
+    };
+    set(&socket, level, discovery, always)?;
+    set(&socket, level, hop_limit, hops.into())?;
+    set(&socket, level, traffic_class, class.into())?;
+    Ok(socket)
+}
+
+/// A socket to receive by; with others at its port where `shared`.
+fn receiving(family: Family, shared: bool) -> io::Result<Descriptor> {
+    // What most packets have need not be said of each.
+    let socket = unbound(family, SOCKET_BUFFER, DEFAULT_HOPS, 0)?;
     if shared {
         sockopt::set_socket_reuseport(&socket, true)?;
     }
-    // As far as the limits (net.core.rmem_max, wmem_max) allow; less is no error.
-    sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BUFFER)?;
-    sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER)?;
-    let on = 1;
-    if family == Family::V4 {
-        set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
-        // What most packets have need not be said of each.
-        set(&socket, libc::IPPROTO_IP, libc::IP_TTL, DEFAULT_HOPS.into())?;
-        set(&socket, libc::IPPROTO_IP, libc::IP_TOS, 0)?;
-    } else {
+    if family == Family::V6 {
         sockopt::set_ipv6_v6only(&socket, true)?;
-        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
-        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, DEFAULT_HOPS.into())?;
-        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, 0)?;
         // RoCEv2 senders leave the checksum out (annex A17); the ICRC is checked. Else the kernel drops such datagrams.
-        set(&socket, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, on)?;
+        set(&socket, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
     }
     // Linux 5.0; without it datagrams come one by one.
-    if let Err(error) = set(&socket, libc::SOL_UDP, libc::UDP_GRO, on) {
+    if let Err(error) = set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1) {
         log::debug!("no UDP_GRO: {error}");
     }
     Ok(socket)
@@ -116,22 +128,8 @@ pub fn request_hop_info(socket: &Descriptor, family: Family) -> io::Result<()> {
 /// # Errors
 /// The kernel's; the routes are those of one address each and no interface.
 pub fn connected(route: &Route) -> io::Result<(Descriptor, SocketAddr)> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let family = Family::of(route.destination);
-    let domain = if family == Family::V4 { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = Descriptor::new(socket_with(domain, SocketType::DGRAM, flags, None)?)?;
-    sockopt::set_socket_recv_buffer_size(&socket, TX_PEER_SOCKET_RECEIVE_BUFFER)?;
-    sockopt::set_socket_send_buffer_size(&socket, SOCKET_BUFFER)?;
-    let (hops, class) = (hops_of(route).into(), route.traffic_class.into());
-    if family == Family::V4 {
-        set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
-        set(&socket, libc::IPPROTO_IP, libc::IP_TTL, hops)?;
-        set(&socket, libc::IPPROTO_IP, libc::IP_TOS, class)?;
-    } else {
-        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
-        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, hops)?;
-        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class)?;
-    }
+    let socket = unbound(family, TX_PEER_SOCKET_RECEIVE_BUFFER, hops_of(route), route.traffic_class)?;
     bind(&socket, &SocketAddr::new(route.source, 0))?;
     connect(&socket, &SocketAddr::new(route.destination, route.port))?;
     let own = SocketAddr::try_from(getsockname(&socket)?)?;
@@ -145,53 +143,27 @@ pub fn connected(route: &Route) -> io::Result<(Descriptor, SocketAddr)> {
 /// # Errors
 /// The kernel's; `Unsupported` where it does not tell, or numbers otherwise.
 pub fn next_identification(socket: &Descriptor, own: SocketAddrV4) -> io::Result<(u16, u16)> {
-    let (first, second) = (sent_identification(socket, own)?, sent_identification(socket, own)?);
+    // When a packet is on its way to the device: then it is there as soon as it is sent.
+    set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, libc::SOF_TIMESTAMPING_TX_SCHED as i32)?;
+    let both =
+        sent_identification(socket, own).and_then(|first| Ok((first, sent_identification(socket, own)?)));
+    set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 0)?;
+    let (first, second) = both?;
     match second.wrapping_sub(first) {
         step @ (0 | 1) => Ok((second.wrapping_add(step), step)),
         _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
-/// The identification of an empty datagram that is sent now.
+/// The identification of an empty datagram that is sent now, by what the kernel tells of it.
 fn sent_identification(socket: &Descriptor, to: SocketAddrV4) -> io::Result<u16> {
     /// Bytes of the longest header below IPv4 and those up to the payload.
     const LONGEST: usize = 256;
     let mut bytes = [0; LONGEST];
-    let mut control = Control([0; CONTROL_BYTES]);
-    // SAFETY: plain C structures for which zero is a valid value.
-    let (mut header, mut name): (libc::msghdr, libc::sockaddr_in) = unsafe { std::mem::zeroed() };
-    name.sin_family = libc::AF_INET as _;
-    name.sin_port = to.port().to_be();
-    name.sin_addr.s_addr = u32::from_ne_bytes(to.ip().octets());
-    header.msg_name = (&raw mut name).cast();
-    header.msg_namelen = size_of::<libc::sockaddr_in>() as _;
-    header.msg_control = (&raw mut control).cast();
-    header.msg_controllen = CONTROL_BYTES as _;
-    let mut writer = ControlWriter { header: &mut header, used: 0, next: std::ptr::null_mut() };
-    // On its way to the device: then it is there as soon as it is sent.
-    writer.put(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, libc::SOF_TIMESTAMPING_TX_SCHED);
-    let used = writer.used;
-    header.msg_controllen = used as _;
-    let descriptor = socket.as_fd().as_raw_fd();
-    // SAFETY: the message points to a name and control data that live through the call, and are only read (sendmsg(2)).
-    let sent = unsafe { libc::syscall(libc::SYS_sendmsg, descriptor, &raw const header, libc::MSG_DONTWAIT) };
-    if sent < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: LONGEST };
-    header.msg_iov = &raw mut vector;
-    header.msg_iovlen = 1;
-    header.msg_controllen = CONTROL_BYTES as _;
-    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: the message points to a name, a vector of LONGEST writable bytes and control data, which live through the call
-    // (recvmsg(2), and timestamping.rst of the kernel's documentation).
-    let received = unsafe { libc::syscall(libc::SYS_recvmsg, descriptor, &raw mut header, flags) };
-    if received < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    sendto(socket, &[], SendFlags::DONTWAIT, &to)?;
+    let (received, _) = recv(socket, &mut bytes, RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT)?;
     // The packet with all its headers, whose length below IPv4 is the device's affair: it ends with those of IPv4 and UDP.
-    let packet =
-        bytes.get(..received as usize).and_then(|bytes| bytes.last_chunk::<{ ipv4::LEN + udp::LEN }>());
+    let packet = bytes.get(..received).and_then(|bytes| bytes.last_chunk::<{ ipv4::LEN + udp::LEN }>());
     let packet = packet.and_then(|packet| ipv4::Packet::new(&packet[..]).ok());
     let parsed = packet.and_then(|packet| Ipv4::parse(&packet).ok());
     parsed.map(|header| header.identification).ok_or_else(|| io::ErrorKind::Unsupported.into())
@@ -204,10 +176,14 @@ fn hops_of(route: &Route) -> u8 {
 
 /// Sets an option whose value is an integer.
 pub fn set(socket: &impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()> {
-    // SAFETY: the value is an int that lives through the call, and its size is given (setsockopt(2)).
+    set_to(socket, level, option, &value)
+}
+
+fn set_to<T>(socket: &impl AsFd, level: i32, option: i32, value: &T) -> io::Result<()> {
+    // SAFETY: the value lives through the call, and its size is given (setsockopt(2)).
     let failed = unsafe {
-        let length = size_of::<i32>() as libc::socklen_t;
-        libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, (&raw const value).cast(), length)
+        let length = size_of::<T>() as libc::socklen_t;
+        libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, (&raw const *value).cast(), length)
     };
     if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -216,17 +192,8 @@ pub fn set(socket: &impl AsFd, level: i32, option: i32, value: i32) -> io::Resul
 pub fn attach_steering(socket: &Descriptor, program: &[libc::sock_filter]) -> io::Result<()> {
     let length = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
-    // SAFETY: the kernel copies the program, of the length given, and checks it (socket(7)).
-    let failed = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_REUSEPORT_CBPF,
-            (&raw const program).cast(),
-            size_of::<libc::sock_fprog>() as libc::socklen_t,
-        )
-    };
-    if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    // The kernel copies the program, of the length given, and checks it (socket(7)).
+    set_to(socket, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
 }
 
 /// One send: bytes to a route, cut by the kernel into datagrams of `segment` bytes (the last may be shorter).
@@ -278,10 +245,7 @@ fn send_some(socket: &Descriptor, transmits: &[Transmit<'_>]) -> io::Result<usiz
         header.msg_namelen = name_length;
         header.msg_iov = &raw mut *vector;
         header.msg_iovlen = 1;
-        header.msg_control = (&raw mut *control).cast();
-        header.msg_controllen = CONTROL_BYTES as _;
-        let length = write_control(header, transmit);
-        header.msg_controllen = length as _;
+        write_control(ControlWriter::new(header, control), transmit);
     }
     // SAFETY: the first `count` messages are written, and point to names, vectors, controls and packet bytes that all live
     // through the call; the kernel reads no others, and writes only their lengths (sendmmsg(2), sendmsg(2)).
@@ -327,12 +291,9 @@ pub fn send_connected(socket: &Descriptor, bytes: &[u8], cut: Cut) -> io::Result
             let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
             header.msg_iov = &raw mut vector;
             header.msg_iovlen = 1;
-            header.msg_control = (&raw mut control).cast();
-            header.msg_controllen = CONTROL_BYTES as _;
-            let mut writer = ControlWriter { header: &mut header, used: 0, next: std::ptr::null_mut() };
+            let mut writer = ControlWriter::new(&mut header, &mut control);
             writer.put(libc::SOL_UDP, libc::UDP_SEGMENT, segment);
-            let used = writer.used;
-            header.msg_controllen = used as _;
+            writer.finish();
             // SAFETY: the message points to a vector, control data and packet bytes that all live through the call, and are
             // only read (sendmsg(2)).
             unsafe { libc::syscall(libc::SYS_sendmsg, descriptor, &raw const header, flags) }
@@ -362,51 +323,39 @@ fn write_name(name: &mut libc::sockaddr_in6, route: &Route) -> libc::socklen_t {
     }
 }
 
-/// Writes the control messages and gives their length.
-fn write_control(header: &mut libc::msghdr, transmit: &Transmit<'_>) -> usize {
+/// Writes the control messages.
+fn write_control(mut writer: ControlWriter<'_>, transmit: &Transmit<'_>) {
     let route = transmit.route;
     // The others are the socket's; each message less makes a send cheaper.
     let hops = hops_of(route);
     let usual = hops == DEFAULT_HOPS && !route.destination.is_multicast();
-    let hops = (!usual).then(|| i32::from(hops));
-    let class = Some(route.traffic_class).filter(|class| *class != 0).map(i32::from);
-    let mut writer = ControlWriter { header, used: 0, next: std::ptr::null_mut() };
-    match route.source {
+    let (level, class, hop_limit) = match route.source {
         IpAddr::V4(source) => {
-            let source = libc::in_addr { s_addr: u32::from_ne_bytes(source.octets()) };
-            let interface = route.interface as i32;
-            writer.put(
-                libc::IPPROTO_IP,
-                libc::IP_PKTINFO,
-                libc::in_pktinfo {
-                    ipi_ifindex: interface,
-                    ipi_spec_dst: source,
-                    ipi_addr: libc::in_addr { s_addr: 0 },
-                },
-            );
-            if let Some(class) = class {
-                writer.put(libc::IPPROTO_IP, libc::IP_TOS, class);
-            }
-            if let Some(hops) = hops {
-                writer.put(libc::IPPROTO_IP, libc::IP_TTL, hops);
-            }
+            let information = libc::in_pktinfo {
+                ipi_ifindex: route.interface as i32,
+                ipi_spec_dst: libc::in_addr { s_addr: u32::from_ne_bytes(source.octets()) },
+                ipi_addr: libc::in_addr { s_addr: 0 },
+            };
+            writer.put(libc::IPPROTO_IP, libc::IP_PKTINFO, information);
+            (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL)
         }
         IpAddr::V6(source) => {
             let source = libc::in6_addr { s6_addr: source.octets() };
             let information = libc::in6_pktinfo { ipi6_addr: source, ipi6_ifindex: route.interface as _ };
             writer.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, information);
-            if let Some(class) = class {
-                writer.put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class);
-            }
-            if let Some(hops) = hops {
-                writer.put(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, hops);
-            }
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT)
         }
+    };
+    if route.traffic_class != 0 {
+        writer.put(level, class, i32::from(route.traffic_class));
+    }
+    if !usual {
+        writer.put(level, hop_limit, i32::from(hops));
     }
     if let Some(segment) = transmit.segment {
         writer.put(libc::SOL_UDP, libc::UDP_SEGMENT, segment);
     }
-    writer.used
+    writer.finish();
 }
 
 struct ControlWriter<'a> {
@@ -415,7 +364,19 @@ struct ControlWriter<'a> {
     next: *mut libc::cmsghdr,
 }
 
-impl ControlWriter<'_> {
+impl<'a> ControlWriter<'a> {
+    /// The control messages of a message stand in `control`, which is zeroed.
+    fn new(header: &'a mut libc::msghdr, control: &'a mut Control) -> Self {
+        header.msg_control = (&raw mut *control).cast();
+        header.msg_controllen = CONTROL_BYTES as _;
+        ControlWriter { header, used: 0, next: std::ptr::null_mut() }
+    }
+
+    /// There are no more.
+    fn finish(self) {
+        self.header.msg_controllen = self.used as _;
+    }
+
     fn put<T: Copy>(&mut self, level: i32, kind: i32, value: T) {
         let size = size_of::<T>() as u32;
         // SAFETY: msg_control is a zeroed, aligned buffer of CONTROL_BYTES, which is more than all messages together

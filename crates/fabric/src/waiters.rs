@@ -2,27 +2,18 @@
 
 use crate::fabric::PrefetchError;
 use crate::limits::{LOOK_AGAIN, MOST_LOOK_AGAIN};
+use by_address::ByAddress;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Whom a thread tells that it has brought pages in.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub enum Waiter {
     /// A queue pair, by its token.
     Token(u64),
     /// A thread of the program that waits in a verb.
-    Thread(Arc<Outcome>),
-}
-
-impl PartialEq for Waiter {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Waiter::Token(one), Waiter::Token(other)) => one == other,
-            (Waiter::Thread(one), Waiter::Thread(other)) => Arc::ptr_eq(one, other),
-            _ => false,
-        }
-    }
+    Thread(ByAddress<Arc<Outcome>>),
 }
 
 /// What becomes of a prefetch that a thread of the program waits for.

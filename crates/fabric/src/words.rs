@@ -4,8 +4,9 @@ use crate::descriptors::Descriptor;
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_memory::fork;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -23,11 +24,52 @@ unsafe impl Send for MappedWords {}
 // SAFETY: as above.
 unsafe impl Sync for MappedWords {}
 
+/// Memory that forked children do not have: they have no part in the engine. It is unmapped on drop.
 #[derive(Debug)]
-struct Mapping {
+pub struct Mapping {
     start: usize,
     bytes: usize,
     generation: u64,
+}
+
+impl Mapping {
+    /// A new mapping of a file, which others share; or without one, of zeros.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(file: Option<BorrowedFd<'_>>, bytes: usize, writable: bool) -> io::Result<Self> {
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        let anywhere = std::ptr::null_mut();
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let start = unsafe {
+            match file {
+                Some(file) => {
+                    mmap(anywhere, bytes, protection, MapFlags::SHARED | MapFlags::NORESERVE, file, 0)?
+                }
+                None => mmap_anonymous(anywhere, bytes, protection, MapFlags::PRIVATE)?,
+            }
+        };
+        let mapping = Mapping { start: start as usize, bytes, generation: fork::generation() };
+        // SAFETY: exactly the mapping made above.
+        unsafe { madvise(start, bytes, Advice::LinuxDontFork) }?;
+        Ok(mapping)
+    }
+
+    /// Where it begins.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // A forked child does not have the mapping; something else may be there.
+        if self.generation == fork::generation() {
+            // SAFETY: exactly the mapping made by `new`, of which no reference is left.
+            let unmapped = unsafe { munmap(self.start as *mut _, self.bytes) };
+            debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+        }
+    }
 }
 
 /// What peers may do with a file that they are given.
@@ -80,31 +122,10 @@ impl MappedWords {
     }
 
     fn map(file: &impl AsFd, length: usize, writable: bool) -> io::Result<Self> {
-        let bytes = length * 8;
-        let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists. The file is `bytes` long
-        // and sealed against a change of that, so that all of the mapping stays accessible.
-        let start = unsafe {
-            let file = file.as_fd().as_raw_fd();
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                libc::MAP_SHARED | libc::MAP_NORESERVE,
-                file,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let mapping = Mapping { start: start as usize, bytes, generation: fork::generation() };
-        // A forked child has no part in the engine.
-        // SAFETY: exactly the mapping made above.
-        if unsafe { libc::madvise(start, bytes, libc::MADV_DONTFORK) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(MappedWords { start: start.cast(), length, writable, _mapping: Arc::new(mapping) })
+        // The file is as long as is said and sealed against a change of that, so that all of the mapping stays accessible.
+        let mapping = Mapping::new(Some(file.as_fd()), length * 8, writable)?;
+        let start = mapping.start as *const AtomicU64;
+        Ok(MappedWords { start, length, writable, _mapping: Arc::new(mapping) })
     }
 
     #[inline]
@@ -131,16 +152,6 @@ impl MappedWords {
         );
         // SAFETY: as `word`, for all of them.
         unsafe { std::slice::from_raw_parts(self.start.add(index), words) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // A forked child does not have the mapping; something else may be there.
-        if self.generation == fork::generation() {
-            // SAFETY: exactly the mapping made by `map`, to which no MappedWords is left.
-            unsafe { libc::munmap(self.start as *mut libc::c_void, self.bytes) };
-        }
     }
 }
 

@@ -3,17 +3,17 @@
 mod common;
 
 use common::{packet, receive, send};
-use pagewire_fabric::{Fabric, FaultInjector, FaultPlan, HostFabric};
+use pagewire_fabric::{Fabric, FaultPlan, HostFabric};
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// Packets of one run.
 const PACKETS: u32 = 2000;
 
-fn run(plan: &str) -> (Vec<Vec<u8>>, FaultInjector<HostFabric>) {
-    let fabric = FaultInjector::new(HostFabric::new().unwrap(), FaultPlan::parse(plan).unwrap());
+fn run(plan: &str) -> (Vec<Vec<u8>>, HostFabric) {
+    let fabric = HostFabric::with_faults(FaultPlan::parse(plan).unwrap()).unwrap();
     let queue_pair = fabric.lease_block().unwrap() << 8;
-    let route = common::route("127.0.0.1", "127.0.0.1", fabric.inner());
+    let route = common::route("127.0.0.1", "127.0.0.1", &fabric);
     let mut got = Vec::new();
     let mut events = Vec::new();
     for first in (0..PACKETS).step_by(20) {
@@ -37,7 +37,7 @@ fn seed_of(packet: &[u8]) -> u32 {
 fn faults_are_made_and_counted() {
     let Some(_alone) = common::alone_in_own_network() else { return };
     let (got, fabric) = run("drop=0.05,duplicate=0.05,reorder=0.05,corrupt=0.05,seed=7");
-    let counters = fabric.counters();
+    let counters = fabric.fault_counters();
     let (dropped, doubled) = (counters.dropped.get(), counters.duplicated.get());
     let (reordered, corrupted) = (counters.reordered.get(), counters.corrupted.get());
     for (name, count) in
@@ -50,7 +50,7 @@ fn faults_are_made_and_counted() {
     let (got, marked): (Vec<_>, Vec<_>) = got.into_iter().partition(|bytes| bytes[4] == 0);
     assert_eq!(got.len() as u64, u64::from(PACKETS) - dropped + doubled - corrupted);
     assert!((marked.len() as u64) < corrupted / 4);
-    let host = fabric.inner().counters();
+    let host = fabric.counters();
     assert!(host.bad_icrc.get() > corrupted / 2);
     let queue_pair = u32::from_be_bytes(got[0][4..8].try_into().unwrap());
     assert!(got.iter().all(|bytes| *bytes == packet(queue_pair, seed_of(bytes), 64)));
@@ -74,9 +74,9 @@ fn one_seed_one_fate() {
 #[test]
 fn packets_are_delayed() {
     let Some(_alone) = common::alone_in_own_network() else { return };
-    let fabric = FaultInjector::new(HostFabric::new().unwrap(), FaultPlan::parse("delay=50ms").unwrap());
+    let fabric = HostFabric::with_faults(FaultPlan::parse("delay=50ms").unwrap()).unwrap();
     let queue_pair = fabric.lease_block().unwrap() << 8;
-    let route = common::route("127.0.0.1", "127.0.0.1", fabric.inner());
+    let route = common::route("127.0.0.1", "127.0.0.1", &fabric);
     let start = fabric.now();
     send(&fabric, &route, &[packet(queue_pair, 1, 8)]);
     let mut got = 0;
@@ -85,7 +85,7 @@ fn packets_are_delayed() {
         got = fabric.receive(8, &mut |_| ());
     }
     assert!(fabric.now() - start >= 50_000_000);
-    assert_eq!(fabric.counters().delayed.get(), 1);
+    assert_eq!(fabric.fault_counters().delayed.get(), 1);
 }
 
 #[test]
@@ -94,16 +94,16 @@ fn without_a_plan_nothing_happens() {
     let (got, fabric) = run("");
     assert_eq!(got.len() as u32, PACKETS);
     assert!(got.iter().enumerate().all(|(seed, bytes)| seed_of(bytes) == seed as u32));
-    assert_eq!(fabric.counters().dropped.get(), 0);
+    assert_eq!(fabric.fault_counters().dropped.get(), 0);
 }
 
 #[test]
 fn of_so_many_resumes_one_is_lost_and_nothing_else() {
     let Some(_alone) = common::alone_in_own_network() else { return };
     let plan = FaultPlan::parse("lose_resume=2").unwrap();
-    let fabric = FaultInjector::new(HostFabric::new().unwrap(), plan);
+    let fabric = HostFabric::with_faults(plan).unwrap();
     let queue_pair = fabric.lease_block().unwrap() << 8;
-    let route = common::route("127.0.0.1", "127.0.0.1", fabric.inner());
+    let route = common::route("127.0.0.1", "127.0.0.1", &fabric);
     let packets: Vec<Vec<u8>> = (0..20)
         .map(|seed| {
             let mut packet = packet(queue_pair, seed, 64);
@@ -119,5 +119,5 @@ fn of_so_many_resumes_one_is_lost_and_nothing_else() {
     seeds.sort_unstable();
     // The second and the fourth of 0, 4, 8, 12 and 16.
     assert_eq!(seeds, (0..20).filter(|seed| ![4, 12].contains(seed)).collect::<Vec<_>>());
-    assert_eq!(fabric.counters().dropped.get(), 2);
+    assert_eq!(fabric.fault_counters().dropped.get(), 2);
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{open, until};
-use pagewire_fabric::{Fabric, FabricEvent, HostFabric, RegionPart, Side};
+use pagewire_fabric::{Fabric, FabricEvent, HostFabric, PageInThreads, RegionPart, Side};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Region, RegionTable, Rights};
 use pagewire_memory::{ApplicationMemory, Residency, Segment};
@@ -216,13 +216,13 @@ fn absent_pages_are_brought_in() {
     let fresh = Vec::<u8>::with_capacity(length + (32 << 20));
     let segment = [Segment { address: fresh.as_ptr() as u64 + 4096, length: length as u64 }];
     assert_eq!(a.memory().residency(&segment), Residency::Absent);
-    a.bring_in(ASKER, &[register(&a, segment[0])], true, 99);
+    a.page_in().bring_in(ASKER, &[register(&a, segment[0])], true, 99);
     until(&[&a], |_, events| {
         events.drain(..).find(|event| matches!(event, FabricEvent::BroughtIn { token: 99 }))
     });
     assert_eq!(a.memory().residency(&segment), Residency::Resident);
     // Nothing is mapped there: that comes to an end too.
-    a.bring_in(ASKER, &[register(&a, Segment { address: 4096, length: 5 })], true, 100);
+    a.page_in().bring_in(ASKER, &[register(&a, Segment { address: 4096, length: 5 })], true, 100);
     until(&[&a], |_, events| {
         events.drain(..).find(|event| matches!(event, FabricEvent::BroughtIn { token: 100 }))
     });
@@ -234,7 +234,7 @@ fn signals_of_the_program_stay_with_its_threads() {
     let length = 64 * 4096;
     let fresh = Vec::<u8>::with_capacity(length + (32 << 20));
     let segment = Segment { address: fresh.as_ptr() as u64 + 4096, length: length as u64 };
-    a.bring_in(ASKER, &[register(&a, segment)], true, 1);
+    a.page_in().bring_in(ASKER, &[register(&a, segment)], true, 1);
     until(&[&a], |_, events| events.drain(..).find(|event| matches!(event, FabricEvent::BroughtIn { .. })));
     // The thread that did it waits a while for more.
     let mut seen = 0;

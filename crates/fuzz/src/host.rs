@@ -187,7 +187,6 @@ impl Host {
             port: pagewire_fabric::ROCE_PORT,
             traffic_class: 0,
             hop_limit: 64,
-            joined: false,
         };
         let room = match self.batch.packet(&route, bytes.len()) {
             Some(room) => room,

@@ -69,8 +69,10 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
                 let filler = [7; 256];
                 let payload = if input.arbitrary()? { &filler } else { &packet[at..] };
                 // A packet that waits is offered again or forgotten, as the input goes on.
-                let _ = rc.receive(Time(now), &header, Payload::Bytes(payload), &mut environments[0]);
-                let _ = uc.receive(Time(now), &header, Payload::Bytes(payload), &mut environments[1]);
+                let burst = [payload; 3];
+                let payload = Payload::Bytes(&burst[..input.int_in_range(1..=3)?]);
+                let _ = rc.receive(Time(now), &header, payload, &mut environments[0]);
+                let _ = uc.receive(Time(now), &header, payload, &mut environments[1]);
             }
             4 => {
                 let length = input.int_in_range(0..=100)?;
@@ -112,10 +114,10 @@ fn interpret(input: &mut Unstructured<'_>, packets: &mut u64) -> Result<()> {
                 }
             }
             _ => {
-                let _ = rc.hold(Time(now), &mut environments[0]);
+                rc.hold();
                 rc.pages_in_for_requests();
                 rc.pages_in_for_responses();
-                rc.dropped_for_room();
+                rc.note_overflow();
                 environments[0].sent = 0;
                 if input.arbitrary()? {
                     uc.peer_began_anew(PSN);
@@ -150,7 +152,7 @@ impl Model {
 
     fn answer<T>(&mut self, value: T) -> Outcome<T> {
         if self.chance(8) {
-            Outcome::Wait
+            Outcome::Wait(if self.state >> 63 == 0 { Reason::Page } else { Reason::NoClaim })
         } else if self.chance(64) {
             Outcome::Denied(Denial::RemoteAccess)
         } else {
@@ -159,22 +161,28 @@ impl Model {
     }
 }
 
+impl Model {
+    /// Takes the packets of a burst, or the first alone.
+    fn some_of(&mut self, payload: Payload<'_>) -> Outcome<u32> {
+        let Payload::Bytes(burst) = payload else { panic!("no reference was given") };
+        let taken = if self.chance(2) { 1 } else { burst.len() as u32 };
+        self.answer(taken)
+    }
+}
+
 impl TransportOps for Model {
-    fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()> {
+    fn transmit(&mut self, header: &Header, source: Source, count: u32) -> Outcome<u32> {
         assert_eq!(header.bth.opcode.extensions(), Some(header.extensions()));
         if let Source::Work { length, .. } | Source::Remote { length, .. } = source {
             assert!(0 < length && length <= 256);
         }
-        self.sent += 1;
-        self.answer(())
+        self.sent += count;
+        self.answer(count)
     }
-    fn lacks_page(&self) -> bool {
-        self.state >> 63 == 0
-    }
-    fn transmit_control(&mut self, header: &Header, body: &VendorPacket) -> Outcome<()> {
+    fn transmit_control(&mut self, header: &Header, body: &VendorPacket) -> Outcome<u32> {
         assert_eq!(header.bth.opcode, body.opcode());
         self.sent += 1;
-        self.answer(())
+        self.answer(1)
     }
     fn initiator_copy(&mut self, _work: &Work) -> InitiatorCopy {
         InitiatorCopy::Unavailable
@@ -187,9 +195,9 @@ impl TransportOps for Model {
         self.begun = !self.chance(4);
         self.begun
     }
-    fn place_receive(&mut self, _offset: u64, _payload: Payload<'_>, _last: bool) -> Outcome<()> {
+    fn place_receive(&mut self, _offset: u64, payload: Payload<'_>, _last: bool) -> Outcome<u32> {
         assert!(self.begun);
-        self.answer(())
+        self.some_of(payload)
     }
     fn finish_receive(&mut self, _arrival: Arrival) {
         assert!(std::mem::take(&mut self.begun));
@@ -201,8 +209,8 @@ impl TransportOps for Model {
         assert!(length > 0);
         self.answer(())
     }
-    fn write_remote(&mut self, _remote: RemoteAddress, _payload: Payload<'_>, _rest: u32) -> Outcome<()> {
-        self.answer(())
+    fn write_remote(&mut self, _remote: RemoteAddress, payload: Payload<'_>, _rest: u32) -> Outcome<u32> {
+        self.some_of(payload)
     }
     fn atomic_remote(&mut self, remote: RemoteAddress, _atomic: Atomic) -> Outcome<u64> {
         assert_eq!(remote.address % 8, 0);
@@ -217,9 +225,9 @@ impl TransportOps for Model {
         _offset: u64,
         payload: Payload<'_>,
         _last: bool,
-    ) -> Outcome<()> {
+    ) -> Outcome<u32> {
         assert!(!payload.is_empty());
-        self.answer(())
+        self.some_of(payload)
     }
     fn place_atomic(&mut self, _work: WorkId, _value: u64) -> Outcome<()> {
         self.answer(())

@@ -62,13 +62,12 @@ impl<W: SharedWords> Hazards<W> {
     /// Whether someone may still be touching what was revoked. The caller has fenced after revoking.
     #[inline]
     pub fn holds(&self, revoked: Revoked) -> bool {
-        (0..self.slots).any(|slot| {
-            let token = self.words.load(self.first + slot);
-            match revoked {
-                Revoked::Region(region) => token as u32 == region + 1,
-                Revoked::QueuePair(queue_pair) => (token >> 32) as u32 == queue_pair + 1,
-            }
-        })
+        // Decided once, not for each slot.
+        let mut tokens = (0..self.slots).map(|slot| self.words.load(self.first + slot));
+        match revoked {
+            Revoked::Region(region) => tokens.any(|token| token as u32 == region + 1),
+            Revoked::QueuePair(queue_pair) => tokens.any(|token| (token >> 32) as u32 == queue_pair + 1),
+        }
     }
 
     /// The numbers of the queue pairs, or of whoever claims these slots, by which a region may still be touched.

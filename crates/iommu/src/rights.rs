@@ -4,7 +4,7 @@ use bitflags::bitflags;
 
 bitflags! {
     /// What a region or queue pair permits (values of `enum ibv_access_flags`).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct Rights: u32 {
         const LOCAL_WRITE = 1;
         const REMOTE_WRITE = 1 << 1;

@@ -1,25 +1,70 @@
-//! Accesses to registered memory of this process: check, hazard, residency, then the copy.
+//! Accesses to registered memory of this process: check, claim, residency, then the copy.
 //!
-//! Every path comes through here, with local keys and with remote ones.
+//! Every path comes through here, with local keys and with remote ones. An access knows no queue pair: a [`Claimant`] stands for it.
 
-use crate::engine::Nic;
-use crate::limits::{BRING_IN_TRIES, LOOK_AHEAD};
-use crate::page_faults::{FaultedAccess, KeyedPieces};
-use crate::qp_progress::page_waits::FaultState;
-use crate::queue_pair::QueuePair;
-use crate::ready::Again;
-use crate::request::ScatterGather;
-use pagewire_fabric::Fabric;
+pub mod fault_state;
+pub mod page_faults;
+
+use crate::access::fault_state::FaultState;
+use crate::access::page_faults::FaultedAccess;
+use crate::services::Services;
+use crate::words::limits::{BRING_IN_TRIES, LOOK_AHEAD};
+use crate::words::outcome::{Cause, Outcome, Withheld};
+use crate::words::sge::ScatterGather;
+use pagewire_fabric::{Counter, Fabric};
 use pagewire_iommu::words::SharedWords;
 use pagewire_iommu::{Claim, Hazards, ProcessWords, Refusal, RegionView, Rights, Window};
-use pagewire_memory::{ApplicationMemory, LastSeen, MemoryError, Residency, Segment};
+use pagewire_memory::{ApplicationMemory, LastSeen, Residency, Segment};
+use pagewire_transport::Reason;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Checked pieces of this process's memory; hazards are held until [`Nic::finish`].
-pub struct Access {
+/// Who accesses: it stands for a queue pair.
+pub struct Claimant {
+    /// Place of the queue pair in the published tables.
+    pub place: u32,
+    /// Its number.
+    pub number: u32,
+    /// The name of its device.
+    pub device: String,
+    /// Times that an access waited for a page.
+    pub page_waits: Counter,
+}
+
+/// Memory of this process that an access names.
+#[derive(Clone, Copy)]
+pub struct AccessRequest<'a> {
+    pub by: &'a Claimant,
+    /// Some may be empty, where there are several.
+    pub pieces: &'a [ScatterGather],
+    /// Protection domain.
+    pub domain: u32,
+    pub need: Rights,
+    /// The pages must be writable.
+    pub write: bool,
+}
+
+impl AccessRequest<'_> {
+    /// The piece of a request that names one.
+    #[inline(always)] // Part of every access.
+    fn piece(&self) -> Outcome<&ScatterGather> {
+        self.pieces.first().ok_or(Withheld::Refused(Cause::Region(Refusal::Bounds)))
+    }
+}
+
+/// Checked pieces of this process's memory, under claims until it is dropped.
+pub struct Access<'s> {
     pub segments: SmallVec<[Segment; 4]>,
     claims: SmallVec<[Claim; 4]>,
+    hazards: &'s Hazards<ProcessWords>,
+}
+
+impl Drop for Access<'_> {
+    fn drop(&mut self) {
+        while let Some(claim) = self.claims.pop() {
+            self.hazards.release(claim);
+        }
+    }
 }
 
 /// A region that was found by its key, checked for all but the bounds of an access. Good until the region is revoked, or gets other
@@ -85,11 +130,11 @@ impl MrCacheEntry {
 }
 
 /// An access to one region that goes on from packet to packet, while a thread handles several packets of a queue pair in a
-/// row: the region is looked up and its hazard claimed once. Whether it has been revoked is looked at for each packet. Given up
+/// row: the region is looked up and its hazard claimed once. Whether it has been revoked is looked at for each packet. Released
 /// when it is dropped: before the lock on the queue pair is, so that whoever waits for it waits for a few packets at most.
-pub struct AccessSession<'n> {
-    hazards: &'n Hazards<ProcessWords>,
-    access: Option<HeldAccess>,
+pub struct AccessSession<'s, F: Fabric> {
+    services: &'s Services<F>,
+    held: Option<HeldAccess>,
 }
 
 struct HeldAccess {
@@ -123,77 +168,127 @@ impl HeldAccess {
     }
 }
 
-impl<'n> AccessSession<'n> {
+/// A piece of an access that goes on.
+struct Located {
+    segment: Segment,
+    window: Window,
+    residency: Residency,
+}
+
+impl<'s, F: Fabric> AccessSession<'s, F> {
     /// No access yet.
-    pub fn new<F: Fabric>(nic: &'n Nic<F>) -> Self {
-        AccessSession { hazards: nic.own_hazards(), access: None }
+    pub fn new(services: &'s Services<F>) -> Self {
+        AccessSession { services, held: None }
     }
 
     /// Ends the access.
-    pub fn let_go(&mut self) {
-        if let Some(access) = self.access.take() {
-            self.hazards.release(access.claim);
+    pub fn release(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.services.own_hazards.release(held.claim);
         }
     }
-}
 
-impl Drop for AccessSession<'_> {
-    fn drop(&mut self) {
-        self.let_go();
+    /// Begins the access to one piece that is not empty, or goes on with it, until the session is released.
+    pub fn begin(&mut self, request: &AccessRequest<'_>, fault: &mut FaultState) -> Outcome<Segment> {
+        let located = self.locate(request, fault);
+        let Located { segment, window, residency } =
+            located.map_err(|withheld| self.services.given_up(withheld, fault))?;
+        let admitted = self.services.admit(residency, request, (&[segment], window), fault);
+        if admitted.is_err() {
+            self.release();
+        }
+        admitted.map(|()| segment)
+    }
+
+    /// As [`begin`](Self::begin) for a burst of packets; `None` where one of them may be refused or has to wait, which is
+    /// for an access of its own to find out.
+    pub fn begin_burst(&mut self, request: &AccessRequest<'_>, fault: &mut FaultState) -> Option<Segment> {
+        let services = self.services;
+        match self.locate(request, fault) {
+            Ok(Located { segment, residency: Residency::Resident, .. }) => {
+                services.end_own_wait_if_any(fault);
+                Some(segment)
+            }
+            Ok(Located { segment, window, residency: Residency::Absent }) => {
+                let faulted = FaultedAccess { segments: &[segment], window, request };
+                let alone =
+                    services.options.page_in.brings_in_at_most().is_none_or(|most| segment.length <= most);
+                (alone && services.resolve_cheap_fault(&faulted, fault)).then_some(segment)
+            }
+            Ok(Located { residency: Residency::NotMapped, .. }) | Err(_) => None,
+        }
+    }
+
+    /// Where a piece lies, under a claim on its region, and whether its pages are resident.
+    fn locate(&mut self, request: &AccessRequest<'_>, fault: &mut FaultState) -> Outcome<Located> {
+        let (services, view) = (self.services, self.services.regions.view());
+        let AccessRequest { by, domain, need, .. } = *request;
+        let piece = request.piece()?;
+        let known = |held: &HeldAccess| {
+            held.mr_entry.serves(piece.key, need, domain) && view.still_open(&held.mr_entry.window)
+        };
+        if !self.held.as_ref().is_some_and(known) {
+            self.release();
+            let mr_entry = MrCacheEntry::look_up(view, piece.key, need, domain)?;
+            let claim = services.claim(by, &mr_entry.window)?;
+            self.held = Some(HeldAccess { claim, mr_entry, resident: 0..0, sparse: false });
+        }
+        let Some(held) = &mut self.held else { return Err(Refusal::Key.into()) };
+        let length = u64::from(piece.length);
+        let granted = match held.mr_entry.window.locate(piece.address, length) {
+            Ok(granted) => granted,
+            Err(refusal) => {
+                self.release();
+                return Err(refusal.into());
+            }
+        };
+        let segment = Segment { address: granted.address, length };
+        let window = held.mr_entry.window;
+        if held.covers(segment) {
+            return Ok(Located { segment, window, residency: Residency::Resident });
+        }
+        let room = window.memory().end - segment.address;
+        let residency = held.residency(services.fabric.memory(), segment, room);
+        if fault.ahead.is_past_mark(segment.address.saturating_add(length)) {
+            services.bring_in_beyond(&FaultedAccess { segments: &[segment], window, request }, fault);
+        }
+        Ok(Located { segment, window, residency })
     }
 }
 
-/// Why an access cannot be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AccessError {
-    /// Keys, bounds or rights.
-    Refused(Refusal),
-    /// Not mapped, though the key is valid.
-    NotMapped,
-    /// Not now: a page comes in. The queue pair will be driven again.
-    Wait,
-    /// Not now: too many accesses are under way. Likewise.
-    Busy,
+impl<F: Fabric> Drop for AccessSession<'_, F> {
+    fn drop(&mut self) {
+        self.release();
+    }
 }
 
-impl<F: Fabric> Nic<F> {
+impl<F: Fabric> Services<F> {
     /// Where a piece lies, by the region that its key names. `mr_entry` is kept for the next piece, which most probably names the same one.
     #[inline(always)] // Part of every access.
     fn locate<'p>(
         &self,
         mr_entry: &'p mut Option<MrCacheEntry>,
-        (domain, need): (u32, Rights),
+        request: &AccessRequest<'_>,
         piece: &ScatterGather,
-    ) -> Result<(Segment, &'p Window), AccessError> {
-        let window = MrCacheEntry::renewed(mr_entry, self.regions().view(), (piece.key, need, domain));
-        let window = window.map_err(AccessError::Refused)?;
+    ) -> Outcome<(Segment, &'p Window)> {
+        let named = (piece.key, request.need, request.domain);
+        let window = MrCacheEntry::renewed(mr_entry, self.regions.view(), named)?;
         let length = u64::from(piece.length);
-        let granted = window.locate(piece.address, length).map_err(AccessError::Refused)?;
+        let granted = window.locate(piece.address, length)?;
         Ok((Segment { address: granted.address, length }, window))
     }
 
     /// Claims a region that is to be accessed.
     #[inline(always)] // Part of every access.
-    fn try_claim(&self, queue_pair: &QueuePair<F>, window: &Window) -> Result<Claim, Unclaimed> {
-        let claim = self.own_hazards().claim(window.index(), queue_pair.place).ok_or(Unclaimed::AllTaken)?;
+    fn claim(&self, by: &Claimant, window: &Window) -> Outcome<Claim> {
+        let claim = self.own_hazards.claim(window.index(), by.place);
+        let claim = claim.ok_or(Withheld::Wait(Reason::NoClaim))?;
         // Behind the claim: either this sees that the region was revoked, or whoever revokes it sees the claim.
-        if self.regions().view().still_open(window) {
+        if self.regions.view().still_open(window) {
             return Ok(claim);
         }
-        self.own_hazards().release(claim);
-        Err(Unclaimed::Revoked)
-    }
-
-    /// Claims a region for an access that is queued again where all claims are taken.
-    #[inline(always)] // Part of every access.
-    fn claim(&self, queue_pair: &QueuePair<F>, window: &Window) -> Result<Claim, AccessError> {
-        self.try_claim(queue_pair, window).map_err(|unclaimed| match unclaimed {
-            Unclaimed::Revoked => AccessError::Refused(Refusal::Key),
-            Unclaimed::AllTaken => {
-                self.ready(queue_pair, Again::Later);
-                AccessError::Busy
-            }
-        })
+        self.own_hazards.release(claim);
+        Err(Refusal::Key.into())
     }
 
     /// Accesses one piece that is not empty, under a claim on its region, if its key and bounds are right. `mr_entry` is kept for the
@@ -201,127 +296,84 @@ impl<F: Fabric> Nic<F> {
     #[inline]
     pub fn access_now(
         &self,
-        queue_pair: &QueuePair<F>,
+        request: &AccessRequest<'_>,
         mr_entry: &mut Option<MrCacheEntry>,
-        domain_and_need: (u32, Rights),
-        piece: &ScatterGather,
         access: impl FnOnce(Segment) -> bool,
     ) -> bool {
-        let Ok((segment, window)) = self.locate(mr_entry, domain_and_need, piece) else { return false };
-        let Ok(claim) = self.try_claim(queue_pair, window) else { return false };
+        let Ok(piece) = request.piece() else { return false };
+        let Ok((segment, window)) = self.locate(mr_entry, request, piece) else { return false };
+        let Ok(claim) = self.claim(request.by, window) else { return false };
         let done = access(segment);
-        self.own_hazards().release(claim);
+        self.own_hazards.release(claim);
         done
     }
 
-    /// Checks pieces named by keys and announces the access. With `write` the pages must be writable.
-    pub fn begin(
-        &self,
-        queue_pair: &QueuePair<F>,
-        domain: u32,
-        pieces: &[ScatterGather],
-        need: Rights,
-        write: bool,
-        waits: &mut FaultState,
-    ) -> Result<Access, AccessError> {
-        let mut access = Access { segments: SmallVec::new(), claims: SmallVec::new() };
+    /// Checks all pieces and announces the access, which goes on until what is given is dropped.
+    pub fn begin(&self, request: &AccessRequest<'_>, fault: &mut FaultState) -> Outcome<Access<'_>> {
+        let (segments, claims) = (SmallVec::new(), SmallVec::new());
+        let mut access = Access { segments, claims, hazards: &self.own_hazards };
         let (mut mr_entry, mut claimed) = (None, None);
-        for piece in pieces.iter().filter(|piece| piece.length > 0) {
-            let mut admit = || {
-                let (segment, window) = self.locate(&mut mr_entry, (domain, need), piece)?;
+        for piece in request.pieces.iter().filter(|piece| piece.length > 0) {
+            let mut claim_piece = || {
+                let (segment, window) = self.locate(&mut mr_entry, request, piece)?;
                 access.segments.push(segment);
                 if claimed != Some(*window) {
-                    access.claims.push(self.claim(queue_pair, window)?);
+                    access.claims.push(self.claim(request.by, window)?);
                     claimed = Some(*window);
                 }
                 Ok(())
             };
-            if let Err(error) = admit() {
-                self.finish(access);
-                return Err(self.given_up(error, waits));
-            }
+            claim_piece().map_err(|withheld| self.given_up(withheld, fault))?;
         }
-        let residency = self.fabric().memory().residency(&access.segments);
+        let residency = self.fabric.memory().residency(&access.segments);
         // Without a piece there is nothing to wait for.
-        let Some(window) = mr_entry.map(|mr_entry| *mr_entry.window()) else { return Ok(access) };
-        let keyed = KeyedPieces { pieces, domain, need };
-        match self.admit(residency, queue_pair, (&access.segments, keyed), window, write, waits) {
-            Ok(()) => Ok(access),
-            Err(error) => {
-                self.finish(access);
-                Err(error)
-            }
-        }
+        let Some(window) = claimed else { return Ok(access) };
+        self.admit(residency, request, (&access.segments, window), fault)?;
+        Ok(access)
     }
 
     /// As [`begin`](Self::begin) for one piece that is not empty; the claim is the caller's to release. `mr_entry`: as in
     /// [`access_now`](Self::access_now).
     #[inline(always)] // Part of each transfer that the requester executes itself.
-    #[allow(clippy::too_many_arguments)] // Those of `begin`, the moment, and what was seen at that.
     pub fn begin_one(
         &self,
-        queue_pair: &QueuePair<F>,
+        request: &AccessRequest<'_>,
         mr_entry: &mut Option<MrCacheEntry>,
-        domain_and_need: (u32, Rights),
-        piece: &ScatterGather,
-        write: bool,
-        waits: &mut FaultState,
+        fault: &mut FaultState,
         (moment, seen): (u64, &mut LastSeen),
-    ) -> Result<(Segment, Claim), AccessError> {
-        let (segment, window) =
-            self.locate(mr_entry, domain_and_need, piece).map_err(|error| self.given_up(error, waits))?;
-        let claim = self.claim(queue_pair, window).map_err(|error| self.given_up(error, waits))?;
-        let residency = self.fabric().memory().residency_at(segment, moment, seen);
-        match self.admit(residency, queue_pair, (&[segment], KeyedPieces::ALONE), *window, write, waits) {
+    ) -> Outcome<(Segment, Claim)> {
+        let mut claim_piece = || {
+            let (segment, window) = self.locate(mr_entry, request, request.piece()?)?;
+            Ok((segment, *window, self.claim(request.by, window)?))
+        };
+        let (segment, window, claim) = claim_piece().map_err(|withheld| self.given_up(withheld, fault))?;
+        let residency = self.fabric.memory().residency_at(segment, moment, seen);
+        match self.admit(residency, request, (&[segment], window), fault) {
             Ok(()) => Ok((segment, claim)),
-            Err(error) => {
-                self.own_hazards().release(claim);
-                Err(error)
+            Err(withheld) => {
+                self.own_hazards.release(claim);
+                Err(withheld)
             }
         }
     }
 
-    /// As [`begin`](Self::begin) for one piece that is not empty; the access goes on until `session` is given up.
-    #[allow(clippy::too_many_arguments)] // Those of `begin`.
-    pub fn begin_in_session(
-        &self,
-        session: &mut AccessSession<'_>,
-        queue_pair: &QueuePair<F>,
-        domain: u32,
-        piece: &ScatterGather,
-        need: Rights,
-        write: bool,
-        waits: &mut FaultState,
-    ) -> Result<Segment, AccessError> {
-        let seen = self.look(session, queue_pair, domain, piece, need, write, waits);
-        let Seen { segment, window, residency } = seen.map_err(|error| self.given_up(error, waits))?;
-        let admitted =
-            self.admit(residency, queue_pair, (&[segment], KeyedPieces::ALONE), window, write, waits);
-        if admitted.is_err() {
-            session.let_go();
-        }
-        admitted.map(|()| segment)
-    }
-
-    /// What the residency of all pieces means for an access, of which the last lies in the region of `window`. `Ok`: it is made, also where pages were
-    /// asked for often enough.
+    /// What the residency of all segments means for an access, of which the last lies in the region of `window`. `Ok`: it is made,
+    /// also where pages were asked for often enough.
     #[inline(always)] // Part of every access.
     fn admit(
         &self,
         residency: Residency,
-        queue_pair: &QueuePair<F>,
-        (segments, keyed): (&[Segment], KeyedPieces<'_>),
-        window: Window,
-        write: bool,
-        waits: &mut FaultState,
-    ) -> Result<(), AccessError> {
+        request: &AccessRequest<'_>,
+        (segments, window): (&[Segment], Window),
+        fault: &mut FaultState,
+    ) -> Outcome<()> {
         match residency {
-            Residency::Absent if waits.times < BRING_IN_TRIES => {
-                self.resolve_fault(queue_pair, &FaultedAccess { segments, window, keyed, write }, waits)
+            Residency::Absent if fault.times < BRING_IN_TRIES => {
+                self.resolve_fault(&FaultedAccess { segments, window, request }, fault)
             }
-            Residency::NotMapped => Err(self.given_up(AccessError::NotMapped, waits)),
+            Residency::NotMapped => Err(self.given_up(Withheld::Refused(Cause::NotMapped), fault)),
             Residency::Absent | Residency::Resident => {
-                self.end_own_wait_if_any(waits);
+                self.end_own_wait_if_any(fault);
                 Ok(())
             }
         }
@@ -329,114 +381,10 @@ impl<F: Fabric> Nic<F> {
 
     /// An access that will never be made ends its wait.
     #[cold]
-    fn given_up(&self, error: AccessError, waits: &mut FaultState) -> AccessError {
-        if matches!(error, AccessError::Refused(_) | AccessError::NotMapped) {
-            self.end_wait_if_any(waits);
+    fn given_up(&self, withheld: Withheld, fault: &mut FaultState) -> Withheld {
+        if matches!(withheld, Withheld::Refused(_)) {
+            self.end_wait_if_any(fault);
         }
-        error
-    }
-
-    /// As [`begin_in_session`](Self::begin_in_session) for a burst of packets; `None` where one of them may be refused or has to wait, which is
-    /// for an access of its own to find out.
-    #[allow(clippy::too_many_arguments)] // Those of `begin`.
-    pub fn begin_burst_in_session(
-        &self,
-        session: &mut AccessSession<'_>,
-        queue_pair: &QueuePair<F>,
-        domain: u32,
-        piece: &ScatterGather,
-        need: Rights,
-        write: bool,
-        waits: &mut FaultState,
-    ) -> Option<Segment> {
-        match self.look(session, queue_pair, domain, piece, need, write, waits) {
-            Ok(Seen { segment, residency: Residency::Resident, .. }) => {
-                self.end_own_wait_if_any(waits);
-                Some(segment)
-            }
-            Ok(Seen { segment, window, residency: Residency::Absent }) => {
-                let faulted =
-                    FaultedAccess { segments: &[segment], window, keyed: KeyedPieces::ALONE, write };
-                let alone =
-                    self.options().page_in.brings_in_at_most().is_none_or(|most| segment.length <= most);
-                (alone && self.resolve_cheap_fault(queue_pair, &faulted, waits)).then_some(segment)
-            }
-            Ok(Seen { residency: Residency::NotMapped, .. }) | Err(_) => None,
-        }
-    }
-
-    /// Where a piece lies, under a claim on its region, and whether its pages are resident.
-    #[allow(clippy::too_many_arguments)] // Those of `begin`.
-    fn look(
-        &self,
-        session: &mut AccessSession<'_>,
-        queue_pair: &QueuePair<F>,
-        domain: u32,
-        piece: &ScatterGather,
-        need: Rights,
-        write: bool,
-        waits: &mut FaultState,
-    ) -> Result<Seen, AccessError> {
-        let view = self.regions().view();
-        let known = |access: &HeldAccess| {
-            access.mr_entry.serves(piece.key, need, domain) && view.still_open(&access.mr_entry.window)
-        };
-        if !session.access.as_ref().is_some_and(known) {
-            session.let_go();
-            let mr_entry =
-                MrCacheEntry::look_up(view, piece.key, need, domain).map_err(AccessError::Refused)?;
-            let claim = self.claim(queue_pair, &mr_entry.window)?;
-            session.access = Some(HeldAccess { claim, mr_entry, resident: 0..0, sparse: false });
-        }
-        let Some(access) = &mut session.access else { return Err(AccessError::Refused(Refusal::Key)) };
-        let length = u64::from(piece.length);
-        let granted = match access.mr_entry.window.locate(piece.address, length) {
-            Ok(granted) => granted,
-            Err(refusal) => {
-                session.let_go();
-                return Err(AccessError::Refused(refusal));
-            }
-        };
-        let segment = Segment { address: granted.address, length };
-        let window = access.mr_entry.window;
-        if access.covers(segment) {
-            return Ok(Seen { segment, window, residency: Residency::Resident });
-        }
-        let room = window.memory().end - segment.address;
-        let residency = access.residency(self.fabric().memory(), segment, room);
-        if waits.ahead.is_past_mark(segment.address.saturating_add(length)) {
-            let faulted = FaultedAccess { segments: &[segment], window, keyed: KeyedPieces::ALONE, write };
-            self.bring_in_beyond(queue_pair, &faulted, waits);
-        }
-        Ok(Seen { segment, window, residency })
-    }
-
-    /// Ends an access.
-    pub fn finish(&self, access: Access) {
-        for claim in access.claims {
-            self.own_hazards().release(claim);
-        }
-    }
-}
-
-/// Why a region was not claimed.
-enum Unclaimed {
-    /// The hazards, by others. Some are free soon.
-    AllTaken,
-    /// The region is not what it was.
-    Revoked,
-}
-
-/// A piece of an access that goes on.
-struct Seen {
-    segment: Segment,
-    window: Window,
-    residency: Residency,
-}
-
-impl From<MemoryError> for AccessError {
-    /// For copies inside this process.
-    fn from(_: MemoryError) -> Self {
-        AccessError::NotMapped
+        withheld
     }
 }

@@ -1,61 +1,31 @@
 //! Completion queues and completion channels.
 
-use crate::context::Context;
-use crate::engine::Nic;
-use crate::error::{Error, Result};
-use crate::event::{Acknowledgements, AsyncEventKind, Element, EventQueue, Notifier};
-use crate::limits::{LEFT_PATIENCE, MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
-use crate::moderation::{Event, Moderation, Moderator};
-use crate::poll_hint::PollHint;
-use crate::protection::ProtectionDomain;
-use crate::unpolled::UnpolledSends;
+pub mod moderation;
+pub mod unpolled;
+
+use crate::completion::moderation::{Event, Moderation, Moderator};
+use crate::completion::unpolled::UnpolledSends;
+use crate::services::Services;
+use crate::services::context::Context;
+use crate::services::event::{Acknowledgements, AsyncEventKind, Element, EventQueue, Notifier};
+use crate::services::protection::ProtectionDomain;
+use crate::services::timers::Timed;
+use crate::words::error::{Result, busy_if, invalid_if};
+use crate::words::limits::{LEFT_PATIENCE, MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::{Lock, LockGuard};
+pub use pagewire_transport::Status;
 use pagewire_wire::grh;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// How a work request ended (values of `enum ibv_wc_status`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum Status {
-    Success = 0,
-    LocalLength = 1,
-    LocalQpOperation = 2,
-    LocalProtection = 4,
-    Flushed = 5,
-    BadResponse = 7,
-    RemoteInvalidRequest = 9,
-    RemoteAccess = 10,
-    RemoteOperation = 11,
-    RetryExceeded = 12,
-    RnrRetryExceeded = 13,
-}
-
-impl From<pagewire_transport::Status> for Status {
-    fn from(status: pagewire_transport::Status) -> Self {
-        use pagewire_transport::Status as Protocol;
-        match status {
-            Protocol::Success => Status::Success,
-            Protocol::LocalLength => Status::LocalLength,
-            Protocol::LocalQpOperation => Status::LocalQpOperation,
-            Protocol::LocalProtection => Status::LocalProtection,
-            Protocol::BadResponse => Status::BadResponse,
-            Protocol::RemoteInvalidRequest => Status::RemoteInvalidRequest,
-            Protocol::RemoteAccess => Status::RemoteAccess,
-            Protocol::RemoteOperation => Status::RemoteOperation,
-            Protocol::RetryExceeded => Status::RetryExceeded,
-            Protocol::RnrRetryExceeded => Status::RnrRetryExceeded,
-        }
-    }
-}
-
 /// What a completion is of (values of `enum ibv_wc_opcode`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u32)]
 pub enum Opcode {
+    #[default]
     Send = 0,
     Write = 1,
     Read = 2,
@@ -107,12 +77,13 @@ pub struct Completion {
     pub routing_header: RoutingHeader,
     /// A solicited event, or an error.
     pub solicited: bool,
-    /// It holds a [slot of the send queue](crate::unpolled) until it is polled.
+    /// It holds a [slot of the send queue](crate::completion::unpolled) until it is polled.
     pub(crate) holds_slot: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Armed {
+    #[default]
     No,
     Solicited,
     Any,
@@ -127,6 +98,7 @@ pub struct CompletionQueueInit<F: Fabric> {
     pub ignores_overrun: bool,
 }
 
+#[derive(Default)]
 struct Queue {
     entries: VecDeque<Completion>,
     capacity: usize,
@@ -164,19 +136,18 @@ impl Queue {
 
 /// A completion queue.
 pub struct CompletionQueue<F: Fabric> {
-    nic: Arc<Nic<F>>,
+    services: Arc<Services<F>>,
     context: Arc<Context<F>>,
     channel: Option<Arc<CompletionChannel>>,
     parent_domain: Option<Arc<ProtectionDomain<F>>>,
     ignores_overrun: bool,
     /// For whoever looks at it later.
-    own: Weak<CompletionQueue<F>>,
+    own: Weak<dyn Announcing>,
     queue: Lock<Queue>,
     /// Completions in it, for a look without the lock.
     waiting: AtomicUsize,
     /// It is neither armed nor overrun, likewise.
     plain: AtomicBool,
-    pub(crate) poll_hint: PollHint<F>,
     cookie: AtomicU64,
     pub(crate) users: AtomicU32,
     completion_events: Arc<Acknowledgements>,
@@ -184,49 +155,52 @@ pub struct CompletionQueue<F: Fabric> {
 }
 
 impl<F: Fabric> CompletionQueue<F> {
-    pub(crate) fn new(context: Arc<Context<F>>, init: CompletionQueueInit<F>) -> Result<Arc<Self>> {
+    /// Counts a queue that is about to be made.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the number of entries, or the parent domain; `NoMemory`: there are too many.
+    pub(crate) fn admit(context: &Arc<Context<F>>, init: &CompletionQueueInit<F>) -> Result<()> {
+        let CompletionQueueInit { entries, parent_domain, .. } = init;
+        invalid_if(*entries == 0 || *entries > MAX_COMPLETIONS, "number of completion queue entries")?;
+        if let Some(domain) = parent_domain {
+            let is_of_context = domain.is_parent_domain() && Arc::ptr_eq(domain.context(), context);
+            invalid_if(!is_of_context, "no parent domain of the same context")?;
+        }
+        context.services().counts.completion_queues.take("completion queues")
+    }
+
+    /// An empty queue that was [admitted](Self::admit). `own`: what it is part of.
+    pub(crate) fn new(
+        context: Arc<Context<F>>,
+        init: CompletionQueueInit<F>,
+        own: Weak<dyn Announcing>,
+    ) -> Self {
         let CompletionQueueInit { entries, channel, parent_domain, ignores_overrun } = init;
-        if entries == 0 || entries > MAX_COMPLETIONS {
-            return Err(Error::InvalidArgument("number of completion queue entries"));
-        }
-        if let Some(domain) = &parent_domain {
-            if !domain.is_parent_domain() || !Arc::ptr_eq(domain.context(), &context) {
-                return Err(Error::InvalidArgument("no parent domain of the same context"));
-            }
-        }
-        context.nic().counts.completion_queues.take("completion queues")?;
         if let Some(domain) = &parent_domain {
             domain.users.fetch_add(1, Ordering::AcqRel);
         }
-        let queue = Arc::new_cyclic(|own| CompletionQueue {
-            nic: context.nic().clone(),
+        if let Some(channel) = &channel {
+            channel.queues.lock().push(own.clone());
+        }
+        CompletionQueue {
+            services: context.services().clone(),
             context,
             channel,
             parent_domain,
             ignores_overrun,
-            own: own.clone(),
+            own,
             queue: Lock::new(Queue {
                 entries: VecDeque::with_capacity((entries as usize).min(4096)),
                 capacity: entries as usize,
-                armed: Armed::No,
-                moderator: Moderator::default(),
-                has_left_timer: false,
-                overrun: false,
-                unpolled_sends: UnpolledSends::default(),
+                ..Queue::default()
             }),
             waiting: AtomicUsize::new(0),
             plain: AtomicBool::new(true),
-            poll_hint: PollHint::default(),
             cookie: AtomicU64::new(0),
             users: AtomicU32::new(0),
             completion_events: Arc::default(),
             async_events: Arc::default(),
-        });
-        if let Some(channel) = &queue.channel {
-            let queue: Weak<CompletionQueue<F>> = Arc::downgrade(&queue);
-            channel.queues.lock().push(queue);
         }
-        Ok(queue)
     }
 
     /// What events name this queue by.
@@ -247,49 +221,6 @@ impl<F: Fabric> CompletionQueue<F> {
         self.queue.lock().capacity as u32
     }
 
-    /// Hands over at most `max` completions, oldest first, and gives how many (`ibv_poll_cq(3)`). With none
-    /// there the calling thread does the NIC's work for a moment.
-    pub fn poll(&self, max: usize, each: &mut dyn FnMut(&Completion)) -> usize {
-        let found = self.take_or_work(max, each);
-        self.nic.note_poll(found);
-        found
-    }
-
-    #[inline(always)]
-    fn take_or_work(&self, max: usize, each: &mut dyn FnMut(&Completion)) -> usize {
-        let found = self.take(max, each);
-        if found > 0 || max == 0 {
-            return found;
-        }
-        let _within = self.nic.begin_verb();
-        let mut found = None;
-        let looked = self.poll_hint.is_known()
-            && !self.nic.owes_round()
-            && self.poll_hint.seek(&self.nic, self, &mut found).is_some();
-        if let Some(completion) = &found {
-            self.nic.found_without_round(1 + self.waiting.load(Ordering::Relaxed) as u64);
-            each(completion);
-            // Others may have come with it.
-            return 1 + self.take(max - 1, each);
-        }
-        if looked && self.nic.leaves_round_out() {
-            return 0;
-        }
-        // As it is before the round, which may make another one.
-        let by_lane = self.poll_hint.queue_pair();
-        let interval = self.nic.progress_by_poller();
-        let mut by_others = false;
-        let found = self.take(max, &mut |completion| {
-            by_others |= by_lane != Some(completion.queue_pair);
-            each(completion);
-        });
-        if found > 0 && !by_others {
-            // A look would have found them as well.
-            self.nic.set_round_interval(interval);
-        }
-        found
-    }
-
     /// Whether a completion that comes now may go to a thread that polls without being queued: none is before it, and nobody
     /// is to be told. Called by whoever holds the QP context of its queue pair.
     pub(crate) fn is_plain(&self) -> bool {
@@ -301,18 +232,13 @@ impl<F: Fabric> CompletionQueue<F> {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Whether the program has completions to take.
-    pub(crate) fn has_waiting(&self) -> bool {
-        self.waiting() > 0
-    }
-
     /// After a change to what `plain` tells of.
     fn tell_plain(&self, queue: &Queue) {
         self.plain.store(queue.armed == Armed::No && !queue.overrun, Ordering::Release);
     }
 
     #[inline(always)] // Mostly there is nothing.
-    fn take(&self, max: usize, each: &mut dyn FnMut(&Completion)) -> usize {
+    pub(crate) fn take(&self, max: usize, each: &mut dyn FnMut(&Completion)) -> usize {
         match self.waiting.load(Ordering::Acquire) {
             0 => 0,
             _ => self.take_waiting(max, each),
@@ -357,9 +283,9 @@ impl<F: Fabric> CompletionQueue<F> {
             channel.left.store(true, Ordering::Release);
         }
         if sets_timer {
-            self.nic.hold_event(self.own.clone(), self.nic.fabric().now() + LEFT_PATIENCE);
+            self.services.hold_event(self.own.clone(), self.services.fabric.now() + LEFT_PATIENCE);
         }
-        self.nic.note_arming(before != Armed::No);
+        self.services.arming.note_arming(before != Armed::No);
     }
 
     /// Adds a completion. False: it is lost, as the queue is or was overrun; nothing is added to it any more.
@@ -403,7 +329,7 @@ impl<F: Fabric> CompletionQueue<F> {
 
     /// A completion came for which the queue is armed.
     fn announce_or_hold(&self, mut queue: LockGuard<'_, Queue>, status: Status) {
-        let event = queue.moderator.decide(status, || self.nic.fabric().now());
+        let event = queue.moderator.decide(status, || self.services.fabric.now());
         self.moderated(queue, event);
     }
 
@@ -412,27 +338,16 @@ impl<F: Fabric> CompletionQueue<F> {
             Event::Raise => self.announce(queue),
             Event::HoldUntil(due) => {
                 drop(queue);
-                self.nic.hold_event(self.own.clone(), due);
+                self.services.hold_event(self.own.clone(), due);
             }
             Event::Hold => {}
-        }
-    }
-
-    /// The timer for an event that is held back has run out, or the one for completions that the queue was armed with.
-    pub(crate) fn run_timer(&self, now: u64) {
-        let mut queue = self.queue.lock();
-        if std::mem::take(&mut queue.has_left_timer) && queue.has_awaited() {
-            return self.announce(queue);
-        }
-        if let Some(event) = queue.moderator.run_out(now).filter(|_| queue.armed != Armed::No) {
-            self.moderated(queue, event);
         }
     }
 
     /// Moderates events so from now on (`ibv_modify_cq(3)`). One that is held back is raised at once.
     pub fn moderate(&self, moderation: Moderation) {
         let mut queue = self.queue.lock();
-        queue.moderator.set(moderation);
+        queue.moderator.moderation = moderation;
         if queue.armed != Armed::No && queue.moderator.holds() {
             self.announce(queue);
         }
@@ -445,7 +360,7 @@ impl<F: Fabric> CompletionQueue<F> {
         self.tell_plain(&queue);
         drop(queue);
         if let Some(channel) = &self.channel {
-            self.nic.note_disarming();
+            self.services.arming.note_disarming();
             channel.raise(self.cookie(), &self.completion_events);
         }
     }
@@ -475,13 +390,10 @@ impl<F: Fabric> CompletionQueue<F> {
 
     /// Changes the number of entries (`ibv_resize_cq(3)`).
     pub fn resize(&self, entries: u32) -> Result<()> {
-        if entries == 0 || entries > MAX_COMPLETIONS {
-            return Err(Error::InvalidArgument("number of completion queue entries"));
-        }
+        invalid_if(entries == 0 || entries > MAX_COMPLETIONS, "number of completion queue entries")?;
         let mut queue = self.queue.lock();
-        if queue.entries.len() > entries as usize {
-            return Err(Error::InvalidArgument("more completions are waiting than the new size holds"));
-        }
+        let is_short = queue.entries.len() > entries as usize;
+        invalid_if(is_short, "more completions are waiting than the new size holds")?;
         queue.capacity = entries as usize;
         Ok(())
     }
@@ -498,19 +410,16 @@ impl<F: Fabric> CompletionQueue<F> {
 
     /// Destroys the queue; waits until its events are acknowledged (`ibv_destroy_cq(3)`).
     pub fn destroy(&self) -> Result<()> {
-        if self.users.load(Ordering::Acquire) != 0 {
-            return Err(Error::Busy("a queue pair uses the completion queue"));
-        }
+        busy_if(self.users.load(Ordering::Acquire) != 0, "a queue pair uses the completion queue")?;
         if let Some(channel) = &self.channel {
             if std::mem::replace(&mut self.queue.lock().armed, Armed::No) != Armed::No {
-                self.nic.note_disarming();
+                self.services.arming.note_disarming();
             }
-            let own: *const Self = self;
+            let own = self.own.as_ptr();
             channel.queues.lock().retain(|other| !std::ptr::addr_eq(other.as_ptr(), own));
             channel.events.withdraw(&self.completion_events);
         }
         self.context.withdraw_events(&self.async_events);
-        self.poll_hint.clear();
         // A program that closed its device may keep the queue.
         let mut queue = self.queue.lock();
         queue.entries = VecDeque::new();
@@ -519,22 +428,34 @@ impl<F: Fabric> CompletionQueue<F> {
         if let Some(domain) = &self.parent_domain {
             domain.users.fetch_sub(1, Ordering::AcqRel);
         }
-        self.nic.counts.completion_queues.give_back();
+        self.services.counts.completion_queues.give_back();
         Ok(())
     }
 }
 
-/// A completion queue of whatever fabric, for its channel.
-trait Announcing: Send + Sync {
+/// What a completion queue of whatever fabric is part of, for its channel and its timer.
+pub trait Announcing: Timed {
     /// Raises the event that the queue is armed for, if completions that it is armed for wait in it.
     fn announce_what_waits(&self);
 }
 
-impl<F: Fabric> Announcing for CompletionQueue<F> {
-    fn announce_what_waits(&self) {
+impl<F: Fabric> CompletionQueue<F> {
+    /// See [`Announcing`].
+    pub(crate) fn announce_what_waits(&self) {
         let queue = self.queue.lock();
         if queue.has_awaited() {
             self.announce(queue);
+        }
+    }
+
+    /// The timer for an event that is held back has run out, or the one for completions that the queue was armed with.
+    pub(crate) fn run_timer(&self, now: u64) {
+        let mut queue = self.queue.lock();
+        if std::mem::take(&mut queue.has_left_timer) && queue.has_awaited() {
+            return self.announce(queue);
+        }
+        if let Some(event) = queue.moderator.run_out(now).filter(|_| queue.armed != Armed::No) {
+            self.moderated(queue, event);
         }
     }
 }
@@ -593,9 +514,6 @@ impl CompletionChannel {
 
     /// Refused while a completion queue uses the channel.
     pub fn destroy(&self) -> Result<()> {
-        match self.queues.lock().is_empty() {
-            true => Ok(()),
-            false => Err(Error::Busy("a completion queue uses the channel")),
-        }
+        busy_if(!self.queues.lock().is_empty(), "a completion queue uses the channel")
     }
 }

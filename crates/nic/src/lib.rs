@@ -7,77 +7,49 @@
 #![forbid(unsafe_code)]
 
 mod access;
-mod address_handle;
-pub mod attributes;
+mod api;
+#[cfg(test)]
+mod claims_tests;
 mod completion;
-mod context;
-mod counters;
-mod datagram;
-pub mod device;
-mod engine;
-mod error;
-mod event;
-mod explain;
-mod fast_path;
-mod fault_counts;
-mod inbox;
-mod initiator_copy;
-pub mod limits;
-mod management;
-mod moderation;
-mod page_fault_choice;
-mod page_faults;
 pub mod path;
-mod poll_hint;
-mod prefetch;
-mod protection;
-mod pull;
-mod qp_progress;
+mod progress;
 mod queue_pair;
-mod queue_pairs;
-mod ready;
-mod request;
-mod ring_rx;
-mod send_budget;
-mod shared_receive;
-mod slots;
-mod thread_domain;
-mod transport_ops;
-mod udp_rx;
-mod unpolled;
-mod workers;
+mod services;
+mod words;
 
-pub use address_handle::AddressHandle;
-pub use completion::{
-    Completion, CompletionChannel, CompletionQueue, CompletionQueueInit, Opcode, RoutingHeader, Status,
-};
-pub use context::Context;
-pub use counters::ProtocolCounters;
-pub use engine::{Nic, Options};
-pub use error::{Error, Result};
-pub use event::{Acknowledgements, AsyncEvent, AsyncEventKind, Element, Notifier, Unwatched};
-pub use explain::ConnectionReport;
-pub use fault_counts::{FaultReport, RegionFaults};
-pub use moderation::Moderation;
-pub use page_fault_choice::PageFaultChoice;
+pub use api::completion::CompletionQueue;
+pub use api::context::Context;
+pub use api::explain::ConnectionReport;
+pub use api::prefetch::Advice;
+pub use api::queue_pair::{QueuePair, QueuePairInit};
+pub use completion::moderation::Moderation;
+pub use completion::{Completion, CompletionChannel, CompletionQueueInit, Opcode, RoutingHeader, Status};
 pub use pagewire_iommu::Rights;
 pub use pagewire_paging::{FaultCounts, PageIn, UnknownPageIn};
-pub use pagewire_transport::{FaultHandling, UnknownFaultHandling};
-pub use path::{PathChoice, UnknownPath};
-pub use prefetch::Advice;
-pub use protection::{MemoryRegion, ProtectionDomain, Reregistration};
-pub use queue_pair::{QueuePair, QueuePairInit};
-pub use request::{Data, Destination, ReceiveRequest, ScatterGather, SendOperation, SendRequest};
-pub use shared_receive::{SharedReceiveInit, SharedReceiveQueue};
-pub use thread_domain::ThreadDomain;
+pub use pagewire_transport::{FaultHandling, ProtocolCounters, UnknownFaultHandling};
+pub use progress::engine::Nic;
+pub use queue_pair::request::{Data, Destination, ReceiveRequest, SendOperation, SendRequest};
+pub use queue_pair::shared_receive::{SharedReceiveInit, SharedReceiveQueue};
+pub use services::address_handle::AddressHandle;
+pub use services::device;
+pub use services::event::{Acknowledgements, AsyncEvent, AsyncEventKind, Element, Notifier, Unwatched};
+pub use services::fault_counts::{FaultReport, RegionFaults};
+pub use services::protection::{MemoryRegion, ProtectionDomain, Reregistration};
+pub use services::thread_domain::ThreadDomain;
+pub use words::error::{Error, Result};
+pub use words::options::Options;
+pub use words::page_fault_choice::PageFaultChoice;
+pub use words::path_choice::{PathChoice, UnknownPath};
+pub use words::sge::ScatterGather;
+pub use words::{attributes, limits};
 
 /// The places of this crate that store to shared words.
 pub const SITES: &[pagewire_iommu::words::Site] = &[
-    engine::TABLES,
-    queue_pairs::BLOCK,
+    services::TABLES,
+    services::queue_pairs::BLOCK,
     path::local::QUEUE_PAIR,
     path::local::HOLDING,
-    path::attention::ATTENTION,
+    services::attention::ATTENTION,
     path::ring::RECORD,
     path::ring::PUBLISH,
     path::ring::HEAD,

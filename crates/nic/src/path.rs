@@ -1,17 +1,23 @@
 //! Paths: how a queue pair's packets reach its peer. Chosen once, with the reason kept.
 
-pub mod attention;
+pub mod initiator_copy;
 pub mod local;
+pub mod receiver_read;
 pub mod ring;
 pub mod ring_ack;
 pub mod send_record_format;
 
-use crate::engine::Nic;
-use local::LocalChannel;
-use pagewire_fabric::{ChannelId, Fabric, QUEUE_PAIRS_PER_BLOCK, Route, port_of};
-use std::fmt;
+use crate::services::Services;
+pub use crate::services::attention;
+use crate::services::intake::{EventOf, ProcessOf};
+use crate::words::path_choice::PathChoice;
+use derive_where::derive_where;
+use local::{LocalChannel, RxPosition};
+use pagewire_fabric::{Channel, ChannelId, Fabric, FabricEvent, QUEUE_PAIRS_PER_BLOCK, Route, port_of};
+use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::str::FromStr;
 use std::sync::Arc;
 
 /// Nanoseconds for which a refused connection is not tried again.
@@ -23,52 +29,6 @@ const ABSENCE_HOLDS: u64 = 1_000_000;
 pub const CONNECT_WAIT: u64 = 20_000_000;
 /// Nanoseconds that datagrams wait where only the local path may carry them, and giving up loses them.
 const LOCAL_CONNECT_WAIT: u64 = 50 * CONNECT_WAIT;
-
-/// What the user asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PathChoice {
-    /// The best that can be had.
-    #[default]
-    Auto,
-    /// The local path or none.
-    Local,
-    /// Packets over the network, to this host too.
-    Udp,
-}
-
-impl PathChoice {
-    /// All of them.
-    pub const ALL: [PathChoice; 3] = [PathChoice::Auto, PathChoice::Local, PathChoice::Udp];
-
-    /// Its name in `PAGEWIRE_PATH`, on command lines and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            PathChoice::Auto => "auto",
-            PathChoice::Local => "local",
-            PathChoice::Udp => "udp",
-        }
-    }
-}
-
-impl fmt::Display for PathChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// A text that names no [`PathChoice`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}': it must be auto, local or udp")]
-pub struct UnknownPath(String);
-
-impl FromStr for PathChoice {
-    type Err = UnknownPath;
-
-    fn from_str(name: &str) -> Result<Self, UnknownPath> {
-        let named = PathChoice::ALL.into_iter().find(|choice| choice.name() == name);
-        named.ok_or_else(|| UnknownPath(name.to_owned()))
-    }
-}
 
 /// What is known of the process that leases a block of queue pair numbers on this host.
 pub enum BlockState<F: Fabric> {
@@ -103,8 +63,10 @@ const BOUNCE_ONLY: &str =
     "one of the processes is at a limit of memory where there is swap: bytes go through the rings";
 
 /// How a queue pair, or one datagram, reaches its peer.
+#[derive_where(Default)]
 pub enum Path<F: Fabric> {
     /// No peer yet.
+    #[derive_where(default)]
     None,
     /// The process that should hold the peer is being asked.
     Connecting {
@@ -157,7 +119,111 @@ impl<F: Fabric> Path<F> {
     }
 }
 
-impl<F: Fabric> Nic<F> {
+/// The channels of a process, and what it knows of others.
+pub struct Paths<F: Fabric> {
+    services: Arc<Services<F>>,
+    pub channels: RwLock<Vec<Arc<LocalChannel<F>>>>,
+    pub blocks: Mutex<HashMap<u32, BlockState<F>>>,
+    /// Held while events are taken and their channels adopted, so that these are known in their order.
+    adopting: Mutex<()>,
+}
+
+/// What follows from events of the fabric, once their channels are known.
+#[derive(Default)]
+pub struct Followups {
+    /// Channels whose peers have ended.
+    pub departed: Vec<ChannelId>,
+    /// Queue pairs that waited for an answer.
+    pub waiting: Vec<u32>,
+    /// The words of page-ins that have ended.
+    pub brought_in: Vec<u64>,
+}
+
+impl<F: Fabric> Paths<F> {
+    /// No channel yet.
+    pub fn new(services: Arc<Services<F>>) -> Arc<Self> {
+        let (channels, blocks, adopting) = Default::default();
+        Arc::new(Paths { services, channels, blocks, adopting })
+    }
+
+    /// Takes the events that were noted; channels are known before anything is done with them.
+    pub fn take_events(&self) -> Followups {
+        let mut followups = Followups::default();
+        let _guard = self.adopting.lock();
+        for event in self.services.intake.take() {
+            self.take_event(event, &mut followups);
+        }
+        followups
+    }
+
+    fn take_event(&self, event: EventOf<F>, followups: &mut Followups) {
+        match event {
+            FabricEvent::Connected { block, channel } => {
+                let state = match self.adopt(channel) {
+                    Ok(channel) => BlockState::Open(channel),
+                    Err(reason) => BlockState::refused(reason, false, self.services.fabric.now()),
+                };
+                followups.waiting.extend(self.finish_connect(block, state));
+            }
+            FabricEvent::Accepted { channel } => {
+                if let Err(reason) = self.adopt(channel) {
+                    log::debug!("a channel was not taken: {reason}");
+                }
+            }
+            FabricEvent::Refused { block, reason, absent } => {
+                let state = BlockState::refused(reason, absent, self.services.fabric.now());
+                followups.waiting.extend(self.finish_connect(block, state));
+            }
+            FabricEvent::Departed { channel } => followups.departed.push(channel),
+            FabricEvent::BroughtIn { token } => followups.brought_in.push(token),
+        }
+    }
+
+    fn adopt(&self, channel: Channel<F::Words, ProcessOf<F>>) -> Result<Arc<LocalChannel<F>>, String> {
+        let mut channels = self.channels.write();
+        if let Some(known) = channels.iter().find(|known| known.channel.id == channel.id) {
+            return Ok(known.clone());
+        }
+        let adopted = LocalChannel::new(channel).ok_or("the peer's tables are of another version")?;
+        channels.push(adopted.clone());
+        Ok(adopted)
+    }
+
+    /// The answer to a question for the process behind a block; gives the queue pairs that waited for it.
+    fn finish_connect(&self, block: u32, state: BlockState<F>) -> Vec<u32> {
+        let mut blocks = self.blocks.lock();
+        // Whoever asks once more asks the fabric: nothing is lost, and those who have gone leave nothing behind.
+        blocks.retain(|_, known| !known.is_out_of_date(|| self.services.fabric.now()));
+        match blocks.insert(block, state) {
+            Some(BlockState::Connecting { waiting, .. }) => waiting,
+            _ => Vec::new(),
+        }
+    }
+
+    /// The channel with this id.
+    pub fn channel(&self, id: ChannelId) -> Option<Arc<LocalChannel<F>>> {
+        self.channels.read().iter().find(|channel| channel.channel.id == id).cloned()
+    }
+
+    /// The peer has ended, and everything that it sent is read.
+    pub fn forget(&self, id: ChannelId) {
+        self.channels.write().retain(|channel| channel.channel.id != id);
+        self.services.intake.forget(id);
+    }
+
+    /// Nothing goes over the channel any more.
+    pub fn close(&self, channel: &LocalChannel<F>) {
+        channel.set_gone();
+        self.blocks.lock().retain(|_, state| !state.uses(channel.channel.id));
+    }
+
+    /// What a process has sent over its channels and nobody has taken.
+    pub fn unread_from(&self, instance: u64) -> SmallVec<[RxPosition; 2]> {
+        let channels = self.channels.read();
+        let from = channels.iter().filter(|channel| channel.channel.instance == instance);
+        from.filter_map(|channel| channel.unread()).collect()
+    }
+
     /// Chooses the path from one of this process's queue pairs to its peer. `Connecting`: not known yet; the queue pair is
     /// driven when the engine has heard from the process, and asks again.
     pub fn choose_path(&self, queue_pair: u32, route: &Route, peer: u32) -> Path<F> {
@@ -167,7 +233,7 @@ impl<F: Fabric> Nic<F> {
     /// Chooses the path of one datagram. It waits for [`CONNECT_WAIT`] at most ([`LOCAL_CONNECT_WAIT`] where the local path was asked
     /// for), and not at all where the last answer was a refusal.
     pub fn choose_datagram_path(&self, queue_pair: u32, route: &Route, peer: u32) -> Path<F> {
-        let patience = match self.options().path {
+        let patience = match self.services.options.path {
             PathChoice::Local => LOCAL_CONNECT_WAIT,
             PathChoice::Auto | PathChoice::Udp => CONNECT_WAIT,
         };
@@ -176,20 +242,20 @@ impl<F: Fabric> Nic<F> {
 
     fn choose(&self, queue_pair: u32, route: &Route, peer: u32, patience: Option<u64>) -> Path<F> {
         let udp = |reason: String| Path::Udp { route: Route { port: port_of(peer), ..*route }, reason };
-        let refused = |reason: String| match self.options().path {
+        let refused = |reason: String| match self.services.options.path {
             PathChoice::Local => Path::Dead { reason },
             PathChoice::Auto | PathChoice::Udp => udp(reason),
         };
-        if self.options().path == PathChoice::Udp {
+        if self.services.options.path == PathChoice::Udp {
             return udp("asked for".into());
         }
-        match self.fabric().is_local(route.destination) {
+        match self.services.fabric.is_local(route.destination) {
             Ok(true) => {}
             Ok(false) => return refused(format!("{} is not an address of this host", route.destination)),
             Err(reason) => return refused(reason),
         }
         let block = peer / QUEUE_PAIRS_PER_BLOCK;
-        let now = || self.fabric().now();
+        let now = || self.services.fabric.now();
         let mut blocks = self.blocks.lock();
         let before = match blocks.get_mut(&block) {
             Some(BlockState::Open(channel)) => return Path::Local(channel.clone()),
@@ -217,7 +283,7 @@ impl<F: Fabric> Nic<F> {
         let waiting = if known_refusal.is_some() { Vec::new() } else { vec![queue_pair] };
         blocks.insert(block, BlockState::Connecting { waiting, since: now(), before });
         drop(blocks);
-        self.fabric().connect(block);
+        self.services.fabric.connect(block);
         known_refusal.map_or(Path::Connecting { route: *route, peer }, refused)
     }
 }
@@ -225,7 +291,7 @@ impl<F: Fabric> Nic<F> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::engine::Options;
+    use crate::{Nic, Options};
     use pagewire_fabric::{HostFabric, ROCE_PORT};
     use std::net::{IpAddr, Ipv4Addr};
     use std::time::{Duration, Instant};
@@ -241,17 +307,7 @@ pub(crate) mod tests {
             port: ROCE_PORT,
             traffic_class: 0,
             hop_limit: 64,
-            joined: false,
         }
-    }
-
-    #[test]
-    fn choices_have_names() {
-        for choice in PathChoice::ALL {
-            assert_eq!(choice.to_string().parse(), Ok(choice));
-        }
-        let refused = "UDP".parse::<PathChoice>().unwrap_err();
-        assert_eq!(refused.to_string(), "'UDP': it must be auto, local or udp");
     }
 
     /// A process that gets no processor answers late. Datagrams take the network meanwhile, where they may.
@@ -262,9 +318,9 @@ pub(crate) mod tests {
             let nic = Nic::new(HostFabric::new().unwrap(), Options { path, ..Options::default() });
             // Nobody takes what the fabric learns, as if no answer came.
             let asked = nic.fabric().now();
-            assert!(matches!(nic.choose_datagram_path(1, &route, peer), Path::Connecting { .. }));
+            assert!(matches!(nic.paths.choose_datagram_path(1, &route, peer), Path::Connecting { .. }));
             std::thread::sleep(Duration::from_nanos(CONNECT_WAIT));
-            let chosen = nic.choose_datagram_path(1, &route, peer);
+            let chosen = nic.paths.choose_datagram_path(1, &route, peer);
             let waited = nic.fabric().now() - asked;
             match path {
                 PathChoice::Local if waited < LOCAL_CONNECT_WAIT => {
@@ -289,8 +345,10 @@ pub(crate) mod tests {
         let route = route_to_this_host();
         let ask = |block: u32| {
             let limit = Instant::now() + Duration::from_secs(30);
-            while matches!(nic.choose_path(1, &route, block * QUEUE_PAIRS_PER_BLOCK), Path::Connecting { .. })
-            {
+            while matches!(
+                nic.paths.choose_path(1, &route, block * QUEUE_PAIRS_PER_BLOCK),
+                Path::Connecting { .. }
+            ) {
                 nic.progress();
                 assert!(Instant::now() < limit, "block {block} is not answered for");
             }
@@ -300,11 +358,11 @@ pub(crate) mod tests {
         }
         std::thread::sleep(Duration::from_nanos(REFUSAL_HOLDS));
         ask(0xEE20);
-        assert_eq!(nic.blocks.lock().len(), 1);
+        assert_eq!(nic.paths.blocks.lock().len(), 1);
         // Somebody may have leased it since.
         std::thread::sleep(Duration::from_nanos(ABSENCE_HOLDS));
         assert!(matches!(
-            nic.choose_path(1, &route, 0xEE20 * QUEUE_PAIRS_PER_BLOCK),
+            nic.paths.choose_path(1, &route, 0xEE20 * QUEUE_PAIRS_PER_BLOCK),
             Path::Connecting { .. }
         ));
     }

@@ -9,6 +9,7 @@
 use crate::limits::{
     IDLE, SHARE_OF_FREE_THREADS, THREADS, THREADS_OF_ONE, WAITING_OF_ONE, WAITING_OF_TENANT, WAITING_TASKS,
 };
+use derive_where::derive_where;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
@@ -65,6 +66,7 @@ pub struct Executor<T> {
     spawn: Box<Spawn>,
 }
 
+#[derive_where(Default)]
 struct Queue<T> {
     tenants: HashMap<u64, TenantQueues<T>>,
     /// Tenants that have a task for the next thread, in turn.
@@ -84,6 +86,7 @@ struct Queue<T> {
 }
 
 /// What one tenant has.
+#[derive_where(Default)]
 struct TenantQueues<T> {
     matters: HashMap<u64, TaskQueue<T>>,
     /// Matters that have a task for the next thread, in turn: with one of them the tenant is among the turns.
@@ -102,12 +105,6 @@ struct TaskQueue<T> {
     most: usize,
     /// It is among the turns.
     is_scheduled: bool,
-}
-
-impl<T> Default for TenantQueues<T> {
-    fn default() -> Self {
-        TenantQueues { matters: HashMap::new(), schedule: VecDeque::new(), waiting: 0, threads: 0 }
-    }
 }
 
 impl<T> Default for TaskQueue<T> {
@@ -216,18 +213,7 @@ impl<T: Task> Executor<T> {
     pub fn new(
         spawn: impl Fn(Box<dyn FnOnce() + Send>) -> io::Result<()> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let queue = Queue {
-            tenants: HashMap::new(),
-            schedule: VecDeque::new(),
-            undone: HashSet::new(),
-            waiting: 0,
-            startable: 0,
-            threads: 1,
-            at_work: 0,
-            idle: 0,
-            starting: true,
-            stopped: false,
-        };
+        let queue = Queue { threads: 1, starting: true, ..Queue::default() };
         let executor =
             Arc::new(Executor { queue: Mutex::new(queue), more: Condvar::new(), spawn: Box::new(spawn) });
         executor.start();

@@ -14,5 +14,5 @@ mod stretch;
 pub use ahead::{Ahead, needed};
 pub use executor::{Executor, Offer, Task, Tenant};
 pub use page_in::{PageIn, UnknownPageIn};
-pub use statistics::{Fate, FaultCounts, Faults, Histogram};
+pub use statistics::{FaultCounts, Histogram};
 pub use stretch::{Order, Stretch, StretchPiece};

@@ -1,17 +1,20 @@
 //! The strategies by which pages are brought in.
 
 use crate::limits::{BLOCK, PAGE};
-use std::fmt;
-use std::str::FromStr;
-
 /// How much is brought in when a page turns out to be absent (PART-7, JBMT-4).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, strum::Display, strum::EnumString, strum::IntoStaticStr,
+)]
+#[strum(serialize_all = "lowercase", parse_err_ty = UnknownPageIn, parse_err_fn = unknown)]
 pub enum PageIn {
     /// Only what is accessed (PIO).
+    #[strum(serialize = "pio")]
     Page,
     /// The blocks of 16 KiB in which that lies (PI4).
+    #[strum(serialize = "pi4")]
     Block,
     /// All that follows in the transfer, as far as it is known, by sections of 1 MiB (PIA).
+    #[strum(serialize = "pia")]
     Transfer,
     /// Sections that grow from 64 KiB to 1 MiB while accesses follow each other, and shrink where memory is short (JBMT).
     #[default]
@@ -32,19 +35,8 @@ impl PageIn {
     }
 
     /// As users write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            PageIn::Page => "pio",
-            PageIn::Block => "pi4",
-            PageIn::Transfer => "pia",
-            PageIn::Dynamic => "dynamic",
-        }
-    }
-}
-
-impl fmt::Display for PageIn {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 
@@ -53,13 +45,8 @@ impl fmt::Display for PageIn {
 #[error("'{0}': it must be pio, pi4, pia or dynamic")]
 pub struct UnknownPageIn(String);
 
-impl FromStr for PageIn {
-    type Err = UnknownPageIn;
-
-    fn from_str(text: &str) -> Result<Self, UnknownPageIn> {
-        let named = PageIn::ALL.into_iter().find(|strategy| strategy.name() == text);
-        named.ok_or_else(|| UnknownPageIn(text.to_owned()))
-    }
+fn unknown(name: &str) -> UnknownPageIn {
+    UnknownPageIn(name.to_owned())
 }
 
 #[cfg(test)]

@@ -4,135 +4,45 @@ use crate::limits::BUCKETS;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What was counted of faults, by how they ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FaultCounts {
+/// Defines the counts, what lists them, and their sum.
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What was counted of faults, by how they ended.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct FaultCounts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl FaultCounts {
+            /// All of them, with their names.
+            pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+
+        impl AddAssign for FaultCounts {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
+counts! {
     /// Pages came in at once, by the thread that met the fault.
-    pub minor: u64,
+    minor,
     /// A thread had to wait for them.
-    pub major: u64,
+    major,
     /// Bytes of the accesses that met them.
-    pub bytes: u64,
+    bytes,
     /// Bytes that were brought in ahead of accesses.
-    pub bytes_ahead: u64,
+    bytes_ahead,
     /// Packets that waited for a page: kept,
-    pub stashed: u64,
+    stashed,
     /// dropped, and asked for when it is there,
-    pub resumed: u64,
+    resumed,
     /// and dropped with an RNR NAK or in silence: their source's timer has them sent again.
-    pub timed_out: u64,
-}
-
-impl FaultCounts {
-    /// All of them, with their names.
-    pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-        let FaultCounts { minor, major, bytes, bytes_ahead, stashed, resumed, timed_out } = *self;
-        let pages = [("minor", minor), ("major", major), ("bytes", bytes), ("bytes_ahead", bytes_ahead)];
-        let packets = [("stashed", stashed), ("resumed", resumed), ("timed_out", timed_out)];
-        pages.into_iter().chain(packets)
-    }
-}
-
-/// What became of a packet that waits for a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// It was kept.
-    Stashed,
-    /// It was dropped, and is asked for when the page is there.
-    Resumed,
-    /// It was dropped, and its source's timer has it sent again.
-    TimedOut,
-}
-
-impl From<Fate> for FaultCounts {
-    fn from(fate: Fate) -> Self {
-        let none = FaultCounts::default();
-        match fate {
-            Fate::Stashed => FaultCounts { stashed: 1, ..none },
-            Fate::Resumed => FaultCounts { resumed: 1, ..none },
-            Fate::TimedOut => FaultCounts { timed_out: 1, ..none },
-        }
-    }
-}
-
-impl AddAssign for FaultCounts {
-    fn add_assign(&mut self, other: Self) {
-        self.minor += other.minor;
-        self.major += other.major;
-        self.bytes += other.bytes;
-        self.bytes_ahead += other.bytes_ahead;
-        self.stashed += other.stashed;
-        self.resumed += other.resumed;
-        self.timed_out += other.timed_out;
-    }
-}
-
-/// Counts of faults that several threads add to, and the times that the faults took.
-#[derive(Debug, Default)]
-pub struct Faults {
-    minor: AtomicU64,
-    major: AtomicU64,
-    bytes: AtomicU64,
-    bytes_ahead: AtomicU64,
-    stashed: AtomicU64,
-    resumed: AtomicU64,
-    timed_out: AtomicU64,
-    /// From the fault until the access could go on.
-    pub latency: Histogram,
-}
-
-impl Faults {
-    /// Counts a fault that was met at once and took so many nanoseconds.
-    pub fn count_resolved(&self, bytes: u64, nanoseconds: u64) {
-        self.count_resolved_in_copy(bytes);
-        self.latency.add(nanoseconds);
-    }
-
-    /// Counts one whose pages come while the bytes are moved: how long that delays them is not known.
-    pub fn count_resolved_in_copy(&self, bytes: u64) {
-        self.minor.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Counts one that a thread has to wait for; [`waited`](Self::waited) says how long it took.
-    pub fn handed_on(&self, bytes: u64) {
-        self.major.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// A fault that was handed on has ended.
-    pub fn waited(&self, nanoseconds: u64) {
-        self.latency.add(nanoseconds);
-    }
-
-    /// Counts what is brought in before anybody needs it.
-    pub fn ahead(&self, bytes: u64) {
-        self.bytes_ahead.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// Counts a packet that waits for a page, which was kept, or dropped and is asked for, or neither.
-    pub fn packet(&self, fate: Fate) {
-        let count = match fate {
-            Fate::Stashed => &self.stashed,
-            Fate::Resumed => &self.resumed,
-            Fate::TimedOut => &self.timed_out,
-        };
-        count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// What was counted so far.
-    pub fn counts(&self) -> FaultCounts {
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        FaultCounts {
-            minor: of(&self.minor),
-            major: of(&self.major),
-            bytes: of(&self.bytes),
-            bytes_ahead: of(&self.bytes_ahead),
-            stashed: of(&self.stashed),
-            resumed: of(&self.resumed),
-            timed_out: of(&self.timed_out),
-        }
-    }
+    timed_out,
 }
 
 /// Times by powers of two.
@@ -179,29 +89,5 @@ mod tests {
             histogram.add(nanoseconds);
         }
         assert_eq!(histogram.buckets(), [(2, 1), (u64::MAX, 2)]);
-    }
-
-    #[test]
-    fn faults_are_counted_by_how_they_ended() {
-        let faults = Faults::default();
-        faults.count_resolved(8, 1000);
-        faults.handed_on(4096);
-        faults.waited(60_000);
-        faults.ahead(1 << 20);
-        faults.count_resolved_in_copy(100);
-        for (fate, times) in [(Fate::Stashed, 1), (Fate::Resumed, 2), (Fate::TimedOut, 3)] {
-            (0..times).for_each(|_| faults.packet(fate));
-        }
-        let counts = FaultCounts {
-            minor: 2,
-            major: 1,
-            bytes: 4204,
-            bytes_ahead: 1 << 20,
-            stashed: 1,
-            resumed: 2,
-            timed_out: 3,
-        };
-        assert_eq!(faults.counts(), counts);
-        assert_eq!(faults.latency.buckets(), [(1024, 1), (65_536, 1)]);
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::limits::BEFORE_ACCESS;
 use parking_lot::{Condvar, Mutex};
-use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -70,18 +69,21 @@ impl Stretch {
 
     /// A piece that is left, for a helper. Pieces end where multiples of [`BEFORE_ACCESS`] do.
     pub fn take(&self) -> Option<StretchPiece<'_>> {
+        self.take_from(self.order, BEFORE_ACCESS)
+    }
+
+    /// A piece of at most `length` bytes that is left, from one end. It ends where a multiple of that does.
+    pub fn take_from(&self, order: Order, length: u64) -> Option<StretchPiece<'_>> {
         let mut state = self.state.lock();
         let left = &mut state.left;
         if left.start >= left.end {
             return None;
         }
-        let memory = match self.order {
-            Order::Back => ((left.end - 1) / BEFORE_ACCESS * BEFORE_ACCESS).max(left.start)..left.end,
-            Order::Forth => {
-                left.start..(left.start / BEFORE_ACCESS + 1).saturating_mul(BEFORE_ACCESS).min(left.end)
-            }
+        let memory = match order {
+            Order::Back => ((left.end - 1) / length * length).max(left.start)..left.end,
+            Order::Forth => left.start..(left.start / length + 1).saturating_mul(length).min(left.end),
         };
-        match self.order {
+        match order {
             Order::Back => left.end = memory.start,
             Order::Forth => left.start = memory.end,
         }
@@ -92,6 +94,12 @@ impl Stretch {
     /// A helper could not bring its piece in.
     pub fn fail(&self) {
         self.state.lock().failed = true;
+    }
+
+    /// Nobody takes any more of it.
+    pub fn abandon(&self) {
+        let left = &mut self.state.lock().left;
+        left.start = left.end;
     }
 
     /// Whether a helper could not bring its piece in.
@@ -122,21 +130,6 @@ impl Drop for StretchPiece<'_> {
         if state.at_work == 0 {
             self.stretch.rests.notify_all();
         }
-    }
-}
-
-/// Each is itself.
-impl PartialEq for Stretch {
-    fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self, other)
-    }
-}
-
-impl Eq for Stretch {}
-
-impl Hash for Stretch {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        std::ptr::hash(self, state);
     }
 }
 

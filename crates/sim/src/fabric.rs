@@ -4,13 +4,15 @@ use crate::limits;
 use crate::memory::{SimMemory, SimProcess};
 use crate::packet::is_vendor;
 use crate::process::Process;
+use crate::state::{Shared, SimEvent};
 use crate::words::SimWords;
-use crate::world::{Shared, SimEvent};
-use pagewire_fabric::{Batch, ChannelId, Datagram, Fabric, ROCE_PORT, RegionPart, Route};
+use pagewire_fabric::{
+    Batch, ChannelId, Datagram, Direction, Fabric, PageInThreads, PrefetchError, ROCE_PORT, RegionPart, Route,
+};
 use pagewire_iommu::words::Site;
 use pagewire_iommu::{RegionLife, RegionView};
-use pagewire_memory::Segment;
-use pagewire_paging::{Stretch, Tenant};
+use pagewire_memory::{ApplicationMemory, MemoryError, Segment};
+use pagewire_paging::{PageIn, Stretch, Tenant};
 use parking_lot::Mutex;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -105,10 +107,70 @@ impl Batch for SimBatch {
     }
 }
 
+impl PageInThreads<SimWords, SimProcess> for SimFabric {
+    fn bring_in(&self, _asker: Tenant, parts: &[RegionPart], _write: bool, token: u64) {
+        if self.process.is_alive() {
+            self.shared.bring_in(self.process.id, self.process.id, &self.regions, parts, Some(token));
+        }
+    }
+
+    fn bring_in_peer(
+        &self,
+        process: &SimProcess,
+        regions: &RegionView<SimWords>,
+        part: RegionPart,
+        token: u64,
+    ) {
+        if self.process.is_alive() {
+            self.shared.bring_in(process.0.id, self.process.id, regions, &[part], Some(token));
+        }
+    }
+
+    fn bring_in_ahead(
+        &self,
+        _asker: Tenant,
+        region: RegionLife,
+        stretch: &Arc<Stretch>,
+        _write: bool,
+        _helpers: u32,
+    ) {
+        while let Some(piece) = stretch.take().filter(|_| self.process.is_alive()) {
+            let memory = piece.memory();
+            let segment = Segment { address: memory.start, length: memory.end - memory.start };
+            let parts = [RegionPart { region, segment }];
+            self.shared.bring_in(self.process.id, self.process.id, &self.regions, &parts, None);
+        }
+    }
+
+    fn prefetch(&self, parts: &[RegionPart], write: bool, wait: bool) -> Result<(), PrefetchError> {
+        let brought_in = parts.iter().try_for_each(|part| self.memory.bring_in(&part.segment, write));
+        if wait { brought_in.map_err(|_| PrefetchError::NotMapped) } else { Ok(()) }
+    }
+
+    fn move_absent(
+        &self,
+        direction: Direction,
+        process: &SimProcess,
+        (ours, theirs): (&[Segment], &[Segment]),
+        tail_last: bool,
+        _page_in: PageIn,
+    ) -> Result<(), MemoryError> {
+        match direction {
+            Direction::Pull => self.memory.pull(process, theirs, ours, tail_last),
+            Direction::Push => self.memory.push(process, ours, theirs, tail_last),
+        }
+    }
+}
+
 impl Fabric for SimFabric {
     type Words = SimWords;
     type Memory = SimMemory;
     type Batch = SimBatch;
+    type PageInThreads = Self;
+
+    fn page_in(&self) -> &Self {
+        self
+    }
 
     fn memory(&self) -> &SimMemory {
         &self.memory
@@ -160,40 +222,6 @@ impl Fabric for SimFabric {
     fn wake(&self, _channel: ChannelId) {
         if self.process.step(WAKE) {
             self.wakes.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn bring_in(&self, _asker: Tenant, parts: &[RegionPart], _write: bool, token: u64) {
-        if self.process.is_alive() {
-            self.shared.bring_in(self.process.id, self.process.id, &self.regions, parts, Some(token));
-        }
-    }
-
-    fn bring_in_peer(
-        &self,
-        process: &SimProcess,
-        regions: &RegionView<SimWords>,
-        part: RegionPart,
-        token: u64,
-    ) {
-        if self.process.is_alive() {
-            self.shared.bring_in(process.0.id, self.process.id, regions, &[part], Some(token));
-        }
-    }
-
-    fn bring_in_ahead(
-        &self,
-        _asker: Tenant,
-        region: RegionLife,
-        stretch: &Arc<Stretch>,
-        _write: bool,
-        _helpers: u32,
-    ) {
-        while let Some(piece) = stretch.take().filter(|_| self.process.is_alive()) {
-            let memory = piece.memory();
-            let segment = Segment { address: memory.start, length: memory.end - memory.start };
-            let parts = [RegionPart { region, segment }];
-            self.shared.bring_in(self.process.id, self.process.id, &self.regions, &parts, None);
         }
     }
 

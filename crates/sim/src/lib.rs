@@ -6,6 +6,7 @@
 //! drives any engine over any fabric, and knows what every byte and every completion must be.
 #![forbid(unsafe_code)]
 
+mod address_space;
 mod clock;
 mod fabric;
 pub mod limits;
@@ -18,19 +19,21 @@ mod plant;
 mod process;
 mod scenario;
 pub mod shrink;
+mod state;
 mod words;
 pub mod workload;
 mod world;
 
 pub use fabric::{SimBatch, SimFabric};
 pub use memory::{SimMemory, SimProcess};
-pub use network::{Faults, NetworkCounters};
+pub use network::{Faults, HostId, NetworkCounters};
 pub use notes::{Note, Notes, Place};
 pub use plant::Plant;
 pub use process::{CrashPoint, Process, ProcessId, SiteTally};
 pub use scenario::{Built, MEMORY, Scenario, SimStage};
+pub use state::{SimChannel, SimEvent};
 pub use words::SimWords;
-pub use world::{HostId, SimChannel, SimEvent, World};
+pub use world::World;
 
 /// The sites of this crate's own: what a process does to others besides storing words.
 pub const SITES: &[pagewire_iommu::words::Site] = &[

@@ -1,4 +1,4 @@
-//! The memory of simulated processes.
+//! The memory of simulated processes, as an engine copies from and to it.
 
 use crate::limits::{FAULT_TIME, PAGE};
 use crate::plant::Plant;
@@ -8,7 +8,6 @@ use pagewire_memory::{
     Absence, ApplicationMemory, AtomicOperation, LastSeen, MemoryError, Residency, Segment, Unreached,
     part_of,
 };
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,130 +20,6 @@ pub const ATOMIC: Site = Site("memory.atomic");
 
 /// Bytes that become visible last.
 const TAIL_BYTES: usize = 8;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Page {
-    Present,
-    /// It takes a while until it is there.
-    Absent,
-    /// It comes at once where it is touched.
-    Cheap,
-    Unmapped,
-}
-
-struct Mapping {
-    bytes: Vec<u8>,
-    pages: Vec<Page>,
-}
-
-/// The address space of one process: mappings whose pages may be absent, or unmapped again.
-#[derive(Default)]
-pub struct AddressSpace(BTreeMap<u64, Mapping>);
-
-impl AddressSpace {
-    /// Maps `length` bytes of zero; the address is a page's.
-    pub fn map(&mut self, address: u64, length: u64) {
-        assert_eq!(address % PAGE, 0);
-        let pages = length.div_ceil(PAGE) as usize;
-        self.0.insert(
-            address,
-            Mapping { bytes: vec![0; pages * PAGE as usize], pages: vec![Page::Present; pages] },
-        );
-    }
-
-    /// Unmaps the pages that a range touches.
-    pub fn unmap(&mut self, address: u64, length: u64) {
-        self.set(address, length, Page::Unmapped);
-    }
-
-    /// Lets the pages that a range touches be absent, their contents kept.
-    pub fn evict(&mut self, address: u64, length: u64) {
-        self.set(address, length, Page::Absent);
-    }
-
-    /// Lets the pages that a range touches be absent, their contents kept, so that a touch brings them at once.
-    pub fn evict_cheaply(&mut self, address: u64, length: u64) {
-        self.set(address, length, Page::Cheap);
-    }
-
-    /// Brings absent pages in. What is not mapped stays so.
-    pub fn bring_in(&mut self, segments: &[Segment]) {
-        for segment in segments {
-            self.set(segment.address, segment.length, Page::Present);
-        }
-    }
-
-    fn set(&mut self, address: u64, length: u64, to: Page) {
-        if let Ok((mapping, at)) = self.find(address, length) {
-            for page in &mut mapping.pages[at / PAGE as usize..(at + length as usize).div_ceil(PAGE as usize)]
-            {
-                if *page != Page::Unmapped {
-                    *page = to;
-                }
-            }
-        }
-    }
-
-    fn find(&mut self, address: u64, length: u64) -> Result<(&mut Mapping, usize), MemoryError> {
-        let (start, mapping) = self.0.range_mut(..=address).next_back().ok_or(MemoryError::NotMapped)?;
-        let at = address - start;
-        if at.checked_add(length).is_none_or(|end| end > mapping.bytes.len() as u64) {
-            return Err(MemoryError::NotMapped);
-        }
-        Ok((mapping, at as usize))
-    }
-
-    /// The bytes of a range, its pages brought in; how many were absent.
-    fn touch(&mut self, address: u64, length: u64) -> Result<(&mut [u8], u64), MemoryError> {
-        let (mapping, at) = self.find(address, length)?;
-        let end = at + length as usize;
-        let mut absent = 0;
-        for page in &mut mapping.pages[at / PAGE as usize..end.div_ceil(PAGE as usize)] {
-            match page {
-                Page::Present => {}
-                Page::Unmapped => return Err(MemoryError::NotMapped),
-                Page::Absent | Page::Cheap => {
-                    absent += 1;
-                    *page = Page::Present;
-                }
-            }
-        }
-        Ok((&mut mapping.bytes[at..end], absent))
-    }
-
-    /// Changes bytes. What is not mapped stays so.
-    pub fn poke(&mut self, address: u64, bytes: &[u8]) {
-        if let Ok((into, _)) = self.touch(address, bytes.len() as u64) {
-            into.copy_from_slice(bytes);
-        }
-    }
-
-    fn residency(&mut self, segment: &Segment) -> Residency {
-        if segment.length == 0 {
-            return Residency::Resident;
-        }
-        let Ok((mapping, at)) = self.find(segment.address, segment.length) else {
-            return Residency::NotMapped;
-        };
-        let pages =
-            &mapping.pages[at / PAGE as usize..(at + segment.length as usize).div_ceil(PAGE as usize)];
-        if pages.contains(&Page::Unmapped) {
-            Residency::NotMapped
-        } else if pages.contains(&Page::Absent) || pages.contains(&Page::Cheap) {
-            Residency::Absent
-        } else {
-            Residency::Resident
-        }
-    }
-
-    /// How the pages come that are absent.
-    fn absence(&mut self, segment: &Segment) -> Absence {
-        let Ok((mapping, at)) = self.find(segment.address, segment.length) else { return Absence::Unknown };
-        let end = (at + segment.length as usize).div_ceil(PAGE as usize);
-        let is_slow = mapping.pages[at / PAGE as usize..end].contains(&Page::Absent);
-        if is_slow { Absence::Slow } else { Absence::Cheap }
-    }
-}
 
 /// The application memory of one simulated process.
 #[derive(Clone)]

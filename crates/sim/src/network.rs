@@ -1,8 +1,11 @@
 //! The links between hosts, and what they do to packets.
 
-use crate::world::HostId;
 use std::collections::HashMap;
 use std::ops::AddAssign;
+
+/// Names a host, that is a network namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub usize);
 
 /// What a link does.
 #[derive(Debug, Clone, Copy, PartialEq)]

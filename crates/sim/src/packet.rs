@@ -5,7 +5,6 @@ use crate::process::ProcessId;
 use pagewire_fabric::{Datagram, Route};
 use pagewire_wire::packet::{ICRC_LEN, seal};
 use pagewire_wire::{Header, Icrc, Opcode, Transport};
-use std::net::IpAddr;
 
 /// A datagram under way. The ICRC of a sound one is left out, since it would be right; one that is damaged has it, and the
 /// receiver looks at it.
@@ -60,15 +59,7 @@ impl SimDatagram {
 
     fn icrc(&self) -> Option<Icrc> {
         let Route { source, destination, source_port, port, .. } = self.route;
-        match (source, destination) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                Some(Icrc::ipv4(source, destination, source_port, port, true))
-            }
-            (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                Some(Icrc::ipv6(source, destination, source_port, port))
-            }
-            _ => None,
-        }
+        Icrc::between(source, destination, source_port, port)
     }
 }
 
@@ -98,7 +89,7 @@ pub fn is_vendor(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr};
 
     #[test]
     fn no_turned_bit_gets_through_but_in_the_byte_that_the_network_may_change() {
@@ -111,7 +102,6 @@ mod tests {
             port: 4791,
             traffic_class: 0,
             hop_limit: 64,
-            joined: false,
         };
         let sound = SimDatagram::new(&route, (0..40).collect());
         assert_eq!(sound.check().map(|datagram| datagram.bytes.len()), Some(40));

@@ -1,9 +1,9 @@
 //! Simulated processes: their memory, and the stores at which they can be ended.
 
+use crate::address_space::AddressSpace;
 use crate::clock::Clock;
-use crate::memory::AddressSpace;
+use crate::network::HostId;
 use crate::plant::{Plant, Planted};
-use crate::world::HostId;
 use pagewire_iommu::words::Site;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

@@ -2,13 +2,13 @@
 
 use crate::fabric::SimFabric;
 use crate::limits::PAGE;
-use crate::network::Faults;
+use crate::network::{Faults, HostId};
 use crate::notes::{Notes, Place};
 use crate::panics::{self, caught};
 use crate::plant::Plant;
 use crate::process::{CrashPoint, ProcessId};
 use crate::workload::{Hooks, PartyInit, Plan, Report, Stage, Violation, Workload};
-use crate::world::{HostId, World};
+use crate::world::World;
 use pagewire_iommu::words::Site;
 use pagewire_nic::{FaultHandling, Nic, Options, PageIn, PathChoice};
 use std::sync::Arc;

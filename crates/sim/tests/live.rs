@@ -3,13 +3,13 @@
 #[path = "../../fabric/tests/common/own_network.rs"]
 mod own_network;
 
-use pagewire_fabric::{FaultInjector, FaultPlan, HostFabric};
+use pagewire_fabric::{FaultPlan, HostFabric};
 use pagewire_nic::{Nic, Options, PathChoice, device};
 use pagewire_sim::workload::{Hooks, PartyInit, Plan, Report, Stage, Workload};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-type Live = FaultInjector<HostFabric>;
+type Live = HostFabric;
 
 const PAGE: u64 = 4096;
 
@@ -54,7 +54,7 @@ impl Memory {
 
 fn party(path: PathChoice, faults: &str, memory: Memory) -> PartyInit<Live> {
     let plan = FaultPlan::parse(faults).expect("faults");
-    let fabric = FaultInjector::new(HostFabric::new().expect("a fabric"), plan);
+    let fabric = HostFabric::with_faults(plan).expect("a fabric");
     let nic = Nic::new(fabric, Options { path, ..Options::default() });
     let device = device::devices().expect("devices").into_iter().next().expect("a device");
     PartyInit { nic, device, address: memory.address, length: Memory::LENGTH, standard: false }

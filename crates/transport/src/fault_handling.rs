@@ -1,15 +1,15 @@
 //! What becomes of packets that find a page absent.
 
-use std::fmt;
-use std::str::FromStr;
-
 /// What a queue pair does with a packet whose access has to wait for a page.
 ///
 /// On a link that loses nothing packets are always kept: nobody would send them again in time. A READ's responses whose page
 /// is absent at the responder (a fault at the source, PART-9) wait there in every mode: there is no packet to drop, and
 /// nothing of it takes memory. So does a request that the requester itself cannot read yet. UC and UD have no repetition: what
 /// is dropped there is lost, in every mode but `Stash`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Hash, strum::Display, strum::EnumString, strum::IntoStaticStr,
+)]
+#[strum(serialize_all = "lowercase", parse_err_ty = UnknownFaultHandling, parse_err_fn = unknown)]
 pub enum FaultHandling {
     /// It is kept, in bounded memory, and executed when the page is there. What finds no room is dropped, and asked for by
     /// RESUME once the kept ones are executed.
@@ -20,6 +20,7 @@ pub enum FaultHandling {
     Err,
     /// As `Err`, but HOLD has the source wait for RESUME (no timeouts: PART, section 6.1.2). The acknowledgement timeout stays, a
     /// second at most: the peer may have ended, and RESUME may be lost.
+    #[strum(serialize = "err,nto")]
     ErrWithoutTimeout,
     /// It is dropped with an RNR NAK, after whose time (`min_rnr_timer`) the source comes again: what standard peers understand.
     /// An `rnr_retry` of 7 at the peer is without end; with any other the peer counts, and may give up.
@@ -30,51 +31,21 @@ pub enum FaultHandling {
 
 impl FaultHandling {
     /// All of them.
-    pub const ALL: [FaultHandling; 5] = [
-        FaultHandling::Stash,
-        FaultHandling::Err,
-        FaultHandling::ErrWithoutTimeout,
-        FaultHandling::Rnr,
-        FaultHandling::Timeout,
-    ];
+    pub const ALL: [Self; 5] = [Self::Stash, Self::Err, Self::ErrWithoutTimeout, Self::Rnr, Self::Timeout];
 
     /// The name by which it is chosen and reported.
-    pub const fn name(self) -> &'static str {
-        match self {
-            FaultHandling::Stash => "stash",
-            FaultHandling::Err => "err",
-            FaultHandling::ErrWithoutTimeout => "err,nto",
-            FaultHandling::Rnr => "rnr",
-            FaultHandling::Timeout => "timeout",
-        }
-    }
-}
-
-impl fmt::Display for FaultHandling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 
 /// A name that is none of [`FaultHandling`]'s.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}': it must be stash, err, err,nto, rnr or timeout")]
 pub struct UnknownFaultHandling(String);
 
-impl fmt::Display for UnknownFaultHandling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}': it must be stash, err, err,nto, rnr or timeout", self.0)
-    }
-}
-
-impl std::error::Error for UnknownFaultHandling {}
-
-impl FromStr for FaultHandling {
-    type Err = UnknownFaultHandling;
-
-    fn from_str(name: &str) -> Result<Self, UnknownFaultHandling> {
-        let known = Self::ALL.into_iter().find(|handling| handling.name() == name);
-        known.ok_or_else(|| UnknownFaultHandling(name.to_owned()))
-    }
+fn unknown(name: &str) -> UnknownFaultHandling {
+    UnknownFaultHandling(name.to_owned())
 }
 
 #[cfg(test)]

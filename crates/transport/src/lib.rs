@@ -2,6 +2,7 @@
 //! and completions go out. No socket, no clock, no thread, no bytes.
 #![forbid(unsafe_code)]
 
+mod counters;
 mod fault_handling;
 pub mod limits;
 mod message;
@@ -14,19 +15,20 @@ mod transport_ops;
 mod uc;
 pub mod ud;
 
+pub use counters::ProtocolCounters;
 pub use fault_handling::{FaultHandling, UnknownFaultHandling};
 pub use psn::Psn;
 pub use rc::{
-    Progress, RcConnection, RcCounters, RcSettings, RcUpdate, RemoteRights, RequesterSettings,
-    SendOnlyRequest,
+    FastExecution, FastSend, Occasion, Progress, RcConnection, RcSettings, RcUpdate, RemoteRights,
+    RequesterSettings, SendOnlyRequest,
 };
 pub use transport_ops::*;
-pub use uc::{UcConnection, UcCounters, UcSettings};
+pub use uc::{UcConnection, UcSettings};
 
 use pagewire_wire::{Bth, Opcode};
 
 /// What kind of link a connection runs over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Link {
     /// Payload bytes a request packet carries at most (a path MTU, or up to 2^31 inside one host).
     pub request_mtu: u32,

@@ -114,6 +114,10 @@ pub(crate) fn denied_status(denial: Denial) -> Status {
     match denial {
         Denial::LocalProtection => Status::LocalProtection,
         Denial::LocalLength => Status::LocalLength,
-        Denial::RemoteAccess | Denial::InvalidRequest | Denial::Operational => Status::LocalQpOperation,
+        Denial::RemoteAccess
+        | Denial::InvalidRequest
+        | Denial::Operational
+        | Denial::SenderGone
+        | Denial::SenderUnreadable => Status::LocalQpOperation,
     }
 }

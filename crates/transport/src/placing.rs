@@ -1,11 +1,12 @@
-//! Placing SENDs and WRITEs at a responder, packet by packet, as RC and UC share it. What a refusal means is theirs: a NAK, or
-//! silence.
+//! Placing SENDs and WRITEs at a responder, as RC and UC share it. Packets run through the states of [`Placer::place`]. What a refusal
+//! means is RC's and UC's: a NAK, or silence.
 
 use pagewire_wire::Header;
 
 use crate::message::{Kind, Place, denied_status};
+use crate::rc::ReceivedData;
 use crate::{
-    Arrival, ArrivalKind, Denial, Link, Outcome, Payload, RemoteAddress, RemoteRights, Right, Status,
+    Arrival, ArrivalKind, Denial, Link, Outcome, Payload, Reason, RemoteAddress, RemoteRights, Right, Status,
     TransportOps, limits,
 };
 
@@ -13,7 +14,7 @@ use crate::{
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stop {
     /// The transport operations say wait; what was done so far is remembered.
-    Wait,
+    Wait(Reason),
     /// There is no receive.
     NotReady,
     /// It does not belong here, or may not be done.
@@ -25,30 +26,61 @@ pub(crate) enum Stop {
 }
 
 /// The message that is coming in.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) enum Message {
+    #[default]
     None,
-    Send { offset: u32 },
-    Write { remote: RemoteAddress, offset: u32, length: u32 },
+    Send {
+        offset: u32,
+    },
+    Write {
+        remote: RemoteAddress,
+        offset: u32,
+        length: u32,
+    },
 }
 
 /// How far the message that is coming in has been placed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Placer {
     pub(crate) rights: RemoteRights,
     pub(crate) message: Message,
     /// A receive was taken and neither completed nor failed. It stays for the next message, should its own be forgotten.
     begun: bool,
-    /// The last bytes of the message are in place, though its packet waits: the message's length.
+    /// The last bytes of the SEND are in place, though its packet waits: so long it is.
     placed: Option<u32>,
     /// The peer is a Pagewire, or may be one: in a WRITE ONLY the length is that of all that is left of the WRITE
     /// (`Capabilities::REMAINING_LENGTH`).
     pub(crate) takes_remaining_length: bool,
+    /// What has come for the program.
+    pub(crate) received: ReceivedData,
+}
+
+/// Packets that are being placed: a burst as far as its packets go together, mostly one.
+struct Packets<'p> {
+    header: &'p Header,
+    place: Place,
+    payload: Payload<'p>,
+    /// Where their WRITE goes; `None`: they are of a SEND.
+    remote: Option<RemoteAddress>,
+    /// Bytes of the message before them.
+    offset: u32,
+    /// Bytes of the message up to their end.
+    end: u32,
+    /// Bytes of the message, at most.
+    length: u32,
+}
+
+/// What was placed.
+pub(crate) struct Placed {
+    pub(crate) packets: u32,
+    /// Messages that are complete.
+    pub(crate) messages: u32,
 }
 
 impl Placer {
     pub(crate) fn new(rights: RemoteRights) -> Placer {
-        Placer { rights, message: Message::None, begun: false, placed: None, takes_remaining_length: false }
+        Placer { rights, ..Placer::default() }
     }
 
     /// Whether no message is coming in, and no receive is taken for the next.
@@ -56,131 +88,163 @@ impl Placer {
         matches!(self.message, Message::None) && !self.begun && self.placed.is_none()
     }
 
-    /// Whether a receive is taken for the message that is coming in.
-    pub(crate) fn has_receive(&self) -> bool {
-        self.begun
-    }
-
     /// What was coming in is not gone on with, or has ended.
     pub(crate) fn forget_message(&mut self) {
-        self.message = Message::None;
-        self.placed = None;
+        (self.message, self.placed) = (Message::None, None);
     }
 
-    /// Places one packet; true: its message is complete.
+    /// Places the packets of a burst, from the first on, as far as they go together.
     pub(crate) fn place<E: TransportOps>(
         &mut self,
-        (kind, place): (Kind, Place),
+        part: (Kind, Place),
         header: &Header,
         payload: Payload<'_>,
         link: &Link,
         ops: &mut E,
-    ) -> Result<bool, Stop> {
-        match kind {
-            Kind::Send => self.send(header, payload, place, link, ops)?,
-            Kind::Write => self.write(header, payload, place, link, ops)?,
-        }
-        if place.is_end() {
-            self.forget_message();
-        }
-        Ok(place.is_end())
+    ) -> Result<Placed, Stop> {
+        let mut packets = self.check_sequence(part, header, payload)?;
+        self.check_length(&mut packets, link)?;
+        self.check_key(&packets, ops)?;
+        self.take_receive(&packets, ops)?;
+        let placed = self.copy(&packets, ops)?;
+        self.complete(&packets, placed, ops)
     }
 
-    fn send<E: TransportOps>(
-        &mut self,
-        header: &Header,
-        payload: Payload<'_>,
-        place: Place,
-        link: &Link,
-        ops: &mut E,
-    ) -> Result<(), Stop> {
-        let offset = match (place.is_start(), self.message) {
-            (true, Message::None) => 0,
-            (false, Message::Send { offset }) => offset,
+    /// Whether the packet follows the one before it, and may do what it does (InfiniBand specification, volume 1, section 9.7.4.1).
+    fn check_sequence<'p>(
+        &self,
+        (kind, place): (Kind, Place),
+        header: &'p Header,
+        payload: Payload<'p>,
+    ) -> Result<Packets<'p>, Stop> {
+        let (remote, offset, length) = match (kind, place.is_start(), self.message, header.reth) {
+            (Kind::Send, true, Message::None, _) => (None, 0, limits::MAX_MESSAGE),
+            (Kind::Send, false, Message::Send { offset }, _) => (None, offset, limits::MAX_MESSAGE),
+            (Kind::Write, true, Message::None, Some(reth)) => {
+                (Some(RemoteAddress { address: reth.address, key: reth.key }), 0, reth.length)
+            }
+            (Kind::Write, false, Message::Write { remote, offset, length }, _) => {
+                (Some(remote), offset, length)
+            }
             _ => return Err(Stop::Invalid),
         };
-        let end = message_end(offset, payload, place, link)?;
-        let end = self.placed.unwrap_or(end);
-        self.begin_receive(ops)?;
-        if !payload.is_empty() && self.placed.is_none() {
-            match ops.place_receive(offset.into(), payload, place.is_end()) {
-                Outcome::Done(()) => {}
-                Outcome::Wait => return Err(Stop::Wait),
-                Outcome::Denied(denial) => {
-                    return Err(self.fail_receive(denied_status(denial), denial, ops));
-                }
+        if length > limits::MAX_MESSAGE || remote.is_some() && !self.rights.write {
+            return Err(Stop::Invalid);
+        }
+        Ok(Packets { header, place, payload, remote, offset, end: offset, length })
+    }
+
+    /// Whether the packet's length suits its place in the message (section 9.7.4.1.6); and which of those behind it go with it.
+    fn check_length(&self, packets: &mut Packets<'_>, link: &Link) -> Result<(), Stop> {
+        let &mut Packets { place, offset, length, remote, .. } = packets;
+        let first = packets.payload.first_len();
+        if !place.suits(first, link) {
+            return Err(Stop::Invalid);
+        }
+        let has_immediate = packets.header.immediate.is_some();
+        let left = length.saturating_sub(offset);
+        let room = match place {
+            // Something is left for the last one.
+            Place::Middle => left.saturating_sub(1),
+            // Each is a message, of which the RETH of the first covers all.
+            Place::Only if remote.is_some() && !has_immediate => left,
+            _ => 0,
+        };
+        packets.payload = packets.payload.alike(u64::from(room) / first.max(1));
+        let end = u64::from(offset) + packets.payload.len();
+        if end > u64::from(limits::MAX_MESSAGE) {
+            return Err(Stop::Invalid);
+        }
+        packets.end = self.placed.filter(|_| remote.is_none()).unwrap_or(end as u32);
+        if remote.is_some() {
+            let end = packets.end;
+            // More is left of the WRITE than this packet has: other packets bring it, each a WRITE ONLY by itself.
+            let goes_on =
+                place == Place::Only && end < length && self.takes_remaining_length && !has_immediate;
+            if !goes_on && (place.is_end() != (end == length) || end > length) {
+                return Err(Stop::Invalid);
             }
         }
-        if !place.is_end() {
-            self.message = Message::Send { offset: end };
-            return Ok(());
-        }
-        if let Some(key) = header.invalidate {
-            // Should it have to wait, the bytes are not placed a second time: they are visible.
-            self.placed = Some(end);
-            match ops.invalidate(key) {
-                Outcome::Done(()) => {}
-                Outcome::Wait => return Err(Stop::Wait),
-                Outcome::Denied(denial) => {
-                    return Err(self.fail_receive(Status::RemoteInvalidRequest, denial, ops));
-                }
-            }
-        }
-        self.finish_receive(ArrivalKind::Send, end, header, ops);
         Ok(())
     }
 
-    fn write<E: TransportOps>(
-        &mut self,
-        header: &Header,
-        payload: Payload<'_>,
-        place: Place,
-        link: &Link,
-        ops: &mut E,
-    ) -> Result<(), Stop> {
-        let (remote, offset, length) = match (place.is_start(), self.message, header.reth) {
-            (true, Message::None, Some(reth)) => {
-                (RemoteAddress { address: reth.address, key: reth.key }, 0, reth.length)
+    /// Whether key, bounds and rights permit the whole WRITE that the packet begins (section 9.7.4.1).
+    fn check_key<E: TransportOps>(&self, packets: &Packets<'_>, ops: &mut E) -> Result<(), Stop> {
+        match packets.remote {
+            Some(remote) if packets.place.is_start() && packets.length > 0 => {
+                done(ops.check_remote(remote, packets.length, Right::RemoteWrite))
             }
-            (false, Message::Write { remote, offset, length }, _) => (remote, offset, length),
-            _ => return Err(Stop::Invalid),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a receive for a message that needs one, once (section 9.7.5.2.8: there may be none).
+    fn take_receive<E: TransportOps>(&mut self, packets: &Packets<'_>, ops: &mut E) -> Result<(), Stop> {
+        if packets.remote.is_none() || packets.header.immediate.is_some() {
+            if !self.begun && !ops.begin_receive() {
+                return Err(Stop::NotReady);
+            }
+            self.begun = true;
+        }
+        Ok(())
+    }
+
+    /// Copies the payloads; gives how many.
+    fn copy<E: TransportOps>(&mut self, packets: &Packets<'_>, ops: &mut E) -> Result<u32, Stop> {
+        let &Packets { payload, remote, offset, end, length, .. } = packets;
+        if payload.is_empty() || remote.is_none() && self.placed.is_some() {
+            return Ok(1);
+        }
+        let outcome = match remote {
+            None => ops.place_receive(offset.into(), payload, packets.place.is_end()),
+            Some(remote) => {
+                let address = remote.address.wrapping_add(u64::from(offset));
+                let outcome = ops.write_remote(RemoteAddress { address, ..remote }, payload, length - end);
+                self.received.written |= matches!(outcome, Outcome::Done(_));
+                outcome
+            }
         };
-        if length > limits::MAX_MESSAGE || !self.rights.write {
-            return Err(Stop::Invalid);
+        match outcome {
+            Outcome::Denied(denial) if remote.is_none() && !denial.is_of_sender() => {
+                Err(self.fail_receive(denied_status(denial), denial, ops))
+            }
+            outcome => done(outcome),
         }
-        let end = message_end(offset, payload, place, link)?;
-        // More is left of the WRITE than this packet has: other packets bring it, each a WRITE ONLY by itself.
-        let goes_on =
-            place == Place::Only && end < length && self.takes_remaining_length && header.immediate.is_none();
-        if !goes_on && (place.is_end() != (end == length) || end > length) {
-            return Err(Stop::Invalid);
-        }
-        if place.is_start() && length > 0 {
-            done(ops.check_remote(remote, length, Right::RemoteWrite))?;
-        }
-        if header.immediate.is_some() {
-            self.begin_receive(ops)?;
-        }
-        if !payload.is_empty() {
-            let address = remote.address.wrapping_add(u64::from(offset));
-            let remote = RemoteAddress { address, key: remote.key };
-            done(ops.write_remote(remote, payload, length - end))?;
-        }
+    }
+
+    /// Ends the message if these packets do.
+    fn complete<E: TransportOps>(
+        &mut self,
+        packets: &Packets<'_>,
+        placed: u32,
+        ops: &mut E,
+    ) -> Result<Placed, Stop> {
+        let &Packets { header, place, payload, remote, offset, length, .. } = packets;
         if !place.is_end() {
-            self.message = Message::Write { remote, offset: end, length };
+            let offset = offset + payload.first(placed).len() as u32;
+            self.message = match remote {
+                None => Message::Send { offset },
+                Some(remote) => Message::Write { remote, offset, length },
+            };
+            return Ok(Placed { packets: placed, messages: 0 });
+        }
+        if remote.is_none() {
+            if let Some(key) = header.invalidate {
+                // Should it have to wait, the bytes are not placed a second time: they are visible.
+                self.placed = Some(packets.end);
+                match ops.invalidate(key) {
+                    Outcome::Denied(denial) => {
+                        return Err(self.fail_receive(Status::RemoteInvalidRequest, denial, ops));
+                    }
+                    outcome => done(outcome)?,
+                }
+            }
+            self.finish_receive(ArrivalKind::Send, packets.end, header, ops);
         } else if header.immediate.is_some() {
             self.finish_receive(ArrivalKind::WriteImmediate, length, header, ops);
         }
-        Ok(())
-    }
-
-    /// Takes a receive for the message, once.
-    fn begin_receive<E: TransportOps>(&mut self, ops: &mut E) -> Result<(), Stop> {
-        if !self.begun && !ops.begin_receive() {
-            return Err(Stop::NotReady);
-        }
-        self.begun = true;
-        Ok(())
+        self.forget_message();
+        Ok(Placed { packets: placed, messages: placed })
     }
 
     fn fail_receive<E: TransportOps>(&mut self, status: Status, denial: Denial, ops: &mut E) -> Stop {
@@ -196,7 +260,7 @@ impl Placer {
         header: &Header,
         ops: &mut E,
     ) {
-        self.begun = false;
+        (self.begun, self.received.received) = (false, true);
         ops.finish_receive(Arrival {
             kind,
             length,
@@ -207,20 +271,11 @@ impl Placer {
     }
 }
 
-/// Where a message stands after a packet, whose length must suit its place.
-fn message_end(offset: u32, payload: Payload<'_>, place: Place, link: &Link) -> Result<u32, Stop> {
-    let end = u64::from(offset) + payload.len();
-    if !place.suits(payload.len(), link) || end > u64::from(limits::MAX_MESSAGE) {
-        return Err(Stop::Invalid);
-    }
-    Ok(end as u32)
-}
-
 /// What an access to memory that the peer named came to.
 pub(crate) fn done<T>(outcome: Outcome<T>) -> Result<T, Stop> {
     match outcome {
         Outcome::Done(value) => Ok(value),
-        Outcome::Wait => Err(Stop::Wait),
+        Outcome::Wait(reason) => Err(Stop::Wait(reason)),
         Outcome::Denied(denial) => Err(Stop::Denied(denial)),
     }
 }

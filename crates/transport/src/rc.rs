@@ -6,6 +6,7 @@
 //! [`RcConnection::progress`], so that requests that arrive together share one acknowledgement.
 
 mod congestion;
+mod delayed_ack;
 mod execute;
 mod fast_path;
 mod fault;
@@ -20,10 +21,13 @@ mod scoreboard;
 use pagewire_wire::{Header, Opcode, Operation as Code, Transport, VendorPacket};
 
 use crate::{
-    Event, FaultHandling, Link, Outcome, Payload, Psn, Time, TransportOps, Work, limits, partitions_match,
-    plain_bth,
+    Disposition, DropCause, Event, FaultHandling, Link, Payload, ProtocolCounters, Psn, Reason, Time,
+    TransportOps, Work, limits, partitions_match, plain_bth,
 };
-pub use fast_path::SendOnlyRequest;
+pub use delayed_ack::Occasion;
+pub(crate) use delayed_ack::ReceivedData;
+use delayed_ack::{DelayedAck, Wait};
+pub use fast_path::{FastExecution, FastSend, SendOnlyRequest};
 use fault::Faults;
 use requester::Requester;
 use responder::Responder;
@@ -77,72 +81,34 @@ pub struct RequesterSettings {
     pub max_rd_atomic: u8,
 }
 
-/// Attributes that may change while a connection runs; `None` leaves one as it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Attributes that may change while a connection runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RcUpdate {
     /// See [`RcSettings::min_rnr_timer`].
-    pub min_rnr_timer: Option<u8>,
+    pub min_rnr_timer: u8,
     /// See [`RcSettings::remote_rights`].
-    pub remote_rights: Option<RemoteRights>,
+    pub remote_rights: RemoteRights,
     /// See [`RcSettings::max_dest_rd_atomic`].
-    pub max_dest_rd_atomic: Option<u8>,
-    /// See [`RequesterSettings::max_rd_atomic`].
-    pub max_rd_atomic: Option<u8>,
-    /// See [`RequesterSettings::timeout`].
-    pub timeout: Option<u8>,
-    /// See [`RequesterSettings::retry_count`].
-    pub retry_count: Option<u8>,
-    /// See [`RequesterSettings::rnr_retry`].
-    pub rnr_retry: Option<u8>,
+    pub max_dest_rd_atomic: u8,
+    /// Those of the requester; its `send_psn` stays as it is.
+    pub requester: RequesterSettings,
 }
 
-/// What a connection has seen since it was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RcCounters {
-    /// Request packets sent, repetitions included.
-    pub requests_sent: u64,
-    /// Request packets sent again, in order, from a PSN on.
-    pub retransmissions: u64,
-    /// Request packets sent again because only they were missing.
-    pub selective_retransmissions: u64,
-    /// READ responses, atomic responses and acknowledgements sent.
-    pub responses_sent: u64,
-    /// Packets given to `receive`.
-    pub packets_received: u64,
-    /// Expiries of the acknowledgement timer that counted as a retry.
-    pub timeouts: u64,
-    /// Expiries of the early timer between two Pagewires.
-    pub probes: u64,
-    /// RNR NAKs received.
-    pub rnr_naks_received: u64,
-    /// RNR NAKs sent.
-    pub rnr_naks_sent: u64,
-    /// Sequence NAKs received.
-    pub sequence_naks_received: u64,
-    /// Sequence NAKs sent.
-    pub sequence_naks_sent: u64,
-    /// Gaps in the responses that stood for a NAK.
-    pub implied_naks: u64,
-    /// Requests received that had been executed before.
-    pub duplicates: u64,
-    /// Packets received ahead of a missing one.
-    pub out_of_order: u64,
-    /// Packets dropped because they belong to nothing: stale or foreign responses, a wrong partition.
-    pub dropped: u64,
-    /// HOLDs received.
-    pub holds_received: u64,
-    /// HOLDs sent.
-    pub holds_sent: u64,
-    /// Packets kept by the caller because an access had to wait for a page.
-    pub faults_stashed: u64,
-    /// Packets dropped for that.
-    pub faults_dropped: u64,
-    /// RESUMEs sent.
-    pub resumes_sent: u64,
-    /// RESUMEs received that had something sent again.
-    pub resumes_received: u64,
-    /// Works executed by [`TransportOps::initiator_copy`].
-    pub initiator_copies: u64,
+impl ProtocolCounters {
+    /// Counts packets of RC that ended so. `again`: they had been held before.
+    fn count_rc(&mut self, disposition: Disposition, again: bool) {
+        self.packets_received += u64::from(disposition.packets()) - u64::from(again);
+        match disposition {
+            Disposition::Executed(_) | Disposition::NotReady | Disposition::Refused(_) => {}
+            Disposition::Kept | Disposition::Dropped(DropCause::OutOfOrder) => self.out_of_order += 1,
+            Disposition::Duplicate => self.duplicates += 1,
+            Disposition::Held { reason, again } => {
+                self.faults_stashed += u64::from(reason == Reason::Page && !again);
+            }
+            Disposition::Dropped(DropCause::AbsentPage { .. }) => self.faults_dropped += 1,
+            Disposition::Dropped(_) => self.stale += 1,
+        }
+    }
 }
 
 /// What [`RcConnection::progress`] left behind.
@@ -150,14 +116,15 @@ pub struct RcCounters {
 pub enum Progress {
     /// Nothing more to do until a packet, a work request or the deadline.
     Idle,
-    /// A transport operation gave [`Outcome::Wait`]: drive again once the reason is gone.
+    /// A transport operation gave [`Outcome::Wait`](crate::Outcome::Wait): drive again once the reason is gone.
     Wait,
     /// It did its share, more is left: drive again soon.
     Again,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum State {
+    #[default]
     Alive,
     /// The responder refused a request and still has to say so.
     Refusing,
@@ -165,7 +132,7 @@ enum State {
 }
 
 /// What both halves need.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     link: Link,
     destination: u32,
@@ -181,7 +148,7 @@ struct Shared {
     /// an allowance), and no other one is under way, or it is one that is to be repeated: no answer can be missing.
     requests_wait: bool,
     state: State,
-    counters: RcCounters,
+    counters: ProtocolCounters,
 }
 
 impl Shared {
@@ -242,6 +209,11 @@ pub struct RcConnection {
     /// `CommunicationEstablished` was raised, or RTS was reached without.
     established: bool,
     faults: Faults,
+    delayed_ack: DelayedAck,
+    /// How long the acknowledgement waits that is owed.
+    delay: Wait,
+    /// See [`set_alone`](Self::set_alone).
+    alone: bool,
 }
 
 impl RcConnection {
@@ -254,16 +226,13 @@ impl RcConnection {
                 link: settings.link,
                 destination: settings.destination,
                 partition: settings.partition,
-                selective: false,
-                greeting: false,
-                request_stalled: false,
-                response_stalled: false,
-                requests_wait: false,
-                state: State::Alive,
-                counters: RcCounters::default(),
+                ..Shared::default()
             },
             established: false,
             faults: Faults::new(settings.fault_handling),
+            delayed_ack: DelayedAck::default(),
+            delay: Wait::No,
+            alone: true,
         }
     }
 
@@ -280,100 +249,57 @@ impl RcConnection {
         self.requester.post(work);
     }
 
-    /// Takes one packet of this connection. `Wait`: the transport operations cannot execute it now; the caller
-    /// offers the same packet again, and others of its kind (requests, or responses) afterwards. Never `Denied`.
+    /// Takes packets of this connection: one, or a burst that [`Payload::Bytes`] describes, whose packets
+    /// do not ask for an acknowledgement. Tells what became of the first one, and of how many more: the rest is to be given again, with
+    /// its own header. A packet that is `Held` is offered again before others of its kind (requests, or responses).
     pub fn receive<E: TransportOps>(
         &mut self,
         now: Time,
         header: &Header,
         payload: Payload<'_>,
         ops: &mut E,
-    ) -> Outcome<()> {
+    ) -> Disposition {
         let kind = kind_of(header.bth.opcode);
-        let repeated = match kind {
+        let again = match kind {
             Some(Kind::Request) => std::mem::take(&mut self.shared.request_stalled),
             Some(Kind::Response) => std::mem::take(&mut self.shared.response_stalled),
             Some(Kind::Acknowledgement) | None => false,
         };
-        if !repeated {
-            self.shared.counters.packets_received += 1;
-        }
-        if self.shared.state != State::Alive {
-            return Outcome::Done(());
-        }
-        if header.bth.opcode == Opcode::CNP {
-            self.requester.congestion();
-            return Outcome::Done(());
-        }
-        let kind = kind.filter(|_| partitions_match(header.bth.partition, self.shared.partition));
-        let Some(kind) = kind else {
-            self.shared.counters.dropped += 1;
-            return Outcome::Done(());
-        };
-        match kind {
-            Kind::Acknowledgement => {
-                self.requester.acknowledgement(now, header, &mut self.shared, ops);
-                Outcome::Done(())
+        let disposition = match kind {
+            _ if self.shared.state != State::Alive => Disposition::Dropped(DropCause::WrongState),
+            _ if header.bth.opcode == Opcode::CNP => {
+                self.requester.reduce_window();
+                Disposition::Executed(1)
             }
-            Kind::Response => {
-                let waits = self.requester.response(now, header, payload, &mut self.shared, ops);
-                if waits { self.response_waits(repeated, ops) } else { Outcome::Done(()) }
+            None => Disposition::Dropped(DropCause::Malformed),
+            // Section 10.9.3.
+            Some(_) if !partitions_match(header.bth.partition, self.shared.partition) => {
+                Disposition::Dropped(DropCause::WrongPartition)
             }
-            Kind::Request => {
+            Some(Kind::Acknowledgement) => self.requester.acknowledgement(now, header, &mut self.shared, ops),
+            Some(Kind::Response) => {
+                match self.requester.response(now, header, payload, &mut self.shared, ops) {
+                    Disposition::Held { reason, .. } => self.response_waits(reason, again),
+                    other => other,
+                }
+            }
+            Some(Kind::Request) => {
                 if !self.established {
                     self.established = true;
                     ops.event(Event::CommunicationEstablished);
                 }
-                let waits = self.responder.request(header, payload, &mut self.shared, ops);
+                let disposition = self.responder.request(header, payload, &mut self.shared, ops);
                 self.faults.hold_due |= self.responder.take_hold();
-                if !waits {
-                    return Outcome::Done(());
+                match disposition {
+                    Disposition::Held { reason, .. } => {
+                        self.request_waits(now, Psn::new(header.bth.psn), (reason, again), ops)
+                    }
+                    other => other,
                 }
-                self.request_waits(now, Psn::new(header.bth.psn), repeated, ops)
             }
-        }
-    }
-
-    /// Takes packets that make a burst: they are in the middle of a message, or of the responses to a READ, or each is a WRITE ONLY
-    /// of the memory behind that of the one before; their headers are those of [`header_in_burst`](crate::header_in_burst), and they
-    /// do not ask for an acknowledgement. Gives how many were executed, from the first on; the others are to be given to
-    /// [`receive`](Self::receive) one by one, which says what is in their way.
-    pub fn receive_burst<E: TransportOps>(
-        &mut self,
-        now: Time,
-        header: &Header,
-        burst: &[&[u8]],
-        ops: &mut E,
-    ) -> usize {
-        let ours = partitions_match(header.bth.partition, self.shared.partition);
-        if !ours || !self.established || self.shared.link.lossless || self.shared.state != State::Alive {
-            return 0;
-        }
-        let taken = match kind_of(header.bth.opcode) {
-            Some(Kind::Request) if !self.shared.request_stalled => {
-                self.responder.request_burst(header, burst, &self.shared, ops)
-            }
-            Some(Kind::Response) if !self.shared.response_stalled => {
-                self.requester.response_burst(now, header, burst, &self.shared, ops)
-            }
-            _ => 0,
         };
-        self.shared.counters.packets_received += taken as u64;
-        taken
-    }
-
-    /// The request for which [`receive`](Self::receive) said `Wait` will not be offered again: it counts as lost.
-    pub fn abandon_request(&mut self) {
-        self.shared.request_stalled = false;
-    }
-
-    /// As [`abandon_request`](Self::abandon_request), for one whose bytes cannot be read where they lie: the peer
-    /// is asked for it again, and finds out by itself what is wrong with its memory.
-    pub fn ask_again(&mut self) {
-        self.abandon_request();
-        if self.shared.state == State::Alive {
-            self.responder.ask_for_repetition(&self.shared);
-        }
+        self.shared.counters.count_rc(disposition, again);
+        disposition
     }
 
     /// Takes one of Pagewire's own packets of this connection, which must come from the peer. HELLO is
@@ -388,7 +314,7 @@ impl RcConnection {
             }
             VendorPacket::Hold(hold) => self.requester.hold(now, hold, &mut self.shared),
             VendorPacket::Resume(resume) => self.requester.resume_from(now, resume, &mut self.shared, ops),
-            VendorPacket::Hello(_) => self.shared.counters.dropped += 1,
+            VendorPacket::Hello(_) => self.shared.counters.stale += 1,
         }
     }
 
@@ -399,8 +325,7 @@ impl RcConnection {
     }
 
     /// As [`progress`](Self::progress), but an acknowledgement that would leave alone is kept: the caller expects a request to follow
-    /// soon, with which it leaves, and calls [`progress`](Self::progress) in any case (InfiniBand specification, volume 1, section
-    /// 9.7.5.1.2: responders may coalesce acknowledgements).
+    /// soon, with which it leaves, and calls [`progress`](Self::progress) in any case.
     pub fn progress_holding<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> Progress {
         self.progress_as(now, true, ops)
     }
@@ -422,7 +347,7 @@ impl RcConnection {
     }
 
     /// Whether [`progress_holding`](Self::progress_holding) would do nothing but keep an acknowledgement.
-    pub fn only_owes_acknowledgement(&self) -> bool {
+    fn only_owes_acknowledgement(&self) -> bool {
         self.owes_acknowledgement()
             && !self.shared.link.lossless
             && !self.faults.are_pending()
@@ -445,7 +370,7 @@ impl RcConnection {
                 waits |= self.tell_faults(now, ops);
             }
         }
-        // One packet or row of each half in turn: neither requests nor responses starve. A half that waits
+        // One burst of each half after the other: neither requests nor responses starve. A half that waits
         // does not keep the other from going on.
         let (mut requests, mut responses) = (true, true);
         // A mere acknowledgement follows the requests: shorter than they are, it can leave with them in one send. But where a
@@ -514,9 +439,9 @@ impl RcConnection {
             return None;
         }
         let requester = self.requester.deadline();
-        match (self.faults.deadline(), self.responder.deadline()) {
-            (None, None) => requester,
-            others => [requester, others.0, others.1].into_iter().flatten().min(),
+        match (self.faults.deadline(), self.responder.deadline(), self.delayed_until()) {
+            (None, None, None) => requester,
+            others => [requester, others.0, others.1, others.2].into_iter().flatten().min(),
         }
     }
 
@@ -571,15 +496,9 @@ impl RcConnection {
     }
 
     /// Whether a request that is posted now would be the only one, and could be executed by
-    /// [`TransportOps::initiator_copy`]: the caller may do so by itself and say it with
-    /// [`note_initiator_copy`](Self::note_initiator_copy) instead of posting it.
+    /// [`TransportOps::initiator_copy`]: the caller may do so by itself instead of posting it.
     pub fn is_quiet(&self) -> bool {
         self.shared.state == State::Alive && self.shared.link.initiator_copy && self.requester.is_quiet()
-    }
-
-    /// See [`is_quiet`](Self::is_quiet).
-    pub fn note_initiator_copy(&mut self) {
-        self.shared.counters.initiator_copies += 1;
     }
 
     /// The connection completed a work request with an error or refused a request: it does nothing any
@@ -592,11 +511,11 @@ impl RcConnection {
     /// Changes attributes of a connection that runs.
     pub fn update(&mut self, update: RcUpdate) {
         self.responder.update(&update);
-        self.requester.update(&update);
+        self.requester.update(&update.requester);
     }
 
     /// What it has seen so far.
-    pub fn counters(&self) -> RcCounters {
+    pub fn counters(&self) -> ProtocolCounters {
         self.shared.counters
     }
 }

@@ -4,17 +4,17 @@
 //! time, and it calls a [`TransportOps`] for everything else. Its methods never block:
 //! one that cannot be done now (an absent page, a full link) answers [`Outcome::Wait`], changes
 //! nothing, and the caller repeats the same call once the reason is gone.
+//!
+//! How a packet that arrived ended is its [`Disposition`].
 
-use pagewire_wire::{Header, VendorPacket};
-
-use crate::Psn;
+use pagewire_wire::{Header, Nak, VendorPacket};
 
 /// Nanoseconds on a clock that never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
 pub struct Time(pub u64);
 
 /// Names a work request of one queue pair's send queue: counts up from 0 with each post.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct WorkId(pub u64);
 
 /// How an access or a transmission ended.
@@ -22,8 +22,106 @@ pub struct WorkId(pub u64);
 pub enum Outcome<T> {
     Done(T),
     /// Not possible now; nothing was changed. Repeat the call later.
-    Wait,
+    Wait(Reason),
     Denied(Denial),
+}
+
+impl<T> Outcome<T> {
+    /// What `Done` gives, changed.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Outcome<U> {
+        match self {
+            Outcome::Done(value) => Outcome::Done(change(value)),
+            Outcome::Wait(reason) => Outcome::Wait(reason),
+            Outcome::Denied(denial) => Outcome::Denied(denial),
+        }
+    }
+}
+
+/// Why something is not possible now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// A page is absent and comes in: what becomes of its packet says [`FaultHandling`](crate::FaultHandling).
+    Page,
+    /// Too many accesses are in progress.
+    NoClaim,
+    /// The link has no space.
+    LinkFull,
+    /// The path to the peer is not known yet.
+    Path,
+    /// No receive is posted, and one may still come.
+    Receive,
+}
+
+impl Reason {
+    /// Whether somebody runs the connection when the reason is gone. If nobody does, it has to be tried again.
+    pub fn is_announced(self) -> bool {
+        !matches!(self, Reason::NoClaim | Reason::LinkFull)
+    }
+}
+
+/// How a packet that arrived ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disposition {
+    /// So many packets of the burst were executed, from the first on.
+    Executed(u32),
+    /// It came ahead of a missing one, and is kept until that comes.
+    Kept,
+    /// It was executed before, or waits already.
+    Duplicate,
+    /// It cannot be executed now: the caller offers it again before any other of its kind. `again`: that was said of it before.
+    Held {
+        reason: Reason,
+        again: bool,
+    },
+    /// No receive is posted: it is dropped, and the peer sends it again.
+    NotReady,
+    Dropped(DropCause),
+    /// The peer's request is wrong; the connection ends.
+    Refused(Nak),
+}
+
+impl Disposition {
+    /// Whether the caller keeps it, to offer it again.
+    pub fn is_held(self) -> bool {
+        matches!(self, Disposition::Held { .. })
+    }
+
+    /// How many packets of the burst ended so.
+    pub fn packets(self) -> u32 {
+        if let Disposition::Executed(packets) = self { packets } else { 1 }
+    }
+}
+
+/// Why a packet was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DropCause {
+    /// A page was absent. `resumes`: the source is asked for the packet when the page is there.
+    AbsentPage {
+        resumes: bool,
+    },
+    /// It came ahead of a missing one.
+    OutOfOrder,
+    /// There was no space to keep it.
+    NoSpace,
+    /// UC, UD: no receive is posted.
+    NoReceive,
+    /// The memory or the receive that it goes to refuses it.
+    NoAccess,
+    /// It belongs to nothing that is outstanding.
+    Stale,
+    /// It does not come from the peer.
+    WrongSource,
+    /// The queue pair does not receive, or no longer.
+    WrongState,
+    WrongPartition,
+    /// UD: the Q_Key is not the queue pair's.
+    WrongQKey,
+    /// It is not of the queue pair's service, is too long, breaks the order of a message, or is a response that cannot be.
+    Malformed,
+    /// Its bytes lie in a process that has ended, or has ended its queue pair.
+    SenderGone,
+    /// Its bytes cannot be read where they lie: the peer is asked for the packet again.
+    SenderUnreadable,
 }
 
 /// Why an access was refused.
@@ -39,6 +137,17 @@ pub enum Denial {
     InvalidRequest,
     /// The memory behind a valid key could not be reached.
     Operational,
+    /// The bytes of the packet lie in a process that has ended, or has ended its queue pair.
+    SenderGone,
+    /// The bytes of the packet cannot be read where they lie in their sender.
+    SenderUnreadable,
+}
+
+impl Denial {
+    /// Whether the sender of the packet cannot be read: nobody has done anything wrong.
+    pub(crate) fn is_of_sender(self) -> bool {
+        matches!(self, Denial::SenderGone | Denial::SenderUnreadable)
+    }
 }
 
 /// What is named by key, address and length in the responder's memory.
@@ -63,7 +172,7 @@ pub enum Atomic {
 }
 
 /// A send work request as the protocol sees it: its bytes are named by its id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {
     pub id: WorkId,
     pub operation: Operation,
@@ -74,7 +183,7 @@ pub struct Work {
     pub solicited: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Operation {
     Send {
         immediate: Option<u32>,
@@ -92,6 +201,7 @@ pub enum Operation {
         atomic: Atomic,
     },
     /// Completes in order without touching the wire (local invalidate, bind: executed by the caller).
+    #[default]
     Local,
 }
 
@@ -127,57 +237,61 @@ impl Source {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-
-    /// The bytes of packet `index` of a row whose first one has these.
-    pub fn in_burst(self, index: u32) -> Source {
-        match self {
-            Source::None => Source::None,
-            Source::Work { id, offset, length, copied } => {
-                Source::Work { id, offset: offset + index * length, length, copied }
-            }
-            Source::Remote { remote, length } => {
-                let skipped = u64::from(index) * u64::from(length);
-                let address = remote.address.wrapping_add(skipped);
-                Source::Remote { remote: RemoteAddress { address, ..remote }, length }
-            }
-        }
-    }
 }
 
-/// The header of packet `index` of a burst of packets of `length` bytes whose first one has this: the PSN counts on, and a RETH
-/// names what is left of the memory behind those before.
-pub fn header_in_burst(first: &Header, length: u32, index: u32) -> Header {
-    let mut header = *first;
-    header.bth.psn = Psn::new(first.bth.psn).plus(index).value();
-    if let Some(reth) = &mut header.reth {
-        let skipped = u64::from(index) * u64::from(length);
-        reth.address = reth.address.wrapping_add(skipped);
-        reth.length = u64::from(reth.length).saturating_sub(skipped) as u32;
-    }
-    header
-}
-
-/// The bytes of a packet that arrived.
+/// The bytes of packets that arrived.
 #[derive(Debug, Clone, Copy)]
 pub enum Payload<'a> {
-    Bytes(&'a [u8]),
+    /// Of each packet of a burst, mostly one: the first has the header that comes with them, each of the others one
+    /// with the next PSN, and a RETH that names what is left of the memory behind those before. [`TransportOps`] gets packets of
+    /// equal length. None: of one packet without bytes.
+    Bytes(&'a [&'a [u8]]),
     /// Bytes that still lie in the sending process: pieces of its memory, by its own local keys, and their
     /// lengths. Only on links inside one host; never kept beyond the call.
     Reference(&'a [(RemoteAddress, u32)]),
 }
 
-impl Payload<'_> {
-    /// Length in bytes.
+impl<'a> Payload<'a> {
+    /// Length in bytes of all packets, which are as long as the first.
+    #[inline]
     pub fn len(&self) -> u64 {
         match self {
-            Payload::Bytes(bytes) => bytes.len() as u64,
+            Payload::Bytes(burst) => self.first_len() * burst.len() as u64,
             Payload::Reference(pieces) => pieces.iter().map(|piece| u64::from(piece.1)).sum(),
         }
     }
 
     /// Whether there are no bytes.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Length in bytes of the first packet.
+    #[inline]
+    pub(crate) fn first_len(&self) -> u64 {
+        match self {
+            Payload::Bytes(burst) => burst.first().map_or(0, |bytes| bytes.len() as u64),
+            Payload::Reference(_) => self.len(),
+        }
+    }
+
+    /// Those of the first `packets`.
+    #[inline]
+    pub fn first(self, packets: u32) -> Payload<'a> {
+        match self {
+            Payload::Bytes(burst) => Payload::Bytes(&burst[..burst.len().min(packets as usize)]),
+            Payload::Reference(_) => self,
+        }
+    }
+
+    /// Those of the first packet and of the ones behind it that are as long, `most` at most, at least one.
+    #[inline]
+    pub(crate) fn alike(self, most: u64) -> Payload<'a> {
+        let Payload::Bytes(burst @ [first, _, ..]) = self else { return self };
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let alike = burst.iter().take(most).take_while(|bytes| bytes.len() == first.len()).count();
+        Payload::Bytes(&burst[..alike.max(1)])
     }
 }
 
@@ -198,19 +312,22 @@ pub enum ArrivalKind {
     WriteImmediate,
 }
 
-/// Why a work request ended (names of `enum ibv_wc_status`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How a work request ended (values of `enum ibv_wc_status`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u32)]
 pub enum Status {
-    Success,
-    LocalLength,
-    LocalQpOperation,
-    LocalProtection,
-    BadResponse,
-    RemoteInvalidRequest,
-    RemoteAccess,
-    RemoteOperation,
-    RetryExceeded,
-    RnrRetryExceeded,
+    Success = 0,
+    LocalLength = 1,
+    LocalQpOperation = 2,
+    LocalProtection = 4,
+    /// The queue pair went to ERR before; the protocol itself never says so.
+    Flushed = 5,
+    BadResponse = 7,
+    RemoteInvalidRequest = 9,
+    RemoteAccess = 10,
+    RemoteOperation = 11,
+    RetryExceeded = 12,
+    RnrRetryExceeded = 13,
 }
 
 /// Asynchronous events of one queue pair (names of `enum ibv_event_type`), raised by the protocol.
@@ -249,23 +366,11 @@ pub enum InitiatorCopy {
 
 /// Memory, receives, completions and the link of one queue pair.
 pub trait TransportOps {
-    /// Sends one packet of this queue pair. `Wait`: the link is full. `Denied(LocalProtection)`: the bytes
-    /// of a work request cannot be read; `Denied(RemoteAccess | Operational)`: those of a READ response cannot.
-    fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()>;
-
-    /// Sends a row of `count` packets: the first has this header and source, each of the others what follows
-    /// ([`header_in_burst`], [`Source::in_burst`]). Gives how many were sent, from the first on. What was in the way of the next
-    /// one is told where it is sent by itself.
-    fn transmit_burst(&mut self, header: &Header, source: Source, count: u32) -> u32 {
-        for index in 0..count {
-            if self.transmit(&header_in_burst(header, source.len(), index), source.in_burst(index))
-                != Outcome::Done(())
-            {
-                return index;
-            }
-        }
-        count
-    }
+    /// Sends a burst of `count` packets of this queue pair, mostly one. The first has this header and source, each of the others
+    /// what follows (see [`Payload::Bytes`]; the bytes follow each other, too). Gives how many were sent, from the first on, at least
+    /// one. `Wait`: the link is full. `Denied(LocalProtection)`: the bytes of a work request cannot be read; `Denied(RemoteAccess |
+    /// Operational)`: those of a READ response cannot.
+    fn transmit(&mut self, header: &Header, source: Source, count: u32) -> Outcome<u32>;
 
     /// Whether what was transmitted last makes as much as leaves together: a good place to do other things before more is
     /// transmitted.
@@ -273,13 +378,9 @@ pub trait TransportOps {
         false
     }
 
-    /// Whether the access to memory that last said `Wait` did so for want of a page: what becomes of its packet says
-    /// [`FaultHandling`](crate::FaultHandling). Else it is possible again soon.
-    fn lacks_page(&self) -> bool;
-
     /// Sends one of Pagewire's own packets: `header` is a BTH alone with the opcode of `body`. Only called
     /// towards a peer that answered HELLO. `Wait`: the link is full; it is offered again or given up.
-    fn transmit_control(&mut self, header: &Header, body: &VendorPacket) -> Outcome<()>;
+    fn transmit_control(&mut self, header: &Header, body: &VendorPacket) -> Outcome<u32>;
 
     /// Tries to execute a WRITE (without immediate) or READ at once in the peer's memory.
     /// Only called where [`Link::initiator_copy`](crate::Link::initiator_copy) is set and nothing is outstanding before it.
@@ -296,21 +397,9 @@ pub trait TransportOps {
     /// failed: where UC drops a message, its receive stays current and is filled again from offset 0.
     /// One that is current when the connection dies is the caller's to flush.
     fn begin_receive(&mut self) -> bool;
-    /// Places bytes of the current receive; `last` is set with the message's final bytes, whose last
-    /// 8 bytes become visible last.
-    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()>;
-    /// As [`place_receive`](Self::place_receive) for the payloads of packets that follow each other, none of them the last
-    /// of its message. Gives how many were placed, from the first on. What was in the way of the next one is told where it is
-    /// placed by itself.
-    fn place_receive_burst(&mut self, offset: u64, burst: &[&[u8]]) -> usize {
-        let mut at = offset;
-        let placed = burst.iter().take_while(|bytes| {
-            let outcome = self.place_receive(at, Payload::Bytes(bytes), false);
-            at += bytes.len() as u64;
-            outcome == Outcome::Done(())
-        });
-        placed.count()
-    }
+    /// Places bytes of the current receive, from the first packet on; gives how many packets were placed. `last` is set with the
+    /// message's final bytes, whose last 8 bytes become visible last.
+    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<u32>;
     /// Completes the current receive, or takes and completes one for a WRITE with immediate
     /// (after `begin_receive`).
     fn finish_receive(&mut self, arrival: Arrival);
@@ -318,22 +407,9 @@ pub trait TransportOps {
     fn fail_receive(&mut self, status: Status);
     /// Checks the whole range of a request. Not called for zero length (key and address are then ignored).
     fn check_remote(&mut self, remote: RemoteAddress, length: u32, right: Right) -> Outcome<()>;
-    /// Writes to memory that was checked; checks again (the region may have gone). `rest`: bytes of the WRITE that follow, 0 if
-    /// these are its last.
-    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<()>;
-    /// As [`write_remote`](Self::write_remote) for the payloads of packets that follow each other, `rest` bytes behind the last of them; gives how many were written, as
-    /// [`place_receive_burst`](Self::place_receive_burst).
-    fn write_remote_burst(&mut self, remote: RemoteAddress, burst: &[&[u8]], rest: u32) -> usize {
-        let mut address = remote.address;
-        let mut left = rest + burst.iter().map(|bytes| bytes.len() as u32).sum::<u32>();
-        let written = burst.iter().take_while(|bytes| {
-            let to = RemoteAddress { address, ..remote };
-            address = address.wrapping_add(bytes.len() as u64);
-            left -= bytes.len() as u32;
-            self.write_remote(to, Payload::Bytes(bytes), left) == Outcome::Done(())
-        });
-        written.count()
-    }
+    /// Writes to memory that was checked, from the first packet on; checks again (the region may have gone). `rest`: bytes of the
+    /// WRITE that follow, 0 if these are its last. Gives how many packets were written.
+    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, rest: u32) -> Outcome<u32>;
     /// Runs an atomic on 8 aligned bytes and gives their original value.
     fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64>;
     /// Invalidates a key for SEND with invalidate.
@@ -341,19 +417,9 @@ pub trait TransportOps {
 
     // Requester.
 
-    /// Places bytes of a READ response into the work request's buffers.
-    fn place_response(&mut self, work: WorkId, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()>;
-    /// As [`place_response`](Self::place_response) for the payloads of packets that follow each other, none of them the last of
-    /// its READ; gives how many were placed, as [`place_receive_burst`](Self::place_receive_burst).
-    fn place_response_burst(&mut self, work: WorkId, offset: u64, burst: &[&[u8]]) -> usize {
-        let mut at = offset;
-        let placed = burst.iter().take_while(|bytes| {
-            let outcome = self.place_response(work, at, Payload::Bytes(bytes), false);
-            at += bytes.len() as u64;
-            outcome == Outcome::Done(())
-        });
-        placed.count()
-    }
+    /// Places bytes of READ responses into the work request's buffers, from the first packet on; gives how many packets were placed.
+    fn place_response(&mut self, work: WorkId, offset: u64, payload: Payload<'_>, last: bool)
+    -> Outcome<u32>;
     /// Places the original value of an atomic into the work request's buffers.
     fn place_atomic(&mut self, work: WorkId, value: u64) -> Outcome<()>;
     /// Reports work requests as complete: all up to and including `work`, in order; those before it

@@ -10,10 +10,11 @@ use meter::Meter;
 use pagewire_wire::{Header, Opcode, Operation as Code, Received, SelectiveAck, Transport, VendorPacket};
 
 use crate::message::{Place, denied_status, part_of, piece, send_code, write_code};
-use crate::placing::{Placer, Stop};
+use crate::placing::{Placed, Placer, Stop};
 use crate::{
-    Denial, Event, Link, LinkState, Operation, Outcome, Payload, Progress, Psn, RemoteRights, Status, Time,
-    TransportOps, Work, limits, packets_for, partitions_match, plain_bth,
+    Denial, Disposition, DropCause, Event, Link, LinkState, Operation, Outcome, Payload, Progress,
+    ProtocolCounters, Psn, Reason, RemoteRights, Status, Time, TransportOps, Work, limits, packets_for,
+    partitions_match, plain_bth,
 };
 
 /// What a connection is told on its way to RTR.
@@ -31,27 +32,16 @@ pub struct UcSettings {
     pub remote_rights: RemoteRights,
 }
 
-/// What a connection has seen since it was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct UcCounters {
-    /// Packets sent.
-    pub packets_sent: u64,
-    /// Packets given to `receive`.
-    pub packets_received: u64,
-    /// Gaps in the PSNs received.
-    pub gaps: u64,
-    /// Packets received that belong to no message that is taken.
-    pub dropped: u64,
-    /// Messages dropped because there was no receive.
-    pub no_receive: u64,
-    /// Packets dropped because an access had to wait for a page.
-    pub faults_dropped: u64,
-    /// WRITEs executed by [`TransportOps::initiator_copy`].
-    pub initiator_copies: u64,
+impl ProtocolCounters {
+    /// Counts a packet of UC that ended so.
+    fn count_uc(&mut self, disposition: Disposition) {
+        self.no_receive += u64::from(disposition == Disposition::Dropped(DropCause::NoReceive));
+        self.stale += u64::from(matches!(disposition, Disposition::Dropped(_) | Disposition::Duplicate));
+    }
 }
 
 /// Both halves of a UC queue pair.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct UcConnection {
     link: Link,
     destination: u32,
@@ -75,7 +65,7 @@ pub struct UcConnection {
     /// Packets that came before one that is missing, and since when it is.
     stash: Stash,
     gap_since: Option<Time>,
-    counters: UcCounters,
+    counters: ProtocolCounters,
 }
 
 impl UcConnection {
@@ -85,22 +75,10 @@ impl UcConnection {
             link: settings.link,
             destination: settings.destination,
             partition: settings.partition,
-            queue: VecDeque::new(),
-            sent: 0,
-            next: Psn::default(),
-            running: false,
-            draining: false,
-            undelivered: false,
             expected: Psn::new(settings.receive_psn),
             placer: Placer::new(settings.remote_rights),
-            waiting: false,
-            established: false,
-            dead: false,
             meter: Meter::new(settings.link.request_mtu),
-            first_packet_at: None,
-            stash: Stash::default(),
-            gap_since: None,
-            counters: UcCounters::default(),
+            ..UcConnection::default()
         }
     }
 
@@ -128,7 +106,7 @@ impl UcConnection {
         match body {
             VendorPacket::SelectiveAck(report) => self.meter.report(Psn::new(report.expected), self.next),
             VendorPacket::Hello(_) | VendorPacket::Hold(_) | VendorPacket::Resume(_) => {
-                self.counters.dropped += 1
+                self.counters.stale += 1
             }
         }
     }
@@ -146,26 +124,44 @@ impl UcConnection {
         self.queue.push_back(work);
     }
 
-    /// Takes one packet of this connection. `Wait`: the transport operations cannot execute it now; the caller
-    /// offers the same packet again, and packets behind it afterwards. Never `Denied`.
+    /// Takes one packet of this connection. One that is `Held` is offered again before others.
     pub fn receive<E: TransportOps>(
         &mut self,
         now: Time,
         header: &Header,
         payload: Payload<'_>,
         ops: &mut E,
-    ) -> Outcome<()> {
-        if !std::mem::take(&mut self.waiting) {
+    ) -> Disposition {
+        let again = std::mem::take(&mut self.waiting);
+        if !again {
             self.counters.packets_received += 1;
         }
         let opcode = header.bth.opcode;
         let code = opcode.operation().filter(|_| opcode.transport() == Transport::Uc);
-        let Some(code) =
-            code.filter(|_| !self.dead && partitions_match(header.bth.partition, self.partition))
-        else {
-            self.counters.dropped += 1;
-            return Outcome::Done(());
+        let disposition = match code {
+            _ if self.dead => Disposition::Dropped(DropCause::WrongState),
+            None => Disposition::Dropped(DropCause::Malformed),
+            Some(_) if !partitions_match(header.bth.partition, self.partition) => {
+                Disposition::Dropped(DropCause::WrongPartition)
+            }
+            Some(code) => self.receive_in_order(now, code, header, payload, ops),
         };
+        self.counters.count_uc(disposition);
+        match disposition {
+            Disposition::Held { reason, .. } => Disposition::Held { reason, again },
+            other => other,
+        }
+    }
+
+    /// Takes a packet by its PSN (section 9.8.2.2.2).
+    fn receive_in_order<E: TransportOps>(
+        &mut self,
+        now: Time,
+        code: Code,
+        header: &Header,
+        payload: Payload<'_>,
+        ops: &mut E,
+    ) -> Disposition {
         if !self.established {
             self.established = true;
             ops.event(Event::CommunicationEstablished);
@@ -173,28 +169,26 @@ impl UcConnection {
         self.first_packet_at.get_or_insert(now);
         let psn = Psn::new(header.bth.psn);
         if psn != self.expected {
-            if self.keeps(now, psn, header, payload) {
-                return Outcome::Done(());
+            if let Some(disposition) = self.set_aside(now, psn, header, payload) {
+                return disposition;
             }
-            // Whatever was coming in is incomplete (section 9.8.2.2.2).
-            self.counters.gaps += 1;
+            // Whatever was coming in is incomplete.
+            self.counters.out_of_order += 1;
             self.placer.forget_message();
             self.expected = psn;
-            (self.gap_since, self.waiting) = (None, false);
+            self.gap_since = None;
             self.stash.clear();
         }
-        match self.take(code, header, payload, ops) {
-            Outcome::Wait => Outcome::Wait,
-            _ => {
-                self.stash.advance(1);
-                // A kept packet that has to wait is tried again by `progress`.
-                self.drain(now, ops);
-                Outcome::Done(())
-            }
+        let disposition = self.take(code, header, payload, ops);
+        if !disposition.is_held() {
+            self.stash.advance(1);
+            // A kept packet that has to wait is tried again by `progress`.
+            self.drain(now, ops);
         }
+        disposition
     }
 
-    /// The packet for which [`receive`](Self::receive) said `Wait` will not be offered again: it is lost, and its message with it.
+    /// The packet that is `Held` will not be offered again: it is lost, and its message with it.
     #[cold]
     pub fn abandon(&mut self) {
         if std::mem::take(&mut self.waiting) {
@@ -213,51 +207,58 @@ impl UcConnection {
         header: &Header,
         payload: Payload<'_>,
         ops: &mut E,
-    ) -> Outcome<()> {
-        match self.execute(code, header, payload, ops) {
-            Ok(_) => {}
-            Err(Stop::Wait) => {
+    ) -> Disposition {
+        let disposition = match self.execute(code, header, payload.first(1), ops) {
+            Ok(_) => Disposition::Executed(1),
+            Err(Stop::Wait(reason)) => {
                 self.waiting = true;
-                return Outcome::Wait;
+                return Disposition::Held { reason, again: false };
             }
             Err(Stop::ReceiveFailed(_)) => {
                 self.dead = true;
                 ops.event(Event::RequestError);
+                Disposition::Dropped(DropCause::NoAccess)
             }
             // In silence: UC has no NAK (section 9.8.2.2.5).
-            Err(stop @ (Stop::NotReady | Stop::Invalid | Stop::Denied(_))) => {
-                self.counters.no_receive += u64::from(matches!(stop, Stop::NotReady));
-                self.counters.dropped += 1;
-                self.placer.forget_message();
-            }
+            Err(Stop::NotReady) => Disposition::Dropped(DropCause::NoReceive),
+            Err(Stop::Invalid) => Disposition::Dropped(DropCause::Malformed),
+            Err(Stop::Denied(_)) => Disposition::Dropped(DropCause::NoAccess),
+        };
+        if matches!(disposition, Disposition::Dropped(_)) {
+            self.placer.forget_message();
         }
         self.expected = self.expected.plus(1);
         self.meter.received();
-        Outcome::Done(())
+        disposition
     }
 
-    /// Whether a packet that is not the expected one is dealt with: kept for its turn, or dropped because its turn is over.
-    fn keeps(&mut self, now: Time, psn: Psn, header: &Header, payload: Payload<'_>) -> bool {
+    /// A packet that is not the expected one: kept for its turn, or dropped because its turn is over. `None`: what is missing before it is
+    /// given up.
+    fn set_aside(
+        &mut self,
+        now: Time,
+        psn: Psn,
+        header: &Header,
+        payload: Payload<'_>,
+    ) -> Option<Disposition> {
         let standard = self.meter.peer_is_standard() || self.has_not_greeted(now);
         // What was kept before that was known is not lost by it: its turn comes in time.
         if self.link.lossless || standard && self.stash.is_empty() {
-            return false;
+            return None;
         }
         if self.expected.since(psn) <= limits::LOSSY_SPAN {
-            self.counters.dropped += 1;
-            return true;
+            return Some(Disposition::Dropped(DropCause::Stale));
         }
-        let Payload::Bytes(bytes) = payload else { return false };
-        let ahead = psn.since(self.expected);
+        let Payload::Bytes(burst) = payload else { return None };
+        let (ahead, bytes) = (psn.since(self.expected), burst.first().copied().unwrap_or_default());
         if self.stash.has(ahead) {
-            self.counters.dropped += 1;
-            return true;
+            return Some(Disposition::Duplicate);
         }
-        let kept = self.stash.insert(ahead, header, bytes);
-        if kept {
-            self.gap_since.get_or_insert(now);
+        if !self.stash.insert(ahead, header, bytes) {
+            return None;
         }
-        kept
+        self.gap_since.get_or_insert(now);
+        Some(Disposition::Kept)
     }
 
     /// Whether the peer has not said what it is in so long a time that it is no Pagewire whose greetings were lost.
@@ -270,11 +271,13 @@ impl UcConnection {
     fn drain<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> bool {
         while let Some(kept) = self.stash.take_first() {
             let Some(code) = kept.header.bth.opcode.operation().filter(|_| !self.dead) else { break };
-            if let Outcome::Wait = self.take(code, &kept.header, Payload::Bytes(&kept.bytes), ops) {
+            let disposition = self.take(code, &kept.header, Payload::Bytes(&[&kept.bytes]), ops);
+            if disposition.is_held() {
                 self.waiting = false;
                 self.stash.put_back(kept);
                 return true;
             }
+            self.counters.count_uc(disposition);
             self.stash.advance(1);
         }
         self.gap_since = (!self.stash.is_empty()).then_some(now);
@@ -286,7 +289,7 @@ impl UcConnection {
         let late = self.gap_since.is_some_and(|since| now.0.saturating_sub(since.0) >= limits::UC_REORDERING);
         let Some(missing) = self.stash.iter().next().map(|(index, _)| index).filter(|_| late) else { return };
         if missing > 0 {
-            self.counters.gaps += 1;
+            self.counters.out_of_order += 1;
             self.placer.forget_message();
             self.expected = self.expected.plus(missing);
             self.stash.advance(missing);
@@ -323,7 +326,7 @@ impl UcConnection {
                     self.sent = 0;
                     ops.complete(work.id, Status::Success);
                 }
-                Outcome::Wait => return Progress::Wait,
+                Outcome::Wait(_) => return Progress::Wait,
                 Outcome::Denied(denial) => {
                     self.queue.clear();
                     self.sent = 0;
@@ -349,8 +352,7 @@ impl UcConnection {
             SelectiveAck { expected: self.expected.value(), message: 0, received: Received::default() };
         let bth = plain_bth(Opcode::SELECTIVE_ACK, self.destination, self.partition, self.expected);
         // One that finds no room is made at the next turn.
-        if let Outcome::Done(()) =
-            ops.transmit_control(&Header::new(bth), &VendorPacket::SelectiveAck(report))
+        if let Outcome::Done(_) = ops.transmit_control(&Header::new(bth), &VendorPacket::SelectiveAck(report))
         {
             self.meter.reported();
         }
@@ -397,7 +399,7 @@ impl UcConnection {
     }
 
     /// What it has seen so far.
-    pub fn counters(&self) -> UcCounters {
+    pub fn counters(&self) -> ProtocolCounters {
         self.counters
     }
 
@@ -412,7 +414,7 @@ impl UcConnection {
                 self.counters.initiator_copies += 1;
                 Outcome::Done(true)
             }
-            crate::InitiatorCopy::Wait => Outcome::Wait,
+            crate::InitiatorCopy::Wait => Outcome::Wait(Reason::Page),
             crate::InitiatorCopy::Unavailable => self.send_packet(work, ops),
         }
     }
@@ -440,12 +442,12 @@ impl UcConnection {
         header.immediate = immediate.filter(|_| place.is_end());
         let reports = reth.is_none() || immediate.is_some();
         header.bth.solicited = place.is_end() && work.solicited && reports;
-        match ops.transmit(&header, piece(work, self.sent, self.link.request_mtu, false)) {
-            Outcome::Done(()) => {}
-            Outcome::Wait => return Outcome::Wait,
+        match ops.transmit(&header, piece(work, self.sent, self.link.request_mtu, false), 1) {
+            Outcome::Done(_) => {}
+            Outcome::Wait(reason) => return Outcome::Wait(reason),
             Outcome::Denied(denial) => return Outcome::Denied(denial),
         }
-        self.counters.packets_sent += 1;
+        self.counters.requests_sent += 1;
         self.undelivered = self.link.lossless;
         self.next = self.next.plus(1);
         self.sent += 1;
@@ -458,7 +460,7 @@ impl UcConnection {
         header: &Header,
         payload: Payload<'_>,
         ops: &mut E,
-    ) -> Result<bool, Stop> {
+    ) -> Result<Placed, Stop> {
         let Some(part) = part_of(code) else { return Err(Stop::Invalid) };
         if part.1.is_start() {
             // Ends whatever was coming in before (section 9.8.2.2.3).

@@ -3,7 +3,7 @@
 
 use pagewire_wire::{Deth, Header, Opcode, Operation as Code, Transport};
 
-use crate::{Psn, partitions_match, plain_bth};
+use crate::{DropCause, Psn, partitions_match, plain_bth};
 
 /// Bit of a work request's Q_Key that stands for the queue pair's own (section 10.2.5).
 const OWN_QUEUE_KEY: u32 = 1 << 31;
@@ -47,19 +47,6 @@ pub struct Accepted {
     pub solicited: bool,
 }
 
-/// Why a datagram is dropped, in silence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rejected {
-    /// Not a UD SEND.
-    Opcode,
-    /// Not a partition of this queue pair.
-    Partition,
-    /// The Q_Key is not this queue pair's.
-    QueueKey,
-    /// Longer than the MTU.
-    Length,
-}
-
 /// The header of a datagram with this PSN. The PSN counts up by one a datagram; receivers do not
 /// look at it.
 pub fn header(settings: &UdSettings, psn: Psn, datagram: &Datagram) -> Header {
@@ -78,18 +65,19 @@ pub fn header(settings: &UdSettings, psn: Psn, datagram: &Datagram) -> Header {
 ///
 /// # Errors
 /// Why it is dropped.
-pub fn accept(settings: &UdSettings, header: &Header, length: u64) -> Result<Accepted, Rejected> {
+pub fn accept(settings: &UdSettings, header: &Header, length: u64) -> Result<Accepted, DropCause> {
     let opcode = header.bth.opcode;
     let send = matches!(opcode.operation(), Some(Code::SendOnly | Code::SendOnlyImmediate));
-    let deth = header.deth.filter(|_| send && opcode.transport() == Transport::Ud).ok_or(Rejected::Opcode)?;
+    let deth =
+        header.deth.filter(|_| send && opcode.transport() == Transport::Ud).ok_or(DropCause::Malformed)?;
     if !partitions_match(header.bth.partition, settings.partition) {
-        return Err(Rejected::Partition);
+        return Err(DropCause::WrongPartition);
     }
     if deth.queue_key != settings.queue_key {
-        return Err(Rejected::QueueKey);
+        return Err(DropCause::WrongQKey);
     }
     if length > u64::from(settings.mtu) {
-        return Err(Rejected::Length);
+        return Err(DropCause::Malformed);
     }
     Ok(Accepted {
         length: length as u32,
@@ -125,14 +113,14 @@ mod tests {
     #[test]
     fn reasons_to_drop() {
         let good = header(&SETTINGS, Psn::new(0), &datagram());
-        assert_eq!(accept(&SETTINGS, &good, 1025), Err(Rejected::Length));
+        assert_eq!(accept(&SETTINGS, &good, 1025), Err(DropCause::Malformed));
         let other = UdSettings { queue_key: 1, ..SETTINGS };
-        assert_eq!(accept(&other, &good, 0), Err(Rejected::QueueKey));
+        assert_eq!(accept(&other, &good, 0), Err(DropCause::WrongQKey));
         let other = UdSettings { partition: 0x8001, ..SETTINGS };
-        assert_eq!(accept(&other, &good, 0), Err(Rejected::Partition));
+        assert_eq!(accept(&other, &good, 0), Err(DropCause::WrongPartition));
         let mut rc = good;
         rc.bth.opcode = Opcode::new(Transport::Rc, Code::SendOnly);
-        assert_eq!(accept(&SETTINGS, &rc, 0), Err(Rejected::Opcode));
+        assert_eq!(accept(&SETTINGS, &rc, 0), Err(DropCause::Malformed));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, number, pointer, status};
 use crate::context::ContextObject;
-use crate::engine::{Host, epoch};
+use crate::engine::Host;
+use crate::held::epoch;
 use crate::leftovers::{Leftover, Membership};
 use crate::object::{Object, not_null};
 use crate::protection::ProtectionDomainObject;

@@ -1,5 +1,6 @@
 //! The edge between C and Rust: no panic crosses it, every refusal becomes an `errno` value.
 
+use crate::messages::tell_shortage;
 use libc::{EINVAL, EIO, c_int};
 use pagewire_memory::Uncancelled;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +15,7 @@ pub type Result<T> = std::result::Result<T, Errno>;
 impl From<pagewire_nic::Error> for Errno {
     fn from(error: pagewire_nic::Error) -> Self {
         log::debug!("refused: {error}");
-        crate::engine::tell_shortage(error.errno());
+        tell_shortage(error.errno());
         Errno(error.errno())
     }
 }
@@ -22,7 +23,7 @@ impl From<pagewire_nic::Error> for Errno {
 impl From<std::io::Error> for Errno {
     fn from(error: std::io::Error) -> Self {
         let errno = error.raw_os_error().unwrap_or(EIO);
-        crate::engine::tell_shortage(errno);
+        tell_shortage(errno);
         Errno(errno)
     }
 }

@@ -2,12 +2,11 @@
 
 use crate::abi::*;
 use crate::boundary::{number, pointer, status};
-use crate::completion_queue::CompletionQueueObject;
 use crate::context::ContextObject;
 use crate::descriptor::{EventDescriptor, take_event};
-use crate::engine::epoch;
+use crate::held::epoch;
 use crate::object::{Object, not_null, put};
-use libc::{c_int, c_uint, c_void};
+use libc::{c_int, c_void};
 use pagewire_nic::CompletionChannel;
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -127,17 +126,5 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
             1 => return 0,
             _ => return -1,
         }
-    }
-}
-
-/// `ibv_ack_cq_events(3)`.
-///
-/// # Safety
-/// `cq` is NULL or created.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, events: c_uint) {
-    // SAFETY: the caller's promise.
-    if let Ok(cq) = unsafe { CompletionQueueObject::of(cq) } {
-        cq.queue().completion_events().acknowledge(events);
     }
 }

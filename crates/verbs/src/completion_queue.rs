@@ -1,16 +1,17 @@
-//! Completion queues, by the plain interface; the extended one is in [`extended_poll`](crate::extended_poll).
+//! Completion queues, by the plain interface; the extended one stands on them ([`extended_poll`](crate::extended_poll)).
 
 use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, pointer, quick_status, status};
 use crate::completion_channel::CompletionChannelObject;
 use crate::context::ContextObject;
-use crate::engine::{Host, epoch};
-use crate::extended_poll::{self, Polling};
+use crate::engine::Host;
+use crate::held::epoch;
 use crate::leftovers::{Leftover, Membership};
 use crate::limits;
 use crate::object::{Object, not_null};
+use crate::polling::Polling;
 use crate::protection::ProtectionDomainObject;
-use libc::{EIO, c_int, c_void};
+use libc::{EIO, c_int, c_uint, c_void};
 use pagewire_nic::{Completion, CompletionQueue, CompletionQueueInit, Moderation, RoutingHeader};
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,9 +54,11 @@ pub(crate) struct Options {
     pub cq_context: *mut c_void,
     pub channel: *mut ibv_comp_channel,
     pub vector: u32,
-    /// The extended interface, if that is wanted.
-    pub extended: Option<extended_poll::Flags>,
     pub parent_domain: *mut ibv_pd,
+    /// The program polls from one thread at a time.
+    pub single_threaded: bool,
+    /// Completions for which there is no room take the places of the oldest.
+    pub ignores_overrun: bool,
 }
 
 /// Makes a completion queue.
@@ -63,7 +66,7 @@ pub(crate) struct Options {
 /// # Safety
 /// `context` is NULL or open; the channel is NULL or created, the parent domain NULL or allocated.
 pub(crate) unsafe fn create(context: *mut ibv_context, options: &Options) -> Result<*mut ibv_cq> {
-    let &Options { entries, cq_context, channel, vector, extended, parent_domain } = options;
+    let &Options { entries, cq_context, channel, vector, parent_domain, .. } = options;
     // SAFETY: the caller's promise.
     let opened = unsafe { ContextObject::of(context) }?;
     let announced = match channel.is_null() {
@@ -86,21 +89,18 @@ pub(crate) unsafe fn create(context: *mut ibv_context, options: &Options) -> Res
         entries,
         channel: announced.map(|channel| channel.channel().clone()),
         parent_domain,
-        ignores_overrun: extended.is_some_and(|flags| flags.ignores_overrun),
+        ignores_overrun: options.ignores_overrun,
     })?;
     let mut public = ibv_cq_ex::zeroed();
     public.context = context;
     public.channel = channel;
     public.cq_context = cq_context;
     public.cqe = queue.entries() as c_int;
-    if let Some(flags) = extended {
-        extended_poll::install(&mut public, flags);
-    }
     let object = Box::new(CompletionQueueObject {
         public: UnsafeCell::new(public),
         membership: opened.leftovers().add(Leftover::CompletionQueue(queue.clone())),
         queue,
-        polling: Polling::new(extended),
+        polling: Polling::new(options.single_threaded),
         epoch: epoch(),
     });
     object.queue.set_cookie(&raw const *object as u64);
@@ -126,8 +126,15 @@ pub unsafe extern "C" fn ibv_create_cq(
         let (Ok(entries), Ok(vector)) = (u32::try_from(entries), u32::try_from(vector)) else {
             return invalid("number of entries or completion vector");
         };
-        let parent_domain = std::ptr::null_mut();
-        let options = Options { entries, cq_context, channel, vector, extended: None, parent_domain };
+        let options = Options {
+            entries,
+            cq_context,
+            channel,
+            vector,
+            parent_domain: std::ptr::null_mut(),
+            single_threaded: false,
+            ignores_overrun: false,
+        };
         // SAFETY: the caller's promise.
         unsafe { create(context, &options) }
     })
@@ -192,6 +199,18 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         drop(unsafe { CompletionQueueObject::take_back(cq) });
         Ok(())
     })
+}
+
+/// `ibv_ack_cq_events(3)`.
+///
+/// # Safety
+/// `cq` is NULL or created.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, events: c_uint) {
+    // SAFETY: the caller's promise.
+    if let Ok(cq) = unsafe { CompletionQueueObject::of(cq) } {
+        cq.queue().completion_events().acknowledge(events);
+    }
 }
 
 /// `ibv_poll_cq(3)`, by way of `context->ops`.

@@ -4,6 +4,7 @@
 //! its own, because `pagewire run` preloads this library.
 
 use crate::boundary::{Errno, Result, number, pointer};
+use crate::messages::say;
 use crate::object::put;
 use libc::{EOPNOTSUPP, c_int, c_void};
 use std::sync::Once;
@@ -16,7 +17,7 @@ fn refuse<T>(function: &str) -> Result<T> {
     let is_linked = !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"rdma_connect".as_ptr()) }.is_null();
     if is_linked {
         SAID.call_once(|| {
-            crate::engine::say(format_args!(
+            say(format_args!(
                 "{function}: the RDMA connection manager (librdmacm) is not built yet: let the program exchange addresses over \
                  TCP, if it can (perftest: without -R; qperf: without -cm 1)"
             ));

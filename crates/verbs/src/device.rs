@@ -1,9 +1,12 @@
 //! The list of devices.
 
 use crate::abi::*;
-use crate::boundary::{Result, number, pointer};
-use crate::device_files::layout::uverbs_number;
-use crate::held::HeldOverForks;
+use crate::boundary::{Errno, Result, invalid, number, pointer};
+use crate::device_files::kernel::uverbs_number;
+use crate::held::{HeldOverForks, Order};
+use crate::messages::tell_no_device;
+use crate::object::put;
+use crate::process::check_environment;
 use libc::{c_char, c_int};
 use pagewire_nic::device::{self, Device};
 use std::sync::{Arc, Weak};
@@ -26,7 +29,7 @@ unsafe impl Send for DeviceObject {}
 unsafe impl Sync for DeviceObject {}
 
 /// The devices that somebody holds, so that the same device is the same pointer in every list.
-pub static KNOWN: HeldOverForks<Vec<Weak<DeviceObject>>> = HeldOverForks::new(Vec::new());
+static KNOWN: HeldOverForks<Vec<Weak<DeviceObject>>> = HeldOverForks::new(Order::Devices, Vec::new(), |_| {});
 
 impl DeviceObject {
     fn new(device: Device) -> Self {
@@ -57,7 +60,7 @@ impl DeviceObject {
     /// `public` is NULL or stands in a device list that is not freed, or is the device of an open context.
     pub unsafe fn of(public: *const ibv_device) -> Result<Arc<Self>> {
         if public.is_null() {
-            return crate::boundary::invalid("no device");
+            return invalid("no device");
         }
         let object: *const DeviceObject = public.cast();
         // SAFETY: the caller's promise: whoever holds the pointer holds one count of the `Arc` that it came from.
@@ -112,21 +115,21 @@ pub fn known_at(path: &str) -> Option<Arc<DeviceObject>> {
 pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     pointer(|| {
         // SAFETY: the caller's promise.
-        unsafe { crate::object::put(count, 0) };
-        crate::engine::check_environment()?;
+        unsafe { put(count, 0) };
+        check_environment()?;
         let devices = present()?;
         if devices.is_empty() {
-            crate::engine::tell_no_device();
+            tell_no_device();
         }
         // The list is the C library's, as nobody says how long it is when it is freed.
         // SAFETY: calloc(3) has no preconditions.
         let list = unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_device>()) }
             .cast::<*mut ibv_device>();
         if list.is_null() {
-            return Err(crate::boundary::Errno(libc::ENOMEM));
+            return Err(Errno(libc::ENOMEM));
         }
         // SAFETY: the caller's promise.
-        unsafe { crate::object::put(count, devices.len() as c_int) };
+        unsafe { put(count, devices.len() as c_int) };
         for (place, device) in devices.into_iter().enumerate() {
             // SAFETY: `place` is below the length allocated above; the list takes over the count of the `Arc`.
             unsafe { list.add(place).write(Arc::into_raw(device).cast_mut().cast()) };

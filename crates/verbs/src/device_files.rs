@@ -13,7 +13,7 @@
 pub mod attributes;
 mod calls;
 mod descriptors;
-mod kernel;
+pub mod kernel;
 pub mod layout;
 pub mod resolve;
 mod status;

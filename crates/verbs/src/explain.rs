@@ -26,7 +26,7 @@
 //!  "packets_sent":0,"packets_received":0,"dropped":0,"page_waits":0,"protocol":{"retransmissions":0,"timeouts":0}}
 //! ```
 //!
-//! `path` is `local`, `udp`, `asked` (being chosen), `dead` (the path asked for cannot be had) or `none` (no peer yet);
+//! `path` is `local`, `udp`, `connecting` (being chosen), `dead` (the path asked for cannot be had) or `none` (no peer yet);
 //! `reason` says why it is not a better one. `state_reason` says why the state is ERR where the completion queue was overrun;
 //! else it is absent. `peer` and `peer_qpn` are absent for UD and before RTR. `send_requests` are
 //! posted and not complete, `receive_requests` posted and not taken by a message (absent with a shared receive queue).
@@ -205,8 +205,7 @@ fn process(engine: &Engine) -> io::Result<Process> {
             addresses: device.gids.iter().map(|gid| gid.address.to_string()).collect(),
         })
         .collect();
-    let fabric = engine.nic().fabric();
-    let (host, faults) = (fabric.inner(), fabric.counters());
+    let host = engine.nic().fabric();
     let report = engine.nic().page_faults();
     Ok(Process {
         pid: std::process::id(),
@@ -218,7 +217,7 @@ fn process(engine: &Engine) -> io::Result<Process> {
         send_reason: host.send_reason(),
         devices,
         counters: host.counters().all().collect(),
-        faults: faults.all().collect(),
+        faults: host.fault_counters().all().collect(),
         fault_latency: report.latency.clone(),
         absent_pages: AbsentPages::of(engine, report),
     })

@@ -5,55 +5,16 @@ use crate::boundary::{Errno, Result, pointer};
 use crate::completion_queue::{self, CompletionQueueObject, Options, work_completion};
 use crate::object::{Object, not_null};
 use libc::{EINVAL, EIO, ENOENT, EOPNOTSUPP, c_int, c_uint};
-use parking_lot::RawMutex;
-use parking_lot::lock_api::RawMutex as _;
-use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 
 /// What a program asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Flags {
+struct Flags {
     /// Fields that are to be read (`enum ibv_create_cq_wc_flags`).
     fields: u64,
-    /// The program polls from one thread at a time.
     single_threaded: bool,
-    /// Completions for which there is no room take the places of the oldest.
-    pub ignores_overrun: bool,
-}
-
-/// The completion that is being read.
-pub struct Polling {
-    /// Held from a successful `start_poll` to `end_poll`.
-    poll_lock: RawMutex,
-    single_threaded: bool,
-    current: UnsafeCell<ibv_wc>,
-}
-
-impl Polling {
-    /// Nothing polled yet.
-    pub fn new(flags: Option<Flags>) -> Self {
-        Polling {
-            poll_lock: RawMutex::INIT,
-            single_threaded: flags.is_some_and(|flags| flags.single_threaded),
-            current: UnsafeCell::new(ibv_wc::zeroed()),
-        }
-    }
-
-    fn begin(&self) {
-        if !self.single_threaded {
-            self.poll_lock.lock();
-        }
-    }
-
-    /// # Safety
-    /// The calling thread began.
-    unsafe fn end(&self) {
-        if !self.single_threaded {
-            // SAFETY: the caller's promise.
-            unsafe { self.poll_lock.unlock() };
-        }
-    }
+    ignores_overrun: bool,
 }
 
 /// `ibv_create_cq_ex(3)`, by way of `verbs_context`. What cannot be had is refused with EOPNOTSUPP: time stamps,
@@ -68,18 +29,23 @@ pub unsafe extern "C" fn create_cq_ex(
     pointer(|| {
         // SAFETY: the caller's promise.
         let attributes = unsafe { &*not_null(attributes)? };
-        let extended = Some(check(attributes)?);
+        let flags = check(attributes)?;
         let has_domain = attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0;
         let options = Options {
             entries: attributes.cqe,
             cq_context: attributes.cq_context,
             channel: attributes.channel,
             vector: attributes.comp_vector,
-            extended,
             parent_domain: if has_domain { not_null(attributes.parent_domain)? } else { null_mut() },
+            single_threaded: flags.single_threaded,
+            ignores_overrun: flags.ignores_overrun,
         };
-        // SAFETY: the caller's promise.
-        Ok(unsafe { completion_queue::create(context, &options) }?.cast())
+        // SAFETY: the caller's promise. Each queue has the extended structure, which nobody else uses yet.
+        unsafe {
+            let cq = completion_queue::create(context, &options)?.cast::<ibv_cq_ex>();
+            install(&mut *cq, flags);
+            Ok(cq)
+        }
     })
 }
 
@@ -102,7 +68,7 @@ fn check(attributes: &ibv_cq_init_attr_ex) -> Result<Flags> {
 }
 
 /// Sets the reading functions that were asked for; the others stay NULL.
-pub fn install(cq: &mut ibv_cq_ex, flags: Flags) {
+fn install(cq: &mut ibv_cq_ex, flags: Flags) {
     let wanted = |flag| flags.fields & u64::from(flag) != 0;
     cq.start_poll = Some(start_poll);
     cq.next_poll = Some(next_poll);
@@ -143,7 +109,7 @@ fn advance(object: &CompletionQueueObject) -> c_int {
                 let wc = work_completion(completion);
                 let public = object.public();
                 ((*public).wr_id, (*public).status) = (wc.wr_id, wc.status);
-                object.polling.current.get().write(wc);
+                object.polling.current().write(wc);
             }
         })
     }));
@@ -196,7 +162,7 @@ macro_rules! reading {
             // SAFETY: programs pass the queue that they got, between a `start_poll` that succeeded and `end_poll`,
             // when no other thread changes the current completion; the members of the union are plain integers.
             unsafe {
-                let $wc = &*(*cq.cast::<CompletionQueueObject>()).polling.current.get();
+                let $wc = &*(*cq.cast::<CompletionQueueObject>()).polling.current();
                 $value
             }
         }

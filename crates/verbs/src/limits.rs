@@ -1,9 +1,7 @@
 //! Bounds of the C ABI; those of the objects are in `pagewire_nic::limits`.
 
-use pagewire_nic::device::LIMITS;
-
 /// Scatter-gather elements of one work request, as an array length.
-pub const MAX_SEGMENTS: usize = LIMITS.max_sge as usize;
+pub const MAX_SEGMENTS: usize = pagewire_nic::limits::MAX_SEGMENTS as usize;
 /// Completion vectors of a context: all completion events come from one NIC thread.
 pub const COMPLETION_VECTORS: i32 = 1;
 /// Seconds that the answer to one reader of the explain socket may take before it is cut off.

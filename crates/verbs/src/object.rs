@@ -4,7 +4,7 @@
 //! the engine's handle and the epoch in which it was made. A pointer to the structure is a pointer to the object.
 
 use crate::boundary::{Errno, Result};
-use crate::engine::epoch;
+use crate::held::epoch;
 use libc::{EINVAL, EIO};
 
 /// An object that begins with a structure of the C ABI.

@@ -2,7 +2,8 @@
 //!
 //! A file is shown only for what is counted. The names are those of soft-RoCE (the kernel's `rxe_hw_counters.c`) where it has one.
 
-use crate::engine::{Engine, running};
+use crate::engine::Engine;
+use crate::process::running;
 use pagewire_memory::fork::PerProcess;
 use pagewire_nic::device::Device;
 use pagewire_nic::{ConnectionReport, ProtocolCounters};

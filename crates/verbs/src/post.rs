@@ -1,4 +1,4 @@
-//! Posting: from the program's work requests to the engine's. No allocation and no lock of this crate.
+//! Posting to queue pairs: from the program's send requests to the engine's. No allocation and no lock of this crate.
 
 use crate::abi::*;
 use crate::address_handle::AddressHandleObject;
@@ -8,55 +8,10 @@ use crate::limits::MAX_SEGMENTS;
 use crate::object::{Object, put};
 use crate::queue_pair::QueuePairObject;
 use crate::unsupported;
+use crate::work_requests::{post_list, receive_request, segments};
 use libc::c_int;
 use pagewire_nic::attributes::QueuePairType;
-use pagewire_nic::{Data, Destination, ReceiveRequest, ScatterGather, SendOperation, SendRequest};
-
-/// Posts each request of a linked list; stops at the first that is refused and stores it in `bad`.
-///
-/// # Safety
-/// The list is valid; `bad` is NULL or valid for a write.
-pub unsafe fn post_list<W>(
-    list: *mut W,
-    bad: *mut *mut W,
-    next: impl Fn(&W) -> *mut W,
-    mut post: impl FnMut(&W) -> Result<()>,
-) -> Result<()> {
-    let mut place = list;
-    // SAFETY: the caller's promise: each element is valid and the last one's `next` is NULL.
-    while let Some(request) = unsafe { place.as_ref() } {
-        if let Err(error) = post(request) {
-            // SAFETY: the caller's promise.
-            unsafe { put(bad, place) };
-            return Err(error);
-        }
-        place = next(request);
-    }
-    Ok(())
-}
-
-/// A request's scatter-gather list.
-///
-/// # Safety
-/// `list` points to `count` valid elements.
-unsafe fn segments<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [ScatterGather]> {
-    match usize::try_from(count) {
-        Ok(0) => Ok(&[]),
-        Ok(_) if list.is_null() => invalid("no scatter-gather list"),
-        // SAFETY: the caller's promise; `ScatterGather` has the layout of `ibv_sge` (a test compares them).
-        Ok(count) if count <= MAX_SEGMENTS => Ok(unsafe { std::slice::from_raw_parts(list.cast(), count) }),
-        _ => invalid("number of scatter-gather elements"),
-    }
-}
-
-/// A receive request.
-///
-/// # Safety
-/// The request's scatter-gather list is valid.
-pub unsafe fn receive_request(wr: &ibv_recv_wr) -> Result<ReceiveRequest<'_>> {
-    // SAFETY: the caller's promise.
-    Ok(ReceiveRequest { wr_id: wr.wr_id, segments: unsafe { segments(wr.sg_list, wr.num_sge) }? })
-}
+use pagewire_nic::{Data, Destination, SendOperation, SendRequest};
 
 /// What a send request does.
 ///

@@ -3,7 +3,8 @@
 use crate::abi::*;
 use crate::boundary::{Errno, Result, invalid, pointer, quick_pointer, quick_status, set_errno, status};
 use crate::context::ContextObject;
-use crate::engine::{Host, epoch};
+use crate::engine::Host;
+use crate::held::epoch;
 use crate::leftovers::{Leftover, Leftovers, Membership};
 use crate::object::Object;
 use crate::unsupported;

@@ -5,9 +5,11 @@ use crate::address_handle::{attributes_of, vector_from};
 use crate::boundary::{Errno, Result, invalid, pointer, status};
 use crate::completion_queue::CompletionQueueObject;
 use crate::context::ContextObject;
-use crate::engine::{Host, engine, epoch};
+use crate::engine::Host;
+use crate::held::epoch;
 use crate::leftovers::{Leftover, Membership};
 use crate::object::{Object, not_null, put};
+use crate::process::engine;
 use crate::protection::{ProtectionDomainObject, rights};
 use crate::shared_receive::SharedReceiveObject;
 use crate::{explain, port_counters, refusals, unsupported};
@@ -172,7 +174,7 @@ fn change_from(number: u32, attributes: &ibv_qp_attr, mask: u32) -> Result<Queue
     }
     let given = |flag| mask & flag != 0;
     let state = |flag, code| match given(flag) {
-        true => State::from_code(code).map(Some).ok_or(Errno(EINVAL)),
+        true => State::from_repr(code).map(Some).ok_or(Errno(EINVAL)),
         false => Ok(None),
     };
     Ok(QueuePairChange {
@@ -186,7 +188,7 @@ fn change_from(number: u32, attributes: &ibv_qp_attr, mask: u32) -> Result<Queue
         address: given(IBV_QP_AV).then(|| vector_from(&attributes.ah_attr)),
         path_mtu: match given(IBV_QP_PATH_MTU) {
             true => {
-                Some(Mtu::from_code(attributes.path_mtu).ok_or_else(|| refusals::of_rtr(number, NO_MTU))?)
+                Some(Mtu::from_repr(attributes.path_mtu).ok_or_else(|| refusals::of_rtr(number, NO_MTU))?)
             }
             false => None,
         },

@@ -2,11 +2,12 @@
 
 use crate::abi::*;
 use crate::boundary::{Errno, invalid, pointer, quick_status, status};
-use crate::engine::{Host, epoch};
+use crate::engine::Host;
+use crate::held::epoch;
 use crate::leftovers::{Leftover, Membership};
-use crate::object::{Object, not_null};
-use crate::post::{post_list, receive_request};
+use crate::object::{Object, not_null, put};
 use crate::protection::ProtectionDomainObject;
+use crate::work_requests::{post_list, receive_request};
 use libc::c_int;
 use pagewire_nic::{SharedReceiveInit, SharedReceiveQueue};
 use std::cell::UnsafeCell;
@@ -139,7 +140,7 @@ pub unsafe extern "C" fn post_srq_recv(
             let object = match SharedReceiveObject::of(srq) {
                 Ok(object) => object,
                 Err(error) => {
-                    crate::object::put(bad, list);
+                    put(bad, list);
                     return Err(error);
                 }
             };

@@ -3,12 +3,61 @@
 //! [`Header`] is what transport reasons about: the base transport header and whichever extended
 //! headers the opcode calls for. It owns no bytes. Which extended headers an opcode has is fixed by
 //! the InfiniBand specification, volume 1, table 38; [`Opcode::extensions`](crate::Opcode::extensions)
-//! is the only place that knows it.
+//! is the only place that knows it. How long they are is known here.
 
 use crate::{
-    Aeth, AtomicEth, Bth, Deth, Error, Extensions, Reth, Transport, aeth, atomic_ack_eth, atomic_eth, bth,
-    deth, ieth, imm_dt, reth, xrceth,
+    Aeth, AtomicEth, Bth, Deth, Error, Extensions, Opcode, Reth, Transport, aeth, atomic_ack_eth, atomic_eth,
+    bth, deth, ieth, imm_dt, reth, xrceth,
 };
+
+/// Bytes of BTH and extended headers for every opcode, 0 where there is none.
+const HEADER_LEN: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut code = 0;
+    while code < 256 {
+        if let Some(extensions) = Opcode(code as u8).extensions() {
+            table[code] = (bth::LEN + extensions.header_len()) as u8;
+        }
+        code += 1;
+    }
+    table
+};
+
+impl Opcode {
+    /// Bytes of BTH and extended headers together; `None` where [`extensions`](Self::extensions) is.
+    #[inline]
+    pub const fn header_len(self) -> Option<usize> {
+        match HEADER_LEN[self.0 as usize] {
+            0 => None,
+            len => Some(len as usize),
+        }
+    }
+}
+
+impl Extensions {
+    /// Bytes of these headers together.
+    pub const fn header_len(self) -> usize {
+        const LENGTHS: [(Extensions, usize); 8] = [
+            (Extensions::XRCETH, xrceth::LEN),
+            (Extensions::DETH, deth::LEN),
+            (Extensions::RETH, reth::LEN),
+            (Extensions::ATOMIC_ETH, atomic_eth::LEN),
+            (Extensions::AETH, aeth::LEN),
+            (Extensions::ATOMIC_ACK_ETH, atomic_ack_eth::LEN),
+            (Extensions::IMM_DT, imm_dt::LEN),
+            (Extensions::IETH, ieth::LEN),
+        ];
+        let mut sum = 0;
+        let mut i = 0;
+        while i < LENGTHS.len() {
+            if self.contains(LENGTHS[i].0) {
+                sum += LENGTHS[i].1;
+            }
+            i += 1;
+        }
+        sum
+    }
+}
 
 /// Everything between the UDP header and the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@
 
 mod polynomial;
 
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::{bth, ipv4, ipv6, packet, udp};
 use polynomial::{contribution, divide_by_x, multiply, power_of_inverse};
@@ -103,6 +103,24 @@ impl Icrc {
         ip[ipv4::field::DESTINATION..][..4].copy_from_slice(&destination.octets());
         ports(udp, source_port, destination_port);
         Icrc { register: !crc32fast::hash(&covered), network: Network::V4 }
+    }
+
+    /// For what is sent with DF between two addresses; `None`: they are of different families.
+    pub fn between(
+        source: IpAddr,
+        destination: IpAddr,
+        source_port: u16,
+        destination_port: u16,
+    ) -> Option<Icrc> {
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                Some(Icrc::ipv4(source, destination, source_port, destination_port, true))
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                Some(Icrc::ipv6(source, destination, source_port, destination_port))
+            }
+            _ => None,
+        }
     }
 
     /// For IPv6 without extension headers.

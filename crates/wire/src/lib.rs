@@ -24,7 +24,6 @@ pub mod ieth;
 pub mod imm_dt;
 pub mod ipv4;
 pub mod ipv6;
-pub mod joined;
 pub mod limits;
 pub mod mad;
 pub mod opcode;

@@ -1,8 +1,5 @@
 //! The bounds of the formats. Nothing in this crate grows beyond them.
 
-/// Values of a 24-bit field (PSN, QPN, MSN, SRQ number) are below this.
-pub const FIELD_24_BITS: u32 = 1 << 24;
-
 /// Payload bytes of the largest path MTU (InfiniBand specification, volume 1, section 7.7.8).
 pub const MAX_MTU: usize = 4096;
 

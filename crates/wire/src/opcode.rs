@@ -2,8 +2,6 @@
 
 use core::fmt;
 
-use crate::{aeth, atomic_ack_eth, atomic_eth, bth, deth, ieth, imm_dt, reth, xrceth};
-
 /// The 8-bit opcode of a base transport header (InfiniBand specification, volume 1, table 38; XRC:
 /// annex A14; CNP: annex A17). Holds any value, also reserved ones.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -161,19 +159,6 @@ const EXTENSIONS: [Option<Extensions>; 256] = {
     table
 };
 
-/// Bytes of BTH and extended headers for every opcode, 0 where there is none.
-const HEADER_LEN: [u8; 256] = {
-    let mut table = [0; 256];
-    let mut code = 0;
-    while code < 256 {
-        if let Some(extensions) = EXTENSIONS[code] {
-            table[code] = (bth::LEN + extensions.header_len()) as u8;
-        }
-        code += 1;
-    }
-    table
-};
-
 impl Opcode {
     /// Congestion notification packet.
     pub const CNP: Opcode = Opcode(0x81);
@@ -260,15 +245,6 @@ impl Opcode {
         EXTENSIONS[self.0 as usize]
     }
 
-    /// Bytes of BTH and extended headers together; `None` where [`extensions`](Self::extensions) is.
-    #[inline]
-    pub const fn header_len(self) -> Option<usize> {
-        match HEADER_LEN[self.0 as usize] {
-            0 => None,
-            len => Some(len as usize),
-        }
-    }
-
     /// The first packet of a message of several.
     #[inline]
     pub const fn is_first(self) -> bool {
@@ -297,7 +273,7 @@ impl Opcode {
         )
     }
 
-    /// A packet of a SEND or WRITE of RC: what an acknowledgement of the same sender may overtake, as it may not overtake responses.
+    /// A packet of a SEND or WRITE of RC: an acknowledgement of the same sender may overtake it, but no response.
     #[inline]
     pub const fn may_follow_acknowledgement(self) -> bool {
         self.0 <= Opcode::new(Transport::Rc, WriteOnlyImmediate).0
@@ -308,31 +284,6 @@ impl Opcode {
     #[inline]
     pub const fn is_only(self) -> bool {
         self.operation().is_some() && !self.is_first() && !self.is_middle() && !self.is_last()
-    }
-}
-
-impl Extensions {
-    /// Bytes of these headers together.
-    pub const fn header_len(self) -> usize {
-        const LENGTHS: [(Extensions, usize); 8] = [
-            (Extensions::XRCETH, xrceth::LEN),
-            (Extensions::DETH, deth::LEN),
-            (Extensions::RETH, reth::LEN),
-            (Extensions::ATOMIC_ETH, atomic_eth::LEN),
-            (Extensions::AETH, aeth::LEN),
-            (Extensions::ATOMIC_ACK_ETH, atomic_ack_eth::LEN),
-            (Extensions::IMM_DT, imm_dt::LEN),
-            (Extensions::IETH, ieth::LEN),
-        ];
-        let mut sum = 0;
-        let mut i = 0;
-        while i < LENGTHS.len() {
-            if self.contains(LENGTHS[i].0) {
-                sum += LENGTHS[i].1;
-            }
-            i += 1;
-        }
-        sum
     }
 }
 

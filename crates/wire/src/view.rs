@@ -4,7 +4,8 @@
 //! format's fixed length. An `AsRef` whose length changes from call to call is a broken `AsRef`;
 //! accessors panic on it.
 
-use crate::limits::FIELD_24_BITS;
+/// Values of a 24-bit field (PSN, QPN, MSN, SRQ number) are below this.
+pub(crate) const FIELD_24_BITS: u32 = 1 << 24;
 
 /// Defines `Packet<T>`, a view over bytes that begin with a format of `$len` bytes.
 macro_rules! view {

@@ -4,12 +4,12 @@
 //! The work is done by the helper programs `absent`, `slow_page` and `hostile` (benches/*.c), with the rights of who measures.
 
 use super::ground::Ground;
-use super::{Figures, Line, What};
-use crate::arguments::PathChoice;
+use crate::figures::{Figures, Line, Measure, What, beside};
 use crate::helper::{Helper, Rights};
 use crate::interrupt;
 use crate::swap::Swap;
 use anyhow::{Context, Result};
+use pagewire_nic::PathChoice;
 use std::collections::BTreeMap;
 
 const PAGE: u64 = 4096;
@@ -185,13 +185,13 @@ impl Absent {
         };
         let what: What = (self.name(), size, path.name(), "us");
         if self == Absent::AllAtOnce {
-            let strategy = |strategy: &'static str| -> super::Measure<'_> {
+            let strategy = |strategy: &'static str| -> Measure<'_> {
                 Box::new(move || {
                     let printed = self.run(ground, path, size, Some(strategy))?;
                     Ok(printed.and_then(|printed| figure(self.own(), &printed)))
                 })
             };
-            return super::beside(
+            return beside(
                 what,
                 &strategy("pia"),
                 vec![Some(("page by page (PIO)".to_owned(), strategy("pio")))],

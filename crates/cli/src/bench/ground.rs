@@ -1,9 +1,9 @@
 //! Where programs are measured: on this host, and on two hosts of our own, each program on one processor.
 
-use crate::arguments::PathChoice;
 use crate::hosts::{Host, Hosts, processors};
 use crate::stage::Stage;
 use anyhow::{Result, anyhow};
+use pagewire_nic::PathChoice;
 
 /// The MTU between the two hosts: Ethernet's.
 pub(super) const LINK_MTU: u32 = 1500;

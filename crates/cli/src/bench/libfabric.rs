@@ -1,12 +1,12 @@
 //! The peer libfabric, by its own fi_pingpong over shared memory, where it is installed.
 
 use super::ground::Ground;
-use crate::arguments::PathChoice;
 use crate::hosts::Host;
 use crate::install::find_program;
 use crate::limits::{BENCH_RUN, PROBE_PATIENCE};
 use crate::pair::{Running, run_pair};
 use anyhow::Result;
+use pagewire_nic::PathChoice;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Instant;

@@ -1,13 +1,13 @@
 //! What the machine itself allows: the figures that no software on these paths can beat by much.
 
 use super::ground::{Ground, LINK_MTU};
-use super::median;
-use crate::arguments::PathChoice;
+use crate::figures::median;
 use crate::limits::BENCH_RUN;
 use crate::pair::Running;
 use crate::probe::{Holder, Kind};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
+use pagewire_nic::PathChoice;
 use std::io::{IoSlice, IoSliceMut};
 use std::time::{Duration, Instant};
 

@@ -2,12 +2,12 @@
 //!
 //! The work is done by the helper program `queue_pairs` (benches/queue_pairs.c), a plain verbs program.
 
-use super::{Figures, Line};
-use crate::arguments::PathChoice;
+use crate::figures::{Figures, Line};
 use crate::helper::{Helper, Rights};
 use crate::interrupt;
 use crate::stage::Stage;
 use anyhow::Result;
+use pagewire_nic::PathChoice;
 use serde::Deserialize;
 
 /// The helper program.

@@ -2,7 +2,7 @@
 //!
 //! The work is done by the helper program `registration` (benches/registration.c), a plain verbs program.
 
-use super::{Line, median};
+use crate::figures::{Line, median};
 use crate::helper::{Helper, Point, Rights, points};
 use crate::interrupt;
 use crate::stage::Stage;

@@ -1,6 +1,6 @@
 //! How much later a program begins that `pagewire run` starts.
 
-use super::{Figures, Line};
+use crate::figures::{Figures, Line, median};
 use crate::hosts::Host;
 use crate::interrupt;
 use crate::stage::Stage;
@@ -29,7 +29,7 @@ pub(super) fn measure(stage: &Stage, rounds: u32) -> Result<Vec<Line>> {
             without.push(time(Host::here().command(PROGRAM))?);
             interrupt::check()?;
         }
-        let [with, without] = [with, without].map(|mut times| super::median(&mut times));
+        let [with, without] = [with, without].map(|mut times| median(&mut times));
         added.add(with.zip(without).map(|(with, without)| with - without).ok_or_else(String::new));
     }
     Ok(vec![Line::new((NAME, 0, "-", "us"), added.median(NAME), (None, None))])

@@ -1,12 +1,12 @@
 //! The peer UCX, by its own ucx_perftest, where it is installed.
 
 use super::ground::Ground;
-use crate::arguments::PathChoice;
 use crate::hosts::{Host, INTERFACE};
 use crate::install::{find_program, is_executable};
 use crate::limits::{BENCH_RUN, PROBE_PATIENCE};
 use crate::pair::{Running, run_pair};
 use anyhow::{Result, bail};
+use pagewire_nic::PathChoice;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};

@@ -172,7 +172,7 @@ mod tests {
         assert!(text.lines().next().expect("a heading").ends_with(",reason"));
         assert!(text.contains("\"the text says \"\"nearly doubling\"\", without the sizes"));
         assert!(text.contains("\"pinning an absent page adds\",\"us\",6.0,6.0,false,\"given\",,,,,,,\r\n"));
-        let live = super::super::live::tests::invented(Paper::Part, crate::arguments::PathChoice::Udp);
+        let live = super::super::live::tests::invented(Paper::Part, pagewire_nic::PathChoice::Udp);
         let text = numbers("part", &claims, Some(&live));
         assert!(
             text.contains("\"pinning an absent page adds\",\"us\",6.0,6.0,false,\"given\",,,,,,,,1.0\r\n")
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn this_machine_stands_beside_the_model() {
         let directory = tempfile::tempdir().expect("a directory");
-        let live = super::super::live::tests::invented(Paper::Part, crate::arguments::PathChoice::Udp);
+        let live = super::super::live::tests::invented(Paper::Part, pagewire_nic::PathChoice::Udp);
         let figures = pagewire_papers::figures(Paper::Part);
         let claims = pagewire_papers::claims(Paper::Part);
         let files = write("part", &claims, &figures, Some(&live), None, directory.path()).expect("written");

@@ -8,8 +8,7 @@ mod numbers;
 mod plans;
 
 use self::plans::{Along, Plan, PlannedCurve, Run};
-use crate::arguments::PathChoice;
-use crate::bench::median;
+use crate::figures::median;
 use crate::helper::{Failure, Helper, Point, Rights, points};
 use crate::install::Installation;
 use crate::interrupt;
@@ -17,6 +16,7 @@ use crate::limits::{LIVE_ROUNDS, LIVE_TOTAL};
 use crate::progress::Progress;
 use crate::stage::Stage;
 use anyhow::Result;
+use pagewire_nic::PathChoice;
 use pagewire_papers::{Claim, Curve, Figure, Paper, Place};
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -1,6 +1,6 @@
 //! One connection to a process of this host: how far its handshake is, and what the handshake needs to go on.
 
-use super::explain;
+use super::because;
 use crate::descriptors::Descriptor;
 use crate::fabric::ChannelId;
 use crate::handshake::{Identity, Message};
@@ -98,7 +98,17 @@ pub(super) enum Stage {
 impl Stage {
     /// Whether this process is about to open a channel.
     pub(super) fn is_opening(&self) -> bool {
-        matches!(self, Stage::Unconnected { .. } | Stage::Requested { .. } | Stage::Offered { .. })
+        self.block().is_some()
+    }
+
+    /// The block whose process this side asks for a channel.
+    pub(super) fn block(&self) -> Option<u32> {
+        match *self {
+            Stage::Unconnected { block, .. }
+            | Stage::Requested { block, .. }
+            | Stage::Offered { block, .. } => Some(block),
+            _ => None,
+        }
     }
 }
 
@@ -142,18 +152,32 @@ impl Pieces {
 }
 
 pub(super) fn map(file: &OwnedFd, length: usize, access: Access) -> Result<MappedWords, End> {
-    MappedWords::open(file, length, access)
-        .map_err(|error| End::Because(explain("a file of the channel cannot be used", &error)))
+    MappedWords::open(file, length, access).map_err(because("a file of the channel cannot be used"))
 }
 
 /// Why a connection ends.
 pub(super) enum End {
     /// The process has ended.
     Departed,
+    /// There is no such process, for this reason.
+    Absent(String),
     /// One of the two may not touch the other's memory: as this process says it to its user, and as the peer says it.
     Untraceable { here: String, there: String },
     /// The peer makes no channel, for this reason.
     RefusedByPeer(String),
     /// Something failed, or the peer broke the rules.
     Because(String),
+}
+
+impl End {
+    /// As this process says it to its user.
+    pub(super) fn reason(&self) -> &str {
+        match self {
+            End::Departed => "the process has ended",
+            End::Untraceable { here: reason, .. }
+            | End::Absent(reason)
+            | End::RefusedByPeer(reason)
+            | End::Because(reason) => reason,
+        }
+    }
 }

@@ -2,9 +2,9 @@
 //! them.
 
 use super::Network;
-use super::flow::{Flow, IcrcCache, Place};
+use super::flow::{Flow, IcrcCache};
+use super::peer_sockets::queue_pair_of;
 use super::receiving::{Receiving, Taker};
-use super::tx_peer_sockets::queue_pair_of;
 use crate::fabric::{Datagram, QUEUE_PAIRS_PER_BLOCK, ROCE_PORT};
 use crate::limits::PACKET_BYTES;
 use crate::steering;
@@ -26,10 +26,10 @@ impl Network {
         let port = *port;
         while let Some((arrival, bytes)) = forwarded.message().filter(|_| handed < limit) {
             let Taker::Nic(each) = taker else { return handed };
-            let Some(place) = Place::at(bytes, forwarded.offset, arrival.segment) else { break };
-            let (one, end) = (&bytes[place.range.clone()], place.range.end);
-            handed += self.hand_one(&arrival, ROCE_PORT, (one, &place), icrc, each);
-            forwarded.offset = end;
+            let place = forwarded.offset / arrival.segment.max(1);
+            let one = datagram_at(&arrival, bytes, forwarded.offset);
+            handed += self.hand_one(&arrival, ROCE_PORT, (place, one), icrc, each);
+            forwarded.offset += one.len();
         }
         while handed < limit && *message < receiver.count() {
             let Some((arrival, bytes)) = receiver.message(*message) else {
@@ -43,25 +43,21 @@ impl Network {
             if start == 0 && handed > 0 && bytes.len().div_ceil(arrival.segment.max(1)) > limit - handed {
                 break;
             }
-            let mut end = (start + arrival.segment).min(bytes.len());
-            // The second packet of a datagram goes where the first one went.
-            let first = Place::at(bytes, start, arrival.segment);
-            let begins = first.as_ref().is_none_or(|place| !place.behind);
-            let block = block_of(&bytes[start..end]).filter(|block| begins && !self.serves(*block));
+            let one = datagram_at(arrival, bytes, start);
+            let mut end = start + one.len();
+            let block = block_of(one).filter(|block| !self.serves(*block));
             match (block, &mut *taker) {
-                _ if begins && self.is_probe(arrival, &bytes[start..end]) => {
-                    self.answer_probe(&bytes[start..end]);
-                }
+                _ if self.is_probe(arrival, one) => self.answer_probe(one),
                 // A message is mostly of one flow: what belongs together is handed on together.
                 (Some(_), _) if port != ROCE_PORT => self.counters.unknown_block.add(1),
                 (Some(block), _) => {
                     let mut datagrams = 1;
                     while end < bytes.len() {
-                        let next = (end + arrival.segment).min(bytes.len());
-                        if block_of(&bytes[end..next]) != Some(block) {
+                        let next = datagram_at(arrival, bytes, end);
+                        if block_of(next) != Some(block) {
                             break;
                         }
-                        (end, datagrams) = (next, datagrams + 1);
+                        (end, datagrams) = (end + next.len(), datagrams + 1);
                     }
                     self.hand_on(block, arrival, &bytes[start..end], datagrams);
                     if let Some(token) = rx_peer_socket.take() {
@@ -69,17 +65,14 @@ impl Network {
                         self.rx_peer_sockets.close(token);
                     }
                 }
-                (None, Taker::Nic(each))
-                    if first.as_ref().is_some_and(|one| one.range == (0..bytes.len())) =>
-                {
-                    // Short messages mostly come one by one.
-                    handed +=
-                        first.map_or(0, |place| self.hand_one(arrival, port, (bytes, &place), icrc, each));
+                // Short messages mostly come one by one.
+                (None, Taker::Nic(each)) if one.len() == bytes.len() => {
+                    handed += self.hand_one(arrival, port, (0, one), icrc, each);
                 }
                 (None, Taker::Nic(each)) => {
                     let most = limit - handed;
                     let burst;
-                    (burst, end) = self.check_burst(arrival, port, bytes, first, most, icrc);
+                    (burst, end) = self.check_burst(arrival, port, (start, bytes), most, icrc);
                     if !burst.is_empty() {
                         each(&burst);
                         handed += burst.len();
@@ -96,17 +89,17 @@ impl Network {
         handed
     }
 
-    /// Hands over a packet by itself, at this place of a message, if it is sound and for the NIC; gives how many.
+    /// Hands over one datagram, which has this place in its message, if it is sound and for the NIC; gives how many.
     fn hand_one(
         &self,
         arrival: &Arrival,
         port: u16,
-        (bytes, place): (&[u8], &Place),
+        (place, bytes): (usize, &[u8]),
         icrc: &mut IcrcCache,
         each: &mut dyn FnMut(&[Datagram<'_>]),
     ) -> usize {
         let flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
-        let Some(datagram) = self.check(arrival, port, bytes, place, flow) else { return 0 };
+        let Some(datagram) = self.check(arrival, port, (place, bytes), flow) else { return 0 };
         self.count_received(1, bytes.len());
         each(&[datagram]);
         1
@@ -130,55 +123,52 @@ impl Network {
         }
     }
 
-    /// The datagrams of a message that are for this process, from the first on, which is: up to one that is not, or so
-    /// many. Those that are not sound are left out, and one of two packets is handed over as two. Gives them and where they end.
+    /// The datagrams of a message that are for this process, from the one at `start` on, which is: up to one that is not, or so
+    /// many. Those that are not sound are left out. Gives them and where they end.
     fn check_burst<'a>(
         &self,
         arrival: &Arrival,
         port: u16,
-        bytes: &'a [u8],
-        first: Option<Place>,
+        (start, bytes): (usize, &'a [u8]),
         most: usize,
         icrc: &mut IcrcCache,
     ) -> (SmallVec<[Datagram<'a>; 2]>, usize) {
         let segment = arrival.segment.max(1);
-        let start = first.as_ref().map_or(bytes.len(), |first| first.range.start);
         let there = (bytes.len() - start).div_ceil(segment).min(most);
         let mut burst = SmallVec::with_capacity(there);
-        let mut at = start;
-        let block = first.as_ref().and_then(|first| block_of(&bytes[first.range.clone()]));
-        let (mut next, mut length) = (first, 0);
+        let block = block_of(datagram_at(arrival, bytes, start));
+        let (mut at, mut length) = (start, 0);
         let mut flow = icrc.of(arrival.source, arrival.destination, arrival.source_port, port);
-        while let Some(mut place) = next.filter(|_| burst.len() < most) {
-            let one = &bytes[place.range.clone()];
+        while at < bytes.len() && burst.len() < most {
+            let one = datagram_at(arrival, bytes, at);
             // Mostly all are for the block that the first is for.
             let foreign = || {
                 let other = block_of(one);
                 other != block && other.is_some_and(|block| !self.serves(block))
             };
-            if at > start && !place.behind && (self.is_probe(arrival, one) || foreign()) {
+            if at > start && (self.is_probe(arrival, one) || foreign()) {
                 break;
             }
-            if let Some(datagram) = self.check(arrival, port, one, &place, flow.as_deref_mut()) {
+            let place = at / segment;
+            at += one.len();
+            if let Some(datagram) = self.check(arrival, port, (place, one), flow.as_deref_mut()) {
                 length += one.len();
                 burst.push(datagram);
                 // So are those behind it that begin like it, if they are as long: nothing else tells. What a capture is to show is
                 // looked at one by one.
                 let beginning = one.first_chunk::<TELLING>();
                 let whole = one.len() == segment && self.capture.is_none();
-                for alike in bytes[place.range.end..].chunks_exact(segment).take_while(|_| whole) {
+                for alike in bytes[at..].chunks_exact(segment).take_while(|_| whole) {
                     if burst.len() >= most || alike.first_chunk() != beginning {
                         break;
                     }
-                    place = place.whole_behind(segment);
-                    if self.is_intact(flow.as_deref_mut(), &place, alike) {
+                    if self.is_intact(flow.as_deref_mut(), at / segment, alike) {
                         length += segment;
                         burst.push(sound(arrival, alike));
                     }
+                    at += segment;
                 }
             }
-            at = place.range.end;
-            next = place.next(bytes, segment);
         }
         if !burst.is_empty() {
             self.count_received(burst.len(), length);
@@ -188,7 +178,7 @@ impl Network {
 
     /// Whether a packet of a flow (`None`: of none that can be) is as it was sent.
     #[inline]
-    fn is_intact(&self, flow: Option<&mut Flow>, place: &Place, bytes: &[u8]) -> bool {
+    fn is_intact(&self, flow: Option<&mut Flow>, place: usize, bytes: &[u8]) -> bool {
         let intact = flow.is_some_and(|flow| flow.verify(place, bytes));
         if !intact {
             self.counters.bad_icrc.add(1);
@@ -196,13 +186,12 @@ impl Network {
         intact
     }
 
-    /// The packet at a place of a message, if it is sound and for the NIC.
+    /// The packet of a datagram, which has this place in its message, if it is sound and for the NIC.
     fn check<'a>(
         &self,
         arrival: &Arrival,
         port: u16,
-        bytes: &'a [u8],
-        place: &Place,
+        (place, bytes): (usize, &'a [u8]),
         mut flow: Option<&mut Flow>,
     ) -> Option<Datagram<'a>> {
         if bytes.len() < SHORTEST || bytes.len() > PACKET_BYTES {
@@ -229,6 +218,12 @@ impl Network {
         }
         Some(sound(arrival, bytes))
     }
+}
+
+/// The datagram that begins at `start` in a message of datagrams of equal length, of which the last may be shorter.
+#[inline]
+fn datagram_at<'a>(arrival: &Arrival, message: &'a [u8], start: usize) -> &'a [u8] {
+    &message[start..message.len().min(start + arrival.segment.max(1))]
 }
 
 /// What the NIC gets of a packet whose ICRC was right.

@@ -7,7 +7,7 @@ use super::{FORWARDS, Network, RX_PEER_SOCKET_TOKENS};
 use crate::descriptors::Descriptor;
 use crate::fabric::Datagram;
 use crate::limits::{BATCHES_KEPT, FORWARD_ROUND, POLLS_OF_ALL, RECEIVE_MESSAGES, RX_WATERMARK_READS};
-use crate::udp::{Ends, Receiver};
+use crate::udp::{Ends, Family, Receiver};
 use rustix::event::epoll;
 use smallvec::SmallVec;
 use std::io;
@@ -84,6 +84,14 @@ impl Receiving {
             icrc,
             forwarded,
         })
+    }
+
+    /// New ones, if there is memory for them. Not inlined: every round would have a place for them on its stack.
+    #[cold]
+    #[inline(never)]
+    fn boxed() -> Option<Box<Self>> {
+        let made = Receiving::new().inspect_err(|error| log::debug!("no memory to receive: {error}"));
+        made.ok().map(Box::new)
     }
 
     /// Whether it holds datagrams that were not handed over.
@@ -173,12 +181,8 @@ impl Network {
             hands.at_work.push(stamp);
             self.next_receiving(&mut hands)
         };
-        let fresh = || {
-            let made = Receiving::new().inspect_err(|error| log::debug!("no memory to receive: {error}"));
-            made.ok().map(Box::new)
-        };
         let (mut handed, mut done, mut emptied) = (0, None, None);
-        if let Some(mut receiving) = known.or_else(fresh) {
+        if let Some(mut receiving) = known.or_else(Receiving::boxed) {
             handed = self.hand_over(&mut receiving, limit, taker);
             // What another thread left behind when it was overtaken came before anything that the sockets hold.
             while handed < limit && !receiving.is_left() && self.has_left() {
@@ -334,7 +338,7 @@ impl Network {
                 port
             }
         };
-        let Some(socket) = (if token % 2 == 0 { &port.v4 } else { &port.v6 }) else { return (0, true) };
+        let Some(socket) = port.socket(Family::ALL[token as usize % 2]) else { return (0, true) };
         (receiving.port, receiving.rx_peer_socket) = (port.number, None);
         self.take_messages((socket, Ends::default()), (token, few), receiving, limit, taker)
     }

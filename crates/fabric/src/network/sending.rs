@@ -1,8 +1,9 @@
 //! The sending half: batches, cut by the kernel where it can, and sent one by one where it cannot.
 
+use super::Network;
 use super::crc::crc32;
 use super::flow::IcrcCache;
-use super::{Network, TxPeerSocket};
+use super::peer_sockets::TxPeerSocket;
 use crate::batch::{HostBatch, Packet};
 use crate::descriptors::Descriptor;
 use crate::fabric::Route;
@@ -13,15 +14,6 @@ use pagewire_wire::icrc::BurstIcrc;
 use pagewire_wire::packet;
 use std::io;
 use std::sync::atomic::Ordering;
-
-/// What packets that leave together are to the peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    /// A datagram each, all but the last of equal length.
-    Burst,
-    /// An acknowledgement and another, in one datagram.
-    Joined,
-}
 
 impl Network {
     /// An empty batch.
@@ -56,10 +48,8 @@ impl Network {
         while from < batch.packets().len() {
             let burst = |batch: &HostBatch| if segments { batch.run(from) } else { from..from + 1 };
             if let Some(peer_socket) = self.tx_peer_socket(batch, from) {
-                let pair = batch.join(from);
-                let form = if pair.is_some() { Form::Joined } else { Form::Burst };
-                let run = pair.unwrap_or_else(|| burst(batch));
-                if self.send_connected(&peer_socket, batch, run.clone(), form) {
+                let run = burst(batch);
+                if self.send_connected(&peer_socket, batch, run.clone()) {
                     from = run.end;
                     batch.tx_peer_socket = Some(peer_socket);
                     continue;
@@ -69,7 +59,7 @@ impl Network {
             if run.len() > 1 {
                 self.seal(batch, run.clone(), true, &mut icrc);
                 if self.send_segmented(batch, run.clone()) {
-                    self.capture(batch, run.clone(), self.port(), 0, 1);
+                    self.capture(batch, run.clone(), self.port(), 0);
                 } else {
                     self.seal(batch, run.clone(), false, &mut icrc);
                     self.send_singly(batch, run.clone());
@@ -113,22 +103,13 @@ impl Network {
         }
     }
 
-    /// Notes packets that left by a source port, the first with this IPv4 identification, each following one with one that differs by
-    /// `step`.
-    fn capture(
-        &self,
-        batch: &HostBatch,
-        run: std::ops::Range<usize>,
-        port: u16,
-        mut identification: u16,
-        step: u16,
-    ) {
+    /// Captures packets that left by a source port, numbered from this IPv4 identification on.
+    fn capture(&self, batch: &HostBatch, run: std::ops::Range<usize>, port: u16, identification: u16) {
         let Some(capture) = &self.capture else { return };
-        for packet in &batch.packets()[run] {
+        for (index, packet) in batch.packets()[run].iter().enumerate() {
             if let Some(bytes) = batch.bytes().get(packet.range()) {
-                capture.sent(batch.route(packet), port, identification, bytes);
+                capture.sent(batch.route(packet), port, identification.wrapping_add(index as u16), bytes);
             }
-            identification = identification.wrapping_add(step);
         }
     }
 
@@ -140,11 +121,9 @@ impl Network {
             return Err("a packet without a source address".into());
         }
         let port = self.first.get().ok_or("no block of queue pair numbers is leased, hence no port")?;
-        let (socket, name) = match Family::of(route.destination) {
-            Family::V4 => (&port.v4, "IPv4"),
-            Family::V6 => (&port.v6, "IPv6"),
-        };
-        socket.as_ref().ok_or_else(|| format!("this host has no {name}"))
+        let family = Family::of(route.destination);
+        port.socket(family)
+            .ok_or_else(|| format!("this host has no IP{}", format!("{family:?}").to_lowercase()))
     }
 
     /// Sends a run by the socket that is connected to where it goes. False: it is to leave otherwise.
@@ -153,12 +132,9 @@ impl Network {
         peer_socket: &TxPeerSocket,
         batch: &mut HostBatch,
         run: std::ops::Range<usize>,
-        form: Form,
     ) -> bool {
         let Some(mut tx_state) = peer_socket.begin() else { return false };
-        let (segmented, base) = (run.len() > 1 && form == Form::Burst, tx_state.identification());
-        // By how much the IPv4 identifications of two packets differ.
-        let step = u16::from(form == Form::Burst);
+        let (segmented, base) = (run.len() > 1, tx_state.next);
         let (packets, bytes) = batch.packets_and_bytes();
         let (first, last) = (packets[run.start], packets[run.end - 1]);
         if packets[run.clone()]
@@ -169,7 +145,7 @@ impl Network {
         }
         let mut icrc = BurstIcrc::new(peer_socket.icrc);
         for (index, packet) in packets[run.clone()].iter().enumerate() {
-            seal(&mut icrc, base.wrapping_add(index as u16 * step), packet, bytes);
+            seal(&mut icrc, base.wrapping_add(index as u16), packet, bytes);
         }
         let Some(bytes) = batch.bytes().get(first.range().start..last.range().end) else { return false };
         match peer_socket.send(&mut tx_state, bytes, segmented.then_some(first.length() as u16)) {
@@ -177,8 +153,6 @@ impl Network {
                 self.counters.connected_sends.add(1);
                 if segmented {
                     self.counters.segmented_sends.add(1);
-                } else if form == Form::Joined {
-                    self.counters.joined_sends.add(1);
                 }
                 self.count_sent(run.len() as u64, bytes.len() as u64);
             }
@@ -191,7 +165,7 @@ impl Network {
                 return false;
             }
         }
-        self.capture(batch, run, peer_socket.port, base, step);
+        self.capture(batch, run, peer_socket.port, base);
         true
     }
 
@@ -228,7 +202,7 @@ impl Network {
 
     fn send_singly(&self, batch: &HostBatch, run: std::ops::Range<usize>) {
         for index in run.clone() {
-            self.capture(batch, index..index + 1, self.port(), 0, 0);
+            self.capture(batch, index..index + 1, self.port(), 0);
         }
         let packets = &batch.packets()[run];
         let mut transmits = Vec::with_capacity(packets.len());

@@ -6,9 +6,10 @@
 //! device. If one does not come back, directly or handed on, it asks for steering. They have several source addresses: where the
 //! program names no place any more, the kernel chooses by a hash of the addresses, and one alone may find its way by chance.
 
-use super::{FAMILIES, PROBE_BYTES, Sockets, eight, to_own_host};
+use super::{PROBE_BYTES, eight, to_own_host};
 use crate::fabric::{QUEUE_PAIRS_PER_BLOCK, Route};
 use crate::limits::{STEERING_CHECK, STEERING_CHECK_MOST, STEERING_TIME};
+use crate::network::port::Port;
 use crate::udp::{self, Arrival, Family, Transmit};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr};
@@ -63,7 +64,7 @@ impl Check {
         &self,
         (now, rx_watermark): (u64, u64),
         nonce: impl FnOnce() -> u64,
-        sockets: Sockets<'_>,
+        port: &Port,
         blocks: impl Fn() -> Vec<u16>,
     ) -> bool {
         let Some(mut state) = self.state.try_lock() else { return false };
@@ -86,7 +87,7 @@ impl Check {
         state.interval = state.interval.max(STEERING_CHECK);
         state.due = now + state.interval;
         if let Some(block) = blocks.get(state.made % blocks.len().max(1)) {
-            self.send(*block, nonce(), sockets);
+            self.send(*block, nonce(), port);
             state.sent = Some(now);
         }
         false
@@ -98,12 +99,11 @@ impl Check {
         state.sent.map_or(state.due, |sent| sent + STEERING_TIME)
     }
 
-    fn send(&self, block: u16, nonce: u64, sockets: Sockets<'_>) {
+    fn send(&self, block: u16, nonce: u64, port: &Port) {
         self.awaited.store(0, Ordering::Release);
         self.nonce.store(nonce, Ordering::Release);
         let mut number = 0;
-        for family in FAMILIES {
-            let Some(socket) = sockets.of(family) else { continue };
+        for (family, socket) in port.sockets() {
             let mut routes = vec![to_own_host(family)];
             if family == Family::V4 {
                 let other = nonce.to_ne_bytes();

@@ -5,7 +5,9 @@
 pub mod not_checked;
 mod own_network;
 
-use pagewire_fabric::{Batch, Channel, Fabric, FabricEvent, HostFabric, MappedWords, ROCE_PORT, Route};
+use pagewire_fabric::{
+    Batch, Channel, Fabric, FabricEvent, FaultBatch, HostFabric, MappedWords, ROCE_PORT, Route,
+};
 use pagewire_memory::HostProcess;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard};
@@ -88,7 +90,6 @@ pub fn route(source: &str, destination: &str, fabric: &HostFabric) -> Route {
         port: fabric.direct_port(),
         traffic_class: 0x68,
         hop_limit: 33,
-        joined: false,
     }
 }
 
@@ -115,6 +116,12 @@ pub fn send_until_connected(from: &HostFabric, route: &Route, body: &[u8], mut s
         }
     }
     false
+}
+
+/// Has a bit of the last packet turned round behind its ICRC.
+pub fn damage_last(batch: &mut FaultBatch, bit: usize) {
+    let FaultBatch::Direct(batch) = batch else { panic!("faults are made") };
+    batch.damage(bit);
 }
 
 pub struct Got {

@@ -4,14 +4,16 @@
 use super::attention;
 use super::ring::{self, Consumer, Kind, Producer, RecordHeader};
 use super::ring_ack::{Awaited, AwaitedRingAcks, Next, PendingRingAcks, RingAck};
-use crate::limits::ROUND;
+use crate::services::intake::ProcessOf;
+use crate::words::channel_layout::{CHANNEL_WORDS, DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS};
+use crate::words::limits::ROUND;
 use pagewire_fabric::lock::Lock;
 use pagewire_fabric::{Channel, ChannelId, Fabric, Side};
 use pagewire_iommu::layout::{BLOCKS, MAGIC, MAGIC_WORD, QUEUE_PAIR_WORDS, QUEUE_PAIRS, TABLE_WORDS};
 use pagewire_iommu::limits::MAX_BLOCKS;
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, RegionView, Rights};
-use pagewire_memory::ApplicationMemory;
+use pagewire_memory::CrossMemory;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -29,12 +31,6 @@ const QP_KEPT: usize = 4;
 
 /// In QP_PEER, beside the rights.
 const UNESTABLISHED: u64 = 1 << 31;
-
-/// The channel words that a fabric must provide.
-pub const CHANNEL_WORDS: usize = 2 * ring::DIRECTION_WORDS;
-
-/// The process type of a fabric's memory.
-pub type ProcessOf<F> = <<F as Fabric>::Memory as ApplicationMemory>::Process;
 
 /// What this process publishes of a queue pair, and reads of a peer's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,8 +144,6 @@ pub struct LocalChannel<F: Fabric> {
     was_empty: AtomicBool,
     /// This process's accesses to the peer's memory.
     pub own_hazards: Hazards<F::Words>,
-    /// The peer's accesses to ours.
-    pub peer_hazards: Hazards<F::Words>,
     pub peer_regions: RegionView<F::Words>,
     /// First word of our direction.
     ours: usize,
@@ -157,7 +151,6 @@ pub struct LocalChannel<F: Fabric> {
     theirs: usize,
     /// Something was told, and it is not sure that the peer does not sleep.
     unsure: AtomicBool,
-    ended: AtomicBool,
     gone: AtomicBool,
     broken: AtomicBool,
 }
@@ -173,8 +166,8 @@ impl<F: Fabric> LocalChannel<F> {
             return None;
         }
         let (ours, theirs) = match channel.side {
-            Side::Opened => (0, ring::DIRECTION_WORDS),
-            Side::Accepted => (ring::DIRECTION_WORDS, 0),
+            Side::Opened => (0, DIRECTION_WORDS),
+            Side::Accepted => (DIRECTION_WORDS, 0),
         };
         let words = &channel.words;
         let consumer = Consumer::new(words.clone(), theirs);
@@ -193,17 +186,21 @@ impl<F: Fabric> LocalChannel<F> {
                 poll_batch: 1,
                 pending_acks: PendingRingAcks::default(),
             }),
-            own_hazards: Hazards::new(words.clone(), ours + ring::HAZARDS, ring::HAZARD_SLOTS),
-            peer_hazards: Hazards::new(words.clone(), theirs + ring::HAZARDS, ring::HAZARD_SLOTS),
+            own_hazards: Hazards::new(words.clone(), ours + HAZARDS, HAZARD_SLOTS),
             peer_regions: RegionView::new(channel.tables.clone()),
             ours,
             theirs,
             unsure: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             channel,
         }))
+    }
+
+    /// The peer's memory.
+    #[inline]
+    pub fn cross_memory<'m>(&'m self, fabric: &'m F) -> CrossMemory<'m, F::Memory> {
+        CrossMemory { memory: fabric.memory(), process: &self.channel.process }
     }
 
     /// The place of a queue pair in the peer's tables.
@@ -390,16 +387,6 @@ impl<F: Fabric> LocalChannel<F> {
     /// See [`set_broken`](Self::set_broken).
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
-    }
-
-    /// The peer has ended: it accesses nothing any more. What it has sent may still wait to be read.
-    pub fn set_ended(&self) {
-        self.ended.store(true, Ordering::Release);
-    }
-
-    /// See [`set_ended`](Self::set_ended).
-    pub fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
     }
 
     /// The peer has ended and everything that it sent is read, or it broke the rules: nothing goes there any more.

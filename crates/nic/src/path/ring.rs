@@ -8,6 +8,7 @@
 //! only now and then.
 //! The other side may die or lie at any moment: whatever is read is checked, and nothing is read twice.
 
+pub use crate::words::channel_layout::{DIRECTION_WORDS, HAZARD_SLOTS, HAZARDS};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_transport::RemoteAddress;
 
@@ -20,12 +21,6 @@ pub const HEAD: Site = Site("ring.head");
 /// Telling what became of records.
 pub const RING_ACK: Site = Site("ring.ack");
 
-/// Words of one direction of a channel.
-pub const DIRECTION_WORDS: usize = 1 << 19;
-/// Slots for hazards of the process that writes this direction.
-pub const HAZARDS: usize = 16;
-/// How many.
-pub const HAZARD_SLOTS: usize = 16;
 /// The words in which the reader tells what became of records, in the writer's direction.
 pub const RING_ACKS: usize = 32;
 
@@ -43,16 +38,17 @@ const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
 pub const MAX_RECORD_WORDS: usize = 16_384;
 
 /// What a record is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr)]
+#[repr(u8)]
 pub enum Kind {
     /// Headers and payload bytes.
-    Bytes,
+    Bytes = 1,
     /// Headers and pieces of the sender's memory ([`emit_reference`]).
-    Reference,
+    Reference = 2,
     /// Global routing header, headers and payload bytes.
-    Datagram,
+    Datagram = 3,
     /// A SEND of one packet: what its headers tell ([`send_record_format`](super::send_record_format)), and payload bytes.
-    Send,
+    Send = 4,
 }
 
 /// Bytes of one piece of the sender's memory in a record.
@@ -80,27 +76,6 @@ pub fn parse_reference(bytes: &[u8]) -> (RemoteAddress, u32) {
 const WRAP: u8 = 14;
 const GROW: u8 = 15;
 
-impl Kind {
-    fn code(self) -> u8 {
-        match self {
-            Kind::Bytes => 1,
-            Kind::Reference => 2,
-            Kind::Datagram => 3,
-            Kind::Send => 4,
-        }
-    }
-
-    fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            1 => Kind::Bytes,
-            2 => Kind::Reference,
-            3 => Kind::Datagram,
-            4 => Kind::Send,
-            _ => return None,
-        })
-    }
-}
-
 /// A record's header word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHeader {
@@ -127,7 +102,7 @@ impl RecordHeader {
     }
 
     fn encode(&self) -> u64 {
-        u64::from(self.kind.code())
+        u64::from(self.kind as u8)
             | if self.wants_ack { WANTS_ACK } else { 0 }
             | u64::from(self.header) << 8
             | u64::from(self.payload) << 32
@@ -135,7 +110,7 @@ impl RecordHeader {
 
     fn decode(word: u64) -> Option<Self> {
         Some(RecordHeader {
-            kind: Kind::from_code((word & !WANTS_ACK) as u8)?,
+            kind: Kind::from_repr((word & !WANTS_ACK) as u8)?,
             wants_ack: word & WANTS_ACK != 0,
             header: (word >> 8) as u8,
             payload: (word >> 32) as u32,

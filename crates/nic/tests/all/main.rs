@@ -11,7 +11,6 @@ mod flush;
 mod former_life;
 mod initiator_copy_order;
 mod iova;
-mod joined;
 mod orders;
 mod poll_hint;
 mod ring_acks;

@@ -41,7 +41,22 @@ struct Draft {
     shared: Option<(Range, Vec<u8>)>,
 }
 
+/// A request as it is posted.
+struct Request {
+    message: Message,
+    operation: SendOperation,
+    opcode: Opcode,
+    signaled: bool,
+    is_fenced: bool,
+    inline: bool,
+}
+
 impl Draft {
+    /// Whether bytes of this side go out.
+    fn sends(&self) -> bool {
+        matches!(self.kind, Kind::Send | Kind::Write)
+    }
+
     /// A request with nothing else to it.
     fn new(kind: Kind, length: u64) -> Self {
         Draft {
@@ -286,64 +301,22 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
         &mut self,
         connection: usize,
         side: usize,
-        draft: Draft,
+        mut draft: Draft,
         signaled: bool,
     ) -> Result<bool, Violation> {
-        let party = self.connections[connection].ends[side].party;
-        let kind = self.connections[connection].kind;
-        let id = self.next_id;
-        let sends = matches!(draft.kind, Kind::Send | Kind::Write);
+        let sends = draft.sends();
         let inline = sends
             && draft.shared.is_none()
             && draft.length <= u64::from(INLINE)
             && self.random.u32(0..3) == 0;
-        let count = if matches!(draft.kind, Kind::Atomic(_)) { 1 } else { self.random.usize(1..=8) };
-        let pieces = match inline {
-            true => Vec::new(),
-            false if draft.shared.is_some() => draft.shared.iter().map(|(range, _)| *range).collect(),
-            false => {
-                let taken = self.parties[party].take_pieces(&mut self.random, Use::Data, draft.length, count);
-                let Some(pieces) = taken else {
-                    self.give_back_remote(connection, side, draft.remote.as_ref());
-                    return Ok(false);
-                };
-                pieces
-            }
+        let Some(pieces) = self.take_buffers(connection, side, &draft, inline) else {
+            self.give_back_remote(connection, side, draft.remote.as_ref());
+            return Ok(false);
         };
+        let id = self.next_id;
         self.next_id += 1;
-        let bytes = match draft.bytes {
-            Some(bytes) => {
-                if let Some(window) = &mut self.connections[connection].ends[1 - side].window {
-                    window.posted(draft.length);
-                }
-                bytes
-            }
-            None if sends => pattern::of(id, draft.length as usize),
-            None => Vec::new(),
-        };
-        let mut at = 0;
-        for piece in &pieces {
-            if draft.shared.is_some() && sends {
-                continue;
-            }
-            if sends {
-                self.parties[party].program_writes(piece.address, &bytes[at..at + piece.length as usize]);
-                at += piece.length as usize;
-            } else {
-                self.parties[party].unsettle(piece.address, piece.length);
-            }
-        }
-        if let (Some(range), Kind::Write) = (&draft.remote, draft.kind) {
-            let to = self.connections[connection].ends[1 - side].party;
-            self.parties[to].unsettle(range.address, range.length);
-        }
-        let end = &mut self.connections[connection].ends[side];
-        end.unsignaled = if signaled || self.random.u32(0..3) > 0 || end.unsignaled >= UNSIGNALED {
-            0
-        } else {
-            end.unsignaled + 1
-        };
-        let signaled = end.unsignaled == 0;
+        let bytes = self.fill_buffers(connection, side, &mut draft, (id, &pieces));
+        let signaled = self.draw_signaled(connection, side, signaled);
         let solicited =
             draft.immediate.is_some() && self.random.bool() || draft.kind == Kind::Send && self.random.bool();
         let (operation, opcode) = match draft.invalidate {
@@ -358,42 +331,10 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             write: draft.kind == Kind::Write,
             invalidates: draft.invalidate.is_some(),
         };
-        let segments: Vec<ScatterGather> = self.parties[party].segments(&pieces);
-        let cut = if inline { self.random.usize(0..=bytes.len()) } else { 0 };
-        let parts = [&bytes[..cut], &bytes[cut..]];
-        let link = &mut self.connections[connection];
-        let peer_number = link.ends[1 - side].queue_pair.number();
-        let end = &mut link.ends[side];
-        let destination =
-            end.address.as_ref().filter(|_| kind == QueuePairType::Ud).map(|address| Destination {
-                address,
-                queue_pair: peer_number,
-                // With the top bit set: the queue pair's own.
-                queue_key: if self.random.bool() { QUEUE_KEY } else { 1 << 31 },
-            });
-        let request = SendRequest {
-            wr_id: id,
-            data: if inline { Data::Inline(&parts) } else { Data::Segments(&segments) },
-            operation,
-            signaled,
-            fence: draft.shared.is_some() && sends || self.random.u32(0..10) == 0,
-            solicited,
-            destination,
-        };
-        self.stage.note(connection, &|| {
-            let Message { length, immediate, .. } = message;
-            format!(
-                "party {party} posts request {id}: {opcode:?}, {length} bytes, {immediate:?}, signaled: {signaled}"
-            )
-        });
-        let outcome = end.queue_pair.post_send(&request);
-        if self.random.bool() {
-            end.queue_pair.doorbell();
-        } else {
-            self.doorbells.push((connection, side));
-        }
-        let end = &mut self.connections[connection].ends[side];
-        end.sends.push_back(Posted {
+        let is_fenced = draft.shared.is_some() && sends;
+        let request = Request { message, operation, opcode, signaled, is_fenced, inline };
+        let outcome = self.submit(connection, side, &request, (&bytes, &pieces));
+        self.connections[connection].ends[side].sends.push_back(Posted {
             id,
             kind: draft.kind,
             opcode,
@@ -406,25 +347,140 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
             copied: draft.shared.map(|(_, bytes)| bytes).filter(|_| sends),
         });
         if message.immediate.is_some() || draft.kind == Kind::Send {
-            let to = &mut self.connections[connection].ends[1 - side];
-            if self.plan.exact || kind == QueuePairType::Rc {
-                to.expected.push_back(message);
-            } else {
-                to.history.push_back(message);
-                if to.history.len() > HISTORY {
-                    to.history.pop_front();
-                }
-            }
-        }
-        if kind != QueuePairType::Rc && (message.immediate.is_some() || draft.kind == Kind::Send) {
-            self.report.unreliable_sent += 1;
+            self.expect(connection, 1 - side, message);
         }
         self.report.operations += 1;
+        let party = self.connections[connection].ends[side].party;
         match outcome {
             Ok(_) => Ok(true),
             Err(_) if !self.stage.is_alive(party) => Ok(true),
             Err(error) => Err(self.violation(format!("a request was refused: {error}"))),
         }
+    }
+
+    /// Memory of this side for a request; `None`: there is not enough.
+    fn take_buffers(
+        &mut self,
+        connection: usize,
+        side: usize,
+        draft: &Draft,
+        inline: bool,
+    ) -> Option<Vec<Range>> {
+        let count = if matches!(draft.kind, Kind::Atomic(_)) { 1 } else { self.random.usize(1..=8) };
+        match (inline, &draft.shared) {
+            (true, _) => Some(Vec::new()),
+            (false, Some((buffer, _))) => Some(vec![*buffer]),
+            (false, None) => {
+                let party = &mut self.parties[self.connections[connection].ends[side].party];
+                party.take_pieces(&mut self.random, Use::Data, draft.length, count)
+            }
+        }
+    }
+
+    /// Writes what is to be sent into the buffers of a request, and gives it; what an access is to change is unknown from here on.
+    fn fill_buffers(
+        &mut self,
+        connection: usize,
+        side: usize,
+        draft: &mut Draft,
+        (id, pieces): (u64, &[Range]),
+    ) -> Vec<u8> {
+        let [party, to] = [side, 1 - side].map(|side| self.connections[connection].ends[side].party);
+        let sends = draft.sends();
+        let bytes = match draft.bytes.take() {
+            Some(bytes) => {
+                if let Some(window) = &mut self.connections[connection].ends[1 - side].window {
+                    window.posted(draft.length);
+                }
+                bytes
+            }
+            None if sends => pattern::of(id, draft.length as usize),
+            None => Vec::new(),
+        };
+        let mut at = 0;
+        for piece in pieces.iter().filter(|_| draft.shared.is_none() || !sends) {
+            if sends {
+                self.parties[party].program_writes(piece.address, &bytes[at..at + piece.length as usize]);
+                at += piece.length as usize;
+            } else {
+                self.parties[party].unsettle(piece.address, piece.length);
+            }
+        }
+        if let (Some(range), Kind::Write) = (&draft.remote, draft.kind) {
+            self.parties[to].unsettle(range.address, range.length);
+        }
+        bytes
+    }
+
+    /// Whether a request gives a completion: always where that is `wanted`.
+    fn draw_signaled(&mut self, connection: usize, side: usize, wanted: bool) -> bool {
+        let end = &mut self.connections[connection].ends[side];
+        end.unsignaled = if wanted || self.random.u32(0..3) > 0 || end.unsignaled >= UNSIGNALED {
+            0
+        } else {
+            end.unsignaled + 1
+        };
+        end.unsignaled == 0
+    }
+
+    /// Posts a request, and rings the doorbell at once or later.
+    fn submit(
+        &mut self,
+        connection: usize,
+        side: usize,
+        given: &Request,
+        (bytes, pieces): (&[u8], &[Range]),
+    ) -> pagewire_nic::Result<bool> {
+        let link = &self.connections[connection];
+        let (peer, end) = (&link.ends[1 - side], &link.ends[side]);
+        let segments: Vec<ScatterGather> = self.parties[end.party].segments(pieces);
+        let cut = if given.inline { self.random.usize(0..=bytes.len()) } else { 0 };
+        let parts = [&bytes[..cut], &bytes[cut..]];
+        let address = end.address.as_ref().filter(|_| link.kind == QueuePairType::Ud);
+        let destination = address.map(|address| Destination {
+            address,
+            queue_pair: peer.queue_pair.number(),
+            // With the top bit set: the queue pair's own.
+            queue_key: if self.random.bool() { QUEUE_KEY } else { 1 << 31 },
+        });
+        let &Request { message, opcode, signaled, .. } = given;
+        let request = SendRequest {
+            wr_id: message.id,
+            data: if given.inline { Data::Inline(&parts) } else { Data::Segments(&segments) },
+            operation: given.operation,
+            signaled,
+            fence: given.is_fenced || self.random.u32(0..10) == 0,
+            solicited: message.solicited,
+            destination,
+        };
+        self.stage.note(connection, &|| {
+            let (party, Message { id, length, immediate, .. }) = (end.party, message);
+            format!(
+                "party {party} posts request {id}: {opcode:?}, {length} bytes, {immediate:?}, signaled: {signaled}"
+            )
+        });
+        let outcome = end.queue_pair.post_send(&request);
+        if self.random.bool() {
+            end.queue_pair.doorbell();
+        } else {
+            self.doorbells.push((connection, side));
+        }
+        outcome
+    }
+
+    /// Notes a message that takes a receive of the end `to`.
+    fn expect(&mut self, connection: usize, to: usize, message: Message) {
+        let link = &mut self.connections[connection];
+        let end = &mut link.ends[to];
+        if self.plan.exact || link.kind == QueuePairType::Rc {
+            end.expected.push_back(message);
+        } else {
+            end.history.push_back(message);
+            if end.history.len() > HISTORY {
+                end.history.pop_front();
+            }
+        }
+        self.report.unreliable_sent += u64::from(link.kind != QueuePairType::Rc);
     }
 
     /// Gives back the other side's memory that a request would have used.

@@ -2,6 +2,7 @@
 
 mod at_rest;
 mod crashes;
+mod datagrams;
 mod greeting;
 mod holding;
 mod mixed_paths;

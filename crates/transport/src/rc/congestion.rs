@@ -4,7 +4,7 @@
 use crate::limits;
 
 /// A bound on the PSNs in flight.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Window {
     packets: u32,
     ceiling: u32,
@@ -61,10 +61,8 @@ impl Window {
 
     /// Nothing came back at all.
     pub(super) fn silent(&mut self) {
-        self.threshold = (self.packets / 2).max(limits::MIN_WINDOW);
+        self.lost();
         self.packets = limits::MIN_WINDOW;
-        self.credit = 0;
-        self.reduced = true;
     }
 }
 

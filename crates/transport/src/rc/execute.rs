@@ -4,15 +4,17 @@
 use pagewire_wire::{Header, Nak, Operation as Code};
 
 use super::RemoteRights;
-use crate::message::{Kind, Place, part_of};
+use crate::message::part_of;
 use crate::placing::{self, Message, Placer, done};
-use crate::{Atomic, Denial, Event, Link, Outcome, Payload, RemoteAddress, Right, TransportOps, limits};
+use crate::{
+    Atomic, Denial, DropCause, Event, Link, Payload, Reason, RemoteAddress, Right, TransportOps, limits,
+};
 
 /// What an executed request packet asks for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Answer {
-    /// Its bytes are in place: an acknowledgement, if it was asked for.
-    Placed,
+    /// The bytes of so many packets are in place: an acknowledgement, if it was asked for.
+    Placed(u32),
     /// READ responses.
     Read { remote: RemoteAddress, length: u32 },
     /// An atomic response.
@@ -23,9 +25,11 @@ pub(super) enum Answer {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stop {
     /// The transport operations say wait; what was done so far is remembered.
-    Wait,
+    Wait(Reason),
     /// There is no receive.
     NotReady,
+    /// Its bytes will never be there, because of its sender.
+    Dropped(DropCause),
     /// The request is wrong: NAK, event, end.
     Refuse(Nak, Event),
 }
@@ -37,9 +41,11 @@ impl Stop {
 impl From<placing::Stop> for Stop {
     fn from(stop: placing::Stop) -> Stop {
         match stop {
-            placing::Stop::Wait => Stop::Wait,
+            placing::Stop::Wait(reason) => Stop::Wait(reason),
             placing::Stop::NotReady => Stop::NotReady,
             placing::Stop::Invalid => Stop::INVALID,
+            placing::Stop::Denied(Denial::SenderGone) => Stop::Dropped(DropCause::SenderGone),
+            placing::Stop::Denied(Denial::SenderUnreadable) => Stop::Dropped(DropCause::SenderUnreadable),
             placing::Stop::Denied(denial) | placing::Stop::ReceiveFailed(denial) => {
                 let (nak, event) = refusal(denial);
                 Stop::Refuse(nak, event)
@@ -48,9 +54,9 @@ impl From<placing::Stop> for Stop {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Executor {
-    placer: Placer,
+    pub(super) placer: Placer,
     /// Messages completed, 24 bits (MSN, section 9.7.7.1).
     messages: u32,
 }
@@ -60,30 +66,12 @@ impl Executor {
         Executor { placer: Placer::new(rights), messages: 0 }
     }
 
-    pub(super) fn set_rights(&mut self, rights: RemoteRights) {
-        self.placer.rights = rights;
-    }
-
-    pub(super) fn take_remaining_lengths(&mut self) {
-        self.placer.takes_remaining_length = true;
-    }
-
-    /// Whether the peer may read at all.
-    pub(super) fn may_read(&self) -> bool {
-        self.placer.rights.read
-    }
-
     /// The message sequence number to acknowledge with.
     pub(super) fn message(&self) -> u32 {
         self.messages
     }
 
-    /// Whether the last message is complete, and no receive is taken for the next.
-    pub(super) fn is_between_messages(&self) -> bool {
-        self.placer.is_between_messages()
-    }
-
-    /// Executes one packet. `may_read`: another READ or atomic may be outstanding.
+    /// Executes a packet, and those of its burst that go with it. `may_read`: another READ or atomic may be outstanding.
     pub(super) fn execute<E: TransportOps>(
         &mut self,
         header: &Header,
@@ -95,97 +83,15 @@ impl Executor {
         let Some(code) = header.bth.opcode.operation() else { return Err(Stop::INVALID) };
         match (part_of(code), code) {
             (Some(part), _) => {
-                if self.placer.place(part, header, payload, link, ops)? {
-                    self.count_message();
-                }
-                Ok(Answer::Placed)
+                let placed = self.placer.place(part, header, payload, link, ops)?;
+                self.count_messages(placed.messages);
+                Ok(Answer::Placed(placed.packets))
             }
             (None, Code::ReadRequest) => self.read(header, payload, may_read, ops),
             (None, Code::CompareSwap | Code::FetchAdd) => self.atomic(header, payload, code, may_read, ops),
             // Responses.
             (None, _) => Err(Stop::INVALID),
         }
-    }
-
-    /// Executes packets that make a burst (see [`RcConnection::receive_burst`](super::RcConnection::receive_burst)); gives how many.
-    /// What is wrong with the next one, or in its way, is told where it is executed by itself.
-    pub(super) fn execute_burst<E: TransportOps>(
-        &mut self,
-        header: &Header,
-        burst: &[&[u8]],
-        link: &Link,
-        ops: &mut E,
-    ) -> usize {
-        let mtu = link.request_mtu;
-        let part = header.bth.opcode.operation().and_then(part_of);
-        if part == Some((Kind::Write, Place::Only)) {
-            return self.execute_writes(header, burst, mtu, ops);
-        }
-        let (offset, most) = match (part, self.placer.message) {
-            (Some((Kind::Send, Place::Middle)), Message::Send { offset }) if self.placer.has_receive() => {
-                (offset, limits::MAX_MESSAGE)
-            }
-            (Some((Kind::Write, Place::Middle)), Message::Write { offset, length, .. })
-                if self.placer.rights.write =>
-            {
-                // Something is left for the last one.
-                (offset, length.saturating_sub(1))
-            }
-            _ => return 0,
-        };
-        let fit = (most.saturating_sub(offset) / mtu.max(1)) as usize;
-        let full = burst.iter().take(fit).take_while(|bytes| bytes.len() == mtu as usize).count();
-        let burst = &burst[..full];
-        if burst.is_empty() {
-            return 0;
-        }
-        let placed = match self.placer.message {
-            Message::Write { remote, length, .. } => {
-                let address = remote.address.wrapping_add(u64::from(offset));
-                let rest = length - offset - burst.len() as u32 * mtu;
-                ops.write_remote_burst(RemoteAddress { address, ..remote }, burst, rest)
-            }
-            _ => ops.place_receive_burst(offset.into(), burst),
-        };
-        let placed = placed.min(full);
-        if let Message::Send { offset } | Message::Write { offset, .. } = &mut self.placer.message {
-            *offset += placed as u32 * mtu;
-        }
-        placed
-    }
-
-    /// Executes WRITEs of one packet each, one behind the other in memory.
-    fn execute_writes<E: TransportOps>(
-        &mut self,
-        header: &Header,
-        burst: &[&[u8]],
-        mtu: u32,
-        ops: &mut E,
-    ) -> usize {
-        let (Some(reth), Some(first)) = (header.reth, burst.first()) else { return 0 };
-        let length = first.len() as u32;
-        if !(1..=mtu).contains(&length) || !self.placer.takes_remaining_length && reth.length != length {
-            return 0;
-        }
-        if !self.is_between_messages() || !self.placer.rights.write || header.immediate.is_some() {
-            return 0;
-        }
-        let left = (reth.length / length) as usize;
-        let whole = burst.iter().take(left).take_while(|bytes| bytes.len() == length as usize).count();
-        if whole == 0 {
-            return 0;
-        }
-        let remote = RemoteAddress { address: reth.address, key: reth.key };
-        // Nothing is written of a WRITE that reaches beyond its region. Where a row ends a WRITE, the check of the row is enough.
-        let rest = reth.length - whole as u32 * length;
-        let is_checked =
-            rest == 0 || ops.check_remote(remote, reth.length, Right::RemoteWrite) == Outcome::Done(());
-        if !is_checked {
-            return 0;
-        }
-        let written = ops.write_remote_burst(remote, &burst[..whole], rest).min(whole);
-        self.messages = (self.messages + written as u32) & 0xff_ffff;
-        written
     }
 
     fn read<E: TransportOps>(
@@ -238,11 +144,11 @@ impl Executor {
     /// A message is complete.
     pub(super) fn finish_message(&mut self) {
         self.placer.forget_message();
-        self.count_message();
+        self.count_messages(1);
     }
 
-    fn count_message(&mut self) {
-        self.messages = (self.messages + 1) & 0xff_ffff;
+    fn count_messages(&mut self, messages: u32) {
+        self.messages = (self.messages + messages) & 0xff_ffff;
     }
 }
 
@@ -251,6 +157,8 @@ pub(super) fn refusal(denial: Denial) -> (Nak, Event) {
     match denial {
         Denial::RemoteAccess => (Nak::RemoteAccess, Event::AccessError),
         Denial::InvalidRequest | Denial::LocalLength => (Nak::InvalidRequest, Event::RequestError),
-        Denial::Operational | Denial::LocalProtection => (Nak::RemoteOperational, Event::RequestError),
+        Denial::Operational | Denial::LocalProtection | Denial::SenderGone | Denial::SenderUnreadable => {
+            (Nak::RemoteOperational, Event::RequestError)
+        }
     }
 }

@@ -2,8 +2,8 @@
 //! were. What is between posting and executing otherwise, queues, windows and repetitions, has nothing to do there. Over a
 //! link that loses packets SENDs leave so only while nothing else is under way; what is lost is repeated like anything else.
 //!
-//! At each end the caller asks first and then does it or does not; it may always leave the SEND to
-//! [`RcConnection::post`] and [`RcConnection::receive`], which come to the same.
+//! At each end the caller gets a token, and uses it once it has moved the SEND. Without that nothing was done: it may always leave the
+//! SEND to [`RcConnection::post`] and [`RcConnection::receive`], which come to the same.
 
 use pagewire_wire::{Bth, Header, Opcode, Operation as Code, Transport};
 
@@ -51,32 +51,60 @@ impl SendOnlyRequest {
     }
 }
 
+/// The one packet of a SEND may leave at its post.
+#[must_use]
+pub struct FastSend<'c>(&'c mut RcConnection);
+
+impl FastSend<'_> {
+    /// The acknowledgement that is owed, if nothing else is: over a link that loses packets it leaves behind the SEND.
+    pub fn take_owed(&mut self, now: Time) -> Option<Header> {
+        self.0.take_owed_with_answer(now)
+    }
+
+    /// The SEND has left. From now on it is as if it had been posted and driven. Gives when the connection wants to be driven.
+    #[inline]
+    pub fn sent(self, now: Time, work: &Work) -> Option<Time> {
+        self.0.requester.sent_fast(now, work, &mut self.0.shared);
+        self.0.deadline()
+    }
+}
+
+/// A SEND may be executed as it is taken from the link.
+#[must_use]
+pub struct FastExecution<'c>(&'c mut RcConnection);
+
+impl FastExecution<'_> {
+    /// Its bytes are placed. True: its acknowledgement is owed, and sent by [`RcConnection::progress`] or behind a SEND. False: it is the
+    /// caller's to tell.
+    #[inline]
+    pub fn executed(self) -> bool {
+        let owes = !self.0.shared.link.lossless;
+        self.0.shared.counters.packets_received += 1;
+        self.0.shared.counters.responses_sent += u64::from(!owes);
+        self.0.responder.executed_fast(owes);
+        owes
+    }
+}
+
 impl RcConnection {
     /// The one packet of a SEND that is posted now, if it may leave at once: all that was posted before it has left, and its
-    /// turn has come. Where the caller sends it, it says so with [`sent_fast`](Self::sent_fast). Over a link that loses
-    /// packets an acknowledgement that is owed leaves behind it: [`take_owed`](Self::take_owed).
+    /// turn has come.
     #[inline(always)] // Part of each short SEND.
-    pub fn send_fast(&self, work: &Work) -> Option<SendOnlyRequest> {
+    pub fn try_send_fast(&mut self, work: &Work) -> Option<(SendOnlyRequest, FastSend<'_>)> {
         let Operation::Send { immediate, invalidate: None } = work.operation else { return None };
         let shared = &self.shared;
         let may = shared.state == State::Alive
             && (shared.link.initiator_copy
                 || !shared.link.lossless && self.only_acknowledges() && !shared.request_stalled)
             && self.requester.may_send_fast(work, shared);
-        may.then(|| SendOnlyRequest {
+        let packet = may.then(|| SendOnlyRequest {
             destination: shared.destination,
-            psn: self.requester.next_psn().value(),
+            psn: self.requester.next.value(),
             partition: shared.partition,
             solicited: work.solicited,
             immediate,
-        })
-    }
-
-    /// A SEND has left that [`send_fast`](Self::send_fast) gave the packet of. From now on it is as if it had been posted
-    /// and driven.
-    #[inline]
-    pub fn sent_fast(&mut self, now: Time, work: &Work) {
-        self.requester.sent_fast(now, work, &mut self.shared);
+        })?;
+        Some((packet, FastSend(self)))
     }
 
     /// Nothing is to be sent but an acknowledgement, if that.
@@ -95,31 +123,21 @@ impl RcConnection {
     }
 
     /// Whether a SEND with so many bytes may be executed by the caller now: it is the next, nothing waits before it, and nothing is
-    /// to be sent before its acknowledgement. Where the caller places its bytes in a receive and completes that, it says so with
-    /// [`executed_fast`](Self::executed_fast).
+    /// to be sent before its acknowledgement.
     #[inline(always)] // Part of each short SEND.
-    pub fn may_execute_fast(&self, send: &SendOnlyRequest, length: u32) -> bool {
+    pub fn try_execute_fast(&mut self, send: &SendOnlyRequest, length: u32) -> Option<FastExecution<'_>> {
         let shared = &self.shared;
         let free = match shared.link.lossless {
             true => shared.link.initiator_copy && self.responder.is_idle(),
             false => length <= shared.link.request_mtu && self.responder.only_acknowledges(),
         };
-        free && partitions_match(send.partition, shared.partition)
+        let may = free
+            && partitions_match(send.partition, shared.partition)
             && shared.state == State::Alive
             && !shared.request_stalled
             && self.established
-            && self.responder.expects_message(Psn::new(send.psn))
-    }
-
-    /// A request was executed that [`may_execute_fast`](Self::may_execute_fast) permitted. True: its acknowledgement is
-    /// owed, and sent by [`progress`](Self::progress) or with [`take_owed`](Self::take_owed). False: it is the caller's to tell.
-    #[inline]
-    pub fn executed_fast(&mut self) -> bool {
-        let owes = !self.shared.link.lossless;
-        self.shared.counters.packets_received += 1;
-        self.shared.counters.responses_sent += u64::from(!owes);
-        self.responder.executed_fast(owes);
-        owes
+            && self.responder.expects_message(Psn::new(send.psn));
+        may.then_some(FastExecution(self))
     }
 
     /// The peer tells that it has executed the request with a PSN, by other means than a packet or by an acknowledgement that

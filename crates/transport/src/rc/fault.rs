@@ -3,7 +3,7 @@
 use pagewire_wire::{Hold, HoldFlags, Opcode, Resume, VendorPacket};
 
 use super::{RcConnection, State};
-use crate::{FaultHandling, Outcome, Psn, Time, TransportOps, limits};
+use crate::{Disposition, DropCause, FaultHandling, Outcome, Psn, Reason, Time, TransportOps, limits};
 
 /// A request that was dropped, of which the source was told that it will hear when to send it again.
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +16,7 @@ struct Dropped {
 }
 
 /// What a connection has to say of absent pages.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Faults {
     handling: FaultHandling,
     /// The peer understands RESUME.
@@ -31,15 +31,7 @@ pub(super) struct Faults {
 
 impl Faults {
     pub(super) fn new(handling: FaultHandling) -> Faults {
-        Faults {
-            handling,
-            peer_resumes: false,
-            dropped: None,
-            undecided_since: None,
-            resume_due: false,
-            hold_due: false,
-            last_hold: None,
-        }
+        Faults { handling, ..Faults::default() }
     }
 
     /// Whether there is anything to say, now or later.
@@ -78,54 +70,55 @@ impl RcConnection {
     /// The caller has dropped requests for want of room while others waited for a page, and these have been executed: the
     /// source is told where to go on.
     #[cold]
-    pub fn dropped_for_room(&mut self) {
+    pub fn note_overflow(&mut self) {
         self.faults.resume_due = true;
     }
 
-    /// A request cannot be executed now, mostly for want of a page; `repeated`: that was said of it before.
+    /// A request cannot be executed now, mostly for want of a page: keeps it, or drops it, as the connection handles page faults.
     #[cold]
     pub(super) fn request_waits<E: TransportOps>(
         &mut self,
         now: Time,
         psn: Psn,
-        repeated: bool,
+        (reason, again): (Reason, bool),
         ops: &mut E,
-    ) -> Outcome<()> {
-        if self.keeps_faulting() || !ops.lacks_page() || self.is_undecided(now) {
-            self.shared.counters.faults_stashed += u64::from(!repeated && ops.lacks_page());
+    ) -> Disposition {
+        if self.keeps_faulting() || reason != Reason::Page || self.is_undecided(now) {
             self.shared.request_stalled = true;
-            return Outcome::Wait;
-        }
-        self.shared.counters.faults_dropped += 1;
-        if psn != self.responder.expected() {
-            // A READ that was executed before: whoever still misses something asks again.
-            return Outcome::Done(());
-        }
-        match self.faults.handling {
-            FaultHandling::Err | FaultHandling::ErrWithoutTimeout if self.may_resume() => {
-                self.responder.await_repetition();
-                self.faults.dropped = Some(Dropped { psn, look: look_after(now, 0), unanswered: 0 });
-                self.faults.hold_due = true;
-                // Without room it leaves with the next turn.
-                let _ = self.send_hold(now, ops);
+            if !again {
+                self.hold();
+                // Without space on the link it leaves with the next turn.
+                self.send_hold(now, ops);
             }
-            FaultHandling::Timeout => self.responder.await_repetition(),
-            _ => self.responder.refuse_for_now(&self.shared),
+            return Disposition::Held { reason, again };
         }
-        Outcome::Done(())
+        // A READ that was executed before is dropped alone: whoever still misses something asks again.
+        if psn == self.responder.expected() {
+            match self.faults.handling {
+                FaultHandling::Err | FaultHandling::ErrWithoutTimeout if self.may_resume() => {
+                    self.responder.await_repetition();
+                    self.faults.dropped = Some(Dropped { psn, look: look_after(now, 0), unanswered: 0 });
+                    self.hold();
+                    self.send_hold(now, ops);
+                }
+                FaultHandling::Timeout => self.responder.await_repetition(),
+                _ => self.responder.refuse_for_now(&self.shared),
+            }
+        }
+        Disposition::Dropped(DropCause::AbsentPage { resumes: self.dropped_expected() })
     }
 
-    /// A response of the peer cannot be placed now. Keeps it, or drops it for want of a page, as the connection handles page faults.
+    /// A response of the peer cannot be placed now: keeps it, or drops it.
     #[cold]
-    pub(super) fn response_waits<E: TransportOps>(&mut self, repeated: bool, ops: &E) -> Outcome<()> {
-        if self.keeps_faulting() || !ops.lacks_page() {
-            self.shared.counters.faults_stashed += u64::from(!repeated && ops.lacks_page());
+    pub(super) fn response_waits(&mut self, reason: Reason, again: bool) -> Disposition {
+        if self.keeps_faulting() || reason != Reason::Page {
             self.shared.response_stalled = true;
-            return Outcome::Wait;
+            return Disposition::Held { reason, again };
         }
-        self.shared.counters.faults_dropped += 1;
         self.requester.dropped_response();
-        Outcome::Done(())
+        Disposition::Dropped(DropCause::AbsentPage {
+            resumes: self.faults.handling != FaultHandling::Timeout,
+        })
     }
 
     /// Sends what is to be said; true: the transport operations say wait.
@@ -139,21 +132,20 @@ impl RcConnection {
             }
         }
         // HOLD goes first: behind its RESUME it would have the source wait for another one.
-        if self.faults.hold_due && self.send_hold(now, ops) == Outcome::Wait {
+        if self.faults.hold_due && self.send_hold(now, ops) {
             return true;
         }
-        self.faults.resume_due && self.send_resume(now, ops) == Outcome::Wait
+        self.faults.resume_due && self.send_resume(now, ops)
     }
 
-    /// Tells a selective peer to be patient: one of its requests waits here. The caller calls this when
-    /// [`receive`](Self::receive) of it first says `Wait`, and when another request of the peer arrives meanwhile: the peer asks
-    /// again, should it not have heard. At most one packet in [`HOLD_INTERVAL`](limits::HOLD_INTERVAL).
-    pub fn hold<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> Outcome<()> {
+    /// Another request of the peer has arrived while one waits here: it may not have heard of that. [`progress`](Self::progress) tells a
+    /// selective peer to be patient, by at most one HOLD in [`HOLD_INTERVAL`](limits::HOLD_INTERVAL).
+    pub fn hold(&mut self) {
         self.faults.hold_due = true;
-        self.send_hold(now, ops)
     }
 
-    fn send_hold<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> Outcome<()> {
+    /// True: the link is full.
+    fn send_hold<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> bool {
         let psn = self.responder.expected();
         let dropped = self.dropped_expected();
         // Of each packet that is dropped the source is told.
@@ -163,7 +155,7 @@ impl RcConnection {
         let silent = self.faults.handling == FaultHandling::Timeout;
         if recent || silent || !self.shared.fills_gaps() || self.shared.state != State::Alive {
             self.faults.hold_due = false;
-            return Outcome::Done(());
+            return false;
         }
         let mut flags = HoldFlags::empty();
         flags.set(HoldFlags::DROPPED, dropped);
@@ -171,26 +163,27 @@ impl RcConnection {
         flags.set(HoldFlags::UNTIL_RESUME, dropped && waits);
         let header = self.shared.header_of(Opcode::HOLD, psn);
         let body = VendorPacket::Hold(Hold { psn: psn.value(), flags });
-        if let Outcome::Wait = ops.transmit_control(&header, &body) {
-            return Outcome::Wait;
+        if let Outcome::Wait(_) = ops.transmit_control(&header, &body) {
+            return true;
         }
         self.faults.hold_due = false;
         self.faults.last_hold = Some((psn, now));
         self.shared.counters.holds_sent += 1;
-        Outcome::Done(())
+        false
     }
 
-    fn send_resume<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> Outcome<()> {
+    /// True: the link is full.
+    fn send_resume<E: TransportOps>(&mut self, now: Time, ops: &mut E) -> bool {
         if !self.may_resume() || self.shared.state != State::Alive {
             // Also where the peer has greeted anew, and knows no RESUME any more: its timer has to do.
             (self.faults.resume_due, self.faults.dropped) = (false, None);
-            return Outcome::Done(());
+            return false;
         }
         let psn = self.responder.expected();
         let header = self.shared.header_of(Opcode::RESUME, psn);
         let body = VendorPacket::Resume(Resume { psn: psn.value(), block: self.responder.missing() });
-        if let Outcome::Wait = ops.transmit_control(&header, &body) {
-            return Outcome::Wait;
+        if let Outcome::Wait(_) = ops.transmit_control(&header, &body) {
+            return true;
         }
         self.faults.resume_due = false;
         if let Some(dropped) = &mut self.faults.dropped {
@@ -198,7 +191,7 @@ impl RcConnection {
             dropped.look = look_after(now, dropped.unanswered);
         }
         self.shared.counters.resumes_sent += 1;
-        Outcome::Done(())
+        false
     }
 
     /// Whether packets that find a page absent are kept.
@@ -219,17 +212,6 @@ impl RcConnection {
 
     fn may_resume(&self) -> bool {
         self.faults.peer_resumes && self.shared.fills_gaps()
-    }
-
-    /// Packets that found a page absent so far: kept, and dropped.
-    #[inline]
-    pub fn packets_at_absent_pages(&self) -> (u64, u64) {
-        (self.shared.counters.faults_stashed, self.shared.counters.faults_dropped)
-    }
-
-    /// Whether what was dropped last, a request or a response, is asked for when its page is there.
-    pub fn asks_for_dropped(&self, response: bool) -> bool {
-        if response { self.faults.handling != FaultHandling::Timeout } else { self.dropped_expected() }
     }
 
     /// Whether the request that is expected was dropped, and the source waits to hear of it.

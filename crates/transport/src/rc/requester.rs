@@ -11,12 +11,12 @@ use super::congestion::Window;
 use super::pacer::Pacer;
 use super::retry::{Expiry, Retry, pace};
 use super::scoreboard::Scoreboard;
-use super::{RcUpdate, RequesterSettings, Shared, State, Step};
+use super::{RequesterSettings, Shared, State, Step};
 use crate::message::denied_status;
 use crate::stash::Stash;
 use crate::{
-    InitiatorCopy, Link, LinkState, Operation, Outcome, Psn, Status, Time, TransportOps, Work, WorkId,
-    limits, packets_for,
+    InitiatorCopy, Link, LinkState, Operation, Outcome, Psn, Reason, Status, Time, TransportOps, Work,
+    WorkId, limits, packets_for,
 };
 use packets::request;
 
@@ -30,7 +30,7 @@ pub(super) struct Entry {
     chunk: u32,
     cut_at: u32,
     /// A WRITE that goes out as one WRITE ONLY after the other, each with a RETH of its own. Their headers are of equal
-    /// length, so that the kernel can cut a long row of them out of one send. It stays as it was begun: the responder is in the
+    /// length, so that the kernel can cut a long burst of them out of one send. It stays as it was begun: the responder is in the
     /// middle of a message or is not.
     write_only: bool,
     /// The peer could not read its bytes where they lie: they travel themselves, in packets of the [shorter
@@ -73,7 +73,20 @@ impl Entry {
     }
 }
 
-#[derive(Debug)]
+/// Packets of one work request that leave together.
+struct Packets<'e> {
+    entry: &'e Entry,
+    /// PSNs of the work request before them.
+    offset: u32,
+    /// PSNs of each.
+    span: u32,
+    /// More than one are a [burst](Requester::burst).
+    count: u32,
+    /// They were sent before.
+    again: bool,
+}
+
+#[derive(Debug, Default)]
 pub(super) struct Requester {
     running: bool,
     draining: bool,
@@ -140,36 +153,10 @@ impl Requester {
             (limits::READ_CHUNK / mtu).clamp(1, limits::LOSSY_SPAN)
         };
         Requester {
-            running: false,
-            draining: false,
-            max_rd_atomic: 0,
             read_chunk,
-            queue: VecDeque::new(),
-            started: 0,
-            unacked: Psn::default(),
-            next: Psn::default(),
-            executed: Psn::default(),
-            resend: None,
-            board: Scoreboard::default(),
-            kept: Stash::default(),
-            reads: 0,
-            unasked: 0,
             window: Window::new(link.request_mtu.max(link.response_mtu)),
-            pacer: Pacer::default(),
-            retry: Retry::new(),
-            recover: None,
-            gone_back: None,
-            repeat_naks: 0,
-            dropped_request: None,
-            dropped_response: None,
-            resumed: None,
-            gone_back_for_response: None,
-            blocked: None,
-            waiting_there: 0,
-            held_since_timeout: false,
             allowance: u32::MAX,
-            held: false,
-            filling: false,
+            ..Requester::default()
         }
     }
 
@@ -192,36 +179,17 @@ impl Requester {
         let psn = Psn::new(settings.send_psn);
         (self.unacked, self.next, self.executed) = (psn, psn, psn);
         self.board.start(psn);
-        self.max_rd_atomic = settings.max_rd_atomic;
-        self.retry.start(&settings);
+        self.update(&settings);
         self.running = true;
     }
 
-    pub(super) fn update(&mut self, update: &RcUpdate) {
-        if let Some(max_rd_atomic) = update.max_rd_atomic {
-            self.max_rd_atomic = max_rd_atomic;
-        }
-        if let Some(code) = update.timeout {
-            self.retry.set_timeout(code);
-        }
-        if let Some(count) = update.retry_count {
-            self.retry.set_retry_count(count);
-        }
-        if let Some(count) = update.rnr_retry {
-            self.retry.set_rnr_retry(count);
-        }
+    pub(super) fn update(&mut self, settings: &RequesterSettings) {
+        self.max_rd_atomic = settings.max_rd_atomic;
+        self.retry.set(settings);
     }
 
     pub(super) fn post(&mut self, work: Work) {
-        self.queue.push_back(Entry {
-            work,
-            first: Psn::default(),
-            packets: 0,
-            chunk: self.read_chunk,
-            cut_at: 0,
-            write_only: false,
-            bounced: false,
-        });
+        self.queue.push_back(self.entry(work));
     }
 
     /// Whether everything that was posted has been sent, and nothing is to be repeated.
@@ -247,28 +215,17 @@ impl Requester {
             && self.fits(1, false, shared)
     }
 
-    /// The PSN of what is sent next.
-    pub(super) fn next_psn(&self) -> Psn {
-        self.next
-    }
-
-    fn only_entry(&self, work: &Work) -> Entry {
-        let (write_only, bounced) = (false, false);
-        Entry {
-            work: *work,
-            first: self.next,
-            packets: 1,
-            chunk: self.read_chunk,
-            cut_at: 0,
-            write_only,
-            bounced,
-        }
+    /// A work request that has not begun.
+    #[inline(always)] // Part of the fast path.
+    fn entry(&self, work: Work) -> Entry {
+        let (first, chunk) = (Psn::default(), self.read_chunk);
+        Entry { work, first, packets: 0, chunk, cut_at: 0, write_only: false, bounced: false }
     }
 
     /// That packet has left.
     pub(super) fn sent_fast(&mut self, now: Time, work: &Work, shared: &mut Shared) {
         self.leaves();
-        self.queue.push_back(self.only_entry(work));
+        self.queue.push_back(Entry { first: self.next, packets: 1, ..self.entry(*work) });
         self.started += 1;
         self.retry.sent(now, pace(shared));
         self.retry.measure(self.next, now);
@@ -301,12 +258,7 @@ impl Requester {
         self.retry.deadline().into_iter().chain(self.pacer.deadline()).min()
     }
 
-    /// The network asks for less (a congestion notification).
-    pub(super) fn congestion(&mut self) {
-        self.reduce_window();
-    }
-
-    /// Sends one packet, or a row of `most` packets at most.
+    /// Sends a burst of `most` packets at most.
     pub(super) fn step<E: TransportOps>(
         &mut self,
         now: Time,
@@ -425,7 +377,7 @@ impl Requester {
             }
         }
         // What was repeated and is still missing was lost again.
-        self.board.unmark(self.unacked);
+        self.board.start(self.unacked);
     }
 
     /// Sends again everything from `from` on that may be missing.
@@ -563,8 +515,9 @@ impl Requester {
         };
         let entry = self.queue[index];
         let offset = psn.since(entry.first);
-        let count = entry.span(offset).min(self.next.since(psn));
-        match self.transmit(&entry, offset, count, true, now, shared, ops) {
+        let span = entry.span(offset).min(self.next.since(psn));
+        let packets = Packets { entry: &entry, offset, span, count: 1, again: true };
+        match self.transmit(now, &packets, shared, ops) {
             Step::Sent(_) => {}
             other => return other,
         }
@@ -573,7 +526,7 @@ impl Requester {
             // Whoever asks for it now has got this one.
             self.gone_back = self.gone_back.filter(|asked| *asked != psn);
         }
-        let after = psn.plus(count);
+        let after = psn.plus(span);
         self.resend = (after != self.next).then_some(after);
         Step::Sent(1)
     }
@@ -587,16 +540,17 @@ impl Requester {
         let offset = psn.since(entry.first);
         let longest = entry.span(offset).min(self.next.since(psn));
         // A READ asks again for as much as is missing in one piece.
-        let mut count = 1;
-        while count < longest && self.board.is_lost(index + count) {
-            count += 1;
+        let mut span = 1;
+        while span < longest && self.board.is_lost(index + span) {
+            span += 1;
         }
-        match self.transmit(&entry, offset, count, true, now, shared, ops) {
+        let packets = Packets { entry: &entry, offset, span, count: 1, again: true };
+        match self.transmit(now, &packets, shared, ops) {
             Step::Sent(_) => {}
             other => return other,
         }
         shared.counters.selective_retransmissions += 1;
-        self.board.resent(index, count);
+        self.board.resent(index, span);
         Step::Sent(1)
     }
 
@@ -615,29 +569,24 @@ impl Requester {
         }
         let entry = self.queue[self.started - 1];
         let offset = self.next.since(entry.first);
-        let count = entry.span(offset);
+        let span = entry.span(offset);
         if entry.awaits_response() && self.reads >= self.max_rd_atomic {
             return Step::Idle;
         }
         if self.waits_for_room(&entry, offset, shared) {
             return Step::Idle;
         }
-        let burst = self.burst(&entry, offset, shared).min(most);
-        if burst > 1 {
-            let sent = self.send_burst(&entry, offset, burst, now, shared, ops);
-            if sent > 0 {
-                return Step::Sent(sent);
-            }
-        }
-        match self.transmit(&entry, offset, count, false, now, shared, ops) {
-            Step::Sent(_) => {}
+        let count = self.burst(&entry, offset, shared).min(most).max(1);
+        let packets = Packets { entry: &entry, offset, span, count, again: false };
+        let sent = match self.transmit(now, &packets, shared, ops) {
+            Step::Sent(sent) => sent,
             other => return other,
-        }
-        self.next = self.next.plus(count);
+        };
+        self.next = self.next.plus(span * sent);
         if entry.awaits_response() {
             self.reads += 1;
         }
-        Step::Sent(1)
+        Step::Sent(sent)
     }
 
     /// Says how long the next requests of the READ that is being sent are: hardly longer than the window, which
@@ -755,19 +704,16 @@ impl Requester {
         }
     }
 
-    /// Sends the packet at `offset` of a work request, if the window lets it.
-    #[allow(clippy::too_many_arguments)] // One place for both first and repeated packets.
+    /// Sends packets of a work request, if window, pace and allowance permit.
     fn transmit<E: TransportOps>(
         &mut self,
-        entry: &Entry,
-        offset: u32,
-        count: u32,
-        again: bool,
         now: Time,
+        packets: &Packets<'_>,
         shared: &mut Shared,
         ops: &mut E,
     ) -> Step {
-        if self.blocked.is_some_and(|(id, _)| entry.work.id >= id) || !self.fits(count, again, shared) {
+        let Packets { entry, offset, span, count, again } = *packets;
+        if self.blocked.is_some_and(|(id, _)| entry.work.id >= id) || !self.fits(span, again, shared) {
             return Step::Idle;
         }
         if !shared.link.lossless && !self.pacer.permits(now) {
@@ -778,15 +724,16 @@ impl Requester {
             self.held = true;
             return Step::Idle;
         }
-        let (mut header, source) = request(entry, offset, count, shared);
-        let last = offset + count == entry.packets;
-        if !entry.awaits_response() {
+        let (mut header, source) = request(entry, offset, span, shared);
+        // No packet of a burst needs to ask; see `burst`.
+        if count == 1 && !entry.awaits_response() {
+            let last = offset + span == entry.packets;
             header.bth.acknowledge = self.ends(last, shared) || again || self.asks(shared);
         }
-        match ops.transmit(&header, source) {
-            Outcome::Done(()) => {}
-            Outcome::Wait => {
-                if again && ops.lacks_page() {
+        let sent = match ops.transmit(&header, source, count) {
+            Outcome::Done(sent) => sent,
+            Outcome::Wait(reason) => {
+                if again && reason == Reason::Page {
                     self.retry.lacks_page(now);
                 }
                 return Step::Wait;
@@ -795,20 +742,20 @@ impl Requester {
                 self.block(entry.work.id, denied_status(denial), shared, ops);
                 return Step::Idle;
             }
-        }
+        };
         self.leaves();
-        shared.counters.requests_sent += 1;
+        shared.counters.requests_sent += u64::from(sent);
         self.filling = true;
-        self.pacer.sent(count, now);
-        self.allowance = self.allowance.saturating_sub(count);
+        self.pacer.sent(span * sent, now);
+        self.allowance = self.allowance.saturating_sub(span * sent);
         // Responses acknowledge what was sent before their request.
         let asked = header.bth.acknowledge || entry.awaits_response();
-        self.unasked = if asked { 0 } else { self.unasked + 1 };
+        self.unasked = if asked { 0 } else { self.unasked + sent };
         self.retry.sent(now, pace(shared));
-        if !again && (header.bth.acknowledge || entry.awaits_response()) {
+        if !again && asked {
             self.retry.measure(entry.first.plus(offset), now);
         }
-        Step::Sent(1)
+        Step::Sent(sent)
     }
 
     /// Whether a packet in the middle of a message shall ask for an acknowledgement: often enough that

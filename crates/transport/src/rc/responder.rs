@@ -10,12 +10,12 @@ use pagewire_wire::{Header, Nak, Syndrome};
 
 use super::execute::{Answer, Executor, Stop};
 use super::gap::Gap;
-use super::{RcSettings, RcUpdate, Shared, State};
+use super::{RcSettings, RcUpdate, ReceivedData, Shared, State};
 use crate::stash::Stash;
-use crate::{Event, Payload, Psn, Time, TransportOps, packets_for};
+use crate::{Disposition, DropCause, Event, Payload, Psn, Time, TransportOps, packets_for};
 use outputs::{NO_CREDITS, Output, ReadResponses, acknowledgement};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Responder {
     executor: Executor,
     min_rnr_timer: u8,
@@ -45,6 +45,17 @@ pub(super) struct Responder {
     stalled: bool,
 }
 
+/// Where a request stands in the order of PSNs.
+enum Order {
+    Expected,
+    /// It is the expected one, is here already and waits for a page.
+    Waits,
+    /// It was executed.
+    Before,
+    /// One before it is missing.
+    Ahead,
+}
+
 impl Responder {
     pub(super) fn new(settings: &RcSettings) -> Responder {
         Responder {
@@ -52,36 +63,20 @@ impl Responder {
             min_rnr_timer: settings.min_rnr_timer,
             max_dest_rd_atomic: settings.max_dest_rd_atomic,
             expected: Psn::new(settings.receive_psn),
-            nak_sent: false,
-            not_ready: false,
-            after_nak: false,
-            gap: Gap::default(),
             outputs: VecDeque::with_capacity(4),
-            reads: 0,
-            replays: VecDeque::new(),
-            atomics: VecDeque::new(),
-            kept: Stash::default(),
-            report_due: false,
-            hold_due: false,
-            stalled: false,
+            ..Responder::default()
         }
     }
 
     pub(super) fn update(&mut self, update: &RcUpdate) {
-        if let Some(code) = update.min_rnr_timer {
-            self.min_rnr_timer = code;
-        }
-        if let Some(rights) = update.remote_rights {
-            self.executor.set_rights(rights);
-        }
-        if let Some(count) = update.max_dest_rd_atomic {
-            self.max_dest_rd_atomic = count;
-        }
+        self.min_rnr_timer = update.min_rnr_timer;
+        self.max_dest_rd_atomic = update.max_dest_rd_atomic;
+        self.executor.placer.rights = update.remote_rights;
     }
 
     /// From now on the RETH of a WRITE ONLY may tell of more than its packet: the peer is a Pagewire, or may be one.
     pub(super) fn take_remaining_lengths(&mut self) {
-        self.executor.take_remaining_lengths();
+        self.executor.placer.takes_remaining_length = true;
     }
 
     /// The PSN of the next request.
@@ -99,7 +94,7 @@ impl Responder {
 
     /// Whether the last message is complete.
     pub(super) fn is_between_messages(&self) -> bool {
-        self.executor.is_between_messages()
+        self.executor.placer.is_between_messages()
     }
 
     /// Whether no packet waits to be executed, or asked for, later.
@@ -109,7 +104,7 @@ impl Responder {
 
     /// Whether a request with this PSN is the next, and begins a message.
     pub(super) fn expects_message(&self, psn: Psn) -> bool {
-        psn == self.expected && !self.nak_sent && self.executor.is_between_messages()
+        psn == self.expected && !self.nak_sent && self.executor.placer.is_between_messages()
     }
 
     /// Whether nothing is to be executed later, and nothing to be sent but one acknowledgement at most.
@@ -135,8 +130,20 @@ impl Responder {
         self.expected = psn.plus(1);
         self.executor.finish_message();
         if owes {
+            // What is owed waits for the answer, if the program answers.
+            self.executor.placer.received.received = true;
             self.acknowledge(psn);
         }
+    }
+
+    /// What has come for the program since this was last asked.
+    pub(super) fn take_received(&mut self) -> ReceivedData {
+        std::mem::take(&mut self.executor.placer.received)
+    }
+
+    /// Whether a message has come.
+    pub(super) fn has_received(&self) -> bool {
+        self.executor.placer.received.received
     }
 
     /// The acknowledgement that is [all there is to send](Self::acknowledges_only), for the caller to send.
@@ -165,49 +172,72 @@ impl Responder {
         std::mem::take(&mut self.hold_due)
     }
 
-    /// A request packet; true: the transport operations say wait.
+    /// Takes request packets: a burst as far as its packets go together, mostly one. They run through the states that the
+    /// specification names (InfiniBand specification, volume 1, section 9.7.4.1), each a function:
+    ///
+    /// | state | function | section |
+    /// |---|---|---|
+    /// | PSN | [`check_psn`](Self::check_psn) | 9.7.1 |
+    /// | executed before | [`duplicate`](Self::duplicate) | 9.7.5.1.5 |
+    /// | ahead of a missing one | [`set_aside`](Self::set_aside) | 9.7.5.2 |
+    /// | sequence of opcodes, length, key, receive, copy | [`Placer::place`](crate::placing::Placer::place), [`Executor`] | 9.7.4.1 |
+    /// | acknowledgement or response | [`complete`](Self::complete) | 9.7.5.1.2 |
+    /// | refusal | [`refuse`](Self::refuse), [`refuse_for_now`](Self::refuse_for_now) | 9.7.5.2 |
     pub(super) fn request<E: TransportOps>(
         &mut self,
         header: &Header,
         payload: Payload<'_>,
         shared: &mut Shared,
         ops: &mut E,
-    ) -> bool {
+    ) -> Disposition {
         let psn = Psn::new(header.bth.psn);
-        if psn == self.expected {
-            if self.kept.has(0) {
-                // It is here already and waits for a page.
-                shared.counters.duplicates += 1;
+        match self.check_psn(psn) {
+            Order::Expected => {
+                let disposition = self.execute(header, payload, shared, ops);
+                if !disposition.is_held() {
+                    // What was kept and has to wait is `progress`'s to repeat: this packet is done.
+                    self.resume(shared, ops);
+                }
+                disposition
+            }
+            Order::Waits => {
                 self.hold_due = true;
-                return false;
+                Disposition::Duplicate
             }
-            if self.execute(header, payload, shared, ops) {
-                return true;
-            }
-            // What was kept and has to wait is `progress`'s to repeat: this packet is done.
-            self.resume(shared, ops);
-            return false;
+            Order::Before => self.duplicate(header, psn, shared, ops),
+            Order::Ahead => self.set_aside(header, psn, payload, shared),
         }
-        if psn.is_before(self.expected) {
-            shared.counters.duplicates += 1;
-            self.hold_due |= self.kept.has(0) || self.stalled;
-            return self.duplicate(header, psn, shared, ops);
+    }
+
+    /// Where the PSN stands (section 9.7.1).
+    fn check_psn(&self, psn: Psn) -> Order {
+        match psn {
+            _ if psn == self.expected && self.kept.has(0) => Order::Waits,
+            _ if psn == self.expected => Order::Expected,
+            _ if psn.is_before(self.expected) => Order::Before,
+            _ => Order::Ahead,
         }
-        shared.counters.out_of_order += 1;
-        if shared.fills_gaps() {
-            if let Payload::Bytes(bytes) = payload {
-                self.kept.insert(psn.since(self.expected), header, bytes);
-            }
-            // While a receive is missing the requester knows what it waits for.
-            self.report_due |= !self.not_ready;
-        } else {
+    }
+
+    /// A request ahead of a missing one: kept for a peer that fills gaps, else dropped, and the missing one is asked for (section
+    /// 9.7.5.2).
+    fn set_aside(&mut self, header: &Header, psn: Psn, payload: Payload<'_>, shared: &Shared) -> Disposition {
+        if !shared.fills_gaps() {
             // A link that loses nothing keeps the order: the repetition brings all.
             if !shared.link.lossless {
                 self.gap.drop_request(psn);
             }
             self.ask_again(shared);
+            return Disposition::Dropped(DropCause::OutOfOrder);
         }
-        false
+        // While a receive is missing the requester knows what it waits for.
+        self.report_due |= !self.not_ready;
+        let Payload::Bytes(burst) = payload else { return Disposition::Dropped(DropCause::Malformed) };
+        let bytes = burst.first().copied().unwrap_or_default();
+        match self.kept.insert(psn.since(self.expected), header, bytes) {
+            true => Disposition::Kept,
+            false => Disposition::Dropped(DropCause::OutOfOrder),
+        }
     }
 
     /// Asks for what was dropped and does not come again, once it is time.
@@ -223,31 +253,6 @@ impl Responder {
         self.gap.deadline()
     }
 
-    /// Request packets that make a burst (see [`RcConnection::receive_burst`](super::RcConnection::receive_burst)), with the first
-    /// one's header.
-    /// Gives how many were executed: those behind it are to be given to [`request`](Self::request) one by one.
-    pub(super) fn request_burst<E: TransportOps>(
-        &mut self,
-        header: &Header,
-        burst: &[&[u8]],
-        shared: &Shared,
-        ops: &mut E,
-    ) -> usize {
-        let psn = Psn::new(header.bth.psn);
-        let in_order = psn == self.expected && !self.nak_sent && !self.gap.is_open();
-        if !in_order || !self.kept.is_empty() || header.bth.acknowledge {
-            return 0;
-        }
-        // A WRITE of one packet is a message by itself, of which the last bytes are to be visible last. Only a Pagewire that asks
-        // for no acknowledgement of it says that more follows.
-        if header.bth.opcode.is_only() && !shared.fills_gaps() {
-            return 0;
-        }
-        let executed = self.executor.execute_burst(header, burst, &shared.link, ops);
-        self.expected = self.expected.plus(executed as u32);
-        executed
-    }
-
     /// Asks for the expected request once more, unless the peer knows already.
     fn ask_again(&mut self, shared: &Shared) {
         if !self.nak_sent {
@@ -257,7 +262,7 @@ impl Responder {
 
     /// Asks for the expected request once more, which has come and could not be taken. The peer may have been asked before: it was
     /// this repetition that could not be taken.
-    pub(super) fn ask_for_repetition(&mut self, shared: &Shared) {
+    fn ask_for_repetition(&mut self, shared: &Shared) {
         self.nak_sent = true;
         if !matches!(self.outputs.back(), Some(Output::Retry { .. })) {
             self.retry(Syndrome::Nak(Nak::PsnSequence), shared);
@@ -286,83 +291,93 @@ impl Responder {
     pub(super) fn resume<E: TransportOps>(&mut self, shared: &mut Shared, ops: &mut E) -> bool {
         while shared.state == State::Alive {
             let Some(kept) = self.kept.take_first() else { return false };
-            if self.execute(&kept.header, Payload::Bytes(&kept.bytes), shared, ops) {
-                self.kept.put_back(kept);
-                return true;
+            match self.execute(&kept.header, Payload::Bytes(&[&kept.bytes]), shared, ops) {
+                Disposition::Held { .. } => {
+                    self.kept.put_back(kept);
+                    return true;
+                }
+                Disposition::NotReady => return false,
+                _ => self.report_due |= !self.kept.is_empty(),
             }
-            if self.not_ready {
-                return false;
-            }
-            self.report_due |= !self.kept.is_empty();
         }
         false
     }
 
-    /// Executes the request with the expected PSN; true: the transport operations say wait.
+    /// Executes the request with the expected PSN, and those of its burst that go with it.
     fn execute<E: TransportOps>(
         &mut self,
         header: &Header,
         payload: Payload<'_>,
         shared: &mut Shared,
         ops: &mut E,
-    ) -> bool {
+    ) -> Disposition {
+        // A WRITE of one packet is a message by itself, of which the last bytes are to be visible last. Only a Pagewire says that more
+        // follows.
+        let alone = header.bth.opcode.is_only() && !shared.fills_gaps();
+        let payload = if alone { payload.first(1) } else { payload };
         let may_read = self.reads < self.max_dest_rd_atomic;
         match self.executor.execute(header, payload, &shared.link, may_read, ops) {
-            Ok(answer) => {
-                // A NAK that has not gone out is out of date.
-                let unsent = self.nak_sent && matches!(self.outputs.back(), Some(Output::Retry { .. }));
-                if unsent {
-                    self.outputs.pop_back();
-                }
-                (self.nak_sent, self.not_ready) = (false, false);
-                let psns = self.answer(answer, header.bth.acknowledge, shared);
-                self.expected = self.expected.plus(psns);
-                self.kept.advance(psns);
-                self.gap.advance(self.expected);
-                if unsent && self.gap.is_open() {
-                    // The peer does not know yet that anything was dropped.
-                    self.ask_for_repetition(shared);
-                }
-                false
-            }
-            Err(Stop::Wait) => true,
+            Ok(answer) => Disposition::Executed(self.complete(answer, header.bth.acknowledge, shared)),
+            Err(Stop::Wait(reason)) => Disposition::Held { reason, again: false },
             Err(Stop::NotReady) => {
                 // What is kept stays: the requester has been told that it is here.
                 self.refuse_for_now(shared);
-                false
+                Disposition::NotReady
+            }
+            Err(Stop::Dropped(cause)) => {
+                if cause == DropCause::SenderUnreadable {
+                    // The peer finds out by itself what is wrong with its memory.
+                    self.ask_for_repetition(shared);
+                }
+                Disposition::Dropped(cause)
             }
             Err(Stop::Refuse(nak, event)) => {
                 self.refuse(self.expected, nak, event, shared);
-                false
+                Disposition::Refused(nak)
             }
         }
     }
 
-    /// Queues what an executed request asks for; gives how many PSNs it has.
-    fn answer(&mut self, answer: Answer, asked: bool, shared: &Shared) -> u32 {
+    /// Queues what executed requests ask for, and expects the one behind them; gives how many packets they are. Acknowledgements coalesce
+    /// (section 9.7.5.1.2).
+    fn complete(&mut self, answer: Answer, asked: bool, shared: &Shared) -> u32 {
+        // A NAK that has not gone out is out of date.
+        let unsent = self.nak_sent && matches!(self.outputs.back(), Some(Output::Retry { .. }));
+        if unsent {
+            self.outputs.pop_back();
+        }
+        (self.nak_sent, self.not_ready) = (false, false);
         let psn = self.expected;
         let message = self.executor.message();
-        match answer {
-            Answer::Placed => {
+        let (packets, psns) = match answer {
+            Answer::Placed(packets) => {
                 if asked {
-                    self.acknowledge(psn);
+                    self.acknowledge(psn.plus(packets - 1));
                 }
-                1
+                (packets, packets)
             }
             Answer::Read { remote, length } => {
                 let packets = packets_for(length, shared.link.response_mtu);
                 let responses = ReadResponses { psn, packets, remote, length, first: true, message };
                 self.outputs.push_back(Output::Read(responses));
                 self.reads += 1;
-                packets
+                (1, packets)
             }
             Answer::Atomic { original } => {
                 self.remember(psn, original);
                 self.outputs.push_back(Output::Atomic { psn, original, message });
                 self.reads += 1;
-                1
+                (1, 1)
             }
+        };
+        self.expected = psn.plus(psns);
+        self.kept.advance(psns);
+        self.gap.advance(self.expected);
+        if unsent && self.gap.is_open() {
+            // The peer does not know yet that anything was dropped.
+            self.ask_for_repetition(shared);
         }
+        packets
     }
 
     /// Keeps the result of an atomic for repetitions, as many as the peer may have outstanding (section
@@ -392,12 +407,15 @@ impl Responder {
     fn retry(&mut self, syndrome: Syndrome, shared: &Shared) {
         debug_assert!(shared.state == State::Alive);
         let message = self.executor.message();
-        let nak = Output::Retry { psn: self.expected, syndrome, message };
-        match self.outputs.back_mut() {
-            // The NAK acknowledges what came before it as well.
-            Some(last @ (Output::Ack { .. } | Output::Retry { .. })) => *last = nak,
-            _ => self.outputs.push_back(nak),
+        self.queue_nak(Output::Retry { psn: self.expected, syndrome, message });
+    }
+
+    /// Queues a NAK. It acknowledges what came before it as well.
+    fn queue_nak(&mut self, nak: Output) {
+        if matches!(self.outputs.back(), Some(Output::Ack { .. } | Output::Retry { .. })) {
+            self.outputs.pop_back();
         }
+        self.outputs.push_back(nak);
     }
 
     /// Queues the last NAK. Nothing that arrives is looked at any more.
@@ -405,11 +423,7 @@ impl Responder {
         shared.state = State::Refusing;
         self.kept.clear();
         let message = self.executor.message();
-        let refusal = Output::Refusal { psn, nak, message, event };
-        match self.outputs.back_mut() {
-            Some(last @ (Output::Ack { .. } | Output::Retry { .. })) => *last = refusal,
-            _ => self.outputs.push_back(refusal),
-        }
+        self.queue_nak(Output::Refusal { psn, nak, message, event });
     }
 }
 

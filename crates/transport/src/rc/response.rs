@@ -6,15 +6,9 @@ use super::requester::{Doubt, Requester};
 use super::retry::pace;
 use super::{Shared, State};
 use crate::message::denied_status;
-use crate::{Operation, Outcome, Payload, Psn, Status, Time, TransportOps, WorkId, limits};
-
-/// What became of a response that is next in order.
-enum Taken {
-    Done,
-    Wait,
-    /// The connection is dead.
-    Failed,
-}
+use crate::{
+    Disposition, DropCause, Operation, Outcome, Payload, Psn, Status, Time, TransportOps, WorkId, limits,
+};
 
 impl Requester {
     /// An ACK or NAK.
@@ -24,18 +18,30 @@ impl Requester {
         header: &Header,
         shared: &mut Shared,
         ops: &mut E,
-    ) {
+    ) -> Disposition {
         let psn = Psn::new(header.bth.psn);
-        if !self.is_outstanding(psn) {
-            shared.counters.dropped += 1;
-            return;
+        let syndrome = header.aeth.map(|aeth| aeth.syndrome);
+        if !self.is_outstanding(psn) || matches!(syndrome, Some(Syndrome::Reserved(_))) {
+            return Disposition::Dropped(DropCause::Stale);
         }
-        let Some(aeth) = header.aeth else {
+        match syndrome {
             // It came by other means than a packet and may have overtaken responses: it does not say that they were lost.
-            self.acknowledge(psn.plus(1), now, shared, ops);
-            return;
-        };
-        match aeth.syndrome {
+            None => _ = self.acknowledge(psn.plus(1), now, shared, ops),
+            Some(syndrome) => self.obey(now, psn, syndrome, shared, ops),
+        }
+        Disposition::Executed(1)
+    }
+
+    /// Does what the syndrome of an ACK or NAK says of an outstanding PSN.
+    fn obey<E: TransportOps>(
+        &mut self,
+        now: Time,
+        psn: Psn,
+        syndrome: Syndrome,
+        shared: &mut Shared,
+        ops: &mut E,
+    ) {
+        match syndrome {
             Syndrome::Ack { .. } => {
                 let to = psn.plus(1);
                 if self.acknowledge(to, now, shared, ops) {
@@ -62,11 +68,11 @@ impl Requester {
                     Nak::InvalidRd | Nak::Reserved(_) => self.fail(Status::BadResponse, shared, ops),
                 }
             }
-            Syndrome::Reserved(_) => shared.counters.dropped += 1,
+            Syndrome::Reserved(_) => {}
         }
     }
 
-    /// A READ response or an atomic acknowledgement; true: the transport operations say wait.
+    /// A READ response, and those of its burst that go with it, or an atomic acknowledgement.
     pub(super) fn response<E: TransportOps>(
         &mut self,
         now: Time,
@@ -74,84 +80,48 @@ impl Requester {
         payload: Payload<'_>,
         shared: &mut Shared,
         ops: &mut E,
-    ) -> bool {
+    ) -> Disposition {
         let psn = Psn::new(header.bth.psn);
-        if !self.is_outstanding(psn) {
-            shared.counters.dropped += 1;
-            return false;
-        }
         let waiting = self.queue.range(..self.started).position(|entry| entry.awaits_response());
-        let Some(index) = waiting else {
-            shared.counters.dropped += 1;
-            return false;
+        let Some(index) = waiting.filter(|_| self.is_outstanding(psn)) else {
+            return Disposition::Dropped(DropCause::Stale);
         };
         let expected = if index == 0 { self.unacked } else { self.queue[index].first };
         if psn.is_before(expected) {
-            shared.counters.dropped += 1;
-            return false;
+            return Disposition::Dropped(DropCause::Stale);
         }
         // A response says that everything before it was executed.
         self.acknowledge(expected, now, shared, ops);
         if shared.state != State::Alive {
-            return false;
+            return Disposition::Dropped(DropCause::WrongState);
         }
         if psn != expected {
-            shared.counters.out_of_order += 1;
-            let wanted = self.find(psn).is_some_and(|at| self.queue[at].awaits_response());
-            if let (true, true, Payload::Bytes(bytes)) = (shared.fills_gaps(), wanted, payload) {
-                let index = psn.since(self.unacked);
-                if self.kept.insert(index, header, bytes) {
-                    self.board.arrive(index);
-                }
-            }
+            let is_kept = self.keep_response(psn, header, payload, shared);
             self.responses_missing(psn, now, shared, ops);
-            return false;
+            return if is_kept { Disposition::Kept } else { Disposition::Dropped(DropCause::OutOfOrder) };
         }
         if self.kept.has(0) {
-            // This response waits already; `resume` goes on with it.
-            return false;
+            // `resume` goes on with it.
+            return Disposition::Duplicate;
         }
-        match self.take(now, header, payload, shared, ops) {
-            Taken::Done => {
-                // A kept response that has to wait is `progress`'s to repeat: this packet is done.
-                self.resume(now, shared, ops);
-                false
-            }
-            Taken::Wait => true,
-            Taken::Failed => false,
+        let disposition = self.take(now, header, payload, shared, ops);
+        if !disposition.is_held() {
+            // A kept response that has to wait is `progress`'s to repeat: this packet is done.
+            self.resume(now, shared, ops);
         }
+        disposition
     }
 
-    /// READ responses that make a burst (see [`RcConnection::receive_burst`](super::RcConnection::receive_burst)), with the first one's
-    /// header. Gives how many were placed: those behind it are to be given to [`response`](Self::response) one by one.
-    pub(super) fn response_burst<E: TransportOps>(
-        &mut self,
-        now: Time,
-        header: &Header,
-        burst: &[&[u8]],
-        shared: &Shared,
-        ops: &mut E,
-    ) -> usize {
-        let psn = Psn::new(header.bth.psn);
-        let middle = header.bth.opcode.operation() == Some(Code::ReadResponseMiddle);
-        if !middle || psn != self.unacked || !self.is_outstanding(psn) || !self.kept.is_empty() {
-            return 0;
+    /// Keeps a response that came before a missing one, if there is a use for it and space.
+    fn keep_response(&mut self, psn: Psn, header: &Header, payload: Payload<'_>, shared: &Shared) -> bool {
+        let wanted = self.find(psn).is_some_and(|at| self.queue[at].awaits_response());
+        let Payload::Bytes(burst) = payload else { return false };
+        let (index, bytes) = (psn.since(self.unacked), burst.first().copied().unwrap_or_default());
+        let is_kept = shared.fills_gaps() && wanted && self.kept.insert(index, header, bytes);
+        if is_kept {
+            self.board.arrive(index);
         }
-        let Some(entry) = self.queue.front().copied() else { return 0 };
-        if !matches!(entry.work.operation, Operation::Read { .. }) {
-            return 0;
-        }
-        let (offset, mtu) = (psn.since(entry.first), shared.link.response_mtu);
-        // The last response to each request is told by itself.
-        let most = entry.span(offset).saturating_sub(1) as usize;
-        let full = burst.iter().take(most).take_while(|bytes| bytes.len() == mtu as usize).count();
-        if full == 0 {
-            return 0;
-        }
-        let start = u64::from(offset) * u64::from(mtu);
-        let placed = ops.place_response_burst(entry.work.id, start, &burst[..full]).min(full);
-        self.advance(self.unacked.plus(placed as u32), now, shared);
-        placed
+        is_kept
     }
 
     /// Goes on with responses that were kept; true: the transport operations say wait.
@@ -161,13 +131,10 @@ impl Requester {
             if !self.queue.front().is_some_and(|entry| self.started > 0 && entry.awaits_response()) {
                 return false;
             }
-            match self.take(now, &kept.header, Payload::Bytes(&kept.bytes), shared, ops) {
-                Taken::Done => {}
-                Taken::Wait => {
-                    self.kept.put_back(kept);
-                    return true;
-                }
-                Taken::Failed => return false,
+            let payload = Payload::Bytes(&[&kept.bytes]);
+            if self.take(now, &kept.header, payload, shared, ops).is_held() {
+                self.kept.put_back(kept);
+                return true;
             }
         }
         false
@@ -184,7 +151,7 @@ impl Requester {
         let expected = Psn::new(report.expected);
         let outstanding = self.next.since(self.unacked);
         if expected.since(self.unacked) > outstanding {
-            shared.counters.dropped += 1;
+            shared.counters.stale += 1;
             return;
         }
         // It overtakes READ responses on their way: unlike an ACK it does not say that they were lost.
@@ -224,7 +191,7 @@ impl Requester {
         let psn = Psn::new(hold.psn);
         if psn.since(self.unacked) > self.next.since(self.unacked) {
             // Of another connection, or of somebody who does not know this one.
-            shared.counters.dropped += 1;
+            shared.counters.stale += 1;
             return;
         }
         shared.counters.holds_received += 1;
@@ -260,7 +227,7 @@ impl Requester {
         };
         let recent = self.resumed.is_some_and(|(last, at)| now.0.saturating_sub(at.0) < interval(last));
         if recent || !shared.fills_gaps() || !self.is_outstanding(psn) {
-            shared.counters.dropped += 1;
+            shared.counters.stale += 1;
             return;
         }
         shared.counters.resumes_received += 1;
@@ -401,7 +368,7 @@ impl Requester {
         self.retry.note_advance(now, to != self.next, pace(shared));
     }
 
-    /// Takes the response with PSN `unacked`.
+    /// Takes the response with PSN `unacked`, and those of its burst that go with it.
     fn take<E: TransportOps>(
         &mut self,
         now: Time,
@@ -409,48 +376,47 @@ impl Requester {
         payload: Payload<'_>,
         shared: &mut Shared,
         ops: &mut E,
-    ) -> Taken {
+    ) -> Disposition {
         let entry = self.queue[0];
         let offset = self.unacked.since(entry.first);
+        // A refusal is an ACKNOWLEDGE of its own, never part of a response.
         let refuses = header.aeth.is_some_and(|aeth| !matches!(aeth.syndrome, Syndrome::Ack { .. }));
         let outcome = match (entry.work.operation, header.bth.opcode.operation(), header.atomic_ack) {
-            // A refusal is an ACKNOWLEDGE of its own, never part of a response.
-            _ if refuses => {
-                self.fail(Status::BadResponse, shared, ops);
-                return Taken::Failed;
-            }
+            _ if refuses => None,
             (Operation::Read { .. }, Some(code), _) if code != Code::AtomicAcknowledge => {
                 let start = offset * shared.link.response_mtu;
                 let left = entry.work.length - start;
                 let length = left.min(shared.link.response_mtu);
-                if payload.len() != u64::from(length) {
-                    self.fail(Status::BadResponse, shared, ops);
-                    return Taken::Failed;
-                }
-                if length == 0 {
-                    Outcome::Done(())
-                } else {
-                    ops.place_response(entry.work.id, start.into(), payload, length == left)
+                // The last response to each request comes by itself.
+                let middle = code == Code::ReadResponseMiddle;
+                let payload = payload.alike(if middle { u64::from(entry.span(offset) - 1) } else { 1 });
+                match payload.first_len() == u64::from(length) {
+                    false => None,
+                    true if length == 0 => Some(Outcome::Done(1)),
+                    true => Some(ops.place_response(entry.work.id, start.into(), payload, length == left)),
                 }
             }
-            (Operation::Atomic { .. }, _, Some(original)) => ops.place_atomic(entry.work.id, original),
-            _ => {
+            (Operation::Atomic { .. }, _, Some(original)) => {
+                Some(ops.place_atomic(entry.work.id, original).map(|()| 1))
+            }
+            _ => None,
+        };
+        let taken = match outcome {
+            Some(Outcome::Done(taken)) => taken,
+            Some(Outcome::Wait(reason)) => return Disposition::Held { reason, again: false },
+            Some(Outcome::Denied(denial)) => {
+                self.fail(denied_status(denial), shared, ops);
+                return Disposition::Dropped(DropCause::NoAccess);
+            }
+            None => {
                 self.fail(Status::BadResponse, shared, ops);
-                return Taken::Failed;
+                return Disposition::Dropped(DropCause::Malformed);
             }
         };
-        match outcome {
-            Outcome::Done(()) => {}
-            Outcome::Wait => return Taken::Wait,
-            Outcome::Denied(denial) => {
-                self.fail(denied_status(denial), shared, ops);
-                return Taken::Failed;
-            }
-        }
-        if entry.ends_request(offset) {
+        if entry.ends_request(offset + taken - 1) {
             self.reads = self.reads.saturating_sub(1);
         }
-        if offset + 1 == entry.packets {
+        if offset + taken == entry.packets {
             self.queue.pop_front();
             self.started -= 1;
             self.advance(self.unacked.plus(1), now, shared);
@@ -461,9 +427,9 @@ impl Requester {
                 self.acknowledge(self.executed, now, shared, ops);
             }
         } else {
-            self.advance(self.unacked.plus(1), now, shared);
+            self.advance(self.unacked.plus(taken), now, shared);
         }
-        if shared.state == State::Alive { Taken::Done } else { Taken::Failed }
+        Disposition::Executed(taken)
     }
 
     /// Responses before `to` were lost (the implied NAK of section 9.7.5.2.4): they are asked for again.
@@ -574,7 +540,7 @@ impl Requester {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rc::{RcCounters, RequesterSettings};
+    use crate::rc::{ProtocolCounters, RequesterSettings};
     use crate::{Link, limits};
 
     #[test]
@@ -590,7 +556,7 @@ mod tests {
             response_stalled: false,
             requests_wait: false,
             state: State::Alive,
-            counters: RcCounters::default(),
+            counters: ProtocolCounters::default(),
         };
         let mut requester = Requester::new(&link);
         requester.start(RequesterSettings {

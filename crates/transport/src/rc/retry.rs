@@ -20,7 +20,7 @@ pub(super) enum Expiry {
 }
 
 /// Timers and counts of a requester.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Retry {
     /// Nanoseconds of the acknowledgement timeout; `None`: for ever.
     timeout: Option<u64>,
@@ -65,50 +65,12 @@ struct Measurement {
 }
 
 impl Retry {
-    pub(super) fn new() -> Retry {
-        Retry {
-            timeout: None,
-            retry_count: 0,
-            rnr_retry: 0,
-            retries_left: 0,
-            rnr_left: 0,
-            deadline: None,
-            armed: Time(0),
-            waited: 0,
-            spoke: false,
-            lacks_page: false,
-            unanswered: 0,
-            silent_since: Time(0),
-            rnr_until: None,
-            backoff: 0,
-            round_trip: None,
-            guessed: false,
-            shortest: None,
-            measured: None,
-        }
+    pub(super) fn set(&mut self, settings: &RequesterSettings) {
+        self.timeout = timers::acknowledgement_timeout(settings.timeout);
+        (self.retry_count, self.rnr_retry) = (settings.retry_count & 7, settings.rnr_retry & 7);
+        (self.retries_left, self.rnr_left) = (self.retry_count, self.rnr_retry);
     }
 
-    pub(super) fn start(&mut self, settings: &RequesterSettings) {
-        self.set_timeout(settings.timeout);
-        self.set_retry_count(settings.retry_count);
-        self.set_rnr_retry(settings.rnr_retry);
-    }
-
-    pub(super) fn set_timeout(&mut self, code: u8) {
-        self.timeout = timers::acknowledgement_timeout(code);
-    }
-
-    pub(super) fn set_retry_count(&mut self, count: u8) {
-        self.retry_count = count & 7;
-        self.retries_left = self.retry_count;
-    }
-
-    pub(super) fn set_rnr_retry(&mut self, count: u8) {
-        self.rnr_retry = count & 7;
-        self.rnr_left = self.rnr_retry;
-    }
-
-    /// Next time that [`expired`](Self::expired) or [`rnr_over`](Self::rnr_over) has something to say.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.rnr_until.or(self.deadline)
     }

@@ -136,11 +136,6 @@ impl Scoreboard {
         self.responses_marked = self.responses_marked.later(psn);
     }
 
-    /// Whatever is missing from `base` on may be sent and asked for again.
-    pub(super) fn unmark(&mut self, base: Psn) {
-        (self.requests_marked, self.responses_marked) = (base, base);
-    }
-
     /// Forgets what has arrived: the responder may have given it up.
     pub(super) fn doubt_all(&mut self) {
         self.arrived = Bits::default();

@@ -9,9 +9,10 @@ use crate::limits::{UC_LEAST, UC_MOST, UC_PATIENCE, UC_PROBE, UC_REPORTS, UC_WIN
 use crate::{Psn, Time};
 
 /// What is known of the peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Peer {
     /// It was greeted and has not answered.
+    #[default]
     Unknown,
     /// It reports.
     Pagewire,
@@ -19,7 +20,7 @@ enum Peer {
 }
 
 /// The sender's and the receiver's side of the reports.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Meter {
     peer: Peer,
     /// Packets that fill a socket's worth.
@@ -38,14 +39,7 @@ impl Meter {
     /// For packets of at most `mtu` bytes of payload.
     pub fn new(mtu: u32) -> Self {
         let whole = (UC_WINDOW / mtu.max(1)).clamp(UC_LEAST, UC_MOST);
-        Meter {
-            peer: Peer::Unknown,
-            whole,
-            window: whole,
-            reported: Psn::default(),
-            full_since: None,
-            unreported: 0,
-        }
+        Meter { whole, window: whole, ..Meter::default() }
     }
 
     /// So many connections share the sockets.

@@ -1,10 +1,11 @@
 //! Packets in the middle of a message that are sent and executed as a row.
 
+use crate::support::host::Host;
 use crate::support::network::Pair;
 use crate::support::rules::*;
 use crate::support::*;
 use pagewire_transport::*;
-use pagewire_wire::{Header, Operation as Code, Reth};
+use pagewire_wire::{Header, Nak, Operation as Code, Reth};
 
 const MTU: usize = 1024;
 
@@ -59,7 +60,7 @@ fn begun(code: Code, packets: u32) -> (Pair, RcConnection) {
     if code == Code::WriteFirst {
         first.reth = Some(Reth { address: BASE, key: KEY, length: packets * MTU as u32 });
     }
-    assert_eq!(connection.receive(Time(0), &first, Payload::Bytes(&[1; MTU]), host), Outcome::Done(()));
+    assert!(!connection.receive(Time(0), &first, Payload::Bytes(&[&[1; MTU]]), host).is_held());
     (pair, connection)
 }
 
@@ -70,70 +71,76 @@ fn middle(code: Code, psn: u32) -> Header {
 }
 
 #[test]
-fn a_row_is_executed_as_far_as_it_is_in_order() {
+fn a_burst_is_executed_as_far_as_it_is_in_order() {
     let payload = [7; MTU];
     let burst = [&payload[..]; 6];
+    let refused = Disposition::Refused(Nak::InvalidRequest);
     for (first, code) in [(Code::WriteFirst, Code::WriteMiddle), (Code::SendFirst, Code::SendMiddle)] {
-        let other = if code == Code::WriteMiddle { Code::SendMiddle } else { Code::WriteMiddle };
+        let is_write = code == Code::WriteMiddle;
+        let other = if is_write { Code::SendMiddle } else { Code::WriteMiddle };
+        let last = if is_write { Code::WriteLast } else { Code::SendLast };
+        for (header, burst, expected) in [
+            (middle(code, 2), &burst[..], Disposition::Dropped(DropCause::OutOfOrder)),
+            (middle(code, 0), &burst, Disposition::Duplicate),
+            (middle(other, 1), &burst, refused),
+            (middle(code, 1), &[&payload[..8], &payload], refused),
+            // Not the last of this WRITE. A SEND ends with it, and the others belong to nothing.
+            (middle(last, 1), &burst, if is_write { refused } else { Disposition::Executed(1) }),
+        ] {
+            let (mut pair, mut connection) = begun(first, 8);
+            let host = &mut pair.ends[1].host;
+            assert_eq!(connection.receive(Time(0), &header, Payload::Bytes(burst), host), expected);
+        }
         let (mut pair, mut connection) = begun(first, 8);
         let host = &mut pair.ends[1].host;
-        for (wrong, what) in [
-            (middle(code, 2), "one is missing before it"),
-            (middle(code, 0), "a repetition"),
-            (middle(other, 1), "of another message"),
-            (header(code, 1), "an acknowledgement is asked for"),
-            (middle(if code == Code::WriteMiddle { Code::WriteLast } else { Code::SendLast }, 1), "the last"),
-        ] {
-            assert_eq!(connection.receive_burst(Time(0), &wrong, &burst, host), 0, "{what}");
-        }
-        assert_eq!(
-            connection.receive_burst(Time(0), &middle(code, 1), &[&payload[..8], &payload], host),
-            0,
-            "short"
-        );
-        assert_eq!(connection.receive_burst(Time(0), &middle(code, 1), &burst[..2], host), 2);
-        let short = [&payload[..], &payload, &payload[..8], &payload];
-        assert_eq!(
-            connection.receive_burst(Time(0), &middle(code, 3), &short, host),
-            2,
-            "up to the short one"
-        );
-        host.page_absent = true;
-        assert_eq!(
-            connection.receive_burst(Time(0), &middle(code, 5), &burst[..2], host),
-            0,
-            "a page is absent"
-        );
-        host.page_absent = false;
-        assert_eq!(connection.receive_burst(Time(0), &middle(code, 5), &burst[..2], host), 2);
-        assert_eq!(connection.counters().packets_received, 7);
-        let mut last = header(if code == Code::WriteMiddle { Code::WriteLast } else { Code::SendLast }, 7);
-        last.bth.acknowledge = true;
-        assert_eq!(connection.receive(Time(0), &last, Payload::Bytes(&payload), host), Outcome::Done(()));
-        let bytes = if code == Code::WriteMiddle {
-            host.memory.borrow()[..8 * MTU].to_vec()
-        } else {
-            host.received[0].bytes.clone()
+        let mut take = |host: &mut Host, psn, burst: &[&[u8]]| {
+            connection.receive(Time(0), &middle(code, psn), Payload::Bytes(burst), host)
         };
+        assert_eq!(take(host, 1, &burst[..2]), Disposition::Executed(2));
+        let short = [&payload[..], &payload, &payload[..8], &payload];
+        assert_eq!(take(host, 3, &short), Disposition::Executed(2), "up to the short one");
+        host.page_absent = true;
+        for again in [false, true] {
+            assert_eq!(take(host, 5, &burst[..2]), Disposition::Held { reason: Reason::Page, again });
+        }
+        host.page_absent = false;
+        assert_eq!(take(host, 5, &burst[..2]), Disposition::Executed(2));
+        assert_eq!(connection.counters().packets_received, 7);
+        assert_eq!(connection.counters().faults_stashed, 1);
+        let last = Payload::Bytes(&[&payload]);
+        let ended = connection.receive(
+            Time(0),
+            &header(if is_write { Code::WriteLast } else { Code::SendLast }, 7),
+            last,
+            host,
+        );
+        assert_eq!(ended, Disposition::Executed(1));
+        let bytes =
+            if is_write { host.memory.borrow()[..8 * MTU].to_vec() } else { host.received[0].bytes.clone() };
         assert!(bytes[..MTU] == [1; MTU] && bytes[MTU..] == [7; 7 * MTU]);
-        assert_eq!(connection.receive_burst(Time(0), &middle(code, 8), &burst, host), 0, "nothing was begun");
+        let behind = connection.receive(Time(0), &middle(code, 8), Payload::Bytes(&burst), host);
+        assert_eq!(behind, refused, "nothing was begun");
     }
 }
 
 #[test]
-fn a_row_does_not_reach_the_end_of_its_write() {
+fn a_burst_does_not_reach_the_end_of_its_write() {
     let payload = [7; MTU];
     let (mut pair, mut connection) = begun(Code::WriteFirst, 4);
     let host = &mut pair.ends[1].host;
     // The fourth would have to be the last.
-    assert_eq!(connection.receive_burst(Time(0), &middle(Code::WriteMiddle, 1), &[&payload[..]; 5], host), 2);
+    let burst = [&payload[..]; 5];
+    let mut take = |psn, burst: &[&[u8]]| {
+        let disposition =
+            connection.receive(Time(0), &middle(Code::WriteMiddle, psn), Payload::Bytes(burst), host);
+        connection.progress(Time(0), host);
+        disposition
+    };
+    assert_eq!(take(1, &burst), Disposition::Executed(2));
+    assert_eq!(take(3, &burst[..2]), Disposition::Refused(Nak::InvalidRequest));
+    assert_eq!(take(3, &burst[..2]), Disposition::Dropped(DropCause::WrongState));
     assert!(host.memory.borrow()[3 * MTU..][..MTU] == [0; MTU]);
-    // By itself it is refused.
-    let wrong = middle(Code::WriteMiddle, 3);
-    assert_eq!(connection.receive(Time(0), &wrong, Payload::Bytes(&payload), host), Outcome::Done(()));
-    connection.progress(Time(0), host);
     assert!(connection.is_dead());
-    assert_eq!(connection.receive_burst(Time(0), &wrong, &[&payload[..]; 2], host), 0);
 }
 
 /// A requester with such requests posted whose window is full, the first packets of which nobody has heard of yet.
@@ -157,7 +164,7 @@ fn acknowledge(pair: &mut Pair, count: usize) -> usize {
     header.bth.acknowledge = false;
     header.aeth = Some(pagewire_wire::Aeth { syndrome, message: 0 });
     let outcome = end.connection.receive(Time(1000), &header, Payload::Bytes(&[]), &mut end.host);
-    assert_eq!(outcome, Outcome::Done(()));
+    assert!(!outcome.is_held());
     pair.run(2000);
     sent(pair, 0).len()
 }
@@ -206,7 +213,7 @@ fn responses_are_taken_in_bursts() {
     let end = &mut pair.ends[0];
     let (connection, host) = (&mut end.connection, &mut end.host);
     connection.progress(Time(0), host);
-    let response = |code, psn| {
+    let response = |code, psn: u32| {
         let mut header = header(code, 0x100 + psn);
         header.bth.acknowledge = false;
         if code != Code::ReadResponseMiddle {
@@ -220,35 +227,28 @@ fn responses_are_taken_in_bursts() {
     let middle = |psn| response(Code::ReadResponseMiddle, psn);
     let payloads: Vec<Vec<u8>> = (0..PACKETS as u8).map(|n| vec![n + 1; MTU]).collect();
     let burst: Vec<&[u8]> = payloads.iter().map(|payload| &payload[..]).collect();
-    let take = |connection: &mut RcConnection, host: &mut crate::support::host::Host, code, psn: u32| {
-        let payload = Payload::Bytes(&payloads[psn as usize]);
-        assert_eq!(connection.receive(Time(1), &response(code, psn), payload, host), Outcome::Done(()));
+    let mut take = |host: &mut Host, header: &Header, burst: &[&[u8]]| {
+        connection.receive(Time(1), header, Payload::Bytes(burst), host)
     };
-    take(connection, host, Code::ReadResponseFirst, 0);
-    assert_eq!(
-        connection.receive_burst(Time(1), &middle(2), &burst[2..5], host),
-        0,
-        "one is missing before it"
-    );
-    assert_eq!(connection.receive_burst(Time(1), &middle(0), &burst[..3], host), 0, "a repetition");
-    let first = response(Code::ReadResponseFirst, 1);
-    assert_eq!(connection.receive_burst(Time(1), &first, &burst[1..3], host), 0, "not in the middle");
+    let executed = Disposition::Executed;
+    assert_eq!(take(host, &response(Code::ReadResponseFirst, 0), &burst[..1]), executed(1));
+    assert_eq!(take(host, &middle(2), &burst[2..5]), Disposition::Kept, "one is missing before it");
+    let stale = Disposition::Dropped(DropCause::Stale);
+    assert_eq!(take(host, &middle(0), &burst[..3]), stale, "a repetition");
     let short = [burst[1], burst[2], &burst[3][..8], burst[4]];
-    assert_eq!(connection.receive_burst(Time(1), &middle(1), &short, host), 2, "up to the short one");
+    assert_eq!(take(host, &middle(1), &short), executed(2), "up to the short one");
     host.wait = 1.0;
-    assert_eq!(connection.receive_burst(Time(1), &middle(3), &burst[3..5], host), 0, "a page is absent");
+    let held = Disposition::Held { reason: Reason::Page, again: false };
+    assert_eq!(take(host, &middle(3), &burst[3..5]), held);
     host.wait = 0.0;
+    assert_eq!(take(host, &middle(3), &burst[3..4]), executed(1));
     // One has overtaken another.
-    take(connection, host, Code::ReadResponseMiddle, 4);
-    assert_eq!(connection.receive_burst(Time(1), &middle(3), &burst[3..6], host), 0, "one behind it is here");
-    take(connection, host, Code::ReadResponseMiddle, 3);
-    // All but the last.
-    assert_eq!(connection.receive_burst(Time(1), &middle(5), &burst[5..], host), 4);
-    assert_eq!(connection.receive_burst(Time(1), &middle(9), &burst[9..], host), 0, "the last");
-    assert_eq!(connection.in_flight(), 1);
+    assert_eq!(take(host, &middle(5), &burst[5..6]), Disposition::Kept);
+    assert_eq!(take(host, &middle(4), &burst[4..7]), executed(3), "one behind it is here");
+    assert_eq!(take(host, &middle(7), &burst[7..]), executed(2), "all but the last");
     assert!(host.completions.is_empty());
-    take(connection, host, Code::ReadResponseLast, 9);
+    assert_eq!(take(host, &response(Code::ReadResponseLast, 9), &burst[9..]), executed(1));
     assert_eq!(host.completions, [(id, Status::Success)]);
     assert!(host.buffers[&id] == payloads.concat());
-    assert_eq!(connection.receive_burst(Time(1), &middle(10), &burst, host), 0, "nothing was asked for");
+    assert_eq!(take(host, &middle(10), &burst), stale, "nothing was asked for");
 }

@@ -42,8 +42,8 @@ impl End {
 
     fn take(&mut self, packets: &[(Header, Vec<u8>)]) {
         for (header, payload) in packets {
-            let outcome = self.connection.receive(NOW, header, Payload::Bytes(payload), &mut self.host);
-            assert_eq!(outcome, Outcome::Done(()));
+            let outcome = self.connection.receive(NOW, header, Payload::Bytes(&[payload]), &mut self.host);
+            assert!(!outcome.is_held());
         }
     }
 }
@@ -60,8 +60,21 @@ fn numbered(id: u64, work: Work) -> Work {
     Work { id: WorkId(id), ..work }
 }
 
-fn may_execute(connection: &RcConnection, header: &Header) -> bool {
-    SendOnlyRequest::of(header).is_some_and(|send| connection.may_execute_fast(&send, 4))
+fn may_execute(connection: &mut RcConnection, header: &Header) -> bool {
+    SendOnlyRequest::of(header).is_some_and(|send| connection.try_execute_fast(&send, 4).is_some())
+}
+
+/// Executes a SEND that may be executed at once. True: its acknowledgement is owed.
+fn execute(connection: &mut RcConnection, header: &Header) -> bool {
+    let send = SendOnlyRequest::of(header).expect("a SEND of one packet");
+    connection.try_execute_fast(&send, 4).expect("it is the next").executed()
+}
+
+/// Sends a SEND that may leave at its post.
+fn leave(connection: &mut RcConnection, work: &Work) -> SendOnlyRequest {
+    let (packet, token) = connection.try_send_fast(work).expect("nothing is before it");
+    token.sent(NOW, work);
+    packet
 }
 
 /// Sends a work request the long way, as far as its packet.
@@ -78,12 +91,11 @@ fn long_and_short_way_make_one_sequence() {
         let immediate = (id % 4 == 1).then_some(id as u32);
         let operation = Operation::Send { immediate, invalidate: None };
         let work = Work { solicited: id % 7 == 0, ..numbered(id, work(operation, 4)) };
-        let whole = a.connection.send_fast(&work).expect("nothing is before it");
+        let (whole, _) = a.connection.try_send_fast(&work).expect("nothing is before it");
         let sends_fast = id % 2 == 0;
         let executes_fast = id % 3 == 0;
         let (header, payload) = if sends_fast {
-            a.connection.sent_fast(NOW, &work);
-            (whole.header(), vec![7; 4])
+            (leave(&mut a.connection, &work).header(), vec![7; 4])
         } else {
             post(&mut a, work, vec![7; 4]).remove(0)
         };
@@ -92,8 +104,8 @@ fn long_and_short_way_make_one_sequence() {
         assert_eq!((whole.immediate, whole.solicited), (immediate, work.solicited));
         assert_eq!(a.connection.outstanding(), 1);
         if executes_fast {
-            assert!(may_execute(&b.connection, &header));
-            assert!(!b.connection.executed_fast(), "its acknowledgement is told by others");
+            assert!(may_execute(&mut b.connection, &header));
+            assert!(!execute(&mut b.connection, &header), "its acknowledgement is told by others");
         } else {
             b.host.post_receive(8);
             b.take(&[(header, payload)]);
@@ -125,8 +137,7 @@ fn several_may_be_under_way_and_one_acknowledgement_does_for_all() {
     let (mut a, _) = ends();
     for id in 0..5 {
         let work = numbered(id, send(4));
-        assert!(a.connection.send_fast(&work).is_some());
-        a.connection.sent_fast(NOW, &work);
+        leave(&mut a.connection, &work);
     }
     assert!(a.progress(NOW).is_empty(), "they have left");
     a.take(&[(RcConnection::acknowledgement(0x11, 0x103), Vec::new())]);
@@ -140,8 +151,7 @@ fn several_may_be_under_way_and_one_acknowledgement_does_for_all() {
 fn an_acknowledgement_that_does_more_than_complete_the_oldest_takes_the_long_way() {
     let sent = |a: &mut End, id| {
         let work = numbered(id, send(4));
-        assert!(a.connection.send_fast(&work).is_some());
-        a.connection.sent_fast(NOW, &work);
+        leave(&mut a.connection, &work);
     };
     let (mut a, _) = ends();
     assert_eq!(a.connection.acknowledged_fast(NOW, 0x100), None, "nothing is outstanding");
@@ -185,16 +195,15 @@ fn an_acknowledgement_that_does_more_than_complete_the_oldest_takes_the_long_way
 fn a_send_without_a_receive_is_repeated_the_long_way() {
     let (mut a, mut b) = ends();
     let work = numbered(0, send(4));
-    let header = a.connection.send_fast(&work).unwrap().header();
-    a.connection.sent_fast(NOW, &work);
+    let header = leave(&mut a.connection, &work).header();
     a.host.buffers.insert(work.id, vec![9; 4]);
     b.take(&[(header, vec![9; 4])]);
     assert!(!b.connection.take_acknowledgement(header.bth.psn));
     let nak = b.progress(NOW);
     assert!(matches!(nak[0].0.aeth.unwrap().syndrome, Syndrome::ReceiverNotReady { .. }));
-    assert!(!may_execute(&b.connection, &header), "the requester has been told to wait");
+    assert!(!may_execute(&mut b.connection, &header), "the requester has been told to wait");
     a.take(&nak);
-    assert!(a.connection.send_fast(&numbered(2, send(4))).is_none());
+    assert!(a.connection.try_send_fast(&numbered(2, send(4))).is_none());
     let later = a.connection.deadline().expect("the wait ends");
     let again = a.progress(later);
     assert_eq!((again.len(), again[0].0.bth.psn, &again[0].1), (1, header.bth.psn, &vec![9; 4]));
@@ -209,36 +218,36 @@ fn a_send_without_a_receive_is_repeated_the_long_way() {
 #[test]
 fn what_is_before_a_send_keeps_it_from_leaving_at_once() {
     let next = numbered(9, send(4));
-    let may = |end: &End| end.connection.send_fast(&next).is_some();
+    let may = |end: &mut End| end.connection.try_send_fast(&next).is_some();
     let (mut a, _) = ends();
-    assert!(may(&a));
+    assert!(may(&mut a));
     a.connection.post(numbered(1, send(4)));
-    assert!(!may(&a), "posted and not sent");
+    assert!(!may(&mut a), "posted and not sent");
     a.host.buffers.insert(WorkId(1), vec![0; 4]);
     a.progress(NOW);
-    assert!(may(&a));
+    assert!(may(&mut a));
     a.connection.set_draining(true);
-    assert!(!may(&a), "SQD");
+    assert!(!may(&mut a), "SQD");
 
     let (mut a, _) = ends();
     // Executed by nobody, so that it goes as a packet.
     a.host.indirect = 1.0;
     assert_eq!(post(&mut a, numbered(1, read(0, 8)), vec![0; 8]).len(), 1);
-    assert!(may(&a), "behind a READ is no fence");
-    assert!(a.connection.send_fast(&Work { fence: true, ..next }).is_none());
+    assert!(may(&mut a), "behind a READ is no fence");
+    assert!(a.connection.try_send_fast(&Work { fence: true, ..next }).is_none());
 
     let (mut a, _) = ends();
     a.host.deny_transmit = Some((WorkId(2), Denial::LocalProtection));
     post(&mut a, numbered(1, send(4)), vec![0; 4]);
     post(&mut a, numbered(2, send(4)), vec![0; 4]);
-    assert!(!may(&a), "behind one that has failed");
+    assert!(!may(&mut a), "behind one that has failed");
 
-    let (a, _) = ends();
+    let (mut a, _) = ends();
     for work in [write(0, 4), read(0, 4), fetch_add(0, 1)] {
-        assert!(a.connection.send_fast(&numbered(1, work)).is_none());
+        assert!(a.connection.try_send_fast(&numbered(1, work)).is_none());
     }
     let invalidate = Operation::Send { immediate: None, invalidate: Some(1) };
-    assert!(a.connection.send_fast(&work(invalidate, 4)).is_none());
+    assert!(a.connection.try_send_fast(&work(invalidate, 4)).is_none());
 }
 
 #[test]
@@ -248,27 +257,27 @@ fn only_the_next_whole_send_is_executed_at_once() {
     };
     let next = header(Code::SendOnly, 0x100);
     let (_, mut b) = ends();
-    assert!(may_execute(&b.connection, &next));
-    assert!(!may_execute(&b.connection, &header(Code::SendOnly, 0x101)), "one is missing");
-    assert!(!may_execute(&b.connection, &header(Code::SendOnly, 0xff)), "a repetition");
+    assert!(may_execute(&mut b.connection, &next));
+    assert!(!may_execute(&mut b.connection, &header(Code::SendOnly, 0x101)), "one is missing");
+    assert!(!may_execute(&mut b.connection, &header(Code::SendOnly, 0xff)), "a repetition");
     for code in [Code::SendFirst, Code::SendOnlyInvalidate, Code::WriteOnly, Code::ReadRequest] {
-        assert!(!may_execute(&b.connection, &header(code, 0x100)), "{code:?}");
+        assert!(!may_execute(&mut b.connection, &header(code, 0x100)), "{code:?}");
     }
     let mut silent = next;
     silent.bth.acknowledge = false;
-    assert!(!may_execute(&b.connection, &silent), "nobody waits for an acknowledgement");
+    assert!(!may_execute(&mut b.connection, &silent), "nobody waits for an acknowledgement");
     let mut foreign = next;
     foreign.bth.partition = 0x1234;
-    assert!(!may_execute(&b.connection, &foreign));
+    assert!(!may_execute(&mut b.connection, &foreign));
 
     // An acknowledgement that has not left stays in order.
     b.host.post_receive(8);
     b.take(&[(next, vec![1; 4])]);
     let second = header(Code::SendOnly, 0x101);
-    assert!(!may_execute(&b.connection, &second));
+    assert!(!may_execute(&mut b.connection, &second));
     assert!(!b.connection.take_acknowledgement(0x101), "not executed yet");
     assert_eq!(b.progress(NOW).len(), 1);
-    assert!(may_execute(&b.connection, &second));
+    assert!(may_execute(&mut b.connection, &second));
 
     // Nor in the midst of a message.
     let (_, mut b) = ends();
@@ -278,16 +287,14 @@ fn only_the_next_whole_send_is_executed_at_once() {
     let mut first = header(Code::SendFirst, 0x100);
     first.bth.acknowledge = false;
     b.take(&[(first, vec![1; 4])]);
-    assert!(!may_execute(&b.connection, &second));
+    assert!(!may_execute(&mut b.connection, &second));
 }
 
 /// The headers of the packet of a SEND that leaves at once.
 fn send_fast(end: &mut End, id: u64) -> Header {
     let work = numbered(id, send(4));
-    let whole = end.connection.send_fast(&work).expect("nothing is under way");
-    end.connection.sent_fast(NOW, &work);
     end.host.buffers.insert(work.id, vec![id as u8; 4]);
-    whole.header()
+    leave(&mut end.connection, &work).header()
 }
 
 /// Over a network the acknowledgement is owed, and goes with the answer or by itself, whichever way the SENDs take.
@@ -300,11 +307,11 @@ fn over_a_network_what_is_owed_leaves_with_the_answer_or_alone() {
             0 => send_fast(&mut a, id),
             _ => post(&mut a, numbered(id, send(4)), vec![id as u8; 4]).remove(0).0,
         };
-        assert!(a.connection.send_fast(&numbered(99, send(4))).is_none(), "one is under way");
+        assert!(a.connection.try_send_fast(&numbered(99, send(4))).is_none(), "one is under way");
         if id % 3 == 0 {
-            assert!(may_execute(&b.connection, &request));
-            assert!(b.connection.executed_fast(), "its acknowledgement is owed");
-            assert!(!may_execute(&b.connection, &request), "a repetition");
+            assert!(may_execute(&mut b.connection, &request));
+            assert!(execute(&mut b.connection, &request), "its acknowledgement is owed");
+            assert!(!may_execute(&mut b.connection, &request), "a repetition");
         } else {
             b.host.post_receive(8);
             b.take(&[(request, vec![id as u8; 4])]);
@@ -318,8 +325,7 @@ fn over_a_network_what_is_owed_leaves_with_the_answer_or_alone() {
             _ => {
                 let answer = send_fast(&mut b, id);
                 let owed = b.connection.take_owed().expect("it has not left");
-                assert!(may_execute(&a.connection, &answer));
-                a.connection.executed_fast();
+                execute(&mut a.connection, &answer);
                 let back = a.connection.take_owed().expect("that of the answer");
                 b.take(&[(back, Vec::new())]);
                 owed
@@ -343,8 +349,7 @@ fn over_a_network_a_send_that_left_at_once_is_repeated_until_it_is_acknowledged(
     let deadline = a.connection.deadline().expect("it may be lost");
     let again = a.progress(deadline);
     assert_eq!((again.len(), again[0].0.bth.psn, &again[0].1), (1, request.bth.psn, &vec![7; 4]));
-    assert!(may_execute(&b.connection, &request));
-    b.connection.executed_fast();
+    execute(&mut b.connection, &request);
     b.take(&again);
     assert!(b.host.received.is_empty(), "it is here");
     let owed = b.connection.take_owed().expect("the first one may have been lost");
@@ -357,31 +362,32 @@ fn over_a_network_a_send_that_left_at_once_is_repeated_until_it_is_acknowledged(
 
 #[test]
 fn over_a_network_what_is_in_the_way_of_a_send_leads_it_the_long_way() {
-    let may = |end: &End| end.connection.send_fast(&numbered(9, send(4))).is_some();
-    let (a, mut b) = ends_over(lossy(1024));
-    assert!(may(&a));
-    assert!(a.connection.send_fast(&numbered(9, send(1025))).is_none(), "several packets");
+    let may = |end: &mut End| end.connection.try_send_fast(&numbered(9, send(4))).is_some();
+    let (mut a, mut b) = ends_over(lossy(1024));
+    assert!(may(&mut a));
+    assert!(a.connection.try_send_fast(&numbered(9, send(1025))).is_none(), "several packets");
     // Ahead of one that is missing: what is told of that leaves first.
     b.connection.set_selective(true);
     let ahead =
         Bth { acknowledge: true, ..Bth::new(Opcode::new(Transport::Rc, Code::SendOnly), 0x11, 0x101) };
     b.take(&[(Header::new(ahead), vec![1; 4])]);
-    assert!(!may(&b));
+    assert!(!may(&mut b));
     let missing = Header::new(Bth { psn: 0x100, ..ahead });
-    assert!(!may_execute(&b.connection, &missing), "what is kept comes behind it");
+    assert!(!may_execute(&mut b.connection, &missing), "what is kept comes behind it");
 
     let (mut a, mut b) = ends_over(lossy(1024));
     let (first, second) = (send_fast(&mut a, 1), Bth { psn: 0x101, ..ahead });
-    assert!(SendOnlyRequest::of(&first).is_some_and(|send| !b.connection.may_execute_fast(&send, 1025)));
+    assert!(
+        SendOnlyRequest::of(&first).is_some_and(|send| b.connection.try_execute_fast(&send, 1025).is_none())
+    );
     // Behind another that is not acknowledged yet: one acknowledgement does for both.
-    b.connection.executed_fast();
-    assert!(may_execute(&b.connection, &Header::new(second)));
-    b.connection.executed_fast();
+    execute(&mut b.connection, &first);
+    execute(&mut b.connection, &Header::new(second));
     assert_eq!(b.connection.take_owed().map(|owed| owed.bth.psn), Some(0x101));
     // A READ's responses go first.
     let (request, _) = post(&mut b, numbered(2, read(0, 8)), vec![0; 8]).remove(0);
     a.take(&[(request, Vec::new())]);
-    assert!(!may(&a));
+    assert!(!may(&mut a));
     assert_eq!(a.connection.take_owed(), None);
 }
 
@@ -392,7 +398,7 @@ fn the_first_packet_of_a_connection_in_rtr_goes_the_long_way() {
         acknowledge: true,
         ..Bth::new(Opcode::new(Transport::Rc, Code::SendOnly), 0x22, 0x100)
     });
-    assert!(!may_execute(&connection, &header), "IBV_EVENT_COMM_EST is to be raised");
+    assert!(!may_execute(&mut connection, &header), "IBV_EVENT_COMM_EST is to be raised");
     connection.start_requester(requester(0x500));
-    assert!(may_execute(&connection, &header));
+    assert!(may_execute(&mut connection, &header));
 }

@@ -42,7 +42,7 @@ fn check_bytes(pair: &Pair) {
     assert!((0..8192u32).all(|at| memory[at as usize] == (at * 7 % 251) as u8), "wrong bytes");
 }
 
-fn counters(pair: &Pair, end: usize) -> RcCounters {
+fn counters(pair: &Pair, end: usize) -> ProtocolCounters {
     pair.ends[end].connection.counters()
 }
 
@@ -438,7 +438,7 @@ fn what_the_stash_has_no_room_for_is_asked_for_by_resume() {
     pair.filter = None;
     pair.run(pair.now + 2_000);
     assert!(pair.ends[0].connection.outstanding() > 0, "five are missing");
-    pair.ends[1].connection.dropped_for_room();
+    pair.ends[1].connection.note_overflow();
     let from = pair.now;
     pair.run_while(FOREVER, |pair| pair.ends[0].connection.outstanding() > 0);
     assert_eq!(resumes(&pair), [Resume { psn: 0x103, block: 0 }]);
@@ -632,11 +632,11 @@ fn only_a_resume_that_can_be_true_is_obeyed_and_once_a_round_trip() {
     pair.filter = Some(Box::new(|_, _| false));
     pair.post_zeroed(0, write(0, 8192));
     pair.run(MS + 1);
-    let dropped = counters(&pair, 0).dropped;
+    let dropped = counters(&pair, 0).stale;
     for psn in [0, 0x100, 0x109, 0x10a, 0x80_0101, 0xff_ffff] {
         assert_eq!(resume(&mut pair, psn, 0), 0, "PSN {psn:#x} is not outstanding");
     }
-    assert_eq!(counters(&pair, 0).dropped, dropped + 6);
+    assert_eq!(counters(&pair, 0).stale, dropped + 6);
     assert_eq!(resume(&mut pair, 0x101, 3), 3);
     assert_eq!(resume(&mut pair, 0x101, 3), 0, "twice");
     let mut obeyed = 0;
@@ -721,7 +721,7 @@ fn a_resume_for_a_peer_that_fills_no_gaps_is_dropped() {
     pair.post_zeroed(0, write(0, 8192));
     pair.run(1);
     assert_eq!(resume(&mut pair, 0x100, 0), 0);
-    assert_eq!(counters(&pair, 0).dropped, 1);
+    assert_eq!(counters(&pair, 0).stale, 1);
 }
 
 /// A late RESUME of a packet that has come meanwhile, and a RESUME that comes twice.

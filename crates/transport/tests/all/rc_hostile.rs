@@ -67,7 +67,7 @@ proptest! {
                     let Some(header) = header(Opcode(opcode), psn, byte, length, offset, acknowledge) else { continue };
                     let payload = vec![byte; payload];
                     // A packet that waits may be forgotten, too.
-                    let _ = end.connection.receive(Time(now), &header, Payload::Bytes(&payload), &mut end.host);
+                    let _ = end.connection.receive(Time(now), &header, Payload::Bytes(&[&payload]), &mut end.host);
                 }
                 Step::SelectiveAck { psn, bits } => {
                     let expected = base.wrapping_add_signed(psn) & 0xff_ffff;
@@ -76,7 +76,7 @@ proptest! {
                 }
                 Step::Hold => {
                     end.connection.receive_control(Time(now), &VendorPacket::Hold(Hold { psn: base, flags: HoldFlags::empty() }), &mut end.host);
-                    let _ = end.connection.hold(Time(now), &mut end.host);
+                    end.connection.hold();
                 }
                 Step::Post(kind, length) => {
                     let work = match kind {
@@ -104,6 +104,37 @@ proptest! {
             }
         }
     }
+}
+
+/// A SEND waits for its invalidation, and another packet comes in its place: what was placed is what completes (the model
+/// operations assert it).
+#[test]
+fn what_was_placed_completes_though_another_packet_comes_in_its_place() {
+    const SEND: u8 = 0x04;
+    const WRITE: u8 = 0x0a;
+    const SEND_INVALIDATE: u8 = 0x17;
+    let mut held = 0;
+    for seed in 0..100 {
+        for (first, second, code) in [(0, 256, SEND), (200, 0, SEND), (200, 100, WRITE)] {
+            let link = lossy(256);
+            let mut pair =
+                Pair::with(settings(link, 1, 0), requester(0), settings(link, 2, 0), requester(0), seed);
+            let end = &mut pair.ends[0];
+            end.host.post_receive(1000);
+            let mut take = |code, payload: usize, wait| {
+                let Some(header) = header(Opcode(code), 0, 0, payload as u32, 0, false) else {
+                    panic!("{code}")
+                };
+                end.host.wait = wait;
+                end.connection.receive(Time(0), &header, Payload::Bytes(&[&vec![7; payload]]), &mut end.host)
+            };
+            if take(SEND_INVALIDATE, first, 0.3).is_held() {
+                held += 1;
+                assert_eq!(take(code, second, 0.0), Disposition::Executed(1));
+            }
+        }
+    }
+    assert!(held > 30, "{held}");
 }
 
 fn header(opcode: Opcode, psn: u32, byte: u8, length: u32, offset: u64, acknowledge: bool) -> Option<Header> {

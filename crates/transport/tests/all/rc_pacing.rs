@@ -95,8 +95,8 @@ fn nothing_is_paced_until_the_network_says_so() {
     pair.log.clear();
     let end = &mut pair.ends[0];
     let cnp = pagewire_wire::cnp::Cnp { destination: 0x11, partition: 0xffff }.header();
-    let outcome = end.connection.receive(Time(pair.now), &cnp, Payload::Bytes(&[0; 16]), &mut end.host);
-    assert_eq!(outcome, Outcome::Done(()));
+    let outcome = end.connection.receive(Time(pair.now), &cnp, Payload::Bytes(&[&[0; 16]]), &mut end.host);
+    assert!(!outcome.is_held());
     pair.post_zeroed(0, write(0, 2 * limits::INITIAL_IN_FLIGHT));
     // Before anything comes back.
     pair.run(pair.now + 2_000_000);

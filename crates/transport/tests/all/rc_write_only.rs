@@ -1,6 +1,6 @@
 //! WRITEs between two Pagewires, each packet of which is a message by itself.
 
-use crate::support::host::{Packet, Received};
+use crate::support::host::{Host, Packet, Received};
 use crate::support::network::{Bottleneck, DELAY, MEMORY, Pair};
 use crate::support::rules::*;
 use crate::support::*;
@@ -183,7 +183,7 @@ fn only_pagewires_tell_of_what_is_left() {
         let host = &mut pair.ends[1].host;
         let mut header = part(0);
         header.reth = Some(reth(0, 2 * MTU, 0));
-        assert_eq!(connection.receive(Time(0), &header, Payload::Bytes(&payload), host), Outcome::Done(()));
+        assert!(!connection.receive(Time(0), &header, Payload::Bytes(&[&payload]), host).is_held());
         connection.progress(Time(0), host);
         let taken = host.memory.borrow()[..MTU as usize] == payload;
         assert_eq!(taken, selective || greeting);
@@ -257,48 +257,54 @@ fn part(psn: u32) -> Header {
 }
 
 #[test]
-fn a_row_is_executed_at_once() {
+fn a_burst_is_executed_at_once() {
     let payload = [7; MTU as usize];
     let burst = [&payload[..]; 6];
-    let (mut pair, mut connection) = responder(true);
-    let host = &mut pair.ends[1].host;
     let with = |change: &dyn Fn(&mut Header)| {
         let mut header = part(0);
         change(&mut header);
         header
     };
-    for (wrong, what) in [
-        (part(1), "one is missing before it"),
-        (with(&|header| header.bth.psn = 0xff_ffff), "a repetition"),
-        (with(&|header| header.bth.acknowledge = true), "an acknowledgement is asked for"),
-        (with(&|header| header.reth.as_mut().unwrap().length = 0), "nothing"),
-        (with(&|header| header.reth.as_mut().unwrap().length = MTU - 1), "other bytes than come"),
-        (
-            with(&|header| header.reth.as_mut().unwrap().length = MEMORY as u32 + 1),
-            "the last byte is outside",
-        ),
-        (with(&|header| header.reth.as_mut().unwrap().key = !KEY), "another key"),
-        (with(&|header| header.reth.as_mut().unwrap().address = BASE - 1), "outside"),
+    let length = |length| with(&|header| header.reth.as_mut().unwrap().length = length);
+    let (invalid, outside) =
+        (Disposition::Refused(Nak::InvalidRequest), Disposition::Refused(Nak::RemoteAccess));
+    for (header, expected, what) in [
+        (part(1), Disposition::Kept, "one is missing before it"),
+        (with(&|header| header.bth.psn = 0xff_ffff), Disposition::Duplicate, "a repetition"),
+        (length(0), invalid, "nothing"),
+        (length(MTU - 1), invalid, "other bytes than come"),
+        (length(MEMORY as u32 + 1), outside, "the last byte is outside"),
+        (with(&|header| header.reth.as_mut().unwrap().key = !KEY), outside, "another key"),
+        (with(&|header| header.reth.as_mut().unwrap().address = BASE - 1), outside, "outside"),
         (
             Header {
                 immediate: Some(1),
                 ..with(&|it| it.bth.opcode = header(Code::WriteOnlyImmediate, 0).bth.opcode)
             },
+            invalid,
             "immediate data",
         ),
     ] {
-        assert_eq!(connection.receive_burst(Time(0), &wrong, &burst, host), 0, "{what}");
+        let (mut pair, mut connection) = responder(true);
+        let host = &mut pair.ends[1].host;
+        assert_eq!(connection.receive(Time(0), &header, Payload::Bytes(&burst), host), expected, "{what}");
+        assert!(host.memory.borrow().iter().all(|byte| *byte == 0), "{what}");
     }
-    assert_eq!(connection.receive_burst(Time(0), &part(0), &burst[..2], host), 2);
+    let (mut pair, mut connection) = responder(true);
+    let host = &mut pair.ends[1].host;
+    let mut take = |host: &mut Host, psn, burst: &[&[u8]]| {
+        connection.receive(Time(0), &part(psn), Payload::Bytes(burst), host)
+    };
+    assert_eq!(take(host, 0, &burst[..2]), Disposition::Executed(2));
     let short = [&payload[..], &payload, &payload[..8], &payload];
-    assert_eq!(connection.receive_burst(Time(0), &part(2), &short, host), 2, "up to the short one");
+    assert_eq!(take(host, 2, &short), Disposition::Executed(2), "up to the short one");
     host.page_absent = true;
-    assert_eq!(connection.receive_burst(Time(0), &part(4), &burst[..2], host), 0, "a page is absent");
+    assert_eq!(take(host, 4, &burst[..2]), Disposition::Held { reason: Reason::Page, again: false });
     host.page_absent = false;
-    assert_eq!(connection.receive_burst(Time(0), &part(4), &burst[..2], host), 2);
+    assert_eq!(take(host, 4, &burst[..2]), Disposition::Executed(2));
     let mut last = part(6);
     last.bth.acknowledge = true;
-    assert_eq!(connection.receive(Time(0), &last, Payload::Bytes(&payload), host), Outcome::Done(()));
+    assert!(!connection.receive(Time(0), &last, Payload::Bytes(&[&payload]), host).is_held());
     assert!(host.memory.borrow()[..7 * MTU as usize] == [7; 7 * MTU as usize]);
     connection.progress(Time(0), host);
     // Each was a message.
@@ -308,24 +314,26 @@ fn a_row_is_executed_at_once() {
 }
 
 #[test]
-fn there_are_no_rows_of_messages_where_they_may_not_be() {
+fn there_are_no_bursts_of_messages_where_they_may_not_be() {
     let payload = [7; MTU as usize];
     let burst = [&payload[..]; 3];
+    let take = |connection: &mut RcConnection, psn| {
+        let (mut pair, _) = responder(false);
+        connection.receive(Time(0), &part(psn), Payload::Bytes(&burst), &mut pair.ends[1].host)
+    };
     let (mut pair, mut connection) = responder(false);
+    connection.set_greeting(true);
+    assert_eq!(take(&mut connection, 0), Disposition::Executed(1), "each may be the last of a work request");
+    let refused = Disposition::Refused(Nak::InvalidRequest);
+    let (_, mut connection) = responder(true);
+    connection.update(update(RemoteRights::default()));
+    assert_eq!(take(&mut connection, 0), refused, "no right to write");
+    let (_, mut connection) = responder(true);
     let host = &mut pair.ends[1].host;
-    assert_eq!(
-        connection.receive_burst(Time(0), &part(0), &burst, host),
-        0,
-        "each may be the last of a work request"
-    );
-    let (_, mut connection) = responder(true);
-    connection.update(RcUpdate { remote_rights: Some(RemoteRights::default()), ..RcUpdate::default() });
-    assert_eq!(connection.receive_burst(Time(0), &part(0), &burst, host), 0, "no right to write");
-    let (_, mut connection) = responder(true);
     host.post_receive(4096);
     let first = header(Code::SendFirst, 0);
-    assert_eq!(connection.receive(Time(0), &first, Payload::Bytes(&payload), host), Outcome::Done(()));
-    assert_eq!(connection.receive_burst(Time(0), &part(1), &burst, host), 0, "in the middle of a message");
+    assert!(!connection.receive(Time(0), &first, Payload::Bytes(&[&payload]), host).is_held());
+    assert_eq!(take(&mut connection, 1), refused, "in the middle of a message");
 }
 
 /// What is acknowledged late would be followed late.
@@ -336,9 +344,11 @@ fn an_acknowledgement_is_for_all_that_was_executed_before_it_leaves() {
     let host = &mut pair.ends[1].host;
     let mut first = part(0);
     first.bth.acknowledge = true;
-    assert_eq!(connection.receive(Time(0), &first, Payload::Bytes(&payload), host), Outcome::Done(()));
-    assert_eq!(connection.receive_burst(Time(0), &part(1), &[&payload[..]; 6], host), 6);
-    assert_eq!(connection.receive(Time(0), &part(7), Payload::Bytes(&payload), host), Outcome::Done(()));
+    assert!(!connection.receive(Time(0), &first, Payload::Bytes(&[&payload]), host).is_held());
+    let burst = [&payload[..]; 6];
+    let taken = connection.receive(Time(0), &part(1), Payload::Bytes(&burst), host);
+    assert_eq!(taken, Disposition::Executed(6));
+    assert!(!connection.receive(Time(0), &part(7), Payload::Bytes(&[&payload]), host).is_held());
     connection.progress(Time(0), host);
     let [Packet::Standard { header, .. }] = &host.sent[..] else { panic!("{:?}", host.sent) };
     assert_eq!(header.bth.psn, 7);
@@ -347,10 +357,10 @@ fn an_acknowledgement_is_for_all_that_was_executed_before_it_leaves() {
     host.sent.clear();
     let mut write = part(8);
     write.bth.acknowledge = true;
-    assert_eq!(connection.receive(Time(0), &write, Payload::Bytes(&payload), host), Outcome::Done(()));
+    assert!(!connection.receive(Time(0), &write, Payload::Bytes(&[&payload]), host).is_held());
     let mut read = header_of_read(9);
     read.bth.acknowledge = true;
-    assert_eq!(connection.receive(Time(0), &read, Payload::Bytes(&[]), host), Outcome::Done(()));
+    assert!(!connection.receive(Time(0), &read, Payload::Bytes(&[]), host).is_held());
     connection.progress(Time(0), host);
     let psns: Vec<u32> = host
         .sent

@@ -2,7 +2,7 @@
 //!
 //! What a device says by a verb, too, comes from the same function as the verb's answer.
 
-use crate::query::port_attributes;
+use crate::device_attributes::port_attributes;
 use pagewire_nic::device::Device;
 use std::fmt::Write;
 

@@ -10,7 +10,10 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Where the kernel has its own verbs devices, and the tree the others.
+pub const VERBS: &str = "/sys/class/infiniband_verbs";
 
 /// The file system of this process.
 pub struct Files;
@@ -96,6 +99,24 @@ pub fn names_in(path: &str) -> Vec<String> {
     let Ok(entries) = rustix::fs::Dir::new(directory) else { return Vec::new() };
     let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned));
     names.filter(|name| name != "." && name != "..").collect()
+}
+
+/// The number in `uverbsN` of a device: behind those of the kernel's own devices, which stay visible.
+pub fn uverbs_number(device: &Device) -> u32 {
+    // It never changes while the process lives. No lock: a forked child may find it taken by a thread that it does not have.
+    static FIRST: AtomicU32 = AtomicU32::new(UNKNOWN);
+    const UNKNOWN: u32 = u32::MAX;
+    let mut first = FIRST.load(Ordering::Relaxed);
+    if first == UNKNOWN {
+        let number = |name: String| name.strip_prefix("uverbs")?.parse::<u16>().ok();
+        let numbers = names_in(VERBS).into_iter().filter_map(number);
+        let found = numbers.map(|number| u32::from(number) + 1).max().unwrap_or(0);
+        first = match FIRST.compare_exchange(UNKNOWN, found, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => found,
+            Err(first) => first,
+        };
+    }
+    first + device.index
 }
 
 /// The directory in sysfs of a network device, if sysfs shows this network namespace.

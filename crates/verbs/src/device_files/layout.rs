@@ -4,14 +4,14 @@
 //! whether the tree has to be asked for it ([`super::calls`]).
 
 use super::attributes::{gid, guid, port};
-use super::kernel;
+use super::kernel::{self, VERBS, uverbs_number};
 use super::tree::{Kind, Tree};
+use crate::device_attributes::DEFAULT_PKEY;
 use crate::limits::FIXED_UVERBS;
 use crate::port_counters;
 use pagewire_fabric::network_devices;
 use pagewire_nic::device::Device;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a file holds.
 #[derive(Debug, Clone)]
@@ -48,27 +48,8 @@ const UVERBS_BASE_MINOR: u32 = 192;
 const ABI_VERSION: &str = "6\n";
 
 const INFINIBAND: &str = "/sys/class/infiniband";
-const VERBS: &str = "/sys/class/infiniband_verbs";
 const PLATFORM: &str = "/sys/devices/platform";
 const NODES: &str = "/dev/infiniband";
-
-/// The number in `uverbsN` of a device: behind those of the kernel's own devices, which stay visible.
-pub fn uverbs_number(device: &Device) -> u32 {
-    // It never changes while the process lives. No lock: a forked child may find it taken by a thread that it does not have.
-    static FIRST: AtomicU32 = AtomicU32::new(UNKNOWN);
-    const UNKNOWN: u32 = u32::MAX;
-    let mut first = FIRST.load(Ordering::Relaxed);
-    if first == UNKNOWN {
-        let number = |name: String| name.strip_prefix("uverbs")?.parse::<u16>().ok();
-        let numbers = kernel::names_in(VERBS).into_iter().filter_map(number);
-        let found = numbers.map(|number| u32::from(number) + 1).max().unwrap_or(0);
-        first = match FIRST.compare_exchange(UNKNOWN, found, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => found,
-            Err(first) => first,
-        };
-    }
-    first + device.index
-}
 
 /// The tree of some devices; without any, an empty one.
 pub fn tree(devices: Vec<Device>) -> DeviceTree {
@@ -169,7 +150,7 @@ fn add_infiniband(directory: &mut Directory<'_>, device: &Arc<Device>) {
         let counter = Kind::File(Content::Counter(device.clone(), path));
         directory.tree.add(&format!("{}/ports/1/{path}", directory.path), counter);
     }
-    directory.text("ports/1/pkeys/0", format!("{:#06x}\n", crate::query::DEFAULT_PKEY));
+    directory.text("ports/1/pkeys/0", format!("{:#06x}\n", DEFAULT_PKEY));
     for (index, entry) in device.gids.iter().enumerate() {
         directory.text(&format!("ports/1/gids/{index}"), gid(&entry.raw()));
         directory.text(&format!("ports/1/gid_attrs/types/{index}"), "RoCE v2\n");

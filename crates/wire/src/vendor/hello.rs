@@ -27,8 +27,7 @@ bitflags::bitflags! {
         const SELECTIVE_ACK = 1 << 0;
         /// Understands HOLD.
         const HOLD = 1 << 1;
-        /// Takes two packets in one datagram ([`joined`](crate::joined)).
-        const JOINED = 1 << 2;
+        // Bit 2 is reserved: older versions set it.
         /// Understands RESUME, and the flags of HOLD.
         const RESUME = 1 << 3;
         /// Takes the length in the RETH of a WRITE ONLY for that of all that is left of the WRITE, this packet included: the

@@ -1,8 +1,8 @@
 //! SELECTIVE_ACK: a cumulative acknowledgement, and which packets beyond it have arrived too.
 
 use crate::Error;
-use crate::limits::{FIELD_24_BITS, MAX_SELECTIVE_BITS};
-use crate::view::{get_u16, get_u24, put, put_u24, view};
+use crate::limits::MAX_SELECTIVE_BITS;
+use crate::view::{FIELD_24_BITS, get_u16, get_u24, put, put_u24, view};
 
 /// Bytes of the body in front of the bitmap.
 const FIXED_LEN: usize = 12;

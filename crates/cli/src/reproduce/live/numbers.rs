@@ -3,7 +3,7 @@
 
 use super::Measured;
 use super::plans::NTO;
-use crate::bench::median;
+use crate::figures::median;
 use pagewire_papers::{Claim, Place};
 
 type Formula = fn(&Measured) -> Option<f64>;

@@ -1,8 +1,8 @@
 //! What is run for each figure and table.
 
 use super::Pages;
-use crate::arguments::{FaultHandling, PageIn, PathChoice};
 use crate::helper::Point;
+use pagewire_nic::{FaultHandling, PageIn, PathChoice};
 use pagewire_papers::{Paper, Place};
 
 /// A run of a helper.

@@ -3,8 +3,8 @@
 
 use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
 use pagewire_nic::{
-    CompletionChannel, CompletionQueue, Data, MemoryRegion, Nic, Notifier, Options, PathChoice, QueuePair,
-    QueuePairInit, Rights, ScatterGather, SendOperation, SendRequest, Unwatched,
+    CompletionChannel, CompletionQueue, Data, MemoryRegion, Nic, Notifier, Options, PathChoice,
+    ProtectionDomain, QueuePair, QueuePairInit, Rights, ScatterGather, SendOperation, SendRequest, Unwatched,
 };
 use pagewire_sim::{HostId, MEMORY, ProcessId, SimFabric, World};
 use std::sync::Arc;
@@ -18,6 +18,7 @@ pub struct Side {
     pub nic: Arc<Nic<SimFabric>>,
     pub channel: Arc<CompletionChannel>,
     pub cq: Arc<CompletionQueue<SimFabric>>,
+    pub domain: Arc<ProtectionDomain<SimFabric>>,
     pub region: Arc<MemoryRegion<SimFabric>>,
     pub queue_pairs: Vec<Arc<QueuePair<SimFabric>>>,
 }
@@ -74,7 +75,7 @@ pub fn side_by(
         domain.create_qp(init).unwrap()
     };
     let queue_pairs = queue_pairs.iter().map(make).collect();
-    Side { process, nic, channel, cq, region, queue_pairs }
+    Side { process, nic, channel, cq, domain, region, queue_pairs }
 }
 
 impl Side {
@@ -103,6 +104,17 @@ impl Side {
 /// One end: its process and queue pair.
 pub type End<'a> = (ProcessId, &'a Arc<QueuePair<SimFabric>>);
 
+/// Where datagrams to a process go.
+pub fn address_of(world: &World, process: ProcessId) -> AddressVector {
+    AddressVector {
+        destination_gid: world.device(process).gids[0].raw(),
+        is_global: true,
+        hop_limit: 64,
+        port: 1,
+        ..AddressVector::default()
+    }
+}
+
 /// RESET to RTS, each towards the other; peers may use `access`.
 pub fn connect(world: &World, one: End<'_>, two: End<'_>, access: Rights) {
     connect_with(world, one, two, access, (12, 7));
@@ -118,13 +130,6 @@ pub fn connect_with(
 ) {
     for (own, peer) in [(one, two), (two, one)] {
         let rc = own.1.kind() == QueuePairType::Rc;
-        let address = AddressVector {
-            destination_gid: world.device(peer.0).gids[0].raw(),
-            is_global: true,
-            hop_limit: 64,
-            port: 1,
-            ..AddressVector::default()
-        };
         let init = QueuePairChange {
             state: Some(State::Init),
             pkey_index: Some(0),
@@ -134,7 +139,7 @@ pub fn connect_with(
         };
         let receive = QueuePairChange {
             state: Some(State::ReadyToReceive),
-            address: Some(address),
+            address: Some(address_of(world, peer.0)),
             path_mtu: Some(world.device(own.0).mtu),
             destination: Some(peer.1.number()),
             receive_psn: Some(100),

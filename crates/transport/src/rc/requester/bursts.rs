@@ -1,8 +1,8 @@
-//! How many packets leave together, in full sends and in rows, and how many acknowledgements are asked for.
+//! How many packets leave together, in full sends and in bursts, and how many acknowledgements are asked for.
 
-use super::{Entry, Requester, pace, request};
+use super::{Entry, Requester};
 use crate::rc::Shared;
-use crate::{Operation, Time, TransportOps, limits};
+use crate::{Operation, limits};
 
 impl Requester {
     /// Whether it is better to begin when more may be under way: many packets that leave together cost hardly more than one,
@@ -20,7 +20,7 @@ impl Requester {
         window.saturating_sub(in_flight) < rest.min(window / 3)
     }
 
-    /// Whether few acknowledgements are asked for: each costs the responder as much as ten packets of a row (docs/experiments/udp-streams.md). A
+    /// Whether few acknowledgements are asked for: each costs the responder as much as ten packets of a burst (docs/experiments/udp-streams.md). A
     /// Pagewire's tell what is missing. On a long way, and where the network has shown that it is narrow, they are what sending keeps time by.
     fn asks_seldom(&self, shared: &Shared) -> bool {
         let is_near = || self.retry.shortest_round_trip().is_some_and(|time| time < limits::NEAR);
@@ -47,8 +47,8 @@ impl Requester {
         })
     }
 
-    /// How many packets from `offset` on differ in what [`TransportOps::transmit_burst`] says, fit what may be under way, and need
-    /// not ask for an acknowledgement: so many may leave as a row.
+    /// How many packets from `offset` on differ in what [`transmit`](crate::TransportOps::transmit) says, fit what may be under way, and need
+    /// not ask for an acknowledgement: so many may leave as a burst.
     pub(super) fn burst(&self, entry: &Entry, offset: u32, shared: &Shared) -> u32 {
         let cut = matches!(entry.work.operation, Operation::Send { .. } | Operation::Write { .. });
         let begins = offset == 0 && !entry.write_only;
@@ -62,29 +62,5 @@ impl Requester {
         let span = limits::LOSSY_SPAN.saturating_sub(self.next.since(self.unacked) + 1);
         let allowed = self.allowance.saturating_sub(1);
         (entry.packets - 1).saturating_sub(offset).min(unasked).min(room).min(span).min(allowed)
-    }
-
-    /// Sends a row; gives how many packets were sent.
-    pub(super) fn send_burst<E: TransportOps>(
-        &mut self,
-        entry: &Entry,
-        offset: u32,
-        burst: u32,
-        now: Time,
-        shared: &mut Shared,
-        ops: &mut E,
-    ) -> u32 {
-        let (header, source) = request(entry, offset, 1, shared);
-        let sent = ops.transmit_burst(&header, source, burst).min(burst);
-        if sent > 0 {
-            self.leaves();
-            shared.counters.requests_sent += u64::from(sent);
-            self.allowance = self.allowance.saturating_sub(sent);
-            self.unasked += sent;
-            self.filling = true;
-            self.retry.sent(now, pace(shared));
-            self.next = self.next.plus(sent);
-        }
-        sent
     }
 }

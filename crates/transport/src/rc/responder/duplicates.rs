@@ -5,7 +5,7 @@ use pagewire_wire::{Header, Operation as Code};
 use super::Responder;
 use super::outputs::{Output, ReadResponses};
 use crate::rc::Shared;
-use crate::{Outcome, Psn, RemoteAddress, Right, TransportOps, limits, packets_for};
+use crate::{Disposition, DropCause, Outcome, Psn, RemoteAddress, Right, TransportOps, limits, packets_for};
 
 impl Responder {
     /// A request that was executed before (section 9.7.5.1.5).
@@ -13,9 +13,10 @@ impl Responder {
         &mut self,
         header: &Header,
         psn: Psn,
-        shared: &mut Shared,
+        shared: &Shared,
         ops: &mut E,
-    ) -> bool {
+    ) -> Disposition {
+        self.hold_due |= self.kept.has(0) || self.stalled;
         match header.bth.opcode.operation() {
             Some(Code::ReadRequest) => self.duplicate_read(header, psn, shared, ops),
             Some(Code::CompareSwap | Code::FetchAdd) => {
@@ -30,7 +31,7 @@ impl Responder {
                         self.replay(Output::Atomic { psn, original, message }, shared);
                     }
                 }
-                false
+                Disposition::Duplicate
             }
             _ => {
                 if self.kept.is_empty() {
@@ -38,7 +39,7 @@ impl Responder {
                 } else {
                     self.report_due = true;
                 }
-                false
+                Disposition::Duplicate
             }
         }
     }
@@ -47,17 +48,16 @@ impl Responder {
         &mut self,
         header: &Header,
         psn: Psn,
-        shared: &mut Shared,
+        shared: &Shared,
         ops: &mut E,
-    ) -> bool {
-        let Some(reth) = header.reth else { return false };
+    ) -> Disposition {
+        let Some(reth) = header.reth else { return Disposition::Duplicate };
         let remote = RemoteAddress { address: reth.address, key: reth.key };
         let packets = packets_for(reth.length, shared.link.response_mtu);
         let executed = self.expected.since(psn);
-        if !self.executor.may_read() || reth.length > limits::MAX_MESSAGE || packets > executed {
+        if !self.executor.placer.rights.read || reth.length > limits::MAX_MESSAGE || packets > executed {
             // Not a piece of what was executed.
-            shared.counters.dropped += 1;
-            return false;
+            return Disposition::Dropped(DropCause::Stale);
         }
         let on_its_way = self.outputs.iter().chain(&self.replays).any(|output| match output {
             Output::Read(responses) => {
@@ -67,18 +67,14 @@ impl Responder {
             _ => false,
         });
         if on_its_way {
-            return false;
+            return Disposition::Duplicate;
         }
         if reth.length > 0 {
             match ops.check_remote(remote, reth.length, Right::RemoteRead) {
                 Outcome::Done(()) => {}
-                Outcome::Wait => return true,
-                Outcome::Denied(_) => {
-                    // A late copy of a READ that is long done: its region may have gone since. A NAK would
-                    // end a connection that is well.
-                    shared.counters.dropped += 1;
-                    return false;
-                }
+                Outcome::Wait(reason) => return Disposition::Held { reason, again: false },
+                // A late copy of a READ that is long done: its region may have gone since. A NAK would end a connection that is well.
+                Outcome::Denied(_) => return Disposition::Dropped(DropCause::Stale),
             }
         }
         let message = self.executor.message();
@@ -86,7 +82,7 @@ impl Responder {
         if self.replay(Output::Read(responses), shared) {
             self.forget_rest(psn, packets);
         }
-        false
+        Disposition::Duplicate
     }
 
     /// What is left of a READ's first responses need not go out where a repetition brings all of it: the requester would

@@ -55,7 +55,7 @@ pub(super) struct ReadResponses {
 }
 
 impl Responder {
-    /// Sends one packet, or a row of `most` packets at most.
+    /// Sends a burst of `most` packets at most.
     pub(in crate::rc) fn step<E: TransportOps>(
         &mut self,
         most: u32,
@@ -74,7 +74,7 @@ impl Responder {
             (*psn, *message) = (self.expected.previous(), self.executor.message());
         }
         if let (Output::Retry { psn, syndrome: Syndrome::Nak(_), message }, true) = (output, self.after_nak) {
-            if let Outcome::Wait = acknowledge(psn.previous(), NO_CREDITS, message, shared, ops) {
+            if let Outcome::Wait(_) = acknowledge(psn.previous(), NO_CREDITS, message, shared, ops) {
                 return Step::Wait;
             }
             self.after_nak = false;
@@ -97,13 +97,13 @@ impl Responder {
                 let mut header = shared.header(Code::AtomicAcknowledge, psn);
                 header.aeth = Some(Aeth { syndrome: NO_CREDITS, message });
                 header.atomic_ack = Some(original);
-                ops.transmit(&header, Source::None)
+                ops.transmit(&header, Source::None, 1)
             }
         };
         match outcome {
-            Outcome::Wait => return Step::Wait,
+            Outcome::Wait(_) => return Step::Wait,
             // There are no bytes that could be refused.
-            Outcome::Done(()) | Outcome::Denied(_) => {}
+            Outcome::Done(_) | Outcome::Denied(_) => {}
         }
         queue.pop_front();
         shared.counters.responses_sent += 1;
@@ -124,7 +124,7 @@ impl Responder {
         Step::Sent(1)
     }
 
-    /// Sends the next packet of a READ's responses, or a row of those between the first and the last.
+    /// Sends the next packets of a READ's responses: a burst of those between the first and the last, or one.
     fn respond<E: TransportOps>(
         &mut self,
         responses: ReadResponses,
@@ -147,21 +147,14 @@ impl Responder {
         }
         let piece = length.min(shared.link.response_mtu);
         let source = if piece == 0 { Source::None } else { Source::Remote { remote, length: piece } };
-        let burst = if first || shared.link.lossless { 0 } else { (packets - 1).min(most) };
-        if burst > 1 {
-            let sent = ops.transmit_burst(&header, source, burst).min(burst);
-            if sent > 0 {
-                shared.counters.responses_sent += u64::from(sent);
-                self.responded(&responses, sent, piece * sent, replay);
-                return Step::Sent(sent);
-            }
-        }
-        match ops.transmit(&header, source) {
-            Outcome::Wait => return Step::Wait,
+        let burst = if first || shared.link.lossless { 1 } else { (packets - 1).min(most).max(1) };
+        let sent = match ops.transmit(&header, source, burst) {
+            Outcome::Done(sent) => sent,
+            Outcome::Wait(_) => return Step::Wait,
             Outcome::Denied(_) if replay => {
                 // As in `duplicate_read`.
                 self.replays.pop_front();
-                shared.counters.dropped += 1;
+                shared.counters.stale += 1;
                 return Step::Sent(1);
             }
             Outcome::Denied(denial) => {
@@ -172,11 +165,10 @@ impl Responder {
                 self.refuse(psn, nak, event, shared);
                 return Step::Sent(1);
             }
-            Outcome::Done(()) => {}
-        }
-        shared.counters.responses_sent += 1;
-        self.responded(&responses, 1, piece, replay);
-        Step::Sent(1)
+        };
+        shared.counters.responses_sent += u64::from(sent);
+        self.responded(&responses, sent, piece * sent, replay);
+        Step::Sent(sent)
     }
 
     /// So many packets with so many bytes of the oldest responses have been sent.
@@ -217,7 +209,7 @@ impl Responder {
         let message = self.executor.message();
         let report = SelectiveAck { expected: self.expected.value(), message, received };
         let header = shared.header_of(Opcode::SELECTIVE_ACK, self.expected);
-        if let Outcome::Wait = ops.transmit_control(&header, &VendorPacket::SelectiveAck(report)) {
+        if let Outcome::Wait(_) = ops.transmit_control(&header, &VendorPacket::SelectiveAck(report)) {
             return Step::Wait;
         }
         shared.counters.responses_sent += 1;
@@ -232,8 +224,8 @@ fn acknowledge<E: TransportOps>(
     message: u32,
     shared: &Shared,
     ops: &mut E,
-) -> Outcome<()> {
-    ops.transmit(&acknowledgement(psn, syndrome, message, shared), Source::None)
+) -> Outcome<u32> {
+    ops.transmit(&acknowledgement(psn, syndrome, message, shared), Source::None, 1)
 }
 
 pub(super) fn acknowledgement(psn: Psn, syndrome: Syndrome, message: u32, shared: &Shared) -> Header {

@@ -55,6 +55,8 @@ pub struct Host {
     pub random: fastrand::Rng,
     /// The next access to these is refused.
     pub deny_transmit: Option<(WorkId, Denial)>,
+    /// Says that the bytes of what is placed cannot be read where they lie.
+    pub unreadable: bool,
     /// From this offset of the work request on.
     pub deny_from: u32,
     pub deny_response: Option<Denial>,
@@ -99,6 +101,7 @@ impl Host {
             indirect: 0.0,
             random: fastrand::Rng::with_seed(seed),
             deny_transmit: None,
+            unreadable: false,
             deny_from: 0,
             deny_response: None,
             deny_receive: None,
@@ -123,6 +126,11 @@ impl Host {
         self.receives.len()
     }
 
+    /// Why it says Wait.
+    fn reason(&self) -> Reason {
+        if self.busy { Reason::NoClaim } else { Reason::Page }
+    }
+
     fn waits(&mut self) -> bool {
         self.wait > 0.0 && self.random.f64() < self.wait
     }
@@ -138,34 +146,39 @@ impl Host {
     }
 }
 
-fn bytes(payload: Payload<'_>) -> Vec<u8> {
-    match payload {
-        Payload::Bytes(bytes) => bytes.to_vec(),
-        Payload::Reference(_) => panic!("the model has no references"),
+/// Handles the packets of a burst one by one, up to the first that cannot be handled; gives how many.
+pub fn one_by_one(payload: Payload<'_>, mut one: impl FnMut(&[u8]) -> Outcome<()>) -> Outcome<u32> {
+    let Payload::Bytes(burst) = payload else { panic!("the model has no references") };
+    for (index, bytes) in burst.iter().enumerate() {
+        match one(bytes) {
+            Outcome::Done(()) => {}
+            other if index == 0 => return other.map(|()| 0),
+            _ => return Outcome::Done(index as u32),
+        }
     }
+    Outcome::Done(burst.len() as u32)
 }
 
-fn place(buffer: &mut Vec<u8>, offset: u64, payload: Payload<'_>) -> usize {
-    let payload = bytes(payload);
+fn place(buffer: &mut Vec<u8>, offset: u64, payload: &[u8]) -> usize {
     let end = offset as usize + payload.len();
     if buffer.len() < end {
         buffer.resize(end, 0);
     }
-    buffer[offset as usize..end].copy_from_slice(&payload);
+    buffer[offset as usize..end].copy_from_slice(payload);
     end
 }
 
-impl TransportOps for Host {
-    fn transmit(&mut self, header: &Header, source: Source) -> Outcome<()> {
+impl Host {
+    fn transmit_one(&mut self, header: &Header, source: Source) -> Outcome<u32> {
         let code = header.bth.opcode;
         assert_eq!(code.extensions(), Some(header.extensions()), "{header:?}");
         if self.waits() {
-            return Outcome::Wait;
+            return Outcome::Wait(self.reason());
         }
         let payload = match source {
             Source::None => Vec::new(),
             Source::Work { id, .. } if self.source_absent || self.absent_work == Some(id) => {
-                return Outcome::Wait;
+                return Outcome::Wait(self.reason());
             }
             Source::Work { id, offset, length, .. } => {
                 if let Some((denied, denial)) = self.deny_transmit {
@@ -175,7 +188,7 @@ impl TransportOps for Host {
                 }
                 self.buffers[&id][offset as usize..(offset + length) as usize].to_vec()
             }
-            Source::Remote { .. } if self.page_absent => return Outcome::Wait,
+            Source::Remote { .. } if self.page_absent => return Outcome::Wait(self.reason()),
             Source::Remote { remote, length } => {
                 if let Some(denial) = self.deny_response {
                     return Outcome::Denied(denial);
@@ -194,33 +207,102 @@ impl TransportOps for Host {
         let packet = pagewire_wire::Packet::parse(&buffer).expect("what was emitted parses");
         assert_eq!(packet.payload, payload);
         self.sent.push(Packet::Standard { header: packet.header, payload });
+        Outcome::Done(1)
+    }
+
+    fn receive_one(&mut self, offset: u64, payload: &[u8], last: bool) -> Outcome<()> {
+        if self.unreadable {
+            return Outcome::Denied(Denial::SenderUnreadable);
+        }
+        if self.page_absent || self.waits() {
+            return Outcome::Wait(self.reason());
+        }
+        if let Some(denial) = self.deny_receive {
+            return Outcome::Denied(denial);
+        }
+        let current = self.current.as_mut().expect("a receive was begun");
+        if self.restarts && offset == 0 {
+            // A UC message was dropped; the next one uses its receive.
+            current.bytes.clear();
+            current.ended = false;
+        }
+        assert!(!current.ended, "bytes after the last ones");
+        if offset + payload.len() as u64 > current.capacity as u64 {
+            return Outcome::Denied(Denial::LocalLength);
+        }
+        assert_eq!(offset, current.bytes.len() as u64, "bytes come in order, once");
+        place(&mut current.bytes, offset, payload);
+        current.ended = last;
         Outcome::Done(())
     }
 
-    fn transmit_burst(&mut self, header: &Header, source: Source, count: u32) -> u32 {
-        self.bursts.push(count);
-        let packets = (0..count).take_while(|&index| {
-            self.transmit(&header_in_burst(header, source.len(), index), source.in_burst(index))
-                == Outcome::Done(())
-        });
-        packets.count() as u32
+    fn write_one(&mut self, remote: RemoteAddress, payload: &[u8]) -> Outcome<()> {
+        if self.unreadable {
+            return Outcome::Denied(Denial::SenderUnreadable);
+        }
+        if self.page_absent || self.waits() {
+            return Outcome::Wait(self.reason());
+        }
+        if let Some(denial) = self.deny_write {
+            return Outcome::Denied(denial);
+        }
+        match self.range(remote, payload.len() as u64) {
+            Ok(range) => {
+                self.memory.borrow_mut()[range].copy_from_slice(payload);
+                Outcome::Done(())
+            }
+            Err(denial) => Outcome::Denied(denial),
+        }
     }
 
-    fn lacks_page(&self) -> bool {
-        !self.busy
+    fn respond_one(&mut self, work: WorkId, offset: u64, payload: &[u8], last: bool) -> Outcome<()> {
+        if offset >= self.absent_from || self.waits() {
+            return Outcome::Wait(self.reason());
+        }
+        if let Some(denial) = self.deny_place {
+            return Outcome::Denied(denial);
+        }
+        assert!(!self.ended.contains(&work), "bytes after the last ones");
+        let buffer = self.buffers.get_mut(&work).expect("posted");
+        let size = buffer.len();
+        let end = place(buffer, offset, payload);
+        assert_eq!(buffer.len(), size, "a response does not outgrow its buffer");
+        assert_eq!(last, end == size);
+        if last {
+            self.ended.push(work);
+        }
+        Outcome::Done(())
+    }
+}
+
+impl TransportOps for Host {
+    fn transmit(&mut self, header: &Header, source: Source, count: u32) -> Outcome<u32> {
+        if count > 1 {
+            self.bursts.push(count);
+        }
+        for index in 0..count {
+            match self
+                .transmit_one(&header_in_burst(header, source.len(), index), source_in_burst(source, index))
+            {
+                Outcome::Done(_) => {}
+                other if index == 0 => return other,
+                _ => return Outcome::Done(index),
+            }
+        }
+        Outcome::Done(count)
     }
 
-    fn transmit_control(&mut self, header: &Header, body: &VendorPacket) -> Outcome<()> {
+    fn transmit_control(&mut self, header: &Header, body: &VendorPacket) -> Outcome<u32> {
         assert_eq!(header.bth.opcode, body.opcode());
         if self.waits() {
-            return Outcome::Wait;
+            return Outcome::Wait(self.reason());
         }
         let mut buffer = vec![0; body.body_len()];
         body.emit(&mut buffer);
         self.sent.push(Packet::Vendor(
             VendorPacket::parse(header.bth.opcode, &buffer).expect("what was emitted parses"),
         ));
-        Outcome::Done(())
+        Outcome::Done(1)
     }
 
     fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy {
@@ -257,27 +339,13 @@ impl TransportOps for Host {
         true
     }
 
-    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()> {
-        if self.page_absent || self.waits() {
-            return Outcome::Wait;
-        }
-        if let Some(denial) = self.deny_receive {
-            return Outcome::Denied(denial);
-        }
-        let current = self.current.as_mut().expect("a receive was begun");
-        if self.restarts && offset == 0 {
-            // A UC message was dropped; the next one uses its receive.
-            current.bytes.clear();
-            current.ended = false;
-        }
-        assert!(!current.ended, "bytes after the last ones");
-        if offset + payload.len() > current.capacity as u64 {
-            return Outcome::Denied(Denial::LocalLength);
-        }
-        assert_eq!(offset, current.bytes.len() as u64, "bytes come in order, once");
-        place(&mut current.bytes, offset, payload);
-        current.ended = last;
-        Outcome::Done(())
+    fn place_receive(&mut self, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<u32> {
+        let mut at = offset;
+        one_by_one(payload, |bytes| {
+            let outcome = self.receive_one(at, bytes, last);
+            at += bytes.len() as u64;
+            outcome
+        })
     }
 
     fn finish_receive(&mut self, arrival: Arrival) {
@@ -302,7 +370,7 @@ impl TransportOps for Host {
     fn check_remote(&mut self, remote: RemoteAddress, length: u32, _right: Right) -> Outcome<()> {
         assert!(length > 0, "zero length is not checked");
         if self.waits() {
-            return Outcome::Wait;
+            return Outcome::Wait(self.reason());
         }
         match self.range(remote, length.into()) {
             Ok(_) => Outcome::Done(()),
@@ -310,25 +378,18 @@ impl TransportOps for Host {
         }
     }
 
-    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, _rest: u32) -> Outcome<()> {
-        if self.page_absent || self.waits() {
-            return Outcome::Wait;
-        }
-        if let Some(denial) = self.deny_write {
-            return Outcome::Denied(denial);
-        }
-        match self.range(remote, payload.len()) {
-            Ok(range) => {
-                self.memory.borrow_mut()[range].copy_from_slice(&bytes(payload));
-                Outcome::Done(())
-            }
-            Err(denial) => Outcome::Denied(denial),
-        }
+    fn write_remote(&mut self, remote: RemoteAddress, payload: Payload<'_>, _rest: u32) -> Outcome<u32> {
+        let mut at = remote;
+        one_by_one(payload, |bytes| {
+            let outcome = self.write_one(at, bytes);
+            at.address += bytes.len() as u64;
+            outcome
+        })
     }
 
     fn atomic_remote(&mut self, remote: RemoteAddress, atomic: Atomic) -> Outcome<u64> {
         if self.page_absent || self.waits() {
-            return Outcome::Wait;
+            return Outcome::Wait(self.reason());
         }
         let range = match self.range(remote, 8) {
             Ok(range) => range,
@@ -344,7 +405,7 @@ impl TransportOps for Host {
 
     fn invalidate(&mut self, key: u32) -> Outcome<()> {
         if self.waits() {
-            return Outcome::Wait;
+            return Outcome::Wait(self.reason());
         }
         if let Some(denial) = self.deny_invalidate {
             return Outcome::Denied(denial);
@@ -353,28 +414,24 @@ impl TransportOps for Host {
         Outcome::Done(())
     }
 
-    fn place_response(&mut self, work: WorkId, offset: u64, payload: Payload<'_>, last: bool) -> Outcome<()> {
-        if offset >= self.absent_from || self.waits() {
-            return Outcome::Wait;
-        }
-        if let Some(denial) = self.deny_place {
-            return Outcome::Denied(denial);
-        }
-        assert!(!self.ended.contains(&work), "bytes after the last ones");
-        let buffer = self.buffers.get_mut(&work).expect("posted");
-        let size = buffer.len();
-        let end = place(buffer, offset, payload);
-        assert_eq!(buffer.len(), size, "a response does not outgrow its buffer");
-        assert_eq!(last, end == size);
-        if last {
-            self.ended.push(work);
-        }
-        Outcome::Done(())
+    fn place_response(
+        &mut self,
+        work: WorkId,
+        offset: u64,
+        payload: Payload<'_>,
+        last: bool,
+    ) -> Outcome<u32> {
+        let mut at = offset;
+        one_by_one(payload, |bytes| {
+            let outcome = self.respond_one(work, at, bytes, last);
+            at += bytes.len() as u64;
+            outcome
+        })
     }
 
     fn place_atomic(&mut self, work: WorkId, value: u64) -> Outcome<()> {
         if self.waits() {
-            return Outcome::Wait;
+            return Outcome::Wait(self.reason());
         }
         self.buffers.insert(work, value.to_ne_bytes().to_vec());
         Outcome::Done(())
@@ -400,4 +457,32 @@ pub fn apply(original: u64, atomic: Atomic) -> u64 {
         Atomic::CompareSwap { .. } => original,
         Atomic::FetchAdd { add } => original.wrapping_add(add),
     }
+}
+
+/// The bytes of packet `index` of a burst whose first one has these.
+pub fn source_in_burst(first: Source, index: u32) -> Source {
+    match first {
+        Source::None => Source::None,
+        Source::Work { id, offset, length, copied } => {
+            Source::Work { id, offset: offset + index * length, length, copied }
+        }
+        Source::Remote { remote, length } => {
+            let skipped = u64::from(index) * u64::from(length);
+            let address = remote.address.wrapping_add(skipped);
+            Source::Remote { remote: RemoteAddress { address, ..remote }, length }
+        }
+    }
+}
+
+/// The header of packet `index` of a burst of packets of `length` bytes whose first one has this: the PSN counts on, and a RETH
+/// names what is left of the memory behind those before.
+pub fn header_in_burst(first: &Header, length: u32, index: u32) -> Header {
+    let mut header = *first;
+    header.bth.psn = Psn::new(first.bth.psn).plus(index).value();
+    if let Some(reth) = &mut header.reth {
+        let skipped = u64::from(index) * u64::from(length);
+        reth.address = reth.address.wrapping_add(skipped);
+        reth.length = u64::from(reth.length).saturating_sub(skipped) as u32;
+    }
+    header
 }

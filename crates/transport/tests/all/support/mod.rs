@@ -36,6 +36,12 @@ pub fn requester(send_psn: u32) -> RequesterSettings {
     RequesterSettings { send_psn, timeout: 14, retry_count: 7, rnr_retry: 7, max_rd_atomic: 4 }
 }
 
+/// What [`settings`] and [`requester`] give, with other rights of the peer.
+pub fn update(remote_rights: RemoteRights) -> RcUpdate {
+    let RcSettings { min_rnr_timer, max_dest_rd_atomic, .. } = settings(lossy(1024), 0, 0);
+    RcUpdate { min_rnr_timer, remote_rights, max_dest_rd_atomic, requester: requester(0) }
+}
+
 pub fn send(length: u32) -> Work {
     work(Operation::Send { immediate: None, invalidate: None }, length)
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use pagewire_transport::*;
 use pagewire_wire::Operation as Code;
 
-use super::host::{Host, Packet};
+use super::host::{Host, Packet, header_in_burst};
 use super::{requester, settings};
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -73,7 +73,7 @@ pub struct Pair {
 pub const DELAY: u64 = 10_000;
 pub const MEMORY: usize = 4 << 20;
 
-/// The payloads of packets at the front that follow each other as [`RcConnection::receive_burst`] takes them.
+/// The payloads of packets at the front that follow each other as [`RcConnection::receive`] takes them.
 fn row_at(inbox: &VecDeque<Packet>) -> Vec<&[u8]> {
     let mut burst = Vec::new();
     let mut next = None;
@@ -228,48 +228,36 @@ impl Pair {
         let end = &mut self.ends[at];
         let waited = std::mem::take(&mut end.waiting);
         if waited > 0 && end.inbox.len() > waited {
-            // Whatever it answers is tried again with the next arrival.
-            let _ = end.connection.hold(now, &mut end.host);
+            end.connection.hold();
         }
         while let Some(packet) = end.inbox.front() {
             let burst = row_at(&end.inbox);
             // Now whole, now cut short, and now one by one.
-            let most = self.random.usize(0..=burst.len());
-            if let (Packet::Standard { header, .. }, true) = (packet, most > 0) {
-                let taken = end.connection.receive_burst(now, header, &burst[..most], &mut end.host);
-                assert!(taken <= most);
-                if taken > 0 {
-                    end.inbox.drain(..taken);
-                    continue;
-                }
-            }
+            let most = self.random.usize(0..=burst.len()).max(1);
+            let mut taken = 1;
             match packet {
                 Packet::Vendor(own) => end.connection.receive_control(now, own, &mut end.host),
                 Packet::Standard { header, payload } => {
-                    let absent = end.host.page_absent;
                     let unreadable =
                         self.unreadable > 0 && payload.len() >= self.unreadable_from && !payload.is_empty();
-                    end.host.page_absent |= unreadable;
-                    let outcome = end.connection.receive(now, header, Payload::Bytes(payload), &mut end.host);
-                    end.host.page_absent = absent;
-                    match outcome {
-                        Outcome::Done(()) => {}
-                        Outcome::Wait if unreadable => {
-                            self.unreadable -= 1;
-                            end.connection.ask_again();
-                        }
-                        Outcome::Wait => {
+                    end.host.unreadable = unreadable;
+                    let payload = [&payload[..]];
+                    let payload = if burst.is_empty() { &payload[..] } else { &burst[..most] };
+                    let disposition =
+                        end.connection.receive(now, header, Payload::Bytes(payload), &mut end.host);
+                    end.host.unreadable = false;
+                    match disposition {
+                        Disposition::Held { .. } => {
                             end.waiting = end.inbox.len();
-                            if waited == 0 {
-                                let _ = end.connection.hold(now, &mut end.host);
-                            }
                             break;
                         }
-                        Outcome::Denied(denial) => panic!("receive is never denied: {denial:?}"),
+                        Disposition::Dropped(DropCause::SenderUnreadable) => self.unreadable -= 1,
+                        _ => taken = disposition.packets() as usize,
                     }
+                    assert!(taken <= most);
                 }
             }
-            end.inbox.pop_front();
+            end.inbox.drain(..taken);
         }
         if self.page_ins && self.random.u8(0..4) == 0 {
             end.connection.pages_in_for_requests();

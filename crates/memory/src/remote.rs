@@ -1,0 +1,67 @@
+//! Another process's memory, as transfers see it.
+
+use crate::{ApplicationMemory, LastSeen, MemoryError, Segment, Unreached};
+
+/// What is copied to another process.
+#[derive(Debug, Clone, Copy)]
+pub enum Source<'a> {
+    /// Memory of the application.
+    Segments(&'a [Segment]),
+    /// Bytes of the engine itself.
+    Bytes(&'a [u8]),
+}
+
+/// Another process's memory. Copies only: the caller has checked the access, claimed it and checked again. Nothing here raises a
+/// signal. Where `tail_last` is set the final 8 bytes become visible after all others.
+pub trait RemoteMemory {
+    /// Whether a segment can be accessed at this moment without a wait for its pages; see [`ApplicationMemory::reach`].
+    ///
+    /// # Errors
+    /// [`Unreached`].
+    fn reach(&self, there: Segment, moment: u64, seen: &mut LastSeen) -> Result<(), Unreached>;
+
+    /// Copies to the other process.
+    ///
+    /// # Errors
+    /// `NotMapped` and `PeerGone`.
+    fn put(&self, from: Source<'_>, there: &[Segment], tail_last: bool) -> Result<(), MemoryError>;
+
+    /// Copies from the other process into memory of the application.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    fn get(&self, there: &[Segment], into: &[Segment], tail_last: bool) -> Result<(), MemoryError>;
+
+    /// Whether copies may meet absent pages, of this process and of the other one.
+    fn may_fault(&self) -> bool;
+}
+
+/// The memory of a process that is reached by cross-memory attach (process_vm_readv(2)).
+pub struct CrossMemory<'m, M: ApplicationMemory> {
+    pub memory: &'m M,
+    pub process: &'m M::Process,
+}
+
+impl<M: ApplicationMemory> RemoteMemory for CrossMemory<'_, M> {
+    #[inline(always)] // Part of each transfer that the requester executes itself, as the others.
+    fn reach(&self, there: Segment, moment: u64, seen: &mut LastSeen) -> Result<(), Unreached> {
+        self.memory.reach(self.process, there, moment, seen)
+    }
+
+    #[inline(always)]
+    fn put(&self, from: Source<'_>, there: &[Segment], tail_last: bool) -> Result<(), MemoryError> {
+        match from {
+            Source::Segments(from) => self.memory.push(self.process, from, there, tail_last),
+            Source::Bytes(bytes) => self.memory.push_bytes(self.process, bytes, there, tail_last),
+        }
+    }
+
+    #[inline(always)]
+    fn get(&self, there: &[Segment], into: &[Segment], tail_last: bool) -> Result<(), MemoryError> {
+        self.memory.pull(self.process, there, into, tail_last)
+    }
+
+    fn may_fault(&self) -> bool {
+        self.memory.kernel_may_fault() && self.memory.kernel_may_fault_in(self.process)
+    }
+}

@@ -1,0 +1,8 @@
+//! What a program calls.
+
+pub mod completion;
+pub mod context;
+pub mod explain;
+pub mod post;
+pub mod prefetch;
+pub mod queue_pair;

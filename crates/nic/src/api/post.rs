@@ -1,0 +1,142 @@
+//! Posting work requests.
+
+use crate::completion::{Opcode, Status};
+use crate::path::initiator_copy::Transfer;
+use crate::queue_pair::QueuePair;
+use crate::queue_pair::request::{Data, ReceiveRequest, SendRequest, operation_of};
+use crate::services::ready::Occasion;
+use crate::words::attributes::{QueuePairType, State};
+use crate::words::error::{Error, Result, invalid_if};
+use crate::words::limits::{MAX_MESSAGE, MAX_QUEUE_PAIR_NUMBER};
+use crate::words::sge::total_length;
+use pagewire_fabric::Fabric;
+use pagewire_transport::Operation;
+use std::sync::Arc;
+
+impl<F: Fabric> QueuePair<F> {
+    /// Posts a send request (`ibv_post_send(3)`). True: it was kept; follow a list of such posts by one
+    /// [`doorbell`](Self::doorbell).
+    pub fn post_send(self: &Arc<Self>, request: &SendRequest<'_, F>) -> Result<bool> {
+        let length = self.check_data(&request.data)?;
+        let at_once = self.kind == QueuePairType::Rc && self.state() == State::ReadyToSend;
+        if at_once && request.operation.is_plain_send() && self.send_fast(request, length) {
+            return Ok(false);
+        }
+        let (operation, opcode, length) = self.check_operation(request, length)?;
+        if at_once && self.post_fast(request, &operation, opcode, length) {
+            return Ok(false);
+        }
+        let mut send = self.send.lock();
+        match self.state() {
+            State::Reset | State::Init | State::ReadyToReceive => {
+                return Err(Error::InvalidArgument("the queue pair is not in a state in which it sends"));
+            }
+            _ if !self.has_send_slot(&send) => {
+                return Err(Error::NoMemory("the send queue is full: poll its completions"));
+            }
+            State::Error | State::SendQueueError => {
+                self.announce(&self.send_cq, self.send_completion(request.wr_id, opcode, Status::Flushed));
+                return Ok(false);
+            }
+            State::ReadyToSend | State::SendQueueDrain => {}
+        }
+        send.push(request, &operation, opcode, length, request.signaled || self.signal_all);
+        Ok(true)
+    }
+
+    /// Executes at once what finds nothing before it. False: it must be kept and driven.
+    fn post_fast(
+        self: &Arc<Self>,
+        request: &SendRequest<'_, F>,
+        operation: &Operation,
+        opcode: Opcode,
+        length: u32,
+    ) -> bool {
+        let Some(transfer) = Transfer::new(operation, length) else { return false };
+        let Some(mut qpc) = self.qpc.try_lock() else { return false };
+        let done = self.post_directly(&mut qpc, request, &transfer, opcode);
+        drop(qpc);
+        if self.is_wanted() {
+            self.run();
+        }
+        done
+    }
+
+    /// The bytes of a send request's message, if that takes no more than fits.
+    #[inline(always)] // Part of each post.
+    fn check_data(&self, data: &Data<'_>) -> Result<u32> {
+        let (elements, length) = match *data {
+            Data::Segments(segments) => (segments.len(), total_length(segments)),
+            Data::Inline(pieces) => {
+                let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+                let is_long = length > u64::from(self.capabilities.max_inline_data);
+                invalid_if(is_long, "more inline data than max_inline_data")?;
+                (pieces.len(), length)
+            }
+        };
+        let is_long = elements > self.capabilities.max_send_sge as usize;
+        invalid_if(is_long, "too many scatter-gather elements")?;
+        invalid_if(length > u64::from(MAX_MESSAGE), "the message is longer than 2 GiB")?;
+        Ok(length as u32)
+    }
+
+    /// What a send request with so many bytes means, if this queue pair can do it.
+    fn check_operation(&self, request: &SendRequest<'_, F>, length: u32) -> Result<(Operation, Opcode, u32)> {
+        let (operation, opcode) = operation_of(&request.operation);
+        let allowed = match self.kind {
+            QueuePairType::Rc => true,
+            QueuePairType::Uc => match operation {
+                Operation::Send { invalidate, .. } => invalidate.is_none(),
+                Operation::Write { .. } | Operation::Local => true,
+                Operation::Read { .. } | Operation::Atomic { .. } => false,
+            },
+            QueuePairType::Ud => matches!(operation, Operation::Send { invalidate: None, .. }),
+        };
+        invalid_if(!allowed, "this type of queue pair has no such operation")?;
+        if matches!(operation, Operation::Read { .. } | Operation::Atomic { .. }) {
+            let is_inline = matches!(request.data, Data::Inline(_));
+            invalid_if(is_inline, "inline data makes no sense where data comes back")?;
+            let is_barred = self.attributes.lock().max_read_atomic == 0;
+            invalid_if(is_barred, "max_rd_atomic of the queue pair is 0")?;
+        }
+        let length = match operation {
+            Operation::Atomic { .. } if length < 8 => {
+                return Err(Error::InvalidArgument("an atomic needs 8 bytes for the original value"));
+            }
+            Operation::Atomic { .. } => 8,
+            Operation::Local => 0,
+            _ => length,
+        };
+        if self.kind == QueuePairType::Ud {
+            let to = request.destination.as_ref();
+            let to = to.ok_or(Error::InvalidArgument("a datagram without address handle"))?;
+            let is_foreign = to.address.domain_number() != self.domain.number();
+            invalid_if(is_foreign, "the address handle is of another protection domain")?;
+            invalid_if(to.queue_pair > MAX_QUEUE_PAIR_NUMBER, "queue pair number of a datagram's receiver")?;
+        }
+        Ok((operation, opcode, length))
+    }
+
+    /// Drives what was posted.
+    pub fn doorbell(self: &Arc<Self>) {
+        let _within = self.services.arming.begin_verb();
+        self.run_for(Occasion::Doorbell);
+    }
+
+    /// Posts a receive request (`ibv_post_recv(3)`).
+    pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result<()> {
+        invalid_if(self.srq.is_some(), "the queue pair takes its receives from a shared receive queue")?;
+        let is_long = request.segments.len() > self.capabilities.max_recv_sge as usize;
+        invalid_if(is_long, "too many scatter-gather elements")?;
+        let mut receive = self.receive.lock();
+        match self.state() {
+            State::Reset => return Err(Error::InvalidArgument("receives cannot be posted in RESET")),
+            State::Error => {
+                self.announce(&self.recv_cq, self.flushed(request.wr_id, Opcode::Receive));
+                return Ok(());
+            }
+            _ => {}
+        }
+        receive.push(request).then_some(()).ok_or(Error::NoMemory("the receive queue is full"))
+    }
+}

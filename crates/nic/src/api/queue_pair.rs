@@ -1,0 +1,217 @@
+//! A queue pair as the program changes it: creation, state changes and the end.
+
+use crate::api::completion::CompletionQueue;
+use crate::progress::engine::Nic;
+use crate::queue_pair as state;
+use crate::queue_pair::granted_by;
+use crate::services::context::Context;
+use crate::services::protection::ProtectionDomain;
+use crate::words::attributes::{Attributes, Capabilities, QueuePairChange, QueuePairType, State, check};
+use crate::words::error::{Error, Result, invalid_if};
+use crate::words::limits::{
+    MAX_INLINE, MAX_QUEUE_PAIR_NUMBER, MAX_READ_ATOMIC, MAX_SEGMENTS, MAX_WORK_REQUESTS,
+};
+use pagewire_fabric::Fabric;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What a queue pair is created with.
+pub type QueuePairInit<F> = state::QueuePairInit<F, CompletionQueue<F>>;
+
+/// A queue pair, and the engine that it is entered in.
+pub struct QueuePair<F: Fabric> {
+    engine: Arc<Nic<F>>,
+    state: Arc<state::QueuePair<F>>,
+}
+
+impl<F: Fabric> Deref for QueuePair<F> {
+    type Target = Arc<state::QueuePair<F>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.state
+    }
+}
+
+impl<F: Fabric> ProtectionDomain<F> {
+    /// `ibv_create_qp(3)`.
+    pub fn create_qp(self: &Arc<Self>, init: QueuePairInit<F>) -> Result<Arc<QueuePair<F>>> {
+        QueuePair::new(self.clone(), init)
+    }
+}
+
+impl<F: Fabric> Nic<F> {
+    /// All queue pairs that exist.
+    pub fn all_queue_pairs(self: &Arc<Self>) -> Vec<QueuePair<F>> {
+        let all = self.queue_pairs.all().into_iter();
+        all.map(|state| QueuePair { engine: self.clone(), state }).collect()
+    }
+}
+
+impl<F: Fabric> QueuePair<F> {
+    fn new(domain: Arc<ProtectionDomain<F>>, init: QueuePairInit<F>) -> Result<Arc<Self>> {
+        let mut capabilities = init.capabilities;
+        if init.srq.is_some() {
+            // ibv_create_qp(3): ignored, whatever they are.
+            (capabilities.max_recv_wr, capabilities.max_recv_sge) = (0, 0);
+        }
+        check_capabilities(&capabilities)?;
+        let context = domain.context();
+        let belongs = |other: &Arc<Context<F>>| Arc::ptr_eq(other, context);
+        invalid_if(
+            !belongs(init.send_cq.context())
+                || !belongs(init.recv_cq.context())
+                || init.srq.as_ref().is_some_and(|srq| !belongs(srq.context())),
+            "the queues are of another context",
+        )?;
+        let engine = init.send_cq.engine.clone();
+        let numbers = engine.queue_pairs.reserve(&engine.services)?;
+        let state::QueuePairInit { kind, send_cq, recv_cq, srq, signal_all, .. } = init;
+        let (send_cq, recv_cq) = (send_cq.binding.clone(), recv_cq.binding.clone());
+        let init = state::QueuePairInit { kind, send_cq, recv_cq, srq, capabilities, signal_all };
+        let state = state::QueuePair::new(domain, engine.paths.clone(), numbers, init);
+        engine.queue_pairs.insert(state.place, state.clone());
+        Ok(Arc::new(QueuePair { engine, state }))
+    }
+
+    /// Attributes now (`ibv_query_qp(3)`): whoever has seen a completion finds the state that came with it, as a thread that is just
+    /// driving the queue pair is waited for, unless it is stuck at an absent page.
+    pub fn query(&self) -> Attributes {
+        let qpc = self.lock_qpc();
+        let attributes = *self.attributes.lock();
+        drop(qpc);
+        self.pass_on_pending();
+        attributes
+    }
+
+    /// Changes state or attributes (`ibv_modify_qp(3)`).
+    pub fn modify(&self, change: &QueuePairChange) -> Result<()> {
+        let result = self.change(change);
+        // Also where it was refused: another thread may have left its work meanwhile.
+        self.pass_on_pending();
+        result
+    }
+
+    fn change(&self, change: &QueuePairChange) -> Result<()> {
+        if change.state == Some(State::ReadyToReceive) {
+            if self.kind == QueuePairType::Ud {
+                self.services.fabric.request_hop_info();
+            }
+            // From now on peers may send. What is lost or overtaken on its detour by another process RC sends again.
+            if self.kind != QueuePairType::Rc {
+                self.services.fabric.await_steering();
+            }
+            self.engine.drain_rx();
+        }
+        let mut qpc = self.lock_qpc()?;
+        let mut attributes = qpc.attributes;
+        let from = attributes.state;
+        let to = check(self.kind, from, change)?;
+        self.check_values(change)?;
+        if let Some(vector) = &change.address {
+            let route = vector.route(self.domain.context().device())?;
+            if from != State::Init {
+                qpc.readdress(&attributes.address.route(self.domain.context().device())?, &route)?;
+            }
+        }
+        if matches!(to, State::Reset | State::Error) && qpc.owes_acknowledgement() {
+            self.progress_last(&mut qpc);
+        }
+        match to {
+            State::Reset => {
+                self.reset(&mut qpc);
+                // As adapters do: what is polled from now on is of the queue pair's next life.
+                self.send_cq.forget(self.number);
+                self.recv_cq.forget(self.number);
+                drop(qpc);
+                return self.wait_for_peers();
+            }
+            State::Error => {
+                // The last drive may have ended it.
+                if qpc.attributes.state != State::Error {
+                    self.enter_error(&mut qpc);
+                }
+                drop(qpc);
+                // Again after a call that was refused because an access did not end.
+                return self.wait_for_peers();
+            }
+            _ => {}
+        }
+        let before = granted_by(&attributes);
+        attributes.apply(change);
+        if from == State::ReadyToSend && to == State::SendQueueDrain {
+            // The wish to be told holds for one draining.
+            attributes.drained_notify = change.drained_notify.unwrap_or(false);
+            self.drained.store(false, Ordering::Release);
+        }
+        self.set_attributes(&mut qpc, attributes);
+        if from == State::Init && to == State::ReadyToReceive {
+            qpc.find_path(self, &attributes);
+        }
+        qpc.refresh(&attributes);
+        let withdraws = from.receives() && !(before - granted_by(&attributes)).is_empty();
+        if withdraws {
+            self.withdrawals.fetch_add(1, Ordering::SeqCst);
+        }
+        drop(qpc);
+        self.run();
+        // What local peers began by rights that were taken away; also after a call that was refused because it did not end.
+        let repeats = from == to && (change.access.is_some() || change.max_dest_read_atomic.is_some());
+        let until = self.withdrawals.load(Ordering::SeqCst);
+        if withdraws || repeats && self.waited_for.load(Ordering::SeqCst) < until {
+            self.wait_for_peers()?;
+            self.waited_for.fetch_max(until, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    fn check_values(&self, change: &QueuePairChange) -> Result<()> {
+        invalid_if(change.port.is_some_and(|port| port != 1), "port number")?;
+        invalid_if(change.pkey_index.is_some_and(|index| index != 0), "P_Key index")?;
+        invalid_if(change.max_read_atomic.is_some_and(|n| n > MAX_READ_ATOMIC), "max_rd_atomic")?;
+        invalid_if(change.max_dest_read_atomic.is_some_and(|n| n > MAX_READ_ATOMIC), "max_dest_rd_atomic")?;
+        invalid_if(change.retry_count.is_some_and(|n| n > 7), "retry count")?;
+        invalid_if(change.rnr_retry.is_some_and(|n| n > 7), "RNR retry count")?;
+        invalid_if(change.min_rnr_timer.is_some_and(|n| n > 31), "minimal RNR timer")?;
+        invalid_if(change.timeout.is_some_and(|n| n > 31), "timeout")?;
+        invalid_if(change.path_migration.is_some_and(|state| state > 2), "path migration state")?;
+        invalid_if(
+            change.destination.is_some_and(|n| n > MAX_QUEUE_PAIR_NUMBER),
+            "destination queue pair number",
+        )?;
+        invalid_if(change.capabilities.is_some(), "queue pairs are not resized")?;
+        match change.path_migration {
+            None | Some(0) => Ok(()),
+            Some(_) => Err(Error::NotSupported("there is no alternate path to migrate to")),
+        }
+    }
+
+    /// Ends the queue pair. When this returns none of its accesses is under way, and its events are acknowledged
+    /// (`ibv_destroy_qp(3)`).
+    pub fn destroy(&self) -> Result<()> {
+        let mut qpc = self.lock_qpc()?;
+        self.progress_last(&mut qpc);
+        self.reset(&mut qpc);
+        drop(qpc);
+        self.send_cq.release_slots(self.number);
+        self.wait_for_peers()?;
+        self.domain.context().withdraw_events(&self.async_events);
+        self.inbox.close();
+        self.engine.queue_pairs.remove(self.place);
+        self.domain.users.fetch_sub(1, Ordering::AcqRel);
+        self.send_cq.users.fetch_sub(1, Ordering::AcqRel);
+        self.recv_cq.users.fetch_sub(1, Ordering::AcqRel);
+        if let Some(srq) = &self.srq {
+            srq.users.fetch_sub(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+}
+
+/// Refuses more than a queue pair can have.
+fn check_capabilities(wanted: &Capabilities) -> Result<()> {
+    let Capabilities { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } = *wanted;
+    invalid_if(max_send_wr.max(max_recv_wr) > MAX_WORK_REQUESTS, "number of work requests")?;
+    invalid_if(max_send_sge.max(max_recv_sge) > MAX_SEGMENTS, "number of scatter-gather elements")?;
+    invalid_if(max_inline_data > MAX_INLINE, "inline data size")
+}

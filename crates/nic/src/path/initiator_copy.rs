@@ -1,0 +1,295 @@
+//! WRITEs and READs that the initiator executes itself, in the memory of a local peer.
+//!
+//! No thread of the peer takes part, and no packet leaves. What cannot be done this way goes as packets, and the peer
+//! says what became of them. The order is fixed: locate and reach there, claim and residency here, claim there, check again, copy.
+
+use crate::access::fault_state::FaultState;
+use crate::access::page_faults::PeerMemory;
+use crate::access::{AccessRequest, Claimant, MrCacheEntry};
+use crate::path::local::{LocalChannel, PublishedQueuePair};
+use crate::path::ring::Kind;
+use crate::services::Services;
+use crate::services::intake::ProcessOf;
+use crate::words::outcome::{Cause, Outcome, Withheld};
+use crate::words::sge::ScatterGather;
+use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
+use pagewire_iommu::Rights;
+use pagewire_memory::{
+    Absence, ApplicationMemory, LastSeen, MemoryError, RemoteMemory, Segment, Source, Unreached,
+};
+use pagewire_transport::Reason;
+use pagewire_transport::{Operation, RemoteAddress, Work};
+use pagewire_wire::{Bth, Header, Opcode, bth};
+
+/// What is moved, and which way.
+pub struct Transfer {
+    remote: RemoteAddress,
+    pub length: u32,
+    pub reads: bool,
+}
+
+impl Transfer {
+    /// `None`: this is no plain WRITE or READ.
+    pub fn of(work: &Work) -> Option<Transfer> {
+        Transfer::new(&work.operation, work.length)
+    }
+
+    /// The transfer of an operation with `length` bytes. `None`: this is no plain WRITE or READ.
+    pub fn new(operation: &Operation, length: u32) -> Option<Transfer> {
+        match *operation {
+            Operation::Write { remote, immediate: None } => Some(Transfer { remote, length, reads: false }),
+            Operation::Read { remote } => Some(Transfer { remote, length, reads: true }),
+            _ => None,
+        }
+    }
+}
+
+/// Where the bytes are at this side.
+#[derive(Clone, Copy)]
+pub enum Bytes<'a> {
+    /// Copied when the request was posted.
+    Inline(&'a [u8]),
+    Segments(&'a [ScatterGather]),
+}
+
+/// Where in a local peer the last transfer went, most probably the next one's place, too. What may have changed since is looked at behind
+/// the claim.
+#[derive(Clone, Copy)]
+pub struct RemoteHint {
+    /// Of the peer's queue pair, in the peer's tables.
+    place: u32,
+    mr_entry: MrCacheEntry,
+}
+
+/// Regions that are most probably accessed again.
+#[derive(Default)]
+pub struct MrCache {
+    /// What was last sent from at a post, or by a transfer that the requester executed itself, or read into.
+    pub send: Option<MrCacheEntry>,
+    /// What a message was last received into at once.
+    pub receive: Option<MrCacheEntry>,
+    /// What was last accessed in the local peer's memory.
+    pub remote_hint: Option<RemoteHint>,
+    /// What of that memory, and of the own, such transfers last saw present.
+    pub resident_remote: LastSeen,
+    pub resident_local: LastSeen,
+}
+
+/// A local peer's memory, as the requester reaches it.
+pub struct LocalPath<'c, F: Fabric, R> {
+    pub services: &'c Services<F>,
+    pub by: &'c Claimant,
+    pub channel: &'c LocalChannel<F>,
+    pub remote: R,
+    /// Number of the peer's queue pair.
+    pub peer: u32,
+    /// The protection domain of this side.
+    pub domain: u32,
+    /// With which PSN the connection began.
+    pub send_psn: u32,
+    /// The peer must know that connection. UC takes requests up anywhere.
+    pub is_reliable: bool,
+    /// The requester's accesses that find pages absent.
+    pub waits: &'c mut FaultState,
+    pub mr_cache: &'c mut MrCache,
+    /// The peer knows that this side is in RTS.
+    pub peer_knows_rts: &'c mut bool,
+}
+
+/// Where a transfer goes in the peer.
+struct Plan {
+    hint: RemoteHint,
+    need: Rights,
+    there: [Segment; 1],
+}
+
+impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
+    /// Executes a transfer in the memory of a local peer. What has waited for pages and is refused ends its wait by the caller.
+    #[inline(always)] // Part of each transfer.
+    pub fn execute(&mut self, transfer: &Transfer, bytes: Bytes<'_>) -> Outcome<()> {
+        if self.channel.is_gone() {
+            return Err(Withheld::Refused(Cause::PeerGone));
+        }
+        let need = if transfer.reads { Rights::REMOTE_READ } else { Rights::REMOTE_WRITE };
+        if transfer.length == 0 {
+            let (place, _) = self.find_peer(need)?;
+            self.announce_rts(place);
+            return Ok(());
+        }
+        let plan = self.plan(transfer, need)?;
+        let moment = self.services.fabric.memory().moment();
+        self.reach(&plan, moment)?;
+        self.claim_and_copy(&plan, transfer.reads, bytes, moment)?;
+        self.services.end_wait_if_any(self.waits);
+        self.announce_rts(plan.hint.place);
+        Ok(())
+    }
+
+    fn find_peer(&self, need: Rights) -> Outcome<(u32, PublishedQueuePair)> {
+        let found = self.channel.receptive(self.peer, self.by.number);
+        let found = found.filter(|(_, peer)| self.accepts_access(peer, need));
+        found.ok_or(Withheld::Refused(Cause::PeerGone))
+    }
+
+    /// The place of a transfer in the peer's memory, by what the last one found or by the peer's tables.
+    #[inline(always)] // Part of each transfer.
+    fn plan(&mut self, transfer: &Transfer, need: Rights) -> Outcome<Plan> {
+        let Transfer { remote, length, .. } = *transfer;
+        let regions = &self.channel.peer_regions;
+        let is_known = |hint: &RemoteHint| {
+            hint.mr_entry.names(remote.key, need) && regions.still_open(hint.mr_entry.window())
+        };
+        let hint = match self.mr_cache.remote_hint {
+            Some(hint) if is_known(&hint) => hint,
+            _ => {
+                let (place, peer) = self.find_peer(need)?;
+                let mr_entry = MrCacheEntry::look_up(regions, remote.key, need, peer.domain)?;
+                *self.mr_cache.remote_hint.insert(RemoteHint { place, mr_entry })
+            }
+        };
+        let granted = hint.mr_entry.window().locate(remote.address, length.into())?;
+        let there = [Segment { address: granted.address, length: length.into() }];
+        Ok(Plan { hint, need, there })
+    }
+
+    /// Whether the peer's pages are there; else what becomes of the transfer.
+    #[inline(always)] // Part of each transfer.
+    fn reach(&mut self, plan: &Plan, moment: u64) -> Outcome<()> {
+        match self.remote.reach(plan.there[0], moment, &mut self.mr_cache.resident_remote) {
+            Ok(()) => Ok(()),
+            Err(unreached) => self.wait_for_peer_page(plan, unreached),
+        }
+    }
+
+    /// What becomes of a transfer to memory of a peer that is not reached at once. `Ok`: it is made.
+    #[cold]
+    fn wait_for_peer_page(&mut self, plan: &Plan, unreached: Unreached) -> Outcome<()> {
+        let channel = self.channel;
+        let is_there = || {
+            channel.peer_regions.still_open(plan.hint.mr_entry.window())
+                && channel.receptive_at(plan.hint.place, self.peer, self.by.number).is_some()
+        };
+        // Whoever waits is to learn of their end. Where the kernel must not meet absent pages the peer brings them in. So it does with those
+        // that somebody in user space is asked for: a thread of this process that waits for one in a system call can be called off by
+        // nobody. What turns out to be late may be one of those.
+        let absence = match unreached {
+            Unreached::Absent(absence)
+                if absence != Absence::UserSpace
+                    && !self.waits.is_peer_late(self.services.fabric.now())
+                    && self.remote.may_fault()
+                    && is_there() =>
+            {
+                absence
+            }
+            _ => {
+                self.mr_cache.remote_hint = None;
+                return Err(Withheld::Refused(Cause::PeerUnreadable));
+            }
+        };
+        let part = RegionPart { region: plan.hint.mr_entry.window().life(), segment: plan.there[0] };
+        let peer = PeerMemory { process: &channel.channel.process, regions: &channel.peer_regions };
+        match self.services.wait_for_peer_page(self.by, peer, part, absence, self.waits) {
+            true => Err(Withheld::Wait(Reason::Page)),
+            false => Ok(()),
+        }
+    }
+
+    /// Claims the memory here, and has its pages brought in; then claims that of the peer, checks it again and copies.
+    #[inline(always)] // Part of each transfer.
+    fn claim_and_copy(&mut self, plan: &Plan, reads: bool, bytes: Bytes<'_>, moment: u64) -> Outcome<()> {
+        let services = self.services;
+        let pieces = match bytes {
+            Bytes::Inline(bytes) => {
+                return self.copy(plan, |remote, there| remote.put(Source::Bytes(bytes), there, true));
+            }
+            Bytes::Segments(pieces) => pieces,
+        };
+        let need = if reads { Rights::LOCAL_WRITE } else { Rights::empty() };
+        let request = AccessRequest { by: self.by, pieces, domain: self.domain, need, write: reads };
+        if let [_] = pieces {
+            let MrCache { send, resident_local, .. } = &mut *self.mr_cache;
+            let (segment, claim) =
+                services.begin_one(&request, send, self.waits, (moment, resident_local))?;
+            let copied = self.copy_segments(plan, reads, &[segment]);
+            services.own_hazards.release(claim);
+            return copied;
+        }
+        let access = services.begin(&request, self.waits)?;
+        self.copy_segments(plan, reads, &access.segments)
+    }
+
+    #[inline(always)] // Part of each transfer.
+    fn copy_segments(&mut self, plan: &Plan, reads: bool, here: &[Segment]) -> Outcome<()> {
+        if self.waits.many_absent {
+            let (services, process) = (self.services, &self.channel.channel.process);
+            return self.copy(plan, |_, there| move_absent(services, reads, process, (here, there)));
+        }
+        self.copy(plan, |remote, there| match reads {
+            true => remote.get(there, here, true),
+            false => remote.put(Source::Segments(here), there, true),
+        })
+    }
+
+    /// Copies under a claim on the region there.
+    #[inline(always)] // Part of each transfer.
+    fn copy(
+        &mut self,
+        plan: &Plan,
+        copy: impl FnOnce(&R, &[Segment]) -> Result<(), MemoryError>,
+    ) -> Outcome<()> {
+        let (channel, RemoteHint { place, mr_entry }) = (self.channel, &plan.hint);
+        let claim = channel.own_hazards.claim(mr_entry.window().index(), *place);
+        let claim = claim.ok_or(Withheld::Wait(Reason::NoClaim))?;
+        // Behind the claim: revocation changes these first and looks for claims then.
+        let valid = channel.peer_regions.still_open(mr_entry.window())
+            && channel.receptive_at(*place, self.peer, self.by.number).is_some_and(|peer| {
+                peer.domain == mr_entry.domain() && self.accepts_access(&peer, plan.need)
+            });
+        let moved = valid && copy(&self.remote, &plan.there).is_ok();
+        channel.own_hazards.release(claim);
+        if !valid {
+            self.mr_cache.remote_hint = None;
+        }
+        if moved { Ok(()) } else { Err(Withheld::Refused(Cause::PeerUnreadable)) }
+    }
+
+    /// Tells a peer that has not heard from this side, and learns nothing of what was executed, that it has begun (COMM_EST).
+    #[inline(always)] // Part of each transfer.
+    fn announce_rts(&mut self, place: u32) {
+        if !*self.peer_knows_rts {
+            let peer = self.channel.receptive_at(place, self.peer, self.by.number);
+            let knows = !peer.is_some_and(|peer| peer.unestablished);
+            *self.peer_knows_rts = knows || self.greet_over_ring();
+        }
+    }
+
+    /// A HELLO without a body. False: there is no room now, and the next transfer tells it.
+    #[cold]
+    fn greet_over_ring(&self) -> bool {
+        let header = Header::new(Bth::new(Opcode::HELLO, self.peer, self.send_psn));
+        let mut bytes = [0; bth::LEN];
+        header.emit(&mut bytes);
+        self.channel.send(&self.services.fabric, Kind::Bytes, &bytes, &[], None)
+    }
+
+    /// Whether the peer's queue pair takes such accesses by this connection.
+    #[inline(always)] // Part of each transfer.
+    fn accepts_access(&self, peer: &PublishedQueuePair, need: Rights) -> bool {
+        // A peer that began another connection since does not know these requests.
+        let connected = !self.is_reliable || peer.receive_psn == self.send_psn;
+        connected && peer.rights.contains(need)
+    }
+}
+
+/// Moves bytes to or from a peer where many pages are absent.
+#[cold]
+#[inline(never)] // Its caller is part of each transfer.
+fn move_absent<F: Fabric>(
+    services: &Services<F>,
+    reads: bool,
+    process: &ProcessOf<F>,
+    segments: (&[Segment], &[Segment]),
+) -> Result<(), MemoryError> {
+    let direction = if reads { Direction::Pull } else { Direction::Push };
+    services.fabric.page_in().move_absent(direction, process, segments, true, services.options.page_in)
+}

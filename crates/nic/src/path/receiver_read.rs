@@ -1,0 +1,133 @@
+//! Long messages on the local path: their receiver reads them where they lie in their sender's memory.
+//!
+//! The sender's queue pair must still be connected to the receiver's, and its keys must be good: once it has flushed its requests or
+//! deregistered their memory, that is the program's again. The end of either waits for the claims.
+
+use crate::access::Claimant;
+use crate::access::fault_state::FaultState;
+use crate::access::page_faults::PeerMemory;
+use crate::path::local::{LocalChannel, PublishedQueuePair};
+use crate::services::Services;
+use crate::words::outcome::{Cause, Outcome, Withheld};
+use crate::words::sge::slice_of;
+use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
+use pagewire_iommu::{Granted, Rights};
+use pagewire_memory::{Absence, ApplicationMemory, LastSeen, RemoteMemory, Segment, Unreached};
+use pagewire_transport::Reason;
+use pagewire_transport::RemoteAddress;
+use smallvec::{SmallVec, smallvec};
+use std::sync::atomic::{Ordering, fence};
+
+/// The receiver's cross-memory read of one message.
+pub struct ReceiverRead<'a, F: Fabric, R> {
+    pub services: &'a Services<F>,
+    pub by: &'a Claimant,
+    pub channel: &'a LocalChannel<F>,
+    pub remote: R,
+    /// Number of the sender's queue pair.
+    pub sender: u32,
+    pub fault: &'a mut FaultState,
+}
+
+/// The part of a message in one region of the sender.
+struct Part<'a> {
+    /// Of the sender's queue pair.
+    place: u32,
+    region: Granted,
+    segments: &'a [Segment],
+    into: &'a [Segment],
+    /// Nothing of the message follows.
+    last: bool,
+}
+
+impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
+    /// Reads the pieces that a record names into segments of this process; `last`: the message ends with them.
+    pub fn read(&mut self, from: &[(RemoteAddress, u32)], to: &[Segment], last: bool) -> Outcome<()> {
+        let (moment, mut seen) = (self.services.fabric.memory().moment(), LastSeen::default());
+        let (place, sender) = self.connected()?;
+        let mut pieces = from.iter().filter(|(_, length)| *length > 0).peekable();
+        let mut offset = 0;
+        // One region after the other: slots for claims are few.
+        while let Some(&(first, length)) = pieces.next() {
+            let region = self.locate(first, length, sender.domain)?;
+            let mut segments: SmallVec<[Segment; 4]> =
+                smallvec![Segment { address: region.address, length: length.into() }];
+            while let Some(&(next, length)) = pieces.next_if(|(next, _)| next.key == first.key) {
+                let address = self.locate(next, length, sender.domain)?.address;
+                segments.push(Segment { address, length: length.into() });
+            }
+            let bytes = segments.iter().map(|segment| segment.length).sum();
+            let (into, last) = (&slice_of(to, offset, bytes), last && pieces.peek().is_none());
+            self.read_part(&Part { place, region, segments: &segments, into, last }, moment, &mut seen)?;
+            offset += bytes;
+        }
+        Ok(())
+    }
+
+    fn connected(&self) -> Outcome<(u32, PublishedQueuePair)> {
+        let sender = self.channel.receptive(self.sender, self.by.number);
+        sender.ok_or(Withheld::Refused(Cause::PeerGone))
+    }
+
+    fn locate(&self, at: RemoteAddress, length: u32, domain: u32) -> Outcome<Granted> {
+        let regions = &self.channel.peer_regions;
+        let checked = regions.check(at.key, at.address, length.into(), Rights::empty(), domain);
+        checked.map_err(|_| Withheld::Refused(Cause::PeerUnreadable))
+    }
+
+    /// Reads the part of a message in one region, under a claim.
+    fn read_part(&mut self, part: &Part<'_>, moment: u64, seen: &mut LastSeen) -> Outcome<()> {
+        let claim = self.channel.own_hazards.claim(part.region.index, part.place);
+        let claim = claim.ok_or(Withheld::Wait(Reason::NoClaim))?;
+        // Both are asked once more behind the claim: revocation changes them first and looks for claims then.
+        let reached = part.segments.iter().try_for_each(|segment| self.reach(part, *segment, moment, seen));
+        let read = reached.and_then(|()| self.verify(part)).and_then(|()| self.copy(part));
+        // And behind the copy: revocation waits for claims no longer than its bound, and a flush does not wait beyond. A
+        // process that was stopped in the midst of its copy has then read what the sender's program has put there since, and
+        // must not take it for the message.
+        fence(Ordering::SeqCst);
+        let read = read.and_then(|()| self.verify(part));
+        self.channel.own_hazards.release(claim);
+        read
+    }
+
+    /// Whether region and queue pair of the sender are what they were.
+    fn verify(&self, part: &Part<'_>) -> Outcome<()> {
+        match self.channel.peer_regions.still(&part.region) {
+            true => self.connected().map(drop),
+            false => Err(Withheld::Refused(Cause::PeerUnreadable)),
+        }
+    }
+
+    fn reach(&mut self, part: &Part<'_>, segment: Segment, moment: u64, seen: &mut LastSeen) -> Outcome<()> {
+        let absence = match self.remote.reach(segment, moment, seen) {
+            Ok(()) => return Ok(()),
+            Err(Unreached::Gone) => return Err(Withheld::Refused(Cause::PeerGone)),
+            // Its owner brings it in: see `LocalPath::wait_for_peer_page`.
+            Err(Unreached::Absent(absence))
+                if absence == Absence::UserSpace || self.fault.is_peer_late(self.services.fabric.now()) =>
+            {
+                return Err(Withheld::Refused(Cause::PeerUnreadable));
+            }
+            // It has gone since its sender brought it in.
+            Err(Unreached::Absent(absence)) => absence,
+        };
+        let (process, regions) = (&self.channel.channel.process, &self.channel.peer_regions);
+        let peer = PeerMemory { process, regions };
+        let part = RegionPart { region: part.region.life(), segment };
+        match self.services.wait_for_peer_page(self.by, peer, part, absence, self.fault) {
+            true => Err(Withheld::Wait(Reason::Page)),
+            false => Ok(()),
+        }
+    }
+
+    fn copy(&self, part: &Part<'_>) -> Outcome<()> {
+        let (fabric, process) = (&self.services.fabric, &self.channel.channel.process);
+        let Part { segments, into, last, .. } = *part;
+        let page_in = self.services.options.page_in;
+        Ok(match self.fault.many_absent {
+            false => self.remote.get(segments, into, last),
+            true => fabric.page_in().move_absent(Direction::Pull, process, (into, segments), last, page_in),
+        }?)
+    }
+}

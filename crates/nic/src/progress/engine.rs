@@ -1,0 +1,339 @@
+//! The engine of one process: its tables, and the rounds in which packets, timers and events are served.
+//!
+//! Any thread may run a round ([`workers`](crate::progress::workers)). Rounds of several threads do not wait for each other.
+
+use crate::access::fault_state::waiter_of;
+use crate::path::local::LocalChannel;
+use crate::path::{Followups, Paths};
+use crate::progress::packets::Burst;
+use crate::progress::workers::Workers;
+use crate::queue_pair::QueuePair;
+use crate::queue_pair::inbox::{Content, InboxPacket, Incoming, Origin};
+use crate::queue_pair::qp_context::QpContext;
+use crate::services::Services;
+use crate::services::queue_pairs::Numbered;
+use crate::services::ready::{Again, Occasion};
+use crate::words::half::Half;
+use crate::words::limits;
+use crate::words::options::Options;
+use derive_where::derive_where;
+use pagewire_fabric::limits::TICK;
+use pagewire_fabric::{ChannelId, Fabric};
+use pagewire_transport::{Disposition, DropCause, Payload};
+use pagewire_wire::VendorPacket;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// A full ring or batch is tried again after this many nanoseconds.
+const RETRY_NANOSECONDS: u64 = 50_000;
+
+/// Rounds in which datagrams are taken that came in before a queue pair receives.
+const MAX_DRAIN_ROUNDS: usize = 100;
+
+/// Rounds in which a departed peer's ring is read to its end.
+const MAX_LAST_ROUNDS: usize = 1 << 16;
+
+/// The engine: it holds the queue pairs of a process, and makes the rounds in which they run.
+pub struct Nic<F: Fabric> {
+    pub(crate) services: Arc<Services<F>>,
+    pub(crate) paths: Arc<Paths<F>>,
+    pub(crate) queue_pairs: Numbered<QueuePair<F>>,
+    /// Polls have not published to peers what they took; so many polls later one does. 0: everything is published.
+    pub(crate) polls_to_publish: AtomicU32,
+    /// Peers were told something, and may have gone to sleep without having seen it.
+    pub(crate) unsure: AtomicBool,
+    pub(crate) workers: Workers,
+}
+
+impl<F: Fabric> Nic<F> {
+    /// An engine on a fabric.
+    pub fn new(fabric: F, options: Options) -> Arc<Self> {
+        let services = Services::new(fabric, options);
+        Arc::new(Nic {
+            paths: Paths::new(services.clone()),
+            services,
+            queue_pairs: Numbered::default(),
+            polls_to_publish: AtomicU32::new(0),
+            unsure: AtomicBool::new(false),
+            workers: Workers::default(),
+        })
+    }
+
+    /// The world around the engine.
+    pub fn fabric(&self) -> &F {
+        &self.services.fabric
+    }
+
+    /// How the engine was set up.
+    pub fn options(&self) -> &Options {
+        &self.services.options
+    }
+
+    fn run_timers(&self, now: u64) {
+        let timers = &self.services.timers;
+        if now < timers.earliest() {
+            return;
+        }
+        let mut due = Vec::new();
+        let objects = timers.take_due(now, |number| {
+            if let Some(queue_pair) = self.queue_pairs.get(number) {
+                queue_pair.schedule.scheduled.store(u64::MAX, Ordering::SeqCst);
+                due.push(queue_pair);
+            }
+        });
+        for queue_pair in due {
+            match queue_pair.schedule.deadline.load(Ordering::SeqCst) {
+                u64::MAX => {}
+                deadline if deadline > now => {
+                    if timers.arm(&queue_pair.schedule, deadline) {
+                        self.services.kick_for_timer();
+                    }
+                }
+                _ => queue_pair.run(),
+            }
+        }
+        objects.iter().for_each(|object| object.run_timer(now));
+    }
+
+    /// One round: events, rings, the network, queue pairs that wait for a turn, timers. Gives when the next is due
+    /// at the latest (fabric time), if nothing happens before.
+    pub fn progress(&self) -> Option<u64> {
+        self.due_after(self.round(true, Occasion::Round))
+    }
+
+    /// The last round before the process may end: no acknowledgement waits any longer.
+    pub fn last_round(&self) {
+        self.progress();
+        self.queue_pairs.all().iter().for_each(QueuePair::acknowledge_now);
+    }
+
+    /// `occasion` is what queue pairs that got datagrams are driven for. What becomes ready by them has its turn in the next
+    /// round: an acknowledgement that waits for the program's answer to a message, too.
+    pub(crate) fn round(&self, network: bool, occasion: Occasion) -> Taken {
+        let services = &*self.services;
+        if services.fabric.has_events() || services.intake.has_noted() {
+            self.handle_events();
+        }
+        let channels = self.poll_channels(occasion);
+        if services.ready.urgency().is_some() {
+            self.run_ready();
+        }
+        let datagrams = if network { self.poll_network(occasion) } else { Taken::Nothing };
+        // Mostly nothing is due for long, and there is no need to know the time.
+        let near = services.fabric.past().saturating_add(TICK);
+        if services.timers.earliest() <= near || services.send_budget.is_waiting() {
+            self.run_due();
+        }
+        channels.max(datagrams)
+    }
+
+    fn run_due(&self) {
+        let now = self.services.fabric.now();
+        self.serve_send_budget(now);
+        self.run_timers(self.services.rx_watermark(now));
+    }
+
+    pub(crate) fn due_after(&self, round: Taken) -> Option<u64> {
+        let now = self.services.fabric.now();
+        if round == Taken::More { Some(now) } else { self.next_due(now) }
+    }
+
+    /// When the next round is due at the latest.
+    pub(crate) fn next_due(&self, now: u64) -> Option<u64> {
+        if self.services.intake.has_noted() {
+            return Some(now);
+        }
+        let again = match self.services.ready.urgency() {
+            None => u64::MAX,
+            Some(Again::Later) => now + RETRY_NANOSECONDS,
+            Some(Again::Soon) => now,
+        };
+        let earliest = match self.services.timers.earliest() {
+            // A timer that has to wait until what came in was handed over: another thread is at that.
+            at if at <= now && self.services.rx_watermark(now) < at => now + RETRY_NANOSECONDS,
+            at => at,
+        };
+        let budget_due = self.services.send_budget.due(now);
+        let publishing = if self.has_unpublished() { now } else { u64::MAX };
+        Some(earliest.min(again).min(budget_due).min(publishing)).filter(|at| *at != u64::MAX)
+    }
+
+    /// Takes what happened outside, and does what follows from it.
+    #[cold]
+    fn handle_events(&self) {
+        self.services.intake.note(&self.services.fabric);
+        let Followups { departed, mut waiting, brought_in } = self.paths.take_events();
+        for token in brought_in {
+            let (wait, number) = waiter_of(token);
+            if let Some(queue_pair) = self.queue_pairs.get(number) {
+                queue_pair.brought_in.fetch_or(wait, Ordering::Release);
+            }
+            waiting.push(number);
+        }
+        departed.into_iter().for_each(|channel| self.depart(channel));
+        for number in waiting {
+            if let Some(queue_pair) = self.queue_pairs.get(number) {
+                queue_pair.run();
+            }
+        }
+    }
+
+    /// The process at the other end has ended.
+    fn depart(&self, id: ChannelId) {
+        let Some(channel) = self.paths.channel(id) else { return self.services.intake.forget(id) };
+        // What the peer sent before it ended still counts.
+        let mut rounds = 0;
+        while rounds < MAX_LAST_ROUNDS && channel.has_unread() {
+            rounds += 1;
+            let origin = Origin::Local(channel.clone());
+            self.take_records(&origin, &channel, Some(channel.reading.lock()), Occasion::Round);
+        }
+        self.paths.forget(id);
+        self.close(&channel);
+    }
+
+    /// Nothing goes over the channel any more.
+    pub(crate) fn close(&self, channel: &LocalChannel<F>) {
+        self.paths.close(channel);
+        for queue_pair in self.queue_pairs.all() {
+            queue_pair.send_cq.poll_hint.leave_channel(channel.channel.id);
+            queue_pair.recv_cq.poll_hint.leave_channel(channel.channel.id);
+            queue_pair.run();
+        }
+    }
+
+    /// Takes the datagrams that came in before now, so that those of a queue pair's former life are gone before it
+    /// receives again: an adapter would have dropped them as they came. Gives up where another thread keeps them.
+    pub(crate) fn drain_rx(&self) {
+        let now = self.services.fabric.now();
+        for _ in 0..MAX_DRAIN_ROUNDS {
+            match self.poll_network(Occasion::Round) {
+                Taken::Nothing if self.services.fabric.rx_watermark() >= now => return,
+                Taken::Nothing => std::thread::yield_now(),
+                Taken::All | Taken::More => {}
+            }
+        }
+    }
+
+    /// A packet of Pagewire's own that came from the network.
+    pub(crate) fn deliver_vendor_packet(&self, queue_pair: &QueuePair<F>, packet: &Incoming<'_, F>) {
+        let parsed = match packet.payload {
+            Payload::Bytes([bytes]) => VendorPacket::parse(packet.header.bth.opcode, bytes).ok(),
+            _ => None,
+        };
+        let is_of_connection = |own: &VendorPacket| match own {
+            VendorPacket::Hello(greeting) => queue_pair.knows_greeting(greeting, packet.header.bth.psn),
+            _ => true,
+        };
+        let _ = match parsed {
+            Some(own) if is_of_connection(&own) => {
+                let (content, origin) = (Content::Vendor(own), (*packet.origin).clone());
+                self.keep(queue_pair, InboxPacket { content, origin })
+            }
+            Some(_) => queue_pair.drop_packet(DropCause::Stale),
+            None => queue_pair.drop_packet(DropCause::Malformed),
+        };
+    }
+
+    /// Has a packet, and those of its burst that go with it, taken by the thread that holds its queue pair. One that others wait before, or
+    /// that has to wait itself, goes to the inbox.
+    pub(crate) fn hand_over(
+        &self,
+        queue_pair: &QueuePair<F>,
+        qpc: &mut QpContext<F>,
+        burst: &mut Burst<'_, F>,
+        packet: &Incoming<'_, F>,
+    ) -> Disposition {
+        if !queue_pair.inbox.is_empty(Half::of(&packet.header)) {
+            return self.keep(queue_pair, packet.keep());
+        }
+        let disposition = queue_pair.take_packet(qpc, packet, burst);
+        if disposition.is_held() {
+            queue_pair.inbox.put_back(packet.keep());
+        }
+        disposition
+    }
+
+    /// Puts a packet into the inbox, if there is space.
+    pub(crate) fn keep(&self, queue_pair: &QueuePair<F>, packet: InboxPacket<F>) -> Disposition {
+        match queue_pair.inbox.push(packet) {
+            true => Disposition::Kept,
+            false => queue_pair.drop_packet(DropCause::NoSpace),
+        }
+    }
+
+    #[inline(never)] // Most rounds have no need of it.
+    fn run_ready(&self) {
+        for number in self.services.ready.take() {
+            if let Some(queue_pair) = self.queue_pairs.get(number) {
+                queue_pair.schedule.queued.store(false, Ordering::SeqCst);
+                queue_pair.run();
+            }
+        }
+    }
+
+    /// Has queue pairs driven that waited for their part of what all share.
+    fn serve_send_budget(&self, now: u64) {
+        for _ in 0..limits::ROUND {
+            let Some(number) = self.services.send_budget.next(now) else { return };
+            if let Some(queue_pair) = self.queue_pairs.get(number) {
+                queue_pair.budget_ready.store(true, Ordering::Release);
+                queue_pair.run();
+            }
+        }
+    }
+}
+
+/// What came in during a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Taken {
+    Nothing,
+    /// All there was.
+    All,
+    /// There may be more.
+    More,
+}
+
+/// Queue pairs that got packets in a round, and whether they are to be driven: once, at its end, so that one acknowledgement
+/// covers many packets.
+#[derive_where(Default)]
+pub(crate) struct Touched<F: Fabric>(SmallVec<[(Arc<QueuePair<F>>, bool); 4]>);
+
+impl<F: Fabric> Touched<F> {
+    /// A queue pair, and whether it is to be driven.
+    pub(crate) fn get(
+        &mut self,
+        all: &Numbered<QueuePair<F>>,
+        number: u32,
+    ) -> Option<(&Arc<QueuePair<F>>, &mut bool)> {
+        let known = self.0.iter().position(|(known, _)| known.number == number);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                self.0.push((all.get(number)?, false));
+                self.0.len() - 1
+            }
+        };
+        self.0.get_mut(at).map(|(queue_pair, needs_progress)| (&*queue_pair, needs_progress))
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A queue pair that is to be driven.
+    pub(crate) fn mark(&mut self, queue_pair: Arc<QueuePair<F>>) {
+        match self.0.iter_mut().find(|(known, _)| known.number == queue_pair.number) {
+            Some((_, needs_progress)) => *needs_progress = true,
+            None => self.0.push((queue_pair, true)),
+        }
+    }
+
+    pub(crate) fn run(&mut self, occasion: Occasion) {
+        for (queue_pair, _) in self.0.drain(..).filter(|(_, needs_progress)| *needs_progress) {
+            queue_pair.run_for(occasion);
+        }
+    }
+}

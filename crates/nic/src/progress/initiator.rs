@@ -1,0 +1,91 @@
+//! WRITEs and READs to a local peer, at their post or when their turn comes.
+
+use crate::access::fault_state::Purpose;
+use crate::completion::{self, Completion, Status};
+use crate::path::initiator_copy::{Bytes, Transfer};
+use crate::queue_pair::QueuePair;
+use crate::queue_pair::qp_context::QpContext;
+use crate::queue_pair::request::{Data, SendRequest};
+use crate::words::outcome::{Cause, Outcome, Withheld};
+use pagewire_fabric::Fabric;
+use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
+
+impl<F: Fabric> QueuePair<F> {
+    /// Executes a request at its post, where nothing is before it. False: it must be kept and driven.
+    pub(crate) fn post_directly(
+        &self,
+        qpc: &mut QpContext<F>,
+        request: &SendRequest<'_, F>,
+        transfer: &Transfer,
+        opcode: completion::Opcode,
+    ) -> bool {
+        if !qpc.is_quiet() || !self.take_slot_to_execute() {
+            return false;
+        }
+        let done = self.executes_directly(qpc, transfer, request.data);
+        if done && (request.signaled || self.signals_all()) {
+            let byte_length = if transfer.reads { transfer.length } else { 0 };
+            let completion = self.send_completion(request.wr_id, opcode, Status::Success);
+            self.announce(&self.send_cq, Completion { byte_length, ..completion });
+        }
+        // The completion holds it now, or the request as it is kept.
+        self.executing.store(false, Ordering::Release);
+        if done {
+            self.end_if_overrun(qpc);
+        }
+        done
+    }
+
+    /// Takes a slot for a request that is executed and not kept. False: one is kept before it, or none is free.
+    #[inline(always)] // Part of each transfer.
+    fn take_slot_to_execute(&self) -> bool {
+        let send = self.send.lock();
+        let takes = send.is_empty() && self.has_send_slot(&send);
+        if takes {
+            self.executing.store(true, Ordering::Relaxed);
+        }
+        takes
+    }
+
+    fn executes_directly(&self, qpc: &mut QpContext<F>, transfer: &Transfer, data: Data<'_>) -> bool {
+        let gathered: SmallVec<[u8; 64]>;
+        let bytes = match data {
+            Data::Segments(pieces) => Bytes::Segments(pieces),
+            Data::Inline([bytes]) => Bytes::Inline(bytes),
+            Data::Inline(pieces) => {
+                gathered = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+                Bytes::Inline(&gathered)
+            }
+        };
+        self.execute(qpc, transfer, bytes).is_ok()
+    }
+
+    /// Executes a transfer in the memory of a local peer, if the path permits.
+    pub(crate) fn execute(
+        &self,
+        qpc: &mut QpContext<F>,
+        transfer: &Transfer,
+        bytes: Bytes<'_>,
+    ) -> Outcome<()> {
+        let Some(mut local_path) = qpc.local(self) else {
+            return Err(Withheld::Refused(Cause::NoRemoteAccess));
+        };
+        let outcome = local_path.execute(transfer, bytes);
+        match outcome {
+            Ok(()) => {
+                self.counters.initiator_copies.add_alone(1);
+                self.counters.initiator_copy_bytes.add_alone(u64::from(transfer.length));
+            }
+            Err(Withheld::Refused(_)) => self.end_initiator_copy_wait(qpc),
+            Err(Withheld::Wait(_)) => {}
+        }
+        outcome
+    }
+
+    /// What waited to be executed directly goes as packets, or fails: its wait for pages is over.
+    #[cold]
+    fn end_initiator_copy_wait(&self, qpc: &mut QpContext<F>) {
+        self.services.end_wait_if_any(qpc.begin_access(Purpose::Request));
+    }
+}

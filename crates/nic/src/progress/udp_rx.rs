@@ -1,0 +1,303 @@
+//! Datagrams of one round. Those of a queue pair mostly follow each other: they are taken under one lock, one look at the clock
+//! and one access to memory, as long as the region stays the same.
+
+use crate::progress::engine::{Nic, Taken, Touched};
+use crate::progress::packets::Burst;
+use crate::queue_pair::QueuePair;
+use crate::queue_pair::inbox::{Incoming, Origin};
+use crate::queue_pair::qp_context::QpContext;
+use crate::services::ready::Occasion;
+use crate::words::limits;
+use pagewire_fabric::lock::{ArcLockGuard, Lock};
+use pagewire_fabric::{Datagram, Fabric};
+use pagewire_transport::{DropCause, Payload};
+use pagewire_wire::{Error, Header, Opcode, Operation, Transport, bth, mad, reth};
+use smallvec::SmallVec;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Packets of a burst for which no memory is asked for. The kernel cuts one send into up to 64, which would take 1 KiB of a stack
+/// that may have 16.
+const BURST: usize = 32;
+
+/// What has been taken in a round, and the queue pair that is at hand.
+struct UdpRx<'n, F: Fabric> {
+    nic: &'n Nic<F>,
+    touched: Touched<F>,
+    current: Option<Current<'n, F>>,
+}
+
+/// The queue pair that got the last datagram, held until one for another comes or there are no more.
+struct Current<'n, F: Fabric> {
+    // Given up in this order: who gets the lock must not wait for this thread's access.
+    burst: Burst<'n, F>,
+    qpc: ArcLockGuard<QpContext<F>>,
+    queue_pair: Arc<QueuePair<F>>,
+    source: IpAddr,
+}
+
+impl<F: Fabric> Nic<F> {
+    /// Takes datagrams.
+    pub(crate) fn poll_network(&self, occasion: Occasion) -> Taken {
+        let mut udp_rx = UdpRx { nic: self, touched: Touched::default(), current: None };
+        let taken = self.fabric().receive(limits::NETWORK_ROUND, &mut |datagrams| udp_rx.take(datagrams));
+        let UdpRx { mut touched, current, .. } = udp_rx;
+        drop(current);
+        touched.run(occasion);
+        match taken {
+            0 => Taken::Nothing,
+            taken if taken < limits::NETWORK_ROUND => Taken::All,
+            _ => Taken::More,
+        }
+    }
+}
+
+impl<F: Fabric> UdpRx<'_, F> {
+    fn take(&mut self, mut datagrams: &[Datagram<'_>]) {
+        if let Some((acknowledgement, requests)) = acknowledged_requests(datagrams) {
+            self.take_burst(acknowledgement, &[]);
+            datagrams = requests;
+        }
+        while let Some((first, behind)) = datagrams.split_first() {
+            let burst = self.take_burst(first, behind);
+            datagrams = &behind[burst..];
+        }
+    }
+
+    /// Takes a datagram and those of the burst that it begins; gives how many of those behind it.
+    fn take_burst(&mut self, datagram: &Datagram<'_>, behind: &[Datagram<'_>]) -> usize {
+        let Ok((header, length)) = Header::parse(datagram.bytes) else { return self.drop_malformed() };
+        let Some(end) = datagram.bytes.len().checked_sub(usize::from(header.bth.pad)) else {
+            return self.drop_malformed();
+        };
+        let Some(payload) = datagram.bytes.get(length..end) else { return self.drop_malformed() };
+        let global_route = (header.bth.opcode.transport() == Transport::Ud).then(|| {
+            crate::words::gid::global_routing_header(
+                datagram.source,
+                datagram.destination,
+                datagram.traffic_class,
+                datagram.hop_limit,
+                datagram.bytes.len() as u16 + 4,
+            )
+        });
+        let origin = Origin::Network;
+        let mut burst = SmallVec::<[&[u8]; BURST]>::new();
+        burst.push(payload);
+        let destination = header.bth.destination;
+        let current = self.current.as_mut().filter(|it| it.has_sent(destination, datagram.source));
+        if current.is_some() {
+            add_burst(&header, datagram, behind, length..end, &mut burst);
+        }
+        let packet = Incoming { header, payload: Payload::Bytes(&burst), global_route, origin: &origin };
+        match current {
+            Some(current) => current.take(self.nic, &packet) - 1,
+            None => {
+                self.take_first(&packet, payload, datagram);
+                0
+            }
+        }
+    }
+
+    /// Drops a datagram whose headers do not parse, and takes none of those behind it.
+    #[cold]
+    fn drop_malformed(&self) -> usize {
+        self.nic.fabric().count_bad_header();
+        0
+    }
+
+    /// Takes a packet of another queue pair than the one before, or from somewhere else.
+    fn take_first(&mut self, packet: &Incoming<'_, F>, payload: &[u8], datagram: &Datagram<'_>) {
+        self.current = None;
+        let source = datagram.source;
+        let destination = packet.header.bth.destination;
+        let Some((queue_pair, needs_progress)) = self.touched.get(&self.nic.queue_pairs, destination) else {
+            if destination == mad::QUEUE_PAIR {
+                self.nic.answer_management(&packet.header, payload, datagram);
+            }
+            return;
+        };
+        if let Err(cause) = queue_pair.accepts(&packet.header, packet.origin) {
+            queue_pair.drop_packet(cause);
+            return;
+        }
+        let queue_pair = queue_pair.clone();
+        let locked = Lock::try_lock_arc(&queue_pair.qpc);
+        let is_from_peer = match &locked {
+            Some(qpc) => queue_pair.has_peer_at(source, &qpc.attributes),
+            None => queue_pair.has_peer_at(source, &queue_pair.attributes.lock()),
+        };
+        if !is_from_peer {
+            queue_pair.drop_packet(DropCause::WrongSource);
+            drop(locked);
+            *needs_progress |= queue_pair.is_wanted();
+            return;
+        }
+        *needs_progress = true;
+        let Some(qpc) = locked else {
+            queue_pair.counters.udp_packets_kept.add(1);
+            if packet.is_vendor() {
+                self.nic.deliver_vendor_packet(&queue_pair, packet);
+            } else {
+                self.nic.keep(&queue_pair, packet.keep());
+            }
+            return;
+        };
+        let burst = Burst::begin(&self.nic.services);
+        let current = self.current.insert(Current { burst, qpc, queue_pair, source });
+        current.take(self.nic, packet);
+    }
+}
+
+/// That of an RC acknowledgement, NAKs among them.
+pub(crate) const ACKNOWLEDGEMENT: Opcode = Opcode::new(Transport::Rc, Operation::Acknowledge);
+
+/// Requests that came together with an acknowledgement, which leaves behind them, as it is shorter. The program is to learn that
+/// its own request is done before it gets what may be the answer: so it does with adapters, whose acknowledgements come first.
+fn acknowledged_requests<'a, 'd>(
+    datagrams: &'a [Datagram<'d>],
+) -> Option<(&'a Datagram<'d>, &'a [Datagram<'d>])> {
+    let (last, before) = datagrams.split_last()?;
+    let opcode = |datagram: &Datagram<'_>| datagram.bytes.first().map(|code| Opcode(*code));
+    let is_request =
+        |datagram: &Datagram<'_>| opcode(datagram).is_some_and(Opcode::may_follow_acknowledgement);
+    let goes_first =
+        !before.is_empty() && opcode(last) == Some(ACKNOWLEDGEMENT) && before.iter().all(is_request);
+    goes_first.then_some((last, before))
+}
+
+/// Adds the payloads, at this place, of the datagrams that make a burst with one that has this header: they come from the same peer, are
+/// as long, and are what [`RcConnection::receive`](pagewire_transport::RcConnection::receive) takes as a burst.
+fn add_burst<'d>(
+    header: &Header,
+    first: &Datagram<'d>,
+    behind: &[Datagram<'d>],
+    payload: Range<usize>,
+    burst: &mut SmallVec<[&'d [u8]; BURST]>,
+) {
+    let opcode = header.bth.opcode;
+    let is_write_only = match opcode.operation() {
+        Some(Operation::SendMiddle | Operation::WriteMiddle | Operation::ReadResponseMiddle) => false,
+        Some(Operation::WriteOnly) => true,
+        _ => return,
+    };
+    if opcode.transport() != Transport::Rc || header.bth.acknowledge {
+        return;
+    }
+    let (mut before, length) = (first.bytes, first.bytes.len());
+    for next in behind {
+        let same = next.bytes.len() == length && next.source == first.source;
+        if !same || !goes_on(before, next.bytes, is_write_only.then_some(payload.len())).unwrap_or(false) {
+            break;
+        }
+        before = next.bytes;
+        burst.push(&next.bytes[payload.clone()]);
+    }
+}
+
+/// Whether the headers of a packet are what follows those of the one before. `write_only`: a RETH stands behind the BTH, and the
+/// packet brings so many bytes.
+fn goes_on(before: &[u8], next: &[u8], write_only: Option<usize>) -> Result<bool, Error> {
+    if !bth::Packet::new(before)?.goes_on_with(&bth::Packet::new(next)?) {
+        return Ok(false);
+    }
+    let Some(length) = write_only else { return Ok(true) };
+    let (before, next) = (reth::Packet::new(&before[bth::LEN..])?, reth::Packet::new(&next[bth::LEN..])?);
+    Ok(before.goes_on_with(&next, length as u32))
+}
+
+impl<F: Fabric> Current<'_, F> {
+    /// Whether a packet is for this queue pair, and from where the last one came from.
+    fn has_sent(&self, destination: u32, source: IpAddr) -> bool {
+        self.queue_pair.number == destination && self.source == source
+    }
+
+    /// Takes a packet, and those of its burst that go with it; gives how many.
+    fn take(&mut self, nic: &Nic<F>, packet: &Incoming<'_, F>) -> usize {
+        let Current { burst, qpc, queue_pair, .. } = self;
+        if let Err(cause) = queue_pair.accepts(&packet.header, packet.origin) {
+            queue_pair.drop_packet(cause);
+            return 1;
+        }
+        let mut taken = 1;
+        if packet.is_vendor() {
+            nic.deliver_vendor_packet(queue_pair, packet);
+        } else if !queue_pair.take_fast(qpc, burst.now(), packet) {
+            // Whether it waits or not, the queue pair is driven at the end of the round.
+            taken = nic.hand_over(queue_pair, qpc, burst, packet).packets();
+        }
+        queue_pair.counters.udp_packets_received.add_alone(taken.into());
+        taken as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, PathChoice};
+    use pagewire_fabric::HostFabric;
+
+    fn datagram(bytes: &[u8]) -> Datagram<'_> {
+        Datagram {
+            source: IpAddr::from([10, 0, 0, 1]),
+            source_port: 4791,
+            destination: IpAddr::from([10, 0, 0, 2]),
+            traffic_class: 0,
+            hop_limit: 64,
+            bytes,
+        }
+    }
+
+    #[test]
+    fn datagrams_whose_headers_do_not_parse_are_counted() {
+        let nic =
+            Nic::new(HostFabric::new().unwrap(), Options { path: PathChoice::Local, ..Options::default() });
+        let packet = |operation, second: u8| {
+            let mut bytes = [0; bth::LEN];
+            bytes[..2].copy_from_slice(&[Opcode::new(Transport::Rc, operation).0, second]);
+            bytes
+        };
+        let well_formed = packet(Operation::SendOnly, 0);
+        let malformed = [
+            // The version is 1.
+            packet(Operation::SendOnly, 1),
+            // There is no RETH.
+            packet(Operation::WriteOnly, 0),
+            // Three bytes of padding, and no payload.
+            packet(Operation::SendOnly, 0x30),
+        ];
+        let mut udp_rx = UdpRx { nic: &nic, touched: Touched::default(), current: None };
+        let counted = || nic.fabric().counters().bad_headers.get();
+        udp_rx.take(&[datagram(&well_formed)]);
+        assert_eq!(counted(), 0);
+        udp_rx.take(&malformed.each_ref().map(|bytes| datagram(bytes)));
+        assert_eq!(counted(), 3);
+    }
+
+    #[test]
+    fn an_acknowledgement_goes_before_the_requests_that_it_came_with_alone() {
+        use Operation::{Acknowledge, AtomicAcknowledge, ReadResponseOnly, SendLast, SendOnly, WriteMiddle};
+        let goes_first = |operations: &[Operation]| {
+            let codes: Vec<[u8; 1]> =
+                operations.iter().map(|operation| [Opcode::new(Transport::Rc, *operation).0]).collect();
+            let datagrams: Vec<Datagram<'_>> = codes.iter().map(|code| datagram(&code[..])).collect();
+            acknowledged_requests(&datagrams).map(|(first, rest)| {
+                assert_eq!(first.bytes, [Opcode::new(Transport::Rc, Acknowledge).0]);
+                rest.len()
+            })
+        };
+        assert_eq!(goes_first(&[SendOnly, Acknowledge]), Some(1));
+        assert_eq!(goes_first(&[WriteMiddle, WriteMiddle, SendLast, Acknowledge]), Some(3));
+        for others in [
+            &[][..],
+            &[Acknowledge],
+            &[Acknowledge, SendOnly],
+            &[Acknowledge, Acknowledge],
+            &[ReadResponseOnly, Acknowledge],
+            &[SendOnly, AtomicAcknowledge, Acknowledge],
+            &[SendOnly, AtomicAcknowledge],
+        ] {
+            assert_eq!(goes_first(others), None, "{others:?}");
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! What belongs to whoever drives a queue pair: its attributes, connection, path, and what waits.
+
+use crate::access::fault_state::{FaultState, PageWaits, Purpose, tells_of};
+use crate::path::Path;
+use crate::path::initiator_copy::{LocalPath, MrCache};
+use crate::path::local::RxPosition;
+use crate::queue_pair::QueuePair;
+use crate::queue_pair::hello::HelloState;
+use crate::queue_pair::inbox::Origin;
+use crate::queue_pair::receive_wait::ReceiveWait;
+use crate::queue_pair::request::ReceiveWork;
+use crate::services::send_budget::BudgetUse;
+use crate::words::attributes::{Attributes, QueuePairType, State};
+use crate::words::error::{Error, Result};
+use derive_where::derive_where;
+use pagewire_fabric::{Fabric, Route};
+use pagewire_iommu::Rights;
+use pagewire_memory::CrossMemory;
+use pagewire_memory::LastSeen;
+use pagewire_transport::{
+    Link, ProtocolCounters, RcConnection, RcSettings, RcUpdate, RemoteRights, RequesterSettings, Time,
+    UcConnection, UcSettings, WorkId,
+};
+use pagewire_wire::bth::DEFAULT_PARTITION;
+use smallvec::SmallVec;
+
+/// Bytes of a READ response, or of a UC request, that go into one ring record.
+const RING_PAYLOAD: u32 = 16_384;
+
+/// The state machine of a connected queue pair.
+#[derive(Default)]
+pub(crate) enum Connection {
+    #[default]
+    None,
+    Rc(Box<RcConnection>),
+    Uc(Box<UcConnection>),
+    Ud,
+}
+
+impl Connection {
+    pub(crate) fn counters(&self) -> ProtocolCounters {
+        match self {
+            Connection::Rc(rc) => rc.counters(),
+            Connection::Uc(uc) => uc.counters(),
+            Connection::None | Connection::Ud => ProtocolCounters::default(),
+        }
+    }
+}
+
+/// What belongs to whoever drives the queue pair.
+#[derive_where(Default)]
+pub struct QpContext<F: Fabric> {
+    /// What the queue pair was told last.
+    pub attributes: Attributes,
+    pub(crate) connection: Connection,
+    /// The peer was heard from (COMM_EST).
+    pub communicates: bool,
+    /// The peer knows that this side is in RTS: a packet of its own or a HELLO has said so.
+    pub(crate) peer_knows_rts: bool,
+    pub(crate) sending: bool,
+    pub(crate) path: Path<F>,
+    /// What connections that have ended counted.
+    pub(crate) ended: ProtocolCounters,
+    /// The receive that a message is being placed into.
+    pub receive: Option<ReceiveWork>,
+    /// The next send request to hand to the protocol.
+    pub submitted: u64,
+    pub(crate) page_waits: PageWaits,
+    pub(crate) hello: HelloState,
+    /// What local peers see: that silence means waiting.
+    pub(crate) holding: bool,
+    /// A request waits, or the response to a READ.
+    pub(crate) holding_request: bool,
+    pub(crate) holding_response: bool,
+    /// What the peer had sent and nobody had taken, when an acknowledgement was last overdue.
+    pub unread: SmallVec<[RxPosition; 2]>,
+    /// UC and UD: of the next message.
+    pub(crate) receive_wait: ReceiveWait,
+    pub(crate) budget_use: BudgetUse,
+    pub mr_cache: MrCache,
+}
+
+impl<F: Fabric> QpContext<F> {
+    /// An access begins, which may wait for pages.
+    pub fn begin_access(&mut self, purpose: Purpose) -> &mut FaultState {
+        self.page_waits.begin_access(purpose)
+    }
+
+    /// An access that waits will never be made: its packet was dropped. How long it waited says nothing.
+    #[cold]
+    pub fn forget_access(&mut self, purpose: Purpose) {
+        let _ = self.page_waits.begin_access(purpose).end_wait(0);
+    }
+
+    /// Pages came in for some waits (a bit for each), or turned out not to be mapped.
+    #[cold]
+    pub(crate) fn pages_in(&mut self, waits: u64) {
+        self.page_waits.note_pages_in(waits);
+        let Connection::Rc(rc) = &mut self.connection else { return };
+        if tells_of(waits, Purpose::Execute) {
+            rc.pages_in_for_requests();
+        }
+        if tells_of(waits, Purpose::PlaceResponse) {
+            rc.pages_in_for_responses();
+        }
+    }
+
+    /// Nothing that was posted is under way, and what is posted next may be sent at once.
+    pub fn is_quiet(&self) -> bool {
+        self.sending
+            && self.attributes.state == State::ReadyToSend
+            && matches!(&self.connection, Connection::Rc(rc) if rc.is_quiet())
+    }
+
+    /// What a transfer takes that the requester executes itself, on the local path where memory may be touched from outside.
+    pub fn local<'c>(
+        &'c mut self,
+        queue_pair: &'c QueuePair<F>,
+    ) -> Option<LocalPath<'c, F, CrossMemory<'c, F::Memory>>> {
+        match &self.path {
+            Path::Local(channel) if !channel.channel.bounce_only => Some(LocalPath {
+                services: &queue_pair.services,
+                by: &queue_pair.claimant,
+                channel,
+                remote: channel.cross_memory(&queue_pair.services.fabric),
+                peer: self.attributes.destination,
+                domain: queue_pair.domain.number(),
+                send_psn: self.attributes.send_psn,
+                is_reliable: queue_pair.kind == QueuePairType::Rc,
+                waits: self.page_waits.begin_access(Purpose::Request),
+                mr_cache: &mut self.mr_cache,
+                peer_knows_rts: &mut self.peer_knows_rts,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether what comes by this way is answered by it: the ends of a connection may have chosen different ones.
+    #[inline]
+    pub fn shares_path_with(&self, origin: &Origin<F>) -> bool {
+        matches!(
+            (&self.path, origin),
+            (Path::Local(_), Origin::Local(_)) | (Path::Udp { .. }, Origin::Network)
+        )
+    }
+
+    /// Where over the network a request may be sent without a turn: the peers know each other as far as they ever will.
+    #[inline]
+    pub fn established_route(&self) -> Option<Route> {
+        match &self.path {
+            Path::Udp { route, .. } if self.hello.due() == u64::MAX => Some(*route),
+            _ => None,
+        }
+    }
+
+    /// See [`RcConnection::acknowledged_fast`].
+    pub fn acknowledged_fast(&mut self, now: Time, psn: u32) -> Option<WorkId> {
+        match &mut self.connection {
+            Connection::Rc(rc) => rc.acknowledged_fast(now, psn),
+            _ => None,
+        }
+    }
+
+    /// Whether driving the queue pair would change nothing.
+    pub fn is_idle(&self) -> bool {
+        self.attributes.state == State::ReadyToSend
+            && matches!(&self.connection, Connection::Rc(rc) if rc.is_idle())
+    }
+
+    /// The path to the peer.
+    pub fn path(&self) -> &Path<F> {
+        &self.path
+    }
+
+    /// Whether an acknowledgement waits for the program's answer.
+    pub fn owes_acknowledgement(&self) -> bool {
+        matches!(&self.connection, Connection::Rc(rc) if rc.owes_acknowledgement())
+    }
+
+    /// Gives the acknowledgement of a request that was just executed to the caller, if nothing else is to be sent; see
+    /// [`RcConnection::take_acknowledgement`].
+    pub fn take_acknowledgement(&mut self, psn: u32) -> bool {
+        match &mut self.connection {
+            Connection::Rc(rc) => rc.take_acknowledgement(psn),
+            _ => false,
+        }
+    }
+
+    /// Takes another path, for everybody to see.
+    pub fn set_path(&mut self, queue_pair: &QueuePair<F>, path: Path<F>) {
+        if (self.path.name(), self.path.reason()) != (path.name(), path.reason()) {
+            *queue_pair.shown_path.lock() = (path.name(), path.reason().to_owned());
+        }
+        self.path = path;
+        // A datagram's destination is none: what waits there has threads by itself.
+        if queue_pair.kind != QueuePairType::Ud {
+            self.page_waits.set_peer(self.path.peer());
+        }
+        // The peer's regions are those of one process.
+        (self.mr_cache.remote_hint, self.mr_cache.resident_remote) = (None, LastSeen::default());
+    }
+
+    /// Forgets everything but what was counted (RESET).
+    pub fn reset(&mut self, queue_pair: &QueuePair<F>) {
+        self.set_path(queue_pair, Path::None);
+        let mut page_waits = std::mem::take(&mut self.page_waits);
+        page_waits.reset();
+        *self = QpContext { ended: self.protocol_counters(), page_waits, ..QpContext::default() };
+    }
+
+    /// Puts the connection back that was taken for a run of the protocol.
+    #[inline(always)] // Part of each packet. Nothing is in its place: there is nothing to drop.
+    pub(crate) fn put_back(&mut self, connection: Connection) {
+        let nothing = std::mem::replace(&mut self.connection, connection);
+        debug_assert!(matches!(nothing, Connection::None));
+        std::mem::forget(nothing);
+    }
+
+    /// Ends the protocol; the path stays to be looked at.
+    pub fn stop(&mut self) {
+        self.ended += self.connection.counters();
+        self.connection = Connection::None;
+    }
+
+    /// What the protocol counted since the queue pair was made.
+    pub fn protocol_counters(&self) -> ProtocolCounters {
+        let mut sum = self.ended;
+        sum += self.connection.counters();
+        sum
+    }
+
+    /// Chooses the path to the peer (INIT to RTR).
+    pub fn find_path(&mut self, queue_pair: &QueuePair<F>, attributes: &Attributes) {
+        if queue_pair.kind == QueuePairType::Ud {
+            self.connection = Connection::Ud;
+            queue_pair.set_on_network(true);
+            self.page_waits.set_peer(u64::from(queue_pair.number));
+            return;
+        }
+        let device = queue_pair.domain.context().device();
+        let path = match attributes.address.route(device) {
+            Ok(route) => queue_pair.paths.choose_path(queue_pair.number, &route, attributes.destination),
+            Err(error) => Path::Dead { reason: error.to_string() },
+        };
+        self.set_path(queue_pair, path);
+    }
+
+    /// Takes over another address vector for the same way (SQD to SQD).
+    pub fn readdress(&mut self, now: &Route, new: &Route) -> Result<()> {
+        if (now.source, now.destination) != (new.source, new.destination) {
+            return Err(Error::NotSupported("a connection keeps its source and destination address"));
+        }
+        if let Path::Udp { route, .. } | Path::Connecting { route, .. } = &mut self.path {
+            (route.traffic_class, route.hop_limit) = (new.traffic_class, new.hop_limit);
+        }
+        Ok(())
+    }
+
+    /// Takes over attributes that may change while the protocol runs.
+    pub fn refresh(&mut self, attributes: &Attributes) {
+        let draining = attributes.state == State::SendQueueDrain;
+        if let Connection::Uc(connection) = &mut self.connection {
+            connection.set_remote_rights(remote_rights(attributes.access));
+            connection.set_draining(draining);
+        }
+        if let Connection::Rc(connection) = &mut self.connection {
+            connection.set_draining(draining);
+            connection.update(RcUpdate {
+                min_rnr_timer: attributes.min_rnr_timer,
+                remote_rights: remote_rights(attributes.access),
+                max_dest_rd_atomic: attributes.max_dest_read_atomic,
+                requester: requester_settings(attributes),
+            });
+        }
+    }
+
+    /// Whether [`establish`](Self::establish) has anything to do.
+    pub(crate) fn wants_path(&self) -> bool {
+        matches!(self.path, Path::Connecting { .. })
+            || matches!(self.connection, Connection::None)
+            || !self.sending && matches!(self.attributes.state, State::ReadyToSend | State::SendQueueDrain)
+    }
+
+    /// Starts the protocol as soon as state and path permit.
+    pub(crate) fn establish(&mut self, queue_pair: &QueuePair<F>, attributes: &Attributes) {
+        if let Path::Connecting { route, peer } = &self.path {
+            let (route, peer) = (*route, *peer);
+            self.set_path(queue_pair, queue_pair.paths.choose_path(queue_pair.number, &route, peer));
+        }
+        if matches!(self.connection, Connection::None) && attributes.state.receives() {
+            let link = match &self.path {
+                Path::None | Path::Connecting { .. } => return,
+                Path::Local(channel) => {
+                    let initiator_copy = !channel.channel.bounce_only;
+                    // What RC sends may be longer than a record: the receiver pulls it.
+                    let pulled = initiator_copy && queue_pair.kind == QueuePairType::Rc;
+                    let request_mtu = if pulled { 1 << 31 } else { RING_PAYLOAD };
+                    Link { request_mtu, response_mtu: RING_PAYLOAD, lossless: true, initiator_copy }
+                }
+                Path::Udp { .. } | Path::Dead { .. } => {
+                    let mtu = queue_pair.link_mtu(attributes);
+                    Link { request_mtu: mtu, response_mtu: mtu, lossless: false, initiator_copy: false }
+                }
+            };
+            queue_pair.set_on_network(!link.lossless);
+            let connection = match queue_pair.kind {
+                QueuePairType::Rc => Connection::Rc(Box::new(RcConnection::new(RcSettings {
+                    link,
+                    destination: attributes.destination,
+                    partition: DEFAULT_PARTITION,
+                    receive_psn: attributes.receive_psn,
+                    max_dest_rd_atomic: attributes.max_dest_read_atomic,
+                    min_rnr_timer: attributes.min_rnr_timer,
+                    remote_rights: remote_rights(attributes.access),
+                    fault_handling: queue_pair.fault_handling(),
+                }))),
+                QueuePairType::Uc => Connection::Uc(Box::new(UcConnection::new(UcSettings {
+                    link,
+                    destination: attributes.destination,
+                    partition: DEFAULT_PARTITION,
+                    receive_psn: attributes.receive_psn,
+                    remote_rights: remote_rights(attributes.access),
+                }))),
+                QueuePairType::Ud => Connection::Ud,
+            };
+            self.connection = connection;
+            self.believe_hello();
+        }
+        if !self.sending && matches!(attributes.state, State::ReadyToSend | State::SendQueueDrain) {
+            match &mut self.connection {
+                Connection::None => return,
+                Connection::Rc(connection) => connection.start_requester(requester_settings(attributes)),
+                Connection::Uc(connection) => connection.start_requester(attributes.send_psn),
+                Connection::Ud => {}
+            }
+            self.sending = true;
+            self.begin_greeting(queue_pair);
+        }
+    }
+}
+
+fn requester_settings(attributes: &Attributes) -> RequesterSettings {
+    RequesterSettings {
+        send_psn: attributes.send_psn,
+        timeout: attributes.timeout,
+        retry_count: attributes.retry_count,
+        rnr_retry: attributes.rnr_retry,
+        max_rd_atomic: attributes.max_read_atomic,
+    }
+}
+
+fn remote_rights(access: Rights) -> RemoteRights {
+    RemoteRights {
+        read: access.contains(Rights::REMOTE_READ),
+        write: access.contains(Rights::REMOTE_WRITE),
+        atomic: access.contains(Rights::REMOTE_ATOMIC),
+    }
+}

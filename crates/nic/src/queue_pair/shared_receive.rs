@@ -1,0 +1,167 @@
+//! Shared receive queues.
+
+use crate::queue_pair::request::{ReceiveQueue, ReceiveRequest, ReceiveWork, WholeReceive};
+use crate::services::context::Context;
+use crate::services::event::{Acknowledgements, AsyncEventKind, Element};
+use crate::services::protection::ProtectionDomain;
+use crate::words::error::{Error, Result, busy_if, invalid_if};
+use crate::words::limits::{MAX_SEGMENTS, MAX_WORK_REQUESTS};
+use pagewire_fabric::Fabric;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// What a shared receive queue is created with.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedReceiveInit {
+    pub max_wr: u32,
+    pub max_sge: u32,
+    pub limit: u32,
+}
+
+struct Shared {
+    queue: ReceiveQueue,
+    max_wr: u32,
+    /// Armed limit; 0: none.
+    limit: u32,
+}
+
+/// Receives that several queue pairs take from.
+pub struct SharedReceiveQueue<F: Fabric> {
+    domain: Arc<ProtectionDomain<F>>,
+    shared: Mutex<Shared>,
+    max_sge: u32,
+    cookie: AtomicU64,
+    pub(crate) users: AtomicU32,
+    async_events: Arc<Acknowledgements>,
+}
+
+impl<F: Fabric> ProtectionDomain<F> {
+    /// `ibv_create_srq(3)`.
+    pub fn create_srq(self: &Arc<Self>, init: &SharedReceiveInit) -> Result<Arc<SharedReceiveQueue<F>>> {
+        SharedReceiveQueue::new(self.clone(), init)
+    }
+}
+
+impl<F: Fabric> SharedReceiveQueue<F> {
+    pub(crate) fn new(domain: Arc<ProtectionDomain<F>>, init: &SharedReceiveInit) -> Result<Arc<Self>> {
+        invalid_if(
+            init.max_wr == 0
+                || init.max_wr > MAX_WORK_REQUESTS
+                || init.max_sge > MAX_SEGMENTS
+                || init.limit > init.max_wr,
+            "shared receive queue attributes",
+        )?;
+        domain.services().counts.shared_receive_queues.take("shared receive queues")?;
+        domain.users.fetch_add(1, Ordering::AcqRel);
+        Ok(Arc::new(SharedReceiveQueue {
+            domain,
+            shared: Mutex::new(Shared {
+                queue: ReceiveQueue::new(init.max_wr),
+                max_wr: init.max_wr,
+                limit: init.limit,
+            }),
+            max_sge: init.max_sge.max(1),
+            cookie: AtomicU64::new(0),
+            users: AtomicU32::new(0),
+            async_events: Arc::default(),
+        }))
+    }
+
+    /// What events name this queue by.
+    pub fn set_cookie(&self, cookie: u64) {
+        self.cookie.store(cookie, Ordering::Relaxed);
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context<F>> {
+        self.domain.context()
+    }
+
+    pub(crate) fn domain_number(&self) -> u32 {
+        self.domain.number()
+    }
+
+    /// Asynchronous events that the program was given (`ibv_ack_async_event(3)`).
+    pub fn async_events(&self) -> &Acknowledgements {
+        &self.async_events
+    }
+
+    /// Current attributes (`ibv_query_srq(3)`).
+    pub fn query(&self) -> SharedReceiveInit {
+        let shared = self.shared.lock();
+        SharedReceiveInit { max_wr: shared.max_wr, max_sge: self.max_sge, limit: shared.limit }
+    }
+
+    /// Changes the size or arms the limit (`ibv_modify_srq(3)`).
+    pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<()> {
+        let mut shared = self.shared.lock();
+        let new_max = max_wr.unwrap_or(shared.max_wr);
+        let is_above = limit.is_some_and(|limit| limit > new_max);
+        invalid_if(
+            is_above || !(1..=MAX_WORK_REQUESTS).contains(&new_max),
+            "shared receive queue attributes",
+        )?;
+        invalid_if(!shared.queue.set_capacity(new_max), "more receives are posted than the new size holds")?;
+        shared.max_wr = new_max;
+        if let Some(limit) = limit {
+            shared.limit = limit;
+        }
+        self.check_limit(shared);
+        Ok(())
+    }
+
+    /// `ibv_post_srq_recv(3)`.
+    pub fn post(&self, request: &ReceiveRequest<'_>) -> Result<()> {
+        invalid_if(request.segments.len() > self.max_sge as usize, "too many scatter-gather elements")?;
+        let is_pushed = self.shared.lock().queue.push(request);
+        is_pushed.then_some(()).ok_or(Error::NoMemory("the shared receive queue is full"))
+    }
+
+    pub(crate) fn take(&self) -> Option<ReceiveWork> {
+        let mut shared = self.shared.lock();
+        let work = shared.queue.take();
+        self.check_limit(shared);
+        work
+    }
+
+    /// See [`ReceiveQueue::take_whole`].
+    pub(crate) fn take_whole(&self, length: u32) -> Option<WholeReceive> {
+        let mut shared = self.shared.lock();
+        let work = shared.queue.take_whole(length);
+        self.check_limit(shared);
+        work
+    }
+
+    /// See [`ReceiveQueue::count_as_taken`].
+    pub(crate) fn count_as_taken(&self) {
+        self.shared.lock().queue.count_as_taken();
+    }
+
+    pub(crate) fn has_receive(&self) -> bool {
+        self.shared.lock().queue.waiting() > 0
+    }
+
+    pub(crate) fn completed(&self) {
+        self.shared.lock().queue.completed();
+    }
+
+    /// Fires the limit event once, strictly below the limit.
+    fn check_limit(&self, mut shared: parking_lot::MutexGuard<'_, Shared>) {
+        if shared.limit != 0 && shared.queue.waiting() < shared.limit as usize {
+            shared.limit = 0;
+            drop(shared);
+            let element = Element::SharedReceiveQueue { cookie: self.cookie.load(Ordering::Relaxed) };
+            let kind = AsyncEventKind::SharedReceiveQueueLimitReached;
+            self.domain.context().raise(kind, element, &self.async_events);
+        }
+    }
+
+    /// Refused while a queue pair uses it, else waits until its events are acknowledged (`ibv_destroy_srq(3)`).
+    pub fn destroy(&self) -> Result<()> {
+        busy_if(self.users.load(Ordering::Acquire) != 0, "a queue pair uses the shared receive queue")?;
+        self.domain.context().withdraw_events(&self.async_events);
+        self.domain.services().counts.shared_receive_queues.give_back();
+        self.domain.users.fetch_sub(1, Ordering::AcqRel);
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+//! Protection domains, parent domains and memory regions.
+
+use crate::services::Services;
+use crate::services::context::Context;
+use crate::services::thread_domain::ThreadDomain;
+use crate::words::error::{Error, Result, busy_if, invalid_if};
+use pagewire_fabric::Fabric;
+use pagewire_iommu::limits::MAX_REGION_LENGTH;
+use pagewire_iommu::{NullMemory, Region, Rights};
+use pagewire_memory::{ApplicationMemory, NullPages};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A protection domain: what is created in it may be used together. A parent domain is one, too (`ibv_alloc_parent_domain(3)`): it has
+/// the number of the protection domain that it extends, and counts its own users.
+pub struct ProtectionDomain<F: Fabric> {
+    context: Arc<Context<F>>,
+    number: u32,
+    pub(crate) users: AtomicU32,
+    /// Of a parent domain.
+    parts: Option<ParentDomainParts<F>>,
+}
+
+/// What a parent domain is made of.
+struct ParentDomainParts<F: Fabric> {
+    protection_domain: Arc<ProtectionDomain<F>>,
+    thread_domain: Option<Arc<ThreadDomain<F>>>,
+}
+
+impl<F: Fabric> ProtectionDomain<F> {
+    pub(crate) fn new(context: Arc<Context<F>>) -> Result<Arc<Self>> {
+        context.services().counts.protection_domains.take("protection domains")?;
+        let number = context.services().next_domain.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(ProtectionDomain { context, number, users: AtomicU32::new(0), parts: None }))
+    }
+
+    /// Makes a parent domain of this protection domain, or of the one that this parent domain extends, and of a thread domain
+    /// (`ibv_alloc_parent_domain(3)`).
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the thread domain is of another context; `NoMemory`: there are too many protection domains.
+    pub fn extend(self: &Arc<Self>, thread_domain: Option<Arc<ThreadDomain<F>>>) -> Result<Arc<Self>> {
+        let protection_domain = match &self.parts {
+            Some(parts) => parts.protection_domain.clone(),
+            None => self.clone(),
+        };
+        let is_foreign = |domain: &Arc<ThreadDomain<F>>| !Arc::ptr_eq(domain.context(), &self.context);
+        invalid_if(
+            thread_domain.as_ref().is_some_and(is_foreign),
+            "the thread domain is of another context",
+        )?;
+        self.services().counts.protection_domains.take("protection domains")?;
+        protection_domain.users.fetch_add(1, Ordering::AcqRel);
+        if let Some(domain) = &thread_domain {
+            domain.users.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(Arc::new(ProtectionDomain {
+            context: self.context.clone(),
+            number: self.number,
+            users: AtomicU32::new(0),
+            parts: Some(ParentDomainParts { protection_domain, thread_domain }),
+        }))
+    }
+
+    /// Whether it is a parent domain.
+    pub fn is_parent_domain(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Arc<Context<F>> {
+        &self.context
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn services(&self) -> &Arc<Services<F>> {
+        self.context.services()
+    }
+
+    /// Refused while a region, queue pair, shared receive queue, address handle or parent domain lives in it, or a completion queue
+    /// in a parent domain (`ibv_dealloc_pd(3)`).
+    pub fn dealloc(&self) -> Result<()> {
+        busy_if(self.users.load(Ordering::Acquire) != 0, "the protection domain is in use")?;
+        if let Some(ParentDomainParts { protection_domain, thread_domain }) = &self.parts {
+            protection_domain.users.fetch_sub(1, Ordering::AcqRel);
+            if let Some(domain) = thread_domain {
+                domain.users.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        self.services().counts.protection_domains.give_back();
+        Ok(())
+    }
+
+    /// Registers `length` bytes at `address`, which accesses will name from `iova` on, in constant time and
+    /// without touching them (`ibv_reg_mr(3)`, PAPERS JBMT-1).
+    pub fn register(
+        self: &Arc<Self>,
+        address: u64,
+        length: u64,
+        iova: u64,
+        access: Rights,
+    ) -> Result<Arc<MemoryRegion<F>>> {
+        let key = self.enter(address, length, iova, access)?;
+        let domain = self.clone();
+        Ok(self.registered(Registered { domain, key, address, length, iova, access, is_null: false }))
+    }
+
+    /// Registers a null region (`ibv_alloc_null_mr(3)`): local accesses read zeros and write nothing, at any address. Peers have no access.
+    ///
+    /// # Errors
+    /// `NoMemory`: there are too many regions. Those of the kernel: there is no address space for the memory that stands for it.
+    pub fn register_null(self: &Arc<Self>) -> Result<Arc<MemoryRegion<F>>> {
+        let services = self.services();
+        let NullPages { zeros, sink } = services.fabric.memory().null_pages()?;
+        let key =
+            services.regions.register_null(self.number, &NullMemory { zeros, sink }, services.random_byte());
+        let key = key.ok_or(Error::NoMemory("memory regions"))?;
+        Ok(self.registered(Registered {
+            domain: self.clone(),
+            key,
+            address: 0,
+            length: 0,
+            iova: 0,
+            access: Rights::empty(),
+            is_null: true,
+        }))
+    }
+
+    #[inline(always)] // Part of each registration.
+    fn registered(self: &Arc<Self>, registered: Registered<F>) -> Arc<MemoryRegion<F>> {
+        self.users.fetch_add(1, Ordering::AcqRel);
+        Arc::new(MemoryRegion { services: self.services().clone(), registered: Mutex::new(registered) })
+    }
+
+    fn enter(&self, address: u64, length: u64, iova: u64, access: Rights) -> Result<u32> {
+        check_rights(access)?;
+        let iova = if access.contains(Rights::ZERO_BASED) { 0 } else { iova };
+        if length > MAX_REGION_LENGTH || iova.checked_add(length).is_none() {
+            check_long(length, iova, access)?;
+        }
+        let region = Region { domain: self.number, address, length, iova, rights: access };
+        let services = self.services();
+        services.regions.register(&region, services.random_byte()).ok_or_else(|| why_refused(&region))
+    }
+}
+
+/// Whether a region may have these rights.
+fn check_rights(access: Rights) -> Result<()> {
+    invalid_if(!access.consistent(), "remote write and atomic access need local write access")
+}
+
+/// Whether a region may be longer than others are, with these rights: the whole address space.
+#[cold]
+fn check_long(length: u64, iova: u64, access: Rights) -> Result<()> {
+    invalid_if(
+        length == Region::WHOLE_ADDRESS_SPACE && !access.contains(Rights::ON_DEMAND),
+        "only for on-demand paging may a region be the whole address space",
+    )?;
+    invalid_if(iova.checked_add(length).is_none(), "the region's iova leaves the address space")
+}
+
+/// Why the table did not take a region.
+#[cold]
+fn why_refused(region: &Region) -> Error {
+    match region.iova != u64::MAX && Region::may_cover(region.address, region.length) {
+        true => Error::NoMemory("memory regions"),
+        false => Error::InvalidArgument("the region is too long or leaves the address space"),
+    }
+}
+
+struct Registered<F: Fabric> {
+    domain: Arc<ProtectionDomain<F>>,
+    key: u32,
+    address: u64,
+    length: u64,
+    iova: u64,
+    access: Rights,
+    is_null: bool,
+}
+
+/// A memory region.
+pub struct MemoryRegion<F: Fabric> {
+    services: Arc<Services<F>>,
+    registered: Mutex<Registered<F>>,
+}
+
+/// What [`MemoryRegion::reregister`] changes (`ibv_rereg_mr(3)`).
+pub struct Reregistration<F: Fabric> {
+    pub domain: Option<Arc<ProtectionDomain<F>>>,
+    /// Address and length.
+    pub translation: Option<(u64, u64)>,
+    pub access: Option<Rights>,
+}
+
+impl<F: Fabric> MemoryRegion<F> {
+    /// The key for local use.
+    pub fn lkey(&self) -> u32 {
+        self.registered.lock().key
+    }
+
+    /// The key for peers.
+    pub fn rkey(&self) -> u32 {
+        self.registered.lock().key
+    }
+
+    /// Ends the registration. When this returns no access through the key is under way and none will come;
+    /// an access that does not end in time gives `Busy`: the key is then dead, and the call may be repeated
+    /// (`ibv_dereg_mr(3)`).
+    pub fn deregister(&self) -> Result<()> {
+        let registered = self.registered.lock();
+        self.services.revoke_region(registered.key)?;
+        registered.domain.users.fetch_sub(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Changes the registration. Other rights alone leave the keys as they are; with another domain or translation the keys
+    /// change too.
+    pub fn reregister(&self, change: Reregistration<F>) -> Result<()> {
+        let mut registered = self.registered.lock();
+        invalid_if(registered.is_null, "a null region stays what it is")?;
+        if let Reregistration { domain: None, translation: None, access: Some(access) } = change {
+            check_rights(access)?;
+            check_long(registered.length, registered.iova, access)?;
+            self.services.suspend_region(registered.key)?;
+            self.services.regions.restore(registered.key, access);
+            registered.access = access;
+            return Ok(());
+        }
+        let domain = change.domain.unwrap_or_else(|| registered.domain.clone());
+        let is_foreign = !Arc::ptr_eq(domain.context(), registered.domain.context());
+        invalid_if(is_foreign, "the protection domain is of another context")?;
+        let (address, length) = change.translation.unwrap_or((registered.address, registered.length));
+        let iova = if change.translation.is_some() { address } else { registered.iova };
+        let access = change.access.unwrap_or(registered.access);
+        let key = domain.enter(address, length, iova, access)?;
+        if let Err(error) = self.services.revoke_region(registered.key) {
+            self.services.revoke_region(key)?;
+            return Err(error);
+        }
+        domain.users.fetch_add(1, Ordering::AcqRel);
+        registered.domain.users.fetch_sub(1, Ordering::AcqRel);
+        *registered = Registered { domain, key, address, length, iova, access, is_null: false };
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+//! How an access ends: it is made, it waits, or it is refused.
+
+use pagewire_iommu::Refusal;
+use pagewire_memory::MemoryError;
+use pagewire_transport::Reason;
+
+/// Why an access is never made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Key, bounds, rights or protection domain.
+    Region(Refusal),
+    /// Nothing is mapped there, though the key is valid.
+    NotMapped,
+    /// The peer has ended, or has ended its queue pair.
+    PeerGone,
+    /// This process cannot read or write the peer's memory: the key is invalid, nothing is mapped there, or only its owner can access it.
+    PeerUnreadable,
+    /// The path does not permit it.
+    NoRemoteAccess,
+}
+
+/// An access that is not made now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Withheld {
+    Wait(Reason),
+    Refused(Cause),
+}
+
+/// How an access, or a step of one, ends.
+pub type Outcome<T> = Result<T, Withheld>;
+
+impl From<Refusal> for Withheld {
+    fn from(refusal: Refusal) -> Self {
+        Withheld::Refused(Cause::Region(refusal))
+    }
+}
+
+impl From<MemoryError> for Withheld {
+    fn from(error: MemoryError) -> Self {
+        Withheld::Refused(match error {
+            MemoryError::NotMapped => Cause::NotMapped,
+            MemoryError::PeerNotMapped => Cause::PeerUnreadable,
+            MemoryError::PeerGone => Cause::PeerGone,
+        })
+    }
+}

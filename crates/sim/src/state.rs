@@ -1,0 +1,450 @@
+//! What happens in a world, and when: the processes in it, the packets on its links, and the channels between its processes.
+
+use crate::clock::Clock;
+use crate::limits;
+use crate::memory::SimProcess;
+use crate::network::{Arrival, Faults, HostId, Network};
+use crate::notes::Notes;
+use crate::packet::{self, SimDatagram};
+use crate::process::{Process, ProcessId};
+use crate::words::{Array, SimWords};
+use pagewire_fabric::{Channel, ChannelId, FabricEvent, RegionPart, Route, Side};
+use pagewire_iommu::RegionView;
+use pagewire_memory::Segment;
+use parking_lot::Mutex;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An event for the engine of a simulated process.
+pub type SimEvent = FabricEvent<SimWords, SimProcess>;
+/// A channel between two simulated processes.
+pub type SimChannel = Channel<SimWords, SimProcess>;
+
+enum Due {
+    Datagram {
+        from: HostId,
+        to: ProcessId,
+        datagram: SimDatagram,
+    },
+    Departed {
+        to: ProcessId,
+        channel: ChannelId,
+    },
+    /// Pages of `of` are there, for which `to` waits.
+    PagesIn {
+        of: ProcessId,
+        to: ProcessId,
+        /// Those of `of`.
+        regions: RegionView<SimWords>,
+        parts: Vec<RegionPart>,
+        token: Option<u64>,
+    },
+    Connect {
+        from: ProcessId,
+        block: u32,
+    },
+}
+
+struct Entry {
+    at: u64,
+    sequence: u64,
+    due: Due,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.sequence) == (other.at, other.sequence)
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+/// A channel that a process holds, and who is at its other end.
+pub struct Held {
+    pub peer: ProcessId,
+    pub channel: SimChannel,
+}
+
+/// A process in the world.
+pub struct Member {
+    pub process: Arc<Process>,
+    pub instance: u64,
+    pub tables: Arc<Array>,
+    pub mailbox: Arc<Array>,
+    pub channels: Vec<Held>,
+    pub events: VecDeque<SimEvent>,
+    inbox: VecDeque<SimDatagram>,
+    next_channel: u32,
+    /// Why its memory may not be touched by others.
+    pub untouchable: Option<String>,
+    /// It lives at a limit of memory where there is swap.
+    pub swaps_at_a_limit: bool,
+    /// It takes the network only.
+    refuses_channels: bool,
+    buried: bool,
+}
+
+pub struct State {
+    random: fastrand::Rng,
+    pub network: Network,
+    pub hosts: Vec<Vec<IpAddr>>,
+    host_of: HashMap<IpAddr, HostId>,
+    pub members: Vec<Member>,
+    /// Deaths that peers have been or will be told of.
+    buried: u64,
+    blocks: HashMap<(HostId, u32), ProcessId>,
+    pub notes: Option<Notes>,
+    due: BinaryHeap<Reverse<Entry>>,
+    sequence: u64,
+}
+
+/// What the processes of a world share.
+pub struct Shared {
+    pub clock: Arc<Clock>,
+    /// Processes that have ended.
+    pub deaths: Arc<AtomicU64>,
+    pub state: Mutex<State>,
+}
+
+impl Shared {
+    /// A world without hosts, whose links do what `faults` says.
+    pub fn new(seed: u64, faults: Faults) -> Self {
+        let state = State {
+            random: fastrand::Rng::with_seed(seed),
+            network: Network::new(faults),
+            hosts: Vec::new(),
+            host_of: HashMap::new(),
+            members: Vec::new(),
+            buried: 0,
+            blocks: HashMap::new(),
+            notes: None,
+            due: BinaryHeap::new(),
+            sequence: 0,
+        };
+        let (clock, deaths) = (Arc::new(Clock::default()), Arc::new(AtomicU64::new(0)));
+        Shared { clock, deaths, state: Mutex::new(state) }
+    }
+
+    /// Has a process take the network only, before anybody connects.
+    pub fn refuse_channels(&self, id: ProcessId) {
+        self.state.lock().members[id.0].refuses_channels = true;
+    }
+
+    /// Makes everything happen that is due.
+    pub fn deliver(&self) {
+        let now = self.clock.now();
+        self.deliver_to(&mut self.state.lock(), now);
+    }
+
+    fn deliver_to(&self, state: &mut State, now: u64) {
+        if self.deaths.load(Ordering::Acquire) != state.buried {
+            state.bury_the_dead();
+        }
+        state.deliver(now);
+    }
+
+    /// A packet was dropped for its ICRC.
+    pub fn bad_icrc(&self) {
+        self.state.lock().network.counters.bad_icrc += 1;
+    }
+
+    pub fn has_events(&self, of: ProcessId) -> bool {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        self.deliver_to(&mut state, now);
+        !state.members[of.0].events.is_empty()
+    }
+
+    pub fn take_events(&self, of: ProcessId, into: &mut Vec<SimEvent>) {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        self.deliver_to(&mut state, now);
+        into.extend(state.members[of.0].events.drain(..));
+    }
+
+    pub fn take_datagrams(&self, of: ProcessId, limit: usize) -> Vec<SimDatagram> {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        self.deliver_to(&mut state, now);
+        let inbox = &mut state.members[of.0].inbox;
+        let count = inbox.len().min(limit);
+        inbox.drain(..count).collect()
+    }
+
+    /// Leases blocks that follow each other, at most `count`; none where the host has none left.
+    pub fn lease_blocks(&self, process: &Process, count: usize) -> Vec<u32> {
+        let mut state = self.state.lock();
+        let start = state.random.u32(1..limits::HOST_BLOCKS);
+        let is_free = |state: &State, block: u32| !state.blocks.contains_key(&(process.host, block));
+        let all = (start..limits::HOST_BLOCKS).chain(1..start);
+        let from_first_free = all.skip_while(|block| !is_free(&state, *block));
+        let leased: Vec<u32> =
+            from_first_free.take_while(|block| is_free(&state, *block)).take(count).collect();
+        for block in &leased {
+            state.blocks.insert((process.host, *block), process.id);
+        }
+        leased
+    }
+
+    pub fn is_local(&self, host: HostId, address: IpAddr) -> bool {
+        self.state.lock().hosts[host.0].contains(&address)
+    }
+
+    pub fn connect(&self, from: ProcessId, block: u32) {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        let at = now + state.random.u64(limits::CONNECT_TIME.0..=limits::CONNECT_TIME.1);
+        state.schedule(at, Due::Connect { from, block });
+    }
+
+    /// Pages of `of` come in after a while, as far as their regions are then what they were.
+    pub fn bring_in(
+        &self,
+        of: ProcessId,
+        to: ProcessId,
+        regions: &RegionView<SimWords>,
+        parts: &[RegionPart],
+        token: Option<u64>,
+    ) {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        let at = now + state.random.u64(limits::PAGE_TIME.0..=limits::PAGE_TIME.1);
+        let pages_from = state.members[of.0].process.pages_from.load(Ordering::Relaxed);
+        // Other processes cannot have them brought in before.
+        let (at, parts) =
+            if of == to || at >= pages_from { (at.max(pages_from), parts) } else { (at, &[][..]) };
+        let is_asked_for = state.due.iter().any(|Reverse(entry)| {
+            matches!(&entry.due, Due::PagesIn { of: whose, to: other, parts: theirs, token: word, .. }
+                if (*whose, *other, &theirs[..], *word) == (of, to, parts, token))
+        });
+        if !is_asked_for {
+            let (regions, parts) = (regions.clone(), parts.to_vec());
+            state.schedule(at, Due::PagesIn { of, to, regions, parts, token });
+        }
+    }
+
+    pub fn random(&self) -> u64 {
+        self.state.lock().random.u64(..)
+    }
+
+    /// Puts a packet on its link.
+    pub fn send(&self, from: &Process, route: &Route, bytes: Vec<u8>) {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        let Some(host) = state.host_of.get(&route.destination).copied() else {
+            state.network.counters.unknown += 1;
+            return;
+        };
+        let State { random, network, .. } = &mut *state;
+        let [first, second] = network.send(random, now, from.host, host, bytes.len());
+        if let Some(notes) = &state.notes {
+            let fate = match (first, second) {
+                (None, _) => "lost".to_owned(),
+                (Some(one), None) => format!("arrives {one}"),
+                (Some(one), Some(other)) => format!("arrives {one} and {other}"),
+            };
+            packet::note(notes, now, from.id, &bytes, &fate);
+        }
+        let datagram = SimDatagram::new(route, bytes);
+        if let Some(arrival) = second {
+            state.carry(from.host, host, arrival, datagram.clone());
+        }
+        if let Some(arrival) = first {
+            state.carry(from.host, host, arrival, datagram);
+        }
+    }
+}
+
+impl State {
+    /// Adds a host with an address of its own.
+    pub fn add_host(&mut self) -> HostId {
+        let id = HostId(self.hosts.len());
+        let address = IpAddr::V4(Ipv4Addr::new(10, 0, (id.0 >> 8) as u8, id.0 as u8 + 1));
+        self.hosts.push(vec![address]);
+        self.host_of.insert(address, id);
+        id
+    }
+
+    /// Adds a process.
+    pub fn add_member(&mut self, process: Arc<Process>) -> &Member {
+        let at = self.members.len();
+        self.members.push(Member {
+            instance: self.random.u64(1..),
+            tables: Array::new(pagewire_fabric::limits::TABLE_WORDS),
+            mailbox: Array::new(pagewire_fabric::limits::MAILBOX_WORDS),
+            channels: Vec::new(),
+            events: VecDeque::new(),
+            inbox: VecDeque::new(),
+            next_channel: 0,
+            untouchable: None,
+            swaps_at_a_limit: false,
+            refuses_channels: false,
+            buried: false,
+            process,
+        });
+        &self.members[at]
+    }
+
+    /// When something will happen by itself next.
+    pub fn next_due(&self) -> Option<u64> {
+        self.due.peek().map(|next| next.0.at)
+    }
+
+    /// Brings a packet to the process that its number names when it arrives.
+    fn carry(&mut self, from: HostId, to: HostId, arrival: Arrival, mut datagram: SimDatagram) {
+        if arrival.corrupted {
+            datagram.corrupt(&mut self.random);
+        }
+        let owner = datagram.block().and_then(|block| self.blocks.get(&(to, block)).copied());
+        match owner {
+            Some(owner) => self.schedule(arrival.at, Due::Datagram { from, to: owner, datagram }),
+            None => {
+                self.network.counters.unknown += 1;
+                self.network.left(from, to);
+            }
+        }
+    }
+
+    fn schedule(&mut self, at: u64, due: Due) {
+        self.sequence += 1;
+        self.due.push(Reverse(Entry { at, sequence: self.sequence, due }));
+    }
+
+    fn deliver(&mut self, now: u64) {
+        while self.due.peek().is_some_and(|next| next.0.at <= now) {
+            if let Some(Reverse(entry)) = self.due.pop() {
+                self.happen(entry.due);
+            }
+        }
+    }
+
+    fn happen(&mut self, due: Due) {
+        match due {
+            Due::Datagram { from, to, datagram } => {
+                let member = &mut self.members[to.0];
+                self.network.arrived(from, member.process.host);
+                if member.process.is_alive() {
+                    member.inbox.push_back(datagram);
+                }
+            }
+            Due::Departed { to, channel } => {
+                let member = &mut self.members[to.0];
+                member.channels.retain(|held| held.channel.id != channel);
+                member.events.push_back(FabricEvent::Departed { channel });
+            }
+            Due::PagesIn { of, to, regions, parts, token } => {
+                let open = parts.iter().filter(|part| regions.lives(&part.region));
+                let segments: Vec<Segment> = open.map(|part| part.segment).collect();
+                self.members[of.0].process.space.lock().bring_in(&segments);
+                let told = token.map(|token| FabricEvent::BroughtIn { token });
+                self.members[to.0].events.extend(told);
+            }
+            Due::Connect { from, block } => {
+                let event = self.connect(from, block);
+                self.members[from.0].events.push_back(event);
+            }
+        }
+    }
+
+    /// A process that ended gives up its blocks, and its peers will hear of it.
+    fn bury_the_dead(&mut self) {
+        for index in 0..self.members.len() {
+            let member = &mut self.members[index];
+            if member.buried || member.process.is_alive() {
+                continue;
+            }
+            member.buried = true;
+            self.buried += 1;
+            let ended = member.process.ended_at().unwrap_or(0);
+            let id = ProcessId(index);
+            member.inbox.clear();
+            member.channels.clear();
+            self.blocks.retain(|_, owner| *owner != id);
+            let (from, to) = limits::DEPARTURE_TIME;
+            for peer in 0..self.members.len() {
+                let told: Vec<ChannelId> = self.members[peer]
+                    .channels
+                    .iter()
+                    .filter(|held| held.peer == id)
+                    .map(|held| held.channel.id)
+                    .collect();
+                for channel in told {
+                    let at = ended + self.random.u64(from..=to);
+                    self.schedule(at, Due::Departed { to: ProcessId(peer), channel });
+                }
+            }
+        }
+    }
+
+    fn connect(&mut self, from: ProcessId, block: u32) -> SimEvent {
+        let host = self.members[from.0].process.host;
+        let Some(to) = self.blocks.get(&(host, block)).copied() else {
+            let reason = "no process of this host leases these queue pair numbers".to_owned();
+            return FabricEvent::Refused { block, reason, absent: true };
+        };
+        if let Some(held) = self.members[from.0].channels.iter().find(|held| held.peer == to) {
+            return FabricEvent::Connected { block, channel: held.channel.clone() };
+        }
+        if let Some(reason) = self.refusal(from, to) {
+            return FabricEvent::Refused { block, reason, absent: false };
+        }
+        if self.members[from.0].channels.len() >= limits::CHANNELS
+            || self.members[to.0].channels.len() >= limits::CHANNELS
+        {
+            let reason = "too many channels".to_owned();
+            return FabricEvent::Refused { block, reason, absent: false };
+        }
+        let words = Array::new(pagewire_fabric::limits::CHANNEL_WORDS);
+        let opened = self.end(from, to, Side::Opened, words.clone());
+        let accepted = self.end(to, from, Side::Accepted, words);
+        self.members[from.0].channels.push(Held { peer: to, channel: opened.clone() });
+        if from != to {
+            self.members[to.0].channels.push(Held { peer: from, channel: accepted.clone() });
+        }
+        self.members[to.0].events.push_back(FabricEvent::Accepted { channel: accepted });
+        FabricEvent::Connected { block, channel: opened }
+    }
+
+    /// Why two processes make no channel.
+    fn refusal(&self, from: ProcessId, to: ProcessId) -> Option<String> {
+        let (own, other) = (&self.members[from.0], &self.members[to.0]);
+        if other.refuses_channels {
+            return Some("the peer takes the network only (--path udp)".into());
+        }
+        let here = |reason| format!("this process may not touch the peer's memory: {reason}");
+        let there = |reason| format!("the peer may not touch this process's memory: {reason}");
+        other.untouchable.as_ref().map(here).or_else(|| own.untouchable.as_ref().map(there))
+    }
+
+    fn end(&mut self, holder: ProcessId, peer: ProcessId, side: Side, words: Arc<Array>) -> SimChannel {
+        let id = ChannelId(self.members[holder.0].next_channel);
+        self.members[holder.0].next_channel += 1;
+        let (own, other) = (&self.members[holder.0], &self.members[peer.0]);
+        let process = own.process.clone();
+        Channel {
+            id,
+            side,
+            instance: other.instance,
+            words: SimWords::new(words, process.clone()),
+            tables: SimWords::read_only(other.tables.clone(), process.clone()),
+            mailbox: SimWords::new(other.mailbox.clone(), process),
+            process: SimProcess(other.process.clone()),
+            bounce_only: own.swaps_at_a_limit || other.swaps_at_a_limit,
+        }
+    }
+}
