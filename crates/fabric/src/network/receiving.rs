@@ -86,6 +86,14 @@ impl Receiving {
         })
     }
 
+    /// New ones, if there is memory for them. Not inlined: every round would have a place for them on its stack.
+    #[cold]
+    #[inline(never)]
+    fn boxed() -> Option<Box<Self>> {
+        let made = Receiving::new().inspect_err(|error| log::debug!("no memory to receive: {error}"));
+        made.ok().map(Box::new)
+    }
+
     /// Whether it holds datagrams that were not handed over.
     pub fn is_left(&self) -> bool {
         self.message < self.receiver.count() || self.forwarded.message().is_some()
@@ -173,12 +181,8 @@ impl Network {
             hands.at_work.push(stamp);
             self.next_receiving(&mut hands)
         };
-        let fresh = || {
-            let made = Receiving::new().inspect_err(|error| log::debug!("no memory to receive: {error}"));
-            made.ok().map(Box::new)
-        };
         let (mut handed, mut done, mut emptied) = (0, None, None);
-        if let Some(mut receiving) = known.or_else(fresh) {
+        if let Some(mut receiving) = known.or_else(Receiving::boxed) {
             handed = self.hand_over(&mut receiving, limit, taker);
             // What another thread left behind when it was overtaken came before anything that the sockets hold.
             while handed < limit && !receiving.is_left() && self.has_left() {
