@@ -1,0 +1,200 @@
+//! The completion queue of a node, and the thread that polls it for those who sleep.
+
+use crate::engine::Host;
+use crate::error::{Result, refused, system};
+use crate::limits::{COMPLETIONS, POLL, SPIN};
+use crate::pending::{Pending, Sleep};
+use pagewire_nic::{Completion, CompletionChannel, CompletionQueue, Context, Notifier};
+use parking_lot::{Condvar, Mutex, RwLock};
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// Whoever has the queue pair that a completion is of.
+pub(crate) trait Completes: Send + Sync {
+    fn complete(self: Arc<Self>, completion: &Completion);
+}
+
+/// For how long the thread sleeps at most before it looks whether its node is still there.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The completion queue of a node.
+pub(crate) struct Completions {
+    queue: Arc<CompletionQueue<Host>>,
+    channel: Arc<CompletionChannel>,
+    wakeup: Arc<Wakeup>,
+    by_queue_pair: RwLock<HashMap<u32, Arc<dyn Completes>>>,
+    /// Held by the thread that polls.
+    order: Mutex<()>,
+}
+
+/// What wakes the thread that polls for sleepers.
+#[derive(Default)]
+struct Wakeup {
+    state: Mutex<WakeupState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct WakeupState {
+    /// Wakers of operations that have not ended. Below zero for a moment where one ends while its waker is being set.
+    sleepers: isize,
+    /// The completion queue has announced something.
+    raised: bool,
+    closed: bool,
+}
+
+impl Notifier for Wakeup {
+    fn raise(&self) {
+        self.state.lock().raised = true;
+        self.changed.notify_all();
+    }
+
+    fn withdraw(&self) {}
+}
+
+impl Completions {
+    /// An empty queue, and the thread that polls it for sleepers.
+    pub fn new(context: &Arc<Context<Host>>) -> Result<Arc<Self>> {
+        let wakeup = Arc::new(Wakeup::default());
+        let channel = context.create_channel(wakeup.clone());
+        let queue =
+            context.create_cq(COMPLETIONS, Some(channel.clone())).map_err(refused("a completion queue"))?;
+        let completions = Arc::new(Completions {
+            queue,
+            channel,
+            wakeup: wakeup.clone(),
+            by_queue_pair: RwLock::default(),
+            order: Mutex::default(),
+        });
+        let weak = Arc::downgrade(&completions);
+        pagewire_fabric::spawn("pagewire-wait", move || serve(&wakeup, &weak))
+            .map_err(system("a thread cannot start"))?;
+        Ok(completions)
+    }
+
+    pub fn queue(&self) -> &Arc<CompletionQueue<Host>> {
+        &self.queue
+    }
+
+    /// Completions of this queue pair are for `taker`.
+    pub fn enter(&self, queue_pair: u32, taker: Arc<dyn Completes>) {
+        self.by_queue_pair.write().insert(queue_pair, taker);
+    }
+
+    /// There are no more completions of this queue pair.
+    pub fn leave(&self, queue_pair: u32) {
+        self.by_queue_pair.write().remove(&queue_pair);
+    }
+
+    /// Hands over what is complete, and gives how much. With nothing there the calling thread does the engine's work for a moment.
+    pub fn poll(&self) -> usize {
+        // One thread at a time, so that the order stays.
+        let Some(_order) = self.order.try_lock() else { return 0 };
+        let mut batch = SmallVec::<[Completion; 8]>::new();
+        self.queue.poll(POLL, &mut |completion| batch.push(*completion));
+        for completion in &batch {
+            let taker = self.by_queue_pair.read().get(&completion.queue_pair).cloned();
+            if let Some(taker) = taker {
+                taker.complete(completion);
+            }
+        }
+        batch.len()
+    }
+
+    /// Waits until an operation has ended: polls for a while, then sleeps.
+    pub fn wait_until_ended<P: ?Sized>(&self, pending: &Pending<P>) {
+        let start = Instant::now();
+        while !pending.is_ended() {
+            self.poll();
+            if start.elapsed() < SPIN {
+                continue;
+            }
+            self.sleep(pending, &Waker::from(Arc::new(Unpark(std::thread::current()))));
+            while !pending.is_ended() {
+                std::thread::park();
+            }
+        }
+    }
+
+    /// Has somebody woken when an operation ends.
+    pub fn sleep<P: ?Sized>(&self, pending: &Pending<P>, waker: &Waker) -> Sleep {
+        let sleep = pending.wake(waker);
+        if sleep == Sleep::Added {
+            self.add_sleepers(1);
+        }
+        sleep
+    }
+
+    /// So many more sleep until operations end, or fewer.
+    pub fn add_sleepers(&self, more: isize) {
+        self.wakeup.state.lock().sleepers += more;
+        if more > 0 {
+            self.wakeup.changed.notify_all();
+        }
+    }
+
+    /// Forgets all queue pairs, and destroys the queue.
+    pub fn close(&self) {
+        self.wakeup.close();
+        self.by_queue_pair.write().clear();
+        self.queue.completion_events().abandon();
+        if let Err(error) = self.queue.destroy() {
+            log::warn!("a completion queue stays: {error}");
+        }
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        self.wakeup.close();
+    }
+}
+
+impl Wakeup {
+    /// Ends the thread that it wakes.
+    fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Wakes a thread that waits for an operation.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn serve(wakeup: &Wakeup, completions: &Weak<Completions>) {
+    loop {
+        let mut state = wakeup.state.lock();
+        while state.sleepers <= 0 && !state.closed {
+            wakeup.changed.wait(&mut state);
+        }
+        if state.closed {
+            return;
+        }
+        drop(state);
+        let Some(completions) = completions.upgrade() else { return };
+        // What is there when the queue is armed gives no event (`ibv_req_notify_cq(3)`): so it is polled behind that.
+        completions.queue.arm(false);
+        if completions.poll() > 0 {
+            continue;
+        }
+        let channel = completions.channel.clone();
+        drop(completions);
+        let mut state = wakeup.state.lock();
+        if !state.raised && !state.closed {
+            wakeup.changed.wait_for(&mut state, LOOK);
+        }
+        state.raised = false;
+        drop(state);
+        while channel.next_event().is_some() {}
+    }
+}

@@ -1,0 +1,292 @@
+//! A node: this process as others of its job see it.
+
+use crate::bootstrap::Job;
+use crate::connection::Connection;
+use crate::engine::{engine, heap};
+use crate::error::{Error, Failure, Result, refused, system};
+use crate::limits::MAX_PEERS;
+use crate::listener::ListenerHandle;
+use crate::memory::Block;
+use crate::region::{Atomic, ReadOnly, Region};
+use crate::remote::RemoteRegion;
+use crate::services::{Port, Services, random};
+use crate::token::{NodeAddress, Token};
+use pagewire_heap::HeapRef;
+use pagewire_nic::Unwatched;
+use pagewire_nic::device::{Device, devices};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// This process as others see it: it has regions, exports them, and opens those of others.
+///
+/// A node needs no locked memory, no privileges and no device. Several nodes may live in one process; they share its engine.
+pub struct Node {
+    services: Arc<Services>,
+    listener: Arc<ListenerHandle>,
+    connections: Mutex<HashMap<NodeAddress, Arc<Connection>>>,
+    job: Job,
+}
+
+impl Node {
+    /// Joins the job that started this process: what `mpirun` and `srun` start, or what the environment describes (see
+    /// [`bootstrap`](crate::bootstrap)). Without any of these the job has one process. The node's address is the one that
+    /// `PAGEWIRE_ADDRESS` names, or that of the first network device that is not loopback.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// use pagewire::{Node, Rights};
+    /// let node = Node::from_env()?;
+    /// let table = node.zeroed::<u64>(8)?;
+    /// let tokens = node.all_gather(&table.export(Rights::all())?)?;
+    /// let next = node.open(&tokens[(node.rank() + 1) % node.size()])?;
+    /// next.put(8 * node.rank() as u64 % 64, vec![7u64]).wait()?;
+    /// node.barrier()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Job`: the job could not be joined. `System` and `Engine`: what could not be had, and why. `Environment`: a variable of the
+    /// environment makes no sense.
+    pub fn from_env() -> Result<Node> {
+        Node::of(Job::from_env()?)
+    }
+
+    /// A node of a job of one process, whatever the environment says. Others can reach it by tokens all the same.
+    ///
+    /// # Errors
+    /// `System`, `Engine` and `Environment`, as those of [`from_env`](Self::from_env).
+    pub fn alone() -> Result<Node> {
+        Node::of(Job::alone())
+    }
+
+    fn of(job: Job) -> Result<Node> {
+        let nic = engine()?;
+        let (device, gid_index) = choose_device()?;
+        let gid = &device.gids[gid_index];
+        let port = Port { gid: gid.raw(), gid_index: gid_index as u8, mtu: device.mtu };
+        let address = gid.address;
+        let listener = TcpListener::bind(SocketAddr::new(address, 0))
+            .map_err(system(format!("no connections can be taken at {address}")))?;
+        let number = listener.local_addr().map_err(system("the own address"))?.port();
+        let address = NodeAddress { address, port: number, nonce: random()? };
+        let context = nic.open(device, Arc::new(Unwatched));
+        let services = Services::new(nic, &context, port, address)?;
+        let listener = ListenerHandle::start(listener, services.clone())?;
+        Ok(Node { services, listener, connections: Mutex::default(), job })
+    }
+
+    /// The number of this process in its job, from 0 on.
+    pub fn rank(&self) -> usize {
+        self.job.rank()
+    }
+
+    /// Processes of the job.
+    pub fn size(&self) -> usize {
+        self.job.size()
+    }
+
+    /// What joined the processes of the job, for people to read.
+    pub fn started_by(&self) -> &str {
+        self.job.started_by()
+    }
+
+    /// Gives a token to all processes of the job, and takes theirs, by rank. All processes call it.
+    ///
+    /// # Errors
+    /// `Job`: a process does not come, or is lost. `Token`: one gave something else.
+    pub fn all_gather(&self, token: &Token) -> Result<Vec<Token>> {
+        let all = self.job.all_gather(&token.to_bytes())?;
+        all.iter().map(|bytes| Ok(Token::from_bytes(bytes)?)).collect()
+    }
+
+    /// Gives bytes to all processes of the job, and takes theirs, by rank. All processes call it. It is no way for bulk data.
+    ///
+    /// # Errors
+    /// `Job`.
+    pub fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        Ok(self.job.all_gather(bytes)?)
+    }
+
+    /// Gives the bytes of the process `root` to all. All processes call it.
+    ///
+    /// # Errors
+    /// `Job`.
+    pub fn broadcast(&self, root: usize, bytes: &[u8]) -> Result<Vec<u8>> {
+        Ok(self.job.broadcast(root, bytes)?)
+    }
+
+    /// Waits until all processes of the job have called it. What they started may still be under way: see [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// `Job`.
+    pub fn barrier(&self) -> Result<()> {
+        Ok(self.job.barrier()?)
+    }
+
+    /// A region of `count` zeroed elements that peers may read and write once it is exported.
+    ///
+    /// # Errors
+    /// `NoMemory`.
+    pub fn zeroed<T: IntoBytes + FromBytes + Immutable + Copy>(&self, count: usize) -> Result<Region<T>> {
+        Ok(Region::new(&self.services, self.block_of::<T>(count)?))
+    }
+
+    /// A region of `count` words that are zero, which this process and peers change as atomics.
+    ///
+    /// # Errors
+    /// `NoMemory`.
+    pub fn words(&self, count: usize) -> Result<Region<u64, Atomic>> {
+        Ok(Region::new(&self.services, self.block_of::<u64>(count)?))
+    }
+
+    /// A region that has these elements and never changes.
+    ///
+    /// # Errors
+    /// `NoMemory`.
+    pub fn publish<T: IntoBytes + FromBytes + Immutable + Copy>(
+        &self,
+        elements: &[T],
+    ) -> Result<Region<T, ReadOnly>> {
+        let block = self.block_of::<T>(elements.len())?;
+        block.write(0, elements.as_bytes());
+        Ok(Region::new(&self.services, block))
+    }
+
+    /// The registered heap, which all nodes of the process share. What is allocated in it need not be registered, and peers of this host put
+    /// and get there by plain copies. Regions are allocated in it.
+    ///
+    /// # Errors
+    /// `Heap`: it could not be made. With a small `ulimit -v`, `PAGEWIRE_HEAP_RANGE` makes the range smaller.
+    pub fn heap(&self) -> Result<HeapRef> {
+        Ok(heap(&self.services.nic)?.clone())
+    }
+
+    fn block_of<T>(&self, count: usize) -> Result<Block> {
+        let length = count.checked_mul(size_of::<T>()).ok_or(Error::NoMemory(u64::MAX))?;
+        Block::zeroed(heap(&self.services.nic)?, length)
+    }
+
+    /// Opens the memory that a token names: connects to its owner if this node is not connected to it.
+    ///
+    /// # Errors
+    /// `Connect`: the owner has ended, cannot be reached or takes no more peers. Whether the token's key is still valid is told by the
+    /// first operation.
+    pub fn open(&self, token: &Token) -> Result<RemoteRegion> {
+        Ok(RemoteRegion::new(self.connection(token.node)?, *token))
+    }
+
+    /// Ends what a token gives, at once: when this returns, no access by it is under way, and none will come.
+    ///
+    /// # Errors
+    /// `Engine`: the token is none of this node's, or was unexported before; or a stopped peer is within an access, which cannot be ended.
+    pub fn unexport(&self, token: &Token) -> Result<()> {
+        match self.services.exported(token) {
+            Some(export) => self.services.revoke(&export),
+            None => {
+                let why =
+                    pagewire_nic::Error::NotFound("the token is of another node, or was unexported before");
+                Err(refused("unexport")(why))
+            }
+        }
+    }
+
+    /// Waits until everything that was started before has ended, at `remote`.
+    ///
+    /// # Errors
+    /// The first failure since the last flush of an operation that was dropped before its result was taken.
+    pub fn flush(&self) -> Result<(), Failure> {
+        let connections: Vec<_> = self.connections.lock().values().cloned().collect();
+        // All of them, also behind one that tells of a failure.
+        let results: Vec<_> = connections.iter().map(|connection| connection.flush()).collect();
+        results.into_iter().collect()
+    }
+
+    fn connection(&self, peer: NodeAddress) -> Result<Arc<Connection>> {
+        // Held while it is made: two threads that open tokens of one peer share a connection.
+        let mut connections = self.connections.lock();
+        if let Some(known) = connections.get(&peer).filter(|known| !known.is_down()) {
+            known.ensure_up()?;
+            return Ok(known.clone());
+        }
+        if connections.len() >= MAX_PEERS {
+            connections.retain(|_, connection| !connection.is_down());
+            if connections.len() >= MAX_PEERS {
+                return Err(Error::Limit { what: "peers of a node", most: MAX_PEERS });
+            }
+        }
+        let connection = Connection::open(&self.services, &self.listener, peer)?;
+        connections.insert(peer, connection.clone());
+        Ok(connection)
+    }
+
+    /// The path to the owner of a token, and why it is no better one.
+    ///
+    /// # Errors
+    /// As those of [`open`](Self::open).
+    pub fn explain(&self, token: &Token) -> Result<String> {
+        let connection = self.connection(token.node)?;
+        let peer = token.node.socket();
+        Ok(match (connection.report(), connection.why_down()) {
+            (Some(report), _) if report.reason.is_empty() => format!("{peer}: {}", report.path),
+            (Some(report), _) => format!("{peer}: {} ({})", report.path, report.reason),
+            (None, Some(why)) => format!("{peer}: no connection: {why}"),
+            (None, None) => format!("{peer}: connecting"),
+        })
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if self.services.nic.fabric().is_forked_child() {
+            // The threads, queue pairs and connections are the parent's.
+            return;
+        }
+        for connection in std::mem::take(self.connections.get_mut()).into_values() {
+            connection.close();
+        }
+        self.listener.stop();
+        self.services.completions.close();
+        self.services.close();
+    }
+}
+
+/// A device, and the place of the address in it that the node uses.
+fn choose_device() -> Result<(Device, usize)> {
+    const VARIABLE: &str = "PAGEWIRE_ADDRESS";
+    let devices = devices().map_err(system("the network devices"))?;
+    let places = devices.iter().flat_map(|device| (0..device.gids.len()).map(move |gid| (device, gid)));
+    let asked = match std::env::var_os(VARIABLE) {
+        None => None,
+        Some(value) => {
+            let text = value.to_string_lossy();
+            let address: IpAddr = text.parse().map_err(|_| Error::Environment {
+                variable: VARIABLE,
+                why: format!("'{text}': it must be an IP address"),
+            })?;
+            Some(address)
+        }
+    };
+    let is_good = |gid: IpAddr| match asked {
+        Some(address) => gid == address,
+        None => !gid.is_loopback() && !matches!(gid, IpAddr::V6(gid) if gid.is_unicast_link_local()),
+    };
+    let all: Vec<_> = places.collect();
+    let good = all.iter().find(|(device, gid)| is_good(device.gids[*gid].address));
+    let chosen = match (good, asked) {
+        (Some(good), _) => Some(good),
+        (None, None) => all.first(),
+        (None, Some(address)) => {
+            let why = format!("{address}, which is no address of a network device here that is up");
+            return Err(Error::Environment { variable: VARIABLE, why });
+        }
+    };
+    let (device, gid) = chosen.ok_or_else(|| Error::System {
+        what: "no network device is up and has an address".into(),
+        why: std::io::ErrorKind::AddrNotAvailable.into(),
+    })?;
+    Ok(((*device).clone(), *gid))
+}

@@ -1,0 +1,108 @@
+//! Operations as programs hold them: futures of their end.
+
+use crate::connection::Connection;
+use crate::error::OperationError;
+use crate::pending::{Pending, Sleep};
+use parking_lot::Mutex;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+/// An operation that was started: a future of its end, at the completion `remote`: the bytes are visible at the target.
+///
+/// It runs whether somebody waits for it or not. Dropping or forgetting it ends nothing: the buffer is the operation's own until that has
+/// ended. The failure of one that was dropped is told by the next [flush](crate::RemoteRegion::flush). `wait` and `await` give the buffer back; on failure the error has it.
+#[must_use = "an operation that nobody waits for may fail without notice: wait for it, or flush its region"]
+pub struct Operation<B> {
+    connection: Arc<Connection>,
+    pending: Arc<Pending<Mutex<Option<B>>>>,
+    finish: fn(u64, B) -> B,
+}
+
+impl<B> Unpin for Operation<B> {}
+
+impl<B: Send + 'static> Operation<B> {
+    pub(crate) fn new(
+        connection: Arc<Connection>,
+        pending: Arc<Pending<Mutex<Option<B>>>>,
+        finish: fn(u64, B) -> B,
+    ) -> Self {
+        Operation { connection, pending, finish }
+    }
+
+    /// Waits until it has ended (`remote`), and gives the buffer back. The thread polls for [`SPIN`](crate::limits::SPIN), then it sleeps.
+    ///
+    /// # Errors
+    /// The operation's, with the buffer.
+    pub fn wait(self) -> Result<B, OperationError<B>> {
+        self.connection.completions().wait_until_ended(&*self.pending);
+        self.into_result()
+    }
+
+    /// Waits until the buffer may be used again (`source`), and gives it back. On all paths of today that is when it has ended.
+    ///
+    /// # Errors
+    /// The operation's, with the buffer.
+    pub fn wait_source(self) -> Result<B, OperationError<B>> {
+        self.wait()
+    }
+
+    /// Whether it has ended. Polls the engine once where it has not.
+    pub fn is_done(&self) -> bool {
+        self.pending.is_ended() || {
+            self.connection.completions().poll();
+            self.pending.is_ended()
+        }
+    }
+
+    /// What it gave if it has ended, else the operation as it was.
+    ///
+    /// # Errors
+    /// The operation itself: it has not ended.
+    pub fn try_wait(self) -> Result<Result<B, OperationError<B>>, Self> {
+        if self.is_done() { Ok(self.into_result()) } else { Err(self) }
+    }
+
+    fn into_result(self) -> Result<B, OperationError<B>> {
+        self.result().unwrap_or_else(|| {
+            unreachable!("an operation that has ended holds its buffer until it is asked for it")
+        })
+    }
+
+    /// Takes the result of an operation that has ended. `None`: it was taken before.
+    fn result(&self) -> Option<Result<B, OperationError<B>>> {
+        let buffer = self.pending.take_payload()?;
+        Some(match self.pending.take_failure() {
+            None => Ok((self.finish)(self.pending.word.load(Ordering::Acquire), buffer)),
+            Some(failure) => Err(OperationError { buffer, failure }),
+        })
+    }
+}
+
+impl<B> Drop for Operation<B> {
+    fn drop(&mut self) {
+        if let Some(failure) = self.pending.abandon() {
+            self.connection.note_unnoticed(failure);
+        }
+    }
+}
+
+impl<B: Send + 'static> Future for Operation<B> {
+    type Output = Result<B, OperationError<B>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if !this.is_done() {
+            let sleep = this.connection.completions().sleep(&*this.pending, context.waker());
+            if sleep != Sleep::Ended {
+                return Poll::Pending;
+            }
+        }
+        match this.result() {
+            Some(result) => Poll::Ready(result),
+            None => panic!("an operation was polled after it had given its result"),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! An operation from its start to its end, as the engine's side keeps it.
+
+use crate::error::Failure;
+use pagewire_nic::{ScatterGather, SendOperation};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Waker;
+
+/// One work request of an operation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Step {
+    pub operation: SendOperation,
+    pub local: ScatterGather,
+    /// A compare-swap that comes again with what it found, until that is what it compared with: a swap.
+    pub repeats: bool,
+}
+
+/// The work requests of an operation, which follow each other, and how far they are.
+#[derive(Default)]
+pub(crate) struct Steps {
+    pub list: SmallVec<[Step; 2]>,
+    /// How many the engine has or had.
+    pub posted: usize,
+    /// How many of these have come back, in whatever way.
+    pub returned: usize,
+    /// How many are done.
+    pub done: usize,
+    /// Why no more of them is posted.
+    pub failure: Option<Failure>,
+}
+
+impl Steps {
+    /// The next one to be posted. `None`: there is none, or one before has failed.
+    pub fn next(&self) -> Option<&Step> {
+        if self.failure.is_some() { None } else { self.list.get(self.posted) }
+    }
+
+    /// Whether the engine has none of them.
+    pub fn is_idle(&self) -> bool {
+        self.returned == self.posted
+    }
+
+    /// What is not done is posted again.
+    pub fn rewind(&mut self) {
+        (self.posted, self.returned) = (self.done, self.done);
+    }
+
+    /// Begins anew if the step that was done repeats, and found something else than it compared with. Gives whether it does.
+    pub fn repeat(&mut self, found: u64) -> bool {
+        match self.list.get_mut(self.done) {
+            Some(Step { operation: SendOperation::CompareSwap { compare, .. }, repeats: true, .. })
+                if *compare != found =>
+            {
+                *compare = found;
+                self.rewind();
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// An operation from its start to its end. The connection, and whoever waits, hold it together: its buffer lives until it has ended, whatever
+/// becomes of the future.
+pub(crate) struct Pending<P: ?Sized> {
+    /// As errors say it.
+    pub name: &'static str,
+    pub steps: Mutex<Steps>,
+    /// What an atomic found, or the value that a signal is set to.
+    pub word: AtomicU64,
+    ended: AtomicBool,
+    outcome: Mutex<Outcome>,
+    payload: P,
+}
+
+#[derive(Default)]
+struct Outcome {
+    failure: Option<Failure>,
+    wakers: Wakers,
+    abandoned: bool,
+}
+
+/// Whoever is to be woken at the end of an operation.
+pub(crate) type Wakers = SmallVec<[Waker; 1]>;
+
+/// An operation whose buffer's type is forgotten.
+pub(crate) type AnyPending = Pending<dyn Send + Sync>;
+
+impl<B> Pending<Mutex<Option<B>>> {
+    /// An operation that has no steps yet.
+    pub fn new(name: &'static str, buffer: B) -> Self {
+        Pending {
+            name,
+            steps: Mutex::default(),
+            word: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+            outcome: Mutex::default(),
+            payload: Mutex::new(Some(buffer)),
+        }
+    }
+
+    /// The buffer. `None`: it was taken before.
+    pub fn take_payload(&self) -> Option<B> {
+        self.payload.lock().take()
+    }
+}
+
+impl<P: ?Sized> Pending<P> {
+    /// Whether it has ended.
+    pub fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Its failure, if it has ended with one that was not taken before.
+    pub fn take_failure(&self) -> Option<Failure> {
+        self.outcome.lock().failure.take()
+    }
+
+    /// Has somebody woken when it ends.
+    pub fn wake(&self, waker: &Waker) -> Sleep {
+        let mut outcome = self.outcome.lock();
+        // With the lock: nothing ends between this look and the waker.
+        if self.is_ended() {
+            return Sleep::Ended;
+        }
+        if outcome.wakers.iter().any(|known| known.will_wake(waker)) {
+            return Sleep::Known;
+        }
+        outcome.wakers.push(waker.clone());
+        Sleep::Added
+    }
+
+    /// Ends it. Gives whom to wake, and its failure if nobody asks for its result any more.
+    pub fn end(&self, failure: Option<Failure>) -> (Wakers, Option<Failure>) {
+        let mut outcome = self.outcome.lock();
+        debug_assert!(!self.is_ended(), "an operation ends once");
+        let unnoticed = if outcome.abandoned { failure.clone() } else { None };
+        outcome.failure = failure;
+        self.ended.store(true, Ordering::Release);
+        (std::mem::take(&mut outcome.wakers), unnoticed)
+    }
+
+    /// Nobody will ask for its result any more. Gives the failure that it has ended with, of which nobody has learnt.
+    pub fn abandon(&self) -> Option<Failure> {
+        let mut outcome = self.outcome.lock();
+        outcome.abandoned = true;
+        outcome.failure.take()
+    }
+}
+
+/// What becomes of somebody who wants to sleep until an operation ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sleep {
+    /// It has ended.
+    Ended,
+    /// One more is woken.
+    Added,
+    /// It is woken anyway.
+    Known,
+}
