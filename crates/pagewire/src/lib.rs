@@ -1,0 +1,3 @@
+//! RDMA on memory that is never pinned, from Rust.
+
+pub mod bootstrap;
