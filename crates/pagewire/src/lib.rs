@@ -1,3 +1,71 @@
-//! RDMA on memory that is never pinned, from Rust.
+//! RDMA on memory that is never pinned, from Rust: put, get, atomics and signals between processes, with no RDMA hardware, no
+//! privileges and no limit of locked memory.
+//!
+//! A [`Node`] is this process as others see it. It has [`Region`]s, whose [`Token`]s it sends to others by any means. Who holds a token
+//! [opens](Node::open) it, and puts and gets.
+//!
+//! ```
+//! fn main() -> pagewire::Result<()> {
+//!     use pagewire::{Node, Rights};
+//!     let node = Node::alone()?;
+//!     let table = node.zeroed::<u64>(1 << 20)?;
+//!     let token = table.export(Rights::READ | Rights::WRITE)?;
+//!
+//!     // Any process that has the token:
+//!     let remote = node.open(&token)?;
+//!     let put = remote.put(8, vec![7u64; 4]); // starts now, and owns its buffer
+//!     let buffer = put.wait()?; // or put.await: the bytes are visible there, and the buffer comes back
+//!     assert_eq!(remote.get_into(8, buffer).wait()?, [7; 4]);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Completions
+//!
+//! | completion | says | how to wait for it |
+//! |---|---|---|
+//! | `source` | the buffer may be used again | [`Operation::wait_source`] |
+//! | `remote` | the bytes are visible at the target | [`Operation::wait`], `await`, [`RemoteRegion::flush`], [`Node::flush`] |
+//! | `signal` | the target's word has changed, behind the bytes | [`Signal::wait_until`], at the target |
+//!
+//! # Order
+//!
+//! | | local path | over UDP |
+//! |---|---|---|
+//! | operations to one peer | executed in the order in which they were started | the same |
+//! | bytes of one put | in any order; the last 8 bytes of a long one go last | in order of their addresses, packet by packet |
+//! | a signal behind its put | changes when all bytes are visible | the same |
+//! | operations to different peers | none | none |
+//! | a swap | is posted again until nobody came between, so later ones may overtake it | the same |
+
+#![deny(unsafe_code)]
 
 pub mod bootstrap;
+#[allow(unsafe_code)]
+mod buffer;
+mod completions;
+mod connection;
+mod engine;
+mod error;
+mod handshake;
+pub mod limits;
+mod listener;
+#[allow(unsafe_code)]
+mod memory;
+mod node;
+mod operation;
+mod region;
+mod remote;
+mod rights;
+mod signal;
+mod token;
+
+pub use buffer::{Buffer, BufferMut};
+pub use error::{Error, Failure, OperationError, Result, Rule, Side};
+pub use node::Node;
+pub use operation::Operation;
+pub use region::{Atomic, Kind, ReadOnly, Region, Shared};
+pub use remote::{RemoteRegion, RemoteSignal, SignalUpdate};
+pub use rights::Rights;
+pub use signal::{Signal, wait_all, wait_any};
+pub use token::{Token, TokenError};

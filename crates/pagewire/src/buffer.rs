@@ -1,0 +1,40 @@
+//! Buffers that operations own until they end.
+
+use std::mem::size_of_val;
+use std::sync::Arc;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Memory that an operation may own: its bytes lie still while the value itself is moved.
+///
+/// # Safety
+/// [`bytes`](Self::bytes) gives the same address each time until the value is dropped or changed through `&mut`, and moving the
+/// value changes neither the address nor the bytes.
+pub unsafe trait Buffer: Send + 'static {
+    /// Address and count of its bytes.
+    fn bytes(&self) -> (*const u8, usize);
+}
+
+/// A buffer that may be written to, with any bytes.
+///
+/// # Safety
+/// Nobody else can access the bytes while the value is owned, and each byte may have any value.
+pub unsafe trait BufferMut: Buffer {}
+
+macro_rules! slices {
+    ($($(#[$doc:meta])* $type:ty),*) => {$(
+        // SAFETY: the elements lie behind a pointer that a move of the value copies; they have no padding (`IntoBytes`) and do not
+        // change behind a shared reference (`Immutable`).
+        unsafe impl<T: IntoBytes + Immutable + Send + Sync + 'static> Buffer for $type {
+            fn bytes(&self) -> (*const u8, usize) {
+                (self.as_ptr().cast(), size_of_val::<[T]>(self))
+            }
+        }
+    )*};
+}
+
+slices!(Vec<T>, Box<[T]>, Arc<[T]>, &'static [T]);
+
+// SAFETY: a vector owns its elements alone, and any bytes make some (`FromBytes`).
+unsafe impl<T: IntoBytes + FromBytes + Immutable + Send + Sync + 'static> BufferMut for Vec<T> {}
+// SAFETY: as those of a vector.
+unsafe impl<T: IntoBytes + FromBytes + Immutable + Send + Sync + 'static> BufferMut for Box<[T]> {}

@@ -1,0 +1,400 @@
+//! The connection to one peer: operations leave in the order in which they were started, and a refused one does not end those behind it.
+//!
+//! An error ends a queue pair (InfiniBand specification, volume 1, section 10.8.5): what stood behind the failed request is flushed, and
+//! was not executed. The node then connects anew and posts the flushed requests again, in their order.
+
+use crate::engine::Host;
+use crate::error::{Failure, Result, Rule, Side};
+use crate::handshake::{connect, discard};
+use crate::limits::SEND_DEPTH;
+use crate::node::Shared;
+use crate::operation::{AnyPending, SWAP, Step};
+use crate::token::NodeAddress;
+use pagewire_nic::attributes::{QueuePairChange, State};
+use pagewire_nic::{Completion, ConnectionReport, Data, QueuePair, SendOperation, SendRequest, Status};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+/// An operation of which a step failed: what of it is flushed afterwards is not posted again.
+const FAILED: usize = usize::MAX;
+
+/// The connection to one peer, of requests of this side.
+pub(crate) struct Connection {
+    pub peer: NodeAddress,
+    node: Weak<Shared>,
+    queues: Mutex<Queues>,
+}
+
+struct Queues {
+    link: Link,
+    /// What the engine has, by the number of the request; `None`: complete, behind one that is not.
+    posted: VecDeque<Option<Arc<AnyPending>>>,
+    /// The number of the first of them.
+    first: u64,
+    /// Those that are not complete.
+    incomplete: usize,
+    /// What was flushed, in order.
+    flushed: Vec<(u64, Arc<AnyPending>)>,
+    /// What waits for room in the send queue or for a connection.
+    waiting: VecDeque<Arc<AnyPending>>,
+    /// The first failure of an operation that was dropped.
+    unnoticed: Option<Failure>,
+}
+
+enum Link {
+    Up {
+        queue_pair: Arc<QueuePair<Host>>,
+        stream: Arc<TcpStream>,
+    },
+    /// The queue pair is in ERR: what it still has is being flushed.
+    Failing {
+        queue_pair: Arc<QueuePair<Host>>,
+    },
+    /// A thread connects.
+    Connecting,
+    Down {
+        why: String,
+    },
+}
+
+/// An operation that has ended, and how.
+type Ended = (Arc<AnyPending>, Option<Failure>);
+
+impl Connection {
+    /// Connects to a peer.
+    pub fn open(node: &Arc<Shared>, peer: NodeAddress) -> Result<Arc<Connection>> {
+        let connection = Arc::new(Connection {
+            peer,
+            node: Arc::downgrade(node),
+            queues: Mutex::new(Queues {
+                link: Link::Connecting,
+                posted: VecDeque::new(),
+                first: 0,
+                incomplete: 0,
+                flushed: Vec::new(),
+                waiting: VecDeque::new(),
+                unnoticed: None,
+            }),
+        });
+        connection.connect(node)?;
+        Ok(connection)
+    }
+
+    fn connect(self: &Arc<Self>, node: &Shared) -> Result<()> {
+        let (queue_pair, stream) = connect(node, &self.peer)?;
+        let stream = Arc::new(stream);
+        node.enter(queue_pair.number(), self);
+        let mut queues = self.queues.lock();
+        if !matches!(queues.link, Link::Connecting) {
+            // Closed meanwhile.
+            node.leave(queue_pair.number());
+            discard(&queue_pair);
+            return Ok(());
+        }
+        queues.link = Link::Up { queue_pair, stream: stream.clone() };
+        let ended = self.post(&mut queues);
+        drop(queues);
+        node.end(self, ended);
+        node.watch(stream, Arc::downgrade(self));
+        Ok(())
+    }
+
+    /// Whether it is of no use any more.
+    pub fn is_down(&self) -> bool {
+        matches!(self.queues.lock().link, Link::Down { .. })
+    }
+
+    /// Starts an operation.
+    pub fn start(self: &Arc<Self>, node: &Shared, pending: Arc<AnyPending>) {
+        let mut queues = self.queues.lock();
+        queues.waiting.push_back(pending);
+        let ended = self.post(&mut queues);
+        drop(queues);
+        node.end(self, ended);
+    }
+
+    /// Gives the engine what waits, as far as there is room. Returns what cannot be done any more.
+    fn post(&self, queues: &mut Queues) -> Vec<Ended> {
+        let queue_pair = match &queues.link {
+            Link::Up { queue_pair, .. } => queue_pair.clone(),
+            Link::Failing { .. } | Link::Connecting => return Vec::new(),
+            Link::Down { why } => {
+                let why = why.clone();
+                return queues.waiting.drain(..).map(|pending| self.lost(pending, &why)).collect();
+            }
+        };
+        let (mut ended, mut rings) = (Vec::new(), false);
+        while let Some(pending) = queues.waiting.front() {
+            let steps = pending.steps.lock();
+            let left = &steps[pending.done.load(Ordering::Acquire).min(steps.len())..];
+            if queues.incomplete + left.len() > SEND_DEPTH as usize {
+                break;
+            }
+            let mut refusal = None;
+            for step in left {
+                let number = queues.first + queues.posted.len() as u64;
+                match queue_pair.post_send(&request(number, step)) {
+                    Ok(kept) => rings |= kept,
+                    Err(error) => {
+                        refusal = Some(error);
+                        break;
+                    }
+                }
+                queues.posted.push_back(Some(pending.clone()));
+                queues.incomplete += 1;
+            }
+            drop(steps);
+            let Some(pending) = queues.waiting.pop_front() else { break };
+            if let Some(error) = refusal {
+                pending.done.store(FAILED, Ordering::Release);
+                let failure = Failure::Unexpected {
+                    operation: pending.name,
+                    peer: self.peer.socket(),
+                    status: error.to_string(),
+                };
+                ended.push((pending, Some(failure)));
+            }
+        }
+        if rings {
+            queue_pair.doorbell();
+        }
+        ended
+    }
+
+    /// A request of this connection is complete.
+    pub fn complete(self: &Arc<Self>, node: &Shared, completion: &Completion) {
+        let mut queues = self.queues.lock();
+        let Some(pending) = queues.take(completion.wr_id) else { return };
+        let mut ended = Vec::new();
+        match completion.status {
+            Status::Success => match pending.step_done() {
+                Progress::Ended => ended.push((pending, None)),
+                Progress::Again => queues.waiting.push_back(pending),
+                Progress::Further => {}
+            },
+            status => {
+                queues.fail();
+                if pending.done.load(Ordering::Acquire) != FAILED {
+                    if status == Status::Flushed {
+                        queues.flush(completion.wr_id, pending);
+                    } else {
+                        pending.done.store(FAILED, Ordering::Release);
+                        let failure = self.failure_of(&pending, status);
+                        ended.push((pending, Some(failure)));
+                    }
+                }
+            }
+        }
+        ended.extend(self.post(&mut queues));
+        self.recover_if_flushed(&mut queues);
+        drop(queues);
+        node.end(self, ended);
+    }
+
+    /// The peer's node has closed this stream. One of a former link says nothing any more.
+    pub fn closed_by_peer(self: &Arc<Self>, closed: &Arc<TcpStream>) {
+        let mut queues = self.queues.lock();
+        if let Link::Up { queue_pair, stream } = &queues.link {
+            if !Arc::ptr_eq(stream, closed) {
+                return;
+            }
+            let change = QueuePairChange { state: Some(State::Error), ..Default::default() };
+            if let Err(error) = queue_pair.modify(&change) {
+                log::debug!("the queue pair of a lost peer: {error}");
+            }
+            queues.fail();
+        }
+        self.recover_if_flushed(&mut queues);
+    }
+
+    /// Connects anew once everything has come back that the failed queue pair had.
+    fn recover_if_flushed(self: &Arc<Self>, queues: &mut Queues) {
+        if queues.incomplete > 0 || !matches!(queues.link, Link::Failing { .. }) {
+            return;
+        }
+        let Link::Failing { queue_pair } = std::mem::replace(&mut queues.link, Link::Connecting) else {
+            return;
+        };
+        queues.posted.clear();
+        queues.flushed.sort_by_key(|(number, _)| *number);
+        for (_, pending) in std::mem::take(&mut queues.flushed).into_iter().rev() {
+            queues.waiting.push_front(pending);
+        }
+        let connection = self.clone();
+        let spawned = pagewire_fabric::spawn("pagewire-connect", move || connection.recover(&queue_pair));
+        if let Err(error) = spawned {
+            log::warn!("no thread connects to a peer anew: {error}");
+            queues.link = Link::Down { why: format!("no thread could be started to connect anew: {error}") };
+        }
+    }
+
+    fn recover(self: &Arc<Self>, former: &QueuePair<Host>) {
+        let Some(node) = self.node.upgrade() else { return };
+        node.leave(former.number());
+        discard(former);
+        let Err(error) = self.connect(&node) else { return };
+        let mut queues = self.queues.lock();
+        if matches!(queues.link, Link::Connecting) {
+            queues.link = Link::Down { why: error.to_string() };
+        }
+        let ended = self.post(&mut queues);
+        drop(queues);
+        node.end(self, ended);
+    }
+
+    /// Everything that was started and has not ended.
+    pub fn under_way(&self) -> Vec<Arc<AnyPending>> {
+        let queues = self.queues.lock();
+        let flushed = queues.flushed.iter().map(|(_, pending)| pending);
+        queues.posted.iter().flatten().chain(flushed).chain(&queues.waiting).cloned().collect()
+    }
+
+    /// Notes the failure of an operation that was dropped.
+    pub fn note_unnoticed(&self, failure: Failure) {
+        log::debug!("{failure}");
+        self.queues.lock().unnoticed.get_or_insert(failure);
+    }
+
+    /// The first such failure since the last call.
+    pub fn take_unnoticed(&self) -> Option<Failure> {
+        self.queues.lock().unnoticed.take()
+    }
+
+    /// What the engine says of the connection. `None`: there is none now.
+    pub fn report(&self) -> Option<ConnectionReport> {
+        match &self.queues.lock().link {
+            Link::Up { queue_pair, .. } => Some(queue_pair.report()),
+            _ => None,
+        }
+    }
+
+    /// Why there is no connection, if it is down.
+    pub fn why_down(&self) -> Option<String> {
+        match &self.queues.lock().link {
+            Link::Down { why } => Some(why.clone()),
+            _ => None,
+        }
+    }
+
+    /// Ends the connection. What was not done yet will not be.
+    pub fn close(&self) -> Vec<Ended> {
+        let mut queues = self.queues.lock();
+        let why = "this process has left".to_owned();
+        let link = std::mem::replace(&mut queues.link, Link::Down { why: why.clone() });
+        if let Link::Up { stream, .. } = &link {
+            hang_up(stream);
+        }
+        if let Link::Up { queue_pair, .. } | Link::Failing { queue_pair } = &link {
+            discard(queue_pair);
+        }
+        let queues = &mut *queues;
+        let posted = queues.posted.drain(..).flatten();
+        let flushed = queues.flushed.drain(..).map(|(_, pending)| pending);
+        let all: Vec<_> = posted.chain(flushed).chain(queues.waiting.drain(..)).collect();
+        all.into_iter()
+            .filter(|pending| !pending.is_ended())
+            .map(|pending| self.lost(pending, &why))
+            .collect()
+    }
+
+    fn lost(&self, pending: Arc<AnyPending>, why: &str) -> Ended {
+        let failure =
+            Failure::PeerLost { operation: pending.name, peer: self.peer.socket(), why: why.to_owned() };
+        (pending, Some(failure))
+    }
+
+    fn failure_of(&self, pending: &AnyPending, status: Status) -> Failure {
+        let (operation, peer) = (pending.name, self.peer.socket());
+        let refused = |side, rule| Failure::Refused { operation, peer, side, rule };
+        match status {
+            Status::RemoteAccess => refused(Side::Target, Rule::Key),
+            Status::RemoteOperation => refused(Side::Target, Rule::Memory),
+            Status::LocalProtection | Status::LocalLength => refused(Side::Caller, Rule::Buffer),
+            Status::RetryExceeded | Status::RnrRetryExceeded => {
+                let why = "it does not answer, though it was asked several times".to_owned();
+                Failure::PeerLost { operation, peer, why }
+            }
+            status => Failure::Unexpected { operation, peer, status: format!("{status:?}") },
+        }
+    }
+}
+
+/// Has the peer destroy the queue pair of its side.
+fn hang_up(stream: &TcpStream) {
+    if let Err(error) = stream.shutdown(Shutdown::Both) {
+        log::debug!("a peer has hung up before: {error}");
+    }
+}
+
+fn request<'a>(number: u64, step: &'a Step) -> SendRequest<'a, Host> {
+    SendRequest {
+        wr_id: number,
+        data: Data::Segments(std::slice::from_ref(&step.local)),
+        operation: step.operation,
+        signaled: true,
+        fence: false,
+        solicited: false,
+        destination: None,
+    }
+}
+
+impl Queues {
+    /// Takes a request that is complete.
+    fn take(&mut self, number: u64) -> Option<Arc<AnyPending>> {
+        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        let pending = self.posted.get_mut(index)?.take()?;
+        self.incomplete -= 1;
+        while let Some(None) = self.posted.front() {
+            self.posted.pop_front();
+            self.first += 1;
+        }
+        Some(pending)
+    }
+
+    /// The queue pair has failed.
+    fn fail(&mut self) {
+        if let Link::Up { queue_pair, stream } = &self.link {
+            hang_up(stream);
+            self.link = Link::Failing { queue_pair: queue_pair.clone() };
+        }
+    }
+
+    /// Keeps an operation that was flushed: once, however many of its steps were.
+    fn flush(&mut self, number: u64, pending: Arc<AnyPending>) {
+        if !self.flushed.iter().any(|(_, kept)| Arc::ptr_eq(kept, &pending)) {
+            self.flushed.push((number, pending));
+        }
+    }
+}
+
+/// How an operation stands after one of its steps.
+enum Progress {
+    Ended,
+    /// Other steps are under way.
+    Further,
+    /// It has to be posted once more.
+    Again,
+}
+
+impl AnyPending {
+    fn step_done(&self) -> Progress {
+        let mut steps = self.steps.lock();
+        // A swap's compare-swap comes again with what was found, until that is what it compared with.
+        if self.name == SWAP {
+            let found = self.word.load(Ordering::Acquire);
+            if let Some(Step { operation: SendOperation::CompareSwap { compare, .. }, .. }) =
+                steps.first_mut()
+            {
+                if *compare != found {
+                    *compare = found;
+                    return Progress::Again;
+                }
+            }
+        }
+        let done = self.done.fetch_add(1, Ordering::AcqRel) + 1;
+        if done == steps.len() { Progress::Ended } else { Progress::Further }
+    }
+}

@@ -1,0 +1,149 @@
+//! What can go wrong, and at which side.
+
+use crate::token::TokenError;
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// The result of most calls.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An operation was not done.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// Bytes that should be a token are none.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The node that a token names could not be connected to.
+    #[error("cannot connect to the node at {node}: {why}")]
+    Connect { node: SocketAddr, why: String },
+    /// The range is not inside the region.
+    #[error("bytes {offset} to {} are not inside the region, which has {length}", offset.saturating_add(*count))]
+    Range { offset: u64, count: u64, length: u64 },
+    /// The offset does not fit the type: a multiple of `align` is needed.
+    #[error("offset {offset} is not a multiple of {align}, which this access needs")]
+    Alignment { offset: u64, align: u64 },
+    /// What was waited for did not happen in time.
+    #[error("{what} did not happen within {after:?}")]
+    Timeout { what: &'static str, after: Duration },
+    /// A bound of [`limits`](crate::limits) is reached.
+    #[error("there is no room for more than {most} {what}")]
+    Limit { what: &'static str, most: usize },
+    /// The engine refused.
+    #[error("{what}: {why}")]
+    Engine { what: &'static str, why: pagewire_nic::Error },
+    /// The operating system refused.
+    #[error("{what}: {why}")]
+    System { what: String, why: std::io::Error },
+    /// This process was forked from the one that made the node.
+    #[error("the node belongs to the parent of this process: a child makes one of its own")]
+    Forked,
+    /// There is no memory for a region or a buffer.
+    #[error("there is no memory for {0} bytes")]
+    NoMemory(u64),
+    /// The environment asks for something that cannot be.
+    #[error("{variable} is {why}")]
+    Environment { variable: &'static str, why: String },
+}
+
+/// Says what the engine was asked for when it refused.
+pub(crate) fn refused(what: &'static str) -> impl FnOnce(pagewire_nic::Error) -> Error {
+    move |why| Error::Engine { what, why }
+}
+
+/// Says what the operating system was asked for when it refused.
+pub(crate) fn system<E: Into<std::io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Error {
+    move |why| Error::System { what: what.into(), why: why.into() }
+}
+
+/// Which side of an operation refused it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The process that called; nothing was sent.
+    Caller,
+    /// The owner of the memory; nothing was written there.
+    Target,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Side::Caller => "refused before it was sent",
+            Side::Target => "refused by the owner of the memory",
+        })
+    }
+}
+
+/// Which rule an operation breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Rule {
+    /// It leaves the memory that the token names.
+    #[error("bytes {offset} to {} are not inside the {length} bytes of the token", offset.saturating_add(*count))]
+    Bounds { offset: u64, count: u64, length: u64 },
+    /// The token does not give the right.
+    #[error("the token does not give the right to {0}")]
+    Rights(&'static str),
+    /// Atomics act on aligned words of 8 bytes.
+    #[error("offset {offset} is at no multiple of 8 bytes, which atomics and signals need")]
+    Alignment { offset: u64 },
+    /// One operation moves at most [`MAX_LENGTH`](crate::limits::MAX_LENGTH) bytes.
+    #[error("{0} bytes are more than one operation moves: split it")]
+    Length(u64),
+    /// The owner does not know the key, or what it names has no such bytes or rights: the token was made up, its memory was
+    /// unexported or freed.
+    #[error(
+        "the key of the token is not valid there: its memory was unexported or freed, or the token was made up"
+    )]
+    Key,
+    /// The memory is there no more, or cannot be accessed in this way.
+    #[error("the memory cannot be accessed there: it was unmapped, protected or truncated")]
+    Memory,
+    /// The buffer of the caller cannot be accessed.
+    #[error("the caller's own buffer cannot be accessed")]
+    Buffer,
+}
+
+/// Why an operation was not done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// A side refused it. Nothing was written, and operations behind it go on.
+    #[error("{operation} on the region of {peer}: {side}: {rule}")]
+    Refused { operation: &'static str, peer: SocketAddr, side: Side, rule: Rule },
+    /// The peer is gone, or cannot be reached. Whether the operation was done there is not known.
+    #[error("{operation}: the peer at {peer} is lost: {why}")]
+    PeerLost { operation: &'static str, peer: SocketAddr, why: String },
+    /// The engine gave up for a reason that this interface should not cause.
+    #[error("{operation} on the region of {peer} ended with {status}")]
+    Unexpected { operation: &'static str, peer: SocketAddr, status: String },
+}
+
+/// An operation that was not done, and its buffer.
+pub struct OperationError<B> {
+    /// The buffer, as it came. That of a get may hold part of what was asked for.
+    pub buffer: B,
+    /// Why.
+    pub failure: Failure,
+}
+
+impl<B> fmt::Debug for OperationError<B> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.failure, formatter)
+    }
+}
+
+impl<B> fmt::Display for OperationError<B> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.failure, formatter)
+    }
+}
+
+impl<B> std::error::Error for OperationError<B> {}
+
+impl<B> From<OperationError<B>> for Error {
+    fn from(error: OperationError<B>) -> Self {
+        Error::Failed(error.failure)
+    }
+}

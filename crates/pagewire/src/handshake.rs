@@ -1,0 +1,235 @@
+//! How the queue pairs of two nodes are connected: what the nodes tell each other over TCP, and what they make of it.
+
+use crate::engine::Host;
+use crate::error::{Error, Result, refused};
+use crate::limits::{CONNECT_PATIENCE, SEND_DEPTH};
+use crate::node::Shared;
+use crate::token::NodeAddress;
+use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
+use pagewire_nic::device::Mtu;
+use pagewire_nic::{QueuePair, QueuePairInit, Rights};
+use serde::{Deserialize, Serialize};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+const MAGIC: [u8; 8] = *b"PAGEWIRE";
+/// Of the messages below.
+const VERSION: u8 = 1;
+/// Bytes of a message at most; one byte in front of it says how many it has.
+pub(crate) const MAX_MESSAGE: usize = 128;
+
+/// What a node that has a token says first. Magic and version stand first in all versions.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    magic: [u8; 8],
+    version: u8,
+    /// That of the token: who does not know it is a stranger.
+    nonce: u64,
+    end: End,
+}
+
+/// One end of a connection.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct End {
+    gid: [u8; 16],
+    queue_pair: u32,
+    /// Of the first request.
+    psn: u32,
+    /// A value of `enum ibv_mtu`.
+    mtu: u32,
+}
+
+/// What the other node says to it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    Accepted(End),
+    Refused(Refusal),
+}
+
+/// Why a node takes no connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("it speaks version {0} of Pagewire's handshake, and this process version {VERSION}")]
+    Version(u8),
+    #[error("it is not the node that made the token: that has ended")]
+    Nonce,
+    #[error("it has as many peers as it can have")]
+    Room,
+    #[error("it could not make a queue pair (error {0})")]
+    Engine(i32),
+}
+
+/// A message with its length in front.
+pub(crate) fn frame(message: &impl Serialize) -> Vec<u8> {
+    let mut bytes = vec![0];
+    let body = postcard::to_allocvec(message).unwrap_or_default();
+    debug_assert!((1..=MAX_MESSAGE).contains(&body.len()));
+    bytes[0] = body.len() as u8;
+    bytes.extend(body);
+    bytes
+}
+
+/// A queue pair in INIT. `rights`: what the peer may do to this process.
+fn queue_pair(node: &Shared, rights: Rights) -> Result<Arc<QueuePair<Host>>> {
+    let what = "a queue pair";
+    let completions = node.completions.queue();
+    let init = QueuePairInit {
+        kind: QueuePairType::Rc,
+        send_cq: completions.clone(),
+        recv_cq: completions.clone(),
+        srq: None,
+        capabilities: Capabilities {
+            max_send_wr: SEND_DEPTH,
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        },
+        signal_all: true,
+    };
+    let queue_pair = node.domain.create_qp(init).map_err(refused(what))?;
+    let change = QueuePairChange {
+        state: Some(State::Init),
+        pkey_index: Some(0),
+        port: Some(1),
+        access: Some(rights),
+        ..Default::default()
+    };
+    queue_pair.modify(&change).map_err(refused(what))?;
+    Ok(queue_pair)
+}
+
+impl End {
+    fn new(node: &Shared, queue_pair: &QueuePair<Host>) -> Result<End> {
+        Ok(End {
+            gid: node.port.gid,
+            queue_pair: queue_pair.number(),
+            psn: node.random()? as u32 & 0xFF_FFFF,
+            mtu: node.port.mtu as u32,
+        })
+    }
+
+    /// Connects a queue pair in INIT to the other end, which `self` is the own one of.
+    fn connect(&self, node: &Shared, queue_pair: &QueuePair<Host>, other: &End) -> Result<()> {
+        let what = "a connection of queue pairs";
+        let mtu = Mtu::from_repr(self.mtu.min(other.mtu)).unwrap_or_default();
+        let address = AddressVector {
+            destination_gid: other.gid,
+            source_gid_index: node.port.gid_index,
+            hop_limit: 64,
+            is_global: true,
+            port: 1,
+            ..Default::default()
+        };
+        let receive = QueuePairChange {
+            state: Some(State::ReadyToReceive),
+            address: Some(address),
+            path_mtu: Some(mtu),
+            destination: Some(other.queue_pair),
+            receive_psn: Some(other.psn),
+            max_dest_read_atomic: Some(16),
+            min_rnr_timer: Some(12),
+            ..Default::default()
+        };
+        let send = QueuePairChange {
+            state: Some(State::ReadyToSend),
+            send_psn: Some(self.psn),
+            timeout: Some(14),
+            retry_count: Some(7),
+            rnr_retry: Some(7),
+            max_read_atomic: Some(16),
+            ..Default::default()
+        };
+        queue_pair.modify(&receive).map_err(refused(what))?;
+        queue_pair.modify(&send).map_err(refused(what))
+    }
+}
+
+/// Connects to a node: the queue pair of this side, and the TCP connection that lasts as long.
+pub(crate) fn connect(node: &Shared, to: &NodeAddress) -> Result<(Arc<QueuePair<Host>>, TcpStream)> {
+    let queue_pair = queue_pair(node, Rights::empty())?;
+    let connected = greet(node, to, &queue_pair);
+    if connected.is_err() {
+        discard(&queue_pair);
+    }
+    Ok((queue_pair, connected?))
+}
+
+fn greet(node: &Shared, to: &NodeAddress, queue_pair: &QueuePair<Host>) -> Result<TcpStream> {
+    let cannot = |why: String| Error::Connect { node: to.socket(), why };
+    let failed = |error: std::io::Error| cannot(error.to_string());
+    let own = End::new(node, queue_pair)?;
+    let mut stream = TcpStream::connect_timeout(&to.socket(), CONNECT_PATIENCE).map_err(failed)?;
+    let patience = Some(CONNECT_PATIENCE);
+    stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(patience)).map_err(failed)?;
+    let hello = Hello { magic: MAGIC, version: VERSION, nonce: to.nonce, end: own };
+    stream.write_all(&frame(&hello)).map_err(failed)?;
+    let mut bytes = [0; MAX_MESSAGE];
+    stream.read_exact(&mut bytes[..1]).map_err(failed)?;
+    let length = usize::from(bytes[0]);
+    let body = bytes.get_mut(..length).ok_or_else(|| cannot("what answers there is no Pagewire".into()))?;
+    stream.read_exact(body).map_err(failed)?;
+    match postcard::from_bytes(body) {
+        Ok(Answer::Accepted(other)) => own.connect(node, queue_pair, &other)?,
+        Ok(Answer::Refused(refusal)) => return Err(cannot(refusal.to_string())),
+        Err(_) => return Err(cannot("what answers there is no Pagewire".into())),
+    }
+    Ok(stream)
+}
+
+/// Answers a node: the queue pair of this side if it is accepted, and what to send. `None`: it says nothing that deserves an answer.
+/// `is_full`: there is no room for another peer.
+pub(crate) fn accept(
+    node: &Shared,
+    message: &[u8],
+    is_full: bool,
+) -> Option<(Option<Arc<QueuePair<Host>>>, Answer)> {
+    let (magic, behind) = message.split_at_checked(MAGIC.len())?;
+    let version = *behind.first()?;
+    if magic != MAGIC {
+        return None;
+    }
+    let refuse = |refusal| Some((None, Answer::Refused(refusal)));
+    if version != VERSION {
+        return refuse(Refusal::Version(VERSION));
+    }
+    let hello: Hello = postcard::from_bytes(message).ok()?;
+    if hello.nonce != node.address.nonce {
+        return refuse(Refusal::Nonce);
+    }
+    if is_full {
+        return refuse(Refusal::Room);
+    }
+    let made = respond(node, &hello.end);
+    Some(match made {
+        Ok((queue_pair, own)) => (Some(queue_pair), Answer::Accepted(own)),
+        Err(error) => {
+            log::debug!("a peer cannot connect: {error}");
+            let errno = if let Error::Engine { why, .. } = error { why.errno() } else { 0 };
+            (None, Answer::Refused(Refusal::Engine(errno)))
+        }
+    })
+}
+
+fn respond(node: &Shared, other: &End) -> Result<(Arc<QueuePair<Host>>, End)> {
+    let queue_pair = queue_pair(node, Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC)?;
+    let connected = End::new(node, &queue_pair).and_then(|own| {
+        own.connect(node, &queue_pair, other)?;
+        Ok(own)
+    });
+    match connected {
+        Ok(own) => Ok((queue_pair, own)),
+        Err(error) => {
+            discard(&queue_pair);
+            Err(error)
+        }
+    }
+}
+
+/// Destroys a queue pair. One whose last access does not end stays: nothing names it any more.
+pub(crate) fn discard(queue_pair: &QueuePair<Host>) {
+    if let Err(error) = queue_pair.destroy() {
+        log::warn!("a queue pair stays: {error}");
+    }
+}

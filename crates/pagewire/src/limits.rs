@@ -1,0 +1,31 @@
+//! Bounds of this crate. Reaching one is an error that names it, or is said here.
+
+use std::time::Duration;
+
+/// Peers that a node may have operations under way to, and as many that may have such to it.
+pub const MAX_PEERS: usize = 4096;
+
+/// Work requests to one peer that the engine has at a time. Operations beyond that wait in the node, in order.
+pub const SEND_DEPTH: u32 = 256;
+
+/// Completions that fit between two polls: all that [`MAX_PEERS`] and [`SEND_DEPTH`] allow.
+pub const COMPLETIONS: u32 = MAX_PEERS as u32 * SEND_DEPTH;
+
+/// Completions that one poll takes.
+pub const POLL: usize = 64;
+
+/// Bytes of one operation, as of one message of the verbs.
+pub const MAX_LENGTH: usize = 1 << 31;
+
+/// For how long the other node may take to answer when a connection is made.
+pub const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Strangers that have connected and not yet said what they want. One more makes the oldest go.
+pub const PENDING_HANDSHAKES: usize = 64;
+
+/// For how long a thread that waits for an operation polls before it sleeps.
+pub const SPIN: Duration = Duration::from_micros(200);
+
+/// How long a thread that waits for a signal sleeps between two looks at most: the memory of a signal is written without a system
+/// call, so nobody wakes it.
+pub const SIGNAL_SLEEP: Duration = Duration::from_micros(200);

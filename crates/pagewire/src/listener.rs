@@ -1,0 +1,261 @@
+//! The thread that takes connections of peers, and notices when a peer is gone: a TCP connection lasts as long as the queue pairs that
+//! it was made for.
+
+use crate::connection::Connection;
+use crate::engine::Host;
+use crate::error::{Result, system};
+use crate::handshake::{MAX_MESSAGE, accept, discard, frame};
+use crate::limits::{MAX_PEERS, PENDING_HANDSHAKES};
+use crate::node::Shared;
+use pagewire_nic::QueuePair;
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::fd::OwnedFd;
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+
+/// Tokens of what is no TCP connection.
+const LISTENER: u64 = 0;
+const BELL: u64 = 1;
+const FIRST_STREAM: u64 = 2;
+
+/// Where other threads give the listener's thread something to do.
+pub(crate) struct ListenerHandle {
+    bell: OwnedFd,
+    orders: Mutex<Orders>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Orders {
+    watch: Vec<(Arc<TcpStream>, Weak<Connection>)>,
+    stop: bool,
+}
+
+/// A TCP connection.
+enum Stream {
+    /// Of somebody who has not said what they want.
+    Stranger { stream: TcpStream, heard: Vec<u8> },
+    /// Of a peer that has requests for this process.
+    Requester { stream: TcpStream, queue_pair: Arc<QueuePair<Host>> },
+    /// Of a peer that this process has requests for.
+    Responder { stream: Arc<TcpStream>, connection: Weak<Connection> },
+}
+
+struct Listener {
+    handle: Arc<ListenerHandle>,
+    listener: TcpListener,
+    ready: OwnedFd,
+    /// In the order in which they came.
+    streams: BTreeMap<u64, Stream>,
+    next: u64,
+}
+
+impl ListenerHandle {
+    /// Starts the thread of a node.
+    pub fn start(
+        listener: TcpListener,
+        node: impl FnOnce(Arc<ListenerHandle>) -> Result<Arc<Shared>>,
+    ) -> Result<Arc<Shared>> {
+        let what = "a thread that takes connections";
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system(what))?;
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system(what))?;
+        listener.set_nonblocking(true).map_err(system(what))?;
+        epoll::add(&ready, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)
+            .map_err(system(what))?;
+        epoll::add(&ready, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)
+            .map_err(system(what))?;
+        let handle = Arc::new(ListenerHandle { bell, orders: Mutex::default(), thread: Mutex::default() });
+        let node = node(handle.clone())?;
+        let weak = Arc::downgrade(&node);
+        let thread = Listener { handle, listener, ready, streams: BTreeMap::new(), next: FIRST_STREAM };
+        let thread =
+            pagewire_fabric::spawn("pagewire-listen", move || thread.run(&weak)).map_err(system(what))?;
+        *node.listener.thread.lock() = Some(thread);
+        Ok(node)
+    }
+
+    /// Tells a connection when its peer closes this stream.
+    pub fn watch(&self, stream: Arc<TcpStream>, connection: Weak<Connection>) {
+        self.orders.lock().watch.push((stream, connection));
+        self.ring();
+    }
+
+    /// Ends the thread and every connection of a peer: when this returns, none is left.
+    pub fn stop(&self) {
+        self.orders.lock().stop = true;
+        self.ring();
+        if let Some(Err(_)) = self.thread.lock().take().map(JoinHandle::join) {
+            log::error!("the thread that takes connections had failed before");
+        }
+    }
+
+    fn ring(&self) {
+        // A counter that is full has rung.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+}
+
+impl Listener {
+    fn run(mut self, node: &Weak<Shared>) {
+        let mut events = Vec::with_capacity(64);
+        loop {
+            events.clear();
+            match epoll::wait(&self.ready, rustix::buffer::spare_capacity(&mut events), None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    log::error!("the node takes no connections any more: {error}");
+                    return;
+                }
+            }
+            let Some(node) = node.upgrade() else { return };
+            for event in &events {
+                match event.data.u64() {
+                    LISTENER => self.take_strangers(),
+                    BELL => {
+                        if !self.follow_orders() {
+                            return;
+                        }
+                    }
+                    number => self.hear(&node, number),
+                }
+            }
+        }
+    }
+
+    /// Does what other threads have asked for. False: it ends.
+    fn follow_orders(&mut self) -> bool {
+        let mut count = [0; 8];
+        // Another ring may come meanwhile, and is heard again.
+        let _ = rustix::io::read(&self.handle.bell, &mut count);
+        let Orders { watch, stop } = std::mem::take(&mut *self.handle.orders.lock());
+        for (stream, connection) in watch {
+            self.add(Stream::Responder { stream, connection });
+        }
+        !stop
+    }
+
+    fn take_strangers(&mut self) {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    self.bound_strangers();
+                    self.add(Stream::Stranger { stream, heard: Vec::new() });
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    log::warn!("a connection could not be taken: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Has the oldest stranger go where there are too many.
+    fn bound_strangers(&mut self) {
+        let mut strangers = self
+            .streams
+            .iter()
+            .filter(|(_, stream)| matches!(stream, Stream::Stranger { .. }))
+            .map(|(number, _)| *number);
+        let oldest = strangers.next();
+        if strangers.count() + 1 >= PENDING_HANDSHAKES {
+            oldest.and_then(|number| self.streams.remove(&number));
+        }
+    }
+
+    fn add(&mut self, stream: Stream) {
+        let number = self.next;
+        self.next += 1;
+        let socket = stream.socket();
+        let watched = socket.set_nonblocking(true).and_then(|()| {
+            epoll::add(&self.ready, socket, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
+                .map_err(Into::into)
+        });
+        match watched {
+            Ok(()) => drop(self.streams.insert(number, stream)),
+            Err(error) => {
+                log::warn!("a connection cannot be watched: {error}");
+                stream.close();
+            }
+        }
+    }
+
+    /// Something came from a stream, or its end.
+    fn hear(&mut self, node: &Shared, number: u64) {
+        let Some(stream) = self.streams.remove(&number) else { return };
+        let mut bytes = [0; MAX_MESSAGE + 1];
+        let count = match stream.socket().read(&mut bytes) {
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                self.streams.insert(number, stream);
+                return;
+            }
+            Err(_) => 0,
+        };
+        match stream {
+            Stream::Stranger { stream, mut heard } if count > 0 => {
+                heard.extend_from_slice(&bytes[..count]);
+                if let Some(stream) = self.answer(node, stream, heard) {
+                    self.streams.insert(number, stream);
+                }
+            }
+            // A peer says no more than its end.
+            stream => stream.close(),
+        }
+    }
+
+    /// Answers a stranger that has said everything. `None`: the connection ends.
+    fn answer(&self, node: &Shared, mut stream: TcpStream, heard: Vec<u8>) -> Option<Stream> {
+        let length = usize::from(*heard.first()?);
+        if length > MAX_MESSAGE || heard.len() > length + 1 {
+            return None;
+        }
+        if heard.len() < length + 1 {
+            return Some(Stream::Stranger { stream, heard });
+        }
+        let requesters =
+            self.streams.values().filter(|stream| matches!(stream, Stream::Requester { .. })).count();
+        let (queue_pair, answer) = accept(node, &heard[1..], requesters >= MAX_PEERS)?;
+        // A message of this size fits in the buffer of a socket that nothing was written to.
+        let sent = stream.write_all(&frame(&answer));
+        let queue_pair = queue_pair?;
+        if let Err(error) = sent {
+            log::debug!("a peer went before it was connected: {error}");
+            discard(&queue_pair);
+            return None;
+        }
+        Some(Stream::Requester { stream, queue_pair })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        std::mem::take(&mut self.streams).into_values().for_each(Stream::close);
+    }
+}
+
+impl Stream {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Stream::Stranger { stream, .. } | Stream::Requester { stream, .. } => stream,
+            Stream::Responder { stream, .. } => stream,
+        }
+    }
+
+    /// The peer is gone, or is to go.
+    fn close(self) {
+        match self {
+            Stream::Stranger { .. } => {}
+            Stream::Requester { queue_pair, .. } => discard(&queue_pair),
+            Stream::Responder { connection, stream } => {
+                if let Some(connection) = connection.upgrade() {
+                    connection.closed_by_peer(&stream);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Memory of regions: zeroed at first, and accessed by peers at any time.
+
+use crate::error::{Error, Result};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Regions begin at a cache line of their own, so that no neighbour shares one.
+const ALIGN: usize = 64;
+/// Bytes of a word.
+const WORD: usize = size_of::<AtomicU64>();
+
+/// Memory that this process and its peers write.
+pub(crate) struct Block {
+    pointer: NonNull<u8>,
+    layout: Layout,
+    length: usize,
+}
+
+// SAFETY: it is owned memory. All accesses are atomic.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Zeroed memory.
+    pub fn zeroed(length: usize) -> Result<Block> {
+        let no_memory = Error::NoMemory(length as u64);
+        let Ok(layout) = Layout::from_size_align(length.max(1), ALIGN) else { return Err(no_memory) };
+        let layout = layout.pad_to_align();
+        // SAFETY: the layout's size is not zero.
+        let pointer = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(no_memory)?;
+        Ok(Block { pointer, layout, length })
+    }
+
+    pub fn address(&self) -> u64 {
+        self.pointer.as_ptr() as u64
+    }
+
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// All of its words of 8 bytes, the last of which may have bytes behind its end.
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the memory is owned, initialised and aligned to 64 bytes, its size is a multiple of that, and nobody has another kind of
+        // reference to it.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr().cast(), self.layout.size() / WORD) }
+    }
+
+    /// Copies bytes out, word by word. What is written meanwhile is there in part.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) {
+        for (word, within, at) in self.pieces(offset, bytes.len()) {
+            let from = word.load(Ordering::Relaxed).to_ne_bytes();
+            bytes[at..at + within.len()].copy_from_slice(&from[within]);
+        }
+    }
+
+    /// Copies bytes in, word by word. The other bytes of the first and the last word stay what they are, whoever writes them.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        for (word, within, at) in self.pieces(offset, bytes.len()) {
+            let piece = &bytes[at..at + within.len()];
+            if let Ok(whole) = piece.try_into() {
+                word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
+                continue;
+            }
+            let mixed = |before: u64| {
+                let mut mixed = before.to_ne_bytes();
+                mixed[within.clone()].copy_from_slice(piece);
+                Some(u64::from_ne_bytes(mixed))
+            };
+            // It gives a value for each one before, so it is always done.
+            let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, mixed);
+        }
+    }
+
+    /// The words that hold `count` bytes from `offset` on: each with the bytes of it that are meant, and where these are among the `count`.
+    fn pieces(&self, offset: usize, count: usize) -> impl Iterator<Item = (&AtomicU64, Range<usize>, usize)> {
+        let end = offset.checked_add(count).filter(|end| *end <= self.length);
+        let end =
+            end.unwrap_or_else(|| panic!("bytes {offset} and {count} more of a block of {}", self.length));
+        let words = if count == 0 { 0..0 } else { offset / WORD..end.div_ceil(WORD) };
+        words.map(move |index| {
+            let (first, last) = (offset.max(index * WORD), end.min((index + 1) * WORD));
+            (&self.words()[index], first - index * WORD..last - index * WORD, first - offset)
+        })
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated with this layout, and is not used any more: `Region` revokes what was exported of it first.
+        unsafe { dealloc(self.pointer.as_ptr(), self.layout) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn bytes_are_written_and_read_where_they_belong(
+            length in 0usize..200,
+            writes in prop::collection::vec((0usize..200, prop::collection::vec(any::<u8>(), 0..80)), 0..20),
+        ) {
+            let block = Block::zeroed(length).unwrap();
+            let mut model = vec![0; length];
+            for (offset, bytes) in writes {
+                let offset = offset.min(length);
+                let bytes = &bytes[..bytes.len().min(length - offset)];
+                block.write(offset, bytes);
+                model[offset..offset + bytes.len()].copy_from_slice(bytes);
+                let mut part = vec![0; bytes.len()];
+                block.read(offset, &mut part);
+                prop_assert_eq!(&part, bytes);
+            }
+            let mut all = vec![0; length];
+            block.read(0, &mut all);
+            prop_assert_eq!(all, model);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Regions: memory of this process that peers may access.
+
+use crate::error::{Error, Result, refused};
+use crate::memory::Block;
+use crate::node::Shared as NodeShared;
+use crate::rights::Rights;
+use crate::signal::Signal;
+use crate::token::Token;
+use parking_lot::Mutex;
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Peers may read a region of this kind, and nobody writes it: it gives plain slices.
+#[derive(Debug)]
+pub struct ReadOnly;
+
+/// Peers and this process change words of 8 bytes as atomics: the region gives `&[AtomicU64]`.
+#[derive(Debug)]
+pub struct Atomic;
+
+/// Peers may read and write: bytes are copied in and out, and no reference to them is given.
+#[derive(Debug)]
+pub struct Shared;
+
+/// The kinds of regions, and what may be exported of each.
+pub trait Kind: sealed::Sealed {
+    /// The rights that a token may give.
+    const RIGHTS: Rights;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::ReadOnly {}
+    impl Sealed for super::Atomic {}
+    impl Sealed for super::Shared {}
+}
+
+impl Kind for ReadOnly {
+    const RIGHTS: Rights = Rights::READ;
+}
+
+impl Kind for Atomic {
+    const RIGHTS: Rights = Rights::all();
+}
+
+impl Kind for Shared {
+    const RIGHTS: Rights = Rights::all();
+}
+
+/// Memory of this process, of elements `T`, that peers may access once it is [exported](Region::export).
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// use pagewire::{Node, Rights};
+/// let node = Node::alone()?;
+/// let table = node.zeroed::<u64>(100)?;
+/// let remote = node.open(&table.export(Rights::READ | Rights::WRITE)?)?;
+/// remote.put(16, vec![7u64, 8]).wait()?;
+/// assert_eq!((table.get(2)?, table.get(3)?), (7, 8));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Region<T, K = Shared> {
+    exported: Arc<Exported>,
+    of: PhantomData<(T, K)>,
+}
+
+/// The memory of a region, and the keys that it was exported by.
+struct Exported {
+    node: Arc<NodeShared>,
+    block: Option<Block>,
+    keys: Mutex<Vec<u32>>,
+}
+
+impl Exported {
+    fn block(&self) -> &Block {
+        match &self.block {
+            Some(block) => block,
+            None => unreachable!("the block is there until the region ends"),
+        }
+    }
+}
+
+impl Drop for Exported {
+    fn drop(&mut self) {
+        let mut stays = false;
+        for key in self.keys.get_mut().drain(..) {
+            if let Err(error) = self.node.revoke(key) {
+                // A stopped peer may be inside: the memory must stay.
+                log::warn!("a region of memory stays: {error}");
+                stays = true;
+            }
+        }
+        if stays {
+            std::mem::forget(self.block.take());
+        }
+    }
+}
+
+impl<T, K: Kind> Region<T, K> {
+    pub(crate) fn new(node: &Arc<NodeShared>, block: Block) -> Self {
+        let exported = Exported { node: node.clone(), block: Some(block), keys: Mutex::default() };
+        Region { exported: Arc::new(exported), of: PhantomData }
+    }
+
+    fn block(&self) -> &Block {
+        self.exported.block()
+    }
+
+    /// Elements in it.
+    pub fn len(&self) -> usize {
+        self.block().length() / size_of::<T>().max(1)
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes in it.
+    pub fn bytes(&self) -> u64 {
+        self.block().length() as u64
+    }
+
+    /// Makes a token of all of it.
+    ///
+    /// # Errors
+    /// As those of [`export_part`](Self::export_part).
+    pub fn export(&self, rights: Rights) -> Result<Token> {
+        self.export_part(.., rights)
+    }
+
+    /// Makes a token of some of its bytes, with a key of its own: in constant time, whatever the count of bytes. What lies beside them, in
+    /// the same page too, is out of the reach of who holds the token.
+    ///
+    /// # Errors
+    /// `Range`: the bytes are not in it; `Engine`: this kind of region does not give the rights, or there are too many exports.
+    pub fn export_part(&self, bytes: impl RangeBounds<u64>, rights: Rights) -> Result<Token> {
+        let start = match bytes.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match bytes.end_bound() {
+            Bound::Included(last) => last.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => self.bytes(),
+        };
+        if start > end || end > self.bytes() {
+            let count = end.saturating_sub(start);
+            return Err(Error::Range { offset: start, count, length: self.bytes() });
+        }
+        if !K::RIGHTS.contains(rights) {
+            let why =
+                pagewire_nic::Error::InvalidArgument("peers may only read a region of the kind ReadOnly");
+            return Err(refused("an export")(why));
+        }
+        let token = self.exported.node.export(self.block().address() + start, end - start, rights)?;
+        self.exported.keys.lock().push(token.key);
+        Ok(token)
+    }
+}
+
+impl<T, K> Region<T, K> {
+    fn range(&self, index: usize, count: usize) -> Result<usize> {
+        let (size, length) = (size_of::<T>(), self.exported.block().length());
+        let fits =
+            index.checked_add(count).and_then(|end| end.checked_mul(size)).is_some_and(|end| end <= length);
+        if fits {
+            return Ok(index * size);
+        }
+        let bytes = |count: usize| (count as u64).saturating_mul(size as u64);
+        Err(Error::Range { offset: bytes(index), count: bytes(count), length: length as u64 })
+    }
+}
+
+impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
+    /// The element at `index`. One of 8 bytes or less that does not cross a word is read at once; a longer one may be half written.
+    ///
+    /// # Errors
+    /// `Range`.
+    pub fn get(&self, index: usize) -> Result<T> {
+        let mut element = [T::new_zeroed()];
+        self.read(index, &mut element)?;
+        Ok(element[0])
+    }
+
+    /// Sets the element at `index`.
+    ///
+    /// # Errors
+    /// `Range`.
+    pub fn set(&self, index: usize, element: T) -> Result<()> {
+        self.write(index, &[element])
+    }
+
+    /// Copies elements from `index` on out.
+    ///
+    /// # Errors
+    /// `Range`.
+    pub fn read(&self, index: usize, elements: &mut [T]) -> Result<()> {
+        let offset = self.range(index, elements.len())?;
+        self.exported.block().read(offset, elements.as_mut_bytes());
+        Ok(())
+    }
+
+    /// Copies elements in, from `index` on.
+    ///
+    /// # Errors
+    /// `Range`.
+    pub fn write(&self, index: usize, elements: &[T]) -> Result<()> {
+        let offset = self.range(index, elements.len())?;
+        self.exported.block().write(offset, elements.as_bytes());
+        Ok(())
+    }
+
+    /// The word of 8 bytes at `offset` as a signal, which peers set or add to behind their puts.
+    ///
+    /// # Errors
+    /// `Range` and `Alignment`.
+    pub fn signal(&self, offset: u64) -> Result<Signal<'_>> {
+        let block = self.exported.block();
+        Signal::at(&self.exported.node, block.words(), block.length() as u64, offset)
+    }
+}
+
+impl Region<u64, Atomic> {
+    /// Its words.
+    pub fn words(&self) -> &[AtomicU64] {
+        &self.block().words()[..self.len()]
+    }
+
+    /// The word at `index` as a signal.
+    ///
+    /// # Errors
+    /// `Range`.
+    pub fn signal(&self, index: usize) -> Result<Signal<'_>> {
+        let block = self.block();
+        Signal::at(
+            &self.exported.node,
+            block.words(),
+            block.length() as u64,
+            (index as u64).saturating_mul(8),
+        )
+    }
+}

@@ -1,0 +1,276 @@
+//! Memory of another process, as the holder of a token uses it.
+
+use crate::buffer::{Buffer, BufferMut};
+use crate::connection::Connection;
+use crate::error::{Error, Failure, Result, Rule, Side};
+use crate::limits::MAX_LENGTH;
+use crate::node::Shared;
+use crate::operation::{Operation, Pending, SWAP, Step};
+use crate::rights::Rights;
+use crate::token::Token;
+use pagewire_nic::{ScatterGather, SendOperation};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Exported memory of a process, opened by its token. Offsets are bytes from its first one.
+///
+/// Each call starts an operation at once and gives an [`Operation`], which may be waited for, polled, awaited or dropped. Operations to
+/// one peer are executed in the order in which they were started.
+///
+/// ```
+/// # fn main() -> pagewire::Result<()> {
+/// use pagewire::{Node, Rights};
+/// let node = Node::alone()?;
+/// let table = node.zeroed::<u64>(8)?;
+/// let remote = node.open(&table.export(Rights::all())?)?;
+/// let buffer = remote.put(0, vec![1u64, 2]).wait()?;
+/// assert_eq!(remote.get_into(0, buffer).wait()?, [1, 2]);
+/// assert_eq!(remote.fetch_add(8, 40).wait()?, 2);
+/// assert_eq!(table.get(1)?, 42);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RemoteRegion {
+    node: Arc<Shared>,
+    connection: Arc<Connection>,
+    token: Token,
+}
+
+/// A word of 8 bytes of a remote region that is changed behind a put.
+#[derive(Debug, Clone, Copy)]
+pub struct RemoteSignal {
+    offset: u64,
+}
+
+/// What becomes of a signal behind a put.
+#[derive(Debug, Clone, Copy)]
+pub struct SignalUpdate {
+    offset: u64,
+    change: Change,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Set(u64),
+    Add(u64),
+}
+
+impl RemoteSignal {
+    /// Sets it to a value.
+    pub fn set(self, value: u64) -> SignalUpdate {
+        SignalUpdate { offset: self.offset, change: Change::Set(value) }
+    }
+
+    /// Adds to it, as an atomic.
+    pub fn add(self, count: u64) -> SignalUpdate {
+        SignalUpdate { offset: self.offset, change: Change::Add(count) }
+    }
+}
+
+/// The work requests of an operation, or the rule that it breaks.
+type Plan = Result<SmallVec<[Step; 2]>, Rule>;
+
+impl RemoteRegion {
+    pub(crate) fn new(node: Arc<Shared>, connection: Arc<Connection>, token: Token) -> Self {
+        RemoteRegion { node, connection, token }
+    }
+
+    /// Bytes of it.
+    pub fn length(&self) -> u64 {
+        self.token.length
+    }
+
+    /// What may be done with it.
+    pub fn rights(&self) -> Rights {
+        self.token.rights
+    }
+
+    /// Puts the bytes of `buffer` at `offset`.
+    pub fn put<B: Buffer>(&self, offset: u64, buffer: B) -> Operation<B> {
+        let local = buffer.bytes();
+        self.start(
+            "put",
+            buffer,
+            |_, buffer| buffer,
+            |_| Ok(SmallVec::from_iter([self.write(offset, local)?])),
+        )
+    }
+
+    /// Puts one value at `offset`, which comes back in a vector.
+    pub fn put_value<T: IntoBytes + Immutable + Send + Sync + 'static>(
+        &self,
+        offset: u64,
+        value: T,
+    ) -> Operation<Vec<T>> {
+        self.put(offset, vec![value])
+    }
+
+    /// Puts the bytes of `buffer` at `offset`, then changes a signal: who sees that changed sees the bytes. The operation ends when both are
+    /// done.
+    pub fn put_signal<B: Buffer>(&self, offset: u64, buffer: B, update: SignalUpdate) -> Operation<B> {
+        let local = buffer.bytes();
+        self.start(
+            "put with signal",
+            buffer,
+            |_, buffer| buffer,
+            |word| Ok(SmallVec::from_iter([self.write(offset, local)?, self.update(update, word)?])),
+        )
+    }
+
+    /// Changes a signal.
+    pub fn signal_only(&self, update: SignalUpdate) -> Operation<()> {
+        self.start("signal", (), |_, ()| (), |word| Ok(SmallVec::from_iter([self.update(update, word)?])))
+    }
+
+    /// The word of 8 bytes at `offset`, for [`put_signal`](Self::put_signal).
+    pub fn signal(&self, offset: u64) -> RemoteSignal {
+        RemoteSignal { offset }
+    }
+
+    /// Gets `count` elements from `offset` on.
+    ///
+    /// # Errors
+    /// `NoMemory`: there is none for the buffer. What the operation itself ends with is told by its end.
+    pub fn get<T>(&self, offset: u64, count: usize) -> Result<Operation<Vec<T>>>
+    where
+        T: IntoBytes + FromBytes + Immutable + Send + Sync + 'static,
+    {
+        let no_memory = |_| Error::NoMemory((count as u64).saturating_mul(size_of::<T>() as u64));
+        Ok(self.get_into(offset, T::new_vec_zeroed(count).map_err(no_memory)?))
+    }
+
+    /// Gets as many bytes from `offset` on as `buffer` has.
+    pub fn get_into<B: BufferMut>(&self, offset: u64, buffer: B) -> Operation<B> {
+        let (address, count) = buffer.bytes();
+        self.start(
+            "get",
+            buffer,
+            |_, buffer| buffer,
+            |_| {
+                let address_there = self.check(offset, count as u64, Rights::READ, "get")?;
+                let operation = SendOperation::Read { address: address_there, key: self.token.key };
+                Ok(SmallVec::from_iter([self.step(operation, address as u64, count)]))
+            },
+        )
+    }
+
+    /// Adds to the word of 8 bytes at `offset`, and gives what it was.
+    pub fn fetch_add(&self, offset: u64, add: u64) -> Operation<u64> {
+        self.atomic("fetch-add", offset, |address, key| SendOperation::FetchAdd { address, key, add })
+    }
+
+    /// Sets the word of 8 bytes at `offset` to `swap` if it is `compare`, and gives what it was.
+    pub fn compare_swap(&self, offset: u64, compare: u64, swap: u64) -> Operation<u64> {
+        let operation = |address, key| SendOperation::CompareSwap { address, key, compare, swap };
+        self.atomic("compare-swap", offset, operation)
+    }
+
+    /// Sets the word of 8 bytes at `offset`, and gives what it was. It is a compare-swap that comes again until nobody came between, as RDMA
+    /// has no swap: of several that are started to one word, each may be overtaken by a later one.
+    pub fn swap(&self, offset: u64, swap: u64) -> Operation<u64> {
+        let operation = |address, key| SendOperation::CompareSwap { address, key, compare: 0, swap };
+        self.atomic(SWAP, offset, operation)
+    }
+
+    fn atomic(
+        &self,
+        name: &'static str,
+        offset: u64,
+        operation: impl FnOnce(u64, u32) -> SendOperation,
+    ) -> Operation<u64> {
+        self.start(
+            name,
+            0,
+            |word, _| word,
+            |word| {
+                let address = self.check_word(offset, Rights::ATOMIC, name)?;
+                Ok(SmallVec::from_iter([self.step(
+                    operation(address, self.token.key),
+                    word.as_ptr() as u64,
+                    8,
+                )]))
+            },
+        )
+    }
+
+    /// Waits until everything that was started to this peer before has ended, at `remote`.
+    ///
+    /// # Errors
+    /// The first failure since the last flush of an operation that was dropped before its result was taken.
+    pub fn flush(&self) -> Result<(), Failure> {
+        self.node.flush(&self.connection)
+    }
+
+    fn write(&self, offset: u64, (address, count): (*const u8, usize)) -> Result<Step, Rule> {
+        let there = self.check(offset, count as u64, Rights::WRITE, "put")?;
+        Ok(self.step(SendOperation::Write { address: there, key: self.token.key }, address as u64, count))
+    }
+
+    /// `word`: the operation's own, which holds the value that a signal is set to, or what it was.
+    fn update(&self, update: SignalUpdate, word: &AtomicU64) -> Result<Step, Rule> {
+        let key = self.token.key;
+        let operation = match update.change {
+            Change::Set(value) => {
+                word.store(value, Ordering::Release);
+                let address = self.check_word(update.offset, Rights::WRITE, "put a signal")?;
+                SendOperation::Write { address, key }
+            }
+            Change::Add(add) => {
+                let address = self.check_word(update.offset, Rights::ATOMIC, "add to a signal")?;
+                SendOperation::FetchAdd { address, key, add }
+            }
+        };
+        Ok(self.step(operation, word.as_ptr() as u64, 8))
+    }
+
+    fn step(&self, operation: SendOperation, address: u64, count: usize) -> Step {
+        // `check` has refused more than fits in 32 bits.
+        Step { operation, local: ScatterGather { address, length: count as u32, key: self.node.local_key() } }
+    }
+
+    /// The address at the owner of `count` bytes at `offset`.
+    fn check(&self, offset: u64, count: u64, needed: Rights, what: &'static str) -> Result<u64, Rule> {
+        let Token { length, base, rights, .. } = self.token;
+        if count > MAX_LENGTH as u64 {
+            return Err(Rule::Length(count));
+        }
+        if offset.checked_add(count).is_none_or(|end| end > length) {
+            return Err(Rule::Bounds { offset, count, length });
+        }
+        if !rights.contains(needed) {
+            return Err(Rule::Rights(what));
+        }
+        Ok(base + offset)
+    }
+
+    /// The address at the owner of the word of 8 bytes at `offset`.
+    fn check_word(&self, offset: u64, needed: Rights, what: &'static str) -> Result<u64, Rule> {
+        let address = self.check(offset, 8, needed, what)?;
+        if address % 8 == 0 { Ok(address) } else { Err(Rule::Alignment { offset }) }
+    }
+
+    /// Starts an operation, whose plan gets the operation's own word; `finish` makes the result of what that holds at the end.
+    fn start<B: Send + 'static>(
+        &self,
+        name: &'static str,
+        buffer: B,
+        finish: fn(u64, B) -> B,
+        plan: impl FnOnce(&AtomicU64) -> Plan,
+    ) -> Operation<B> {
+        let pending = Arc::new(Pending::new(name, buffer));
+        match plan(&pending.word) {
+            Ok(steps) => {
+                *pending.steps.lock() = steps;
+                self.connection.start(&self.node, pending.clone());
+            }
+            Err(rule) => {
+                let peer = self.connection.peer.socket();
+                pending.end(Some(Failure::Refused { operation: name, peer, side: Side::Caller, rule }));
+            }
+        }
+        Operation::new(self.node.clone(), self.connection.clone(), pending, finish)
+    }
+}
