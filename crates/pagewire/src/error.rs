@@ -1,5 +1,6 @@
 //! What can go wrong, and at which side.
 
+use crate::bootstrap::JobError;
 use crate::token::TokenError;
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,6 +15,9 @@ pub enum Error {
     /// An operation was not done.
     #[error(transparent)]
     Failed(#[from] Failure),
+    /// The job could not be joined, or an operation of all its processes failed.
+    #[error(transparent)]
+    Job(#[from] JobError),
     /// Bytes that should be a token are none.
     #[error(transparent)]
     Token(#[from] TokenError),

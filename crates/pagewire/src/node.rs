@@ -1,5 +1,6 @@
 //! A node: this process as others of its job see it.
 
+use crate::bootstrap::Job;
 use crate::completions::Completions;
 use crate::connection::Connection;
 use crate::engine::{Host, engine};
@@ -31,6 +32,7 @@ const WHOLE_ADDRESS_SPACE: u64 = u64::MAX;
 /// A node needs no locked memory, no privileges and no device. Several nodes may live in one process; they share its engine.
 pub struct Node {
     shared: Arc<Shared>,
+    job: Job,
 }
 
 /// What regions, connections and operations of a node share.
@@ -57,12 +59,39 @@ pub(crate) struct Port {
 }
 
 impl Node {
-    /// A node of a job of one process, which others can reach by tokens all the same. Its address is that of the first network device
-    /// that is not loopback, or the one that `PAGEWIRE_ADDRESS` names.
+    /// Joins the job that started this process: what `mpirun` and `srun` start, or what the environment describes (see
+    /// [`bootstrap`](crate::bootstrap)). Without any of these the job has one process. The node's address is the one that
+    /// `PAGEWIRE_ADDRESS` names, or that of the first network device that is not loopback.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// use pagewire::{Node, Rights};
+    /// let node = Node::from_env()?;
+    /// let table = node.zeroed::<u64>(8)?;
+    /// let tokens = node.all_gather(&table.export(Rights::all())?)?;
+    /// let next = node.open(&tokens[(node.rank() + 1) % node.size()])?;
+    /// next.put(8 * node.rank() as u64 % 64, vec![7u64]).wait()?;
+    /// node.barrier()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// `System` and `Engine`: what could not be had, and why. `Environment`: a variable of the environment makes no sense.
+    /// `Job`: the job could not be joined. `System` and `Engine`: what could not be had, and why. `Environment`: a variable of the
+    /// environment makes no sense.
+    pub fn from_env() -> Result<Node> {
+        Node::of(Job::from_env()?)
+    }
+
+    /// A node of a job of one process, whatever the environment says. Others can reach it by tokens all the same.
+    ///
+    /// # Errors
+    /// `System`, `Engine` and `Environment`, as those of [`from_env`](Self::from_env).
     pub fn alone() -> Result<Node> {
+        Node::of(Job::alone())
+    }
+
+    fn of(job: Job) -> Result<Node> {
         let nic = engine()?;
         let (device, gid_index) = choose_device()?;
         let gid = &device.gids[gid_index];
@@ -76,7 +105,55 @@ impl Node {
         let shared =
             ListenerHandle::start(listener, |listener| Shared::new(nic, &context, port, address, listener))?;
         shared.completions.serve_sleepers(Arc::downgrade(&shared))?;
-        Ok(Node { shared })
+        Ok(Node { shared, job })
+    }
+
+    /// The number of this process in its job, from 0 on.
+    pub fn rank(&self) -> usize {
+        self.job.rank()
+    }
+
+    /// Processes of the job.
+    pub fn size(&self) -> usize {
+        self.job.size()
+    }
+
+    /// What joined the processes of the job, for people to read.
+    pub fn started_by(&self) -> &str {
+        self.job.started_by()
+    }
+
+    /// Gives a token to all processes of the job, and takes theirs, by rank. All processes call it.
+    ///
+    /// # Errors
+    /// `Job`: a process does not come, or is lost. `Token`: one gave something else.
+    pub fn all_gather(&self, token: &Token) -> Result<Vec<Token>> {
+        let all = self.job.all_gather(&token.to_bytes())?;
+        all.iter().map(|bytes| Ok(Token::from_bytes(bytes)?)).collect()
+    }
+
+    /// Gives bytes to all processes of the job, and takes theirs, by rank. All processes call it. It is no way for bulk data.
+    ///
+    /// # Errors
+    /// `Job`.
+    pub fn all_gather_bytes(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        Ok(self.job.all_gather(bytes)?)
+    }
+
+    /// Gives the bytes of the process `root` to all. All processes call it.
+    ///
+    /// # Errors
+    /// `Job`.
+    pub fn broadcast(&self, root: usize, bytes: &[u8]) -> Result<Vec<u8>> {
+        Ok(self.job.broadcast(root, bytes)?)
+    }
+
+    /// Waits until all processes of the job have called it. What they started may still be under way: see [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// `Job`.
+    pub fn barrier(&self) -> Result<()> {
+        Ok(self.job.barrier()?)
     }
 
     /// A region of `count` zeroed elements that peers may read and write once it is exported.

@@ -1,0 +1,257 @@
+//! Connections of the rendezvous: frames that go out and come in on many sockets at a time, within a deadline.
+//!
+//! No peer makes this module wait longer, or hold more bytes, than the caller allows.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::Wait;
+use super::limits::{MAX_GATHERED, READ_BYTES};
+use super::message::{HEADER, Header, Malformed};
+
+/// Why frames did not arrive.
+#[derive(Debug)]
+pub enum Trouble {
+    /// These ranks were too slow.
+    Late(Vec<usize>),
+    /// This rank's connection ended.
+    Lost { rank: usize, reason: String },
+    /// This rank sent something else than a frame.
+    Malformed { rank: usize, error: Malformed },
+    /// All ranks together announce too many bytes.
+    TooMuch { bytes: usize },
+    /// poll(2) failed.
+    System(io::Error),
+}
+
+/// Bytes of known length that arrive in pieces.
+#[derive(Debug)]
+pub struct Incoming {
+    bytes: Vec<u8>,
+    wanted: usize,
+}
+
+impl Incoming {
+    pub fn new(wanted: usize) -> Self {
+        Self { bytes: Vec::new(), wanted }
+    }
+
+    /// Reads what is there. True once all has come.
+    pub fn read_from(&mut self, mut stream: &TcpStream) -> io::Result<bool> {
+        while self.bytes.len() < self.wanted {
+            let start = self.bytes.len();
+            // Memory follows the bytes that have come, not those that were announced.
+            self.bytes.resize(self.wanted.min(start + READ_BYTES), 0);
+            let result = stream.read(&mut self.bytes[start..]);
+            self.bytes.truncate(start + *result.as_ref().unwrap_or(&0));
+            match result {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The connection to one rank. Its socket never blocks.
+#[derive(Debug)]
+pub struct Link {
+    rank: usize,
+    stream: TcpStream,
+    /// The longest body that this rank may send.
+    max_body: usize,
+    outgoing: Option<(Arc<Vec<u8>>, usize)>,
+    receiving: Receiving,
+}
+
+#[derive(Debug)]
+enum Receiving {
+    Nothing,
+    Header(Incoming),
+    Body(Header, Incoming),
+    Complete(Header, Vec<u8>),
+}
+
+impl Link {
+    pub fn new(rank: usize, stream: TcpStream, max_body: usize) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self { rank, stream, max_body, outgoing: None, receiving: Receiving::Nothing })
+    }
+
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Begins to send a frame. The previous one has left.
+    pub fn send(&mut self, frame: Arc<Vec<u8>>) {
+        self.outgoing = Some((frame, 0));
+    }
+
+    /// Begins to receive a frame.
+    pub fn receive(&mut self) {
+        self.receiving = Receiving::Header(Incoming::new(HEADER));
+    }
+
+    /// Takes the frame that [`transfer`] has received.
+    pub fn take(&mut self) -> Option<(Header, Vec<u8>)> {
+        match std::mem::replace(&mut self.receiving, Receiving::Nothing) {
+            Receiving::Complete(header, body) => Some((header, body)),
+            other => {
+                self.receiving = other;
+                None
+            }
+        }
+    }
+
+    /// Sends a last frame if the socket takes it at once, and nothing after it. A peer that misses it sees the connection end.
+    pub fn send_last(&mut self, frame: &[u8]) {
+        let is_between_frames = self.outgoing.as_ref().is_none_or(|(_, sent)| *sent == 0);
+        if is_between_frames {
+            // The peer learns from the end of the connection what it does not learn from this frame.
+            let _ = (&self.stream).write(frame);
+        }
+        let _ = self.stream.shutdown(Shutdown::Write);
+        self.outgoing = None;
+    }
+
+    fn announced(&self) -> usize {
+        match &self.receiving {
+            Receiving::Body(header, _) | Receiving::Complete(header, _) => header.length,
+            _ => 0,
+        }
+    }
+
+    fn events(&self) -> PollFlags {
+        let mut events = PollFlags::empty();
+        if matches!(self.receiving, Receiving::Header(_) | Receiving::Body(..)) {
+            events |= PollFlags::IN;
+        }
+        if self.outgoing.is_some() {
+            events |= PollFlags::OUT;
+        }
+        events
+    }
+
+    /// Whether nothing is left to do. A frame that has come ends the sending, too: it is then an early failure.
+    fn is_done(&self) -> bool {
+        matches!(self.receiving, Receiving::Complete(..)) || self.events().is_empty()
+    }
+
+    fn progress(&mut self) -> Result<(), Trouble> {
+        // What has come is read first: a peer that reports a failure and closes is heard.
+        self.progress_receiving()?;
+        if self.is_done() {
+            return Ok(());
+        }
+        match self.progress_sending() {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.lost(&error)),
+        }
+    }
+
+    fn progress_receiving(&mut self) -> Result<(), Trouble> {
+        loop {
+            let (Receiving::Header(incoming) | Receiving::Body(_, incoming)) = &mut self.receiving else {
+                return Ok(());
+            };
+            match incoming.read_from(&self.stream) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) => return Err(self.lost(&error)),
+            }
+            self.receiving = match std::mem::replace(&mut self.receiving, Receiving::Nothing) {
+                Receiving::Header(incoming) => Receiving::Body(self.header(&incoming)?, Incoming::new(0)),
+                Receiving::Body(header, incoming) => Receiving::Complete(header, incoming.bytes),
+                other => other,
+            };
+            if let Receiving::Body(header, incoming) = &mut self.receiving {
+                incoming.wanted = header.length;
+            }
+        }
+    }
+
+    fn header(&self, incoming: &Incoming) -> Result<Header, Trouble> {
+        let bytes = incoming.bytes().try_into().expect("a header is complete");
+        let header = Header::decode(bytes);
+        let header = header.map_err(|error| Trouble::Malformed { rank: self.rank, error })?;
+        if header.length > self.max_body {
+            let error = Malformed::Length(header.length);
+            return Err(Trouble::Malformed { rank: self.rank, error });
+        }
+        Ok(header)
+    }
+
+    fn progress_sending(&mut self) -> io::Result<()> {
+        while let Some((frame, sent)) = &mut self.outgoing {
+            match (&self.stream).write(&frame[*sent..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => *sent += written,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if *sent == frame.len() {
+                self.outgoing = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(&self, error: &io::Error) -> Trouble {
+        let reason = match error.kind() {
+            ErrorKind::UnexpectedEof => "its connection was closed".to_string(),
+            _ => error.to_string(),
+        };
+        Trouble::Lost { rank: self.rank, reason }
+    }
+}
+
+/// Sends and receives on all links, until every link is done or the wait is over.
+pub fn transfer(links: &mut [Link], wait: Wait) -> Result<(), Trouble> {
+    loop {
+        for link in links.iter_mut().filter(|link| !link.is_done()) {
+            link.progress()?;
+        }
+        // A reply to a member holds the bytes of all, and is bounded by its own rule.
+        let bytes = links.iter().map(Link::announced).fold(0, usize::saturating_add);
+        if links.len() > 1 && bytes > MAX_GATHERED {
+            return Err(Trouble::TooMuch { bytes });
+        }
+        if links.iter().all(Link::is_done) {
+            return Ok(());
+        }
+        if wait.is_over() {
+            return Err(Trouble::Late(links.iter().filter(|link| !link.is_done()).map(Link::rank).collect()));
+        }
+        let busy = links.iter().filter(|link| !link.is_done());
+        let mut fds: Vec<PollFd<'_>> = busy.map(|link| PollFd::new(&link.stream, link.events())).collect();
+        poll_for(&mut fds, wait.left()).map_err(Trouble::System)?;
+    }
+}
+
+/// poll(2). An interruption counts as nothing ready.
+pub fn poll_for(fds: &mut [PollFd<'_>], time: Duration) -> io::Result<()> {
+    // Times are bounded by a week, so they fit.
+    let time = Timespec::try_from(time).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
+    match poll(fds, Some(&time)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
