@@ -137,7 +137,8 @@ impl Job {
 
     /// A job of this process alone, whatever the environment says.
     pub fn alone() -> Self {
-        Self::of(alone("the program asked for it"), Duration::MAX)
+        // Nobody is waited for.
+        Self::of(alone("the program asked for it"), Duration::ZERO)
     }
 
     fn of(joined: Joined, timeout: Duration) -> Self {

@@ -107,10 +107,10 @@ impl Connection {
         matches!(self.queues.lock().link, Link::Down { .. })
     }
 
-    /// Starts an operation.
-    pub fn start(self: &Arc<Self>, node: &Shared, pending: Arc<AnyPending>) {
+    /// Starts operations, in this order.
+    pub fn start(&self, node: &Shared, operations: impl IntoIterator<Item = Arc<AnyPending>>) {
         let mut queues = self.queues.lock();
-        queues.waiting.push_back(pending);
+        queues.waiting.extend(operations);
         let ended = self.post(&mut queues);
         drop(queues);
         node.end(self, ended);
@@ -127,14 +127,13 @@ impl Connection {
             }
         };
         let (mut ended, mut rings) = (Vec::new(), false);
-        while let Some(pending) = queues.waiting.front() {
+        while let Some(pending) = queues.waiting.front().cloned() {
             let steps = pending.steps.lock();
-            let left = &steps[pending.done.load(Ordering::Acquire).min(steps.len())..];
-            if queues.incomplete + left.len() > SEND_DEPTH as usize {
-                break;
-            }
             let mut refusal = None;
-            for step in left {
+            while let Some(step) = steps.get(pending.posted.load(Ordering::Acquire)) {
+                if queues.incomplete >= SEND_DEPTH as usize {
+                    break;
+                }
                 let number = queues.first + queues.posted.len() as u64;
                 match queue_pair.post_send(&request(number, step)) {
                     Ok(kept) => rings |= kept,
@@ -143,20 +142,22 @@ impl Connection {
                         break;
                     }
                 }
+                pending.posted.fetch_add(1, Ordering::AcqRel);
                 queues.posted.push_back(Some(pending.clone()));
                 queues.incomplete += 1;
             }
+            let is_posted = pending.posted.load(Ordering::Acquire) == steps.len();
             drop(steps);
-            let Some(pending) = queues.waiting.pop_front() else { break };
             if let Some(error) = refusal {
                 pending.done.store(FAILED, Ordering::Release);
-                let failure = Failure::Unexpected {
-                    operation: pending.name,
-                    peer: self.peer.socket(),
-                    status: error.to_string(),
-                };
+                let (operation, peer) = (pending.name, self.peer.socket());
+                let failure = Failure::Unexpected { operation, peer, status: error.to_string() };
                 ended.push((pending, Some(failure)));
+            } else if !is_posted {
+                // There is no room for the rest now.
+                break;
             }
+            queues.waiting.pop_front();
         }
         if rings {
             queue_pair.doorbell();
@@ -182,6 +183,7 @@ impl Connection {
                         queues.flush(completion.wr_id, pending);
                     } else {
                         pending.done.store(FAILED, Ordering::Release);
+                        queues.waiting.retain(|waiting| !Arc::ptr_eq(waiting, &pending));
                         let failure = self.failure_of(&pending, status);
                         ended.push((pending, Some(failure)));
                     }
@@ -362,9 +364,12 @@ impl Queues {
         }
     }
 
-    /// Keeps an operation that was flushed: once, however many of its steps were.
+    /// Keeps an operation that was flushed: once, however many of its steps were. What was not complete of it is posted again.
     fn flush(&mut self, number: u64, pending: Arc<AnyPending>) {
-        if !self.flushed.iter().any(|(_, kept)| Arc::ptr_eq(kept, &pending)) {
+        pending.posted.store(pending.done.load(Ordering::Acquire), Ordering::Release);
+        let is_kept = |kept: &Arc<AnyPending>| Arc::ptr_eq(kept, &pending);
+        // One that is posted in part waits already, before all others.
+        if !self.waiting.front().is_some_and(is_kept) && !self.flushed.iter().any(|(_, kept)| is_kept(kept)) {
             self.flushed.push((number, pending));
         }
     }
@@ -390,6 +395,7 @@ impl AnyPending {
             {
                 if *compare != found {
                     *compare = found;
+                    self.posted.store(0, Ordering::Release);
                     return Progress::Again;
                 }
             }

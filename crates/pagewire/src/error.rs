@@ -93,6 +93,9 @@ pub enum Rule {
     /// Atomics act on aligned words of 8 bytes.
     #[error("offset {offset} is at no multiple of 8 bytes, which atomics and signals need")]
     Alignment { offset: u64 },
+    /// Pieces and buffer do not agree.
+    #[error("the pieces have {pieces} bytes and the buffer {buffer}: make them equal")]
+    Pieces { pieces: u64, buffer: u64 },
     /// One operation moves at most [`MAX_LENGTH`](crate::limits::MAX_LENGTH) bytes.
     #[error("{0} bytes are more than one operation moves: split it")]
     Length(u64),

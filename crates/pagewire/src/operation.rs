@@ -29,6 +29,8 @@ pub(crate) struct Pending<P: ?Sized> {
     pub name: &'static str,
     /// Work requests that follow each other; the last one's completion ends the operation.
     pub steps: Mutex<SmallVec<[Step; 2]>>,
+    /// How many of them the engine has or had.
+    pub posted: AtomicUsize,
     /// How many of them are complete.
     pub done: AtomicUsize,
     /// What an atomic found.
@@ -54,6 +56,7 @@ impl<B> Pending<Mutex<Option<B>>> {
         Pending {
             name,
             steps: Mutex::default(),
+            posted: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
             word: AtomicU64::new(0),
             ended: AtomicBool::new(false),

@@ -5,11 +5,12 @@ use crate::connection::Connection;
 use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::limits::MAX_LENGTH;
 use crate::node::Shared;
-use crate::operation::{Operation, Pending, SWAP, Step};
+use crate::operation::{AnyPending, Operation, Pending, SWAP, Step};
 use crate::rights::Rights;
 use crate::token::Token;
 use pagewire_nic::{ScatterGather, SendOperation};
-use smallvec::SmallVec;
+use parking_lot::Mutex;
+use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -91,12 +92,7 @@ impl RemoteRegion {
     /// Puts the bytes of `buffer` at `offset`.
     pub fn put<B: Buffer>(&self, offset: u64, buffer: B) -> Operation<B> {
         let local = buffer.bytes();
-        self.start(
-            "put",
-            buffer,
-            |_, buffer| buffer,
-            |_| Ok(SmallVec::from_iter([self.write(offset, local)?])),
-        )
+        self.start("put", buffer, |_, buffer| buffer, |_| Ok(smallvec![self.write(offset, local)?]))
     }
 
     /// Puts one value at `offset`, which comes back in a vector.
@@ -116,13 +112,59 @@ impl RemoteRegion {
             "put with signal",
             buffer,
             |_, buffer| buffer,
-            |word| Ok(SmallVec::from_iter([self.write(offset, local)?, self.update(update, word)?])),
+            |word| Ok(smallvec![self.write(offset, local)?, self.update(update, word)?]),
         )
+    }
+
+    /// Puts pieces of `buffer`, one behind the other, each at its offset: `pieces` has offsets there and counts of bytes. The operation ends
+    /// when all are there. One that is refused leaves those before it done.
+    pub fn put_scattered<B: Buffer>(&self, pieces: &[(u64, usize)], buffer: B) -> Operation<B> {
+        let local = buffer.bytes();
+        self.start("scattered put", buffer, |_, buffer| buffer, |_| self.pieces(pieces, local, Self::write))
+    }
+
+    /// Gets pieces from several offsets into `buffer`, one behind the other. Else as [`put_scattered`](Self::put_scattered).
+    pub fn get_scattered<B: BufferMut>(&self, pieces: &[(u64, usize)], buffer: B) -> Operation<B> {
+        let local = buffer.bytes();
+        self.start("scattered get", buffer, |_, buffer| buffer, |_| self.pieces(pieces, local, Self::read))
+    }
+
+    /// Puts `buffer` in pieces of `piece` bytes, the first at `offset`, each `stride` bytes behind the one before: a column of a matrix.
+    pub fn put_strided<B: Buffer>(&self, offset: u64, stride: u64, piece: usize, buffer: B) -> Operation<B> {
+        let pieces = strided(offset, stride, piece, buffer.bytes().1);
+        self.put_scattered(&pieces, buffer)
+    }
+
+    /// Gets pieces of `piece` bytes into `buffer`. Else as [`put_strided`](Self::put_strided).
+    pub fn get_strided<B: BufferMut>(
+        &self,
+        offset: u64,
+        stride: u64,
+        piece: usize,
+        buffer: B,
+    ) -> Operation<B> {
+        let pieces = strided(offset, stride, piece, buffer.bytes().1);
+        self.get_scattered(&pieces, buffer)
+    }
+
+    /// Starts several puts at once, in this order: the engine is told of them once.
+    pub fn put_batch<B: Buffer>(&self, puts: impl IntoIterator<Item = (u64, B)>) -> Vec<Operation<B>> {
+        let (mut all, mut good) = (Vec::new(), Vec::new());
+        for (offset, buffer) in puts {
+            let local = buffer.bytes();
+            let planned = self.plan("put", buffer, |_| Ok(smallvec![self.write(offset, local)?]));
+            if !planned.is_ended() {
+                good.push(planned.clone() as Arc<AnyPending>);
+            }
+            all.push(Operation::new(self.node.clone(), self.connection.clone(), planned, |_, buffer| buffer));
+        }
+        self.connection.start(&self.node, good);
+        all
     }
 
     /// Changes a signal.
     pub fn signal_only(&self, update: SignalUpdate) -> Operation<()> {
-        self.start("signal", (), |_, ()| (), |word| Ok(SmallVec::from_iter([self.update(update, word)?])))
+        self.start("signal", (), |_, ()| (), |word| Ok(smallvec![self.update(update, word)?]))
     }
 
     /// The word of 8 bytes at `offset`, for [`put_signal`](Self::put_signal).
@@ -144,17 +186,8 @@ impl RemoteRegion {
 
     /// Gets as many bytes from `offset` on as `buffer` has.
     pub fn get_into<B: BufferMut>(&self, offset: u64, buffer: B) -> Operation<B> {
-        let (address, count) = buffer.bytes();
-        self.start(
-            "get",
-            buffer,
-            |_, buffer| buffer,
-            |_| {
-                let address_there = self.check(offset, count as u64, Rights::READ, "get")?;
-                let operation = SendOperation::Read { address: address_there, key: self.token.key };
-                Ok(SmallVec::from_iter([self.step(operation, address as u64, count)]))
-            },
-        )
+        let local = buffer.bytes();
+        self.start("get", buffer, |_, buffer| buffer, |_| Ok(smallvec![self.read(offset, local)?]))
     }
 
     /// Adds to the word of 8 bytes at `offset`, and gives what it was.
@@ -187,11 +220,7 @@ impl RemoteRegion {
             |word, _| word,
             |word| {
                 let address = self.check_word(offset, Rights::ATOMIC, name)?;
-                Ok(SmallVec::from_iter([self.step(
-                    operation(address, self.token.key),
-                    word.as_ptr() as u64,
-                    8,
-                )]))
+                Ok(smallvec![self.step(operation(address, self.token.key), word.as_ptr() as u64, 8,)])
             },
         )
     }
@@ -202,6 +231,31 @@ impl RemoteRegion {
     /// The first failure since the last flush of an operation that was dropped before its result was taken.
     pub fn flush(&self) -> Result<(), Failure> {
         self.node.flush(&self.connection)
+    }
+
+    /// The steps of a transfer of pieces, each made by `step`.
+    fn pieces(
+        &self,
+        pieces: &[(u64, usize)],
+        (address, count): (*const u8, usize),
+        step: fn(&Self, u64, (*const u8, usize)) -> Result<Step, Rule>,
+    ) -> Plan {
+        let sum = pieces.iter().try_fold(0usize, |sum, (_, count)| sum.checked_add(*count));
+        if sum != Some(count) {
+            return Err(Rule::Pieces { pieces: sum.unwrap_or(usize::MAX) as u64, buffer: count as u64 });
+        }
+        let mut from = address;
+        let made = pieces.iter().map(|(offset, count)| {
+            let made = step(self, *offset, (from, *count));
+            from = from.wrapping_add(*count);
+            made
+        });
+        made.collect()
+    }
+
+    fn read(&self, offset: u64, (address, count): (*const u8, usize)) -> Result<Step, Rule> {
+        let there = self.check(offset, count as u64, Rights::READ, "get")?;
+        Ok(self.step(SendOperation::Read { address: there, key: self.token.key }, address as u64, count))
     }
 
     fn write(&self, offset: u64, (address, count): (*const u8, usize)) -> Result<Step, Rule> {
@@ -260,17 +314,43 @@ impl RemoteRegion {
         finish: fn(u64, B) -> B,
         plan: impl FnOnce(&AtomicU64) -> Plan,
     ) -> Operation<B> {
+        let planned = self.plan(name, buffer, plan);
+        if !planned.is_ended() {
+            self.connection.start(&self.node, [planned.clone() as Arc<AnyPending>]);
+        }
+        Operation::new(self.node.clone(), self.connection.clone(), planned, finish)
+    }
+
+    /// An operation that is ready to be started, or has ended because it is refused or has nothing to do.
+    fn plan<B: Send + 'static>(
+        &self,
+        name: &'static str,
+        buffer: B,
+        plan: impl FnOnce(&AtomicU64) -> Plan,
+    ) -> Arc<Pending<Mutex<Option<B>>>> {
         let pending = Arc::new(Pending::new(name, buffer));
-        match plan(&pending.word) {
+        let woken = match plan(&pending.word) {
+            Ok(steps) if steps.is_empty() => pending.end(None),
             Ok(steps) => {
                 *pending.steps.lock() = steps;
-                self.connection.start(&self.node, pending.clone());
+                return pending;
             }
             Err(rule) => {
                 let peer = self.connection.peer.socket();
-                pending.end(Some(Failure::Refused { operation: name, peer, side: Side::Caller, rule }));
+                pending.end(Some(Failure::Refused { operation: name, peer, side: Side::Caller, rule }))
             }
-        }
-        Operation::new(self.node.clone(), self.connection.clone(), pending, finish)
+        };
+        debug_assert_eq!(woken.sleepers, 0, "nobody knows the operation yet");
+        pending
     }
+}
+
+/// The pieces of a strided transfer of `count` bytes.
+fn strided(offset: u64, stride: u64, piece: usize, count: usize) -> Vec<(u64, usize)> {
+    let starts = (0..count).step_by(piece.max(1)).enumerate();
+    starts
+        .map(|(index, done)| {
+            (offset.saturating_add(stride.saturating_mul(index as u64)), piece.max(1).min(count - done))
+        })
+        .collect()
 }

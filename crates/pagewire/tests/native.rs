@@ -314,3 +314,57 @@ fn a_peer_that_is_killed_is_lost_and_the_others_go_on() {
         assert_eq!(inbox.get(1).unwrap(), 5);
     }
 }
+
+#[test]
+fn pieces_go_where_they_belong_however_many_they_are() {
+    let (_owner, _caller, table, remote) = pair(1 << 12, Rights::all());
+    // A column of a matrix of 1,000 rows: more pieces than the engine has at a time.
+    let column: Vec<u64> = (1..=1000).collect();
+    let column = remote.put_strided(8, 32, 8, column).wait().unwrap();
+    assert!((0..1000).all(|row| table.get(4 * row + 1).unwrap() == row as u64 + 1));
+    assert_eq!((table.get(0).unwrap(), table.get(2).unwrap()), (0, 0));
+    assert_eq!(remote.get_strided(8, 32, 8, vec![0u64; 1000]).wait().unwrap(), column);
+    let pieces = [(8 * 4001, 16), (8 * 4000, 8)];
+    remote.put_scattered(&pieces, vec![1u64, 2, 3]).wait().unwrap();
+    assert_eq!([4000, 4001, 4002].map(|index| table.get(index).unwrap()), [3, 1, 2]);
+    assert_eq!(remote.get_scattered(&pieces, vec![0u64; 3]).wait().unwrap(), [1, 2, 3]);
+    assert_eq!(remote.put_scattered(&[], Vec::<u64>::new()).wait().unwrap(), []);
+    let rule = Rule::Pieces { pieces: 24, buffer: 8 };
+    assert_eq!(refusal(remote.put_scattered(&pieces, vec![1u64]).wait()), (Side::Caller, rule));
+    let rule = Rule::Bounds { offset: 8 << 12, count: 8, length: 8 << 12 };
+    assert_eq!(refusal(remote.put_strided(0, 8, 8, vec![7u64; 4097]).wait()), (Side::Caller, rule));
+    assert_eq!(table.get(0).unwrap(), 0, "refused as a whole");
+}
+
+#[test]
+fn a_refused_operation_between_long_ones_leaves_them_whole() {
+    let (owner, caller, table, remote) = pair(1 << 12, Rights::all());
+    let stale = table.export_part(0..8, Rights::WRITE).unwrap();
+    let gone = caller.open(&stale).unwrap();
+    owner.unexport(&stale).unwrap();
+    for round in 1..=10u64 {
+        let before = remote.put_strided(0, 16, 8, vec![round; 700]);
+        let refused = gone.put(0, vec![9u64]);
+        let behind = remote.put_strided(8, 16, 8, vec![round + 1000; 700]);
+        assert_eq!(refusal(refused.wait()), (Side::Target, Rule::Key));
+        before.wait().unwrap();
+        behind.wait().unwrap();
+        let found: Vec<u64> = (0..1400).map(|index| table.get(index).unwrap()).collect();
+        assert!(found.chunks(2).all(|pair| pair == [round, round + 1000]));
+    }
+}
+
+#[test]
+fn a_batch_gives_each_put_its_own_end() {
+    let (_owner, _caller, table, remote) = pair(1 << 10, Rights::all());
+    let puts = (0..400u64).map(|index| (index * 24, vec![index + 1]));
+    let results: Vec<_> = remote.put_batch(puts).into_iter().map(Operation::wait).collect();
+    for (index, result) in results.into_iter().enumerate() {
+        if index * 24 + 8 <= 8 << 10 {
+            assert_eq!(result.unwrap(), [index as u64 + 1]);
+            assert_eq!(table.get(index * 3).unwrap(), index as u64 + 1);
+        } else {
+            assert!(matches!(refusal(result), (Side::Caller, Rule::Bounds { .. })));
+        }
+    }
+}
