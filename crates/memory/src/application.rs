@@ -3,6 +3,7 @@
 use crate::null_pages::NullPages;
 use std::io;
 use std::ops::Range;
+use std::ops::Range;
 
 /// A piece of some process's address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -201,6 +202,16 @@ pub trait ApplicationMemory: Send + Sync + 'static {
         moment: u64,
         seen: &mut LastSeen,
     ) -> Result<(), Unreached>;
+
+    /// Maps memory of a peer here, so that copies to and from it need no system call: `file` is the number under which the peer has the
+    /// memory file open that lies behind these addresses of its.
+    ///
+    /// # Errors
+    /// The kernel's; `InvalidInput`: the file may become shorter, or is too short; `Unsupported` where memory is not mapped.
+    fn map_shared(&self, process: &Self::Process, there: Range<u64>, file: i32) -> io::Result<()> {
+        let _ = (process, there, file);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// The memory that stands for null regions.
     ///

@@ -142,6 +142,17 @@ impl Mended {
         }
     }
 
+    /// Copies from one address to another, neither of which the engine holds references to; 8, 4 or 2 bytes at once, as
+    /// [`write`](Self::write).
+    #[inline]
+    pub fn copy(&self, to: u64, from: u64, length: usize) -> Result<(), Fault> {
+        // SAFETY: as fetch_add, at either address.
+        match unsafe { copy(to, from, length) } {
+            0 => Ok(()),
+            _ => Err(Fault),
+        }
+    }
+
     /// Has the page at an address brought in, for writing too where `write`, without a change of its bytes. Waits as
     /// long as that takes.
     pub fn touch(&self, address: u64, write: bool) -> Result<(), Fault> {

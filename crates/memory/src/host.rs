@@ -21,6 +21,7 @@ use crate::{
     Absence, ApplicationMemory, AtomicOperation, LastSeen, MemoryError, Residency, Segment, Unreached, atomic,
 };
 use std::io;
+use std::ops::Range;
 
 /// The memory of the program that the engine runs in, and of peers.
 pub struct HostMemory {
@@ -225,7 +226,15 @@ impl ApplicationMemory for HostMemory {
         if segment.length < SAMPLED && seen.covers(segment, moment) {
             return Ok(());
         }
-        self.query_peer(process, segment, moment, seen).map_err(Unreached::Absent)
+        match self.query_peer(process, segment, moment, seen) {
+            // Whoever copies brings it in: it is mapped here.
+            Err(Absence::Cheap) if process.shared().is_some_and(|shared| shared.place(segment).is_some()) => Ok(()),
+            reached => reached.map_err(Unreached::Absent),
+        }
+    }
+
+    fn map_shared(&self, process: &HostProcess, there: Range<u64>, file: i32) -> io::Result<()> {
+        process.map_shared(there, file)
     }
 
     fn null_pages(&self) -> io::Result<NullPages> {

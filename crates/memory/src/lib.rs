@@ -24,6 +24,7 @@ mod remote;
 mod residency;
 mod scratch;
 mod segments;
+mod shared_mapping;
 mod transfer;
 mod watch_list;
 

@@ -3,13 +3,15 @@
 use crate::clock::tick;
 use crate::mappings::{Kind, Mappings};
 use crate::pagemap::{Pagemap, Presence};
+use crate::shared_mapping::SharedMapping;
 use crate::{Absence, Segment, Uncancelled, above_standard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A process whose memory may be touched. Clones name the same one; once one of them is told that it has ended,
@@ -27,6 +29,7 @@ struct Inner {
     seen: AtomicU64,
     pagemap: Pagemap,
     mappings: Mappings,
+    shared: OnceLock<SharedMapping>,
 }
 
 /// Clones are equal, and nothing else is.
@@ -88,6 +91,7 @@ impl HostProcess {
             seen: AtomicU64::new(0),
             pagemap: Pagemap::default(),
             mappings: Mappings::default(),
+            shared: OnceLock::new(),
         }))
     }
 
@@ -125,6 +129,26 @@ impl HostProcess {
         }
         self.0.seen.store(now, Ordering::Relaxed);
         true
+    }
+
+    /// Maps memory of the process here: `file` is the number of its open memory file, which lies behind these addresses of its. A process
+    /// has one such range.
+    ///
+    /// # Errors
+    /// The kernel's; `InvalidInput`: the file may shrink, or is shorter; `AlreadyExists`: another one is mapped.
+    pub(crate) fn map_shared(&self, there: Range<u64>, file: i32) -> io::Result<()> {
+        let mapping = SharedMapping::new(self.0.pid, file, there)?;
+        // Its number may have been given to another process, whose file this was.
+        if !self.is_alive() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        self.0.shared.set(mapping).map_err(|_| io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// What is mapped here of its memory.
+    #[inline]
+    pub(crate) fn shared(&self) -> Option<&SharedMapping> {
+        self.0.shared.get()
     }
 
     /// Which pages of a segment are there.

@@ -8,6 +8,7 @@
 use crate::guard::{Guard, Mended};
 use crate::limits::{PIECE, SCRATCH_BYTES, SCRATCH_COPY, TAIL, TOUCHES};
 use crate::process::HostProcess;
+use crate::shared_mapping::SharedMapping;
 use crate::segments::{address_at, part_of};
 use crate::transfer::{FileTransfer, ProcessTransfer, Stop, common_length, through_file, through_process};
 use crate::{MemoryError, Segment, arena, scratch};
@@ -149,10 +150,65 @@ pub(super) fn between(
     tail_last: bool,
 ) -> Result<(), MemoryError> {
     let length = common_length(ours, theirs)?;
+    if let Some(shared) = process.shared() {
+        if through_mapping(transfer, shared, (ours, theirs), length, tail_last) {
+            return Ok(());
+        }
+    }
     match through_process(transfer, process.pid(), ours, theirs, length, tail_last) {
         Ok(()) => Ok(()),
         Err(stop) => go_on_between(stop, transfer, process, ours, theirs, tail_last),
     }
+}
+
+/// Copies between memory of this process and memory of another one that is mapped here. False: some of it is not, a page of this process
+/// cannot be accessed, or faults are not mended now; a part may be copied.
+fn through_mapping(
+    transfer: ProcessTransfer,
+    shared: &SharedMapping,
+    (ours, theirs): (&[Segment], &[Segment]),
+    length: u64,
+    tail_last: bool,
+) -> bool {
+    let Some(guard) = Guard::at_hand() else { return false };
+    let copy = |here: u64, there: Segment| {
+        let Some(there_here) = shared.place(there) else { return false };
+        let (to, from) = match transfer {
+            ProcessTransfer::Read => (here, there_here),
+            ProcessTransfer::Write => (there_here, here),
+        };
+        guard.copy(to, from, there.length as usize).is_ok()
+    };
+    let body = if tail_last { length.saturating_sub(TAIL) } else { length };
+    if let ([here], [there]) = (ours, theirs) {
+        let part = |from: u64, to: u64| Segment { address: there.address + from, length: to - from };
+        return (body == 0 || copy(here.address, part(0, body)))
+            && (body == length || copy(here.address + body, part(body, length)));
+    }
+    [(0, body), (body, length)].into_iter().all(|(start, end)| {
+        let mut at = start;
+        while at < end {
+            let (Some(here), Some(there)) = (part_at(ours, at), part_at(theirs, at)) else { return false };
+            let count = here.length.min(there.length).min(end - at);
+            if !copy(here.address, Segment { length: count, ..there }) {
+                return false;
+            }
+            at += count;
+        }
+        true
+    })
+}
+
+/// The rest, from a position of these segments on, of the one that it is in.
+fn part_at(segments: &[Segment], position: u64) -> Option<Segment> {
+    let mut skip = position;
+    for segment in segments {
+        if skip < segment.length {
+            return Some(Segment { address: segment.address + skip, length: segment.length - skip });
+        }
+        skip -= segment.length;
+    }
+    None
 }
 
 /// What [`between`] does where a copy stopped.
