@@ -3,11 +3,8 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use pagewire_wire::datagram::Datagram;
-use pagewire_wire::{
-    Echo, Grh, Header, Icrc, Ipv4, Ipv6, Opcode, Packet, Udp, VendorPacket, bth, cnp, grh, ipv4, ipv6,
-    packet, udp,
-};
+use pagewire_wire::datagram::{Datagram, parse_ipv4};
+use pagewire_wire::{Echo, Header, Icrc, Opcode, Packet, VendorPacket, bth, cnp, grh, packet};
 
 /// One input.
 pub fn run(bytes: &[u8]) {
@@ -37,10 +34,8 @@ pub fn run(bytes: &[u8]) {
     if let Ok(datagram) = Datagram::parse(bytes) {
         let _ = datagram.packet();
     }
-    let _ = ipv4::Packet::new(bytes).map(|view| (Ipv4::parse(&view), view.options().len()));
-    let _ = ipv6::Packet::new(bytes).map(|view| Ipv6::parse(&view));
-    let _ = udp::Packet::new(bytes).map(|view| Udp::parse(&view));
-    let _ = grh::Packet::new(bytes).map(|view| Grh::parse(&view));
+    let _ = parse_ipv4(bytes).map(|header| (header.to_header(), header.options().len()));
+    let _ = grh::parse(bytes);
 
     let v4 = Icrc::ipv4(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, 50_000, packet::PORT, true);
     if let Some(identification) = v4.recover_identification(bytes) {
