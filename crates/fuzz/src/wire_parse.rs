@@ -4,6 +4,7 @@
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use pagewire_wire::datagram::{Datagram, parse_ipv4};
+use pagewire_wire::etherparse::{Ipv6Header, UdpHeader};
 use pagewire_wire::{Echo, Header, Icrc, Opcode, Packet, VendorPacket, bth, cnp, grh, packet};
 
 /// One input.
@@ -33,8 +34,10 @@ pub fn run(bytes: &[u8]) {
     }
     if let Ok(datagram) = Datagram::parse(bytes) {
         let _ = datagram.packet();
+        reemit_datagram(&datagram, bytes);
     }
     let _ = parse_ipv4(bytes).map(|header| (header.to_header(), header.options().len()));
+    let _ = (Ipv6Header::from_slice(bytes), UdpHeader::from_slice(bytes));
     let _ = grh::parse(bytes);
 
     let v4 = Icrc::ipv4(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, 50_000, packet::PORT, true);
@@ -58,4 +61,13 @@ fn reemit(parsed: &Packet<'_>, bytes: &[u8]) {
     let end = len - packet::ICRC_LEN;
     again[end..].copy_from_slice(&bytes[end..]);
     assert_eq!(Packet::parse(&again), Ok(*parsed));
+}
+
+fn reemit_datagram(datagram: &Datagram<'_>, bytes: &[u8]) {
+    let UdpHeader { source_port, destination_port, .. } = datagram.udp;
+    let mut again = bytes.to_vec();
+    let len = datagram.network.emit(source_port, destination_port, datagram.payload.len(), &mut again);
+    let again = Datagram::parse(&again[..len.expect("it is as long")]).expect("it was just made");
+    assert_eq!(again.payload, datagram.payload);
+    assert_eq!((again.identification(), again.icrc()), (datagram.identification(), datagram.icrc()));
 }

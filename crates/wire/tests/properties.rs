@@ -441,6 +441,7 @@ proptest! {
         let _ = VendorPacket::parse(Opcode::SELECTIVE_ACK, &bytes);
         let _ = Datagram::parse(&bytes).map(|datagram| datagram.packet().is_ok());
         let _ = parse_ipv4(&bytes).map(|header| (header.to_header(), header.options().len()));
+        let _ = (Ipv6Header::from_slice(&bytes), UdpHeader::from_slice(&bytes));
         let _ = grh::parse(&bytes);
         for icrc in [
             Icrc::ipv4(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, id, packet::PORT, false),
