@@ -10,8 +10,9 @@ use crate::limits::{CAPTURE_FLUSH, CAPTURE_QUEUE};
 use crate::udp::Arrival;
 use pagewire_memory::above_standard;
 use pagewire_memory::fork::PerProcess;
+use pagewire_wire::Icrc;
 use pagewire_wire::datagram::Network;
-use pagewire_wire::{Icrc, Ipv4, Ipv6};
+use pagewire_wire::etherparse::UdpHeader;
 use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::fs::File;
@@ -123,7 +124,7 @@ impl Capture {
     fn add(&self, network: Option<Network>, source_port: u16, port: u16, bytes: &[u8]) {
         let Some(network) = network else { return };
         let mut record = vec![0; RECORD + HEADERS + bytes.len()];
-        let at = RECORD + network.header_len() + pagewire_wire::udp::LEN;
+        let at = RECORD + network.header_len() + UdpHeader::LEN;
         record[at..at + bytes.len()].copy_from_slice(bytes);
         let Ok(length) = network.emit(source_port, port, bytes.len(), &mut record[RECORD..]) else { return };
         record.truncate(RECORD + length);
@@ -202,30 +203,11 @@ fn headers(
     hop_limit: u8,
     identification: u16,
 ) -> Option<Network> {
-    match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => Some(Network::Ipv4(Ipv4 {
-            type_of_service: traffic_class,
-            total_length: 0,
-            identification,
-            dont_fragment: true,
-            more_fragments: false,
-            fragment_offset: 0,
-            ttl: hop_limit,
-            protocol: 0,
-            source,
-            destination,
-        })),
-        (IpAddr::V6(source), IpAddr::V6(destination)) => Some(Network::Ipv6(Ipv6 {
-            traffic_class,
-            flow_label: 0,
-            payload_length: 0,
-            next_header: 0,
-            hop_limit,
-            source,
-            destination,
-        })),
-        _ => None,
+    let mut network = Network::between(source, destination, traffic_class, hop_limit)?;
+    if let Network::Ipv4(header) = &mut network {
+        header.identification = identification;
     }
+    Some(network)
 }
 
 /// A path with a process number in front of its extension.

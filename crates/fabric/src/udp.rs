@@ -6,7 +6,8 @@ use crate::descriptors::Descriptor;
 use crate::fabric::Route;
 use crate::limits::{RECEIVE_BYTES, RECEIVE_MESSAGES, SOCKET_BUFFER, TX_PEER_SOCKET_RECEIVE_BUFFER};
 use pagewire_memory::Arena;
-use pagewire_wire::{Ipv4, ipv4, udp};
+use pagewire_wire::datagram::parse_ipv4;
+use pagewire_wire::etherparse::{Ipv4Header, UdpHeader};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, getsockname, recv, sendto,
     socket_with, sockopt,
@@ -163,10 +164,11 @@ fn sent_identification(socket: &Descriptor, to: SocketAddrV4) -> io::Result<u16>
     sendto(socket, &[], SendFlags::DONTWAIT, &to)?;
     let (received, _) = recv(socket, &mut bytes, RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT)?;
     // The packet with all its headers, whose length below IPv4 is the device's affair: it ends with those of IPv4 and UDP.
-    let packet = bytes.get(..received).and_then(|bytes| bytes.last_chunk::<{ ipv4::LEN + udp::LEN }>());
-    let packet = packet.and_then(|packet| ipv4::Packet::new(&packet[..]).ok());
-    let parsed = packet.and_then(|packet| Ipv4::parse(&packet).ok());
-    parsed.map(|header| header.identification).ok_or_else(|| io::ErrorKind::Unsupported.into())
+    let packet = bytes
+        .get(..received)
+        .and_then(|bytes| bytes.last_chunk::<{ Ipv4Header::MIN_LEN + UdpHeader::LEN }>());
+    let header = packet.and_then(|packet| parse_ipv4(packet).ok());
+    header.map(|header| header.identification()).ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 
 /// The hops that a packet is given.

@@ -3,11 +3,9 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use pagewire_wire::datagram::Datagram;
-use pagewire_wire::{
-    Echo, Grh, Header, Icrc, Ipv4, Ipv6, Opcode, Packet, Udp, VendorPacket, bth, cnp, grh, ipv4, ipv6,
-    packet, udp,
-};
+use pagewire_wire::datagram::{Datagram, parse_ipv4};
+use pagewire_wire::etherparse::{Ipv6Header, UdpHeader};
+use pagewire_wire::{Echo, Header, Icrc, Opcode, Packet, VendorPacket, bth, cnp, grh, packet};
 
 /// One input.
 pub fn run(bytes: &[u8]) {
@@ -36,11 +34,11 @@ pub fn run(bytes: &[u8]) {
     }
     if let Ok(datagram) = Datagram::parse(bytes) {
         let _ = datagram.packet();
+        reemit_datagram(&datagram, bytes);
     }
-    let _ = ipv4::Packet::new(bytes).map(|view| (Ipv4::parse(&view), view.options().len()));
-    let _ = ipv6::Packet::new(bytes).map(|view| Ipv6::parse(&view));
-    let _ = udp::Packet::new(bytes).map(|view| Udp::parse(&view));
-    let _ = grh::Packet::new(bytes).map(|view| Grh::parse(&view));
+    let _ = parse_ipv4(bytes).map(|header| (header.to_header(), header.options().len()));
+    let _ = (Ipv6Header::from_slice(bytes), UdpHeader::from_slice(bytes));
+    let _ = grh::parse(bytes);
 
     let v4 = Icrc::ipv4(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, 50_000, packet::PORT, true);
     if let Some(identification) = v4.recover_identification(bytes) {
@@ -63,4 +61,13 @@ fn reemit(parsed: &Packet<'_>, bytes: &[u8]) {
     let end = len - packet::ICRC_LEN;
     again[end..].copy_from_slice(&bytes[end..]);
     assert_eq!(Packet::parse(&again), Ok(*parsed));
+}
+
+fn reemit_datagram(datagram: &Datagram<'_>, bytes: &[u8]) {
+    let UdpHeader { source_port, destination_port, .. } = datagram.udp;
+    let mut again = bytes.to_vec();
+    let len = datagram.network.emit(source_port, destination_port, datagram.payload.len(), &mut again);
+    let again = Datagram::parse(&again[..len.expect("it is as long")]).expect("it was just made");
+    assert_eq!(again.payload, datagram.payload);
+    assert_eq!((again.identification(), again.icrc()), (datagram.identification(), datagram.icrc()));
 }

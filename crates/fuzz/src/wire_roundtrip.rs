@@ -2,13 +2,12 @@
 //! sealed, wrapped in a datagram and read back they are the same; with any one bit flipped that the
 //! ICRC covers they are refused.
 
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arbitrary::{Result, Unstructured};
 use pagewire_wire::datagram::{Datagram, Network};
-use pagewire_wire::{
-    Aeth, AtomicEth, Bth, Deth, Extensions, Header, Ipv4, Ipv6, Opcode, Reth, Syndrome, packet, udp,
-};
+use pagewire_wire::etherparse::{Ipv6FlowLabel, UdpHeader};
+use pagewire_wire::{Aeth, AtomicEth, Bth, Deth, Extensions, Header, Opcode, Reth, Syndrome, packet};
 
 /// One input.
 pub fn run(bytes: &[u8]) {
@@ -22,7 +21,7 @@ pub fn run(bytes: &[u8]) {
 
 fn roundtrip(header: &Header, network: &Network, flip: u32, payload: &[u8]) {
     let payload = &payload[..payload.len().min(9000)];
-    let at = network.header_len() + udp::LEN;
+    let at = network.header_len() + UdpHeader::LEN;
     let mut bytes = vec![0xa5; at + packet::len(header, payload.len())];
     let udp_payload = &mut bytes[at..];
     udp_payload[header.len()..][..payload.len()].copy_from_slice(payload);
@@ -107,28 +106,24 @@ fn header(input: &mut Unstructured<'_>) -> Result<Option<Header>> {
 }
 
 fn network(input: &mut Unstructured<'_>) -> Result<Network> {
-    Ok(if input.arbitrary()? {
-        Network::Ipv4(Ipv4 {
-            type_of_service: input.arbitrary()?,
-            total_length: 0,
-            identification: input.arbitrary()?,
-            dont_fragment: input.arbitrary()?,
-            more_fragments: false,
-            fragment_offset: 0,
-            ttl: input.arbitrary()?,
-            protocol: udp::PROTOCOL,
-            source: Ipv4Addr::from_bits(input.arbitrary()?),
-            destination: Ipv4Addr::from_bits(input.arbitrary()?),
+    let four = input.arbitrary()?;
+    let traffic_class = input.arbitrary()?;
+    let identification = if four { input.arbitrary()? } else { 0 };
+    let dont_fragment = four && input.arbitrary()?;
+    let flow_label = if four { 0 } else { input.int_in_range(0..=Ipv6FlowLabel::MAX_U32)? };
+    let hop_limit = input.arbitrary()?;
+    let mut address = || -> Result<IpAddr> {
+        Ok(if four {
+            Ipv4Addr::from_bits(input.arbitrary()?).into()
+        } else {
+            Ipv6Addr::from_bits(input.arbitrary()?).into()
         })
-    } else {
-        Network::Ipv6(Ipv6 {
-            traffic_class: input.arbitrary()?,
-            flow_label: input.int_in_range(0..=(1 << 20) - 1)?,
-            payload_length: 0,
-            next_header: udp::PROTOCOL,
-            hop_limit: input.arbitrary()?,
-            source: Ipv6Addr::from_bits(input.arbitrary()?),
-            destination: Ipv6Addr::from_bits(input.arbitrary()?),
-        })
-    })
+    };
+    let network = Network::between(address()?, address()?, traffic_class, hop_limit);
+    let mut network = network.expect("of one family");
+    match &mut network {
+        Network::Ipv4(ip) => (ip.identification, ip.dont_fragment) = (identification, dont_fragment),
+        Network::Ipv6(ip) => ip.flow_label = flow_label.try_into().expect("20 bits"),
+    }
+    Ok(network)
 }

@@ -1,40 +1,70 @@
-//! A whole IP datagram with a RoCEv2 packet: for raw sockets, captures, and whoever checks them.
+//! A whole IP datagram with a RoCEv2 packet: for captures, and whoever checks them. etherparse reads and writes its
+//! IP and UDP headers; the rules of RoCEv2 stand here.
 
-use crate::checksum::Sum;
-use crate::view::put;
-use crate::{Error, Icrc, Ipv4, Ipv6, Udp, ipv4, ipv6, udp};
+use core::net::IpAddr;
+
+use etherparse::checksum::Sum16BitWords;
+use etherparse::{IpDscp, IpEcn, IpNumber, Ipv4Header, Ipv4HeaderSlice, Ipv6Header, UdpHeader};
+
+use crate::{Error, Icrc};
 
 /// The network header of a datagram.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Network {
     /// IPv4 without options.
-    Ipv4(Ipv4),
+    Ipv4(Ipv4Header),
     /// IPv6 without extension headers.
-    Ipv6(Ipv6),
+    Ipv6(Ipv6Header),
 }
 
 /// A parsed datagram.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Datagram<'a> {
     /// Network header.
     pub network: Network,
-    /// UDP header.
-    pub udp: Udp,
+    /// UDP header. Its checksum is not checked: RoCEv2 relies on the ICRC.
+    pub udp: UdpHeader,
     /// UDP payload.
     pub payload: &'a [u8],
 }
 
 impl Network {
+    /// The header of a UDP datagram that must not be fragmented, with identification and flow label 0.
+    /// [`emit`](Self::emit) works out its length. `None`: the addresses are of different families.
+    pub fn between(source: IpAddr, destination: IpAddr, traffic_class: u8, hop_limit: u8) -> Option<Network> {
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => Some(Network::Ipv4(Ipv4Header {
+                dscp: IpDscp::try_new(traffic_class >> 2).expect("6 bits"),
+                ecn: IpEcn::try_new(traffic_class & 3).expect("2 bits"),
+                dont_fragment: true,
+                time_to_live: hop_limit,
+                protocol: IpNumber::UDP,
+                source: source.octets(),
+                destination: destination.octets(),
+                ..Ipv4Header::default()
+            })),
+            (IpAddr::V6(source), IpAddr::V6(destination)) => Some(Network::Ipv6(Ipv6Header {
+                traffic_class,
+                hop_limit,
+                next_header: IpNumber::UDP,
+                source: source.octets(),
+                destination: destination.octets(),
+                ..Ipv6Header::default()
+            })),
+            _ => None,
+        }
+    }
+
     /// Bytes of the header.
-    pub const fn header_len(&self) -> usize {
+    pub fn header_len(&self) -> usize {
         match self {
-            Network::Ipv4(_) => ipv4::LEN,
-            Network::Ipv6(_) => ipv6::LEN,
+            Network::Ipv4(header) => header.header_len(),
+            Network::Ipv6(header) => header.header_len(),
         }
     }
 
     /// Writes this header and a UDP header in front of `payload_len` bytes of UDP payload that stand in
-    /// `buffer` already, behind [`header_len`](Self::header_len) and [`udp::LEN`] bytes. Gives the
+    /// `buffer` already, behind [`header_len`](Self::header_len) and [`UdpHeader::LEN`] bytes. Gives the
     /// length of the datagram. The lengths in the header and the protocol are worked out here; so is
     /// the UDP checksum of IPv6, which must have one. IPv4 is sent without.
     ///
@@ -49,36 +79,46 @@ impl Network {
         buffer: &mut [u8],
     ) -> Result<usize, Error> {
         let at = self.header_len();
-        let need = at + udp::LEN + payload_len;
+        let need = at + UdpHeader::LEN + payload_len;
         let have = buffer.len();
-        let udp_len = u16::try_from(udp::LEN + payload_len).map_err(|_| Error::Length)?;
+        let length = u16::try_from(UdpHeader::LEN + payload_len).map_err(|_| Error::Length)?;
         let buffer = buffer.get_mut(..need).ok_or(Error::Truncated { need, have })?;
         let (ip, rest) = buffer.split_at_mut(at);
-        let udp = Udp { source_port, destination_port, length: udp_len, checksum: 0 };
-        udp.emit(&mut udp::Packet::new(&mut *rest)?);
-        match *self {
-            Network::Ipv4(header) => {
-                let total_length = udp_len.checked_add(ipv4::LEN as u16).ok_or(Error::Length)?;
-                Ipv4 { total_length, protocol: udp::PROTOCOL, ..header }.emit(&mut ipv4::Packet::new(ip)?);
+        let (udp, payload) = rest.split_at_mut(UdpHeader::LEN);
+        let mut udp_header = UdpHeader { source_port, destination_port, length, checksum: 0 };
+        match self.clone() {
+            Network::Ipv4(mut header) => {
+                header.protocol = IpNumber::UDP;
+                header.set_payload_len(length.into()).map_err(|_| Error::Length)?;
+                header.header_checksum = header.calc_header_checksum();
+                ip.copy_from_slice(&header.to_bytes());
             }
             Network::Ipv6(header) => {
-                Ipv6 { payload_length: udp_len, next_header: udp::PROTOCOL, ..header }
-                    .emit(&mut ipv6::Packet::new(ip)?);
-                let pseudo = Sum::default()
-                    .add(&header.source.octets())
-                    .add(&header.destination.octets())
-                    .add(&udp_len.to_be_bytes())
-                    .add(&[0, udp::PROTOCOL]);
-                // 0 would mean that there is none (RFC 768).
-                let checksum = match pseudo.add(rest).finish() {
-                    0 => u16::MAX,
-                    sum => sum,
-                };
-                put(rest, udp::field::CHECKSUM, checksum.to_be_bytes());
+                let header = Ipv6Header { payload_length: length, next_header: IpNumber::UDP, ..header };
+                udp_header.checksum =
+                    udp_header.calc_checksum_ipv6(&header, payload).map_err(|_| Error::Length)?;
+                ip.copy_from_slice(&header.to_bytes());
             }
         }
+        udp.copy_from_slice(&udp_header.to_bytes());
         Ok(need)
     }
+}
+
+/// Reads an IPv4 header with its options. The bytes behind it need not be there.
+///
+/// # Errors
+/// [`Error::Version`] where it is not 4; [`Error::Truncated`] where bytes are missing;
+/// [`Error::Length`] where the lengths are too small for the header; [`Error::Checksum`].
+pub fn parse_ipv4(bytes: &[u8]) -> Result<Ipv4HeaderSlice<'_>, Error> {
+    let header = Ipv4HeaderSlice::from_slice(bytes)?;
+    if usize::from(header.total_len()) < header.slice().len() {
+        return Err(Error::Length);
+    }
+    if Sum16BitWords::new().add_slice(header.slice()).ones_complement() != 0 {
+        return Err(Error::Checksum);
+    }
+    Ok(header)
 }
 
 impl<'a> Datagram<'a> {
@@ -86,53 +126,58 @@ impl<'a> Datagram<'a> {
     /// there are on short Ethernet frames.
     ///
     /// # Errors
-    /// As [`Ipv4::parse`], [`Ipv6::parse`] and [`Udp::parse`]; [`Error::Protocol`] where it is no UDP, a
-    /// fragment, or has IPv4 options, which RoCEv2 does not send; [`Error::Length`] where the lengths of IP
+    /// As [`parse_ipv4`]; [`Error::Protocol`] where it is no UDP, a fragment, or has IPv4 options, which RoCEv2
+    /// does not send; [`Error::Truncated`] where it is cut off; [`Error::Length`] where the lengths of IP
     /// and UDP differ; [`Error::Icrc`] where IPv4's reserved flag is set.
     pub fn parse(bytes: &'a [u8]) -> Result<Datagram<'a>, Error> {
-        let first = *bytes.first().ok_or(Error::Truncated { need: 1, have: 0 })?;
-        let (network, end) = if first >> 4 == 6 {
-            let header = Ipv6::parse(&ipv6::Packet::new(bytes)?)?;
-            if header.next_header != udp::PROTOCOL {
+        let (network, end) = if bytes.first().is_some_and(|first| first >> 4 == 6) {
+            let (header, _) = Ipv6Header::from_slice(bytes)?;
+            if header.next_header != IpNumber::UDP {
                 return Err(Error::Protocol);
             }
-            (Network::Ipv6(header), ipv6::LEN + usize::from(header.payload_length))
+            let end = Ipv6Header::LEN + usize::from(header.payload_length);
+            (Network::Ipv6(header), end)
         } else {
-            let packet = ipv4::Packet::new(bytes)?;
-            let header = Ipv4::parse(&packet)?;
+            let header = parse_ipv4(bytes)?;
             // The ICRC covers the reserved flag, which no plain value has: as good as a wrong ICRC.
-            if packet.reserved_flag() {
+            if header.slice()[6] & 0x80 != 0 {
                 return Err(Error::Icrc);
             }
-            let fragment = header.more_fragments || header.fragment_offset != 0;
-            if header.protocol != udp::PROTOCOL || fragment || packet.header_len() != ipv4::LEN {
+            let plain = header.options().is_empty() && !header.is_fragmenting_payload();
+            if header.protocol() != IpNumber::UDP || !plain {
                 return Err(Error::Protocol);
             }
-            (Network::Ipv4(header), usize::from(header.total_length))
+            (Network::Ipv4(header.to_header()), usize::from(header.total_len()))
         };
         let have = bytes.len();
         let inner = bytes.get(network.header_len()..end).ok_or(Error::Truncated { need: end, have })?;
-        let udp = Udp::parse(&udp::Packet::new(inner)?)?;
+        let (udp, payload) = UdpHeader::from_slice(inner)?;
         if usize::from(udp.length) != inner.len() {
             return Err(Error::Length);
         }
-        Ok(Datagram { network, udp, payload: &inner[udp::LEN..] })
+        Ok(Datagram { network, udp, payload })
     }
 
     /// What computes the ICRC of packets with these headers.
     pub fn icrc(&self) -> Icrc {
-        let Udp { source_port, destination_port, .. } = self.udp;
-        match self.network {
-            Network::Ipv4(ip) => {
-                Icrc::ipv4(ip.source, ip.destination, source_port, destination_port, ip.dont_fragment)
+        let UdpHeader { source_port, destination_port, .. } = self.udp;
+        match &self.network {
+            Network::Ipv4(ip) => Icrc::ipv4(
+                ip.source.into(),
+                ip.destination.into(),
+                source_port,
+                destination_port,
+                ip.dont_fragment,
+            ),
+            Network::Ipv6(ip) => {
+                Icrc::ipv6(ip.source.into(), ip.destination.into(), source_port, destination_port)
             }
-            Network::Ipv6(ip) => Icrc::ipv6(ip.source, ip.destination, source_port, destination_port),
         }
     }
 
     /// IPv4 identification; 0 on IPv6, which has none.
     pub const fn identification(&self) -> u16 {
-        match self.network {
+        match &self.network {
             Network::Ipv4(ip) => ip.identification,
             Network::Ipv6(_) => 0,
         }

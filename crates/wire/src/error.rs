@@ -1,5 +1,7 @@
 //! Why bytes are not a packet.
 
+use etherparse::err::{LenError, ipv4, ipv6};
+
 use crate::Opcode;
 
 /// Why bytes could not be parsed. Receivers drop such a packet silently and count it.
@@ -35,4 +37,36 @@ pub enum Error {
     /// The invariant CRC is wrong.
     #[error("wrong invariant CRC")]
     Icrc,
+}
+
+impl From<LenError> for Error {
+    fn from(error: LenError) -> Error {
+        Error::Truncated { need: error.required_len, have: error.len }
+    }
+}
+
+impl From<ipv4::HeaderSliceError> for Error {
+    fn from(error: ipv4::HeaderSliceError) -> Error {
+        use ipv4::HeaderError;
+        match error {
+            ipv4::HeaderSliceError::Len(error) => error.into(),
+            ipv4::HeaderSliceError::Content(HeaderError::UnexpectedVersion { version_number }) => {
+                Error::Version(version_number)
+            }
+            ipv4::HeaderSliceError::Content(HeaderError::HeaderLengthSmallerThanHeader { .. }) => {
+                Error::Length
+            }
+        }
+    }
+}
+
+impl From<ipv6::HeaderSliceError> for Error {
+    fn from(error: ipv6::HeaderSliceError) -> Error {
+        match error {
+            ipv6::HeaderSliceError::Len(error) => error.into(),
+            ipv6::HeaderSliceError::Content(ipv6::HeaderError::UnexpectedVersion { version_number }) => {
+                Error::Version(version_number)
+            }
+        }
+    }
 }

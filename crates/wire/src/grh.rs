@@ -5,77 +5,83 @@
 //! without meaning and then the IPv4 header (annex A17). Programs tell the two apart by the version in
 //! the first byte and by the IPv4 header checksum, so that both are written with care here.
 
-use crate::{Error, Ipv4, Ipv6, ipv4, ipv6};
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use etherparse::checksum::Sum16BitWords;
+use etherparse::{IpNumber, Ipv4Header, Ipv6Header, UdpHeader};
+
+use crate::Error;
+use crate::datagram::{Network, parse_ipv4};
 
 /// Bytes of either form.
 pub const LEN: usize = 40;
 /// Where the IPv4 header stands in its form.
-const IPV4_AT: usize = LEN - ipv4::LEN;
+const IPV4_AT: usize = LEN - Ipv4Header::MIN_LEN;
 
-/// What stands in front of a datagram.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Grh {
-    /// An IPv4 header without options, in bytes 20 to 39.
-    Ipv4(Ipv4),
-    /// An IPv6 header or an InfiniBand global route header.
-    Ipv6(Ipv6),
-}
-
-/// A view over the 40 bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Packet<T> {
-    buffer: T,
-}
-
-impl<T: AsRef<[u8]>> Packet<T> {
-    /// A view over `buffer`, or [`Error::Truncated`] where it is shorter than 40 bytes.
-    pub fn new(buffer: T) -> Result<Self, Error> {
-        let have = buffer.as_ref().len();
-        if have < LEN {
-            return Err(Error::Truncated { need: LEN, have });
-        }
-        Ok(Packet { buffer })
-    }
-
-    /// The bytes that the view was made of.
-    pub fn into_inner(self) -> T {
-        self.buffer
-    }
-
-    /// The bytes as an IPv6 header or global route header.
-    pub fn ipv6(&self) -> ipv6::Packet<&[u8]> {
-        ipv6::Packet::new(&self.buffer.as_ref()[..LEN]).expect("length was checked in new")
-    }
-
-    /// Bytes 20 to 39 as an IPv4 header.
-    pub fn ipv4(&self) -> ipv4::Packet<&[u8]> {
-        ipv4::Packet::new(&self.buffer.as_ref()[IPV4_AT..LEN]).expect("length was checked in new")
+/// Reads whichever form it is: IPv4 where bytes 20 to 39 are an IPv4 header of 20 bytes with the
+/// right checksum, as programs do it; else IPv6.
+///
+/// # Errors
+/// [`Error::Truncated`] where there are fewer than 40 bytes; [`Error::Version`] where it is neither.
+pub fn parse(bytes: &[u8]) -> Result<Network, Error> {
+    let have = bytes.len();
+    let bytes = bytes.get(..LEN).ok_or(Error::Truncated { need: LEN, have })?;
+    match parse_ipv4(&bytes[IPV4_AT..]) {
+        Ok(header) => Ok(Network::Ipv4(header.to_header())),
+        Err(_) => Ok(Network::Ipv6(Ipv6Header::from_slice(bytes)?.0)),
     }
 }
 
-impl Grh {
-    /// Reads whichever form it is: IPv4 where bytes 20 to 39 are an IPv4 header of 20 bytes with the
-    /// right checksum, as programs do it; else IPv6.
-    ///
-    /// # Errors
-    /// [`Error::Version`] where it is neither.
-    pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Result<Grh, Error> {
-        match Ipv4::parse(&packet.ipv4()) {
-            Ok(header) => Ok(Grh::Ipv4(header)),
-            Err(_) => Ipv6::parse(&packet.ipv6()).map(Grh::Ipv6),
-        }
-    }
+/// Writes the IPv4 form: of a datagram that must not be fragmented, with identification 0 and the right checksum.
+/// `udp_payload`: bytes behind the UDP header.
+///
+/// Every datagram that a UD queue pair receives has one, and [`Ipv4Header`] takes four times as long to write it.
+#[inline]
+pub fn emit_ipv4(
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    traffic_class: u8,
+    hop_limit: u8,
+    udp_payload: u16,
+) -> [u8; LEN] {
+    const HEADERS: u16 = Ipv4Header::MIN_LEN_U16 + UdpHeader::LEN_U16;
+    const DONT_FRAGMENT: u8 = 0x40;
+    let [high, low] = udp_payload.saturating_add(HEADERS).to_be_bytes();
+    let first = [0x45, traffic_class, high, low, 0, 0, DONT_FRAGMENT, 0];
+    let second = [hop_limit, IpNumber::UDP.0];
+    let (source, destination) = (source.octets(), destination.octets());
+    let sum = Sum16BitWords::new()
+        .add_8bytes(first)
+        .add_2bytes(second)
+        .add_4bytes(source)
+        .add_4bytes(destination)
+        .ones_complement();
+    let mut bytes = [0; LEN];
+    let ip = &mut bytes[IPV4_AT..];
+    ip[..8].copy_from_slice(&first);
+    ip[8..10].copy_from_slice(&second);
+    // etherparse adds words as they lie in memory.
+    ip[10..12].copy_from_slice(&sum.to_ne_bytes());
+    ip[12..16].copy_from_slice(&source);
+    ip[16..].copy_from_slice(&destination);
+    bytes
+}
 
-    /// Writes all 40 bytes; those that have no meaning as zero.
-    pub fn emit<T: AsRef<[u8]> + AsMut<[u8]>>(&self, packet: &mut Packet<T>) {
-        let bytes = &mut packet.buffer.as_mut()[..LEN];
-        match self {
-            Grh::Ipv4(header) => {
-                let (meaningless, ip) = bytes.split_at_mut(IPV4_AT);
-                meaningless.fill(0);
-                header.emit(&mut ipv4::Packet::new(ip).expect("20 bytes are left"));
-            }
-            Grh::Ipv6(header) => header.emit(&mut ipv6::Packet::new(bytes).expect("40 bytes")),
-        }
-    }
+/// Writes the IPv6 form, with flow label 0. `udp_payload`: bytes behind the UDP header.
+#[inline]
+pub fn emit_ipv6(
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    traffic_class: u8,
+    hop_limit: u8,
+    udp_payload: u16,
+) -> [u8; LEN] {
+    let flow = 6 << 28 | u32::from(traffic_class) << 20;
+    let mut bytes = [0; LEN];
+    bytes[..4].copy_from_slice(&flow.to_be_bytes());
+    bytes[4..6].copy_from_slice(&udp_payload.saturating_add(UdpHeader::LEN_U16).to_be_bytes());
+    bytes[6..8].copy_from_slice(&[IpNumber::UDP.0, hop_limit]);
+    bytes[8..24].copy_from_slice(&source.octets());
+    bytes[24..].copy_from_slice(&destination.octets());
+    bytes
 }

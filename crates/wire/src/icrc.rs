@@ -15,7 +15,9 @@ mod polynomial;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::{bth, ipv4, ipv6, packet, udp};
+use etherparse::{IpDscp, IpEcn, IpNumber, Ipv4Header, Ipv6FlowLabel, Ipv6Header, UdpHeader};
+
+use crate::{bth, packet};
 use polynomial::{contribution, divide_by_x, multiply, power_of_inverse};
 
 /// Computes and checks the ICRC of packets between two UDP endpoints. 8 bytes; making one costs about
@@ -36,8 +38,13 @@ enum Network {
 /// Bytes of ones in front of the IP header.
 const ONES: usize = 8;
 /// Bytes of what the register covers.
-const V4_LEN: usize = ONES + ipv4::LEN + udp::LEN;
-const V6_LEN: usize = ONES + ipv6::LEN + udp::LEN;
+const V4_LEN: usize = ONES + Ipv4Header::MIN_LEN + UdpHeader::LEN;
+const V6_LEN: usize = ONES + Ipv6Header::LEN + UdpHeader::LEN;
+/// Where the fields stand that differ from packet to packet.
+const V4_TOTAL_LENGTH_AT: usize = ONES + 2;
+const V4_IDENTIFICATION_AT: usize = ONES + 4;
+const V6_PAYLOAD_LENGTH_AT: usize = ONES + 4;
+const V4_UDP_LENGTH_AT: usize = ONES + Ipv4Header::MIN_LEN + 4;
 
 /// What a 16-bit field contributes to a register: one table for each of its bytes.
 type FieldTable = [[u32; 256]; 2];
@@ -46,11 +53,11 @@ const fn field_table(covered: usize, at: usize) -> FieldTable {
     [contribution(covered - at - 1), contribution(covered - at - 2)]
 }
 
-static V4_TOTAL_LENGTH: FieldTable = field_table(V4_LEN, ONES + ipv4::field::TOTAL_LENGTH);
-static V4_IDENTIFICATION: FieldTable = field_table(V4_LEN, ONES + ipv4::field::IDENTIFICATION);
-static V6_PAYLOAD_LENGTH: FieldTable = field_table(V6_LEN, ONES + ipv6::field::PAYLOAD_LENGTH);
+static V4_TOTAL_LENGTH: FieldTable = field_table(V4_LEN, V4_TOTAL_LENGTH_AT);
+static V4_IDENTIFICATION: FieldTable = field_table(V4_LEN, V4_IDENTIFICATION_AT);
+static V6_PAYLOAD_LENGTH: FieldTable = field_table(V6_LEN, V6_PAYLOAD_LENGTH_AT);
 /// The UDP header is the last of both, so that one table serves both.
-static UDP_LENGTH: FieldTable = field_table(V4_LEN, ONES + ipv4::LEN + udp::field::LENGTH);
+static UDP_LENGTH: FieldTable = field_table(V4_LEN, V4_UDP_LENGTH_AT);
 
 /// What must be added to the register in front of the BTH so that its masked byte counts as one that
 /// differs by the index: the contribution of that byte, taken back over the bytes up to it.
@@ -69,7 +76,7 @@ static MASK: [u32; 256] = {
 };
 
 /// Bytes between the IPv4 identification and the BTH.
-const BEHIND_IDENTIFICATION: usize = V4_LEN - (ONES + ipv4::field::IDENTIFICATION + 2);
+const BEHIND_IDENTIFICATION: usize = V4_LEN - (V4_IDENTIFICATION_AT + 2);
 /// x^-(8 (i + BEHIND_IDENTIFICATION) + 32) for i in 0..256: takes a syndrome back to where the
 /// identification stood, over the low byte of the packet's length.
 static BACK: [u32; 256] = power_of_inverse(8 * BEHIND_IDENTIFICATION + 32, 8);
@@ -93,16 +100,21 @@ impl Icrc {
         destination_port: u16,
         dont_fragment: bool,
     ) -> Icrc {
-        let mut covered = [0xff; V4_LEN];
-        let (ip, udp) = covered[ONES..].split_at_mut(ipv4::LEN);
-        ip[0] = 0x45;
-        ip[ipv4::field::TOTAL_LENGTH..ipv4::field::TTL].fill(0);
-        ip[ipv4::field::FRAGMENT] = u8::from(dont_fragment) << 6;
-        ip[ipv4::field::PROTOCOL] = udp::PROTOCOL;
-        ip[ipv4::field::SOURCE..][..4].copy_from_slice(&source.octets());
-        ip[ipv4::field::DESTINATION..][..4].copy_from_slice(&destination.octets());
-        ports(udp, source_port, destination_port);
-        Icrc { register: !crc32fast::hash(&covered), network: Network::V4 }
+        let header = Ipv4Header {
+            dscp: IpDscp::MAX,
+            ecn: IpEcn::THREE,
+            total_len: 0,
+            identification: 0,
+            dont_fragment,
+            time_to_live: u8::MAX,
+            protocol: IpNumber::UDP,
+            header_checksum: u16::MAX,
+            source: source.octets(),
+            destination: destination.octets(),
+            ..Ipv4Header::default()
+        };
+        let register = register(&header.to_bytes(), source_port, destination_port);
+        Icrc { register, network: Network::V4 }
     }
 
     /// For what is sent with DF between two addresses; `None`: they are of different families.
@@ -125,15 +137,17 @@ impl Icrc {
 
     /// For IPv6 without extension headers.
     pub fn ipv6(source: Ipv6Addr, destination: Ipv6Addr, source_port: u16, destination_port: u16) -> Icrc {
-        let mut covered = [0xff; V6_LEN];
-        let (ip, udp) = covered[ONES..].split_at_mut(ipv6::LEN);
-        ip[0] = 0x6f;
-        ip[ipv6::field::PAYLOAD_LENGTH..][..2].fill(0);
-        ip[ipv6::field::NEXT_HEADER] = udp::PROTOCOL;
-        ip[ipv6::field::SOURCE..][..16].copy_from_slice(&source.octets());
-        ip[ipv6::field::DESTINATION..][..16].copy_from_slice(&destination.octets());
-        ports(udp, source_port, destination_port);
-        Icrc { register: !crc32fast::hash(&covered), network: Network::V6 }
+        let header = Ipv6Header {
+            traffic_class: u8::MAX,
+            flow_label: Ipv6FlowLabel::try_new(Ipv6FlowLabel::MAX_U32).expect("20 bits"),
+            payload_length: 0,
+            next_header: IpNumber::UDP,
+            hop_limit: u8::MAX,
+            source: source.octets(),
+            destination: destination.octets(),
+        };
+        let register = register(&header.to_bytes(), source_port, destination_port);
+        Icrc { register, network: Network::V6 }
     }
 
     /// The ICRC of a packet whose BTH, extended headers, payload and pad are `body`, at most
@@ -147,9 +161,9 @@ impl Icrc {
     /// The register in front of a body of so many bytes, with the IPv4 identification zero.
     #[inline]
     fn before(&self, body_len: usize) -> u32 {
-        let udp_len = (body_len + packet::ICRC_LEN + udp::LEN) as u16;
+        let udp_len = (body_len + packet::ICRC_LEN + UdpHeader::LEN) as u16;
         let network = match self.network {
-            Network::V4 => add(&V4_TOTAL_LENGTH, udp_len.wrapping_add(ipv4::LEN as u16)),
+            Network::V4 => add(&V4_TOTAL_LENGTH, udp_len.wrapping_add(Ipv4Header::MIN_LEN_U16)),
             Network::V6 => add(&V6_PAYLOAD_LENGTH, udp_len),
         };
         self.register ^ add(&UDP_LENGTH, udp_len) ^ network
@@ -272,10 +286,15 @@ impl BurstIcrc {
     }
 }
 
-fn ports(udp: &mut [u8], source: u16, destination: u16) {
-    udp[udp::field::SOURCE_PORT..][..2].copy_from_slice(&source.to_be_bytes());
-    udp[udp::field::DESTINATION_PORT..][..2].copy_from_slice(&destination.to_be_bytes());
-    udp[udp::field::LENGTH..][..2].fill(0);
+/// The register behind eight bytes of ones, an IP header with ones in its variant fields, and the UDP header.
+#[inline]
+fn register(ip: &[u8], source_port: u16, destination_port: u16) -> u32 {
+    let udp = UdpHeader { source_port, destination_port, length: 0, checksum: u16::MAX };
+    let mut covered = [0xff; V6_LEN];
+    let end = ONES + ip.len() + UdpHeader::LEN;
+    covered[ONES..ONES + ip.len()].copy_from_slice(ip);
+    covered[ONES + ip.len()..end].copy_from_slice(&udp.to_bytes());
+    !crc32fast::hash(&covered[..end])
 }
 
 #[inline]

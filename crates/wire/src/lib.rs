@@ -1,9 +1,9 @@
 //! RoCEv2 packets: checked views, plain values, the ICRC, and Pagewire's own opcodes.
 //!
-//! Every format is one file with a `Packet` (a view over any bytes, checked for length once, when it
+//! Every format of InfiniBand is one file with a `Packet` (a view over any bytes, checked for length once, when it
 //! is made) and a plain value that parses from and emits into it. [`Header`] puts together what
 //! stands between the UDP header and the payload; [`packet`] is the whole UDP payload, and
-//! [`datagram`] the IP datagram around it.
+//! [`datagram`] the IP datagram around it, whose headers [`etherparse`] reads and writes.
 //!
 //! This crate does no I/O, knows no clock, allocates nothing, and never panics on what it parses.
 #![forbid(unsafe_code)]
@@ -12,7 +12,6 @@ pub mod aeth;
 pub mod atomic_ack_eth;
 pub mod atomic_eth;
 pub mod bth;
-mod checksum;
 pub mod cnp;
 pub mod datagram;
 pub mod deth;
@@ -22,14 +21,11 @@ mod header;
 pub mod icrc;
 pub mod ieth;
 pub mod imm_dt;
-pub mod ipv4;
-pub mod ipv6;
 pub mod limits;
 pub mod mad;
 pub mod opcode;
 pub mod packet;
 pub mod reth;
-pub mod udp;
 pub mod vendor;
 mod view;
 pub mod xrceth;
@@ -39,13 +35,10 @@ pub use atomic_eth::AtomicEth;
 pub use bth::Bth;
 pub use deth::Deth;
 pub use error::Error;
-pub use grh::Grh;
+pub use etherparse;
 pub use header::Header;
 pub use icrc::Icrc;
-pub use ipv4::Ipv4;
-pub use ipv6::Ipv6;
 pub use opcode::{Extensions, Opcode, Operation, Transport};
 pub use packet::Packet;
 pub use reth::Reth;
-pub use udp::Udp;
 pub use vendor::{Capabilities, Echo, Hello, Hold, HoldFlags, Received, Resume, SelectiveAck, VendorPacket};

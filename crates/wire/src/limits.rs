@@ -11,7 +11,7 @@ pub const MAX_HEADER_LEN: usize = crate::bth::LEN + crate::xrceth::LEN + crate::
 pub const MAX_PACKET_LEN: usize = MAX_HEADER_LEN + MAX_MTU + crate::packet::ICRC_LEN;
 
 /// Bytes of the longest UDP payload: what the 16-bit UDP length field leaves.
-pub const MAX_UDP_PAYLOAD: usize = u16::MAX as usize - crate::udp::LEN;
+pub const MAX_UDP_PAYLOAD: usize = u16::MAX as usize - etherparse::UdpHeader::LEN;
 
 /// Bits in the bitmap of a selective acknowledgement.
 pub const MAX_SELECTIVE_BITS: usize = 256;

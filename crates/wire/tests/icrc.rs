@@ -2,13 +2,14 @@
 
 mod common;
 
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use common::vectors;
+use etherparse::UdpHeader;
 use pagewire_wire::datagram::{Datagram, Network};
 use pagewire_wire::icrc::{BurstIcrc, crc32};
 use pagewire_wire::limits::MAX_PACKET_LEN;
-use pagewire_wire::{Error, Icrc, Packet, packet, udp};
+use pagewire_wire::{Error, Icrc, Packet, packet};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -46,36 +47,21 @@ prop_compose! {
         four: bool, source: u128, destination: u128, identification: u16, dont_fragment: bool, small: [u8; 2],
         flow_label in 0u32..1 << 20,
     ) -> Network {
-        if four {
-            Network::Ipv4(pagewire_wire::Ipv4 {
-                type_of_service: small[0],
-                total_length: 0,
-                identification,
-                dont_fragment,
-                more_fragments: false,
-                fragment_offset: 0,
-                ttl: small[1],
-                protocol: udp::PROTOCOL,
-                source: Ipv4Addr::from_bits(source as u32),
-                destination: Ipv4Addr::from_bits(destination as u32),
-            })
-        } else {
-            Network::Ipv6(pagewire_wire::Ipv6 {
-                traffic_class: small[0],
-                flow_label,
-                payload_length: 0,
-                next_header: udp::PROTOCOL,
-                hop_limit: small[1],
-                source: Ipv6Addr::from_bits(source),
-                destination: Ipv6Addr::from_bits(destination),
-            })
+        let [source, destination]: [IpAddr; 2] = [source, destination].map(|bits| {
+            if four { Ipv4Addr::from_bits(bits as u32).into() } else { Ipv6Addr::from_bits(bits).into() }
+        });
+        let mut network = Network::between(source, destination, small[0], small[1]).unwrap();
+        match &mut network {
+            Network::Ipv4(ip) => (ip.identification, ip.dont_fragment) = (identification, dont_fragment),
+            Network::Ipv6(ip) => ip.flow_label = flow_label.try_into().unwrap(),
         }
+        network
     }
 }
 
 /// A datagram around `body`, BTH to pad, with its ICRC.
 fn sealed(network: &Network, ports: [u16; 2], body: &[u8]) -> Vec<u8> {
-    let at = network.header_len() + udp::LEN;
+    let at = network.header_len() + UdpHeader::LEN;
     let mut bytes = vec![0; at];
     bytes.extend_from_slice(body);
     bytes.extend_from_slice(&[0; 4]);
@@ -162,10 +148,8 @@ proptest! {
         ports: (u16, u16),
         packets in vec((any::<u16>(), prop::sample::select(vec![12, 16, 300, 301, 1036]), any::<u8>()), 1..20),
     ) {
-        let icrc = match network {
-            Network::Ipv4(ip) => Icrc::ipv4(ip.source, ip.destination, ports.0, ports.1, ip.dont_fragment),
-            Network::Ipv6(ip) => Icrc::ipv6(ip.source, ip.destination, ports.0, ports.1),
-        };
+        let udp = UdpHeader { source_port: ports.0, destination_port: ports.1, ..UdpHeader::default() };
+        let icrc = Datagram { network: network.clone(), udp, payload: &[] }.icrc();
         let mut row = BurstIcrc::new(icrc);
         for (identification, length, filling) in packets {
             let body = std::iter::repeat_n(filling, length).collect::<Vec<u8>>();
@@ -189,7 +173,7 @@ fn a_flipped_bit_is_noticed() {
         let intact = Datagram::parse(&vector.bytes).unwrap();
         let icrc = intact.icrc();
         let four = matches!(intact.network, Network::Ipv4(_));
-        let at = intact.network.header_len() + udp::LEN;
+        let at = intact.network.header_len() + UdpHeader::LEN;
         let mut bytes = vector.bytes.clone();
         for byte in 0..bytes.len() {
             for bit in 0..8 {
@@ -251,7 +235,7 @@ fn only_the_identification_may_be_unknown() {
         let intact = Datagram::parse(&vector.bytes).unwrap();
         let icrc = intact.icrc();
         let four = matches!(intact.network, Network::Ipv4(_));
-        let at = intact.network.header_len() + udp::LEN;
+        let at = intact.network.header_len() + UdpHeader::LEN;
         for byte in 1..at {
             for bit in 0..8 {
                 let mut bytes = vector.bytes.clone();

@@ -2,13 +2,13 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use pagewire_wire::datagram::{Datagram, Network};
+use etherparse::{IpFragOffset, IpNumber, Ipv4Header, Ipv6Header, UdpHeader};
+use pagewire_wire::datagram::{Datagram, Network, parse_ipv4};
 use pagewire_wire::limits::{MAX_HEADER_LEN, MAX_MTU, MAX_PACKET_LEN, MAX_SELECTIVE_BITS};
 use pagewire_wire::{
-    Aeth, AtomicEth, Bth, Capabilities, Deth, Echo, Error, Extensions, Grh, Header, Hello, Hold, HoldFlags,
-    Icrc, Ipv4, Ipv6, Opcode, Packet, Received, Resume, Reth, SelectiveAck, Syndrome, Udp, VendorPacket,
-    aeth, atomic_ack_eth, atomic_eth, bth, cnp, deth, grh, ieth, imm_dt, ipv4, ipv6, packet, reth, udp,
-    xrceth,
+    Aeth, AtomicEth, Bth, Capabilities, Deth, Echo, Error, Extensions, Header, Hello, Hold, HoldFlags, Icrc,
+    Opcode, Packet, Received, Resume, Reth, SelectiveAck, Syndrome, VendorPacket, aeth, atomic_ack_eth,
+    atomic_eth, bth, cnp, deth, grh, ieth, imm_dt, packet, reth, xrceth,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -94,20 +94,25 @@ prop_compose! {
 prop_compose! {
     fn ipv4_header()(
         type_of_service: u8,
-        total_length in 20u16..,
+        total_len in 20u16..,
         identification: u16,
         dont_fragment: bool,
         more_fragments: bool,
         fragment_offset in 0u16..1 << 13,
-        ttl: u8,
+        time_to_live: u8,
         protocol: u8,
-        source: Ipv4Addr,
-        destination: Ipv4Addr,
-    ) -> Ipv4 {
-        Ipv4 {
-            type_of_service, total_length, identification, dont_fragment, more_fragments, fragment_offset, ttl,
-            protocol, source, destination,
-        }
+        source: [u8; 4],
+        destination: [u8; 4],
+    ) -> Ipv4Header {
+        let mut header = Ipv4Header {
+            dscp: (type_of_service >> 2).try_into().unwrap(),
+            ecn: (type_of_service & 3).try_into().unwrap(),
+            total_len, identification, dont_fragment, more_fragments,
+            fragment_offset: fragment_offset.try_into().unwrap(),
+            time_to_live, protocol: IpNumber(protocol), source, destination, ..Ipv4Header::default()
+        };
+        header.header_checksum = header.calc_header_checksum();
+        header
     }
 }
 
@@ -118,11 +123,23 @@ prop_compose! {
         payload_length: u16,
         next_header: u8,
         hop_limit: u8,
-        source: Ipv6Addr,
-        destination: Ipv6Addr,
-    ) -> Ipv6 {
-        Ipv6 { traffic_class, flow_label, payload_length, next_header, hop_limit, source, destination }
+        source: [u8; 16],
+        destination: [u8; 16],
+    ) -> Ipv6Header {
+        let (flow_label, next_header) = (flow_label.try_into().unwrap(), IpNumber(next_header));
+        Ipv6Header { traffic_class, flow_label, payload_length, next_header, hop_limit, source, destination }
     }
+}
+
+/// An IPv4 header with its checksum anew.
+fn mended(mut bytes: Vec<u8>) -> Vec<u8> {
+    let len = usize::from(bytes[0] & 15) * 4;
+    bytes[10..12].fill(0);
+    let sum: u32 = bytes[..len].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+    bytes
 }
 
 fn received() -> impl Strategy<Value = Received> {
@@ -234,42 +251,66 @@ proptest! {
     }
 
     #[test]
-    fn network_formats(v4 in ipv4_header(), v6 in ipv6_header(), ports: [u16; 3], length in 8u16..) {
-        prop_assert_eq!(Ipv4::parse(&ipv4::Packet::new(&emitted!(ipv4, v4)).unwrap()), Ok(v4));
-        prop_assert_eq!(Ipv6::parse(&ipv6::Packet::new(&emitted!(ipv6, v6)).unwrap()), Ok(v6));
-        let [source_port, destination_port, checksum] = ports;
-        let udp = Udp { source_port, destination_port, length, checksum };
-        prop_assert_eq!(Udp::parse(&udp::Packet::new(&emitted!(udp, udp)).unwrap()), Ok(udp));
-        let grh = Grh::Ipv4(v4);
-        prop_assert_eq!(Grh::parse(&grh::Packet::new(&emitted!(grh, grh)).unwrap()), Ok(grh));
+    fn network_formats(v4 in ipv4_header(), v6 in ipv6_header(), wrong in 1u16..u16::MAX) {
+        prop_assert_eq!(parse_ipv4(&v4.to_bytes()).map(|header| header.to_header()), Ok(v4.clone()));
+        prop_assert_eq!(mended(v4.to_bytes().to_vec()), v4.to_bytes().to_vec());
+        // 0 and 65,535 are one sum.
+        let header_checksum = v4.header_checksum.wrapping_add(wrong);
+        if (header_checksum, v4.header_checksum) != (u16::MAX, 0) {
+            let damaged = Ipv4Header { header_checksum, ..v4.clone() };
+            prop_assert_eq!(parse_ipv4(&damaged.to_bytes()).err(), Some(Error::Checksum));
+        }
+        let bytes = [&[0x60; 20], &v4.to_bytes()[..]].concat();
+        prop_assert_eq!(grh::parse(&bytes), Ok(Network::Ipv4(v4)));
+        prop_assert_eq!(grh::parse(&bytes[..39]), Err(Error::Truncated { need: 40, have: 39 }));
         // Were the last 20 bytes of the IPv6 form a good IPv4 header, programs too would take it for one.
-        let grh = Grh::Ipv6(v6);
-        let bytes = emitted!(grh, grh);
-        prop_assume!(Ipv4::parse(&ipv4::Packet::new(&bytes[20..40]).unwrap()).is_err());
-        prop_assert_eq!(Grh::parse(&grh::Packet::new(&bytes).unwrap()), Ok(grh));
+        let bytes = v6.to_bytes();
+        prop_assume!(parse_ipv4(&bytes[20..40]).is_err());
+        prop_assert_eq!(grh::parse(&bytes), Ok(Network::Ipv6(v6)));
+        // Neither of the two.
+        let mut neither = bytes;
+        neither[0] ^= 0x10;
+        prop_assert_eq!(grh::parse(&neither), Err(Error::Version(7)));
     }
 
     #[test]
-    fn ipv4_options_are_stepped_over(v4 in ipv4_header(), options in vec(any::<u32>(), 1..=10)) {
-        let mut bytes = emitted!(ipv4, v4).to_vec();
+    fn global_route_headers(v4 in ipv4_header(), v6 in ipv6_header(), udp_payload: u16) {
+        let payload_length = udp_payload.saturating_add(8);
+        let ip = Ipv6Header { payload_length, next_header: IpNumber::UDP, flow_label: Default::default(), ..v6 };
+        let (source, destination) = (ip.source_addr(), ip.destination_addr());
+        let bytes = grh::emit_ipv6(source, destination, ip.traffic_class, ip.hop_limit, udp_payload);
+        prop_assert_eq!(bytes, ip.to_bytes());
+        let mut ip = Ipv4Header {
+            total_len: udp_payload.saturating_add(28), identification: 0, protocol: IpNumber::UDP,
+            dont_fragment: true, more_fragments: false, fragment_offset: IpFragOffset::ZERO, ..v4
+        };
+        ip.header_checksum = ip.calc_header_checksum();
+        let (source, destination) = (ip.source.into(), ip.destination.into());
+        let traffic_class = ip.dscp.value() << 2 | ip.ecn.value();
+        let bytes = grh::emit_ipv4(source, destination, traffic_class, ip.time_to_live, udp_payload);
+        prop_assert_eq!(&bytes[..20], &[0; 20]);
+        prop_assert_eq!(&bytes[20..], &ip.to_bytes()[..]);
+        prop_assert_eq!(grh::parse(&bytes), Ok(Network::Ipv4(ip)));
+    }
+
+    #[test]
+    fn ipv4_options_are_read_and_refused(v4 in ipv4_header(), options in vec(any::<u32>(), 1..=10)) {
+        let mut bytes = v4.to_bytes().to_vec();
         bytes[0] += options.len() as u8;
         let options: Vec<u8> = options.iter().flat_map(|word| word.to_be_bytes()).collect();
-        bytes[20..][..options.len()].copy_from_slice(&options);
-        let len = 20 + options.len();
-        // The checksum anew, over header and options.
-        bytes[10..12].fill(0);
-        let sum: u32 = bytes[..len].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
-        let sum = (sum & 0xffff) + (sum >> 16);
-        let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-        bytes[10..12].copy_from_slice(&sum.to_be_bytes());
-        let packet = ipv4::Packet::new(&bytes[..len]).unwrap();
-        prop_assert_eq!(packet.options(), &options[..]);
-        if usize::from(v4.total_length) < len {
-            prop_assert_eq!(Ipv4::parse(&packet), Err(Error::Length));
+        bytes.extend_from_slice(&options);
+        let (bytes, len) = (mended(bytes), 20 + options.len());
+        if usize::from(v4.total_len) < len {
+            prop_assert_eq!(parse_ipv4(&bytes), Err(Error::Length));
         } else {
-            prop_assert_eq!(Ipv4::parse(&packet), Ok(v4));
-            let short = ipv4::Packet::new(&bytes[..len - 1]).unwrap();
-            prop_assert_eq!(Ipv4::parse(&short), Err(Error::Truncated { need: len, have: len - 1 }));
+            let header = parse_ipv4(&bytes).unwrap();
+            prop_assert_eq!(header.options(), &options[..]);
+            prop_assert_eq!(header.total_len(), v4.total_len);
+            prop_assert_eq!(Datagram::parse(&bytes), Err(Error::Protocol));
+            prop_assert_eq!(parse_ipv4(&bytes[..len - 1]), Err(Error::Truncated { need: len, have: len - 1 }));
+            let mut damaged = bytes.clone();
+            damaged[len - 1] ^= 1;
+            prop_assert_eq!(parse_ipv4(&damaged), Err(Error::Checksum));
         }
     }
 
@@ -313,11 +354,11 @@ proptest! {
         payload in vec(any::<u8>(), 0..100), spare in 0usize..20,
     ) {
         let network = if ipv4 {
-            Network::Ipv4(Ipv4 { more_fragments: false, fragment_offset: 0, ..v4 })
+            Network::Ipv4(Ipv4Header { more_fragments: false, fragment_offset: IpFragOffset::ZERO, ..v4 })
         } else {
             Network::Ipv6(v6)
         };
-        let at = network.header_len() + udp::LEN;
+        let at = network.header_len() + UdpHeader::LEN;
         let mut bytes = vec![0xa5; at + payload.len() + spare];
         bytes[at..][..payload.len()].copy_from_slice(&payload);
         let len = network.emit(source, destination, payload.len(), &mut bytes).unwrap();
@@ -325,9 +366,17 @@ proptest! {
         prop_assert_eq!(len, at + payload.len());
         prop_assert_eq!(parsed.payload, &payload[..]);
         prop_assert_eq!((parsed.udp.source_port, parsed.udp.destination_port), (source, destination));
-        prop_assert_eq!(parsed.network, match network {
-            Network::Ipv4(ip) => Network::Ipv4(Ipv4 { protocol: 17, total_length: len as u16, ..ip }),
-            Network::Ipv6(ip) => Network::Ipv6(Ipv6 { next_header: 17, payload_length: (len - 40) as u16, ..ip }),
+        prop_assert_eq!(usize::from(parsed.udp.length), UdpHeader::LEN + payload.len());
+        prop_assert_eq!(parsed.network.clone(), match network {
+            Network::Ipv4(ip) => {
+                let mut ip = Ipv4Header { protocol: IpNumber(17), total_len: len as u16, ..ip };
+                ip.header_checksum = ip.calc_header_checksum();
+                prop_assert_eq!(parsed.udp.checksum, 0);
+                Network::Ipv4(ip)
+            }
+            Network::Ipv6(ip) => {
+                Network::Ipv6(Ipv6Header { next_header: IpNumber(17), payload_length: (len - 40) as u16, ..ip })
+            }
         });
         prop_assert!(Datagram::parse(&bytes[..len - 1]).is_err());
     }
@@ -391,10 +440,9 @@ proptest! {
         let _ = VendorPacket::parse(Opcode(code), &bytes);
         let _ = VendorPacket::parse(Opcode::SELECTIVE_ACK, &bytes);
         let _ = Datagram::parse(&bytes).map(|datagram| datagram.packet().is_ok());
-        let _ = ipv4::Packet::new(&bytes).map(|packet| (Ipv4::parse(&packet), packet.options().len()));
-        let _ = ipv6::Packet::new(&bytes).map(|packet| Ipv6::parse(&packet));
-        let _ = udp::Packet::new(&bytes).map(|packet| Udp::parse(&packet));
-        let _ = grh::Packet::new(&bytes).map(|packet| Grh::parse(&packet));
+        let _ = parse_ipv4(&bytes).map(|header| (header.to_header(), header.options().len()));
+        let _ = (Ipv6Header::from_slice(&bytes), UdpHeader::from_slice(&bytes));
+        let _ = grh::parse(&bytes);
         for icrc in [
             Icrc::ipv4(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, id, packet::PORT, false),
             Icrc::ipv6(Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST, id, packet::PORT),
@@ -467,5 +515,76 @@ fn bitmaps_refuse_what_does_not_fit() {
     for bits in [255u16, 257, u16::MAX] {
         bytes[2..4].copy_from_slice(&bits.to_be_bytes());
         assert_eq!(VendorPacket::parse(Opcode::SELECTIVE_ACK, &bytes), Err(Error::Length));
+    }
+}
+
+/// A sound datagram, and one with each thing that RoCEv2 does not send.
+#[test]
+fn what_rocev2_does_not_send_is_refused() {
+    let payload = [7; 16];
+    let datagram = |network: &Network| {
+        let at = network.header_len() + UdpHeader::LEN;
+        let mut bytes = [vec![0; at], payload.to_vec()].concat();
+        network.emit(1, packet::PORT, payload.len(), &mut bytes).unwrap();
+        bytes
+    };
+    let four = datagram(&Network::between([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 0xa5, 64).unwrap());
+    let six = datagram(&Network::between([1u16; 8].into(), [2u16; 8].into(), 0xa5, 64).unwrap());
+    let changed = |bytes: &[u8], at: usize, value: u8| {
+        let mut bytes = bytes.to_vec();
+        bytes[at] = value;
+        if bytes[0] >> 4 == 6 || bytes[0] & 15 < 5 { bytes } else { mended(bytes) }
+    };
+    assert_eq!(Network::between([10, 0, 0, 1].into(), [1u16; 8].into(), 0, 64), None);
+    assert_eq!(Datagram::parse(&four).unwrap().payload, payload);
+    assert_eq!(Datagram::parse(&six).unwrap().payload, payload);
+    for (bytes, error) in [
+        (changed(&four, 0, 0x44), Error::Length),
+        (changed(&four, 0, 0x46), Error::Protocol),
+        (changed(&four, 0, 0x55), Error::Version(5)),
+        (changed(&four, 3, 19), Error::Length),
+        (changed(&four, 3, 27), Error::Truncated { need: 8, have: 7 }),
+        (changed(&four, 3, 43), Error::Length),
+        (changed(&four, 3, 45), Error::Truncated { need: 45, have: 44 }),
+        (changed(&four, 6, 0xc0), Error::Icrc),
+        (changed(&four, 6, 0x60), Error::Protocol),
+        (changed(&four, 7, 1), Error::Protocol),
+        (changed(&four, 9, 6), Error::Protocol),
+        (changed(&four, 25, 23), Error::Length),
+        (changed(&four, 25, 7), Error::Length),
+        (four[..19].to_vec(), Error::Truncated { need: 20, have: 19 }),
+        (vec![], Error::Truncated { need: 20, have: 0 }),
+        (changed(&six, 5, 23), Error::Length),
+        (changed(&six, 5, 25), Error::Truncated { need: 65, have: 64 }),
+        (changed(&six, 6, 44), Error::Protocol),
+        (changed(&six, 45, 25), Error::Length),
+        (six[..39].to_vec(), Error::Truncated { need: 40, have: 39 }),
+    ] {
+        assert_eq!(Datagram::parse(&bytes), Err(error), "{bytes:x?}");
+    }
+}
+
+/// The checksum of UDP over IPv6 is never 0, and datagrams have a longest length.
+#[test]
+fn lengths_and_checksums_of_udp() {
+    let network = Network::between([1u16; 8].into(), [2u16; 8].into(), 0, 64).unwrap();
+    for word in 0..=u16::MAX {
+        let mut bytes = [[0; 48].as_slice(), &word.to_be_bytes()].concat();
+        network.emit(1, 2, 2, &mut bytes).unwrap();
+        let pseudo = [&bytes[8..40], &[0, 17], &bytes[44..46]].concat();
+        let words = pseudo.chunks(2).chain(bytes[40..].chunks(2));
+        let sum: u32 = words.map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+        let sum = (sum & 0xffff) + (sum >> 16);
+        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "{word}");
+        assert_ne!(bytes[46..48], [0; 2], "{word}");
+    }
+    let mut bytes = vec![0; 1 << 17];
+    let four = Network::between([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 0, 64).unwrap();
+    for (network, longest) in [(four, 65_535 - 28), (network, 65_535 - 8)] {
+        assert_eq!(network.emit(1, 2, longest + 1, &mut bytes), Err(Error::Length));
+        let length = network.emit(1, 2, longest, &mut bytes).unwrap();
+        assert_eq!(Datagram::parse(&bytes).unwrap().payload.len(), longest);
+        let short = Error::Truncated { need: length, have: length - 1 };
+        assert_eq!(network.emit(1, 2, longest, &mut bytes[..length - 1]), Err(short));
     }
 }

@@ -157,6 +157,9 @@ mod tests {
     use crate::top::inquiry::Answer;
     use std::time::Instant;
 
+    /// More than a PID can be (`PID_MAX_LIMIT`, proc_sys_kernel(5)): a process of this number has no name.
+    const NO_PROCESS: u32 = 4_194_305;
+
     fn board() -> Board {
         let start = Instant::now();
         let mut board = Board::new(Filter::default(), start);
@@ -169,7 +172,7 @@ mod tests {
             );
             board.take(answer(start, 7, &lines, seconds));
         }
-        board.take(Answer { told: Err(Silence::Stopped), ..answer(start, 9, "", 2.0) });
+        board.take(Answer { told: Err(Silence::Stopped), ..answer(start, NO_PROCESS, "", 2.0) });
         board
     }
 
@@ -179,9 +182,9 @@ mod tests {
         write_tables(&mut out, &board()).expect("memory");
         let text = anstream::adapter::strip_str(&String::from_utf8(out).expect("UTF-8")).to_string();
         let expected = "\
-PID  program      op/s  bytes/s  packets/s  faults/s  stashed/s  resent/s  fault latency
-7    ib_write_bw  25    1.5k     -          -         -          -         50 % < 1.0 us, 99 % < 66 us
-9    ?            -     -        -          -         -          -         -
+PID      program      op/s  bytes/s  packets/s  faults/s  stashed/s  resent/s  fault latency
+7        ib_write_bw  25    1.5k     -          -         -          -         50 % < 1.0 us, 99 % < 66 us
+4194305  ?            -     -        -          -         -          -         -
     no answer within 2 s; it may be stopped (kill -CONT lets it go on)
 
 ib_write_bw (PID 7)

@@ -402,6 +402,9 @@ mod tests {
     use ratatui::buffer::Buffer;
     use std::time::Instant;
 
+    /// More than a PID can be (`PID_MAX_LIMIT`, proc_sys_kernel(5)): a process of this number has no name.
+    const NO_PROCESS: u32 = 4_194_305;
+
     /// Two processes, and one that is stopped; of the first, `queue_pairs` queue pairs and a histogram.
     fn board(queue_pairs: u64) -> Board {
         let start = Instant::now();
@@ -425,7 +428,7 @@ mod tests {
             board.take(answer(start, 7, &lines, second as f64));
             board.take(answer(start, 8, "{\"pid\":8,\"program\":\"idle\"}\n", second as f64));
         }
-        board.take(Answer { told: Err(Silence::Stopped), ..answer(start, 9, "", 4.0) });
+        board.take(Answer { told: Err(Silence::Stopped), ..answer(start, NO_PROCESS, "", 4.0) });
         board
     }
 
@@ -463,7 +466,7 @@ mod tests {
         assert_eq!(words(&lines[1]), head);
         assert_eq!(words(&lines[2]), ["7", "ib_write_bw", "-", "2.5k", "20", "7", "-", "-"]);
         assert_eq!(words(&lines[3]), ["8", "idle", "-", "-", "-", "-", "-", "-"]);
-        assert_eq!(words(&lines[4]), ["9", "?", "-", "-", "-", "-", "-", "-"]);
+        assert_eq!(words(&lines[4]), ["4194305", "?", "-", "-", "-", "-", "-", "-"]);
         assert!(
             lines[5].contains(" ib_write_bw (PID 7)  path asked for: auto  page faults: stash "),
             "{}",
@@ -487,7 +490,7 @@ mod tests {
         let board = board(1);
         let mut view = View { chosen: Some(Listener::for_test(8)), ..View::default() };
         line_with(&lines(&drawn(&board, &mut view, (100, 30))), "no queue pair");
-        let mut view = View { chosen: Some(Listener::for_test(9)), ..View::default() };
+        let mut view = View { chosen: Some(Listener::for_test(NO_PROCESS)), ..View::default() };
         line_with(&lines(&drawn(&board, &mut view, (100, 30))), "no answer within 2 s");
         // One that has ended: the first again.
         let mut view = View { chosen: Some(Listener::for_test(10)), ..View::default() };

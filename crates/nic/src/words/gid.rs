@@ -1,11 +1,7 @@
 //! GIDs and path MTUs, and the global routing header that addresses make.
 
-use pagewire_wire::{Grh, Ipv4, Ipv6, grh};
+use pagewire_wire::grh;
 use std::net::{IpAddr, Ipv6Addr};
-
-const UDP_PROTOCOL: u8 = 17;
-const UDP_HEADER: u16 = 8;
-const IPV4_AND_UDP: u16 = 20 + UDP_HEADER;
 
 /// Path MTU (values of `enum ibv_mtu`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, strum::FromRepr)]
@@ -72,33 +68,14 @@ pub fn global_routing_header(
     hop_limit: u8,
     udp_payload: u16,
 ) -> [u8; grh::LEN] {
-    let mut bytes = [0; grh::LEN];
-    let Ok(mut packet) = grh::Packet::new(&mut bytes[..]) else { return bytes };
-    let header = match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => Grh::Ipv4(Ipv4 {
-            type_of_service: traffic_class,
-            total_length: udp_payload.saturating_add(IPV4_AND_UDP),
-            identification: 0,
-            dont_fragment: true,
-            more_fragments: false,
-            fragment_offset: 0,
-            ttl: hop_limit,
-            protocol: UDP_PROTOCOL,
-            source,
-            destination,
-        }),
-        (source, destination) => Grh::Ipv6(Ipv6 {
-            traffic_class,
-            flow_label: 0,
-            payload_length: udp_payload.saturating_add(UDP_HEADER),
-            next_header: UDP_PROTOCOL,
-            hop_limit,
-            source: mapped(source),
-            destination: mapped(destination),
-        }),
-    };
-    header.emit(&mut packet);
-    bytes
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            grh::emit_ipv4(source, destination, traffic_class, hop_limit, udp_payload)
+        }
+        (source, destination) => {
+            grh::emit_ipv6(mapped(source), mapped(destination), traffic_class, hop_limit, udp_payload)
+        }
+    }
 }
 
 fn mapped(address: IpAddr) -> Ipv6Addr {

@@ -9,7 +9,8 @@ use super::{Stage, Violation};
 use pagewire_fabric::Fabric;
 use pagewire_nic::attributes::QueuePairType;
 use pagewire_nic::{Completion, Opcode, ReceiveRequest, RoutingHeader, Status};
-use pagewire_wire::{Grh, grh};
+use pagewire_wire::datagram::Network;
+use pagewire_wire::grh;
 use std::net::IpAddr;
 
 /// Requests of receives are numbered from here on.
@@ -217,15 +218,16 @@ impl<F: Fabric, S: Stage<F>> Workload<F, S> {
     fn names(&self, bytes: &[u8], from: usize, to: usize, version: RoutingHeader) -> bool {
         let [source, destination] =
             [from, to].map(|party| self.parties[party].context.device().gids[0].address);
-        let header = grh::Packet::new(bytes).and_then(|packet| Grh::parse(&packet));
-        match header {
-            Ok(Grh::Ipv4(header)) => {
+        match grh::parse(bytes) {
+            Ok(Network::Ipv4(header)) => {
                 version == RoutingHeader::Ipv4
-                    && (IpAddr::V4(header.source), IpAddr::V4(header.destination)) == (source, destination)
+                    && (IpAddr::from(header.source), IpAddr::from(header.destination))
+                        == (source, destination)
             }
-            Ok(Grh::Ipv6(header)) => {
+            Ok(Network::Ipv6(header)) => {
                 version == RoutingHeader::Ipv6
-                    && (IpAddr::V6(header.source), IpAddr::V6(header.destination)) == (source, destination)
+                    && (IpAddr::from(header.source), IpAddr::from(header.destination))
+                        == (source, destination)
             }
             Err(_) => false,
         }
