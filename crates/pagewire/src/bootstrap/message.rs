@@ -12,7 +12,7 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use super::error::{JobError, Operation, OperationKind, Ranks, Refusal};
-use super::limits::{MAX_CONTRIBUTION, MAX_GATHERED, MAX_NAMED_RANKS, MAX_PROCESSES};
+use super::limits::{MAX_GATHERED, MAX_NAMED_RANKS, MAX_PROCESSES};
 use super::{Wait, too_large};
 
 /// First bytes of a challenge and a hello. The last one is the version of the protocol.
@@ -294,7 +294,7 @@ pub fn decode_failure(
             JobError::Lost { operation, rank: one()?, place: place.to_string(), reason }
         }
         3 => JobError::Mismatch { operation, rank: one()? },
-        4 => too_large(operation, "all processes", number, MAX_GATHERED.min(number.max(MAX_CONTRIBUTION))),
+        4 => too_large(operation, "all processes", number, MAX_GATHERED),
         _ => return Err(Malformed::Fields),
     })
 }
