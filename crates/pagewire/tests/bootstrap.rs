@@ -42,7 +42,7 @@ fn run<T: Send>(members: &[Variables], body: impl Fn(Result<Job>) -> T + Sync) -
 /// The ranks that an error names as absent.
 fn absent(error: &JobError) -> &[usize] {
     match error {
-        JobError::Absent { ranks, .. } => ranks.named(),
+        JobError::Absent { ranks, .. } => ranks.listed(),
         other => panic!("nobody is absent: {other}"),
     }
 }
