@@ -35,7 +35,7 @@ fn member() {
         Ok("everything") => {
             exercise(&job);
             // Barriers with and without marks.
-            (0..1100).for_each(|_| job.barrier().expect("barrier"));
+            (0..110).for_each(|_| job.barrier().expect("barrier"));
             exercise(&job);
             assert_eq!(Job::from_env().err(), Some(JobError::AlreadyJoined));
         }
@@ -49,13 +49,13 @@ fn member() {
         }
         Ok("absent") => {
             job.barrier().expect("barrier");
-            if job.rank() == 2 {
-                thread::sleep(Duration::from_secs(15));
-            } else {
+            let start = Instant::now();
+            if job.rank() != 2 {
                 let error = job.all_gather(b"x").expect_err("rank 2 does not call");
                 say(&format!("[rank {}: {error}]", job.rank()));
-                assert!(matches!(error, JobError::Absent { .. }), "{error}");
             }
+            // The launcher ends all processes when the first one ends without leaving.
+            thread::sleep(Duration::from_secs(15).saturating_sub(start.elapsed()));
             std::process::exit(0);
         }
         Ok("mismatch") => {
@@ -229,7 +229,7 @@ impl Slurm {
             .args([format!("--log-file={}", at("munged.log")), format!("--seed-file={}", at("munged.seed"))]);
         let mut commands = vec![(command, "munged")];
         for (program, arguments, name) in
-            [(slurmctld, vec!["-D", "-f"], "slurmctld"), (slurmd, vec!["-D", "-N", NODE, "-f"], "slurmd")]
+            [(slurmctld, vec!["-D", "-f"], "slurmctld"), (slurmd, vec!["-D", "-f"], "slurmd")]
         {
             let mut command = Command::new(program);
             command.args(arguments).arg(slurm.path("slurm.conf")).env("SLURM_CONF", slurm.path("slurm.conf"));
@@ -240,6 +240,12 @@ impl Slurm {
             command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
             slurm.daemons.push(command.spawn().expect("a daemon"));
             slurm.wait_until_up(name)?;
+        }
+        let probe = slurm.client("srun").args(["--mpi=pmix", "-n", "1", "true"]).output().expect("srun");
+        let errors = String::from_utf8_lossy(&probe.stderr);
+        if errors.contains("Unable to load any plugin") {
+            // Debian's plugin opens libpmix.so, which only the development package has.
+            return Err(format!("Slurm cannot load its PMIx plugin (Debian: libpmix-dev): {errors}"));
         }
         Ok(slurm)
     }
@@ -305,17 +311,18 @@ impl Slurm {
     }
 }
 
-const NODE: &str = "node";
-
 fn slurm_conf(root: &Path, controller: u16, daemon: u16) -> String {
     let root = root.display();
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").expect("the name of the host");
+    let node = name.trim().split('.').next().expect("the short name");
     format!(
         "ClusterName=pagewire
-SlurmctldHost={NODE}(127.0.0.1)
+SlurmctldHost={node}(127.0.0.1)
 SlurmctldPort={controller}
 SlurmdPort={daemon}
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 SlurmUser=root
+MailProg=/bin/true
 SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={root}/munge.socket
@@ -336,8 +343,8 @@ ReturnToService=2
 SlurmdParameters=config_overrides
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
-NodeName={NODE} NodeHostname={NODE} NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN
-PartitionName=all Nodes={NODE} Default=YES MaxTime=INFINITE State=UP
+NodeName={node} NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN
+PartitionName=all Nodes={node} Default=YES MaxTime=INFINITE State=UP
 "
     )
 }
