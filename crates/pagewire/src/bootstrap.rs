@@ -20,8 +20,9 @@
 //! All processes call the same operations in the same order. An operation waits for all processes, at most for the timeout.
 //! After a failure, the processes no longer agree on what comes next. So every later operation returns [`JobError::Ended`].
 //!
-//! A process gives at most 16 MiB to one operation, and all processes together 256 MiB. A PMIx server keeps what it gets until the job
-//! ends. So a process gives it at most 64 MiB in its life. Beyond a bound, operations return [`JobError::TooLarge`].
+//! A process gives at most 16 MiB to one operation, and all processes together 256 MiB. A PMIx server keeps what it gets
+//! until the job ends. So a process gives it at most 64 MiB in a job. Beyond a bound, operations return
+//! [`JobError::TooLarge`]. A program that calls MPI, too, must use the same libpmix.so.2 for both.
 //!
 //! A reader starts at [`Job::from_env`], then at the trait `Exchange`, which each form implements with one function.
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::limits::MAX_NAMED_RANKS;
+use super::limits::MAX_LISTED_RANKS;
 
 /// What the processes of a job do together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,20 +44,20 @@ impl fmt::Display for Operation {
 /// Some ranks of a job: the first ones by name, and how many there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranks {
-    named: Vec<usize>,
+    listed: Vec<usize>,
     count: usize,
 }
 
 impl Ranks {
-    pub(super) fn from_parts(named: Vec<usize>, count: usize) -> Self {
+    pub(super) fn from_parts(listed: Vec<usize>, count: usize) -> Self {
         // No name, no count: a message of another process may say anything.
-        let count = if named.is_empty() { 0 } else { count.max(named.len()) };
-        Self { named: named.into_iter().take(MAX_NAMED_RANKS).collect(), count }
+        let count = if listed.is_empty() { 0 } else { count.max(listed.len()) };
+        Self { listed: listed.into_iter().take(MAX_LISTED_RANKS).collect(), count }
     }
 
     /// The lowest ranks, at most 16 of them.
-    pub fn named(&self) -> &[usize] {
-        &self.named
+    pub fn listed(&self) -> &[usize] {
+        &self.listed
     }
 
     /// How many ranks there are. 0: it is not known which ranks.
@@ -77,8 +77,8 @@ impl FromIterator<usize> for Ranks {
 
 impl fmt::Display for Ranks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<String> = self.named.iter().map(usize::to_string).collect();
-        match (self.count, self.count - self.named.len()) {
+        let names: Vec<String> = self.listed.iter().map(usize::to_string).collect();
+        match (self.count, self.count - self.listed.len()) {
             (0, _) => write!(f, "some process (the launcher does not say which)"),
             (1, _) => write!(f, "rank {}", names[0]),
             (_, 0) => write!(f, "ranks {}", names.join(", ")),
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(Ranks::default().to_string(), "some process (the launcher does not say which)");
         let many = Ranks::from_iter(0..20);
         assert_eq!(many.count(), 20);
-        assert_eq!(many.named().len(), MAX_NAMED_RANKS);
+        assert_eq!(many.listed().len(), MAX_LISTED_RANKS);
         assert!(many.to_string().ends_with("15 and 4 more"), "{many}");
     }
 }

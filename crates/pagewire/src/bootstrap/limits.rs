@@ -11,7 +11,7 @@ pub const MAX_GATHERED: usize = 256 << 20;
 /// Characters of `PAGEWIRE_JOB`.
 pub const MAX_JOB_NAME: usize = 1024;
 /// Ranks that an error names; it counts the others.
-pub const MAX_NAMED_RANKS: usize = 16;
+pub const MAX_LISTED_RANKS: usize = 16;
 
 /// Time that an operation waits for the other processes, unless `PAGEWIRE_JOB_TIMEOUT` says otherwise.
 pub const TIMEOUT: Duration = Duration::from_secs(300);
@@ -39,10 +39,10 @@ pub const ALIVE_TEST_TIME: Duration = Duration::from_millis(500);
 
 /// Bytes of one PMIx value. What is longer goes into several values.
 pub const PMIX_VALUE: usize = 32 << 10;
-/// Bytes that one process gives to the PMIx server in its life (64 MiB). The server keeps them until the job ends.
+/// Bytes that one process gives to the PMIx server in a job (64 MiB). The server keeps them until the job ends.
 pub const MAX_PMIX_BYTES: usize = 64 << 20;
 /// Barriers that leave a mark with the PMIx server, by which an error can name the absent rank.
-pub const MARKED_BARRIERS: u64 = 1024;
+pub const MARKED_BARRIERS: u64 = 100;
 /// Seconds that PMIx may search for one rank's mark, once an operation has failed.
 pub const PMIX_SEARCH_SECONDS: i32 = 1;
 /// Time that the search for absent ranks may take in all.

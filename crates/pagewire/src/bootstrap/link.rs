@@ -255,3 +255,92 @@ pub fn poll_for(fds: &mut [PollFd<'_>], time: Duration) -> io::Result<()> {
         Err(error) => Err(error.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::super::error::OperationKind;
+    use super::super::message::{FrameKind, frame};
+    use super::*;
+
+    const GATHER: FrameKind = FrameKind::Data(OperationKind::AllGather);
+
+    /// A link that takes bodies of at most 1,000 bytes, and its peer's socket.
+    fn pair(rank: usize) -> (Link, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let peer = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (stream, _) = listener.accept().expect("a connection");
+        let mut link = Link::new(rank, stream, 1000).expect("a link");
+        link.receive();
+        (link, peer)
+    }
+
+    fn receive(links: &mut [Link]) -> Result<(), Trouble> {
+        transfer(links, Wait::new(Duration::from_millis(300)))
+    }
+
+    #[test]
+    fn frames_arrive_in_pieces() {
+        let (mut link, mut peer) = pair(1);
+        let bytes = frame(GATHER, 3, &[7; 1000]);
+        let writer = std::thread::spawn(move || {
+            for piece in bytes.chunks(100) {
+                peer.write_all(piece).expect("a write");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            peer
+        });
+        transfer(std::slice::from_mut(&mut link), Wait::new(Duration::from_secs(60))).expect("a frame");
+        let (header, body) = link.take().expect("a frame");
+        assert_eq!(header, Header { kind: GATHER, number: 3, length: 1000 });
+        assert_eq!(body, [7; 1000]);
+        drop(writer.join().expect("the writer"));
+    }
+
+    #[test]
+    fn a_body_over_the_bound_is_refused_before_it_comes() {
+        let (mut link, mut peer) = pair(1);
+        peer.write_all(&Header { kind: GATHER, number: 1, length: 1001 }.encode()).expect("a write");
+        let trouble = receive(std::slice::from_mut(&mut link)).expect_err("too long");
+        assert!(
+            matches!(trouble, Trouble::Malformed { rank: 1, error: Malformed::Length(1001) }),
+            "{trouble:?}"
+        );
+    }
+
+    #[test]
+    fn memory_follows_the_bytes_that_came() {
+        let (link, mut peer) = pair(1);
+        let mut incoming = Incoming::new(MAX_GATHERED);
+        peer.write_all(&[1; 10]).expect("a write");
+        while incoming.bytes().len() < 10 {
+            assert!(!incoming.read_from(link.stream()).expect("a read"));
+        }
+        assert!(incoming.bytes.capacity() <= 2 * READ_BYTES);
+    }
+
+    #[test]
+    fn the_slow_are_named_and_the_lost_are_named() {
+        let (one, mut peer) = pair(1);
+        let (two, second) = pair(2);
+        let (three, _third) = pair(3);
+        peer.write_all(&frame(GATHER, 1, b"abc")).expect("a write");
+        let mut links = [one, two, three];
+        let trouble = receive(&mut links).expect_err("two are silent");
+        assert!(matches!(&trouble, Trouble::Late(ranks) if *ranks == [2, 3]), "{trouble:?}");
+        drop(second);
+        let trouble = receive(&mut links).expect_err("one has closed");
+        assert!(matches!(trouble, Trouble::Lost { rank: 2, .. }), "{trouble:?}");
+    }
+
+    #[test]
+    fn an_early_failure_ends_the_sending() {
+        let (mut link, mut peer) = pair(0);
+        // More than the sockets hold, and a peer that reads nothing.
+        link.send(Arc::new(vec![0; 64 << 20]));
+        peer.write_all(&frame(FrameKind::Failure, 0, b"")).expect("a write");
+        receive(std::slice::from_mut(&mut link)).expect("the failure");
+        assert_eq!(link.take().expect("a frame").0.kind, FrameKind::Failure);
+    }
+}

@@ -12,7 +12,7 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use super::error::{JobError, Operation, OperationKind, Ranks, Refusal};
-use super::limits::{MAX_CONTRIBUTION, MAX_GATHERED, MAX_NAMED_RANKS, MAX_PROCESSES};
+use super::limits::{MAX_GATHERED, MAX_LISTED_RANKS, MAX_PROCESSES};
 use super::{Wait, too_large};
 
 /// First bytes of a challenge and a hello. The last one is the version of the protocol.
@@ -31,7 +31,7 @@ pub type Proof = [u8; PROOF];
 pub enum Malformed {
     #[error("it speaks another protocol than Pagewire's rendezvous")]
     Magic,
-    #[error("it speaks version {0} of the rendezvous, this process version {own}; use one release for all processes", own = MAGIC[7])]
+    #[error("it speaks version {0} of the rendezvous, not {own}; use one release for all processes", own = MAGIC[7])]
     Version(u8),
     #[error("a message has unknown or contradictory fields")]
     Fields,
@@ -254,12 +254,12 @@ pub fn decode_gathered(body: &[u8], size: usize) -> Result<Vec<Vec<u8>>, Malform
 }
 
 /// The most bytes of a failure's body.
-const FAILURE: usize = 4 + 8 + 4 * MAX_NAMED_RANKS;
+const FAILURE: usize = 4 + 8 + 4 * MAX_LISTED_RANKS;
 
 /// The body that tells members why an operation failed: kind (4), a number (8), ranks (4 each).
 pub fn encode_failure(error: &JobError) -> Vec<u8> {
     let (kind, number, ranks) = match error {
-        JobError::Absent { ranks, .. } => (1u32, ranks.count(), ranks.named().to_vec()),
+        JobError::Absent { ranks, .. } => (1u32, ranks.count(), ranks.listed().to_vec()),
         JobError::Lost { rank, .. } => (2, 0, vec![*rank]),
         JobError::Mismatch { rank, .. } => (3, 0, vec![*rank]),
         JobError::TooLarge { bytes, .. } => (4, *bytes, Vec::new()),
@@ -294,7 +294,7 @@ pub fn decode_failure(
             JobError::Lost { operation, rank: one()?, place: place.to_string(), reason }
         }
         3 => JobError::Mismatch { operation, rank: one()? },
-        4 => too_large(operation, "all processes", number, MAX_GATHERED.min(number.max(MAX_CONTRIBUTION))),
+        4 => too_large(operation, "all processes", number, MAX_GATHERED),
         _ => return Err(Malformed::Fields),
     })
 }
@@ -390,7 +390,7 @@ mod tests {
             let wait = Wait::new(Duration::from_secs(1));
             let _ = decode_gathered(&bytes, size);
             if let Ok(JobError::Absent { ranks, .. }) = decode_failure(&bytes, GATHER, "here", wait) {
-                prop_assert!(ranks.named().len() <= MAX_NAMED_RANKS);
+                prop_assert!(ranks.listed().len() <= MAX_LISTED_RANKS);
                 let _ = ranks.to_string();
             }
             if let Some(Ok(bytes)) = bytes.get(..HEADER).map(TryInto::try_into) { let _ = Header::decode(bytes); }

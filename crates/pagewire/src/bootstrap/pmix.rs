@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use super::error::{JobError, Operation, OperationKind, Result};
 use super::limits::{
-    MARKED_BARRIERS, MAX_CONTRIBUTION, MAX_NAMED_RANKS, MAX_PMIX_BYTES, MAX_PROCESSES, PMIX_LEAVE_TIME,
+    MARKED_BARRIERS, MAX_CONTRIBUTION, MAX_LISTED_RANKS, MAX_PMIX_BYTES, MAX_PROCESSES, PMIX_LEAVE_TIME,
     PMIX_SEARCH_SECONDS, PMIX_SEARCH_TIME, PMIX_VALUE,
 };
 use super::message::{FrameKind, HEADER, Header};
@@ -152,7 +152,7 @@ impl Exchange for Pmix {
         let exchange = EXCHANGES.fetch_add(1, Ordering::Relaxed);
         self.given += bytes.len() + HEADER;
         if self.given > MAX_PMIX_BYTES && !bytes.is_empty() {
-            return Err(too_large(operation, "this process in its life", self.given, MAX_PMIX_BYTES));
+            return Err(too_large(operation, "this process since it joined", self.given, MAX_PMIX_BYTES));
         }
         let (reply, inbox) = channel();
         let request = Request { operation, exchange, bytes: bytes.to_vec(), reply };
@@ -193,7 +193,7 @@ impl Pmix {
         }
         let wait = Wait::new(PMIX_SEARCH_TIME);
         let mut ranks = Vec::new();
-        while ranks.len() < MAX_NAMED_RANKS {
+        while ranks.len() < MAX_LISTED_RANKS {
             let Ok(rank) = absent.recv_timeout(wait.left()) else { break };
             ranks.push(rank);
         }

@@ -238,8 +238,8 @@ impl Library {
         let key = to_key(key);
         let object = RawBytes { bytes: bytes.as_ptr().cast_mut().cast(), size: bytes.len() };
         let mut value = RawValue { kind: TYPE_BYTE_OBJECT, data: RawData { bytes: object } };
-        // SAFETY: the key ends with a zero and is shorter than PMIX_MAX_KEYLEN. PMIx_Put(3) copies the value and does not write to it,
-        // so a pointer to shared bytes serves.
+        // SAFETY: the key ends with a zero and is shorter than PMIX_MAX_KEYLEN. PMIx_Put(3) copies the value and does not
+        // write to it, so a pointer to shared bytes serves.
         let status = unsafe { (self.put)(SCOPE_GLOBAL, key.as_ptr(), &raw mut value) };
         self.check("PMIx_Put", status)
     }

@@ -67,8 +67,7 @@ impl Settings {
             return Err(JobError::BadVariable { name: JOB, value: job, rule });
         }
         let most = MAX_TIMEOUT.as_secs();
-        let timeout =
-            number(lookup, TIMEOUT_SECONDS, 1, most)?.map_or(TIMEOUT, |seconds| Duration::from_secs(seconds));
+        let timeout = number(lookup, TIMEOUT_SECONDS, 1, most)?.map_or(TIMEOUT, Duration::from_secs);
         Ok(Self { start, job, timeout })
     }
 }

@@ -91,16 +91,6 @@ impl<'a> Admission<'a> {
     /// Waits for something to happen, and handles it.
     fn step(&mut self, wait: Wait) -> Result<()> {
         self.poll(wait.left().min(Duration::from_millis(200)))?;
-        self.accept()?;
-        for _ in 0..self.pending.len() {
-            let Some(mut pending) = self.pending.pop_front() else { break };
-            match pending.hello.read_from(&pending.stream) {
-                Ok(true) => self.admit(pending),
-                Ok(false) if pending.since.elapsed() < PROOF_TIME => self.pending.push_back(pending),
-                // A stranger, or a member that connects again.
-                Ok(false) | Err(_) => {}
-            }
-        }
         // A member is silent until it is welcome. One that ends, or speaks, must come again.
         for member in &mut self.members {
             let is_silent = |admitted: &mut Admitted| {
@@ -111,6 +101,16 @@ impl<'a> Admission<'a> {
             };
             if !member.as_mut().is_none_or(is_silent) {
                 *member = None;
+            }
+        }
+        self.accept()?;
+        for _ in 0..self.pending.len() {
+            let Some(mut pending) = self.pending.pop_front() else { break };
+            match pending.hello.read_from(&pending.stream) {
+                Ok(true) => self.admit(pending),
+                Ok(false) if pending.since.elapsed() < PROOF_TIME => self.pending.push_back(pending),
+                // A stranger, or a member that connects again.
+                Ok(false) | Err(_) => {}
             }
         }
         Ok(())
@@ -125,9 +125,9 @@ impl<'a> Admission<'a> {
             .map_err(|error| system("wait for members at", &self.meeting.place, &error, "raise ulimit -n"))
     }
 
-    /// Takes what connects, at most as many as may be pending.
+    /// Takes what connects. In a flood, a connection has several steps for its hello until younger ones take its place.
     fn accept(&mut self) -> Result<()> {
-        for _ in 0..MAX_PENDING {
+        for _ in 0..MAX_PENDING / 8 {
             match self.listener.accept() {
                 Ok((stream, _)) => self.challenge(stream)?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,

@@ -1,0 +1,363 @@
+//! Jobs by PMIx: Open MPI's mpirun and Slurm's srun start this program again, as the processes of a job.
+//!
+//! Slurm runs on one node, from a configuration in a temporary directory: munged, slurmctld and slurmd are started and ended here.
+
+mod bootstrap_support;
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bootstrap_support::exercise;
+use pagewire::bootstrap::{Job, JobError};
+
+const SIZE: usize = 4;
+const SCENARIO: &str = "PAGEWIRE_TEST_SCENARIO";
+
+/// Says that something was not looked at, and why, past the capture of output (as tests/src/not_checked.rs does).
+fn not_checked(why: &str) {
+    let line = format!("not checked: {}\n", why.trim().replace('\n', "; "));
+    std::io::stderr().write_all(line.as_bytes()).expect("the standard error output");
+}
+
+/// A process of a job, which a launcher starts.
+#[test]
+#[ignore = "a process of another test"]
+fn member() {
+    let job = Job::from_env().expect("join");
+    assert_eq!(job.size(), SIZE);
+    match std::env::var(SCENARIO).as_deref() {
+        Ok("everything") => {
+            exercise(&job);
+            // Barriers with and without marks.
+            (0..110).for_each(|_| job.barrier().expect("barrier"));
+            exercise(&job);
+            assert_eq!(Job::from_env().err(), Some(JobError::AlreadyJoined));
+        }
+        Ok("twice") => {
+            let (rank, first) = (job.rank(), job.all_gather(b"first").expect("all_gather"));
+            drop(job);
+            let job = Job::from_env().expect("join again");
+            assert_eq!(job.rank(), rank);
+            assert_ne!(job.all_gather(b"second").expect("all_gather"), first);
+            exercise(&job);
+        }
+        Ok("absent") => {
+            job.barrier().expect("barrier");
+            let start = Instant::now();
+            if job.rank() != 2 {
+                let error = job.all_gather(b"x").expect_err("rank 2 does not call");
+                say(&format!("[rank {}: {error}]", job.rank()));
+            }
+            // The launcher ends all processes when the first one ends without leaving.
+            thread::sleep(Duration::from_secs(15).saturating_sub(start.elapsed()));
+            std::process::exit(0);
+        }
+        Ok("mismatch") => {
+            let result =
+                if job.rank() == 3 { job.broadcast(0, b"x").err() } else { job.all_gather(b"x").err() };
+            assert!(
+                job.rank() == 3 || matches!(result, Some(JobError::Mismatch { rank: 3, .. })),
+                "{result:?}"
+            );
+            say(&format!("[mismatch at {}]", job.rank()));
+            return;
+        }
+        other => panic!("{SCENARIO} is {other:?}"),
+    }
+    say("[done]");
+}
+
+/// Prints a line in one piece: launchers mix the output of their processes.
+fn say(line: &str) {
+    std::io::stdout().write_all(format!("{line}\n").as_bytes()).expect("the standard output");
+}
+
+/// Ends a launcher that hangs.
+fn output_within(mut command: Command, time: Duration) -> Output {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("a launcher");
+    let pid = rustix::process::Pid::from_child(&child);
+    let (done, is_done) = std::sync::mpsc::channel::<()>();
+    let guard = thread::spawn(move || {
+        if is_done.recv_timeout(time) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            // The launcher ends its processes when it is interrupted.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+    });
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let read = |mut from: Box<dyn std::io::Read + Send>| {
+        thread::spawn(move || {
+            let mut bytes = Vec::new();
+            from.read_to_end(&mut bytes).expect("the output");
+            bytes
+        })
+    };
+    let (stdout, stderr) = (read(Box::new(stdout.expect("piped"))), read(Box::new(stderr.expect("piped"))));
+    let status = child.wait().expect("its end");
+    drop(done);
+    guard.join().expect("the guard");
+    Output { status, stdout: stdout.join().expect("output"), stderr: stderr.join().expect("output") }
+}
+
+/// Runs a scenario, and returns what its processes printed.
+fn run(launcher: Command, scenario: &str) -> String {
+    let (output, text) = run_within(launcher, scenario, 240);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{scenario}: {}\n{text}\n{errors}", output.status);
+    text
+}
+
+fn run_within(mut launcher: Command, scenario: &str, timeout: u64) -> (Output, String) {
+    launcher.arg(std::env::current_exe().expect("this program"));
+    launcher.args(["--ignored", "--exact", "member", "--nocapture", "--test-threads=1"]);
+    launcher.env(SCENARIO, scenario).env("PAGEWIRE_JOB_TIMEOUT", timeout.to_string());
+    let output = output_within(launcher, Duration::from_secs(300));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output, text)
+}
+
+fn check(launcher: impl Fn() -> Command) {
+    for scenario in ["everything", "twice"] {
+        let text = run(launcher(), scenario);
+        assert_eq!(text.matches("[done]").count(), SIZE, "{scenario}:\n{text}");
+    }
+    let text = run(launcher(), "mismatch");
+    assert_eq!(text.matches("[mismatch at").count(), SIZE, "{text}");
+    // The launcher reports processes that end without leaving, so its status says nothing here.
+    let (output, text) = run_within(launcher(), "absent", 2);
+    for rank in [0, 1, 3] {
+        let expected = format!(
+            "[rank {rank}: all_gather (operation 2): rank 2 did not answer at the launcher's PMIx server"
+        );
+        assert!(text.contains(&expected), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Debian keeps daemons in /usr/sbin.
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+fn has_pmix() -> bool {
+    let listed = Command::new(find("ldconfig").unwrap_or("ldconfig".into())).arg("-p").output();
+    listed.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("libpmix.so.2"))
+}
+
+#[test]
+fn mpirun_starts_a_job() {
+    let Some(mpirun) = find("mpirun") else { return not_checked("jobs by mpirun: openmpi-bin is missing") };
+    if !has_pmix() {
+        return not_checked("jobs by mpirun: libpmix2 is missing");
+    }
+    check(|| {
+        let mut command = Command::new(&mpirun);
+        command.args(["--oversubscribe", "-n", "4"]);
+        command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+        command
+    });
+}
+
+#[test]
+fn pmix_variables_without_a_server_are_an_error() {
+    let variables = [("PMIX_NAMESPACE", "nobody"), ("PMIX_RANK", "0"), ("PAGEWIRE_JOB_TIMEOUT", "20")];
+    let lookup =
+        |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into());
+    let error = Job::from_variables(&lookup).expect_err("no server").to_string();
+    if has_pmix() {
+        assert!(error.contains("PMIx_Init") || error.contains("PMIX_RANK"), "{error}");
+    } else {
+        assert!(error.contains("install libpmix2"), "{error}");
+    }
+}
+
+/// Daemons that end with the test, and what they leave behind with the directory.
+struct Slurm {
+    root: tempfile::TempDir,
+    daemons: Vec<Child>,
+}
+
+impl Drop for Slurm {
+    fn drop(&mut self) {
+        // In the order of their start reversed: slurmd waits for munged otherwise.
+        for daemon in self.daemons.iter_mut().rev() {
+            let _ = rustix::process::kill_process(
+                rustix::process::Pid::from_child(daemon),
+                rustix::process::Signal::TERM,
+            );
+            let start = Instant::now();
+            while matches!(daemon.try_wait(), Ok(None)) && start.elapsed() < Duration::from_secs(10) {
+                thread::sleep(Duration::from_millis(20));
+            }
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+    }
+}
+
+impl Slurm {
+    /// Starts a cluster of this node, or says what is missing for it.
+    fn start() -> Result<Self, String> {
+        let program = |name: &str, package: &str| find(name).ok_or(format!("{package} is missing"));
+        let (munged, slurmctld) = (program("munged", "munge")?, program("slurmctld", "slurmctld")?);
+        let (slurmd, _) = (program("slurmd", "slurmd")?, program("srun", "slurm-client")?);
+        if !rustix::process::geteuid().is_root() {
+            return Err("slurmd needs root".to_string());
+        }
+        if !has_pmix() {
+            return Err("libpmix2 is missing".to_string());
+        }
+        let mut slurm = Self { root: tempfile::tempdir().expect("a directory"), daemons: Vec::new() };
+        slurm.configure();
+        let at = |name: &str| slurm.path(name).display().to_string();
+        let mut command = Command::new(munged);
+        command.args(["--foreground", "--force", &format!("--key-file={}", at("munge.key"))]);
+        command
+            .args([format!("--socket={}", at("munge.socket")), format!("--pid-file={}", at("munged.pid"))]);
+        command
+            .args([format!("--log-file={}", at("munged.log")), format!("--seed-file={}", at("munged.seed"))]);
+        let mut commands = vec![(command, "munged")];
+        for (program, arguments, name) in
+            [(slurmctld, vec!["-D", "-f"], "slurmctld"), (slurmd, vec!["-D", "-f"], "slurmd")]
+        {
+            let mut command = Command::new(program);
+            command.args(arguments).arg(slurm.path("slurm.conf")).env("SLURM_CONF", slurm.path("slurm.conf"));
+            commands.push((command, name));
+        }
+        for (mut command, name) in commands {
+            let log = fs::File::create(slurm.path(&format!("{name}.out"))).expect("a log");
+            command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
+            slurm.daemons.push(command.spawn().expect("a daemon"));
+            slurm.wait_until_up(name)?;
+        }
+        let probe = slurm.client("srun").args(["--mpi=pmix", "-n", "1", "true"]).output().expect("srun");
+        let errors = String::from_utf8_lossy(&probe.stderr);
+        if errors.contains("Unable to load any plugin") {
+            // Debian's plugin opens libpmix.so, which only the development package has.
+            return Err(format!("Slurm cannot load its PMIx plugin (Debian: libpmix-dev): {errors}"));
+        }
+        Ok(slurm)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn configure(&self) {
+        // slurmd reads its files as root, and refuses what others may write to.
+        fs::set_permissions(self.root.path(), fs::Permissions::from_mode(0o755)).expect("a mode");
+        for name in ["state", "spool"] {
+            fs::create_dir(self.path(name)).expect("a directory");
+        }
+        let key: Vec<u8> = (0..128u32).map(|index| (index * 37 + std::process::id()) as u8).collect();
+        fs::write(self.path("munge.key"), key).expect("a key");
+        fs::set_permissions(self.path("munge.key"), fs::Permissions::from_mode(0o600)).expect("a mode");
+        let sockets: Vec<_> = (0..2).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
+        let ports: Vec<_> =
+            sockets.iter().map(|socket| socket.local_addr().expect("a port").port()).collect();
+        let text = slurm_conf(self.root.path(), ports[0], ports[1]);
+        fs::write(self.path("slurm.conf"), text).expect("a configuration");
+        // No cgroup is made: the processes of a step are found by /proc.
+        fs::write(self.path("cgroup.conf"), "CgroupAutomount=no\n").expect("a configuration");
+    }
+
+    fn client(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("SLURM_CONF", self.path("slurm.conf")).stdin(Stdio::null());
+        command
+    }
+
+    /// Waits until a daemon does its work, and tells the end of its log otherwise.
+    fn wait_until_up(&mut self, name: &str) -> Result<(), String> {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(30) {
+            let is_up = match name {
+                "munged" => self.path("munge.socket").exists(),
+                "slurmctld" => {
+                    self.client("scontrol").arg("ping").output().is_ok_and(|ping| ping.status.success())
+                }
+                _ => {
+                    let nodes = self.client("sinfo").args(["-h", "-o", "%T"]).output();
+                    nodes.is_ok_and(|nodes| String::from_utf8_lossy(&nodes.stdout).trim() == "idle")
+                }
+            };
+            if is_up {
+                return Ok(());
+            }
+            if let Ok(Some(status)) = self.daemons.last_mut().expect("just started").try_wait() {
+                return Err(format!("{name} ends with {status}: {}", self.log(name)));
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        Err(format!("{name} does not come up within 30 s: {}", self.log(name)))
+    }
+
+    fn log(&self, name: &str) -> String {
+        let text = ["out", "log"]
+            .map(|end| fs::read_to_string(self.path(&format!("{name}.{end}"))).unwrap_or_default());
+        let lines: Vec<_> = text.iter().flat_map(|text| text.lines()).collect();
+        lines[lines.len().saturating_sub(8)..].join("\n")
+    }
+}
+
+fn slurm_conf(root: &Path, controller: u16, daemon: u16) -> String {
+    let root = root.display();
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").expect("the name of the host");
+    let node = name.trim().split('.').next().expect("the short name");
+    format!(
+        "ClusterName=pagewire
+SlurmctldHost={node}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmdPort={daemon}
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+SlurmUser=root
+MailProg=/bin/true
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={root}/munge.socket
+CredType=cred/munge
+StateSaveLocation={root}/state
+SlurmdSpoolDir={root}/spool
+SlurmctldPidFile={root}/slurmctld.pid
+SlurmdPidFile={root}/slurmd.pid
+SlurmctldLogFile={root}/slurmctld.log
+SlurmdLogFile={root}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+ReturnToService=2
+SlurmdParameters=config_overrides
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+NodeName={node} NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN
+PartitionName=all Nodes={node} Default=YES MaxTime=INFINITE State=UP
+"
+    )
+}
+
+#[test]
+fn srun_starts_a_job() {
+    let slurm = match Slurm::start() {
+        Ok(slurm) => slurm,
+        Err(why) => return not_checked(&format!("jobs by srun: {why}")),
+    };
+    check(|| {
+        let mut command = slurm.client("srun");
+        command.args(["--mpi=pmix", "-n", "4"]);
+        command
+    });
+}
