@@ -7,9 +7,16 @@ use crate::limits::{MAX_BLOCKS, MAX_QUEUE_PAIRS, MAX_REGIONS};
 /// First word: tells that these are tables of this layout.
 pub const MAGIC_WORD: usize = 0;
 /// "pagewire" and the layout's version.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"pgwire04");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"pgwire05");
 /// Secret of the key permutation (peers that may read the tables may also trace the process).
 pub const SECRET_WORD: usize = 1;
+/// A memory file behind a range of the process's addresses, which peers may map: the range's first address, its length, and the number under
+/// which the process has the file open, plus one; zero: there is none.
+pub const SHARED_BASE: usize = 2;
+/// See [`SHARED_BASE`].
+pub const SHARED_LENGTH: usize = 3;
+/// See [`SHARED_BASE`].
+pub const SHARED_FILE: usize = 4;
 /// Leased blocks of queue pair numbers, each plus one; zero: none.
 pub const BLOCKS: usize = 16;
 /// First region.

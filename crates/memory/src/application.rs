@@ -3,7 +3,6 @@
 use crate::null_pages::NullPages;
 use std::io;
 use std::ops::Range;
-use std::ops::Range;
 
 /// A piece of some process's address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

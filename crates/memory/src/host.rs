@@ -228,7 +228,9 @@ impl ApplicationMemory for HostMemory {
         }
         match self.query_peer(process, segment, moment, seen) {
             // Whoever copies brings it in: it is mapped here.
-            Err(Absence::Cheap) if process.shared().is_some_and(|shared| shared.place(segment).is_some()) => Ok(()),
+            Err(Absence::Cheap) if process.shared().is_some_and(|shared| shared.place(segment).is_some()) => {
+                Ok(())
+            }
             reached => reached.map_err(Unreached::Absent),
         }
     }

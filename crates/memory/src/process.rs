@@ -9,10 +9,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use std::hash::{Hash, Hasher};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// A process whose memory may be touched. Clones name the same one; once one of them is told that it has ended,
 /// all are.

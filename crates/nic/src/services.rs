@@ -32,9 +32,11 @@ use crate::words::path_choice::PathChoice;
 use pagewire_fabric::limits::TICK;
 use pagewire_fabric::{Fabric, PageInThreads};
 use pagewire_iommu::hazards::Revoked;
-use pagewire_iommu::layout::{MAGIC, MAGIC_WORD};
+use pagewire_iommu::layout::{MAGIC, MAGIC_WORD, SHARED_BASE, SHARED_FILE, SHARED_LENGTH};
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, ProcessWords, RegionTable};
+use std::ops::Range;
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -107,6 +109,16 @@ impl<F: Fabric> Services<F> {
             fabric,
             options,
         })
+    }
+
+    /// Publishes the memory file that lies behind these addresses, so that peers which may trace this process map it. It is for the life of
+    /// the process.
+    pub fn publish_shared_memory(&self, range: Range<u64>, file: RawFd) {
+        let tables = self.fabric.tables();
+        tables.store(TABLES, SHARED_BASE, range.start);
+        tables.store(TABLES, SHARED_LENGTH, range.end - range.start);
+        tables.fence();
+        tables.store(TABLES, SHARED_FILE, file as u64 + 1);
     }
 
     /// The consumer's byte of a new key: no system call, and not to be guessed from other keys (splitmix64 over a

@@ -8,8 +8,8 @@
 use crate::guard::{Guard, Mended};
 use crate::limits::{PIECE, SCRATCH_BYTES, SCRATCH_COPY, TAIL, TOUCHES};
 use crate::process::HostProcess;
-use crate::shared_mapping::SharedMapping;
 use crate::segments::{address_at, part_of};
+use crate::shared_mapping::SharedMapping;
 use crate::transfer::{FileTransfer, ProcessTransfer, Stop, common_length, through_file, through_process};
 use crate::{MemoryError, Segment, arena, scratch};
 
@@ -170,7 +170,7 @@ fn through_mapping(
     length: u64,
     tail_last: bool,
 ) -> bool {
-    let Some(guard) = Guard::at_hand() else { return false };
+    let Some(guard) = Guard::enter() else { return false };
     let copy = |here: u64, there: Segment| {
         let Some(there_here) = shared.place(there) else { return false };
         let (to, from) = match transfer {

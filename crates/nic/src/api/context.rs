@@ -10,7 +10,8 @@ use crate::services::protection::ProtectionDomain;
 use crate::services::thread_domain::ThreadDomain;
 use crate::words::error::Result;
 use pagewire_fabric::Fabric;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 /// What `ibv_open_device(3)` gives: a device, its asynchronous events, and the engine behind it.
@@ -24,6 +25,14 @@ impl<F: Fabric> Nic<F> {
     pub fn open(self: &Arc<Self>, device: Device, notifier: Arc<dyn Notifier>) -> Arc<Context<F>> {
         let context = context::Context::new(self.services.clone(), device, notifier);
         Arc::new(Context { engine: self.clone(), context })
+    }
+}
+
+impl<F: Fabric> Nic<F> {
+    /// Publishes the memory file that lies behind these addresses of the process: peers that may trace it map the file, and copy without
+    /// system calls. It is for the life of the process, which has one such range.
+    pub fn publish_shared_memory(&self, range: Range<u64>, file: BorrowedFd<'_>) {
+        self.services.publish_shared_memory(range, file.as_raw_fd());
     }
 }
 

@@ -143,6 +143,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             Some(hint) if is_known(&hint) => hint,
             _ => {
                 let (place, peer) = self.find_peer(need)?;
+                self.channel.map_shared(&self.services.fabric);
                 let mr_entry = MrCacheEntry::look_up(regions, remote.key, need, peer.domain)?;
                 *self.mr_cache.remote_hint.insert(RemoteHint { place, mr_entry })
             }

@@ -9,11 +9,14 @@ use crate::words::channel_layout::{CHANNEL_WORDS, DIRECTION_WORDS, HAZARD_SLOTS,
 use crate::words::limits::ROUND;
 use pagewire_fabric::lock::Lock;
 use pagewire_fabric::{Channel, ChannelId, Fabric, Side};
-use pagewire_iommu::layout::{BLOCKS, MAGIC, MAGIC_WORD, QUEUE_PAIR_WORDS, QUEUE_PAIRS, TABLE_WORDS};
+use pagewire_iommu::layout::{
+    BLOCKS, MAGIC, MAGIC_WORD, QUEUE_PAIR_WORDS, QUEUE_PAIRS, SHARED_BASE, SHARED_FILE, SHARED_LENGTH,
+    TABLE_WORDS,
+};
 use pagewire_iommu::limits::MAX_BLOCKS;
 use pagewire_iommu::words::{SharedWords, Site};
 use pagewire_iommu::{Hazards, RegionView, Rights};
-use pagewire_memory::CrossMemory;
+use pagewire_memory::{ApplicationMemory, CrossMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -153,6 +156,8 @@ pub struct LocalChannel<F: Fabric> {
     unsure: AtomicBool,
     gone: AtomicBool,
     broken: AtomicBool,
+    /// The peer's shared memory is mapped here, or cannot be.
+    shared_is_known: AtomicBool,
 }
 
 impl<F: Fabric> LocalChannel<F> {
@@ -193,6 +198,7 @@ impl<F: Fabric> LocalChannel<F> {
             unsure: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             broken: AtomicBool::new(false),
+            shared_is_known: AtomicBool::new(false),
             channel,
         }))
     }
@@ -201,6 +207,25 @@ impl<F: Fabric> LocalChannel<F> {
     #[inline]
     pub fn cross_memory<'m>(&'m self, fabric: &'m F) -> CrossMemory<'m, F::Memory> {
         CrossMemory { memory: fabric.memory(), process: &self.channel.process }
+    }
+
+    /// Maps the memory that the peer shares, once it does. Where that fails, its memory is reached as any other.
+    pub fn map_shared(&self, fabric: &F) {
+        let tables = &self.channel.tables;
+        if self.shared_is_known.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(file) = tables.load(SHARED_FILE).checked_sub(1) else { return };
+        if self.shared_is_known.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let base = tables.load(SHARED_BASE);
+        let range = base..base.saturating_add(tables.load(SHARED_LENGTH));
+        let file = i32::try_from(file).unwrap_or(-1);
+        match fabric.memory().map_shared(&self.channel.process, range, file) {
+            Ok(()) => log::debug!("the shared memory of a peer is mapped"),
+            Err(error) => log::debug!("the shared memory of a peer cannot be mapped: {error}"),
+        }
     }
 
     /// The place of a queue pair in the peer's tables.
