@@ -150,6 +150,9 @@ impl Arena {
     }
 
     fn make_heap(&self) -> Result<()> {
+        if !self.heap().is_null() {
+            return Ok(());
+        }
         // SAFETY: the name is mimalloc's own for this arena.
         let heap = unsafe { mi_heap_new_in_arena(self.id.load(Ordering::Acquire)) };
         if heap.is_null() {

@@ -1,7 +1,7 @@
 //! The reservation: a range of addresses, the memory file behind it, and how pages come and go. Start at [`Range::reserve`].
 
 use crate::error::{HeapError, Result};
-use crate::limits::{CHUNK, LEAST_RANGE, MOST_ALIGNMENT, MOST_RANGE, UNIT};
+use crate::limits::{CHUNK, LEAST_RANGE, MOST_ALIGNMENT, MOST_RANGE};
 use pagewire_memory::above_standard;
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::process::{Resource, getrlimit};

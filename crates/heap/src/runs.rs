@@ -12,7 +12,6 @@ pub struct FreeRuns {
     by_offset: BTreeMap<usize, usize>,
     /// {length, offset} of the same runs.
     by_length: BTreeSet<(usize, usize)>,
-    free: usize,
 }
 
 impl FreeRuns {
@@ -21,11 +20,6 @@ impl FreeRuns {
         let mut runs = FreeRuns::default();
         runs.insert(0, length);
         runs
-    }
-
-    /// Bytes in all free runs.
-    pub fn free_bytes(&self) -> usize {
-        self.free
     }
 
     /// Takes `length` bytes whose address is a multiple of `alignment`, and returns their offset. `base` is the address of offset 0.
@@ -73,6 +67,14 @@ impl FreeRuns {
         self.insert(start, end - start);
     }
 
+    /// Offset behind which all of the range's `length` bytes are free.
+    pub fn end_in_use(&self, length: usize) -> usize {
+        match self.by_offset.last_key_value() {
+            Some((&offset, &run)) if offset + run == length => offset,
+            _ => length,
+        }
+    }
+
     /// {offset, length} of every free run, lowest first.
     #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
@@ -90,14 +92,12 @@ impl FreeRuns {
         if length > 0 {
             self.by_offset.insert(offset, length);
             self.by_length.insert((length, offset));
-            self.free += length;
         }
     }
 
     fn remove(&mut self, offset: usize, length: usize) {
         self.by_offset.remove(&offset);
         self.by_length.remove(&(length, offset));
-        self.free -= length;
     }
 }
 
@@ -144,7 +144,6 @@ mod tests {
             end = offset + length;
         }
         assert_eq!(runs.iter().collect::<Vec<_>>(), expected);
-        assert_eq!(runs.free_bytes(), expected.iter().map(|run| run.1).sum::<usize>());
         assert_eq!(runs.by_length.len(), runs.by_offset.len());
     }
 

@@ -48,58 +48,38 @@ fn allocate_in(heap: *mut mi_heap_t, layout: Layout, zeroed: bool) -> Option<Non
 /// The arena of the heap `tried` is full, or the ceiling is reached.
 #[cold]
 fn allocate_elsewhere(space: &'static Space, layout: Layout, zeroed: bool, tried: *mut mi_heap_t) -> Result<NonNull<u8>> {
+    /// New arenas that this call tries: others may have filled the first by the time it comes to it.
+    const ROUNDS: usize = 3;
+    let refusals = space.ceiling_refusals();
+    for arena in space.arenas.list().iter().filter(|arena| !arena.is_mostly_used()) {
+        if let Some(object) = allocate_in(arena.heap(), layout, zeroed) {
+            space.arenas.set_current(arena.heap());
+            return Ok(object);
+        }
+    }
     let mut tried = tried;
-    // Each round tries an arena that nobody had tried before, so there are at most as many as arenas.
-    loop {
-        let full = space.arenas.list();
-        let emptier = full.iter().filter(|arena| arena.heap() != tried && !arena.is_mostly_used());
-        for heap in emptier.map(|arena| arena.heap()) {
-            if let Some(object) = allocate_in(heap, layout, zeroed) {
-                space.arenas.set_current(heap);
-                return Ok(object);
-            }
-        }
-        let ceiling = ceiling_error(space, layout);
-        if ceiling.is_some() {
+    for _ in 0..ROUNDS {
+        if space.ceiling_refusals() != refusals {
             collect(space);
+            let ceiling = space.lists().ceiling;
+            return in_any_arena(space, layout, zeroed).ok_or(HeapError::Ceiling { length: layout.size(), ceiling });
         }
-        let heap = match (ceiling, ceiling_error(space, layout)) {
-            (Some(_), Some(error)) => return last_attempt(space, layout, zeroed).ok_or(error),
-            (Some(_), None) if !tried.is_null() => tried,
-            _ => match space.arenas.make(space, tried) {
-                Ok(heap) => heap,
-                Err(error) => return last_attempt(space, layout, zeroed).ok_or(error),
-            },
+        let heap = match space.arenas.make(space, tried) {
+            Ok(heap) => heap,
+            Err(error) => return in_any_arena(space, layout, zeroed).ok_or(error),
         };
         if let Some(object) = allocate_in(heap, layout, zeroed) {
             return Ok(object);
         }
-        if heap == tried || full.len() >= crate::limits::ARENAS {
-            let error = HeapError::Exhausted { length: layout.size(), alignment: layout.align() };
-            return last_attempt(space, layout, zeroed).ok_or(ceiling_error(space, layout).unwrap_or(error));
-        }
         tried = heap;
     }
+    let exhausted = HeapError::Exhausted { length: layout.size(), alignment: layout.align() };
+    in_any_arena(space, layout, zeroed).ok_or(exhausted)
 }
 
-/// Any arena, full as it may look: it may have free blocks of this size.
-fn last_attempt(space: &Space, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
+/// From an arena that looks full, too: it may have free blocks of this size.
+fn in_any_arena(space: &Space, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
     space.arenas.list().iter().find_map(|arena| allocate_in(arena.heap(), layout, zeroed))
-}
-
-/// Whether the ceiling is so near that mimalloc could not take the units that it takes for objects of this size.
-fn ceiling_error(space: &Space, layout: Layout) -> Option<HeapError> {
-    /// mimalloc takes so many bytes at once for objects of up to 64 KiB, and eight times as many for those of up to 512 KiB.
-    const MEDIUM_PAGE: usize = 512 << 10;
-    let page = match layout.size() + layout.align() {
-        0..=8192 => 2 * UNIT,
-        8193..=65536 => MEDIUM_PAGE + UNIT,
-        65537..=524_288 => 8 * MEDIUM_PAGE + UNIT,
-        size => size + 2 * UNIT,
-    };
-    let lists = space.lists();
-    let is_near = lists.ceiling.saturating_sub(lists.in_use) < page;
-    is_near.then_some(HeapError::Ceiling { length: layout.size(), ceiling: lists.ceiling })
 }
 
 /// Has mimalloc give back the units that it keeps at hand: those of this thread, and of arenas.

@@ -9,11 +9,11 @@ use crate::freed::FreedRanges;
 use crate::limits::{CHUNK, PURGE_BATCH, PURGE_PIECE, UNIT};
 use crate::options::HeapOptions;
 use crate::presence::{self, COPY_FAILED, PRIVATE, SHARED};
-use crate::range::{Backing, Range, give_back};
+use crate::range::{Backing, Range, give_back, unmap};
 use crate::runs::FreeRuns;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 /// A chunk that the page-run layer uses itself.
 const RUNS: u8 = 0;
@@ -34,6 +34,8 @@ pub struct Space {
     pub fork_copies: AtomicBool,
     /// Why the copy failed that this process should have got.
     pub copy_error: AtomicI32,
+    /// Times that the ceiling kept mimalloc from taking units.
+    ceiling_refusals: AtomicUsize,
     lists: Mutex<Lists>,
 }
 
@@ -59,14 +61,16 @@ impl Space {
     /// A reservation of its own, with nothing mapped yet.
     pub fn new(length: usize) -> Result<Self> {
         let range = Range::reserve(length)?;
+        let presence = presence::new_word().inspect_err(|_| unmap(range.base, length))?;
         Ok(Space {
             range,
-            presence: presence::new_word()?,
+            presence,
             owners: (0..length / CHUNK).map(|_| AtomicU8::new(RUNS)).collect(),
             arenas: Arenas::default(),
             file: AtomicI32::new(-1),
             fork_copies: AtomicBool::new(false),
             copy_error: AtomicI32::new(0),
+            ceiling_refusals: AtomicUsize::new(0),
             lists: Mutex::new(Lists {
                 runs: FreeRuns::new(length),
                 large: BTreeMap::new(),
@@ -103,6 +107,21 @@ impl Space {
 
     pub fn lists(&self) -> parking_lot::MutexGuard<'_, Lists> {
         self.lists.lock()
+    }
+
+    /// Addresses of the range where the memory file is mapped: all but the tables of arenas.
+    pub fn parts_of_file(&self) -> Vec<std::ops::Range<usize>> {
+        let mut tables: Vec<_> = self.arenas.list().iter().map(|arena| arena.tables()).collect();
+        tables.sort_by_key(|tables| tables.start);
+        let mut start = self.range.base;
+        let mut parts = Vec::new();
+        for end in tables.into_iter().chain([self.range.base + self.range.length..0]) {
+            if start < end.start {
+                parts.push(start..end.start);
+            }
+            start = end.end;
+        }
+        parts
     }
 
     /// Whether this process has the memory, and which.
@@ -220,6 +239,7 @@ impl Space {
     pub fn commit(&self, offset: usize, length: usize, new: usize) -> bool {
         let mut lists = self.lists.lock();
         if lists.ceiling - lists.in_use.min(lists.ceiling) < new {
+            self.ceiling_refusals.fetch_add(1, Ordering::Relaxed);
             return false;
         }
         lists.freed.take(offset, length, |_| ());
@@ -249,6 +269,16 @@ impl Space {
                 return;
             }
         }
+    }
+
+    /// Times that the ceiling kept mimalloc from taking units.
+    pub fn ceiling_refusals(&self) -> usize {
+        self.ceiling_refusals.load(Ordering::Relaxed)
+    }
+
+    /// Address behind which everything is free.
+    pub fn end_in_use(&self) -> usize {
+        self.range.base + self.lists.lock().runs.end_in_use(self.range.length)
     }
 
     /// Freed bytes that have not gone back yet.
