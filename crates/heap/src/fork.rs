@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// Every reservation of this process and its parents.
 static SPACES: [AtomicPtr<Space>; RESERVATIONS] = [const { AtomicPtr::new(null_mut()) }; RESERVATIONS];
 static INSTALLED: Mutex<bool> = Mutex::new(false);
-static UNDER_WAY: UnderWay = UnderWay(UnsafeCell::new(Fork { is_stopped: false, copies: Vec::new() }));
+static UNDER_WAY: UnderWay = UnderWay(UnsafeCell::new(Fork { copies: Vec::new() }));
 /// A heap of mimalloc without objects, so that a thread's cache of the last heap can point outside all ranges.
 static OUTSIDE: OnceLock<Outside> = OnceLock::new();
 
@@ -44,7 +44,6 @@ struct UnderWay(UnsafeCell<Fork>);
 unsafe impl Sync for UnderWay {}
 
 struct Fork {
-    is_stopped: bool,
     copies: Vec<Copied>,
 }
 
@@ -100,7 +99,6 @@ unsafe extern "C" fn before() {
     let is_stopped = operation::stop();
     // SAFETY: operations are stopped, so this thread alone reaches it.
     let fork = unsafe { &mut *UNDER_WAY.0.get() };
-    fork.is_stopped = is_stopped;
     if has_entered {
         // The child has no pages where this thread's cache may point.
         // SAFETY: OUTSIDE was made before the handlers were installed.
@@ -160,15 +158,22 @@ fn spaces() -> impl Iterator<Item = &'static Space> {
 /// Copies what a child shall have.
 fn copy(space: &'static Space, is_stopped: bool) -> Copied {
     let mut error = None;
+    if !is_stopped {
+        // An operation may hold the locks that are needed to look.
+        let late = io::Error::from_raw_os_error(libc::ETIMEDOUT);
+        return Copied { space, content: Content::ThreadUnits(Vec::new()), error: Some(late) };
+    }
     if space.fork_copies.load(Ordering::Relaxed) {
-        let whole = if is_stopped { copy_whole(space) } else { Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)) };
-        match whole {
+        match copy_whole(space) {
             Ok(content) => return Copied { space, content, error: None },
             Err(failed) => error = Some(failed),
         }
     }
     let mut units = Vec::new();
     for arena in space.arenas.list() {
+        if arena.heap().is_null() {
+            continue;
+        }
         // SAFETY: the heap is a heap of mimalloc; `peek` only looks at this thread's table.
         let unit = unsafe { _mi_heap_theap_get_peek(arena.heap()) } as usize;
         if unit != 0 {

@@ -182,7 +182,8 @@ mod tests {
                         }
                     }
                     Step::FreeTail { which, keep } => {
-                        if let Some((&offset, length)) = owned.iter_mut().nth(which % owned.len().max(1)) {
+                        let index = which % owned.len().max(1);
+                        if let Some((&offset, length)) = owned.iter_mut().nth(index) {
                             let keep = 1 + keep % *length;
                             if keep < *length {
                                 runs.free(offset + keep, *length - keep);

@@ -86,28 +86,41 @@ fn many_objects_of_one_size_fill_more_than_one_arena() {
 }
 
 #[test]
-fn exhaustion_is_an_error_and_ends_with_the_next_free() {
+fn exhaustion_by_small_objects_is_an_error_and_ends_with_the_next_free() {
     let heap = heap(128 * MIB);
-    for layout in [layout(40, 8), layout(3000, 8), layout(70_000, 8), layout(2 * MIB, 8), layout(5 * MIB, 8), layout(8, 4 * MIB)] {
-        let mut objects = Vec::new();
-        let error = loop {
-            match heap.allocate(layout) {
-                Ok(object) => objects.push(object),
-                Err(error) => break error,
-            }
-        };
-        assert!(matches!(error, HeapError::Exhausted { .. }), "{layout:?}: {error}");
-        assert!(error.to_string().contains("HeapOptions::range"), "{error}");
-        assert!(!objects.is_empty(), "{layout:?}");
-        assert!(objects.iter().all(|object| heap.contains(object.as_ptr())), "{layout:?}");
-        // SAFETY: the objects were allocated with this layout and are used no more.
-        unsafe {
-            heap.deallocate(objects.pop().unwrap(), layout);
-            objects.push(heap.allocate(layout).unwrap());
-            objects.into_iter().for_each(|object| heap.deallocate(object, layout));
-        }
+    for layout in [layout(40, 8), layout(3000, 8), layout(70_000, 8), layout(2 * MIB, 8)] {
+        exhaust(&heap, layout);
+    }
+}
+
+#[test]
+fn exhaustion_by_large_objects_is_an_error_and_ends_with_the_next_free() {
+    let heap = heap(160 * MIB);
+    for layout in [layout(5 * MIB, 8), layout(8, 4 * MIB), layout(159 * MIB, 8), layout(160 * MIB, 8)] {
+        exhaust(&heap, layout);
     }
     assert!(matches!(heap.allocate(layout(1 << 46, 1)), Err(HeapError::Exhausted { .. })));
+}
+
+/// Allocates until there is no more, and frees all.
+fn exhaust(heap: &Heap, layout: Layout) {
+    let mut objects = Vec::new();
+    let error = loop {
+        match heap.allocate(layout) {
+            Ok(object) => objects.push(object),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, HeapError::Exhausted { .. }), "{layout:?}: {error}");
+    assert!(error.to_string().contains("HeapOptions::range"), "{error}");
+    assert!(!objects.is_empty(), "{layout:?}");
+    assert!(objects.iter().all(|object| heap.contains(object.as_ptr())), "{layout:?}");
+    // SAFETY: the objects were allocated with this layout and are used no more.
+    unsafe {
+        heap.deallocate(objects.pop().unwrap(), layout);
+        objects.push(heap.allocate(layout).unwrap());
+        objects.into_iter().for_each(|object| heap.deallocate(object, layout));
+    }
 }
 
 #[test]
@@ -294,7 +307,7 @@ fn heaps_come_and_go() {
         assert_eq!(heap.statistics().unwrap().live, 4_000_000);
         // Threads that end after the heap, and one that ends before.
         std::thread::scope(|scope| {
-            scope.spawn(|| heap.allocate(layout).unwrap());
+            scope.spawn(|| heap.allocate(layout).map(|_| ()).unwrap());
         });
     }
 }
