@@ -5,7 +5,7 @@
 
 use crate::error::{HeapError, Result};
 use crate::limits::{ARENA_SHARE, ARENAS, CHUNK, MOST_ARENA, UNIT};
-use crate::mimalloc::{mi_heap_destroy, mi_heap_new_in_arena, mi_heap_t, mi_manage_memory};
+use crate::mimalloc::{mi_heap_new_in_arena, mi_heap_t, mi_manage_memory};
 use crate::range::map_private;
 use crate::space::Space;
 use libc::c_void;
@@ -35,9 +35,7 @@ pub struct Arena {
     length: usize,
     /// Bytes of mimalloc's tables at its start.
     tables: AtomicUsize,
-    /// mimalloc's name for it.
-    id: AtomicPtr<c_void>,
-    /// NULL between two heaps of this crate.
+    /// Set when the arena is ready.
     heap: AtomicPtr<mi_heap_t>,
     committed: Mutex<Committed>,
 }
@@ -81,30 +79,6 @@ impl Arenas {
         self.set_current(arena.heap());
         Ok(arena.heap())
     }
-
-    /// Destroys the heaps of all arenas, with every object in them.
-    ///
-    /// # Safety
-    /// Nobody uses objects of them, now or later.
-    pub unsafe fn destroy_heaps(&self) {
-        self.set_current(null_mut());
-        for arena in self.list() {
-            let heap = arena.heap.swap(null_mut(), Ordering::AcqRel);
-            if !heap.is_null() {
-                // SAFETY: the heap was made by `make_heap`, and the caller promises that its objects are unused.
-                unsafe { mi_heap_destroy(heap) };
-            }
-        }
-    }
-
-    /// Makes new heaps after [`destroy_heaps`](Self::destroy_heaps).
-    pub fn make_heaps(&self) -> Result<()> {
-        for arena in self.list() {
-            arena.make_heap()?;
-            self.set_current(arena.heap());
-        }
-        Ok(())
-    }
 }
 
 impl Arena {
@@ -120,7 +94,6 @@ impl Arena {
             offset,
             length,
             tables: AtomicUsize::new(0),
-            id: AtomicPtr::new(null_mut()),
             heap: AtomicPtr::new(null_mut()),
             committed: Mutex::new(Committed { bits: vec![0; (length / UNIT).div_ceil(64)], units: 0 }),
         }));
@@ -144,22 +117,13 @@ impl Arena {
             // The chunks stay marked as an arena: mimalloc may have kept a part of its tables.
             return Err(HeapError::Arenas);
         }
-        arena.id.store(id, Ordering::Release);
-        arena.make_heap()?;
-        Ok(arena)
-    }
-
-    fn make_heap(&self) -> Result<()> {
-        if !self.heap().is_null() {
-            return Ok(());
-        }
         // SAFETY: the name is mimalloc's own for this arena.
-        let heap = unsafe { mi_heap_new_in_arena(self.id.load(Ordering::Acquire)) };
+        let heap = unsafe { mi_heap_new_in_arena(id) };
         if heap.is_null() {
             return Err(HeapError::System { call: "mimalloc's malloc", error: std::io::ErrorKind::OutOfMemory.into() });
         }
-        self.heap.store(heap, Ordering::Release);
-        Ok(())
+        arena.heap.store(heap, Ordering::Release);
+        Ok(arena)
     }
 
     /// mimalloc's heap in this arena.

@@ -10,9 +10,9 @@
 
 use crate::error::{HeapError, Result};
 use crate::limits::{RESERVATIONS, UNIT};
-use crate::mimalloc::{_mi_heap_default_key, _mi_heap_theap_get_peek, mi_heap_new, mi_heap_t, mi_heap_theap};
+use crate::mimalloc::{_mi_heap_default_key, _mi_heap_theap_get_peek};
 use crate::operation;
-use crate::presence::{COPY_FAILED, PRIVATE, SHARED};
+use crate::presence::{COPY_FAILED, PRIVATE, SHARED, UNUSED};
 use crate::range::{map_anywhere, map_private, unmap};
 use crate::space::Space;
 use parking_lot::Mutex;
@@ -22,22 +22,12 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ops::Range;
 use std::ptr::null_mut;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Every reservation of this process and its parents.
 static SPACES: [AtomicPtr<Space>; RESERVATIONS] = [const { AtomicPtr::new(null_mut()) }; RESERVATIONS];
 static INSTALLED: Mutex<bool> = Mutex::new(false);
 static UNDER_WAY: UnderWay = UnderWay(UnsafeCell::new(Fork { copies: Vec::new() }));
-/// A heap of mimalloc without objects, so that a thread's cache of the last heap can point outside all ranges.
-static OUTSIDE: OnceLock<Outside> = OnceLock::new();
-
-#[derive(Debug)]
-struct Outside(*mut mi_heap_t);
-// SAFETY: heaps of mimalloc 3 may be used by every thread.
-unsafe impl Send for Outside {}
-// SAFETY: as above.
-unsafe impl Sync for Outside {}
 
 struct UnderWay(UnsafeCell<Fork>);
 // SAFETY: reached by the handlers only, between `operation::stop` and `operation::resume`: by one thread at a time.
@@ -80,11 +70,6 @@ fn install() -> Result<()> {
         return Ok(());
     }
     operation::prepare_process();
-    // SAFETY: mi_heap_new has no preconditions.
-    let outside = OUTSIDE.get_or_init(|| Outside(unsafe { mi_heap_new() }));
-    if outside.0.is_null() {
-        return Err(HeapError::System { call: "mimalloc's malloc", error: io::ErrorKind::OutOfMemory.into() });
-    }
     // SAFETY: the handlers are functions of this crate and live as long as it is loaded; the engine is never unloaded.
     let failed = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     if failed != 0 {
@@ -95,16 +80,10 @@ fn install() -> Result<()> {
 }
 
 unsafe extern "C" fn before() {
-    let has_entered = operation::has_entered();
     let is_stopped = operation::stop();
     // SAFETY: operations are stopped, so this thread alone reaches it.
     let fork = unsafe { &mut *UNDER_WAY.0.get() };
-    if has_entered {
-        // The child has no pages where this thread's cache may point.
-        // SAFETY: OUTSIDE was made before the handlers were installed.
-        unsafe { mi_heap_theap(OUTSIDE.get().expect("made before the handlers").0) };
-    }
-    for space in spaces().filter(|space| space.presence.load(Ordering::Relaxed) == SHARED) {
+    for space in spaces().filter(|space| [SHARED, UNUSED].contains(&space.presence.load(Ordering::Relaxed))) {
         fork.copies.push(copy(space, is_stopped));
     }
 }
@@ -163,7 +142,8 @@ fn copy(space: &'static Space, is_stopped: bool) -> Copied {
         let late = io::Error::from_raw_os_error(libc::ETIMEDOUT);
         return Copied { space, content: Content::ThreadUnits(Vec::new()), error: Some(late) };
     }
-    if space.fork_copies.load(Ordering::Relaxed) {
+    // A reservation without a heap has no objects, but pages of mimalloc.
+    if space.fork_copies.load(Ordering::Relaxed) && space.presence.load(Ordering::Relaxed) == SHARED {
         match copy_whole(space) {
             Ok(content) => return Copied { space, content, error: None },
             Err(failed) => error = Some(failed),
@@ -171,9 +151,6 @@ fn copy(space: &'static Space, is_stopped: bool) -> Copied {
     }
     let mut units = Vec::new();
     for arena in space.arenas.list() {
-        if arena.heap().is_null() {
-            continue;
-        }
         // SAFETY: the heap is a heap of mimalloc; `peek` only looks at this thread's table.
         let unit = unsafe { _mi_heap_theap_get_peek(arena.heap()) } as usize;
         if unit != 0 {

@@ -25,8 +25,8 @@ const _: () = assert!(HEAPS <= u32::BITS as usize);
 /// A program registers [`range`](Self::range) once, and every object is registered from its birth. Freed memory stays registered.
 /// Every thread may allocate and free; an object may be freed by another thread than made it.
 ///
-/// When the heap is dropped, its pages go back to the system and its addresses stay reserved for the next heap of the same size.
-/// All objects must be gone by then.
+/// When the heap is dropped, its free pages go back to the system. Its addresses and its memory file stay for the next heap of the
+/// same size. An object up to 4 MiB that nobody has freed by then keeps its place for ever; a larger one is freed.
 ///
 /// ```
 /// use pagewire_heap::{Heap, HeapOptions};

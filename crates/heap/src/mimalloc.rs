@@ -2,7 +2,7 @@
 
 use libc::{c_int, c_void, pthread_key_t};
 pub use libmimalloc_sys::{
-    mi_collect, mi_free, mi_heap_collect, mi_heap_destroy, mi_heap_malloc, mi_heap_malloc_aligned, mi_heap_new, mi_heap_new_in_arena, mi_heap_t,
+    mi_collect, mi_free, mi_heap_collect, mi_heap_malloc, mi_heap_malloc_aligned, mi_heap_new_in_arena, mi_heap_t,
     mi_heap_zalloc, mi_heap_zalloc_aligned, mi_usable_size,
 };
 
@@ -30,9 +30,6 @@ unsafe extern "C" {
         argument: *mut c_void,
         arena: *mut *mut c_void,
     ) -> bool;
-
-    /// The calling thread's part of a heap, made if it is not there; the thread's cache points to it afterwards (mimalloc.h).
-    pub fn mi_heap_theap(heap: *mut mi_heap_t) -> *mut c_void;
 
     /// The calling thread's part of a heap, or NULL (src/heap.c). It is the start of a unit of the heap's arena.
     pub fn _mi_heap_theap_get_peek(heap: *const mi_heap_t) -> *mut c_void;

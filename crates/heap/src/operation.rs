@@ -198,11 +198,6 @@ fn wait_for_fork(slot: &Slot) {
     }
 }
 
-/// Whether this thread has ever been inside a heap.
-pub fn has_entered() -> bool {
-    !CURRENT.get().is_null()
-}
-
 /// Stops operations until [`resume`]; this thread counts as inside one. False: some operation did not end within the bound, and the heap may be in the middle of it.
 pub fn stop() -> bool {
     let own = if CURRENT.get().is_null() { find_slot() } else { CURRENT.get() };

@@ -1,7 +1,10 @@
-//! Reservations without a heap. mimalloc never forgets an arena, and its threads may keep pointers into one, so a heap that ends
-//! leaves its addresses mapped, without pages, to the next heap of the same size.
+//! Reservations without a heap. mimalloc never forgets an arena, and the end of a thread looks into every arena that the thread has
+//! used. So a heap that ends leaves its addresses, its memory file and its arenas to the next heap of the same size.
+//!
+//! mimalloc 3.3.2 could destroy an arena's heap, but not while a thread that has used it ends (a race of `mi_heap_free_theaps` with
+//! `mi_thread_theaps_done` on `theap->heap`).
 
-use crate::error::{HeapError, Result};
+use crate::error::Result;
 use crate::fork;
 use crate::operation;
 use crate::options::HeapOptions;
@@ -10,7 +13,7 @@ use crate::range::Backing;
 use crate::small;
 use crate::space::Space;
 use parking_lot::Mutex;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::IntoRawFd;
 use std::sync::atomic::Ordering;
 
 static UNUSED_SPACES: Mutex<Vec<&'static Space>> = Mutex::new(Vec::new());
@@ -43,61 +46,33 @@ fn find(length: usize) -> Result<&'static Space> {
 }
 
 fn begin(space: &'static Space, options: &HeapOptions) -> Result<()> {
-    let file = space.range.make_file()?;
-    for part in space.parts_of_file() {
-        // SAFETY: the reservation has no heap, so nobody uses its pages.
-        unsafe { space.range.map_file(&file, part)? };
+    if space.file.load(Ordering::Acquire) < 0 {
+        let file = space.range.make_file()?;
+        let whole = space.range.base..space.range.base + space.range.length;
+        // SAFETY: the reservation is new, so nobody uses its pages.
+        unsafe { space.range.map_file(&file, whole)? };
+        space.file.store(file.into_raw_fd(), Ordering::Release);
     }
     space.configure(options);
-    space.arenas.make_heaps()?;
-    space.file.store(file.into_raw_fd(), Ordering::Release);
     space.presence.store(SHARED, Ordering::Release);
     Ok(())
 }
 
-/// Takes the reservation of a heap that ends, and gives its pages back to the system.
+/// Takes the reservation of a heap that ends. Pages of freed objects and of all large objects go back to the system.
 ///
 /// # Safety
 /// Nobody uses objects of the heap, now or later.
 pub unsafe fn give(space: &'static Space) {
     let _operation = operation::enter();
     let Ok(backing) = space.backing() else { return };
-    // SAFETY: the caller's promise.
-    unsafe { space.arenas.destroy_heaps() };
     small::collect(space);
-    space.forget_objects();
-    match backing {
-        Backing::File => {
-            if let Err(error) = empty(space) {
-                // Its pages stay until the process ends. Nobody can be told from a destructor.
-                let _: HeapError = error;
-                space.presence.store(GONE, Ordering::Release);
-                return;
-            }
-            space.presence.store(UNUSED, Ordering::Release);
-            UNUSED_SPACES.lock().push(space);
-        }
-        // A copy in a child ends with it: there is no second one.
-        Backing::Private => {
-            for part in space.parts_of_file() {
-                // SAFETY: no object is left.
-                let _ = unsafe { crate::range::give_back(part.start, part.len(), Backing::Private) };
-            }
-            space.presence.store(GONE, Ordering::Release);
-        }
+    space.free_runs();
+    space.purge_all();
+    // A copy in a child ends with it: there is no second one.
+    if backing == Backing::Private {
+        space.presence.store(GONE, Ordering::Release);
+        return;
     }
-}
-
-/// Maps an empty file in place of the heap's: threads of mimalloc may still look at their old pages, and find zeros.
-fn empty(space: &Space) -> Result<()> {
-    let empty = space.range.make_file()?;
-    for part in space.parts_of_file() {
-        // SAFETY: no object is left.
-        unsafe { space.range.map_file(&empty, part)? };
-    }
-    let file = space.file.swap(-1, Ordering::AcqRel);
-    debug_assert!(file >= 0 && file != empty.as_raw_fd());
-    // SAFETY: the descriptor was stored by `begin`, and nobody borrows it from a heap that ends.
-    drop(unsafe { OwnedFd::from_raw_fd(file) });
-    Ok(())
+    space.presence.store(UNUSED, Ordering::Release);
+    UNUSED_SPACES.lock().push(space);
 }

@@ -87,7 +87,7 @@ pub fn collect(space: &Space) {
     for arena in space.arenas.list() {
         // SAFETY: the heap lives as long as the heap of this crate, whose operation this is. A thread that has no part in it is left out.
         unsafe {
-            if !arena.heap().is_null() && !_mi_heap_theap_get_peek(arena.heap()).is_null() {
+            if !_mi_heap_theap_get_peek(arena.heap()).is_null() {
                 mi_heap_collect(arena.heap(), true);
             }
         }

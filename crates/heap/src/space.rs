@@ -47,7 +47,9 @@ pub struct Lists {
     large: BTreeMap<usize, usize>,
     freed: FreedRanges,
     /// Bytes of units that hold objects, or that mimalloc keeps at hand.
-    pub in_use: usize,
+    in_use: usize,
+    /// Of them, those that were in use when the heap began: what mimalloc has kept at hand for threads since the heap before.
+    inherited: usize,
     pub peak: usize,
     pub ceiling: usize,
     /// Freed bytes that stay resident.
@@ -76,8 +78,9 @@ impl Space {
                 large: BTreeMap::new(),
                 freed: FreedRanges::default(),
                 in_use: 0,
+                inherited: 0,
                 peak: 0,
-                ceiling: length,
+                ceiling: usize::MAX,
                 retain: 0,
                 purge_delay: 0,
                 refused_purges: 0,
@@ -88,21 +91,20 @@ impl Space {
     /// Sets what the options say, for a heap that begins.
     pub fn configure(&self, options: &HeapOptions) {
         let mut lists = self.lists.lock();
-        lists.ceiling = options.ceiling.unwrap_or(self.range.length);
+        lists.ceiling = options.ceiling.unwrap_or(usize::MAX);
+        lists.inherited = lists.in_use;
         lists.retain = options.retain;
         lists.purge_delay = options.purge_delay.as_millis().try_into().unwrap_or(u64::MAX);
-        lists.peak = lists.in_use;
+        lists.peak = 0;
         self.fork_copies.store(options.fork_copies, Ordering::Relaxed);
     }
 
-    /// Forgets large objects and freed pages: all pages are new ones.
-    pub fn forget_objects(&self) {
+    /// Frees all large objects.
+    pub fn free_runs(&self) {
         let mut lists = self.lists.lock();
         for (offset, length) in std::mem::take(&mut lists.large) {
-            lists.runs.free(offset, length);
-            lists.in_use -= length;
+            self.release(&mut lists, offset, length);
         }
-        lists.freed = FreedRanges::default();
     }
 
     pub fn lists(&self) -> parking_lot::MutexGuard<'_, Lists> {
@@ -164,7 +166,7 @@ impl Space {
             return Err(exhausted);
         };
         let mut lists = self.lists.lock();
-        if lists.ceiling - lists.in_use.min(lists.ceiling) < units {
+        if lists.left() < units {
             return Err(HeapError::Ceiling { length, ceiling: lists.ceiling });
         }
         let Some(offset) = lists.runs.allocate(units, alignment.max(UNIT), self.range.base) else {
@@ -191,7 +193,7 @@ impl Space {
             }
             return Ok(Some(units));
         }
-        if lists.ceiling - lists.in_use.min(lists.ceiling) < units - old {
+        if lists.left() < units - old {
             return Err(HeapError::Ceiling { length, ceiling: lists.ceiling });
         }
         if !lists.runs.allocate_at(offset + old, units - old) {
@@ -238,7 +240,7 @@ impl Space {
     /// mimalloc takes units of an arena, of which `new` bytes were not in use. False: the ceiling is reached.
     pub fn commit(&self, offset: usize, length: usize, new: usize) -> bool {
         let mut lists = self.lists.lock();
-        if lists.ceiling - lists.in_use.min(lists.ceiling) < new {
+        if lists.left() < new {
             self.ceiling_refusals.fetch_add(1, Ordering::Relaxed);
             return false;
         }
@@ -353,9 +355,19 @@ impl Lists {
         *self.large.get(&offset).expect("no object of the heap begins at this address: freed twice, or never allocated")
     }
 
+    /// Bytes of units in use by this heap.
+    pub fn in_use(&self) -> usize {
+        self.in_use.saturating_sub(self.inherited)
+    }
+
+    /// Bytes that may still come into use.
+    fn left(&self) -> usize {
+        self.ceiling.saturating_sub(self.in_use())
+    }
+
     fn use_more(&mut self, bytes: usize) {
         self.in_use += bytes;
-        self.peak = self.peak.max(self.in_use);
+        self.peak = self.peak.max(self.in_use());
     }
 }
 

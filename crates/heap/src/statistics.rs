@@ -46,7 +46,7 @@ impl Heap {
         let lists = self.space.lists();
         Ok(Statistics {
             live: operation::live_bytes(self.number).max(0) as u64,
-            in_use: lists.in_use as u64,
+            in_use: lists.in_use() as u64,
             peak: lists.peak as u64,
             resident,
             registered: self.space.range.length as u64,

@@ -43,7 +43,8 @@ fn filled(heap: &Heap, size: usize, byte: u8) -> NonNull<u8> {
 
 fn is_filled(object: NonNull<u8>, size: usize, byte: u8) -> bool {
     // SAFETY: the object has so many bytes, all written.
-    unsafe { std::slice::from_raw_parts(object.as_ptr(), size) }.iter().all(|found| *found == byte)
+    let bytes = unsafe { std::slice::from_raw_parts(object.as_ptr(), size) };
+    bytes.chunks(4096).all(|bytes| *bytes == [byte; 4096][..bytes.len()])
 }
 
 fn is_mapped(address: usize) -> bool {
