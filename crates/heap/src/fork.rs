@@ -12,7 +12,7 @@ use crate::error::{HeapError, Result};
 use crate::limits::{RESERVATIONS, UNIT};
 use crate::mimalloc::{_mi_heap_default_key, _mi_heap_theap_get_peek};
 use crate::operation;
-use crate::presence::{COPY_FAILED, PRIVATE, SHARED, UNUSED};
+use crate::presence::{COPY_FAILED, GONE, PRIVATE, SHARED, UNUSED};
 use crate::range::{map_anywhere, map_private, unmap};
 use crate::space::Space;
 use parking_lot::Mutex;
@@ -50,6 +50,8 @@ enum Content {
     Whole { copy: usize, used: usize, parts: Vec<Range<usize>> },
     /// Units of mimalloc for the forking thread: {address, copy}.
     ThreadUnits(Vec<(usize, usize)>),
+    /// This process is a child itself: the next one inherits what it has, as any private memory. The presence.
+    Inherited(u32),
 }
 
 /// Has fork(2) look after a reservation from now on.
@@ -83,8 +85,12 @@ unsafe extern "C" fn before() {
     let is_stopped = operation::stop();
     // SAFETY: operations are stopped, so this thread alone reaches it.
     let fork = unsafe { &mut *UNDER_WAY.0.get() };
-    for space in spaces().filter(|space| [SHARED, UNUSED].contains(&space.presence.load(Ordering::Relaxed))) {
-        fork.copies.push(copy(space, is_stopped));
+    for space in spaces() {
+        match space.presence.load(Ordering::Relaxed) {
+            SHARED | UNUSED => fork.copies.push(copy(space, is_stopped)),
+            GONE => (),
+            presence => fork.copies.push(Copied { space, content: Content::Inherited(presence), error: None }),
+        }
     }
 }
 
@@ -95,6 +101,7 @@ unsafe extern "C" fn in_parent() {
         match copied.content {
             Content::Whole { copy, .. } => unmap(copy, copied.space.range.length),
             Content::ThreadUnits(units) => units.iter().for_each(|unit| unmap(unit.1, UNIT)),
+            Content::Inherited(_) => (),
         }
     }
     operation::resume(false);
@@ -106,8 +113,10 @@ unsafe extern "C" fn in_child() {
     let mut is_lost = false;
     for copied in fork.copies.drain(..) {
         let file = copied.space.file.swap(-1, Ordering::Relaxed);
-        // SAFETY: the child's own number of the memory file, which nobody uses: `Heap::file` refuses in a child.
-        unsafe { libc::close(file) };
+        if file >= 0 {
+            // SAFETY: the child's own number of the memory file, which nobody uses: `Heap::file` refuses in a child.
+            unsafe { libc::close(file) };
+        }
         let error = match put_in_place(&copied) {
             Ok(presence) => {
                 copied.space.presence.store(presence, Ordering::Release);
@@ -119,7 +128,8 @@ unsafe extern "C" fn in_child() {
             copied.space.copy_error.store(error.raw_os_error().unwrap_or(libc::ENOMEM), Ordering::Relaxed);
             copied.space.presence.store(COPY_FAILED, Ordering::Release);
         }
-        is_lost |= copied.space.presence.load(Ordering::Relaxed) != PRIVATE;
+        let is_inherited = matches!(copied.content, Content::Inherited(_));
+        is_lost |= !is_inherited && copied.space.presence.load(Ordering::Relaxed) != PRIVATE;
     }
     if is_lost {
         // This thread's end would have mimalloc look at blocks that the child does not have.
@@ -209,11 +219,12 @@ fn for_each_data(space: &Space, mut part: impl FnMut(Range<usize>)) -> io::Resul
 /// In the child: moves copies to their addresses. The presence that follows.
 fn put_in_place(copied: &Copied) -> io::Result<u32> {
     match &copied.content {
+        Content::Inherited(presence) => Ok(*presence),
         Content::ThreadUnits(units) => {
             for &(unit, copy) in units {
                 move_pages(copy, unit, UNIT)?;
             }
-            Ok(crate::presence::GONE)
+            Ok(GONE)
         }
         Content::Whole { copy, used, parts } => {
             let base = copied.space.range.base;
