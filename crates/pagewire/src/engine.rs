@@ -2,6 +2,8 @@
 
 use crate::error::{Error, Result, system};
 use pagewire_fabric::HostFabric;
+use pagewire_heap::{HeapOptions, HeapRef};
+use pagewire_memory::guard;
 use pagewire_nic::{Nic, Options, PathChoice};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -19,11 +21,43 @@ pub(crate) fn engine() -> Result<Arc<Nic<Host>>> {
         return if running.fabric().is_forked_child() { Err(Error::Forked) } else { Ok(running.clone()) };
     }
     let options = Options { path: path()?, ..Options::default() };
+    // What the engine touches for nodes is theirs: buffers of operations and memory of regions, which no program takes away. So it need not
+    // be asked each time whether faults are mended.
+    guard::changes_are_seen();
     let nic = Nic::new(HostFabric::new().map_err(system("the engine cannot start"))?, options);
     let driven = nic.clone();
     pagewire_fabric::spawn("pagewire-nic", move || driven.run(&AtomicBool::new(false)))
         .map_err(system("the engine's thread cannot start"))?;
     Ok(engine.insert(nic).clone())
+}
+
+/// The registered heap of this process: the first call makes it, and has peers of this host map it. It lives as long as the process.
+///
+/// # Errors
+/// `Heap`; `Environment`: what `PAGEWIRE_HEAP_RANGE` says.
+pub(crate) fn heap(nic: &Nic<Host>) -> Result<&'static HeapRef> {
+    static HEAP: Mutex<Option<&'static HeapRef>> = Mutex::new(None);
+    let mut heap = HEAP.lock();
+    if let Some(heap) = *heap {
+        return Ok(heap);
+    }
+    let made: &'static HeapRef =
+        Box::leak(Box::new(HeapRef::new(HeapOptions { range: range()?, ..HeapOptions::default() })?));
+    let addresses = made.range();
+    nic.publish_shared_memory(addresses.start as u64..addresses.end as u64, made.file()?);
+    Ok(heap.insert(made))
+}
+
+/// Bytes of addresses of the heap.
+fn range() -> Result<usize> {
+    const VARIABLE: &str = "PAGEWIRE_HEAP_RANGE";
+    match std::env::var_os(VARIABLE) {
+        None => Ok(HeapOptions::default().range),
+        Some(value) => (value.to_string_lossy().parse()).map_err(|why| Error::Environment {
+            variable: VARIABLE,
+            why: format!("{value:?}, which is no number of bytes: {why}"),
+        }),
+    }
 }
 
 fn path() -> Result<PathChoice> {

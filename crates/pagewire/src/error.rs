@@ -2,6 +2,7 @@
 
 use crate::bootstrap::JobError;
 use crate::token::TokenError;
+use pagewire_heap::HeapError;
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -48,6 +49,9 @@ pub enum Error {
     /// There is no memory for a region or a buffer.
     #[error("there is no memory for {0} bytes")]
     NoMemory(u64),
+    /// The registered heap refused.
+    #[error(transparent)]
+    Heap(#[from] HeapError),
     /// The environment asks for something that cannot be.
     #[error("{variable} is {why}")]
     Environment { variable: &'static str, why: String },

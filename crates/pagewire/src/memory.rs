@@ -1,7 +1,8 @@
 //! Memory of regions: zeroed at first, and accessed by peers at any time.
 
 use crate::error::{Error, Result};
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use pagewire_heap::HeapRef;
+use std::alloc::Layout;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +12,9 @@ const ALIGN: usize = 64;
 /// Bytes of a word.
 const WORD: usize = size_of::<AtomicU64>();
 
-/// Memory that this process and its peers write.
+/// Memory of the registered heap that this process and its peers write.
 pub(crate) struct Block {
+    heap: &'static HeapRef,
     pointer: NonNull<u8>,
     layout: Layout,
     length: usize,
@@ -25,13 +27,13 @@ unsafe impl Sync for Block {}
 
 impl Block {
     /// Zeroed memory.
-    pub fn zeroed(length: usize) -> Result<Block> {
-        let no_memory = Error::NoMemory(length as u64);
-        let Ok(layout) = Layout::from_size_align(length.max(1), ALIGN) else { return Err(no_memory) };
+    pub fn zeroed(heap: &'static HeapRef, length: usize) -> Result<Block> {
+        let Ok(layout) = Layout::from_size_align(length.max(1), ALIGN) else {
+            return Err(Error::NoMemory(length as u64));
+        };
         let layout = layout.pad_to_align();
-        // SAFETY: the layout's size is not zero.
-        let pointer = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(no_memory)?;
-        Ok(Block { pointer, layout, length })
+        let pointer = heap.allocate_zeroed(layout)?;
+        Ok(Block { heap, pointer, layout, length })
     }
 
     pub fn address(&self) -> u64 {
@@ -91,14 +93,21 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: it was allocated with this layout, and is not used any more: `Region` revokes what was exported of it first.
-        unsafe { dealloc(self.pointer.as_ptr(), self.layout) }
+        unsafe { self.heap.deallocate(self.pointer, self.layout) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagewire_heap::HeapOptions;
     use proptest::prelude::*;
+    use std::sync::OnceLock;
+
+    fn heap() -> &'static HeapRef {
+        static HEAP: OnceLock<HeapRef> = OnceLock::new();
+        HEAP.get_or_init(|| HeapRef::new(HeapOptions { range: 64 << 20, ..HeapOptions::default() }).unwrap())
+    }
 
     proptest! {
         #[test]
@@ -106,7 +115,7 @@ mod tests {
             length in 0usize..200,
             writes in prop::collection::vec((0usize..200, prop::collection::vec(any::<u8>(), 0..80)), 0..20),
         ) {
-            let block = Block::zeroed(length).unwrap();
+            let block = Block::zeroed(heap(), length).unwrap();
             let mut model = vec![0; length];
             for (offset, bytes) in writes {
                 let offset = offset.min(length);

@@ -3,7 +3,7 @@
 use crate::bootstrap::Job;
 use crate::completions::Completions;
 use crate::connection::Connection;
-use crate::engine::{Host, engine};
+use crate::engine::{Host, engine, heap};
 use crate::error::{Error, Failure, Result, refused, system};
 use crate::limits::{MAX_PEERS, SPIN};
 use crate::listener::ListenerHandle;
@@ -13,6 +13,7 @@ use crate::region::{Atomic, ReadOnly, Region};
 use crate::remote::RemoteRegion;
 use crate::rights::Rights;
 use crate::token::{NodeAddress, Token};
+use pagewire_heap::HeapRef;
 use pagewire_nic::device::{Device, Mtu, devices};
 use pagewire_nic::{Context, MemoryRegion, Nic, ProtectionDomain, Rights as RegionRights, Unwatched};
 use parking_lot::{Mutex, RwLock};
@@ -161,7 +162,7 @@ impl Node {
     /// # Errors
     /// `NoMemory`.
     pub fn zeroed<T: IntoBytes + FromBytes + Immutable + Copy>(&self, count: usize) -> Result<Region<T>> {
-        Ok(Region::new(&self.shared, block_of::<T>(count)?))
+        Ok(Region::new(&self.shared, self.block_of::<T>(count)?))
     }
 
     /// A region of `count` words that are zero, which this process and peers change as atomics.
@@ -169,7 +170,7 @@ impl Node {
     /// # Errors
     /// `NoMemory`.
     pub fn words(&self, count: usize) -> Result<Region<u64, Atomic>> {
-        Ok(Region::new(&self.shared, block_of::<u64>(count)?))
+        Ok(Region::new(&self.shared, self.block_of::<u64>(count)?))
     }
 
     /// A region that has these elements and never changes.
@@ -180,9 +181,23 @@ impl Node {
         &self,
         elements: &[T],
     ) -> Result<Region<T, ReadOnly>> {
-        let block = block_of::<T>(elements.len())?;
+        let block = self.block_of::<T>(elements.len())?;
         block.write(0, elements.as_bytes());
         Ok(Region::new(&self.shared, block))
+    }
+
+    /// The registered heap, which all nodes of the process share. What is allocated in it need not be registered, and peers of this host put
+    /// and get there by plain copies. Regions are allocated in it.
+    ///
+    /// # Errors
+    /// `Heap`: it could not be made. With a small `ulimit -v`, `PAGEWIRE_HEAP_RANGE` makes the range smaller.
+    pub fn heap(&self) -> Result<HeapRef> {
+        Ok(heap(&self.shared.nic)?.clone())
+    }
+
+    fn block_of<T>(&self, count: usize) -> Result<Block> {
+        let length = count.checked_mul(size_of::<T>()).ok_or(Error::NoMemory(u64::MAX))?;
+        Block::zeroed(heap(&self.shared.nic)?, length)
     }
 
     /// Opens the memory that a token names: connects to its owner if this node is not connected to it.
@@ -409,11 +424,6 @@ impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
-}
-
-fn block_of<T>(count: usize) -> Result<Block> {
-    let length = count.checked_mul(size_of::<T>()).ok_or(Error::NoMemory(u64::MAX))?;
-    Block::zeroed(length)
 }
 
 /// A device, and the place of the address in it that the node uses.

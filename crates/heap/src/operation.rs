@@ -1,0 +1,255 @@
+//! Operations on heaps, as fork sees them. A thread announces that it is inside the heap, so that a fork can wait until no
+//! operation is under way: the child then finds every lock free and every list whole.
+//!
+//! Announcing costs two plain stores. The expensive side, membarrier(2), is on the thread that forks. Start at [`enter`].
+
+use crate::fork_lock::ForkLock;
+use crate::limits::{FORK_WAIT_MILLISECONDS, HEAPS};
+use rustix::thread::{MembarrierCommand, membarrier};
+use std::cell::{Cell, UnsafeCell};
+use std::ptr::null;
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, Ordering, compiler_fence, fence};
+use std::time::{Duration, Instant};
+
+/// What one thread tells about itself.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Slot {
+    /// Operations that the thread is inside, one in the other.
+    depth: AtomicU32,
+    is_taken: AtomicU32,
+    /// Bytes allocated less bytes freed, for each heap. A thread that frees what others allocated has less than 0.
+    live: [AtomicI64; HEAPS],
+}
+
+/// Operations go ahead.
+const GO: u8 = 0;
+/// The kernel has no membarrier(2): each operation has a fence of its own.
+const FENCED: u8 = 1;
+/// A thread forks; operations wait for [`FORKING`].
+const STOP: u8 = 2;
+
+static MODE: AtomicU8 = AtomicU8::new(GO);
+/// Held while a thread forks.
+static FORKING: ForkLock = ForkLock::new();
+static SLOTS: Slots = Slots { lock: ForkLock::new(), slots: UnsafeCell::new(Vec::new()) };
+/// For threads that are past the end of their own slot. Whoever uses it holds the lock.
+static LAST_SLOT: Slot = Slot {
+    depth: AtomicU32::new(0),
+    is_taken: AtomicU32::new(1),
+    live: [const { AtomicI64::new(0) }; HEAPS],
+};
+static LAST_SLOT_LOCK: ForkLock = ForkLock::new();
+/// Stands in [`CURRENT`] while a thread finds its slot, which takes memory: [`is_inside`] is then true.
+static FINDING: Slot = Slot {
+    depth: AtomicU32::new(1),
+    is_taken: AtomicU32::new(1),
+    live: [const { AtomicI64::new(0) }; HEAPS],
+};
+
+struct Slots {
+    lock: ForkLock,
+    slots: UnsafeCell<Vec<&'static Slot>>,
+}
+
+// SAFETY: `slots` is reached with `lock` held only.
+unsafe impl Sync for Slots {}
+
+thread_local! {
+    /// This thread's slot. No destructor, so that a look at it is one load.
+    static CURRENT: Cell<*const Slot> = const { Cell::new(null()) };
+    static OWNER: SlotOwner = SlotOwner::take();
+}
+
+struct SlotOwner(&'static Slot);
+
+impl SlotOwner {
+    fn take() -> Self {
+        SLOTS.lock.lock();
+        // SAFETY: the lock is held.
+        let slots = unsafe { &mut *SLOTS.slots.get() };
+        let free = slots.iter().copied().find(|slot| slot.is_taken.load(Ordering::Relaxed) == 0);
+        let slot = free.unwrap_or_else(|| {
+            let slot: &'static Slot = Box::leak(Box::default());
+            slots.push(slot);
+            slot
+        });
+        slot.is_taken.store(1, Ordering::Relaxed);
+        SLOTS.lock.unlock();
+        SlotOwner(slot)
+    }
+}
+
+impl Drop for SlotOwner {
+    fn drop(&mut self) {
+        CURRENT.set(null());
+        self.0.is_taken.store(0, Ordering::Release);
+    }
+}
+
+/// An operation under way.
+#[derive(Debug)]
+pub struct Operation {
+    slot: *const Slot,
+}
+
+/// Begins an operation of this thread. While another thread forks, it waits.
+#[inline]
+pub fn enter() -> Operation {
+    let mut slot = CURRENT.get();
+    if slot.is_null() {
+        slot = find_slot();
+    }
+    let operation = Operation { slot };
+    let depth = operation.slot().depth.load(Ordering::Relaxed);
+    operation.slot().depth.store(depth + 1, Ordering::Relaxed);
+    // The stopper's membarrier(2) makes this a full fence: either it sees the depth, or this thread sees STOP.
+    compiler_fence(Ordering::SeqCst);
+    if MODE.load(Ordering::Relaxed) != GO && depth == 0 {
+        wait_for_fork(operation.slot());
+    }
+    operation
+}
+
+impl Operation {
+    #[inline]
+    fn slot(&self) -> &Slot {
+        // SAFETY: slots are leaked, so they live for ever.
+        unsafe { &*self.slot }
+    }
+
+    /// Counts bytes of a heap that began (more than 0) or ended to be live.
+    #[inline]
+    pub fn count(&self, heap: usize, bytes: i64) {
+        let live = &self.slot().live[heap];
+        // Only this thread writes to its slot.
+        live.store(live.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Operation {
+    #[inline]
+    fn drop(&mut self) {
+        let depth = self.slot().depth.load(Ordering::Relaxed) - 1;
+        self.slot().depth.store(depth, Ordering::Release);
+        if depth == 0 && std::ptr::eq(self.slot, &LAST_SLOT) {
+            CURRENT.set(null());
+            LAST_SLOT_LOCK.unlock();
+        }
+    }
+}
+
+/// Whether this thread is inside an operation on a heap: a malloc that is built on the heap must then take its memory elsewhere.
+pub fn is_inside() -> bool {
+    let slot = CURRENT.get();
+    // SAFETY: NULL, or a slot, which lives for ever.
+    unsafe { slot.as_ref() }.is_some_and(|slot| slot.depth.load(Ordering::Relaxed) > 0)
+}
+
+/// Live bytes of a heap: what all threads have counted.
+pub fn live_bytes(heap: usize) -> i64 {
+    let mut sum = LAST_SLOT.live[heap].load(Ordering::Relaxed);
+    SLOTS.lock.lock();
+    // SAFETY: the lock is held.
+    for slot in unsafe { &*SLOTS.slots.get() } {
+        sum = sum.wrapping_add(slot.live[heap].load(Ordering::Relaxed));
+    }
+    SLOTS.lock.unlock();
+    sum
+}
+
+/// The next heap with this number counts from 0. Nobody uses the number now.
+pub fn forget_live_bytes(heap: usize) {
+    LAST_SLOT.live[heap].store(0, Ordering::Relaxed);
+    SLOTS.lock.lock();
+    // SAFETY: the lock is held.
+    for slot in unsafe { &*SLOTS.slots.get() } {
+        slot.live[heap].store(0, Ordering::Relaxed);
+    }
+    SLOTS.lock.unlock();
+}
+
+/// To be called once before the first heap is used.
+pub fn prepare_process() {
+    if membarrier(MembarrierCommand::RegisterPrivateExpedited).is_err() {
+        MODE.store(FENCED, Ordering::SeqCst);
+    }
+}
+
+#[cold]
+fn find_slot() -> *const Slot {
+    CURRENT.set(&raw const FINDING);
+    let slot = match OWNER.try_with(|owner| std::ptr::from_ref(owner.0)) {
+        Ok(slot) => slot,
+        Err(_) => {
+            LAST_SLOT_LOCK.lock();
+            &raw const LAST_SLOT
+        }
+    };
+    CURRENT.set(slot);
+    slot
+}
+
+#[cold]
+fn wait_for_fork(slot: &Slot) {
+    loop {
+        fence(Ordering::SeqCst);
+        if MODE.load(Ordering::Relaxed) != STOP {
+            return;
+        }
+        slot.depth.store(0, Ordering::Release);
+        FORKING.lock();
+        FORKING.unlock();
+        slot.depth.store(1, Ordering::Relaxed);
+    }
+}
+
+/// Stops operations until [`resume`]; this thread counts as inside one. False: some operation did not end within the bound, and the heap may be in the middle of it.
+pub fn stop() -> bool {
+    let own = if CURRENT.get().is_null() { find_slot() } else { CURRENT.get() };
+    FORKING.lock();
+    // SAFETY: slots live for ever.
+    unsafe { &*own }.depth.fetch_add(1, Ordering::Relaxed);
+    SLOTS.lock.lock();
+    MODE.store(STOP, Ordering::SeqCst);
+    if membarrier(MembarrierCommand::PrivateExpedited).is_err() {
+        // Without it every operation has a fence of its own, as this thread has now.
+        fence(Ordering::SeqCst);
+    }
+    let deadline = Instant::now() + Duration::from_millis(FORK_WAIT_MILLISECONDS);
+    // SAFETY: the lock is held.
+    let slots = unsafe { &*SLOTS.slots.get() };
+    slots.iter().copied().chain([&LAST_SLOT]).filter(|slot| !std::ptr::eq(*slot, own)).all(|slot| {
+        while slot.depth.load(Ordering::Acquire) > 0 {
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        true
+    })
+}
+
+/// Lets operations go on, in the process that called [`stop`] or in its child.
+pub fn resume(is_child: bool) {
+    let own = CURRENT.get();
+    if is_child {
+        // Threads that the child does not have are outside all operations; their slots are free.
+        // SAFETY: this thread has held the lock since `stop`.
+        for slot in unsafe { &*SLOTS.slots.get() } {
+            if !std::ptr::eq(*slot, own) {
+                slot.depth.store(0, Ordering::Relaxed);
+                slot.is_taken.store(0, Ordering::Relaxed);
+            }
+        }
+        if !std::ptr::eq(own, &LAST_SLOT) {
+            LAST_SLOT_LOCK.reset();
+        }
+    }
+    let fenced = membarrier(MembarrierCommand::RegisterPrivateExpedited).is_err();
+    MODE.store(if fenced { FENCED } else { GO }, Ordering::SeqCst);
+    SLOTS.lock.unlock();
+    FORKING.unlock();
+    // The end of the operation that `stop` began.
+    drop(Operation { slot: own });
+}

@@ -1,0 +1,49 @@
+//! Whether this process has a heap's memory. A forked child finds [`GONE`], however it was forked: the kernel wipes the page.
+
+use crate::error::{HeapError, Result};
+use crate::limits::RESERVATIONS;
+use crate::range::map_anywhere;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// A parent has the memory.
+pub const GONE: u32 = 0;
+/// The memory is that of the memory file.
+pub const SHARED: u32 = 1;
+/// The memory is a copy, made by fork.
+pub const PRIVATE: u32 = 2;
+/// The parent had asked for a copy, and it failed.
+pub const COPY_FAILED: u32 = 3;
+/// No heap uses the reservation, and the next one may.
+pub const UNUSED: u32 = 4;
+
+static PAGE: OnceLock<usize> = OnceLock::new();
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+/// A new word, [`GONE`] at first. There are as many as reservations.
+pub fn new_word() -> Result<&'static AtomicU32> {
+    let page = page()?;
+    let index = TAKEN
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+            (taken < RESERVATIONS).then_some(taken + 1)
+        })
+        .map_err(|_| HeapError::Heaps)?;
+    // SAFETY: the page is never unmapped, zeroed, and has place for RESERVATIONS words; nobody reaches it but by these atomics.
+    Ok(unsafe { &*(page as *const AtomicU32).add(index) })
+}
+
+fn page() -> Result<usize> {
+    const LENGTH: usize = 4096;
+    const { assert!(RESERVATIONS * size_of::<AtomicU32>() <= LENGTH) };
+    if let Some(page) = PAGE.get() {
+        return Ok(*page);
+    }
+    let page = map_anywhere(LENGTH, libc::PROT_READ | libc::PROT_WRITE)
+        .map_err(|error| HeapError::System { call: "mmap(2)", error })?;
+    // SAFETY: exactly the mapping made above.
+    if unsafe { libc::madvise(page as *mut _, LENGTH, libc::MADV_WIPEONFORK) } != 0 {
+        return Err(HeapError::last_os("madvise(2), MADV_WIPEONFORK (Linux 4.14),"));
+    }
+    // Another thread may have been faster; this page is then unused.
+    Ok(*PAGE.get_or_init(|| page))
+}

@@ -1,0 +1,87 @@
+//! Objects whose size the caller does not keep, for malloc(3) and its like. An object from here is freed and resized here.
+
+use crate::error::{HeapError, Result};
+use crate::heap::Heap;
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+impl Heap {
+    /// Memory of `size` bytes at a multiple of `alignment`, a power of two.
+    ///
+    /// # Errors
+    /// Those of [`allocate`](Self::allocate); [`Alignment`](HeapError::Alignment) too where it is no power of two;
+    /// [`Exhausted`](HeapError::Exhausted) for a size that no address space has.
+    pub fn allocate_unsized(&self, size: usize, alignment: usize, zeroed: bool) -> Result<NonNull<u8>> {
+        let layout = layout(size, alignment)?;
+        let operation = self.enter();
+        let object = self.allocate_inside(layout, zeroed)?;
+        // SAFETY: the object was allocated just now.
+        operation.count(self.number, unsafe { self.usable_inside(object) } as i64);
+        Ok(object)
+    }
+
+    /// Frees an object of [`allocate_unsized`](Self::allocate_unsized). See [`deallocate`](Self::deallocate) for tokens and forks.
+    ///
+    /// # Safety
+    /// The object came from there, was not freed, and nobody uses it any more.
+    pub unsafe fn free_unsized(&self, object: NonNull<u8>) {
+        if self.space.backing().is_err() {
+            return;
+        }
+        // SAFETY: the caller's promise.
+        let usable = unsafe { self.usable_size(object) };
+        if self.has_exports() {
+            self.revoke(object, usable);
+        }
+        let operation = self.enter();
+        // SAFETY: the caller's promise.
+        if unsafe { self.free_inside(object) } {
+            operation.count(self.number, -(usable as i64));
+        }
+    }
+
+    /// Gives an object of [`allocate_unsized`](Self::allocate_unsized) another size, as realloc(3) does; the new object is aligned to
+    /// 16 bytes at least.
+    ///
+    /// # Errors
+    /// Those of [`allocate_unsized`](Self::allocate_unsized); the object is then as it was.
+    ///
+    /// # Safety
+    /// As for [`free_unsized`](Self::free_unsized). After success only the address that was returned may be used.
+    pub unsafe fn reallocate_unsized(&self, object: NonNull<u8>, size: usize) -> Result<NonNull<u8>> {
+        /// What malloc(3) promises.
+        const ALIGNMENT: usize = 16;
+        let new = layout(size, ALIGNMENT)?;
+        self.space.backing()?;
+        // SAFETY: the caller's promise.
+        let usable = unsafe { self.usable_size(object) };
+        let old = layout(usable, 1)?;
+        if self.has_exports() && size < usable {
+            // SAFETY: the new size lies inside the object.
+            self.revoke(unsafe { object.add(size) }, usable - size);
+        }
+        let operation = self.enter();
+        // SAFETY: the caller's promise; the object has `usable` bytes.
+        if unsafe { self.resize_in_place(object, old, new, false)? } {
+            // SAFETY: the object is where it was.
+            let now = unsafe { self.usable_inside(object) };
+            operation.count(self.number, now as i64 - usable as i64);
+            return Ok(object);
+        }
+        drop(operation);
+        let moved = self.allocate_unsized(size, ALIGNMENT, false)?;
+        // SAFETY: two objects, each at least so long; the caller's promise for the old one.
+        unsafe {
+            std::ptr::copy_nonoverlapping(object.as_ptr(), moved.as_ptr(), usable.min(size));
+            self.free_unsized(object);
+        }
+        Ok(moved)
+    }
+}
+
+fn layout(size: usize, alignment: usize) -> Result<Layout> {
+    if !alignment.is_power_of_two() {
+        return Err(HeapError::Alignment { alignment });
+    }
+    Layout::from_size_align(size, alignment).map_err(|_| HeapError::Exhausted { length: size, alignment })
+}
