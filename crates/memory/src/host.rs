@@ -227,8 +227,9 @@ impl ApplicationMemory for HostMemory {
             return Ok(());
         }
         match self.query_peer(process, segment, moment, seen) {
-            // Whoever copies brings it in: it is mapped here.
+            // Whoever copies brings it in: it is mapped here. The next transfer need not ask again.
             Err(Absence::Cheap) if process.shared().is_some_and(|shared| shared.place(segment).is_some()) => {
+                *seen = LastSeen { moment, range: segment.address..segment.address + segment.length };
                 Ok(())
             }
             reached => reached.map_err(Unreached::Absent),
