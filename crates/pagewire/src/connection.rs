@@ -248,7 +248,7 @@ impl Connection {
     }
 
     /// Everything that was started and has not ended.
-    pub fn under_way(&self) -> Vec<Arc<AnyPending>> {
+    pub fn unfinished(&self) -> Vec<Arc<AnyPending>> {
         let queues = self.queues.lock();
         let flushed = queues.flushed.iter().map(|(_, pending)| pending);
         queues.posted.iter().flatten().chain(flushed).chain(&queues.waiting).cloned().collect()

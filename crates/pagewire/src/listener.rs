@@ -120,7 +120,7 @@ impl Listener {
                             return;
                         }
                     }
-                    number => self.hear(&node, number),
+                    number => self.read(&node, number),
                 }
             }
         }
@@ -185,7 +185,7 @@ impl Listener {
     }
 
     /// Something came from a stream, or its end.
-    fn hear(&mut self, node: &Shared, number: u64) {
+    fn read(&mut self, node: &Shared, number: u64) {
         let Some(stream) = self.streams.remove(&number) else { return };
         let mut bytes = [0; MAX_MESSAGE + 1];
         let count = match stream.socket().read(&mut bytes) {

@@ -410,7 +410,7 @@ impl Shared {
     }
 
     pub fn flush(&self, connection: &Connection) -> Result<(), Failure> {
-        for pending in connection.under_way() {
+        for pending in connection.unfinished() {
             self.wait_until_ended(&*pending);
         }
         connection.take_unnoticed().map_or(Ok(()), Err)
