@@ -2,16 +2,21 @@
 
 use crate::engine::Host;
 use crate::error::{Result, refused, system};
-use crate::limits::{COMPLETIONS, POLL};
-use crate::node::Shared;
+use crate::limits::{COMPLETIONS, POLL, SPIN};
+use crate::pending::{Pending, Sleep};
 use pagewire_nic::{Completion, CompletionChannel, CompletionQueue, Context, Notifier};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 use smallvec::SmallVec;
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::task::{Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
-/// Completions of one poll.
-pub(crate) type Batch = SmallVec<[Completion; 8]>;
+/// Whoever has the queue pair that a completion is of.
+pub(crate) trait Completes: Send + Sync {
+    fn complete(self: Arc<Self>, completion: &Completion);
+}
 
 /// For how long the thread sleeps at most before it looks whether its node is still there.
 const LOOK: Duration = Duration::from_secs(1);
@@ -21,6 +26,7 @@ pub(crate) struct Completions {
     queue: Arc<CompletionQueue<Host>>,
     channel: Arc<CompletionChannel>,
     bell: Arc<Bell>,
+    by_queue_pair: RwLock<HashMap<u32, Arc<dyn Completes>>>,
 }
 
 /// What wakes the thread that polls for sleepers.
@@ -49,23 +55,69 @@ impl Notifier for Bell {
 }
 
 impl Completions {
-    pub fn new(context: &Arc<Context<Host>>) -> Result<Self> {
+    /// An empty queue, and the thread that polls it for sleepers.
+    pub fn new(context: &Arc<Context<Host>>) -> Result<Arc<Self>> {
         let bell = Arc::new(Bell::default());
         let channel = context.create_channel(bell.clone());
         let queue =
             context.create_cq(COMPLETIONS, Some(channel.clone())).map_err(refused("a completion queue"))?;
-        Ok(Completions { queue, channel, bell })
+        let completions =
+            Arc::new(Completions { queue, channel, bell: bell.clone(), by_queue_pair: RwLock::default() });
+        let weak = Arc::downgrade(&completions);
+        pagewire_fabric::spawn("pagewire-wait", move || serve(&bell, &weak))
+            .map_err(system("a thread cannot start"))?;
+        Ok(completions)
     }
 
     pub fn queue(&self) -> &Arc<CompletionQueue<Host>> {
         &self.queue
     }
 
-    /// Takes what is complete; with nothing there the calling thread does the engine's work for a moment.
-    pub fn take(&self) -> Batch {
-        let mut batch = Batch::new();
+    /// Completions of this queue pair are for `taker`.
+    pub fn enter(&self, queue_pair: u32, taker: Arc<dyn Completes>) {
+        self.by_queue_pair.write().insert(queue_pair, taker);
+    }
+
+    /// There are no more completions of this queue pair.
+    pub fn leave(&self, queue_pair: u32) {
+        self.by_queue_pair.write().remove(&queue_pair);
+    }
+
+    /// Hands over what is complete, and gives how much. With nothing there the calling thread does the engine's work for a moment.
+    pub fn poll(&self) -> usize {
+        let mut batch = SmallVec::<[Completion; 8]>::new();
         self.queue.poll(POLL, &mut |completion| batch.push(*completion));
-        batch
+        for completion in &batch {
+            let taker = self.by_queue_pair.read().get(&completion.queue_pair).cloned();
+            if let Some(taker) = taker {
+                taker.complete(completion);
+            }
+        }
+        batch.len()
+    }
+
+    /// Waits until an operation has ended: polls for a while, then sleeps.
+    pub fn wait_until_ended<P: ?Sized>(&self, pending: &Pending<P>) {
+        let start = Instant::now();
+        while !pending.is_ended() {
+            self.poll();
+            if start.elapsed() < SPIN {
+                continue;
+            }
+            self.sleep(pending, &Waker::from(Arc::new(Unpark(std::thread::current()))));
+            while !pending.is_ended() {
+                std::thread::park();
+            }
+        }
+    }
+
+    /// Has somebody woken when an operation ends.
+    pub fn sleep<P: ?Sized>(&self, pending: &Pending<P>, waker: &Waker) -> Sleep {
+        let sleep = pending.wake(waker);
+        if sleep == Sleep::Added {
+            self.add_sleepers(1);
+        }
+        sleep
     }
 
     /// So many more sleep until operations end, or fewer.
@@ -76,22 +128,24 @@ impl Completions {
         }
     }
 
-    /// Ends the thread.
+    /// Ends the thread, and forgets all queue pairs.
     pub fn close(&self) {
         self.bell.state.lock().closed = true;
         self.bell.changed.notify_all();
-    }
-
-    /// Starts the thread that polls for sleepers.
-    pub fn serve_sleepers(&self, node: Weak<Shared>) -> Result<()> {
-        let bell = self.bell.clone();
-        pagewire_fabric::spawn("pagewire-wait", move || serve(&bell, &node))
-            .map_err(system("a thread cannot start"))?;
-        Ok(())
+        self.by_queue_pair.write().clear();
     }
 }
 
-fn serve(bell: &Bell, node: &Weak<Shared>) {
+/// Wakes a thread that waits for an operation.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn serve(bell: &Bell, completions: &Weak<Completions>) {
     loop {
         let mut state = bell.state.lock();
         while state.sleepers <= 0 && !state.closed {
@@ -101,14 +155,14 @@ fn serve(bell: &Bell, node: &Weak<Shared>) {
             return;
         }
         drop(state);
-        let Some(node) = node.upgrade() else { return };
+        let Some(completions) = completions.upgrade() else { return };
         // What is there when the queue is armed gives no event (`ibv_req_notify_cq(3)`): so it is polled behind that.
-        node.completions.queue.arm(false);
-        if node.poll() > 0 {
+        completions.queue.arm(false);
+        if completions.poll() > 0 {
             continue;
         }
-        let channel = node.completions.channel.clone();
-        drop(node);
+        let channel = completions.channel.clone();
+        drop(completions);
         let mut state = bell.state.lock();
         if !state.rung && !state.closed {
             bell.changed.wait_for(&mut state, LOOK);

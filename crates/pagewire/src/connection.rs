@@ -3,20 +3,22 @@
 //! An error ends a queue pair (InfiniBand specification, volume 1, section 10.8.5): what stood behind the failed request is flushed, and
 //! was not executed. The node then connects anew and posts the flushed requests again, in their order.
 
+use crate::completions::{Completes, Completions};
 use crate::engine::Host;
 use crate::error::{Failure, Result, Rule, Side};
 use crate::handshake::{connect, discard};
 use crate::limits::SEND_DEPTH;
-use crate::node::Shared;
-use crate::operation::{AnyPending, SWAP, Step};
+use crate::listener::{ListenerHandle, Watcher};
+use crate::pending::{AnyPending, SWAP, Step};
+use crate::services::Services;
 use crate::token::NodeAddress;
 use pagewire_nic::attributes::{QueuePairChange, State};
 use pagewire_nic::{Completion, ConnectionReport, Data, QueuePair, SendOperation, SendRequest, Status};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 /// An operation of which a step failed: what of it is flushed afterwards is not posted again.
 const FAILED: usize = usize::MAX;
@@ -24,7 +26,8 @@ const FAILED: usize = usize::MAX;
 /// The connection to one peer, of requests of this side.
 pub(crate) struct Connection {
     pub peer: NodeAddress,
-    node: Weak<Shared>,
+    services: Arc<Services>,
+    listener: Arc<ListenerHandle>,
     queues: Mutex<Queues>,
 }
 
@@ -65,10 +68,15 @@ type Ended = (Arc<AnyPending>, Option<Failure>);
 
 impl Connection {
     /// Connects to a peer.
-    pub fn open(node: &Arc<Shared>, peer: NodeAddress) -> Result<Arc<Connection>> {
+    pub fn open(
+        services: &Arc<Services>,
+        listener: &Arc<ListenerHandle>,
+        peer: NodeAddress,
+    ) -> Result<Arc<Connection>> {
         let connection = Arc::new(Connection {
             peer,
-            node: Arc::downgrade(node),
+            services: services.clone(),
+            listener: listener.clone(),
             queues: Mutex::new(Queues {
                 link: Link::Connecting,
                 posted: VecDeque::new(),
@@ -79,26 +87,27 @@ impl Connection {
                 unnoticed: None,
             }),
         });
-        connection.connect(node)?;
+        connection.connect()?;
         Ok(connection)
     }
 
-    fn connect(self: &Arc<Self>, node: &Shared) -> Result<()> {
-        let (queue_pair, stream) = connect(node, &self.peer)?;
+    fn connect(self: &Arc<Self>) -> Result<()> {
+        let (queue_pair, stream) = connect(&self.services, &self.peer)?;
         let stream = Arc::new(stream);
-        node.enter(queue_pair.number(), self);
+        self.services.completions.enter(queue_pair.number(), self.clone());
         let mut queues = self.queues.lock();
         if !matches!(queues.link, Link::Connecting) {
             // Closed meanwhile.
-            node.leave(queue_pair.number());
+            self.services.completions.leave(queue_pair.number());
             discard(&queue_pair);
             return Ok(());
         }
         queues.link = Link::Up { queue_pair, stream: stream.clone() };
         let ended = self.post(&mut queues);
         drop(queues);
-        node.end(self, ended);
-        node.watch(stream, Arc::downgrade(self));
+        self.end(ended);
+        let own: Arc<dyn Watcher> = self.clone();
+        self.listener.watch(stream, Arc::downgrade(&own));
         Ok(())
     }
 
@@ -108,12 +117,12 @@ impl Connection {
     }
 
     /// Starts operations, in this order.
-    pub fn start(&self, node: &Shared, operations: impl IntoIterator<Item = Arc<AnyPending>>) {
+    pub fn start(&self, operations: impl IntoIterator<Item = Arc<AnyPending>>) {
         let mut queues = self.queues.lock();
         queues.waiting.extend(operations);
         let ended = self.post(&mut queues);
         drop(queues);
-        node.end(self, ended);
+        self.end(ended);
     }
 
     /// Gives the engine what waits, as far as there is room. Returns what cannot be done any more.
@@ -165,8 +174,147 @@ impl Connection {
         ended
     }
 
-    /// A request of this connection is complete.
-    pub fn complete(self: &Arc<Self>, node: &Shared, completion: &Completion) {
+    /// Connects anew once everything has come back that the failed queue pair had.
+    fn recover_if_flushed(self: &Arc<Self>, queues: &mut Queues) {
+        if queues.incomplete > 0 || !matches!(queues.link, Link::Failing { .. }) {
+            return;
+        }
+        let Link::Failing { queue_pair } = std::mem::replace(&mut queues.link, Link::Connecting) else {
+            return;
+        };
+        queues.posted.clear();
+        queues.flushed.sort_by_key(|(number, _)| *number);
+        for (_, pending) in std::mem::take(&mut queues.flushed).into_iter().rev() {
+            queues.waiting.push_front(pending);
+        }
+        let connection = self.clone();
+        let spawned = pagewire_fabric::spawn("pagewire-connect", move || connection.recover(&queue_pair));
+        if let Err(error) = spawned {
+            log::warn!("no thread connects to a peer anew: {error}");
+            queues.link = Link::Down { why: format!("no thread could be started to connect anew: {error}") };
+        }
+    }
+
+    fn recover(self: &Arc<Self>, former: &QueuePair<Host>) {
+        self.services.completions.leave(former.number());
+        discard(former);
+        let Err(error) = self.connect() else { return };
+        let mut queues = self.queues.lock();
+        if matches!(queues.link, Link::Connecting) {
+            queues.link = Link::Down { why: error.to_string() };
+        }
+        let ended = self.post(&mut queues);
+        drop(queues);
+        self.end(ended);
+    }
+
+    /// Tells whoever waits for these operations that they have ended.
+    fn end(&self, ended: Vec<Ended>) {
+        for (pending, failure) in ended {
+            let woken = pending.end(failure);
+            if let Some(failure) = woken.unnoticed {
+                self.note_unnoticed(failure);
+            }
+            if woken.sleepers > 0 {
+                self.services.completions.add_sleepers(-(woken.sleepers as isize));
+            }
+        }
+    }
+
+    /// Waits until everything that was started before has ended.
+    ///
+    /// # Errors
+    /// The first failure since the last flush of an operation that was dropped before its result was taken.
+    pub fn flush(&self) -> Result<(), Failure> {
+        for pending in self.unfinished() {
+            self.completions().wait_until_ended(&*pending);
+        }
+        self.queues.lock().unnoticed.take().map_or(Ok(()), Err)
+    }
+
+    /// The key of all memory of this process, for its own side of operations.
+    pub fn local_key(&self) -> u32 {
+        self.services.local_key()
+    }
+
+    /// Where its completions come.
+    pub fn completions(&self) -> &Completions {
+        &self.services.completions
+    }
+
+    /// Everything that was started and has not ended.
+    fn unfinished(&self) -> Vec<Arc<AnyPending>> {
+        let queues = self.queues.lock();
+        let flushed = queues.flushed.iter().map(|(_, pending)| pending);
+        queues.posted.iter().flatten().chain(flushed).chain(&queues.waiting).cloned().collect()
+    }
+
+    /// Notes the failure of an operation that was dropped.
+    pub fn note_unnoticed(&self, failure: Failure) {
+        log::debug!("{failure}");
+        self.queues.lock().unnoticed.get_or_insert(failure);
+    }
+
+    /// What the engine says of the connection. `None`: there is none now.
+    pub fn report(&self) -> Option<ConnectionReport> {
+        match &self.queues.lock().link {
+            Link::Up { queue_pair, .. } => Some(queue_pair.report()),
+            _ => None,
+        }
+    }
+
+    /// Why there is no connection, if it is down.
+    pub fn why_down(&self) -> Option<String> {
+        match &self.queues.lock().link {
+            Link::Down { why } => Some(why.clone()),
+            _ => None,
+        }
+    }
+
+    /// Ends the connection. What was not done yet will not be.
+    pub fn close(&self) {
+        let mut queues = self.queues.lock();
+        let why = "this process has left".to_owned();
+        let link = std::mem::replace(&mut queues.link, Link::Down { why: why.clone() });
+        if let Link::Up { stream, .. } = &link {
+            hang_up(stream);
+        }
+        if let Link::Up { queue_pair, .. } | Link::Failing { queue_pair } = &link {
+            discard(queue_pair);
+        }
+        let Queues { posted, flushed, waiting, .. } = &mut *queues;
+        let flushed = flushed.drain(..).map(|(_, pending)| pending);
+        let all = posted.drain(..).flatten().chain(flushed).chain(waiting.drain(..));
+        let ended =
+            all.filter(|pending| !pending.is_ended()).map(|pending| self.lost(pending, &why)).collect();
+        drop(queues);
+        self.end(ended);
+    }
+
+    fn lost(&self, pending: Arc<AnyPending>, why: &str) -> Ended {
+        let failure =
+            Failure::PeerLost { operation: pending.name, peer: self.peer.socket(), why: why.to_owned() };
+        (pending, Some(failure))
+    }
+
+    fn failure_of(&self, pending: &AnyPending, status: Status) -> Failure {
+        let (operation, peer) = (pending.name, self.peer.socket());
+        let refused = |side, rule| Failure::Refused { operation, peer, side, rule };
+        match status {
+            Status::RemoteAccess => refused(Side::Target, Rule::Key),
+            Status::RemoteOperation => refused(Side::Target, Rule::Memory),
+            Status::LocalProtection | Status::LocalLength => refused(Side::Caller, Rule::Buffer),
+            Status::RetryExceeded | Status::RnrRetryExceeded => {
+                let why = "it does not answer, though it was asked several times".to_owned();
+                Failure::PeerLost { operation, peer, why }
+            }
+            status => Failure::Unexpected { operation, peer, status: format!("{status:?}") },
+        }
+    }
+}
+
+impl Completes for Connection {
+    fn complete(self: Arc<Self>, completion: &Completion) {
         let mut queues = self.queues.lock();
         let Some(pending) = queues.take(completion.wr_id) else { return };
         let mut ended = Vec::new();
@@ -193,14 +341,16 @@ impl Connection {
         ended.extend(self.post(&mut queues));
         self.recover_if_flushed(&mut queues);
         drop(queues);
-        node.end(self, ended);
+        self.end(ended);
     }
+}
 
-    /// The peer's node has closed this stream. One of a former link says nothing any more.
-    pub fn closed_by_peer(self: &Arc<Self>, closed: &Arc<TcpStream>) {
+impl Watcher for Connection {
+    fn closed_by_peer(self: Arc<Self>, closed: &Arc<TcpStream>) {
         let mut queues = self.queues.lock();
         if let Link::Up { queue_pair, stream } = &queues.link {
             if !Arc::ptr_eq(stream, closed) {
+                // One of a former link says nothing any more.
                 return;
             }
             let change = QueuePairChange { state: Some(State::Error), ..Default::default() };
@@ -210,117 +360,6 @@ impl Connection {
             queues.fail();
         }
         self.recover_if_flushed(&mut queues);
-    }
-
-    /// Connects anew once everything has come back that the failed queue pair had.
-    fn recover_if_flushed(self: &Arc<Self>, queues: &mut Queues) {
-        if queues.incomplete > 0 || !matches!(queues.link, Link::Failing { .. }) {
-            return;
-        }
-        let Link::Failing { queue_pair } = std::mem::replace(&mut queues.link, Link::Connecting) else {
-            return;
-        };
-        queues.posted.clear();
-        queues.flushed.sort_by_key(|(number, _)| *number);
-        for (_, pending) in std::mem::take(&mut queues.flushed).into_iter().rev() {
-            queues.waiting.push_front(pending);
-        }
-        let connection = self.clone();
-        let spawned = pagewire_fabric::spawn("pagewire-connect", move || connection.recover(&queue_pair));
-        if let Err(error) = spawned {
-            log::warn!("no thread connects to a peer anew: {error}");
-            queues.link = Link::Down { why: format!("no thread could be started to connect anew: {error}") };
-        }
-    }
-
-    fn recover(self: &Arc<Self>, former: &QueuePair<Host>) {
-        let Some(node) = self.node.upgrade() else { return };
-        node.leave(former.number());
-        discard(former);
-        let Err(error) = self.connect(&node) else { return };
-        let mut queues = self.queues.lock();
-        if matches!(queues.link, Link::Connecting) {
-            queues.link = Link::Down { why: error.to_string() };
-        }
-        let ended = self.post(&mut queues);
-        drop(queues);
-        node.end(self, ended);
-    }
-
-    /// Everything that was started and has not ended.
-    pub fn unfinished(&self) -> Vec<Arc<AnyPending>> {
-        let queues = self.queues.lock();
-        let flushed = queues.flushed.iter().map(|(_, pending)| pending);
-        queues.posted.iter().flatten().chain(flushed).chain(&queues.waiting).cloned().collect()
-    }
-
-    /// Notes the failure of an operation that was dropped.
-    pub fn note_unnoticed(&self, failure: Failure) {
-        log::debug!("{failure}");
-        self.queues.lock().unnoticed.get_or_insert(failure);
-    }
-
-    /// The first such failure since the last call.
-    pub fn take_unnoticed(&self) -> Option<Failure> {
-        self.queues.lock().unnoticed.take()
-    }
-
-    /// What the engine says of the connection. `None`: there is none now.
-    pub fn report(&self) -> Option<ConnectionReport> {
-        match &self.queues.lock().link {
-            Link::Up { queue_pair, .. } => Some(queue_pair.report()),
-            _ => None,
-        }
-    }
-
-    /// Why there is no connection, if it is down.
-    pub fn why_down(&self) -> Option<String> {
-        match &self.queues.lock().link {
-            Link::Down { why } => Some(why.clone()),
-            _ => None,
-        }
-    }
-
-    /// Ends the connection. What was not done yet will not be.
-    pub fn close(&self) -> Vec<Ended> {
-        let mut queues = self.queues.lock();
-        let why = "this process has left".to_owned();
-        let link = std::mem::replace(&mut queues.link, Link::Down { why: why.clone() });
-        if let Link::Up { stream, .. } = &link {
-            hang_up(stream);
-        }
-        if let Link::Up { queue_pair, .. } | Link::Failing { queue_pair } = &link {
-            discard(queue_pair);
-        }
-        let queues = &mut *queues;
-        let posted = queues.posted.drain(..).flatten();
-        let flushed = queues.flushed.drain(..).map(|(_, pending)| pending);
-        let all: Vec<_> = posted.chain(flushed).chain(queues.waiting.drain(..)).collect();
-        all.into_iter()
-            .filter(|pending| !pending.is_ended())
-            .map(|pending| self.lost(pending, &why))
-            .collect()
-    }
-
-    fn lost(&self, pending: Arc<AnyPending>, why: &str) -> Ended {
-        let failure =
-            Failure::PeerLost { operation: pending.name, peer: self.peer.socket(), why: why.to_owned() };
-        (pending, Some(failure))
-    }
-
-    fn failure_of(&self, pending: &AnyPending, status: Status) -> Failure {
-        let (operation, peer) = (pending.name, self.peer.socket());
-        let refused = |side, rule| Failure::Refused { operation, peer, side, rule };
-        match status {
-            Status::RemoteAccess => refused(Side::Target, Rule::Key),
-            Status::RemoteOperation => refused(Side::Target, Rule::Memory),
-            Status::LocalProtection | Status::LocalLength => refused(Side::Caller, Rule::Buffer),
-            Status::RetryExceeded | Status::RnrRetryExceeded => {
-                let why = "it does not answer, though it was asked several times".to_owned();
-                Failure::PeerLost { operation, peer, why }
-            }
-            status => Failure::Unexpected { operation, peer, status: format!("{status:?}") },
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::engine::Host;
 use crate::error::{Error, Result, refused};
 use crate::limits::{CONNECT_PATIENCE, SEND_DEPTH};
-use crate::node::Shared;
+use crate::services::{Services, random};
 use crate::token::NodeAddress;
 use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
 use pagewire_nic::device::Mtu;
@@ -71,9 +71,9 @@ pub(crate) fn frame(message: &impl Serialize) -> Vec<u8> {
 }
 
 /// A queue pair in INIT. `rights`: what the peer may do to this process.
-fn queue_pair(node: &Shared, rights: Rights) -> Result<Arc<QueuePair<Host>>> {
+fn queue_pair(services: &Services, rights: Rights) -> Result<Arc<QueuePair<Host>>> {
     let what = "a queue pair";
-    let completions = node.completions.queue();
+    let completions = services.completions.queue();
     let init = QueuePairInit {
         kind: QueuePairType::Rc,
         send_cq: completions.clone(),
@@ -88,7 +88,7 @@ fn queue_pair(node: &Shared, rights: Rights) -> Result<Arc<QueuePair<Host>>> {
         },
         signal_all: true,
     };
-    let queue_pair = node.domain.create_qp(init).map_err(refused(what))?;
+    let queue_pair = services.domain.create_qp(init).map_err(refused(what))?;
     let change = QueuePairChange {
         state: Some(State::Init),
         pkey_index: Some(0),
@@ -101,22 +101,22 @@ fn queue_pair(node: &Shared, rights: Rights) -> Result<Arc<QueuePair<Host>>> {
 }
 
 impl End {
-    fn new(node: &Shared, queue_pair: &QueuePair<Host>) -> Result<End> {
+    fn new(services: &Services, queue_pair: &QueuePair<Host>) -> Result<End> {
         Ok(End {
-            gid: node.port.gid,
+            gid: services.port.gid,
             queue_pair: queue_pair.number(),
-            psn: node.random()? as u32 & 0xFF_FFFF,
-            mtu: node.port.mtu as u32,
+            psn: random()? as u32 & 0xFF_FFFF,
+            mtu: services.port.mtu as u32,
         })
     }
 
     /// Connects a queue pair in INIT to the other end, which `self` is the own one of.
-    fn connect(&self, node: &Shared, queue_pair: &QueuePair<Host>, other: &End) -> Result<()> {
+    fn connect(&self, services: &Services, queue_pair: &QueuePair<Host>, other: &End) -> Result<()> {
         let what = "a connection of queue pairs";
         let mtu = Mtu::from_repr(self.mtu.min(other.mtu)).unwrap_or_default();
         let address = AddressVector {
             destination_gid: other.gid,
-            source_gid_index: node.port.gid_index,
+            source_gid_index: services.port.gid_index,
             hop_limit: 64,
             is_global: true,
             port: 1,
@@ -147,19 +147,19 @@ impl End {
 }
 
 /// Connects to a node: the queue pair of this side, and the TCP connection that lasts as long.
-pub(crate) fn connect(node: &Shared, to: &NodeAddress) -> Result<(Arc<QueuePair<Host>>, TcpStream)> {
-    let queue_pair = queue_pair(node, Rights::empty())?;
-    let connected = greet(node, to, &queue_pair);
+pub(crate) fn connect(services: &Services, to: &NodeAddress) -> Result<(Arc<QueuePair<Host>>, TcpStream)> {
+    let queue_pair = queue_pair(services, Rights::empty())?;
+    let connected = greet(services, to, &queue_pair);
     if connected.is_err() {
         discard(&queue_pair);
     }
     Ok((queue_pair, connected?))
 }
 
-fn greet(node: &Shared, to: &NodeAddress, queue_pair: &QueuePair<Host>) -> Result<TcpStream> {
+fn greet(services: &Services, to: &NodeAddress, queue_pair: &QueuePair<Host>) -> Result<TcpStream> {
     let cannot = |why: String| Error::Connect { node: to.socket(), why };
     let failed = |error: std::io::Error| cannot(error.to_string());
-    let own = End::new(node, queue_pair)?;
+    let own = End::new(services, queue_pair)?;
     let mut stream = TcpStream::connect_timeout(&to.socket(), CONNECT_PATIENCE).map_err(failed)?;
     let patience = Some(CONNECT_PATIENCE);
     stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(patience)).map_err(failed)?;
@@ -171,7 +171,7 @@ fn greet(node: &Shared, to: &NodeAddress, queue_pair: &QueuePair<Host>) -> Resul
     let body = bytes.get_mut(..length).ok_or_else(|| cannot("what answers there is no Pagewire".into()))?;
     stream.read_exact(body).map_err(failed)?;
     match postcard::from_bytes(body) {
-        Ok(Answer::Accepted(other)) => own.connect(node, queue_pair, &other)?,
+        Ok(Answer::Accepted(other)) => own.connect(services, queue_pair, &other)?,
         Ok(Answer::Refused(refusal)) => return Err(cannot(refusal.to_string())),
         Err(_) => return Err(cannot("what answers there is no Pagewire".into())),
     }
@@ -181,7 +181,7 @@ fn greet(node: &Shared, to: &NodeAddress, queue_pair: &QueuePair<Host>) -> Resul
 /// Answers a node: the queue pair of this side if it is accepted, and what to send. `None`: it says nothing that deserves an answer.
 /// `is_full`: there is no room for another peer.
 pub(crate) fn accept(
-    node: &Shared,
+    services: &Services,
     message: &[u8],
     is_full: bool,
 ) -> Option<(Option<Arc<QueuePair<Host>>>, Answer)> {
@@ -195,13 +195,13 @@ pub(crate) fn accept(
         return refuse(Refusal::Version(VERSION));
     }
     let hello: Hello = postcard::from_bytes(message).ok()?;
-    if hello.nonce != node.address.nonce {
+    if hello.nonce != services.address.nonce {
         return refuse(Refusal::Nonce);
     }
     if is_full {
         return refuse(Refusal::Room);
     }
-    let made = respond(node, &hello.end);
+    let made = respond(services, &hello.end);
     Some(match made {
         Ok((queue_pair, own)) => (Some(queue_pair), Answer::Accepted(own)),
         Err(error) => {
@@ -212,10 +212,11 @@ pub(crate) fn accept(
     })
 }
 
-fn respond(node: &Shared, other: &End) -> Result<(Arc<QueuePair<Host>>, End)> {
-    let queue_pair = queue_pair(node, Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC)?;
-    let connected = End::new(node, &queue_pair).and_then(|own| {
-        own.connect(node, &queue_pair, other)?;
+fn respond(services: &Services, other: &End) -> Result<(Arc<QueuePair<Host>>, End)> {
+    let queue_pair =
+        queue_pair(services, Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC)?;
+    let connected = End::new(services, &queue_pair).and_then(|own| {
+        own.connect(services, &queue_pair, other)?;
         Ok(own)
     });
     match connected {

@@ -54,9 +54,11 @@ mod listener;
 mod memory;
 mod node;
 mod operation;
+mod pending;
 mod region;
 mod remote;
 mod rights;
+mod services;
 mod signal;
 mod token;
 

@@ -1,12 +1,11 @@
 //! The thread that takes connections of peers, and notices when a peer is gone: a TCP connection lasts as long as the queue pairs that
 //! it was made for.
 
-use crate::connection::Connection;
 use crate::engine::Host;
 use crate::error::{Result, system};
 use crate::handshake::{MAX_MESSAGE, accept, discard, frame};
 use crate::limits::{MAX_PEERS, PENDING_HANDSHAKES};
-use crate::node::Shared;
+use crate::services::Services;
 use pagewire_nic::QueuePair;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -22,6 +21,11 @@ const LISTENER: u64 = 0;
 const BELL: u64 = 1;
 const FIRST_STREAM: u64 = 2;
 
+/// Who is told that a peer has closed a stream.
+pub(crate) trait Watcher: Send + Sync {
+    fn closed_by_peer(self: Arc<Self>, stream: &Arc<TcpStream>);
+}
+
 /// Where other threads give the listener's thread something to do.
 pub(crate) struct ListenerHandle {
     bell: OwnedFd,
@@ -31,7 +35,7 @@ pub(crate) struct ListenerHandle {
 
 #[derive(Default)]
 struct Orders {
-    watch: Vec<(Arc<TcpStream>, Weak<Connection>)>,
+    watch: Vec<(Arc<TcpStream>, Weak<dyn Watcher>)>,
     stop: bool,
 }
 
@@ -42,7 +46,7 @@ enum Stream {
     /// Of a peer that has requests for this process.
     Requester { stream: TcpStream, queue_pair: Arc<QueuePair<Host>> },
     /// Of a peer that this process has requests for.
-    Responder { stream: Arc<TcpStream>, connection: Weak<Connection> },
+    Responder { stream: Arc<TcpStream>, watcher: Weak<dyn Watcher> },
 }
 
 struct Listener {
@@ -56,10 +60,7 @@ struct Listener {
 
 impl ListenerHandle {
     /// Starts the thread of a node.
-    pub fn start(
-        listener: TcpListener,
-        node: impl FnOnce(Arc<ListenerHandle>) -> Result<Arc<Shared>>,
-    ) -> Result<Arc<Shared>> {
+    pub fn start(listener: TcpListener, services: Arc<Services>) -> Result<Arc<ListenerHandle>> {
         let what = "a thread that takes connections";
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system(what))?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system(what))?;
@@ -69,18 +70,22 @@ impl ListenerHandle {
         epoll::add(&ready, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)
             .map_err(system(what))?;
         let handle = Arc::new(ListenerHandle { bell, orders: Mutex::default(), thread: Mutex::default() });
-        let node = node(handle.clone())?;
-        let weak = Arc::downgrade(&node);
-        let thread = Listener { handle, listener, ready, streams: BTreeMap::new(), next: FIRST_STREAM };
+        let thread = Listener {
+            handle: handle.clone(),
+            listener,
+            ready,
+            streams: BTreeMap::new(),
+            next: FIRST_STREAM,
+        };
         let thread =
-            pagewire_fabric::spawn("pagewire-listen", move || thread.run(&weak)).map_err(system(what))?;
-        *node.listener.thread.lock() = Some(thread);
-        Ok(node)
+            pagewire_fabric::spawn("pagewire-listen", move || thread.run(&services)).map_err(system(what))?;
+        *handle.thread.lock() = Some(thread);
+        Ok(handle)
     }
 
-    /// Tells a connection when its peer closes this stream.
-    pub fn watch(&self, stream: Arc<TcpStream>, connection: Weak<Connection>) {
-        self.orders.lock().watch.push((stream, connection));
+    /// Tells `watcher` when the peer closes this stream.
+    pub fn watch(&self, stream: Arc<TcpStream>, watcher: Weak<dyn Watcher>) {
+        self.orders.lock().watch.push((stream, watcher));
         self.ring();
     }
 
@@ -100,7 +105,7 @@ impl ListenerHandle {
 }
 
 impl Listener {
-    fn run(mut self, node: &Weak<Shared>) {
+    fn run(mut self, services: &Services) {
         let mut events = Vec::with_capacity(64);
         loop {
             events.clear();
@@ -111,7 +116,6 @@ impl Listener {
                     return;
                 }
             }
-            let Some(node) = node.upgrade() else { return };
             for event in &events {
                 match event.data.u64() {
                     LISTENER => self.take_strangers(),
@@ -120,7 +124,7 @@ impl Listener {
                             return;
                         }
                     }
-                    number => self.read(&node, number),
+                    number => self.read(services, number),
                 }
             }
         }
@@ -132,8 +136,8 @@ impl Listener {
         // Another ring may come meanwhile, and is heard again.
         let _ = rustix::io::read(&self.handle.bell, &mut count);
         let Orders { watch, stop } = std::mem::take(&mut *self.handle.orders.lock());
-        for (stream, connection) in watch {
-            self.add(Stream::Responder { stream, connection });
+        for (stream, watcher) in watch {
+            self.add(Stream::Responder { stream, watcher });
         }
         !stop
     }
@@ -185,7 +189,7 @@ impl Listener {
     }
 
     /// Something came from a stream, or its end.
-    fn read(&mut self, node: &Shared, number: u64) {
+    fn read(&mut self, services: &Services, number: u64) {
         let Some(stream) = self.streams.remove(&number) else { return };
         let mut bytes = [0; MAX_MESSAGE + 1];
         let count = match stream.socket().read(&mut bytes) {
@@ -199,7 +203,7 @@ impl Listener {
         match stream {
             Stream::Stranger { stream, mut heard } if count > 0 => {
                 heard.extend_from_slice(&bytes[..count]);
-                if let Some(stream) = self.answer(node, stream, heard) {
+                if let Some(stream) = self.answer(services, stream, heard) {
                     self.streams.insert(number, stream);
                 }
             }
@@ -209,7 +213,7 @@ impl Listener {
     }
 
     /// Answers a stranger that has said everything. `None`: the connection ends.
-    fn answer(&self, node: &Shared, mut stream: TcpStream, heard: Vec<u8>) -> Option<Stream> {
+    fn answer(&self, services: &Services, mut stream: TcpStream, heard: Vec<u8>) -> Option<Stream> {
         let length = usize::from(*heard.first()?);
         if length > MAX_MESSAGE || heard.len() > length + 1 {
             return None;
@@ -219,7 +223,7 @@ impl Listener {
         }
         let requesters =
             self.streams.values().filter(|stream| matches!(stream, Stream::Requester { .. })).count();
-        let (queue_pair, answer) = accept(node, &heard[1..], requesters >= MAX_PEERS)?;
+        let (queue_pair, answer) = accept(services, &heard[1..], requesters >= MAX_PEERS)?;
         // A message of this size fits in the buffer of a socket that nothing was written to.
         let sent = stream.write_all(&frame(&answer));
         let queue_pair = queue_pair?;
@@ -251,9 +255,9 @@ impl Stream {
         match self {
             Stream::Stranger { .. } => {}
             Stream::Requester { queue_pair, .. } => discard(&queue_pair),
-            Stream::Responder { connection, stream } => {
-                if let Some(connection) = connection.upgrade() {
-                    connection.closed_by_peer(&stream);
+            Stream::Responder { watcher, stream } => {
+                if let Some(watcher) = watcher.upgrade() {
+                    watcher.closed_by_peer(&stream);
                 }
             }
         }

@@ -1,62 +1,33 @@
 //! A node: this process as others of its job see it.
 
 use crate::bootstrap::Job;
-use crate::completions::Completions;
 use crate::connection::Connection;
-use crate::engine::{Host, engine, heap};
+use crate::engine::{engine, heap};
 use crate::error::{Error, Failure, Result, refused, system};
-use crate::limits::{MAX_PEERS, SPIN};
+use crate::limits::MAX_PEERS;
 use crate::listener::ListenerHandle;
 use crate::memory::Block;
-use crate::operation::{AnyPending, Pending, Sleep};
 use crate::region::{Atomic, ReadOnly, Region};
 use crate::remote::RemoteRegion;
-use crate::rights::Rights;
+use crate::services::{Port, Services, random};
 use crate::token::{NodeAddress, Token};
 use pagewire_heap::HeapRef;
-use pagewire_nic::device::{Device, Mtu, devices};
-use pagewire_nic::{Context, MemoryRegion, Nic, ProtectionDomain, Rights as RegionRights, Unwatched};
-use parking_lot::{Mutex, RwLock};
+use pagewire_nic::Unwatched;
+use pagewire_nic::device::{Device, devices};
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Weak};
-use std::task::{Wake, Waker};
-use std::thread::Thread;
-use std::time::Instant;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
-
-/// The length of a region that is the whole address space (`ibv_reg_mr(3)`, implicit on-demand paging).
-const WHOLE_ADDRESS_SPACE: u64 = u64::MAX;
 
 /// This process as others see it: it has regions, exports them, and opens those of others.
 ///
 /// A node needs no locked memory, no privileges and no device. Several nodes may live in one process; they share its engine.
 pub struct Node {
-    shared: Arc<Shared>,
-    job: Job,
-}
-
-/// What regions, connections and operations of a node share.
-pub(crate) struct Shared {
-    nic: Arc<Nic<Host>>,
-    pub domain: Arc<ProtectionDomain<Host>>,
-    pub completions: Completions,
-    pub port: Port,
-    pub address: NodeAddress,
-    /// The whole address space, for the own side of operations: peers have no rights to it.
-    local: Arc<MemoryRegion<Host>>,
-    local_key: u32,
-    pub listener: Arc<ListenerHandle>,
+    services: Arc<Services>,
+    listener: Arc<ListenerHandle>,
     connections: Mutex<HashMap<NodeAddress, Arc<Connection>>>,
-    by_queue_pair: RwLock<HashMap<u32, Arc<Connection>>>,
-    exports: Mutex<HashMap<u32, Arc<MemoryRegion<Host>>>>,
-}
-
-/// The address that a node uses.
-pub(crate) struct Port {
-    pub gid: [u8; 16],
-    pub gid_index: u8,
-    pub mtu: Mtu,
+    job: Job,
 }
 
 impl Node {
@@ -103,10 +74,9 @@ impl Node {
         let number = listener.local_addr().map_err(system("the own address"))?.port();
         let address = NodeAddress { address, port: number, nonce: random()? };
         let context = nic.open(device, Arc::new(Unwatched));
-        let shared =
-            ListenerHandle::start(listener, |listener| Shared::new(nic, &context, port, address, listener))?;
-        shared.completions.serve_sleepers(Arc::downgrade(&shared))?;
-        Ok(Node { shared, job })
+        let services = Services::new(nic, &context, port, address)?;
+        let listener = ListenerHandle::start(listener, services.clone())?;
+        Ok(Node { services, listener, connections: Mutex::default(), job })
     }
 
     /// The number of this process in its job, from 0 on.
@@ -162,7 +132,7 @@ impl Node {
     /// # Errors
     /// `NoMemory`.
     pub fn zeroed<T: IntoBytes + FromBytes + Immutable + Copy>(&self, count: usize) -> Result<Region<T>> {
-        Ok(Region::new(&self.shared, self.block_of::<T>(count)?))
+        Ok(Region::new(&self.services, self.block_of::<T>(count)?))
     }
 
     /// A region of `count` words that are zero, which this process and peers change as atomics.
@@ -170,7 +140,7 @@ impl Node {
     /// # Errors
     /// `NoMemory`.
     pub fn words(&self, count: usize) -> Result<Region<u64, Atomic>> {
-        Ok(Region::new(&self.shared, self.block_of::<u64>(count)?))
+        Ok(Region::new(&self.services, self.block_of::<u64>(count)?))
     }
 
     /// A region that has these elements and never changes.
@@ -183,7 +153,7 @@ impl Node {
     ) -> Result<Region<T, ReadOnly>> {
         let block = self.block_of::<T>(elements.len())?;
         block.write(0, elements.as_bytes());
-        Ok(Region::new(&self.shared, block))
+        Ok(Region::new(&self.services, block))
     }
 
     /// The registered heap, which all nodes of the process share. What is allocated in it need not be registered, and peers of this host put
@@ -192,12 +162,12 @@ impl Node {
     /// # Errors
     /// `Heap`: it could not be made. With a small `ulimit -v`, `PAGEWIRE_HEAP_RANGE` makes the range smaller.
     pub fn heap(&self) -> Result<HeapRef> {
-        Ok(heap(&self.shared.nic)?.clone())
+        Ok(heap(&self.services.nic)?.clone())
     }
 
     fn block_of<T>(&self, count: usize) -> Result<Block> {
         let length = count.checked_mul(size_of::<T>()).ok_or(Error::NoMemory(u64::MAX))?;
-        Block::zeroed(heap(&self.shared.nic)?, length)
+        Block::zeroed(heap(&self.services.nic)?, length)
     }
 
     /// Opens the memory that a token names: connects to its owner if this node is not connected to it.
@@ -206,8 +176,7 @@ impl Node {
     /// `Connect`: the owner has ended, cannot be reached or takes no more peers. Whether the token's key is still valid is told by the
     /// first operation.
     pub fn open(&self, token: &Token) -> Result<RemoteRegion> {
-        let connection = self.shared.connection(token.node)?;
-        Ok(RemoteRegion::new(self.shared.clone(), connection, *token))
+        Ok(RemoteRegion::new(self.connection(token.node)?, *token))
     }
 
     /// Ends what a token gives, at once: when this returns, no access by it is under way, and none will come.
@@ -215,11 +184,11 @@ impl Node {
     /// # Errors
     /// `Engine`: the token is none of this node's, or was unexported before; or a stopped peer is within an access, which cannot be ended.
     pub fn unexport(&self, token: &Token) -> Result<()> {
-        if token.node != self.shared.address {
+        if token.node != self.services.address {
             let why = pagewire_nic::Error::NotFound("the token is of another node");
             return Err(refused("unexport")(why));
         }
-        self.shared.revoke(token.key)
+        self.services.revoke(token.key)
     }
 
     /// Waits until everything that was started before has ended, at `remote`.
@@ -227,10 +196,27 @@ impl Node {
     /// # Errors
     /// The first failure since the last flush of an operation that was dropped before its result was taken.
     pub fn flush(&self) -> Result<(), Failure> {
-        let connections: Vec<_> = self.shared.connections.lock().values().cloned().collect();
+        let connections: Vec<_> = self.connections.lock().values().cloned().collect();
         // All of them, also behind one that tells of a failure.
-        let results: Vec<_> = connections.iter().map(|connection| self.shared.flush(connection)).collect();
+        let results: Vec<_> = connections.iter().map(|connection| connection.flush()).collect();
         results.into_iter().collect()
+    }
+
+    fn connection(&self, peer: NodeAddress) -> Result<Arc<Connection>> {
+        // Held while it is made: two threads that open tokens of one peer share a connection.
+        let mut connections = self.connections.lock();
+        if let Some(known) = connections.get(&peer).filter(|known| !known.is_down()) {
+            return Ok(known.clone());
+        }
+        if connections.len() >= MAX_PEERS {
+            connections.retain(|_, connection| !connection.is_down());
+            if connections.len() >= MAX_PEERS {
+                return Err(Error::Limit { what: "peers of a node", most: MAX_PEERS });
+            }
+        }
+        let connection = Connection::open(&self.services, &self.listener, peer)?;
+        connections.insert(peer, connection.clone());
+        Ok(connection)
     }
 
     /// The path to the owner of a token, and why it is no better one.
@@ -238,7 +224,7 @@ impl Node {
     /// # Errors
     /// As those of [`open`](Self::open).
     pub fn explain(&self, token: &Token) -> Result<String> {
-        let connection = self.shared.connection(token.node)?;
+        let connection = self.connection(token.node)?;
         let peer = token.node.socket();
         Ok(match (connection.report(), connection.why_down()) {
             (Some(report), _) if report.reason.is_empty() => format!("{peer}: {}", report.path),
@@ -251,178 +237,12 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.shared.listener.stop();
-        self.shared.completions.close();
-        let connections = std::mem::take(&mut *self.shared.connections.lock());
-        for connection in connections.values() {
-            let ended = connection.close();
-            self.shared.end(connection, ended);
+        self.listener.stop();
+        for connection in std::mem::take(self.connections.get_mut()).into_values() {
+            connection.close();
         }
-        self.shared.by_queue_pair.write().clear();
-        for (_, export) in std::mem::take(&mut *self.shared.exports.lock()) {
-            if let Err(error) = export.deregister() {
-                log::warn!("an export stays: {error}");
-            }
-        }
-        if let Err(error) = self.shared.local.deregister() {
-            log::warn!("the region of buffers stays: {error}");
-        }
-        self.shared.nic.last_round();
-    }
-}
-
-impl Shared {
-    fn new(
-        nic: Arc<Nic<Host>>,
-        context: &Arc<Context<Host>>,
-        port: Port,
-        address: NodeAddress,
-        listener: Arc<ListenerHandle>,
-    ) -> Result<Arc<Shared>> {
-        let domain = context.alloc_pd().map_err(refused("a protection domain"))?;
-        let rights = RegionRights::LOCAL_WRITE | RegionRights::ON_DEMAND;
-        let local =
-            domain.register(0, WHOLE_ADDRESS_SPACE, 0, rights).map_err(refused("a region for buffers"))?;
-        let completions = Completions::new(context)?;
-        Ok(Arc::new(Shared {
-            nic,
-            completions,
-            port,
-            address,
-            local_key: local.lkey(),
-            local,
-            domain,
-            listener,
-            connections: Mutex::default(),
-            by_queue_pair: RwLock::default(),
-            exports: Mutex::default(),
-        }))
-    }
-
-    /// The key of all memory of this process, for its own side of operations.
-    pub fn local_key(&self) -> u32 {
-        self.local_key
-    }
-
-    pub fn random(&self) -> Result<u64> {
-        random()
-    }
-
-    fn connection(self: &Arc<Self>, peer: NodeAddress) -> Result<Arc<Connection>> {
-        // Held while it is made: two threads that open tokens of one peer share a connection.
-        let mut connections = self.connections.lock();
-        if let Some(known) = connections.get(&peer).filter(|known| !known.is_down()) {
-            return Ok(known.clone());
-        }
-        if connections.len() >= MAX_PEERS {
-            connections.retain(|_, connection| !connection.is_down());
-            if connections.len() >= MAX_PEERS {
-                return Err(Error::Limit { what: "peers of a node", most: MAX_PEERS });
-            }
-        }
-        let connection = Connection::open(self, peer)?;
-        connections.insert(peer, connection.clone());
-        Ok(connection)
-    }
-
-    /// Completions of this queue pair are the connection's.
-    pub fn enter(&self, queue_pair: u32, connection: &Arc<Connection>) {
-        self.by_queue_pair.write().insert(queue_pair, connection.clone());
-    }
-
-    /// There are no more completions of this queue pair.
-    pub fn leave(&self, queue_pair: u32) {
-        self.by_queue_pair.write().remove(&queue_pair);
-    }
-
-    /// Has a connection told when its peer closes this stream.
-    pub fn watch(&self, stream: Arc<TcpStream>, connection: Weak<Connection>) {
-        self.listener.watch(stream, connection);
-    }
-
-    /// Registers memory for peers, with a key of its own.
-    pub fn export(&self, address: u64, length: u64, rights: Rights) -> Result<Token> {
-        let region = self
-            .domain
-            .register(address, length, address, rights.of_region())
-            .map_err(refused("an export"))?;
-        let key = region.rkey();
-        self.exports.lock().insert(key, region);
-        Ok(Token { node: self.address, rights, key, base: address, length })
-    }
-
-    /// Ends an export. One that has ended is none any more: that is no error, as the node may have ended before its regions.
-    pub fn revoke(&self, key: u32) -> Result<()> {
-        let Some(region) = self.exports.lock().get(&key).cloned() else { return Ok(()) };
-        region.deregister().map_err(refused("the end of an export"))?;
-        self.exports.lock().remove(&key);
-        Ok(())
-    }
-
-    /// Takes what is complete, and gives how much. With nothing there the calling thread does the engine's work for a moment.
-    pub fn poll(&self) -> usize {
-        let batch = self.completions.take();
-        for completion in &batch {
-            let connection = self.by_queue_pair.read().get(&completion.queue_pair).cloned();
-            if let Some(connection) = connection {
-                connection.complete(self, completion);
-            }
-        }
-        batch.len()
-    }
-
-    /// Tells whoever waits for these operations of a connection that they have ended.
-    pub fn end(&self, connection: &Connection, ended: Vec<(Arc<AnyPending>, Option<Failure>)>) {
-        for (pending, failure) in ended {
-            let woken = pending.end(failure);
-            if let Some(failure) = woken.unnoticed {
-                connection.note_unnoticed(failure);
-            }
-            if woken.sleepers > 0 {
-                self.completions.add_sleepers(-(woken.sleepers as isize));
-            }
-        }
-    }
-
-    /// Waits until an operation has ended: polls for a while, then sleeps.
-    pub fn wait_until_ended<P: ?Sized>(&self, pending: &Pending<P>) {
-        let start = Instant::now();
-        while !pending.is_ended() {
-            self.poll();
-            if start.elapsed() < SPIN {
-                continue;
-            }
-            let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-            self.sleep(pending, &waker);
-            while !pending.is_ended() {
-                std::thread::park();
-            }
-        }
-    }
-
-    /// Has somebody woken when an operation ends.
-    pub fn sleep<P: ?Sized>(&self, pending: &Pending<P>, waker: &Waker) -> Sleep {
-        let sleep = pending.wake(waker);
-        if sleep == Sleep::Added {
-            self.completions.add_sleepers(1);
-        }
-        sleep
-    }
-
-    pub fn flush(&self, connection: &Connection) -> Result<(), Failure> {
-        for pending in connection.unfinished() {
-            self.wait_until_ended(&*pending);
-        }
-        connection.take_unnoticed().map_or(Ok(()), Err)
-    }
-}
-
-/// Wakes a thread that waits for an operation.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        self.services.completions.close();
+        self.services.close();
     }
 }
 
@@ -461,12 +281,4 @@ fn choose_device() -> Result<(Device, usize)> {
         why: std::io::ErrorKind::AddrNotAvailable.into(),
     })?;
     Ok(((*device).clone(), *gid))
-}
-
-fn random() -> Result<u64> {
-    let mut bytes = [0; 8];
-    // At most 256 bytes come whole (getrandom(2)).
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(system("random numbers"))?;
-    Ok(u64::from_ne_bytes(bytes))
 }

@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result, refused};
 use crate::memory::Block;
-use crate::node::Shared as NodeShared;
 use crate::rights::Rights;
+use crate::services::Services;
 use crate::signal::Signal;
 use crate::token::Token;
 use parking_lot::Mutex;
@@ -70,7 +70,7 @@ pub struct Region<T, K = Shared> {
 
 /// The memory of a region, and the keys that it was exported by.
 struct Exported {
-    node: Arc<NodeShared>,
+    services: Arc<Services>,
     block: Option<Block>,
     keys: Mutex<Vec<u32>>,
 }
@@ -88,7 +88,7 @@ impl Drop for Exported {
     fn drop(&mut self) {
         let mut stays = false;
         for key in self.keys.get_mut().drain(..) {
-            if let Err(error) = self.node.revoke(key) {
+            if let Err(error) = self.services.revoke(key) {
                 // A stopped peer may be inside: the memory must stay.
                 log::warn!("a region of memory stays: {error}");
                 stays = true;
@@ -101,8 +101,8 @@ impl Drop for Exported {
 }
 
 impl<T, K: Kind> Region<T, K> {
-    pub(crate) fn new(node: &Arc<NodeShared>, block: Block) -> Self {
-        let exported = Exported { node: node.clone(), block: Some(block), keys: Mutex::default() };
+    pub(crate) fn new(services: &Arc<Services>, block: Block) -> Self {
+        let exported = Exported { services: services.clone(), block: Some(block), keys: Mutex::default() };
         Region { exported: Arc::new(exported), of: PhantomData }
     }
 
@@ -158,7 +158,7 @@ impl<T, K: Kind> Region<T, K> {
                 pagewire_nic::Error::InvalidArgument("peers may only read a region of the kind ReadOnly");
             return Err(refused("an export")(why));
         }
-        let token = self.exported.node.export(self.block().address() + start, end - start, rights)?;
+        let token = self.exported.services.export(self.block().address() + start, end - start, rights)?;
         self.exported.keys.lock().push(token.key);
         Ok(token)
     }
@@ -222,7 +222,7 @@ impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
     /// `Range` and `Alignment`.
     pub fn signal(&self, offset: u64) -> Result<Signal<'_>> {
         let block = self.exported.block();
-        Signal::at(&self.exported.node, block.words(), block.length() as u64, offset)
+        Signal::at(&self.exported.services.completions, block.words(), block.length() as u64, offset)
     }
 }
 
@@ -239,7 +239,7 @@ impl Region<u64, Atomic> {
     pub fn signal(&self, index: usize) -> Result<Signal<'_>> {
         let block = self.block();
         Signal::at(
-            &self.exported.node,
+            &self.exported.services.completions,
             block.words(),
             block.length() as u64,
             (index as u64).saturating_mul(8),

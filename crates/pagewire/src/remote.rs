@@ -4,8 +4,8 @@ use crate::buffer::{Buffer, BufferMut};
 use crate::connection::Connection;
 use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::limits::MAX_LENGTH;
-use crate::node::Shared;
-use crate::operation::{AnyPending, Operation, Pending, SWAP, Step};
+use crate::operation::Operation;
+use crate::pending::{AnyPending, Pending, SWAP, Step};
 use crate::rights::Rights;
 use crate::token::Token;
 use pagewire_nic::{ScatterGather, SendOperation};
@@ -35,7 +35,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// ```
 #[derive(Clone)]
 pub struct RemoteRegion {
-    node: Arc<Shared>,
     connection: Arc<Connection>,
     token: Token,
 }
@@ -75,8 +74,8 @@ impl RemoteSignal {
 type Plan = Result<SmallVec<[Step; 2]>, Rule>;
 
 impl RemoteRegion {
-    pub(crate) fn new(node: Arc<Shared>, connection: Arc<Connection>, token: Token) -> Self {
-        RemoteRegion { node, connection, token }
+    pub(crate) fn new(connection: Arc<Connection>, token: Token) -> Self {
+        RemoteRegion { connection, token }
     }
 
     /// Bytes of it.
@@ -156,9 +155,9 @@ impl RemoteRegion {
             if !planned.is_ended() {
                 good.push(planned.clone() as Arc<AnyPending>);
             }
-            all.push(Operation::new(self.node.clone(), self.connection.clone(), planned, |_, buffer| buffer));
+            all.push(Operation::new(self.connection.clone(), planned, |_, buffer| buffer));
         }
-        self.connection.start(&self.node, good);
+        self.connection.start(good);
         all
     }
 
@@ -230,7 +229,7 @@ impl RemoteRegion {
     /// # Errors
     /// The first failure since the last flush of an operation that was dropped before its result was taken.
     pub fn flush(&self) -> Result<(), Failure> {
-        self.node.flush(&self.connection)
+        self.connection.flush()
     }
 
     /// The steps of a transfer of pieces, each made by `step`.
@@ -282,7 +281,10 @@ impl RemoteRegion {
 
     fn step(&self, operation: SendOperation, address: u64, count: usize) -> Step {
         // `check` has refused more than fits in 32 bits.
-        Step { operation, local: ScatterGather { address, length: count as u32, key: self.node.local_key() } }
+        Step {
+            operation,
+            local: ScatterGather { address, length: count as u32, key: self.connection.local_key() },
+        }
     }
 
     /// The address at the owner of `count` bytes at `offset`.
@@ -316,9 +318,9 @@ impl RemoteRegion {
     ) -> Operation<B> {
         let planned = self.plan(name, buffer, plan);
         if !planned.is_ended() {
-            self.connection.start(&self.node, [planned.clone() as Arc<AnyPending>]);
+            self.connection.start([planned.clone() as Arc<AnyPending>]);
         }
-        Operation::new(self.node.clone(), self.connection.clone(), planned, finish)
+        Operation::new(self.connection.clone(), planned, finish)
     }
 
     /// An operation that is ready to be started, or has ended because it is refused or has nothing to do.

@@ -1,8 +1,8 @@
 //! Signals: words of 8 bytes that peers set or add to behind their puts, and that the owner waits for.
 
+use crate::completions::Completions;
 use crate::error::{Error, Result};
 use crate::limits::{SIGNAL_SLEEP, SPIN};
-use crate::node::Shared;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -24,13 +24,18 @@ use std::time::{Duration, Instant};
 /// ```
 #[derive(Clone, Copy)]
 pub struct Signal<'r> {
-    node: &'r Shared,
+    completions: &'r Completions,
     word: &'r AtomicU64,
 }
 
 impl<'r> Signal<'r> {
     /// The word at `offset` of these, which are `length` bytes.
-    pub(crate) fn at(node: &'r Shared, words: &'r [AtomicU64], length: u64, offset: u64) -> Result<Self> {
+    pub(crate) fn at(
+        completions: &'r Completions,
+        words: &'r [AtomicU64],
+        length: u64,
+        offset: u64,
+    ) -> Result<Self> {
         if offset % 8 != 0 {
             return Err(Error::Alignment { offset, align: 8 });
         }
@@ -38,7 +43,11 @@ impl<'r> Signal<'r> {
             return Err(Error::Range { offset, count: 8, length });
         }
         let index = (offset / 8) as usize;
-        words.get(index).map(|word| Signal { node, word }).ok_or(Error::Range { offset, count: 8, length })
+        words.get(index).map(|word| Signal { completions, word }).ok_or(Error::Range {
+            offset,
+            count: 8,
+            length,
+        })
     }
 
     /// Its value. What was put before the signal was set to it is visible behind this call.
@@ -58,7 +67,7 @@ impl<'r> Signal<'r> {
             value = self.value();
             wished(value)
         };
-        self.node.wait_for(None, holds);
+        self.completions.wait_for(None, holds);
         value
     }
 
@@ -72,7 +81,7 @@ impl<'r> Signal<'r> {
             value = self.value();
             wished(value)
         };
-        if self.node.wait_for(Some(patience), holds) {
+        if self.completions.wait_for(Some(patience), holds) {
             return Ok(value);
         }
         Err(Error::Timeout { what: "the signal that was waited for", after: patience })
@@ -81,9 +90,9 @@ impl<'r> Signal<'r> {
 
 /// Waits until one of the signals is as wished, and gives its place and value. `None`: there are no signals.
 pub fn wait_any(signals: &[Signal<'_>], wished: impl Fn(u64) -> bool) -> Option<(usize, u64)> {
-    let node = signals.first()?.node;
+    let completions = signals.first()?.completions;
     let mut found = None;
-    node.wait_for(None, || {
+    completions.wait_for(None, || {
         found = signals.iter().map(Signal::value).enumerate().find(|(_, value)| wished(*value));
         found.is_some()
     });
@@ -93,11 +102,11 @@ pub fn wait_any(signals: &[Signal<'_>], wished: impl Fn(u64) -> bool) -> Option<
 /// Waits until each of the signals is as wished at once.
 pub fn wait_all(signals: &[Signal<'_>], wished: impl Fn(u64) -> bool) {
     if let Some(first) = signals.first() {
-        first.node.wait_for(None, || signals.iter().all(|signal| wished(signal.value())));
+        first.completions.wait_for(None, || signals.iter().all(|signal| wished(signal.value())));
     }
 }
 
-impl Shared {
+impl Completions {
     /// Polls for a while, then sleeps between looks, until `holds` does. False: it did not within the time.
     fn wait_for(&self, patience: Option<Duration>, mut holds: impl FnMut() -> bool) -> bool {
         let start = Instant::now();

@@ -1,0 +1,105 @@
+//! What all parts of a node use: its protection domain, its completions, its address, and what it exports.
+
+use crate::completions::Completions;
+use crate::engine::Host;
+use crate::error::{Result, refused, system};
+use crate::rights::Rights;
+use crate::token::{NodeAddress, Token};
+use pagewire_nic::device::Mtu;
+use pagewire_nic::{Context, MemoryRegion, Nic, ProtectionDomain, Rights as RegionRights};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The length of a region that is the whole address space (`ibv_reg_mr(3)`, implicit on-demand paging).
+const WHOLE_ADDRESS_SPACE: u64 = u64::MAX;
+
+/// What all parts of a node use.
+pub(crate) struct Services {
+    pub nic: Arc<Nic<Host>>,
+    pub domain: Arc<ProtectionDomain<Host>>,
+    pub completions: Arc<Completions>,
+    pub port: Port,
+    pub address: NodeAddress,
+    /// The whole address space, for the own side of operations: peers have no rights to it.
+    local: Arc<MemoryRegion<Host>>,
+    local_key: u32,
+    exports: Mutex<HashMap<u32, Arc<MemoryRegion<Host>>>>,
+}
+
+/// The address that a node uses.
+pub(crate) struct Port {
+    pub gid: [u8; 16],
+    pub gid_index: u8,
+    pub mtu: Mtu,
+}
+
+impl Services {
+    pub fn new(
+        nic: Arc<Nic<Host>>,
+        context: &Arc<Context<Host>>,
+        port: Port,
+        address: NodeAddress,
+    ) -> Result<Arc<Services>> {
+        let domain = context.alloc_pd().map_err(refused("a protection domain"))?;
+        let rights = RegionRights::LOCAL_WRITE | RegionRights::ON_DEMAND;
+        let local =
+            domain.register(0, WHOLE_ADDRESS_SPACE, 0, rights).map_err(refused("a region for buffers"))?;
+        Ok(Arc::new(Services {
+            nic,
+            completions: Completions::new(context)?,
+            port,
+            address,
+            local_key: local.lkey(),
+            local,
+            domain,
+            exports: Mutex::default(),
+        }))
+    }
+
+    /// The key of all memory of this process, for its own side of operations.
+    pub fn local_key(&self) -> u32 {
+        self.local_key
+    }
+
+    /// Registers memory for peers, with a key of its own.
+    pub fn export(&self, address: u64, length: u64, rights: Rights) -> Result<Token> {
+        let region = self
+            .domain
+            .register(address, length, address, rights.of_region())
+            .map_err(refused("an export"))?;
+        let key = region.rkey();
+        self.exports.lock().insert(key, region);
+        Ok(Token { node: self.address, rights, key, base: address, length })
+    }
+
+    /// Ends an export. One that has ended is none any more: that is no error, as the node may have ended before its regions.
+    pub fn revoke(&self, key: u32) -> Result<()> {
+        let Some(region) = self.exports.lock().get(&key).cloned() else { return Ok(()) };
+        region.deregister().map_err(refused("the end of an export"))?;
+        self.exports.lock().remove(&key);
+        Ok(())
+    }
+
+    /// Ends all exports, and the use of buffers.
+    pub fn close(&self) {
+        for (_, export) in std::mem::take(&mut *self.exports.lock()) {
+            if let Err(error) = export.deregister() {
+                log::warn!("an export stays: {error}");
+            }
+        }
+        if let Err(error) = self.local.deregister() {
+            log::warn!("the region of buffers stays: {error}");
+        }
+        self.nic.last_round();
+    }
+}
+
+/// A random number.
+pub(crate) fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    // At most 256 bytes come whole (getrandom(2)).
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(system("random numbers"))?;
+    Ok(u64::from_ne_bytes(bytes))
+}
