@@ -9,9 +9,9 @@
 //! A fence does not say who is absent. After a timeout, a search asks the server which ranks have put their values.
 
 use std::convert::Infallible;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Instant;
 
@@ -55,9 +55,11 @@ pub(super) fn join(rank: usize, wait: Wait) -> Result<Joined> {
     let (requests, inbox) = channel();
     let (greet, greeting) = channel();
     let (end, ended) = channel();
+    let leaving = Leaving { library, has_left: Arc::default() };
+    let own_leaving = leaving.clone();
     let worker = thread::Builder::new().name("pagewire-pmix".to_string());
     let spawned = worker.spawn(move || {
-        serve(library, &greet, &inbox);
+        serve(&own_leaving, &greet, &inbox);
         drop(claim);
         drop(end);
     });
@@ -79,7 +81,7 @@ pub(super) fn join(rank: usize, wait: Wait) -> Result<Joined> {
     let started_by =
         format!("{} (PMIx, namespace {}, {})", launcher(), process.namespace(), library.version());
     let exchange =
-        Pmix { library, process, size, requests: Some(requests), ended, given: 0, is_broken: false };
+        Pmix { leaving, process, size, requests: Some(requests), ended, given: 0, is_broken: false };
     Ok(Joined { rank, size, started_by, exchange: Box::new(exchange) })
 }
 
@@ -122,7 +124,7 @@ struct Request {
 }
 
 struct Pmix {
-    library: Library,
+    leaving: Leaving,
     process: Process,
     size: usize,
     requests: Option<Sender<Request>>,
@@ -130,7 +132,7 @@ struct Pmix {
     ended: Receiver<Infallible>,
     /// Bytes given to the server by this job.
     given: usize,
-    /// Whether a call did not return. Leaving would wait for it in vain.
+    /// Whether the thread stays in a call that did not return in time.
     is_broken: bool,
 }
 
@@ -176,7 +178,7 @@ impl Pmix {
     /// Asks the server which ranks have not put the values of an exchange. Empty if it does not say so in time.
     fn search(&self, exchange: u64) -> Ranks {
         let (found, absent) = channel();
-        let (library, process, size) = (self.library, self.process, self.size);
+        let (library, process, size) = (self.leaving.library, self.process, self.size);
         let search = move || {
             let start = Instant::now();
             for rank in 0..size {
@@ -201,12 +203,40 @@ impl Pmix {
     }
 }
 
+/// The right to leave the job, once. The library counts its users, and this is one of them.
+#[derive(Clone)]
+struct Leaving {
+    library: Library,
+    has_left: Arc<AtomicBool>,
+}
+
+impl Leaving {
+    fn leave(&self) {
+        if !self.has_left.swap(true, Ordering::AcqRel) {
+            // Nobody waits for the outcome: the job is over for this process.
+            let _ = self.library.finalize();
+        }
+    }
+}
+
 impl Drop for Pmix {
+    /// Leaves within a bound. A launcher takes a process that ends without leaving for a failed one, and ends the others.
+    /// Open MPI 4.1.4 sometimes hangs then, if such a process was at a fence.
     fn drop(&mut self) {
         self.requests = None;
         if !self.is_broken {
-            // The launcher takes a process that ends without leaving for a failed one. After the time, the process ends so.
             let _ = self.ended.recv_timeout(PMIX_LEAVE_TIME);
+            return;
+        }
+        // The thread is at a fence, so another one leaves. Every call of PMIx may come from any thread.
+        let leaving = self.leaving.clone();
+        let (end, ended) = channel::<Infallible>();
+        let leave = move || {
+            leaving.leave();
+            drop(end);
+        };
+        if thread::Builder::new().spawn(leave).is_ok() {
+            let _ = ended.recv_timeout(PMIX_LEAVE_TIME);
         }
     }
 }
@@ -226,7 +256,8 @@ fn has_mark(operation: Operation, exchange: u64) -> bool {
 }
 
 /// The thread that calls PMIx: joins, makes the exchanges that are requested, and leaves.
-fn serve(library: Library, greet: &Sender<Result<(Process, usize)>>, inbox: &Receiver<Request>) {
+fn serve(leaving: &Leaving, greet: &Sender<Result<(Process, usize)>>, inbox: &Receiver<Request>) {
+    let library = leaving.library;
     let process = match library.init() {
         Ok(process) => process,
         Err(failure) => {
@@ -243,8 +274,7 @@ fn serve(library: Library, greet: &Sender<Result<(Process, usize)>>, inbox: &Rec
         // A caller that has given up has ended its job.
         let _ = request.reply.send(caller.run(&request));
     }
-    // Nobody waits for the outcome: the job is over for this process.
-    let _ = library.finalize();
+    leaving.leave();
 }
 
 struct Caller {
