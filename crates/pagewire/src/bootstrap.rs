@@ -23,6 +23,7 @@
 //! A process gives at most 16 MiB to one operation, and all processes together 256 MiB. A PMIx server keeps what it gets
 //! until the job ends. So a process gives it at most 64 MiB in a job. Beyond a bound, operations return
 //! [`JobError::TooLarge`]. A program that calls MPI, too, must use the same libpmix.so.2 for both.
+//! A process joins a PMIx job once in its life.
 //!
 //! A reader starts at [`Job::from_env`], then at the trait `Exchange`, which each form implements with one function.
 

@@ -228,8 +228,8 @@ pub enum JobError {
         /// The status by name.
         name: String,
     },
-    /// This process has joined a PMIx job already.
-    #[error("this process has joined its PMIx job already; join once, and share the node")]
+    /// This process has joined its PMIx job already. A process does so once in its life, also if it has left since.
+    #[error("this process has joined its PMIx job already, and can do so once; keep the node, and share it")]
     AlreadyJoined,
     /// A broadcast names a root that does not exist.
     #[error("broadcast from rank {root}: the job has {size} processes, ranks 0 to {}", size - 1)]

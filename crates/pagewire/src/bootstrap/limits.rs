@@ -41,7 +41,7 @@ pub const ALIVE_TEST_TIME: Duration = Duration::from_millis(500);
 pub const PMIX_VALUE: usize = 32 << 10;
 /// Bytes that one process gives to the PMIx server in a job (64 MiB). The server keeps them until the job ends.
 pub const MAX_PMIX_BYTES: usize = 64 << 20;
-/// Barriers that leave a mark with the PMIx server, by which an error can name the absent rank.
+/// Operations up to this one let barriers leave a mark with the PMIx server, by which an error can name the absent rank.
 pub const MARKED_BARRIERS: u64 = 100;
 /// Seconds that PMIx may search for one rank's mark, once an operation has failed.
 pub const PMIX_SEARCH_SECONDS: i32 = 1;

@@ -9,9 +9,9 @@
 //! A fence does not say who is absent. After a timeout, a search asks the server which ranks have put their values.
 
 use std::convert::Infallible;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Instant;
 
@@ -29,10 +29,8 @@ const PLACE: &str = "the launcher's PMIx server";
 
 /// The library is loaded once.
 static LOADED: OnceLock<std::result::Result<Library, LoadError>> = OnceLock::new();
-/// One job at a time: the server knows one rank for this process.
+/// A process joins once in its life. OpenPMIx 4.2.2 does not reliably let one that has left join again.
 static HAS_JOINED: AtomicBool = AtomicBool::new(false);
-/// Exchanges of this process in its life. Their keys must differ, also where a process joins, leaves and joins again.
-static EXCHANGES: AtomicU64 = AtomicU64::new(0);
 
 fn load() -> Result<Library> {
     LOADED.get_or_init(Library::load).clone().map_err(|error| {
@@ -51,14 +49,17 @@ fn load() -> Result<Library> {
 
 pub(super) fn join(rank: usize, wait: Wait) -> Result<Joined> {
     let library = load()?;
-    let claim = Claim::take()?;
+    if HAS_JOINED.swap(true, Ordering::AcqRel) {
+        return Err(JobError::AlreadyJoined);
+    }
     let (requests, inbox) = channel();
     let (greet, greeting) = channel();
     let (end, ended) = channel();
+    let leaving = Leaving { library, has_left: Arc::default() };
+    let own_leaving = leaving.clone();
     let worker = thread::Builder::new().name("pagewire-pmix".to_string());
     let spawned = worker.spawn(move || {
-        serve(library, &greet, &inbox);
-        drop(claim);
+        serve(&own_leaving, &greet, &inbox);
         drop(end);
     });
     spawned.map_err(|error| JobError::System {
@@ -79,7 +80,7 @@ pub(super) fn join(rank: usize, wait: Wait) -> Result<Joined> {
     let started_by =
         format!("{} (PMIx, namespace {}, {})", launcher(), process.namespace(), library.version());
     let exchange =
-        Pmix { library, process, size, requests: Some(requests), ended, given: 0, is_broken: false };
+        Pmix { leaving, process, size, requests: Some(requests), ended, given: 0, is_broken: false };
     Ok(Joined { rank, size, started_by, exchange: Box::new(exchange) })
 }
 
@@ -95,34 +96,15 @@ fn launcher() -> &'static str {
     }
 }
 
-/// The right to be in a job. Its end lets the process join again.
-struct Claim;
-
-impl Claim {
-    fn take() -> Result<Self> {
-        match HAS_JOINED.swap(true, Ordering::AcqRel) {
-            true => Err(JobError::AlreadyJoined),
-            false => Ok(Self),
-        }
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        HAS_JOINED.store(false, Ordering::Release);
-    }
-}
-
 /// An exchange that the thread makes. The thread leaves the job and ends when no more requests can come.
 struct Request {
     operation: Operation,
-    exchange: u64,
     bytes: Vec<u8>,
     reply: Sender<Result<Vec<Vec<u8>>>>,
 }
 
 struct Pmix {
-    library: Library,
+    leaving: Leaving,
     process: Process,
     size: usize,
     requests: Option<Sender<Request>>,
@@ -130,7 +112,7 @@ struct Pmix {
     ended: Receiver<Infallible>,
     /// Bytes given to the server by this job.
     given: usize,
-    /// Whether a call did not return. Leaving would wait for it in vain.
+    /// Whether the thread stays in a call that did not return in time.
     is_broken: bool,
 }
 
@@ -149,13 +131,12 @@ fn receive<T>(inbox: &Receiver<Result<T>>, operation: Operation, wait: Wait) -> 
 
 impl Exchange for Pmix {
     fn exchange(&mut self, operation: Operation, bytes: &[u8], wait: Wait) -> Result<Vec<Vec<u8>>> {
-        let exchange = EXCHANGES.fetch_add(1, Ordering::Relaxed);
         self.given += bytes.len() + HEADER;
         if self.given > MAX_PMIX_BYTES && !bytes.is_empty() {
             return Err(too_large(operation, "this process since it joined", self.given, MAX_PMIX_BYTES));
         }
         let (reply, inbox) = channel();
-        let request = Request { operation, exchange, bytes: bytes.to_vec(), reply };
+        let request = Request { operation, bytes: bytes.to_vec(), reply };
         let requests = self.requests.as_ref().expect("requests end only when the job is dropped");
         // A thread that has ended drops the request, which `receive` notices.
         let _ = requests.send(request);
@@ -163,8 +144,7 @@ impl Exchange for Pmix {
         match result {
             Err(JobError::Absent { .. }) => {
                 self.is_broken = true;
-                let ranks =
-                    if has_mark(operation, exchange) { self.search(exchange) } else { Ranks::default() };
+                let ranks = if has_mark(operation) { self.search(operation) } else { Ranks::default() };
                 Err(wait.absent(operation, ranks, PLACE))
             }
             other => other,
@@ -173,15 +153,15 @@ impl Exchange for Pmix {
 }
 
 impl Pmix {
-    /// Asks the server which ranks have not put the values of an exchange. Empty if it does not say so in time.
-    fn search(&self, exchange: u64) -> Ranks {
+    /// Asks the server which ranks have not put their values of an operation. Empty if it does not say so in time.
+    fn search(&self, operation: Operation) -> Ranks {
         let (found, absent) = channel();
-        let (library, process, size) = (self.library, self.process, self.size);
+        let (library, process, size) = (self.leaving.library, self.process, self.size);
         let search = move || {
             let start = Instant::now();
             for rank in 0..size {
                 let other = process.with_rank(as_rank(rank));
-                let is_absent = library.get(&other, &key(exchange, 0), Some(PMIX_SEARCH_SECONDS)).is_err();
+                let is_absent = library.get(&other, &key(operation, 0), Some(PMIX_SEARCH_SECONDS)).is_err();
                 if is_absent && found.send(rank).is_err() || start.elapsed() > PMIX_SEARCH_TIME {
                     return;
                 }
@@ -201,12 +181,40 @@ impl Pmix {
     }
 }
 
+/// The right to leave the job, once. The library counts its users, and this is one of them.
+#[derive(Clone)]
+struct Leaving {
+    library: Library,
+    has_left: Arc<AtomicBool>,
+}
+
+impl Leaving {
+    fn leave(&self) {
+        if !self.has_left.swap(true, Ordering::AcqRel) {
+            // Nobody waits for the outcome: the job is over for this process.
+            let _ = self.library.finalize();
+        }
+    }
+}
+
 impl Drop for Pmix {
+    /// Leaves within a bound. A launcher takes a process that ends without leaving for a failed one, and ends the others.
+    /// Open MPI 4.1.4 sometimes hangs then, if such a process was at a fence.
     fn drop(&mut self) {
         self.requests = None;
         if !self.is_broken {
-            // The launcher takes a process that ends without leaving for a failed one. After the time, the process ends so.
             let _ = self.ended.recv_timeout(PMIX_LEAVE_TIME);
+            return;
+        }
+        // The thread is at a fence, so another one leaves. Every call of PMIx may come from any thread.
+        let leaving = self.leaving.clone();
+        let (end, ended) = channel::<Infallible>();
+        let leave = move || {
+            leaving.leave();
+            drop(end);
+        };
+        if thread::Builder::new().spawn(leave).is_ok() {
+            let _ = ended.recv_timeout(PMIX_LEAVE_TIME);
         }
     }
 }
@@ -215,18 +223,19 @@ fn as_rank(rank: usize) -> u32 {
     u32::try_from(rank).expect("ranks fit 32 bits")
 }
 
-/// Key of one value of an exchange.
-fn key(exchange: u64, part: usize) -> String {
-    format!("pagewire.{exchange}.{part}")
+/// Key of one value of an operation.
+fn key(operation: Operation, part: usize) -> String {
+    format!("pagewire.{}.{part}", operation.number)
 }
 
 /// Whether each rank puts a value. Barriers do so for a while only, because the server keeps all values.
-fn has_mark(operation: Operation, exchange: u64) -> bool {
-    operation.kind != OperationKind::Barrier || exchange < MARKED_BARRIERS
+fn has_mark(operation: Operation) -> bool {
+    operation.kind != OperationKind::Barrier || operation.number <= MARKED_BARRIERS
 }
 
 /// The thread that calls PMIx: joins, makes the exchanges that are requested, and leaves.
-fn serve(library: Library, greet: &Sender<Result<(Process, usize)>>, inbox: &Receiver<Request>) {
+fn serve(leaving: &Leaving, greet: &Sender<Result<(Process, usize)>>, inbox: &Receiver<Request>) {
+    let library = leaving.library;
     let process = match library.init() {
         Ok(process) => process,
         Err(failure) => {
@@ -243,8 +252,7 @@ fn serve(library: Library, greet: &Sender<Result<(Process, usize)>>, inbox: &Rec
         // A caller that has given up has ended its job.
         let _ = request.reply.send(caller.run(&request));
     }
-    // Nobody waits for the outcome: the job is over for this process.
-    let _ = library.finalize();
+    leaving.leave();
 }
 
 struct Caller {
@@ -257,7 +265,7 @@ impl Caller {
     fn run(&self, request: &Request) -> Result<Vec<Vec<u8>>> {
         let operation = request.operation;
         let calls = || {
-            if has_mark(operation, request.exchange) {
+            if has_mark(operation) {
                 self.put(request)?;
                 self.library.commit()?;
             }
@@ -279,17 +287,17 @@ impl Caller {
     }
 
     fn put(&self, request: &Request) -> std::result::Result<(), Failure> {
-        let Request { operation, exchange, bytes, .. } = request;
+        let Request { operation, bytes, .. } = request;
         let header =
             Header { kind: FrameKind::Data(operation.kind), number: operation.number, length: bytes.len() };
         let (first, mut rest) = bytes.split_at(bytes.len().min(PMIX_VALUE - HEADER));
-        self.library.put(&key(*exchange, 0), &[&header.encode(), first].concat())?;
+        self.library.put(&key(*operation, 0), &[&header.encode(), first].concat())?;
         for part in 1.. {
             if rest.is_empty() {
                 break;
             }
             let (value, after) = rest.split_at(rest.len().min(PMIX_VALUE));
-            self.library.put(&key(*exchange, part), value)?;
+            self.library.put(&key(*operation, part), value)?;
             rest = after;
         }
         Ok(())
@@ -301,7 +309,7 @@ impl Caller {
         let mismatch = || JobError::Mismatch { operation, rank };
         let other = self.process.with_rank(as_rank(rank));
         let get = |part| {
-            let value = self.library.get(&other, &key(request.exchange, part), None);
+            let value = self.library.get(&other, &key(operation, part), None);
             value.map_err(|failure| job_error(failure, operation))
         };
         let first = get(0)?;
