@@ -36,7 +36,7 @@ SMALL_CRATES := wire iommu paging memory transport fabric
 # A Python environment with a newer UCX than the system has.
 PEERS := $(BUILD)/peers/ucx
 
-.PHONY: build check docs demo test test-binaries test-crowd test-perftest test-motion test-pressure test-programs test-rxe rxe-mutants soak swarm \
+.PHONY: build check docs demo test test-binaries test-crowd test-native test-perftest test-motion test-pressure test-programs test-rxe rxe-mutants soak swarm \
 	fuzz kill single-step instructions walks bench install deny clean
 
 # The command has the C library inside where there is one to link (libc.a): `pagewire run` then starts programs in half the time.
@@ -96,6 +96,10 @@ test-crowd: dependencies-test
 test-programs: dependencies-programs
 	$(MAKE) --no-print-directory build
 	CARGO="$(CARGO)" BUILD="$(BUILD)" scripts/test-programs $(PROGRAMS)
+
+# The native interface for longer than `make test` has: 10^8 random operations on the heap, and 10,000 forks beside threads that allocate.
+test-native: dependencies-test
+	PAGEWIRE_HEAP_OPERATIONS=100000000 PAGEWIRE_HEAP_FORKS=10000 $(CARGO) test -p pagewire-heap -p pagewire
 
 # Against the Linux kernel's soft-RoCE in a virtual machine (RXE=REGULAR-EXPRESSION: only what matches; KERNEL=SUITE: with the kernel
 # of another Debian suite, as trixie-backports).
