@@ -111,13 +111,24 @@ impl Heap {
     #[inline]
     fn allocate_counted(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
         let operation = operation::enter();
-        let object = self.allocate_inside(layout, zeroed)?;
+        let object = match self.allocate_at_once(layout, zeroed) {
+            Some(object) => object,
+            None => self.allocate_slowly(layout, zeroed)?,
+        };
         operation.count(self.number, layout.size() as i64);
         Ok(object)
     }
 
+    /// Inside an operation: an object from the current arena.
     #[inline]
-    pub(crate) fn allocate_inside(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
+    pub(crate) fn allocate_at_once(&self, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
+        let is_small = self.space.is_present() && small::is_small(layout);
+        is_small.then(|| small::allocate_at_once(self.space, layout, zeroed)).flatten()
+    }
+
+    /// Inside an operation: any object.
+    #[cold]
+    pub(crate) fn allocate_slowly(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
         self.space.backing()?;
         if small::is_small(layout) {
             return small::allocate(self.space, layout, zeroed);
@@ -125,7 +136,6 @@ impl Heap {
         self.allocate_large(layout, zeroed)
     }
 
-    #[cold]
     fn allocate_large(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
         if layout.align() > MOST_ALIGNMENT {
             return Err(HeapError::Alignment { alignment: layout.align() });
@@ -159,7 +169,7 @@ impl Heap {
     #[inline]
     pub(crate) unsafe fn free_inside(&self, object: NonNull<u8>) -> bool {
         debug_assert!(self.contains(object.as_ptr()), "{object:?} is not of this heap");
-        if self.space.backing().is_err() {
+        if !self.space.is_present() {
             return false;
         }
         if self.space.is_in_arena(object.as_ptr() as usize) {

@@ -85,6 +85,8 @@ impl Drop for SlotOwner {
 #[derive(Debug)]
 pub struct Operation {
     slot: *const Slot,
+    /// Operations that the thread was inside already. Kept here, so that the slot is written to and not read again.
+    outer: u32,
 }
 
 /// Begins an operation of this thread. While another thread forks, it waits.
@@ -94,15 +96,20 @@ pub fn enter() -> Operation {
     if slot.is_null() {
         slot = find_slot();
     }
-    let operation = Operation { slot };
-    let depth = operation.slot().depth.load(Ordering::Relaxed);
-    operation.slot().depth.store(depth + 1, Ordering::Relaxed);
-    // The stopper's membarrier(2) makes this a full fence: either it sees the depth, or this thread sees STOP.
-    compiler_fence(Ordering::SeqCst);
-    if MODE.load(Ordering::Relaxed) != GO && depth == 0 {
-        wait_for_fork(operation.slot());
+    // SAFETY: slots are leaked, so they live for ever.
+    let depth = unsafe { &(*slot).depth };
+    let outer = depth.load(Ordering::Relaxed);
+    if outer != 0 {
+        depth.store(outer + 1, Ordering::Relaxed);
+        return Operation { slot, outer };
     }
-    operation
+    // The stopper's membarrier(2) makes this a full fence: either it sees the depth, or this thread sees STOP.
+    depth.store(1, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    if MODE.load(Ordering::Relaxed) != GO {
+        wait_for_fork(depth);
+    }
+    Operation { slot, outer: 0 }
 }
 
 impl Operation {
@@ -124,9 +131,8 @@ impl Operation {
 impl Drop for Operation {
     #[inline]
     fn drop(&mut self) {
-        let depth = self.slot().depth.load(Ordering::Relaxed) - 1;
-        self.slot().depth.store(depth, Ordering::Release);
-        if depth == 0 && std::ptr::eq(self.slot, &LAST_SLOT) {
+        self.slot().depth.store(self.outer, Ordering::Release);
+        if std::ptr::eq(self.slot, &LAST_SLOT) && self.outer == 0 {
             CURRENT.set(null());
             LAST_SLOT_LOCK.unlock();
         }
@@ -185,16 +191,16 @@ fn find_slot() -> *const Slot {
 }
 
 #[cold]
-fn wait_for_fork(slot: &Slot) {
+fn wait_for_fork(depth: &AtomicU32) {
     loop {
         fence(Ordering::SeqCst);
         if MODE.load(Ordering::Relaxed) != STOP {
             return;
         }
-        slot.depth.store(0, Ordering::Release);
+        depth.store(0, Ordering::Release);
         FORKING.lock();
         FORKING.unlock();
-        slot.depth.store(1, Ordering::Relaxed);
+        depth.store(1, Ordering::Relaxed);
     }
 }
 
@@ -245,5 +251,7 @@ pub fn resume(is_child: bool) {
     SLOTS.lock.unlock();
     FORKING.unlock();
     // The end of the operation that `stop` began.
-    drop(Operation { slot: own });
+    // SAFETY: slots live for ever.
+    let outer = unsafe { &*own }.depth.load(Ordering::Relaxed) - 1;
+    drop(Operation { slot: own, outer });
 }

@@ -135,6 +135,12 @@ impl Space {
         }
     }
 
+    /// Whether this process has the memory.
+    #[inline]
+    pub fn is_present(&self) -> bool {
+        matches!(self.presence.load(Ordering::Relaxed), SHARED | PRIVATE)
+    }
+
     #[cold]
     fn other_backing(&self, presence: u32) -> Result<Backing> {
         match presence {
