@@ -50,7 +50,8 @@ impl Deref for HeapRef {
 
 /// The address of an object without bytes: it takes no memory.
 fn dangling(layout: Layout) -> NonNull<[u8]> {
-    let address = NonNull::new(std::ptr::without_provenance_mut::<u8>(layout.align())).expect("no alignment is 0");
+    let address =
+        NonNull::new(std::ptr::without_provenance_mut::<u8>(layout.align())).expect("no alignment is 0");
     NonNull::slice_from_raw_parts(address, 0)
 }
 

@@ -8,7 +8,9 @@ use std::io;
 #[non_exhaustive]
 pub enum HeapError {
     /// [`HeapOptions::range`](crate::HeapOptions) is out of bounds, or no whole number of chunks of 32 MiB.
-    #[error("a heap of {range} bytes: `HeapOptions::range` must be a multiple of 32 MiB from {LEAST_RANGE} to {MOST_RANGE} bytes")]
+    #[error(
+        "a heap of {range} bytes: `HeapOptions::range` must be a multiple of 32 MiB from {LEAST_RANGE} to {MOST_RANGE} bytes"
+    )]
     Range {
         /// Bytes asked for.
         range: usize,
@@ -44,10 +46,14 @@ pub enum HeapError {
         error: io::Error,
     },
     /// Too many heaps exist in this process.
-    #[error("this process has {HEAPS} heaps, or has reserved {RESERVATIONS} ranges: drop a heap, or share one by `HeapRef`")]
+    #[error(
+        "this process has {HEAPS} heaps, or has reserved {RESERVATIONS} ranges: drop a heap, or share one by `HeapRef`"
+    )]
     Heaps,
     /// The heap has no free range for the object.
-    #[error("the heap has no {length} free bytes aligned to {alignment}: free something, or set `HeapOptions::range` to more")]
+    #[error(
+        "the heap has no {length} free bytes aligned to {alignment}: free something, or set `HeapOptions::range` to more"
+    )]
     Exhausted {
         /// Bytes asked for.
         length: usize,
@@ -72,19 +78,27 @@ pub enum HeapError {
         alignment: usize,
     },
     /// mimalloc takes no further arena.
-    #[error("mimalloc has no place for one more of {ARENAS} arenas in this process: free something, or use fewer heaps")]
+    #[error(
+        "mimalloc has no place for one more of {ARENAS} arenas in this process: free something, or use fewer heaps"
+    )]
     Arenas,
     /// A forked child has no memory of its parent's heap.
-    #[error("this process was forked, and the heap stayed with its parent: make a heap here, or ask for `Heap::fork_copies` there")]
+    #[error(
+        "this process was forked, and the heap stayed with its parent: make a heap here, or ask for `Heap::fork_copies` there"
+    )]
     Forked,
     /// The parent had asked for a copy, and the copy failed.
-    #[error("this process was forked, and the copy of its parent's heap failed ({error}): free memory before the fork")]
+    #[error(
+        "this process was forked, and the copy of its parent's heap failed ({error}): free memory before the fork"
+    )]
     ForkCopy {
         /// What failed.
         error: io::Error,
     },
     /// In a forked child with a copy there is no memory file that peers may map.
-    #[error("this process has a copy of its parent's heap, which peers cannot map: make a heap here for what they shall reach")]
+    #[error(
+        "this process has a copy of its parent's heap, which peers cannot map: make a heap here for what they shall reach"
+    )]
     Private,
     /// The range to export does not lie in the heap.
     #[error("{length} bytes at {address:#x} are not in the heap: export what the heap has allocated")]

@@ -101,7 +101,10 @@ impl Exports {
         loop {
             let first = {
                 let mut list = self.list.lock();
-                let first = list.range((address, 0)..(address + length, 0)).next().map(|(key, length)| (*key, *length));
+                let first = list
+                    .range((address, 0)..(address + length, 0))
+                    .next()
+                    .map(|(key, length)| (*key, *length));
                 if let Some((key, _)) = first {
                     list.remove(&key);
                     self.forget(key.0);
@@ -118,7 +121,9 @@ impl Exports {
     fn begins_in_pages(&self, address: usize, length: usize) -> bool {
         let Some(pages) = self.pages.get() else { return false };
         let first = address / EXPORT_PAGE * EXPORT_PAGE;
-        (first..address + length).step_by(EXPORT_PAGE).any(|page| self.page(*pages, page).load(Ordering::Relaxed) != 0)
+        (first..address + length)
+            .step_by(EXPORT_PAGE)
+            .any(|page| self.page(*pages, page).load(Ordering::Relaxed) != 0)
     }
 
     /// One export that began at `address` is no more. The list is locked.

@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 use rustix::fs::{SeekFrom, seek};
 use std::cell::UnsafeCell;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -71,11 +71,15 @@ fn install() -> Result<()> {
     if *installed {
         return Ok(());
     }
-    operation::prepare_process();
+    operation::prepare_process()
+        .map_err(|error| HeapError::System { call: "pthread_key_create(3)", error })?;
     // SAFETY: the handlers are functions of this crate and live as long as it is loaded; the engine is never unloaded.
     let failed = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     if failed != 0 {
-        return Err(HeapError::System { call: "pthread_atfork(3)", error: io::Error::from_raw_os_error(failed) });
+        return Err(HeapError::System {
+            call: "pthread_atfork(3)",
+            error: io::Error::from_raw_os_error(failed),
+        });
     }
     *installed = true;
     Ok(())
@@ -86,10 +90,12 @@ unsafe extern "C" fn before() {
     // SAFETY: operations are stopped, so this thread alone reaches it.
     let fork = unsafe { &mut *UNDER_WAY.0.get() };
     for space in spaces() {
-        match space.presence.load(Ordering::Relaxed) {
+        match space.gate.presence.load(Ordering::Relaxed) {
             SHARED | UNUSED => fork.copies.push(copy(space, is_stopped)),
             GONE => (),
-            presence => fork.copies.push(Copied { space, content: Content::Inherited(presence), error: None }),
+            presence => {
+                fork.copies.push(Copied { space, content: Content::Inherited(presence), error: None })
+            }
         }
     }
 }
@@ -119,17 +125,17 @@ unsafe extern "C" fn in_child() {
         }
         let error = match put_in_place(&copied) {
             Ok(presence) => {
-                copied.space.presence.store(presence, Ordering::Release);
+                copied.space.set_presence(presence);
                 copied.error
             }
             Err(error) => Some(error),
         };
         if let Some(error) = error {
             copied.space.copy_error.store(error.raw_os_error().unwrap_or(libc::ENOMEM), Ordering::Relaxed);
-            copied.space.presence.store(COPY_FAILED, Ordering::Release);
+            copied.space.set_presence(COPY_FAILED);
         }
         let is_inherited = matches!(copied.content, Content::Inherited(_));
-        is_lost |= !is_inherited && copied.space.presence.load(Ordering::Relaxed) != PRIVATE;
+        is_lost |= !is_inherited && copied.space.gate.presence.load(Ordering::Relaxed) != PRIVATE;
     }
     if is_lost {
         // This thread's end would have mimalloc look at blocks that the child does not have.
@@ -153,7 +159,7 @@ fn copy(space: &'static Space, is_stopped: bool) -> Copied {
         return Copied { space, content: Content::ThreadUnits(Vec::new()), error: Some(late) };
     }
     // A reservation without a heap has no objects, but pages of mimalloc.
-    if space.fork_copies.load(Ordering::Relaxed) && space.presence.load(Ordering::Relaxed) == SHARED {
+    if space.fork_copies.load(Ordering::Relaxed) && space.gate.presence.load(Ordering::Relaxed) == SHARED {
         match copy_whole(space) {
             Ok(content) => return Copied { space, content, error: None },
             Err(failed) => error = Some(failed),
@@ -188,7 +194,11 @@ fn copy_whole(space: &Space) -> io::Result<Content> {
         // SAFETY: the data lie in the range, which is mapped, and in the copy, which was made above. Other threads may write to
         // their objects meanwhile, as they may during fork(2) itself; the copy is made of bytes without meaning.
         unsafe {
-            std::ptr::copy_nonoverlapping((range.base + data.start) as *const u8, (copy + data.start) as *mut u8, data.len());
+            std::ptr::copy_nonoverlapping(
+                (range.base + data.start) as *const u8,
+                (copy + data.start) as *mut u8,
+                data.len(),
+            );
         }
     });
     match done {
@@ -247,7 +257,13 @@ fn put_in_place(copied: &Copied) -> io::Result<u32> {
 fn move_pages(from: usize, to: usize, length: usize) -> io::Result<()> {
     // SAFETY: `from` are pages that `copy` has mapped; `to` is a part of the range, which the kernel has unmapped in this child.
     let moved = unsafe {
-        libc::mremap(from as *mut _, length, length, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, to as *mut libc::c_void)
+        libc::mremap(
+            from as *mut _,
+            length,
+            length,
+            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+            to as *mut libc::c_void,
+        )
     };
     if moved == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

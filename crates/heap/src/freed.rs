@@ -43,7 +43,8 @@ impl FreedRanges {
     /// Forgets `length` bytes at `offset`, because somebody owns them again, and shows each part that was noted.
     pub fn take(&mut self, offset: usize, length: usize, mut part: impl FnMut(Piece)) {
         let end = offset + length;
-        let before = self.by_offset.range(..offset).next_back().filter(|(_, range)| range.0 > offset).map(|r| *r.0);
+        let before =
+            self.by_offset.range(..offset).next_back().filter(|(_, range)| range.0 > offset).map(|r| *r.0);
         let first = before.or_else(|| self.by_offset.range(offset..end).next().map(|range| *range.0));
         let mut next = first;
         while let Some(start) = next {

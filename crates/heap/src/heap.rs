@@ -94,7 +94,7 @@ impl Heap {
     /// # Errors
     /// [`Exhausted`](HeapError::Exhausted), [`Ceiling`](HeapError::Ceiling), [`Arenas`](HeapError::Arenas),
     /// [`Alignment`](HeapError::Alignment) for more than 1 GiB, [`Forked`](HeapError::Forked), [`ForkCopy`](HeapError::ForkCopy).
-    #[inline]
+    #[inline(always)]
     pub fn allocate(&self, layout: Layout) -> Result<NonNull<u8>> {
         self.allocate_counted(layout, false)
     }
@@ -108,7 +108,7 @@ impl Heap {
         self.allocate_counted(layout, true)
     }
 
-    #[inline]
+    #[inline(always)]
     fn allocate_counted(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
         let operation = operation::enter();
         let object = match self.allocate_at_once(layout, zeroed) {
@@ -120,10 +120,9 @@ impl Heap {
     }
 
     /// Inside an operation: an object from the current arena.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn allocate_at_once(&self, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
-        let is_small = self.space.is_present() && small::is_small(layout);
-        is_small.then(|| small::allocate_at_once(self.space, layout, zeroed)).flatten()
+        if small::is_small(layout) { small::allocate_at_once(self.space, layout, zeroed) } else { None }
     }
 
     /// Inside an operation: any object.
@@ -150,7 +149,7 @@ impl Heap {
     ///
     /// # Safety
     /// The object was allocated by this heap with a layout of this size and alignment, and nobody uses it any more.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn deallocate(&self, object: NonNull<u8>, layout: Layout) {
         if self.exports.any() {
             self.revoke(object, layout.size());
@@ -166,17 +165,15 @@ impl Heap {
     ///
     /// # Safety
     /// The object was allocated by this heap, and nobody uses it any more.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn free_inside(&self, object: NonNull<u8>) -> bool {
         debug_assert!(self.contains(object.as_ptr()), "{object:?} is not of this heap");
-        if !self.space.is_present() {
-            return false;
-        }
-        if self.space.is_in_arena(object.as_ptr() as usize) {
+        // SAFETY: the object lies in the range.
+        match unsafe { self.space.is_in_arena(object.as_ptr() as usize) } {
             // SAFETY: the chunk is mimalloc's, so the object is; the caller has done with it.
-            unsafe { mi_free(object.as_ptr().cast()) };
-        } else {
-            self.space.free_run(object.as_ptr() as usize);
+            Some(true) => unsafe { mi_free(object.as_ptr().cast()) },
+            Some(false) => self.space.free_run(object.as_ptr() as usize),
+            None => return false,
         }
         true
     }
@@ -189,7 +186,13 @@ impl Heap {
     ///
     /// # Safety
     /// As for [`deallocate`](Self::deallocate), with the old layout. After success only the address that was returned may be used.
-    pub unsafe fn reallocate(&self, object: NonNull<u8>, old: Layout, new: Layout, zeroed: bool) -> Result<NonNull<u8>> {
+    pub unsafe fn reallocate(
+        &self,
+        object: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+        zeroed: bool,
+    ) -> Result<NonNull<u8>> {
         if self.exports.any() && new.size() < old.size() {
             // SAFETY: the new size lies inside the object.
             self.revoke(unsafe { object.add(new.size()) }, old.size() - new.size());
@@ -214,14 +217,21 @@ impl Heap {
     ///
     /// # Safety
     /// As for [`reallocate`](Self::reallocate).
-    pub(crate) unsafe fn resize_in_place(&self, object: NonNull<u8>, old: Layout, new: Layout, zeroed: bool) -> Result<bool> {
+    pub(crate) unsafe fn resize_in_place(
+        &self,
+        object: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+        zeroed: bool,
+    ) -> Result<bool> {
         self.space.backing()?;
         let address = object.as_ptr() as usize;
         if address % new.align() != 0 {
             return Ok(false);
         }
         let added = new.size().saturating_sub(old.size());
-        if self.space.is_in_arena(address) {
+        // SAFETY: the object lies in the range.
+        if unsafe { self.space.is_in_arena(address) } == Some(true) {
             // SAFETY: the chunk is mimalloc's, so the object is.
             let usable = unsafe { mi_usable_size(object.as_ptr().cast()) };
             // A block that would be half empty is given up.
@@ -262,9 +272,10 @@ impl Heap {
 
     /// # Safety
     /// As for [`usable_size`](Self::usable_size).
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn usable_inside(&self, object: NonNull<u8>) -> usize {
-        if self.space.is_in_arena(object.as_ptr() as usize) {
+        // SAFETY: the object lies in the range.
+        if unsafe { self.space.is_in_arena(object.as_ptr() as usize) } == Some(true) {
             // SAFETY: the chunk is mimalloc's, so the object is.
             unsafe { mi_usable_size(object.as_ptr().cast()) }
         } else {
@@ -330,7 +341,8 @@ impl Drop for Heap {
 
 fn take_number() -> Result<usize> {
     let free = |taken: u32| (taken.trailing_ones() < HEAPS as u32).then_some(taken | (taken + 1));
-    let taken = NUMBERS.fetch_update(Ordering::AcqRel, Ordering::Relaxed, free).map_err(|_| HeapError::Heaps)?;
+    let taken =
+        NUMBERS.fetch_update(Ordering::AcqRel, Ordering::Relaxed, free).map_err(|_| HeapError::Heaps)?;
     Ok(taken.trailing_ones() as usize)
 }
 

@@ -2,8 +2,8 @@
 
 use libc::{c_int, c_void, pthread_key_t};
 pub use libmimalloc_sys::{
-    mi_collect, mi_free, mi_heap_collect, mi_heap_malloc, mi_heap_malloc_aligned, mi_heap_new_in_arena, mi_heap_t,
-    mi_heap_zalloc, mi_heap_zalloc_aligned, mi_usable_size,
+    mi_collect, mi_free, mi_heap_collect, mi_heap_malloc, mi_heap_malloc_aligned, mi_heap_new_in_arena,
+    mi_heap_t, mi_heap_zalloc, mi_heap_zalloc_aligned, mi_usable_size,
 };
 
 /// mimalloc asks for the memory of an arena (`commit`) or gives it back. The result of a commit: whether it may use the memory;

@@ -24,7 +24,8 @@ impl Range {
             return Err(HeapError::Range { range: length });
         }
         let alignment = if length >= 8 * MOST_ALIGNMENT { MOST_ALIGNMENT } else { CHUNK };
-        let start = map_anywhere(length + alignment, libc::PROT_NONE).map_err(|_| address_space_error(length))?;
+        let start =
+            map_anywhere(length + alignment, libc::PROT_NONE).map_err(|_| address_space_error(length))?;
         let base = start.next_multiple_of(alignment);
         unmap(start, base - start);
         unmap(base + length, start + alignment - base);

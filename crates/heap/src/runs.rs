@@ -26,10 +26,11 @@ impl FreeRuns {
     /// `None`: no free run has them.
     pub fn allocate(&mut self, length: usize, alignment: usize, base: usize) -> Option<usize> {
         debug_assert!(length > 0 && alignment.is_power_of_two());
-        let (run, run_length, start) = self.by_length.range((length, 0)..).find_map(|&(run_length, run)| {
-            let start = (base + run).checked_next_multiple_of(alignment)? - base;
-            (start - run <= run_length - length).then_some((run, run_length, start))
-        })?;
+        let (run, run_length, start) =
+            self.by_length.range((length, 0)..).find_map(|&(run_length, run)| {
+                let start = (base + run).checked_next_multiple_of(alignment)? - base;
+                (start - run <= run_length - length).then_some((run, run_length, start))
+            })?;
         self.take(run, run_length, start, length);
         Some(start)
     }

@@ -3,27 +3,28 @@
 use crate::error::{HeapError, Result};
 use crate::limits::{MOST_SMALL, UNIT};
 use crate::mimalloc::{
-    _mi_heap_theap_get_peek, mi_collect, mi_heap_collect, mi_heap_malloc, mi_heap_malloc_aligned, mi_heap_t, mi_heap_zalloc,
-    mi_heap_zalloc_aligned,
+    _mi_heap_theap_get_peek, mi_collect, mi_heap_collect, mi_heap_malloc, mi_heap_malloc_aligned, mi_heap_t,
+    mi_heap_zalloc, mi_heap_zalloc_aligned,
 };
 use crate::space::Space;
 use std::alloc::Layout;
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 
 /// Whether mimalloc serves such objects.
-#[inline]
+#[inline(always)]
 pub fn is_small(layout: Layout) -> bool {
     layout.size() <= MOST_SMALL && layout.align() <= UNIT
 }
 
 /// Memory for a small object from the current arena, if there is one and it has some.
-#[inline]
+#[inline(always)]
 pub fn allocate_at_once(space: &'static Space, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
-    let heap = space.arenas.current();
+    let heap = space.gate.current.load(Ordering::Acquire);
     if heap.is_null() { None } else { allocate_in(heap, layout, zeroed) }
 }
 
-#[inline]
+#[inline(always)]
 fn allocate_in(heap: *mut mi_heap_t, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
     let (size, alignment) = (layout.size(), layout.align());
     // mimalloc aligns every object to 8 bytes, and one of more than 8 bytes to 16.
@@ -44,11 +45,11 @@ fn allocate_in(heap: *mut mi_heap_t, layout: Layout, zeroed: bool) -> Option<Non
 pub fn allocate(space: &'static Space, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
     /// New arenas that this call tries: others may have filled the first by the time it comes to it.
     const ROUNDS: usize = 3;
-    let mut tried = space.arenas.current();
+    let mut tried = space.arenas.latest();
     let refusals = space.ceiling_refusals();
     for arena in space.arenas.list().iter().filter(|arena| !arena.is_mostly_used()) {
         if let Some(object) = allocate_in(arena.heap(), layout, zeroed) {
-            space.arenas.set_current(arena.heap());
+            space.arenas.set_current(space, arena.heap());
             return Ok(object);
         }
     }
@@ -56,7 +57,8 @@ pub fn allocate(space: &'static Space, layout: Layout, zeroed: bool) -> Result<N
         if space.ceiling_refusals() != refusals {
             collect(space);
             let ceiling = space.lists().ceiling;
-            return in_any_arena(space, layout, zeroed).ok_or(HeapError::Ceiling { length: layout.size(), ceiling });
+            return in_any_arena(space, layout, zeroed)
+                .ok_or(HeapError::Ceiling { length: layout.size(), ceiling });
         }
         let heap = match space.arenas.make(space, tried) {
             Ok(heap) => heap,

@@ -112,7 +112,8 @@ impl Heap {
                 if unsafe { libc::mincore(start as *mut _, length, states.as_mut_ptr()) } != 0 {
                     return Err(HeapError::last_os("mincore(2)"));
                 }
-                resident += states[..length.div_ceil(page)].iter().filter(|state| *state & 1 != 0).count() * page;
+                resident +=
+                    states[..length.div_ceil(page)].iter().filter(|state| *state & 1 != 0).count() * page;
             }
         }
         Ok(resident as u64)

@@ -28,7 +28,7 @@ impl Heap {
     /// # Safety
     /// The object came from there, was not freed, and nobody uses it any more.
     pub unsafe fn free_unsized(&self, object: NonNull<u8>) {
-        if !self.space.is_present() {
+        if self.space.backing().is_err() {
             return;
         }
         if self.has_exports() {

@@ -84,8 +84,17 @@ fn what_cannot_be_exported_is_refused() {
     let owner = Arc::new(Owner::default());
     heap.set_export_owner(owner.clone()).unwrap();
     assert!(matches!(heap.set_export_owner(owner), Err(HeapError::ExportOwner)));
-    for (address, length) in [(range.start - 8, 8), (range.end - 8, 16), (range.end, 8), (range.start, 0), (range.start, usize::MAX)] {
-        assert!(matches!(heap.mark_exported(address, length, 1), Err(HeapError::NotInHeap { .. })), "{address:#x} {length}");
+    for (address, length) in [
+        (range.start - 8, 8),
+        (range.end - 8, 16),
+        (range.end, 8),
+        (range.start, 0),
+        (range.start, usize::MAX),
+    ] {
+        assert!(
+            matches!(heap.mark_exported(address, length, 1), Err(HeapError::NotInHeap { .. })),
+            "{address:#x} {length}"
+        );
     }
 }
 

@@ -155,7 +155,10 @@ fn a_child_gets_a_copy_of_its_own() {
         heap.purge().unwrap();
         let resident = heap.statistics().unwrap().resident;
         assert!(resident > 15_000_000 + (20 << 20) && resident < 70 << 20, "{resident}");
-        assert!(in_child(|| is_filled(zeroed, 20 << 20, 0) && heap.allocate(layout(64)).is_ok()), "a child of the child");
+        assert!(
+            in_child(|| is_filled(zeroed, 20 << 20, 0) && heap.allocate(layout(64)).is_ok()),
+            "a child of the child"
+        );
         assert!(matches!(heap.file(), Err(HeapError::Private)));
         unchanged
     }));
@@ -188,7 +191,11 @@ fn forks_while_other_threads_allocate() {
     std::thread::scope(|scope| {
         for seed in 0..3 {
             let (heap, stop, operations) = (&heap, &stop, &operations);
-            scope.spawn(move || churn(heap, seed, || operations.fetch_add(1, Ordering::Relaxed) != u64::MAX && !stop.load(Ordering::Relaxed)));
+            scope.spawn(move || {
+                churn(heap, seed, || {
+                    operations.fetch_add(1, Ordering::Relaxed) != u64::MAX && !stop.load(Ordering::Relaxed)
+                })
+            });
         }
         for number in 0..forks {
             heap.fork_copies(number % 2 == 0);

@@ -78,7 +78,9 @@ fn many_objects_of_one_size_fill_more_than_one_arena() {
         objects.push(object);
     }
     objects.sort();
-    assert!(objects.windows(2).all(|pair| pair[0].as_ptr() as usize + layout.size() <= pair[1].as_ptr() as usize));
+    assert!(
+        objects.windows(2).all(|pair| pair[0].as_ptr() as usize + layout.size() <= pair[1].as_ptr() as usize)
+    );
     assert_eq!(heap.statistics().unwrap().live, 100_000_000);
     for object in objects {
         // SAFETY: the object was allocated with this layout and is used no more.

@@ -30,7 +30,10 @@ fn a_small_address_space_names_the_limit_and_the_option() {
         return with_limit("a_small_address_space_names_the_limit_and_the_option", libc::RLIMIT_AS, 4 << 30);
     }
     let error = Heap::new(HeapOptions::default()).unwrap_err();
-    assert!(matches!(error, HeapError::AddressSpace { range: 0x100_0000_0000, limit: 0x1_0000_0000 }), "{error:?}");
+    assert!(
+        matches!(error, HeapError::AddressSpace { range: 0x100_0000_0000, limit: 0x1_0000_0000 }),
+        "{error:?}"
+    );
     let text = error.to_string();
     assert!(text.contains("ulimit -v") && text.contains("HeapOptions::range"), "{text}");
     // A smaller range serves.

@@ -124,10 +124,12 @@ fn run(heap: &Heap, shared: &Mutex<Vec<Object>>, seed: u64, operations: u64) {
 
 #[test]
 fn threads_find_their_bytes_in_every_object() {
-    let operations = std::env::var("PAGEWIRE_HEAP_OPERATIONS").map_or(1_000_000, |count| count.parse().unwrap());
+    let operations =
+        std::env::var("PAGEWIRE_HEAP_OPERATIONS").map_or(1_000_000, |count| count.parse().unwrap());
     /// Operations of one thread before it ends and another begins.
     const LIFE: u64 = 50_000;
-    let heap = Heap::new(HeapOptions { range: 64 << 30, ceiling: Some(8 << 30), ..HeapOptions::default() }).unwrap();
+    let heap =
+        Heap::new(HeapOptions { range: 64 << 30, ceiling: Some(8 << 30), ..HeapOptions::default() }).unwrap();
     let shared = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -138,7 +140,8 @@ fn threads_find_their_bytes_in_every_object() {
                     let life = left.min(LIFE);
                     let seed = left * THREADS + thread;
                     // A thread that ends leaves its objects to others.
-                    std::thread::scope(|inner| inner.spawn(move || run(heap, shared, seed, life)).join()).unwrap();
+                    std::thread::scope(|inner| inner.spawn(move || run(heap, shared, seed, life)).join())
+                        .unwrap();
                     left -= life;
                 }
             });
