@@ -117,12 +117,12 @@ impl Space {
         tables.sort_by_key(|tables| tables.start);
         let mut start = self.range.base;
         let mut parts = Vec::new();
-        for end in tables.into_iter().chain([self.range.base + self.range.length..0]) {
-            if start < end.start {
-                parts.push(start..end.start);
-            }
-            start = end.end;
+        for tables in tables {
+            parts.push(start..tables.start);
+            start = tables.end;
         }
+        parts.push(start..self.range.base + self.range.length);
+        parts.retain(|part| !part.is_empty());
         parts
     }
 

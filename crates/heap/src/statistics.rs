@@ -5,7 +5,6 @@ use crate::heap::Heap;
 use crate::limits::UNIT;
 use crate::range::{Backing, resident_in_file};
 use crate::{operation, small};
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 /// Bytes of a heap, as they were at about one moment.
@@ -36,10 +35,7 @@ impl Heap {
     pub fn statistics(&self) -> Result<Statistics> {
         let _operation = operation::enter();
         let resident = match self.space.backing()? {
-            // SAFETY: the file stays open until self is dropped.
-            Backing::File => {
-                resident_in_file(unsafe { BorrowedFd::borrow_raw(self.space.file.load(Ordering::Relaxed)) })?
-            }
+            Backing::File => resident_in_file(self.file()?)?,
             Backing::Private => self.resident_in_pages()?,
         };
         let freed = self.space.freed_bytes() as u64;
