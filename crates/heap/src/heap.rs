@@ -139,7 +139,15 @@ impl Heap {
         if layout.align() > MOST_ALIGNMENT {
             return Err(HeapError::Alignment { alignment: layout.align() });
         }
-        let (address, _) = self.space.allocate_run(layout.size().max(1), layout.align(), zeroed)?;
+        let allocate = || self.space.allocate_run(layout.size().max(1), layout.align(), zeroed);
+        let (address, _) = match allocate() {
+            // Units that mimalloc keeps at hand count for the ceiling.
+            Err(HeapError::Ceiling { .. }) => {
+                small::collect(self.space);
+                allocate()?
+            }
+            other => other?,
+        };
         Ok(NonNull::new(address as *mut u8).expect("the range does not begin at 0"))
     }
 
