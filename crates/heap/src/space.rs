@@ -55,7 +55,7 @@ pub struct Lists {
     /// Freed bytes that stay resident.
     pub retain: usize,
     purge_delay: u64,
-    /// Times that the kernel refused to take pages back, with the last error.
+    /// Times that the kernel refused to take pages back.
     pub refused_purges: u64,
 }
 

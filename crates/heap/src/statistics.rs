@@ -86,7 +86,7 @@ impl Heap {
     /// Says whether children of fork(2) get a copy of the heap, so that their objects are their own. Without it a child finds the heap
     /// unmapped, and its calls fail.
     ///
-    /// The copy is made before fork returns, of all resident pages, private to the child: about 0.4 s for a GiB. Other threads of the
+    /// The copy is made before fork returns, of all resident pages, private to the child; its time grows with them. Other threads of the
     /// parent wait meanwhile where they allocate or free; what they write into their objects is in the copy or not. A copy is no
     /// longer registered, and peers cannot map it. vfork(2) and posix_spawn(3) copy nothing.
     pub fn fork_copies(&self, copies: bool) {
