@@ -1,7 +1,7 @@
 //! What acquiring and releasing registered memory costs, beside plain malloc of the same mimalloc and the system's malloc.
 
 use divan::Bencher;
-use libmimalloc_sys::{mi_free, mi_malloc};
+use libmimalloc_sys::{mi_free, mi_heap_malloc, mi_heap_new, mi_malloc};
 use pagewire_heap::{Heap, HeapOptions};
 use std::alloc::Layout;
 use std::hint::black_box;
@@ -40,6 +40,17 @@ mod one {
             let object = heap.allocate_unsized(black_box(size), 16, false).expect("memory");
             // SAFETY: the object is used no more.
             unsafe { heap.free_unsized(black_box(object)) };
+        });
+    }
+
+    /// A heap of mimalloc that is not its main one: what this crate cannot do without.
+    #[divan::bench(args = SIZES, sample_size = 1000)]
+    fn mimalloc_heap(bencher: Bencher, size: usize) {
+        // SAFETY: a new heap, which lives as long as the process.
+        let heap = unsafe { mi_heap_new() };
+        bencher.bench_local(|| {
+            // SAFETY: malloc and free of one object that nobody uses.
+            unsafe { mi_free(black_box(mi_heap_malloc(heap, black_box(size)))) };
         });
     }
 

@@ -19,8 +19,8 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The arenas of one reservation.
 #[derive(Debug, Default)]
 pub struct Arenas {
-    /// The heap of the arena that small objects come from; NULL: none yet.
-    current: AtomicPtr<mi_heap_t>,
+    /// As `Gate::current`, for when the gate is opened again.
+    latest: AtomicPtr<mi_heap_t>,
     all: Mutex<Vec<&'static Arena>>,
     /// Held while an arena is made.
     making: Mutex<()>,
@@ -48,15 +48,15 @@ struct Committed {
 }
 
 impl Arenas {
-    /// The heap that small objects come from.
-    #[inline]
-    pub fn current(&self) -> *mut mi_heap_t {
-        self.current.load(Ordering::Acquire)
+    /// The heap that small objects came from last; NULL: there is no arena.
+    pub fn latest(&self) -> *mut mi_heap_t {
+        self.latest.load(Ordering::Acquire)
     }
 
     /// Lets small objects come from another arena.
-    pub fn set_current(&self, heap: *mut mi_heap_t) {
-        self.current.store(heap, Ordering::Release);
+    pub fn set_current(&self, space: &Space, heap: *mut mi_heap_t) {
+        self.latest.store(heap, Ordering::Release);
+        space.gate.current.store(heap, Ordering::Release);
     }
 
     /// A list of all arenas.
@@ -67,8 +67,8 @@ impl Arenas {
     /// Makes one more arena and lets small objects come from it, unless another thread did since `seen` was the current one.
     pub fn make(&self, space: &'static Space, seen: *mut mi_heap_t) -> Result<*mut mi_heap_t> {
         let _making = self.making.lock();
-        if self.current() != seen {
-            return Ok(self.current());
+        if self.latest() != seen {
+            return Ok(self.latest());
         }
         let taken = COUNT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
             (count < ARENAS).then_some(count + 1)
@@ -78,7 +78,7 @@ impl Arenas {
             COUNT.fetch_sub(1, Ordering::Relaxed);
         })?;
         self.all.lock().push(arena);
-        self.set_current(arena.heap());
+        self.set_current(space, arena.heap());
         Ok(arena.heap())
     }
 }

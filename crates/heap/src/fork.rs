@@ -27,11 +27,11 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// Every reservation of this process and its parents.
 static SPACES: [AtomicPtr<Space>; RESERVATIONS] = [const { AtomicPtr::new(null_mut()) }; RESERVATIONS];
 static INSTALLED: Mutex<bool> = Mutex::new(false);
-static UNDER_WAY: UnderWay = UnderWay(UnsafeCell::new(Fork { copies: Vec::new() }));
+static PENDING_FORK: PendingFork = PendingFork(UnsafeCell::new(Fork { copies: Vec::new() }));
 
-struct UnderWay(UnsafeCell<Fork>);
+struct PendingFork(UnsafeCell<Fork>);
 // SAFETY: reached by the handlers only, between `operation::stop` and `operation::resume`: by one thread at a time.
-unsafe impl Sync for UnderWay {}
+unsafe impl Sync for PendingFork {}
 
 struct Fork {
     copies: Vec<Copied>,
@@ -71,7 +71,8 @@ fn install() -> Result<()> {
     if *installed {
         return Ok(());
     }
-    operation::prepare_process();
+    operation::prepare_process()
+        .map_err(|error| HeapError::System { call: "pthread_key_create(3)", error })?;
     // SAFETY: the handlers are functions of this crate and live as long as it is loaded; the engine is never unloaded.
     let failed = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     if failed != 0 {
@@ -87,9 +88,9 @@ fn install() -> Result<()> {
 unsafe extern "C" fn before() {
     let is_stopped = operation::stop();
     // SAFETY: operations are stopped, so this thread alone reaches it.
-    let fork = unsafe { &mut *UNDER_WAY.0.get() };
+    let fork = unsafe { &mut *PENDING_FORK.0.get() };
     for space in spaces() {
-        match space.presence.load(Ordering::Relaxed) {
+        match space.gate.presence.load(Ordering::Relaxed) {
             SHARED | UNUSED => fork.copies.push(copy(space, is_stopped)),
             GONE => (),
             presence => {
@@ -101,7 +102,7 @@ unsafe extern "C" fn before() {
 
 unsafe extern "C" fn in_parent() {
     // SAFETY: as in `before`.
-    let fork = unsafe { &mut *UNDER_WAY.0.get() };
+    let fork = unsafe { &mut *PENDING_FORK.0.get() };
     for copied in fork.copies.drain(..) {
         match copied.content {
             Content::Whole { copy, .. } => unmap(copy, copied.space.range.length),
@@ -114,7 +115,7 @@ unsafe extern "C" fn in_parent() {
 
 unsafe extern "C" fn in_child() {
     // SAFETY: as in `before`; the child has this thread only.
-    let fork = unsafe { &mut *UNDER_WAY.0.get() };
+    let fork = unsafe { &mut *PENDING_FORK.0.get() };
     let mut is_lost = false;
     for copied in fork.copies.drain(..) {
         let file = copied.space.file.swap(-1, Ordering::Relaxed);
@@ -124,17 +125,17 @@ unsafe extern "C" fn in_child() {
         }
         let error = match put_in_place(&copied) {
             Ok(presence) => {
-                copied.space.presence.store(presence, Ordering::Release);
+                copied.space.set_presence(presence);
                 copied.error
             }
             Err(error) => Some(error),
         };
         if let Some(error) = error {
             copied.space.copy_error.store(error.raw_os_error().unwrap_or(libc::ENOMEM), Ordering::Relaxed);
-            copied.space.presence.store(COPY_FAILED, Ordering::Release);
+            copied.space.set_presence(COPY_FAILED);
         }
         let is_inherited = matches!(copied.content, Content::Inherited(_));
-        is_lost |= !is_inherited && copied.space.presence.load(Ordering::Relaxed) != PRIVATE;
+        is_lost |= !is_inherited && copied.space.gate.presence.load(Ordering::Relaxed) != PRIVATE;
     }
     if is_lost {
         // This thread's end would have mimalloc look at blocks that the child does not have.
@@ -158,7 +159,7 @@ fn copy(space: &'static Space, is_stopped: bool) -> Copied {
         return Copied { space, content: Content::ThreadUnits(Vec::new()), error: Some(late) };
     }
     // A reservation without a heap has no objects, but pages of mimalloc.
-    if space.fork_copies.load(Ordering::Relaxed) && space.presence.load(Ordering::Relaxed) == SHARED {
+    if space.fork_copies.load(Ordering::Relaxed) && space.gate.presence.load(Ordering::Relaxed) == SHARED {
         match copy_whole(space) {
             Ok(content) => return Copied { space, content, error: None },
             Err(failed) => error = Some(failed),

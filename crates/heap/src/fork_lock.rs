@@ -35,9 +35,4 @@ impl ForkLock {
         debug_assert_eq!(self.0.load(Ordering::Relaxed), HELD);
         self.0.store(FREE, Ordering::Release);
     }
-
-    /// Frees the lock in a forked child, whoever held it.
-    pub fn reset(&self) {
-        self.0.store(FREE, Ordering::Release);
-    }
 }

@@ -94,7 +94,7 @@ impl Heap {
     /// # Errors
     /// [`Exhausted`](HeapError::Exhausted), [`Ceiling`](HeapError::Ceiling), [`Arenas`](HeapError::Arenas),
     /// [`Alignment`](HeapError::Alignment) for more than 1 GiB, [`Forked`](HeapError::Forked), [`ForkCopy`](HeapError::ForkCopy).
-    #[inline]
+    #[inline(always)]
     pub fn allocate(&self, layout: Layout) -> Result<NonNull<u8>> {
         self.allocate_counted(layout, false)
     }
@@ -108,16 +108,26 @@ impl Heap {
         self.allocate_counted(layout, true)
     }
 
-    #[inline]
+    #[inline(always)]
     fn allocate_counted(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
         let operation = operation::enter();
-        let object = self.allocate_inside(layout, zeroed)?;
+        let object = match self.allocate_at_once(layout, zeroed) {
+            Some(object) => object,
+            None => self.allocate_slowly(layout, zeroed)?,
+        };
         operation.count(self.number, layout.size() as i64);
         Ok(object)
     }
 
-    #[inline]
-    pub(crate) fn allocate_inside(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
+    /// Inside an operation: an object from the current arena.
+    #[inline(always)]
+    pub(crate) fn allocate_at_once(&self, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
+        if small::is_small(layout) { small::allocate_at_once(self.space, layout, zeroed) } else { None }
+    }
+
+    /// Inside an operation: any object.
+    #[cold]
+    pub(crate) fn allocate_slowly(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
         self.space.backing()?;
         if small::is_small(layout) {
             return small::allocate(self.space, layout, zeroed);
@@ -125,12 +135,19 @@ impl Heap {
         self.allocate_large(layout, zeroed)
     }
 
-    #[cold]
     fn allocate_large(&self, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
         if layout.align() > MOST_ALIGNMENT {
             return Err(HeapError::Alignment { alignment: layout.align() });
         }
-        let (address, _) = self.space.allocate_run(layout.size().max(1), layout.align(), zeroed)?;
+        let allocate = || self.space.allocate_run(layout.size().max(1), layout.align(), zeroed);
+        let (address, _) = match allocate() {
+            // Units that mimalloc keeps at hand count for the ceiling.
+            Err(HeapError::Ceiling { .. }) => {
+                small::collect(self.space);
+                allocate()?
+            }
+            other => other?,
+        };
         Ok(NonNull::new(address as *mut u8).expect("the range does not begin at 0"))
     }
 
@@ -140,7 +157,7 @@ impl Heap {
     ///
     /// # Safety
     /// The object was allocated by this heap with a layout of this size and alignment, and nobody uses it any more.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn deallocate(&self, object: NonNull<u8>, layout: Layout) {
         if self.exports.any() {
             self.revoke(object, layout.size());
@@ -156,17 +173,15 @@ impl Heap {
     ///
     /// # Safety
     /// The object was allocated by this heap, and nobody uses it any more.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn free_inside(&self, object: NonNull<u8>) -> bool {
         debug_assert!(self.contains(object.as_ptr()), "{object:?} is not of this heap");
-        if self.space.backing().is_err() {
-            return false;
-        }
-        if self.space.is_in_arena(object.as_ptr() as usize) {
+        // SAFETY: the object lies in the range.
+        match unsafe { self.space.is_in_arena(object.as_ptr() as usize) } {
             // SAFETY: the chunk is mimalloc's, so the object is; the caller has done with it.
-            unsafe { mi_free(object.as_ptr().cast()) };
-        } else {
-            self.space.free_run(object.as_ptr() as usize);
+            Some(true) => unsafe { mi_free(object.as_ptr().cast()) },
+            Some(false) => self.space.free_run(object.as_ptr() as usize),
+            None => return false,
         }
         true
     }
@@ -223,7 +238,8 @@ impl Heap {
             return Ok(false);
         }
         let added = new.size().saturating_sub(old.size());
-        if self.space.is_in_arena(address) {
+        // SAFETY: the object lies in the range.
+        if unsafe { self.space.is_in_arena(address) } == Some(true) {
             // SAFETY: the chunk is mimalloc's, so the object is.
             let usable = unsafe { mi_usable_size(object.as_ptr().cast()) };
             // A block that would be half empty is given up.
@@ -264,9 +280,10 @@ impl Heap {
 
     /// # Safety
     /// As for [`usable_size`](Self::usable_size).
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn usable_inside(&self, object: NonNull<u8>) -> usize {
-        if self.space.is_in_arena(object.as_ptr() as usize) {
+        // SAFETY: the object lies in the range.
+        if unsafe { self.space.is_in_arena(object.as_ptr() as usize) } == Some(true) {
             // SAFETY: the chunk is mimalloc's, so the object is.
             unsafe { mi_usable_size(object.as_ptr().cast()) }
         } else {

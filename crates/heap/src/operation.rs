@@ -7,7 +7,8 @@ use crate::fork_lock::ForkLock;
 use crate::limits::{FORK_WAIT_MILLISECONDS, HEAPS};
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::cell::{Cell, UnsafeCell};
-use std::ptr::null;
+use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, Ordering, compiler_fence, fence};
 use std::time::{Duration, Instant};
 
@@ -33,19 +34,20 @@ static MODE: AtomicU8 = AtomicU8::new(GO);
 /// Held while a thread forks.
 static FORKING: ForkLock = ForkLock::new();
 static SLOTS: Slots = Slots { lock: ForkLock::new(), slots: UnsafeCell::new(Vec::new()) };
-/// For threads that are past the end of their own slot. Whoever uses it holds the lock.
-static LAST_SLOT: Slot = Slot {
-    depth: AtomicU32::new(0),
-    is_taken: AtomicU32::new(1),
-    live: [const { AtomicI64::new(0) }; HEAPS],
-};
-static LAST_SLOT_LOCK: ForkLock = ForkLock::new();
-/// Stands in [`CURRENT`] while a thread finds its slot, which takes memory: [`is_inside`] is then true.
-static FINDING: Slot = Slot {
-    depth: AtomicU32::new(1),
-    is_taken: AtomicU32::new(1),
-    live: [const { AtomicI64::new(0) }; HEAPS],
-};
+/// Stands in [`CURRENT`] before a thread has a slot. Its depth sends [`enter`] off its fast path.
+static NONE: Slot = Slot::always_inside();
+/// Stands there while a thread finds its slot, which takes memory: [`is_inside`] is then true.
+static FINDING: Slot = Slot::always_inside();
+
+impl Slot {
+    const fn always_inside() -> Self {
+        Slot {
+            depth: AtomicU32::new(1),
+            is_taken: AtomicU32::new(1),
+            live: [const { AtomicI64::new(0) }; HEAPS],
+        }
+    }
+}
 
 struct Slots {
     lock: ForkLock,
@@ -57,98 +59,108 @@ unsafe impl Sync for Slots {}
 
 thread_local! {
     /// This thread's slot. No destructor, so that a look at it is one load.
-    static CURRENT: Cell<*const Slot> = const { Cell::new(null()) };
-    static OWNER: SlotOwner = SlotOwner::take();
+    static CURRENT: Cell<*const Slot> = const { Cell::new(&raw const NONE) };
 }
 
-struct SlotOwner(&'static Slot);
+/// The key whose destructor returns a thread's slot. A thread that uses a heap after that takes another one.
+static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
 
-impl SlotOwner {
-    fn take() -> Self {
-        SLOTS.lock.lock();
-        // SAFETY: the lock is held.
-        let slots = unsafe { &mut *SLOTS.slots.get() };
-        let free = slots.iter().copied().find(|slot| slot.is_taken.load(Ordering::Relaxed) == 0);
-        let slot = free.unwrap_or_else(|| {
-            let slot: &'static Slot = Box::leak(Box::default());
-            slots.push(slot);
-            slot
-        });
-        slot.is_taken.store(1, Ordering::Relaxed);
-        SLOTS.lock.unlock();
-        SlotOwner(slot)
-    }
+fn take_slot() -> &'static Slot {
+    SLOTS.lock.lock();
+    // SAFETY: the lock is held.
+    let slots = unsafe { &mut *SLOTS.slots.get() };
+    let free = slots.iter().copied().find(|slot| slot.is_taken.load(Ordering::Relaxed) == 0);
+    let slot = free.unwrap_or_else(|| {
+        let slot: &'static Slot = Box::leak(Box::default());
+        slots.push(slot);
+        slot
+    });
+    slot.is_taken.store(1, Ordering::Relaxed);
+    SLOTS.lock.unlock();
+    slot
 }
 
-impl Drop for SlotOwner {
-    fn drop(&mut self) {
-        CURRENT.set(null());
-        self.0.is_taken.store(0, Ordering::Release);
-    }
+unsafe extern "C" fn return_slot(slot: *mut libc::c_void) {
+    CURRENT.set(&raw const NONE);
+    // SAFETY: `find_slot` gave the key a slot, which lives for ever.
+    unsafe { &*slot.cast::<Slot>() }.is_taken.store(0, Ordering::Release);
 }
 
 /// An operation under way.
 #[derive(Debug)]
 pub struct Operation {
     slot: *const Slot,
+    /// Operations that the thread was inside already. Kept here, so that the slot is written to and not read again.
+    outer: u32,
 }
 
 /// Begins an operation of this thread. While another thread forks, it waits.
-#[inline]
+#[inline(always)]
 pub fn enter() -> Operation {
-    let mut slot = CURRENT.get();
-    if slot.is_null() {
-        slot = find_slot();
+    let slot = CURRENT.get();
+    // SAFETY: slots are leaked, so they live for ever.
+    let depth = unsafe { &(*slot).depth };
+    if depth.load(Ordering::Relaxed) != 0 {
+        return enter_slowly();
     }
-    let operation = Operation { slot };
-    let depth = operation.slot().depth.load(Ordering::Relaxed);
-    operation.slot().depth.store(depth + 1, Ordering::Relaxed);
     // The stopper's membarrier(2) makes this a full fence: either it sees the depth, or this thread sees STOP.
+    depth.store(1, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
-    if MODE.load(Ordering::Relaxed) != GO && depth == 0 {
-        wait_for_fork(operation.slot());
+    if MODE.load(Ordering::Relaxed) != GO {
+        wait_for_fork(depth);
     }
-    operation
+    Operation { slot, outer: 0 }
+}
+
+/// The thread has no slot yet, or is inside an operation already.
+#[cold]
+fn enter_slowly() -> Operation {
+    if std::ptr::eq(CURRENT.get(), &NONE) {
+        find_slot();
+        return enter();
+    }
+    let slot = CURRENT.get();
+    // SAFETY: slots are leaked, so they live for ever.
+    let depth = unsafe { &(*slot).depth };
+    let outer = depth.load(Ordering::Relaxed);
+    depth.store(outer + 1, Ordering::Relaxed);
+    Operation { slot, outer }
 }
 
 impl Operation {
-    #[inline]
+    #[inline(always)]
     fn slot(&self) -> &Slot {
         // SAFETY: slots are leaked, so they live for ever.
         unsafe { &*self.slot }
     }
 
     /// Counts bytes of a heap that began (more than 0) or ended to be live.
-    #[inline]
+    #[inline(always)]
     pub fn count(&self, heap: usize, bytes: i64) {
-        let live = &self.slot().live[heap];
+        const { assert!(HEAPS.is_power_of_two()) };
+        let live = &self.slot().live[heap % HEAPS];
         // Only this thread writes to its slot.
         live.store(live.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
     }
 }
 
 impl Drop for Operation {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        let depth = self.slot().depth.load(Ordering::Relaxed) - 1;
-        self.slot().depth.store(depth, Ordering::Release);
-        if depth == 0 && std::ptr::eq(self.slot, &LAST_SLOT) {
-            CURRENT.set(null());
-            LAST_SLOT_LOCK.unlock();
-        }
+        self.slot().depth.store(self.outer, Ordering::Release);
     }
 }
 
 /// Whether this thread is inside an operation on a heap: a malloc that is built on the heap must then take its memory elsewhere.
 pub fn is_inside() -> bool {
     let slot = CURRENT.get();
-    // SAFETY: NULL, or a slot, which lives for ever.
-    unsafe { slot.as_ref() }.is_some_and(|slot| slot.depth.load(Ordering::Relaxed) > 0)
+    // SAFETY: slots live for ever.
+    !std::ptr::eq(slot, &NONE) && unsafe { &*slot }.depth.load(Ordering::Relaxed) > 0
 }
 
 /// Live bytes of a heap: what all threads have counted.
 pub fn live_bytes(heap: usize) -> i64 {
-    let mut sum = LAST_SLOT.live[heap].load(Ordering::Relaxed);
+    let mut sum = 0i64;
     SLOTS.lock.lock();
     // SAFETY: the lock is held.
     for slot in unsafe { &*SLOTS.slots.get() } {
@@ -160,7 +172,6 @@ pub fn live_bytes(heap: usize) -> i64 {
 
 /// The next heap with this number counts from 0. Nobody uses the number now.
 pub fn forget_live_bytes(heap: usize) {
-    LAST_SLOT.live[heap].store(0, Ordering::Relaxed);
     SLOTS.lock.lock();
     // SAFETY: the lock is held.
     for slot in unsafe { &*SLOTS.slots.get() } {
@@ -170,43 +181,51 @@ pub fn forget_live_bytes(heap: usize) {
 }
 
 /// To be called once before the first heap is used.
-pub fn prepare_process() {
+///
+/// # Errors
+/// As pthread_key_create(3).
+pub fn prepare_process() -> io::Result<()> {
     if membarrier(MembarrierCommand::RegisterPrivateExpedited).is_err() {
         MODE.store(FENCED, Ordering::SeqCst);
+    }
+    let mut key = 0;
+    // SAFETY: a place for the key, and a destructor that lives as long as the engine, which is never unloaded.
+    match unsafe { libc::pthread_key_create(&raw mut key, Some(return_slot)) } {
+        0 => KEY.set(key).map_err(|_| io::ErrorKind::AlreadyExists.into()),
+        failed => Err(io::Error::from_raw_os_error(failed)),
     }
 }
 
 #[cold]
 fn find_slot() -> *const Slot {
     CURRENT.set(&raw const FINDING);
-    let slot = match OWNER.try_with(|owner| std::ptr::from_ref(owner.0)) {
-        Ok(slot) => slot,
-        Err(_) => {
-            LAST_SLOT_LOCK.lock();
-            &raw const LAST_SLOT
-        }
-    };
+    let slot = take_slot();
+    if let Some(key) = KEY.get() {
+        // Should it fail, the slot stays taken when the thread ends: some bytes.
+        // SAFETY: the key was made by `prepare_process`.
+        unsafe { libc::pthread_setspecific(*key, std::ptr::from_ref(slot).cast()) };
+    }
     CURRENT.set(slot);
     slot
 }
 
 #[cold]
-fn wait_for_fork(slot: &Slot) {
+fn wait_for_fork(depth: &AtomicU32) {
     loop {
         fence(Ordering::SeqCst);
         if MODE.load(Ordering::Relaxed) != STOP {
             return;
         }
-        slot.depth.store(0, Ordering::Release);
+        depth.store(0, Ordering::Release);
         FORKING.lock();
         FORKING.unlock();
-        slot.depth.store(1, Ordering::Relaxed);
+        depth.store(1, Ordering::Relaxed);
     }
 }
 
 /// Stops operations until [`resume`]; this thread counts as inside one. False: some operation did not end within the bound, and the heap may be in the middle of it.
 pub fn stop() -> bool {
-    let own = if CURRENT.get().is_null() { find_slot() } else { CURRENT.get() };
+    let own = if std::ptr::eq(CURRENT.get(), &NONE) { find_slot() } else { CURRENT.get() };
     FORKING.lock();
     // SAFETY: slots live for ever.
     unsafe { &*own }.depth.fetch_add(1, Ordering::Relaxed);
@@ -219,7 +238,7 @@ pub fn stop() -> bool {
     let deadline = Instant::now() + Duration::from_millis(FORK_WAIT_MILLISECONDS);
     // SAFETY: the lock is held.
     let slots = unsafe { &*SLOTS.slots.get() };
-    slots.iter().copied().chain([&LAST_SLOT]).filter(|slot| !std::ptr::eq(*slot, own)).all(|slot| {
+    slots.iter().copied().filter(|slot| !std::ptr::eq(*slot, own)).all(|slot| {
         while slot.depth.load(Ordering::Acquire) > 0 {
             if Instant::now() > deadline {
                 return false;
@@ -242,14 +261,13 @@ pub fn resume(is_child: bool) {
                 slot.is_taken.store(0, Ordering::Relaxed);
             }
         }
-        if !std::ptr::eq(own, &LAST_SLOT) {
-            LAST_SLOT_LOCK.reset();
-        }
     }
     let fenced = membarrier(MembarrierCommand::RegisterPrivateExpedited).is_err();
     MODE.store(if fenced { FENCED } else { GO }, Ordering::SeqCst);
     SLOTS.lock.unlock();
     FORKING.unlock();
     // The end of the operation that `stop` began.
-    drop(Operation { slot: own });
+    // SAFETY: slots live for ever.
+    let outer = unsafe { &*own }.depth.load(Ordering::Relaxed) - 1;
+    drop(Operation { slot: own, outer });
 }

@@ -25,7 +25,7 @@ pub fn take(options: &HeapOptions) -> Result<&'static Space> {
     match begin(space, options) {
         Ok(()) => Ok(space),
         Err(error) => {
-            space.presence.store(UNUSED, Ordering::Release);
+            space.set_presence(UNUSED);
             UNUSED_SPACES.lock().push(space);
             Err(error)
         }
@@ -35,7 +35,7 @@ pub fn take(options: &HeapOptions) -> Result<&'static Space> {
 fn find(length: usize) -> Result<&'static Space> {
     let mut unused = UNUSED_SPACES.lock();
     // Those of a parent are gone.
-    unused.retain(|space| space.presence.load(Ordering::Acquire) == UNUSED);
+    unused.retain(|space| space.gate.presence.load(Ordering::Acquire) == UNUSED);
     if let Some(index) = unused.iter().position(|space| space.range.length == length) {
         return Ok(unused.swap_remove(index));
     }
@@ -54,7 +54,7 @@ fn begin(space: &'static Space, options: &HeapOptions) -> Result<()> {
         space.file.store(file.into_raw_fd(), Ordering::Release);
     }
     space.configure(options);
-    space.presence.store(SHARED, Ordering::Release);
+    space.set_presence(SHARED);
     Ok(())
 }
 
@@ -70,9 +70,9 @@ pub unsafe fn give(space: &'static Space) {
     space.purge_all();
     // A copy in a child ends with it: there is no second one.
     if backing == Backing::Private {
-        space.presence.store(GONE, Ordering::Release);
+        space.set_presence(GONE);
         return;
     }
-    space.presence.store(UNUSED, Ordering::Release);
+    space.set_presence(UNUSED);
     UNUSED_SPACES.lock().push(space);
 }

@@ -1,10 +1,24 @@
-//! Whether this process has a heap's memory. A forked child finds [`GONE`], however it was forked: the kernel wipes the page.
+//! Whether this process has a heap's memory. A forked child finds [`GONE`] and no pointers, however it was forked: the kernel wipes
+//! the page.
 
 use crate::error::{HeapError, Result};
 use crate::limits::RESERVATIONS;
+use crate::mimalloc::mi_heap_t;
 use crate::range::map_anywhere;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+
+/// What the fast paths look at. All of it is 0 in a forked child, until a handler of fork says otherwise.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct Gate {
+    /// One of the constants below.
+    pub presence: AtomicU32,
+    /// The heap of mimalloc that small objects come from; NULL: none.
+    pub current: AtomicPtr<mi_heap_t>,
+    /// Who owns each chunk; NULL: this process has not the memory.
+    pub owners: AtomicPtr<AtomicU8>,
+}
 
 /// A parent has the memory.
 pub const GONE: u32 = 0;
@@ -20,21 +34,21 @@ pub const UNUSED: u32 = 4;
 static PAGE: OnceLock<usize> = OnceLock::new();
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// A new word, [`GONE`] at first. There are as many as reservations.
-pub fn new_word() -> Result<&'static AtomicU32> {
+/// A new gate, [`GONE`] at first. There are as many as reservations.
+pub fn new_gate() -> Result<&'static Gate> {
     let page = page()?;
     let index = TAKEN
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
             (taken < RESERVATIONS).then_some(taken + 1)
         })
         .map_err(|_| HeapError::Heaps)?;
-    // SAFETY: the page is never unmapped, zeroed, and has place for RESERVATIONS words; nobody reaches it but by these atomics.
-    Ok(unsafe { &*(page as *const AtomicU32).add(index) })
+    // SAFETY: the page is never unmapped, zeroed, and has place for RESERVATIONS gates; nobody reaches it but by these atomics.
+    Ok(unsafe { &*(page as *const Gate).add(index) })
 }
 
 fn page() -> Result<usize> {
     const LENGTH: usize = 4096;
-    const { assert!(RESERVATIONS * size_of::<AtomicU32>() <= LENGTH) };
+    const { assert!(RESERVATIONS * size_of::<Gate>() <= LENGTH) };
     if let Some(page) = PAGE.get() {
         return Ok(*page);
     }

@@ -9,26 +9,22 @@ use crate::mimalloc::{
 use crate::space::Space;
 use std::alloc::Layout;
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 
 /// Whether mimalloc serves such objects.
-#[inline]
+#[inline(always)]
 pub fn is_small(layout: Layout) -> bool {
     layout.size() <= MOST_SMALL && layout.align() <= UNIT
 }
 
-/// Memory for a small object; at least one byte.
-#[inline]
-pub fn allocate(space: &'static Space, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
-    let heap = space.arenas.current();
-    if !heap.is_null() {
-        if let Some(object) = allocate_in(heap, layout, zeroed) {
-            return Ok(object);
-        }
-    }
-    allocate_elsewhere(space, layout, zeroed, heap)
+/// Memory for a small object from the current arena, if there is one and it has some.
+#[inline(always)]
+pub fn allocate_at_once(space: &'static Space, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
+    let heap = space.gate.current.load(Ordering::Acquire);
+    if heap.is_null() { None } else { allocate_in(heap, layout, zeroed) }
 }
 
-#[inline]
+#[inline(always)]
 fn allocate_in(heap: *mut mi_heap_t, layout: Layout, zeroed: bool) -> Option<NonNull<u8>> {
     let (size, alignment) = (layout.size(), layout.align());
     // mimalloc aligns every object to 8 bytes, and one of more than 8 bytes to 16.
@@ -45,24 +41,18 @@ fn allocate_in(heap: *mut mi_heap_t, layout: Layout, zeroed: bool) -> Option<Non
     NonNull::new(object.cast())
 }
 
-/// The arena of the heap `tried` is full, or the ceiling is reached.
-#[cold]
-fn allocate_elsewhere(
-    space: &'static Space,
-    layout: Layout,
-    zeroed: bool,
-    tried: *mut mi_heap_t,
-) -> Result<NonNull<u8>> {
+/// Memory for a small object, where the current arena has none, or the ceiling is reached.
+pub fn allocate(space: &'static Space, layout: Layout, zeroed: bool) -> Result<NonNull<u8>> {
     /// New arenas that this call tries: others may have filled the first by the time it comes to it.
     const ROUNDS: usize = 3;
+    let mut tried = space.arenas.latest();
     let refusals = space.ceiling_refusals();
     for arena in space.arenas.list().iter().filter(|arena| !arena.is_mostly_used()) {
         if let Some(object) = allocate_in(arena.heap(), layout, zeroed) {
-            space.arenas.set_current(arena.heap());
+            space.arenas.set_current(space, arena.heap());
             return Ok(object);
         }
     }
-    let mut tried = tried;
     for _ in 0..ROUNDS {
         if space.ceiling_refusals() != refusals {
             collect(space);

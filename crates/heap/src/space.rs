@@ -8,12 +8,13 @@ use crate::error::{HeapError, Result};
 use crate::freed::FreedRanges;
 use crate::limits::{CHUNK, PURGE_BATCH, PURGE_PIECE, UNIT};
 use crate::options::HeapOptions;
-use crate::presence::{self, COPY_FAILED, PRIVATE, SHARED};
+use crate::presence::{self, COPY_FAILED, Gate, PRIVATE, SHARED};
 use crate::range::{Backing, Range, give_back, unmap};
 use crate::runs::FreeRuns;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering};
 
 /// A chunk that the page-run layer uses itself.
 const RUNS: u8 = 0;
@@ -23,8 +24,7 @@ const ARENA: u8 = 1;
 #[derive(Debug)]
 pub struct Space {
     pub range: Range,
-    /// See [`presence`].
-    pub presence: &'static AtomicU32,
+    pub gate: &'static Gate,
     /// Who owns each chunk.
     owners: Box<[AtomicU8]>,
     pub arenas: Arenas,
@@ -55,7 +55,7 @@ pub struct Lists {
     /// Freed bytes that stay resident.
     pub retain: usize,
     purge_delay: u64,
-    /// Times that the kernel refused to take pages back, with the last error.
+    /// Times that the kernel refused to take pages back.
     pub refused_purges: u64,
 }
 
@@ -63,10 +63,10 @@ impl Space {
     /// A reservation of its own, with nothing mapped yet.
     pub fn new(length: usize) -> Result<Self> {
         let range = Range::reserve(length)?;
-        let presence = presence::new_word().inspect_err(|_| unmap(range.base, length))?;
+        let gate = presence::new_gate().inspect_err(|_| unmap(range.base, length))?;
         Ok(Space {
             range,
-            presence,
+            gate,
             owners: (0..length / CHUNK).map(|_| AtomicU8::new(RUNS)).collect(),
             arenas: Arenas::default(),
             file: AtomicI32::new(-1),
@@ -117,22 +117,46 @@ impl Space {
         tables.sort_by_key(|tables| tables.start);
         let mut start = self.range.base;
         let mut parts = Vec::new();
-        for end in tables.into_iter().chain([self.range.base + self.range.length..0]) {
-            if start < end.start {
-                parts.push(start..end.start);
-            }
-            start = end.end;
+        for tables in tables {
+            parts.push(start..tables.start);
+            start = tables.end;
         }
+        parts.push(start..self.range.base + self.range.length);
+        parts.retain(|part| !part.is_empty());
         parts
     }
 
     /// Whether this process has the memory, and which.
     #[inline]
     pub fn backing(&self) -> Result<Backing> {
-        match self.presence.load(Ordering::Relaxed) {
+        match self.gate.presence.load(Ordering::Relaxed) {
             SHARED => Ok(Backing::File),
             other => self.other_backing(other),
         }
+    }
+
+    /// What this process has of the memory from now on.
+    pub fn set_presence(&self, presence: u32) {
+        let is_present = matches!(presence, SHARED | PRIVATE);
+        let owners = if is_present { self.owners.as_ptr().cast_mut() } else { null_mut() };
+        self.gate.owners.store(owners, Ordering::Release);
+        self.gate
+            .current
+            .store(if is_present { self.arenas.latest() } else { null_mut() }, Ordering::Release);
+        self.gate.presence.store(presence, Ordering::Release);
+    }
+
+    /// Whether mimalloc has made the object at this address of the range. `None`: this process has not the memory.
+    ///
+    /// # Safety
+    /// The address lies in the range.
+    #[inline(always)]
+    pub unsafe fn is_in_arena(&self, address: usize) -> Option<bool> {
+        let owners = self.gate.owners.load(Ordering::Relaxed);
+        let chunk = (address - self.range.base) / CHUNK;
+        debug_assert!(chunk < self.owners.len());
+        // SAFETY: NULL, or `owners`, which has an entry for each chunk of the range and lives for ever.
+        (!owners.is_null()).then(|| unsafe { &*owners.add(chunk) }.load(Ordering::Relaxed) == ARENA)
     }
 
     #[cold]
@@ -151,12 +175,6 @@ impl Space {
     #[inline]
     pub fn contains(&self, address: usize) -> bool {
         address.wrapping_sub(self.range.base) < self.range.length
-    }
-
-    /// Whether mimalloc has made the object at this address of the range.
-    #[inline]
-    pub fn is_in_arena(&self, address: usize) -> bool {
-        self.owners[(address - self.range.base) / CHUNK].load(Ordering::Relaxed) == ARENA
     }
 
     /// A run for a large object: {address, length}.

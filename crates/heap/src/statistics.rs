@@ -5,7 +5,6 @@ use crate::heap::Heap;
 use crate::limits::UNIT;
 use crate::range::{Backing, resident_in_file};
 use crate::{operation, small};
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 /// Bytes of a heap, as they were at about one moment.
@@ -36,10 +35,7 @@ impl Heap {
     pub fn statistics(&self) -> Result<Statistics> {
         let _operation = operation::enter();
         let resident = match self.space.backing()? {
-            // SAFETY: the file stays open until self is dropped.
-            Backing::File => {
-                resident_in_file(unsafe { BorrowedFd::borrow_raw(self.space.file.load(Ordering::Relaxed)) })?
-            }
+            Backing::File => resident_in_file(self.file()?)?,
             Backing::Private => self.resident_in_pages()?,
         };
         let freed = self.space.freed_bytes() as u64;
@@ -90,7 +86,7 @@ impl Heap {
     /// Says whether children of fork(2) get a copy of the heap, so that their objects are their own. Without it a child finds the heap
     /// unmapped, and its calls fail.
     ///
-    /// The copy is made before fork returns, of all resident pages, private to the child: about 0.4 s for a GiB. Other threads of the
+    /// The copy is made before fork returns, of all resident pages, private to the child; its time grows with them. Other threads of the
     /// parent wait meanwhile where they allocate or free; what they write into their objects is in the copy or not. A copy is no
     /// longer registered, and peers cannot map it. vfork(2) and posix_spawn(3) copy nothing.
     pub fn fork_copies(&self, copies: bool) {

@@ -14,7 +14,10 @@ impl Heap {
     pub fn allocate_unsized(&self, size: usize, alignment: usize, zeroed: bool) -> Result<NonNull<u8>> {
         let layout = layout(size, alignment)?;
         let operation = self.enter();
-        let object = self.allocate_inside(layout, zeroed)?;
+        let object = match self.allocate_at_once(layout, zeroed) {
+            Some(object) => object,
+            None => self.allocate_slowly(layout, zeroed)?,
+        };
         // SAFETY: the object was allocated just now.
         operation.count(self.number, unsafe { self.usable_inside(object) } as i64);
         Ok(object)
@@ -28,12 +31,13 @@ impl Heap {
         if self.space.backing().is_err() {
             return;
         }
-        // SAFETY: the caller's promise.
-        let usable = unsafe { self.usable_size(object) };
         if self.has_exports() {
-            self.revoke(object, usable);
+            // SAFETY: the caller's promise.
+            self.revoke(object, unsafe { self.usable_size(object) });
         }
         let operation = self.enter();
+        // SAFETY: the caller's promise.
+        let usable = unsafe { self.usable_inside(object) };
         // SAFETY: the caller's promise.
         if unsafe { self.free_inside(object) } {
             operation.count(self.number, -(usable as i64));
