@@ -1,6 +1,5 @@
 //! Buffers that operations own until they end.
 
-use std::mem::size_of_val;
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -26,7 +25,7 @@ macro_rules! slices {
         // change behind a shared reference (`Immutable`).
         unsafe impl<T: IntoBytes + Immutable + Send + Sync + 'static> Buffer for $type {
             fn bytes(&self) -> (*const u8, usize) {
-                (self.as_ptr().cast(), size_of_val::<[T]>(self))
+                (self.as_ptr().cast(), self.len() * size_of::<T>())
             }
         }
     )*};

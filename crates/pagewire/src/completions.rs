@@ -25,29 +25,31 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Completions {
     queue: Arc<CompletionQueue<Host>>,
     channel: Arc<CompletionChannel>,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
     by_queue_pair: RwLock<HashMap<u32, Arc<dyn Completes>>>,
+    /// Held by the thread that polls.
+    order: Mutex<()>,
 }
 
 /// What wakes the thread that polls for sleepers.
 #[derive(Default)]
-struct Bell {
-    state: Mutex<BellState>,
+struct Wakeup {
+    state: Mutex<WakeupState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct BellState {
+struct WakeupState {
     /// Wakers of operations that have not ended. Below zero for a moment where one ends while its waker is being set.
     sleepers: isize,
     /// The completion queue has announced something.
-    rung: bool,
+    raised: bool,
     closed: bool,
 }
 
-impl Notifier for Bell {
+impl Notifier for Wakeup {
     fn raise(&self) {
-        self.state.lock().rung = true;
+        self.state.lock().raised = true;
         self.changed.notify_all();
     }
 
@@ -57,14 +59,19 @@ impl Notifier for Bell {
 impl Completions {
     /// An empty queue, and the thread that polls it for sleepers.
     pub fn new(context: &Arc<Context<Host>>) -> Result<Arc<Self>> {
-        let bell = Arc::new(Bell::default());
-        let channel = context.create_channel(bell.clone());
+        let wakeup = Arc::new(Wakeup::default());
+        let channel = context.create_channel(wakeup.clone());
         let queue =
             context.create_cq(COMPLETIONS, Some(channel.clone())).map_err(refused("a completion queue"))?;
-        let completions =
-            Arc::new(Completions { queue, channel, bell: bell.clone(), by_queue_pair: RwLock::default() });
+        let completions = Arc::new(Completions {
+            queue,
+            channel,
+            wakeup: wakeup.clone(),
+            by_queue_pair: RwLock::default(),
+            order: Mutex::default(),
+        });
         let weak = Arc::downgrade(&completions);
-        pagewire_fabric::spawn("pagewire-wait", move || serve(&bell, &weak))
+        pagewire_fabric::spawn("pagewire-wait", move || serve(&wakeup, &weak))
             .map_err(system("a thread cannot start"))?;
         Ok(completions)
     }
@@ -85,6 +92,8 @@ impl Completions {
 
     /// Hands over what is complete, and gives how much. With nothing there the calling thread does the engine's work for a moment.
     pub fn poll(&self) -> usize {
+        // One thread at a time, so that the order stays.
+        let Some(_order) = self.order.try_lock() else { return 0 };
         let mut batch = SmallVec::<[Completion; 8]>::new();
         self.queue.poll(POLL, &mut |completion| batch.push(*completion));
         for completion in &batch {
@@ -122,17 +131,34 @@ impl Completions {
 
     /// So many more sleep until operations end, or fewer.
     pub fn add_sleepers(&self, more: isize) {
-        self.bell.state.lock().sleepers += more;
+        self.wakeup.state.lock().sleepers += more;
         if more > 0 {
-            self.bell.changed.notify_all();
+            self.wakeup.changed.notify_all();
         }
     }
 
-    /// Ends the thread, and forgets all queue pairs.
+    /// Forgets all queue pairs, and destroys the queue.
     pub fn close(&self) {
-        self.bell.state.lock().closed = true;
-        self.bell.changed.notify_all();
+        self.wakeup.close();
         self.by_queue_pair.write().clear();
+        self.queue.completion_events().abandon();
+        if let Err(error) = self.queue.destroy() {
+            log::warn!("a completion queue stays: {error}");
+        }
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        self.wakeup.close();
+    }
+}
+
+impl Wakeup {
+    /// Ends the thread that it wakes.
+    fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_all();
     }
 }
 
@@ -145,11 +171,11 @@ impl Wake for Unpark {
     }
 }
 
-fn serve(bell: &Bell, completions: &Weak<Completions>) {
+fn serve(wakeup: &Wakeup, completions: &Weak<Completions>) {
     loop {
-        let mut state = bell.state.lock();
+        let mut state = wakeup.state.lock();
         while state.sleepers <= 0 && !state.closed {
-            bell.changed.wait(&mut state);
+            wakeup.changed.wait(&mut state);
         }
         if state.closed {
             return;
@@ -163,11 +189,11 @@ fn serve(bell: &Bell, completions: &Weak<Completions>) {
         }
         let channel = completions.channel.clone();
         drop(completions);
-        let mut state = bell.state.lock();
-        if !state.rung && !state.closed {
-            bell.changed.wait_for(&mut state, LOOK);
+        let mut state = wakeup.state.lock();
+        if !state.raised && !state.closed {
+            wakeup.changed.wait_for(&mut state, LOOK);
         }
-        state.rung = false;
+        state.raised = false;
         drop(state);
         while channel.next_event().is_some() {}
     }

@@ -1,27 +1,26 @@
 //! The connection to one peer: operations leave in the order in which they were started, and a refused one does not end those behind it.
 //!
-//! An error ends a queue pair (InfiniBand specification, volume 1, section 10.8.5): what stood behind the failed request is flushed, and
-//! was not executed. The node then connects anew and posts the flushed requests again, in their order.
+//! An error ends a queue pair (InfiniBand specification, volume 1, section 10.8.5). What stood behind a request that the peer has refused is
+//! flushed, and was not executed: the node connects anew, and posts it again, in order. Where the peer is lost nobody knows what was
+//! executed: all that the engine had ends with that.
 
 use crate::completions::{Completes, Completions};
 use crate::engine::Host;
-use crate::error::{Failure, Result, Rule, Side};
+use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::handshake::{connect, discard};
-use crate::limits::SEND_DEPTH;
+use crate::limits::{CONNECT_LOOK, CONNECT_PATIENCE, CONNECT_PAUSE, CONNECT_TRIES, SEND_DEPTH};
 use crate::listener::{ListenerHandle, Watcher};
-use crate::pending::{AnyPending, SWAP, Step};
+use crate::pending::{AnyPending, Step, Wakers};
 use crate::services::Services;
 use crate::token::NodeAddress;
 use pagewire_nic::attributes::{QueuePairChange, State};
-use pagewire_nic::{Completion, ConnectionReport, Data, QueuePair, SendOperation, SendRequest, Status};
-use parking_lot::Mutex;
+use pagewire_nic::{Completion, ConnectionReport, Data, QueuePair, SendRequest, Status};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// An operation of which a step failed: what of it is flushed afterwards is not posted again.
-const FAILED: usize = usize::MAX;
+use std::time::Instant;
 
 /// The connection to one peer, of requests of this side.
 pub(crate) struct Connection {
@@ -33,21 +32,25 @@ pub(crate) struct Connection {
 
 struct Queues {
     link: Link,
-    /// What the engine has, by the number of the request; `None`: complete, behind one that is not.
-    posted: VecDeque<Option<Arc<AnyPending>>>,
-    /// The number of the first of them.
+    /// Operations whose requests the engine has, oldest first, one for each request.
+    posted: VecDeque<Arc<AnyPending>>,
+    /// The number of the first of these requests.
     first: u64,
-    /// Those that are not complete.
-    incomplete: usize,
-    /// What was flushed, in order.
-    flushed: Vec<(u64, Arc<AnyPending>)>,
-    /// What waits for room in the send queue or for a connection.
+    /// Operations that were flushed and are posted again, in order.
+    flushed: Vec<Arc<AnyPending>>,
+    /// What waits for room in the send queue or for a connection. The first one may be posted in part.
     waiting: VecDeque<Arc<AnyPending>>,
     /// The first failure of an operation that was dropped.
     unnoticed: Option<Failure>,
+    /// How often in a row a connection was lost before anything was done by it.
+    losses: u32,
+    /// The thread that polls for sleepers polls for this connection.
+    is_polled: bool,
 }
 
 enum Link {
+    /// There is none, and nothing needs one.
+    Idle,
     Up {
         queue_pair: Arc<QueuePair<Host>>,
         stream: Arc<TcpStream>,
@@ -55,6 +58,8 @@ enum Link {
     /// The queue pair is in ERR: what it still has is being flushed.
     Failing {
         queue_pair: Arc<QueuePair<Host>>,
+        /// The peer is lost; else it has refused a request.
+        lost: Option<String>,
     },
     /// A thread connects.
     Connecting,
@@ -63,8 +68,8 @@ enum Link {
     },
 }
 
-/// An operation that has ended, and how.
-type Ended = (Arc<AnyPending>, Option<Failure>);
+/// Operations that have ended, and how.
+type Ended = Vec<(Arc<AnyPending>, Option<Failure>)>;
 
 impl Connection {
     /// Connects to a peer.
@@ -81,10 +86,11 @@ impl Connection {
                 link: Link::Connecting,
                 posted: VecDeque::new(),
                 first: 0,
-                incomplete: 0,
                 flushed: Vec::new(),
                 waiting: VecDeque::new(),
                 unnoticed: None,
+                losses: 0,
+                is_polled: false,
             }),
         });
         connection.connect()?;
@@ -98,14 +104,14 @@ impl Connection {
         let mut queues = self.queues.lock();
         if !matches!(queues.link, Link::Connecting) {
             // Closed meanwhile.
+            drop(queues);
             self.services.completions.leave(queue_pair.number());
             discard(&queue_pair);
             return Ok(());
         }
         queues.link = Link::Up { queue_pair, stream: stream.clone() };
         let ended = self.post(&mut queues);
-        drop(queues);
-        self.end(ended);
+        self.end(queues, ended);
         let own: Arc<dyn Watcher> = self.clone();
         self.listener.watch(stream, Arc::downgrade(&own));
         Ok(())
@@ -116,57 +122,93 @@ impl Connection {
         matches!(self.queues.lock().link, Link::Down { .. })
     }
 
+    /// Waits until it is up, and connects if it is idle.
+    ///
+    /// # Errors
+    /// `Connect`: it is down, or comes up within no time that a connection may take.
+    pub fn ensure_up(self: &Arc<Self>) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let mut queues = self.queues.lock();
+            match &queues.link {
+                Link::Up { .. } => return Ok(()),
+                Link::Down { why } => {
+                    return Err(Error::Connect { node: self.peer.socket(), why: why.clone() });
+                }
+                Link::Idle => {
+                    queues.link = Link::Connecting;
+                    drop(queues);
+                    let Err(error) = self.connect() else { continue };
+                    let mut queues = self.queues.lock();
+                    queues.link = Link::Down { why: error.to_string() };
+                    let ended = self.post(&mut queues);
+                    self.end(queues, ended);
+                    return Err(error);
+                }
+                Link::Failing { .. } | Link::Connecting => {}
+            }
+            drop(queues);
+            if start.elapsed() >= 2 * CONNECT_PATIENCE {
+                let why = "it is still being connected to".to_owned();
+                return Err(Error::Connect { node: self.peer.socket(), why });
+            }
+            // Completions may have to be handed over first.
+            self.completions().poll();
+            std::thread::sleep(CONNECT_LOOK);
+        }
+    }
+
     /// Starts operations, in this order.
-    pub fn start(&self, operations: impl IntoIterator<Item = Arc<AnyPending>>) {
+    pub fn start(self: &Arc<Self>, operations: impl IntoIterator<Item = Arc<AnyPending>>) {
         let mut queues = self.queues.lock();
         queues.waiting.extend(operations);
-        let ended = self.post(&mut queues);
-        drop(queues);
-        self.end(ended);
+        let mut ended = self.post(&mut queues);
+        ended.extend(self.connect_if_needed(&mut queues));
+        self.end(queues, ended);
     }
 
     /// Gives the engine what waits, as far as there is room. Returns what cannot be done any more.
-    fn post(&self, queues: &mut Queues) -> Vec<Ended> {
+    fn post(&self, queues: &mut Queues) -> Ended {
         let queue_pair = match &queues.link {
             Link::Up { queue_pair, .. } => queue_pair.clone(),
-            Link::Failing { .. } | Link::Connecting => return Vec::new(),
+            Link::Idle | Link::Failing { .. } | Link::Connecting => return Vec::new(),
             Link::Down { why } => {
                 let why = why.clone();
-                return queues.waiting.drain(..).map(|pending| self.lost(pending, &why)).collect();
+                let waiting = std::mem::take(&mut queues.waiting).into_iter();
+                return waiting.map(|pending| self.lost(pending, &why)).collect();
             }
         };
         let (mut ended, mut rings) = (Vec::new(), false);
         while let Some(pending) = queues.waiting.front().cloned() {
-            let steps = pending.steps.lock();
-            let mut refusal = None;
-            while let Some(step) = steps.get(pending.posted.load(Ordering::Acquire)) {
-                if queues.incomplete >= SEND_DEPTH as usize {
+            let mut steps = pending.steps.lock();
+            while let Some(step) = steps.next() {
+                if queues.posted.len() >= SEND_DEPTH as usize {
                     break;
                 }
                 let number = queues.first + queues.posted.len() as u64;
                 match queue_pair.post_send(&request(number, step)) {
                     Ok(kept) => rings |= kept,
                     Err(error) => {
-                        refusal = Some(error);
+                        let (operation, peer) = (pending.name, self.peer.socket());
+                        let status = error.to_string();
+                        steps.failure = Some(Failure::Unexpected { operation, peer, status });
                         break;
                     }
                 }
-                pending.posted.fetch_add(1, Ordering::AcqRel);
-                queues.posted.push_back(Some(pending.clone()));
-                queues.incomplete += 1;
+                steps.posted += 1;
+                queues.posted.push_back(pending.clone());
             }
-            let is_posted = pending.posted.load(Ordering::Acquire) == steps.len();
-            drop(steps);
-            if let Some(error) = refusal {
-                pending.done.store(FAILED, Ordering::Release);
-                let (operation, peer) = (pending.name, self.peer.socket());
-                let failure = Failure::Unexpected { operation, peer, status: error.to_string() };
-                ended.push((pending, Some(failure)));
-            } else if !is_posted {
+            if steps.next().is_some() {
                 // There is no room for the rest now.
                 break;
             }
+            // With requests that the engine has it ends when these have come back.
+            let failure = if steps.is_idle() { steps.failure.take() } else { None };
+            drop(steps);
             queues.waiting.pop_front();
+            if failure.is_some() {
+                ended.push((pending, failure));
+            }
         }
         if rings {
             queue_pair.doorbell();
@@ -174,51 +216,90 @@ impl Connection {
         ended
     }
 
-    /// Connects anew once everything has come back that the failed queue pair had.
-    fn recover_if_flushed(self: &Arc<Self>, queues: &mut Queues) {
-        if queues.incomplete > 0 || !matches!(queues.link, Link::Failing { .. }) {
-            return;
+    /// Connects where something waits for that, once everything has come back that a failed queue pair had. Returns what cannot be done any
+    /// more.
+    fn connect_if_needed(self: &Arc<Self>, queues: &mut Queues) -> Ended {
+        if let Link::Failing { .. } = queues.link {
+            if !queues.posted.is_empty() {
+                return Vec::new();
+            }
+            queues.repost();
         }
-        let Link::Failing { queue_pair } = std::mem::replace(&mut queues.link, Link::Connecting) else {
-            return;
+        let former = match &queues.link {
+            Link::Idle => None,
+            Link::Failing { queue_pair, .. } => Some(queue_pair.clone()),
+            Link::Up { .. } | Link::Connecting | Link::Down { .. } => return Vec::new(),
         };
-        queues.posted.clear();
-        queues.flushed.sort_by_key(|(number, _)| *number);
-        for (_, pending) in std::mem::take(&mut queues.flushed).into_iter().rev() {
-            queues.waiting.push_front(pending);
+        if former.is_none() && queues.waiting.is_empty() {
+            return Vec::new();
         }
         let connection = self.clone();
-        let spawned = pagewire_fabric::spawn("pagewire-connect", move || connection.recover(&queue_pair));
+        queues.link = Link::Connecting;
+        let spawned =
+            pagewire_fabric::spawn("pagewire-connect", move || connection.recover(former.as_deref()));
         if let Err(error) = spawned {
-            log::warn!("no thread connects to a peer anew: {error}");
             queues.link = Link::Down { why: format!("no thread could be started to connect anew: {error}") };
         }
+        self.post(queues)
     }
 
-    fn recover(self: &Arc<Self>, former: &QueuePair<Host>) {
-        self.services.completions.leave(former.number());
-        discard(former);
-        let Err(error) = self.connect() else { return };
+    /// Destroys the former queue pair, and connects anew if something waits.
+    fn recover(self: &Arc<Self>, former: Option<&QueuePair<Host>>) {
+        if let Some(former) = former {
+            self.services.completions.leave(former.number());
+            discard(former);
+        }
+        let mut queues = self.queues.lock();
+        if !matches!(queues.link, Link::Connecting) {
+            return;
+        }
+        if queues.waiting.is_empty() {
+            queues.link = Link::Idle;
+            return;
+        }
+        let losses = queues.losses;
+        drop(queues);
+        std::thread::sleep(CONNECT_PAUSE * losses);
+        let why = if losses < CONNECT_TRIES {
+            match self.connect() {
+                Ok(()) => return,
+                Err(Error::Connect { why, .. }) => why,
+                Err(error) => error.to_string(),
+            }
+        } else {
+            format!(
+                "it was connected to {CONNECT_TRIES} times, and each time it was lost before it did anything"
+            )
+        };
         let mut queues = self.queues.lock();
         if matches!(queues.link, Link::Connecting) {
-            queues.link = Link::Down { why: error.to_string() };
+            queues.link = Link::Down { why };
         }
         let ended = self.post(&mut queues);
-        drop(queues);
-        self.end(ended);
+        self.end(queues, ended);
     }
 
-    /// Tells whoever waits for these operations that they have ended.
-    fn end(&self, ended: Vec<Ended>) {
+    /// Ends operations. Who asks whether they have ended behind the lock finds what they ended with.
+    fn end(&self, mut queues: MutexGuard<'_, Queues>, ended: Ended) {
+        let mut wakers = Wakers::new();
         for (pending, failure) in ended {
-            let woken = pending.end(failure);
-            if let Some(failure) = woken.unnoticed {
-                self.note_unnoticed(failure);
-            }
-            if woken.sleepers > 0 {
-                self.services.completions.add_sleepers(-(woken.sleepers as isize));
+            let (woken, unnoticed) = pending.end(failure);
+            wakers.extend(woken);
+            if let Some(failure) = unnoticed {
+                queues.note_unnoticed(failure);
             }
         }
+        // What waits for room, or for the end of a queue pair, is polled for, though nobody waits for it.
+        let needs_polling = !queues.posted.is_empty()
+            && (!queues.waiting.is_empty() || matches!(queues.link, Link::Failing { .. }));
+        let change =
+            isize::from(needs_polling) - isize::from(std::mem::replace(&mut queues.is_polled, needs_polling));
+        drop(queues);
+        let change = change - wakers.len() as isize;
+        if change != 0 {
+            self.services.completions.add_sleepers(change);
+        }
+        wakers.into_iter().for_each(std::task::Waker::wake);
     }
 
     /// Waits until everything that was started before has ended.
@@ -245,14 +326,12 @@ impl Connection {
     /// Everything that was started and has not ended.
     fn unfinished(&self) -> Vec<Arc<AnyPending>> {
         let queues = self.queues.lock();
-        let flushed = queues.flushed.iter().map(|(_, pending)| pending);
-        queues.posted.iter().flatten().chain(flushed).chain(&queues.waiting).cloned().collect()
+        queues.posted.iter().chain(&queues.flushed).chain(&queues.waiting).cloned().collect()
     }
 
     /// Notes the failure of an operation that was dropped.
     pub fn note_unnoticed(&self, failure: Failure) {
-        log::debug!("{failure}");
-        self.queues.lock().unnoticed.get_or_insert(failure);
+        self.queues.lock().note_unnoticed(failure);
     }
 
     /// What the engine says of the connection. `None`: there is none now.
@@ -271,95 +350,76 @@ impl Connection {
         }
     }
 
-    /// Ends the connection. What was not done yet will not be.
+    /// Ends the connection. What was not done yet will not be. Operations whose requests the engine does not give back (an access waits for a
+    /// page that does not come) never end: their buffers may still be accessed.
     pub fn close(&self) {
         let mut queues = self.queues.lock();
         let why = "this process has left".to_owned();
         let link = std::mem::replace(&mut queues.link, Link::Down { why: why.clone() });
+        drop(queues);
         if let Link::Up { stream, .. } = &link {
             hang_up(stream);
         }
-        if let Link::Up { queue_pair, .. } | Link::Failing { queue_pair } = &link {
-            discard(queue_pair);
+        let is_destroyed = match &link {
+            Link::Up { queue_pair, .. } | Link::Failing { queue_pair, .. } => discard(queue_pair),
+            Link::Idle | Link::Connecting | Link::Down { .. } => true,
+        };
+        let mut queues = self.queues.lock();
+        let posted = std::mem::take(&mut queues.posted);
+        let mut all: Vec<Arc<AnyPending>> = std::mem::take(&mut queues.flushed);
+        all.extend(std::mem::take(&mut queues.waiting));
+        if is_destroyed {
+            all.extend(posted);
+        } else {
+            all.retain(|pending| !posted.iter().any(|posted| Arc::ptr_eq(posted, pending)));
+            std::mem::forget(posted);
         }
-        let Queues { posted, flushed, waiting, .. } = &mut *queues;
-        let flushed = flushed.drain(..).map(|(_, pending)| pending);
-        let all = posted.drain(..).flatten().chain(flushed).chain(waiting.drain(..));
-        let ended =
-            all.filter(|pending| !pending.is_ended()).map(|pending| self.lost(pending, &why)).collect();
-        drop(queues);
-        self.end(ended);
+        all.sort_by_key(|pending| Arc::as_ptr(pending).cast::<u8>());
+        all.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        let ended = all.into_iter().map(|pending| self.lost(pending, &why)).collect();
+        self.end(queues, ended);
     }
 
-    fn lost(&self, pending: Arc<AnyPending>, why: &str) -> Ended {
-        let failure =
-            Failure::PeerLost { operation: pending.name, peer: self.peer.socket(), why: why.to_owned() };
+    fn lost(&self, pending: Arc<AnyPending>, why: &str) -> (Arc<AnyPending>, Option<Failure>) {
+        let failure = self.peer_lost(&pending, why);
         (pending, Some(failure))
     }
 
-    fn failure_of(&self, pending: &AnyPending, status: Status) -> Failure {
+    fn peer_lost(&self, pending: &AnyPending, why: &str) -> Failure {
+        Failure::PeerLost { operation: pending.name, peer: self.peer.socket(), why: why.to_owned() }
+    }
+
+    /// Why a request of an operation failed, and whether the peer is lost.
+    fn failure_of(&self, pending: &AnyPending, status: Status) -> (Failure, Option<String>) {
         let (operation, peer) = (pending.name, self.peer.socket());
-        let refused = |side, rule| Failure::Refused { operation, peer, side, rule };
+        let refused = |side, rule| (Failure::Refused { operation, peer, side, rule }, None);
         match status {
             Status::RemoteAccess => refused(Side::Target, Rule::Key),
             Status::RemoteOperation => refused(Side::Target, Rule::Memory),
             Status::LocalProtection | Status::LocalLength => refused(Side::Caller, Rule::Buffer),
             Status::RetryExceeded | Status::RnrRetryExceeded => {
                 let why = "it does not answer, though it was asked several times".to_owned();
-                Failure::PeerLost { operation, peer, why }
+                (self.peer_lost(pending, &why), Some(why))
             }
-            status => Failure::Unexpected { operation, peer, status: format!("{status:?}") },
-        }
-    }
-}
-
-impl Completes for Connection {
-    fn complete(self: Arc<Self>, completion: &Completion) {
-        let mut queues = self.queues.lock();
-        let Some(pending) = queues.take(completion.wr_id) else { return };
-        let mut ended = Vec::new();
-        match completion.status {
-            Status::Success => match pending.step_done() {
-                Progress::Ended => ended.push((pending, None)),
-                Progress::Again => queues.waiting.push_back(pending),
-                Progress::Further => {}
-            },
             status => {
-                queues.fail();
-                if pending.done.load(Ordering::Acquire) != FAILED {
-                    if status == Status::Flushed {
-                        queues.flush(completion.wr_id, pending);
-                    } else {
-                        pending.done.store(FAILED, Ordering::Release);
-                        queues.waiting.retain(|waiting| !Arc::ptr_eq(waiting, &pending));
-                        let failure = self.failure_of(&pending, status);
-                        ended.push((pending, Some(failure)));
-                    }
-                }
+                let status = format!("{status:?}");
+                (Failure::Unexpected { operation, peer, status: status.clone() }, Some(status))
             }
         }
-        ended.extend(self.post(&mut queues));
-        self.recover_if_flushed(&mut queues);
-        drop(queues);
-        self.end(ended);
     }
-}
 
-impl Watcher for Connection {
-    fn closed_by_peer(self: Arc<Self>, closed: &Arc<TcpStream>) {
-        let mut queues = self.queues.lock();
-        if let Link::Up { queue_pair, stream } = &queues.link {
-            if !Arc::ptr_eq(stream, closed) {
-                // One of a former link says nothing any more.
-                return;
-            }
-            let change = QueuePairChange { state: Some(State::Error), ..Default::default() };
-            if let Err(error) = queue_pair.modify(&change) {
-                log::debug!("the queue pair of a lost peer: {error}");
-            }
-            queues.fail();
+    /// A request did not succeed. Returns the operation's failure, if it is known by now.
+    fn fail(&self, queues: &mut Queues, pending: &AnyPending, status: Status) -> Option<Failure> {
+        if status != Status::Flushed {
+            let (failure, lost) = self.failure_of(pending, status);
+            queues.fail(lost);
+            return Some(failure);
         }
-        self.recover_if_flushed(&mut queues);
+        queues.fail(None);
+        match &queues.link {
+            Link::Failing { lost: Some(why), .. } => Some(self.peer_lost(pending, why)),
+            _ => None,
+        }
     }
 }
 
@@ -382,64 +442,99 @@ fn request<'a>(number: u64, step: &'a Step) -> SendRequest<'a, Host> {
     }
 }
 
-impl Queues {
-    /// Takes a request that is complete.
-    fn take(&mut self, number: u64) -> Option<Arc<AnyPending>> {
-        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        let pending = self.posted.get_mut(index)?.take()?;
-        self.incomplete -= 1;
-        while let Some(None) = self.posted.front() {
-            self.posted.pop_front();
-            self.first += 1;
+impl Completes for Connection {
+    fn complete(self: Arc<Self>, completion: &Completion) {
+        let mut queues = self.queues.lock();
+        // Completions of a queue pair come in the order of its requests, and are handed over in that.
+        if completion.wr_id != queues.first {
+            debug_assert!(
+                matches!(queues.link, Link::Down { .. }),
+                "{completion:?}, and {} is next",
+                queues.first
+            );
+            return;
         }
-        Some(pending)
-    }
-
-    /// The queue pair has failed.
-    fn fail(&mut self) {
-        if let Link::Up { queue_pair, stream } = &self.link {
-            hang_up(stream);
-            self.link = Link::Failing { queue_pair: queue_pair.clone() };
+        let Some(pending) = queues.posted.pop_front() else { return };
+        queues.first += 1;
+        let mut steps = pending.steps.lock();
+        steps.returned += 1;
+        let mut again = false;
+        if completion.status == Status::Success {
+            queues.losses = 0;
+            again = steps.repeat(pending.word.load(Ordering::Acquire));
+            steps.done += usize::from(!again);
+        } else if let Some(failure) = self.fail(&mut queues, &pending, completion.status) {
+            steps.failure.get_or_insert(failure);
         }
-    }
-
-    /// Keeps an operation that was flushed: once, however many of its steps were. What was not complete of it is posted again.
-    fn flush(&mut self, number: u64, pending: Arc<AnyPending>) {
-        pending.posted.store(pending.done.load(Ordering::Acquire), Ordering::Release);
-        let is_kept = |kept: &Arc<AnyPending>| Arc::ptr_eq(kept, &pending);
-        // One that is posted in part waits already, before all others.
-        if !self.waiting.front().is_some_and(is_kept) && !self.flushed.iter().any(|(_, kept)| is_kept(kept)) {
-            self.flushed.push((number, pending));
+        let ends = steps.is_idle() && (steps.failure.is_some() || steps.done == steps.list.len());
+        let failure = if ends { steps.failure.take() } else { None };
+        drop(steps);
+        let mut ended = Vec::new();
+        if ends {
+            // It may wait to be posted further.
+            queues.waiting.retain(|waiting| !Arc::ptr_eq(waiting, &pending));
+            queues.flushed.retain(|flushed| !Arc::ptr_eq(flushed, &pending));
+            ended.push((pending, failure));
+        } else if again {
+            queues.waiting.push_back(pending);
+        } else if completion.status == Status::Flushed {
+            queues.flush(pending);
         }
+        ended.extend(self.post(&mut queues));
+        ended.extend(self.connect_if_needed(&mut queues));
+        self.end(queues, ended);
     }
 }
 
-/// How an operation stands after one of its steps.
-enum Progress {
-    Ended,
-    /// Other steps are under way.
-    Further,
-    /// It has to be posted once more.
-    Again,
-}
-
-impl AnyPending {
-    fn step_done(&self) -> Progress {
-        let mut steps = self.steps.lock();
-        // A swap's compare-swap comes again with what was found, until that is what it compared with.
-        if self.name == SWAP {
-            let found = self.word.load(Ordering::Acquire);
-            if let Some(Step { operation: SendOperation::CompareSwap { compare, .. }, .. }) =
-                steps.first_mut()
-            {
-                if *compare != found {
-                    *compare = found;
-                    self.posted.store(0, Ordering::Release);
-                    return Progress::Again;
+impl Watcher for Connection {
+    fn closed_by_peer(self: Arc<Self>, closed: &Arc<TcpStream>) {
+        let mut queues = self.queues.lock();
+        match &queues.link {
+            // Another one is of a former link, and says nothing any more.
+            Link::Up { queue_pair, stream } if Arc::ptr_eq(stream, closed) => {
+                let change = QueuePairChange { state: Some(State::Error), ..Default::default() };
+                if let Err(error) = queue_pair.modify(&change) {
+                    log::debug!("the queue pair of a lost peer: {error}");
                 }
             }
+            _ => return,
         }
-        let done = self.done.fetch_add(1, Ordering::AcqRel) + 1;
-        if done == steps.len() { Progress::Ended } else { Progress::Further }
+        queues.fail(Some("its process has ended, or has closed the connection".into()));
+        let ended = self.connect_if_needed(&mut queues);
+        self.end(queues, ended);
+    }
+}
+
+impl Queues {
+    /// The queue pair has failed. `lost`: why the peer is lost; else it has refused a request.
+    fn fail(&mut self, lost: Option<String>) {
+        if let Link::Up { queue_pair, stream } = &self.link {
+            hang_up(stream);
+            self.losses += u32::from(lost.is_some());
+            self.link = Link::Failing { queue_pair: queue_pair.clone(), lost };
+        }
+    }
+
+    /// Keeps an operation that was flushed, once, however many of its steps were.
+    fn flush(&mut self, pending: Arc<AnyPending>) {
+        if !self.flushed.last().is_some_and(|last| Arc::ptr_eq(last, &pending)) {
+            self.flushed.push(pending);
+        }
+    }
+
+    /// What was flushed waits again, before all others.
+    fn repost(&mut self) {
+        for pending in std::mem::take(&mut self.flushed).into_iter().rev() {
+            pending.steps.lock().rewind();
+            // One that was posted in part waits already.
+            if !self.waiting.front().is_some_and(|waiting| Arc::ptr_eq(waiting, &pending)) {
+                self.waiting.push_front(pending);
+            }
+        }
+    }
+
+    fn note_unnoticed(&mut self, failure: Failure) {
+        log::debug!("{failure}");
+        self.unnoticed.get_or_insert(failure);
     }
 }

@@ -35,7 +35,7 @@ pub enum Error {
     #[error("{what} did not happen within {after:?}")]
     Timeout { what: &'static str, after: Duration },
     /// A bound of [`limits`](crate::limits) is reached.
-    #[error("there is no room for more than {most} {what}")]
+    #[error("no more than {most} {what} are possible")]
     Limit { what: &'static str, most: usize },
     /// The engine refused.
     #[error("{what}: {why}")]
@@ -44,7 +44,9 @@ pub enum Error {
     #[error("{what}: {why}")]
     System { what: String, why: std::io::Error },
     /// This process was forked from the one that made the node.
-    #[error("the node belongs to the parent of this process: a child makes one of its own")]
+    #[error(
+        "this process was forked from one that has nodes, which stay the parent's: start a program (exec) that makes its own"
+    )]
     Forked,
     /// There is no memory for a region or a buffer.
     #[error("there is no memory for {0} bytes")]
@@ -72,7 +74,7 @@ pub(crate) fn system<E: Into<std::io::Error>>(what: impl Into<String>) -> impl F
 pub enum Side {
     /// The process that called; nothing was sent.
     Caller,
-    /// The owner of the memory; nothing was written there.
+    /// The owner of the memory. The request that was refused wrote nothing there; those of the same operation before it did.
     Target,
 }
 
@@ -120,7 +122,8 @@ pub enum Rule {
 /// Why an operation was not done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// A side refused it. Nothing was written, and operations behind it go on.
+    /// A side refused it. Operations behind it go on. Of an operation of several requests (pieces, a signal behind its put), those before the
+    /// refused one are done.
     #[error("{operation} on the region of {peer}: {side}: {rule}")]
     Refused { operation: &'static str, peer: SocketAddr, side: Side, rule: Rule },
     /// The peer is gone, or cannot be reached. Whether the operation was done there is not known.

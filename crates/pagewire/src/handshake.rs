@@ -2,16 +2,18 @@
 
 use crate::engine::Host;
 use crate::error::{Error, Result, refused};
-use crate::limits::{CONNECT_PATIENCE, SEND_DEPTH};
+use crate::limits::{CONNECT_PATIENCE, DESTROY_TRIES, KEEP_ALIVE, SEND_DEPTH};
 use crate::services::{Services, random};
 use crate::token::NodeAddress;
 use pagewire_nic::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::{QueuePair, QueuePairInit, Rights};
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl};
 use serde::{Deserialize, Serialize};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Instant;
 
 const MAGIC: [u8; 8] = *b"PAGEWIRE";
 /// Of the messages below.
@@ -21,17 +23,17 @@ pub(crate) const MAX_MESSAGE: usize = 128;
 
 /// What a node that has a token says first. Magic and version stand first in all versions.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Hello {
+pub(crate) struct ConnectRequest {
     magic: [u8; 8],
     version: u8,
     /// That of the token: who does not know it is a stranger.
     nonce: u64,
-    end: End,
+    endpoint: Endpoint,
 }
 
 /// One end of a connection.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct End {
+pub(crate) struct Endpoint {
     gid: [u8; 16],
     queue_pair: u32,
     /// Of the first request.
@@ -43,7 +45,7 @@ pub(crate) struct End {
 /// What the other node says to it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    Accepted(End),
+    Accepted(Endpoint),
     Refused(Refusal),
 }
 
@@ -55,7 +57,7 @@ pub(crate) enum Refusal {
     #[error("it is not the node that made the token: that has ended")]
     Nonce,
     #[error("it has as many peers as it can have")]
-    Room,
+    TooManyPeers,
     #[error("it could not make a queue pair (error {0})")]
     Engine(i32),
 }
@@ -100,9 +102,9 @@ fn queue_pair(services: &Services, rights: Rights) -> Result<Arc<QueuePair<Host>
     Ok(queue_pair)
 }
 
-impl End {
-    fn new(services: &Services, queue_pair: &QueuePair<Host>) -> Result<End> {
-        Ok(End {
+impl Endpoint {
+    fn new(services: &Services, queue_pair: &QueuePair<Host>) -> Result<Endpoint> {
+        Ok(Endpoint {
             gid: services.port.gid,
             queue_pair: queue_pair.number(),
             psn: random()? as u32 & 0xFF_FFFF,
@@ -111,7 +113,7 @@ impl End {
     }
 
     /// Connects a queue pair in INIT to the other end, which `self` is the own one of.
-    fn connect(&self, services: &Services, queue_pair: &QueuePair<Host>, other: &End) -> Result<()> {
+    fn connect(&self, services: &Services, queue_pair: &QueuePair<Host>, other: &Endpoint) -> Result<()> {
         let what = "a connection of queue pairs";
         let mtu = Mtu::from_repr(self.mtu.min(other.mtu)).unwrap_or_default();
         let address = AddressVector {
@@ -159,17 +161,18 @@ pub(crate) fn connect(services: &Services, to: &NodeAddress) -> Result<(Arc<Queu
 fn greet(services: &Services, to: &NodeAddress, queue_pair: &QueuePair<Host>) -> Result<TcpStream> {
     let cannot = |why: String| Error::Connect { node: to.socket(), why };
     let failed = |error: std::io::Error| cannot(error.to_string());
-    let own = End::new(services, queue_pair)?;
+    let own = Endpoint::new(services, queue_pair)?;
     let mut stream = TcpStream::connect_timeout(&to.socket(), CONNECT_PATIENCE).map_err(failed)?;
-    let patience = Some(CONNECT_PATIENCE);
-    stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(patience)).map_err(failed)?;
-    let hello = Hello { magic: MAGIC, version: VERSION, nonce: to.nonce, end: own };
-    stream.write_all(&frame(&hello)).map_err(failed)?;
+    stream.set_nodelay(true).map_err(failed)?;
+    keep_alive(&stream).map_err(failed)?;
+    let request = ConnectRequest { magic: MAGIC, version: VERSION, nonce: to.nonce, endpoint: own };
+    stream.write_all(&frame(&request)).map_err(failed)?;
     let mut bytes = [0; MAX_MESSAGE];
-    stream.read_exact(&mut bytes[..1]).map_err(failed)?;
+    let deadline = Instant::now() + CONNECT_PATIENCE;
+    read_until(&mut stream, &mut bytes[..1], deadline).map_err(failed)?;
     let length = usize::from(bytes[0]);
     let body = bytes.get_mut(..length).ok_or_else(|| cannot("what answers there is no Pagewire".into()))?;
-    stream.read_exact(body).map_err(failed)?;
+    read_until(&mut stream, body, deadline).map_err(failed)?;
     match postcard::from_bytes(body) {
         Ok(Answer::Accepted(other)) => own.connect(services, queue_pair, &other)?,
         Ok(Answer::Refused(refusal)) => return Err(cannot(refusal.to_string())),
@@ -178,8 +181,32 @@ fn greet(services: &Services, to: &NodeAddress, queue_pair: &QueuePair<Host>) ->
     Ok(stream)
 }
 
+/// Fills `bytes`, however slowly they come, by this time.
+fn read_until(stream: &mut TcpStream, bytes: &mut [u8], deadline: Instant) -> std::io::Result<()> {
+    let mut at = 0;
+    while at < bytes.len() {
+        let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+        stream.set_read_timeout(Some(left.ok_or(ErrorKind::TimedOut)?))?;
+        match stream.read(&mut bytes[at..]) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(count) => at += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Has the kernel notice that the other host is gone, which closes nothing.
+pub(crate) fn keep_alive(stream: &TcpStream) -> std::io::Result<()> {
+    set_socket_keepalive(stream, true)?;
+    set_tcp_keepidle(stream, KEEP_ALIVE)?;
+    set_tcp_keepintvl(stream, KEEP_ALIVE)?;
+    Ok(set_tcp_keepcnt(stream, 3)?)
+}
+
 /// Answers a node: the queue pair of this side if it is accepted, and what to send. `None`: it says nothing that deserves an answer.
-/// `is_full`: there is no room for another peer.
+/// `is_full`: it has as many peers as it can have.
 pub(crate) fn accept(
     services: &Services,
     message: &[u8],
@@ -194,14 +221,14 @@ pub(crate) fn accept(
     if version != VERSION {
         return refuse(Refusal::Version(VERSION));
     }
-    let hello: Hello = postcard::from_bytes(message).ok()?;
-    if hello.nonce != services.address.nonce {
+    let request: ConnectRequest = postcard::from_bytes(message).ok()?;
+    if request.nonce != services.address.nonce {
         return refuse(Refusal::Nonce);
     }
     if is_full {
-        return refuse(Refusal::Room);
+        return refuse(Refusal::TooManyPeers);
     }
-    let made = respond(services, &hello.end);
+    let made = respond(services, &request.endpoint);
     Some(match made {
         Ok((queue_pair, own)) => (Some(queue_pair), Answer::Accepted(own)),
         Err(error) => {
@@ -212,10 +239,10 @@ pub(crate) fn accept(
     })
 }
 
-fn respond(services: &Services, other: &End) -> Result<(Arc<QueuePair<Host>>, End)> {
+fn respond(services: &Services, other: &Endpoint) -> Result<(Arc<QueuePair<Host>>, Endpoint)> {
     let queue_pair =
         queue_pair(services, Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC)?;
-    let connected = End::new(services, &queue_pair).and_then(|own| {
+    let connected = Endpoint::new(services, &queue_pair).and_then(|own| {
         own.connect(services, &queue_pair, other)?;
         Ok(own)
     });
@@ -228,9 +255,13 @@ fn respond(services: &Services, other: &End) -> Result<(Arc<QueuePair<Host>>, En
     }
 }
 
-/// Destroys a queue pair. One whose last access does not end stays: nothing names it any more.
-pub(crate) fn discard(queue_pair: &QueuePair<Host>) {
-    if let Err(error) = queue_pair.destroy() {
-        log::warn!("a queue pair stays: {error}");
+/// Destroys a queue pair. False: an access does not end (it waits for a page that does not come), and the queue pair stays.
+pub(crate) fn discard(queue_pair: &QueuePair<Host>) -> bool {
+    for _ in 0..DESTROY_TRIES {
+        match queue_pair.destroy() {
+            Ok(()) => return true,
+            Err(error) => log::warn!("a queue pair is not destroyed yet: {error}"),
+        }
     }
+    false
 }

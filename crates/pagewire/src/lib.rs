@@ -32,7 +32,7 @@
 //!
 //! | | local path | over UDP |
 //! |---|---|---|
-//! | operations to one peer | executed in the order in which they were started | the same |
+//! | operations to one peer, but for swaps | executed in the order in which they were started | the same |
 //! | bytes of one put | in any order; the last 8 bytes of a long one go last | in order of their addresses, packet by packet |
 //! | a signal behind its put | changes when all bytes are visible | the same |
 //! | operations to different peers | none | none |

@@ -20,8 +20,23 @@ pub const MAX_LENGTH: usize = 1 << 31;
 /// For how long the other node may take to answer when a connection is made.
 pub const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Pause between two questions whether a peer's host is still there, after as long a silence. Three without an answer, and it is gone.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// How often in a row a connection may be lost before anything was done by it. Then the peer counts as lost until its token is opened again.
+pub const CONNECT_TRIES: u32 = 5;
+
+/// The pause before a lost connection is made anew, for each time that it was lost in a row.
+pub const CONNECT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Time between two looks whether a connection is up that is being made anew.
+pub const CONNECT_LOOK: Duration = Duration::from_millis(1);
+
 /// Strangers that have connected and not yet said what they want. One more makes the oldest go.
 pub const PENDING_HANDSHAKES: usize = 64;
+
+/// How often the destruction of a queue pair is tried, each time for 2 s, while an access does not end.
+pub const DESTROY_TRIES: u32 = 5;
 
 /// For how long a thread that waits for an operation polls before it sleeps.
 pub const SPIN: Duration = Duration::from_micros(200);

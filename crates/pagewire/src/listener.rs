@@ -3,7 +3,7 @@
 
 use crate::engine::Host;
 use crate::error::{Result, system};
-use crate::handshake::{MAX_MESSAGE, accept, discard, frame};
+use crate::handshake::{MAX_MESSAGE, accept, discard, frame, keep_alive};
 use crate::limits::{MAX_PEERS, PENDING_HANDSHAKES};
 use crate::services::Services;
 use pagewire_nic::QueuePair;
@@ -12,13 +12,17 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long the thread pauses where a connection cannot be taken.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// Tokens of what is no TCP connection.
 const LISTENER: u64 = 0;
-const BELL: u64 = 1;
+const WAKEUP: u64 = 1;
 const FIRST_STREAM: u64 = 2;
 
 /// Who is told that a peer has closed a stream.
@@ -28,7 +32,7 @@ pub(crate) trait Watcher: Send + Sync {
 
 /// Where other threads give the listener's thread something to do.
 pub(crate) struct ListenerHandle {
-    bell: OwnedFd,
+    wakeup: OwnedFd,
     orders: Mutex<Orders>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -42,7 +46,7 @@ struct Orders {
 /// A TCP connection.
 enum Stream {
     /// Of somebody who has not said what they want.
-    Stranger { stream: TcpStream, heard: Vec<u8> },
+    Stranger { stream: TcpStream, received: Vec<u8> },
     /// Of a peer that has requests for this process.
     Requester { stream: TcpStream, queue_pair: Arc<QueuePair<Host>> },
     /// Of a peer that this process has requests for.
@@ -62,14 +66,14 @@ impl ListenerHandle {
     /// Starts the thread of a node.
     pub fn start(listener: TcpListener, services: Arc<Services>) -> Result<Arc<ListenerHandle>> {
         let what = "a thread that takes connections";
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system(what))?;
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system(what))?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system(what))?;
         listener.set_nonblocking(true).map_err(system(what))?;
         epoll::add(&ready, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)
             .map_err(system(what))?;
-        epoll::add(&ready, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)
+        epoll::add(&ready, &wakeup, epoll::EventData::new_u64(WAKEUP), epoll::EventFlags::IN)
             .map_err(system(what))?;
-        let handle = Arc::new(ListenerHandle { bell, orders: Mutex::default(), thread: Mutex::default() });
+        let handle = Arc::new(ListenerHandle { wakeup, orders: Mutex::default(), thread: Mutex::default() });
         let thread = Listener {
             handle: handle.clone(),
             listener,
@@ -86,21 +90,21 @@ impl ListenerHandle {
     /// Tells `watcher` when the peer closes this stream.
     pub fn watch(&self, stream: Arc<TcpStream>, watcher: Weak<dyn Watcher>) {
         self.orders.lock().watch.push((stream, watcher));
-        self.ring();
+        self.wake();
     }
 
     /// Ends the thread and every connection of a peer: when this returns, none is left.
     pub fn stop(&self) {
         self.orders.lock().stop = true;
-        self.ring();
+        self.wake();
         if let Some(Err(_)) = self.thread.lock().take().map(JoinHandle::join) {
             log::error!("the thread that takes connections had failed before");
         }
     }
 
-    fn ring(&self) {
-        // A counter that is full has rung.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    fn wake(&self) {
+        // A counter that is full wakes the thread, too.
+        let _ = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
     }
 }
 
@@ -119,7 +123,7 @@ impl Listener {
             for event in &events {
                 match event.data.u64() {
                     LISTENER => self.take_strangers(),
-                    BELL => {
+                    WAKEUP => {
                         if !self.follow_orders() {
                             return;
                         }
@@ -133,8 +137,8 @@ impl Listener {
     /// Does what other threads have asked for. False: it ends.
     fn follow_orders(&mut self) -> bool {
         let mut count = [0; 8];
-        // Another ring may come meanwhile, and is heard again.
-        let _ = rustix::io::read(&self.handle.bell, &mut count);
+        // Another ring may come meanwhile, and is received again.
+        let _ = rustix::io::read(&self.handle.wakeup, &mut count);
         let Orders { watch, stop } = std::mem::take(&mut *self.handle.orders.lock());
         for (stream, watcher) in watch {
             self.add(Stream::Responder { stream, watcher });
@@ -147,11 +151,13 @@ impl Listener {
             match self.listener.accept() {
                 Ok((stream, _)) => {
                     self.bound_strangers();
-                    self.add(Stream::Stranger { stream, heard: Vec::new() });
+                    self.add(Stream::Stranger { stream, received: Vec::new() });
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
                     log::warn!("a connection could not be taken: {error}");
+                    // It waits, and is reported again at once: there may be no more descriptors.
+                    std::thread::sleep(ACCEPT_PAUSE);
                     return;
                 }
             }
@@ -160,15 +166,23 @@ impl Listener {
 
     /// Has the oldest stranger go where there are too many.
     fn bound_strangers(&mut self) {
-        let mut strangers = self
-            .streams
-            .iter()
-            .filter(|(_, stream)| matches!(stream, Stream::Stranger { .. }))
-            .map(|(number, _)| *number);
+        let is_stranger = |(_, stream): &(&u64, &Stream)| matches!(stream, Stream::Stranger { .. });
+        let mut strangers = self.streams.iter().filter(is_stranger).map(|(number, _)| *number);
         let oldest = strangers.next();
         if strangers.count() + 1 >= PENDING_HANDSHAKES {
-            oldest.and_then(|number| self.streams.remove(&number));
+            if let Some(stranger) = oldest.and_then(|number| self.streams.remove(&number)) {
+                self.close(stranger);
+            }
         }
+    }
+
+    /// Ends a connection. A child of this process may have its descriptor, too: so it is shut down, and not waited for any more.
+    fn close(&self, stream: Stream) {
+        let forgotten = epoll::delete(&self.ready, stream.socket()).map_err(std::io::Error::from);
+        if let Err(error) = forgotten.and_then(|()| stream.socket().shutdown(Shutdown::Both)) {
+            log::debug!("a peer has hung up before: {error}");
+        }
+        stream.close();
     }
 
     fn add(&mut self, stream: Stream) {
@@ -201,44 +215,62 @@ impl Listener {
             Err(_) => 0,
         };
         match stream {
-            Stream::Stranger { stream, mut heard } if count > 0 => {
-                heard.extend_from_slice(&bytes[..count]);
-                if let Some(stream) = self.answer(services, stream, heard) {
-                    self.streams.insert(number, stream);
+            Stream::Stranger { stream, mut received } if count > 0 => {
+                received.extend_from_slice(&bytes[..count]);
+                match self.answer(services, &stream, &received) {
+                    Reply::More => drop(self.streams.insert(number, Stream::Stranger { stream, received })),
+                    Reply::Accepted(queue_pair) => {
+                        self.streams.insert(number, Stream::Requester { stream, queue_pair });
+                    }
+                    Reply::Ended => self.close(Stream::Stranger { stream, received }),
                 }
             }
             // A peer says no more than its end.
-            stream => stream.close(),
+            stream => self.close(stream),
         }
     }
 
-    /// Answers a stranger that has said everything. `None`: the connection ends.
-    fn answer(&self, services: &Services, mut stream: TcpStream, heard: Vec<u8>) -> Option<Stream> {
-        let length = usize::from(*heard.first()?);
-        if length > MAX_MESSAGE || heard.len() > length + 1 {
-            return None;
+    /// Answers a stranger that has said everything.
+    fn answer(&self, services: &Services, mut stream: &TcpStream, received: &[u8]) -> Reply {
+        let length = received.first().map_or(0, |length| usize::from(*length));
+        if length > MAX_MESSAGE || received.len() > length + 1 {
+            return Reply::Ended;
         }
-        if heard.len() < length + 1 {
-            return Some(Stream::Stranger { stream, heard });
+        if received.len() < length + 1 {
+            return Reply::More;
         }
         let requesters =
             self.streams.values().filter(|stream| matches!(stream, Stream::Requester { .. })).count();
-        let (queue_pair, answer) = accept(services, &heard[1..], requesters >= MAX_PEERS)?;
+        let Some((queue_pair, answer)) = accept(services, &received[1..], requesters >= MAX_PEERS) else {
+            return Reply::Ended;
+        };
         // A message of this size fits in the buffer of a socket that nothing was written to.
-        let sent = stream.write_all(&frame(&answer));
-        let queue_pair = queue_pair?;
-        if let Err(error) = sent {
-            log::debug!("a peer went before it was connected: {error}");
-            discard(&queue_pair);
-            return None;
+        let sent = keep_alive(stream).and_then(|()| stream.write_all(&frame(&answer)));
+        match (queue_pair, sent) {
+            (Some(queue_pair), Ok(())) => Reply::Accepted(queue_pair),
+            (None, _) => Reply::Ended,
+            (Some(queue_pair), Err(error)) => {
+                log::debug!("a peer went before it was connected: {error}");
+                discard(&queue_pair);
+                Reply::Ended
+            }
         }
-        Some(Stream::Requester { stream, queue_pair })
     }
+}
+
+/// What becomes of a stranger.
+enum Reply {
+    /// It has not said everything.
+    More,
+    Accepted(Arc<QueuePair<Host>>),
+    Ended,
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        std::mem::take(&mut self.streams).into_values().for_each(Stream::close);
+        for stream in std::mem::take(&mut self.streams).into_values() {
+            self.close(stream);
+        }
     }
 }
 
@@ -254,7 +286,9 @@ impl Stream {
     fn close(self) {
         match self {
             Stream::Stranger { .. } => {}
-            Stream::Requester { queue_pair, .. } => discard(&queue_pair),
+            Stream::Requester { queue_pair, .. } => {
+                discard(&queue_pair);
+            }
             Stream::Responder { watcher, stream } => {
                 if let Some(watcher) = watcher.upgrade() {
                     watcher.closed_by_peer(&stream);

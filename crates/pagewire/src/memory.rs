@@ -6,6 +6,7 @@ use std::alloc::Layout;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use zerocopy::{FromBytes, Immutable};
 
 /// Regions begin at a cache line of their own, so that no neighbour shares one.
 const ALIGN: usize = 64;
@@ -49,6 +50,13 @@ impl Block {
         // SAFETY: the memory is owned, initialised and aligned to 64 bytes, its size is a multiple of that, and nobody has another kind of
         // reference to it.
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr().cast(), self.layout.size() / WORD) }
+    }
+
+    /// Its elements, for a block that nobody writes: that of a region of the kind `ReadOnly`, which gives no right to, after it was filled.
+    pub fn read_only<T: FromBytes + Immutable>(&self) -> &[T] {
+        const { assert!(align_of::<T>() <= ALIGN && size_of::<T>() > 0) };
+        // SAFETY: the memory is owned, initialised and aligned for `T`, of which any bytes make one; nobody writes it.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr().cast(), self.length / size_of::<T>()) }
     }
 
     /// Copies bytes out, word by word. What is written meanwhile is there in part.

@@ -184,11 +184,14 @@ impl Node {
     /// # Errors
     /// `Engine`: the token is none of this node's, or was unexported before; or a stopped peer is within an access, which cannot be ended.
     pub fn unexport(&self, token: &Token) -> Result<()> {
-        if token.node != self.services.address {
-            let why = pagewire_nic::Error::NotFound("the token is of another node");
-            return Err(refused("unexport")(why));
+        match self.services.exported(token) {
+            Some(export) => self.services.revoke(&export),
+            None => {
+                let why =
+                    pagewire_nic::Error::NotFound("the token is of another node, or was unexported before");
+                Err(refused("unexport")(why))
+            }
         }
-        self.services.revoke(token.key)
     }
 
     /// Waits until everything that was started before has ended, at `remote`.
@@ -206,6 +209,7 @@ impl Node {
         // Held while it is made: two threads that open tokens of one peer share a connection.
         let mut connections = self.connections.lock();
         if let Some(known) = connections.get(&peer).filter(|known| !known.is_down()) {
+            known.ensure_up()?;
             return Ok(known.clone());
         }
         if connections.len() >= MAX_PEERS {
@@ -237,10 +241,14 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.listener.stop();
+        if self.services.nic.fabric().is_forked_child() {
+            // The threads, queue pairs and connections are the parent's.
+            return;
+        }
         for connection in std::mem::take(self.connections.get_mut()).into_values() {
             connection.close();
         }
+        self.listener.stop();
         self.services.completions.close();
         self.services.close();
     }

@@ -4,31 +4,70 @@ use crate::error::Failure;
 use pagewire_nic::{ScatterGather, SendOperation};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
-
-/// The name of swaps, which are posted until nobody came between.
-pub(crate) const SWAP: &str = "swap";
 
 /// One work request of an operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
     pub operation: SendOperation,
     pub local: ScatterGather,
+    /// A compare-swap that comes again with what it found, until that is what it compared with: a swap.
+    pub repeats: bool,
 }
 
-/// An operation from its start to its end. The engine's table, and whoever waits, hold it together: its buffer lives until it has ended,
-/// whatever becomes of the future.
+/// The work requests of an operation, which follow each other, and how far they are.
+#[derive(Default)]
+pub(crate) struct Steps {
+    pub list: SmallVec<[Step; 2]>,
+    /// How many the engine has or had.
+    pub posted: usize,
+    /// How many of these have come back, in whatever way.
+    pub returned: usize,
+    /// How many are done.
+    pub done: usize,
+    /// Why no more of them is posted.
+    pub failure: Option<Failure>,
+}
+
+impl Steps {
+    /// The next one to be posted. `None`: there is none, or one before has failed.
+    pub fn next(&self) -> Option<&Step> {
+        if self.failure.is_some() { None } else { self.list.get(self.posted) }
+    }
+
+    /// Whether the engine has none of them.
+    pub fn is_idle(&self) -> bool {
+        self.returned == self.posted
+    }
+
+    /// What is not done is posted again.
+    pub fn rewind(&mut self) {
+        (self.posted, self.returned) = (self.done, self.done);
+    }
+
+    /// Begins anew if the step that was done repeats, and found something else than it compared with. Gives whether it does.
+    pub fn repeat(&mut self, found: u64) -> bool {
+        match self.list.get_mut(self.done) {
+            Some(Step { operation: SendOperation::CompareSwap { compare, .. }, repeats: true, .. })
+                if *compare != found =>
+            {
+                *compare = found;
+                self.rewind();
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// An operation from its start to its end. The connection, and whoever waits, hold it together: its buffer lives until it has ended, whatever
+/// becomes of the future.
 pub(crate) struct Pending<P: ?Sized> {
     /// As errors say it.
     pub name: &'static str,
-    /// Work requests that follow each other; the last one's completion ends the operation.
-    pub steps: Mutex<SmallVec<[Step; 2]>>,
-    /// How many of them the engine has or had.
-    pub posted: AtomicUsize,
-    /// How many of them are complete.
-    pub done: AtomicUsize,
-    /// What an atomic found.
+    pub steps: Mutex<Steps>,
+    /// What an atomic found, or the value that a signal is set to.
     pub word: AtomicU64,
     ended: AtomicBool,
     outcome: Mutex<Outcome>,
@@ -38,31 +77,32 @@ pub(crate) struct Pending<P: ?Sized> {
 #[derive(Default)]
 struct Outcome {
     failure: Option<Failure>,
-    wakers: SmallVec<[Waker; 1]>,
+    wakers: Wakers,
     abandoned: bool,
 }
+
+/// Whoever is to be woken at the end of an operation.
+pub(crate) type Wakers = SmallVec<[Waker; 1]>;
 
 /// An operation whose buffer's type is forgotten.
 pub(crate) type AnyPending = Pending<dyn Send + Sync>;
 
 impl<B> Pending<Mutex<Option<B>>> {
-    /// The buffer. `None`: it was taken before.
-    pub fn take_payload(&self) -> Option<B> {
-        self.payload.lock().take()
-    }
-
-    /// An operation that has not begun and has no steps yet.
+    /// An operation that has no steps yet.
     pub fn new(name: &'static str, buffer: B) -> Self {
         Pending {
             name,
             steps: Mutex::default(),
-            posted: AtomicUsize::new(0),
-            done: AtomicUsize::new(0),
             word: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             outcome: Mutex::default(),
             payload: Mutex::new(Some(buffer)),
         }
+    }
+
+    /// The buffer. `None`: it was taken before.
+    pub fn take_payload(&self) -> Option<B> {
+        self.payload.lock().take()
     }
 }
 
@@ -77,7 +117,7 @@ impl<P: ?Sized> Pending<P> {
         self.outcome.lock().failure.take()
     }
 
-    /// Has the task woken when it ends.
+    /// Has somebody woken when it ends.
     pub fn wake(&self, waker: &Waker) -> Sleep {
         let mut outcome = self.outcome.lock();
         // With the lock: nothing ends between this look and the waker.
@@ -91,17 +131,14 @@ impl<P: ?Sized> Pending<P> {
         Sleep::Added
     }
 
-    /// Ends it, and wakes whoever waits.
-    pub fn end(&self, failure: Option<Failure>) -> Woken {
+    /// Ends it. Gives whom to wake, and its failure if nobody asks for its result any more.
+    pub fn end(&self, failure: Option<Failure>) -> (Wakers, Option<Failure>) {
         let mut outcome = self.outcome.lock();
-        let wakers = std::mem::take(&mut outcome.wakers);
+        debug_assert!(!self.is_ended(), "an operation ends once");
         let unnoticed = if outcome.abandoned { failure.clone() } else { None };
         outcome.failure = failure;
         self.ended.store(true, Ordering::Release);
-        drop(outcome);
-        let sleepers = wakers.len();
-        wakers.into_iter().for_each(Waker::wake);
-        Woken { sleepers, unnoticed }
+        (std::mem::take(&mut outcome.wakers), unnoticed)
     }
 
     /// Nobody will ask for its result any more. Gives the failure that it has ended with, of which nobody has learnt.
@@ -110,14 +147,6 @@ impl<P: ?Sized> Pending<P> {
         outcome.abandoned = true;
         outcome.failure.take()
     }
-}
-
-/// What the end of an operation brings.
-pub(crate) struct Woken {
-    /// So many were woken.
-    pub sleepers: usize,
-    /// Its failure, if nobody asks for its result any more.
-    pub unnoticed: Option<Failure>,
 }
 
 /// What becomes of somebody who wants to sleep until an operation ends.

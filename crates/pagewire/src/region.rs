@@ -3,7 +3,7 @@
 use crate::error::{Error, Result, refused};
 use crate::memory::Block;
 use crate::rights::Rights;
-use crate::services::Services;
+use crate::services::{Export, Services};
 use crate::signal::Signal;
 use crate::token::Token;
 use parking_lot::Mutex;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Peers may read a region of this kind, and nobody writes it: it gives plain slices.
+/// Peers may read a region of this kind, and nobody writes it: it gives a plain slice.
 #[derive(Debug)]
 pub struct ReadOnly;
 
@@ -68,11 +68,11 @@ pub struct Region<T, K = Shared> {
     of: PhantomData<(T, K)>,
 }
 
-/// The memory of a region, and the keys that it was exported by.
+/// The memory of a region, and its exports.
 struct Exported {
     services: Arc<Services>,
     block: Option<Block>,
-    keys: Mutex<Vec<u32>>,
+    exports: Mutex<Vec<Arc<Export>>>,
 }
 
 impl Exported {
@@ -87,8 +87,8 @@ impl Exported {
 impl Drop for Exported {
     fn drop(&mut self) {
         let mut stays = false;
-        for key in self.keys.get_mut().drain(..) {
-            if let Err(error) = self.services.revoke(key) {
+        for export in self.exports.get_mut().drain(..) {
+            if let Err(error) = self.services.revoke(&export) {
                 // A stopped peer may be inside: the memory must stay.
                 log::warn!("a region of memory stays: {error}");
                 stays = true;
@@ -102,7 +102,7 @@ impl Drop for Exported {
 
 impl<T, K: Kind> Region<T, K> {
     pub(crate) fn new(services: &Arc<Services>, block: Block) -> Self {
-        let exported = Exported { services: services.clone(), block: Some(block), keys: Mutex::default() };
+        let exported = Exported { services: services.clone(), block: Some(block), exports: Mutex::default() };
         Region { exported: Arc::new(exported), of: PhantomData }
     }
 
@@ -158,8 +158,9 @@ impl<T, K: Kind> Region<T, K> {
                 pagewire_nic::Error::InvalidArgument("peers may only read a region of the kind ReadOnly");
             return Err(refused("an export")(why));
         }
-        let token = self.exported.services.export(self.block().address() + start, end - start, rights)?;
-        self.exported.keys.lock().push(token.key);
+        let export = self.exported.services.export(self.block().address() + start, end - start, rights)?;
+        let token = export.token;
+        self.exported.exports.lock().push(export);
         Ok(token)
     }
 }
@@ -223,6 +224,13 @@ impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
     pub fn signal(&self, offset: u64) -> Result<Signal<'_>> {
         let block = self.exported.block();
         Signal::at(&self.exported.services.completions, block.words(), block.length() as u64, offset)
+    }
+}
+
+impl<T: FromBytes + Immutable> Region<T, ReadOnly> {
+    /// Its elements.
+    pub fn as_slice(&self) -> &[T] {
+        self.block().read_only()
     }
 }
 

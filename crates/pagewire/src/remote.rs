@@ -5,7 +5,7 @@ use crate::connection::Connection;
 use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::limits::MAX_LENGTH;
 use crate::operation::Operation;
-use crate::pending::{AnyPending, Pending, SWAP, Step};
+use crate::pending::{AnyPending, Pending, Step};
 use crate::rights::Rights;
 use crate::token::Token;
 use pagewire_nic::{ScatterGather, SendOperation};
@@ -65,10 +65,14 @@ impl RemoteSignal {
     }
 
     /// Adds to it, as an atomic.
+    #[allow(clippy::should_implement_trait)] // It says what the signal does; nothing is summed here.
     pub fn add(self, count: u64) -> SignalUpdate {
         SignalUpdate { offset: self.offset, change: Change::Add(count) }
     }
 }
+
+/// Address and count of bytes of a buffer.
+type LocalBytes = (*const u8, usize);
 
 /// The work requests of an operation, or the rule that it breaks.
 type Plan = Result<SmallVec<[Step; 2]>, Rule>;
@@ -204,7 +208,7 @@ impl RemoteRegion {
     /// has no swap: of several that are started to one word, each may be overtaken by a later one.
     pub fn swap(&self, offset: u64, swap: u64) -> Operation<u64> {
         let operation = |address, key| SendOperation::CompareSwap { address, key, compare: 0, swap };
-        self.atomic(SWAP, offset, operation)
+        self.start_atomic("swap", offset, operation, |step| Step { repeats: true, ..step })
     }
 
     fn atomic(
@@ -213,15 +217,21 @@ impl RemoteRegion {
         offset: u64,
         operation: impl FnOnce(u64, u32) -> SendOperation,
     ) -> Operation<u64> {
-        self.start(
-            name,
-            0,
-            |word, _| word,
-            |word| {
-                let address = self.check_word(offset, Rights::ATOMIC, name)?;
-                Ok(smallvec![self.step(operation(address, self.token.key), word.as_ptr() as u64, 8,)])
-            },
-        )
+        self.start_atomic(name, offset, operation, |step| step)
+    }
+
+    fn start_atomic(
+        &self,
+        name: &'static str,
+        offset: u64,
+        operation: impl FnOnce(u64, u32) -> SendOperation,
+        adapt: fn(Step) -> Step,
+    ) -> Operation<u64> {
+        let plan = |word: &AtomicU64| {
+            let address = self.check_word(offset, Rights::ATOMIC, name)?;
+            Ok(smallvec![adapt(self.step(operation(address, self.token.key), word.as_ptr() as u64, 8))])
+        };
+        self.start(name, 0, |word, _| word, plan)
     }
 
     /// Waits until everything that was started to this peer before has ended, at `remote`.
@@ -236,8 +246,8 @@ impl RemoteRegion {
     fn pieces(
         &self,
         pieces: &[(u64, usize)],
-        (address, count): (*const u8, usize),
-        step: fn(&Self, u64, (*const u8, usize)) -> Result<Step, Rule>,
+        (address, count): LocalBytes,
+        step: fn(&Self, u64, LocalBytes) -> Result<Step, Rule>,
     ) -> Plan {
         let sum = pieces.iter().try_fold(0usize, |sum, (_, count)| sum.checked_add(*count));
         if sum != Some(count) {
@@ -252,12 +262,12 @@ impl RemoteRegion {
         made.collect()
     }
 
-    fn read(&self, offset: u64, (address, count): (*const u8, usize)) -> Result<Step, Rule> {
+    fn read(&self, offset: u64, (address, count): LocalBytes) -> Result<Step, Rule> {
         let there = self.check(offset, count as u64, Rights::READ, "get")?;
         Ok(self.step(SendOperation::Read { address: there, key: self.token.key }, address as u64, count))
     }
 
-    fn write(&self, offset: u64, (address, count): (*const u8, usize)) -> Result<Step, Rule> {
+    fn write(&self, offset: u64, (address, count): LocalBytes) -> Result<Step, Rule> {
         let there = self.check(offset, count as u64, Rights::WRITE, "put")?;
         Ok(self.step(SendOperation::Write { address: there, key: self.token.key }, address as u64, count))
     }
@@ -284,6 +294,7 @@ impl RemoteRegion {
         Step {
             operation,
             local: ScatterGather { address, length: count as u32, key: self.connection.local_key() },
+            repeats: false,
         }
     }
 
@@ -331,28 +342,33 @@ impl RemoteRegion {
         plan: impl FnOnce(&AtomicU64) -> Plan,
     ) -> Arc<Pending<Mutex<Option<B>>>> {
         let pending = Arc::new(Pending::new(name, buffer));
-        let woken = match plan(&pending.word) {
-            Ok(steps) if steps.is_empty() => pending.end(None),
+        let failure = match plan(&pending.word) {
+            Ok(steps) if steps.is_empty() => None,
             Ok(steps) => {
-                *pending.steps.lock() = steps;
+                pending.steps.lock().list = steps;
                 return pending;
             }
             Err(rule) => {
                 let peer = self.connection.peer.socket();
-                pending.end(Some(Failure::Refused { operation: name, peer, side: Side::Caller, rule }))
+                Some(Failure::Refused { operation: name, peer, side: Side::Caller, rule })
             }
         };
-        debug_assert_eq!(woken.sleepers, 0, "nobody knows the operation yet");
+        // Nobody knows the operation yet: there is nobody to be woken.
+        pending.end(failure);
         pending
     }
 }
 
 /// The pieces of a strided transfer of `count` bytes.
 fn strided(offset: u64, stride: u64, piece: usize, count: usize) -> Vec<(u64, usize)> {
-    let starts = (0..count).step_by(piece.max(1)).enumerate();
+    if piece == 0 {
+        // These are no pieces of so many bytes, which is refused.
+        return Vec::new();
+    }
+    let starts = (0..count).step_by(piece).enumerate();
     starts
         .map(|(index, done)| {
-            (offset.saturating_add(stride.saturating_mul(index as u64)), piece.max(1).min(count - done))
+            (offset.saturating_add(stride.saturating_mul(index as u64)), piece.min(count - done))
         })
         .collect()
 }

@@ -24,7 +24,26 @@ pub(crate) struct Services {
     /// The whole address space, for the own side of operations: peers have no rights to it.
     local: Arc<MemoryRegion<Host>>,
     local_key: u32,
-    exports: Mutex<HashMap<u32, Arc<MemoryRegion<Host>>>>,
+    exports: Mutex<HashMap<u32, Arc<Export>>>,
+}
+
+/// Memory that is registered for peers.
+pub(crate) struct Export {
+    pub token: Token,
+    region: Arc<MemoryRegion<Host>>,
+    has_ended: Mutex<bool>,
+}
+
+impl Export {
+    /// Ends it: when this returns, no access is under way, and none will come. One that has ended is none any more, which is no error.
+    fn end(&self) -> Result<()> {
+        let mut has_ended = self.has_ended.lock();
+        if !*has_ended {
+            self.region.deregister().map_err(refused("the end of an export"))?;
+            *has_ended = true;
+        }
+        Ok(())
+    }
 }
 
 /// The address that a node uses.
@@ -63,32 +82,44 @@ impl Services {
     }
 
     /// Registers memory for peers, with a key of its own.
-    pub fn export(&self, address: u64, length: u64, rights: Rights) -> Result<Token> {
+    pub fn export(&self, address: u64, length: u64, rights: Rights) -> Result<Arc<Export>> {
         let region = self
             .domain
             .register(address, length, address, rights.of_region())
             .map_err(refused("an export"))?;
         let key = region.rkey();
-        self.exports.lock().insert(key, region);
-        Ok(Token { node: self.address, rights, key, base: address, length })
+        let token = Token { node: self.address, rights, key, base: address, length };
+        let export = Arc::new(Export { token, region, has_ended: Mutex::new(false) });
+        self.exports.lock().insert(key, export.clone());
+        Ok(export)
     }
 
-    /// Ends an export. One that has ended is none any more: that is no error, as the node may have ended before its regions.
-    pub fn revoke(&self, key: u32) -> Result<()> {
-        let Some(region) = self.exports.lock().get(&key).cloned() else { return Ok(()) };
-        region.deregister().map_err(refused("the end of an export"))?;
-        self.exports.lock().remove(&key);
+    /// The export that a token names. `None`: it has ended, or is another node's.
+    pub fn exported(&self, token: &Token) -> Option<Arc<Export>> {
+        self.exports.lock().get(&token.key).filter(|export| export.token == *token).cloned()
+    }
+
+    /// Ends an export.
+    pub fn revoke(&self, export: &Arc<Export>) -> Result<()> {
+        export.end()?;
+        let mut exports = self.exports.lock();
+        // Its key may have been given to another one meanwhile.
+        if exports.get(&export.token.key).is_some_and(|entered| Arc::ptr_eq(entered, export)) {
+            exports.remove(&export.token.key);
+        }
         Ok(())
     }
 
-    /// Ends all exports, and the use of buffers.
+    /// Ends all exports, and the use of buffers. What a stopped peer accesses just now stays.
     pub fn close(&self) {
-        for (_, export) in std::mem::take(&mut *self.exports.lock()) {
-            if let Err(error) = export.deregister() {
+        let exports: Vec<_> = self.exports.lock().values().cloned().collect();
+        for export in exports {
+            if let Err(error) = self.revoke(&export) {
                 log::warn!("an export stays: {error}");
             }
         }
-        if let Err(error) = self.local.deregister() {
+        let local = self.local.deregister().and_then(|()| self.domain.dealloc());
+        if let Err(error) = local {
             log::warn!("the region of buffers stays: {error}");
         }
         self.nic.last_round();

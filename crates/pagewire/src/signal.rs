@@ -118,9 +118,9 @@ impl Completions {
             if patience.is_some_and(|patience| waited >= patience) {
                 return false;
             }
-            if waited < SPIN {
-                self.poll();
-            } else {
+            // What this process has started goes on meanwhile.
+            self.poll();
+            if waited >= SPIN {
                 // A tenth of what it has waited: whoever comes soon is seen soon.
                 std::thread::sleep((waited / 10).min(SIGNAL_SLEEP));
             }

@@ -368,3 +368,117 @@ fn a_batch_gives_each_put_its_own_end() {
         }
     }
 }
+
+#[test]
+fn what_was_started_is_done_though_nobody_waits_or_polls() {
+    let (_owner, _caller, table, remote) = pair(4096, Rights::all());
+    (0..2000u64).for_each(|index| drop(remote.put(8 * index, vec![index + 1])));
+    drop(remote.put_strided(8 * 2048, 16, 8, vec![7u64; 1000]));
+    let start = std::time::Instant::now();
+    while table.get(1999).unwrap() != 2000 || table.get(2048 + 2 * 999).unwrap() != 7 {
+        assert!(start.elapsed() < Duration::from_secs(30), "nothing goes on");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!((0..2000).all(|index| table.get(index).unwrap() == index as u64 + 1));
+}
+
+#[test]
+fn threads_that_share_a_connection_meet_refusals_and_each_operation_is_done_once() {
+    const TIMES: u64 = 300;
+    let (owner, caller, table, remote) = pair(4096, Rights::all());
+    let stale = table.export_part(0..8, Rights::all()).unwrap();
+    let gone = caller.open(&stale).unwrap();
+    owner.unexport(&stale).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let (remote, gone) = (&remote, &gone);
+            scope.spawn(move || {
+                for round in 0..TIMES {
+                    let added: Vec<_> = (0..5).map(|_| remote.fetch_add(8 * 16, 1)).collect();
+                    let column = remote.put_strided(8 * (1024 + thread), 32, 8, vec![round; 20]);
+                    if round % 10 == thread {
+                        assert_eq!(refusal(gone.put(0, vec![1u64]).wait()), (Side::Target, Rule::Key));
+                    }
+                    assert_eq!(
+                        remote.swap(8 * (20 + thread), round).wait().unwrap(),
+                        round.saturating_sub(1)
+                    );
+                    column.wait().unwrap();
+                    added.into_iter().for_each(|operation| assert!(operation.wait().unwrap() < 15 * TIMES));
+                }
+            });
+        }
+    });
+    assert_eq!(table.get(16).unwrap(), 15 * TIMES);
+    assert!((0..20).all(|row| table.get(1024 + 4 * row).unwrap() == TIMES - 1));
+}
+
+#[test]
+fn a_node_that_is_dropped_ends_what_it_has_started() {
+    let (_owner, caller, _table, remote) = pair(1 << 18, Rights::all());
+    let operations: Vec<_> = (0..500).map(|_| remote.put(0, vec![3u64; 1 << 12])).collect();
+    drop(caller);
+    for operation in operations {
+        match operation.wait() {
+            Ok(buffer) => assert_eq!(buffer.len(), 1 << 12),
+            Err(error) => assert!(matches!(error.failure, Failure::PeerLost { .. }), "{error}"),
+        }
+    }
+    assert!(matches!(remote.put(0, vec![1u64]).wait().unwrap_err().failure, Failure::PeerLost { .. }));
+}
+
+#[test]
+fn an_export_ends_once_whoever_ends_it() {
+    let (owner, _caller, table, _remote) = pair(64, Rights::all());
+    for _ in 0..100 {
+        let token = table.export(Rights::READ).unwrap();
+        let ended: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..2).map(|_| scope.spawn(|| owner.unexport(&token).is_ok())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(ended.contains(&true));
+        assert!(owner.unexport(&token).is_err(), "it was unexported before");
+    }
+    let (one, other) = (table.export(Rights::READ).unwrap(), table.export(Rights::READ).unwrap());
+    assert_ne!(one, other, "no place was given twice");
+}
+
+#[test]
+fn strangers_do_no_harm() {
+    let (_owner, caller, table, _remote) = pair(64, Rights::all());
+    let bytes = table.export(Rights::all()).unwrap().to_bytes();
+    let port = u16::from_be_bytes([bytes[4], bytes[5]]);
+    let address: [u8; 16] = bytes[32..48].try_into().unwrap();
+    let address = std::net::Ipv6Addr::from(address);
+    let address = address.to_ipv4_mapped().map_or(std::net::IpAddr::V6(address), std::net::IpAddr::V4);
+    let silent: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect((address, port)).unwrap()).collect();
+    for rubbish in [
+        &b"GET / HTTP/1.0\r\n\r\n"[..],
+        &[0],
+        &[255; 300],
+        &[9, 1, 2],
+        b"\x20PAGEWIRE\x09aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    ] {
+        let mut stream = std::net::TcpStream::connect((address, port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        // The node may have hung up in the midst.
+        let _ = stream.write_all(rubbish);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.len() <= 16, "{answer:?}");
+    }
+    let remote = caller.open(&table.export(Rights::all()).unwrap()).unwrap();
+    remote.put(0, vec![5u64]).wait().unwrap();
+    assert_eq!(table.get(0).unwrap(), 5);
+    drop(silent);
+}
+
+#[test]
+fn a_published_region_is_read_by_all_and_written_by_none() {
+    let (owner, caller) = (Node::alone().unwrap(), Node::alone().unwrap());
+    let primes = owner.publish(&[2u32, 3, 5, 7]).unwrap();
+    assert_eq!(primes.as_slice(), [2, 3, 5, 7]);
+    assert!(primes.export(Rights::WRITE).is_err());
+    let remote = caller.open(&primes.export(Rights::READ).unwrap()).unwrap();
+    assert_eq!(remote.get::<u32>(4, 2).unwrap().wait().unwrap(), [3, 5]);
+}

@@ -2,7 +2,8 @@
 //!
 //! Between the program and the engine: directly, where faults are known to be mended ([`guard`](crate::guard)). Else `preadv` and
 //! `pwritev` on the arena's file where the buffer is part of one; small copies by way of scratch memory that is; else
-//! `process_vm_readv` and `process_vm_writev` on ourselves. Between processes: the latter two. Where the kernel cannot reach a page (a
+//! `process_vm_readv` and `process_vm_writev` on ourselves. Between processes: directly, where the peer's memory is mapped here; else
+//! the latter two. Where the kernel cannot reach a page (a
 //! userfaultfd that handles faults of user mode only), the page is touched in user mode under the guard, and the copy goes on.
 
 use crate::guard::{Guard, Mended};
