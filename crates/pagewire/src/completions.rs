@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
-use std::thread::Thread;
+use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 /// Whoever has the queue pair that a completion is of.
@@ -29,6 +29,8 @@ pub(crate) struct Completions {
     by_queue_pair: RwLock<HashMap<u32, Arc<dyn Completes>>>,
     /// Held by the thread that polls.
     order: Mutex<()>,
+    /// The one that polls for sleepers.
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What wakes the thread that polls for sleepers.
@@ -69,10 +71,12 @@ impl Completions {
             wakeup: wakeup.clone(),
             by_queue_pair: RwLock::default(),
             order: Mutex::default(),
+            thread: Mutex::default(),
         });
         let weak = Arc::downgrade(&completions);
-        pagewire_fabric::spawn("pagewire-wait", move || serve(&wakeup, &weak))
+        let thread = pagewire_fabric::spawn("pagewire-wait", move || serve(&wakeup, &weak))
             .map_err(system("a thread cannot start"))?;
+        *completions.thread.lock() = Some(thread);
         Ok(completions)
     }
 
@@ -140,6 +144,13 @@ impl Completions {
     /// Forgets all queue pairs, and destroys the queue.
     pub fn close(&self) {
         self.wakeup.close();
+        // It arms the queue, and takes events. A waker that runs in it may have dropped the node.
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
+            if thread.join().is_err() {
+                log::error!("the thread that waits for operations had failed");
+            }
+        }
         self.by_queue_pair.write().clear();
         self.queue.completion_events().abandon();
         if let Err(error) = self.queue.destroy() {

@@ -8,7 +8,9 @@ use crate::completions::{Completes, Completions};
 use crate::engine::Host;
 use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::handshake::{connect, discard};
-use crate::limits::{CONNECT_LOOK, CONNECT_PATIENCE, CONNECT_PAUSE, CONNECT_TRIES, SEND_DEPTH};
+use crate::limits::{
+    CONNECT_LOOK, CONNECT_PATIENCE, CONNECT_PAUSE, CONNECT_TRIES, DESTROY_TRIES, SEND_DEPTH,
+};
 use crate::listener::{ListenerHandle, Watcher};
 use crate::pending::{AnyPending, Step, Wakers};
 use crate::services::Services;
@@ -20,6 +22,7 @@ use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 /// The connection to one peer, of requests of this side.
@@ -44,8 +47,12 @@ struct Queues {
     unnoticed: Option<Failure>,
     /// How often in a row a connection was lost before anything was done by it.
     losses: u32,
+    /// Posted requests that come again if they find something else than they compare with.
+    repeating: usize,
     /// The thread that polls for sleepers polls for this connection.
     is_polled: bool,
+    /// The thread that connects, or did.
+    connector: Option<JoinHandle<()>>,
 }
 
 enum Link {
@@ -90,7 +97,9 @@ impl Connection {
                 waiting: VecDeque::new(),
                 unnoticed: None,
                 losses: 0,
+                repeating: 0,
                 is_polled: false,
+                connector: None,
             }),
         });
         connection.connect()?;
@@ -174,8 +183,12 @@ impl Connection {
             Link::Idle | Link::Failing { .. } | Link::Connecting => return Vec::new(),
             Link::Down { why } => {
                 let why = why.clone();
-                let waiting = std::mem::take(&mut queues.waiting).into_iter();
-                return waiting.map(|pending| self.lost(pending, &why)).collect();
+                let waiting = std::mem::take(&mut queues.waiting);
+                // What the engine still has in part ends when that has come back.
+                let (idle, busy): (VecDeque<_>, _) =
+                    waiting.into_iter().partition(|pending| pending.steps.lock().is_idle());
+                queues.waiting = busy;
+                return idle.into_iter().map(|pending| self.lost(pending, &why)).collect();
             }
         };
         let (mut ended, mut rings) = (Vec::new(), false);
@@ -195,6 +208,7 @@ impl Connection {
                         break;
                     }
                 }
+                queues.repeating += usize::from(step.repeats);
                 steps.posted += 1;
                 queues.posted.push_back(pending.clone());
             }
@@ -233,12 +247,18 @@ impl Connection {
         if former.is_none() && queues.waiting.is_empty() {
             return Vec::new();
         }
-        let connection = self.clone();
+        let (connection, given) = (self.clone(), former.clone());
         queues.link = Link::Connecting;
-        let spawned =
-            pagewire_fabric::spawn("pagewire-connect", move || connection.recover(former.as_deref()));
-        if let Err(error) = spawned {
-            queues.link = Link::Down { why: format!("no thread could be started to connect anew: {error}") };
+        match pagewire_fabric::spawn("pagewire-connect", move || connection.recover(given.as_deref())) {
+            Ok(thread) => queues.connector = Some(thread),
+            Err(error) => {
+                queues.link =
+                    Link::Down { why: format!("no thread could be started to connect anew: {error}") };
+                if let Some(former) = former {
+                    self.services.completions.leave(former.number());
+                    discard(&former);
+                }
+            }
         }
         self.post(queues)
     }
@@ -282,20 +302,24 @@ impl Connection {
     /// Ends operations. Who asks whether they have ended behind the lock finds what they ended with.
     fn end(&self, mut queues: MutexGuard<'_, Queues>, ended: Ended) {
         let mut wakers = Wakers::new();
+        let mut sleepers = 0;
         for (pending, failure) in ended {
-            let (woken, unnoticed) = pending.end(failure);
-            wakers.extend(woken);
-            if let Some(failure) = unnoticed {
+            let end = pending.end(failure);
+            sleepers += end.wakers.len() as isize + isize::from(end.abandoned);
+            wakers.extend(end.wakers);
+            if let Some(failure) = end.unnoticed {
                 queues.note_unnoticed(failure);
             }
         }
         // What waits for room, or for the end of a queue pair, is polled for, though nobody waits for it.
         let needs_polling = !queues.posted.is_empty()
-            && (!queues.waiting.is_empty() || matches!(queues.link, Link::Failing { .. }));
+            && (!queues.waiting.is_empty()
+                || queues.repeating > 0
+                || matches!(queues.link, Link::Failing { .. }));
         let change =
             isize::from(needs_polling) - isize::from(std::mem::replace(&mut queues.is_polled, needs_polling));
         drop(queues);
-        let change = change - wakers.len() as isize;
+        let change = change - sleepers;
         if change != 0 {
             self.services.completions.add_sleepers(change);
         }
@@ -311,6 +335,11 @@ impl Connection {
             self.completions().wait_until_ended(&*pending);
         }
         self.queues.lock().unnoticed.take().map_or(Ok(()), Err)
+    }
+
+    /// Whether this process was forked from the one that it belongs to.
+    pub fn is_forked(&self) -> bool {
+        self.services.is_forked()
     }
 
     /// The key of all memory of this process, for its own side of operations.
@@ -356,7 +385,15 @@ impl Connection {
         let mut queues = self.queues.lock();
         let why = "this process has left".to_owned();
         let link = std::mem::replace(&mut queues.link, Link::Down { why: why.clone() });
+        let connector = queues.connector.take();
         drop(queues);
+        if let Some(connector) =
+            connector.filter(|thread| thread.thread().id() != std::thread::current().id())
+        {
+            if connector.join().is_err() {
+                log::error!("the thread that connects to a peer had failed");
+            }
+        }
         if let Link::Up { stream, .. } = &link {
             hang_up(stream);
         }
@@ -396,7 +433,11 @@ impl Connection {
         match status {
             Status::RemoteAccess => refused(Side::Target, Rule::Key),
             Status::RemoteOperation => refused(Side::Target, Rule::Memory),
-            Status::LocalProtection | Status::LocalLength => refused(Side::Caller, Rule::Buffer),
+            Status::LocalProtection | Status::LocalLength => {
+                // The peer has refused nothing: what stands behind may have been executed.
+                let (failure, _) = refused(Side::Caller, Rule::Buffer);
+                (failure, Some("an operation before could not access its own buffer".to_owned()))
+            }
             Status::RetryExceeded | Status::RnrRetryExceeded => {
                 let why = "it does not answer, though it was asked several times".to_owned();
                 (self.peer_lost(pending, &why), Some(why))
@@ -415,7 +456,8 @@ impl Connection {
             queues.fail(lost);
             return Some(failure);
         }
-        queues.fail(None);
+        // Without an error before, something else has ended the queue pair.
+        queues.fail(Some("the queue pair was ended".to_owned()));
         match &queues.link {
             Link::Failing { lost: Some(why), .. } => Some(self.peer_lost(pending, why)),
             _ => None,
@@ -457,6 +499,8 @@ impl Completes for Connection {
         let Some(pending) = queues.posted.pop_front() else { return };
         queues.first += 1;
         let mut steps = pending.steps.lock();
+        let repeats = steps.list.get(steps.returned).is_some_and(|step| step.repeats);
+        queues.repeating -= usize::from(repeats);
         steps.returned += 1;
         let mut again = false;
         if completion.status == Status::Success {
@@ -471,8 +515,10 @@ impl Completes for Connection {
         drop(steps);
         let mut ended = Vec::new();
         if ends {
-            // It may wait to be posted further.
-            queues.waiting.retain(|waiting| !Arc::ptr_eq(waiting, &pending));
+            // One that is posted in part waits before all others.
+            if queues.waiting.front().is_some_and(|waiting| Arc::ptr_eq(waiting, &pending)) {
+                queues.waiting.pop_front();
+            }
             queues.flushed.retain(|flushed| !Arc::ptr_eq(flushed, &pending));
             ended.push((pending, failure));
         } else if again {
@@ -489,17 +535,22 @@ impl Completes for Connection {
 impl Watcher for Connection {
     fn closed_by_peer(self: Arc<Self>, closed: &Arc<TcpStream>) {
         let mut queues = self.queues.lock();
-        match &queues.link {
+        let queue_pair = match &queues.link {
             // Another one is of a former link, and says nothing any more.
-            Link::Up { queue_pair, stream } if Arc::ptr_eq(stream, closed) => {
-                let change = QueuePairChange { state: Some(State::Error), ..Default::default() };
-                if let Err(error) = queue_pair.modify(&change) {
-                    log::debug!("the queue pair of a lost peer: {error}");
-                }
-            }
+            Link::Up { queue_pair, stream } if Arc::ptr_eq(stream, closed) => queue_pair.clone(),
             _ => return,
-        }
+        };
         queues.fail(Some("its process has ended, or has closed the connection".into()));
+        drop(queues);
+        // Waits for a thread that is just at the queue pair: not with the lock.
+        let change = QueuePairChange { state: Some(State::Error), ..Default::default() };
+        for _ in 0..DESTROY_TRIES {
+            match queue_pair.modify(&change) {
+                Ok(()) => break,
+                Err(error) => log::debug!("the queue pair of a lost peer: {error}"),
+            }
+        }
+        let mut queues = self.queues.lock();
         let ended = self.connect_if_needed(&mut queues);
         self.end(queues, ended);
     }

@@ -255,6 +255,19 @@ fn respond(services: &Services, other: &Endpoint) -> Result<(Arc<QueuePair<Host>
     }
 }
 
+/// Destroys a queue pair, in another thread where that takes time.
+pub(crate) fn discard_soon(queue_pair: Arc<QueuePair<Host>>) {
+    if queue_pair.destroy().is_ok() {
+        return;
+    }
+    let destroyed = pagewire_fabric::spawn("pagewire-discard", move || {
+        discard(&queue_pair);
+    });
+    if let Err(error) = destroyed {
+        log::warn!("a queue pair stays: {error}");
+    }
+}
+
 /// Destroys a queue pair. False: an access does not end (it waits for a page that does not come), and the queue pair stays.
 pub(crate) fn discard(queue_pair: &QueuePair<Host>) -> bool {
     for _ in 0..DESTROY_TRIES {

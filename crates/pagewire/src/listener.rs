@@ -3,7 +3,7 @@
 
 use crate::engine::Host;
 use crate::error::{Result, system};
-use crate::handshake::{MAX_MESSAGE, accept, discard, frame, keep_alive};
+use crate::handshake::{MAX_MESSAGE, accept, discard_soon, frame, keep_alive};
 use crate::limits::{MAX_PEERS, PENDING_HANDSHAKES};
 use crate::services::Services;
 use pagewire_nic::QueuePair;
@@ -251,7 +251,7 @@ impl Listener {
             (None, _) => Reply::Ended,
             (Some(queue_pair), Err(error)) => {
                 log::debug!("a peer went before it was connected: {error}");
-                discard(&queue_pair);
+                discard_soon(queue_pair);
                 Reply::Ended
             }
         }
@@ -286,9 +286,7 @@ impl Stream {
     fn close(self) {
         match self {
             Stream::Stranger { .. } => {}
-            Stream::Requester { queue_pair, .. } => {
-                discard(&queue_pair);
-            }
+            Stream::Requester { queue_pair, .. } => discard_soon(queue_pair),
             Stream::Responder { watcher, stream } => {
                 if let Some(watcher) = watcher.upgrade() {
                     watcher.closed_by_peer(&stream);

@@ -206,10 +206,14 @@ impl Node {
     }
 
     fn connection(&self, peer: NodeAddress) -> Result<Arc<Connection>> {
+        let known = self.connections.lock().get(&peer).cloned();
+        if let Some(known) = known.filter(|known| !known.is_down()) {
+            known.ensure_up()?;
+            return Ok(known);
+        }
         // Held while it is made: two threads that open tokens of one peer share a connection.
         let mut connections = self.connections.lock();
         if let Some(known) = connections.get(&peer).filter(|known| !known.is_down()) {
-            known.ensure_up()?;
             return Ok(known.clone());
         }
         if connections.len() >= MAX_PEERS {
@@ -241,7 +245,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if self.services.nic.fabric().is_forked_child() {
+        if self.services.is_forked() {
             // The threads, queue pairs and connections are the parent's.
             return;
         }

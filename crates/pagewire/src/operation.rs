@@ -2,7 +2,7 @@
 
 use crate::connection::Connection;
 use crate::error::OperationError;
-use crate::pending::{Pending, Sleep};
+use crate::pending::{Abandoned, Pending, Sleep};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
@@ -83,8 +83,11 @@ impl<B: Send + 'static> Operation<B> {
 
 impl<B> Drop for Operation<B> {
     fn drop(&mut self) {
-        if let Some(failure) = self.pending.abandon() {
-            self.connection.note_unnoticed(failure);
+        match self.pending.abandon() {
+            Abandoned::Ended(None) => {}
+            Abandoned::Ended(Some(failure)) => self.connection.note_unnoticed(failure),
+            // So that it goes on though nobody waits for it.
+            Abandoned::Unfinished => self.connection.completions().add_sleepers(1),
         }
     }
 }

@@ -131,22 +131,42 @@ impl<P: ?Sized> Pending<P> {
         Sleep::Added
     }
 
-    /// Ends it. Gives whom to wake, and its failure if nobody asks for its result any more.
-    pub fn end(&self, failure: Option<Failure>) -> (Wakers, Option<Failure>) {
+    /// Ends it.
+    pub fn end(&self, failure: Option<Failure>) -> End {
         let mut outcome = self.outcome.lock();
         debug_assert!(!self.is_ended(), "an operation ends once");
-        let unnoticed = if outcome.abandoned { failure.clone() } else { None };
+        let abandoned = outcome.abandoned;
+        let unnoticed = if abandoned { failure.clone() } else { None };
         outcome.failure = failure;
         self.ended.store(true, Ordering::Release);
-        (std::mem::take(&mut outcome.wakers), unnoticed)
+        End { wakers: std::mem::take(&mut outcome.wakers), abandoned, unnoticed }
     }
 
-    /// Nobody will ask for its result any more. Gives the failure that it has ended with, of which nobody has learnt.
-    pub fn abandon(&self) -> Option<Failure> {
+    /// Nobody will ask for its result any more.
+    pub fn abandon(&self) -> Abandoned {
         let mut outcome = self.outcome.lock();
-        outcome.abandoned = true;
-        outcome.failure.take()
+        if !self.is_ended() {
+            outcome.abandoned = true;
+            return Abandoned::Unfinished;
+        }
+        Abandoned::Ended(outcome.failure.take())
     }
+}
+
+/// What the end of an operation brings.
+pub(crate) struct End {
+    pub wakers: Wakers,
+    /// It was dropped before, and counts as a sleeper.
+    pub abandoned: bool,
+    /// Its failure, if it was.
+    pub unnoticed: Option<Failure>,
+}
+
+/// How an operation stands that is dropped.
+pub(crate) enum Abandoned {
+    /// Perhaps with a failure of which nobody has learnt.
+    Ended(Option<Failure>),
+    Unfinished,
 }
 
 /// What becomes of somebody who wants to sleep until an operation ends.

@@ -88,10 +88,15 @@ impl Drop for Exported {
     fn drop(&mut self) {
         let mut stays = false;
         for export in self.exports.get_mut().drain(..) {
-            if let Err(error) = self.services.revoke(&export) {
-                // A stopped peer may be inside: the memory must stay.
-                log::warn!("a region of memory stays: {error}");
-                stays = true;
+            match self.services.revoke(&export) {
+                Ok(()) => {}
+                // The exports and the memory are the parent's.
+                Err(Error::Forked) => stays = true,
+                Err(error) => {
+                    // A stopped peer may be inside: the memory must stay.
+                    log::warn!("a region of memory stays: {error}");
+                    stays = true;
+                }
             }
         }
         if stays {

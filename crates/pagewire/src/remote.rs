@@ -344,6 +344,10 @@ impl RemoteRegion {
         let pending = Arc::new(Pending::new(name, buffer));
         let failure = match plan(&pending.word) {
             Ok(steps) if steps.is_empty() => None,
+            Ok(_) if self.connection.is_forked() => {
+                let why = "this process was forked, and its connections are the parent's".to_owned();
+                Some(Failure::PeerLost { operation: name, peer: self.connection.peer.socket(), why })
+            }
             Ok(steps) => {
                 pending.steps.lock().list = steps;
                 return pending;

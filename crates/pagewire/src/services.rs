@@ -2,7 +2,7 @@
 
 use crate::completions::Completions;
 use crate::engine::Host;
-use crate::error::{Result, refused, system};
+use crate::error::{Error, Result, refused, system};
 use crate::rights::Rights;
 use crate::token::{NodeAddress, Token};
 use pagewire_nic::device::Mtu;
@@ -76,6 +76,11 @@ impl Services {
         }))
     }
 
+    /// Whether this process was forked from the one that has the node.
+    pub fn is_forked(&self) -> bool {
+        self.nic.fabric().is_forked_child()
+    }
+
     /// The key of all memory of this process, for its own side of operations.
     pub fn local_key(&self) -> u32 {
         self.local_key
@@ -83,6 +88,9 @@ impl Services {
 
     /// Registers memory for peers, with a key of its own.
     pub fn export(&self, address: u64, length: u64, rights: Rights) -> Result<Arc<Export>> {
+        if self.is_forked() {
+            return Err(Error::Forked);
+        }
         let region = self
             .domain
             .register(address, length, address, rights.of_region())
@@ -101,6 +109,9 @@ impl Services {
 
     /// Ends an export.
     pub fn revoke(&self, export: &Arc<Export>) -> Result<()> {
+        if self.is_forked() {
+            return Err(Error::Forked);
+        }
         export.end()?;
         let mut exports = self.exports.lock();
         // Its key may have been given to another one meanwhile.
