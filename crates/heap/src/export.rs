@@ -5,6 +5,7 @@
 
 use crate::error::{HeapError, Result};
 use crate::limits::{EXPORT_PAGE, EXPORTS, UNIT};
+use crate::operation;
 use crate::range::{Range, map_anywhere, unmap};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -92,18 +93,20 @@ impl Exports {
         self.count.load(Ordering::Acquire) != 0
     }
 
-    /// `length` bytes at `address` are about to be freed: revokes every export that begins in them.
+    /// Of the object of `length` bytes at `address` only the first `kept` stay: revokes every export in it that ends beyond them.
     #[cold]
-    pub fn revoke(&self, address: usize, length: usize) {
+    pub fn revoke(&self, address: usize, length: usize, kept: usize) {
         if length <= UNIT && !self.begins_in_pages(address, length) {
             return;
         }
         loop {
             let first = {
+                // A fork waits for it, so that the child's list is whole.
+                let _operation = operation::enter();
                 let mut list = self.list.lock();
                 let first = list
                     .range((address, 0)..(address + length, 0))
-                    .next()
+                    .find(|((start, _), bytes)| start + *bytes > address + kept)
                     .map(|(key, length)| (*key, *length));
                 if let Some((key, _)) = first {
                     list.remove(&key);

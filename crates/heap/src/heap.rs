@@ -160,7 +160,7 @@ impl Heap {
     #[inline(always)]
     pub unsafe fn deallocate(&self, object: NonNull<u8>, layout: Layout) {
         if self.exports.any() {
-            self.revoke(object, layout.size());
+            self.revoke(object, layout.size(), 0);
         }
         let operation = operation::enter();
         // SAFETY: the caller's promise.
@@ -190,7 +190,7 @@ impl Heap {
     /// zero. If it moves, or becomes smaller, tokens of what it leaves are revoked.
     ///
     /// # Errors
-    /// Those of [`allocate`](Self::allocate); the object is then as it was.
+    /// Those of [`allocate`](Self::allocate); the object is then as it was, but tokens of what it was to leave may be revoked.
     ///
     /// # Safety
     /// As for [`deallocate`](Self::deallocate), with the old layout. After success only the address that was returned may be used.
@@ -202,8 +202,7 @@ impl Heap {
         zeroed: bool,
     ) -> Result<NonNull<u8>> {
         if self.exports.any() && new.size() < old.size() {
-            // SAFETY: the new size lies inside the object.
-            self.revoke(unsafe { object.add(new.size()) }, old.size() - new.size());
+            self.revoke(object, old.size(), new.size());
         }
         let operation = operation::enter();
         // SAFETY: the caller's promise.
@@ -311,17 +310,21 @@ impl Heap {
         self.exports.mark(address, length, export)
     }
 
-    /// Forgets an export. False: it was not noted, or its object was freed already.
+    /// Forgets an export. False: it was not noted, its object was freed already or is just being freed, or this is a forked child. So it does not
+    /// say that the owner has revoked the tokens.
     pub fn unmark_exported(&self, address: usize, export: u64) -> bool {
+        if self.file().is_err() {
+            return false;
+        }
         let _operation = operation::enter();
         self.exports.unmark(address, export)
     }
 
-    /// Revokes what is exported of a freed object, outside of any operation: the owner may wait. A forked child has no exports.
+    /// Revokes what is exported of an object beyond the bytes that are kept, outside of any operation: the owner may wait. A forked child has no exports.
     #[cold]
-    pub(crate) fn revoke(&self, object: NonNull<u8>, length: usize) {
+    pub(crate) fn revoke(&self, object: NonNull<u8>, length: usize, kept: usize) {
         if matches!(self.space.backing(), Ok(Backing::File)) {
-            self.exports.revoke(object.as_ptr() as usize, length);
+            self.exports.revoke(object.as_ptr() as usize, length, kept);
         }
     }
 
@@ -340,6 +343,12 @@ impl Heap {
 
 impl Drop for Heap {
     fn drop(&mut self) {
+        if self.exports.any() {
+            let range = self.range();
+            if let Some(first) = NonNull::new(range.start as *mut u8) {
+                self.revoke(first, range.len(), 0);
+            }
+        }
         // SAFETY: whoever drops the heap has no object left: allocators borrow it.
         unsafe { pool::give(self.space) };
         operation::forget_live_bytes(self.number);

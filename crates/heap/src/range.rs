@@ -43,8 +43,9 @@ impl Range {
             .map_err(system("memfd_create(2)"))?;
         let file = above_standard(file).map_err(|error| HeapError::System { call: "fcntl(2)", error })?;
         ftruncate(&file, self.length as u64).map_err(system("ftruncate(2)"))?;
-        // Peers map it: what is cut off under a mapping is SIGBUS for whoever touches it.
-        fcntl_add_seals(&file, SealFlags::SHRINK).map_err(system("fcntl(2), F_ADD_SEALS,"))?;
+        // Peers map it: what is cut off under a mapping is SIGBUS for whoever touches it. And none of them may add other seals.
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+            .map_err(system("fcntl(2), F_ADD_SEALS,"))?;
         Ok(file)
     }
 

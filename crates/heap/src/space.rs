@@ -247,7 +247,10 @@ impl Space {
             return Err(HeapError::Exhausted { length, alignment: CHUNK });
         };
         let before = lists.in_use;
-        self.claim(&mut lists, offset, length, true)?;
+        if let Err(error) = self.claim(&mut lists, offset, length, true) {
+            lists.runs.free(offset, length);
+            return Err(error);
+        }
         // An arena is in use as far as mimalloc takes its units.
         lists.in_use = before;
         for owner in &self.owners[offset / CHUNK..(offset + length) / CHUNK] {

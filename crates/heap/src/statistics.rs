@@ -33,6 +33,8 @@ impl Heap {
     /// # Errors
     /// [`Forked`](HeapError::Forked), [`ForkCopy`](HeapError::ForkCopy), [`System`](HeapError::System).
     pub fn statistics(&self) -> Result<Statistics> {
+        // Before the operation: who stops all operations holds what this locks.
+        let live = operation::live_bytes(self.number).max(0) as u64;
         let _operation = operation::enter();
         let resident = match self.space.backing()? {
             Backing::File => resident_in_file(self.file()?)?,
@@ -41,7 +43,7 @@ impl Heap {
         let freed = self.space.freed_bytes() as u64;
         let lists = self.space.lists();
         Ok(Statistics {
-            live: operation::live_bytes(self.number).max(0) as u64,
+            live,
             in_use: lists.in_use() as u64,
             peak: lists.peak as u64,
             resident,

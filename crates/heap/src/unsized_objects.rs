@@ -33,7 +33,7 @@ impl Heap {
         }
         if self.has_exports() {
             // SAFETY: the caller's promise.
-            self.revoke(object, unsafe { self.usable_size(object) });
+            self.revoke(object, unsafe { self.usable_size(object) }, 0);
         }
         let operation = self.enter();
         // SAFETY: the caller's promise.
@@ -61,8 +61,7 @@ impl Heap {
         let usable = unsafe { self.usable_size(object) };
         let old = layout(usable, 1)?;
         if self.has_exports() && size < usable {
-            // SAFETY: the new size lies inside the object.
-            self.revoke(unsafe { object.add(size) }, usable - size);
+            self.revoke(object, usable, size);
         }
         let operation = self.enter();
         // SAFETY: the caller's promise; the object has `usable` bytes.

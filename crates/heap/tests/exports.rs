@@ -77,6 +77,34 @@ fn an_object_that_moves_or_shrinks_loses_its_tokens() {
 }
 
 #[test]
+fn an_export_that_begins_in_what_stays_of_an_object_ends_with_what_goes() {
+    let (heap, owner) = heap();
+    let layout = |size| Layout::from_size_align(size, 8).unwrap();
+    for (old, new) in [(8 << 20, 5 << 20), (1000, 800)] {
+        // SAFETY: the object is used with its layout, and only at its newest address.
+        unsafe {
+            let object = heap.allocate(layout(old)).unwrap();
+            let address = object.as_ptr() as usize;
+            heap.mark_exported(address, old, 1).unwrap();
+            heap.mark_exported(address, new, 2).unwrap();
+            let object = heap.reallocate(object, layout(old), layout(new), false).unwrap();
+            assert_eq!((object.as_ptr() as usize, owner.take()), (address, vec![(1, address, old)]));
+            heap.deallocate(object, layout(new));
+            assert_eq!(owner.take(), [(2, address, new)]);
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_heap_revokes_what_is_exported_of_it() {
+    let (heap, owner) = heap();
+    let object = heap.allocate(Layout::new::<[u64; 100]>()).unwrap();
+    heap.mark_exported(object.as_ptr() as usize, 800, 7).unwrap();
+    drop(heap);
+    assert_eq!(owner.take(), [(7, object.as_ptr() as usize, 800)]);
+}
+
+#[test]
 fn what_cannot_be_exported_is_refused() {
     let heap = Heap::new(HeapOptions { range: 1 << 30, ..HeapOptions::default() }).unwrap();
     let range = heap.range();
