@@ -5,7 +5,7 @@
 
 use crate::error::{HeapError, Result};
 use crate::limits::{ARENA_SHARE, ARENAS, CHUNK, MOST_ARENA, UNIT};
-use crate::mimalloc::{mi_heap_new_in_arena, mi_heap_t, mi_manage_memory};
+use crate::mimalloc::{manage_memory, mi_heap_new_in_arena, mi_heap_t};
 use crate::range::map_private;
 use crate::space::Space;
 use libc::c_void;
@@ -102,7 +102,7 @@ impl Arena {
         let mut id = null_mut();
         // SAFETY: the chunks belong to the arena alone and are zero, and the arena lives for ever. `commit` is given it back.
         let managed = unsafe {
-            mi_manage_memory(
+            manage_memory()(
                 arena.start() as *mut c_void,
                 length,
                 false,

@@ -16,20 +16,31 @@ pub type CommitFunction = unsafe extern "C" fn(
     argument: *mut c_void,
 ) -> bool;
 
+/// `mi_manage_memory` (mimalloc.h) makes an arena of memory: start, size, whether it is committed, pinned, zero, NUMA node, whether only heaps
+/// that name it allocate in it, the function that commits, that one's argument, and where the arena is told.
+pub type ManageMemory = unsafe extern "C" fn(
+    *mut c_void,
+    usize,
+    bool,
+    bool,
+    bool,
+    c_int,
+    bool,
+    CommitFunction,
+    *mut c_void,
+    *mut *mut c_void,
+) -> bool;
+
+/// The function of mimalloc.
+pub fn manage_memory() -> ManageMemory {
+    // SAFETY: the symbol is this function, of exactly this type in the pinned version of mimalloc.
+    unsafe { std::mem::transmute::<*const u8, ManageMemory>(&raw const MANAGE_MEMORY) }
+}
+
 unsafe extern "C" {
-    /// Makes an arena of the memory at `start` (mimalloc.h). `exclusive`: only heaps that name it allocate in it.
-    pub fn mi_manage_memory(
-        start: *mut c_void,
-        size: usize,
-        is_committed: bool,
-        is_pinned: bool,
-        is_zero: bool,
-        numa_node: c_int,
-        exclusive: bool,
-        commit: CommitFunction,
-        argument: *mut c_void,
-        arena: *mut *mut c_void,
-    ) -> bool;
+    /// The function [`ManageMemory`].
+    #[link_name = "mi_manage_memory"]
+    static MANAGE_MEMORY: u8;
 
     /// The calling thread's part of a heap, or NULL (src/heap.c). It is the start of a unit of the heap's arena.
     pub fn _mi_heap_theap_get_peek(heap: *const mi_heap_t) -> *mut c_void;
