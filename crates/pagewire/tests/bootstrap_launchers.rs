@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use bootstrap_support::exercise;
 use pagewire::bootstrap::{Job, JobError};
+use pagewire::{Node, Rights};
 use rustix::process::{Pid, Signal, kill_process};
 
 const SIZE: usize = 4;
@@ -31,6 +32,11 @@ fn not_checked(why: &str) {
 #[test]
 #[ignore = "a process of another test"]
 fn member() {
+    if std::env::var(SCENARIO).as_deref() == Ok("ring") {
+        ring();
+        say("[done]");
+        return;
+    }
     let job = Job::from_env().expect("join");
     assert_eq!(job.size(), SIZE);
     match std::env::var(SCENARIO).as_deref() {
@@ -66,6 +72,31 @@ fn member() {
         other => panic!("{SCENARIO} is {other:?}"),
     }
     say("[done]");
+}
+
+/// Each process puts its rank to all others, with a signal, and adds to a counter of the first one.
+fn ring() {
+    let node = Node::from_env().expect("join");
+    assert_eq!(node.size(), SIZE);
+    let table = node.zeroed::<u64>(SIZE + 2).expect("a region");
+    let tokens = node.all_gather(&table.export(Rights::all()).expect("an export")).expect("all tokens");
+    let remotes: Vec<_> = tokens.iter().map(|token| node.open(token).expect("open")).collect();
+    let own = node.rank() as u64;
+    for remote in &remotes {
+        let put = remote.put_signal(8 * own, vec![own + 100], remote.signal(8 * SIZE as u64).add(1));
+        put.wait().expect("put");
+    }
+    remotes[0].fetch_add(8 * (SIZE as u64 + 1), own).wait().expect("fetch-add");
+    table.signal(8 * SIZE as u64).expect("a signal").wait_until(|count| count == SIZE as u64);
+    for rank in 0..SIZE {
+        assert_eq!(table.get(rank).expect("an element"), rank as u64 + 100);
+    }
+    node.barrier().expect("barrier");
+    if own == 0 {
+        assert_eq!(table.get(SIZE + 1).expect("an element"), (0..SIZE as u64).sum());
+    }
+    // Nobody leaves before all have seen it.
+    node.barrier().expect("barrier");
 }
 
 /// Prints a line in one piece: launchers mix the output of their processes.
@@ -120,6 +151,8 @@ fn run(mut launcher: Command, scenario: &str, timeout: u64) -> String {
 
 fn check(launcher: impl Fn() -> Command) {
     let text = run(launcher(), "everything", 240);
+    assert_eq!(text.matches("[done]").count(), SIZE, "{text}");
+    let text = run(launcher(), "ring", 240);
     assert_eq!(text.matches("[done]").count(), SIZE, "{text}");
     let text = run(launcher(), "mismatch", 240);
     assert_eq!(text.matches("[mismatch at").count(), SIZE, "{text}");
