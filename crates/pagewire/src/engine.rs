@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result, system};
 use pagewire_fabric::HostFabric;
-use pagewire_heap::{HeapOptions, HeapRef};
+use pagewire_heap::{HeapError, HeapOptions, HeapRef};
 use pagewire_memory::guard;
 use pagewire_nic::{Nic, Options, PathChoice};
 use parking_lot::Mutex;
@@ -31,6 +31,9 @@ pub(crate) fn engine() -> Result<Arc<Nic<Host>>> {
     Ok(engine.insert(nic).clone())
 }
 
+/// Bytes of addresses that the heap reserves.
+const RANGE: &str = "PAGEWIRE_HEAP_RANGE";
+
 /// The registered heap of this process: the first call makes it, and has peers of this host map it. It lives as long as the process.
 ///
 /// # Errors
@@ -41,8 +44,14 @@ pub(crate) fn heap(nic: &Nic<Host>) -> Result<&'static HeapRef> {
     if let Some(heap) = *heap {
         return Ok(heap);
     }
-    let made: &'static HeapRef =
-        Box::leak(Box::new(HeapRef::new(HeapOptions { range: range()?, ..HeapOptions::default() })?));
+    let options = HeapOptions { range: range()?, ..HeapOptions::default() };
+    let made = HeapRef::new(options).map_err(|error| match error {
+        HeapError::AddressSpace { .. } | HeapError::FileSize { .. } => {
+            Error::Environment { variable: RANGE, why: format!("not set, or too large: {error}") }
+        }
+        error => error.into(),
+    })?;
+    let made: &'static HeapRef = Box::leak(Box::new(made));
     let addresses = made.range();
     nic.publish_shared_memory(addresses.start as u64..addresses.end as u64, made.file()?);
     Ok(heap.insert(made))
@@ -50,11 +59,10 @@ pub(crate) fn heap(nic: &Nic<Host>) -> Result<&'static HeapRef> {
 
 /// Bytes of addresses of the heap.
 fn range() -> Result<usize> {
-    const VARIABLE: &str = "PAGEWIRE_HEAP_RANGE";
-    match std::env::var_os(VARIABLE) {
+    match std::env::var_os(RANGE) {
         None => Ok(HeapOptions::default().range),
         Some(value) => (value.to_string_lossy().parse()).map_err(|why| Error::Environment {
-            variable: VARIABLE,
+            variable: RANGE,
             why: format!("{value:?}, which is no number of bytes: {why}"),
         }),
     }

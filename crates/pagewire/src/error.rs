@@ -10,8 +10,8 @@ use std::time::Duration;
 /// The result of most calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed.
-#[derive(Debug, thiserror::Error)]
+/// Why a call failed. `Debug` prints the same sentence as `Display`, as a `main` that returns the error does.
+#[derive(thiserror::Error)]
 pub enum Error {
     /// An operation was not done.
     #[error(transparent)]
@@ -57,6 +57,12 @@ pub enum Error {
     /// The environment asks for something that cannot be.
     #[error("{variable} is {why}")]
     Environment { variable: &'static str, why: String },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
 }
 
 /// Says what the engine was asked for when it refused.
@@ -144,7 +150,7 @@ pub struct OperationError<B> {
 
 impl<B> fmt::Debug for OperationError<B> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.failure, formatter)
+        fmt::Display::fmt(&self.failure, formatter)
     }
 }
 
