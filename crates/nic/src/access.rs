@@ -247,7 +247,8 @@ impl<'s, F: Fabric> AccessSession<'s, F> {
         if held.covers(segment) {
             return Ok(Located { segment, window, residency: Residency::Resident });
         }
-        let room = window.memory().end - segment.address;
+        // A process that scribbles over its own tables gets nothing.
+        let room = window.memory().end.saturating_sub(segment.address);
         let residency = held.residency(services.fabric.memory(), segment, room);
         if fault.ahead.is_past_mark(segment.address.saturating_add(length)) {
             services.bring_in_beyond(&FaultedAccess { segments: &[segment], window, request }, fault);
