@@ -277,7 +277,8 @@ impl<F: Fabric> CompletionQueue<F> {
         self.tell_plain(&queue);
         let Some(channel) = &self.channel else { return };
         let left = queue.has_awaited();
-        let sets_timer = left && !std::mem::replace(&mut queue.has_left_timer, left);
+        let guesses = left && !channel.sleeps_in_calls.load(Ordering::Acquire);
+        let sets_timer = guesses && !std::mem::replace(&mut queue.has_left_timer, true);
         drop(queue);
         if left {
             channel.left.store(true, Ordering::Release);
@@ -467,6 +468,8 @@ pub struct CompletionChannel {
     queues: Mutex<Vec<Weak<dyn Announcing>>>,
     /// A queue was armed while completions waited in it.
     left: AtomicBool,
+    /// The program has slept for events by a call of the library, which tells of it: no timer need guess whether it sleeps.
+    sleeps_in_calls: AtomicBool,
 }
 
 impl CompletionChannel {
@@ -475,6 +478,7 @@ impl CompletionChannel {
             events: EventQueue::new(notifier),
             queues: Mutex::default(),
             left: AtomicBool::new(false),
+            sleeps_in_calls: AtomicBool::new(false),
         })
     }
 
@@ -502,6 +506,7 @@ impl CompletionChannel {
     /// where an event waits for it. Of one that sleeps in poll(2) nothing is known: to that it comes
     /// [`LEFT_PATIENCE`] after the arming.
     pub fn announce_what_was_left(&self) {
+        self.sleeps_in_calls.store(true, Ordering::Release);
         if !self.events.is_empty() {
             return;
         }

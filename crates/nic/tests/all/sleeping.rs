@@ -62,3 +62,30 @@ fn a_long_message_goes_on_while_the_sender_sleeps() {
     assert_eq!((&pair.sent, &pair.received), (&done, &done));
     assert!(target.bytes.iter().all(|byte| *byte == 7), "every byte");
 }
+
+/// A completion that waits when its queue is armed raises an event for a program that may sleep in poll(2), of which nobody tells. One that sleeps in
+/// `ibv_get_cq_event` is told when it sleeps. Before, it is about to poll (perftest's `-e`), and an event for nothing would end its next
+/// sleep.
+#[test]
+fn whoever_sleeps_in_calls_gets_no_event_for_what_it_is_about_to_poll() {
+    let mut side = Side::new(PathChoice::Local);
+    let (tell, told) = channel();
+    let notices = side.context.create_channel(Arc::new(Teller(tell)));
+    side.recv_cq = side.context.create_cq(16, Some(notices.clone())).unwrap();
+    let mut pair = Pair::connect(Side::new(PathChoice::Local), side, QueuePairType::Uc, all_rights());
+    let source = pair.a.buffer(64, all_rights());
+    let target = pair.b.buffer(64, all_rights());
+    pair.receive(1, &[target.piece(0, 64)]);
+    pair.b.recv_cq.arm(false);
+    pair.post(1, SendOperation::Send, &[source.piece(0, 64)]).unwrap();
+    told.recv_timeout(PATIENCE).expect("the completion's event");
+    notices.next_event().expect("an event");
+    pair.b.recv_cq.arm(false);
+    told.recv_timeout(PATIENCE).expect("an event for what still waits");
+    notices.next_event().expect("an event");
+    notices.announce_what_was_left();
+    pair.b.recv_cq.arm(false);
+    assert!(told.recv_timeout(Duration::from_millis(50)).is_err(), "it has not gone to sleep");
+    notices.announce_what_was_left();
+    told.recv_timeout(PATIENCE).expect("now it sleeps");
+}
