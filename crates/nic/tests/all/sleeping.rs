@@ -72,7 +72,7 @@ fn whoever_sleeps_in_calls_gets_no_event_for_what_it_is_about_to_poll() {
     let (tell, told) = channel();
     let notices = side.context.create_channel(Arc::new(Teller(tell)));
     side.recv_cq = side.context.create_cq(16, Some(notices.clone())).unwrap();
-    let mut pair = Pair::connect(Side::new(PathChoice::Local), side, QueuePairType::Uc, all_rights());
+    let pair = Pair::connect(Side::new(PathChoice::Local), side, QueuePairType::Uc, all_rights());
     let source = pair.a.buffer(64, all_rights());
     let target = pair.b.buffer(64, all_rights());
     pair.receive(1, &[target.piece(0, 64)]);
