@@ -65,7 +65,8 @@ pub(crate) enum Refusal {
 /// A message with its length in front.
 pub(crate) fn frame(message: &impl Serialize) -> Vec<u8> {
     let mut bytes = vec![0];
-    let body = postcard::to_allocvec(message).unwrap_or_default();
+    let body = postcard::to_allocvec(message)
+        .unwrap_or_else(|error| unreachable!("a message of numbers cannot be encoded: {error}"));
     debug_assert!((1..=MAX_MESSAGE).contains(&body.len()));
     bytes[0] = body.len() as u8;
     bytes.extend(body);
@@ -98,8 +99,13 @@ fn queue_pair(services: &Services, rights: Rights) -> Result<Arc<QueuePair<Host>
         access: Some(rights),
         ..Default::default()
     };
-    queue_pair.modify(&change).map_err(refused(what))?;
-    Ok(queue_pair)
+    match queue_pair.modify(&change) {
+        Ok(()) => Ok(queue_pair),
+        Err(error) => {
+            discard(&queue_pair);
+            Err(refused(what)(error))
+        }
+    }
 }
 
 impl Endpoint {

@@ -137,7 +137,7 @@ impl Listener {
     /// Does what other threads have asked for. False: it ends.
     fn follow_orders(&mut self) -> bool {
         let mut count = [0; 8];
-        // Another ring may come meanwhile, and is received again.
+        // More may come meanwhile, and wakes the thread again.
         let _ = rustix::io::read(&self.handle.wakeup, &mut count);
         let Orders { watch, stop } = std::mem::take(&mut *self.handle.orders.lock());
         for (stream, watcher) in watch {

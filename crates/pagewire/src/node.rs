@@ -130,7 +130,7 @@ impl Node {
     /// A region of `count` zeroed elements that peers may read and write once it is exported.
     ///
     /// # Errors
-    /// `NoMemory`.
+    /// `NoMemory` and `Heap`: there is none; `Environment`: the heap cannot be made with what `PAGEWIRE_HEAP_RANGE` says.
     pub fn zeroed<T: IntoBytes + FromBytes + Immutable + Copy>(&self, count: usize) -> Result<Region<T>> {
         Ok(Region::new(&self.services, self.block_of::<T>(count)?))
     }
@@ -138,7 +138,7 @@ impl Node {
     /// A region of `count` words that are zero, which this process and peers change as atomics.
     ///
     /// # Errors
-    /// `NoMemory`.
+    /// `NoMemory` and `Heap`: there is none; `Environment`: the heap cannot be made with what `PAGEWIRE_HEAP_RANGE` says.
     pub fn words(&self, count: usize) -> Result<Region<u64, Atomic>> {
         Ok(Region::new(&self.services, self.block_of::<u64>(count)?))
     }
@@ -146,7 +146,7 @@ impl Node {
     /// A region that has these elements and never changes.
     ///
     /// # Errors
-    /// `NoMemory`.
+    /// `NoMemory` and `Heap`: there is none; `Environment`: the heap cannot be made with what `PAGEWIRE_HEAP_RANGE` says.
     pub fn publish<T: IntoBytes + FromBytes + Immutable + Copy>(
         &self,
         elements: &[T],
@@ -160,7 +160,7 @@ impl Node {
     /// and get there by plain copies. Regions are allocated in it.
     ///
     /// # Errors
-    /// `Heap`: it could not be made. With a small `ulimit -v`, `PAGEWIRE_HEAP_RANGE` makes the range smaller.
+    /// `Heap` and `Environment`: it could not be made. With a small `ulimit -v`, `PAGEWIRE_HEAP_RANGE` makes the range smaller.
     pub fn heap(&self) -> Result<HeapRef> {
         Ok(heap(&self.services.nic)?.clone())
     }

@@ -20,7 +20,7 @@ pub const MAX_COMPLETION_QUEUES: u32 = 65_536;
 /// Entries of one completion queue.
 pub const MAX_COMPLETIONS: u32 = 1 << 20;
 /// Nanoseconds after which a completion queue that was armed with completions in it raises its event, if they still wait: the program
-/// sleeps then, as those that poll after they armed do so sooner.
+/// sleeps then, as those that poll after they armed do so sooner. Not for a program that sleeps in `ibv_get_cq_event(3)`, which tells of it.
 pub const LEFT_PATIENCE: u64 = 50_000;
 /// Nanoseconds after which its owner brings in a page that a peer's thread was asked for: that thread may wait in the kernel for somebody
 /// who never answers, and is not woken where the page is unmapped.
