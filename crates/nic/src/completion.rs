@@ -11,7 +11,9 @@ use crate::services::event::{Acknowledgements, AsyncEventKind, Element, EventQue
 use crate::services::protection::ProtectionDomain;
 use crate::services::timers::Timed;
 use crate::words::error::{Result, busy_if, invalid_if};
-use crate::words::limits::{LEFT_PATIENCE, MAX_COMPLETION_EVENTS, MAX_COMPLETIONS};
+use crate::words::limits::{
+    LEFT_PATIENCE, LEFT_PATIENCE_OF_SLEEPERS, MAX_COMPLETION_EVENTS, MAX_COMPLETIONS,
+};
 use pagewire_fabric::Fabric;
 use pagewire_fabric::lock::{Lock, LockGuard};
 pub use pagewire_transport::Status;
@@ -277,14 +279,17 @@ impl<F: Fabric> CompletionQueue<F> {
         self.tell_plain(&queue);
         let Some(channel) = &self.channel else { return };
         let left = queue.has_awaited();
-        let guesses = left && !channel.sleeps_in_calls.load(Ordering::Acquire);
-        let sets_timer = guesses && !std::mem::replace(&mut queue.has_left_timer, true);
+        let sets_timer = left && !std::mem::replace(&mut queue.has_left_timer, true);
         drop(queue);
         if left {
             channel.left.store(true, Ordering::Release);
         }
         if sets_timer {
-            self.services.hold_event(self.own.clone(), self.services.fabric.now() + LEFT_PATIENCE);
+            let patience = match channel.sleeps_in_calls.load(Ordering::Acquire) {
+                true => LEFT_PATIENCE_OF_SLEEPERS,
+                false => LEFT_PATIENCE,
+            };
+            self.services.hold_event(self.own.clone(), self.services.fabric.now() + patience);
         }
         self.services.arming.note_arming(before != Armed::No);
     }
@@ -468,7 +473,7 @@ pub struct CompletionChannel {
     queues: Mutex<Vec<Weak<dyn Announcing>>>,
     /// A queue was armed while completions waited in it.
     left: AtomicBool,
-    /// The program has slept for events by a call of the library, which tells of it: no timer need guess whether it sleeps.
+    /// The program has slept for events by a call of the library, which tells of it: a timer is for the day that it sleeps otherwise.
     sleeps_in_calls: AtomicBool,
 }
 
@@ -504,12 +509,12 @@ impl CompletionChannel {
     /// arming and sleeping (perftest 4.5 does, with several queue pairs) would never be woken where nothing comes any
     /// more. Adapters that are told how far the program has read raise the event; here it comes when the program sleeps: not
     /// where an event waits for it. Of one that sleeps in poll(2) nothing is known: to that it comes
-    /// [`LEFT_PATIENCE`] after the arming.
+    /// [`LEFT_PATIENCE`] after the arming, or [`LEFT_PATIENCE_OF_SLEEPERS`] if it has slept here before.
     pub fn announce_what_was_left(&self) {
-        self.sleeps_in_calls.store(true, Ordering::Release);
         if !self.events.is_empty() {
             return;
         }
+        self.sleeps_in_calls.store(true, Ordering::Release);
         self.left.store(false, Ordering::Release);
         // With the lock: a queue that is destroyed meanwhile takes it, and announces nothing afterwards.
         for queue in self.queues.lock().iter().filter_map(Weak::upgrade) {
