@@ -106,8 +106,10 @@ struct Queue {
     capacity: usize,
     armed: Armed,
     moderator: Moderator,
-    /// A timer is set for completions that it was armed with.
-    has_left_timer: bool,
+    /// When an event is due for completions that it was armed with.
+    left_due: Option<u64>,
+    /// When the timer for that runs out, which may be sooner.
+    left_timer: Option<u64>,
     overrun: bool,
     unpolled_sends: UnpolledSends,
 }
@@ -278,20 +280,25 @@ impl<F: Fabric> CompletionQueue<F> {
         };
         self.tell_plain(&queue);
         let Some(channel) = &self.channel else { return };
-        let left = queue.has_awaited();
-        let sets_timer = left && !std::mem::replace(&mut queue.has_left_timer, true);
-        drop(queue);
-        if left {
-            channel.left.store(true, Ordering::Release);
-        }
-        if sets_timer {
+        queue.left_due = None;
+        if queue.has_awaited() {
             let patience = match channel.sleeps_in_calls.load(Ordering::Acquire) {
                 true => LEFT_PATIENCE_OF_SLEEPERS,
                 false => LEFT_PATIENCE,
             };
-            self.services.hold_event(self.own.clone(), self.services.fabric.now() + patience);
+            queue.left_due = Some(self.services.fabric.now() + patience);
+            channel.left.store(true, Ordering::Release);
         }
+        self.hold_left(queue);
         self.services.arming.note_arming(before != Armed::No);
+    }
+
+    /// Sets the timer for what the queue was armed with, if none is set.
+    fn hold_left(&self, mut queue: LockGuard<'_, Queue>) {
+        let Some(due) = queue.left_due.filter(|_| queue.left_timer.is_none()) else { return };
+        queue.left_timer = Some(due);
+        drop(queue);
+        self.services.hold_event(self.own.clone(), due);
     }
 
     /// Adds a completion. False: it is lost, as the queue is or was overrun; nothing is added to it any more.
@@ -362,6 +369,7 @@ impl<F: Fabric> CompletionQueue<F> {
     /// The event that the queue is armed for.
     fn announce(&self, mut queue: LockGuard<'_, Queue>) {
         queue.armed = Armed::No;
+        queue.left_due = None;
         queue.moderator.release();
         self.tell_plain(&queue);
         drop(queue);
@@ -457,8 +465,14 @@ impl<F: Fabric> CompletionQueue<F> {
     /// The timer for an event that is held back has run out, or the one for completions that the queue was armed with.
     pub(crate) fn run_timer(&self, now: u64) {
         let mut queue = self.queue.lock();
-        if std::mem::take(&mut queue.has_left_timer) && queue.has_awaited() {
-            return self.announce(queue);
+        if queue.left_timer.is_some_and(|at| at <= now) {
+            queue.left_timer = None;
+            if queue.left_due.is_some_and(|due| due > now) {
+                return self.hold_left(queue);
+            }
+            if queue.left_due.take().is_some() && queue.has_awaited() {
+                return self.announce(queue);
+            }
         }
         if let Some(event) = queue.moderator.run_out(now).filter(|_| queue.armed != Armed::No) {
             self.moderated(queue, event);

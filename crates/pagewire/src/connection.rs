@@ -51,6 +51,10 @@ struct Queues {
     repeating: usize,
     /// The thread that polls for sleepers polls for this connection.
     is_polled: bool,
+    /// Held writes and releases that end when the peer is lost: so long there is a connection.
+    watchers: isize,
+    /// Why the peer is lost, until the watchers are told.
+    loss: Option<String>,
     /// The thread that connects, or did.
     connector: Option<JoinHandle<()>>,
 }
@@ -79,18 +83,18 @@ enum Link {
 type Ended = Vec<(Arc<AnyPending>, Option<Failure>)>;
 
 impl Connection {
-    /// Connects to a peer.
-    pub fn open(
+    /// The connection to a peer, which the first operation has made.
+    pub fn new(
         services: &Arc<Services>,
         listener: &Arc<ListenerHandle>,
         peer: NodeAddress,
-    ) -> Result<Arc<Connection>> {
-        let connection = Arc::new(Connection {
+    ) -> Arc<Connection> {
+        Arc::new(Connection {
             peer,
             services: services.clone(),
             listener: listener.clone(),
             queues: Mutex::new(Queues {
-                link: Link::Connecting,
+                link: Link::Idle,
                 posted: VecDeque::new(),
                 first: 0,
                 flushed: Vec::new(),
@@ -99,11 +103,11 @@ impl Connection {
                 losses: 0,
                 repeating: 0,
                 is_polled: false,
+                watchers: 0,
+                loss: None,
                 connector: None,
             }),
-        });
-        connection.connect()?;
-        Ok(connection)
+        })
     }
 
     fn connect(self: &Arc<Self>) -> Result<()> {
@@ -149,7 +153,7 @@ impl Connection {
                     drop(queues);
                     let Err(error) = self.connect() else { continue };
                     let mut queues = self.queues.lock();
-                    queues.link = Link::Down { why: error.to_string() };
+                    queues.go_down(error.to_string());
                     let ended = self.post(&mut queues);
                     self.end(queues, ended);
                     return Err(error);
@@ -252,8 +256,7 @@ impl Connection {
         match pagewire_fabric::spawn("pagewire-connect", move || connection.recover(given.as_deref())) {
             Ok(thread) => queues.connector = Some(thread),
             Err(error) => {
-                queues.link =
-                    Link::Down { why: format!("no thread could be started to connect anew: {error}") };
+                queues.go_down(format!("no thread could be started to connect anew: {error}"));
                 if let Some(former) = former {
                     self.services.completions.leave(former.number());
                     discard(&former);
@@ -273,7 +276,7 @@ impl Connection {
         if !matches!(queues.link, Link::Connecting) {
             return;
         }
-        if queues.waiting.is_empty() {
+        if queues.waiting.is_empty() && queues.watchers <= 0 {
             queues.link = Link::Idle;
             return;
         }
@@ -293,7 +296,7 @@ impl Connection {
         };
         let mut queues = self.queues.lock();
         if matches!(queues.link, Link::Connecting) {
-            queues.link = Link::Down { why };
+            queues.go_down(why);
         }
         let ended = self.post(&mut queues);
         self.end(queues, ended);
@@ -318,12 +321,29 @@ impl Connection {
                 || matches!(queues.link, Link::Failing { .. }));
         let change =
             isize::from(needs_polling) - isize::from(std::mem::replace(&mut queues.is_polled, needs_polling));
+        let loss = queues.loss.take();
+        if loss.is_some() {
+            queues.watchers = 0;
+        }
         drop(queues);
         let change = change - sleepers;
         if change != 0 {
             self.services.completions.add_sleepers(change);
         }
         wakers.into_iter().for_each(std::task::Waker::wake);
+        if let (Some(why), Some(conditional)) = (loss, self.services.conditional()) {
+            conditional.lose(&self.peer, &why);
+        }
+    }
+
+    /// Ends operations that the engine has nothing of.
+    pub fn finish(&self, ended: Ended) {
+        self.end(self.queues.lock(), ended);
+    }
+
+    /// So many more, or fewer, are to end when the peer is lost.
+    pub fn watch_for_loss(&self, more: isize) {
+        self.queues.lock().watchers += more;
     }
 
     /// Waits until everything that was started before has ended.
@@ -562,8 +582,15 @@ impl Queues {
         if let Link::Up { queue_pair, stream } = &self.link {
             hang_up(stream);
             self.losses += u32::from(lost.is_some());
+            self.loss = lost.clone().or(self.loss.take());
             self.link = Link::Failing { queue_pair: queue_pair.clone(), lost };
         }
+    }
+
+    /// The peer cannot be connected to.
+    fn go_down(&mut self, why: String) {
+        self.loss = Some(why.clone());
+        self.link = Link::Down { why };
     }
 
     /// Keeps an operation that was flushed, once, however many of its steps were.

@@ -44,6 +44,7 @@ pub mod bootstrap;
 #[allow(unsafe_code)]
 mod buffer;
 mod completions;
+mod conditional;
 mod connection;
 mod engine;
 mod error;
@@ -54,6 +55,7 @@ mod listener;
 mod memory;
 mod node;
 mod operation;
+mod peers;
 mod pending;
 mod region;
 mod remote;
@@ -63,9 +65,11 @@ mod signal;
 mod token;
 
 pub use buffer::{Buffer, BufferMut};
+pub use conditional::{Direction, HeldWrite, OpenedByPeer, Released, Tag, WriteOutcome};
 pub use error::{Error, Failure, OperationError, Result, Rule, Side};
 pub use node::Node;
 pub use operation::Operation;
+pub use peers::Peer;
 pub use region::{Atomic, Kind, ReadOnly, Region, Shared};
 pub use remote::{RemoteRegion, RemoteSignal, SignalUpdate};
 pub use rights::Rights;

@@ -1,12 +1,12 @@
 //! A node: this process as others of its job see it.
 
-use crate::bootstrap::Job;
-use crate::connection::Connection;
+use crate::bootstrap::{Job, JobError};
+use crate::conditional::Conditional;
 use crate::engine::{engine, heap};
 use crate::error::{Error, Failure, Result, refused, system};
-use crate::limits::MAX_PEERS;
 use crate::listener::ListenerHandle;
 use crate::memory::Block;
+use crate::peers::{Peer, Peers};
 use crate::region::{Atomic, ReadOnly, Region};
 use crate::remote::RemoteRegion;
 use crate::services::{Port, Services, random};
@@ -14,8 +14,6 @@ use crate::token::{NodeAddress, Token};
 use pagewire_heap::HeapRef;
 use pagewire_nic::Unwatched;
 use pagewire_nic::device::{Device, devices};
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -24,10 +22,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 ///
 /// A node needs no locked memory, no privileges and no device. Several nodes may live in one process; they share its engine.
 pub struct Node {
-    services: Arc<Services>,
+    pub(crate) services: Arc<Services>,
+    pub(crate) conditional: Arc<Conditional>,
     listener: Arc<ListenerHandle>,
-    connections: Mutex<HashMap<NodeAddress, Arc<Connection>>>,
+    peers: Arc<Peers>,
     job: Job,
+    /// The nodes of the job, by rank.
+    ranks: Vec<NodeAddress>,
 }
 
 impl Node {
@@ -75,8 +76,29 @@ impl Node {
         let address = NodeAddress { address, port: number, nonce: random()? };
         let context = nic.open(device, Arc::new(Unwatched));
         let services = Services::new(nic, &context, port, address)?;
-        let listener = ListenerHandle::start(listener, services.clone())?;
-        Ok(Node { services, listener, connections: Mutex::default(), job })
+        let started = ListenerHandle::start(listener, services.clone())?;
+        let peers = Peers::new(services.clone(), started.clone());
+        let conditional = Conditional::new(&services, &peers);
+        let mut node = Node { services, conditional, listener: started, peers, job, ranks: vec![address] };
+        if node.size() > 1 {
+            let own = Token::of_node(address);
+            node.ranks = node.all_gather(&own)?.iter().map(|token| token.node).collect();
+        }
+        Ok(node)
+    }
+
+    /// This node, as others name it.
+    pub fn identity(&self) -> Peer {
+        Peer(self.services.address)
+    }
+
+    /// The node of a rank of the job.
+    ///
+    /// # Errors
+    /// `Job`: there is no such rank.
+    pub fn peer(&self, rank: usize) -> Result<Peer> {
+        let size = self.ranks.len();
+        self.ranks.get(rank).copied().map(Peer).ok_or(JobError::NoSuchRank { root: rank, size }.into())
     }
 
     /// The number of this process in its job, from 0 on.
@@ -176,7 +198,7 @@ impl Node {
     /// `Connect`: the owner has ended, cannot be reached or takes no more peers. Whether the token's key is still valid is told by the
     /// first operation.
     pub fn open(&self, token: &Token) -> Result<RemoteRegion> {
-        Ok(RemoteRegion::new(self.connection(token.node)?, *token))
+        Ok(RemoteRegion::new(self.peers.connect(token.node)?, *token))
     }
 
     /// Ends what a token gives, at once: when this returns, no access by it is under way, and none will come.
@@ -199,32 +221,10 @@ impl Node {
     /// # Errors
     /// The first failure since the last flush of an operation that was dropped before its result was taken.
     pub fn flush(&self) -> Result<(), Failure> {
-        let connections: Vec<_> = self.connections.lock().values().cloned().collect();
+        let connections = self.peers.all();
         // All of them, also behind one that tells of a failure.
         let results: Vec<_> = connections.iter().map(|connection| connection.flush()).collect();
         results.into_iter().collect()
-    }
-
-    fn connection(&self, peer: NodeAddress) -> Result<Arc<Connection>> {
-        let known = self.connections.lock().get(&peer).cloned();
-        if let Some(known) = known.filter(|known| !known.is_down()) {
-            known.ensure_up()?;
-            return Ok(known);
-        }
-        // Held while it is made: two threads that open tokens of one peer share a connection.
-        let mut connections = self.connections.lock();
-        if let Some(known) = connections.get(&peer).filter(|known| !known.is_down()) {
-            return Ok(known.clone());
-        }
-        if connections.len() >= MAX_PEERS {
-            connections.retain(|_, connection| !connection.is_down());
-            if connections.len() >= MAX_PEERS {
-                return Err(Error::Limit { what: "peers of a node", most: MAX_PEERS });
-            }
-        }
-        let connection = Connection::open(&self.services, &self.listener, peer)?;
-        connections.insert(peer, connection.clone());
-        Ok(connection)
     }
 
     /// The path to the owner of a token, and why it is no better one.
@@ -232,7 +232,7 @@ impl Node {
     /// # Errors
     /// As those of [`open`](Self::open).
     pub fn explain(&self, token: &Token) -> Result<String> {
-        let connection = self.connection(token.node)?;
+        let connection = self.peers.connect(token.node)?;
         let peer = token.node.socket();
         Ok(match (connection.report(), connection.why_down()) {
             (Some(report), _) if report.reason.is_empty() => format!("{peer}: {}", report.path),
@@ -249,9 +249,8 @@ impl Drop for Node {
             // The threads, queue pairs and connections are the parent's.
             return;
         }
-        for connection in std::mem::take(self.connections.get_mut()).into_values() {
-            connection.close();
-        }
+        self.conditional.close();
+        self.peers.close();
         self.listener.stop();
         self.services.completions.close();
         self.services.close();

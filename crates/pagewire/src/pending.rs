@@ -117,6 +117,11 @@ impl<P: ?Sized> Pending<P> {
         self.outcome.lock().failure.take()
     }
 
+    /// Its failure, if it has ended with one that nobody has taken.
+    pub fn failure(&self) -> Option<Failure> {
+        self.outcome.lock().failure.clone()
+    }
+
     /// Has somebody woken when it ends.
     pub fn wake(&self, waker: &Waker) -> Sleep {
         let mut outcome = self.outcome.lock();

@@ -1,15 +1,18 @@
 //! What all parts of a node use: its protection domain, its completions, its address, and what it exports.
 
 use crate::completions::Completions;
+use crate::conditional::Conditional;
+use crate::conditional::inbox::Inbox;
 use crate::engine::Host;
-use crate::error::{Error, Result, refused, system};
+use crate::error::{Error, Failure, Result, refused, system};
+use crate::pending::Pending;
 use crate::rights::Rights;
 use crate::token::{NodeAddress, Token};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::{Context, MemoryRegion, Nic, ProtectionDomain, Rights as RegionRights};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 /// The length of a region that is the whole address space (`ibv_reg_mr(3)`, implicit on-demand paging).
 const WHOLE_ADDRESS_SPACE: u64 = u64::MAX;
@@ -25,6 +28,9 @@ pub(crate) struct Services {
     local: Arc<MemoryRegion<Host>>,
     local_key: u32,
     exports: Mutex<HashMap<u32, Arc<Export>>>,
+    context: Arc<Context<Host>>,
+    inbox: Mutex<Option<Arc<Inbox>>>,
+    conditional: OnceLock<Weak<Conditional>>,
 }
 
 /// Memory that is registered for peers.
@@ -73,7 +79,56 @@ impl Services {
             local,
             domain,
             exports: Mutex::default(),
+            context: context.clone(),
+            inbox: Mutex::default(),
+            conditional: OnceLock::new(),
         }))
+    }
+
+    /// Where messages of peers come. The first call makes it.
+    pub fn inbox(&self) -> Result<Arc<Inbox>> {
+        let mut inbox = self.inbox.lock();
+        if let Some(inbox) = &*inbox {
+            return Ok(inbox.clone());
+        }
+        let conditional = self.conditional.get().cloned().unwrap_or_default();
+        Ok(inbox.insert(Inbox::new(self, &self.context, conditional)?).clone())
+    }
+
+    /// The conditional writes of the node.
+    pub fn set_conditional(&self, conditional: Weak<Conditional>) {
+        // A node sets it once, when it is made.
+        let _ = self.conditional.set(conditional);
+    }
+
+    /// The conditional writes of the node. `None`: it is gone, or not there yet.
+    pub fn conditional(&self) -> Option<Arc<Conditional>> {
+        self.conditional.get().and_then(Weak::upgrade)
+    }
+
+    /// Takes messages of peers, if there is anything to take them.
+    pub fn poll_messages(&self) {
+        if let Some(inbox) = self.known_inbox() {
+            inbox.completions().poll();
+        }
+    }
+
+    /// Something is due at another time than before.
+    pub fn look_at_timers(&self) {
+        if let Some(inbox) = self.known_inbox() {
+            inbox.completions().look_at_timers();
+        }
+    }
+
+    /// Ends something that the thread which takes messages ends.
+    pub fn end_at_messages<P: ?Sized>(&self, pending: &Pending<P>, failure: Option<Failure>) {
+        if let Some(inbox) = self.known_inbox() {
+            inbox.completions().end(pending, failure);
+        }
+    }
+
+    fn known_inbox(&self) -> Option<Arc<Inbox>> {
+        self.inbox.lock().clone()
     }
 
     /// Whether this process was forked from the one that has the node.
@@ -128,6 +183,9 @@ impl Services {
             if let Err(error) = self.revoke(&export) {
                 log::warn!("an export stays: {error}");
             }
+        }
+        if let Some(inbox) = self.inbox.lock().take() {
+            inbox.close();
         }
         let local = self.local.deregister().and_then(|()| self.domain.dealloc());
         if let Err(error) = local {

@@ -1,6 +1,8 @@
 //! Tokens: what names exported memory to other processes.
 
+use crate::peers::Peer;
 use crate::rights::Rights;
+use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 
@@ -31,7 +33,7 @@ pub struct Token {
 }
 
 /// Where a node takes connections, and a number that only holders of its tokens know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct NodeAddress {
     pub address: IpAddr,
     pub port: u16,
@@ -89,6 +91,11 @@ impl Token {
     /// Bytes of a token.
     pub const LEN: usize = 56;
 
+    /// A token that names a node, and no memory of it.
+    pub(crate) fn of_node(node: NodeAddress) -> Token {
+        Token { node, rights: Rights::empty(), key: 0, base: 0, length: 0 }
+    }
+
     /// The token as bytes.
     pub fn to_bytes(&self) -> [u8; Token::LEN] {
         let mut bytes = [0; Token::LEN];
@@ -143,6 +150,11 @@ impl Token {
             nonce: number(&bytes, field::NONCE),
         };
         Ok(Token { node, rights, key: number(&bytes, field::KEY) as u32, base, length })
+    }
+
+    /// The node that made it.
+    pub fn owner(&self) -> Peer {
+        Peer(self.node)
     }
 
     /// Bytes of the memory that it names.

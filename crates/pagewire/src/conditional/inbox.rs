@@ -1,0 +1,140 @@
+//! Where messages of peers come: the receives that all queue pairs of a node share, and the thread that reads them.
+
+use crate::completions::{Completes, Completions};
+use crate::conditional::Conditional;
+use crate::conditional::message::{MAX_MESSAGE, Message};
+use crate::engine::{Host, heap};
+use crate::error::{Result, refused};
+use crate::limits::MESSAGES;
+use crate::memory::Block;
+use crate::services::Services;
+use crate::token::NodeAddress;
+use pagewire_nic::{
+    Completion, CompletionQueue, Context, Opcode, ReceiveRequest, ScatterGather, SharedReceiveInit,
+    SharedReceiveQueue, Status,
+};
+use parking_lot::RwLock;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Where messages of peers come.
+pub(crate) struct Inbox {
+    completions: Arc<Completions>,
+    reader: Arc<Reader>,
+}
+
+/// Takes the completions of all receives.
+struct Reader {
+    receives: Arc<SharedReceiveQueue<Host>>,
+    buffers: Block,
+    key: u32,
+    conditional: Weak<Conditional>,
+    /// The peers, by the queue pairs of this side.
+    peers: RwLock<HashMap<u32, NodeAddress>>,
+}
+
+impl Inbox {
+    pub fn new(
+        services: &Services,
+        context: &Arc<Context<Host>>,
+        conditional: Weak<Conditional>,
+    ) -> Result<Arc<Self>> {
+        let init = SharedReceiveInit { max_wr: MESSAGES, max_sge: 1, limit: 0 };
+        let reader = Arc::new(Reader {
+            receives: services.domain.create_srq(&init).map_err(refused("receives for messages"))?,
+            buffers: Block::zeroed(heap(&services.nic)?, MESSAGES as usize * MAX_MESSAGE)?,
+            key: services.local_key(),
+            conditional,
+            peers: RwLock::default(),
+        });
+        for number in 0..u64::from(MESSAGES) {
+            reader.post(number)?;
+        }
+        let completions = Completions::for_one(context, "pagewire-messages", MESSAGES, reader.clone())?;
+        Ok(Arc::new(Inbox { completions, reader }))
+    }
+
+    /// Where the completions of receives come.
+    pub fn queue(&self) -> &Arc<CompletionQueue<Host>> {
+        self.completions.queue()
+    }
+
+    pub fn receives(&self) -> Arc<SharedReceiveQueue<Host>> {
+        self.reader.receives.clone()
+    }
+
+    /// What comes to this queue pair is of `peer`.
+    pub fn enter(&self, queue_pair: u32, peer: NodeAddress) {
+        self.reader.peers.write().insert(queue_pair, peer);
+    }
+
+    /// Nothing comes to this queue pair any more.
+    pub fn leave(&self, queue_pair: u32) {
+        let mut peers = self.reader.peers.write();
+        let Some(peer) = peers.remove(&queue_pair) else { return };
+        let is_gone = !peers.values().any(|other| *other == peer);
+        drop(peers);
+        if let Some(conditional) = self.reader.conditional.upgrade().filter(|_| is_gone) {
+            conditional.forget(&peer);
+        }
+    }
+
+    pub fn completions(&self) -> &Arc<Completions> {
+        &self.completions
+    }
+
+    /// Takes no messages any more. All queue pairs that use it are gone.
+    pub fn close(&self) {
+        self.completions.close();
+        if let Err(error) = self.reader.receives.destroy() {
+            log::warn!("receives for messages stay: {error}");
+            // The engine may write there still.
+            std::mem::forget(self.reader.clone());
+        }
+    }
+}
+
+impl Reader {
+    /// Makes a buffer ready for a message.
+    fn post(&self, number: u64) -> Result<()> {
+        let address = self.buffers.address() + number * MAX_MESSAGE as u64;
+        let segment = ScatterGather { address, length: MAX_MESSAGE as u32, key: self.key };
+        let request = ReceiveRequest { wr_id: number, segments: &[segment] };
+        self.receives.post(&request).map_err(refused("a receive for messages"))
+    }
+
+    fn take(&self, completion: &Completion) {
+        let peer = self.peers.read().get(&completion.queue_pair).copied();
+        let (Some(peer), Some(conditional)) = (peer, self.conditional.upgrade()) else { return };
+        match (completion.status, completion.opcode, completion.immediate) {
+            (Status::Success, Opcode::ReceiveWriteImmediate, Some(number)) => {
+                conditional.written(peer, number, u64::from(completion.byte_length));
+            }
+            (Status::Success, Opcode::Receive, _) => {
+                let mut bytes = [0; MAX_MESSAGE];
+                self.buffers.read(completion.wr_id as usize * MAX_MESSAGE, &mut bytes);
+                let bytes = &bytes[..(completion.byte_length as usize).min(MAX_MESSAGE)];
+                match Message::decode(bytes) {
+                    Some(message) => conditional.receive(peer, message),
+                    None => log::warn!("{} has sent a message that makes no sense", peer.socket()),
+                }
+            }
+            // The queue pair has ended.
+            _ => {}
+        }
+    }
+}
+
+impl Completes for Reader {
+    fn complete(self: Arc<Self>, completion: &Completion) {
+        self.take(completion);
+        if let Err(error) = self.post(completion.wr_id) {
+            log::error!("there is one receive fewer for messages: {error}");
+        }
+    }
+
+    fn run_timers(&self) -> Option<Duration> {
+        self.conditional.upgrade()?.run_timers()
+    }
+}
