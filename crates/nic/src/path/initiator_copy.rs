@@ -1,4 +1,4 @@
-//! WRITEs and READs that the initiator executes itself, in the memory of a local peer.
+//! WRITEs, READs and atomics that the initiator executes itself, in the memory of a local peer.
 //!
 //! No thread of the peer takes part, and no packet leaves. What cannot be done this way goes as packets, and the peer
 //! says what became of them. The order is fixed: locate and reach there, claim and residency here, claim there, check again, copy.
@@ -15,32 +15,55 @@ use crate::words::sge::ScatterGather;
 use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
 use pagewire_iommu::Rights;
 use pagewire_memory::{
-    Absence, ApplicationMemory, LastSeen, MemoryError, RemoteMemory, Segment, Source, Unreached,
+    Absence, ApplicationMemory, AtomicOperation, LastSeen, MemoryError, RemoteMemory, Segment, Source,
+    Unreached,
 };
-use pagewire_transport::Reason;
-use pagewire_transport::{Operation, RemoteAddress, Work};
+use pagewire_transport::{Atomic, Operation, Reason, RemoteAddress, Work};
 use pagewire_wire::{Bth, Header, Opcode, bth};
 
 /// What is moved, and which way.
 pub struct Transfer {
     remote: RemoteAddress,
     pub length: u32,
-    pub reads: bool,
+    action: Action,
+}
+
+/// What is done to the peer's memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Write,
+    Read,
+    /// On mapped memory only.
+    Atomic(AtomicOperation),
 }
 
 impl Transfer {
-    /// `None`: this is no plain WRITE or READ.
+    /// `None`: this is no plain WRITE or READ, and no atomic.
     pub fn of(work: &Work) -> Option<Transfer> {
         Transfer::new(&work.operation, work.length)
     }
 
-    /// The transfer of an operation with `length` bytes. `None`: this is no plain WRITE or READ.
+    /// The transfer of an operation with `length` bytes. `None`: this is no plain WRITE or READ, and no atomic.
     pub fn new(operation: &Operation, length: u32) -> Option<Transfer> {
         match *operation {
-            Operation::Write { remote, immediate: None } => Some(Transfer { remote, length, reads: false }),
-            Operation::Read { remote } => Some(Transfer { remote, length, reads: true }),
+            Operation::Write { remote, immediate: None } => {
+                Some(Transfer { remote, length, action: Action::Write })
+            }
+            Operation::Read { remote } => Some(Transfer { remote, length, action: Action::Read }),
+            Operation::Atomic { remote, atomic } => {
+                let action = Action::Atomic(match atomic {
+                    Atomic::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },
+                    Atomic::FetchAdd { add } => AtomicOperation::FetchAdd { add },
+                });
+                Some(Transfer { remote, length, action })
+            }
             _ => None,
         }
+    }
+
+    /// Whether bytes come back to this side.
+    pub fn gives_bytes(&self) -> bool {
+        self.action != Action::Write
     }
 }
 
@@ -110,16 +133,23 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         if self.channel.is_gone() {
             return Err(Withheld::Refused(Cause::PeerGone));
         }
-        let need = if transfer.reads { Rights::REMOTE_READ } else { Rights::REMOTE_WRITE };
+        let need = match transfer.action {
+            Action::Write => Rights::REMOTE_WRITE,
+            Action::Read => Rights::REMOTE_READ,
+            Action::Atomic(_) => Rights::REMOTE_ATOMIC,
+        };
         if transfer.length == 0 {
             let (place, _) = self.find_peer(need)?;
             self.announce_rts(place);
             return Ok(());
         }
         let plan = self.plan(transfer, need)?;
+        if matches!(transfer.action, Action::Atomic(_)) && !self.remote.takes_atomics(plan.there[0]) {
+            return Err(Withheld::Refused(Cause::PeerUnreadable));
+        }
         let moment = self.services.fabric.memory().moment();
         self.reach(&plan, moment)?;
-        self.claim_and_copy(&plan, transfer.reads, bytes, moment)?;
+        self.claim_and_copy(&plan, transfer.action, bytes, moment)?;
         self.services.end_wait_if_any(self.waits);
         self.announce_rts(plan.hint.place);
         Ok(())
@@ -197,7 +227,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
 
     /// Claims the memory here, and has its pages brought in; then claims that of the peer, checks it again and copies.
     #[inline(always)] // Part of each transfer.
-    fn claim_and_copy(&mut self, plan: &Plan, reads: bool, bytes: Bytes<'_>, moment: u64) -> Outcome<()> {
+    fn claim_and_copy(&mut self, plan: &Plan, action: Action, bytes: Bytes<'_>, moment: u64) -> Outcome<()> {
         let services = self.services;
         let pieces = match bytes {
             Bytes::Inline(bytes) => {
@@ -205,24 +235,31 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             }
             Bytes::Segments(pieces) => pieces,
         };
-        let need = if reads { Rights::LOCAL_WRITE } else { Rights::empty() };
-        let request = AccessRequest { by: self.by, pieces, domain: self.domain, need, write: reads };
+        let write = action != Action::Write;
+        let need = if write { Rights::LOCAL_WRITE } else { Rights::empty() };
+        let request = AccessRequest { by: self.by, pieces, domain: self.domain, need, write };
         if let [_] = pieces {
             let MrCache { send, resident_local, .. } = &mut *self.mr_cache;
             let (segment, claim) =
                 services.begin_one(&request, send, self.waits, (moment, resident_local))?;
-            let copied = self.copy_segments(plan, reads, &[segment]);
+            let copied = self.copy_segments(plan, action, &[segment]);
             services.own_hazards.release(claim);
             return copied;
         }
         let access = services.begin(&request, self.waits)?;
-        self.copy_segments(plan, reads, &access.segments)
+        self.copy_segments(plan, action, &access.segments)
     }
 
     #[inline(always)] // Part of each transfer.
-    fn copy_segments(&mut self, plan: &Plan, reads: bool, here: &[Segment]) -> Outcome<()> {
+    fn copy_segments(&mut self, plan: &Plan, action: Action, here: &[Segment]) -> Outcome<()> {
+        let services = self.services;
+        if let Action::Atomic(operation) = action {
+            let memory = services.fabric.memory();
+            return self.copy(plan, |remote, there| update(memory, remote, operation, (here, there)));
+        }
+        let reads = action == Action::Read;
         if self.waits.many_absent {
-            let (services, process) = (self.services, &self.channel.channel.process);
+            let process = &self.channel.channel.process;
             return self.copy(plan, |_, there| move_absent(services, reads, process, (here, there)));
         }
         self.copy(plan, |remote, there| match reads {
@@ -280,6 +317,21 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         let connected = !self.is_reliable || peer.receive_psn == self.send_psn;
         connected && peer.rights.contains(need)
     }
+}
+
+/// Runs an atomic, and writes what was there to this side.
+fn update(
+    memory: &impl ApplicationMemory,
+    remote: &impl RemoteMemory,
+    operation: AtomicOperation,
+    (here, there): (&[Segment], &[Segment]),
+) -> Result<(), MemoryError> {
+    let [there] = there else { return Err(MemoryError::NotMapped) };
+    // Where nothing can be written nothing is to be done there: it goes as a packet, whose answer tells that.
+    memory.write(&[0; 8], here, true)?;
+    let original = remote.atomic(*there, operation)?;
+    // It is done. A program that has taken the buffer away meanwhile does not learn what was there.
+    memory.write(&original.to_ne_bytes(), here, true).or(Ok(()))
 }
 
 /// Moves bytes to or from a peer where many pages are absent.

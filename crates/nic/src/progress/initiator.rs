@@ -1,4 +1,4 @@
-//! WRITEs and READs to a local peer, at their post or when their turn comes.
+//! WRITEs, READs and atomics to a local peer, at their post or when their turn comes.
 
 use crate::access::fault_state::Purpose;
 use crate::completion::{self, Completion, Status};
@@ -25,7 +25,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         let done = self.executes_directly(qpc, transfer, request.data);
         if done && (request.signaled || self.signals_all()) {
-            let byte_length = if transfer.reads { transfer.length } else { 0 };
+            let byte_length = if transfer.gives_bytes() { transfer.length } else { 0 };
             let completion = self.send_completion(request.wr_id, opcode, Status::Success);
             self.announce(&self.send_cq, Completion { byte_length, ..completion });
         }

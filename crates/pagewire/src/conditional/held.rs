@@ -102,9 +102,9 @@ pub enum WriteOutcome<B> {
     /// The peer has declined it, or the memory that it was released to does not take it.
     Refused(B, Failure),
     /// It was cancelled, and wrote nothing.
-    Cancelled(B),
+    Cancelled(B, Failure),
     /// Its release did not come in time, and it wrote nothing.
-    TimedOut(B),
+    TimedOut(B, Failure),
     /// The peer is lost. A write that had been released may have written some of its bytes; another one has written nothing.
     PeerLost(B, Failure),
 }
@@ -115,19 +115,12 @@ impl<B> WriteOutcome<B> {
     /// # Errors
     /// Why it was not, with the buffer.
     pub fn into_result(self) -> Result<B, OperationError<B>> {
-        let peer = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
         match self {
             WriteOutcome::Written(buffer) => Ok(buffer),
-            WriteOutcome::Refused(buffer, failure) | WriteOutcome::PeerLost(buffer, failure) => {
-                Err(OperationError { buffer, failure })
-            }
-            WriteOutcome::Cancelled(buffer) => {
-                Err(OperationError { buffer, failure: Failure::Cancelled { operation: WRITE, peer } })
-            }
-            WriteOutcome::TimedOut(buffer) => {
-                let failure = Failure::TimedOut { operation: WRITE, waited_for: "its release" };
-                Err(OperationError { buffer, failure })
-            }
+            WriteOutcome::Refused(buffer, failure)
+            | WriteOutcome::Cancelled(buffer, failure)
+            | WriteOutcome::TimedOut(buffer, failure)
+            | WriteOutcome::PeerLost(buffer, failure) => Err(OperationError { buffer, failure }),
         }
     }
 
@@ -135,8 +128,8 @@ impl<B> WriteOutcome<B> {
         match result {
             Ok(buffer) => WriteOutcome::Written(buffer),
             Err(OperationError { buffer, failure }) => match failure {
-                Failure::Cancelled { .. } => WriteOutcome::Cancelled(buffer),
-                Failure::TimedOut { .. } => WriteOutcome::TimedOut(buffer),
+                Failure::Cancelled { .. } => WriteOutcome::Cancelled(buffer, failure),
+                Failure::TimedOut { .. } => WriteOutcome::TimedOut(buffer, failure),
                 Failure::PeerLost { .. } => WriteOutcome::PeerLost(buffer, failure),
                 failure => WriteOutcome::Refused(buffer, failure),
             },
