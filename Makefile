@@ -97,9 +97,10 @@ test-programs: dependencies-programs
 	$(MAKE) --no-print-directory build
 	CARGO="$(CARGO)" BUILD="$(BUILD)" scripts/test-programs $(PROGRAMS)
 
-# The native interface for longer than `make test` has: 10^8 random operations on the heap, and 10,000 forks beside threads that allocate.
+# The native interface for longer than `make test` has: 10^8 random operations on the heap, 10,000 forks beside threads that allocate, and 10^6
+# schedules of conditional writes.
 test-native: dependencies-test
-	PAGEWIRE_HEAP_OPERATIONS=100000000 PAGEWIRE_HEAP_FORKS=10000 $(CARGO) test -p pagewire-heap -p pagewire
+	PAGEWIRE_HEAP_OPERATIONS=100000000 PAGEWIRE_HEAP_FORKS=10000 PAGEWIRE_SCHEDULES=1000000 $(CARGO) test -p pagewire-heap -p pagewire
 
 # Against the Linux kernel's soft-RoCE in a virtual machine (RXE=REGULAR-EXPRESSION: only what matches; KERNEL=SUITE: with the kernel
 # of another Debian suite, as trixie-backports).

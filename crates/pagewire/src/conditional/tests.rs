@@ -286,3 +286,143 @@ fn tokens_of_releases_come_whole() {
     assert!(bytes.len() <= super::message::MAX_MESSAGE, "{}", bytes.len());
     assert!(super::message::Message::decode(&bytes) == Some(message));
 }
+
+/// What two threads of the writer's process may do at the same time, and what became of the one write.
+mod at_once {
+    use super::{RECEIVER, node};
+    use crate::conditional::message::Release;
+    use crate::conditional::releases::Outgoing;
+    use crate::conditional::writes::{Arrival, Writes};
+    use crate::limits::RELEASE_PATIENCE;
+    use crate::token::Token;
+    use std::time::Duration;
+
+    pub const TAG: u64 = 1;
+    const SERIAL: u64 = 1;
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Action {
+        Post,
+        Release,
+        Cancel,
+        Expire,
+        Lose,
+    }
+
+    pub const ALL: [Action; 5] =
+        [Action::Post, Action::Release, Action::Cancel, Action::Expire, Action::Lose];
+
+    /// What an action has done to the write.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Effect {
+        Nothing,
+        /// Its bytes go out.
+        Starts,
+        /// It has ended, and no byte goes out.
+        Ends,
+    }
+
+    fn ends(taken: bool) -> Effect {
+        if taken { Effect::Ends } else { Effect::Nothing }
+    }
+
+    /// Does it, with the table's lock held.
+    pub fn act(writes: &mut Writes<()>, action: Action) -> Effect {
+        let key = (node(RECEIVER), TAG);
+        match action {
+            Action::Post => match writes.hold(key, SERIAL, ()) {
+                Ok(None) => {
+                    writes.set_deadline(&key, SERIAL, Duration::from_secs(1));
+                    Effect::Nothing
+                }
+                Ok(Some(_)) => Effect::Starts,
+                Err(_) => panic!("there is one write"),
+            },
+            Action::Release => {
+                let token = Token::of_node(node(RECEIVER));
+                let peer = node(RECEIVER);
+                let outgoing = Outgoing { peer, tag: TAG, serial: None, seen: 0, number: 1, token };
+                match writes.release(node(RECEIVER), &Release::new(&outgoing), Duration::ZERO) {
+                    Arrival::Start(()) => Effect::Starts,
+                    Arrival::Kept | Arrival::Withdrawn => Effect::Nothing,
+                    Arrival::Full => panic!("there is one release"),
+                }
+            }
+            Action::Cancel => ends(writes.take(&key, SERIAL, Duration::ZERO).is_some()),
+            Action::Expire => {
+                ends(!writes.expire(RELEASE_PATIENCE - Duration::from_secs(1)).writes.is_empty())
+            }
+            Action::Lose => ends(!writes.lose(&node(RECEIVER)).is_empty()),
+        }
+    }
+
+    /// The write was posted: it has one end, or is held still and then has one.
+    pub fn finish(writes: &mut Writes<()>, effects: &[Effect]) {
+        let before = effects.iter().filter(|effect| **effect != Effect::Nothing).count();
+        let after = act(writes, Action::Cancel);
+        assert_eq!(before + usize::from(after == Effect::Ends), 1, "{effects:?}, then {after:?}");
+    }
+}
+
+/// Two actions at the same time, in all orders of their steps: one end, and no byte behind a cancel that has returned.
+#[test]
+fn pairs_of_actions_end_a_write_once() {
+    use at_once::{ALL, Action, Effect, act, finish};
+    use loom::sync::atomic::{AtomicBool, Ordering};
+    use loom::sync::{Arc, Mutex};
+    for (index, one) in ALL.into_iter().enumerate() {
+        for other in ALL.into_iter().skip(index + 1) {
+            let mut model = loom::model::Builder::new();
+            model.preemption_bound = Some(3);
+            model.check(move || {
+                let writes = Arc::new(Mutex::new(Writes::default()));
+                let (written, cancelled) =
+                    (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+                if one != Action::Post {
+                    act(&mut writes.lock().unwrap(), Action::Post);
+                }
+                let threads = [one, other].map(|action| {
+                    let (writes, written, cancelled) = (writes.clone(), written.clone(), cancelled.clone());
+                    loom::thread::spawn(move || {
+                        let effect = act(&mut writes.lock().unwrap(), action);
+                        match (effect, action) {
+                            (Effect::Starts, _) => {
+                                // The bytes go out with no lock held.
+                                written.store(true, Ordering::SeqCst);
+                                assert!(!cancelled.load(Ordering::SeqCst), "a byte behind a cancel");
+                            }
+                            (Effect::Ends, Action::Cancel) => {
+                                cancelled.store(true, Ordering::SeqCst);
+                                assert!(!written.load(Ordering::SeqCst), "a byte before a cancel");
+                            }
+                            _ => {}
+                        }
+                        effect
+                    })
+                });
+                let effects = threads.map(|thread| thread.join().unwrap());
+                finish(&mut writes.lock().unwrap(), &effects);
+            });
+        }
+    }
+}
+
+/// All five at the same time, by so many random schedules (`PAGEWIRE_SCHEDULES`).
+#[test]
+fn all_actions_at_once_end_a_write_once() {
+    use at_once::{ALL, act, finish};
+    use shuttle::sync::{Arc, Mutex};
+    let schedules = std::env::var("PAGEWIRE_SCHEDULES").map_or(2000, |text| text.parse().expect("a number"));
+    shuttle::check_random(
+        || {
+            let writes = Arc::new(Mutex::new(Writes::default()));
+            let threads = ALL.map(|action| {
+                let writes = writes.clone();
+                shuttle::thread::spawn(move || act(&mut writes.lock().unwrap(), action))
+            });
+            let effects = threads.map(|thread| thread.join().unwrap());
+            finish(&mut writes.lock().unwrap(), &effects);
+        },
+        schedules,
+    );
+}
