@@ -4,6 +4,7 @@ use crate::engine::Host;
 use crate::error::{Failure, Result, refused, system};
 use crate::limits::{COMPLETIONS, POLL, SPIN};
 use crate::pending::{Pending, Sleep};
+use crate::readiness::Readiness;
 use pagewire_nic::{Completion, CompletionChannel, CompletionQueue, Context, Notifier};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use smallvec::SmallVec;
@@ -185,8 +186,13 @@ impl Completions {
     }
 
     /// Ends something that is waited for here.
-    pub fn end<P: ?Sized>(&self, pending: &Pending<P>, failure: Option<Failure>) {
-        let end = pending.end(failure);
+    pub fn end<P: ?Sized>(
+        &self,
+        pending: &Pending<P>,
+        failure: Option<Failure>,
+        readiness: Option<&Arc<Readiness>>,
+    ) {
+        let end = pending.end(failure, readiness);
         self.add_sleepers(-(end.wakers.len() as isize));
         end.wakers.into_iter().for_each(Waker::wake);
     }

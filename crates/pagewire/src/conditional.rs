@@ -11,6 +11,7 @@ mod writes;
 
 use crate::connection::Connection;
 use crate::error::{Error, Failure, Result, Rule, Side};
+use crate::limits::SPIN;
 use crate::operation::Operation;
 use crate::peers::{Peer, Peers};
 use crate::pending::{AnyPending, Pending, Step};
@@ -57,6 +58,8 @@ pub(crate) struct Conditional {
     releases: Mutex<Releases<Arc<ReleaseEnd>>>,
     /// Peers have opened something.
     opened: Condvar,
+    /// They are announced as ready. Changed with the lock of the releases.
+    opened_is_ready: AtomicBool,
     /// This process leaves, and tells nobody anything more.
     closed: AtomicBool,
 }
@@ -90,10 +93,21 @@ impl Conditional {
             writes: Mutex::default(),
             releases: Mutex::default(),
             opened: Condvar::new(),
+            opened_is_ready: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         });
         services.set_conditional(Arc::downgrade(&conditional));
         conditional
+    }
+
+    /// Announces what peers have opened, or withdraws that.
+    pub fn announce_opened(&self) {
+        let Some(readiness) = self.services.readiness() else { return };
+        let releases = self.releases.lock();
+        let is_ready = releases.has_opened();
+        if self.opened_is_ready.swap(is_ready, Ordering::Relaxed) != is_ready {
+            if is_ready { readiness.add() } else { readiness.take() }
+        }
     }
 
     fn now(&self) -> Duration {
@@ -175,6 +189,7 @@ impl Conditional {
         let connection = self.peers.connection(peer.0)?;
         let released = self.releases.lock().release(peer.0, tag, *token, end.clone());
         let outgoing = released.map_err(|(why, _)| not_released(peer.0, tag, why))?;
+        self.announce_opened();
         connection.watch_for_loss(1);
         self.send_release(&connection, &outgoing);
         Ok(end)
@@ -187,6 +202,7 @@ impl Conditional {
     pub fn release_any(self: &Arc<Self>, tag: Tag, token: &Token) -> Result<Arc<ReleaseEnd>> {
         let end = Arc::new(Pending::new(RELEASE, 0));
         let released = self.releases.lock().release_any(tag, *token, end.clone(), self.now());
+        self.announce_opened();
         match released.map_err(|(why, _)| not_released(self.services.address, tag, why))? {
             Some(outgoing) => self.send_release_to_peer(&outgoing),
             None => self.services.look_at_timers(),
@@ -211,27 +227,26 @@ impl Conditional {
         }
     }
 
-    /// The oldest opening that nobody has taken, waited for as long.
+    /// The oldest opening that nobody has taken, waited for as long: the thread polls for [`SPIN`], then it sleeps.
     ///
     /// # Errors
     /// `Timeout`.
     pub fn next_opened(&self, patience: Duration) -> Result<Opening> {
-        let deadline = Instant::now().checked_add(patience);
+        let start = Instant::now();
         loop {
             self.services.poll_messages();
             let mut releases = self.releases.lock();
             if let Some(opening) = releases.take() {
+                drop(releases);
+                self.announce_opened();
                 return Ok(opening);
             }
-            let is_late = match deadline {
-                Some(deadline) => self.opened.wait_until(&mut releases, deadline).timed_out(),
-                None => {
-                    self.opened.wait(&mut releases);
-                    false
-                }
-            };
-            if is_late && releases.is_empty() {
+            let waited = start.elapsed();
+            if waited >= patience {
                 return Err(Error::Timeout { what: "a conditional write of a peer", after: patience });
+            }
+            if waited >= SPIN {
+                self.opened.wait_for(&mut releases, patience - waited);
             }
         }
     }
@@ -239,6 +254,7 @@ impl Conditional {
     /// An opening is answered by other means than a release, or will not be.
     pub fn close_opening(&self, opening: &Opening) {
         self.releases.lock().close(&opening.peer, opening.serial);
+        self.announce_opened();
     }
 
     /// Tells a peer that what it has opened will not be released.
@@ -290,6 +306,11 @@ impl Conditional {
 
     /// A peer has sent a message.
     fn receive(self: &Arc<Self>, peer: NodeAddress, message: Message) {
+        self.take_message(peer, message);
+        self.announce_opened();
+    }
+
+    fn take_message(self: &Arc<Self>, peer: NodeAddress, message: Message) {
         match message {
             Message::Open { tag, serial, length, direction } => {
                 let opening = Opening { peer, tag, serial, length, direction };
@@ -397,6 +418,7 @@ impl Conditional {
     pub fn lose(&self, peer: &NodeAddress, why: &str) {
         let writes = self.writes.lock().lose(peer);
         let releases = self.releases.lock().lose(peer);
+        self.announce_opened();
         let lost = |operation| Failure::PeerLost { operation, peer: peer.socket(), why: why.to_owned() };
         for write in writes {
             write.connection.finish(vec![(write.pending.clone(), Some(lost(WRITE)))]);

@@ -13,6 +13,7 @@ use crate::limits::{
 };
 use crate::listener::{ListenerHandle, Watcher};
 use crate::pending::{AnyPending, Step, Wakers};
+use crate::readiness::Readiness;
 use crate::services::Services;
 use crate::token::NodeAddress;
 use pagewire_nic::attributes::{QueuePairChange, State};
@@ -307,7 +308,7 @@ impl Connection {
         let mut wakers = Wakers::new();
         let mut sleepers = 0;
         for (pending, failure) in ended {
-            let end = pending.end(failure);
+            let end = pending.end(failure, self.readiness());
             sleepers += end.wakers.len() as isize + isize::from(end.abandoned);
             wakers.extend(end.wakers);
             if let Some(failure) = end.unnoticed {
@@ -365,6 +366,11 @@ impl Connection {
     /// The key of all memory of this process, for its own side of operations.
     pub fn local_key(&self) -> u32 {
         self.services.local_key()
+    }
+
+    /// Where what has ended is announced.
+    pub fn readiness(&self) -> Option<&Arc<Readiness>> {
+        self.services.readiness()
     }
 
     /// Where its completions come.

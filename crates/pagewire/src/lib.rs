@@ -57,6 +57,7 @@ mod node;
 mod operation;
 mod peers;
 mod pending;
+mod readiness;
 mod region;
 mod remote;
 mod rights;

@@ -15,6 +15,7 @@ use pagewire_heap::HeapRef;
 use pagewire_nic::Unwatched;
 use pagewire_nic::device::{Device, devices};
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -225,6 +226,18 @@ impl Node {
         // All of them, also behind one that tells of a failure.
         let results: Vec<_> = connections.iter().map(|connection| connection.flush()).collect();
         results.into_iter().collect()
+    }
+
+    /// A descriptor that poll(2) reports as readable while something is ready: an operation, a conditional write or a release that ended after this
+    /// call and whose result was not taken, or something that a peer has [opened](Self::next_opened). Read nothing from it: what is taken makes it
+    /// unreadable. Signals are not among that, as peers write them without any notice. Futures need no descriptor: any runtime polls them.
+    ///
+    /// # Errors
+    /// `System`: there is no descriptor left.
+    pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
+        let readiness = self.services.announce_readiness()?;
+        self.conditional.announce_opened();
+        Ok(readiness.descriptor())
     }
 
     /// The path to the owner of a token, and why it is no better one.

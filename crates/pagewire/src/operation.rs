@@ -80,7 +80,7 @@ impl<B: Send + 'static> Operation<B> {
 
     /// Its buffer, of an operation that nothing was done for.
     pub(crate) fn refuse(self, failure: Failure) -> OperationError<B> {
-        self.pending.end(Some(failure));
+        self.pending.end(Some(failure), None);
         match self.into_result() {
             Err(error) => error,
             Ok(_) => unreachable!("it has just failed"),

@@ -358,7 +358,7 @@ impl RemoteRegion {
             }
         };
         // Nobody knows the operation yet: there is nobody to be woken.
-        pending.end(failure);
+        pending.end(failure, self.connection.readiness());
         pending
     }
 }

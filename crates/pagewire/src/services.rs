@@ -6,6 +6,7 @@ use crate::conditional::inbox::Inbox;
 use crate::engine::Host;
 use crate::error::{Error, Failure, Result, refused, system};
 use crate::pending::Pending;
+use crate::readiness::Readiness;
 use crate::rights::Rights;
 use crate::token::{NodeAddress, Token};
 use pagewire_nic::device::Mtu;
@@ -31,6 +32,7 @@ pub(crate) struct Services {
     context: Arc<Context<Host>>,
     inbox: Mutex<Option<Arc<Inbox>>>,
     conditional: OnceLock<Weak<Conditional>>,
+    readiness: OnceLock<Arc<Readiness>>,
 }
 
 /// Memory that is registered for peers.
@@ -82,6 +84,7 @@ impl Services {
             context: context.clone(),
             inbox: Mutex::default(),
             conditional: OnceLock::new(),
+            readiness: OnceLock::new(),
         }))
     }
 
@@ -106,6 +109,23 @@ impl Services {
         self.conditional.get().and_then(Weak::upgrade)
     }
 
+    /// Where what is ready is announced, if the program has asked for that.
+    pub fn readiness(&self) -> Option<&Arc<Readiness>> {
+        self.readiness.get()
+    }
+
+    /// Announces what gets ready from now on.
+    ///
+    /// # Errors
+    /// `System`: there is no descriptor for that.
+    pub fn announce_readiness(&self) -> Result<&Arc<Readiness>> {
+        if self.readiness.get().is_none() && self.readiness.set(Arc::new(Readiness::new()?)).is_ok() {
+            // The thread that polls for sleepers polls for the one in poll(2), from now on.
+            self.completions.add_sleepers(1);
+        }
+        self.readiness.get().map_or_else(|| unreachable!("it was set"), Ok)
+    }
+
     /// Takes messages of peers, if there is anything to take them.
     pub fn poll_messages(&self) {
         if let Some(inbox) = self.known_inbox() {
@@ -123,7 +143,7 @@ impl Services {
     /// Ends something that the thread which takes messages ends.
     pub fn end_at_messages<P: ?Sized>(&self, pending: &Pending<P>, failure: Option<Failure>) {
         if let Some(inbox) = self.known_inbox() {
-            inbox.completions().end(pending, failure);
+            inbox.completions().end(pending, failure, self.readiness());
         }
     }
 

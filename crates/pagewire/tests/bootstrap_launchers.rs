@@ -255,6 +255,107 @@ fn mpirun_starts_a_job() {
     check_that_others_go_on(command);
 }
 
+/// Hosts of a job: network namespaces with a bridge between them.
+struct Hosts {
+    names: [String; 3],
+    folder: tempfile::TempDir,
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = Command::new("ip").args(["netns", "del", name]).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+impl Hosts {
+    /// A host of the launcher and two of the job, or what is missing for them.
+    fn new() -> Result<Self, String> {
+        if !rustix::process::geteuid().is_root() || find("ip").is_none() || find("unshare").is_none() {
+            return Err("network namespaces need root, ip (iproute2) and unshare (util-linux)".into());
+        }
+        let id = std::process::id();
+        let names = ["0", "1", "2"].map(|number| format!("pwjob{id}-{number}"));
+        let hosts = Hosts { names, folder: tempfile::tempdir().expect("a directory") };
+        for name in &hosts.names {
+            run_ip(&["netns", "add", name])?;
+            run_ip(&["-n", name, "link", "set", "lo", "up"])?;
+        }
+        let [launcher, members @ ..] = &hosts.names;
+        run_ip(&["-n", launcher, "link", "add", "bridge0", "type", "bridge"])?;
+        run_ip(&["-n", launcher, "addr", "add", "10.77.0.10/24", "dev", "bridge0"])?;
+        run_ip(&["-n", launcher, "link", "set", "bridge0", "up"])?;
+        let mut table = String::from("127.0.0.1 localhost\n");
+        for (name, number) in members.iter().zip(1..) {
+            let port = format!("port{number}");
+            run_ip(&[
+                "-n", launcher, "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", name,
+            ])?;
+            run_ip(&["-n", launcher, "link", "set", &port, "master", "bridge0", "up"])?;
+            run_ip(&["-n", name, "addr", "add", &format!("10.77.0.{number}/24"), "dev", "eth0"])?;
+            run_ip(&["-n", name, "link", "set", "eth0", "up"])?;
+            table += &format!("10.77.0.{number} {name}\n");
+        }
+        table += &format!("10.77.0.10 {launcher}\n");
+        fs::write(hosts.path("hosts"), table).expect("a table of hosts");
+        // Enters the namespace of a host and has its name there, as a remote shell would.
+        let agent = "#!/bin/sh\nhost=$1\nshift\nexec ip netns exec \"$host\" unshare --uts sh -c \"hostname $host; $*\"\n";
+        fs::write(hosts.path("agent"), agent).expect("an agent");
+        fs::set_permissions(hosts.path("agent"), fs::Permissions::from_mode(0o755)).expect("a mode");
+        Ok(hosts)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// mpirun at the launcher's host, of two processes at each of the others.
+    fn mpirun(&self, mpirun: &Path) -> Command {
+        let [launcher, one, other] = &self.names;
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", launcher, "unshare", "--uts", "--mount", "sh", "-c"]);
+        command.arg("mount --bind \"$1\" /etc/hosts && hostname \"$2\" && shift 2 && exec \"$@\"").arg("sh");
+        command.arg(self.path("hosts")).arg(launcher).arg(mpirun);
+        command.args(["--mca", "plm", "rsh", "--mca", "plm_rsh_agent"]).arg(self.path("agent"));
+        command.args([
+            "--mca",
+            "oob_tcp_if_include",
+            "10.77.0.0/24",
+            "-n",
+            "4",
+            "-H",
+            &format!("{one}:2,{other}:2"),
+        ]);
+        command.args(["-x", SCENARIO, "-x", "PAGEWIRE_JOB_TIMEOUT"]);
+        command.env("TMPDIR", self.folder.path());
+        command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+        command
+    }
+}
+
+fn run_ip(arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new("ip").args(arguments).output().map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("ip {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+#[test]
+fn mpirun_starts_a_job_on_two_hosts() {
+    let Some(mpirun) = find("mpirun") else { return not_checked("jobs by mpirun: openmpi-bin is missing") };
+    if !has_pmix() {
+        return not_checked("jobs by mpirun: libpmix2 is missing");
+    }
+    let hosts = match Hosts::new() {
+        Ok(hosts) => hosts,
+        Err(why) => return not_checked(&format!("jobs on two hosts: {why}")),
+    };
+    let text = run(hosts.mpirun(&mpirun), "ring", 240);
+    assert_eq!(text.matches("[done]").count(), SIZE, "{text}");
+}
+
 #[test]
 fn pmix_variables_without_a_server_are_an_error() {
     let variables = [("PMIX_NAMESPACE", "nobody"), ("PMIX_RANK", "0"), ("PAGEWIRE_JOB_TIMEOUT", "20")];

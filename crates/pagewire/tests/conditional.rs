@@ -258,6 +258,37 @@ fn a_peer_that_is_no_pagewire_is_an_error() {
     answers.join().unwrap();
 }
 
+/// Whether poll(2) reports a node within this time.
+fn is_ready(node: &Node, patience: Duration) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let descriptor = node.descriptor().unwrap();
+    let time = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+    poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&time)).unwrap() == 1
+}
+
+#[test]
+fn one_descriptor_tells_of_all_that_is_ready() {
+    let (writer, receiver, _table, token) = pair(4);
+    let remote = writer.open(&token).unwrap();
+    assert!(!is_ready(&writer, Duration::ZERO) && !is_ready(&receiver, Duration::ZERO));
+    let held = writer.open_write(receiver.identity(), 1, vec![1u64]).unwrap();
+    assert!(is_ready(&receiver, PATIENCE), "something was opened");
+    let opened = receiver.next_opened(PATIENCE).unwrap();
+    assert!(!is_ready(&receiver, Duration::ZERO), "it was taken");
+    let released = opened.release(&token).unwrap();
+    assert!(is_ready(&receiver, PATIENCE) && is_ready(&writer, PATIENCE));
+    released.wait().unwrap();
+    held.wait().into_result().unwrap();
+    assert!(!is_ready(&receiver, Duration::ZERO) && !is_ready(&writer, Duration::ZERO));
+    let (put, dropped) = (remote.put(8, vec![2u64]), remote.put(8, vec![3u64]));
+    assert!(is_ready(&writer, PATIENCE));
+    drop(dropped);
+    remote.flush().unwrap();
+    assert!(is_ready(&writer, Duration::ZERO), "one has a result still");
+    put.wait().unwrap();
+    assert!(!is_ready(&writer, Duration::ZERO));
+}
+
 #[test]
 fn many_writes_from_several_threads_end_once_each() {
     const WRITES: u64 = 500;

@@ -164,6 +164,13 @@ impl Released {
     }
 }
 
+impl Drop for Released {
+    fn drop(&mut self) {
+        // Nobody asks for its failure: the write is the peer's.
+        let _ = self.end.abandon();
+    }
+}
+
 impl Future for Released {
     type Output = Result<u64>;
 

@@ -239,9 +239,9 @@ impl<R> Releases<R> {
         self.unmatched.front().map(|unmatched| unmatched.deadline)
     }
 
-    /// Whether the program has taken all that peers have opened.
-    pub fn is_empty(&self) -> bool {
-        self.opened.is_empty()
+    /// Whether peers have opened what the program has not taken.
+    pub fn has_opened(&self) -> bool {
+        !self.opened.is_empty()
     }
 
     fn is_full(&self) -> bool {
