@@ -55,6 +55,8 @@ mod memory;
 mod node;
 mod operation;
 mod pending;
+#[allow(unsafe_code)]
+pub mod raw;
 mod region;
 mod remote;
 mod rights;
@@ -63,6 +65,8 @@ mod signal;
 mod token;
 
 pub use buffer::{Buffer, BufferMut};
+#[doc(hidden)]
+pub use engine::{EngineSource, set_engine_source};
 pub use error::{Error, Failure, OperationError, Result, Rule, Side};
 pub use node::Node;
 pub use operation::Operation;

@@ -79,6 +79,10 @@ impl Node {
         Ok(Node { services, listener, connections: Mutex::default(), job })
     }
 
+    pub(crate) fn services(&self) -> &Arc<Services> {
+        &self.services
+    }
+
     /// The number of this process in its job, from 0 on.
     pub fn rank(&self) -> usize {
         self.job.rank()
@@ -255,6 +259,7 @@ impl Drop for Node {
         self.listener.stop();
         self.services.completions.close();
         self.services.close();
+        crate::raw::forget_exports(&self.services);
     }
 }
 
