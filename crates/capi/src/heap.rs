@@ -66,7 +66,7 @@ pub extern "C" fn pw_malloc(size: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub extern "C" fn pw_calloc(count: usize, size: usize) -> *mut c_void {
     // So many bytes are in no heap.
-    allocate(count.checked_mul(size).unwrap_or(usize::MAX), ALIGNMENT, true)
+    allocate(count.saturating_mul(size), ALIGNMENT, true)
 }
 
 /// Memory of size bytes at a multiple of alignment, a power of two of at most 1 GiB. As pw_malloc().

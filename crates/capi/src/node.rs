@@ -106,7 +106,7 @@ pub unsafe extern "C" fn pw_all_gather(
     call(|| {
         // SAFETY: a pointer of this library (pagewire.h).
         let node = unsafe { object::<Node>(node) }?;
-        let length = size.checked_mul(node.size()).unwrap_or(usize::MAX);
+        let length = size.saturating_mul(node.size());
         let from = bytes(mine.cast(), size, "mine")?;
         let to = bytes(all.cast(), length, "all")?;
         // SAFETY: `mine` has so many bytes (pagewire.h).

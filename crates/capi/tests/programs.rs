@@ -115,3 +115,28 @@ fn the_heap_is_registered() {
         purged: 1\n";
     run(&compiled("examples/heap.c"), expected);
 }
+
+#[test]
+fn the_first_put_in_c_plus_plus_goes_round() {
+    let Some(program) = compiled_plus_plus("examples/first_put.cpp") else { return };
+    run(&program, "0 got 0.5, the next had 0 and 0.5\nrefused: bounds\n");
+    for said in run_job(&program) {
+        let lines: Vec<_> = said.lines().filter(|line| *line != "refused: bounds").collect();
+        let expected = [
+            "0 got 2.5, the next had 0 and 0.5",
+            "1 got 0.5, the next had 0 and 1.5",
+            "2 got 1.5, the next had 0 and 2.5",
+        ];
+        assert_eq!(lines, expected);
+    }
+}
+
+#[test]
+fn misuse_has_codes_and_sentences() {
+    run(&compiled("tests/c/misuse.c"), "");
+}
+
+#[test]
+fn verbs_and_puts_share_an_engine() {
+    run(&compiled("tests/c/one_engine.c"), "");
+}

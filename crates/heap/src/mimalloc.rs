@@ -45,6 +45,23 @@ unsafe extern "C" {
     /// The calling thread's part of a heap, or NULL (src/heap.c). It is the start of a unit of the heap's arena.
     pub fn _mi_heap_theap_get_peek(heap: *const mi_heap_t) -> *mut c_void;
 
+    /// Whether mimalloc's constructor has not run (src/init.c).
+    fn _mi_preloading() -> bool;
+
+    /// What that constructor does (src/init.c).
+    fn _mi_auto_process_init();
+
     /// The key whose destructor ends mimalloc's part of a thread (src/prim/unix/prim.c).
     pub static _mi_heap_default_key: pthread_key_t;
+}
+
+/// Begins mimalloc where its constructor was left out of the program: in the shared object, as programs that never use a heap would pay
+/// for it at their start (scripts/link-library). To be called once, before any other function of it.
+pub fn begin() {
+    // SAFETY: functions without arguments; no other thread uses mimalloc yet, as before its constructor.
+    unsafe {
+        if _mi_preloading() {
+            _mi_auto_process_init();
+        }
+    }
 }
