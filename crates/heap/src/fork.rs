@@ -71,7 +71,7 @@ fn install() -> Result<()> {
     if *installed {
         return Ok(());
     }
-    mimalloc::begin();
+    mimalloc::begin().map_err(|error| HeapError::System { call: "pthread_create(3) for mimalloc", error })?;
     operation::prepare_process()
         .map_err(|error| HeapError::System { call: "pthread_key_create(3)", error })?;
     // SAFETY: the handlers are functions of this crate and live as long as it is loaded; the engine is never unloaded.
