@@ -79,6 +79,7 @@ mod tests {
         assert!(bytes(std::ptr::null(), 1, "bytes").is_err());
         assert!(bytes(8 as *const u8, usize::MAX, "bytes").is_err());
         assert!(bytes(8 as *const u8, usize::MAX - 8, "bytes").is_err());
-        assert!(place(8 as *mut u64, "place").is_ok() && place(4 as *mut u64, "place").is_err());
+        let at = std::ptr::without_provenance_mut::<u64>;
+        assert!(place(at(8), "place").is_ok() && place(at(4), "place").is_err());
     }
 }

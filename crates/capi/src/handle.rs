@@ -120,11 +120,11 @@ mod tests {
     use super::*;
 
     struct Number(u32);
-    struct number;
+    struct opaque_number;
     static NUMBERS: Places<Number> = Places::new();
 
     impl Object for Number {
-        type Opaque = number;
+        type Opaque = opaque_number;
         const MARK: u64 = 0x1234;
         const NAME: &str = "number";
         fn places() -> &'static Places<Self> {

@@ -140,3 +140,57 @@ fn misuse_has_codes_and_sentences() {
 fn verbs_and_puts_share_an_engine() {
     run(&compiled("tests/c/one_engine.c"), "");
 }
+
+/// The install tree as far as compilers need it.
+fn tree() -> &'static Path {
+    static TREE: OnceLock<PathBuf> = OnceLock::new();
+    TREE.get_or_init(|| {
+        let tree = library().parent().unwrap();
+        let script = crate_folder().join("../../scripts/install-headers");
+        assert!(Command::new(script).arg(tree).status().unwrap().success(), "install-headers failed");
+        tree.to_owned()
+    })
+}
+
+#[test]
+fn pkg_config_finds_the_library() {
+    let pkg_config = || {
+        let mut command = Command::new("pkg-config");
+        command.env("PKG_CONFIG_PATH", tree().join("lib/pkgconfig"));
+        command
+    };
+    if pkg_config().arg("--version").output().is_err() {
+        not_checked::tell("pagewire.pc, for want of pkg-config (Debian package pkg-config)");
+        return;
+    }
+    let version = said(&output(pkg_config().args(["--modversion", "pagewire"])));
+    assert_eq!(version.trim(), env!("CARGO_PKG_VERSION"));
+    let flags = said(&output(pkg_config().args(["--cflags", "--libs", "pagewire"])));
+    let program = tree().join("heap-by-pkg-config");
+    let status = compile::command([crate_folder().join("examples/heap.c")], &program)
+        .args(flags.split_whitespace())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{flags}");
+    said(&output(Command::new(&program).env("LD_LIBRARY_PATH", library())));
+}
+
+#[test]
+fn cmake_finds_the_library() {
+    if Command::new("cmake").arg("--version").output().is_err() {
+        not_checked::tell("pagewire-config.cmake, for want of cmake (Debian package cmake)");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let source = crate_folder().join("examples/heap.c");
+    let lists = format!(
+        "cmake_minimum_required(VERSION 3.13)\nproject(heap C)\nfind_package(pagewire 0.1 REQUIRED)\n\
+         add_executable(heap {})\ntarget_link_libraries(heap pagewire::pagewire)\n",
+        source.display()
+    );
+    std::fs::write(folder.path().join("CMakeLists.txt"), lists).unwrap();
+    let prefix = format!("-DCMAKE_PREFIX_PATH={}", tree().display());
+    said(&output(Command::new("cmake").args([".", &prefix]).current_dir(folder.path())));
+    said(&output(Command::new("cmake").args(["--build", "."]).current_dir(folder.path())));
+    said(&output(&mut Command::new(folder.path().join("heap"))));
+}
