@@ -9,7 +9,7 @@ from ._library import ffi, lib
 
 ErrorCode = enum.IntEnum(  # type: ignore[misc]
     "ErrorCode",
-    {name.removeprefix("PW_"): value for value, name in ffi.typeof("pw_error").elements.items()},
+    {name.removeprefix("PW_"): value for value, name in sorted(ffi.typeof("pw_error").elements.items())},
 )
 ErrorCode.__doc__ = "Why a call was refused; pagewire.h says what each code means."
 
