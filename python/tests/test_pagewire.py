@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 import unittest
+from pathlib import Path
 
 import numpy as np
 
@@ -269,17 +270,32 @@ with pagewire.Node.from_env() as node:
 
 
 class Jobs(unittest.TestCase):
+    def run_job(self, size: int, path: str, *program: str) -> list[str]:
+        """What the processes of a job say, sorted."""
+        with tempfile.TemporaryDirectory() as folder:
+            job = {"PAGEWIRE_JOB_FILE": folder, "PAGEWIRE_SIZE": str(size), "PAGEWIRE_PATH": path}
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            members = [
+                subprocess.Popen([sys.executable, *program], env={**os.environ, **job}, text=True, **pipes)
+                for _ in range(size)
+            ]
+            said = []
+            for member in members:
+                lines, told = member.communicate(timeout=120)
+                self.assertEqual(member.returncode, 0, told)
+                said.append(lines)
+            return sorted(said)
+
     def test_three_processes(self) -> None:
         for path in ["local", "udp"]:
-            with self.subTest(path=path), tempfile.TemporaryDirectory() as folder:
-                job = {"PAGEWIRE_JOB_FILE": folder, "PAGEWIRE_SIZE": "3", "PAGEWIRE_PATH": path}
-                members = [
-                    subprocess.Popen([sys.executable, "-c", MEMBER], env={**os.environ, **job}, stderr=subprocess.PIPE)
-                    for _ in range(3)
-                ]
-                for member in members:
-                    _, told = member.communicate(timeout=120)
-                    self.assertEqual(member.returncode, 0, told.decode())
+            with self.subTest(path=path):
+                self.run_job(3, path, "-c", MEMBER)
+
+    def test_the_first_put(self) -> None:
+        example = str(Path(__file__).parent.parent / "examples" / "first_put.py")
+        said = self.run_job(2, "local", example)
+        expected = ["0 got [1.0, 2.0, 3.0] and gets 9.0\n", "1 got [0.0, 1.0, 2.0] and gets 10.0\n"]
+        self.assertEqual(said, expected)
 
 
 if __name__ == "__main__":
