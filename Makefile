@@ -47,7 +47,7 @@ build:
 	# Whole, as the recorded counts of instructions are; as a static library alone: a crate that others may use as well
 	# cargo does not have optimised as one piece. A short message goes through small functions of eight crates, more of
 	# which are joined than the compiler would by itself.
-	CARGO_INCREMENTAL=0 $(CARGO) rustc --release -p pagewire-verbs --lib --crate-type staticlib -- \
+	CARGO_INCREMENTAL=0 $(CARGO) rustc --release -p pagewire-capi --lib --crate-type staticlib -- \
 		-C llvm-args=-inline-threshold=1000
 	scripts/install-tree "$(TARGET)" "$(BUILD)"
 

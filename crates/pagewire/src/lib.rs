@@ -55,8 +55,10 @@ mod listener;
 mod memory;
 mod node;
 mod operation;
-mod peers;
 mod pending;
+mod peers;
+#[allow(unsafe_code)]
+pub mod raw;
 mod readiness;
 mod region;
 mod remote;
@@ -67,6 +69,8 @@ mod token;
 
 pub use buffer::{Buffer, BufferMut};
 pub use conditional::{Direction, HeldWrite, OpenedByPeer, Released, Tag, WriteOutcome};
+#[doc(hidden)]
+pub use engine::{EngineSource, set_engine_source};
 pub use error::{Error, Failure, OperationError, Result, Rule, Side};
 pub use node::Node;
 pub use operation::Operation;

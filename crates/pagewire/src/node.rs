@@ -102,6 +102,10 @@ impl Node {
         self.ranks.get(rank).copied().map(Peer).ok_or(JobError::NoSuchRank { root: rank, size }.into())
     }
 
+    pub(crate) fn services(&self) -> &Arc<Services> {
+        &self.services
+    }
+
     /// The number of this process in its job, from 0 on.
     pub fn rank(&self) -> usize {
         self.job.rank()
@@ -267,6 +271,7 @@ impl Drop for Node {
         self.listener.stop();
         self.services.completions.close();
         self.services.close();
+        crate::raw::forget_exports(&self.services);
     }
 }
 

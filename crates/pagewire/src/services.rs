@@ -44,7 +44,7 @@ pub(crate) struct Export {
 
 impl Export {
     /// Ends it: when this returns, no access is under way, and none will come. One that has ended is none any more, which is no error.
-    fn end(&self) -> Result<()> {
+    pub fn end(&self) -> Result<()> {
         let mut has_ended = self.has_ended.lock();
         if !*has_ended {
             self.region.deregister().map_err(refused("the end of an export"))?;

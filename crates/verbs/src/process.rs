@@ -10,8 +10,8 @@ use crate::settings::Settings;
 use libc::EINVAL;
 use pagewire_fabric::{Explained, FaultPlan, HostFabric};
 use pagewire_memory::Uncancelled;
-use pagewire_nic::PageFaultChoice;
 use pagewire_nic::device::devices;
+use pagewire_nic::{Nic, PageFaultChoice};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -66,6 +66,17 @@ pub fn engine() -> Result<Arc<Engine>> {
     let started = start()?;
     *engine = Some(started.clone());
     Ok(started)
+}
+
+/// The software NIC of this process, for interfaces beside the verbs; the first call starts it.
+///
+/// # Errors
+/// What the environment asks for does not exist, or the engine cannot start: the reason is told on the standard error output.
+pub fn shared_nic() -> io::Result<Arc<Nic<HostFabric>>> {
+    match engine() {
+        Ok(engine) => Ok(engine.nic().clone()),
+        Err(Errno(errno)) => Err(io::Error::from_raw_os_error(errno)),
+    }
 }
 
 /// The engine of this process, if it has one.
