@@ -50,6 +50,7 @@ mod error;
 mod handshake;
 pub mod limits;
 mod listener;
+mod mapped_file;
 #[allow(unsafe_code)]
 mod memory;
 mod node;
@@ -64,6 +65,7 @@ mod token;
 
 pub use buffer::{Buffer, BufferMut};
 pub use error::{Error, Failure, OperationError, Result, Rule, Side};
+pub use mapped_file::MappedFile;
 pub use node::Node;
 pub use operation::Operation;
 pub use region::{Atomic, Kind, ReadOnly, Region, Shared};
