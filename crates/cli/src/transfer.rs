@@ -13,7 +13,7 @@ use crate::limits::TRANSFERS;
 use crate::report::printable;
 use anyhow::{Context, Result, bail};
 use bars::Bars;
-use pagewire::{Node, RemoteRegion};
+use pagewire::{Node, RemoteRegion, Token};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::io::Write;
@@ -50,10 +50,17 @@ struct Transfers {
 struct Remote {
     opened: Opened,
     region: RemoteRegion,
-    /// The path to it, and why it is no better one.
-    path: String,
+    token: Token,
     /// The node that the region is of.
-    _node: Arc<Node>,
+    node: Arc<Node>,
+}
+
+impl Remote {
+    /// The path to it, and why it is no better one: known once something was transferred.
+    fn path(&self) -> Result<String> {
+        let explained = self.node.explain(&self.token)?;
+        Ok(explained.split_once(": ").map_or(explained.clone(), |(_, path)| path.to_owned()))
+    }
 }
 
 /// Gets files; gives the exit status.
@@ -190,9 +197,7 @@ impl Transfers {
         let token = opened.token().context("the server's answer makes no sense")?;
         let node = self.node(client.own_address()?)?;
         let region = node.open(&token)?;
-        let path = node.explain(&token)?;
-        let path = path.split_once(": ").map_or(path.clone(), |(_, path)| path.to_owned());
-        Ok(Remote { opened, region, path, _node: node })
+        Ok(Remote { opened, region, token, node })
     }
 
     fn node(&self, address: IpAddr) -> Result<Arc<Node>> {

@@ -89,7 +89,7 @@ pub(super) fn get(transfers: &Transfers, job: &Job, force: bool) -> Result<Done>
         bytes: length,
         resumed,
         seconds: seconds(begun.elapsed()),
-        path: remote.path,
+        path: remote.path()?,
         sha256: sum,
     })
 }

@@ -74,7 +74,7 @@ pub(super) fn put(transfers: &Transfers, job: &Job) -> Result<Done> {
         bytes: length,
         resumed,
         seconds: seconds(begun.elapsed()),
-        path: remote.path,
+        path: remote.path()?,
         sha256: sum,
     })
 }
