@@ -8,7 +8,7 @@ use pagewire::Token;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Instant;
 
@@ -212,6 +212,17 @@ pub struct Client {
     server: String,
 }
 
+/// Ends the connection of a client: who waits for an answer gets an error.
+pub struct Closer(TcpStream);
+
+impl Closer {
+    /// Ends it.
+    pub fn close(self) {
+        // One that the server has ended already has nobody who waits.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
 impl Client {
     /// Connects to the server of a place.
     ///
@@ -247,6 +258,14 @@ impl Client {
     /// The kernel's.
     pub fn own_address(&self) -> Result<IpAddr> {
         Ok(self.stream.get_ref().local_addr()?.ip().to_canonical())
+    }
+
+    /// What ends the connection from another thread.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn closer(&self) -> Result<Closer> {
+        Ok(Closer(self.stream.get_ref().try_clone()?))
     }
 
     /// Asks for something, and gives the first answer.

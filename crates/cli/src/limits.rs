@@ -109,7 +109,7 @@ pub const TRANSFER_BUFFERS: usize = TRANSFER_WINDOW + 4;
 pub const TRANSFERS: usize = 4;
 
 /// How long an operation of a transfer may take. What the engine does itself with a peer that is gone takes less.
-pub const TRANSFER_PATIENCE: Duration = Duration::from_secs(60);
+pub const TRANSFER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often a transfer looks whether it was interrupted, while nothing comes.
 pub const TRANSFER_TICK: Duration = Duration::from_millis(100);

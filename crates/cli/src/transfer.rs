@@ -17,6 +17,7 @@ use pagewire::{Node, RemoteRegion, Token};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::io::Write;
+use std::mem::ManuallyDrop;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,8 +41,8 @@ struct Done {
 
 /// What all transfers of one run share.
 struct Transfers {
-    /// By the own address.
-    nodes: Mutex<HashMap<IpAddr, Arc<Node>>>,
+    /// By the own address. They end with the process: a peer that is stopped would hold up their end by themselves.
+    nodes: ManuallyDrop<Mutex<HashMap<IpAddr, Arc<Node>>>>,
     bars: Bars,
     json: bool,
 }
@@ -115,7 +116,7 @@ fn list(place: &Place, json: bool) -> Result<()> {
 
 impl Transfers {
     fn new(json: bool) -> Transfers {
-        Transfers { nodes: Mutex::default(), bars: Bars::new(), json }
+        Transfers { nodes: ManuallyDrop::default(), bars: Bars::new(), json }
     }
 
     /// Does all jobs, several at a time.
@@ -212,9 +213,8 @@ impl Transfers {
 }
 
 /// Asks a server for a checksum, and waits for it.
-fn checksum(place: &Place, length: u64) -> Result<String> {
+fn checksum(mut client: Client, place: &Place, length: u64) -> Result<String> {
     let name = place.name.clone().context("no name is given")?;
-    let mut client = Client::connect(place)?;
     let mut reply = client.ask(Ask::Checksum { name, length })?;
     loop {
         match reply {

@@ -4,7 +4,7 @@ use super::hasher::Hasher;
 use super::pieces::transfer;
 use super::{Done, Remote, Transfers, checksum, seconds};
 use crate::arguments::GetArguments;
-use crate::directory::{Place, is_good_name};
+use crate::directory::{Client, Place, is_good_name};
 use crate::interrupt::Interrupted;
 use anyhow::{Context, Error, Result, bail, ensure};
 use nix::fcntl::{Flock, FlockArg};
@@ -65,14 +65,19 @@ pub(super) fn get(transfers: &Transfers, job: &Job, force: bool) -> Result<Done>
     let length = remote.opened.entry.length;
     let partial = Partial::open(output, &remote)?;
     let resumed = partial.done;
+    let client = Client::connect(place)?;
+    let closer = client.closer()?;
     let (sum, expected) = std::thread::scope(|scope| {
         // The server sums meanwhile.
-        let expected = scope.spawn(|| checksum(place, length));
+        let expected = scope.spawn(|| checksum(client, place, length));
         let sum = fetch(transfers, job, &remote, &partial);
-        let expected = expected.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok::<_, Error>((sum.map_err(|error| partial.explain(error, length))?, expected))
-    })?;
-    let expected = expected.map_err(|error| partial.explain(error, length))?;
+        if sum.is_err() {
+            closer.close();
+        }
+        (sum, expected.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    let kept = |error| partial.explain(error, length);
+    let (sum, expected) = (sum.map_err(kept)?, expected.map_err(kept)?);
     if sum != expected {
         partial.remove()?;
         bail!(

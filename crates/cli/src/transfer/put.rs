@@ -59,7 +59,7 @@ pub(super) fn put(transfers: &Transfers, job: &Job) -> Result<Done> {
     let mut note = Note { place, upload, written: begun };
     let resumed = remote.opened.done.min(length);
     let sum = send(transfers, job, &remote, &file, &mut note)?;
-    let there = checksum(place, length)?;
+    let there = checksum(Client::connect(place)?, place, length)?;
     // What comes next has no use for the note: if somebody has changed the bytes meanwhile, all are put again.
     note.write(0)?;
     if sum != there {
