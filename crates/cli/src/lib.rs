@@ -52,6 +52,7 @@ pub mod install;
 pub mod interrupt;
 pub mod launch;
 pub mod limits;
+mod native;
 pub mod pair;
 pub mod perftest;
 pub mod preload;
