@@ -93,6 +93,9 @@ pub const SERVE_PATIENCE: Duration = Duration::from_secs(10);
 /// How often `pagewire serve` says how far a checksum is, and looks whether anybody still waits for it.
 pub const CHECKSUM_TICK: Duration = Duration::from_millis(500);
 
+/// Checksums that `pagewire serve` computes at a time; the others wait.
+pub const CHECKSUMS: usize = 4;
+
 /// Bytes that are read at once for a checksum.
 pub const CHECKSUM_PIECE: usize = 1 << 20;
 

@@ -3,7 +3,7 @@
 use super::files::ServedFile;
 use super::lock;
 use crate::directory::hexadecimal;
-use crate::limits::CHECKSUM_PIECE;
+use crate::limits::{CHECKSUM_PIECE, CHECKSUM_TICK, CHECKSUMS};
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -24,8 +24,35 @@ pub(super) struct Checksums {
     known: Arc<Mutex<HashMap<String, (Key, String)>>>,
     /// Whom others may join.
     running: Mutex<HashMap<Key, Weak<Job>>>,
-    /// One is computed at a time: several would only take turns at the device and the processors.
-    turn: Arc<Mutex<()>>,
+    turns: Arc<Turns>,
+}
+
+/// How many are computed at a time.
+#[derive(Default)]
+struct Turns {
+    taken: Mutex<usize>,
+    given_back: Condvar,
+}
+
+impl Turns {
+    /// Waits for a turn as long as `goes_on` says so. False: there was none.
+    fn take(&self, goes_on: impl Fn() -> bool) -> bool {
+        let mut taken = lock(&self.taken);
+        while *taken >= CHECKSUMS {
+            if !goes_on() {
+                return false;
+            }
+            let waited = self.given_back.wait_timeout(taken, CHECKSUM_TICK);
+            taken = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *taken += 1;
+        true
+    }
+
+    fn give_back(&self) {
+        *lock(&self.taken) -= 1;
+        self.given_back.notify_one();
+    }
 }
 
 /// A checksum that is computed, or known.
@@ -81,18 +108,20 @@ impl Checksums {
         }
         let job = Job::new(None);
         running.insert(key.clone(), Arc::downgrade(&job));
-        let (own, turn, known) = (Arc::downgrade(&job), self.turn.clone(), self.known.clone());
+        let (own, turns, known) = (Arc::downgrade(&job), self.turns.clone(), self.known.clone());
         let (copy, name) = (file.file.try_clone()?, file.name.clone());
         let remembers = !file.writable;
         let compute = move || {
-            let turn = lock(&turn);
+            if !turns.take(|| own.strong_count() > 0) {
+                return;
+            }
             let summed = sum(&copy, length, |bytes| {
                 own.upgrade().is_some_and(|job| {
                     job.bytes.store(bytes, Ordering::Relaxed);
                     true
                 })
             });
-            drop(turn);
+            turns.give_back();
             let is_same = || super::identity(&copy).is_ok_and(|identity| identity == key.0);
             if let Ok(sum) = &summed {
                 if remembers && is_same() {
