@@ -1,5 +1,8 @@
 //! The command line, as clap sees it: names, help texts and examples.
 
+mod serve;
+
+pub use self::serve::{GetArguments, PutArguments, ServeArguments};
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 pub use pagewire_nic::PathChoice;
@@ -39,6 +42,12 @@ pub enum Command {
     Explain(ExplainArguments),
     /// Watch live processes: operations, bytes, packets and page faults a second
     Top(TopArguments),
+    /// Serve files, or fresh memory, for others to get and put
+    Serve(ServeArguments),
+    /// Get files that another process serves, or list them
+    Get(GetArguments),
+    /// Put files into what another process serves
+    Put(PutArguments),
     /// Run other people's RDMA programs between two hosts on this machine
     Demo(DemoArguments),
     /// Measure, beside peers and the limits of the machine

@@ -28,6 +28,8 @@ pub enum Kind {
     Flooder,
     /// `receiver ADDRESS SEGMENT`: prints the MB/s that it receives of a flooder
     Receiver,
+    /// `native NAME SIZE TIMES`: measures the native interface, with another one where that needs two
+    Native,
     /// Makes a network namespace, in a user namespace where that is needed
     Namespaces,
 }
@@ -41,6 +43,7 @@ impl Kind {
             Kind::Asker => "asker",
             Kind::Flooder => "flooder",
             Kind::Receiver => "receiver",
+            Kind::Native => "native",
             Kind::Namespaces => "namespaces",
         }
     }
@@ -77,6 +80,12 @@ pub fn serve(kind: Kind, operands: &[String]) -> Result<()> {
                 Kind::Asker => println!("{}", datagrams::round_trip(address, segment, lengths()?)?),
                 Kind::Flooder => datagrams::flood(address, segment)?,
                 _ => println!("{}", datagrams::receive_flood(address, segment)?),
+            }
+        }
+        Kind::Native => {
+            let figure = crate::native::measure(operand(0)?, operand(1)?.parse()?, operand(2)?.parse()?)?;
+            if let Some(figure) = figure {
+                println!("{}", serde_json::to_string(&figure)?);
             }
         }
         Kind::Namespaces => {

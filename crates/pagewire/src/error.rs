@@ -4,7 +4,7 @@ use crate::bootstrap::JobError;
 use crate::token::TokenError;
 use pagewire_heap::HeapError;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// The result of most calls.
@@ -54,6 +54,9 @@ pub enum Error {
     /// The registered heap refused.
     #[error(transparent)]
     Heap(#[from] HeapError),
+    /// No network device has the address.
+    #[error("{0} is no address of a network device here that is up")]
+    Address(IpAddr),
     /// The environment asks for something that cannot be.
     #[error("{variable} is {why}")]
     Environment { variable: &'static str, why: String },

@@ -51,12 +51,13 @@ mod error;
 mod handshake;
 pub mod limits;
 mod listener;
+mod mapped_file;
 #[allow(unsafe_code)]
 mod memory;
 mod node;
 mod operation;
-mod pending;
 mod peers;
+mod pending;
 #[allow(unsafe_code)]
 pub mod raw;
 mod readiness;
@@ -72,6 +73,7 @@ pub use conditional::{Direction, HeldWrite, OpenedByPeer, Released, Tag, WriteOu
 #[doc(hidden)]
 pub use engine::{EngineSource, set_engine_source};
 pub use error::{Error, Failure, OperationError, Result, Rule, Side};
+pub use mapped_file::MappedFile;
 pub use node::Node;
 pub use operation::Operation;
 pub use peers::Peer;

@@ -5,6 +5,7 @@ use crate::conditional::Conditional;
 use crate::engine::{engine, heap};
 use crate::error::{Error, Failure, Result, refused, system};
 use crate::listener::ListenerHandle;
+use crate::mapped_file::MappedFile;
 use crate::memory::Block;
 use crate::peers::{Peer, Peers};
 use crate::region::{Atomic, ReadOnly, Region};
@@ -14,8 +15,10 @@ use crate::token::{NodeAddress, Token};
 use pagewire_heap::HeapRef;
 use pagewire_nic::Unwatched;
 use pagewire_nic::device::{Device, devices};
+use std::fs::File;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -54,7 +57,7 @@ impl Node {
     /// `Job`: the job could not be joined. `System` and `Engine`: what could not be had, and why. `Environment`: a variable of the
     /// environment makes no sense.
     pub fn from_env() -> Result<Node> {
-        Node::of(Job::from_env()?)
+        Node::of(Job::from_env()?, None)
     }
 
     /// A node of a job of one process, whatever the environment says. Others can reach it by tokens all the same.
@@ -62,15 +65,25 @@ impl Node {
     /// # Errors
     /// `System`, `Engine` and `Environment`, as those of [`from_env`](Self::from_env).
     pub fn alone() -> Result<Node> {
-        Node::of(Job::alone())
+        Node::of(Job::alone(), None)
     }
 
-    fn of(job: Job) -> Result<Node> {
+    /// As [`alone`](Self::alone), at an address of this host: who opens a token of the node connects there. At a loopback address only
+    /// processes of this host can.
+    ///
+    /// # Errors
+    /// `Address`: no network device that is up has it. Else as those of [`alone`](Self::alone).
+    pub fn alone_at(address: IpAddr) -> Result<Node> {
+        Node::of(Job::alone(), Some(address))
+    }
+
+    fn of(job: Job, at: Option<IpAddr>) -> Result<Node> {
         let nic = engine()?;
-        let (device, gid_index) = choose_device()?;
+        // The loopback device has no GID where there is another device.
+        let (device, gid_index) = choose_device(at.filter(|address| !address.is_loopback()))?;
         let gid = &device.gids[gid_index];
         let port = Port { gid: gid.raw(), gid_index: gid_index as u8, mtu: device.mtu };
-        let address = gid.address;
+        let address = at.unwrap_or(gid.address);
         let listener = TcpListener::bind(SocketAddr::new(address, 0))
             .map_err(system(format!("no connections can be taken at {address}")))?;
         let number = listener.local_addr().map_err(system("the own address"))?.port();
@@ -183,6 +196,43 @@ impl Node {
         Ok(Region::new(&self.services, block))
     }
 
+    /// A region whose memory is the file at `path`, of any size: nothing is read in. Peers may read it, and do not keep it from being changed
+    /// or truncated. See [`MappedFile`].
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// use pagewire::{Node, Rights};
+    /// let node = Node::alone()?;
+    /// let program = node.map_file(std::env::current_exe().unwrap())?;
+    /// let remote = node.open(&program.export(Rights::READ)?)?;
+    /// assert_eq!(remote.get::<u8>(0, 4)?.wait()?, *b"\x7fELF");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `System`: it cannot be opened or mapped.
+    pub fn map_file(&self, path: impl AsRef<Path>) -> Result<MappedFile> {
+        MappedFile::open(&self.services, path.as_ref())
+    }
+
+    /// A region whose memory is the file at `path`, which peers may read and write. It is made if there is none, and has `length` bytes
+    /// then; `None`: as many as it has.
+    ///
+    /// # Errors
+    /// `System`: it cannot be opened, made that long or mapped.
+    pub fn map_file_writable(&self, path: impl AsRef<Path>, length: Option<u64>) -> Result<MappedFile> {
+        MappedFile::open_writable(&self.services, path.as_ref(), length)
+    }
+
+    /// A region whose memory is an open file; `writable`: peers may write it, too.
+    ///
+    /// # Errors
+    /// `System`: it cannot be mapped, as one that is not open for this.
+    pub fn map_open_file(&self, file: &File, writable: bool) -> Result<MappedFile> {
+        MappedFile::map(&self.services, file, writable).map_err(system("a file cannot be mapped"))
+    }
+
     /// The registered heap, which all nodes of the process share. What is allocated in it need not be registered, and peers of this host put
     /// and get there by plain copies. Regions are allocated in it.
     ///
@@ -275,14 +325,15 @@ impl Drop for Node {
     }
 }
 
-/// A device, and the place of the address in it that the node uses.
-fn choose_device() -> Result<(Device, usize)> {
+/// A device, and the place of the address in it that the node uses: `at`, or what the environment says.
+fn choose_device(at: Option<IpAddr>) -> Result<(Device, usize)> {
     const VARIABLE: &str = "PAGEWIRE_ADDRESS";
     let devices = devices().map_err(system("the network devices"))?;
     let places = devices.iter().flat_map(|device| (0..device.gids.len()).map(move |gid| (device, gid)));
-    let asked = match std::env::var_os(VARIABLE) {
-        None => None,
-        Some(value) => {
+    let asked = match (at, std::env::var_os(VARIABLE)) {
+        (Some(address), _) => Some(address),
+        (None, None) => None,
+        (None, Some(value)) => {
             let text = value.to_string_lossy();
             let address: IpAddr = text.parse().map_err(|_| Error::Environment {
                 variable: VARIABLE,
@@ -300,6 +351,7 @@ fn choose_device() -> Result<(Device, usize)> {
     let chosen = match (good, asked) {
         (Some(good), _) => Some(good),
         (None, None) => all.first(),
+        (None, Some(address)) if at.is_some() => return Err(Error::Address(address)),
         (None, Some(address)) => {
             let why = format!("{address}, which is no address of a network device here that is up");
             return Err(Error::Environment { variable: VARIABLE, why });
