@@ -151,3 +151,62 @@ fn sum(file: &File, length: u64, goes_on: impl Fn(u64) -> bool) -> Result<String
     }
     Ok(hexadecimal(&hash.finalize()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::time::Instant;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn served(path: &std::path::Path, writable: bool) -> ServedFile {
+        ServedFile::new("a".to_owned(), File::options().read(true).write(true).open(path).unwrap(), writable)
+            .unwrap()
+    }
+
+    fn expected(bytes: &[u8]) -> String {
+        hexadecimal(&Sha256::digest(bytes))
+    }
+
+    #[test]
+    fn sums_are_of_the_bytes_asked_for_and_known_until_the_file_changes() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let bytes = vec![7; CHECKSUM_PIECE + 5];
+        file.write_all(&bytes).unwrap();
+        let (served, checksums) = (served(file.path(), false), Checksums::default());
+        for length in [0, 1, CHECKSUM_PIECE, CHECKSUM_PIECE + 5] {
+            let sum = checksums.start(&served, length as u64).unwrap().wait(PATIENCE);
+            assert_eq!(sum, Some(Ok(expected(&bytes[..length]))), "{length}");
+        }
+        let again = checksums.start(&served, bytes.len() as u64).unwrap();
+        assert_eq!(again.wait(Duration::ZERO), Some(Ok(expected(&bytes))), "it was known");
+        assert!(checksums.start(&served, bytes.len() as u64 + 1).is_err());
+
+        file.as_file().set_len(3).unwrap();
+        let sum = checksums.start(&served, 3).unwrap().wait(PATIENCE);
+        assert_eq!(sum, Some(Ok(expected(&bytes[..3]))));
+    }
+
+    #[test]
+    fn what_may_be_written_is_summed_each_time() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"abc").unwrap();
+        let (served, checksums) = (served(file.path(), true), Checksums::default());
+        assert_eq!(checksums.start(&served, 3).unwrap().wait(PATIENCE), Some(Ok(expected(b"abc"))));
+        assert!(lock(&checksums.known).is_empty());
+    }
+
+    #[test]
+    fn nobody_has_a_turn_for_a_client_that_went() {
+        let turns = Turns::default();
+        (0..CHECKSUMS).for_each(|_| assert!(turns.take(|| true)));
+        assert!(!turns.take(|| false), "all turns are taken, and nobody waits");
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| turns.take(|| begun.elapsed() < PATIENCE));
+            turns.give_back();
+            assert!(next.join().unwrap());
+        });
+    }
+}

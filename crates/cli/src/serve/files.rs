@@ -96,7 +96,7 @@ pub fn identity(file: &File) -> std::io::Result<String> {
 }
 
 impl ServedFile {
-    fn new(name: String, file: File, writable: bool) -> Result<ServedFile> {
+    pub(super) fn new(name: String, file: File, writable: bool) -> Result<ServedFile> {
         let mapped = file.metadata()?.len();
         Ok(ServedFile { name, file, writable, mapped, upload: Mutex::default() })
     }
