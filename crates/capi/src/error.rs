@@ -63,6 +63,14 @@ pub enum pw_error {
     PW_ENVIRONMENT = 25,
     /// A defect of Pagewire.
     PW_DEFECT = 26,
+    /// A conditional write was cancelled, and wrote nothing.
+    PW_CANCELLED = 27,
+    /// The peer does not want it, or has no room for it.
+    PW_DECLINED = 28,
+    /// The tag is in use with this peer.
+    PW_TAG = 29,
+    /// The token of a release does not take the write.
+    PW_RELEASE = 30,
 }
 
 /// Why a call is refused: what C programs get of it.
@@ -124,7 +132,7 @@ pub unsafe extern "C" fn pw_die(what: *const c_char) -> ! {
     unsafe { libc::exit(1) }
 }
 
-const NAMES: [&CStr; 27] = [
+const NAMES: [&CStr; 31] = [
     c"PW_OK",
     c"PW_UNFINISHED",
     c"PW_ARGUMENT",
@@ -152,6 +160,10 @@ const NAMES: [&CStr; 27] = [
     c"PW_HEAP",
     c"PW_ENVIRONMENT",
     c"PW_DEFECT",
+    c"PW_CANCELLED",
+    c"PW_DECLINED",
+    c"PW_TAG",
+    c"PW_RELEASE",
 ];
 
 impl From<Error> for Refusal {
@@ -174,6 +186,7 @@ impl From<Error> for Refusal {
             Error::NoMemory(_) => pw_error::PW_NO_MEMORY,
             Error::Heap(_) => pw_error::PW_HEAP,
             Error::Environment { .. } => pw_error::PW_ENVIRONMENT,
+            Error::Address(_) => pw_error::PW_SYSTEM,
         };
         Refusal::new(code, error.to_string())
     }
@@ -208,9 +221,15 @@ fn of_failure(failure: &Failure) -> pw_error {
             Rule::Key => pw_error::PW_KEY,
             Rule::Memory => pw_error::PW_MEMORY,
             Rule::Buffer => pw_error::PW_BUFFER,
+            Rule::TagInUse(_) => pw_error::PW_TAG,
+            Rule::TooMany => pw_error::PW_LIMIT,
+            Rule::Release => pw_error::PW_RELEASE,
         },
         Failure::PeerLost { .. } => pw_error::PW_PEER_LOST,
         Failure::Unexpected { .. } => pw_error::PW_UNEXPECTED,
+        Failure::Cancelled { .. } => pw_error::PW_CANCELLED,
+        Failure::TimedOut { .. } => pw_error::PW_TIMEOUT,
+        Failure::Declined { .. } => pw_error::PW_DECLINED,
     }
 }
 
@@ -233,10 +252,10 @@ mod tests {
 
     #[test]
     fn names_stand_in_the_order_of_the_codes() {
-        assert_eq!(NAMES.len(), pw_error::PW_DEFECT as usize + 1);
-        for code in [pw_error::PW_OK, pw_error::PW_BOUNDS, pw_error::PW_TIMEOUT, pw_error::PW_DEFECT] {
+        assert_eq!(NAMES.len(), pw_error::PW_RELEASE as usize + 1);
+        for code in [pw_error::PW_OK, pw_error::PW_BOUNDS, pw_error::PW_TIMEOUT, pw_error::PW_RELEASE] {
             assert_eq!(NAMES[code as usize].to_str().unwrap(), format!("{code:?}"));
         }
-        assert_eq!(pw_error_name(-1), pw_error_name(27));
+        assert_eq!(pw_error_name(-1), pw_error_name(31));
     }
 }

@@ -13,12 +13,14 @@
 //! | [`handle`] | what stands behind opaque pointers |
 //! | [`node`], [`export`], [`heap`] | this process: its job, its exported memory, its registered heap |
 //! | [`remote`], [`operation`], [`signal`] | memory of others: put, get, atomics, what was started, words to wait for |
+//! | [`conditional`] | writes that wait for their release |
 
 #![allow(non_camel_case_types)]
 // The comments say what a pointer must be in terms of C.
 #![allow(clippy::missing_safety_doc)]
 
 pub mod boundary;
+pub mod conditional;
 pub mod error;
 pub mod export;
 pub mod handle;

@@ -3,8 +3,8 @@
 use crate::boundary::{Result, call, place};
 use crate::error::{Refusal, pw_error};
 use crate::handle::{Object, Places, hand_out, object, take_back};
-use pagewire::Operation;
 use pagewire::raw::RawBuffer;
+use pagewire::{Canceller, HeldWrite, Operation, Released};
 use parking_lot::Mutex;
 use std::ffi::c_int;
 use std::pin::Pin;
@@ -18,7 +18,11 @@ pub struct pw_operation {
 }
 
 /// What stands behind a pw_operation.
-pub struct Started(Mutex<State>);
+pub struct Started {
+    state: Mutex<State>,
+    /// Of a conditional write: other threads end it by this while one waits.
+    pub canceller: Option<Canceller>,
+}
 
 enum State {
     Running(Running),
@@ -30,6 +34,8 @@ pub enum Running {
     Buffer(Operation<RawBuffer>),
     Signal(Operation<()>),
     Word(Operation<u64>, WordPlace),
+    Held(HeldWrite<RawBuffer>),
+    Released(Released, WordPlace),
 }
 
 /// Where the word of an atomic goes, if anywhere.
@@ -71,6 +77,8 @@ impl Running {
             Running::Buffer(operation) => drop(operation.wait()?),
             Running::Signal(operation) => operation.wait()?,
             Running::Word(operation, place) => place.write(operation.wait()?),
+            Running::Held(held) => drop(held.wait().into_result()?),
+            Running::Released(released, place) => place.write(released.wait()?),
         }
         Ok(())
     }
@@ -80,6 +88,8 @@ impl Running {
             Running::Buffer(operation) => operation.is_done(),
             Running::Signal(operation) => operation.is_done(),
             Running::Word(operation, _) => operation.is_done(),
+            Running::Held(held) => held.is_done(),
+            Running::Released(released, _) => released.is_done(),
         }
     }
 
@@ -96,6 +106,15 @@ impl Running {
                     .poll(context)
                     .map(|end| end.map(|word| place.write(word)).map_err(Refusal::from))
             }
+            Running::Held(held) => Pin::new(held)
+                .poll(context)
+                .map(|outcome| outcome.into_result().map(drop).map_err(Refusal::from)),
+            Running::Released(released, place) => {
+                let place = *place;
+                Pin::new(released)
+                    .poll(context)
+                    .map(|end| end.map(|length| place.write(length)).map_err(Refusal::from))
+            }
         }
     }
 }
@@ -106,15 +125,17 @@ pub(crate) fn hand_over(running: Running, operation: *mut *mut pw_operation) -> 
         return Ok(());
     }
     let to = place(operation, "operation")?;
+    let canceller = if let Running::Held(held) = &running { Some(held.canceller()) } else { None };
+    let started = Started { state: Mutex::new(State::Running(running)), canceller };
     // SAFETY: the caller's place for the operation (pagewire.h).
-    unsafe { to.write(hand_out(Started(Mutex::new(State::Running(running))))) };
+    unsafe { to.write(hand_out(started)) };
     Ok(())
 }
 
 impl Started {
     /// The result, for which `wait` waits if it is not there yet.
     fn wait(&self) -> Result<()> {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if let State::Ended(result) = &*state {
             return result.clone();
         }
@@ -147,7 +168,7 @@ pub unsafe extern "C" fn pw_test(operation: *mut pw_operation) -> pw_error {
         // SAFETY: a pointer of this library (pagewire.h).
         let started = unsafe { object::<Started>(operation) }?;
         let unfinished = Refusal::new(pw_error::PW_UNFINISHED, "the operation has not ended yet");
-        match started.0.try_lock().as_deref() {
+        match started.state.try_lock().as_deref() {
             // Another thread waits for it.
             None => return Err(unfinished),
             Some(State::Running(running)) if !running.is_done() => return Err(unfinished),
@@ -170,7 +191,7 @@ pub unsafe extern "C" fn pw_notify(operation: *mut pw_operation, descriptor: c_i
             return Err(Refusal::argument("'descriptor' is negative"));
         }
         let waker = Waker::from(Arc::new(Event(descriptor)));
-        let mut state = started.0.lock();
+        let mut state = started.state.lock();
         let ended = match &mut *state {
             State::Ended(_) => None,
             State::Running(running) => match running.poll(&mut Context::from_waker(&waker)) {

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// In the order in which their items stand in the header.
-const SOURCES: [&str; 8] = ["version", "error", "node", "export", "heap", "remote", "operation", "signal"];
+const SOURCES: [&str; 9] =
+    ["version", "error", "node", "export", "heap", "remote", "operation", "signal", "conditional"];
 
 fn folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

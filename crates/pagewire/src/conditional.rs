@@ -18,7 +18,7 @@ use crate::pending::{AnyPending, Pending, Step};
 use crate::rights::Rights;
 use crate::services::Services;
 use crate::token::{NodeAddress, Token};
-pub use held::{HeldWrite, WriteOutcome};
+pub use held::{Canceller, HeldWrite, WriteOutcome};
 use message::{Ending, Message, Release};
 use pagewire_nic::{ScatterGather, SendOperation};
 use parking_lot::{Condvar, Mutex};
@@ -77,7 +77,8 @@ struct HeldOperation {
     local: ScatterGather,
 }
 
-/// A write that is held, and who waits for it.
+/// A write that is held, or was.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct HeldBy {
     pub key: Key,
     pub serial: u64,

@@ -69,7 +69,7 @@ mod signal;
 mod token;
 
 pub use buffer::{Buffer, BufferMut};
-pub use conditional::{Direction, HeldWrite, OpenedByPeer, Released, Tag, WriteOutcome};
+pub use conditional::{Canceller, Direction, HeldWrite, OpenedByPeer, Released, Tag, WriteOutcome};
 #[doc(hidden)]
 pub use engine::{EngineSource, set_engine_source};
 pub use error::{Error, Failure, OperationError, Result, Rule, Side};

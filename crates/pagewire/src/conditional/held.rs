@@ -94,6 +94,25 @@ pub struct HeldWrite<B> {
 
 impl<B> Unpin for HeldWrite<B> {}
 
+/// Ends a conditional write for whoever waits for it.
+#[derive(Clone)]
+pub struct Canceller {
+    held: HeldBy,
+    conditional: Arc<Conditional>,
+}
+
+impl Canceller {
+    /// Cancels the write. One that was released before ends as it ends; its outcome says which.
+    pub fn cancel(&self) {
+        self.conditional.cancel(&self.held);
+    }
+
+    /// As [`HeldWrite::within`].
+    pub fn end_after(&self, time: Duration) {
+        self.conditional.end_after(&self.held, time);
+    }
+}
+
 /// How a conditional write has ended, and its buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum WriteOutcome<B> {
@@ -140,13 +159,18 @@ impl<B> WriteOutcome<B> {
 impl<B: Send + 'static> HeldWrite<B> {
     /// Ends it as [`TimedOut`](WriteOutcome::TimedOut) if its release has not come by then, counted from now.
     pub fn within(self, time: Duration) -> Self {
-        self.conditional.end_after(&self.held, time);
+        self.canceller().end_after(time);
         self
+    }
+
+    /// What other threads end it by, while one waits for it.
+    pub fn canceller(&self) -> Canceller {
+        Canceller { held: self.held, conditional: self.conditional.clone() }
     }
 
     /// Cancels it, and gives how it has ended: when this returns, no byte of it will be written. One that was released before is waited for.
     pub fn cancel(self) -> WriteOutcome<B> {
-        self.conditional.cancel(&self.held);
+        self.canceller().cancel();
         self.wait()
     }
 

@@ -58,6 +58,15 @@ impl Node {
         Ok(Released::new(&self.services, end, self.services.exported(&token)))
     }
 
+    /// [`open_read`](Self::open_read) into memory that is exported already.
+    ///
+    /// # Errors
+    /// As those of [`release`](Self::release).
+    pub fn open_read_into(&self, peer: Peer, tag: Tag, token: &Token) -> Result<Released> {
+        self.conditional.open_read(peer, tag, token.length);
+        self.release(peer, tag, token)
+    }
+
     /// Waits for a conditional write or read that a peer opens, and gives it: each to one caller.
     ///
     /// # Errors
