@@ -76,6 +76,21 @@
 #define PW_FOREVER UINT64_MAX
 
 /**
+ * Bytes of a peer.
+ */
+#define PW_PEER_SIZE 56
+
+/**
+ * The data are the peer's: release them.
+ */
+#define PW_OPENED_WRITE 0
+
+/**
+ * The peer waits for data of this process: write them.
+ */
+#define PW_OPENED_READ 1
+
+/**
  * What a call gives: 0, or why it was refused. pw_error_message() says more.
  */
 typedef enum {
@@ -187,12 +202,33 @@ typedef enum {
      * A defect of Pagewire.
      */
     PW_DEFECT = 26,
+    /**
+     * A conditional write was cancelled, and wrote nothing.
+     */
+    PW_CANCELLED = 27,
+    /**
+     * The peer does not want it, or has no room for it.
+     */
+    PW_DECLINED = 28,
+    /**
+     * The tag is in use with this peer.
+     */
+    PW_TAG = 29,
+    /**
+     * The token of a release does not take the write.
+     */
+    PW_RELEASE = 30,
 } pw_error;
 
 /**
  * This process as others of its job see it.
  */
 typedef struct pw_node pw_node;
+
+/**
+ * What a peer has opened.
+ */
+typedef struct pw_opened pw_opened;
 
 /**
  * An operation that was started.
@@ -275,6 +311,38 @@ typedef struct {
      */
     size_t length;
 } pw_piece;
+
+/**
+ * Names the node of a process. It is plain bytes: send them by any means.
+ */
+typedef struct {
+    /**
+     * Opaque.
+     */
+    uint8_t bytes[PW_PEER_SIZE];
+} pw_peer;
+
+/**
+ * What there is to know of what a peer has opened.
+ */
+typedef struct {
+    /**
+     * Who has opened it.
+     */
+    pw_peer peer;
+    /**
+     * Couples it with its answer.
+     */
+    uint64_t tag;
+    /**
+     * In bytes: of the peer's data, or room for so many.
+     */
+    uint64_t length;
+    /**
+     * PW_OPENED_WRITE or PW_OPENED_READ.
+     */
+    uint32_t direction;
+} pw_opening;
 
 #ifdef __cplusplus
 extern "C" {
@@ -695,6 +763,120 @@ pw_error pw_signal_wait(pw_node *node,
                         uint64_t value,
                         uint64_t nanoseconds,
                         uint64_t *seen);
+
+/**
+ * The node of a rank of the job, below pw_size().
+ *
+ * PW_JOB: there is no such rank.
+ */
+pw_error pw_peer_of_rank(pw_node *node, size_t rank, pw_peer *peer);
+
+/**
+ * This node, as others name it.
+ *
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_identity(pw_node *node, pw_peer *peer);
+
+/**
+ * The node that made a token.
+ *
+ * PW_TOKEN.
+ */
+pw_error pw_owner(const pw_token *token, pw_peer *peer);
+
+/**
+ * Opens a conditional write of length bytes of buffer: tells the peer, and holds the write until the peer releases it. The buffer must stay,
+ * and must not be changed, until the operation has ended. A node holds one write of a tag to each peer.
+ *
+ * pw_wait() and pw_test() give its end: PW_OK: the bytes are visible at the peer; PW_CANCELLED; PW_TIMEOUT; PW_DECLINED; PW_RELEASE: the
+ * token that it was released to does not take it; PW_PEER_LOST. operation: NULL if nobody asks.
+ *
+ * PW_PEER_LOST: the peer cannot be connected to, or is no Pagewire; PW_TAG; PW_LENGTH; PW_LIMIT: nothing is held.
+ */
+pw_error pw_open_write(pw_node *node,
+                       const pw_peer *peer,
+                       uint64_t tag,
+                       const void *buffer,
+                       size_t length,
+                       pw_operation **operation);
+
+/**
+ * Cancels a conditional write, from any thread: when it returns, no byte will be written that was not released before. pw_wait() says how it
+ * ended: PW_CANCELLED, or PW_OK if its release came first.
+ *
+ * PW_ARGUMENT: the operation is no conditional write.
+ */
+pw_error pw_cancel(pw_operation *operation);
+
+/**
+ * Has a conditional write end with PW_TIMEOUT if its release has not come in so many nanoseconds, counted from now.
+ *
+ * PW_ARGUMENT: the operation is no conditional write.
+ */
+pw_error pw_end_after(pw_operation *operation, uint64_t nanoseconds);
+
+/**
+ * Releases the conditional write of a tag that a peer holds, or will hold: it goes to the first bytes of the token's memory, which must be of
+ * this node. peer: NULL for whichever peer has opened one, or will first.
+ *
+ * operation: ends with the write; NULL if nobody asks. pw_wait() gives PW_OK; PW_CANCELLED; PW_TIMEOUT: no write came within 60 s;
+ * PW_RELEASE: the token does not take the write; PW_PEER_LOST. written: gets the count of bytes with PW_OK; it must stay until then; NULL if
+ * nobody asks.
+ *
+ * PW_TAG: a release of the tag to this peer is under way; PW_TOKEN; PW_LIMIT.
+ */
+pw_error pw_release(pw_node *node,
+                    const pw_peer *peer,
+                    uint64_t tag,
+                    const pw_token *token,
+                    uint64_t *written,
+                    pw_operation **operation);
+
+/**
+ * Opens a conditional read: asks a peer for data, which come as its conditional write to the memory of the token. As pw_release().
+ */
+pw_error pw_open_read(pw_node *node,
+                      const pw_peer *peer,
+                      uint64_t tag,
+                      const pw_token *token,
+                      uint64_t *written,
+                      pw_operation **operation);
+
+/**
+ * Waits for a conditional write or read that a peer opens, for so many nanoseconds at most (PW_FOREVER: without a bound). Each is given to one
+ * caller. opening: gets what there is to know of it. opened: is answered by one of the three calls below, and freed by pw_opened_free().
+ *
+ * PW_TIMEOUT.
+ */
+pw_error pw_next_opened(pw_node *node,
+                        uint64_t nanoseconds,
+                        pw_opening *opening,
+                        pw_opened **opened);
+
+/**
+ * Has the peer write to the first bytes of the token's memory. As pw_release().
+ */
+pw_error pw_opened_release(pw_opened *opened, const pw_token *token, uint64_t *written, pw_operation **operation);
+
+/**
+ * Writes length bytes of buffer to the memory that the peer has room in. As pw_open_write().
+ */
+pw_error pw_opened_write(pw_opened *opened, const void *buffer, size_t length, pw_operation **operation);
+
+/**
+ * Tells the peer that nothing comes of it, and frees the opening.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_opened_decline(pw_opened *opened);
+
+/**
+ * Frees an opening; the pointer is not valid any more. One that was not answered can still be answered by its tag. NULL: nothing is done.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_opened_free(pw_opened *opened);
 
 #ifdef __cplusplus
 }  // extern "C"

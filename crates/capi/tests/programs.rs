@@ -137,6 +137,11 @@ fn misuse_has_codes_and_sentences() {
 }
 
 #[test]
+fn conditional_writes_end_once() {
+    run(&compiled("tests/c/conditional.c"), "");
+}
+
+#[test]
 fn verbs_and_puts_share_an_engine() {
     run(&compiled("tests/c/one_engine.c"), "");
 }

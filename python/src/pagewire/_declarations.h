@@ -21,6 +21,12 @@
 #define PW_AT_MOST 3
 
 
+#define PW_PEER_SIZE 56
+
+#define PW_OPENED_WRITE 0
+
+#define PW_OPENED_READ 1
+
 typedef enum {
     PW_OK = 0,
     PW_UNFINISHED = 1,
@@ -49,9 +55,15 @@ typedef enum {
     PW_HEAP = 24,
     PW_ENVIRONMENT = 25,
     PW_DEFECT = 26,
+    PW_CANCELLED = 27,
+    PW_DECLINED = 28,
+    PW_TAG = 29,
+    PW_RELEASE = 30,
 } pw_error;
 
 typedef struct pw_node pw_node;
+
+typedef struct pw_opened pw_opened;
 
 typedef struct pw_operation pw_operation;
 
@@ -80,6 +92,17 @@ typedef struct {
     uint64_t offset;
     size_t length;
 } pw_piece;
+
+typedef struct {
+    uint8_t bytes[PW_PEER_SIZE];
+} pw_peer;
+
+typedef struct {
+    pw_peer peer;
+    uint64_t tag;
+    uint64_t length;
+    uint32_t direction;
+} pw_opening;
 
 uint32_t pw_version(void);
 
@@ -220,3 +243,44 @@ pw_error pw_signal_wait(pw_node *node,
                         uint64_t value,
                         uint64_t nanoseconds,
                         uint64_t *seen);
+
+pw_error pw_peer_of_rank(pw_node *node, size_t rank, pw_peer *peer);
+
+pw_error pw_identity(pw_node *node, pw_peer *peer);
+
+pw_error pw_owner(const pw_token *token, pw_peer *peer);
+
+pw_error pw_open_write(pw_node *node,
+                       const pw_peer *peer,
+                       uint64_t tag,
+                       const void *buffer,
+                       size_t length,
+                       pw_operation **operation);
+
+pw_error pw_cancel(pw_operation *operation);
+
+pw_error pw_end_after(pw_operation *operation, uint64_t nanoseconds);
+
+pw_error pw_release(pw_node *node,
+                    const pw_peer *peer,
+                    uint64_t tag,
+                    const pw_token *token,
+                    uint64_t *written,
+                    pw_operation **operation);
+
+pw_error pw_open_read(pw_node *node,
+                      const pw_peer *peer,
+                      uint64_t tag,
+                      const pw_token *token,
+                      uint64_t *written,
+                      pw_operation **operation);
+
+pw_error pw_next_opened(pw_node *node, uint64_t nanoseconds, pw_opening *opening, pw_opened **opened);
+
+pw_error pw_opened_release(pw_opened *opened, const pw_token *token, uint64_t *written, pw_operation **operation);
+
+pw_error pw_opened_write(pw_opened *opened, const void *buffer, size_t length, pw_operation **operation);
+
+pw_error pw_opened_decline(pw_opened *opened);
+
+pw_error pw_opened_free(pw_opened *opened);
