@@ -1,10 +1,11 @@
 //! The registered heap: one for each process, which the first call makes.
 
-use crate::boundary::{Result, call, give, place};
+use crate::boundary::{Result, call, place, quick, quick_give};
 use crate::error::{Refusal, pw_error};
 use crate::node::share_engine;
 use pagewire::raw;
 use pagewire_heap::HeapRef;
+use pagewire_memory::Uncancelled;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -19,6 +20,8 @@ fn heap() -> Result<&'static HeapRef> {
     if let Some(heap) = HEAP.get() {
         return Ok(heap);
     }
+    // Making it reads files, which are cancellation points.
+    let _uncancelled = Uncancelled::begin();
     share_engine();
     let made = raw::heap()?;
     Ok(HEAP.get_or_init(|| made))
@@ -44,7 +47,7 @@ pub struct pw_statistics {
 
 fn allocate(size: usize, alignment: usize, zeroed: bool) -> *mut c_void {
     let body = || Ok(heap()?.allocate_unsized(size, alignment, zeroed)?.as_ptr().cast());
-    give(body, |_| no_memory())
+    quick_give(body, |_| no_memory())
 }
 
 fn no_memory() -> *mut c_void {
@@ -86,7 +89,7 @@ pub unsafe extern "C" fn pw_realloc(pointer: *mut c_void, size: usize) -> *mut c
         let moved = unsafe { of_heap(object)?.reallocate_unsized(object, size) }?;
         Ok(moved.as_ptr().cast())
     };
-    give(body, |_| no_memory())
+    quick_give(body, |_| no_memory())
 }
 
 /// Frees an object of pw_malloc() and its like. What is exported of it ends first: when it returns, no access by its tokens is under way.
@@ -96,11 +99,13 @@ pub unsafe extern "C" fn pw_realloc(pointer: *mut c_void, size: usize) -> *mut c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_free(pointer: *mut c_void) -> pw_error {
     let Some(object) = NonNull::new(pointer.cast::<u8>()) else { return pw_error::PW_OK };
-    call(|| {
+    quick(|| {
         let heap = of_heap(object)?;
         if raw::has_exports_in_heap() {
             // SAFETY: an object of the heap (pagewire.h), as far as can be seen; the heap is this process's own where it has exports.
             let length = unsafe { heap.usable_size(object) };
+            // The wait for an access sleeps, which is a cancellation point.
+            let _uncancelled = Uncancelled::begin();
             raw::unexport_within(object.as_ptr() as usize, length)?;
         }
         // SAFETY: an object of the heap that nobody uses any more (pagewire.h).

@@ -1,6 +1,6 @@
 //! Operations that were started.
 
-use crate::boundary::{Result, call, place};
+use crate::boundary::{Result, call, place, quick};
 use crate::error::{Refusal, pw_error};
 use crate::handle::{Object, Places, hand_out, object, take_back};
 use pagewire::raw::RawBuffer;
@@ -158,13 +158,13 @@ fn interrupted() -> Refusal {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_wait(operation: *mut pw_operation) -> pw_error {
     // SAFETY: a pointer of this library (pagewire.h).
-    call(|| unsafe { object::<Started>(operation) }?.wait())
+    quick(|| unsafe { object::<Started>(operation) }?.wait())
 }
 
 /// Whether the operation has ended: PW_UNFINISHED if not, else as pw_wait(). It polls the engine once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_test(operation: *mut pw_operation) -> pw_error {
-    call(|| {
+    quick(|| {
         // SAFETY: a pointer of this library (pagewire.h).
         let started = unsafe { object::<Started>(operation) }?;
         let unfinished = Refusal::new(pw_error::PW_UNFINISHED, "the operation has not ended yet");
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn pw_operation_free(operation: *mut pw_operation) -> pw_e
     if operation.is_null() {
         return pw_error::PW_OK;
     }
-    call(|| {
+    quick(|| {
         // SAFETY: a pointer of this library that nobody else uses (pagewire.h).
         drop(unsafe { take_back::<Started>(operation) }?);
         Ok(())

@@ -1,6 +1,6 @@
 //! Exported memory of other processes: put, get, atomics.
 
-use crate::boundary::{Result, bytes, call, give, place};
+use crate::boundary::{Result, bytes, call, give, place, quick};
 use crate::error::{Refusal, pw_error};
 use crate::export::{pw_token, token_of};
 use crate::handle::{Object, Places, hand_out, object, take_back};
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn pw_put(
     length: usize,
 ) -> pw_error {
     // SAFETY: a pointer of this library, and a buffer that is not used until the call returns (pagewire.h).
-    call(|| unsafe { target(remote, buffer, length) }?.put(offset).wait())
+    quick(|| unsafe { target(remote, buffer, length) }?.put(offset).wait())
 }
 
 /// Starts a put. The buffer must stay, and must not be changed, until the operation has ended; pw_wait() gives its result, with the codes of
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn pw_put_start(
     operation: *mut *mut pw_operation,
 ) -> pw_error {
     // SAFETY: a pointer of this library, and a buffer that stays until the operation has ended (pagewire.h).
-    call(|| hand_over(unsafe { target(remote, buffer, length) }?.put(offset), operation))
+    quick(|| hand_over(unsafe { target(remote, buffer, length) }?.put(offset), operation))
 }
 
 /// Gets length bytes from offset into buffer.
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn pw_get(
     length: usize,
 ) -> pw_error {
     // SAFETY: a pointer of this library, and a buffer that nobody uses until the call returns (pagewire.h).
-    call(|| unsafe { target(remote, buffer, length) }?.get(offset).wait())
+    quick(|| unsafe { target(remote, buffer, length) }?.get(offset).wait())
 }
 
 /// Starts a get. The buffer must stay, and must not be used, until the operation has ended. As pw_put_start().
@@ -230,7 +230,7 @@ pub unsafe extern "C" fn pw_get_start(
     operation: *mut *mut pw_operation,
 ) -> pw_error {
     // SAFETY: a pointer of this library, and a buffer that stays until the operation has ended (pagewire.h).
-    call(|| hand_over(unsafe { target(remote, buffer, length) }?.get(offset), operation))
+    quick(|| hand_over(unsafe { target(remote, buffer, length) }?.get(offset), operation))
 }
 
 /// Puts length bytes of buffer at offset, then changes a signal: who sees it changed sees the bytes. It waits until both are done.
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn pw_put_signal(
     signal: *const pw_signal,
 ) -> pw_error {
     // SAFETY: a pointer of this library, a buffer that is not used until the call returns, and a signal (pagewire.h).
-    call(|| unsafe { target(remote, buffer, length)?.put_signal(offset, signal) }?.wait())
+    quick(|| unsafe { target(remote, buffer, length)?.put_signal(offset, signal) }?.wait())
 }
 
 /// Starts a put with a signal behind it; *signal is read at once. As pw_put_start().
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn pw_put_signal_start(
     signal: *const pw_signal,
     operation: *mut *mut pw_operation,
 ) -> pw_error {
-    call(|| {
+    quick(|| {
         // SAFETY: a pointer of this library, a buffer that stays until the operation has ended, and a signal (pagewire.h).
         hand_over(unsafe { target(remote, buffer, length)?.put_signal(offset, signal) }?, operation)
     })
@@ -269,7 +269,7 @@ pub unsafe extern "C" fn pw_put_signal_start(
 /// As pw_put(); PW_ALIGNMENT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pw_signal_change(remote: *mut pw_remote, signal: *const pw_signal) -> pw_error {
-    call(|| {
+    quick(|| {
         // SAFETY: a pointer of this library (pagewire.h).
         let remote = unsafe { object::<RemoteRegion>(remote) }?;
         // SAFETY: a signal, or NULL (pagewire.h).
@@ -291,7 +291,7 @@ pub unsafe extern "C" fn pw_put_scattered(
     length: usize,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    call(|| unsafe { scattered_put(remote, (pieces, count), (buffer, length)) }?.wait())
+    quick(|| unsafe { scattered_put(remote, (pieces, count), (buffer, length)) }?.wait())
 }
 
 /// Starts a scattered put; the pieces are read at once. As pw_put_start().
@@ -305,7 +305,7 @@ pub unsafe extern "C" fn pw_put_scattered_start(
     operation: *mut *mut pw_operation,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    call(|| hand_over(unsafe { scattered_put(remote, (pieces, count), (buffer, length)) }?, operation))
+    quick(|| hand_over(unsafe { scattered_put(remote, (pieces, count), (buffer, length)) }?, operation))
 }
 
 /// Gets pieces from several offsets into buffer, one behind the other. As pw_put_scattered().
@@ -318,7 +318,7 @@ pub unsafe extern "C" fn pw_get_scattered(
     length: usize,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    call(|| unsafe { scattered_get(remote, (pieces, count), (buffer, length)) }?.wait())
+    quick(|| unsafe { scattered_get(remote, (pieces, count), (buffer, length)) }?.wait())
 }
 
 /// Starts a scattered get; the pieces are read at once. As pw_get_start().
@@ -332,7 +332,7 @@ pub unsafe extern "C" fn pw_get_scattered_start(
     operation: *mut *mut pw_operation,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    call(|| hand_over(unsafe { scattered_get(remote, (pieces, count), (buffer, length)) }?, operation))
+    quick(|| hand_over(unsafe { scattered_get(remote, (pieces, count), (buffer, length)) }?, operation))
 }
 
 /// # Safety
@@ -374,7 +374,7 @@ pub unsafe extern "C" fn pw_put_strided(
 ) -> pw_error {
     let strides = Strides { offset, stride, piece };
     // SAFETY: a pointer of this library, and a buffer that is not used until the call returns (pagewire.h).
-    call(|| unsafe { target(remote, buffer, length) }?.put_strided(strides).wait())
+    quick(|| unsafe { target(remote, buffer, length) }?.put_strided(strides).wait())
 }
 
 /// Gets pieces of piece bytes into buffer, one behind the other. As pw_put_strided().
@@ -389,7 +389,7 @@ pub unsafe extern "C" fn pw_get_strided(
 ) -> pw_error {
     let strides = Strides { offset, stride, piece };
     // SAFETY: a pointer of this library, and a buffer that nobody uses until the call returns (pagewire.h).
-    call(|| unsafe { target(remote, buffer, length) }?.get_strided(strides).wait())
+    quick(|| unsafe { target(remote, buffer, length) }?.get_strided(strides).wait())
 }
 
 /// An atomic, which gives the word that was there.
@@ -418,7 +418,7 @@ pub unsafe extern "C" fn pw_fetch_add(
     before: *mut u64,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    call(|| unsafe { atomic(remote, before, |remote| remote.fetch_add(offset, add)) }?.wait())
+    quick(|| unsafe { atomic(remote, before, |remote| remote.fetch_add(offset, add)) }?.wait())
 }
 
 /// Starts an addition. *before is written by the call that gives the result: pw_wait(), pw_test() or pw_notify(). As pw_put_start().
@@ -431,7 +431,7 @@ pub unsafe extern "C" fn pw_fetch_add_start(
     operation: *mut *mut pw_operation,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    call(|| hand_over(unsafe { atomic(remote, before, |remote| remote.fetch_add(offset, add)) }?, operation))
+    quick(|| hand_over(unsafe { atomic(remote, before, |remote| remote.fetch_add(offset, add)) }?, operation))
 }
 
 /// Sets the word of 8 bytes at offset to swap if it is compare. before: gets what it was; NULL if nobody asks. As pw_fetch_add().
@@ -445,7 +445,7 @@ pub unsafe extern "C" fn pw_compare_swap(
 ) -> pw_error {
     let start = |remote: &RemoteRegion| remote.compare_swap(offset, compare, swap);
     // SAFETY: this function's own promise.
-    call(|| unsafe { atomic(remote, before, start) }?.wait())
+    quick(|| unsafe { atomic(remote, before, start) }?.wait())
 }
 
 /// Starts a compare-swap. As pw_fetch_add_start().
@@ -460,7 +460,7 @@ pub unsafe extern "C" fn pw_compare_swap_start(
 ) -> pw_error {
     let start = |remote: &RemoteRegion| remote.compare_swap(offset, compare, swap);
     // SAFETY: this function's own promise.
-    call(|| hand_over(unsafe { atomic(remote, before, start) }?, operation))
+    quick(|| hand_over(unsafe { atomic(remote, before, start) }?, operation))
 }
 
 /// Sets the word of 8 bytes at offset. before: gets what it was; NULL if nobody asks. It is a compare-swap that comes again until nobody came
@@ -473,7 +473,7 @@ pub unsafe extern "C" fn pw_swap(
     before: *mut u64,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    call(|| unsafe { atomic(remote, before, |remote| remote.swap(offset, swap)) }?.wait())
+    quick(|| unsafe { atomic(remote, before, |remote| remote.swap(offset, swap)) }?.wait())
 }
 
 /// Starts a swap. As pw_fetch_add_start().
@@ -486,7 +486,7 @@ pub unsafe extern "C" fn pw_swap_start(
     operation: *mut *mut pw_operation,
 ) -> pw_error {
     // SAFETY: this function's own promise.
-    call(|| hand_over(unsafe { atomic(remote, before, |remote| remote.swap(offset, swap)) }?, operation))
+    quick(|| hand_over(unsafe { atomic(remote, before, |remote| remote.swap(offset, swap)) }?, operation))
 }
 
 /// Waits until everything that was started to this peer before has ended.

@@ -199,3 +199,24 @@ fn cmake_finds_the_library() {
     said(&output(Command::new("cmake").args(["--build", "."]).current_dir(folder.path())));
     said(&output(&mut Command::new(folder.path().join("heap"))));
 }
+
+/// Else dlopen(3) would refuse the library in processes that have opened many others, as those do that open libibverbs late.
+#[test]
+fn the_library_has_no_static_part_of_threads() {
+    let flags = said(&output(Command::new("readelf").arg("-d").arg(library().join("libpagewire.so.1"))));
+    assert!(flags.contains("BIND_NOW") && !flags.contains("STATIC_TLS"), "{flags}");
+}
+
+#[test]
+fn an_environment_that_makes_no_sense_is_told() {
+    let refused = output(Command::new(compiled("examples/heap.c")).env("PAGEWIRE_PATH", "rdma"));
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{told}");
+    assert!(told.starts_with("allocate: the engine cannot start: PAGEWIRE_PATH"), "{told}");
+    assert!(told.contains("auto, local or udp"), "{told}");
+}
+
+#[test]
+fn threads_are_cancelled_between_calls() {
+    run(&compiled("tests/c/cancelled.c"), "");
+}

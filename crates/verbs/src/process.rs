@@ -71,8 +71,12 @@ pub fn engine() -> Result<Arc<Engine>> {
 /// The software NIC of this process, for interfaces beside the verbs; the first call starts it.
 ///
 /// # Errors
-/// What the environment asks for does not exist, or the engine cannot start: the reason is told on the standard error output.
+/// The environment makes no sense: the error says how. The engine cannot start: the reason is told on the standard error output.
 pub fn shared_nic() -> io::Result<Arc<Nic<HostFabric>>> {
+    if running().is_none() {
+        let invalid = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
+        Settings::from_environment().map_err(invalid)?;
+    }
     match engine() {
         Ok(engine) => Ok(engine.nic().clone()),
         Err(Errno(errno)) => Err(io::Error::from_raw_os_error(errno)),

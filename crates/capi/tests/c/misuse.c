@@ -1,5 +1,6 @@
 /* What callers may do wrong: each has a code and a sentence, and nothing of it ends the process. */
 #include <pagewire.h>
+#include <pagewire.h> /* which is harmless */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
