@@ -96,10 +96,14 @@ fn show(server: &Server, address: SocketAddr, arguments: &ServeArguments) -> Res
         let rights = if arguments.writable { "to read and write" } else { "to read" };
         writeln!(out, "serving at {address}, {rights}:")?;
     }
+    // All addresses have one name.
+    let host = match address.ip() {
+        any if any.is_unspecified() => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        one => one.to_string(),
+    };
     for file in &server.files {
         let Entry { name, length, writable } = file.entry();
-        let (host, port) = (address.ip().to_string(), address.port());
-        let place = Place { host, port, name: Some(name.clone()) }.to_string();
+        let place = Place { host: host.clone(), port: address.port(), name: Some(name.clone()) }.to_string();
         if arguments.json {
             let line =
                 serde_json::json!({ "name": name, "place": place, "length": length, "writable": writable });
