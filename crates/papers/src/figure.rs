@@ -9,6 +9,13 @@ pub enum Paper {
     Part,
     /// RDMA with dynamic page pinning, onloaded.
     Jbmt,
+    /// Overlapped registration and conditional writes.
+    Frrwp,
+}
+
+impl Paper {
+    /// All of them.
+    pub const ALL: [Paper; 3] = [Paper::Part, Paper::Jbmt, Paper::Frrwp];
 }
 
 /// Where a paper has numbers or curves.

@@ -9,6 +9,7 @@
 mod claim;
 mod event_queue;
 mod figure;
+pub mod frrwp;
 pub mod jbmt;
 pub mod part;
 mod right_axis;
@@ -18,13 +19,14 @@ pub use claim::{Claim, Prediction};
 pub use figure::{Axis, Curve, Figure, Paper, Place, Shape};
 pub use right_axis::RightAxis;
 
-use unit_costs::{JbmtCosts, PartCosts};
+use unit_costs::{FrrwpCosts, JbmtCosts, PartCosts};
 
 /// The figures of a paper that have data, in their order.
 pub fn figures(paper: Paper) -> Vec<Figure> {
     match paper {
         Paper::Part => part::figures(&PartCosts::PAPER),
         Paper::Jbmt => jbmt::figures(&JbmtCosts::PAPER),
+        Paper::Frrwp => frrwp::figures(&FrrwpCosts::PAPER),
     }
 }
 
@@ -41,5 +43,6 @@ pub fn claims(paper: Paper) -> Vec<Claim> {
             claims
         }
         Paper::Jbmt => jbmt::claims(&JbmtCosts::PAPER),
+        Paper::Frrwp => frrwp::claims(&FrrwpCosts::PAPER),
     }
 }
