@@ -11,11 +11,13 @@ pub enum Paper {
     Jbmt,
     /// Overlapped registration and conditional writes.
     Frrwp,
+    /// An allocator of registered memory.
+    Reuse,
 }
 
 impl Paper {
     /// All of them.
-    pub const ALL: [Paper; 3] = [Paper::Part, Paper::Jbmt, Paper::Frrwp];
+    pub const ALL: [Paper; 4] = [Paper::Part, Paper::Jbmt, Paper::Frrwp, Paper::Reuse];
 }
 
 /// Where a paper has numbers or curves.

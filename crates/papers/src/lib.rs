@@ -12,6 +12,7 @@ mod figure;
 pub mod frrwp;
 pub mod jbmt;
 pub mod part;
+pub mod reuse;
 mod right_axis;
 pub mod unit_costs;
 
@@ -19,7 +20,7 @@ pub use claim::{Claim, Prediction};
 pub use figure::{Axis, Curve, Figure, Paper, Place, Shape};
 pub use right_axis::RightAxis;
 
-use unit_costs::{FrrwpCosts, JbmtCosts, PartCosts};
+use unit_costs::{FrrwpCosts, JbmtCosts, PartCosts, ReuseCosts};
 
 /// The figures of a paper that have data, in their order.
 pub fn figures(paper: Paper) -> Vec<Figure> {
@@ -27,6 +28,7 @@ pub fn figures(paper: Paper) -> Vec<Figure> {
         Paper::Part => part::figures(&PartCosts::PAPER),
         Paper::Jbmt => jbmt::figures(&JbmtCosts::PAPER),
         Paper::Frrwp => frrwp::figures(&FrrwpCosts::PAPER),
+        Paper::Reuse => reuse::figures(&[ReuseCosts::MUTRINO, ReuseCosts::STRIA]),
     }
 }
 
@@ -44,5 +46,6 @@ pub fn claims(paper: Paper) -> Vec<Claim> {
         }
         Paper::Jbmt => jbmt::claims(&JbmtCosts::PAPER),
         Paper::Frrwp => frrwp::claims(&FrrwpCosts::PAPER),
+        Paper::Reuse => reuse::claims(&[ReuseCosts::MUTRINO, ReuseCosts::STRIA]),
     }
 }

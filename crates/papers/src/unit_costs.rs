@@ -6,8 +6,10 @@
 //! Times are in nanoseconds.
 
 mod frrwp;
+mod reuse;
 
 pub use frrwp::FrrwpCosts;
+pub use reuse::ReuseCosts;
 
 use pagewire_iommu::translation::{Eviction, Geometry, WalkerLimits};
 

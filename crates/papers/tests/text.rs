@@ -23,6 +23,11 @@ fn every_number_of_frrwps_text_is_that_of_a_claim() {
     each_row_has_a_claim_and_each_claim_a_row(Paper::Frrwp, FRRWP);
 }
 
+#[test]
+fn every_number_of_reuses_text_is_that_of_a_claim() {
+    each_row_has_a_claim_and_each_claim_a_row(Paper::Reuse, REUSE);
+}
+
 fn each_row_has_a_claim_and_each_claim_a_row(paper: Paper, rows: &[Row]) {
     let claims = claims(paper);
     let is_of = |claim: &Claim, (_, _, place, what): &Row| claim.place == *place && claim.what == *what;
@@ -227,4 +232,40 @@ const FRRWP: &[Row] = &[
     (104, 22.0, Section("4"), "a page, WRITE, client is registered"),
     (104, 21.42, Section("4"), "1,024 pages, WRITE, server is registered, to 21.42 + 0.77 p"),
     (114, 50.0, Section("5"), "fast registration sooner than ordinary by"),
+];
+
+/// REUSE: sections VI and VII.
+#[rustfmt::skip]
+const REUSE: &[Row] = &[
+    (112, 128.0, Figure(1), "128 B: Stria to Mutrino (\"faster on Mutrino\")"),
+    (112, 2.0, Figure(1), "2 MiB: Mutrino to Stria (\"faster on Stria\")"),
+    (114, 90.0, Figure(1), "Mutrino: registration of 2 MiB to 128 B"),
+    (114, 4.4, Figure(1), "Stria: registration of 2 MiB to 128 B"),
+    (114, 128.0, Figure(2), "Mutrino: a byte of 2 MiB to one of 128 KiB (\"plateaus\")"),
+    (147, 10.0, Figure(3), "trial from a slab, less than"),
+    (147, 100.0, Figure(3), "trial with a new slab (\"hundreds of microseconds\")"),
+    (147, 1.0, Figure(3), "1,000 trials of 512 B: slabs"),
+    (147, 1.0, Figure(3), "1,000 trials of 1 KiB: slabs, at least (\"multiple\")"),
+    (147, 256.0, Figure(3), "1,000 trials of 256 KiB: slabs, at least (\"multiple\")"),
+    (149, 0.0, Figure(3), "1,000 trials of 1 MiB: trials from a slab"),
+    (151, 134.0, Figure(4), "128 B, Stria: slabs sooner than by hand"),
+    (151, 3.4, Figure(4), "128 B, Mutrino: slabs sooner than by hand"),
+    (158, 1.0, Figure(4), "least size without a gain"),
+    (166, 11.3, Figure(4), "1 MiB, Stria: slabs later than by hand"),
+    (174, 1.0, Figure(5), "Mutrino: reuse, less than"),
+    (174, 883.0, Figure(5), "Mutrino: malloc and registration, at most"),
+    (174, 882.0, Figure(5), "Mutrino: reuse saves up to"),
+    (174, 2054.0, Figure(5), "Mutrino: reuse sooner, up to"),
+    (176, 2.5, Figure(5), "Stria: reuse, less than"),
+    (176, 311.0, Figure(5), "Stria: malloc and registration, at most"),
+    (176, 310.0, Figure(5), "Stria: reuse saves up to"),
+    (176, 253.0, Figure(5), "Stria: reuse sooner, up to"),
+    (185, 4.5, Figure(6), "Mutrino: put of reused memory sooner, up to"),
+    (185, 60.0, Figure(6), "Stria: put of reused memory sooner, up to"),
+    (204, 77.0, Figure(7), "Mutrino, up to 2 KiB: registered space sooner than by hand"),
+    (204, 42.0, Figure(7), "Stria, up to 2 KiB: registered space sooner than by hand"),
+    (204, 9.4, Figure(7), "Mutrino: registered space sooner than copied, up to"),
+    (204, 19.4, Figure(7), "Stria: registered space sooner than copied, up to"),
+    (204, 4.2, Figure(7), "Mutrino: registered space sooner than by hand, up to"),
+    (204, 50.0, Figure(7), "Stria: registered space sooner than by hand, up to"),
 ];
