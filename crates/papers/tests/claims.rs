@@ -3,7 +3,7 @@
 
 use pagewire_papers::part::{PageIn, Transfer, run};
 use pagewire_papers::unit_costs::{APPLICATIONS, PartCosts};
-use pagewire_papers::{Claim, Figure, Paper, Place, Prediction, claims, figures};
+use pagewire_papers::{Claim, Figure, Paper, Place, Prediction, Shape, claims, figures};
 
 fn all() -> Vec<Claim> {
     Paper::ALL.map(claims).concat()
@@ -104,6 +104,22 @@ fn claims_and_figures_stand_in_the_order_of_the_paper_and_have_finite_values() {
             for curve in figure.curves {
                 assert!(curve.points.iter().all(|(x, y)| x.is_finite() && y.is_finite()), "{}", curve.name);
                 assert!(!curve.points.is_empty());
+                let is_drawn = |(value, axis): (f64, pagewire_papers::Axis)| {
+                    value > 0.0 || !axis.logarithmic || figure.shape != Shape::Curves
+                };
+                let points = || curve.points.iter();
+                assert!(
+                    points().all(|point| is_drawn((point.0, figure.x))),
+                    "{}: {}",
+                    figure.place,
+                    curve.name
+                );
+                assert!(
+                    points().all(|point| is_drawn((point.1, figure.y))),
+                    "{}: {}",
+                    figure.place,
+                    curve.name
+                );
             }
         }
     }
