@@ -334,6 +334,8 @@ pub struct BenchArguments {
     pagewire reproduce part\n  \
     pagewire reproduce part --figure 12 --out figures\n  \
     pagewire reproduce jbmt --json\n  \
+    pagewire reproduce frrwp --table 1\n  \
+    pagewire reproduce reuse --live --path local\n  \
     pagewire reproduce part --figure 12 --live\n\n\
     Exit status: 0, or 1 if the paper has no such figure or table, a file cannot be written,\n\
     or something could not be measured that this machine allows (with --live).")]
@@ -368,6 +370,10 @@ pub enum ReproducedPaper {
     Part,
     /// RDMA with dynamic page pinning, onloaded
     Jbmt,
+    /// Overlapped registration and conditional writes
+    Frrwp,
+    /// Explicit reuse: an allocator of registered memory
+    Reuse,
 }
 
 #[cfg(test)]

@@ -58,6 +58,7 @@ pub mod perftest;
 pub mod preload;
 pub mod probe;
 mod progress;
+mod registered;
 pub mod report;
 pub mod reproduce;
 pub mod run;

@@ -3,6 +3,7 @@
 use crate::datagrams;
 use crate::limits::PROBE_PATIENCE;
 use crate::pair::Running;
+use crate::registered;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use nix::sched::CloneFlags;
@@ -32,6 +33,8 @@ pub enum Kind {
     Native,
     /// Makes a network namespace, in a user namespace where that is needed
     Namespaces,
+    /// `registered WHAT SIZES`: measures registered memory, as a process of a job
+    Registered,
 }
 
 impl Kind {
@@ -45,6 +48,7 @@ impl Kind {
             Kind::Receiver => "receiver",
             Kind::Native => "native",
             Kind::Namespaces => "namespaces",
+            Kind::Registered => "registered",
         }
     }
 }
@@ -88,6 +92,7 @@ pub fn serve(kind: Kind, operands: &[String]) -> Result<()> {
                 println!("{}", serde_json::to_string(&figure)?);
             }
         }
+        Kind::Registered => registered::serve(operand(0)?, operand(1)?)?,
         Kind::Namespaces => {
             let with_user = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET;
             // Root needs no user namespace, if it has its capabilities.
@@ -101,7 +106,7 @@ pub fn serve(kind: Kind, operands: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn command(kind: Kind, operands: &[String]) -> Result<Command> {
+pub(crate) fn command(kind: Kind, operands: &[String]) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["probe", kind.name()]).args(operands);
     Ok(command)

@@ -44,7 +44,7 @@ fn a_table_of_applications_says_what_is_the_papers_and_what_is_estimated() {
 
 #[test]
 fn json_is_an_object_a_line_first_the_numbers_then_the_figures() {
-    for paper in ["part", "jbmt"] {
+    for paper in ["part", "jbmt", "frrwp", "reuse"] {
         let done = reproduce(&[paper, "--json"]);
         assert!(done.status.success(), "{done:?}");
         let text = String::from_utf8(done.stdout).unwrap();
@@ -63,6 +63,8 @@ fn what_the_paper_has_not_is_an_error_that_says_what_it_has() {
         (["part", "--figure", "3"], "figure 16"),
         (["part", "--table", "6"], "table 5"),
         (["jbmt", "--table", "9"], "table 1"),
+        (["frrwp", "--figure", "7"], "figure 5"),
+        (["reuse", "--figure", "8"], "figure 7"),
     ];
     for (words, known) in missing {
         let refused = reproduce(&words);
