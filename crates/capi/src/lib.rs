@@ -12,6 +12,7 @@
 //! | [`boundary`] | no panic crosses it, every refusal becomes a code |
 //! | [`handle`] | what stands behind opaque pointers |
 //! | [`node`], [`export`], [`heap`] | this process: its job, its exported memory, its registered heap |
+//! | [`malloc`] | malloc(3) of unmodified programs from that heap |
 //! | [`remote`], [`operation`], [`signal`] | memory of others: put, get, atomics, what was started, words to wait for |
 //! | [`conditional`] | writes that wait for their release |
 
@@ -25,6 +26,7 @@ pub mod error;
 pub mod export;
 pub mod handle;
 pub mod heap;
+pub mod malloc;
 pub mod node;
 pub mod operation;
 pub mod remote;

@@ -141,6 +141,34 @@ fn conditional_writes_end_once() {
     run(&compiled("tests/c/conditional.c"), "");
 }
 
+/// What `pagewire run --heap` does: malloc(3) of a program that knows nothing of it.
+#[test]
+fn malloc_of_any_program_may_come_from_the_heap() {
+    let with_heap = |command: &mut Command| {
+        let preloaded = ["libpagewire.so.1", "libpagewire-malloc.so.1"].map(|name| library().join(name));
+        command.env("LD_PRELOAD", format!("{}:{}", preloaded[0].display(), preloaded[1].display()));
+    };
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ls / | wc -l && sort -r </etc/passwd | tail -1 >/dev/null"]);
+    with_heap(&mut shell);
+    said(&output(&mut shell));
+    let Some(program) = compiled_plus_plus("tests/cpp/stl_heap.cpp") else { return };
+    let mut plain = Command::new(&program);
+    assert_eq!(said(&output(&mut plain)), "0 0\n");
+    with_heap(&mut plain);
+    assert_eq!(said(&output(&mut plain)), "1 1\n");
+    // There is no room for its addresses: the error says which variable makes the range smaller.
+    let preload = format!(
+        "ulimit -v 8000000 && LD_PRELOAD={0}/libpagewire.so.1:{0}/libpagewire-malloc.so.1 /bin/true",
+        library().display()
+    );
+    let refused = output(Command::new("sh").args(["-c", &preload]));
+    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && errors.contains("PAGEWIRE_HEAP_RANGE"), "{errors}");
+    let smaller = format!("export PAGEWIRE_HEAP_RANGE=1073741824; {preload}");
+    said(&output(Command::new("sh").args(["-c", &smaller])));
+}
+
 #[test]
 fn verbs_and_puts_share_an_engine() {
     run(&compiled("tests/c/one_engine.c"), "");

@@ -220,6 +220,10 @@ pub struct RunArguments {
     /// Show the program no files of the devices in /sys/class/infiniband, /sys/class/infiniband_verbs and /dev/infiniband
     #[arg(long)]
     pub no_device_files: bool,
+    /// Take the program's malloc(3) from the registered heap: peers of this host that may trace it map the heap, so transfers need no system
+    /// call. A forked child gets a copy, which fork(2) waits for
+    #[arg(long)]
+    pub heap: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub program: Vec<OsString>,

@@ -65,17 +65,46 @@ pub(crate) fn heap(nic: &Nic<Host>) -> Result<&'static HeapRef> {
     if let Some(heap) = *heap {
         return Ok(heap);
     }
-    let options = HeapOptions { range: range()?, ..HeapOptions::default() };
+    let made = make_heap(false)?;
+    publish(made, nic)?;
+    Ok(heap.insert(made))
+}
+
+/// The registered heap without an engine, which learns of it by [`publish_heap`]. `fork_copies`: a forked child gets a copy of it.
+///
+/// # Errors
+/// As those of [`heap`].
+pub(crate) fn heap_before_engine(fork_copies: bool) -> Result<&'static HeapRef> {
+    let mut heap = HEAP.lock();
+    match *heap {
+        Some(heap) => Ok(heap),
+        None => Ok(heap.insert(make_heap(fork_copies)?)),
+    }
+}
+
+/// Has peers of this host map the heap, if there is one.
+///
+/// # Errors
+/// `Heap`: in a forked child, which has no memory file.
+pub(crate) fn publish_heap(nic: &Nic<Host>) -> Result<()> {
+    made_heap().map_or(Ok(()), |heap| publish(heap, nic))
+}
+
+fn publish(heap: &'static HeapRef, nic: &Nic<Host>) -> Result<()> {
+    let addresses = heap.range();
+    nic.publish_shared_memory(addresses.start as u64..addresses.end as u64, heap.file()?);
+    Ok(())
+}
+
+fn make_heap(fork_copies: bool) -> Result<&'static HeapRef> {
+    let options = HeapOptions { range: range()?, fork_copies, ..HeapOptions::default() };
     let made = HeapRef::new(options).map_err(|error| match error {
         HeapError::AddressSpace { .. } | HeapError::FileSize { .. } => {
             Error::Environment { variable: RANGE, why: format!("not set, or too large: {error}") }
         }
         error => error.into(),
     })?;
-    let made: &'static HeapRef = Box::leak(Box::new(made));
-    let addresses = made.range();
-    nic.publish_shared_memory(addresses.start as u64..addresses.end as u64, made.file()?);
-    Ok(heap.insert(made))
+    Ok(Box::leak(Box::new(made)))
 }
 
 /// Bytes of addresses of the heap.

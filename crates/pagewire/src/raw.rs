@@ -11,7 +11,9 @@ use crate::rights::Rights;
 use crate::services::{Export, Services};
 use crate::signal::Signal;
 use crate::token::Token;
+use pagewire_fabric::HostFabric;
 use pagewire_heap::{ExportOwner, HeapRef};
+use pagewire_nic::Nic;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -62,6 +64,25 @@ pub fn heap() -> Result<&'static HeapRef> {
     let heap = engine::heap(&nic)?;
     own_exports(heap)?;
     Ok(heap)
+}
+
+/// [`heap`] for a process whose malloc(3) it is to be: without an engine, and a forked child gets a copy. What is exported of it by
+/// [`Node::export_raw`] ends with its free all the same.
+///
+/// # Errors
+/// `Heap` and `Environment`: it could not be made.
+pub fn heap_for_malloc() -> Result<&'static HeapRef> {
+    let heap = engine::heap_before_engine(true)?;
+    own_exports(heap)?;
+    Ok(heap)
+}
+
+/// Has peers of this host map the heap, if it was made before the engine.
+///
+/// # Errors
+/// `Heap`: this is a forked child, whose copy has no memory file.
+pub fn publish_heap(nic: &Nic<HostFabric>) -> Result<()> {
+    engine::publish_heap(nic)
 }
 
 /// Exported parts of objects of the heap, by {address, number of the export}.

@@ -48,4 +48,4 @@ mod sysfs;
 pub mod unsupported;
 mod work_requests;
 
-pub use process::shared_nic;
+pub use process::{call_on_start, shared_nic};

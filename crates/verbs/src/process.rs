@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 
 static ENGINE: HeldOverForks<Option<Arc<Engine>>> = HeldOverForks::new(Order::Engine, None, |engine| {
@@ -88,11 +88,22 @@ pub fn running() -> Option<Arc<Engine>> {
     ENGINE.lock_within(Duration::from_millis(EXIT_PATIENCE_MILLISECONDS))?.clone()
 }
 
+/// What else is to be done with each engine that starts.
+static ON_START: OnceLock<fn(&Nic<HostFabric>)> = OnceLock::new();
+
+/// Has this called with each engine that starts from now on: once for a process.
+pub fn call_on_start(call: fn(&Nic<HostFabric>)) {
+    ON_START.get_or_init(|| call);
+}
+
 fn start() -> Result<Arc<Engine>> {
     let settings = settings()?;
     let cannot_start = |error: &io::Error| tell(&format!("the NIC cannot start: {}", Explained(error)));
     let host = new_host(settings.faults).inspect_err(cannot_start)?;
     let engine = new_engine(host, settings);
+    if let Some(call) = ON_START.get() {
+        call(engine.nic());
+    }
     let nic = engine.nic().clone();
     pagewire_fabric::spawn("pagewire-nic", move || or_abort(|| nic.run(&AtomicBool::new(false))))
         .inspect_err(cannot_start)?;
