@@ -45,10 +45,9 @@ STATIC := $(if $(wildcard $(shell $(CC) -print-file-name=libc.a)),-C target-feat
 build:
 	CARGO_INCREMENTAL=0 $(CARGO) rustc --release -p pagewire-cli --bin pagewire -- $(STATIC)
 	# Whole, as the recorded counts of instructions are; as a static library alone: a crate that others may use as well
-	# cargo does not have optimised as one piece. A short message goes through small functions of eight crates, more of
-	# which are joined than the compiler would by itself.
-	CARGO_INCREMENTAL=0 $(CARGO) rustc --release -p pagewire-capi --lib --crate-type staticlib -- \
-		-C llvm-args=-inline-threshold=1000
+	# cargo does not have optimised as one piece.
+	CARGO_INCREMENTAL=0 RUSTC_WORKSPACE_WRAPPER="$(abspath scripts/rustc-inlining)" \
+		$(CARGO) rustc --release -p pagewire-capi --lib --crate-type staticlib
 	scripts/install-tree "$(TARGET)" "$(BUILD)"
 
 demo: dependencies-demo
