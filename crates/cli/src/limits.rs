@@ -78,7 +78,7 @@ pub const SERVED_NAME: usize = 255;
 /// Addresses of this host at which clients of one `pagewire serve` may come, where it listens at all of them.
 pub const SERVED_ADDRESSES: usize = 16;
 
-/// Clients that `pagewire serve` answers at a time. One more is refused.
+/// Clients that `pagewire serve` answers at a time. One more makes the oldest go that has not said what it wants; if all have, it is refused.
 pub const SERVED_CLIENTS: usize = 64;
 
 /// Bytes of a request to `pagewire serve`.

@@ -17,9 +17,9 @@ use crate::limits::{CHECKSUM_TICK, SERVE_PATIENCE, SERVED_ADDRESSES, SERVED_CLIE
 use anyhow::{Context, Result, bail};
 use pagewire::{MappedFile, Node, Rights, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{BufReader, ErrorKind, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
@@ -37,7 +37,33 @@ struct Server {
     /// For each address of this host to which clients came.
     published: Mutex<HashMap<IpAddr, Arc<Published>>>,
     checksums: Checksums,
+    /// Connections that are answered.
     clients: AtomicUsize,
+    silent: Silent,
+}
+
+/// Connections whose client has not said what it wants, the oldest first.
+#[derive(Default)]
+struct Silent(Mutex<BTreeMap<u64, TcpStream>>);
+
+impl Silent {
+    fn add(&self, number: u64, stream: &TcpStream) -> Result<()> {
+        let stream = stream.try_clone()?;
+        lock(&self.0).insert(number, stream);
+        Ok(())
+    }
+
+    fn remove(&self, number: u64) {
+        lock(&self.0).remove(&number);
+    }
+
+    /// Ends the oldest one; false: there is none.
+    fn end_oldest(&self) -> bool {
+        let Some((_, stream)) = lock(&self.0).pop_first() else { return false };
+        // It ends where its client has gone meanwhile, too.
+        let _ = stream.shutdown(Shutdown::Both);
+        true
+    }
 }
 
 /// The files as regions of a node.
@@ -59,6 +85,7 @@ pub fn serve(arguments: &ServeArguments) -> Result<u8> {
         published: Mutex::default(),
         checksums: Checksums::default(),
         clients: AtomicUsize::new(0),
+        silent: Silent::default(),
     });
     let asked = SocketAddr::new(arguments.address, arguments.port);
     let listener = TcpListener::bind(asked).with_context(|| cannot_listen(asked))?;
@@ -69,13 +96,15 @@ pub fn serve(arguments: &ServeArguments) -> Result<u8> {
         server.published_at(address.ip())?;
     }
     show(&server, address, arguments)?;
+    let mut number = 0;
     while !interrupt::has_come() {
         let mut listening = [PollFd::new(&listener, PollFlags::IN)];
         match poll(&mut listening, Some(&TICK)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => continue,
-            Ok(_) => server.take_client(&listener),
+            Ok(_) => server.take_client(&listener, number),
             Err(error) => return Err(error).context("clients cannot be waited for"),
         }
+        number += 1;
     }
     for published in lock(&server.published).values() {
         for (region, _) in published.regions.iter().filter(|(region, _)| region.is_writable()) {
@@ -127,7 +156,8 @@ fn lock<T>(value: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Server {
-    fn take_client(self: &Arc<Self>, listener: &TcpListener) {
+    /// Takes a client, which has a number of its own.
+    fn take_client(self: &Arc<Self>, listener: &TcpListener, number: u64) {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -137,7 +167,10 @@ impl Server {
                 return;
             }
         };
-        if self.clients.fetch_add(1, Ordering::Relaxed) >= SERVED_CLIENTS {
+        // One that is ended may take a moment to go.
+        let clients = self.clients.fetch_add(1, Ordering::Relaxed);
+        let is_full = clients >= SERVED_CLIENTS && !self.silent.end_oldest();
+        if is_full || clients >= 2 * SERVED_CLIENTS {
             let why = format!("it has {SERVED_CLIENTS} clients already: try again later");
             // Who does not read it has been refused all the same.
             let _ = stream.set_nonblocking(true);
@@ -148,7 +181,8 @@ impl Server {
         let server = self.clone();
         let answered = Builder::new().name("pagewire-client".to_owned()).spawn(move || {
             // A client that goes, or says nothing, ends its connection, and is no matter of the server's.
-            let _ = server.answer_client(stream);
+            let _ = server.answer_client(stream, number);
+            server.silent.remove(number);
             server.clients.fetch_sub(1, Ordering::Relaxed);
         });
         if let Err(error) = answered {
@@ -158,14 +192,17 @@ impl Server {
     }
 
     /// Answers all requests of a connection.
-    fn answer_client(&self, stream: TcpStream) -> Result<()> {
+    fn answer_client(&self, stream: TcpStream, number: u64) -> Result<()> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(SERVE_PATIENCE))?;
         let at = stream.local_addr()?.ip().to_canonical();
         let mut stream = BufReader::new(stream);
         loop {
-            let reply = match read_request(&mut stream, Instant::now() + SERVE_PATIENCE) {
+            self.silent.add(number, stream.get_ref())?;
+            let request = read_request(&mut stream, Instant::now() + SERVE_PATIENCE);
+            self.silent.remove(number);
+            let reply = match request {
                 Ok(Ask::Checksum { name, length }) => self.sum(stream.get_ref(), &name, length)?,
                 Ok(ask) => {
                     self.answer(at, ask).unwrap_or_else(|error| Reply::Refused { why: format!("{error:#}") })

@@ -150,6 +150,11 @@ impl Transfers {
     /// The status of one place; what went wrong there is told. An interruption ends everything.
     fn conclude(&self, place: &Place, result: Result<()>) -> Result<u8> {
         let Err(error) = result else { return Ok(0) };
+        // Who reads no more of the output has seen enough: nobody is left to be told.
+        let is_closed_pipe = |error: &std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe;
+        if error.downcast_ref().is_some_and(is_closed_pipe) {
+            return Err(error);
+        }
         let interrupted = error.is::<Interrupted>();
         let told = || -> Result<()> {
             if self.json {
