@@ -11,7 +11,7 @@ mod transfer;
 
 use crate::helper::{Failure, Point, points};
 use crate::limits::BENCH_RUN;
-use crate::pair::{Finished, Running};
+use crate::pair::Running;
 use crate::probe::{self, Kind};
 use anyhow::{Context, Result, bail};
 use pagewire_heap::HeapRef;
@@ -59,11 +59,11 @@ pub(crate) fn run(path: PathChoice, words: &[String]) -> Result<Result<Vec<Point
     let deadline = Instant::now() + BENCH_RUN;
     let (first, second) = (start("0")?, start("1")?);
     let (first, second) = (first.wait_until(deadline), second.wait_until(deadline));
-    let failed = |finished: &&Finished| !finished.success();
-    // The cause stands in the output of whichever failed first.
-    if let Some(finished) = [&second, &first].into_iter().find(failed) {
-        let text = format!("{}\n{}", finished.verdict(), finished.output.trim());
-        return Ok(Err(Failure { text, not_here: false }));
+    // One that fails makes the other fail: the cause stands in either output.
+    let failed = [&first, &second].into_iter().filter(|finished| !finished.success());
+    let texts: Vec<String> = failed.map(|f| format!("{}\n{}", f.verdict(), f.output.trim())).collect();
+    if !texts.is_empty() {
+        return Ok(Err(Failure { text: texts.join("\n"), not_here: false }));
     }
     Ok(points(&first.output))
 }

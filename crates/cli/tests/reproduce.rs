@@ -74,3 +74,27 @@ fn what_the_paper_has_not_is_an_error_that_says_what_it_has() {
     }
     assert_eq!(reproduce(&["part", "--figure", "12", "--table", "2"]).status.code(), Some(2));
 }
+
+/// Both processes are started, and each curve has a point for each size; mlock may be refused, and then a note says so.
+#[test]
+fn registered_memory_is_measured_on_this_machine() {
+    let places = [
+        ("reuse", "5", "reused", 15),
+        ("reuse", "7", "copied", 15),
+        ("frrwp", "1", "RDMA write", 8),
+        ("frrwp", "4", "the whole", 2),
+    ];
+    for (paper, figure, curve, points) in places {
+        let done = reproduce(&[paper, "--figure", figure, "--live", "--path", "local", "--json"]);
+        assert!(done.status.success(), "{done:?}");
+        let text = String::from_utf8(done.stdout).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let figures: Vec<_> = lines.filter(|line| line["curves"].is_object()).collect();
+        let here = &figures[0]["this_machine"];
+        let notes = here["notes"].to_string();
+        assert!(notes.contains("mlock(2) stands for the registration"), "{notes}");
+        let measured = here["curves"][curve].as_array().map_or(0, Vec::len);
+        let is_refused = notes.contains("not permitted to lock");
+        assert!(measured == points || is_refused && curve == "the whole", "{curve}: {here}");
+    }
+}

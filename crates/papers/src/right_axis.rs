@@ -56,7 +56,7 @@ fn faster(curve: &Curve, all: &[Curve]) -> Option<Curve> {
     let by_hand = all.iter().find(is_by_hand)?;
     let at = |x: f64| by_hand.points.iter().find(|point| point.0 == x).map(|point| point.1);
     let points = curve.points.iter().filter_map(|&(x, y)| Some((x, at(x)? / y))).collect();
-    Some(Curve { name: format!("{}, to by hand", curve.name), points })
+    Some(Curve { name: format!("{}, sooner than by hand", curve.name), points })
 }
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ mod tests {
             curve("B: by hand", &[(1.0, 9.0)]),
             curve("A: by hand", &[(1.0, 6.0)]),
         ];
-        assert_eq!(RightAxis::Faster.curves(&left), [curve("A: slabs, to by hand", &[(1.0, 3.0)])]);
+        assert_eq!(RightAxis::Faster.curves(&left), [curve("A: slabs, sooner than by hand", &[(1.0, 3.0)])]);
         assert_eq!(RightAxis::Faster.curves(&left[..2]), []);
     }
 

@@ -3,8 +3,12 @@
 use super::{HELD, TRIALS, allocated, lock, median_of, microseconds, print, registered};
 use anyhow::Result;
 use pagewire::Node;
+use pagewire_heap::{HeapOptions, HeapRef};
 use std::hint::black_box;
 use std::time::Instant;
+
+/// Bytes of addresses of a heap for new memory.
+const FRESH: usize = 1 << 30;
 
 /// One size: `lock` and `unlock` of memory that is present; `new` (with `new_least` and `new_most`, a tenth of the trials from either end) and
 /// `by_hand`, where nothing is freed until the last trial; `reused` and `again_by_hand`, where each is freed before the next.
@@ -12,15 +16,18 @@ pub(super) fn measure(node: &Node, size: usize) -> Result<()> {
     let heap = node.heap()?;
     let (locked, unlocked) = registration(size)?;
     let held = (HELD / size).clamp(1, *TRIALS.end());
+    // A heap of its own, in which no page is present yet.
+    let fresh = HeapRef::new(HeapOptions { range: FRESH, retain: 0, ..HeapOptions::default() })?;
     let mut kept = Vec::new();
     let mut times = Vec::new();
     let new = median_of(held, || {
         let start = Instant::now();
-        kept.push(black_box(registered(&heap, size)));
+        kept.push(black_box(registered(&fresh, size)));
         times.push(microseconds(start));
         Ok(times.last().copied())
     })?;
     drop(kept);
+    drop(fresh);
     times.sort_by(f64::total_cmp);
     let (least, most) = (times[times.len() / 10], times[times.len() - 1 - times.len() / 10]);
     let mut kept = Vec::new();

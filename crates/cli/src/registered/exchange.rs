@@ -3,6 +3,7 @@
 //! Both processes count the steps of all trials in the same order. A step is told by a signal: word 0 of the second process, word 0 of the first.
 
 use super::{PEER_PATIENCE, allocated, lock, microseconds, print};
+use crate::figures::median;
 use anyhow::{Context, Result};
 use pagewire::{Atomic, Node, Peer, Region, RemoteRegion, Rights, Token};
 use std::time::Instant;
@@ -24,14 +25,23 @@ struct Sides<'a> {
     step: u64,
 }
 
-/// Microseconds of the trials of one size; `None`: a side may not lock the memory.
+/// Microseconds of the trials of one size and order.
 #[derive(Default)]
 struct Times {
-    traditional: Vec<f64>,
-    conditional: Vec<f64>,
-    puts: Vec<f64>,
+    /// The first process's: the whole.
+    transfers: Vec<f64>,
     registrations: Vec<f64>,
+    /// This side may not lock the memory.
     is_refused: bool,
+}
+
+/// Those of both orders.
+#[derive(Default)]
+struct Orders {
+    traditional: Times,
+    conditional: Times,
+    /// Puts alone.
+    puts: Vec<f64>,
 }
 
 impl Sides<'_> {
@@ -45,10 +55,24 @@ impl Sides<'_> {
         self.words.signal(0)?.wait_until_within(PEER_PATIENCE, |value| value >= step)?;
         Ok(())
     }
+
+    /// Both sides have prepared their memory, and poll: neither sleeps when the trial begins.
+    fn synchronise_first(&mut self) -> Result<()> {
+        self.step += 1;
+        self.tell();
+        self.wait()
+    }
+
+    fn synchronise_second(&mut self) -> Result<()> {
+        self.step += 1;
+        self.wait()?;
+        self.tell();
+        Ok(())
+    }
 }
 
-/// All sizes: `traditional` and `conditional`; `client` and `server`, the registrations in them; `put` alone, `round_trip`; `saved`, and what of it
-/// the rule says: min(client, server + round trip).
+/// All sizes: `traditional` and `conditional`; `client` and `server`, the registrations one after the other, and `client_beside` and `server_beside`,
+/// those beside each other; `put` alone, `round_trip`; `saved`, and what of it the rule says: min(client, server + round trip).
 pub(super) fn measure(node: &Node, sizes: &[usize]) -> Result<()> {
     let most = sizes.iter().copied().max().unwrap_or(1);
     let words = node.words(1)?;
@@ -61,8 +85,8 @@ pub(super) fn measure(node: &Node, sizes: &[usize]) -> Result<()> {
     let mut sides = Sides { node, words, there, peer: node.peer(other)?, inbox: inbox_token, step: 0 };
     let round_trip = round_trip(&mut sides)?;
     for &size in sizes {
-        let mut times = if node.rank() == 0 { client(&mut sides, size)? } else { server(&mut sides, size)? };
-        report(&sides, size, round_trip, &mut times)?;
+        let mut orders = if node.rank() == 0 { client(&mut sides, size)? } else { server(&mut sides, size)? };
+        report(&sides, size, round_trip, &mut orders)?;
     }
     Ok(())
 }
@@ -70,72 +94,75 @@ pub(super) fn measure(node: &Node, sizes: &[usize]) -> Result<()> {
 fn round_trip(sides: &mut Sides) -> Result<Option<f64>> {
     let mut times = Vec::new();
     for _ in 0..ROUND_TRIPS {
-        sides.step += 1;
         let start = Instant::now();
         if sides.node.rank() == 0 {
-            sides.tell();
-            sides.wait()?;
+            sides.synchronise_first()?;
             times.push(microseconds(start));
         } else {
-            sides.wait()?;
-            sides.tell();
+            sides.synchronise_second()?;
         }
     }
-    Ok(crate::figures::median(&mut times))
+    Ok(median(&mut times))
 }
 
-fn client(sides: &mut Sides, size: usize) -> Result<Times> {
+fn client(sides: &mut Sides, size: usize) -> Result<Orders> {
     let inbox = sides.node.open(&sides.inbox)?;
-    let mut times = Times::default();
+    let mut orders = Orders::default();
     for _ in 0..TRIALS {
+        let times = &mut orders.traditional;
         let buffer = filled(size);
+        sides.synchronise_first()?;
         let start = Instant::now();
-        let guard = register(&buffer, &mut times);
+        let guard = register(&buffer, times);
         sides.step += 1;
         sides.tell();
         sides.wait()?;
         let buffer = inbox.put(0, buffer).wait()?;
-        times.traditional.push(microseconds(start));
+        times.transfers.push(microseconds(start));
         drop(guard);
         drop(buffer);
 
+        let times = &mut orders.conditional;
         let buffer = filled(size);
+        sides.synchronise_first()?;
         let start = Instant::now();
         sides.step += 1;
         sides.tell();
-        let guard = register(&buffer, &mut times);
+        let guard = register(&buffer, times);
         let held = sides.node.open_write(sides.peer, sides.step, buffer)?;
         let buffer = held.within(PEER_PATIENCE).wait().into_result()?;
-        times.conditional.push(microseconds(start));
+        times.transfers.push(microseconds(start));
         drop(guard);
 
         let start = Instant::now();
         drop(inbox.put(0, buffer).wait()?);
-        times.puts.push(microseconds(start));
+        orders.puts.push(microseconds(start));
     }
-    Ok(times)
+    Ok(orders)
 }
 
-fn server(sides: &mut Sides, size: usize) -> Result<Times> {
-    let mut times = Times::default();
+fn server(sides: &mut Sides, size: usize) -> Result<Orders> {
+    let mut orders = Orders::default();
     for _ in 0..TRIALS {
         // Stands for the memory behind the inbox.
         let buffer = filled(size);
+        sides.synchronise_second()?;
         sides.step += 1;
         sides.wait()?;
-        let guard = register(&buffer, &mut times);
+        let guard = register(&buffer, &mut orders.traditional);
         sides.tell();
         drop(guard);
 
         let buffer = filled(size);
+        sides.synchronise_second()?;
         sides.step += 1;
         sides.wait()?;
-        let guard = register(&buffer, &mut times);
+        let guard = register(&buffer, &mut orders.conditional);
         let released = sides.node.release(sides.peer, sides.step, &sides.inbox)?;
         released.wait()?;
         drop(guard);
     }
-    Ok(times)
+    Ok(orders)
 }
 
 /// Memory with data that nobody has registered.
@@ -154,22 +181,26 @@ fn register(buffer: &[u8], times: &mut Times) -> Option<region::LockGuard> {
 }
 
 /// Gathers the other side's registrations, and prints.
-fn report(sides: &Sides, size: usize, round_trip: Option<f64>, times: &mut Times) -> Result<()> {
-    let median = |values: &mut Vec<f64>| crate::figures::median(values);
-    let own = if times.is_refused { f64::NAN } else { median(&mut times.registrations).unwrap_or(f64::NAN) };
-    let both = sides.node.all_gather_bytes(&own.to_le_bytes())?;
+fn report(sides: &Sides, size: usize, round_trip: Option<f64>, orders: &mut Orders) -> Result<()> {
+    let mut own = Vec::new();
+    for times in [&mut orders.traditional, &mut orders.conditional] {
+        let median = median(&mut times.registrations).filter(|_| !times.is_refused);
+        own.extend(median.unwrap_or(f64::NAN).to_le_bytes());
+    }
+    let both = sides.node.all_gather_bytes(&own)?;
     if sides.node.rank() != 0 {
         return Ok(());
     }
-    let of = |rank: usize| -> Option<f64> {
-        let value = f64::from_le_bytes(both.get(rank)?.as_slice().try_into().ok()?);
+    let of = |rank: usize, order: usize| -> Option<f64> {
+        let bytes = both.get(rank)?.get(order * 8..order * 8 + 8)?;
+        let value = f64::from_le_bytes(bytes.try_into().ok()?);
         value.is_finite().then_some(value)
     };
-    let (client, server) = (of(0), of(1));
+    let (client, server) = (of(0, 0), of(1, 0));
     // Without both registrations these are other transfers.
     let permitted = |value: Option<f64>| client.and(server).and(value);
-    let traditional = permitted(median(&mut times.traditional));
-    let conditional = permitted(median(&mut times.conditional));
+    let traditional = permitted(median(&mut orders.traditional.transfers));
+    let conditional = permitted(median(&mut orders.conditional.transfers));
     let difference = |one: Option<f64>, other: Option<f64>| Some(one? - other?);
     let rule = || Some(client?.min(server? + round_trip?));
     print(
@@ -181,7 +212,9 @@ fn report(sides: &Sides, size: usize, round_trip: Option<f64>, times: &mut Times
             ("rule", rule()),
             ("client", client),
             ("server", server),
-            ("put", median(&mut times.puts)),
+            ("client_beside", of(0, 1)),
+            ("server_beside", of(1, 1)),
+            ("put", median(&mut orders.puts)),
             ("round_trip", round_trip),
         ],
     )

@@ -13,15 +13,15 @@ pub(super) fn measure(node: &Node, sizes: &[usize]) -> Result<()> {
     let most = sizes.iter().copied().max().unwrap_or(1);
     let inbox = node.zeroed::<u8>(most)?;
     let tokens = node.all_gather(&inbox.export(Rights::WRITE)?)?;
-    if node.rank() != 0 {
-        return Ok(());
+    if node.rank() == 0 {
+        let there = node.open(tokens.get(1).context("no second process")?)?;
+        let heap = node.heap()?;
+        for &size in sizes {
+            one(&heap, &there, size)?;
+        }
     }
-    let there = node.open(tokens.get(1).context("no second process")?)?;
-    let heap = node.heap()?;
-    for &size in sizes {
-        one(&heap, &there, size)?;
-    }
-    Ok(())
+    // The inbox stays until the last put.
+    Ok(node.barrier()?)
 }
 
 fn one(heap: &HeapRef, there: &RemoteRegion, size: usize) -> Result<()> {
@@ -62,8 +62,11 @@ fn one(heap: &HeapRef, there: &RemoteRegion, size: usize) -> Result<()> {
         let acquired = microseconds(start);
         view.resize(size, 1);
         let start = Instant::now();
-        let mut memory = HeapVec::with_capacity_in(size, heap.clone());
-        memory.extend_from_slice(&view);
+        let mut memory = black_box(registered(heap, size));
+        let acquired = acquired + microseconds(start);
+        memory.resize(size, 0);
+        let start = Instant::now();
+        memory.copy_from_slice(&view);
         let copied = microseconds(start);
         Ok(Some(acquired + copied + put_of(memory)?))
     })?;

@@ -274,7 +274,7 @@ pub(super) mod tests {
                          \"touch\":5,\"rate\":6,\"reg_mr\":7,\"dereg_mr\":8,\"times\":9,\"failed\":0,\"lock\":4,\"unlock\":1,\"lock_kib\":1,\
                          \"unlock_kib\":1,\"new\":1,\"new_least\":1,\"new_most\":2,\"by_hand\":4,\"reused\":1,\
                          \"again_by_hand\":3,\"put\":1,\"registered\":2,\"copied\":3,\"traditional\":8,\
-                         \"conditional\":5,\"saved\":3,\"rule\":2,\"client\":1,\"server\":1,\"round_trip\":1}}\n"
+                         \"conditional\":5,\"saved\":3,\"rule\":2,\"client\":1,\"server\":1,\"round_trip\":1,\"client_beside\":1,\"server_beside\":1}}\n"
                     );
                 }
             }

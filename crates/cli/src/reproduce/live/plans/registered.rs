@@ -4,7 +4,7 @@ use super::{Along, FaultHandling, PageIn, Pages, Paper, Place, PlannedCurve, Run
 use crate::registered::NAME;
 
 const LOCKS: &str = "mlock(2) stands for the registration of a network card, of memory from malloc that was touched; Pagewire itself registers nothing page \
-    by page";
+    by page; objects within one page share its lock, so small ones are locked for less";
 const KERNEL: &str = "not measured: registration in the kernel needs a card and a kernel module; that in user space is in figure 1";
 const COMPLETION: &str = "not measured: from outside only the whole of a write can be told (figures 3 and 4)";
 const FAST: &str = "not measured: fast registration needs a card, and a table in it";
@@ -12,6 +12,8 @@ const STRATEGIES: &str =
     "not measured: the engine has none of these strategies, as nothing has to be registered";
 const RULE: &str = "the rule here: min(client's registration, server's registration + round trip), of what was measured beside; without Tc, which cannot be \
     told from outside";
+const PROCESSORS: &str = "the rule takes registrations beside each other to cost what they cost alone; here two processes and the threads of both engines, \
+    which take the messages of a conditional write, share the processors: where the saving is negative, that costs more than the overlap spares";
 const FILLED: &str = "the memory is filled behind the acquisition, which is not counted; nothing is registered for the put itself";
 
 type Planned = (Vec<PlannedCurve>, Vec<&'static str>);
@@ -40,7 +42,7 @@ pub(super) fn plan(paper: Paper, place: Place) -> Planned {
         (Paper::Frrwp, Place::Figure(4)) => (vec![whole("the whole", "conditional")], vec![LOCKS]),
         (Paper::Frrwp, Place::Figure(5)) => (vec![], vec![COMPLETION]),
         (Paper::Frrwp, Place::Table(1)) => (vec![], vec![FAST]),
-        (Paper::Frrwp, Place::Section("4")) => (savings(), vec![LOCKS, RULE]),
+        (Paper::Frrwp, Place::Section("4")) => (savings(), vec![LOCKS, RULE, PROCESSORS]),
         (Paper::Frrwp, Place::Section("5")) => (vec![], vec![STRATEGIES]),
         (Paper::Reuse, Place::Figure(1)) => {
             (allocations(&[("registration", "lock"), ("deregistration", "unlock")]), vec![LOCKS])
@@ -115,7 +117,9 @@ fn savings() -> Vec<PlannedCurve> {
         ("traditional, the whole", "traditional"),
         ("conditional write, the whole", "conditional"),
         ("client registers", "client"),
+        ("client registers, beside the server", "client_beside"),
         ("server registers", "server"),
+        ("server registers, beside the client", "server_beside"),
     ];
     names.map(one).to_vec()
 }
