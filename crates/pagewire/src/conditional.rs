@@ -1,48 +1,38 @@
 //! Conditional writes: posted before the peer's memory is known, and held by this node until the peer releases them (FRRWP-1, FRRWP-2).
 
 mod held;
-pub(crate) mod inbox;
-pub(crate) mod message;
+mod message;
 mod released;
 mod releases;
+mod tag;
 #[cfg(test)]
 mod tests;
 mod writes;
 
 use crate::connection::Connection;
 use crate::error::{Error, Failure, Result, Rule, Side};
+use crate::inbox::PeerEvents;
 use crate::limits::SPIN;
 use crate::operation::Operation;
-use crate::peers::{Peer, Peers};
+use crate::peers::Peers;
 use crate::pending::{AnyPending, Pending, Step};
 use crate::rights::Rights;
 use crate::services::Services;
-use crate::token::{NodeAddress, Token};
+use crate::token::{NodeAddress, Peer, Token};
 pub use held::{Canceller, HeldWrite, WriteOutcome};
 use message::{Ending, Message, Release};
 use pagewire_nic::{ScatterGather, SendOperation};
 use parking_lot::{Condvar, Mutex};
 pub use released::{OpenedByPeer, Released};
 use releases::{NotReleased, Opened, Opening, Outgoing, Releases};
-use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
-use writes::{Arrival, Key, NotHeld, Writes};
-
-/// What couples a conditional write and its release. A node has at most one held write of a tag to each peer.
-pub type Tag = u64;
-
-/// Whose data move.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Direction {
-    /// Those of the peer that has opened it, once this process [releases](crate::Node::release) it.
-    Write,
-    /// Those of this process: the peer waits for a [conditional write](crate::Node::open_write) with its tag.
-    Read,
-}
+use tag::Key;
+pub use tag::{Direction, Tag};
+use writes::{Arrival, NotHeld, Writes};
 
 pub(crate) const WRITE: &str = "conditional write";
 pub(crate) const RELEASE: &str = "release";
@@ -97,7 +87,8 @@ impl Conditional {
             opened_is_ready: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         });
-        services.set_conditional(Arc::downgrade(&conditional));
+        let weak = Arc::downgrade(&conditional);
+        services.set_peer_events(weak);
         conditional
     }
 
@@ -287,11 +278,6 @@ impl Conditional {
         }
     }
 
-    /// A peer has no connection to this node any more.
-    pub fn forget(&self, peer: &NodeAddress) {
-        self.releases.lock().forget(peer);
-    }
-
     /// Makes what takes messages of peers.
     ///
     /// # Errors
@@ -303,12 +289,6 @@ impl Conditional {
     /// Takes messages of peers.
     pub fn poll_messages(&self) {
         self.services.poll_messages();
-    }
-
-    /// A peer has sent a message.
-    fn receive(self: &Arc<Self>, peer: NodeAddress, message: Message) {
-        self.take_message(peer, message);
-        self.announce_opened();
     }
 
     fn take_message(self: &Arc<Self>, peer: NodeAddress, message: Message) {
@@ -344,7 +324,7 @@ impl Conditional {
     }
 
     fn receive_release(self: &Arc<Self>, peer: NodeAddress, release: &Release) {
-        self.run_timers();
+        PeerEvents::run_timers(&**self);
         let arrival = self.writes.lock().release(peer, release, self.now());
         let ending = match arrival {
             Arrival::Start(write) => return self.start(peer, write, release),
@@ -354,14 +334,6 @@ impl Conditional {
         };
         let serial = release.serial.unwrap_or_default();
         self.tell(peer, &Message::Ended { serial, release: Some(release.number), ending });
-    }
-
-    /// A write of a peer has come to its end here: a WRITE with immediate.
-    fn written(&self, peer: NodeAddress, number: u32, length: u64) {
-        let ended = self.releases.lock().end(&peer, number);
-        if let Some(end) = ended {
-            self.end_release(&peer, &end, Ending::Written(length));
-        }
     }
 
     fn end_release(&self, peer: &NodeAddress, end: &ReleaseEnd, ending: Ending) {
@@ -415,8 +387,43 @@ impl Conditional {
         }
     }
 
-    /// A peer is lost, and with it what was held for it and released to it.
-    pub fn lose(&self, peer: &NodeAddress, why: &str) {
+    /// Ends everything: this process leaves.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        let writes = self.writes.lock().drain();
+        for write in writes {
+            let peer = write.connection.peer.socket();
+            write.end(Failure::Cancelled { operation: WRITE, peer });
+        }
+        let releases = self.releases.lock().drain();
+        for end in releases {
+            let peer = self.services.address.socket();
+            self.services.end_at_messages(&end, Some(Failure::Cancelled { operation: RELEASE, peer }));
+        }
+    }
+}
+
+impl PeerEvents for Conditional {
+    fn receive(self: Arc<Self>, peer: NodeAddress, bytes: &[u8]) {
+        match Message::decode(bytes) {
+            Some(message) => self.take_message(peer, message),
+            None => log::warn!("{} has sent a message that makes no sense", peer.socket()),
+        }
+        self.announce_opened();
+    }
+
+    fn forget(&self, peer: &NodeAddress) {
+        self.releases.lock().forget(peer);
+    }
+
+    fn written(&self, peer: NodeAddress, number: u32, length: u64) {
+        let ended = self.releases.lock().end(&peer, number);
+        if let Some(end) = ended {
+            self.end_release(&peer, &end, Ending::Written(length));
+        }
+    }
+
+    fn lose(&self, peer: &NodeAddress, why: &str) {
         let writes = self.writes.lock().lose(peer);
         let releases = self.releases.lock().lose(peer);
         self.announce_opened();
@@ -429,8 +436,7 @@ impl Conditional {
         }
     }
 
-    /// Ends what has run out. Gives when to look again.
-    pub fn run_timers(&self) -> Option<Duration> {
+    fn run_timers(&self) -> Option<Duration> {
         let now = self.now();
         let expired = self.writes.lock().expire(now);
         for ((peer, _), write) in expired.writes {
@@ -447,21 +453,6 @@ impl Conditional {
         }
         let next = [self.writes.lock().next_deadline(), self.releases.lock().next_deadline()];
         next.into_iter().flatten().min().map(|deadline| deadline.saturating_sub(now))
-    }
-
-    /// Ends everything: this process leaves.
-    pub fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        let writes = self.writes.lock().drain();
-        for write in writes {
-            let peer = write.connection.peer.socket();
-            write.end(Failure::Cancelled { operation: WRITE, peer });
-        }
-        let releases = self.releases.lock().drain();
-        for end in releases {
-            let peer = self.services.address.socket();
-            self.services.end_at_messages(&end, Some(Failure::Cancelled { operation: RELEASE, peer }));
-        }
     }
 }
 

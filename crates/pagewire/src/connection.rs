@@ -332,8 +332,8 @@ impl Connection {
             self.services.completions.add_sleepers(change);
         }
         wakers.into_iter().for_each(std::task::Waker::wake);
-        if let (Some(why), Some(conditional)) = (loss, self.services.conditional()) {
-            conditional.lose(&self.peer, &why);
+        if let (Some(why), Some(events)) = (loss, self.services.peer_events()) {
+            events.lose(&self.peer, &why);
         }
     }
 

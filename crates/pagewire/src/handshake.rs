@@ -1,8 +1,8 @@
 //! How the queue pairs of two nodes are connected: what the nodes tell each other over TCP, and what they make of it.
 
-use crate::conditional::inbox::Inbox;
 use crate::engine::Host;
 use crate::error::{Error, Result, refused};
+use crate::inbox::Inbox;
 use crate::limits::{CONNECT_PATIENCE, DESTROY_TRIES, KEEP_ALIVE, SEND_DEPTH};
 use crate::services::{Services, random};
 use crate::token::NodeAddress;

@@ -62,3 +62,6 @@ pub const RELEASE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Messages of peers that come between two rounds of the thread that reads them. More of them wait at their senders.
 pub const MESSAGES: u32 = 1024;
+
+/// Bytes of such a message at most.
+pub const MAX_MESSAGE: usize = 128;

@@ -5,40 +5,10 @@ use crate::error::{Error, Result};
 use crate::limits::MAX_PEERS;
 use crate::listener::ListenerHandle;
 use crate::services::Services;
-use crate::token::{NodeAddress, Token, TokenError};
+use crate::token::NodeAddress;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
-
-/// Another process's node, or this one's own, by its address. [`Node::peer`](crate::Node::peer) gives those of the job, and
-/// [`Token::owner`](crate::Token::owner) that which made a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Peer(pub(crate) NodeAddress);
-
-impl Peer {
-    /// Bytes of it.
-    pub const LEN: usize = Token::LEN;
-
-    /// The peer as bytes, to be sent by any means.
-    pub fn to_bytes(&self) -> [u8; Peer::LEN] {
-        Token::of_node(self.0).to_bytes()
-    }
-
-    /// The peer that these bytes are.
-    ///
-    /// # Errors
-    /// What is wrong with them.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Peer, TokenError> {
-        Token::from_bytes(bytes).map(|token| token.owner())
-    }
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0.socket(), formatter)
-    }
-}
 
 /// The connections of a node.
 pub(crate) struct Peers {

@@ -1,10 +1,9 @@
 //! What all parts of a node use: its protection domain, its completions, its address, and what it exports.
 
 use crate::completions::Completions;
-use crate::conditional::Conditional;
-use crate::conditional::inbox::Inbox;
 use crate::engine::Host;
 use crate::error::{Error, Failure, Result, refused, system};
+use crate::inbox::{Inbox, PeerEvents};
 use crate::pending::Pending;
 use crate::readiness::Readiness;
 use crate::rights::Rights;
@@ -31,7 +30,7 @@ pub(crate) struct Services {
     exports: Mutex<HashMap<u32, Arc<Export>>>,
     context: Arc<Context<Host>>,
     inbox: Mutex<Option<Arc<Inbox>>>,
-    conditional: OnceLock<Weak<Conditional>>,
+    peer_events: OnceLock<Weak<dyn PeerEvents>>,
     readiness: OnceLock<Arc<Readiness>>,
 }
 
@@ -83,7 +82,7 @@ impl Services {
             exports: Mutex::default(),
             context: context.clone(),
             inbox: Mutex::default(),
-            conditional: OnceLock::new(),
+            peer_events: OnceLock::new(),
             readiness: OnceLock::new(),
         }))
     }
@@ -94,19 +93,20 @@ impl Services {
         if let Some(inbox) = &*inbox {
             return Ok(inbox.clone());
         }
-        let conditional = self.conditional.get().cloned().unwrap_or_default();
-        Ok(inbox.insert(Inbox::new(self, &self.context, conditional)?).clone())
+        let what = pagewire_nic::Error::NotFound("the node is being made or ended");
+        let events = self.peer_events.get().cloned().ok_or_else(|| refused("messages of peers")(what))?;
+        Ok(inbox.insert(Inbox::new(&self.context, &self.domain, self.local_key, events)?).clone())
     }
 
-    /// The conditional writes of the node.
-    pub fn set_conditional(&self, conditional: Weak<Conditional>) {
+    /// Who is told of peers.
+    pub fn set_peer_events(&self, events: Weak<dyn PeerEvents>) {
         // A node sets it once, when it is made.
-        let _ = self.conditional.set(conditional);
+        let _ = self.peer_events.set(events);
     }
 
-    /// The conditional writes of the node. `None`: it is gone, or not there yet.
-    pub fn conditional(&self) -> Option<Arc<Conditional>> {
-        self.conditional.get().and_then(Weak::upgrade)
+    /// Who is told of peers. `None`: it is gone, or not there yet.
+    pub fn peer_events(&self) -> Option<Arc<dyn PeerEvents>> {
+        self.peer_events.get().and_then(Weak::upgrade)
     }
 
     /// Where what is ready is announced, if the program has asked for that.

@@ -1,12 +1,10 @@
 //! What two nodes tell each other of conditional writes: SENDs between their queue pairs.
 
 use crate::conditional::releases::Outgoing;
-use crate::conditional::{Direction, Tag};
+use crate::conditional::tag::{Direction, Tag};
+use crate::limits::MAX_MESSAGE;
 use crate::token::{Token, TokenError};
 use serde::{Deserialize, Serialize};
-
-/// Bytes of a message at most.
-pub(crate) const MAX_MESSAGE: usize = 128;
 
 /// A message. [`Written`](Ending::Written) is none: a WRITE with immediate tells it, behind its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

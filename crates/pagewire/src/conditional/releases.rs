@@ -2,8 +2,7 @@
 //!
 //! Sans-I/O, as [`writes`](super::writes). `R` is a release whose end somebody may wait for.
 
-use crate::conditional::writes::Key;
-use crate::conditional::{Direction, Tag};
+use crate::conditional::tag::{Direction, Key, Tag};
 use crate::limits::{MAX_OPENED, MAX_RELEASES, RELEASE_PATIENCE};
 use crate::token::{NodeAddress, Token};
 use std::collections::{HashMap, VecDeque};

@@ -2,8 +2,8 @@
 
 use super::message::{Ending, Release};
 use super::releases::{Opened, Opening, Outgoing, Releases};
+use super::tag::{Direction, Tag};
 use super::writes::{Arrival, Writes};
-use super::{Direction, Tag};
 use crate::limits::RELEASE_PATIENCE;
 use crate::rights::Rights;
 use crate::token::{NodeAddress, Token};
@@ -283,12 +283,12 @@ fn tokens_of_releases_come_whole() {
     };
     let message = super::message::Message::Release(Release::new(&outgoing));
     let bytes = message.encode();
-    assert!(bytes.len() <= super::message::MAX_MESSAGE, "{}", bytes.len());
+    assert!(bytes.len() <= crate::limits::MAX_MESSAGE, "{}", bytes.len());
     assert!(super::message::Message::decode(&bytes) == Some(message));
 }
 
 /// What two threads of the writer's process may do at the same time, and what became of the one write.
-mod at_once {
+mod races {
     use super::{RECEIVER, node};
     use crate::conditional::message::Release;
     use crate::conditional::releases::Outgoing;
@@ -367,9 +367,9 @@ mod at_once {
 /// Two actions at the same time, in all orders of their steps: one end, and no byte behind a cancel that has returned.
 #[test]
 fn pairs_of_actions_end_a_write_once() {
-    use at_once::{ALL, Action, Effect, act, finish};
     use loom::sync::atomic::{AtomicBool, Ordering};
     use loom::sync::{Arc, Mutex};
+    use races::{ALL, Action, Effect, act, finish};
     for (index, one) in ALL.into_iter().enumerate() {
         for other in ALL.into_iter().skip(index + 1) {
             let mut model = loom::model::Builder::new();
@@ -410,7 +410,7 @@ fn pairs_of_actions_end_a_write_once() {
 /// All five at the same time, by so many random schedules (`PAGEWIRE_SCHEDULES`).
 #[test]
 fn all_actions_at_once_end_a_write_once() {
-    use at_once::{ALL, act, finish};
+    use races::{ALL, act, finish};
     use shuttle::sync::{Arc, Mutex};
     let schedules = std::env::var("PAGEWIRE_SCHEDULES").map_or(2000, |text| text.parse().expect("a number"));
     shuttle::check_random(

@@ -2,15 +2,12 @@
 //!
 //! Sans-I/O: whoever calls gives the time, and does what comes back. `W` is a write.
 
-use crate::conditional::Tag;
 use crate::conditional::message::Release;
+use crate::conditional::tag::Key;
 use crate::limits::{MAX_EARLY_RELEASES, MAX_HELD_WRITES, RELEASE_PATIENCE};
 use crate::token::NodeAddress;
 use std::collections::HashMap;
 use std::time::Duration;
-
-/// Which write: the tag couples both sides.
-pub(crate) type Key = (NodeAddress, Tag);
 
 /// The held writes of a node. A write leaves it once: whoever takes it out says how it ends.
 pub(crate) struct Writes<W> {

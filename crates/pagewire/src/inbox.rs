@@ -1,22 +1,37 @@
 //! Where messages of peers come: the receives that all queue pairs of a node share, and the thread that reads them.
 
 use crate::completions::{Completes, Completions};
-use crate::conditional::Conditional;
-use crate::conditional::message::{MAX_MESSAGE, Message};
 use crate::engine::{Host, heap};
 use crate::error::{Result, refused};
-use crate::limits::MESSAGES;
+use crate::limits::{MAX_MESSAGE, MESSAGES};
 use crate::memory::Block;
-use crate::services::Services;
 use crate::token::NodeAddress;
 use pagewire_nic::{
-    Completion, CompletionQueue, Context, Opcode, ReceiveRequest, ScatterGather, SharedReceiveInit,
-    SharedReceiveQueue, Status,
+    Completion, CompletionQueue, Context, Opcode, ProtectionDomain, ReceiveRequest, ScatterGather,
+    SharedReceiveInit, SharedReceiveQueue, Status,
 };
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+/// Who is told of peers: of what they say, and of their end.
+pub(crate) trait PeerEvents: Send + Sync {
+    /// A peer has sent a message.
+    fn receive(self: Arc<Self>, peer: NodeAddress, bytes: &[u8]);
+
+    /// A WRITE with immediate of a peer has come: its immediate data, and how many bytes it has written.
+    fn written(&self, peer: NodeAddress, number: u32, length: u64);
+
+    /// A peer has no connection to this node any more. It may come again.
+    fn forget(&self, peer: &NodeAddress);
+
+    /// A peer is lost.
+    fn lose(&self, peer: &NodeAddress, why: &str);
+
+    /// Ends what has run out. Gives when to look again.
+    fn run_timers(&self) -> Option<Duration>;
+}
 
 /// Where messages of peers come.
 pub(crate) struct Inbox {
@@ -29,23 +44,25 @@ struct Reader {
     receives: Arc<SharedReceiveQueue<Host>>,
     buffers: Block,
     key: u32,
-    conditional: Weak<Conditional>,
+    events: Weak<dyn PeerEvents>,
     /// The peers, by the queue pairs of this side.
     peers: RwLock<HashMap<u32, NodeAddress>>,
 }
 
 impl Inbox {
+    /// `key`: that of all memory of this process, for its own side of operations.
     pub fn new(
-        services: &Services,
         context: &Arc<Context<Host>>,
-        conditional: Weak<Conditional>,
+        domain: &Arc<ProtectionDomain<Host>>,
+        key: u32,
+        events: Weak<dyn PeerEvents>,
     ) -> Result<Arc<Self>> {
         let init = SharedReceiveInit { max_wr: MESSAGES, max_sge: 1, limit: 0 };
         let reader = Arc::new(Reader {
-            receives: services.domain.create_srq(&init).map_err(refused("receives for messages"))?,
-            buffers: Block::zeroed(heap(&services.nic)?, MESSAGES as usize * MAX_MESSAGE)?,
-            key: services.local_key(),
-            conditional,
+            receives: domain.create_srq(&init).map_err(refused("receives for messages"))?,
+            buffers: Block::zeroed(heap(context.nic())?, MESSAGES as usize * MAX_MESSAGE)?,
+            key,
+            events,
             peers: RwLock::default(),
         });
         for number in 0..u64::from(MESSAGES) {
@@ -75,8 +92,8 @@ impl Inbox {
         let Some(peer) = peers.remove(&queue_pair) else { return };
         let is_gone = !peers.values().any(|other| *other == peer);
         drop(peers);
-        if let Some(conditional) = self.reader.conditional.upgrade().filter(|_| is_gone) {
-            conditional.forget(&peer);
+        if let Some(events) = self.reader.events.upgrade().filter(|_| is_gone) {
+            events.forget(&peer);
         }
     }
 
@@ -106,19 +123,16 @@ impl Reader {
 
     fn take(&self, completion: &Completion) {
         let peer = self.peers.read().get(&completion.queue_pair).copied();
-        let (Some(peer), Some(conditional)) = (peer, self.conditional.upgrade()) else { return };
+        let (Some(peer), Some(events)) = (peer, self.events.upgrade()) else { return };
         match (completion.status, completion.opcode, completion.immediate) {
             (Status::Success, Opcode::ReceiveWriteImmediate, Some(number)) => {
-                conditional.written(peer, number, u64::from(completion.byte_length));
+                events.written(peer, number, u64::from(completion.byte_length));
             }
             (Status::Success, Opcode::Receive, _) => {
                 let mut bytes = [0; MAX_MESSAGE];
                 self.buffers.read(completion.wr_id as usize * MAX_MESSAGE, &mut bytes);
                 let bytes = &bytes[..(completion.byte_length as usize).min(MAX_MESSAGE)];
-                match Message::decode(bytes) {
-                    Some(message) => conditional.receive(peer, message),
-                    None => log::warn!("{} has sent a message that makes no sense", peer.socket()),
-                }
+                events.receive(peer, bytes);
             }
             // The queue pair has ended.
             _ => {}
@@ -135,6 +149,6 @@ impl Completes for Reader {
     }
 
     fn run_timers(&self) -> Option<Duration> {
-        self.conditional.upgrade()?.run_timers()
+        self.events.upgrade()?.run_timers()
     }
 }
