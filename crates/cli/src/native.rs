@@ -24,7 +24,7 @@ pub(crate) struct Figure {
     pub(crate) value: f64,
     /// The path, and why it is no better one; empty where none is involved.
     pub(crate) path: String,
-    /// The same done by the C library alone, where that can be.
+    /// What the C library alone needs for it, where that can be told.
     pub(crate) beside: Option<f64>,
 }
 
