@@ -25,7 +25,7 @@ use pagewire_nic::{ScatterGather, SendOperation};
 use parking_lot::{Condvar, Mutex};
 pub use released::{OpenedByPeer, Released};
 use releases::{NotReleased, Opened, Opening, Outgoing, Releases};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
@@ -374,9 +374,10 @@ impl Conditional {
         });
         // The thread that polls for sleepers polls for this, too.
         connection.completions().sleep(&*pending, &Waker::from(end));
-        match step(&peer, &write, release) {
-            Ok(step) => {
-                pending.steps.lock().list = smallvec![step];
+        pending.word.store(u64::from(write.local.length).to_be(), Ordering::Release);
+        match steps(&peer, &write, release, pending.word.as_ptr() as u64) {
+            Ok(steps) => {
+                pending.steps.lock().list = SmallVec::from(steps);
                 connection.start([pending]);
             }
             Err(rule) => {
@@ -471,17 +472,24 @@ fn not_released(peer: NodeAddress, tag: Tag, why: NotReleased) -> Failure {
     Failure::Refused { operation: RELEASE, peer: peer.socket(), side: Side::Caller, rule }
 }
 
-/// The WRITE of a released write.
-fn step(peer: &NodeAddress, write: &HeldOperation, release: &Release) -> Result<Step, Rule> {
+/// The WRITE of a released write, and the news of it behind that. The operation's own word, at `length`, says how many bytes it has.
+fn steps(
+    peer: &NodeAddress,
+    write: &HeldOperation,
+    release: &Release,
+    length: u64,
+) -> Result<[Step; 2], Rule> {
     let token = release.token().map_err(|_| Rule::Release)?;
     let count = u64::from(write.local.length);
     let takes_it = token.node == *peer && token.rights.contains(Rights::WRITE) && count <= token.length;
     if !takes_it {
         return Err(Rule::Release);
     }
-    let (address, key, immediate) = (token.base, token.key, release.number);
-    let operation = SendOperation::WriteImmediate { address, key, immediate };
-    Ok(Step { operation, local: write.local, repeats: false })
+    let operation = SendOperation::Write { address: token.base, key: token.key };
+    let write_it = Step { operation, local: write.local, repeats: false };
+    let local = ScatterGather { address: length, length: 8, key: write.connection.local_key() };
+    let tell_it = Step { operation: SendOperation::SendImmediate(release.number), local, repeats: false };
+    Ok([write_it, tell_it])
 }
 
 /// Sends a message. What becomes of it is noted by the connection.

@@ -20,7 +20,7 @@ pub(crate) trait PeerEvents: Send + Sync {
     /// A peer has sent a message.
     fn receive(self: Arc<Self>, peer: NodeAddress, bytes: &[u8]);
 
-    /// A WRITE with immediate of a peer has come: its immediate data, and how many bytes it has written.
+    /// A peer has written so many bytes. `number`: the immediate data of the SEND that tells it.
     fn written(&self, peer: NodeAddress, number: u32, length: u64);
 
     /// A peer has no connection to this node any more. It may come again.
@@ -125,19 +125,24 @@ impl Reader {
         let peer = self.peers.read().get(&completion.queue_pair).copied();
         let (Some(peer), Some(events)) = (peer, self.events.upgrade()) else { return };
         match (completion.status, completion.opcode, completion.immediate) {
-            (Status::Success, Opcode::ReceiveWriteImmediate, Some(number)) => {
-                events.written(peer, number, u64::from(completion.byte_length));
-            }
-            (Status::Success, Opcode::Receive, _) => {
+            (Status::Success, Opcode::Receive, number) => {
                 let mut bytes = [0; MAX_MESSAGE];
                 self.buffers.read(completion.wr_id as usize * MAX_MESSAGE, &mut bytes);
                 let bytes = &bytes[..(completion.byte_length as usize).min(MAX_MESSAGE)];
-                events.receive(peer, bytes);
+                match number {
+                    None => events.receive(peer, bytes),
+                    Some(number) => events.written(peer, number, length_in(bytes)),
+                }
             }
             // The queue pair has ended.
             _ => {}
         }
     }
+}
+
+/// The count of bytes that the news of a write has.
+fn length_in(bytes: &[u8]) -> u64 {
+    bytes.try_into().map_or(0, u64::from_be_bytes)
 }
 
 impl Completes for Reader {

@@ -6,7 +6,7 @@ use crate::limits::MAX_MESSAGE;
 use crate::token::{Token, TokenError};
 use serde::{Deserialize, Serialize};
 
-/// A message. [`Written`](Ending::Written) is none: a WRITE with immediate tells it, behind its bytes.
+/// A message. [`Written`](Ending::Written) is none: a SEND with immediate tells it, behind the bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Message {
     /// The sender holds a write of `length` bytes, or has room for one.
@@ -27,7 +27,7 @@ pub(crate) struct Release {
     pub serial: Option<u64>,
     /// The newest opening of the writer that the releaser has read.
     pub seen: u64,
-    /// The releaser's number for it: the immediate data of the WRITE.
+    /// The releaser's number for it: the immediate data of the SEND behind the WRITE.
     pub number: u32,
     token: Vec<u8>,
 }
