@@ -28,6 +28,64 @@ class Alone(unittest.TestCase):
         self.remote = self.node.open(self.token, np.int64)
 
 
+class Conditional(Alone):
+    def setUp(self) -> None:
+        super().setUp()
+        self.writer = pagewire.Node.alone()
+        self.addCleanup(self.writer.leave)
+
+    def test_a_write_waits_for_its_release(self) -> None:
+        held = self.writer.open_write(self.node.identity, 7, np.arange(5))
+        opened = self.node.next_opened(20)
+        self.assertEqual((opened.peer, opened.tag, opened.length), (self.writer.identity, 7, 40))
+        self.assertTrue(opened.is_write and not held.done())
+        self.assertEqual(opened.release(self.token).wait(), 40)
+        held.wait()
+        self.assertEqual(self.table[:6].tolist(), [0, 1, 2, 3, 4, 0])
+
+    def test_coroutines_wait_for_both_ends(self) -> None:
+        async def both() -> int:
+            released = self.node.release(None, 8, self.token)
+            held = self.writer.open_write(self.node.identity, 8, np.arange(3) + 7)
+            await held
+            return await released
+
+        self.assertEqual(asyncio.run(both()), 24)
+        self.assertEqual(self.table[:3].tolist(), [7, 8, 9])
+
+    def test_a_read_is_answered(self) -> None:
+        read = self.node.open_read(self.writer.identity, 9, self.token)
+        opened = self.writer.next_opened(20)
+        self.assertFalse(opened.is_write)
+        opened.write(np.arange(2) + 3).wait()
+        self.assertEqual((read.wait(), self.table[0]), (16, 3))
+
+    def test_each_end_is_an_error_of_its_own(self) -> None:
+        held = self.writer.open_write(self.node.identity, 1, np.arange(5))
+        with self.assertRaises(pagewire.Error) as used:
+            self.writer.open_write(self.node.identity, 1, np.arange(5))
+        self.assertEqual(used.exception.code, ErrorCode.TAG)
+        held.cancel()
+        with self.assertRaises(pagewire.Error) as cancelled:
+            held.wait()
+        self.assertEqual(cancelled.exception.code, ErrorCode.CANCELLED)
+        with self.assertRaises(pagewire.TimeoutError):
+            self.writer.open_write(self.node.identity, 2, np.arange(5)).within(0.02).wait()
+        held = self.writer.open_write(self.node.identity, 3, np.arange(5))
+        opened = self.node.next_opened(20)
+        while opened.tag != 3:
+            opened = self.node.next_opened(20)
+        opened.decline()
+        with self.assertRaises(pagewire.Error) as declined:
+            held.wait()
+        self.assertEqual(declined.exception.code, ErrorCode.DECLINED)
+        self.assertFalse(self.table.any())
+        with self.assertRaises(pagewire.TimeoutError):
+            self.node.next_opened(0)
+        with self.assertRaises(ValueError):
+            self.writer.open_write(b"short", 1, np.arange(5))
+
+
 class Arrays(Alone):
     def test_zeros_are_registered_memory_and_go_back(self) -> None:
         self.assertTrue(pagewire.is_registered(self.table))

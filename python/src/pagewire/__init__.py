@@ -14,6 +14,7 @@ puts and gets::
 No call holds the GIL while it waits.
 """
 
+from ._conditional import HeldWrite, Opened, Peer
 from ._errors import BoundsError, Error, ErrorCode, PeerLostError, TimeoutError
 from ._library import library_path, version
 from ._node import Node, Signal, Statistics, heap_statistics, is_registered, purge_heap
@@ -25,8 +26,11 @@ __all__ = [
     "BoundsError",
     "Error",
     "ErrorCode",
+    "HeldWrite",
     "Node",
+    "Opened",
     "Operation",
+    "Peer",
     "PeerLostError",
     "Remote",
     "Signal",

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from . import _conditional
+from ._conditional import HeldWrite, Opened, Peer, nanoseconds, peer_by
 from ._errors import TimeoutError, check, last_error
 from ._library import HEADER, ffi, lib
-from ._operation import Orphans
+from ._operation import Operation, Orphans
 from ._remote import Remote, address_of
 from ._token import Token, c_token
-
-# PW_FOREVER (pagewire.h).
-FOREVER = 2**64 - 1
 
 B = TypeVar("B", bound=bytes)
 
@@ -157,6 +156,36 @@ class Node:
         """An element of an array of integers of 8 bytes, to be waited for until peers change it."""
         return Signal(self, array, index)
 
+    @property
+    def identity(self) -> Peer:
+        """This node, as others name it."""
+        return peer_by(lambda place: lib.pw_identity(self._open(), place))
+
+    def peer(self, rank: int) -> Peer:
+        """The node of a rank of the job."""
+        return peer_by(lambda place: lib.pw_peer_of_rank(self._open(), rank, place))
+
+    def open_write(self, peer: bytes, tag: int, values: ArrayLike) -> HeldWrite:
+        """Opens a conditional write of an array: it is held until the peer releases it, which says where the bytes go. The array must not be
+        changed before its end."""
+        return _conditional.open_write(self, peer, tag, values)
+
+    def release(self, peer: bytes | None, tag: int, token: bytes) -> Operation[int]:
+        """Releases the write of a tag that a peer holds, or will hold, to the memory of a token of this node. peer: None for whichever has one.
+        The result is how many bytes were written."""
+        return _conditional.release(self, peer, tag, token)
+
+    def open_read(self, peer: bytes, tag: int, token: bytes) -> Operation[int]:
+        """Asks a peer for data, which come as its conditional write to the memory of a token of this node."""
+        return _conditional.open_read(self, peer, tag, token)
+
+    def next_opened(self, timeout: float | None = None) -> Opened:
+        """Waits for a conditional write or read that a peer opens. timeout: seconds.
+
+        Raises TimeoutError.
+        """
+        return _conditional.next_opened(self, timeout)
+
     def flush(self) -> None:
         """Waits until everything that was started before has ended. Raises the first failure of an operation that was dropped."""
         self._orphans.flush()
@@ -205,7 +234,7 @@ class Signal:
 
         Raises TimeoutError.
         """
-        bound = FOREVER if timeout is None else max(0, min(int(timeout * 1e9), FOREVER - 1))
+        bound = nanoseconds(timeout)
         seen = ffi.new("uint64_t *")
         word = ffi.cast("uint64_t *", self._element.ctypes.data)
         check(lib.pw_signal_wait(self._node._open(), word, lib.PW_AT_LEAST, at_least, bound, seen))
