@@ -47,7 +47,9 @@ __attribute__((constructor)) static void begin(void)
 
 static inline bool is_ours(const void *object)
 {
-	return (uintptr_t)object - base < __atomic_load_n(&length, __ATOMIC_ACQUIRE);
+	size_t bytes = __atomic_load_n(&length, __ATOMIC_ACQUIRE);
+
+	return (uintptr_t)object - base < bytes;
 }
 
 static void *allocate(size_t size, size_t alignment, bool zeroed)

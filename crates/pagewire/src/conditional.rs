@@ -12,10 +12,10 @@ mod writes;
 use crate::connection::Connection;
 use crate::error::{Error, Failure, Result, Rule, Side};
 use crate::inbox::PeerEvents;
-use crate::limits::SPIN;
+use crate::limits::{MAX_MESSAGES_WAITING, SPIN};
 use crate::operation::Operation;
 use crate::peers::Peers;
-use crate::pending::{AnyPending, Pending, Step};
+use crate::pending::{AnyPending, Fate, Pending, Step};
 use crate::rights::Rights;
 use crate::services::Services;
 use crate::token::{NodeAddress, Peer, Token};
@@ -120,7 +120,6 @@ impl Conditional {
     ) -> Result<HeldBy, Failure> {
         let key = (peer.0, tag);
         let connection = operation.connection().clone();
-        connection.watch_for_loss(1);
         let mut newest = self.serial.lock();
         *newest += 1;
         let serial = *newest;
@@ -136,7 +135,6 @@ impl Conditional {
             Ok(None) => {}
             Ok(Some((held, release))) => self.start(peer.0, held, &release),
             Err((why, _)) => {
-                connection.watch_for_loss(-1);
                 let rule = match why {
                     NotHeld::TagInUse => Rule::TagInUse(tag),
                     NotHeld::Full => Rule::TooMany,
@@ -177,12 +175,28 @@ impl Conditional {
     /// # Errors
     /// `Failed`: why it is not released; `Limit`: too many peers.
     pub fn release(self: &Arc<Self>, peer: Peer, tag: Tag, token: &Token) -> Result<Arc<ReleaseEnd>> {
+        // Its end comes as a message.
+        self.takes_messages()?;
         let end = Arc::new(Pending::new(RELEASE, 0));
         let connection = self.peers.connection(peer.0)?;
-        let released = self.releases.lock().release(peer.0, tag, *token, end.clone());
+        let released = self.releases.lock().release(peer.0, tag, *token, (end.clone(), self.now()));
         let outgoing = released.map_err(|(why, _)| not_released(peer.0, tag, why))?;
         self.announce_opened();
-        connection.watch_for_loss(1);
+        self.send_release(&connection, &outgoing);
+        Ok(end)
+    }
+
+    /// Releases a write that a peer has opened.
+    ///
+    /// # Errors
+    /// `Failed`: it has ended meanwhile, or why it is not released; `Limit`: too many peers.
+    pub fn release_opening(&self, opening: &Opening, token: &Token) -> Result<Arc<ReleaseEnd>> {
+        self.takes_messages()?;
+        let end = Arc::new(Pending::new(RELEASE, 0));
+        let connection = self.peers.connection(opening.peer)?;
+        let released = self.releases.lock().release_opening(opening, *token, end.clone());
+        let outgoing = released.map_err(|(why, _)| not_released(opening.peer, opening.tag, why))?;
+        self.announce_opened();
         self.send_release(&connection, &outgoing);
         Ok(end)
     }
@@ -193,7 +207,8 @@ impl Conditional {
     /// `Failed`: why it is not released; `Limit`: too many peers.
     pub fn release_any(self: &Arc<Self>, tag: Tag, token: &Token) -> Result<Arc<ReleaseEnd>> {
         let end = Arc::new(Pending::new(RELEASE, 0));
-        let released = self.releases.lock().release_any(tag, *token, end.clone(), self.now());
+        self.takes_messages()?;
+        let released = self.releases.lock().release_any(tag, *token, (end.clone(), self.now()));
         self.announce_opened();
         match released.map_err(|(why, _)| not_released(self.services.address, tag, why))? {
             Some(outgoing) => self.send_release_to_peer(&outgoing),
@@ -212,7 +227,6 @@ impl Conditional {
     fn send_release_to_peer(&self, outgoing: &Outgoing) {
         match self.peers.connection(outgoing.peer) {
             Ok(connection) => {
-                connection.watch_for_loss(1);
                 self.send_release(&connection, outgoing);
             }
             Err(error) => self.lose(&outgoing.peer, &error.to_string()),
@@ -271,6 +285,9 @@ impl Conditional {
             return;
         }
         match self.peers.connection(peer) {
+            Ok(connection) if connection.backlog() >= MAX_MESSAGES_WAITING => {
+                log::debug!("{} takes no messages: one is dropped", peer.socket());
+            }
             Ok(connection) => send(&connection, message),
             Err(error) => {
                 log::warn!("{} is not told of the end of a conditional write: {error}", peer.socket())
@@ -306,6 +323,8 @@ impl Conditional {
                 }
             }
             Message::Release(release) => self.receive_release(peer, &release),
+            // That a write is done is told by what comes behind its bytes alone.
+            Message::Ended { ending: Ending::Written(_), .. } => {}
             Message::Ended { serial, release, ending } => {
                 let mut releases = self.releases.lock();
                 releases.close(&peer, serial);
@@ -316,7 +335,8 @@ impl Conditional {
                 }
             }
             Message::Decline { tag, serial, is_full } => {
-                if let Some(write) = self.writes.lock().take(&(peer, tag), serial, self.now()) {
+                let write = self.writes.lock().take(&(peer, tag), serial, self.now());
+                if let Some(write) = write {
                     write.end(Failure::Declined { operation: WRITE, peer: peer.socket(), is_full });
                 }
             }
@@ -325,6 +345,8 @@ impl Conditional {
 
     fn receive_release(self: &Arc<Self>, peer: NodeAddress, release: &Release) {
         PeerEvents::run_timers(&**self);
+        // A write that is being opened is not released before its opening is on its way.
+        drop(self.serial.lock());
         let arrival = self.writes.lock().release(peer, release, self.now());
         let ending = match arrival {
             Arrival::Start(write) => return self.start(peer, write, release),
@@ -355,16 +377,12 @@ impl Conditional {
             }
             Ending::Full => Some(Failure::Declined { operation, peer: socket, is_full: true }),
         };
-        if let Ok(connection) = self.peers.connection(*peer) {
-            connection.watch_for_loss(-1);
-        }
         self.services.end_at_messages(end, failure);
     }
 
     /// Starts a write that is released: this node goes on with it, whatever the program does.
     fn start(self: &Arc<Self>, peer: NodeAddress, write: HeldOperation, release: &Release) {
         let (connection, pending) = (write.connection.clone(), write.pending.clone());
-        connection.watch_for_loss(-1);
         let end = Arc::new(TellsEnd {
             conditional: Arc::downgrade(self),
             peer,
@@ -414,11 +432,19 @@ impl PeerEvents for Conditional {
     }
 
     fn forget(&self, peer: &NodeAddress) {
-        self.releases.lock().forget(peer);
+        self.releases.lock().forget(peer, self.now());
+        self.services.look_at_timers();
+    }
+
+    fn holds(&self, peer: &NodeAddress) -> bool {
+        self.writes.lock().holds(peer) || self.releases.lock().holds(peer)
     }
 
     fn written(&self, peer: NodeAddress, number: u32, length: u64) {
-        let ended = self.releases.lock().end(&peer, number);
+        let mut releases = self.releases.lock();
+        let length = length.min(releases.length_of(number));
+        let ended = releases.end(&peer, number);
+        drop(releases);
         if let Some(end) = ended {
             self.end_release(&peer, &end, Ending::Written(length));
         }
@@ -459,7 +485,6 @@ impl PeerEvents for Conditional {
 
 impl HeldOperation {
     fn end(&self, failure: Failure) {
-        self.connection.watch_for_loss(-1);
         self.connection.finish(vec![(self.pending.clone(), Some(failure))]);
     }
 }
@@ -468,6 +493,9 @@ fn not_released(peer: NodeAddress, tag: Tag, why: NotReleased) -> Failure {
     let rule = match why {
         NotReleased::TagInUse => Rule::TagInUse(tag),
         NotReleased::Full => Rule::TooMany,
+        NotReleased::Withdrawn => {
+            return Failure::Cancelled { operation: RELEASE, peer: peer.socket() };
+        }
     };
     Failure::Refused { operation: RELEASE, peer: peer.socket(), side: Side::Caller, rule }
 }
@@ -519,10 +547,10 @@ struct TellsEnd {
 impl Wake for TellsEnd {
     fn wake(self: Arc<Self>) {
         let Some(conditional) = self.conditional.upgrade() else { return };
-        let ending = match self.pending.failure() {
-            None => return,
-            Some(Failure::PeerLost { .. }) => Ending::Lost,
-            Some(_) => Ending::Refused,
+        let ending = match self.pending.fate() {
+            None | Some(Fate::Done) => return,
+            Some(Fate::PeerLost) => Ending::Lost,
+            Some(Fate::Failed) => Ending::Refused,
         };
         let (serial, release) = (self.serial, Some(self.release));
         conditional.tell(self.peer, &Message::Ended { serial, release, ending });

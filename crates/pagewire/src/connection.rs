@@ -52,9 +52,7 @@ struct Queues {
     repeating: usize,
     /// The thread that polls for sleepers polls for this connection.
     is_polled: bool,
-    /// Held writes and releases that end when the peer is lost: so long there is a connection.
-    watchers: isize,
-    /// Why the peer is lost, until the watchers are told.
+    /// Why the peer is lost, until others are told.
     loss: Option<String>,
     /// The thread that connects, or did.
     connector: Option<JoinHandle<()>>,
@@ -104,7 +102,6 @@ impl Connection {
                 losses: 0,
                 repeating: 0,
                 is_polled: false,
-                watchers: 0,
                 loss: None,
                 connector: None,
             }),
@@ -273,11 +270,13 @@ impl Connection {
             self.services.completions.leave(former.number());
             discard(former);
         }
+        // What waits for the peer ends with it: so there is a connection as long.
+        let is_needed = self.services.peer_events().is_some_and(|events| events.holds(&self.peer));
         let mut queues = self.queues.lock();
         if !matches!(queues.link, Link::Connecting) {
             return;
         }
-        if queues.waiting.is_empty() && queues.watchers <= 0 {
+        if queues.waiting.is_empty() && !is_needed {
             queues.link = Link::Idle;
             return;
         }
@@ -323,9 +322,6 @@ impl Connection {
         let change =
             isize::from(needs_polling) - isize::from(std::mem::replace(&mut queues.is_polled, needs_polling));
         let loss = queues.loss.take();
-        if loss.is_some() {
-            queues.watchers = 0;
-        }
         drop(queues);
         let change = change - sleepers;
         if change != 0 {
@@ -342,9 +338,9 @@ impl Connection {
         self.end(self.queues.lock(), ended);
     }
 
-    /// So many more, or fewer, are to end when the peer is lost.
-    pub fn watch_for_loss(&self, more: isize) {
-        self.queues.lock().watchers += more;
+    /// Operations that wait for room or for a connection.
+    pub fn backlog(&self) -> usize {
+        self.queues.lock().waiting.len()
     }
 
     /// Waits until everything that was started before has ended.

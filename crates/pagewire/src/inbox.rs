@@ -26,6 +26,9 @@ pub(crate) trait PeerEvents: Send + Sync {
     /// A peer has no connection to this node any more. It may come again.
     fn forget(&self, peer: &NodeAddress);
 
+    /// Whether something waits for a peer, which ends when that is lost.
+    fn holds(&self, peer: &NodeAddress) -> bool;
+
     /// A peer is lost.
     fn lose(&self, peer: &NodeAddress, why: &str);
 
@@ -131,18 +134,17 @@ impl Reader {
                 let bytes = &bytes[..(completion.byte_length as usize).min(MAX_MESSAGE)];
                 match number {
                     None => events.receive(peer, bytes),
-                    Some(number) => events.written(peer, number, length_in(bytes)),
+                    Some(number) => {
+                        if let Ok(length) = bytes.try_into() {
+                            events.written(peer, number, u64::from_be_bytes(length));
+                        }
+                    }
                 }
             }
             // The queue pair has ended.
             _ => {}
         }
     }
-}
-
-/// The count of bytes that the news of a write has.
-fn length_in(bytes: &[u8]) -> u64 {
-    bytes.try_into().map_or(0, u64::from_be_bytes)
 }
 
 impl Completes for Reader {

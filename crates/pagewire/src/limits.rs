@@ -65,3 +65,6 @@ pub const MESSAGES: u32 = 1024;
 
 /// Bytes of such a message at most.
 pub const MAX_MESSAGE: usize = 128;
+
+/// Messages to one peer that wait to be sent. Beyond that answers to the peer are dropped.
+pub const MAX_MESSAGES_WAITING: usize = 4096;

@@ -81,6 +81,8 @@ struct Outcome {
     failure: Option<Failure>,
     wakers: Wakers,
     abandoned: bool,
+    /// How it has ended. It stays when the failure is taken.
+    fate: Option<Fate>,
     /// Where it counts as ready until its result is taken.
     announced: Option<Arc<Readiness>>,
 }
@@ -132,9 +134,9 @@ impl<P: ?Sized> Pending<P> {
         outcome.failure.take()
     }
 
-    /// Its failure, if it has ended with one that nobody has taken.
-    pub fn failure(&self) -> Option<Failure> {
-        self.outcome.lock().failure.clone()
+    /// How it has ended, whoever has taken its result. `None`: it has not.
+    pub fn fate(&self) -> Option<Fate> {
+        self.outcome.lock().fate
     }
 
     /// Has somebody woken when it ends.
@@ -157,6 +159,7 @@ impl<P: ?Sized> Pending<P> {
         debug_assert!(!self.is_ended(), "an operation ends once");
         let abandoned = outcome.abandoned;
         let unnoticed = if abandoned { failure.clone() } else { None };
+        outcome.fate = Some(Fate::of(failure.as_ref()));
         outcome.failure = failure;
         if let Some(readiness) = readiness.filter(|_| !abandoned) {
             // Before it has ended: who takes it finds it announced.
@@ -176,6 +179,24 @@ impl<P: ?Sized> Pending<P> {
         }
         outcome.withdraw();
         Abandoned::Ended(outcome.failure.take())
+    }
+}
+
+/// How an operation has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Done,
+    PeerLost,
+    Failed,
+}
+
+impl Fate {
+    fn of(failure: Option<&Failure>) -> Self {
+        match failure {
+            None => Fate::Done,
+            Some(Failure::PeerLost { .. }) => Fate::PeerLost,
+            Some(_) => Fate::Failed,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use pagewire_nic::{Context, MemoryRegion, Nic, ProtectionDomain, Rights as Regio
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
+use std::task::Waker;
 
 /// The length of a region that is the whole address space (`ibv_reg_mr(3)`, implicit on-demand paging).
 const WHOLE_ADDRESS_SPACE: u64 = u64::MAX;
@@ -142,8 +143,10 @@ impl Services {
 
     /// Ends something that the thread which takes messages ends.
     pub fn end_at_messages<P: ?Sized>(&self, pending: &Pending<P>, failure: Option<Failure>) {
-        if let Some(inbox) = self.known_inbox() {
-            inbox.completions().end(pending, failure, self.readiness());
+        match self.known_inbox() {
+            Some(inbox) => inbox.completions().end(pending, failure, self.readiness()),
+            // Nobody sleeps there.
+            None => pending.end(failure, self.readiness()).wakers.into_iter().for_each(Waker::wake),
         }
     }
 
@@ -204,7 +207,8 @@ impl Services {
                 log::warn!("an export stays: {error}");
             }
         }
-        if let Some(inbox) = self.inbox.lock().take() {
+        let inbox = self.inbox.lock().take();
+        if let Some(inbox) = inbox {
             inbox.close();
         }
         let local = self.local.deregister().and_then(|()| self.domain.dealloc());

@@ -93,7 +93,7 @@ fn a_cancelled_write_writes_nothing() {
     let held = writer.open_write(receiver.identity(), 1, vec![1u64]).unwrap();
     let opened = receiver.next_opened(PATIENCE).unwrap();
     assert!(matches!(held.cancel(), WriteOutcome::Cancelled(buffer, _) if buffer == [1]));
-    let end = opened.release(&token).unwrap().wait();
+    let end = opened.release(&token).and_then(Released::wait);
     assert!(matches!(end, Err(Error::Failed(Failure::Cancelled { .. }))), "{end:?}");
     assert_eq!(table.get(0).unwrap(), 0);
     // The tag is free again, for a write and its own release.
@@ -112,7 +112,7 @@ fn a_write_ends_when_its_time_is_over() {
     assert!(start.elapsed() >= Duration::from_millis(30));
     // It may have been taken before its end was told.
     if let Ok(opened) = receiver.next_opened(Duration::from_millis(1)) {
-        let end = opened.release(&token).unwrap().wait();
+        let end = opened.release(&token).and_then(Released::wait);
         assert!(matches!(end, Err(Error::Failed(Failure::Cancelled { .. }))), "{end:?}");
     }
     assert_eq!(table.get(0).unwrap(), 0);
@@ -231,6 +231,32 @@ fn a_lost_receiver_ends_what_is_held() {
     assert!(matches!(held.wait(), WriteOutcome::PeerLost(buffer, _) if buffer == [1]));
     let error = node.open_write(token.owner(), 3, vec![1u64]).err().expect("the peer is gone");
     assert!(matches!(error.failure, Failure::PeerLost { .. }), "{}", error.failure);
+}
+
+#[test]
+fn a_release_to_a_lost_peer_ends() {
+    let (mut child, token, _lines) = spawn_receiver();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let node = Node::alone().unwrap();
+    let own = node.zeroed::<u64>(1).unwrap().export(Rights::WRITE).unwrap();
+    let end = node.release(token.owner(), 1, &own).unwrap().wait();
+    assert!(matches!(end, Err(Error::Failed(Failure::PeerLost { .. }))), "{end:?}");
+}
+
+#[test]
+fn an_opening_is_released_itself_or_not_at_all() {
+    let (writer, receiver, table, token) = pair(4);
+    let held = writer.open_write(receiver.identity(), 1, vec![1u64]).unwrap();
+    let first = receiver.next_opened(PATIENCE).unwrap();
+    assert!(matches!(held.cancel(), WriteOutcome::Cancelled(..)));
+    let held = writer.open_write(receiver.identity(), 1, vec![2u64]).unwrap();
+    let second = receiver.next_opened(PATIENCE).unwrap();
+    let end = first.release(&token).and_then(Released::wait);
+    assert!(matches!(end, Err(Error::Failed(Failure::Cancelled { .. }))), "{end:?}");
+    assert!(!held.is_done() && table.get(0).unwrap() == 0);
+    assert_eq!(second.release(&token).unwrap().wait().unwrap(), 8);
+    assert_eq!(held.wait(), WriteOutcome::Written(vec![2]));
 }
 
 #[test]

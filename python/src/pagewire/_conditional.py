@@ -22,7 +22,9 @@ FOREVER = 2**64 - 1
 
 def nanoseconds(seconds: float | None) -> int:
     """A time as the library takes it. None: without a bound."""
-    return FOREVER if seconds is None else max(0, min(int(seconds * 1e9), FOREVER - 1))
+    if seconds is None or seconds * 1e9 >= FOREVER:
+        return FOREVER
+    return max(0, int(seconds * 1e9))
 
 
 class Peer(bytes):

@@ -85,7 +85,7 @@ pub(super) fn hold<B: Buffer>(
 }
 
 /// A conditional write: a future of how it ends. Dropping it ends nothing; the write stays held until its release, or its time, comes.
-#[must_use = "a write that nobody waits for may fail without notice: wait for it, or flush"]
+#[must_use = "a write that nobody waits for may fail without notice: wait for it"]
 pub struct HeldWrite<B> {
     operation: Operation<B>,
     held: HeldBy,
@@ -168,7 +168,7 @@ impl<B: Send + 'static> HeldWrite<B> {
         Canceller { held: self.held, conditional: self.conditional.clone() }
     }
 
-    /// Cancels it, and gives how it has ended: when this returns, no byte of it will be written. One that was released before is waited for.
+    /// Cancels it, and gives how it has ended: when this returns, no further byte of it will be written. One that was released before is waited for.
     pub fn cancel(self) -> WriteOutcome<B> {
         self.canceller().cancel();
         self.wait()

@@ -23,7 +23,7 @@ impl Node {
     /// node's and as long at least. Returns at once.
     ///
     /// # Errors
-    /// `Failed`: a release of this tag to this peer is under way; `Limit`: there are too many peers.
+    /// `Failed`: a release of this tag to this peer is under way, or too many are; `Limit`: there are too many peers.
     pub fn release(&self, peer: Peer, tag: Tag, token: &Token) -> Result<Released> {
         let end = self.conditional.release(peer, tag, token)?;
         Ok(Released::new(&self.services, end, None))
@@ -34,8 +34,6 @@ impl Node {
     /// # Errors
     /// As those of `release`.
     pub fn release_any(&self, tag: Tag, token: &Token) -> Result<Released> {
-        // Without it no opening can come.
-        self.services.inbox()?;
         let end = self.conditional.release_any(tag, token)?;
         Ok(Released::new(&self.services, end, None))
     }
@@ -53,8 +51,14 @@ impl Node {
     ) -> Result<Released> {
         self.conditional.open_read(peer, tag, region.bytes());
         let token = region.export(Rights::WRITE)?;
-        let end = self.conditional.release(peer, tag, &token)?;
-        Ok(Released::new(&self.services, end, self.services.exported(&token)))
+        let export = self.services.exported(&token);
+        match self.conditional.release(peer, tag, &token) {
+            Ok(end) => Ok(Released::new(&self.services, end, export)),
+            Err(error) => {
+                self.unexport(&token)?;
+                Err(error)
+            }
+        }
     }
 
     /// [`open_read`](Self::open_read) into memory that is exported already.
@@ -105,12 +109,13 @@ impl OpenedByPeer {
         self.opening.direction
     }
 
-    /// Has the peer write to the first bytes of the token's memory. See [`Node::release`].
+    /// Has the peer write to the first bytes of the token's memory: this write, and no other one of its tag. See [`Node::release`].
     ///
     /// # Errors
-    /// As those of `Node::release`.
+    /// `Failed` with `Cancelled`: the peer has cancelled it, or its time has run out, or it was answered before; `Failed` with `Refused`: too many
+    /// releases are under way; `Limit`: there are too many peers.
     pub fn release(&self, token: &Token) -> Result<Released> {
-        let end = self.node.release(self.peer(), self.tag(), token)?;
+        let end = self.node.release_opening(&self.opening, token)?;
         Ok(Released::new(&self.services, end, None))
     }
 
@@ -119,13 +124,21 @@ impl OpenedByPeer {
     /// # Errors
     /// As those of `Node::open_write`.
     pub fn write<B: Buffer>(&self, buffer: B) -> Result<HeldWrite<B>, OperationError<B>> {
+        let held = hold(&self.node, self.peer(), self.tag(), buffer, false)?;
         self.node.close_opening(&self.opening);
-        hold(&self.node, self.peer(), self.tag(), buffer, false)
+        Ok(held)
     }
 
     /// Tells the peer that nothing comes of it: a write ends as [`Refused`](crate::WriteOutcome::Refused).
     pub fn decline(self) {
         self.node.decline(&self.opening);
+    }
+}
+
+impl Drop for OpenedByPeer {
+    fn drop(&mut self) {
+        // Others take its place. Where it was not answered, its write is held until a release of its tag comes.
+        self.node.close_opening(&self.opening);
     }
 }
 
@@ -147,7 +160,9 @@ impl Released {
     /// `Cancelled`: the peer has cancelled it, or its time had run out; `TimedOut`: no write with the tag came; `Refused`: the token does not take
     /// the write; `Declined`: the peer keeps too many releases; `PeerLost`. `System`: messages cannot be taken.
     pub fn wait(self) -> Result<u64> {
-        self.services.inbox()?.completions().wait_until_ended(&*self.end);
+        if !self.end.is_ended() {
+            self.services.inbox()?.completions().wait_until_ended(&*self.end);
+        }
         Ok(self.result()?)
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct Releases<R> {
     blind: HashMap<Key, u32>,
     /// The newest opening of each peer.
     seen: HashMap<NodeAddress, u64>,
+    /// When one that was sent may end by itself next.
+    due: Option<Duration>,
     next: u32,
 }
 
@@ -43,6 +45,10 @@ struct Unmatched<R> {
 struct Sent<R> {
     peer: NodeAddress,
     tag: Tag,
+    /// Bytes that may be written.
+    length: u64,
+    /// When it ends by itself: where its end may have been lost with a connection, or no write may come.
+    deadline: Option<Duration>,
     release: R,
 }
 
@@ -51,6 +57,8 @@ struct Sent<R> {
 pub(crate) enum NotReleased {
     /// A release of this tag to this peer is under way, and its write was not opened yet.
     TagInUse,
+    /// The write has ended meanwhile.
+    Withdrawn,
     Full,
 }
 
@@ -83,7 +91,7 @@ impl<R> Default for Releases<R> {
     fn default() -> Self {
         let (opened, taken, unmatched) = (VecDeque::new(), Vec::new(), VecDeque::new());
         let (sent, blind, seen) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Releases { opened, taken, unmatched, sent, blind, seen, next: 0 }
+        Releases { opened, taken, unmatched, sent, blind, seen, due: None, next: 0 }
     }
 }
 
@@ -97,13 +105,8 @@ impl<R> Releases<R> {
             }
             if let Some(first) = self.unmatched.iter().position(|unmatched| unmatched.tag == opening.tag) {
                 if let Some(Unmatched { tag, token, release, .. }) = self.unmatched.remove(first) {
-                    return Opened::Released(self.send(
-                        opening.peer,
-                        tag,
-                        Some(opening.serial),
-                        token,
-                        release,
-                    ));
+                    let to = (opening.peer, tag);
+                    return Opened::Released(self.send(to, Some(opening.serial), token, release));
                 }
             }
         }
@@ -133,13 +136,13 @@ impl<R> Releases<R> {
         self.taken.iter().position(&is_meant).map(|at| self.taken.swap_remove(at))
     }
 
-    /// Releases a write of one peer.
+    /// Releases a write of one peer, at this time.
     pub fn release(
         &mut self,
         peer: NodeAddress,
         tag: Tag,
         token: Token,
-        release: R,
+        (release, now): (R, Duration),
     ) -> Result<Outgoing, (NotReleased, R)> {
         if self.is_full() {
             return Err((NotReleased::Full, release));
@@ -151,49 +154,74 @@ impl<R> Releases<R> {
         if serial.is_none() && self.blind.contains_key(&(peer, tag)) {
             return Err((NotReleased::TagInUse, release));
         }
-        let outgoing = self.send(peer, tag, serial, token, release);
+        let outgoing = self.send((peer, tag), serial, token, release);
         if serial.is_none() {
             self.blind.insert((peer, tag), outgoing.number);
+            // The peer keeps it for so long, and its answer takes a while.
+            self.end_by(outgoing.number, now + 2 * RELEASE_PATIENCE);
         }
         Ok(outgoing)
     }
 
-    fn send(
+    /// Releases a write that a peer has opened, and no other one of its tag.
+    pub fn release_opening(
         &mut self,
-        peer: NodeAddress,
-        tag: Tag,
-        serial: Option<u64>,
+        opening: &Opening,
         token: Token,
         release: R,
-    ) -> Outgoing {
-        let number = self.number();
-        self.sent.insert(number, Sent { peer, tag, release });
-        let seen = self.seen.get(&peer).copied().unwrap_or_default();
-        Outgoing { peer, tag, serial, seen, number, token }
+    ) -> Result<Outgoing, (NotReleased, R)> {
+        if self.is_full() {
+            return Err((NotReleased::Full, release));
+        }
+        let is_meant = |other: &Opening| (other.peer, other.serial) == (opening.peer, opening.serial);
+        match self.remove_opening(is_meant) {
+            Some(Opening { peer, tag, serial, .. }) => {
+                Ok(self.send((peer, tag), Some(serial), token, release))
+            }
+            None => Err((NotReleased::Withdrawn, release)),
+        }
     }
 
-    /// A peer has left. What it has opened stays: it may come again.
-    pub fn forget(&mut self, peer: &NodeAddress) {
-        self.seen.remove(peer);
-    }
-
-    /// Releases a write of whichever peer has opened one with the tag, or will.
+    /// Releases a write of whichever peer has opened one with the tag, or will, at this time.
     pub fn release_any(
         &mut self,
         tag: Tag,
         token: Token,
-        release: R,
-        now: Duration,
+        (release, now): (R, Duration),
     ) -> Result<Option<Outgoing>, (NotReleased, R)> {
         let is_meant = |opening: &&Opening| opening.tag == tag && opening.direction == Direction::Write;
         if let Some(opening) = self.opened.iter().chain(&self.taken).find(is_meant).copied() {
-            return self.release(opening.peer, tag, token, release).map(Some);
+            return self.release_opening(&opening, token, release).map(Some);
         }
         if self.is_full() {
             return Err((NotReleased::Full, release));
         }
         self.unmatched.push_back(Unmatched { tag, token, deadline: now + RELEASE_PATIENCE, release });
         Ok(None)
+    }
+
+    fn send(&mut self, (peer, tag): Key, serial: Option<u64>, token: Token, release: R) -> Outgoing {
+        let number = self.number();
+        self.sent.insert(number, Sent { peer, tag, length: token.length, deadline: None, release });
+        let seen = self.seen.get(&peer).copied().unwrap_or_default();
+        Outgoing { peer, tag, serial, seen, number, token }
+    }
+
+    fn end_by(&mut self, number: u32, deadline: Duration) {
+        if let Some(sent) = self.sent.get_mut(&number) {
+            sent.deadline.get_or_insert(deadline);
+            self.due = Some(self.due.map_or(deadline, |due| due.min(deadline)));
+        }
+    }
+
+    /// Bytes that a release permits to be written.
+    pub fn length_of(&self, number: u32) -> u64 {
+        self.sent.get(&number).map_or(0, |sent| sent.length)
+    }
+
+    /// Whether something is released to a peer.
+    pub fn holds(&self, peer: &NodeAddress) -> bool {
+        self.sent.values().any(|sent| sent.peer == *peer)
     }
 
     /// A release of this number has ended: takes it out.
@@ -203,18 +231,34 @@ impl<R> Releases<R> {
     }
 
     fn remove_sent(&mut self, number: u32) -> Option<R> {
-        let Sent { peer, tag, release } = self.sent.remove(&number)?;
+        let Sent { peer, tag, release, .. } = self.sent.remove(&number)?;
         if self.blind.get(&(peer, tag)) == Some(&number) {
             self.blind.remove(&(peer, tag));
         }
         Some(release)
     }
 
+    /// A peer has left. What it has opened stays: it may come again. What it has not ended by then ends by itself.
+    pub fn forget(&mut self, peer: &NodeAddress, now: Duration) {
+        self.seen.remove(peer);
+        let numbers: Vec<u32> =
+            self.sent.iter().filter(|(_, sent)| sent.peer == *peer).map(|(number, _)| *number).collect();
+        numbers.into_iter().for_each(|number| self.end_by(number, now + RELEASE_PATIENCE));
+    }
+
     /// Takes out releases that no write came for.
     pub fn expire(&mut self, now: Duration) -> Vec<R> {
         // The oldest stand first, and all have the same patience.
         let late = self.unmatched.iter().take_while(|unmatched| unmatched.deadline <= now).count();
-        self.unmatched.drain(..late).map(|unmatched| unmatched.release).collect()
+        let mut ended: Vec<R> = self.unmatched.drain(..late).map(|unmatched| unmatched.release).collect();
+        if self.due.is_some_and(|due| due <= now) {
+            let is_late = |sent: &Sent<R>| sent.deadline.is_some_and(|deadline| deadline <= now);
+            let numbers: Vec<u32> =
+                self.sent.iter().filter(|(_, sent)| is_late(sent)).map(|(number, _)| *number).collect();
+            ended.extend(numbers.into_iter().filter_map(|number| self.remove_sent(number)));
+            self.due = self.sent.values().filter_map(|sent| sent.deadline).min();
+        }
+        ended
     }
 
     /// A peer is lost: takes out what was released to it.
@@ -235,7 +279,7 @@ impl<R> Releases<R> {
 
     /// When something runs out next.
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.unmatched.front().map(|unmatched| unmatched.deadline)
+        self.unmatched.front().map(|unmatched| unmatched.deadline).into_iter().chain(self.due).min()
     }
 
     /// Whether peers have opened what the program has not taken.

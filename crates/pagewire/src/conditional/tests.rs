@@ -106,7 +106,8 @@ impl World {
             }
             Event::Release(tag) => {
                 self.started += 1;
-                match self.releases.release(node(WRITER), tag, Token::of_node(node(RECEIVER)), self.started) {
+                let token = Token::of_node(node(RECEIVER));
+                match self.releases.release(node(WRITER), tag, token, (self.started, self.now)) {
                     Ok(outgoing) => self.send(&outgoing),
                     Err((_, release)) => self.end_release(release, None),
                 }
@@ -114,7 +115,7 @@ impl World {
             Event::ReleaseAny(tag) => {
                 self.started += 1;
                 let token = Token::of_node(node(RECEIVER));
-                match self.releases.release_any(tag, token, self.started, self.now) {
+                match self.releases.release_any(tag, token, (self.started, self.now)) {
                     Ok(Some(outgoing)) => self.send(&outgoing),
                     Ok(None) => {}
                     Err((_, release)) => self.end_release(release, None),
@@ -208,7 +209,7 @@ impl World {
         for release in self.releases.lose(&node(WRITER)) {
             self.end_release(release, Some(Ending::Lost));
         }
-        self.releases.forget(&node(WRITER));
+        self.releases.forget(&node(WRITER), self.now);
     }
 
     /// Everything arrives, and time passes until all patience is over.
@@ -224,6 +225,8 @@ impl World {
         for tag in self.open.clone().into_keys() {
             self.happen(Event::Cancel(tag));
         }
+        self.now += RELEASE_PATIENCE;
+        self.run_timers();
     }
 }
 

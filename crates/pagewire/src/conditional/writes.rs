@@ -15,6 +15,8 @@ pub(crate) struct Writes<W> {
     early: HashMap<Key, Early>,
     /// Writes that ended without a release, which may be on its way.
     withdrawn: HashMap<Key, Withdrawn>,
+    /// When something may run out next.
+    due: Option<Duration>,
 }
 
 struct Withdrawn {
@@ -63,7 +65,7 @@ pub(crate) struct Expired<W> {
 
 impl<W> Default for Writes<W> {
     fn default() -> Self {
-        Writes { held: HashMap::new(), early: HashMap::new(), withdrawn: HashMap::new() }
+        Writes { held: HashMap::new(), early: HashMap::new(), withdrawn: HashMap::new(), due: None }
     }
 }
 
@@ -79,7 +81,6 @@ impl<W> Writes<W> {
         if let Some(early) = self.early.remove(&key) {
             return Ok(Some((write, early.release)));
         }
-        self.withdrawn.remove(&key);
         self.held.insert(key, Held { serial, deadline: None, write });
         Ok(None)
     }
@@ -88,28 +89,37 @@ impl<W> Writes<W> {
     pub fn set_deadline(&mut self, key: &Key, serial: u64, deadline: Duration) {
         if let Some(held) = self.held.get_mut(key).filter(|held| held.serial == serial) {
             held.deadline = Some(deadline);
+            self.note_due(deadline);
         }
     }
 
     /// A release has come from a peer. What has run out by now must have been taken out before.
     pub fn release(&mut self, peer: NodeAddress, release: &Release, now: Duration) -> Arrival<W> {
         let key = (peer, release.tag);
+        // One that was sent before the opening of a write was read is of that write.
+        let is_of = |withdrawn: &Withdrawn| release.serial.is_none() && release.seen < withdrawn.serial;
+        if self.withdrawn.get(&key).is_some_and(is_of) {
+            self.withdrawn.remove(&key);
+            return Arrival::Withdrawn;
+        }
         let is_meant = |held: &Held<W>| release.serial.is_none_or(|serial| serial == held.serial);
         if self.held.get(&key).is_some_and(is_meant) {
             if let Some(held) = self.held.remove(&key) {
                 return Arrival::Start(held.write);
             }
         }
-        // One that was sent before the opening of a write was read is of that write.
-        let is_of = |withdrawn: &Withdrawn| release.seen < withdrawn.serial;
-        if release.serial.is_some() || self.withdrawn.get(&key).is_some_and(is_of) {
-            self.withdrawn.remove(&key);
+        if let Some(serial) = release.serial {
+            if self.withdrawn.get(&key).is_some_and(|withdrawn| withdrawn.serial == serial) {
+                self.withdrawn.remove(&key);
+            }
             return Arrival::Withdrawn;
         }
         if self.early.len() >= MAX_EARLY_RELEASES || self.early.contains_key(&key) {
             return Arrival::Full;
         }
-        self.early.insert(key, Early { release: release.clone(), deadline: now + RELEASE_PATIENCE });
+        let deadline = now + RELEASE_PATIENCE;
+        self.note_due(deadline);
+        self.early.insert(key, Early { release: release.clone(), deadline });
         Arrival::Kept
     }
 
@@ -126,12 +136,21 @@ impl<W> Writes<W> {
     fn note_withdrawn(&mut self, key: Key, serial: u64, now: Duration) {
         // Beyond the bound a release that is on its way waits for the next write of the tag.
         if self.withdrawn.len() < MAX_EARLY_RELEASES {
-            self.withdrawn.insert(key, Withdrawn { serial, deadline: now + RELEASE_PATIENCE });
+            let deadline = now + RELEASE_PATIENCE;
+            self.note_due(deadline);
+            self.withdrawn.insert(key, Withdrawn { serial, deadline });
         }
+    }
+
+    fn note_due(&mut self, deadline: Duration) {
+        self.due = Some(self.due.map_or(deadline, |due| due.min(deadline)));
     }
 
     /// Takes out what has run out.
     pub fn expire(&mut self, now: Duration) -> Expired<W> {
+        if self.due.is_none_or(|due| due > now) {
+            return Expired { writes: Vec::new(), releases: Vec::new() };
+        }
         self.withdrawn.retain(|_, withdrawn| withdrawn.deadline > now);
         let late = take_due(&mut self.held, |held| held.deadline.is_some_and(|deadline| deadline <= now));
         let mut writes = Vec::new();
@@ -141,12 +160,20 @@ impl<W> Writes<W> {
         }
         let late = take_due(&mut self.early, |early| early.deadline <= now);
         let releases = late.into_iter().map(|((peer, _), early)| (peer, early.release.number)).collect();
+        let held = self.held.values().filter_map(|held| held.deadline);
+        let early = self.early.values().map(|early| early.deadline);
+        self.due = held.chain(early).chain(self.withdrawn.values().map(|withdrawn| withdrawn.deadline)).min();
         Expired { writes, releases }
+    }
+
+    /// Whether a write is held for a peer, or a release of it is kept.
+    pub fn holds(&self, peer: &NodeAddress) -> bool {
+        self.held.keys().chain(self.early.keys()).any(|(of, _)| of == peer)
     }
 
     /// A peer is lost: takes out what is held for it.
     pub fn lose(&mut self, peer: &NodeAddress) -> Vec<W> {
-        self.early.retain(|(of, _), _| of != peer);
+        // Early releases stay: they run out, and their senders are told so.
         self.withdrawn.retain(|(of, _), _| of != peer);
         let keys: Vec<Key> = self.held.keys().filter(|(of, _)| of == peer).copied().collect();
         keys.iter().filter_map(|key| self.held.remove(key)).map(|held| held.write).collect()
@@ -157,10 +184,9 @@ impl<W> Writes<W> {
         self.held.drain().map(|(_, held)| held.write).collect()
     }
 
-    /// When something runs out next.
+    /// When something may run out next.
     pub fn next_deadline(&self) -> Option<Duration> {
-        let held = self.held.values().filter_map(|held| held.deadline);
-        held.chain(self.early.values().map(|early| early.deadline)).min()
+        self.due
     }
 }
 
