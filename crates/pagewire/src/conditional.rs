@@ -426,7 +426,7 @@ impl PeerEvents for Conditional {
     fn receive(self: Arc<Self>, peer: NodeAddress, bytes: &[u8]) {
         match Message::decode(bytes) {
             Some(message) => self.take_message(peer, message),
-            None => log::warn!("{} has sent a message that makes no sense", peer.socket()),
+            None => log::debug!("{} has sent a message that makes no sense", peer.socket()),
         }
         self.announce_opened();
     }

@@ -127,22 +127,17 @@ impl Reader {
     fn take(&self, completion: &Completion) {
         let peer = self.peers.read().get(&completion.queue_pair).copied();
         let (Some(peer), Some(events)) = (peer, self.events.upgrade()) else { return };
-        match (completion.status, completion.opcode, completion.immediate) {
-            (Status::Success, Opcode::Receive, number) => {
-                let mut bytes = [0; MAX_MESSAGE];
-                self.buffers.read(completion.wr_id as usize * MAX_MESSAGE, &mut bytes);
-                let bytes = &bytes[..(completion.byte_length as usize).min(MAX_MESSAGE)];
-                match number {
-                    None => events.receive(peer, bytes),
-                    Some(number) => {
-                        if let Ok(length) = bytes.try_into() {
-                            events.written(peer, number, u64::from_be_bytes(length));
-                        }
-                    }
-                }
-            }
+        if completion.status != Status::Success || completion.opcode != Opcode::Receive {
             // The queue pair has ended.
-            _ => {}
+            return;
+        }
+        let mut bytes = [0; MAX_MESSAGE];
+        self.buffers.read(completion.wr_id as usize * MAX_MESSAGE, &mut bytes);
+        let bytes = &bytes[..(completion.byte_length as usize).min(MAX_MESSAGE)];
+        match (completion.immediate, bytes.try_into()) {
+            (None, _) => events.receive(peer, bytes),
+            (Some(number), Ok(length)) => events.written(peer, number, u64::from_be_bytes(length)),
+            (Some(_), Err(_)) => log::debug!("{} has sent a message that makes no sense", peer.socket()),
         }
     }
 }
