@@ -226,6 +226,12 @@ pub trait ApplicationMemory: Send + Sync + 'static {
         Err(MemoryError::NotMapped)
     }
 
+    /// Whether any of a peer's memory is [mapped](Self::map_shared) here.
+    fn has_mapping(&self, process: &Self::Process) -> bool {
+        let _ = process;
+        false
+    }
+
     /// Whether a segment of a peer's memory is [mapped](Self::map_shared) here.
     fn is_in_mapping(&self, process: &Self::Process, there: Segment) -> bool {
         let _ = (process, there);

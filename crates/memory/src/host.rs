@@ -246,6 +246,10 @@ impl ApplicationMemory for HostMemory {
         atomic::run(here, operation)
     }
 
+    fn has_mapping(&self, process: &HostProcess) -> bool {
+        process.shared().is_some()
+    }
+
     fn is_in_mapping(&self, process: &HostProcess, there: Segment) -> bool {
         process.shared().is_some_and(|shared| shared.place(there).is_some())
     }

@@ -54,7 +54,8 @@ impl<F: Fabric> QueuePair<F> {
     ) -> bool {
         let Some(transfer) = Transfer::new(operation, length) else { return false };
         let Some(mut qpc) = self.qpc.try_lock() else { return false };
-        let done = self.post_directly(&mut qpc, request, &transfer, opcode);
+        let may = !transfer.is_atomic() || self.maps_memory(&qpc);
+        let done = may && self.post_directly(&mut qpc, request, &transfer, opcode);
         drop(qpc);
         if self.is_wanted() {
             self.run();

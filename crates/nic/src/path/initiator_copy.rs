@@ -25,16 +25,9 @@ use pagewire_wire::{Bth, Header, Opcode, bth};
 pub struct Transfer {
     remote: RemoteAddress,
     pub length: u32,
-    action: Action,
-}
-
-/// What is done to the peer's memory.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Action {
-    Write,
-    Read,
-    /// On mapped memory only.
-    Atomic(AtomicOperation),
+    pub reads: bool,
+    /// On mapped memory only; it reads, too.
+    atomic: Option<AtomicOperation>,
 }
 
 impl Transfer {
@@ -47,23 +40,23 @@ impl Transfer {
     pub fn new(operation: &Operation, length: u32) -> Option<Transfer> {
         match *operation {
             Operation::Write { remote, immediate: None } => {
-                Some(Transfer { remote, length, action: Action::Write })
+                Some(Transfer { remote, length, reads: false, atomic: None })
             }
-            Operation::Read { remote } => Some(Transfer { remote, length, action: Action::Read }),
+            Operation::Read { remote } => Some(Transfer { remote, length, reads: true, atomic: None }),
             Operation::Atomic { remote, atomic } => {
-                let action = Action::Atomic(match atomic {
+                let atomic = Some(match atomic {
                     Atomic::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },
                     Atomic::FetchAdd { add } => AtomicOperation::FetchAdd { add },
                 });
-                Some(Transfer { remote, length, action })
+                Some(Transfer { remote, length, reads: true, atomic })
             }
             _ => None,
         }
     }
 
-    /// Whether bytes come back to this side.
-    pub fn gives_bytes(&self) -> bool {
-        self.action != Action::Write
+    /// Whether it is an atomic.
+    pub fn is_atomic(&self) -> bool {
+        self.atomic.is_some()
     }
 }
 
@@ -133,24 +126,45 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         if self.channel.is_gone() {
             return Err(Withheld::Refused(Cause::PeerGone));
         }
-        let need = match transfer.action {
-            Action::Write => Rights::REMOTE_WRITE,
-            Action::Read => Rights::REMOTE_READ,
-            Action::Atomic(_) => Rights::REMOTE_ATOMIC,
-        };
+        if let Some(operation) = transfer.atomic {
+            return self.execute_atomic(transfer, operation, bytes);
+        }
+        let need = if transfer.reads { Rights::REMOTE_READ } else { Rights::REMOTE_WRITE };
         if transfer.length == 0 {
             let (place, _) = self.find_peer(need)?;
             self.announce_rts(place);
             return Ok(());
         }
         let plan = self.plan(transfer, need)?;
-        if matches!(transfer.action, Action::Atomic(_)) && !self.remote.takes_atomics(plan.there[0]) {
-            return Err(Withheld::Refused(Cause::PeerUnreadable));
-        }
         let moment = self.services.fabric.memory().moment();
         self.reach(&plan, moment)?;
-        self.claim_and_copy(&plan, transfer.action, bytes, moment)?;
+        self.claim_and_copy(&plan, transfer.reads, bytes, moment)?;
         self.services.end_wait_if_any(self.waits);
+        self.announce_rts(plan.hint.place);
+        Ok(())
+    }
+
+    /// [`execute`](Self::execute) of an atomic, where the peer's memory is mapped.
+    #[inline(never)] // What transfers are not to carry.
+    fn execute_atomic(
+        &mut self,
+        transfer: &Transfer,
+        operation: AtomicOperation,
+        bytes: Bytes<'_>,
+    ) -> Outcome<()> {
+        let Bytes::Segments(pieces) = bytes else { return Err(Withheld::Refused(Cause::PeerUnreadable)) };
+        let plan = self.plan(transfer, Rights::REMOTE_ATOMIC)?;
+        if !self.remote.takes_atomics(plan.there[0]) {
+            return Err(Withheld::Refused(Cause::PeerUnreadable));
+        }
+        let services = self.services;
+        let memory = services.fabric.memory();
+        self.reach(&plan, memory.moment())?;
+        let (need, write) = (Rights::LOCAL_WRITE, true);
+        let request = AccessRequest { by: self.by, pieces, domain: self.domain, need, write };
+        let access = services.begin(&request, self.waits)?;
+        self.copy(&plan, |remote, there| update(memory, remote, operation, (&access.segments, there)))?;
+        services.end_wait_if_any(self.waits);
         self.announce_rts(plan.hint.place);
         Ok(())
     }
@@ -227,7 +241,7 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
 
     /// Claims the memory here, and has its pages brought in; then claims that of the peer, checks it again and copies.
     #[inline(always)] // Part of each transfer.
-    fn claim_and_copy(&mut self, plan: &Plan, action: Action, bytes: Bytes<'_>, moment: u64) -> Outcome<()> {
+    fn claim_and_copy(&mut self, plan: &Plan, reads: bool, bytes: Bytes<'_>, moment: u64) -> Outcome<()> {
         let services = self.services;
         let pieces = match bytes {
             Bytes::Inline(bytes) => {
@@ -235,31 +249,24 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
             }
             Bytes::Segments(pieces) => pieces,
         };
-        let write = action != Action::Write;
-        let need = if write { Rights::LOCAL_WRITE } else { Rights::empty() };
-        let request = AccessRequest { by: self.by, pieces, domain: self.domain, need, write };
+        let need = if reads { Rights::LOCAL_WRITE } else { Rights::empty() };
+        let request = AccessRequest { by: self.by, pieces, domain: self.domain, need, write: reads };
         if let [_] = pieces {
             let MrCache { send, resident_local, .. } = &mut *self.mr_cache;
             let (segment, claim) =
                 services.begin_one(&request, send, self.waits, (moment, resident_local))?;
-            let copied = self.copy_segments(plan, action, &[segment]);
+            let copied = self.copy_segments(plan, reads, &[segment]);
             services.own_hazards.release(claim);
             return copied;
         }
         let access = services.begin(&request, self.waits)?;
-        self.copy_segments(plan, action, &access.segments)
+        self.copy_segments(plan, reads, &access.segments)
     }
 
     #[inline(always)] // Part of each transfer.
-    fn copy_segments(&mut self, plan: &Plan, action: Action, here: &[Segment]) -> Outcome<()> {
-        let services = self.services;
-        if let Action::Atomic(operation) = action {
-            let memory = services.fabric.memory();
-            return self.copy(plan, |remote, there| update(memory, remote, operation, (here, there)));
-        }
-        let reads = action == Action::Read;
+    fn copy_segments(&mut self, plan: &Plan, reads: bool, here: &[Segment]) -> Outcome<()> {
         if self.waits.many_absent {
-            let process = &self.channel.channel.process;
+            let (services, process) = (self.services, &self.channel.channel.process);
             return self.copy(plan, |_, there| move_absent(services, reads, process, (here, there)));
         }
         self.copy(plan, |remote, there| match reads {

@@ -2,6 +2,7 @@
 
 use crate::access::fault_state::Purpose;
 use crate::completion::{self, Completion, Status};
+use crate::path::Path;
 use crate::path::initiator_copy::{Bytes, Transfer};
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::qp_context::QpContext;
@@ -25,7 +26,7 @@ impl<F: Fabric> QueuePair<F> {
         }
         let done = self.executes_directly(qpc, transfer, request.data);
         if done && (request.signaled || self.signals_all()) {
-            let byte_length = if transfer.gives_bytes() { transfer.length } else { 0 };
+            let byte_length = if transfer.reads { transfer.length } else { 0 };
             let completion = self.send_completion(request.wr_id, opcode, Status::Success);
             self.announce(&self.send_cq, Completion { byte_length, ..completion });
         }
@@ -35,6 +36,11 @@ impl<F: Fabric> QueuePair<F> {
             self.end_if_overrun(qpc);
         }
         done
+    }
+
+    /// Whether memory of the local peer is mapped here, so that this side may run atomics there.
+    pub(crate) fn maps_memory(&self, qpc: &QpContext<F>) -> bool {
+        matches!(qpc.path(), Path::Local(channel) if channel.maps_memory(&self.services.fabric))
     }
 
     /// Takes a slot for a request that is executed and not kept. False: one is kept before it, or none is free.

@@ -624,6 +624,9 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
 
     fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy {
         let Some(transfer) = Transfer::of(work) else { return InitiatorCopy::Unavailable };
+        if transfer.is_atomic() && !self.queue_pair.maps_memory(self.qpc) {
+            return InitiatorCopy::Unavailable;
+        }
         let pieces = self.pieces(work.id, 0, work.length);
         let Some(pieces) = pieces else { return InitiatorCopy::Unavailable };
         let bytes = match &pieces {
