@@ -1,6 +1,6 @@
 //! What happens where all claims are taken, and that revocation sees every claim of a peer.
 
-use crate::path::initiator_copy::{Bytes, LocalPath, Transfer};
+use crate::path::initiator_copy::{AtomicTransfer, Bytes, LocalPath, Transfer};
 use crate::path::local::LocalChannel;
 use crate::services::device::devices;
 use crate::words::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
@@ -404,7 +404,11 @@ fn transfers_work_with_any_remote_memory_and_touch_it_under_a_claim() {
                 mr_cache,
                 peer_knows_rts,
             };
-            let outcome = path.execute(&Transfer::new(operation, 8).unwrap(), *data);
+            let outcome = match (Transfer::new(operation, 8), AtomicTransfer::new(operation), *data) {
+                (Some(transfer), ..) => path.execute(&transfer, *data),
+                (None, Some(atomic), Bytes::Segments(pieces)) => path.execute_atomic(&atomic, pieces),
+                _ => panic!("no such transfer"),
+            };
             let refused = Err(Withheld::Refused(Cause::PeerUnreadable));
             assert_eq!(outcome, if fails { refused } else { Ok(()) });
             assert_eq!(*path.remote.calls.borrow(), [("reach", false), (*call, true)]);

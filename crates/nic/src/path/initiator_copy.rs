@@ -26,37 +26,42 @@ pub struct Transfer {
     remote: RemoteAddress,
     pub length: u32,
     pub reads: bool,
-    /// On mapped memory only; it reads, too.
-    atomic: Option<AtomicOperation>,
 }
 
 impl Transfer {
-    /// `None`: this is no plain WRITE or READ, and no atomic.
+    /// `None`: this is no plain WRITE or READ.
     pub fn of(work: &Work) -> Option<Transfer> {
         Transfer::new(&work.operation, work.length)
     }
 
-    /// The transfer of an operation with `length` bytes. `None`: this is no plain WRITE or READ, and no atomic.
+    /// The transfer of an operation with `length` bytes. `None`: this is no plain WRITE or READ.
     pub fn new(operation: &Operation, length: u32) -> Option<Transfer> {
         match *operation {
-            Operation::Write { remote, immediate: None } => {
-                Some(Transfer { remote, length, reads: false, atomic: None })
-            }
-            Operation::Read { remote } => Some(Transfer { remote, length, reads: true, atomic: None }),
-            Operation::Atomic { remote, atomic } => {
-                let atomic = Some(match atomic {
-                    Atomic::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },
-                    Atomic::FetchAdd { add } => AtomicOperation::FetchAdd { add },
-                });
-                Some(Transfer { remote, length, reads: true, atomic })
-            }
+            Operation::Write { remote, immediate: None } => Some(Transfer { remote, length, reads: false }),
+            Operation::Read { remote } => Some(Transfer { remote, length, reads: true }),
             _ => None,
         }
     }
+}
 
-    /// Whether it is an atomic.
-    pub fn is_atomic(&self) -> bool {
-        self.atomic.is_some()
+/// An atomic on memory of a local peer that is mapped here.
+pub struct AtomicTransfer {
+    remote: RemoteAddress,
+    operation: AtomicOperation,
+}
+
+impl AtomicTransfer {
+    /// Bytes that an atomic changes, and gives.
+    pub const LENGTH: u32 = 8;
+
+    /// `None`: this is no atomic.
+    pub fn new(operation: &Operation) -> Option<AtomicTransfer> {
+        let Operation::Atomic { remote, atomic } = *operation else { return None };
+        let operation = match atomic {
+            Atomic::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },
+            Atomic::FetchAdd { add } => AtomicOperation::FetchAdd { add },
+        };
+        Some(AtomicTransfer { remote, operation })
     }
 }
 
@@ -126,9 +131,6 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         if self.channel.is_gone() {
             return Err(Withheld::Refused(Cause::PeerGone));
         }
-        if let Some(operation) = transfer.atomic {
-            return self.execute_atomic(transfer, operation, bytes);
-        }
         let need = if transfer.reads { Rights::REMOTE_READ } else { Rights::REMOTE_WRITE };
         if transfer.length == 0 {
             let (place, _) = self.find_peer(need)?;
@@ -144,16 +146,15 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         Ok(())
     }
 
-    /// [`execute`](Self::execute) of an atomic, where the peer's memory is mapped.
-    #[inline(never)] // What transfers are not to carry.
-    fn execute_atomic(
-        &mut self,
-        transfer: &Transfer,
-        operation: AtomicOperation,
-        bytes: Bytes<'_>,
-    ) -> Outcome<()> {
-        let Bytes::Segments(pieces) = bytes else { return Err(Withheld::Refused(Cause::PeerUnreadable)) };
-        let plan = self.plan(transfer, Rights::REMOTE_ATOMIC)?;
+    /// Runs an atomic in memory of a local peer that is mapped here, and writes what was there to this side.
+    #[cold] // Transfers are to carry nothing of it.
+    #[inline(never)]
+    pub fn execute_atomic(&mut self, atomic: &AtomicTransfer, pieces: &[ScatterGather]) -> Outcome<()> {
+        if self.channel.is_gone() {
+            return Err(Withheld::Refused(Cause::PeerGone));
+        }
+        let transfer = Transfer { remote: atomic.remote, length: AtomicTransfer::LENGTH, reads: true };
+        let plan = self.plan(&transfer, Rights::REMOTE_ATOMIC)?;
         if !self.remote.takes_atomics(plan.there[0]) {
             return Err(Withheld::Refused(Cause::PeerUnreadable));
         }
@@ -163,7 +164,9 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         let (need, write) = (Rights::LOCAL_WRITE, true);
         let request = AccessRequest { by: self.by, pieces, domain: self.domain, need, write };
         let access = services.begin(&request, self.waits)?;
-        self.copy(&plan, |remote, there| update(memory, remote, operation, (&access.segments, there)))?;
+        self.copy(&plan, |remote, there| {
+            update(memory, remote, atomic.operation, (&access.segments, there))
+        })?;
         services.end_wait_if_any(self.waits);
         self.announce_rts(plan.hint.place);
         Ok(())
