@@ -16,6 +16,9 @@ fn node(port: u16) -> NodeAddress {
     NodeAddress { address: Ipv4Addr::LOCALHOST.into(), port, nonce: u64::from(port) }
 }
 
+/// Messages arrive sooner: else RC gives their connection up, and both sides learn of that.
+const LONGEST_ON_THE_WAY: Duration = Duration::from_secs(40);
+
 const WRITER: u16 = 1;
 const RECEIVER: u16 = 2;
 
@@ -41,7 +44,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => tag.prop_map(Event::ReleaseAny),
         8 => Just(Event::ToReceiver),
         8 => Just(Event::ToWriter),
-        1 => (1u64..40).prop_map(Event::Pass),
+        2 => (1u64..40).prop_map(Event::Pass),
         1 => Just(Event::Lose),
     ]
 }
@@ -55,6 +58,8 @@ enum ToReceiver {
 #[derive(Default)]
 struct World {
     now: Duration,
+    /// For how long messages may have been on their way.
+    on_the_way: Duration,
     writes: Writes<u64>,
     releases: Releases<u64>,
     to_receiver: VecDeque<ToReceiver>,
@@ -124,7 +129,12 @@ impl World {
             Event::ToReceiver => self.at_receiver(),
             Event::ToWriter => self.at_writer(),
             Event::Pass(seconds) => {
-                self.now += Duration::from_secs(seconds);
+                let time = Duration::from_secs(seconds);
+                if self.on_the_way + time > LONGEST_ON_THE_WAY {
+                    self.deliver();
+                }
+                self.now += time;
+                self.on_the_way += time;
                 self.run_timers();
             }
             Event::Lose => self.lose(),
@@ -212,13 +222,19 @@ impl World {
         self.releases.forget(&node(WRITER), self.now);
     }
 
+    /// Everything arrives.
+    fn deliver(&mut self) {
+        while !self.to_receiver.is_empty() || !self.to_writer.is_empty() {
+            self.at_receiver();
+            self.at_writer();
+        }
+        self.on_the_way = Duration::ZERO;
+    }
+
     /// Everything arrives, and time passes until all patience is over.
     fn finish(&mut self) {
         for _ in 0..4 {
-            while !self.to_receiver.is_empty() || !self.to_writer.is_empty() {
-                self.at_receiver();
-                self.at_writer();
-            }
+            self.deliver();
             self.now += RELEASE_PATIENCE;
             self.run_timers();
         }
