@@ -43,12 +43,12 @@ PEERS := $(BUILD)/peers/ucx
 STATIC := $(if $(wildcard $(shell $(CC) -print-file-name=libc.a)),-C target-feature=+crt-static)
 
 build:
-	CARGO_INCREMENTAL=0 $(CARGO) rustc --release -p pagewire-cli --bin pagewire -- $(STATIC)
+	CARGO_INCREMENTAL=0 $(CARGO) rustc --release -p pagewire-cli --bin pagewire -- $(STATIC) \
+		-C link-arg=-Wl,--script=$(abspath scripts/constructors.ld)
 	# Whole, as the recorded counts of instructions are; as a static library alone: a crate that others may use as well
-	# cargo does not have optimised as one piece. A short message goes through small functions of eight crates, more of
-	# which are joined than the compiler would by itself.
-	CARGO_INCREMENTAL=0 $(CARGO) rustc --release -p pagewire-verbs --lib --crate-type staticlib -- \
-		-C llvm-args=-inline-threshold=1000
+	# cargo does not have optimised as one piece.
+	CARGO_INCREMENTAL=0 RUSTC_WORKSPACE_WRAPPER="$(abspath scripts/rustc-inlining)" \
+		$(CARGO) rustc --release -p pagewire-capi --lib --crate-type staticlib
 	scripts/install-tree "$(TARGET)" "$(BUILD)"
 
 demo: dependencies-demo
@@ -97,9 +97,10 @@ test-programs: dependencies-programs
 	$(MAKE) --no-print-directory build
 	CARGO="$(CARGO)" BUILD="$(BUILD)" scripts/test-programs $(PROGRAMS)
 
-# The native interface for longer than `make test` has: 10^8 random operations on the heap, and 10,000 forks beside threads that allocate.
+# The native interface for longer than `make test` has: 10^8 random operations on the heap, 10,000 forks beside threads that allocate, and 10^6
+# schedules of conditional writes.
 test-native: dependencies-test
-	PAGEWIRE_HEAP_OPERATIONS=100000000 PAGEWIRE_HEAP_FORKS=10000 $(CARGO) test -p pagewire-heap -p pagewire
+	PAGEWIRE_HEAP_OPERATIONS=100000000 PAGEWIRE_HEAP_FORKS=10000 PAGEWIRE_SCHEDULES=1000000 $(CARGO) test -p pagewire-heap -p pagewire
 
 # Against the Linux kernel's soft-RoCE in a virtual machine (RXE=REGULAR-EXPRESSION: only what matches; KERNEL=SUITE: with the kernel
 # of another Debian suite, as trixie-backports).

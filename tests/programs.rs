@@ -13,7 +13,7 @@ use pagewire_end_to_end::limits::{DEATH, INSTRUCTIONS, KILLS, STRIDE, STRIDE_NET
 use pagewire_end_to_end::pool::{Load, Pool};
 use pagewire_end_to_end::{
     basics, combinations, command, crowd, death, device_files, faults, instructions, killed, motion,
-    not_checked, perftest, pingpong, queue_pairs, shortage, stack, tools, trust, ucx, wire,
+    not_checked, perftest, pingpong, queue_pairs, serve, shortage, stack, tools, trust, ucx, wire,
 };
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -152,6 +152,8 @@ fn trials(pool: &SharedPool) -> Result<Vec<Trial>> {
         trials.push(trial(pool, &format!("killed::{name}"), move |ground| {
             killed::survivor_ends(ground, setting)
         }));
+        trials
+            .push(trial(pool, &format!("serve::{name}"), move |ground| serve::files_travel(ground, setting)));
         for run in pingpong::runs().into_iter().filter(|run| all || pingpong::is_quick(run)) {
             let title = format!("pingpong::{name}::{}", run.title());
             trials.push(trial(pool, &title, move |ground| pingpong::check(ground, setting, &run)));

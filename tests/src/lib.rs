@@ -24,6 +24,7 @@ pub mod perftest;
 pub mod pingpong;
 pub mod pool;
 pub mod queue_pairs;
+pub mod serve;
 pub mod shortage;
 pub mod stack;
 pub mod tools;

@@ -1,5 +1,8 @@
 //! The command line, as clap sees it: names, help texts and examples.
 
+mod serve;
+
+pub use self::serve::{GetArguments, PutArguments, ServeArguments};
 use clap::builder::{PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 pub use pagewire_nic::PathChoice;
@@ -39,6 +42,12 @@ pub enum Command {
     Explain(ExplainArguments),
     /// Watch live processes: operations, bytes, packets and page faults a second
     Top(TopArguments),
+    /// Serve files, or fresh memory, for others to get and put
+    Serve(ServeArguments),
+    /// Get files that another process serves, or list them
+    Get(GetArguments),
+    /// Put files into what another process serves
+    Put(PutArguments),
     /// Run other people's RDMA programs between two hosts on this machine
     Demo(DemoArguments),
     /// Measure, beside peers and the limits of the machine
@@ -211,6 +220,10 @@ pub struct RunArguments {
     /// Show the program no files of the devices in /sys/class/infiniband, /sys/class/infiniband_verbs and /dev/infiniband
     #[arg(long)]
     pub no_device_files: bool,
+    /// Take the program's malloc(3) from the registered heap: peers of this host that may trace it map the heap, so transfers need no system
+    /// call. A forked child gets a copy, which fork(2) waits for
+    #[arg(long)]
+    pub heap: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub program: Vec<OsString>,
@@ -325,6 +338,8 @@ pub struct BenchArguments {
     pagewire reproduce part\n  \
     pagewire reproduce part --figure 12 --out figures\n  \
     pagewire reproduce jbmt --json\n  \
+    pagewire reproduce frrwp --table 1\n  \
+    pagewire reproduce reuse --live --path local\n  \
     pagewire reproduce part --figure 12 --live\n\n\
     Exit status: 0, or 1 if the paper has no such figure or table, a file cannot be written,\n\
     or something could not be measured that this machine allows (with --live).")]
@@ -359,6 +374,10 @@ pub enum ReproducedPaper {
     Part,
     /// RDMA with dynamic page pinning, onloaded
     Jbmt,
+    /// Overlapped registration and conditional writes
+    Frrwp,
+    /// Explicit reuse: an allocator of registered memory
+    Reuse,
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod goals;
 mod ground;
 mod libfabric;
 mod machine;
+mod native;
 mod plot;
 mod queue_pairs;
 mod registration;
@@ -21,6 +22,7 @@ use self::goals::Goal;
 use self::ground::Ground;
 use self::libfabric::Libfabric;
 use self::machine::Exchange;
+use self::native::Native;
 use self::targets::{PING_PONG, POLLING, TARGETS, Target};
 use self::ucx::Ucx;
 use crate::arguments::BenchArguments;
@@ -82,6 +84,8 @@ enum Task {
     Target(Target, u64),
     Faults(Absent, PathChoice, u64),
     QueuePairs(Vec<&'static str>, PathChoice),
+    Native(&'static Native, PathChoice, u64),
+    Heap,
     Start,
 }
 
@@ -93,6 +97,8 @@ impl Task {
             Task::Program(bench, ..) => vec![bench.name],
             Task::Target(target, _) => vec![target.name],
             Task::Faults(absent, ..) => vec![absent.name()],
+            Task::Native(native, ..) => vec![native.name],
+            Task::Heap => vec![native::HEAP],
             Task::Start => vec![start::NAME],
         }
     }
@@ -100,8 +106,8 @@ impl Task {
     fn title(&self) -> String {
         let rows = self.rows().join(", ");
         match self {
-            Task::Registration(_) | Task::Start => rows,
-            Task::Program(_, path, size) | Task::Faults(_, path, size) => {
+            Task::Registration(_) | Task::Heap | Task::Start => rows,
+            Task::Program(_, path, size) | Task::Faults(_, path, size) | Task::Native(_, path, size) => {
                 format!("{rows} {size} B {}", path.name())
             }
             Task::Target(_, size) => format!("{rows} {size} B local"),
@@ -140,7 +146,8 @@ pub fn names() -> Vec<&'static str> {
     let targets = std::iter::once(&PING_PONG).chain(&TARGETS).map(|target| target.name);
     let programs = BENCHES.iter().map(|bench| bench.name);
     let faults = faults::ALL.iter().map(|absent| absent.name());
-    let others = queue_pairs::NAMES.into_iter().chain([start::NAME]);
+    let native = native::ALL.iter().map(|native| native.name).chain([native::HEAP]);
+    let others = queue_pairs::NAMES.into_iter().chain(native).chain([start::NAME]);
     registration::NAMES.into_iter().chain(targets).chain(programs).chain(faults).chain(others).collect()
 }
 
@@ -174,6 +181,14 @@ fn tasks(arguments: &BenchArguments) -> Vec<Task> {
     if !queue_pairs.is_empty() {
         tasks.extend(paths.iter().map(|&path| Task::QueuePairs(queue_pairs.clone(), path)));
     }
+    for native in native::ALL.iter().filter(|native| wanted(native.name)) {
+        for &path in &paths {
+            tasks.extend(native.sizes(path).iter().map(|&size| Task::Native(native, path, size)));
+        }
+    }
+    if wanted(native::HEAP) {
+        tasks.push(Task::Heap);
+    }
     if wanted(start::NAME) {
         tasks.push(Task::Start);
     }
@@ -201,9 +216,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
         .transpose()?;
     let programs = tasks.iter().filter_map(|task| match task {
         Task::Program(bench, ..) => Some(bench.program),
-        Task::Registration(..) | Task::Target(..) | Task::Faults(..) | Task::QueuePairs(..) | Task::Start => {
-            None
-        }
+        _ => None,
     });
     let missing: BTreeSet<&str> = programs.filter(|program| find_program(program).is_none()).collect();
     if !missing.is_empty() {
@@ -211,8 +224,12 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
         bail!("not installed: {} (Debian package perftest)", missing.join(", "));
     }
     interrupt::watch()?;
-    let needs_peers = tasks.iter().any(|task| matches!(task, Task::Program(..) | Task::Target(..)));
-    let needs_hosts = tasks.iter().any(|task| matches!(task, Task::Program(_, PathChoice::Udp, _)));
+    let needs_peers =
+        tasks.iter().any(|task| matches!(task, Task::Program(..) | Task::Target(..) | Task::Native(..)));
+    let on_hosts = |task: &Task| {
+        matches!(task, Task::Program(_, PathChoice::Udp, _) | Task::Native(_, PathChoice::Udp, _))
+    };
+    let needs_hosts = tasks.iter().any(on_hosts);
     let path = if needs_hosts { PathChoice::Udp } else { PathChoice::Local };
     let ground = Ground::prepare(Stage::prepare(&Installation::find()?)?, path)?;
     let rounds = arguments.rounds;
@@ -230,6 +247,10 @@ pub fn bench(arguments: &BenchArguments) -> Result<u8> {
             Task::Target(target, size) => measure_target(&ground, &peers, (*target, *size), rounds)?,
             Task::Faults(absent, path, size) => absent.measure(&ground, *path, *size, rounds)?,
             Task::QueuePairs(names, path) => queue_pairs::measure(&ground.stage, names, *path, rounds)?,
+            Task::Native(native, path, size) => {
+                measure_native(&ground, &peers, (native, *path, *size), rounds)?
+            }
+            Task::Heap => native::measure_heap(&ground, rounds)?,
             Task::Start => start::measure(&ground.stage, rounds)?,
         };
         let before = lines.len();
@@ -309,11 +330,38 @@ fn measure_program(
             (libfabric.name.clone(), Box::new(move || libfabric.send_latency(ground, size)))
         }));
     }
-    if let Some(limit) = machine::limit(path, bench.limit, bench.unit) {
-        let measure = move || Ok(limit.measure(ground, size as usize).map_err(|error| format!("{error:#}")));
-        beside_it.push(Some((limit.name.to_owned(), Box::new(measure))));
-    }
+    beside_it.extend(machine_limit(ground, path, bench.limit, what));
     let own: Measure = Box::new(|| run_perftest(bench, path, size, ground));
+    beside(what, &own, beside_it, rounds)
+}
+
+/// What the machine itself needs for an exchange, where that can be told.
+fn machine_limit(
+    ground: &Ground,
+    path: PathChoice,
+    exchange: Exchange,
+    (_, size, _, unit): What,
+) -> Option<Peer<'_>> {
+    let limit = machine::limit(path, exchange, unit)?;
+    let measure = move || Ok(limit.measure(ground, size as usize).map_err(|error| format!("{error:#}")));
+    Some(Some((limit.name.to_owned(), Box::new(measure))))
+}
+
+/// A benchmark of the native interface beside UCX and the limits of the machine.
+fn measure_native(
+    ground: &Ground,
+    peers: &Peers,
+    (native, path, size): (&Native, PathChoice, u64),
+    rounds: u32,
+) -> Result<Vec<Line>> {
+    let what = (native.name, size, path.name(), native.unit);
+    let ucx = native.ucx.map(|test| ucx_peers(ground, peers, test, what, path));
+    let mut beside_it = ucx.unwrap_or_default();
+    beside_it.extend(machine_limit(ground, path, native.limit, what));
+    if beside_it.is_empty() {
+        beside_it.push(None);
+    }
+    let own: Measure = Box::new(|| native.measure(ground, path, size));
     beside(what, &own, beside_it, rounds)
 }
 

@@ -9,6 +9,9 @@ pub const LIBRARY_VARIABLE: &str = "PAGEWIRE_LIB";
 /// The engine's file name.
 pub const LIBRARY: &str = "libpagewire.so.1";
 
+/// The file that gives programs the registered heap for malloc(3).
+pub const MALLOC_LIBRARY: &str = "libpagewire-malloc.so.1";
+
 /// An installation, found from the running command: `bin/pagewire`, `lib/`, `libexec/pagewire/`.
 #[derive(Clone, Debug)]
 pub struct Installation {

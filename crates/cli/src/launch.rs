@@ -1,6 +1,6 @@
 //! The environment in which a program finds the engine in place of the system's libibverbs.
 
-use crate::install::{Installation, LIBRARY};
+use crate::install::{Installation, LIBRARY, MALLOC_LIBRARY};
 use crate::preload;
 use pagewire_nic::{PageIn, PathChoice};
 use std::ffi::{OsStr, OsString};
@@ -27,6 +27,8 @@ pub struct Launch {
     pub rate: Option<String>,
     /// Whether the program finds files of the devices, if that was said.
     pub device_files: Option<bool>,
+    /// Whether the program's malloc(3) takes its memory from the registered heap.
+    pub heap: bool,
     /// The packet capture, if any.
     pub pcap: Option<PathBuf>,
     /// The file to which counters are appended when the program ends, if any.
@@ -45,6 +47,7 @@ impl Launch {
             page_in: None,
             rate: None,
             device_files: None,
+            heap: false,
             pcap: None,
             stats: None,
         }
@@ -57,8 +60,12 @@ impl Launch {
     pub fn apply(&self, command: &mut Command) {
         command.env("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", self.library.as_os_str()));
         let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-        let engine = self.library.join(LIBRARY);
-        command.env("LD_PRELOAD", preload::order(&preloaded, &self.needed, engine.as_os_str()));
+        let mut engine = self.library.join(LIBRARY).into_os_string();
+        if self.heap {
+            engine.push(":");
+            engine.push(self.library.join(MALLOC_LIBRARY));
+        }
+        command.env("LD_PRELOAD", preload::order(&preloaded, &self.needed, &engine));
         command.env(PATH_VARIABLE, self.path.name());
         set(command, "PAGEWIRE_PAGE_FAULTS", self.page_faults.as_deref().map(Path::new));
         set(command, "PAGEWIRE_PAGE_IN", self.page_in.map(PageIn::name).map(Path::new));

@@ -3,7 +3,8 @@
 //! Everything here stands beside the engine, never inside it: programs are started with the engine
 //! preloaded ([`run`]), live ones are asked what they do ([`explain`], [`top`]), the machine is examined
 //! ([`doctor`]), and other people's programs are run in pairs ([`demo`], [`bench`]). What the papers measured is put beside
-//! models of their machines and what this machine does ([`reproduce`]). The end-to-end
+//! models of their machines and what this machine does ([`reproduce`]). Files are served as regions and fetched ([`serve`],
+//! [`transfer`]), as any program of the native interface would do it. The end-to-end
 //! tests use [`hosts`] and [`pair`] too, so that a demonstration and a test run the same way.
 //!
 //! It must never touch a program's memory or packets itself, and it needs no root.
@@ -41,6 +42,7 @@ pub mod bench;
 mod chart;
 mod datagrams;
 pub mod demo;
+pub mod directory;
 pub mod doctor;
 pub mod explain;
 pub mod figures;
@@ -50,16 +52,20 @@ pub mod install;
 pub mod interrupt;
 pub mod launch;
 pub mod limits;
+mod native;
 pub mod pair;
 pub mod perftest;
 pub mod preload;
 pub mod probe;
 mod progress;
+mod registered;
 pub mod report;
 pub mod reproduce;
 pub mod run;
+pub mod serve;
 pub mod stage;
 pub mod swap;
 pub mod table;
 pub mod top;
+pub mod transfer;
 pub mod workload;

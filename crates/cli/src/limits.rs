@@ -68,3 +68,54 @@ pub const LIVE_ROUNDS: u32 = 3;
 
 /// What all rounds of `pagewire reproduce --live` may take, as far as the rounds before tell.
 pub const LIVE_TOTAL: Duration = Duration::from_secs(170);
+
+/// Files that one `pagewire serve` has.
+pub const SERVED_FILES: usize = 1000;
+
+/// Bytes of the name of a served file: as of a name in a directory (`NAME_MAX`).
+pub const SERVED_NAME: usize = 255;
+
+/// Addresses of this host at which clients of one `pagewire serve` may come, where it listens at all of them.
+pub const SERVED_ADDRESSES: usize = 16;
+
+/// Clients that `pagewire serve` answers at a time. One more makes the oldest go that has not said what it wants; if all have, it is refused.
+pub const SERVED_CLIENTS: usize = 64;
+
+/// Bytes of a request to `pagewire serve`.
+pub const REQUEST_BYTES: u64 = 8 << 10;
+
+/// Bytes of one of its answers: names of [`SERVED_FILES`] in JSON, where a byte may become six.
+pub const REPLY_BYTES: u64 = 4 << 20;
+
+/// How long a client of `pagewire serve` may take to say what it wants, and the server to say anything.
+pub const SERVE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often `pagewire serve` says how far a checksum is, and looks whether anybody still waits for it.
+pub const CHECKSUM_TICK: Duration = Duration::from_millis(500);
+
+/// Checksums that `pagewire serve` computes at a time; the others wait.
+pub const CHECKSUMS: usize = 4;
+
+/// Bytes that are read at once for a checksum.
+pub const CHECKSUM_PIECE: usize = 1 << 20;
+
+/// Bytes of one operation of `pagewire get` and `put`.
+pub const TRANSFER_PIECE: usize = 1 << 20;
+
+/// Operations of one file that are under way at a time.
+pub const TRANSFER_WINDOW: usize = 8;
+
+/// Buffers of [`TRANSFER_PIECE`] that one file has: those under way, and some that are written and summed.
+pub const TRANSFER_BUFFERS: usize = TRANSFER_WINDOW + 4;
+
+/// Files that are transferred at a time.
+pub const TRANSFERS: usize = 4;
+
+/// How long an operation of a transfer may take. What the engine does itself with a peer that is gone takes less.
+pub const TRANSFER_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often a transfer looks whether it was interrupted, while nothing comes.
+pub const TRANSFER_TICK: Duration = Duration::from_millis(100);
+
+/// How often `pagewire put` tells the server how far it is.
+pub const PUT_NOTE: Duration = Duration::from_secs(1);

@@ -31,7 +31,7 @@ fn file_name(path: &[u8]) -> &[u8] {
 
 /// Whether a library is the runtime of a sanitizer, by its name: GCC's (`libasan.so.8`) or Clang's
 /// (`libclang_rt.asan-x86_64.so`).
-fn is_sanitizer(path: &[u8]) -> bool {
+pub fn is_sanitizer(path: &[u8]) -> bool {
     const KINDS: [&str; 6] = ["asan", "hwasan", "lsan", "msan", "tsan", "ubsan"];
     let name = String::from_utf8_lossy(file_name(path));
     let Some(kind) = name.strip_prefix("libclang_rt.").or_else(|| name.strip_prefix("lib")) else {

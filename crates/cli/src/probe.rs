@@ -3,6 +3,7 @@
 use crate::datagrams;
 use crate::limits::PROBE_PATIENCE;
 use crate::pair::Running;
+use crate::registered;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use nix::sched::CloneFlags;
@@ -28,8 +29,12 @@ pub enum Kind {
     Flooder,
     /// `receiver ADDRESS SEGMENT`: prints the MB/s that it receives of a flooder
     Receiver,
+    /// `native NAME SIZE TIMES`: measures the native interface, with another one where that needs two
+    Native,
     /// Makes a network namespace, in a user namespace where that is needed
     Namespaces,
+    /// `registered WHAT SIZES`: measures registered memory, as a process of a job
+    Registered,
 }
 
 impl Kind {
@@ -41,7 +46,9 @@ impl Kind {
             Kind::Asker => "asker",
             Kind::Flooder => "flooder",
             Kind::Receiver => "receiver",
+            Kind::Native => "native",
             Kind::Namespaces => "namespaces",
+            Kind::Registered => "registered",
         }
     }
 }
@@ -79,6 +86,13 @@ pub fn serve(kind: Kind, operands: &[String]) -> Result<()> {
                 _ => println!("{}", datagrams::receive_flood(address, segment)?),
             }
         }
+        Kind::Native => {
+            let figure = crate::native::measure(operand(0)?, operand(1)?.parse()?, operand(2)?.parse()?)?;
+            if let Some(figure) = figure {
+                println!("{}", serde_json::to_string(&figure)?);
+            }
+        }
+        Kind::Registered => registered::serve(operand(0)?, operand(1)?)?,
         Kind::Namespaces => {
             let with_user = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET;
             // Root needs no user namespace, if it has its capabilities.
@@ -92,7 +106,7 @@ pub fn serve(kind: Kind, operands: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn command(kind: Kind, operands: &[String]) -> Result<Command> {
+pub(crate) fn command(kind: Kind, operands: &[String]) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["probe", kind.name()]).args(operands);
     Ok(command)

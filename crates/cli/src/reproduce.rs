@@ -23,10 +23,7 @@ use std::io::Write;
 /// # Errors
 /// If the paper has no such figure or table, something cannot be written, or the engine that is to be measured is not installed.
 pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
-    let (name, paper) = match arguments.paper {
-        ReproducedPaper::Part => ("part", Paper::Part),
-        ReproducedPaper::Jbmt => ("jbmt", Paper::Jbmt),
-    };
+    let (name, paper) = named(arguments.paper);
     if let Some(directory) = &arguments.out {
         crate::chart::prepare("--out", directory)?;
     }
@@ -70,6 +67,16 @@ pub fn reproduce(arguments: &ReproduceArguments) -> Result<u8> {
         }
     }
     Ok(u8::from(live.is_some_and(Live::has_failed)))
+}
+
+/// A paper, and its name in files.
+const fn named(paper: ReproducedPaper) -> (&'static str, Paper) {
+    match paper {
+        ReproducedPaper::Part => ("part", Paper::Part),
+        ReproducedPaper::Jbmt => ("jbmt", Paper::Jbmt),
+        ReproducedPaper::Frrwp => ("frrwp", Paper::Frrwp),
+        ReproducedPaper::Reuse => ("reuse", Paper::Reuse),
+    }
 }
 
 /// Places of which there are numbers but no curves, where this machine is measured, too.
@@ -238,7 +245,7 @@ mod tests {
     /// Whoever reads the table finds each number of the paper in it, and a reason below each that is off.
     #[test]
     fn the_table_has_every_number_and_every_reason() {
-        for paper in [Paper::Part, Paper::Jbmt] {
+        for paper in Paper::ALL {
             let (claims, figures) = (pagewire_papers::claims(paper), pagewire_papers::figures(paper));
             let mut out = Vec::new();
             print(&mut out, &claims, &figures, None).expect("memory");

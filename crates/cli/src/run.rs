@@ -4,7 +4,7 @@ use crate::arguments::{RunArguments, path_of_variable};
 use crate::install::{Installation, in_path, is_executable};
 use crate::launch::{Launch, PATH_VARIABLE};
 use crate::{preload, report};
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Error, Result, bail};
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Pid, Uid, getegid, geteuid, getuid};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -44,6 +44,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
     launch.page_in = arguments.page_in;
     launch.rate.clone_from(&arguments.rate);
     launch.device_files = arguments.no_device_files.then_some(false);
+    launch.heap = arguments.heap;
     if let Some(file) = &arguments.pcap {
         // A program may change its directory before the engine opens the file.
         let file = std::path::absolute(file)?;
@@ -54,6 +55,11 @@ pub fn run(arguments: &RunArguments) -> Result<u8> {
     let (program, operands) = arguments.program.split_first().context("no program is named")?;
     if let Some(file) = file_of(program) {
         launch.needed = preload::needed(&file);
+        if let Some(runtime) = launch.needed.iter().find(|name| preload::is_sanitizer(name.as_bytes())) {
+            if launch.heap {
+                bail!("--heap: {} has {runtime}, whose malloc(3) it needs: leave --heap out", file.display());
+            }
+        }
         if let Some(privilege) = privilege(&file, Caller::this()) {
             crate::tell!(
                 "pagewire: {} {privilege}: the loader gives it no engine, so it does not run on Pagewire itself (pagewire \

@@ -44,7 +44,7 @@ fn a_table_of_applications_says_what_is_the_papers_and_what_is_estimated() {
 
 #[test]
 fn json_is_an_object_a_line_first_the_numbers_then_the_figures() {
-    for paper in ["part", "jbmt"] {
+    for paper in ["part", "jbmt", "frrwp", "reuse"] {
         let done = reproduce(&[paper, "--json"]);
         assert!(done.status.success(), "{done:?}");
         let text = String::from_utf8(done.stdout).unwrap();
@@ -63,6 +63,8 @@ fn what_the_paper_has_not_is_an_error_that_says_what_it_has() {
         (["part", "--figure", "3"], "figure 16"),
         (["part", "--table", "6"], "table 5"),
         (["jbmt", "--table", "9"], "table 1"),
+        (["frrwp", "--figure", "7"], "figure 5"),
+        (["reuse", "--figure", "8"], "figure 7"),
     ];
     for (words, known) in missing {
         let refused = reproduce(&words);
@@ -71,4 +73,28 @@ fn what_the_paper_has_not_is_an_error_that_says_what_it_has() {
         assert!(told.contains(known) && !told.contains("section"), "{told}");
     }
     assert_eq!(reproduce(&["part", "--figure", "12", "--table", "2"]).status.code(), Some(2));
+}
+
+/// Both processes are started, and each curve has a point for each size; mlock may be refused, and then a note says so.
+#[test]
+fn registered_memory_is_measured_on_this_machine() {
+    let places = [
+        ("reuse", "5", "reused", 15),
+        ("reuse", "7", "copied", 15),
+        ("frrwp", "1", "RDMA write", 8),
+        ("frrwp", "4", "the whole", 2),
+    ];
+    for (paper, figure, curve, points) in places {
+        let done = reproduce(&[paper, "--figure", figure, "--live", "--path", "local", "--json"]);
+        assert!(done.status.success(), "{done:?}");
+        let text = String::from_utf8(done.stdout).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let figures: Vec<_> = lines.filter(|line| line["curves"].is_object()).collect();
+        let here = &figures[0]["this_machine"];
+        let notes = here["notes"].to_string();
+        assert!(notes.contains("mlock(2) stands for the registration"), "{notes}");
+        let measured = here["curves"][curve].as_array().map_or(0, Vec::len);
+        let is_refused = notes.contains("not permitted to lock");
+        assert!(measured == points || is_refused && curve == "the whole", "{curve}: {here}");
+    }
 }

@@ -6,6 +6,7 @@
 use crate::error::{HeapError, Result};
 use crate::limits::{ARENA_SHARE, ARENAS, CHUNK, MOST_ARENA, UNIT};
 use crate::mimalloc::{manage_memory, mi_heap_new_in_arena, mi_heap_t};
+use crate::operation;
 use crate::range::map_private;
 use crate::space::Space;
 use libc::c_void;
@@ -185,6 +186,8 @@ unsafe extern "C" fn commit(
 ) -> bool {
     // SAFETY: `Arena::new` gave mimalloc a pointer to an arena that lives for ever.
     let arena = unsafe { &*arena.cast::<Arena>() };
+    // mimalloc gives memory back when a thread ends, and the process, too: what the lists of the space need then must not come from here.
+    let _operation = operation::enter();
     let start = start as usize;
     if start == arena.start() {
         // The first call of all: mimalloc asks for its tables.

@@ -10,7 +10,7 @@
 
 use crate::error::{HeapError, Result};
 use crate::limits::{RESERVATIONS, UNIT};
-use crate::mimalloc::{_mi_heap_default_key, _mi_heap_theap_get_peek};
+use crate::mimalloc::{self, _mi_heap_default_key, _mi_heap_theap_get_peek};
 use crate::operation;
 use crate::presence::{COPY_FAILED, GONE, PRIVATE, SHARED, UNUSED};
 use crate::range::{map_anywhere, map_private, unmap};
@@ -71,6 +71,7 @@ fn install() -> Result<()> {
     if *installed {
         return Ok(());
     }
+    mimalloc::begin().map_err(|error| HeapError::System { call: "pthread_create(3) for mimalloc", error })?;
     operation::prepare_process()
         .map_err(|error| HeapError::System { call: "pthread_key_create(3)", error })?;
     // SAFETY: the handlers are functions of this crate and live as long as it is loaded; the engine is never unloaded.

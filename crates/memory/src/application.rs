@@ -212,6 +212,32 @@ pub trait ApplicationMemory: Send + Sync + 'static {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Runs an atomic on 8 aligned bytes of a peer's memory that is [mapped](Self::map_shared) here, and gives what was there.
+    ///
+    /// # Errors
+    /// `NotMapped`: it is not, or not aligned; nothing was done.
+    fn atomic_in_mapping(
+        &self,
+        process: &Self::Process,
+        there: Segment,
+        operation: AtomicOperation,
+    ) -> Result<u64, MemoryError> {
+        let _ = (process, there, operation);
+        Err(MemoryError::NotMapped)
+    }
+
+    /// Whether any of a peer's memory is [mapped](Self::map_shared) here.
+    fn has_mapping(&self, process: &Self::Process) -> bool {
+        let _ = process;
+        false
+    }
+
+    /// Whether a segment of a peer's memory is [mapped](Self::map_shared) here.
+    fn is_in_mapping(&self, process: &Self::Process, there: Segment) -> bool {
+        let _ = (process, there);
+        false
+    }
+
     /// The memory that stands for null regions.
     ///
     /// # Errors

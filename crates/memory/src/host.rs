@@ -228,12 +228,30 @@ impl ApplicationMemory for HostMemory {
         }
         match self.query_peer(process, segment, moment, seen) {
             // Whoever copies brings it in: it is mapped here. The next transfer need not ask again.
-            Err(Absence::Cheap) if process.shared().is_some_and(|shared| shared.place(segment).is_some()) => {
+            Err(Absence::Cheap) if self.is_in_mapping(process, segment) => {
                 *seen = LastSeen { moment, range: segment.address..segment.address + segment.length };
                 Ok(())
             }
             reached => reached.map_err(Unreached::Absent),
         }
+    }
+
+    fn atomic_in_mapping(
+        &self,
+        process: &HostProcess,
+        there: Segment,
+        operation: AtomicOperation,
+    ) -> Result<u64, MemoryError> {
+        let here = process.shared().and_then(|shared| shared.place(there)).ok_or(MemoryError::NotMapped)?;
+        atomic::run(here, operation)
+    }
+
+    fn has_mapping(&self, process: &HostProcess) -> bool {
+        process.shared().is_some()
+    }
+
+    fn is_in_mapping(&self, process: &HostProcess, there: Segment) -> bool {
+        process.shared().is_some_and(|shared| shared.place(there).is_some())
     }
 
     fn map_shared(&self, process: &HostProcess, there: Range<u64>, file: i32) -> io::Result<()> {

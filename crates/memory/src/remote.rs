@@ -1,6 +1,6 @@
 //! Another process's memory, as transfers see it.
 
-use crate::{ApplicationMemory, LastSeen, MemoryError, Segment, Unreached};
+use crate::{ApplicationMemory, AtomicOperation, LastSeen, MemoryError, Segment, Unreached};
 
 /// What is copied to another process.
 #[derive(Debug, Clone, Copy)]
@@ -11,7 +11,7 @@ pub enum Source<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Another process's memory. Copies only: the caller has checked the access, claimed it and checked again. Nothing here raises a
+/// Another process's memory. Copies and atomics only: the caller has checked the access, claimed it and checked again. Nothing here raises a
 /// signal. Where `tail_last` is set the final 8 bytes become visible after all others.
 pub trait RemoteMemory {
     /// Whether a segment can be accessed at this moment without a wait for its pages; see [`ApplicationMemory::reach`].
@@ -31,6 +31,15 @@ pub trait RemoteMemory {
     /// # Errors
     /// [`MemoryError`].
     fn get(&self, there: &[Segment], into: &[Segment], tail_last: bool) -> Result<(), MemoryError>;
+
+    /// Runs an atomic on 8 aligned bytes of the other process, and gives what was there.
+    ///
+    /// # Errors
+    /// `NotMapped`: that cannot be done from here, and was not.
+    fn atomic(&self, there: Segment, operation: AtomicOperation) -> Result<u64, MemoryError>;
+
+    /// Whether [`atomic`](Self::atomic) can be done there.
+    fn takes_atomics(&self, there: Segment) -> bool;
 
     /// Whether copies may meet absent pages, of this process and of the other one.
     fn may_fault(&self) -> bool;
@@ -59,6 +68,14 @@ impl<M: ApplicationMemory> RemoteMemory for CrossMemory<'_, M> {
     #[inline(always)]
     fn get(&self, there: &[Segment], into: &[Segment], tail_last: bool) -> Result<(), MemoryError> {
         self.memory.pull(self.process, there, into, tail_last)
+    }
+
+    fn atomic(&self, there: Segment, operation: AtomicOperation) -> Result<u64, MemoryError> {
+        self.memory.atomic_in_mapping(self.process, there, operation)
+    }
+
+    fn takes_atomics(&self, there: Segment) -> bool {
+        there.address % 8 == 0 && self.memory.is_in_mapping(self.process, there)
     }
 
     fn may_fault(&self) -> bool {

@@ -1,6 +1,6 @@
 //! What happens where all claims are taken, and that revocation sees every claim of a peer.
 
-use crate::path::initiator_copy::{Bytes, LocalPath, Transfer};
+use crate::path::initiator_copy::{AtomicTransfer, Bytes, LocalPath, Transfer};
 use crate::path::local::LocalChannel;
 use crate::services::device::devices;
 use crate::words::attributes::{AddressVector, Capabilities, QueuePairChange, QueuePairType, State};
@@ -11,8 +11,10 @@ use pagewire_fabric::{Fabric, HostFabric};
 use pagewire_iommu::Hazards;
 use pagewire_iommu::hazards::{Claim, Revoked};
 use pagewire_iommu::words::SharedWords;
-use pagewire_memory::{ApplicationMemory, LastSeen, MemoryError, RemoteMemory, Segment, Source, Unreached};
-use pagewire_transport::{Operation, RemoteAddress};
+use pagewire_memory::{
+    ApplicationMemory, AtomicOperation, LastSeen, MemoryError, RemoteMemory, Segment, Source, Unreached,
+};
+use pagewire_transport::{Atomic, Operation, RemoteAddress};
 use std::cell::RefCell;
 use std::result::Result;
 use std::sync::Arc;
@@ -73,7 +75,7 @@ impl Side {
             signal_all: true,
         };
         let queue_pair = domain.create_qp(init).unwrap();
-        let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ;
+        let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ | Rights::REMOTE_ATOMIC;
         let change = QueuePairChange {
             state: Some(State::Init),
             pkey_index: Some(0),
@@ -325,6 +327,19 @@ impl RemoteMemory for TestMemory<'_> {
         self.memory.write(&self.bytes.borrow()[self.range(there)], into, tail_last)
     }
 
+    fn atomic(&self, there: Segment, operation: AtomicOperation) -> Result<u64, MemoryError> {
+        self.note("atomic")?;
+        let AtomicOperation::FetchAdd { add } = operation else { panic!("a fetch-add") };
+        let word = &mut self.bytes.borrow_mut()[self.range(&[there])];
+        let original = u64::from_ne_bytes((&*word).try_into().unwrap());
+        word.copy_from_slice(&(original + add).to_ne_bytes());
+        Ok(original)
+    }
+
+    fn takes_atomics(&self, there: Segment) -> bool {
+        there.address % 8 == 0
+    }
+
     fn may_fault(&self) -> bool {
         true
     }
@@ -340,11 +355,14 @@ fn transfers_work_with_any_remote_memory_and_touch_it_under_a_claim() {
     let at = |offset| RemoteAddress { address: base + offset, key };
     let piece = ScatterGather { address: one.address(), length: 8, key: one.region.lkey() };
     let into = ScatterGather { address: one.address() + 8, ..piece };
+    let original = ScatterGather { address: one.address() + 16, ..piece };
     let write = |offset| Operation::Write { remote: at(offset), immediate: None };
+    let fetch_add = Operation::Atomic { remote: at(8), atomic: Atomic::FetchAdd { add: 1 } };
     let cases = [
         (write(0), Bytes::Segments(std::slice::from_ref(&piece)), "put"),
         (write(8), Bytes::Inline(&[9; 8]), "put"),
         (Operation::Read { remote: at(4) }, Bytes::Segments(std::slice::from_ref(&into)), "get"),
+        (fetch_add, Bytes::Segments(std::slice::from_ref(&original)), "atomic"),
     ];
     let channel = one.channel();
     let mut qpc = one.queue_pair.qpc.lock();
@@ -386,16 +404,22 @@ fn transfers_work_with_any_remote_memory_and_touch_it_under_a_claim() {
                 mr_cache,
                 peer_knows_rts,
             };
-            let outcome = path.execute(&Transfer::new(operation, 8).unwrap(), *data);
+            let outcome = match (Transfer::new(operation, 8), AtomicTransfer::new(operation), *data) {
+                (Some(transfer), ..) => path.execute(&transfer, *data),
+                (None, Some(atomic), Bytes::Segments(pieces)) => path.execute_atomic(&atomic, pieces),
+                _ => panic!("no such transfer"),
+            };
             let refused = Err(Withheld::Refused(Cause::PeerUnreadable));
             assert_eq!(outcome, if fails { refused } else { Ok(()) });
             assert_eq!(*path.remote.calls.borrow(), [("reach", false), (*call, true)]);
             bytes = path.remote.bytes.into_inner();
         }
-        let expected = if fails { [0; 16] } else { [[7; 8], [9; 8]].concat().try_into().unwrap() };
+        let expected =
+            if fails { [0; 16] } else { [[7; 8], [10, 9, 9, 9, 9, 9, 9, 9]].concat().try_into().unwrap() };
         assert_eq!(bytes, expected);
     }
     assert!(!channel.own_hazards.holds(Revoked::QueuePair(two.queue_pair.place)), "a claim is left");
     assert_eq!(one.bytes[8..16], [7, 7, 7, 7, 9, 9, 9, 9]);
+    assert_eq!(one.bytes[16..24], [9; 8], "what was there");
     assert_eq!(two.bytes[..16], [0; 16], "the peer's own memory is not touched");
 }

@@ -1,7 +1,11 @@
 //! Buffers that operations own until they end.
 
+use pagewire_heap::HeapRef;
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// A vector in the registered heap ([`Node::heap`](crate::Node::heap)).
+type HeapVec<T> = allocator_api2::vec::Vec<T, HeapRef>;
 
 /// Memory that an operation may own: its bytes lie still while the value itself is moved.
 ///
@@ -31,7 +35,7 @@ macro_rules! slices {
     )*};
 }
 
-slices!(Vec<T>, Box<[T]>, Arc<[T]>, &'static [T]);
+slices!(Vec<T>, Box<[T]>, Arc<[T]>, &'static [T], HeapVec<T>);
 
 // SAFETY: a vector owns its elements alone, and any bytes make some (`FromBytes`).
 unsafe impl<T: IntoBytes + FromBytes + Immutable + Send + Sync + 'static> BufferMut for Vec<T> {}

@@ -1,11 +1,12 @@
 //! The completion queue of a node, and the thread that polls it for those who sleep.
 
 use crate::engine::Host;
-use crate::error::{Result, refused, system};
-use crate::limits::{COMPLETIONS, POLL, SPIN};
+use crate::error::{Failure, Result, refused, system};
+use crate::limits::{COMPLETIONS, MESSAGES, POLL, SPIN};
 use crate::pending::{Pending, Sleep};
+use crate::readiness::Readiness;
 use pagewire_nic::{Completion, CompletionChannel, CompletionQueue, Context, Notifier};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -16,6 +17,11 @@ use std::time::{Duration, Instant};
 /// Whoever has the queue pair that a completion is of.
 pub(crate) trait Completes: Send + Sync {
     fn complete(self: Arc<Self>, completion: &Completion);
+
+    /// Does what is due now. Gives how long that is not so again; `None`: it is not known to be.
+    fn run_timers(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// For how long the thread sleeps at most before it looks whether its node is still there.
@@ -27,6 +33,8 @@ pub(crate) struct Completions {
     channel: Arc<CompletionChannel>,
     wakeup: Arc<Wakeup>,
     by_queue_pair: RwLock<HashMap<u32, Arc<dyn Completes>>>,
+    /// Takes the completions of all other queue pairs.
+    others: Option<Arc<dyn Completes>>,
     /// Held by the thread that polls.
     order: Mutex<()>,
     /// The one that polls for sleepers.
@@ -61,20 +69,42 @@ impl Notifier for Wakeup {
 impl Completions {
     /// An empty queue, and the thread that polls it for sleepers.
     pub fn new(context: &Arc<Context<Host>>) -> Result<Arc<Self>> {
+        Self::start(context, "pagewire-wait", COMPLETIONS, None)
+    }
+
+    /// An empty queue of so many completions, which the thread always polls, and `taker` takes.
+    pub fn for_one(
+        context: &Arc<Context<Host>>,
+        thread: &'static str,
+        entries: u32,
+        taker: Arc<dyn Completes>,
+    ) -> Result<Arc<Self>> {
+        let completions = Self::start(context, thread, entries, Some(taker))?;
+        completions.add_sleepers(1);
+        Ok(completions)
+    }
+
+    fn start(
+        context: &Arc<Context<Host>>,
+        thread: &'static str,
+        entries: u32,
+        others: Option<Arc<dyn Completes>>,
+    ) -> Result<Arc<Self>> {
         let wakeup = Arc::new(Wakeup::default());
         let channel = context.create_channel(wakeup.clone());
         let queue =
-            context.create_cq(COMPLETIONS, Some(channel.clone())).map_err(refused("a completion queue"))?;
+            context.create_cq(entries, Some(channel.clone())).map_err(refused("a completion queue"))?;
         let completions = Arc::new(Completions {
             queue,
             channel,
             wakeup: wakeup.clone(),
             by_queue_pair: RwLock::default(),
+            others,
             order: Mutex::default(),
             thread: Mutex::default(),
         });
         let weak = Arc::downgrade(&completions);
-        let thread = pagewire_fabric::spawn("pagewire-wait", move || serve(&wakeup, &weak))
+        let thread = pagewire_fabric::spawn(thread, move || serve(&wakeup, &weak))
             .map_err(system("a thread cannot start"))?;
         *completions.thread.lock() = Some(thread);
         Ok(completions)
@@ -97,12 +127,26 @@ impl Completions {
     /// Hands over what is complete, and gives how much. With nothing there the calling thread does the engine's work for a moment.
     pub fn poll(&self) -> usize {
         // One thread at a time, so that the order stays.
-        let Some(_order) = self.order.try_lock() else { return 0 };
+        let Some(order) = self.order.try_lock() else { return 0 };
+        self.poll_in_order(order)
+    }
+
+    /// Hands over what is complete now, though other threads poll, too.
+    pub fn drain(&self) {
+        // No more than there can be now: others may add to it without end.
+        for _ in 0..=MESSAGES as usize / POLL {
+            if self.poll_in_order(self.order.lock()) == 0 {
+                return;
+            }
+        }
+    }
+
+    fn poll_in_order(&self, _order: MutexGuard<'_, ()>) -> usize {
         let mut batch = SmallVec::<[Completion; 8]>::new();
         self.queue.poll(POLL, &mut |completion| batch.push(*completion));
         for completion in &batch {
             let taker = self.by_queue_pair.read().get(&completion.queue_pair).cloned();
-            if let Some(taker) = taker {
+            if let Some(taker) = taker.or_else(|| self.others.clone()) {
                 taker.complete(completion);
             }
         }
@@ -139,6 +183,23 @@ impl Completions {
         if more > 0 {
             self.wakeup.changed.notify_all();
         }
+    }
+
+    /// Has the thread look when something is due.
+    pub fn look_at_timers(&self) {
+        self.wakeup.raise();
+    }
+
+    /// Ends something that is waited for here.
+    pub fn end<P: ?Sized>(
+        &self,
+        pending: &Pending<P>,
+        failure: Option<Failure>,
+        readiness: Option<&Arc<Readiness>>,
+    ) {
+        let end = pending.end(failure, readiness);
+        self.add_sleepers(-(end.wakers.len() as isize));
+        end.wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Forgets all queue pairs, and destroys the queue.
@@ -199,10 +260,11 @@ fn serve(wakeup: &Wakeup, completions: &Weak<Completions>) {
             continue;
         }
         let channel = completions.channel.clone();
+        let due = completions.others.as_ref().and_then(|others| others.run_timers());
         drop(completions);
         let mut state = wakeup.state.lock();
         if !state.raised && !state.closed {
-            wakeup.changed.wait_for(&mut state, LOOK);
+            wakeup.changed.wait_for(&mut state, due.unwrap_or(LOOK).min(LOOK));
         }
         state.raised = false;
         drop(state);

@@ -13,6 +13,7 @@ use crate::limits::{
 };
 use crate::listener::{ListenerHandle, Watcher};
 use crate::pending::{AnyPending, Step, Wakers};
+use crate::readiness::Readiness;
 use crate::services::Services;
 use crate::token::NodeAddress;
 use pagewire_nic::attributes::{QueuePairChange, State};
@@ -51,6 +52,8 @@ struct Queues {
     repeating: usize,
     /// The thread that polls for sleepers polls for this connection.
     is_polled: bool,
+    /// Why the peer is lost, until others are told.
+    loss: Option<String>,
     /// The thread that connects, or did.
     connector: Option<JoinHandle<()>>,
 }
@@ -79,18 +82,18 @@ enum Link {
 type Ended = Vec<(Arc<AnyPending>, Option<Failure>)>;
 
 impl Connection {
-    /// Connects to a peer.
-    pub fn open(
+    /// The connection to a peer, which the first operation has made.
+    pub fn new(
         services: &Arc<Services>,
         listener: &Arc<ListenerHandle>,
         peer: NodeAddress,
-    ) -> Result<Arc<Connection>> {
-        let connection = Arc::new(Connection {
+    ) -> Arc<Connection> {
+        Arc::new(Connection {
             peer,
             services: services.clone(),
             listener: listener.clone(),
             queues: Mutex::new(Queues {
-                link: Link::Connecting,
+                link: Link::Idle,
                 posted: VecDeque::new(),
                 first: 0,
                 flushed: Vec::new(),
@@ -99,11 +102,10 @@ impl Connection {
                 losses: 0,
                 repeating: 0,
                 is_polled: false,
+                loss: None,
                 connector: None,
             }),
-        });
-        connection.connect()?;
-        Ok(connection)
+        })
     }
 
     fn connect(self: &Arc<Self>) -> Result<()> {
@@ -149,7 +151,7 @@ impl Connection {
                     drop(queues);
                     let Err(error) = self.connect() else { continue };
                     let mut queues = self.queues.lock();
-                    queues.link = Link::Down { why: error.to_string() };
+                    queues.go_down(error.to_string());
                     let ended = self.post(&mut queues);
                     self.end(queues, ended);
                     return Err(error);
@@ -252,8 +254,7 @@ impl Connection {
         match pagewire_fabric::spawn("pagewire-connect", move || connection.recover(given.as_deref())) {
             Ok(thread) => queues.connector = Some(thread),
             Err(error) => {
-                queues.link =
-                    Link::Down { why: format!("no thread could be started to connect anew: {error}") };
+                queues.go_down(format!("no thread could be started to connect anew: {error}"));
                 if let Some(former) = former {
                     self.services.completions.leave(former.number());
                     discard(&former);
@@ -269,11 +270,13 @@ impl Connection {
             self.services.completions.leave(former.number());
             discard(former);
         }
+        // What waits for the peer ends with it: so there is a connection as long.
+        let is_needed = self.services.peer_events().is_some_and(|events| events.holds(&self.peer));
         let mut queues = self.queues.lock();
         if !matches!(queues.link, Link::Connecting) {
             return;
         }
-        if queues.waiting.is_empty() {
+        if queues.waiting.is_empty() && !is_needed {
             queues.link = Link::Idle;
             return;
         }
@@ -293,7 +296,7 @@ impl Connection {
         };
         let mut queues = self.queues.lock();
         if matches!(queues.link, Link::Connecting) {
-            queues.link = Link::Down { why };
+            queues.go_down(why);
         }
         let ended = self.post(&mut queues);
         self.end(queues, ended);
@@ -304,7 +307,7 @@ impl Connection {
         let mut wakers = Wakers::new();
         let mut sleepers = 0;
         for (pending, failure) in ended {
-            let end = pending.end(failure);
+            let end = pending.end(failure, self.readiness());
             sleepers += end.wakers.len() as isize + isize::from(end.abandoned);
             wakers.extend(end.wakers);
             if let Some(failure) = end.unnoticed {
@@ -318,12 +321,26 @@ impl Connection {
                 || matches!(queues.link, Link::Failing { .. }));
         let change =
             isize::from(needs_polling) - isize::from(std::mem::replace(&mut queues.is_polled, needs_polling));
+        let loss = queues.loss.take();
         drop(queues);
         let change = change - sleepers;
         if change != 0 {
             self.services.completions.add_sleepers(change);
         }
         wakers.into_iter().for_each(std::task::Waker::wake);
+        if let (Some(why), Some(events)) = (loss, self.services.peer_events()) {
+            events.lose(&self.peer, &why);
+        }
+    }
+
+    /// Ends operations that the engine has nothing of.
+    pub fn finish(&self, ended: Ended) {
+        self.end(self.queues.lock(), ended);
+    }
+
+    /// Operations that wait for room or for a connection.
+    pub fn backlog(&self) -> usize {
+        self.queues.lock().waiting.len()
     }
 
     /// Waits until everything that was started before has ended.
@@ -345,6 +362,11 @@ impl Connection {
     /// The key of all memory of this process, for its own side of operations.
     pub fn local_key(&self) -> u32 {
         self.services.local_key()
+    }
+
+    /// Where what has ended is announced.
+    pub fn readiness(&self) -> Option<&Arc<Readiness>> {
+        self.services.readiness()
     }
 
     /// Where its completions come.
@@ -562,8 +584,15 @@ impl Queues {
         if let Link::Up { queue_pair, stream } = &self.link {
             hang_up(stream);
             self.losses += u32::from(lost.is_some());
+            self.loss = lost.clone().or(self.loss.take());
             self.link = Link::Failing { queue_pair: queue_pair.clone(), lost };
         }
+    }
+
+    /// The peer cannot be connected to.
+    fn go_down(&mut self, why: String) {
+        self.loss = Some(why.clone());
+        self.link = Link::Down { why };
     }
 
     /// Keeps an operation that was flushed, once, however many of its steps were.

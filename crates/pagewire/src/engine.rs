@@ -6,19 +6,34 @@ use pagewire_heap::{HeapError, HeapOptions, HeapRef};
 use pagewire_memory::guard;
 use pagewire_nic::{Nic, Options, PathChoice};
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::io;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 /// The world around the engine.
 pub(crate) type Host = HostFabric;
 
 static ENGINE: Mutex<Option<Arc<Nic<Host>>>> = Mutex::new(None);
 
+/// Gives the engine that the process has for other interfaces, and starts it if need be.
+pub type EngineSource = fn() -> io::Result<Arc<Nic<HostFabric>>>;
+
+static SOURCE: OnceLock<EngineSource> = OnceLock::new();
+
+/// Nodes use the engine of this source: a process has one. To be called before the first node; a later source changes nothing.
+pub fn set_engine_source(source: EngineSource) {
+    SOURCE.get_or_init(|| source);
+}
+
 /// The engine of this process. The first call starts it, with the path that `PAGEWIRE_PATH` asks for.
 pub(crate) fn engine() -> Result<Arc<Nic<Host>>> {
     let mut engine = ENGINE.lock();
     if let Some(running) = &*engine {
         return if running.fabric().is_forked_child() { Err(Error::Forked) } else { Ok(running.clone()) };
+    }
+    if let Some(source) = SOURCE.get() {
+        let shared = source().map_err(system("the engine cannot start"))?;
+        return Ok(engine.insert(shared).clone());
     }
     let options = Options { path: path()?, ..Options::default() };
     // What the engine touches for nodes is theirs: buffers of operations and memory of regions, which no program takes away. So it need not
@@ -31,6 +46,13 @@ pub(crate) fn engine() -> Result<Arc<Nic<Host>>> {
     Ok(engine.insert(nic).clone())
 }
 
+static HEAP: Mutex<Option<&'static HeapRef>> = Mutex::new(None);
+
+/// The registered heap of this process, if it was made.
+pub(crate) fn made_heap() -> Option<&'static HeapRef> {
+    *HEAP.lock()
+}
+
 /// Bytes of addresses that the heap reserves.
 const RANGE: &str = "PAGEWIRE_HEAP_RANGE";
 
@@ -39,22 +61,50 @@ const RANGE: &str = "PAGEWIRE_HEAP_RANGE";
 /// # Errors
 /// `Heap`; `Environment`: what `PAGEWIRE_HEAP_RANGE` says.
 pub(crate) fn heap(nic: &Nic<Host>) -> Result<&'static HeapRef> {
-    static HEAP: Mutex<Option<&'static HeapRef>> = Mutex::new(None);
     let mut heap = HEAP.lock();
     if let Some(heap) = *heap {
         return Ok(heap);
     }
-    let options = HeapOptions { range: range()?, ..HeapOptions::default() };
+    let made = make_heap(false)?;
+    publish(made, nic)?;
+    Ok(heap.insert(made))
+}
+
+/// The registered heap without an engine, which learns of it by [`publish_heap`]. `fork_copies`: a forked child gets a copy of it.
+///
+/// # Errors
+/// As those of [`heap`].
+pub(crate) fn heap_before_engine(fork_copies: bool) -> Result<&'static HeapRef> {
+    let mut heap = HEAP.lock();
+    match *heap {
+        Some(heap) => Ok(heap),
+        None => Ok(heap.insert(make_heap(fork_copies)?)),
+    }
+}
+
+/// Has peers of this host map the heap, if there is one.
+///
+/// # Errors
+/// `Heap`: in a forked child, which has no memory file.
+pub(crate) fn publish_heap(nic: &Nic<Host>) -> Result<()> {
+    made_heap().map_or(Ok(()), |heap| publish(heap, nic))
+}
+
+fn publish(heap: &'static HeapRef, nic: &Nic<Host>) -> Result<()> {
+    let addresses = heap.range();
+    nic.publish_shared_memory(addresses.start as u64..addresses.end as u64, heap.file()?);
+    Ok(())
+}
+
+fn make_heap(fork_copies: bool) -> Result<&'static HeapRef> {
+    let options = HeapOptions { range: range()?, fork_copies, ..HeapOptions::default() };
     let made = HeapRef::new(options).map_err(|error| match error {
         HeapError::AddressSpace { .. } | HeapError::FileSize { .. } => {
             Error::Environment { variable: RANGE, why: format!("not set, or too large: {error}") }
         }
         error => error.into(),
     })?;
-    let made: &'static HeapRef = Box::leak(Box::new(made));
-    let addresses = made.range();
-    nic.publish_shared_memory(addresses.start as u64..addresses.end as u64, made.file()?);
-    Ok(heap.insert(made))
+    Ok(Box::leak(Box::new(made)))
 }
 
 /// Bytes of addresses of the heap.

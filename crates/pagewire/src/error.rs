@@ -4,7 +4,7 @@ use crate::bootstrap::JobError;
 use crate::token::TokenError;
 use pagewire_heap::HeapError;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// The result of most calls.
@@ -54,6 +54,9 @@ pub enum Error {
     /// The registered heap refused.
     #[error(transparent)]
     Heap(#[from] HeapError),
+    /// No network device has the address.
+    #[error("{0} is no address of a network device here that is up")]
+    Address(IpAddr),
     /// The environment asks for something that cannot be.
     #[error("{variable} is {why}")]
     Environment { variable: &'static str, why: String },
@@ -120,6 +123,17 @@ pub enum Rule {
     /// The memory is there no more, or cannot be accessed in this way.
     #[error("the memory cannot be accessed there: it was unmapped, protected or truncated")]
     Memory,
+    /// A node holds one write of a tag to a peer, and keeps one release of it.
+    #[error("tag {0} is in use with this peer: wait for its write, cancel it, or take another one")]
+    TagInUse(u64),
+    /// A bound of [`limits`](crate::limits) is reached.
+    #[error("too many are under way: wait for some of them")]
+    TooMany,
+    /// The token of a release does not take the write.
+    #[error(
+        "the token of the release does not take the write: it must be of the releasing node, give the right to put, name at least as many bytes, and be exported still"
+    )]
+    Release,
     /// The buffer of the caller cannot be accessed.
     #[error("the caller's own buffer cannot be accessed")]
     Buffer,
@@ -135,6 +149,15 @@ pub enum Failure {
     /// The peer is gone, or cannot be reached. Whether the operation was done there is not known.
     #[error("{operation}: the peer at {peer} is lost: {why}")]
     PeerLost { operation: &'static str, peer: SocketAddr, why: String },
+    /// It was cancelled, by this process or by the peer, and wrote nothing.
+    #[error("{operation} with {peer} was cancelled")]
+    Cancelled { operation: &'static str, peer: SocketAddr },
+    /// What it waited for did not come in time, and it wrote nothing.
+    #[error("{operation}: {waited_for} did not come in time")]
+    TimedOut { operation: &'static str, waited_for: &'static str },
+    /// The peer does not want it; `is_full`: or has no room for it. It wrote nothing.
+    #[error("{operation} was declined by {peer}{}", if *is_full { ", which has too many of them" } else { "" })]
+    Declined { operation: &'static str, peer: SocketAddr, is_full: bool },
     /// The engine gave up for a reason that this interface should not cause.
     #[error("{operation} on the region of {peer} ended with {status}")]
     Unexpected { operation: &'static str, peer: SocketAddr, status: String },

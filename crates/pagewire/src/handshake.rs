@@ -2,6 +2,7 @@
 
 use crate::engine::Host;
 use crate::error::{Error, Result, refused};
+use crate::inbox::Inbox;
 use crate::limits::{CONNECT_PATIENCE, DESTROY_TRIES, KEEP_ALIVE, SEND_DEPTH};
 use crate::services::{Services, random};
 use crate::token::NodeAddress;
@@ -17,7 +18,7 @@ use std::time::Instant;
 
 const MAGIC: [u8; 8] = *b"PAGEWIRE";
 /// Of the messages below.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Bytes of a message at most; one byte in front of it says how many it has.
 pub(crate) const MAX_MESSAGE: usize = 128;
 
@@ -28,6 +29,8 @@ pub(crate) struct ConnectRequest {
     version: u8,
     /// That of the token: who does not know it is a stranger.
     nonce: u64,
+    /// The node that says it.
+    from: NodeAddress,
     endpoint: Endpoint,
 }
 
@@ -73,15 +76,19 @@ pub(crate) fn frame(message: &impl Serialize) -> Vec<u8> {
     bytes
 }
 
-/// A queue pair in INIT. `rights`: what the peer may do to this process.
-fn queue_pair(services: &Services, rights: Rights) -> Result<Arc<QueuePair<Host>>> {
+/// A queue pair in INIT. `inbox`: where messages of the peer come, which then may access this process.
+fn queue_pair(services: &Services, inbox: Option<&Inbox>) -> Result<Arc<QueuePair<Host>>> {
     let what = "a queue pair";
     let completions = services.completions.queue();
+    let rights = match inbox {
+        Some(_) => Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC,
+        None => Rights::empty(),
+    };
     let init = QueuePairInit {
         kind: QueuePairType::Rc,
         send_cq: completions.clone(),
-        recv_cq: completions.clone(),
-        srq: None,
+        recv_cq: inbox.map_or(completions, Inbox::queue).clone(),
+        srq: inbox.map(Inbox::receives),
         capabilities: Capabilities {
             max_send_wr: SEND_DEPTH,
             max_recv_wr: 1,
@@ -156,7 +163,7 @@ impl Endpoint {
 
 /// Connects to a node: the queue pair of this side, and the TCP connection that lasts as long.
 pub(crate) fn connect(services: &Services, to: &NodeAddress) -> Result<(Arc<QueuePair<Host>>, TcpStream)> {
-    let queue_pair = queue_pair(services, Rights::empty())?;
+    let queue_pair = queue_pair(services, None)?;
     let connected = greet(services, to, &queue_pair);
     if connected.is_err() {
         discard(&queue_pair);
@@ -171,14 +178,19 @@ fn greet(services: &Services, to: &NodeAddress, queue_pair: &QueuePair<Host>) ->
     let mut stream = TcpStream::connect_timeout(&to.socket(), CONNECT_PATIENCE).map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     keep_alive(&stream).map_err(failed)?;
-    let request = ConnectRequest { magic: MAGIC, version: VERSION, nonce: to.nonce, endpoint: own };
+    let from = services.address;
+    let request = ConnectRequest { magic: MAGIC, version: VERSION, nonce: to.nonce, from, endpoint: own };
     stream.write_all(&frame(&request)).map_err(failed)?;
     let mut bytes = [0; MAX_MESSAGE];
     let deadline = Instant::now() + CONNECT_PATIENCE;
     read_until(&mut stream, &mut bytes[..1], deadline).map_err(failed)?;
     let length = usize::from(bytes[0]);
     let body = bytes.get_mut(..length).ok_or_else(|| cannot("what answers there is no Pagewire".into()))?;
-    read_until(&mut stream, body, deadline).map_err(failed)?;
+    read_until(&mut stream, body, deadline).map_err(|error| match error.kind() {
+        // It has said less than it announced.
+        ErrorKind::UnexpectedEof => cannot("what answers there is no Pagewire".into()),
+        _ => failed(error),
+    })?;
     match postcard::from_bytes(body) {
         Ok(Answer::Accepted(other)) => own.connect(services, queue_pair, &other)?,
         Ok(Answer::Refused(refusal)) => return Err(cannot(refusal.to_string())),
@@ -217,7 +229,7 @@ pub(crate) fn accept(
     services: &Services,
     message: &[u8],
     is_full: bool,
-) -> Option<(Option<Arc<QueuePair<Host>>>, Answer)> {
+) -> Option<(Option<Responder>, Answer)> {
     let (magic, behind) = message.split_at_checked(MAGIC.len())?;
     let version = *behind.first()?;
     if magic != MAGIC {
@@ -234,9 +246,9 @@ pub(crate) fn accept(
     if is_full {
         return refuse(Refusal::TooManyPeers);
     }
-    let made = respond(services, &request.endpoint);
+    let made = respond(services, request.from, &request.endpoint);
     Some(match made {
-        Ok((queue_pair, own)) => (Some(queue_pair), Answer::Accepted(own)),
+        Ok((responder, own)) => (Some(responder), Answer::Accepted(own)),
         Err(error) => {
             log::debug!("a peer cannot connect: {error}");
             let errno = if let Error::Engine { why, .. } = error { why.errno() } else { 0 };
@@ -245,24 +257,41 @@ pub(crate) fn accept(
     })
 }
 
-fn respond(services: &Services, other: &Endpoint) -> Result<(Arc<QueuePair<Host>>, Endpoint)> {
-    let queue_pair =
-        queue_pair(services, Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC)?;
-    let connected = Endpoint::new(services, &queue_pair).and_then(|own| {
-        own.connect(services, &queue_pair, other)?;
+/// This side of a peer's connection.
+pub(crate) struct Responder {
+    queue_pair: Arc<QueuePair<Host>>,
+    inbox: Arc<Inbox>,
+}
+
+impl Responder {
+    /// Destroys its queue pair, in another thread where that takes time. What the peer has said before is read.
+    pub fn discard_soon(self) {
+        self.inbox.completions().drain();
+        self.inbox.leave(self.queue_pair.number());
+        discard_soon(self.queue_pair);
+    }
+}
+
+fn respond(services: &Services, from: NodeAddress, other: &Endpoint) -> Result<(Responder, Endpoint)> {
+    let inbox = services.inbox()?;
+    let queue_pair = queue_pair(services, Some(&inbox))?;
+    inbox.enter(queue_pair.number(), from);
+    let responder = Responder { queue_pair, inbox };
+    let connected = Endpoint::new(services, &responder.queue_pair).and_then(|own| {
+        own.connect(services, &responder.queue_pair, other)?;
         Ok(own)
     });
     match connected {
-        Ok(own) => Ok((queue_pair, own)),
+        Ok(own) => Ok((responder, own)),
         Err(error) => {
-            discard(&queue_pair);
+            responder.discard_soon();
             Err(error)
         }
     }
 }
 
 /// Destroys a queue pair, in another thread where that takes time.
-pub(crate) fn discard_soon(queue_pair: Arc<QueuePair<Host>>) {
+fn discard_soon(queue_pair: Arc<QueuePair<Host>>) {
     if queue_pair.destroy().is_ok() {
         return;
     }

@@ -44,17 +44,24 @@ pub mod bootstrap;
 #[allow(unsafe_code)]
 mod buffer;
 mod completions;
+mod conditional;
 mod connection;
 mod engine;
 mod error;
 mod handshake;
+mod inbox;
 pub mod limits;
 mod listener;
+mod mapped_file;
 #[allow(unsafe_code)]
 mod memory;
 mod node;
 mod operation;
+mod peers;
 mod pending;
+#[allow(unsafe_code)]
+pub mod raw;
+mod readiness;
 mod region;
 mod remote;
 mod rights;
@@ -63,11 +70,15 @@ mod signal;
 mod token;
 
 pub use buffer::{Buffer, BufferMut};
+pub use conditional::{Canceller, Direction, HeldWrite, OpenedByPeer, Released, Tag, WriteOutcome};
+#[doc(hidden)]
+pub use engine::{EngineSource, set_engine_source};
 pub use error::{Error, Failure, OperationError, Result, Rule, Side};
+pub use mapped_file::MappedFile;
 pub use node::Node;
 pub use operation::Operation;
 pub use region::{Atomic, Kind, ReadOnly, Region, Shared};
 pub use remote::{RemoteRegion, RemoteSignal, SignalUpdate};
 pub use rights::Rights;
 pub use signal::{Signal, wait_all, wait_any};
-pub use token::{Token, TokenError};
+pub use token::{Peer, Token, TokenError};

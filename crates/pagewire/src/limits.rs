@@ -44,3 +44,27 @@ pub const SPIN: Duration = Duration::from_micros(200);
 /// How long a thread that waits for a signal sleeps between two looks at most: the memory of a signal is written without a system
 /// call, so nobody wakes it.
 pub const SIGNAL_SLEEP: Duration = Duration::from_micros(200);
+
+/// Conditional writes that a node holds until their release comes.
+pub const MAX_HELD_WRITES: usize = 65_536;
+
+/// Releases that a node keeps for writes that were not opened yet.
+pub const MAX_EARLY_RELEASES: usize = 4096;
+
+/// Conditional writes and reads that peers have opened and the program has not answered. One more is declined.
+pub const MAX_OPENED: usize = 4096;
+
+/// Releases of a node whose writes have not ended.
+pub const MAX_RELEASES: usize = 65_536;
+
+/// For how long a release waits for its write.
+pub const RELEASE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Messages of peers that come between two rounds of the thread that reads them. More of them wait at their senders.
+pub const MESSAGES: u32 = 1024;
+
+/// Bytes of such a message at most.
+pub const MAX_MESSAGE: usize = 128;
+
+/// Messages to one peer that wait to be sent. Beyond that answers to the peer are dropped.
+pub const MAX_MESSAGES_WAITING: usize = 4096;

@@ -1,12 +1,10 @@
 //! The thread that takes connections of peers, and notices when a peer is gone: a TCP connection lasts as long as the queue pairs that
 //! it was made for.
 
-use crate::engine::Host;
 use crate::error::{Result, system};
-use crate::handshake::{MAX_MESSAGE, accept, discard_soon, frame, keep_alive};
+use crate::handshake::{MAX_MESSAGE, Responder, accept, frame, keep_alive};
 use crate::limits::{MAX_PEERS, PENDING_HANDSHAKES};
 use crate::services::Services;
-use pagewire_nic::QueuePair;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::OwnedFd;
@@ -48,7 +46,7 @@ enum Stream {
     /// Of somebody who has not said what they want.
     Stranger { stream: TcpStream, received: Vec<u8> },
     /// Of a peer that has requests for this process.
-    Requester { stream: TcpStream, queue_pair: Arc<QueuePair<Host>> },
+    Requester { stream: TcpStream, responder: Responder },
     /// Of a peer that this process has requests for.
     Responder { stream: Arc<TcpStream>, watcher: Weak<dyn Watcher> },
 }
@@ -219,8 +217,8 @@ impl Listener {
                 received.extend_from_slice(&bytes[..count]);
                 match self.answer(services, &stream, &received) {
                     Reply::More => drop(self.streams.insert(number, Stream::Stranger { stream, received })),
-                    Reply::Accepted(queue_pair) => {
-                        self.streams.insert(number, Stream::Requester { stream, queue_pair });
+                    Reply::Accepted(responder) => {
+                        self.streams.insert(number, Stream::Requester { stream, responder });
                     }
                     Reply::Ended => self.close(Stream::Stranger { stream, received }),
                 }
@@ -241,17 +239,17 @@ impl Listener {
         }
         let requesters =
             self.streams.values().filter(|stream| matches!(stream, Stream::Requester { .. })).count();
-        let Some((queue_pair, answer)) = accept(services, &received[1..], requesters >= MAX_PEERS) else {
+        let Some((responder, answer)) = accept(services, &received[1..], requesters >= MAX_PEERS) else {
             return Reply::Ended;
         };
         // A message of this size fits in the buffer of a socket that nothing was written to.
         let sent = keep_alive(stream).and_then(|()| stream.write_all(&frame(&answer)));
-        match (queue_pair, sent) {
-            (Some(queue_pair), Ok(())) => Reply::Accepted(queue_pair),
+        match (responder, sent) {
+            (Some(responder), Ok(())) => Reply::Accepted(responder),
             (None, _) => Reply::Ended,
-            (Some(queue_pair), Err(error)) => {
+            (Some(responder), Err(error)) => {
                 log::debug!("a peer went before it was connected: {error}");
-                discard_soon(queue_pair);
+                responder.discard_soon();
                 Reply::Ended
             }
         }
@@ -262,7 +260,7 @@ impl Listener {
 enum Reply {
     /// It has not said everything.
     More,
-    Accepted(Arc<QueuePair<Host>>),
+    Accepted(Responder),
     Ended,
 }
 
@@ -286,7 +284,7 @@ impl Stream {
     fn close(self) {
         match self {
             Stream::Stranger { .. } => {}
-            Stream::Requester { queue_pair, .. } => discard_soon(queue_pair),
+            Stream::Requester { responder, .. } => responder.discard_soon(),
             Stream::Responder { watcher, stream } => {
                 if let Some(watcher) = watcher.upgrade() {
                     watcher.closed_by_peer(&stream);

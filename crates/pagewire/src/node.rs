@@ -1,22 +1,24 @@
 //! A node: this process as others of its job see it.
 
-use crate::bootstrap::Job;
-use crate::connection::Connection;
+use crate::bootstrap::{Job, JobError};
+use crate::conditional::Conditional;
 use crate::engine::{engine, heap};
 use crate::error::{Error, Failure, Result, refused, system};
-use crate::limits::MAX_PEERS;
 use crate::listener::ListenerHandle;
+use crate::mapped_file::MappedFile;
 use crate::memory::Block;
+use crate::peers::Peers;
 use crate::region::{Atomic, ReadOnly, Region};
 use crate::remote::RemoteRegion;
 use crate::services::{Port, Services, random};
-use crate::token::{NodeAddress, Token};
+use crate::token::{NodeAddress, Peer, Token};
 use pagewire_heap::HeapRef;
 use pagewire_nic::Unwatched;
 use pagewire_nic::device::{Device, devices};
-use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::fs::File;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -24,10 +26,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 ///
 /// A node needs no locked memory, no privileges and no device. Several nodes may live in one process; they share its engine.
 pub struct Node {
-    services: Arc<Services>,
+    pub(crate) services: Arc<Services>,
+    pub(crate) conditional: Arc<Conditional>,
     listener: Arc<ListenerHandle>,
-    connections: Mutex<HashMap<NodeAddress, Arc<Connection>>>,
+    peers: Arc<Peers>,
     job: Job,
+    /// The nodes of the job, by rank.
+    ranks: Vec<NodeAddress>,
 }
 
 impl Node {
@@ -52,7 +57,7 @@ impl Node {
     /// `Job`: the job could not be joined. `System` and `Engine`: what could not be had, and why. `Environment`: a variable of the
     /// environment makes no sense.
     pub fn from_env() -> Result<Node> {
-        Node::of(Job::from_env()?)
+        Node::of(Job::from_env()?, None)
     }
 
     /// A node of a job of one process, whatever the environment says. Others can reach it by tokens all the same.
@@ -60,23 +65,58 @@ impl Node {
     /// # Errors
     /// `System`, `Engine` and `Environment`, as those of [`from_env`](Self::from_env).
     pub fn alone() -> Result<Node> {
-        Node::of(Job::alone())
+        Node::of(Job::alone(), None)
     }
 
-    fn of(job: Job) -> Result<Node> {
+    /// As [`alone`](Self::alone), at an address of this host: who opens a token of the node connects there. At a loopback address only
+    /// processes of this host can.
+    ///
+    /// # Errors
+    /// `Address`: no network device that is up has it. Else as those of [`alone`](Self::alone).
+    pub fn alone_at(address: IpAddr) -> Result<Node> {
+        Node::of(Job::alone(), Some(address))
+    }
+
+    fn of(job: Job, at: Option<IpAddr>) -> Result<Node> {
         let nic = engine()?;
-        let (device, gid_index) = choose_device()?;
+        // The loopback device has no GID where there is another device.
+        let (device, gid_index) = choose_device(at.filter(|address| !address.is_loopback()))?;
         let gid = &device.gids[gid_index];
         let port = Port { gid: gid.raw(), gid_index: gid_index as u8, mtu: device.mtu };
-        let address = gid.address;
+        let address = at.unwrap_or(gid.address);
         let listener = TcpListener::bind(SocketAddr::new(address, 0))
             .map_err(system(format!("no connections can be taken at {address}")))?;
         let number = listener.local_addr().map_err(system("the own address"))?.port();
         let address = NodeAddress { address, port: number, nonce: random()? };
         let context = nic.open(device, Arc::new(Unwatched));
         let services = Services::new(nic, &context, port, address)?;
-        let listener = ListenerHandle::start(listener, services.clone())?;
-        Ok(Node { services, listener, connections: Mutex::default(), job })
+        let started = ListenerHandle::start(listener, services.clone())?;
+        let peers = Peers::new(services.clone(), started.clone());
+        let conditional = Conditional::new(&services, &peers);
+        let mut node = Node { services, conditional, listener: started, peers, job, ranks: vec![address] };
+        if node.size() > 1 {
+            let own = Token::of_node(address);
+            node.ranks = node.all_gather(&own)?.iter().map(|token| token.node).collect();
+        }
+        Ok(node)
+    }
+
+    /// This node, as others name it.
+    pub fn identity(&self) -> Peer {
+        Peer(self.services.address)
+    }
+
+    /// The node of a rank of the job.
+    ///
+    /// # Errors
+    /// `Job`: there is no such rank.
+    pub fn peer(&self, rank: usize) -> Result<Peer> {
+        let size = self.ranks.len();
+        self.ranks.get(rank).copied().map(Peer).ok_or(JobError::NoSuchRank { root: rank, size }.into())
+    }
+
+    pub(crate) fn services(&self) -> &Arc<Services> {
+        &self.services
     }
 
     /// The number of this process in its job, from 0 on.
@@ -156,6 +196,43 @@ impl Node {
         Ok(Region::new(&self.services, block))
     }
 
+    /// A region whose memory is the file at `path`, of any size: nothing is read in. Peers may read it, and do not keep it from being changed
+    /// or truncated. See [`MappedFile`].
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// use pagewire::{Node, Rights};
+    /// let node = Node::alone()?;
+    /// let program = node.map_file(std::env::current_exe().unwrap())?;
+    /// let remote = node.open(&program.export(Rights::READ)?)?;
+    /// assert_eq!(remote.get::<u8>(0, 4)?.wait()?, *b"\x7fELF");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `System`: it cannot be opened or mapped.
+    pub fn map_file(&self, path: impl AsRef<Path>) -> Result<MappedFile> {
+        MappedFile::open(&self.services, path.as_ref())
+    }
+
+    /// A region whose memory is the file at `path`, which peers may read and write. It is made if there is none, and has `length` bytes
+    /// then; `None`: as many as it has.
+    ///
+    /// # Errors
+    /// `System`: it cannot be opened, made that long or mapped.
+    pub fn map_file_writable(&self, path: impl AsRef<Path>, length: Option<u64>) -> Result<MappedFile> {
+        MappedFile::open_writable(&self.services, path.as_ref(), length)
+    }
+
+    /// A region whose memory is an open file; `writable`: peers may write it, too.
+    ///
+    /// # Errors
+    /// `System`: it cannot be mapped, as one that is not open for this.
+    pub fn map_open_file(&self, file: &File, writable: bool) -> Result<MappedFile> {
+        MappedFile::map(&self.services, file, writable).map_err(system("a file cannot be mapped"))
+    }
+
     /// The registered heap, which all nodes of the process share. What is allocated in it need not be registered, and peers of this host put
     /// and get there by plain copies. Regions are allocated in it.
     ///
@@ -176,7 +253,7 @@ impl Node {
     /// `Connect`: the owner has ended, cannot be reached or takes no more peers. Whether the token's key is still valid is told by the
     /// first operation.
     pub fn open(&self, token: &Token) -> Result<RemoteRegion> {
-        Ok(RemoteRegion::new(self.connection(token.node)?, *token))
+        Ok(RemoteRegion::new(self.peers.connect(token.node)?, *token))
     }
 
     /// Ends what a token gives, at once: when this returns, no access by it is under way, and none will come.
@@ -199,32 +276,22 @@ impl Node {
     /// # Errors
     /// The first failure since the last flush of an operation that was dropped before its result was taken.
     pub fn flush(&self) -> Result<(), Failure> {
-        let connections: Vec<_> = self.connections.lock().values().cloned().collect();
+        let connections = self.peers.all();
         // All of them, also behind one that tells of a failure.
         let results: Vec<_> = connections.iter().map(|connection| connection.flush()).collect();
         results.into_iter().collect()
     }
 
-    fn connection(&self, peer: NodeAddress) -> Result<Arc<Connection>> {
-        let known = self.connections.lock().get(&peer).cloned();
-        if let Some(known) = known.filter(|known| !known.is_down()) {
-            known.ensure_up()?;
-            return Ok(known);
-        }
-        // Held while it is made: two threads that open tokens of one peer share a connection.
-        let mut connections = self.connections.lock();
-        if let Some(known) = connections.get(&peer).filter(|known| !known.is_down()) {
-            return Ok(known.clone());
-        }
-        if connections.len() >= MAX_PEERS {
-            connections.retain(|_, connection| !connection.is_down());
-            if connections.len() >= MAX_PEERS {
-                return Err(Error::Limit { what: "peers of a node", most: MAX_PEERS });
-            }
-        }
-        let connection = Connection::open(&self.services, &self.listener, peer)?;
-        connections.insert(peer, connection.clone());
-        Ok(connection)
+    /// A descriptor that poll(2) reports as readable while something is ready: an operation, a conditional write or a release that ended after this
+    /// call and whose result was not taken, or something that a peer has [opened](Self::next_opened). Read nothing from it: what is taken makes it
+    /// unreadable. Signals are not among that, as peers write them without any notice. Futures need no descriptor: any runtime polls them.
+    ///
+    /// # Errors
+    /// `System`: there is no descriptor left.
+    pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
+        let readiness = self.services.announce_readiness()?;
+        self.conditional.announce_opened();
+        Ok(readiness.descriptor())
     }
 
     /// The path to the owner of a token, and why it is no better one.
@@ -232,7 +299,7 @@ impl Node {
     /// # Errors
     /// As those of [`open`](Self::open).
     pub fn explain(&self, token: &Token) -> Result<String> {
-        let connection = self.connection(token.node)?;
+        let connection = self.peers.connect(token.node)?;
         let peer = token.node.socket();
         Ok(match (connection.report(), connection.why_down()) {
             (Some(report), _) if report.reason.is_empty() => format!("{peer}: {}", report.path),
@@ -249,23 +316,24 @@ impl Drop for Node {
             // The threads, queue pairs and connections are the parent's.
             return;
         }
-        for connection in std::mem::take(self.connections.get_mut()).into_values() {
-            connection.close();
-        }
+        self.conditional.close();
+        self.peers.close();
         self.listener.stop();
         self.services.completions.close();
         self.services.close();
+        crate::raw::forget_exports(&self.services);
     }
 }
 
-/// A device, and the place of the address in it that the node uses.
-fn choose_device() -> Result<(Device, usize)> {
+/// A device, and the place of the address in it that the node uses: `at`, or what the environment says.
+fn choose_device(at: Option<IpAddr>) -> Result<(Device, usize)> {
     const VARIABLE: &str = "PAGEWIRE_ADDRESS";
     let devices = devices().map_err(system("the network devices"))?;
     let places = devices.iter().flat_map(|device| (0..device.gids.len()).map(move |gid| (device, gid)));
-    let asked = match std::env::var_os(VARIABLE) {
-        None => None,
-        Some(value) => {
+    let asked = match (at, std::env::var_os(VARIABLE)) {
+        (Some(address), _) => Some(address),
+        (None, None) => None,
+        (None, Some(value)) => {
             let text = value.to_string_lossy();
             let address: IpAddr = text.parse().map_err(|_| Error::Environment {
                 variable: VARIABLE,
@@ -283,6 +351,7 @@ fn choose_device() -> Result<(Device, usize)> {
     let chosen = match (good, asked) {
         (Some(good), _) => Some(good),
         (None, None) => all.first(),
+        (None, Some(address)) if at.is_some() => return Err(Error::Address(address)),
         (None, Some(address)) => {
             let why = format!("{address}, which is no address of a network device here that is up");
             return Err(Error::Environment { variable: VARIABLE, why });

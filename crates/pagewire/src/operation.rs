@@ -1,8 +1,8 @@
 //! Operations as programs hold them: futures of their end.
 
 use crate::connection::Connection;
-use crate::error::OperationError;
-use crate::pending::{Abandoned, Pending, Sleep};
+use crate::error::{Failure, OperationError};
+use crate::pending::{Abandoned, AnyPending, Pending, Sleep};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
@@ -65,14 +65,36 @@ impl<B: Send + 'static> Operation<B> {
         if self.is_done() { Ok(self.into_result()) } else { Err(self) }
     }
 
-    fn into_result(self) -> Result<B, OperationError<B>> {
+    pub(crate) fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+
+    pub(crate) fn any_pending(&self) -> Arc<AnyPending> {
+        self.pending.clone()
+    }
+
+    /// Whether it has ended, by what is known already.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.pending.is_ended()
+    }
+
+    /// Its buffer, of an operation that nothing was done for.
+    pub(crate) fn refuse(self, failure: Failure) -> OperationError<B> {
+        self.pending.end(Some(failure), None);
+        match self.into_result() {
+            Err(error) => error,
+            Ok(_) => unreachable!("it has just failed"),
+        }
+    }
+
+    pub(crate) fn into_result(self) -> Result<B, OperationError<B>> {
         self.result().unwrap_or_else(|| {
             unreachable!("an operation that has ended holds its buffer until it is asked for it")
         })
     }
 
     /// Takes the result of an operation that has ended. `None`: it was taken before.
-    fn result(&self) -> Option<Result<B, OperationError<B>>> {
+    pub(crate) fn result(&self) -> Option<Result<B, OperationError<B>>> {
         let buffer = self.pending.take_payload()?;
         Some(match self.pending.take_failure() {
             None => Ok((self.finish)(self.pending.word.load(Ordering::Acquire), buffer)),

@@ -1,9 +1,11 @@
 //! An operation from its start to its end, as the engine's side keeps it.
 
 use crate::error::Failure;
+use crate::readiness::Readiness;
 use pagewire_nic::{ScatterGather, SendOperation};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 
@@ -79,6 +81,19 @@ struct Outcome {
     failure: Option<Failure>,
     wakers: Wakers,
     abandoned: bool,
+    /// How it has ended. It stays when the failure is taken.
+    fate: Option<Fate>,
+    /// Where it counts as ready until its result is taken.
+    announced: Option<Arc<Readiness>>,
+}
+
+impl Outcome {
+    /// Its result is taken.
+    fn withdraw(&mut self) {
+        if let Some(readiness) = self.announced.take() {
+            readiness.take();
+        }
+    }
 }
 
 /// Whoever is to be woken at the end of an operation.
@@ -114,7 +129,14 @@ impl<P: ?Sized> Pending<P> {
 
     /// Its failure, if it has ended with one that was not taken before.
     pub fn take_failure(&self) -> Option<Failure> {
-        self.outcome.lock().failure.take()
+        let mut outcome = self.outcome.lock();
+        outcome.withdraw();
+        outcome.failure.take()
+    }
+
+    /// How it has ended, whoever has taken its result. `None`: it has not.
+    pub fn fate(&self) -> Option<Fate> {
+        self.outcome.lock().fate
     }
 
     /// Has somebody woken when it ends.
@@ -131,13 +153,19 @@ impl<P: ?Sized> Pending<P> {
         Sleep::Added
     }
 
-    /// Ends it.
-    pub fn end(&self, failure: Option<Failure>) -> End {
+    /// Ends it. `readiness`: where it is announced to a program that sleeps in poll(2).
+    pub fn end(&self, failure: Option<Failure>, readiness: Option<&Arc<Readiness>>) -> End {
         let mut outcome = self.outcome.lock();
         debug_assert!(!self.is_ended(), "an operation ends once");
         let abandoned = outcome.abandoned;
         let unnoticed = if abandoned { failure.clone() } else { None };
+        outcome.fate = Some(Fate::of(failure.as_ref()));
         outcome.failure = failure;
+        if let Some(readiness) = readiness.filter(|_| !abandoned) {
+            // Before it has ended: who takes it finds it announced.
+            readiness.add();
+            outcome.announced = Some(readiness.clone());
+        }
         self.ended.store(true, Ordering::Release);
         End { wakers: std::mem::take(&mut outcome.wakers), abandoned, unnoticed }
     }
@@ -149,7 +177,26 @@ impl<P: ?Sized> Pending<P> {
             outcome.abandoned = true;
             return Abandoned::Unfinished;
         }
+        outcome.withdraw();
         Abandoned::Ended(outcome.failure.take())
+    }
+}
+
+/// How an operation has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Done,
+    PeerLost,
+    Failed,
+}
+
+impl Fate {
+    fn of(failure: Option<&Failure>) -> Self {
+        match failure {
+            None => Fate::Done,
+            Some(Failure::PeerLost { .. }) => Fate::PeerLost,
+            Some(_) => Fate::Failed,
+        }
     }
 }
 

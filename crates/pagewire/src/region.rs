@@ -64,27 +64,57 @@ impl Kind for Shared {
 /// # }
 /// ```
 pub struct Region<T, K = Shared> {
-    exported: Arc<Exported>,
+    exported: Arc<Exported<Block>>,
     of: PhantomData<(T, K)>,
 }
 
 /// The memory of a region, and its exports.
-struct Exported {
+pub(crate) struct Exported<M> {
     services: Arc<Services>,
-    block: Option<Block>,
+    memory: Option<M>,
     exports: Mutex<Vec<Arc<Export>>>,
 }
 
-impl Exported {
-    fn block(&self) -> &Block {
-        match &self.block {
-            Some(block) => block,
-            None => unreachable!("the block is there until the region ends"),
+impl<M> Exported<M> {
+    pub fn new(services: &Arc<Services>, memory: M) -> Self {
+        Exported { services: services.clone(), memory: Some(memory), exports: Mutex::default() }
+    }
+
+    pub fn memory(&self) -> &M {
+        match &self.memory {
+            Some(memory) => memory,
+            None => unreachable!("the memory is there until the region ends"),
         }
+    }
+
+    /// Makes a token of some bytes of the memory, which has `length` bytes at `address`.
+    pub fn export(
+        &self,
+        (address, length): (u64, u64),
+        bytes: impl RangeBounds<u64>,
+        rights: Rights,
+    ) -> Result<Token> {
+        let start = match bytes.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match bytes.end_bound() {
+            Bound::Included(last) => last.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => length,
+        };
+        if start > end || end > length {
+            return Err(Error::Range { offset: start, count: end.saturating_sub(start), length });
+        }
+        let export = self.services.export(address + start, end - start, rights)?;
+        let token = export.token;
+        self.exports.lock().push(export);
+        Ok(token)
     }
 }
 
-impl Drop for Exported {
+impl<M> Drop for Exported<M> {
     fn drop(&mut self) {
         let mut stays = false;
         for export in self.exports.get_mut().drain(..) {
@@ -100,19 +130,18 @@ impl Drop for Exported {
             }
         }
         if stays {
-            std::mem::forget(self.block.take());
+            std::mem::forget(self.memory.take());
         }
     }
 }
 
 impl<T, K: Kind> Region<T, K> {
     pub(crate) fn new(services: &Arc<Services>, block: Block) -> Self {
-        let exported = Exported { services: services.clone(), block: Some(block), exports: Mutex::default() };
-        Region { exported: Arc::new(exported), of: PhantomData }
+        Region { exported: Arc::new(Exported::new(services, block)), of: PhantomData }
     }
 
     fn block(&self) -> &Block {
-        self.exported.block()
+        self.exported.memory()
     }
 
     /// Elements in it.
@@ -144,35 +173,18 @@ impl<T, K: Kind> Region<T, K> {
     /// # Errors
     /// `Range`: the bytes are not in it; `Engine`: this kind of region does not give the rights, or there are too many exports.
     pub fn export_part(&self, bytes: impl RangeBounds<u64>, rights: Rights) -> Result<Token> {
-        let start = match bytes.start_bound() {
-            Bound::Included(start) => *start,
-            Bound::Excluded(before) => before.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let end = match bytes.end_bound() {
-            Bound::Included(last) => last.saturating_add(1),
-            Bound::Excluded(end) => *end,
-            Bound::Unbounded => self.bytes(),
-        };
-        if start > end || end > self.bytes() {
-            let count = end.saturating_sub(start);
-            return Err(Error::Range { offset: start, count, length: self.bytes() });
-        }
         if !K::RIGHTS.contains(rights) {
             let why =
                 pagewire_nic::Error::InvalidArgument("peers may only read a region of the kind ReadOnly");
             return Err(refused("an export")(why));
         }
-        let export = self.exported.services.export(self.block().address() + start, end - start, rights)?;
-        let token = export.token;
-        self.exported.exports.lock().push(export);
-        Ok(token)
+        self.exported.export((self.block().address(), self.bytes()), bytes, rights)
     }
 }
 
 impl<T, K> Region<T, K> {
     fn range(&self, index: usize, count: usize) -> Result<usize> {
-        let (size, length) = (size_of::<T>(), self.exported.block().length());
+        let (size, length) = (size_of::<T>(), self.exported.memory().length());
         let fits =
             index.checked_add(count).and_then(|end| end.checked_mul(size)).is_some_and(|end| end <= length);
         if fits {
@@ -208,7 +220,7 @@ impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
     /// `Range`.
     pub fn read(&self, index: usize, elements: &mut [T]) -> Result<()> {
         let offset = self.range(index, elements.len())?;
-        self.exported.block().read(offset, elements.as_mut_bytes());
+        self.exported.memory().read(offset, elements.as_mut_bytes());
         Ok(())
     }
 
@@ -218,7 +230,7 @@ impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
     /// `Range`.
     pub fn write(&self, index: usize, elements: &[T]) -> Result<()> {
         let offset = self.range(index, elements.len())?;
-        self.exported.block().write(offset, elements.as_bytes());
+        self.exported.memory().write(offset, elements.as_bytes());
         Ok(())
     }
 
@@ -227,7 +239,7 @@ impl<T: IntoBytes + FromBytes + Immutable + Copy> Region<T, Shared> {
     /// # Errors
     /// `Range` and `Alignment`.
     pub fn signal(&self, offset: u64) -> Result<Signal<'_>> {
-        let block = self.exported.block();
+        let block = self.exported.memory();
         Signal::at(&self.exported.services.completions, block.words(), block.length() as u64, offset)
     }
 }

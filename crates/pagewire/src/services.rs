@@ -2,14 +2,18 @@
 
 use crate::completions::Completions;
 use crate::engine::Host;
-use crate::error::{Error, Result, refused, system};
+use crate::error::{Error, Failure, Result, refused, system};
+use crate::inbox::{Inbox, PeerEvents};
+use crate::pending::Pending;
+use crate::readiness::Readiness;
 use crate::rights::Rights;
 use crate::token::{NodeAddress, Token};
 use pagewire_nic::device::Mtu;
 use pagewire_nic::{Context, MemoryRegion, Nic, ProtectionDomain, Rights as RegionRights};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::Waker;
 
 /// The length of a region that is the whole address space (`ibv_reg_mr(3)`, implicit on-demand paging).
 const WHOLE_ADDRESS_SPACE: u64 = u64::MAX;
@@ -25,6 +29,10 @@ pub(crate) struct Services {
     local: Arc<MemoryRegion<Host>>,
     local_key: u32,
     exports: Mutex<HashMap<u32, Arc<Export>>>,
+    context: Arc<Context<Host>>,
+    inbox: Mutex<Option<Arc<Inbox>>>,
+    peer_events: OnceLock<Weak<dyn PeerEvents>>,
+    readiness: OnceLock<Arc<Readiness>>,
 }
 
 /// Memory that is registered for peers.
@@ -36,7 +44,7 @@ pub(crate) struct Export {
 
 impl Export {
     /// Ends it: when this returns, no access is under way, and none will come. One that has ended is none any more, which is no error.
-    fn end(&self) -> Result<()> {
+    pub fn end(&self) -> Result<()> {
         let mut has_ended = self.has_ended.lock();
         if !*has_ended {
             self.region.deregister().map_err(refused("the end of an export"))?;
@@ -73,7 +81,77 @@ impl Services {
             local,
             domain,
             exports: Mutex::default(),
+            context: context.clone(),
+            inbox: Mutex::default(),
+            peer_events: OnceLock::new(),
+            readiness: OnceLock::new(),
         }))
+    }
+
+    /// Where messages of peers come. The first call makes it.
+    pub fn inbox(&self) -> Result<Arc<Inbox>> {
+        let mut inbox = self.inbox.lock();
+        if let Some(inbox) = &*inbox {
+            return Ok(inbox.clone());
+        }
+        let what = pagewire_nic::Error::NotFound("the node is being made or ended");
+        let events = self.peer_events.get().cloned().ok_or_else(|| refused("messages of peers")(what))?;
+        Ok(inbox.insert(Inbox::new(&self.context, &self.domain, self.local_key, events)?).clone())
+    }
+
+    /// Who is told of peers.
+    pub fn set_peer_events(&self, events: Weak<dyn PeerEvents>) {
+        // A node sets it once, when it is made.
+        let _ = self.peer_events.set(events);
+    }
+
+    /// Who is told of peers. `None`: it is gone, or not there yet.
+    pub fn peer_events(&self) -> Option<Arc<dyn PeerEvents>> {
+        self.peer_events.get().and_then(Weak::upgrade)
+    }
+
+    /// Where what is ready is announced, if the program has asked for that.
+    pub fn readiness(&self) -> Option<&Arc<Readiness>> {
+        self.readiness.get()
+    }
+
+    /// Announces what gets ready from now on.
+    ///
+    /// # Errors
+    /// `System`: there is no descriptor for that.
+    pub fn announce_readiness(&self) -> Result<&Arc<Readiness>> {
+        if self.readiness.get().is_none() && self.readiness.set(Arc::new(Readiness::new()?)).is_ok() {
+            // The thread that polls for sleepers polls for the one in poll(2), from now on.
+            self.completions.add_sleepers(1);
+        }
+        self.readiness.get().map_or_else(|| unreachable!("it was set"), Ok)
+    }
+
+    /// Takes messages of peers, if there is anything to take them.
+    pub fn poll_messages(&self) {
+        if let Some(inbox) = self.known_inbox() {
+            inbox.completions().poll();
+        }
+    }
+
+    /// Something is due at another time than before.
+    pub fn look_at_timers(&self) {
+        if let Some(inbox) = self.known_inbox() {
+            inbox.completions().look_at_timers();
+        }
+    }
+
+    /// Ends something that the thread which takes messages ends.
+    pub fn end_at_messages<P: ?Sized>(&self, pending: &Pending<P>, failure: Option<Failure>) {
+        match self.known_inbox() {
+            Some(inbox) => inbox.completions().end(pending, failure, self.readiness()),
+            // Nobody sleeps there.
+            None => pending.end(failure, self.readiness()).wakers.into_iter().for_each(Waker::wake),
+        }
+    }
+
+    fn known_inbox(&self) -> Option<Arc<Inbox>> {
+        self.inbox.lock().clone()
     }
 
     /// Whether this process was forked from the one that has the node.
@@ -128,6 +206,10 @@ impl Services {
             if let Err(error) = self.revoke(&export) {
                 log::warn!("an export stays: {error}");
             }
+        }
+        let inbox = self.inbox.lock().take();
+        if let Some(inbox) = inbox {
+            inbox.close();
         }
         let local = self.local.deregister().and_then(|()| self.domain.dealloc());
         if let Err(error) = local {

@@ -29,6 +29,10 @@ pub struct Signal<'r> {
 }
 
 impl<'r> Signal<'r> {
+    pub(crate) fn new(completions: &'r Completions, word: &'r AtomicU64) -> Self {
+        Signal { completions, word }
+    }
+
     /// The word at `offset` of these, which are `length` bytes.
     pub(crate) fn at(
         completions: &'r Completions,

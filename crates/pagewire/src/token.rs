@@ -1,6 +1,8 @@
 //! Tokens: what names exported memory to other processes.
 
 use crate::rights::Rights;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 
@@ -31,7 +33,7 @@ pub struct Token {
 }
 
 /// Where a node takes connections, and a number that only holders of its tokens know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct NodeAddress {
     pub address: IpAddr,
     pub port: u16,
@@ -41,6 +43,35 @@ pub(crate) struct NodeAddress {
 impl NodeAddress {
     pub fn socket(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.port)
+    }
+}
+
+/// Another process's node, or this one's own, by its address. [`Node::peer`](crate::Node::peer) gives those of the job, and
+/// [`Token::owner`](crate::Token::owner) that which made a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Peer(pub(crate) NodeAddress);
+
+impl Peer {
+    /// Bytes of it.
+    pub const LEN: usize = Token::LEN;
+
+    /// The peer as bytes, to be sent by any means.
+    pub fn to_bytes(&self) -> [u8; Peer::LEN] {
+        Token::of_node(self.0).to_bytes()
+    }
+
+    /// The peer that these bytes are.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Peer, TokenError> {
+        Token::from_bytes(bytes).map(|token| token.owner())
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0.socket(), formatter)
     }
 }
 
@@ -88,6 +119,11 @@ mod field {
 impl Token {
     /// Bytes of a token.
     pub const LEN: usize = 56;
+
+    /// A token that names a node, and no memory of it.
+    pub(crate) fn of_node(node: NodeAddress) -> Token {
+        Token { node, rights: Rights::empty(), key: 0, base: 0, length: 0 }
+    }
 
     /// The token as bytes.
     pub fn to_bytes(&self) -> [u8; Token::LEN] {
@@ -143,6 +179,11 @@ impl Token {
             nonce: number(&bytes, field::NONCE),
         };
         Ok(Token { node, rights, key: number(&bytes, field::KEY) as u32, base, length })
+    }
+
+    /// The node that made it.
+    pub fn owner(&self) -> Peer {
+        Peer(self.node)
     }
 
     /// Bytes of the memory that it names.

@@ -20,6 +20,8 @@ use pagewire::{Node, Rights};
 use rustix::process::{Pid, Signal, kill_process};
 
 const SIZE: usize = 4;
+/// For how long processes wait for each other's memory.
+const PATIENCE: Duration = Duration::from_secs(60);
 const SCENARIO: &str = "PAGEWIRE_TEST_SCENARIO";
 
 /// Says that something was not looked at, and why, past the capture of output (as tests/src/not_checked.rs does).
@@ -36,6 +38,9 @@ fn member() {
         ring();
         say("[done]");
         return;
+    }
+    if std::env::var(SCENARIO).as_deref() == Ok("killed") {
+        return killed();
     }
     let job = Job::from_env().expect("join");
     assert_eq!(job.size(), SIZE);
@@ -91,12 +96,50 @@ fn ring() {
     for rank in 0..SIZE {
         assert_eq!(table.get(rank).expect("an element"), rank as u64 + 100);
     }
+    let next = node.peer((node.rank() + 1) % SIZE).expect("the next rank");
+    let held = node.open_write(next, 1, vec![own + 7]).expect("a held write");
+    let opened = node.next_opened(PATIENCE).expect("that of the rank before");
+    let inbox = node.zeroed::<u64>(1).expect("a region");
+    let released = opened.release(&inbox.export(Rights::WRITE).expect("an export")).expect("a release");
+    assert_eq!(released.wait().expect("written"), 8);
+    held.wait().into_result().expect("written");
+    assert_eq!(inbox.get(0).expect("an element"), (own + SIZE as u64 - 1) % SIZE as u64 + 7);
     node.barrier().expect("barrier");
     if own == 0 {
         assert_eq!(table.get(SIZE + 1).expect("an element"), (0..SIZE as u64).sum());
     }
     // Nobody leaves before all have seen it.
     node.barrier().expect("barrier");
+}
+
+/// One process is killed. The others get an error for it, and go on with each other.
+fn killed() {
+    const KILLED: usize = 2;
+    let node = Node::from_env().expect("join");
+    let table = node.zeroed::<u64>(SIZE).expect("a region");
+    let tokens = node.all_gather(&table.export(Rights::all()).expect("an export")).expect("all tokens");
+    let remotes: Vec<_> = tokens.iter().map(|token| node.open(token).expect("open")).collect();
+    let own = node.rank();
+    node.barrier().expect("barrier");
+    if own == KILLED {
+        kill_process(rustix::process::getpid(), Signal::KILL).expect("kill");
+    }
+    let start = Instant::now();
+    let lost = loop {
+        match remotes[KILLED].put(0, vec![1u64]).wait() {
+            Ok(_) => assert!(start.elapsed() < PATIENCE, "the process is not dead"),
+            Err(error) => break error.failure,
+        }
+    };
+    assert!(matches!(lost, pagewire::Failure::PeerLost { .. }), "{lost}");
+    for remote in remotes.iter().enumerate().filter(|(rank, _)| *rank != KILLED).map(|(_, remote)| remote) {
+        remote.fetch_add(8, 1).wait().expect("the others are there");
+    }
+    let survivors = SIZE as u64 - 1;
+    table.signal(8).expect("a signal").wait_until(|count| count == survivors);
+    say(&format!("[survived {own}]"));
+    // Until all have seen it; a barrier would wait for the dead one.
+    thread::sleep(Duration::from_secs(2));
 }
 
 /// Prints a line in one piece: launchers mix the output of their processes.
@@ -138,15 +181,29 @@ fn output_within(mut command: Command, time: Duration) -> Output {
 }
 
 /// Runs a scenario, and returns what its processes printed.
-fn run(mut launcher: Command, scenario: &str, timeout: u64) -> String {
-    launcher.arg(std::env::current_exe().expect("this program"));
-    launcher.args(["--ignored", "--exact", "member", "--nocapture", "--test-threads=1"]);
-    launcher.env(SCENARIO, scenario).env("PAGEWIRE_JOB_TIMEOUT", timeout.to_string());
-    let output = output_within(launcher, Duration::from_secs(300));
+fn run(launcher: Command, scenario: &str, timeout: u64) -> String {
+    let output = start(launcher, scenario, timeout);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{scenario}: {}\n{text}\n{errors}", output.status);
     text
+}
+
+/// `launcher`: one that lets the others go on when a process is killed.
+fn check_that_others_go_on(launcher: Command) {
+    let output = start(launcher, "killed", 240);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    for rank in [0, 1, 3] {
+        assert!(text.contains(&format!("[survived {rank}]")), "{}\n{text}\n{errors}", output.status);
+    }
+}
+
+fn start(mut launcher: Command, scenario: &str, timeout: u64) -> Output {
+    launcher.arg(std::env::current_exe().expect("this program"));
+    launcher.args(["--ignored", "--exact", "member", "--nocapture", "--test-threads=1"]);
+    launcher.env(SCENARIO, scenario).env("PAGEWIRE_JOB_TIMEOUT", timeout.to_string());
+    output_within(launcher, Duration::from_secs(300))
 }
 
 fn check(launcher: impl Fn() -> Command) {
@@ -185,13 +242,118 @@ fn mpirun_starts_a_job() {
         return not_checked("jobs by mpirun: libpmix2 is missing");
     }
     let sessions = tempfile::tempdir().expect("a directory");
-    check(|| {
+    let launcher = || {
         let mut command = Command::new(&mpirun);
         command.env("TMPDIR", sessions.path());
         command.args(["--oversubscribe", "-n", "4"]);
         command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
         command
-    });
+    };
+    check(launcher);
+    let mut command = launcher();
+    command.arg("--enable-recovery");
+    check_that_others_go_on(command);
+}
+
+/// Hosts of a job: network namespaces with a bridge between them.
+struct Hosts {
+    names: [String; 3],
+    folder: tempfile::TempDir,
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = Command::new("ip").args(["netns", "del", name]).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+impl Hosts {
+    /// A host of the launcher and two of the job, or what is missing for them.
+    fn new() -> Result<Self, String> {
+        if !rustix::process::geteuid().is_root() || find("ip").is_none() || find("unshare").is_none() {
+            return Err("network namespaces need root, ip (iproute2) and unshare (util-linux)".into());
+        }
+        let id = std::process::id();
+        let names = ["0", "1", "2"].map(|number| format!("pwjob{id}-{number}"));
+        let hosts = Hosts { names, folder: tempfile::tempdir().expect("a directory") };
+        for name in &hosts.names {
+            run_ip(&["netns", "add", name])?;
+            run_ip(&["-n", name, "link", "set", "lo", "up"])?;
+        }
+        let [launcher, members @ ..] = &hosts.names;
+        run_ip(&["-n", launcher, "link", "add", "bridge0", "type", "bridge"])?;
+        run_ip(&["-n", launcher, "addr", "add", "10.77.0.10/24", "dev", "bridge0"])?;
+        run_ip(&["-n", launcher, "link", "set", "bridge0", "up"])?;
+        let mut table = String::from("127.0.0.1 localhost\n");
+        for (name, number) in members.iter().zip(1..) {
+            let port = format!("port{number}");
+            run_ip(&[
+                "-n", launcher, "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", name,
+            ])?;
+            run_ip(&["-n", launcher, "link", "set", &port, "master", "bridge0", "up"])?;
+            run_ip(&["-n", name, "addr", "add", &format!("10.77.0.{number}/24"), "dev", "eth0"])?;
+            run_ip(&["-n", name, "link", "set", "eth0", "up"])?;
+            table += &format!("10.77.0.{number} {name}\n");
+        }
+        table += &format!("10.77.0.10 {launcher}\n");
+        fs::write(hosts.path("hosts"), table).expect("a table of hosts");
+        // Enters the namespace of a host and has its name there, as a remote shell would.
+        let agent = "#!/bin/sh\nhost=$1\nshift\nexec ip netns exec \"$host\" unshare --uts sh -c \"hostname $host; $*\"\n";
+        fs::write(hosts.path("agent"), agent).expect("an agent");
+        fs::set_permissions(hosts.path("agent"), fs::Permissions::from_mode(0o755)).expect("a mode");
+        Ok(hosts)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// mpirun at the launcher's host, of two processes at each of the others.
+    fn mpirun(&self, mpirun: &Path) -> Command {
+        let [launcher, one, other] = &self.names;
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", launcher, "unshare", "--uts", "--mount", "sh", "-c"]);
+        command.arg("mount --bind \"$1\" /etc/hosts && hostname \"$2\" && shift 2 && exec \"$@\"").arg("sh");
+        command.arg(self.path("hosts")).arg(launcher).arg(mpirun);
+        command.args(["--mca", "plm", "rsh", "--mca", "plm_rsh_agent"]).arg(self.path("agent"));
+        command.args([
+            "--mca",
+            "oob_tcp_if_include",
+            "10.77.0.0/24",
+            "-n",
+            "4",
+            "-H",
+            &format!("{one}:2,{other}:2"),
+        ]);
+        command.args(["-x", SCENARIO, "-x", "PAGEWIRE_JOB_TIMEOUT"]);
+        command.env("TMPDIR", self.folder.path());
+        command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+        command
+    }
+}
+
+fn run_ip(arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new("ip").args(arguments).output().map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("ip {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+#[test]
+fn mpirun_starts_a_job_on_two_hosts() {
+    let Some(mpirun) = find("mpirun") else { return not_checked("jobs by mpirun: openmpi-bin is missing") };
+    if !has_pmix() {
+        return not_checked("jobs by mpirun: libpmix2 is missing");
+    }
+    let hosts = match Hosts::new() {
+        Ok(hosts) => hosts,
+        Err(why) => return not_checked(&format!("jobs on two hosts: {why}")),
+    };
+    let text = run(hosts.mpirun(&mpirun), "ring", 240);
+    assert_eq!(text.matches("[done]").count(), SIZE, "{text}");
 }
 
 #[test]
@@ -382,4 +544,7 @@ fn srun_starts_a_job() {
         command.args(["--mpi=pmix", "-n", "4"]);
         command
     });
+    let mut command = slurm.client("srun");
+    command.args(["--mpi=pmix", "-n", "4", "--kill-on-bad-exit=0", "--no-kill"]);
+    check_that_others_go_on(command);
 }

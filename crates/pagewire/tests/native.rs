@@ -482,3 +482,17 @@ fn a_published_region_is_read_by_all_and_written_by_none() {
     let remote = caller.open(&primes.export(Rights::READ).unwrap()).unwrap();
     assert_eq!(remote.get::<u32>(4, 2).unwrap().wait().unwrap(), [3, 5]);
 }
+
+/// What is allocated in the registered heap is a buffer, too, and comes back as any other.
+#[test]
+fn a_vector_in_the_registered_heap_is_put() {
+    let (owner, caller) = (Node::alone().unwrap(), Node::alone().unwrap());
+    let table = owner.zeroed::<u64>(4).unwrap();
+    let remote = caller.open(&table.export(Rights::all()).unwrap()).unwrap();
+    let heap = caller.heap().unwrap();
+    let mut vector = allocator_api2::vec::Vec::with_capacity_in(3, heap.clone());
+    vector.extend_from_slice(&[5_u64, 6, 7]);
+    let vector = remote.put(8, vector).wait().unwrap();
+    assert!(heap.contains(vector.as_ptr()) && vector[..] == [5, 6, 7]);
+    assert_eq!([0, 1, 2, 3].map(|index| table.get(index).unwrap()), [0, 5, 6, 7]);
+}

@@ -11,7 +11,7 @@ use crate::limits::{
 };
 use derive_where::derive_where;
 use parking_lot::{Condvar, Mutex};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 use std::io;
 use std::sync::Arc;
@@ -88,7 +88,8 @@ struct Queue<T> {
 /// What one tenant has.
 #[derive_where(Default)]
 struct TenantQueues<T> {
-    matters: HashMap<u64, TaskQueue<T>>,
+    /// No map by hashes: a thread's first one asks the kernel for its secret, which is a cancellation point of the C library.
+    matters: BTreeMap<u64, TaskQueue<T>>,
     /// Matters that have a task for the next thread, in turn: with one of them the tenant is among the turns.
     schedule: VecDeque<u64>,
     waiting: usize,

@@ -9,6 +9,15 @@ pub enum Paper {
     Part,
     /// RDMA with dynamic page pinning, onloaded.
     Jbmt,
+    /// Overlapped registration and conditional writes.
+    Frrwp,
+    /// An allocator of registered memory.
+    Reuse,
+}
+
+impl Paper {
+    /// All of them.
+    pub const ALL: [Paper; 4] = [Paper::Part, Paper::Jbmt, Paper::Frrwp, Paper::Reuse];
 }
 
 /// Where a paper has numbers or curves.

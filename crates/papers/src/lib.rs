@@ -9,8 +9,10 @@
 mod claim;
 mod event_queue;
 mod figure;
+pub mod frrwp;
 pub mod jbmt;
 pub mod part;
+pub mod reuse;
 mod right_axis;
 pub mod unit_costs;
 
@@ -18,13 +20,15 @@ pub use claim::{Claim, Prediction};
 pub use figure::{Axis, Curve, Figure, Paper, Place, Shape};
 pub use right_axis::RightAxis;
 
-use unit_costs::{JbmtCosts, PartCosts};
+use unit_costs::{FrrwpCosts, JbmtCosts, PartCosts, ReuseCosts};
 
 /// The figures of a paper that have data, in their order.
 pub fn figures(paper: Paper) -> Vec<Figure> {
     match paper {
         Paper::Part => part::figures(&PartCosts::PAPER),
         Paper::Jbmt => jbmt::figures(&JbmtCosts::PAPER),
+        Paper::Frrwp => frrwp::figures(&FrrwpCosts::PAPER),
+        Paper::Reuse => reuse::figures(&[ReuseCosts::MUTRINO, ReuseCosts::STRIA]),
     }
 }
 
@@ -41,5 +45,7 @@ pub fn claims(paper: Paper) -> Vec<Claim> {
             claims
         }
         Paper::Jbmt => jbmt::claims(&JbmtCosts::PAPER),
+        Paper::Frrwp => frrwp::claims(&FrrwpCosts::PAPER),
+        Paper::Reuse => reuse::claims(&[ReuseCosts::MUTRINO, ReuseCosts::STRIA]),
     }
 }

@@ -9,6 +9,8 @@ pub enum RightAxis {
     Slowdown,
     /// The curve without timeouts, whose name begins with "NTO", to the first one.
     SpeedUp,
+    /// The curve "by hand" of each system to each other one of it. The system stands before a colon.
+    Faster,
 }
 
 impl RightAxis {
@@ -17,6 +19,7 @@ impl RightAxis {
         match self {
             RightAxis::Slowdown => "slowdown",
             RightAxis::SpeedUp => "speed-up",
+            RightAxis::Faster => "faster",
         }
     }
 
@@ -25,6 +28,7 @@ impl RightAxis {
         match self {
             RightAxis::Slowdown => left.iter().filter_map(slowdown).collect(),
             RightAxis::SpeedUp => speed_up(left).into_iter().collect(),
+            RightAxis::Faster => left.iter().filter_map(|curve| faster(curve, left)).collect(),
         }
     }
 }
@@ -42,6 +46,19 @@ fn speed_up(curves: &[Curve]) -> Option<Curve> {
     Some(Curve { name: format!("speed-up of {} over {}", first.name, without.name), points })
 }
 
+fn faster(curve: &Curve, all: &[Curve]) -> Option<Curve> {
+    let system = |name: &str| name.split_once(": ").map(|(system, _)| system.to_owned());
+    let is_by_hand = |other: &&Curve| {
+        other.name.ends_with("by hand")
+            && system(&other.name) == system(&curve.name)
+            && other.name != curve.name
+    };
+    let by_hand = all.iter().find(is_by_hand)?;
+    let at = |x: f64| by_hand.points.iter().find(|point| point.0 == x).map(|point| point.1);
+    let points = curve.points.iter().filter_map(|&(x, y)| Some((x, at(x)? / y))).collect();
+    Some(Curve { name: format!("{}, sooner than by hand", curve.name), points })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +72,17 @@ mod tests {
         let left = [curve("PIO", &[(0.0, 4.0), (100.0, 40.0)]), curve("PIA", &[(100.0, 40.0)])];
         let right = RightAxis::Slowdown.curves(&left);
         assert_eq!(right, [curve("slowdown of PIO", &[(0.0, 1.0), (100.0, 10.0)])]);
+    }
+
+    #[test]
+    fn what_is_faster_is_compared_within_its_system() {
+        let left = [
+            curve("A: slabs", &[(1.0, 2.0), (2.0, 2.0)]),
+            curve("B: by hand", &[(1.0, 9.0)]),
+            curve("A: by hand", &[(1.0, 6.0)]),
+        ];
+        assert_eq!(RightAxis::Faster.curves(&left), [curve("A: slabs, sooner than by hand", &[(1.0, 3.0)])]);
+        assert_eq!(RightAxis::Faster.curves(&left[..2]), []);
     }
 
     #[test]

@@ -5,6 +5,12 @@
 //! report says what is missing. What the papers counted of applications, which do not run here, stands apart: [`APPLICATIONS`].
 //! Times are in nanoseconds.
 
+mod frrwp;
+mod reuse;
+
+pub use frrwp::FrrwpCosts;
+pub use reuse::ReuseCosts;
+
 use pagewire_iommu::translation::{Eviction, Geometry, WalkerLimits};
 
 /// Bytes of a page in both papers.
@@ -237,3 +243,13 @@ pub const APPLICATIONS: [Application; 3] = [
 /// run time of the others.
 pub const LAMMPS_SECONDS: [(u64, f64, f64); 5] =
     [(1, 76.47, 76.44), (2, 79.37, 79.21), (4, 84.74, 84.55), (8, 90.21, 90.43), (16, 98.88, 99.95)];
+
+/// What FRRWP's table 1 has: KB, and microseconds of fast and of ordinary registration in the kernel. A result: no model is given it.
+pub const FAST_REGISTRATION_TABLE: [(u64, f64, f64); 6] = [
+    (4, 0.506637, 40.08733),
+    (8, 0.513922, 40.32209),
+    (16, 0.561122, 40.18301),
+    (32, 0.626815, 40.32764),
+    (64, 0.785199, 40.22049),
+    (128, 1.026974, 40.44059),
+];

@@ -3,10 +3,10 @@
 
 use pagewire_papers::part::{PageIn, Transfer, run};
 use pagewire_papers::unit_costs::{APPLICATIONS, PartCosts};
-use pagewire_papers::{Claim, Figure, Paper, Place, Prediction, claims, figures};
+use pagewire_papers::{Claim, Figure, Paper, Place, Prediction, Shape, claims, figures};
 
 fn all() -> Vec<Claim> {
-    [Paper::Part, Paper::Jbmt].map(claims).concat()
+    Paper::ALL.map(claims).concat()
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn each_number_is_predicted_within_a_tenth_or_explained() {
 /// A number that belongs to a point of a curve is what the curve has there.
 #[test]
 fn a_number_that_is_a_point_of_a_curve_lies_on_it() {
-    for paper in [Paper::Part, Paper::Jbmt] {
+    for paper in Paper::ALL {
         let figures = figures(paper);
         for claim in claims(paper) {
             let Some((name, x)) = claim.point else { continue };
@@ -66,7 +66,9 @@ fn each_number_of_part_is_predicted_with_both_links() {
         if claim.predicted == other { alike += 1 } else { apart += 1 }
     }
     assert!(alike > 20 && apart > 20, "{alike} {apart}");
-    assert!(pagewire_papers::claims(Paper::Jbmt).iter().all(|claim| claim.at_other_link.is_none()));
+    for paper in Paper::ALL.into_iter().filter(|paper| *paper != Paper::Part) {
+        assert!(pagewire_papers::claims(paper).iter().all(|claim| claim.at_other_link.is_none()));
+    }
 }
 
 /// What the reason of these numbers says.
@@ -91,7 +93,7 @@ fn packets_that_come_further_apart_have_handler_runs_of_their_own() {
 
 #[test]
 fn claims_and_figures_stand_in_the_order_of_the_paper_and_have_finite_values() {
-    for paper in [Paper::Part, Paper::Jbmt] {
+    for paper in Paper::ALL {
         let figures = figures(paper);
         assert!(
             figures.is_sorted_by_key(|figure| figure.place)
@@ -102,6 +104,22 @@ fn claims_and_figures_stand_in_the_order_of_the_paper_and_have_finite_values() {
             for curve in figure.curves {
                 assert!(curve.points.iter().all(|(x, y)| x.is_finite() && y.is_finite()), "{}", curve.name);
                 assert!(!curve.points.is_empty());
+                let is_drawn = |(value, axis): (f64, pagewire_papers::Axis)| {
+                    value > 0.0 || !axis.logarithmic || figure.shape != Shape::Curves
+                };
+                let points = || curve.points.iter();
+                assert!(
+                    points().all(|point| is_drawn((point.0, figure.x))),
+                    "{}: {}",
+                    figure.place,
+                    curve.name
+                );
+                assert!(
+                    points().all(|point| is_drawn((point.1, figure.y))),
+                    "{}: {}",
+                    figure.place,
+                    curve.name
+                );
             }
         }
     }

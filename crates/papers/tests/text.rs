@@ -1,5 +1,5 @@
 //! The numbers of the papers' texts that belong to figures 9 to 16 and tables 2 to 5 of PART and to figures 4 to 7 and table 1 of
-//! JBMT, by the lines of the texts: each is that of a claim, and no claim has a number that is not in the text, or a quotient of two
+//! JBMT, to FRRWP and REUSE, by the lines of the texts: each is that of a claim, and no claim has a number that is not in the text, or a quotient of two
 //! that are and that it names. Of table 2 the columns of timesteps a second and of standard deviations are left out.
 
 use Place::{Figure, Section, Table};
@@ -16,6 +16,16 @@ fn every_number_of_parts_text_is_that_of_a_claim() {
 #[test]
 fn every_number_of_jbmts_text_is_that_of_a_claim() {
     each_row_has_a_claim_and_each_claim_a_row(Paper::Jbmt, JBMT);
+}
+
+#[test]
+fn every_number_of_frrwps_text_is_that_of_a_claim() {
+    each_row_has_a_claim_and_each_claim_a_row(Paper::Frrwp, FRRWP);
+}
+
+#[test]
+fn every_number_of_reuses_text_is_that_of_a_claim() {
+    each_row_has_a_claim_and_each_claim_a_row(Paper::Reuse, REUSE);
 }
 
 fn each_row_has_a_claim_and_each_claim_a_row(paper: Paper, rows: &[Row]) {
@@ -187,4 +197,75 @@ const JBMT: &[Row] = &[
     (153, 2.0, Table(1), "either of them, less than (section 4.3)"),
     (163, 1.32, Table(1), "registration, any size"),
     (163, 0.25, Table(1), "deregistration, any size"),
+];
+
+/// FRRWP: sections 2 to 5.
+#[rustfmt::skip]
+const FRRWP: &[Row] = &[
+    (29, 7.0, Section("2.1"), "a page, 2.4 GHz Xeon"),
+    (36, 0.506637, Table(1), "4 KB: fast registration"),
+    (36, 40.08733, Table(1), "4 KB: ordinary registration"),
+    (37, 0.513922, Table(1), "8 KB: fast registration"),
+    (37, 40.32209, Table(1), "8 KB: ordinary registration"),
+    (38, 0.561122, Table(1), "16 KB: fast registration"),
+    (38, 40.18301, Table(1), "16 KB: ordinary registration"),
+    (39, 0.626815, Table(1), "32 KB: fast registration"),
+    (39, 40.32764, Table(1), "32 KB: ordinary registration"),
+    (40, 0.785199, Table(1), "64 KB: fast registration"),
+    (40, 40.22049, Table(1), "64 KB: ordinary registration"),
+    (41, 1.026974, Table(1), "128 KB: fast registration"),
+    (41, 40.44059, Table(1), "128 KB: ordinary registration"),
+    (56, 4.0, Figure(1), "4 KB: registration to RDMA write (\"much higher\")"),
+    (58, 40.0, Figure(2), "kernel space less than user space, below 32 KB"),
+    (58, 50.0, Figure(2), "part of mapping, pinning and crossings (\"about half\")"),
+    (58, 32.0, Figure(2), "largest size of one cost in user space"),
+    (58, 32.0, Figure(2), "128 KB to 32 KB, user space (\"increases dramatically\")"),
+    (62, 0.77, Section("2.3"), "cost of each page (a)"),
+    (62, 7.42, Section("2.3"), "cost of each operation (b)"),
+    (62, 50.0, Section("2.3"), "part of the crossing in b (\"main part\")"),
+    (102, 4.0, Figure(5), "T1: completion"),
+    (102, 5.0, Figure(5), "T2 and T3, each: switch between driver and application"),
+    (102, 14.0, Figure(5), "T1 + T2 + T3"),
+    (104, 21.42, Section("4"), "saving without its pages: 21.42 + 0.77 p"),
+    (104, 22.0, Section("4"), "a page, WRITE"),
+    (104, 22.0, Section("4"), "a page, READ"),
+    (104, 22.0, Section("4"), "a page, WRITE, client is registered"),
+    (104, 21.42, Section("4"), "1,024 pages, WRITE, server is registered, to 21.42 + 0.77 p"),
+    (114, 50.0, Section("5"), "fast registration sooner than ordinary by"),
+];
+
+/// REUSE: sections VI and VII.
+#[rustfmt::skip]
+const REUSE: &[Row] = &[
+    (112, 128.0, Figure(1), "128 B: Stria to Mutrino (\"faster on Mutrino\")"),
+    (112, 2.0, Figure(1), "2 MiB: Mutrino to Stria (\"faster on Stria\")"),
+    (114, 90.0, Figure(1), "Mutrino: registration of 2 MiB to 128 B"),
+    (114, 4.4, Figure(1), "Stria: registration of 2 MiB to 128 B"),
+    (114, 128.0, Figure(2), "Mutrino: a byte of 2 MiB to one of 128 KiB (\"plateaus\")"),
+    (147, 10.0, Figure(3), "trial from a slab, less than"),
+    (147, 100.0, Figure(3), "trial with a new slab (\"hundreds of microseconds\")"),
+    (147, 1.0, Figure(3), "1,000 trials of 512 B: slabs"),
+    (147, 1.0, Figure(3), "1,000 trials of 1 KiB: slabs, at least (\"multiple\")"),
+    (147, 256.0, Figure(3), "1,000 trials of 256 KiB: slabs, at least (\"multiple\")"),
+    (149, 0.0, Figure(3), "1,000 trials of 1 MiB: trials from a slab"),
+    (151, 134.0, Figure(4), "128 B, Stria: slabs sooner than by hand"),
+    (151, 3.4, Figure(4), "128 B, Mutrino: slabs sooner than by hand"),
+    (158, 1.0, Figure(4), "least size without a gain"),
+    (166, 11.3, Figure(4), "1 MiB, Stria: slabs later than by hand"),
+    (174, 1.0, Figure(5), "Mutrino: reuse, less than"),
+    (174, 883.0, Figure(5), "Mutrino: malloc and registration, at most"),
+    (174, 882.0, Figure(5), "Mutrino: reuse saves up to"),
+    (174, 2054.0, Figure(5), "Mutrino: reuse sooner, up to"),
+    (176, 2.5, Figure(5), "Stria: reuse, less than"),
+    (176, 311.0, Figure(5), "Stria: malloc and registration, at most"),
+    (176, 310.0, Figure(5), "Stria: reuse saves up to"),
+    (176, 253.0, Figure(5), "Stria: reuse sooner, up to"),
+    (185, 4.5, Figure(6), "Mutrino: put of reused memory sooner, up to"),
+    (185, 60.0, Figure(6), "Stria: put of reused memory sooner, up to"),
+    (204, 77.0, Figure(7), "Mutrino, up to 2 KiB: registered space sooner than by hand"),
+    (204, 42.0, Figure(7), "Stria, up to 2 KiB: registered space sooner than by hand"),
+    (204, 9.4, Figure(7), "Mutrino: registered space sooner than copied, up to"),
+    (204, 19.4, Figure(7), "Stria: registered space sooner than copied, up to"),
+    (204, 4.2, Figure(7), "Mutrino: registered space sooner than by hand, up to"),
+    (204, 50.0, Figure(7), "Stria: registered space sooner than by hand, up to"),
 ];

@@ -47,3 +47,5 @@ mod signals;
 mod sysfs;
 pub mod unsupported;
 mod work_requests;
+
+pub use process::{call_on_start, shared_nic};

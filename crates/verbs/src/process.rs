@@ -10,14 +10,14 @@ use crate::settings::Settings;
 use libc::EINVAL;
 use pagewire_fabric::{Explained, FaultPlan, HostFabric};
 use pagewire_memory::Uncancelled;
-use pagewire_nic::PageFaultChoice;
 use pagewire_nic::device::devices;
+use pagewire_nic::{Nic, PageFaultChoice};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 
 static ENGINE: HeldOverForks<Option<Arc<Engine>>> = HeldOverForks::new(Order::Engine, None, |engine| {
@@ -68,9 +68,32 @@ pub fn engine() -> Result<Arc<Engine>> {
     Ok(started)
 }
 
+/// The software NIC of this process, for interfaces beside the verbs; the first call starts it.
+///
+/// # Errors
+/// The environment makes no sense: the error says how. The engine cannot start: the reason is told on the standard error output.
+pub fn shared_nic() -> io::Result<Arc<Nic<HostFabric>>> {
+    if running().is_none() {
+        let invalid = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
+        Settings::from_environment().map_err(invalid)?;
+    }
+    match engine() {
+        Ok(engine) => Ok(engine.nic().clone()),
+        Err(Errno(errno)) => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
 /// The engine of this process, if it has one.
 pub fn running() -> Option<Arc<Engine>> {
     ENGINE.lock_within(Duration::from_millis(EXIT_PATIENCE_MILLISECONDS))?.clone()
+}
+
+/// What else is to be done with each engine that starts.
+static ON_START: OnceLock<fn(&Nic<HostFabric>)> = OnceLock::new();
+
+/// Has this called with each engine that starts from now on: once for a process.
+pub fn call_on_start(call: fn(&Nic<HostFabric>)) {
+    ON_START.get_or_init(|| call);
 }
 
 fn start() -> Result<Arc<Engine>> {
@@ -78,6 +101,9 @@ fn start() -> Result<Arc<Engine>> {
     let cannot_start = |error: &io::Error| tell(&format!("the NIC cannot start: {}", Explained(error)));
     let host = new_host(settings.faults).inspect_err(cannot_start)?;
     let engine = new_engine(host, settings);
+    if let Some(call) = ON_START.get() {
+        call(engine.nic());
+    }
     let nic = engine.nic().clone();
     pagewire_fabric::spawn("pagewire-nic", move || or_abort(|| nic.run(&AtomicBool::new(false))))
         .inspect_err(cannot_start)?;

@@ -4,6 +4,8 @@
 
 #[path = "../../../tests/src/compile/command.rs"]
 mod compile;
+#[path = "../../../tests/src/library.rs"]
+mod library;
 #[path = "../../../tests/src/not_checked.rs"]
 mod not_checked;
 
@@ -20,27 +22,7 @@ fn crate_folder() -> &'static Path {
 /// Links the library from the archive that cargo has just built beside this test; gives the folder that holds it.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let test = std::env::current_exe().unwrap();
-        let built = test.parent().unwrap();
-        let newest = std::fs::read_dir(built)
-            .unwrap()
-            .map(|entry| entry.unwrap())
-            .filter(|entry| {
-                let name = entry.file_name().into_string().unwrap();
-                name.starts_with("libpagewire_verbs") && name.ends_with(".a")
-            })
-            .max_by_key(|entry| entry.metadata().unwrap().modified().unwrap())
-            .expect("cargo builds the static library with the crate");
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("shared_object");
-        let archive = folder.join("archive");
-        std::fs::create_dir_all(&archive).unwrap();
-        std::fs::copy(newest.path(), archive.join("libpagewire_verbs.a")).unwrap();
-        let script = crate_folder().join("../../scripts/link-library");
-        let status = Command::new(script).arg(&archive).arg(folder.join("lib")).status().unwrap();
-        assert!(status.success(), "link-library failed");
-        folder.join("lib")
-    })
+    LIBRARY.get_or_init(|| library::link("shared_object"))
 }
 
 /// `name@@VERSION` of every export in the list that the library is held to.
@@ -100,7 +82,8 @@ fn the_library_exports_the_listed_symbols_and_no_others() {
         format!("{name}@{}", if is_older(node) { base } else { node })
     });
     let manager = scripted("connection_manager.map");
-    assert_eq!(found, listed().into_iter().chain(before).chain(manager).collect());
+    let native = scripted("../capi/pagewire.map");
+    assert_eq!(found, listed().into_iter().chain(before).chain(manager).chain(native).collect());
 }
 
 /// A program that is linked with librdmacm is told once that there is none yet, and each function refuses as it documents.

@@ -94,6 +94,12 @@ fn subject(bench: &str) -> &'static str {
         "create_qp" => "ibv_create_qp where there are many",
         "many_qps_write" => "8-byte WRITE on one of many queue pairs",
         "many_qps_send" => "8-byte SEND on one of many queue pairs",
+        "put" => "put, half a round trip",
+        "put_bw" => "bandwidth of puts",
+        "get" => "latency of a get",
+        "get_bw" => "bandwidth of gets",
+        "signal" => "put with a signal, half a round trip",
+        "heap" => "memory of the registered heap, had and given back",
         "hostile_faults_rate" => "each of 32 WRITEs under way beside 512 that wait for pages",
         _ => "RDMA to and from absent pages",
     }

@@ -126,7 +126,9 @@ mod tests {
     #[test]
     fn each_figure_becomes_a_table_and_a_picture_of_all_its_curves() {
         let directory = tempfile::tempdir().expect("a directory");
-        for (name, paper) in [("part", Paper::Part), ("jbmt", Paper::Jbmt)] {
+        for (name, paper) in
+            [("part", Paper::Part), ("jbmt", Paper::Jbmt), ("frrwp", Paper::Frrwp), ("reuse", Paper::Reuse)]
+        {
             let figures = pagewire_papers::figures(paper);
             let claims = pagewire_papers::claims(paper);
             let files = write(name, &claims, &figures, None, None, directory.path()).expect("written");

@@ -82,6 +82,8 @@ fn title(paper: &str, figure: &Figure) -> String {
 fn source(paper: &str, origins: &[&Origin]) -> String {
     let paper = match paper {
         "part" => "PART: page faults during RDMA as errors of transmission",
+        "frrwp" => "FRRWP: overlapped registration and conditional writes",
+        "reuse" => "REUSE: an allocator of registered memory",
         _ => "JBMT: RDMA with dynamic page pinning, onloaded",
     };
     let origin = |origin: &&Origin| match origin.title {

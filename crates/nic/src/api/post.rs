@@ -1,7 +1,7 @@
 //! Posting work requests.
 
 use crate::completion::{Opcode, Status};
-use crate::path::initiator_copy::Transfer;
+use crate::path::initiator_copy::{AtomicTransfer, Transfer};
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::request::{Data, ReceiveRequest, SendRequest, operation_of};
 use crate::services::ready::Occasion;
@@ -25,6 +25,11 @@ impl<F: Fabric> QueuePair<F> {
         let (operation, opcode, length) = self.check_operation(request, length)?;
         if at_once && self.post_fast(request, &operation, opcode, length) {
             return Ok(false);
+        }
+        if let Some(atomic) = AtomicTransfer::new(&operation).filter(|_| at_once) {
+            if self.post_atomic_fast(request, &atomic, opcode) {
+                return Ok(false);
+            }
         }
         let mut send = self.send.lock();
         match self.state() {
@@ -55,6 +60,23 @@ impl<F: Fabric> QueuePair<F> {
         let Some(transfer) = Transfer::new(operation, length) else { return false };
         let Some(mut qpc) = self.qpc.try_lock() else { return false };
         let done = self.post_directly(&mut qpc, request, &transfer, opcode);
+        drop(qpc);
+        if self.is_wanted() {
+            self.run();
+        }
+        done
+    }
+
+    /// [`post_fast`](Self::post_fast) of an atomic.
+    #[cold]
+    fn post_atomic_fast(
+        self: &Arc<Self>,
+        request: &SendRequest<'_, F>,
+        atomic: &AtomicTransfer,
+        opcode: Opcode,
+    ) -> bool {
+        let Some(mut qpc) = self.qpc.try_lock() else { return false };
+        let done = self.post_atomic(&mut qpc, request, atomic, opcode);
         drop(qpc);
         if self.is_wanted() {
             self.run();

@@ -1,4 +1,4 @@
-//! WRITEs and READs that the initiator executes itself, in the memory of a local peer.
+//! WRITEs, READs and atomics that the initiator executes itself, in the memory of a local peer.
 //!
 //! No thread of the peer takes part, and no packet leaves. What cannot be done this way goes as packets, and the peer
 //! says what became of them. The order is fixed: locate and reach there, claim and residency here, claim there, check again, copy.
@@ -15,10 +15,10 @@ use crate::words::sge::ScatterGather;
 use pagewire_fabric::{Direction, Fabric, PageInThreads, RegionPart};
 use pagewire_iommu::Rights;
 use pagewire_memory::{
-    Absence, ApplicationMemory, LastSeen, MemoryError, RemoteMemory, Segment, Source, Unreached,
+    Absence, ApplicationMemory, AtomicOperation, LastSeen, MemoryError, RemoteMemory, Segment, Source,
+    Unreached,
 };
-use pagewire_transport::Reason;
-use pagewire_transport::{Operation, RemoteAddress, Work};
+use pagewire_transport::{Atomic, Operation, Reason, RemoteAddress, Work};
 use pagewire_wire::{Bth, Header, Opcode, bth};
 
 /// What is moved, and which way.
@@ -41,6 +41,27 @@ impl Transfer {
             Operation::Read { remote } => Some(Transfer { remote, length, reads: true }),
             _ => None,
         }
+    }
+}
+
+/// An atomic on memory of a local peer that is mapped here.
+pub struct AtomicTransfer {
+    remote: RemoteAddress,
+    operation: AtomicOperation,
+}
+
+impl AtomicTransfer {
+    /// Bytes that an atomic changes, and gives.
+    pub const LENGTH: u32 = 8;
+
+    /// `None`: this is no atomic.
+    pub fn new(operation: &Operation) -> Option<AtomicTransfer> {
+        let Operation::Atomic { remote, atomic } = *operation else { return None };
+        let operation = match atomic {
+            Atomic::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },
+            Atomic::FetchAdd { add } => AtomicOperation::FetchAdd { add },
+        };
+        Some(AtomicTransfer { remote, operation })
     }
 }
 
@@ -121,6 +142,32 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         self.reach(&plan, moment)?;
         self.claim_and_copy(&plan, transfer.reads, bytes, moment)?;
         self.services.end_wait_if_any(self.waits);
+        self.announce_rts(plan.hint.place);
+        Ok(())
+    }
+
+    /// Runs an atomic in memory of a local peer that is mapped here, and writes what was there to this side.
+    #[cold] // Transfers are to carry nothing of it.
+    #[inline(never)]
+    pub fn execute_atomic(&mut self, atomic: &AtomicTransfer, pieces: &[ScatterGather]) -> Outcome<()> {
+        if self.channel.is_gone() {
+            return Err(Withheld::Refused(Cause::PeerGone));
+        }
+        let transfer = Transfer { remote: atomic.remote, length: AtomicTransfer::LENGTH, reads: true };
+        let plan = self.plan(&transfer, Rights::REMOTE_ATOMIC)?;
+        if !self.remote.takes_atomics(plan.there[0]) {
+            return Err(Withheld::Refused(Cause::PeerUnreadable));
+        }
+        let services = self.services;
+        let memory = services.fabric.memory();
+        self.reach(&plan, memory.moment())?;
+        let (need, write) = (Rights::LOCAL_WRITE, true);
+        let request = AccessRequest { by: self.by, pieces, domain: self.domain, need, write };
+        let access = services.begin(&request, self.waits)?;
+        self.copy(&plan, |remote, there| {
+            update(memory, remote, atomic.operation, (&access.segments, there))
+        })?;
+        services.end_wait_if_any(self.waits);
         self.announce_rts(plan.hint.place);
         Ok(())
     }
@@ -280,6 +327,21 @@ impl<F: Fabric, R: RemoteMemory> LocalPath<'_, F, R> {
         let connected = !self.is_reliable || peer.receive_psn == self.send_psn;
         connected && peer.rights.contains(need)
     }
+}
+
+/// Runs an atomic, and writes what was there to this side.
+fn update(
+    memory: &impl ApplicationMemory,
+    remote: &impl RemoteMemory,
+    operation: AtomicOperation,
+    (here, there): (&[Segment], &[Segment]),
+) -> Result<(), MemoryError> {
+    let [there] = there else { return Err(MemoryError::NotMapped) };
+    // Where nothing can be written nothing is to be done there: it goes as a packet, whose answer tells that.
+    memory.write(&[0; 8], here, true)?;
+    let original = remote.atomic(*there, operation)?;
+    // It is done. A program that has taken the buffer away meanwhile does not learn what was there.
+    memory.write(&original.to_ne_bytes(), here, true).or(Ok(()))
 }
 
 /// Moves bytes to or from a peer where many pages are absent.

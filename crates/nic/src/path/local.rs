@@ -228,6 +228,12 @@ impl<F: Fabric> LocalChannel<F> {
         }
     }
 
+    /// Whether this side may run atomics in memory of the peer: some of that is mapped here.
+    pub fn maps_memory(&self, fabric: &F) -> bool {
+        self.map_shared(fabric);
+        fabric.memory().has_mapping(&self.channel.process)
+    }
+
     /// The place of a queue pair in the peer's tables.
     pub fn place_of(&self, queue_pair: u32) -> Option<u32> {
         let block = u64::from(queue_pair >> 8) + 1;

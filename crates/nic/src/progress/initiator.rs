@@ -1,12 +1,14 @@
-//! WRITEs and READs to a local peer, at their post or when their turn comes.
+//! WRITEs, READs and atomics to a local peer, at their post or when their turn comes.
 
 use crate::access::fault_state::Purpose;
 use crate::completion::{self, Completion, Status};
-use crate::path::initiator_copy::{Bytes, Transfer};
+use crate::path::Path;
+use crate::path::initiator_copy::{AtomicTransfer, Bytes, Transfer};
 use crate::queue_pair::QueuePair;
 use crate::queue_pair::qp_context::QpContext;
 use crate::queue_pair::request::{Data, SendRequest};
 use crate::words::outcome::{Cause, Outcome, Withheld};
+use crate::words::sge::ScatterGather;
 use pagewire_fabric::Fabric;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -35,6 +37,66 @@ impl<F: Fabric> QueuePair<F> {
             self.end_if_overrun(qpc);
         }
         done
+    }
+
+    /// Executes an atomic at its post, where nothing is before it and the peer's memory is mapped. False: it must be kept and driven.
+    #[cold]
+    #[inline(never)] // What other posts are not to carry.
+    pub(crate) fn post_atomic(
+        &self,
+        qpc: &mut QpContext<F>,
+        request: &SendRequest<'_, F>,
+        atomic: &AtomicTransfer,
+        opcode: completion::Opcode,
+    ) -> bool {
+        let Data::Segments([piece, ..]) = request.data else { return false };
+        // No more than these bytes are written.
+        let pieces = [ScatterGather { length: piece.length.min(AtomicTransfer::LENGTH), ..*piece }];
+        if pieces[0].length < AtomicTransfer::LENGTH
+            || !self.maps_memory(qpc)
+            || !qpc.is_quiet()
+            || !self.take_slot_to_execute()
+        {
+            return false;
+        }
+        let done = self.execute_atomic(qpc, atomic, &pieces).is_ok();
+        if done && (request.signaled || self.signals_all()) {
+            let completion = self.send_completion(request.wr_id, opcode, Status::Success);
+            self.announce(&self.send_cq, Completion { byte_length: AtomicTransfer::LENGTH, ..completion });
+        }
+        self.executing.store(false, Ordering::Release);
+        if done {
+            self.end_if_overrun(qpc);
+        }
+        done
+    }
+
+    /// Runs an atomic in memory of a local peer that is mapped here, if the path permits.
+    #[cold]
+    pub(crate) fn execute_atomic(
+        &self,
+        qpc: &mut QpContext<F>,
+        atomic: &AtomicTransfer,
+        pieces: &[ScatterGather],
+    ) -> Outcome<()> {
+        let Some(mut local_path) = qpc.local(self) else {
+            return Err(Withheld::Refused(Cause::NoRemoteAccess));
+        };
+        let outcome = local_path.execute_atomic(atomic, pieces);
+        match outcome {
+            Ok(()) => {
+                self.counters.initiator_copies.add_alone(1);
+                self.counters.initiator_copy_bytes.add_alone(u64::from(AtomicTransfer::LENGTH));
+            }
+            Err(Withheld::Refused(_)) => self.end_initiator_copy_wait(qpc),
+            Err(Withheld::Wait(_)) => {}
+        }
+        outcome
+    }
+
+    /// Whether memory of the local peer is mapped here, so that this side may run atomics there.
+    pub(crate) fn maps_memory(&self, qpc: &QpContext<F>) -> bool {
+        matches!(qpc.path(), Path::Local(channel) if channel.maps_memory(&self.services.fabric))
     }
 
     /// Takes a slot for a request that is executed and not kept. False: one is kept before it, or none is free.

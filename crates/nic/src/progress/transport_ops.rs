@@ -4,7 +4,7 @@ use crate::access::fault_state::Purpose;
 use crate::access::{AccessRequest, AccessSession, Claimant};
 use crate::completion::{Completion, Opcode, Status};
 use crate::path::Path;
-use crate::path::initiator_copy::{Bytes, Transfer};
+use crate::path::initiator_copy::{AtomicTransfer, Bytes, Transfer};
 use crate::path::local::LocalChannel;
 use crate::path::receiver_read::ReceiverRead;
 use crate::path::ring::{Kind, emit_reference};
@@ -623,14 +623,25 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
     }
 
     fn initiator_copy(&mut self, work: &Work) -> InitiatorCopy {
-        let Some(transfer) = Transfer::of(work) else { return InitiatorCopy::Unavailable };
+        let (transfer, atomic) = (Transfer::of(work), AtomicTransfer::new(&work.operation));
+        if transfer.is_none() && (atomic.is_none() || !self.queue_pair.maps_memory(self.qpc)) {
+            return InitiatorCopy::Unavailable;
+        }
         let pieces = self.pieces(work.id, 0, work.length);
         let Some(pieces) = pieces else { return InitiatorCopy::Unavailable };
-        let bytes = match &pieces {
-            KeptData::Inline(bytes) => Bytes::Inline(bytes),
-            KeptData::Segments(pieces) => Bytes::Segments(pieces),
+        let outcome = match (transfer, atomic, &pieces) {
+            (Some(transfer), _, KeptData::Inline(bytes)) => {
+                self.queue_pair.execute(self.qpc, &transfer, Bytes::Inline(bytes))
+            }
+            (Some(transfer), _, KeptData::Segments(pieces)) => {
+                self.queue_pair.execute(self.qpc, &transfer, Bytes::Segments(pieces))
+            }
+            (None, Some(atomic), KeptData::Segments(pieces)) => {
+                self.queue_pair.execute_atomic(self.qpc, &atomic, pieces)
+            }
+            _ => return InitiatorCopy::Unavailable,
         };
-        match self.queue_pair.execute(self.qpc, &transfer, bytes) {
+        match outcome {
             Ok(()) => {
                 self.queue_pair.counters.initiator_copies_queued.add_alone(1);
                 InitiatorCopy::Done

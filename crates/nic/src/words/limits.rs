@@ -22,7 +22,7 @@ pub const MAX_COMPLETIONS: u32 = 1 << 20;
 /// Nanoseconds after which a completion queue that was armed with completions in it raises its event, if they still wait: the program
 /// sleeps then, as those that poll after they armed do so sooner.
 pub const LEFT_PATIENCE: u64 = 50_000;
-/// The same for a program that has slept in `ibv_get_cq_event(3)`, which tells of it: only a sleep in poll(2) needs the timer, and an event
+/// Nanoseconds of [`LEFT_PATIENCE`] for a program that has slept in `ibv_get_cq_event(3)`, which tells of it: only a sleep in poll(2) needs the timer, and an event
 /// for completions that are being polled ends its next sleep for nothing (perftest's `-e` takes that for a failure).
 pub const LEFT_PATIENCE_OF_SLEEPERS: u64 = 100_000_000;
 /// Nanoseconds after which its owner brings in a page that a peer's thread was asked for: that thread may wait in the kernel for somebody

@@ -637,8 +637,10 @@ impl Requester {
         if work.fence && self.reads > 0 {
             return Begin::NotNow;
         }
-        let initiator_copy =
-            matches!(work.operation, Operation::Write { immediate: None, .. } | Operation::Read { .. });
+        let initiator_copy = matches!(
+            work.operation,
+            Operation::Write { immediate: None, .. } | Operation::Read { .. } | Operation::Atomic { .. }
+        );
         if alone && initiator_copy && shared.link.initiator_copy {
             match ops.initiator_copy(&work) {
                 InitiatorCopy::Done => {

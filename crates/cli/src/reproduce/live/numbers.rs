@@ -1,6 +1,8 @@
 //! What this machine has in place of the numbers that the papers state. Of the part of a timeout in the latency (figure 11) it has nothing: between
 //! two Pagewires the timer is no acknowledgement timeout.
 
+mod registered;
+
 use super::Measured;
 use super::plans::NTO;
 use crate::figures::median;
@@ -14,8 +16,13 @@ const SHORTEST: u64 = 64;
 
 /// How the number of a claim comes about; `None` where no measurement on this machine leads to it.
 pub(super) fn formula(claim: &Claim) -> Option<Formula> {
-    let mine = ALL.iter().find(|(place, what, _)| *place == claim.place && *what == claim.what);
+    let mine = all().find(|(place, what, _)| *place == claim.place && *what == claim.what);
     mine.map(|(_, _, formula)| *formula)
+}
+
+/// Those of all papers.
+pub(super) fn all() -> impl Iterator<Item = &'static (Place, &'static str, Formula)> {
+    ALL.iter().chain(registered::ALL)
 }
 
 fn ratio(one: Option<f64>, other: Option<f64>) -> Option<f64> {
@@ -52,7 +59,7 @@ fn one_after_the_other(measured: &Measured) -> Option<f64> {
 
 /// By place and name of the claim.
 #[rustfmt::skip]
-pub(super) const ALL: &[(Place, &str, Formula)] = &[
+const ALL: &[(Place, &str, Formula)] = &[
     (Place::Figure(9), "smallest WRITE, all in memory", |m| m.at("Transfer-Only", SHORTEST)),
     (Place::Figure(9), "pinning an absent page adds", |m| m.before("Pin-NoPres-Pg(s)", SHORTEST)),
     (Place::Figure(9), "pinning an absent page and a WRITE to it", |m| m.at("Pin-NoPres-Pg(s)", SHORTEST)),

@@ -1,5 +1,7 @@
 //! What is run for each figure and table.
 
+mod registered;
+
 use super::Pages;
 use crate::helper::Point;
 use pagewire_nic::{FaultHandling, PageIn, PathChoice};
@@ -23,6 +25,8 @@ pub(super) enum Along {
     Percent(u64),
     /// One point, in this place.
     Part(u64),
+    /// Their sizes, in pages.
+    Pages,
 }
 
 impl Along {
@@ -32,6 +36,7 @@ impl Along {
             Along::Size => Some(point.size),
             Along::Percent(size) => (point.size == size).then_some(point.percent),
             Along::Part(x) => Some(x),
+            Along::Pages => Some(point.size / 4_096),
         }
     }
 }
@@ -174,6 +179,7 @@ pub(super) fn plan(paper: Paper, place: Place, path: PathChoice) -> Plan {
         (Paper::Jbmt, Place::Figure(6)) => (whole_get(), vec![PARTS_OF_A_GET]),
         (Paper::Jbmt, Place::Figure(7)) => (parts_of_a_get(), vec![PARTS_OF_A_GET]),
         (Paper::Jbmt, Place::Table(1)) => (registration(), vec![]),
+        (Paper::Frrwp | Paper::Reuse, _) => registered::plan(paper, place),
         _ => (vec![], vec!["not measured: no experiment on this machine is known for it"]),
     };
     Plan { place, curves, notes }

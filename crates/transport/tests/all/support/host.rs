@@ -323,6 +323,14 @@ impl TransportOps for Host {
                 let bytes = self.peer.borrow()[start..start + length].to_vec();
                 self.buffers.insert(work.id, bytes);
             }
+            Operation::Atomic { remote, atomic } => {
+                let start = (remote.address - BASE) as usize;
+                let mut peer = self.peer.borrow_mut();
+                let word: &mut [u8; 8] = (&mut peer[start..start + 8]).try_into().unwrap();
+                let original = u64::from_ne_bytes(*word);
+                *word = apply(original, atomic).to_ne_bytes();
+                self.buffers.insert(work.id, original.to_ne_bytes().to_vec());
+            }
             other => panic!("not for direct execution: {other:?}"),
         }
         InitiatorCopy::Done

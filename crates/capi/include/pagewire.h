@@ -1,0 +1,905 @@
+/*
+ * pagewire.h: RDMA on memory that is never pinned, from C: put, get, atomics and signals between processes.
+ *
+ * Made from crates/capi/src by cbindgen; do not edit it (crates/capi/tests/header.rs).
+ *
+ * Calls give PW_OK (0) or another pw_error; pw_error_message() then has a sentence, and pw_die() prints it. Offsets and lengths are bytes.
+ * Every call may come from any thread, but for those that end an object (leave, close, free): nobody else uses the object then. No call
+ * is a cancellation point. A pointer that is named is to be valid for the call, and NULL is an error, unless its comment says otherwise.
+ */
+
+#ifndef PAGEWIRE_H
+#define PAGEWIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * The version of this header: major * 65536 + minor * 256 + patch. pw_version() gives that of the library.
+ */
+#define PW_VERSION 256
+
+/**
+ * Who has the token may get.
+ */
+#define PW_READ 1
+
+/**
+ * Who has the token may put.
+ */
+#define PW_WRITE 2
+
+/**
+ * Who has the token may use atomics, and signals that are added to.
+ */
+#define PW_ATOMIC 4
+
+/**
+ * Bytes of a token.
+ */
+#define PW_TOKEN_SIZE 56
+
+/**
+ * A signal is set to its value.
+ */
+#define PW_SET 0
+
+/**
+ * The value is added to a signal, as an atomic.
+ */
+#define PW_ADD 1
+
+/**
+ * The word is the value.
+ */
+#define PW_EQUAL 0
+
+/**
+ * The word is not the value.
+ */
+#define PW_NOT_EQUAL 1
+
+/**
+ * The word is the value or more.
+ */
+#define PW_AT_LEAST 2
+
+/**
+ * The word is the value or less.
+ */
+#define PW_AT_MOST 3
+
+/**
+ * A time without a bound.
+ */
+#define PW_FOREVER UINT64_MAX
+
+/**
+ * Bytes of a peer.
+ */
+#define PW_PEER_SIZE 56
+
+/**
+ * The data are the peer's: release them.
+ */
+#define PW_OPENED_WRITE 0
+
+/**
+ * The peer waits for data of this process: write them.
+ */
+#define PW_OPENED_READ 1
+
+/**
+ * What a call gives: 0, or why it was refused. pw_error_message() says more.
+ */
+typedef enum {
+    /**
+     * It was done.
+     */
+    PW_OK = 0,
+    /**
+     * The operation has not ended (pw_test).
+     */
+    PW_UNFINISHED = 1,
+    /**
+     * An argument is NULL, or cannot be.
+     */
+    PW_ARGUMENT = 2,
+    /**
+     * The pointer is no such object, or the object was freed.
+     */
+    PW_HANDLE = 3,
+    /**
+     * The program was compiled with a header that the library does not serve.
+     */
+    PW_VERSION_MISMATCH = 4,
+    /**
+     * The bytes are not inside the memory that the token names.
+     */
+    PW_BOUNDS = 5,
+    /**
+     * The token does not give the right.
+     */
+    PW_RIGHTS = 6,
+    /**
+     * Atomics and signals need offsets and addresses that are multiples of 8.
+     */
+    PW_ALIGNMENT = 7,
+    /**
+     * The pieces and the buffer have different lengths.
+     */
+    PW_PIECES = 8,
+    /**
+     * One operation moves at most 2 GiB.
+     */
+    PW_LENGTH = 9,
+    /**
+     * The owner does not know the key: the memory was unexported or freed.
+     */
+    PW_KEY = 10,
+    /**
+     * The memory was unmapped, protected or truncated at its owner.
+     */
+    PW_MEMORY = 11,
+    /**
+     * The caller's own buffer cannot be accessed.
+     */
+    PW_BUFFER = 12,
+    /**
+     * The peer is gone. Whether the operation was done is not known.
+     */
+    PW_PEER_LOST = 13,
+    /**
+     * The engine gave up for a reason that should not occur.
+     */
+    PW_UNEXPECTED = 14,
+    /**
+     * The job could not be joined, or one of its processes is lost.
+     */
+    PW_JOB = 15,
+    /**
+     * The bytes are no token.
+     */
+    PW_TOKEN = 16,
+    /**
+     * The node that a token names cannot be connected to.
+     */
+    PW_CONNECT = 17,
+    /**
+     * What was waited for did not happen in time.
+     */
+    PW_TIMEOUT = 18,
+    /**
+     * A documented bound is reached.
+     */
+    PW_LIMIT = 19,
+    /**
+     * The engine refused.
+     */
+    PW_ENGINE = 20,
+    /**
+     * The operating system refused.
+     */
+    PW_SYSTEM = 21,
+    /**
+     * This process was forked from the one that has the object.
+     */
+    PW_FORKED = 22,
+    /**
+     * There is no memory.
+     */
+    PW_NO_MEMORY = 23,
+    /**
+     * The registered heap refused.
+     */
+    PW_HEAP = 24,
+    /**
+     * A variable of the environment has a value that cannot be.
+     */
+    PW_ENVIRONMENT = 25,
+    /**
+     * A defect of Pagewire.
+     */
+    PW_DEFECT = 26,
+    /**
+     * A conditional write was cancelled, and wrote nothing.
+     */
+    PW_CANCELLED = 27,
+    /**
+     * The peer does not want it, or has no room for it.
+     */
+    PW_DECLINED = 28,
+    /**
+     * The tag is in use with this peer.
+     */
+    PW_TAG = 29,
+    /**
+     * The token of a release does not take the write.
+     */
+    PW_RELEASE = 30,
+} pw_error;
+
+/**
+ * This process as others of its job see it.
+ */
+typedef struct pw_node pw_node;
+
+/**
+ * What a peer has opened.
+ */
+typedef struct pw_opened pw_opened;
+
+/**
+ * An operation that was started.
+ */
+typedef struct pw_operation pw_operation;
+
+/**
+ * Exported memory of a process, opened by its token. Offsets are bytes from its first one.
+ */
+typedef struct pw_remote pw_remote;
+
+/**
+ * Names exported memory. It is plain bytes: send them by any means. Who holds them can open it.
+ */
+typedef struct {
+    /**
+     * Opaque.
+     */
+    uint8_t bytes[PW_TOKEN_SIZE];
+} pw_token;
+
+/**
+ * Bytes of the registered heap, as they were at about one moment.
+ */
+typedef struct {
+    /**
+     * In objects.
+     */
+    uint64_t live;
+    /**
+     * In pages that hold objects, or that are kept at hand for the next ones.
+     */
+    uint64_t in_use;
+    /**
+     * The most that was ever in use.
+     */
+    uint64_t peak;
+    /**
+     * That have memory.
+     */
+    uint64_t resident;
+    /**
+     * Addresses of the heap, all of which are registered.
+     */
+    uint64_t registered;
+    /**
+     * Freed, and not given back to the system yet.
+     */
+    uint64_t freed;
+} pw_statistics;
+
+/**
+ * A word of 8 bytes that is changed behind a put.
+ */
+typedef struct {
+    /**
+     * Of the word, in bytes: a multiple of 8.
+     */
+    uint64_t offset;
+    /**
+     * What it is set to, or what is added.
+     */
+    uint64_t value;
+    /**
+     * PW_SET, which needs PW_WRITE, or PW_ADD, which needs PW_ATOMIC.
+     */
+    uint32_t change;
+} pw_signal;
+
+/**
+ * Bytes of a remote that come from or go to one place of a buffer.
+ */
+typedef struct {
+    /**
+     * Of its first byte, in bytes.
+     */
+    uint64_t offset;
+    /**
+     * In bytes.
+     */
+    size_t length;
+} pw_piece;
+
+/**
+ * Names the node of a process. It is plain bytes: send them by any means.
+ */
+typedef struct {
+    /**
+     * Opaque.
+     */
+    uint8_t bytes[PW_PEER_SIZE];
+} pw_peer;
+
+/**
+ * What there is to know of what a peer has opened.
+ */
+typedef struct {
+    /**
+     * Who has opened it.
+     */
+    pw_peer peer;
+    /**
+     * Couples it with its answer.
+     */
+    uint64_t tag;
+    /**
+     * In bytes: of the peer's data, or room for so many.
+     */
+    uint64_t length;
+    /**
+     * PW_OPENED_WRITE or PW_OPENED_READ.
+     */
+    uint32_t direction;
+} pw_opening;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * The version of the library: major * 65536 + minor * 256 + patch.
+ */
+uint32_t pw_version(void);
+
+/**
+ * The version of the library as text. It is static.
+ */
+const char *pw_version_text(void);
+
+/**
+ * The last refusal of a call of this thread, in a sentence: what was refused, by which side, by which rule. Empty: nothing was refused.
+ * It is valid until the next call of this thread that is refused.
+ */
+const char *pw_error_message(void);
+
+/**
+ * The name of a code, as "PW_BOUNDS". It is static. A number that is no code: "unknown".
+ */
+const char *pw_error_name(int32_t code);
+
+/**
+ * Prints "what: " and the last sentence to the standard error output, and ends the process with status 1. what: may be NULL.
+ */
+void pw_die(const char *what);
+
+/**
+ * pw_node_from_env() for other languages: header is the PW_VERSION that the caller was written for.
+ */
+pw_error pw_node_from_env_for(uint32_t header, pw_node **node);
+
+/**
+ * pw_node_alone() for other languages: header is the PW_VERSION that the caller was written for.
+ */
+pw_error pw_node_alone_for(uint32_t header, pw_node **node);
+
+/**
+ * Leaves the job. All exports of the node end; when it returns, no access by their tokens is under way. What was started and has not ended
+ * fails with PW_PEER_LOST. The pointer is not valid any more; remotes of the node are to be closed all the same.
+ *
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_node_leave(pw_node *node);
+
+/**
+ * The number of this process in its job, from 0 on. 0 too if the node is none: pw_error_message() says so.
+ */
+size_t pw_rank(const pw_node *node);
+
+/**
+ * Processes of the job, 1 or more. 0: the node is none, and pw_error_message() says so.
+ */
+size_t pw_size(const pw_node *node);
+
+/**
+ * Waits until all processes of the job have called it, for PAGEWIRE_JOB_TIMEOUT seconds at most (300 by default). What was started may
+ * still be under way: see pw_flush().
+ *
+ * PW_JOB.
+ */
+pw_error pw_barrier(pw_node *node);
+
+/**
+ * Gives size bytes to all processes of the job, and takes theirs: all gets size bytes of each, by rank. All processes call it with the same
+ * size. It is for tokens and the like, not for bulk data.
+ *
+ * mine: size bytes. all: size * pw_size(node) bytes. PW_JOB: a process is lost, or gave another count of bytes.
+ */
+pw_error pw_all_gather(pw_node *node,
+                       const void *mine,
+                       size_t size,
+                       void *all);
+
+/**
+ * Gives size bytes of the process root to all. All processes call it with the same root and size.
+ *
+ * data: size bytes, which are read at root and written elsewhere. PW_JOB: a process is lost, or root gave another count of bytes;
+ * PW_ARGUMENT: there is no process root.
+ */
+pw_error pw_broadcast(pw_node *node,
+                      size_t root,
+                      void *data,
+                      size_t size);
+
+/**
+ * Waits until everything that was started by this node before has ended, at all peers.
+ *
+ * The first failure since the last flush of an operation whose result nobody asked for.
+ */
+pw_error pw_flush_all(pw_node *node);
+
+/**
+ * Writes the path to the owner of a token, and why it is no better one, as a string to text. What is longer than size bytes is cut.
+ *
+ * As pw_open().
+ */
+pw_error pw_explain(pw_node *node,
+                    const pw_token *token,
+                    char *text,
+                    size_t size);
+
+/**
+ * Makes a token for length bytes at address, any memory of this process, in constant time. rights: PW_READ, PW_WRITE, PW_ATOMIC, by OR.
+ *
+ * Peers access the bytes at any time until pw_unexport() or pw_node_leave() has returned; whoever reads them here meanwhile uses atomics
+ * or signals. Freeing an object of pw_malloc() and its like ends its exports. Other memory that is unmapped gives peers PW_MEMORY.
+ *
+ * PW_ARGUMENT; PW_ENGINE: the bytes cannot be exported, or there are too many exports; PW_HEAP; PW_FORKED.
+ */
+pw_error pw_export(pw_node *node,
+                   void *address,
+                   size_t length,
+                   uint32_t rights,
+                   pw_token *token);
+
+/**
+ * Ends what a token gives. When it returns, no access by the token is under way, and none will come.
+ *
+ * PW_TOKEN; PW_ENGINE: the token is of another node or was unexported before, or a stopped peer is within an access.
+ */
+pw_error pw_unexport(pw_node *node, const pw_token *token);
+
+/**
+ * Memory of size bytes in the registered heap, aligned to 16 bytes, not initialised. Peers of this host put and get there by plain copies once
+ * it is exported. It needs no node. The first call makes the heap and starts the engine.
+ *
+ * NULL, errno is ENOMEM: pw_error_message() says why.
+ */
+void *pw_malloc(size_t size);
+
+/**
+ * Memory for count objects of size bytes, all zero. As pw_malloc().
+ */
+void *pw_calloc(size_t count, size_t size);
+
+/**
+ * Memory of size bytes at a multiple of alignment, a power of two of at most 1 GiB. As pw_malloc().
+ */
+void *pw_aligned_alloc(size_t alignment, size_t size);
+
+/**
+ * Gives an object another size in bytes. It may move; then what is exported of it ends. pointer: NULL, or of pw_malloc() and its like.
+ *
+ * NULL, errno is ENOMEM: the object is as it was, and pw_error_message() says why.
+ */
+void *pw_realloc(void *pointer,
+                 size_t size);
+
+/**
+ * Frees an object of pw_malloc() and its like. What is exported of it ends first: when it returns, no access by its tokens is under way.
+ * NULL: nothing is done.
+ *
+ * PW_ARGUMENT: the pointer is not in the heap. PW_ENGINE: a stopped peer is within an access, and the object stays.
+ */
+pw_error pw_free(void *pointer);
+
+/**
+ * Whether an address is in the registered heap, so that peers of this host can reach it by plain copies once it is exported.
+ */
+bool pw_is_registered(const void *address);
+
+/**
+ * How much memory the registered heap has.
+ *
+ * PW_HEAP: the heap cannot be made, or is the parent's.
+ */
+pw_error pw_heap_statistics(pw_statistics *statistics);
+
+/**
+ * Gives all freed memory of the heap back to the system, and what is kept at hand for the calling thread.
+ *
+ * PW_HEAP: the heap cannot be made, or is the parent's.
+ */
+pw_error pw_heap_purge(void);
+
+/**
+ * Opens the memory that a token names: connects to its owner if the node is not connected to it. *remote is NULL after an error.
+ *
+ * PW_TOKEN; PW_CONNECT: the owner has ended, cannot be reached or takes no more peers. Whether the token is still valid is told by the first
+ * operation.
+ */
+pw_error pw_open(pw_node *node,
+                 const pw_token *token,
+                 pw_remote **remote);
+
+/**
+ * Closes a remote; the pointer is not valid any more. Operations that were started go on. NULL: nothing is done.
+ *
+ * PW_HANDLE: it was closed before. That is noticed as long as its place is not used for another remote.
+ */
+pw_error pw_close(pw_remote *remote);
+
+/**
+ * Bytes of a remote. 0: it is none, and pw_error_message() says so.
+ */
+uint64_t pw_remote_length(const pw_remote *remote);
+
+/**
+ * Puts length bytes of buffer at offset, and waits until they are visible there.
+ *
+ * PW_BOUNDS, PW_RIGHTS, PW_LENGTH: refused before anything was sent. PW_KEY, PW_MEMORY: refused by the owner. PW_BUFFER, PW_PEER_LOST.
+ */
+pw_error pw_put(pw_remote *remote,
+                uint64_t offset,
+                const void *buffer,
+                size_t length);
+
+/**
+ * Starts a put. The buffer must stay, and must not be changed, until the operation has ended; pw_wait() gives its result, with the codes of
+ * pw_put(). operation: NULL if nobody asks for the result; a failure is then told by pw_flush().
+ *
+ * PW_ARGUMENT, PW_HANDLE: nothing was started.
+ */
+pw_error pw_put_start(pw_remote *remote,
+                      uint64_t offset,
+                      const void *buffer,
+                      size_t length,
+                      pw_operation **operation);
+
+/**
+ * Gets length bytes from offset into buffer.
+ *
+ * As pw_put().
+ */
+pw_error pw_get(pw_remote *remote, uint64_t offset, void *buffer, size_t length);
+
+/**
+ * Starts a get. The buffer must stay, and must not be used, until the operation has ended. As pw_put_start().
+ */
+pw_error pw_get_start(pw_remote *remote, uint64_t offset, void *buffer, size_t length, pw_operation **operation);
+
+/**
+ * Puts length bytes of buffer at offset, then changes a signal: who sees it changed sees the bytes. It waits until both are done.
+ *
+ * As pw_put(); PW_ALIGNMENT. If the signal is refused by the owner, the bytes are there.
+ */
+pw_error pw_put_signal(pw_remote *remote,
+                       uint64_t offset,
+                       const void *buffer,
+                       size_t length,
+                       const pw_signal *signal);
+
+/**
+ * Starts a put with a signal behind it; *signal is read at once. As pw_put_start().
+ */
+pw_error pw_put_signal_start(pw_remote *remote,
+                             uint64_t offset,
+                             const void *buffer,
+                             size_t length,
+                             const pw_signal *signal,
+                             pw_operation **operation);
+
+/**
+ * Changes a signal without a put.
+ *
+ * As pw_put(); PW_ALIGNMENT.
+ */
+pw_error pw_signal_change(pw_remote *remote, const pw_signal *signal);
+
+/**
+ * Puts the pieces of buffer, one behind the other in it, each at its offset. count: of the pieces, whose lengths sum up to length. It waits
+ * until all are there.
+ *
+ * As pw_put(); PW_PIECES. Pieces before one that the owner refuses are there.
+ */
+pw_error pw_put_scattered(pw_remote *remote,
+                          const pw_piece *pieces,
+                          size_t count,
+                          const void *buffer,
+                          size_t length);
+
+/**
+ * Starts a scattered put; the pieces are read at once. As pw_put_start().
+ */
+pw_error pw_put_scattered_start(pw_remote *remote,
+                                const pw_piece *pieces,
+                                size_t count,
+                                const void *buffer,
+                                size_t length,
+                                pw_operation **operation);
+
+/**
+ * Gets pieces from several offsets into buffer, one behind the other. As pw_put_scattered().
+ */
+pw_error pw_get_scattered(pw_remote *remote, const pw_piece *pieces, size_t count, void *buffer, size_t length);
+
+/**
+ * Starts a scattered get; the pieces are read at once. As pw_get_start().
+ */
+pw_error pw_get_scattered_start(pw_remote *remote,
+                                const pw_piece *pieces,
+                                size_t count,
+                                void *buffer,
+                                size_t length,
+                                pw_operation **operation);
+
+/**
+ * Puts buffer in pieces of piece bytes, the first at offset, each stride bytes behind the one before: a column of a matrix. It waits until all
+ * are there.
+ *
+ * As pw_put_scattered().
+ */
+pw_error pw_put_strided(pw_remote *remote,
+                        uint64_t offset,
+                        uint64_t stride,
+                        size_t piece,
+                        const void *buffer,
+                        size_t length);
+
+/**
+ * Gets pieces of piece bytes into buffer, one behind the other. As pw_put_strided().
+ */
+pw_error pw_get_strided(pw_remote *remote, uint64_t offset, uint64_t stride, size_t piece, void *buffer, size_t length);
+
+/**
+ * Adds to the word of 8 bytes at offset. before: gets what it was; NULL if nobody asks.
+ *
+ * PW_BOUNDS, PW_RIGHTS, PW_ALIGNMENT, PW_KEY, PW_MEMORY, PW_PEER_LOST.
+ */
+pw_error pw_fetch_add(pw_remote *remote, uint64_t offset, uint64_t add, uint64_t *before);
+
+/**
+ * Starts an addition. *before is written by the call that gives the result: pw_wait(), pw_test() or pw_notify(). As pw_put_start().
+ */
+pw_error pw_fetch_add_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t add,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+/**
+ * Sets the word of 8 bytes at offset to swap if it is compare. before: gets what it was; NULL if nobody asks. As pw_fetch_add().
+ */
+pw_error pw_compare_swap(pw_remote *remote,
+                         uint64_t offset,
+                         uint64_t compare,
+                         uint64_t swap,
+                         uint64_t *before);
+
+/**
+ * Starts a compare-swap. As pw_fetch_add_start().
+ */
+pw_error pw_compare_swap_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint64_t compare,
+                               uint64_t swap,
+                               uint64_t *before,
+                               pw_operation **operation);
+
+/**
+ * Sets the word of 8 bytes at offset. before: gets what it was; NULL if nobody asks. It is a compare-swap that comes again until nobody came
+ * between, so operations that are started later may overtake it. As pw_fetch_add().
+ */
+pw_error pw_swap(pw_remote *remote,
+                 uint64_t offset,
+                 uint64_t swap,
+                 uint64_t *before);
+
+/**
+ * Starts a swap. As pw_fetch_add_start().
+ */
+pw_error pw_swap_start(pw_remote *remote, uint64_t offset, uint64_t swap, uint64_t *before, pw_operation **operation);
+
+/**
+ * Waits until everything that was started to this peer before has ended.
+ *
+ * The first failure since the last flush of an operation whose result nobody asked for.
+ */
+pw_error pw_flush(pw_remote *remote);
+
+/**
+ * Waits until the operation has ended: the bytes are visible at the target, or at the caller for a get. It may be called again, and gives
+ * the same. pw_operation_free() frees the operation.
+ *
+ * The failure of the operation.
+ */
+pw_error pw_wait(pw_operation *operation);
+
+/**
+ * Whether the operation has ended: PW_UNFINISHED if not, else as pw_wait(). It polls the engine once.
+ */
+pw_error pw_test(pw_operation *operation);
+
+/**
+ * Has 8 bytes (the number 1) written to a descriptor once the operation has ended, or at once if it has: for an eventfd(2) in an event loop.
+ * pw_test() then gives the result. The descriptor must stay open until then, and must not block.
+ *
+ * PW_ARGUMENT.
+ */
+pw_error pw_notify(pw_operation *operation,
+                   int descriptor);
+
+/**
+ * Frees an operation; the pointer is not valid any more. One that has not ended goes on, and still needs its buffer: pw_flush() waits for it
+ * and tells its failure. NULL: nothing is done.
+ *
+ * PW_HANDLE: it was freed before. That is noticed as long as its place is not used for another operation.
+ */
+pw_error pw_operation_free(pw_operation *operation);
+
+/**
+ * Waits until a word of this process, which peers change behind their puts, is as wished. Bytes that were put before the signal are visible
+ * then.
+ *
+ * word: aligned to 8 bytes. wish: PW_EQUAL, PW_NOT_EQUAL, PW_AT_LEAST or PW_AT_MOST value. nanoseconds: for how long at most, or PW_FOREVER;
+ * 0 looks once. seen: gets the word, also after PW_TIMEOUT; NULL if nobody asks.
+ *
+ * PW_TIMEOUT, PW_ALIGNMENT, PW_ARGUMENT.
+ */
+pw_error pw_signal_wait(pw_node *node,
+                        uint64_t *word,
+                        uint32_t wish,
+                        uint64_t value,
+                        uint64_t nanoseconds,
+                        uint64_t *seen);
+
+/**
+ * The node of a rank of the job, below pw_size().
+ *
+ * PW_JOB: there is no such rank.
+ */
+pw_error pw_peer_of_rank(pw_node *node, size_t rank, pw_peer *peer);
+
+/**
+ * This node, as others name it.
+ *
+ * PW_ARGUMENT, PW_HANDLE.
+ */
+pw_error pw_identity(pw_node *node, pw_peer *peer);
+
+/**
+ * The node that made a token.
+ *
+ * PW_TOKEN.
+ */
+pw_error pw_owner(const pw_token *token, pw_peer *peer);
+
+/**
+ * Opens a conditional write of length bytes of buffer: tells the peer, and holds the write until the peer releases it. The buffer must stay,
+ * and must not be changed, until the operation has ended. A node holds one write of a tag to each peer.
+ *
+ * pw_wait() and pw_test() give its end: PW_OK: the bytes are visible at the peer; PW_CANCELLED; PW_TIMEOUT; PW_DECLINED; PW_RELEASE: the
+ * token that it was released to does not take it; PW_PEER_LOST. operation: NULL if nobody asks.
+ *
+ * PW_PEER_LOST: the peer cannot be connected to, or is no Pagewire; PW_TAG; PW_LENGTH; PW_LIMIT: nothing is held.
+ */
+pw_error pw_open_write(pw_node *node,
+                       const pw_peer *peer,
+                       uint64_t tag,
+                       const void *buffer,
+                       size_t length,
+                       pw_operation **operation);
+
+/**
+ * Cancels a conditional write, from any thread: when it returns, no byte will be written that was not released before. pw_wait() says how it
+ * ended: PW_CANCELLED, or PW_OK if its release came first.
+ *
+ * PW_ARGUMENT: the operation is no conditional write.
+ */
+pw_error pw_cancel(pw_operation *operation);
+
+/**
+ * Has a conditional write end with PW_TIMEOUT if its release has not come in so many nanoseconds, counted from now.
+ *
+ * PW_ARGUMENT: the operation is no conditional write.
+ */
+pw_error pw_end_after(pw_operation *operation, uint64_t nanoseconds);
+
+/**
+ * Releases the conditional write of a tag that a peer holds, or will hold: it goes to the first bytes of the token's memory, which must be of
+ * this node. peer: NULL for whichever peer has opened one, or will first.
+ *
+ * operation: ends with the write; NULL if nobody asks. pw_wait() gives PW_OK; PW_CANCELLED; PW_TIMEOUT: no write came within 60 s;
+ * PW_RELEASE: the token does not take the write; PW_PEER_LOST. written: gets the count of bytes with PW_OK; it must stay until then; NULL if
+ * nobody asks.
+ *
+ * PW_TAG: a release of the tag to this peer is under way; PW_TOKEN; PW_LIMIT.
+ */
+pw_error pw_release(pw_node *node,
+                    const pw_peer *peer,
+                    uint64_t tag,
+                    const pw_token *token,
+                    uint64_t *written,
+                    pw_operation **operation);
+
+/**
+ * Opens a conditional read: asks a peer for data, which come as its conditional write to the memory of the token. As pw_release().
+ */
+pw_error pw_open_read(pw_node *node,
+                      const pw_peer *peer,
+                      uint64_t tag,
+                      const pw_token *token,
+                      uint64_t *written,
+                      pw_operation **operation);
+
+/**
+ * Waits for a conditional write or read that a peer opens, for so many nanoseconds at most (PW_FOREVER: without a bound). Each is given to one
+ * caller. opening: gets what there is to know of it. opened: is answered by one of the three calls below, and freed by pw_opened_free().
+ *
+ * PW_TIMEOUT.
+ */
+pw_error pw_next_opened(pw_node *node,
+                        uint64_t nanoseconds,
+                        pw_opening *opening,
+                        pw_opened **opened);
+
+/**
+ * Has the peer write to the first bytes of the token's memory. As pw_release().
+ */
+pw_error pw_opened_release(pw_opened *opened, const pw_token *token, uint64_t *written, pw_operation **operation);
+
+/**
+ * Writes length bytes of buffer to the memory that the peer has room in. As pw_open_write().
+ */
+pw_error pw_opened_write(pw_opened *opened, const void *buffer, size_t length, pw_operation **operation);
+
+/**
+ * Tells the peer that nothing comes of it, and frees the opening.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_opened_decline(pw_opened *opened);
+
+/**
+ * Frees an opening; the pointer is not valid any more. One that was not answered can still be answered by its tag. NULL: nothing is done.
+ *
+ * PW_HANDLE.
+ */
+pw_error pw_opened_free(pw_opened *opened);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* PAGEWIRE_H */
+
+#ifndef PAGEWIRE_H_INLINE
+#define PAGEWIRE_H_INLINE
+#ifdef __cplusplus
+extern "C" {
+#endif
+/**
+ * Joins the job that started this process: what mpirun and srun start, or what the environment describes. Without any of these the job has
+ * one process. *node is NULL after an error.
+ *
+ * PW_VERSION_MISMATCH: header and library do not go together. PW_JOB, PW_ENVIRONMENT, PW_SYSTEM, PW_ENGINE: what could not be had, and why.
+ */
+static inline pw_error pw_node_from_env(pw_node **node) { return pw_node_from_env_for(PW_VERSION, node); }
+
+/** A node of a job of one process, whatever the environment says. Others can reach it by tokens all the same. As pw_node_from_env(). */
+static inline pw_error pw_node_alone(pw_node **node) { return pw_node_alone_for(PW_VERSION, node); }
+#ifdef __cplusplus
+}
+#endif
+#endif  /* PAGEWIRE_H_INLINE */

@@ -1,0 +1,416 @@
+/*
+ * pagewire.hpp: RDMA on memory that is never pinned, from C++17. A thin layer over pagewire.h, whose comments say more.
+ *
+ * Calls that are refused throw pw::error, whose what() is a sentence and whose code() a pw_error. Objects end what they have in their
+ * destructors, which never throw. Offsets and lengths are bytes.
+ */
+#ifndef PAGEWIRE_HPP
+#define PAGEWIRE_HPP
+
+#include <pagewire.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace pw {
+
+/** Why a call was refused. */
+class error : public std::runtime_error {
+public:
+    error(pw_error code, const char *sentence) : std::runtime_error(sentence), code_(code) {}
+
+    pw_error code() const noexcept { return code_; }
+
+private:
+    pw_error code_;
+};
+
+/** Throws what a call of pagewire.h gave, unless that is PW_OK. */
+inline void check(pw_error code)
+{
+    if (code != PW_OK)
+        throw error(code, pw_error_message());
+}
+
+/** Names exported memory. It is plain bytes: send them by any means. */
+using token = pw_token;
+
+/** What the holder of a token may do. */
+enum class rights : std::uint32_t { read = PW_READ, write = PW_WRITE, atomic = PW_ATOMIC, all = PW_READ | PW_WRITE | PW_ATOMIC };
+
+constexpr rights operator|(rights left, rights right)
+{
+    return static_cast<rights>(static_cast<std::uint32_t>(left) | static_cast<std::uint32_t>(right));
+}
+
+/** What becomes of a word behind a put. */
+struct signal : pw_signal {
+    /** Sets the word of 8 bytes at an offset. */
+    static signal set(std::uint64_t offset, std::uint64_t value) { return signal{{offset, value, PW_SET}}; }
+
+    /** Adds to the word of 8 bytes at an offset. */
+    static signal add(std::uint64_t offset, std::uint64_t value) { return signal{{offset, value, PW_ADD}}; }
+};
+
+/**
+ * An operation that was started. The destructor waits for its end, so that the buffer may end behind it; it forgets a failure, of which
+ * wait() tells.
+ */
+class [[nodiscard]] operation {
+public:
+    explicit operation(pw_operation *started) noexcept : started_(started) {}
+    operation(operation &&other) noexcept : started_(std::exchange(other.started_, nullptr)) {}
+    operation &operator=(operation other) noexcept
+    {
+        std::swap(started_, other.started_);
+        return *this;
+    }
+    ~operation()
+    {
+        if (started_) {
+            pw_wait(started_);
+            pw_operation_free(started_);
+        }
+    }
+
+    /** Waits until the bytes are visible at the target, or here for a get. */
+    void wait() { check(pw_wait(started_)); }
+
+    /** Whether it has ended. A failure is thrown. */
+    bool is_done()
+    {
+        pw_error code = pw_test(started_);
+        if (code == PW_UNFINISHED)
+            return false;
+        check(code);
+        return true;
+    }
+
+    /** Has the number 1 written to an eventfd(2) when it has ended. */
+    void notify(int descriptor) { check(pw_notify(started_, descriptor)); }
+
+private:
+    pw_operation *started_;
+};
+
+/** An atomic that was started. */
+class [[nodiscard]] atomic_operation {
+public:
+    atomic_operation(std::unique_ptr<std::uint64_t> before, pw_operation *started) noexcept
+        : before_(std::move(before)), operation_(started)
+    {
+    }
+
+    /** Waits until it has ended, and gives what the word was. */
+    std::uint64_t wait()
+    {
+        operation_.wait();
+        return *before_;
+    }
+
+    /** Whether it has ended. A failure is thrown. */
+    bool is_done() { return operation_.is_done(); }
+
+    /** Has the number 1 written to an eventfd(2) when it has ended. */
+    void notify(int descriptor) { operation_.notify(descriptor); }
+
+private:
+    std::unique_ptr<std::uint64_t> before_; /* ends behind the operation */
+    operation operation_;
+};
+
+/** Exported memory of a process, opened by its token. */
+class remote {
+public:
+    remote(remote &&other) noexcept : opened_(std::exchange(other.opened_, nullptr)) {}
+    remote &operator=(remote other) noexcept
+    {
+        std::swap(opened_, other.opened_);
+        return *this;
+    }
+    ~remote() { pw_close(opened_); }
+
+    /** Bytes of it. */
+    std::uint64_t length() const { return pw_remote_length(opened_); }
+
+    /** Starts a put of bytes, which stay as they are until it has ended. */
+    operation put(std::uint64_t offset, const void *bytes, std::size_t length)
+    {
+        return started([&](pw_operation **to) { return pw_put_start(opened_, offset, bytes, length, to); });
+    }
+
+    /** Starts a get of bytes, which nobody uses until it has ended. */
+    operation get(std::uint64_t offset, void *bytes, std::size_t length)
+    {
+        return started([&](pw_operation **to) { return pw_get_start(opened_, offset, bytes, length, to); });
+    }
+
+    /** Starts a put with a signal behind it: who sees the signal changed sees the bytes. */
+    operation put_signal(std::uint64_t offset, const void *bytes, std::size_t length, const signal &change)
+    {
+        return started(
+            [&](pw_operation **to) { return pw_put_signal_start(opened_, offset, bytes, length, &change, to); });
+    }
+
+    /** Starts a put of pieces of bytes, each to its offset. */
+    operation put_scattered(const std::vector<pw_piece> &pieces, const void *bytes, std::size_t length)
+    {
+        return started([&](pw_operation **to) {
+            return pw_put_scattered_start(opened_, pieces.data(), pieces.size(), bytes, length, to);
+        });
+    }
+
+    /** Starts a get of pieces into bytes, each from its offset. */
+    operation get_scattered(const std::vector<pw_piece> &pieces, void *bytes, std::size_t length)
+    {
+        return started([&](pw_operation **to) {
+            return pw_get_scattered_start(opened_, pieces.data(), pieces.size(), bytes, length, to);
+        });
+    }
+
+    /** Puts a value, and waits until it is visible there. */
+    template <class T> void put_value(std::uint64_t offset, const T &value)
+    {
+        static_assert(std::is_trivially_copyable_v<T>, "only plain bytes can be put");
+        check(pw_put(opened_, offset, &value, sizeof value));
+    }
+
+    /** Gets a value. */
+    template <class T> T get_value(std::uint64_t offset)
+    {
+        static_assert(std::is_trivially_copyable_v<T>, "only plain bytes can be got");
+        T value;
+        check(pw_get(opened_, offset, &value, sizeof value));
+        return value;
+    }
+
+    /** Changes a word without a put, and waits until that is done. */
+    void change(const signal &change) { check(pw_signal_change(opened_, &change)); }
+
+    /** Starts an addition to the word of 8 bytes at an offset. */
+    atomic_operation fetch_add(std::uint64_t offset, std::uint64_t add)
+    {
+        return atomic([&](std::uint64_t *before, pw_operation **to) {
+            return pw_fetch_add_start(opened_, offset, add, before, to);
+        });
+    }
+
+    /** Starts a compare-swap of the word of 8 bytes at an offset. */
+    atomic_operation compare_swap(std::uint64_t offset, std::uint64_t compare, std::uint64_t swap)
+    {
+        return atomic([&](std::uint64_t *before, pw_operation **to) {
+            return pw_compare_swap_start(opened_, offset, compare, swap, before, to);
+        });
+    }
+
+    /** Starts a swap of the word of 8 bytes at an offset. */
+    atomic_operation swap(std::uint64_t offset, std::uint64_t swap)
+    {
+        return atomic(
+            [&](std::uint64_t *before, pw_operation **to) { return pw_swap_start(opened_, offset, swap, before, to); });
+    }
+
+    /** Waits until everything that was started to this peer before has ended. */
+    void flush() { check(pw_flush(opened_)); }
+
+    /** The object of pagewire.h. */
+    pw_remote *get() const noexcept { return opened_; }
+
+private:
+    friend class node;
+
+    explicit remote(pw_remote *opened) noexcept : opened_(opened) {}
+
+    template <class Start> static operation started(Start start)
+    {
+        pw_operation *started = nullptr;
+        check(start(&started));
+        return operation(started);
+    }
+
+    template <class Start> static atomic_operation atomic(Start start)
+    {
+        auto before = std::make_unique<std::uint64_t>();
+        pw_operation *started = nullptr;
+        check(start(before.get(), &started));
+        return atomic_operation(std::move(before), started);
+    }
+
+    pw_remote *opened_;
+};
+
+/** The registered heap as a memory resource. A process has one heap, so all of these are equal. */
+class memory_resource final : public std::pmr::memory_resource {
+    void *do_allocate(std::size_t bytes, std::size_t alignment) override
+    {
+        if (void *memory = pw_aligned_alloc(alignment, bytes))
+            return memory;
+        throw std::bad_alloc();
+    }
+
+    /* What is exported of the memory ends first. If a stopped peer is within an access, the memory stays. */
+    void do_deallocate(void *memory, std::size_t, std::size_t) override { pw_free(memory); }
+
+    bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override
+    {
+        return dynamic_cast<const memory_resource *>(&other) != nullptr;
+    }
+};
+
+/** The registered heap. */
+inline std::pmr::memory_resource *heap()
+{
+    static memory_resource resource;
+    return &resource;
+}
+
+/** The registered heap as an allocator of containers. */
+template <class T> struct allocator {
+    using value_type = T;
+
+    allocator() = default;
+    template <class U> allocator(const allocator<U> &) noexcept {}
+
+    T *allocate(std::size_t count)
+    {
+        if (count > static_cast<std::size_t>(-1) / sizeof(T))
+            throw std::bad_array_new_length();
+        if (void *memory = pw_aligned_alloc(alignof(T), count * sizeof(T)))
+            return static_cast<T *>(memory);
+        throw std::bad_alloc();
+    }
+
+    void deallocate(T *memory, std::size_t) noexcept { pw_free(memory); }
+
+    template <class U> bool operator==(const allocator<U> &) const noexcept { return true; }
+    template <class U> bool operator!=(const allocator<U> &) const noexcept { return false; }
+};
+
+/** This process as others of its job see it. */
+class node {
+public:
+    /** Joins the job that started this process. */
+    static node from_env()
+    {
+        pw_node *made;
+        check(pw_node_from_env(&made));
+        return node(made);
+    }
+
+    /** A node of a job of one process. */
+    static node alone()
+    {
+        pw_node *made;
+        check(pw_node_alone(&made));
+        return node(made);
+    }
+
+    node(node &&other) noexcept : node_(std::exchange(other.node_, nullptr)) {}
+    node &operator=(node other) noexcept
+    {
+        std::swap(node_, other.node_);
+        return *this;
+    }
+    ~node()
+    {
+        if (node_)
+            pw_node_leave(node_);
+    }
+
+    std::size_t rank() const { return pw_rank(node_); }
+    std::size_t size() const { return pw_size(node_); }
+    void barrier() { check(pw_barrier(node_)); }
+    void flush() { check(pw_flush_all(node_)); }
+
+    /** Gives a plain value to all processes, and takes theirs, by rank. */
+    template <class T> std::vector<T> all_gather(const T &mine)
+    {
+        static_assert(std::is_trivially_copyable_v<T>, "only plain bytes can be gathered");
+        std::vector<T> all(size());
+        check(pw_all_gather(node_, &mine, sizeof mine, all.data()));
+        return all;
+    }
+
+    /** Gives the plain value of the process root to all. */
+    template <class T> T broadcast(std::size_t root, T value)
+    {
+        static_assert(std::is_trivially_copyable_v<T>, "only plain bytes can be sent");
+        check(pw_broadcast(node_, root, &value, sizeof value));
+        return value;
+    }
+
+    /** Makes a token of any memory of this process. */
+    token export_memory(void *address, std::size_t length, rights given)
+    {
+        token made;
+        check(pw_export(node_, address, length, static_cast<std::uint32_t>(given), &made));
+        return made;
+    }
+
+    /** Makes a token of the elements of a container that has data() and size(). */
+    template <class Container> token export_memory(Container &container, rights given)
+    {
+        using element = std::remove_reference_t<decltype(*container.data())>;
+        static_assert(std::is_trivially_copyable_v<element>, "only plain bytes can be exported");
+        return export_memory(container.data(), container.size() * sizeof(element), given);
+    }
+
+    /** Ends what a token gives. When it returns, no access by the token is under way. */
+    void unexport(const token &given) { check(pw_unexport(node_, &given)); }
+
+    /** Opens the memory that a token names. */
+    remote open(const token &given)
+    {
+        pw_remote *opened;
+        check(pw_open(node_, &given, &opened));
+        return remote(opened);
+    }
+
+    /** The path to the owner of a token, and why it is no better one. */
+    std::string explain(const token &given)
+    {
+        char text[512];
+        check(pw_explain(node_, &given, text, sizeof text));
+        return text;
+    }
+
+    /** Waits until a word that peers change is at least a value, and gives it. */
+    std::uint64_t wait_until_at_least(std::uint64_t &word, std::uint64_t value)
+    {
+        std::uint64_t seen;
+        check(pw_signal_wait(node_, &word, PW_AT_LEAST, value, PW_FOREVER, &seen));
+        return seen;
+    }
+
+    /** wait_until_at_least() with a bound. Throws PW_TIMEOUT. */
+    std::uint64_t wait_until_at_least(std::uint64_t &word, std::uint64_t value, std::chrono::nanoseconds bound)
+    {
+        std::uint64_t seen;
+        check(pw_signal_wait(node_, &word, PW_AT_LEAST, value, static_cast<std::uint64_t>(bound.count()), &seen));
+        return seen;
+    }
+
+    /** The registered heap, which all nodes of the process share. */
+    std::pmr::memory_resource *resource() const { return heap(); }
+
+    /** The object of pagewire.h. */
+    pw_node *get() const noexcept { return node_; }
+
+private:
+    explicit node(pw_node *made) noexcept : node_(made) {}
+
+    pw_node *node_;
+};
+
+} // namespace pw
+
+#endif /* PAGEWIRE_HPP */

@@ -1,0 +1,96 @@
+//! The edge between C and Rust: no panic crosses it, and every refusal becomes a code and a sentence.
+
+use crate::error::{Refusal, pw_error};
+use pagewire_memory::Uncancelled;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+
+/// The result of what a call does.
+pub type Result<T> = std::result::Result<T, Refusal>;
+
+/// Runs a call. A panic is a defect of Pagewire. The thread cannot be cancelled meanwhile, as Rust frames cannot be unwound by that.
+pub fn call(body: impl FnOnce() -> Result<()>) -> pw_error {
+    let _uncancelled = Uncancelled::begin();
+    quick(body)
+}
+
+/// [`call`] of one that gives something else than a code; `refused` makes it of the code of a refusal.
+pub fn give<T>(body: impl FnOnce() -> Result<T>, refused: impl FnOnce(pw_error) -> T) -> T {
+    let _uncancelled = Uncancelled::begin();
+    quick_give(body, refused)
+}
+
+/// [`call`] of those that count in nanoseconds: nothing below them may call a cancellation point of the C library.
+pub fn quick(body: impl FnOnce() -> Result<()>) -> pw_error {
+    quick_give(|| body().map(|()| pw_error::PW_OK), |code| code)
+}
+
+/// [`give`] of those that count in nanoseconds, as [`quick`].
+pub fn quick_give<T>(body: impl FnOnce() -> Result<T>, refused: impl FnOnce(pw_error) -> T) -> T {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => value,
+        Ok(Err(refusal)) => refused(refusal.tell()),
+        Err(_) => refused(Refusal::new(pw_error::PW_DEFECT, DEFECT).tell()),
+    }
+}
+
+const DEFECT: &str =
+    "this is a defect of Pagewire: please report it, with the lines on the standard error output";
+
+/// A place for a result. `name` is that of the argument.
+pub fn place<T>(pointer: *mut T, name: &str) -> Result<NonNull<T>> {
+    NonNull::new(pointer).filter(|pointer| pointer.is_aligned()).ok_or_else(|| {
+        Refusal::argument(format!(
+            "'{name}' is {}: it must be the address of a {}",
+            wrong(pointer),
+            short::<T>()
+        ))
+    })
+}
+
+/// The bytes at an address, or no bytes at any. `name` is that of the argument.
+pub fn bytes(pointer: *const u8, length: usize, name: &str) -> Result<NonNull<u8>> {
+    let start = NonNull::new(pointer.cast_mut());
+    match start {
+        None if length == 0 => Ok(NonNull::dangling()),
+        None => Err(Refusal::argument(format!("'{name}' is NULL, and {length} bytes are asked for"))),
+        Some(start)
+            if (pointer as usize).checked_add(length).is_some() && isize::try_from(length).is_ok() =>
+        {
+            Ok(start)
+        }
+        Some(_) => {
+            Err(Refusal::argument(format!("{length} bytes at '{name}' are more than an address space has")))
+        }
+    }
+}
+
+fn wrong<T>(pointer: *const T) -> &'static str {
+    if pointer.is_null() { "NULL" } else { "not aligned" }
+}
+
+fn short<T>() -> &'static str {
+    let name = std::any::type_name::<T>();
+    name.rsplit("::").next().unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_code() {
+        assert_eq!(call(|| panic!("a defect")), pw_error::PW_DEFECT);
+        assert_eq!(give(|| panic!("a defect"), |_| 7), 7);
+    }
+
+    #[test]
+    fn bytes_lie_in_an_address_space() {
+        assert!(bytes(std::ptr::null(), 0, "bytes").is_ok());
+        assert!(bytes(std::ptr::null(), 1, "bytes").is_err());
+        assert!(bytes(8 as *const u8, usize::MAX, "bytes").is_err());
+        assert!(bytes(8 as *const u8, usize::MAX - 8, "bytes").is_err());
+        let at = std::ptr::without_provenance_mut::<u64>;
+        assert!(place(at(8), "place").is_ok() && place(at(4), "place").is_err());
+    }
+}

@@ -1,0 +1,261 @@
+//! Codes of errors, and the sentence that each thread keeps of its last one.
+
+use pagewire::bootstrap::JobError;
+use pagewire::{Error, Failure, OperationError, Rule};
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char};
+
+/// What a call gives: 0, or why it was refused. pw_error_message() says more.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum pw_error {
+    /// It was done.
+    PW_OK = 0,
+    /// The operation has not ended (pw_test).
+    PW_UNFINISHED = 1,
+    /// An argument is NULL, or cannot be.
+    PW_ARGUMENT = 2,
+    /// The pointer is no such object, or the object was freed.
+    PW_HANDLE = 3,
+    /// The program was compiled with a header that the library does not serve.
+    PW_VERSION_MISMATCH = 4,
+    /// The bytes are not inside the memory that the token names.
+    PW_BOUNDS = 5,
+    /// The token does not give the right.
+    PW_RIGHTS = 6,
+    /// Atomics and signals need offsets and addresses that are multiples of 8.
+    PW_ALIGNMENT = 7,
+    /// The pieces and the buffer have different lengths.
+    PW_PIECES = 8,
+    /// One operation moves at most 2 GiB.
+    PW_LENGTH = 9,
+    /// The owner does not know the key: the memory was unexported or freed.
+    PW_KEY = 10,
+    /// The memory was unmapped, protected or truncated at its owner.
+    PW_MEMORY = 11,
+    /// The caller's own buffer cannot be accessed.
+    PW_BUFFER = 12,
+    /// The peer is gone. Whether the operation was done is not known.
+    PW_PEER_LOST = 13,
+    /// The engine gave up for a reason that should not occur.
+    PW_UNEXPECTED = 14,
+    /// The job could not be joined, or one of its processes is lost.
+    PW_JOB = 15,
+    /// The bytes are no token.
+    PW_TOKEN = 16,
+    /// The node that a token names cannot be connected to.
+    PW_CONNECT = 17,
+    /// What was waited for did not happen in time.
+    PW_TIMEOUT = 18,
+    /// A documented bound is reached.
+    PW_LIMIT = 19,
+    /// The engine refused.
+    PW_ENGINE = 20,
+    /// The operating system refused.
+    PW_SYSTEM = 21,
+    /// This process was forked from the one that has the object.
+    PW_FORKED = 22,
+    /// There is no memory.
+    PW_NO_MEMORY = 23,
+    /// The registered heap refused.
+    PW_HEAP = 24,
+    /// A variable of the environment has a value that cannot be.
+    PW_ENVIRONMENT = 25,
+    /// A defect of Pagewire.
+    PW_DEFECT = 26,
+    /// A conditional write was cancelled, and wrote nothing.
+    PW_CANCELLED = 27,
+    /// The peer does not want it, or has no room for it.
+    PW_DECLINED = 28,
+    /// The tag is in use with this peer.
+    PW_TAG = 29,
+    /// The token of a release does not take the write.
+    PW_RELEASE = 30,
+}
+
+/// Why a call is refused: what C programs get of it.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    code: pw_error,
+    sentence: String,
+}
+
+impl Refusal {
+    pub fn new(code: pw_error, sentence: impl Into<String>) -> Self {
+        Refusal { code, sentence: sentence.into() }
+    }
+
+    /// An argument cannot be.
+    pub fn argument(sentence: impl Into<String>) -> Self {
+        Refusal::new(pw_error::PW_ARGUMENT, sentence)
+    }
+
+    /// Keeps the sentence for this thread, and gives the code.
+    pub fn tell(self) -> pw_error {
+        // A NUL would end the sentence; no sentence of ours has one, but names in the environment are the user's.
+        let text = self.sentence.replace('\0', "?");
+        // A thread that ends has nobody to read it.
+        let _ = MESSAGE.try_with(|message| {
+            message.replace(CString::new(text).ok());
+        });
+        self.code
+    }
+}
+
+thread_local! {
+    static MESSAGE: RefCell<Option<CString>> = const { RefCell::new(None) };
+}
+
+/// The last refusal of a call of this thread, in a sentence: what was refused, by which side, by which rule. Empty: nothing was refused.
+/// It is valid until the next call of this thread that is refused.
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_error_message() -> *const c_char {
+    let last = MESSAGE.try_with(|message| message.borrow().as_deref().map(CStr::as_ptr));
+    last.unwrap_or(Some(c"the thread ends".as_ptr())).unwrap_or(c"".as_ptr())
+}
+
+/// The name of a code, as "PW_BOUNDS". It is static. A number that is no code: "unknown".
+#[unsafe(no_mangle)]
+pub extern "C" fn pw_error_name(code: i32) -> *const c_char {
+    NAMES.get(code as usize).copied().unwrap_or(c"unknown").as_ptr()
+}
+
+/// Prints "what: " and the last sentence to the standard error output, and ends the process with status 1. what: may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_die(what: *const c_char) -> ! {
+    // SAFETY: a string ends with a NUL (pagewire.h).
+    let what = (!what.is_null()).then(|| unsafe { CStr::from_ptr(what) }.to_string_lossy());
+    // SAFETY: the message is a string of this thread.
+    let message = unsafe { CStr::from_ptr(pw_error_message()) }.to_string_lossy();
+    eprintln!("{}: {message}", what.as_deref().unwrap_or("pagewire"));
+    // SAFETY: exit(3) takes any number; handlers of the program run.
+    unsafe { libc::exit(1) }
+}
+
+const NAMES: [&CStr; 31] = [
+    c"PW_OK",
+    c"PW_UNFINISHED",
+    c"PW_ARGUMENT",
+    c"PW_HANDLE",
+    c"PW_VERSION_MISMATCH",
+    c"PW_BOUNDS",
+    c"PW_RIGHTS",
+    c"PW_ALIGNMENT",
+    c"PW_PIECES",
+    c"PW_LENGTH",
+    c"PW_KEY",
+    c"PW_MEMORY",
+    c"PW_BUFFER",
+    c"PW_PEER_LOST",
+    c"PW_UNEXPECTED",
+    c"PW_JOB",
+    c"PW_TOKEN",
+    c"PW_CONNECT",
+    c"PW_TIMEOUT",
+    c"PW_LIMIT",
+    c"PW_ENGINE",
+    c"PW_SYSTEM",
+    c"PW_FORKED",
+    c"PW_NO_MEMORY",
+    c"PW_HEAP",
+    c"PW_ENVIRONMENT",
+    c"PW_DEFECT",
+    c"PW_CANCELLED",
+    c"PW_DECLINED",
+    c"PW_TAG",
+    c"PW_RELEASE",
+];
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        let code = match &error {
+            Error::Failed(failure) => of_failure(failure),
+            Error::Job(JobError::BadVariable { .. } | JobError::MissingVariable { .. }) => {
+                pw_error::PW_ENVIRONMENT
+            }
+            Error::Job(_) => pw_error::PW_JOB,
+            Error::Token(_) => pw_error::PW_TOKEN,
+            Error::Connect { .. } => pw_error::PW_CONNECT,
+            Error::Range { .. } => pw_error::PW_BOUNDS,
+            Error::Alignment { .. } => pw_error::PW_ALIGNMENT,
+            Error::Timeout { .. } => pw_error::PW_TIMEOUT,
+            Error::Limit { .. } => pw_error::PW_LIMIT,
+            Error::Engine { .. } => pw_error::PW_ENGINE,
+            Error::System { .. } => pw_error::PW_SYSTEM,
+            Error::Forked => pw_error::PW_FORKED,
+            Error::NoMemory(_) => pw_error::PW_NO_MEMORY,
+            Error::Heap(_) => pw_error::PW_HEAP,
+            Error::Environment { .. } => pw_error::PW_ENVIRONMENT,
+            Error::Address(_) => pw_error::PW_SYSTEM,
+        };
+        Refusal::new(code, error.to_string())
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Self {
+        Refusal::new(of_failure(&failure), failure.to_string())
+    }
+}
+
+impl<B> From<OperationError<B>> for Refusal {
+    fn from(error: OperationError<B>) -> Self {
+        error.failure.into()
+    }
+}
+
+impl From<pagewire_heap::HeapError> for Refusal {
+    fn from(error: pagewire_heap::HeapError) -> Self {
+        Error::Heap(error).into()
+    }
+}
+
+fn of_failure(failure: &Failure) -> pw_error {
+    match failure {
+        Failure::Refused { rule, .. } => match rule {
+            Rule::Bounds { .. } => pw_error::PW_BOUNDS,
+            Rule::Rights(_) => pw_error::PW_RIGHTS,
+            Rule::Alignment { .. } => pw_error::PW_ALIGNMENT,
+            Rule::Pieces { .. } => pw_error::PW_PIECES,
+            Rule::Length(_) => pw_error::PW_LENGTH,
+            Rule::Key => pw_error::PW_KEY,
+            Rule::Memory => pw_error::PW_MEMORY,
+            Rule::Buffer => pw_error::PW_BUFFER,
+            Rule::TagInUse(_) => pw_error::PW_TAG,
+            Rule::TooMany => pw_error::PW_LIMIT,
+            Rule::Release => pw_error::PW_RELEASE,
+        },
+        Failure::PeerLost { .. } => pw_error::PW_PEER_LOST,
+        Failure::Unexpected { .. } => pw_error::PW_UNEXPECTED,
+        Failure::Cancelled { .. } => pw_error::PW_CANCELLED,
+        Failure::TimedOut { .. } => pw_error::PW_TIMEOUT,
+        Failure::Declined { .. } => pw_error::PW_DECLINED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message() -> String {
+        // SAFETY: the message is a string of this thread.
+        unsafe { CStr::from_ptr(pw_error_message()) }.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn each_thread_has_the_sentence_of_its_last_refusal() {
+        assert_eq!(message(), "");
+        assert_eq!(Refusal::argument("the first\0rule").tell(), pw_error::PW_ARGUMENT);
+        std::thread::spawn(|| assert_eq!(message(), "")).join().unwrap();
+        assert_eq!(message(), "the first?rule");
+    }
+
+    #[test]
+    fn names_stand_in_the_order_of_the_codes() {
+        assert_eq!(NAMES.len(), pw_error::PW_RELEASE as usize + 1);
+        for code in [pw_error::PW_OK, pw_error::PW_BOUNDS, pw_error::PW_TIMEOUT, pw_error::PW_RELEASE] {
+            assert_eq!(NAMES[code as usize].to_str().unwrap(), format!("{code:?}"));
+        }
+        assert_eq!(pw_error_name(-1), pw_error_name(31));
+    }
+}

@@ -1,0 +1,37 @@
+//! The C ABI of the native interface: `pw_*` over the crate `pagewire`, and nothing else. No queue, no protocol is kept here.
+//!
+//! The archive of this crate has the verbs, too. `scripts/link-library` links it into the one shared object of Pagewire, so a process has
+//! one engine for both. The first call that needs the engine starts it.
+//!
+//! `include/pagewire.h` is made from these sources by cbindgen; `tests/header.rs` says whether it is current, and how to make it anew.
+//! Comments of exported items are therefore for C programmers.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`version`], [`error`] | which library this is; codes and sentences |
+//! | [`boundary`] | no panic crosses it, every refusal becomes a code |
+//! | [`handle`] | what stands behind opaque pointers |
+//! | [`node`], [`export`], [`heap`] | this process: its job, its exported memory, its registered heap |
+//! | [`malloc`] | malloc(3) of unmodified programs from that heap |
+//! | [`remote`], [`operation`], [`signal`] | memory of others: put, get, atomics, what was started, words to wait for |
+//! | [`conditional`] | writes that wait for their release |
+
+#![allow(non_camel_case_types)]
+// The comments say what a pointer must be in terms of C.
+#![allow(clippy::missing_safety_doc)]
+
+pub mod boundary;
+pub mod conditional;
+pub mod error;
+pub mod export;
+pub mod handle;
+pub mod heap;
+pub mod malloc;
+pub mod node;
+pub mod operation;
+pub mod remote;
+pub mod signal;
+pub mod version;
+
+// Its symbols are the other half of the shared object.
+use pagewire_verbs as _;

@@ -1,0 +1,227 @@
+//! Nodes: this process as others of its job see it.
+
+use crate::boundary::{Result, bytes, call, give, place};
+use crate::error::{Refusal, pw_error};
+use crate::export::{pw_token, token_of};
+use crate::handle::{Object, Places, hand_out, object, take_back};
+use crate::version;
+use pagewire::Node;
+use std::ffi::{c_char, c_void};
+
+/// This process as others of its job see it.
+pub struct pw_node {
+    _opaque: [u8; 0],
+}
+
+impl Object for Node {
+    type Opaque = pw_node;
+    const MARK: u64 = u64::from_be_bytes(*b"pw_node!");
+    const NAME: &str = "node";
+
+    fn places() -> &'static Places<Self> {
+        static PLACES: Places<Node> = Places::new();
+        &PLACES
+    }
+}
+
+/// Has nodes use the engine of the verbs: a process has one.
+pub(crate) fn share_engine() {
+    pagewire::set_engine_source(pagewire_verbs::shared_nic);
+}
+
+fn enter(header: u32, node: *mut *mut pw_node, make: impl FnOnce() -> pagewire::Result<Node>) -> pw_error {
+    call(|| {
+        let to = place(node, "node")?;
+        // SAFETY: the caller's place for the result (pagewire.h), aligned and not NULL.
+        unsafe { to.write(std::ptr::null_mut()) };
+        version::check(header)?;
+        share_engine();
+        let made = make()?;
+        // SAFETY: as above.
+        unsafe { to.write(hand_out(made)) };
+        Ok(())
+    })
+}
+
+/// pw_node_from_env() for other languages: header is the PW_VERSION that the caller was written for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_node_from_env_for(header: u32, node: *mut *mut pw_node) -> pw_error {
+    enter(header, node, Node::from_env)
+}
+
+/// pw_node_alone() for other languages: header is the PW_VERSION that the caller was written for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_node_alone_for(header: u32, node: *mut *mut pw_node) -> pw_error {
+    enter(header, node, Node::alone)
+}
+
+/// Leaves the job. All exports of the node end; when it returns, no access by their tokens is under way. What was started and has not ended
+/// fails with PW_PEER_LOST. The pointer is not valid any more; remotes of the node are to be closed all the same.
+///
+/// PW_ARGUMENT, PW_HANDLE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_node_leave(node: *mut pw_node) -> pw_error {
+    call(|| {
+        // SAFETY: a pointer of this library that nobody else uses (pagewire.h).
+        drop(unsafe { take_back::<Node>(node) }?);
+        Ok(())
+    })
+}
+
+/// The number of this process in its job, from 0 on. 0 too if the node is none: pw_error_message() says so.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_rank(node: *const pw_node) -> usize {
+    // SAFETY: a pointer of this library (pagewire.h).
+    give(|| Ok(unsafe { object::<Node>(node) }?.rank()), |_| 0)
+}
+
+/// Processes of the job, 1 or more. 0: the node is none, and pw_error_message() says so.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_size(node: *const pw_node) -> usize {
+    // SAFETY: a pointer of this library (pagewire.h).
+    give(|| Ok(unsafe { object::<Node>(node) }?.size()), |_| 0)
+}
+
+/// Waits until all processes of the job have called it, for PAGEWIRE_JOB_TIMEOUT seconds at most (300 by default). What was started may
+/// still be under way: see pw_flush().
+///
+/// PW_JOB.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_barrier(node: *mut pw_node) -> pw_error {
+    // SAFETY: a pointer of this library (pagewire.h).
+    call(|| Ok(unsafe { object::<Node>(node) }?.barrier()?))
+}
+
+/// Gives size bytes to all processes of the job, and takes theirs: all gets size bytes of each, by rank. All processes call it with the same
+/// size. It is for tokens and the like, not for bulk data.
+///
+/// mine: size bytes. all: size * pw_size(node) bytes. PW_JOB: a process is lost, or gave another count of bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_all_gather(
+    node: *mut pw_node,
+    mine: *const c_void,
+    size: usize,
+    all: *mut c_void,
+) -> pw_error {
+    call(|| {
+        // SAFETY: a pointer of this library (pagewire.h).
+        let node = unsafe { object::<Node>(node) }?;
+        let length = size.saturating_mul(node.size());
+        let from = bytes(mine.cast(), size, "mine")?;
+        let to = bytes(all.cast(), length, "all")?;
+        // SAFETY: `mine` has so many bytes (pagewire.h).
+        let mine = unsafe { std::slice::from_raw_parts(from.as_ptr(), size) };
+        let gathered = node.all_gather_bytes(mine)?;
+        if let Some((rank, other)) = gathered.iter().enumerate().find(|(_, other)| other.len() != size) {
+            return Err(other_length("pw_all_gather", rank, other.len(), size));
+        }
+        for (rank, bytes) in gathered.iter().enumerate() {
+            // SAFETY: `all` has `size` bytes for each process (pagewire.h), and nobody else uses them now.
+            unsafe { to.as_ptr().add(rank * size).copy_from(bytes.as_ptr(), size) };
+        }
+        Ok(())
+    })
+}
+
+/// Gives size bytes of the process root to all. All processes call it with the same root and size.
+///
+/// data: size bytes, which are read at root and written elsewhere. PW_JOB: a process is lost, or root gave another count of bytes;
+/// PW_ARGUMENT: there is no process root.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_broadcast(
+    node: *mut pw_node,
+    root: usize,
+    data: *mut c_void,
+    size: usize,
+) -> pw_error {
+    call(|| {
+        // SAFETY: a pointer of this library (pagewire.h).
+        let node = unsafe { object::<Node>(node) }?;
+        let place = bytes(data.cast::<u8>(), size, "data")?;
+        if root >= node.size() {
+            let size = node.size();
+            return Err(Refusal::argument(format!("'root' is {root}, and the job has {size} processes")));
+        }
+        let own: &[u8] = if root == node.rank() {
+            // SAFETY: `data` has so many bytes (pagewire.h).
+            unsafe { std::slice::from_raw_parts(place.as_ptr(), size) }
+        } else {
+            &[]
+        };
+        let given = node.broadcast(root, own)?;
+        if given.len() != size {
+            return Err(other_length("pw_broadcast", root, given.len(), size));
+        }
+        // SAFETY: `data` has so many bytes (pagewire.h), and nobody else uses them now.
+        unsafe { place.as_ptr().copy_from(given.as_ptr(), size) };
+        Ok(())
+    })
+}
+
+/// Waits until everything that was started by this node before has ended, at all peers.
+///
+/// The first failure since the last flush of an operation whose result nobody asked for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_flush_all(node: *mut pw_node) -> pw_error {
+    // SAFETY: a pointer of this library (pagewire.h).
+    call(|| Ok(unsafe { object::<Node>(node) }?.flush()?))
+}
+
+/// Writes the path to the owner of a token, and why it is no better one, as a string to text. What is longer than size bytes is cut.
+///
+/// As pw_open().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pw_explain(
+    node: *mut pw_node,
+    token: *const pw_token,
+    text: *mut c_char,
+    size: usize,
+) -> pw_error {
+    call(|| {
+        // SAFETY: a pointer of this library (pagewire.h).
+        let node = unsafe { object::<Node>(node) }?;
+        // SAFETY: a token, or NULL (pagewire.h).
+        let token = unsafe { token_of(token) }?;
+        let place = bytes(text.cast(), size, "text")?;
+        if size == 0 {
+            return Err(Refusal::argument("'size' is 0: there must be a byte for the end of the text"));
+        }
+        let told = node.explain(&token)?;
+        let count = told.floor_boundary(size - 1);
+        // SAFETY: `text` has `size` bytes (pagewire.h), and `count` is less.
+        unsafe {
+            place.as_ptr().copy_from(told.as_ptr(), count);
+            place.as_ptr().add(count).write(0);
+        }
+        Ok(())
+    })
+}
+
+/// Where a text may be cut.
+trait FloorBoundary {
+    fn floor_boundary(&self, most: usize) -> usize;
+}
+
+impl FloorBoundary for String {
+    fn floor_boundary(&self, most: usize) -> usize {
+        (0..=most.min(self.len())).rev().find(|count| self.is_char_boundary(*count)).unwrap_or(0)
+    }
+}
+
+fn other_length(call: &str, rank: usize, theirs: usize, own: usize) -> Refusal {
+    Refusal::new(
+        pw_error::PW_JOB,
+        format!(
+            "{call}: process {rank} gave {theirs} bytes, and this process expects {own}: call it with one size everywhere"
+        ),
+    )
+}
+
+/// The node behind a pointer.
+///
+/// # Safety
+/// As for [`object`].
+pub(crate) unsafe fn node_of<'a>(node: *const pw_node) -> Result<&'a Node> {
+    // SAFETY: the caller's promise.
+    unsafe { object::<Node>(node) }
+}

@@ -1,0 +1,250 @@
+//! The examples, and what callers may do wrong, as C and C++ programs on the shared object.
+//!
+//! Needs a C compiler and binutils; C++ programs need a C++ compiler.
+
+#[path = "../../../tests/src/compile/command.rs"]
+mod compile;
+#[path = "../../../tests/src/library.rs"]
+mod library;
+#[path = "../../../tests/src/not_checked.rs"]
+mod not_checked;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| library::link("native"))
+}
+
+fn crate_folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Compiles a program against the header and the library.
+fn compiled(source: &str) -> PathBuf {
+    let source = crate_folder().join(source);
+    let program = library().parent().unwrap().join(source.file_stem().unwrap());
+    finish(compile::command([&source], &program), &source);
+    program
+}
+
+fn finish(mut compiler: Command, source: &Path) {
+    let status = compiler
+        .arg(format!("-I{}", crate_folder().join("include").display()))
+        .arg(library().join("libpagewire.so.1"))
+        .arg(format!("-Wl,-rpath,{}", library().display()))
+        .status()
+        .unwrap();
+    assert!(status.success(), "{} does not compile", source.display());
+}
+
+/// Compiles a C++ program. `None`: there is no compiler, and the test says so.
+fn compiled_plus_plus(source: &str) -> Option<PathBuf> {
+    let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+    if Command::new(&compiler).arg("--version").output().is_err() {
+        not_checked::tell(format!("{source}, for want of a C++ compiler (Debian package g++)"));
+        return None;
+    }
+    let source = crate_folder().join(source);
+    let program = library().parent().unwrap().join(source.file_name().unwrap()).with_extension("cpp.out");
+    let mut command = Command::new(compiler);
+    command.args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-O2", "-g", "-o"]).arg(&program).arg(&source);
+    command.arg("-lpthread");
+    finish(command, &source);
+    Some(program)
+}
+
+fn output(command: &mut Command) -> Output {
+    command.output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+/// Runs a program alone on both paths.
+fn run(program: &Path, expected: &str) {
+    for path in ["local", "udp"] {
+        assert_eq!(said(&output(Command::new(program).env("PAGEWIRE_PATH", path))), expected, "{path}");
+    }
+}
+
+/// Runs a program as a job of three processes on both paths; gives what they said, sorted.
+fn run_job(program: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    for path in ["local", "udp"] {
+        let folder = tempfile::tempdir().unwrap();
+        let children: Vec<_> = (0..3)
+            .map(|_| {
+                Command::new(program)
+                    .env("PAGEWIRE_PATH", path)
+                    .env("PAGEWIRE_JOB_FILE", folder.path())
+                    .env("PAGEWIRE_SIZE", "3")
+                    .stdout(std::process::Stdio::piped())
+                    .spawn()
+                    .unwrap()
+            })
+            .collect();
+        let mut lines: Vec<_> =
+            children.into_iter().map(|child| said(&child.wait_with_output().unwrap())).collect();
+        lines.sort();
+        all.push(lines.concat());
+    }
+    all
+}
+
+#[test]
+fn the_first_put_goes_round() {
+    let program = compiled("examples/first_put.c");
+    run(&program, "0 got 100\n");
+    for said in run_job(&program) {
+        assert_eq!(said, "0 got 102\n1 got 100\n2 got 101\n");
+    }
+}
+
+#[test]
+fn the_heap_is_registered() {
+    let expected = "registered: heap 1, stack 0\n\
+        64 MiB more are live, and not resident before they are touched: 1\n\
+        got: of the heap\n\
+        after the free: PW_KEY\n\
+        purged: 1\n";
+    run(&compiled("examples/heap.c"), expected);
+}
+
+#[test]
+fn the_first_put_in_c_plus_plus_goes_round() {
+    let Some(program) = compiled_plus_plus("examples/first_put.cpp") else { return };
+    run(&program, "0 got 0.5, the next had 0 and 0.5\nrefused: bounds\n");
+    for said in run_job(&program) {
+        let lines: Vec<_> = said.lines().filter(|line| *line != "refused: bounds").collect();
+        let expected = [
+            "0 got 2.5, the next had 0 and 0.5",
+            "1 got 0.5, the next had 0 and 1.5",
+            "2 got 1.5, the next had 0 and 2.5",
+        ];
+        assert_eq!(lines, expected);
+    }
+}
+
+#[test]
+fn misuse_has_codes_and_sentences() {
+    run(&compiled("tests/c/misuse.c"), "");
+}
+
+#[test]
+fn conditional_writes_end_once() {
+    run(&compiled("tests/c/conditional.c"), "");
+}
+
+/// What `pagewire run --heap` does: malloc(3) of a program that knows nothing of it.
+#[test]
+fn malloc_of_any_program_may_come_from_the_heap() {
+    let with_heap = |command: &mut Command| {
+        let preloaded = ["libpagewire.so.1", "libpagewire-malloc.so.1"].map(|name| library().join(name));
+        command.env("LD_PRELOAD", format!("{}:{}", preloaded[0].display(), preloaded[1].display()));
+    };
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ls / | wc -l && sort -r </etc/passwd | tail -1 >/dev/null"]);
+    with_heap(&mut shell);
+    said(&output(&mut shell));
+    let Some(program) = compiled_plus_plus("tests/cpp/stl_heap.cpp") else { return };
+    let mut plain = Command::new(&program);
+    assert_eq!(said(&output(&mut plain)), "0 0\n");
+    with_heap(&mut plain);
+    assert_eq!(said(&output(&mut plain)), "1 1\n");
+    // There is no room for its addresses: the error says which variable makes the range smaller.
+    let preload = format!(
+        "ulimit -v 8000000 && LD_PRELOAD={0}/libpagewire.so.1:{0}/libpagewire-malloc.so.1 /bin/true",
+        library().display()
+    );
+    let refused = output(Command::new("sh").args(["-c", &preload]));
+    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && errors.contains("PAGEWIRE_HEAP_RANGE"), "{errors}");
+    let smaller = format!("export PAGEWIRE_HEAP_RANGE=1073741824; {preload}");
+    said(&output(Command::new("sh").args(["-c", &smaller])));
+}
+
+#[test]
+fn verbs_and_puts_share_an_engine() {
+    run(&compiled("tests/c/one_engine.c"), "");
+}
+
+/// The install tree as far as compilers need it.
+fn tree() -> &'static Path {
+    static TREE: OnceLock<PathBuf> = OnceLock::new();
+    TREE.get_or_init(|| {
+        let tree = library().parent().unwrap();
+        let script = crate_folder().join("../../scripts/install-headers");
+        assert!(Command::new(script).arg(tree).status().unwrap().success(), "install-headers failed");
+        tree.to_owned()
+    })
+}
+
+#[test]
+fn pkg_config_finds_the_library() {
+    let pkg_config = || {
+        let mut command = Command::new("pkg-config");
+        command.env("PKG_CONFIG_PATH", tree().join("lib/pkgconfig"));
+        command
+    };
+    if pkg_config().arg("--version").output().is_err() {
+        not_checked::tell("pagewire.pc, for want of pkg-config (Debian package pkg-config)");
+        return;
+    }
+    let version = said(&output(pkg_config().args(["--modversion", "pagewire"])));
+    assert_eq!(version.trim(), env!("CARGO_PKG_VERSION"));
+    let flags = said(&output(pkg_config().args(["--cflags", "--libs", "pagewire"])));
+    let program = tree().join("heap-by-pkg-config");
+    let status = compile::command([crate_folder().join("examples/heap.c")], &program)
+        .args(flags.split_whitespace())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{flags}");
+    said(&output(Command::new(&program).env("LD_LIBRARY_PATH", library())));
+}
+
+#[test]
+fn cmake_finds_the_library() {
+    if Command::new("cmake").arg("--version").output().is_err() {
+        not_checked::tell("pagewire-config.cmake, for want of cmake (Debian package cmake)");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let source = crate_folder().join("examples/heap.c");
+    let lists = format!(
+        "cmake_minimum_required(VERSION 3.13)\nproject(heap C)\nfind_package(pagewire 0.1 REQUIRED)\n\
+         add_executable(heap {})\ntarget_link_libraries(heap pagewire::pagewire)\n",
+        source.display()
+    );
+    std::fs::write(folder.path().join("CMakeLists.txt"), lists).unwrap();
+    let prefix = format!("-DCMAKE_PREFIX_PATH={}", tree().display());
+    said(&output(Command::new("cmake").args([".", &prefix]).current_dir(folder.path())));
+    said(&output(Command::new("cmake").args(["--build", "."]).current_dir(folder.path())));
+    said(&output(&mut Command::new(folder.path().join("heap"))));
+}
+
+/// Else dlopen(3) would refuse the library in processes that have opened many others, as those do that open libibverbs late.
+#[test]
+fn the_library_has_no_static_part_of_threads() {
+    let flags = said(&output(Command::new("readelf").arg("-d").arg(library().join("libpagewire.so.1"))));
+    assert!(flags.contains("BIND_NOW") && !flags.contains("STATIC_TLS"), "{flags}");
+}
+
+#[test]
+fn an_environment_that_makes_no_sense_is_told() {
+    let refused = output(Command::new(compiled("examples/heap.c")).env("PAGEWIRE_PATH", "rdma"));
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{told}");
+    assert!(told.starts_with("allocate: the engine cannot start: PAGEWIRE_PATH"), "{told}");
+    assert!(told.contains("auto, local or udp"), "{told}");
+}
+
+#[test]
+fn threads_are_cancelled_between_calls() {
+    run(&compiled("tests/c/cancelled.c"), "");
+}

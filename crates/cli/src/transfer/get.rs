@@ -1,0 +1,194 @@
+//! Getting one file: into a partial file, which becomes the file when its checksum is right.
+
+use super::hasher::Hasher;
+use super::pieces::transfer;
+use super::{Done, Remote, Transfers, checksum, seconds};
+use crate::arguments::GetArguments;
+use crate::directory::{Client, Place, is_good_name};
+use crate::interrupt::Interrupted;
+use anyhow::{Context, Error, Result, bail, ensure};
+use nix::fcntl::{Flock, FlockArg};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// A file to be had.
+pub(super) struct Job {
+    pub(super) place: Place,
+    output: PathBuf,
+}
+
+/// What the command line asks for.
+///
+/// # Errors
+/// If two files would become one.
+pub(super) fn jobs(places: &[&Place], arguments: &GetArguments) -> Result<Vec<Job>> {
+    let directory = arguments.output.as_deref().filter(|output| output.is_dir());
+    ensure!(
+        places.len() < 2 || arguments.output.is_none() || directory.is_some(),
+        "--output: several files need a directory that is there"
+    );
+    let mut jobs: Vec<Job> = Vec::new();
+    for &place in places {
+        let name = place.name.as_deref().unwrap_or_default();
+        let output = match (&arguments.output, directory) {
+            (Some(output), None) => output.clone(),
+            (_, directory) => {
+                ensure!(is_good_name(name), "{place}: this is no name for a file: give one with --output");
+                directory.unwrap_or(Path::new("")).join(name)
+            }
+        };
+        if jobs.iter().any(|job| job.output == output) {
+            bail!("{} would be written twice: give --output, in two calls", output.display());
+        }
+        jobs.push(Job { place: place.clone(), output });
+    }
+    Ok(jobs)
+}
+
+/// Gets a file.
+pub(super) fn get(transfers: &Transfers, job: &Job, force: bool) -> Result<Done> {
+    let Job { place, output } = job;
+    let exists = || {
+        format!(
+            "{} is there already: give --force to replace it, or another name with --output",
+            output.display()
+        )
+    };
+    ensure!(!output.is_dir(), "{} is a directory", output.display());
+    ensure!(force || !output.exists(), exists());
+    let begun = Instant::now();
+    let remote = transfers.open(place, None)?;
+    let length = remote.opened.entry.length;
+    let partial = Partial::open(output, &remote)?;
+    let resumed = partial.done;
+    let client = Client::connect(place)?;
+    let closer = client.closer()?;
+    let (sum, expected) = std::thread::scope(|scope| {
+        // The server sums meanwhile.
+        let expected = scope.spawn(|| checksum(client, place, length));
+        let sum = fetch(transfers, job, &remote, &partial);
+        if sum.is_err() {
+            closer.close();
+        }
+        (sum, expected.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    let kept = |error| partial.explain(error, length);
+    let (sum, expected) = (sum.map_err(kept)?, expected.map_err(kept)?);
+    if sum != expected {
+        partial.remove()?;
+        bail!(
+            "its bytes are not those of the server (SHA-256 {sum}, there {expected}): the file was changed meanwhile. Run the command again"
+        );
+    }
+    if !partial.rename(output, force)? {
+        bail!(exists());
+    }
+    Ok(Done {
+        name: place.name.clone().unwrap_or_default(),
+        server: Place { name: None, ..place.clone() }.to_string(),
+        file: output.clone(),
+        bytes: length,
+        resumed,
+        seconds: seconds(begun.elapsed()),
+        path: remote.path()?,
+        sha256: sum,
+    })
+}
+
+/// Gets what the partial file has not, and gives the checksum of all.
+fn fetch(transfers: &Transfers, job: &Job, remote: &Remote, partial: &Partial) -> Result<String> {
+    let length = remote.opened.entry.length;
+    let bar = transfers.bars.add(job.place.name.as_deref().unwrap_or_default(), length);
+    let mut hasher = Hasher::start()?;
+    hasher.add_file(&partial.file, partial.done).with_context(|| partial.path.display().to_string())?;
+    transfer(
+        partial.done..length,
+        &mut hasher,
+        &bar,
+        &mut |offset, buffer| Ok(remote.region.get_into(offset, buffer)),
+        &mut |offset, bytes| {
+            let written = partial.file.write_all_at(bytes, offset);
+            written.with_context(|| format!("{} cannot be written", partial.path.display()))
+        },
+    )?;
+    bar.say("waiting for the server's checksum".to_owned());
+    hasher.finish()
+}
+
+/// What was had of a file. Its name has the identity of the file at the server: what was had of another one is not gone on with.
+struct Partial {
+    path: PathBuf,
+    /// Locked: nobody else writes it.
+    file: Flock<File>,
+    /// Bytes that an earlier run has left.
+    done: u64,
+}
+
+impl Partial {
+    fn open(output: &Path, remote: &Remote) -> Result<Partial> {
+        ensure!(remote.opened.has_good_identity(), "the server's answer makes no sense");
+        let mut name = OsString::from(output);
+        name.push(format!(".{}.part", remote.opened.identity));
+        let path = PathBuf::from(name);
+        let opened = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = opened.with_context(|| format!("{} cannot be written", path.display()))?;
+        let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(file) => file,
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
+                bail!("{} is being written by another 'pagewire get'", path.display())
+            }
+            Err((_, errno)) => {
+                return Err(errno).with_context(|| format!("{} cannot be locked", path.display()));
+            }
+        };
+        let metadata = file.metadata()?;
+        ensure!(metadata.is_file(), "{} is no regular file", path.display());
+        let mut done = metadata.len();
+        if done > remote.opened.entry.length {
+            file.set_len(0)?;
+            done = 0;
+        }
+        Ok(Partial { path, file, done })
+    }
+
+    /// Says what is left of a transfer that has failed.
+    fn explain(&self, error: Error, length: u64) -> Error {
+        if error.is::<Interrupted>() {
+            crate::tell!("pagewire: {}: the same command goes on where it was", self.path.display());
+            return error;
+        }
+        match self.file.metadata() {
+            Ok(metadata) if metadata.len() > 0 => {
+                let kept = format!("{} of {length} bytes are in {}", metadata.len(), self.path.display());
+                anyhow::anyhow!("{error:#} ({kept}: run the same command again to go on)")
+            }
+            _ => {
+                // An empty one is of no use to anybody, and a directory that cannot be changed keeps it.
+                let _ = std::fs::remove_file(&self.path);
+                error
+            }
+        }
+    }
+
+    fn remove(&self) -> Result<()> {
+        std::fs::remove_file(&self.path).with_context(|| self.path.display().to_string())
+    }
+
+    /// Gives it its name. False: a file has that, and is not to be replaced.
+    fn rename(&self, output: &Path, force: bool) -> Result<bool> {
+        let flags = if force { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        match renameat_with(CWD, &self.path, CWD, output, flags) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::EXIST) => Ok(false),
+            // A file system that cannot do that: there was no such file at the beginning.
+            Err(rustix::io::Errno::INVAL) if !output.exists() => {
+                std::fs::rename(&self.path, output).map(|()| true).map_err(Into::into)
+            }
+            Err(errno) => Err(errno).with_context(|| format!("{} cannot be made", output.display())),
+        }
+    }
+}

@@ -1,0 +1,558 @@
+//! Conditional writes: posted before the peer's memory is known, and held by this node until the peer releases them (FRRWP-1, FRRWP-2).
+
+mod held;
+mod message;
+mod released;
+mod releases;
+mod tag;
+#[cfg(test)]
+mod tests;
+mod writes;
+
+use crate::connection::Connection;
+use crate::error::{Error, Failure, Result, Rule, Side};
+use crate::inbox::PeerEvents;
+use crate::limits::{MAX_MESSAGES_WAITING, SPIN};
+use crate::operation::Operation;
+use crate::peers::Peers;
+use crate::pending::{AnyPending, Fate, Pending, Step};
+use crate::rights::Rights;
+use crate::services::Services;
+use crate::token::{NodeAddress, Peer, Token};
+pub use held::{Canceller, HeldWrite, WriteOutcome};
+use message::{Ending, Message, Release};
+use pagewire_nic::{ScatterGather, SendOperation};
+use parking_lot::{Condvar, Mutex};
+pub use released::{OpenedByPeer, Released};
+use releases::{NotReleased, Opened, Opening, Outgoing, Releases};
+use smallvec::{SmallVec, smallvec};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+use tag::Key;
+pub use tag::{Direction, Tag};
+use writes::{Arrival, NotHeld, Writes};
+
+pub(crate) const WRITE: &str = "conditional write";
+pub(crate) const RELEASE: &str = "release";
+
+/// The conditional writes of a node, on both sides.
+pub(crate) struct Conditional {
+    services: Arc<Services>,
+    pub peers: Arc<Peers>,
+    start: Instant,
+    /// The number of the newest opening. Held until its message is started, so that messages come in the order of their numbers.
+    serial: Mutex<u64>,
+    writes: Mutex<Writes<HeldOperation>>,
+    releases: Mutex<Releases<Arc<ReleaseEnd>>>,
+    /// Peers have opened something.
+    opened: Condvar,
+    /// They are announced as ready. Changed with the lock of the releases.
+    opened_is_ready: AtomicBool,
+    /// This process leaves, and tells nobody anything more.
+    closed: AtomicBool,
+}
+
+/// The end of a release: its bytes, or a failure.
+pub(crate) type ReleaseEnd = Pending<Mutex<Option<u64>>>;
+
+/// A held write, whose buffer's type is forgotten.
+#[derive(Clone)]
+struct HeldOperation {
+    serial: u64,
+    pending: Arc<AnyPending>,
+    connection: Arc<Connection>,
+    /// Its buffer.
+    local: ScatterGather,
+}
+
+/// A write that is held, or was.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeldBy {
+    pub key: Key,
+    pub serial: u64,
+}
+
+impl Conditional {
+    pub fn new(services: &Arc<Services>, peers: &Arc<Peers>) -> Arc<Self> {
+        let conditional = Arc::new(Conditional {
+            services: services.clone(),
+            peers: peers.clone(),
+            start: Instant::now(),
+            serial: Mutex::default(),
+            writes: Mutex::default(),
+            releases: Mutex::default(),
+            opened: Condvar::new(),
+            opened_is_ready: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+        });
+        let weak = Arc::downgrade(&conditional);
+        services.set_peer_events(weak);
+        conditional
+    }
+
+    /// Announces what peers have opened, or withdraws that.
+    pub fn announce_opened(&self) {
+        let Some(readiness) = self.services.readiness() else { return };
+        let releases = self.releases.lock();
+        let is_ready = releases.has_opened();
+        if self.opened_is_ready.swap(is_ready, Ordering::Relaxed) != is_ready {
+            if is_ready { readiness.add() } else { readiness.take() }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Holds a write; `announces`: and tells the peer. Its end comes with the operation.
+    ///
+    /// # Errors
+    /// Why it is not held.
+    pub fn hold(
+        self: &Arc<Self>,
+        peer: Peer,
+        tag: Tag,
+        operation: &Operation<impl Send + 'static>,
+        local: ScatterGather,
+        announces: bool,
+    ) -> Result<HeldBy, Failure> {
+        let key = (peer.0, tag);
+        let connection = operation.connection().clone();
+        let mut newest = self.serial.lock();
+        *newest += 1;
+        let serial = *newest;
+        let pending = operation.any_pending();
+        let held = HeldOperation { serial, pending, connection: connection.clone(), local };
+        let early = self.writes.lock().hold(key, serial, held);
+        if announces && early.is_ok() {
+            let (length, direction) = (u64::from(local.length), Direction::Write);
+            send(&connection, &Message::Open { tag, serial, length, direction });
+        }
+        drop(newest);
+        match early {
+            Ok(None) => {}
+            Ok(Some((held, release))) => self.start(peer.0, held, &release),
+            Err((why, _)) => {
+                let rule = match why {
+                    NotHeld::TagInUse => Rule::TagInUse(tag),
+                    NotHeld::Full => Rule::TooMany,
+                };
+                let (operation, peer, side) = (WRITE, peer.0.socket(), Side::Caller);
+                return Err(Failure::Refused { operation, peer, side, rule });
+            }
+        }
+        // It may have been lost before it was held.
+        if let Some(why) = connection.why_down() {
+            self.lose(&peer.0, &why);
+        }
+        Ok(HeldBy { key, serial })
+    }
+
+    /// Has a held write end after some time, if nothing else ends it before.
+    pub fn end_after(&self, held: &HeldBy, time: Duration) {
+        self.writes.lock().set_deadline(&held.key, held.serial, self.now().saturating_add(time));
+        self.services.look_at_timers();
+    }
+
+    /// Ends a held write. One that has started ends as it ends.
+    pub fn cancel(&self, held: &HeldBy) {
+        let Some(write) = self.writes.lock().take(&held.key, held.serial, self.now()) else { return };
+        let peer = held.key.0.socket();
+        self.withdraw(&held.key.0, write, Failure::Cancelled { operation: WRITE, peer });
+    }
+
+    /// Ends a write that was taken out, and tells the peer.
+    fn withdraw(&self, peer: &NodeAddress, write: HeldOperation, failure: Failure) {
+        let ended = Message::Ended { serial: write.serial, release: None, ending: Ending::Withdrawn };
+        self.tell(*peer, &ended);
+        write.end(failure);
+    }
+
+    /// Releases a write of one peer.
+    ///
+    /// # Errors
+    /// `Failed`: why it is not released; `Limit`: too many peers.
+    pub fn release(self: &Arc<Self>, peer: Peer, tag: Tag, token: &Token) -> Result<Arc<ReleaseEnd>> {
+        // Its end comes as a message.
+        self.takes_messages()?;
+        let end = Arc::new(Pending::new(RELEASE, 0));
+        let connection = self.peers.connection(peer.0)?;
+        let released = self.releases.lock().release(peer.0, tag, *token, (end.clone(), self.now()));
+        let outgoing = released.map_err(|(why, _)| not_released(peer.0, tag, why))?;
+        self.announce_opened();
+        self.send_release(&connection, &outgoing);
+        Ok(end)
+    }
+
+    /// Releases a write that a peer has opened.
+    ///
+    /// # Errors
+    /// `Failed`: it has ended meanwhile, or why it is not released; `Limit`: too many peers.
+    pub fn release_opening(&self, opening: &Opening, token: &Token) -> Result<Arc<ReleaseEnd>> {
+        self.takes_messages()?;
+        let end = Arc::new(Pending::new(RELEASE, 0));
+        let connection = self.peers.connection(opening.peer)?;
+        let released = self.releases.lock().release_opening(opening, *token, end.clone());
+        let outgoing = released.map_err(|(why, _)| not_released(opening.peer, opening.tag, why))?;
+        self.announce_opened();
+        self.send_release(&connection, &outgoing);
+        Ok(end)
+    }
+
+    /// Releases a write of whichever peer has the tag.
+    ///
+    /// # Errors
+    /// `Failed`: why it is not released; `Limit`: too many peers.
+    pub fn release_any(self: &Arc<Self>, tag: Tag, token: &Token) -> Result<Arc<ReleaseEnd>> {
+        let end = Arc::new(Pending::new(RELEASE, 0));
+        self.takes_messages()?;
+        let released = self.releases.lock().release_any(tag, *token, (end.clone(), self.now()));
+        self.announce_opened();
+        match released.map_err(|(why, _)| not_released(self.services.address, tag, why))? {
+            Some(outgoing) => self.send_release_to_peer(&outgoing),
+            None => self.services.look_at_timers(),
+        }
+        Ok(end)
+    }
+
+    fn send_release(&self, connection: &Arc<Connection>, outgoing: &Outgoing) {
+        send(connection, &Message::Release(Release::new(outgoing)));
+        if let Some(why) = connection.why_down() {
+            self.lose(&outgoing.peer, &why);
+        }
+    }
+
+    fn send_release_to_peer(&self, outgoing: &Outgoing) {
+        match self.peers.connection(outgoing.peer) {
+            Ok(connection) => {
+                self.send_release(&connection, outgoing);
+            }
+            Err(error) => self.lose(&outgoing.peer, &error.to_string()),
+        }
+    }
+
+    /// The oldest opening that nobody has taken, waited for as long: the thread polls for [`SPIN`], then it sleeps.
+    ///
+    /// # Errors
+    /// `Timeout`.
+    pub fn next_opened(&self, patience: Duration) -> Result<Opening> {
+        let start = Instant::now();
+        loop {
+            self.services.poll_messages();
+            let mut releases = self.releases.lock();
+            if let Some(opening) = releases.take() {
+                drop(releases);
+                self.announce_opened();
+                return Ok(opening);
+            }
+            let waited = start.elapsed();
+            if waited >= patience {
+                return Err(Error::Timeout { what: "a conditional write of a peer", after: patience });
+            }
+            if waited >= SPIN {
+                self.opened.wait_for(&mut releases, patience - waited);
+            }
+        }
+    }
+
+    /// An opening is answered by other means than a release, or will not be.
+    pub fn close_opening(&self, opening: &Opening) {
+        self.releases.lock().close(&opening.peer, opening.serial);
+        self.announce_opened();
+    }
+
+    /// Tells a peer that what it has opened will not be released.
+    pub fn decline(&self, opening: &Opening) {
+        self.close_opening(opening);
+        self.tell(
+            opening.peer,
+            &Message::Decline { tag: opening.tag, serial: opening.serial, is_full: false },
+        );
+    }
+
+    /// Tells a peer that this process has room for a write of its data.
+    pub fn open_read(&self, peer: Peer, tag: Tag, length: u64) {
+        let mut newest = self.serial.lock();
+        *newest += 1;
+        self.tell(peer.0, &Message::Open { tag, serial: *newest, length, direction: Direction::Read });
+    }
+
+    /// Sends a message to a peer, which may have to be connected to first. What it was for is lost with the peer.
+    fn tell(&self, peer: NodeAddress, message: &Message) {
+        if self.closed.load(Ordering::Acquire) {
+            return;
+        }
+        match self.peers.connection(peer) {
+            Ok(connection) if connection.backlog() >= MAX_MESSAGES_WAITING => {
+                log::debug!("{} takes no messages: one is dropped", peer.socket());
+            }
+            Ok(connection) => send(&connection, message),
+            Err(error) => {
+                log::warn!("{} is not told of the end of a conditional write: {error}", peer.socket())
+            }
+        }
+    }
+
+    /// Makes what takes messages of peers.
+    ///
+    /// # Errors
+    /// `Engine`, `System` and `Heap`: it cannot be had.
+    pub fn takes_messages(&self) -> Result<()> {
+        self.services.inbox().map(drop)
+    }
+
+    /// Takes messages of peers.
+    pub fn poll_messages(&self) {
+        self.services.poll_messages();
+    }
+
+    fn take_message(self: &Arc<Self>, peer: NodeAddress, message: Message) {
+        match message {
+            Message::Open { tag, serial, length, direction } => {
+                let opening = Opening { peer, tag, serial, length, direction };
+                let opened = self.releases.lock().open(opening);
+                match opened {
+                    Opened::Released(outgoing) => self.send_release_to_peer(&outgoing),
+                    Opened::Queued => {
+                        self.opened.notify_all();
+                    }
+                    Opened::Known => {}
+                    Opened::Full => self.tell(peer, &Message::Decline { tag, serial, is_full: true }),
+                }
+            }
+            Message::Release(release) => self.receive_release(peer, &release),
+            // That a write is done is told by what comes behind its bytes alone.
+            Message::Ended { ending: Ending::Written(_), .. } => {}
+            Message::Ended { serial, release, ending } => {
+                let mut releases = self.releases.lock();
+                releases.close(&peer, serial);
+                let ended = release.and_then(|number| releases.end(&peer, number));
+                drop(releases);
+                if let Some(end) = ended {
+                    self.end_release(&peer, &end, ending);
+                }
+            }
+            Message::Decline { tag, serial, is_full } => {
+                let write = self.writes.lock().take(&(peer, tag), serial, self.now());
+                if let Some(write) = write {
+                    write.end(Failure::Declined { operation: WRITE, peer: peer.socket(), is_full });
+                }
+            }
+        }
+    }
+
+    fn receive_release(self: &Arc<Self>, peer: NodeAddress, release: &Release) {
+        PeerEvents::run_timers(&**self);
+        // A write that is being opened is not released before its opening is on its way.
+        drop(self.serial.lock());
+        let arrival = self.writes.lock().release(peer, release, self.now());
+        let ending = match arrival {
+            Arrival::Start(write) => return self.start(peer, write, release),
+            Arrival::Kept => return self.services.look_at_timers(),
+            Arrival::Withdrawn => Ending::Withdrawn,
+            Arrival::Full => Ending::Full,
+        };
+        let serial = release.serial.unwrap_or_default();
+        self.tell(peer, &Message::Ended { serial, release: Some(release.number), ending });
+    }
+
+    fn end_release(&self, peer: &NodeAddress, end: &ReleaseEnd, ending: Ending) {
+        let (operation, socket) = (RELEASE, peer.socket());
+        let failure = match ending {
+            Ending::Written(length) => {
+                end.word.store(length, Ordering::Release);
+                None
+            }
+            Ending::Withdrawn => Some(Failure::Cancelled { operation, peer: socket }),
+            Ending::NoWrite => Some(Failure::TimedOut { operation, waited_for: "a write with its tag" }),
+            Ending::Refused => {
+                let (side, rule) = (Side::Caller, Rule::Release);
+                Some(Failure::Refused { operation, peer: socket, side, rule })
+            }
+            Ending::Lost => {
+                let why = "the connection that it wrote by was lost".to_owned();
+                Some(Failure::PeerLost { operation, peer: socket, why })
+            }
+            Ending::Full => Some(Failure::Declined { operation, peer: socket, is_full: true }),
+        };
+        self.services.end_at_messages(end, failure);
+    }
+
+    /// Starts a write that is released: this node goes on with it, whatever the program does.
+    fn start(self: &Arc<Self>, peer: NodeAddress, write: HeldOperation, release: &Release) {
+        let (connection, pending) = (write.connection.clone(), write.pending.clone());
+        let end = Arc::new(TellsEnd {
+            conditional: Arc::downgrade(self),
+            peer,
+            serial: write.serial,
+            release: release.number,
+            pending: pending.clone(),
+        });
+        // The thread that polls for sleepers polls for this, too.
+        connection.completions().sleep(&*pending, &Waker::from(end));
+        pending.word.store(u64::from(write.local.length).to_be(), Ordering::Release);
+        match steps(&peer, &write, release, pending.word.as_ptr() as u64) {
+            Ok(steps) => {
+                pending.steps.lock().list = SmallVec::from(steps);
+                connection.start([pending]);
+            }
+            Err(rule) => {
+                let (operation, peer) = (WRITE, peer.socket());
+                let failure = Failure::Refused { operation, peer, side: Side::Target, rule };
+                connection.finish(vec![(pending, Some(failure))]);
+            }
+        }
+    }
+
+    /// Ends everything: this process leaves.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        let writes = self.writes.lock().drain();
+        for write in writes {
+            let peer = write.connection.peer.socket();
+            write.end(Failure::Cancelled { operation: WRITE, peer });
+        }
+        let releases = self.releases.lock().drain();
+        for end in releases {
+            let peer = self.services.address.socket();
+            self.services.end_at_messages(&end, Some(Failure::Cancelled { operation: RELEASE, peer }));
+        }
+    }
+}
+
+impl PeerEvents for Conditional {
+    fn receive(self: Arc<Self>, peer: NodeAddress, bytes: &[u8]) {
+        match Message::decode(bytes) {
+            Some(message) => self.take_message(peer, message),
+            None => log::debug!("{} has sent a message that makes no sense", peer.socket()),
+        }
+        self.announce_opened();
+    }
+
+    fn forget(&self, peer: &NodeAddress) {
+        self.releases.lock().forget(peer, self.now());
+        self.services.look_at_timers();
+    }
+
+    fn holds(&self, peer: &NodeAddress) -> bool {
+        self.writes.lock().holds(peer) || self.releases.lock().holds(peer)
+    }
+
+    fn written(&self, peer: NodeAddress, number: u32, length: u64) {
+        let mut releases = self.releases.lock();
+        let length = length.min(releases.length_of(number));
+        let ended = releases.end(&peer, number);
+        drop(releases);
+        if let Some(end) = ended {
+            self.end_release(&peer, &end, Ending::Written(length));
+        }
+    }
+
+    fn lose(&self, peer: &NodeAddress, why: &str) {
+        let writes = self.writes.lock().lose(peer);
+        let releases = self.releases.lock().lose(peer);
+        self.announce_opened();
+        let lost = |operation| Failure::PeerLost { operation, peer: peer.socket(), why: why.to_owned() };
+        for write in writes {
+            write.connection.finish(vec![(write.pending.clone(), Some(lost(WRITE)))]);
+        }
+        for end in releases {
+            self.services.end_at_messages(&end, Some(lost(RELEASE)));
+        }
+    }
+
+    fn run_timers(&self) -> Option<Duration> {
+        let now = self.now();
+        let expired = self.writes.lock().expire(now);
+        for ((peer, _), write) in expired.writes {
+            self.withdraw(&peer, write, Failure::TimedOut { operation: WRITE, waited_for: "its release" });
+        }
+        for (peer, number) in expired.releases {
+            let (release, ending) = (Some(number), Ending::NoWrite);
+            self.tell(peer, &Message::Ended { serial: 0, release, ending });
+        }
+        let late = self.releases.lock().expire(now);
+        for end in late {
+            let (operation, waited_for) = (RELEASE, "a write with its tag");
+            self.services.end_at_messages(&end, Some(Failure::TimedOut { operation, waited_for }));
+        }
+        let next = [self.writes.lock().next_deadline(), self.releases.lock().next_deadline()];
+        next.into_iter().flatten().min().map(|deadline| deadline.saturating_sub(now))
+    }
+}
+
+impl HeldOperation {
+    fn end(&self, failure: Failure) {
+        self.connection.finish(vec![(self.pending.clone(), Some(failure))]);
+    }
+}
+
+fn not_released(peer: NodeAddress, tag: Tag, why: NotReleased) -> Failure {
+    let rule = match why {
+        NotReleased::TagInUse => Rule::TagInUse(tag),
+        NotReleased::Full => Rule::TooMany,
+        NotReleased::Withdrawn => {
+            return Failure::Cancelled { operation: RELEASE, peer: peer.socket() };
+        }
+    };
+    Failure::Refused { operation: RELEASE, peer: peer.socket(), side: Side::Caller, rule }
+}
+
+/// The WRITE of a released write, and the news of it behind that. The operation's own word, at `length`, says how many bytes it has.
+fn steps(
+    peer: &NodeAddress,
+    write: &HeldOperation,
+    release: &Release,
+    length: u64,
+) -> Result<[Step; 2], Rule> {
+    let token = release.token().map_err(|_| Rule::Release)?;
+    let count = u64::from(write.local.length);
+    let takes_it = token.node == *peer && token.rights.contains(Rights::WRITE) && count <= token.length;
+    if !takes_it {
+        return Err(Rule::Release);
+    }
+    let operation = SendOperation::Write { address: token.base, key: token.key };
+    let write_it = Step { operation, local: write.local, repeats: false };
+    let local = ScatterGather { address: length, length: 8, key: write.connection.local_key() };
+    let tell_it = Step { operation: SendOperation::SendImmediate(release.number), local, repeats: false };
+    Ok([write_it, tell_it])
+}
+
+/// Sends a message. What becomes of it is noted by the connection.
+fn send(connection: &Arc<Connection>, message: &Message) {
+    let bytes = message.encode();
+    let local = ScatterGather {
+        address: bytes.as_ptr() as u64,
+        length: bytes.len() as u32,
+        key: connection.local_key(),
+    };
+    let pending = Arc::new(Pending::new("message of a conditional write", bytes));
+    pending.steps.lock().list = smallvec![Step { operation: SendOperation::Send, local, repeats: false }];
+    connection.start([pending.clone() as Arc<AnyPending>]);
+    // Dropped: it goes on, and nobody waits for it.
+    drop(Operation::new(connection.clone(), pending, |_, bytes| bytes));
+}
+
+/// Tells the releaser when a write that it has released fails. One that succeeds tells it itself.
+struct TellsEnd {
+    conditional: Weak<Conditional>,
+    peer: NodeAddress,
+    serial: u64,
+    release: u32,
+    pending: Arc<AnyPending>,
+}
+
+impl Wake for TellsEnd {
+    fn wake(self: Arc<Self>) {
+        let Some(conditional) = self.conditional.upgrade() else { return };
+        let ending = match self.pending.fate() {
+            None | Some(Fate::Done) => return,
+            Some(Fate::PeerLost) => Ending::Lost,
+            Some(Fate::Failed) => Ending::Refused,
+        };
+        let (serial, release) = (self.serial, Some(self.release));
+        conditional.tell(self.peer, &Message::Ended { serial, release, ending });
+    }
+}

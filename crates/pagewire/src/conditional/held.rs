@@ -1,0 +1,222 @@
+//! The side whose data move: a write that is posted before the peer's memory is known.
+
+use crate::buffer::Buffer;
+use crate::completions::Completions;
+use crate::conditional::{Conditional, HeldBy, Tag, WRITE};
+use crate::error::{Failure, OperationError, Rule, Side};
+use crate::limits::{MAX_LENGTH, SPIN};
+use crate::node::Node;
+use crate::operation::Operation;
+use crate::pending::{Pending, Sleep};
+use crate::token::Peer;
+use pagewire_nic::ScatterGather;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+impl Node {
+    /// Opens a conditional write: tells the peer, and holds the write until the peer [releases](Node::release) it, which says where the bytes go.
+    /// The message goes out first, so both sides prepare their memory at once. This node then writes by itself; the program need do nothing.
+    ///
+    /// A held write delays nothing: it is ordered with other operations to the peer from its release on. A release may come before its write.
+    ///
+    /// ```
+    /// # fn main() -> pagewire::Result<()> {
+    /// use pagewire::{Node, Rights};
+    /// let (writer, receiver) = (Node::alone()?, Node::alone()?);
+    /// let table = receiver.zeroed::<u64>(4)?;
+    /// let token = table.export(Rights::WRITE)?;
+    /// # let (at_receiver, at_writer) = (token.owner(), writer.identity());
+    /// let held = writer.open_write(at_receiver, 7, vec![1u64, 2])?;
+    /// // At the receiver, when its memory is ready:
+    /// let released = receiver.release(at_writer, 7, &token)?;
+    /// assert_eq!(released.wait()?, 16);
+    /// assert_eq!(held.wait().into_result()?, [1, 2]);
+    /// assert_eq!(table.get(1)?, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `PeerLost`: it cannot be connected to, or is no Pagewire of this version; `Refused`: the tag is in use with this peer, the buffer is too
+    /// long for one operation, or too many are held. The buffer comes back.
+    pub fn open_write<B: Buffer>(
+        &self,
+        peer: Peer,
+        tag: Tag,
+        buffer: B,
+    ) -> Result<HeldWrite<B>, OperationError<B>> {
+        hold(&self.conditional, peer, tag, buffer, true)
+    }
+}
+
+/// Holds a write; `announces`: and tells the peer.
+pub(super) fn hold<B: Buffer>(
+    conditional: &Arc<Conditional>,
+    peer: Peer,
+    tag: Tag,
+    buffer: B,
+    announces: bool,
+) -> Result<HeldWrite<B>, OperationError<B>> {
+    let socket = peer.0.socket();
+    let (address, count) = buffer.bytes();
+    if count > MAX_LENGTH {
+        let (side, rule) = (Side::Caller, Rule::Length(count as u64));
+        let failure = Failure::Refused { operation: WRITE, peer: socket, side, rule };
+        return Err(OperationError { buffer, failure });
+    }
+    // Its release comes as a message.
+    let connected = conditional.takes_messages().and_then(|()| conditional.peers.connect(peer.0));
+    let connection = match connected {
+        Ok(connection) => connection,
+        Err(error) => {
+            let failure = Failure::PeerLost { operation: WRITE, peer: socket, why: error.to_string() };
+            return Err(OperationError { buffer, failure });
+        }
+    };
+    let local = ScatterGather { address: address as u64, length: count as u32, key: connection.local_key() };
+    let operation = Operation::new(connection, Arc::new(Pending::new(WRITE, buffer)), |_, buffer| buffer);
+    match conditional.hold(peer, tag, &operation, local, announces) {
+        Ok(held) => Ok(HeldWrite { operation, held, conditional: conditional.clone() }),
+        Err(failure) => Err(operation.refuse(failure)),
+    }
+}
+
+/// A conditional write: a future of how it ends. Dropping it ends nothing; the write stays held until its release, or its time, comes.
+#[must_use = "a write that nobody waits for may fail without notice: wait for it"]
+pub struct HeldWrite<B> {
+    operation: Operation<B>,
+    held: HeldBy,
+    conditional: Arc<Conditional>,
+}
+
+impl<B> Unpin for HeldWrite<B> {}
+
+/// Ends a conditional write for whoever waits for it.
+#[derive(Clone)]
+pub struct Canceller {
+    held: HeldBy,
+    conditional: Arc<Conditional>,
+}
+
+impl Canceller {
+    /// Cancels the write. One that was released before ends as it ends; its outcome says which.
+    pub fn cancel(&self) {
+        self.conditional.cancel(&self.held);
+    }
+
+    /// As [`HeldWrite::within`].
+    pub fn end_after(&self, time: Duration) {
+        self.conditional.end_after(&self.held, time);
+    }
+}
+
+/// How a conditional write has ended, and its buffer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum WriteOutcome<B> {
+    /// The bytes are visible at the peer.
+    Written(B),
+    /// The peer has declined it, or the memory that it was released to does not take it.
+    Refused(B, Failure),
+    /// It was cancelled, and wrote nothing.
+    Cancelled(B, Failure),
+    /// Its release did not come in time, and it wrote nothing.
+    TimedOut(B, Failure),
+    /// The peer is lost. A write that had been released may have written some of its bytes; another one has written nothing.
+    PeerLost(B, Failure),
+}
+
+impl<B> WriteOutcome<B> {
+    /// The buffer of a write that was done.
+    ///
+    /// # Errors
+    /// Why it was not, with the buffer.
+    pub fn into_result(self) -> Result<B, OperationError<B>> {
+        match self {
+            WriteOutcome::Written(buffer) => Ok(buffer),
+            WriteOutcome::Refused(buffer, failure)
+            | WriteOutcome::Cancelled(buffer, failure)
+            | WriteOutcome::TimedOut(buffer, failure)
+            | WriteOutcome::PeerLost(buffer, failure) => Err(OperationError { buffer, failure }),
+        }
+    }
+
+    fn of(result: Result<B, OperationError<B>>) -> Self {
+        match result {
+            Ok(buffer) => WriteOutcome::Written(buffer),
+            Err(OperationError { buffer, failure }) => match failure {
+                Failure::Cancelled { .. } => WriteOutcome::Cancelled(buffer, failure),
+                Failure::TimedOut { .. } => WriteOutcome::TimedOut(buffer, failure),
+                Failure::PeerLost { .. } => WriteOutcome::PeerLost(buffer, failure),
+                failure => WriteOutcome::Refused(buffer, failure),
+            },
+        }
+    }
+}
+
+impl<B: Send + 'static> HeldWrite<B> {
+    /// Ends it as [`TimedOut`](WriteOutcome::TimedOut) if its release has not come by then, counted from now.
+    pub fn within(self, time: Duration) -> Self {
+        self.canceller().end_after(time);
+        self
+    }
+
+    /// What other threads end it by, while one waits for it.
+    pub fn canceller(&self) -> Canceller {
+        Canceller { held: self.held, conditional: self.conditional.clone() }
+    }
+
+    /// Cancels it, and gives how it has ended: when this returns, no further byte of it will be written. One that was released before is waited for.
+    pub fn cancel(self) -> WriteOutcome<B> {
+        self.canceller().cancel();
+        self.wait()
+    }
+
+    /// Waits until it has ended. The thread polls for [`SPIN`](crate::limits::SPIN), then it sleeps.
+    pub fn wait(self) -> WriteOutcome<B> {
+        let (pending, start) = (self.operation.any_pending(), Instant::now());
+        while !pending.is_ended() {
+            self.poll_once();
+            if start.elapsed() >= SPIN {
+                self.completions().wait_until_ended(&*pending);
+            }
+        }
+        WriteOutcome::of(self.operation.into_result())
+    }
+
+    /// Whether it has ended. Polls the engine once where it has not.
+    pub fn is_done(&self) -> bool {
+        self.operation.is_ended() || {
+            self.poll_once();
+            self.operation.is_ended()
+        }
+    }
+
+    fn completions(&self) -> &Completions {
+        self.operation.connection().completions()
+    }
+
+    fn poll_once(&self) {
+        self.conditional.poll_messages();
+        self.completions().poll();
+    }
+}
+
+impl<B: Send + 'static> Future for HeldWrite<B> {
+    type Output = WriteOutcome<B>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        this.poll_once();
+        let waker: &Waker = context.waker();
+        if this.completions().sleep(&*this.operation.any_pending(), waker) != Sleep::Ended {
+            return Poll::Pending;
+        }
+        match this.operation.result() {
+            Some(result) => Poll::Ready(WriteOutcome::of(result)),
+            None => panic!("a write was polled after it had given its outcome"),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What two nodes tell each other of conditional writes: SENDs between their queue pairs.
+
+use crate::conditional::releases::Outgoing;
+use crate::conditional::tag::{Direction, Tag};
+use crate::limits::MAX_MESSAGE;
+use crate::token::{Token, TokenError};
+use serde::{Deserialize, Serialize};
+
+/// A message. [`Written`](Ending::Written) is none: a SEND with immediate tells it, behind the bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Message {
+    /// The sender holds a write of `length` bytes, or has room for one.
+    Open { tag: Tag, serial: u64, length: u64, direction: Direction },
+    /// The receiver may write: to the memory of the token.
+    Release(Release),
+    /// A held write will not be done by its release, or by any.
+    Ended { serial: u64, release: Option<u32>, ending: Ending },
+    /// The sender will not release the write.
+    Decline { tag: Tag, serial: u64, is_full: bool },
+}
+
+/// Permission for a held write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Release {
+    pub tag: Tag,
+    /// The write that is meant. `None`: whichever has the tag, or will have.
+    pub serial: Option<u64>,
+    /// The newest opening of the writer that the releaser has read.
+    pub seen: u64,
+    /// The releaser's number for it: the immediate data of the SEND behind the WRITE.
+    pub number: u32,
+    token: Vec<u8>,
+}
+
+/// How a release ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Ending {
+    /// With so many bytes.
+    Written(u64),
+    /// The writer has cancelled the write, or its time had run out.
+    Withdrawn,
+    /// No write came in time.
+    NoWrite,
+    /// The memory of the token refuses the write: its key, its rights or its length.
+    Refused,
+    /// The connection was lost while it was written.
+    Lost,
+    /// The writer keeps as many releases without a write as it can.
+    Full,
+}
+
+impl Release {
+    pub fn new(outgoing: &Outgoing) -> Self {
+        let Outgoing { tag, serial, seen, number, token, .. } = *outgoing;
+        Release { tag, serial, seen, number, token: token.to_bytes().to_vec() }
+    }
+
+    pub fn token(&self) -> Result<Token, TokenError> {
+        Token::from_bytes(&self.token)
+    }
+}
+
+impl Message {
+    pub fn encode(&self) -> Vec<u8> {
+        let bytes = postcard::to_allocvec(self)
+            .unwrap_or_else(|error| unreachable!("a message of numbers cannot be encoded: {error}"));
+        debug_assert!(bytes.len() <= MAX_MESSAGE);
+        bytes
+    }
+
+    /// The message that these bytes are. `None`: they are none.
+    pub fn decode(bytes: &[u8]) -> Option<Message> {
+        postcard::from_bytes(bytes).ok()
+    }
+}

@@ -1,0 +1,45 @@
+"""RDMA on memory that is never pinned: put, get, atomics and signals between processes, on numpy arrays.
+
+A Node is this process as others see it. It exports arrays, whose tokens it sends to others by any means. Who holds a token opens it, and
+puts and gets::
+
+    node = pagewire.Node.from_env()
+    table = node.zeros(1024, np.float64)             # a numpy array in registered memory
+    tokens = node.all_gather(node.export(table, read=True, write=True))
+    remote = node.open(tokens[(node.rank + 1) % node.size], np.float64)
+    remote[10:20] = np.arange(10.0)                  # a put
+    last = remote[1023]                              # a get
+    await remote.put(10, table[:10])                 # in a coroutine; .wait() elsewhere
+
+No call holds the GIL while it waits.
+"""
+
+from ._conditional import HeldWrite, Opened, Peer
+from ._errors import BoundsError, Error, ErrorCode, PeerLostError, TimeoutError
+from ._library import library_path, version
+from ._node import Node, Signal, Statistics, heap_statistics, is_registered, purge_heap
+from ._operation import Operation
+from ._remote import Remote
+from ._token import Token
+
+__all__ = [
+    "BoundsError",
+    "Error",
+    "ErrorCode",
+    "HeldWrite",
+    "Node",
+    "Opened",
+    "Operation",
+    "Peer",
+    "PeerLostError",
+    "Remote",
+    "Signal",
+    "Statistics",
+    "TimeoutError",
+    "Token",
+    "heap_statistics",
+    "is_registered",
+    "library_path",
+    "purge_heap",
+    "version",
+]

@@ -1,0 +1,125 @@
+"""Conditional writes: posted before the peer's memory is known, and held until the peer releases them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ._errors import check
+from ._library import ffi, lib
+from ._operation import Operation
+from ._remote import address_of
+from ._token import c_token
+
+if TYPE_CHECKING:
+    from ._node import Node
+
+# PW_FOREVER (pagewire.h).
+FOREVER = 2**64 - 1
+
+
+def nanoseconds(seconds: float | None) -> int:
+    """A time as the library takes it. None: without a bound."""
+    if seconds is None or seconds * 1e9 >= FOREVER:
+        return FOREVER
+    return max(0, int(seconds * 1e9))
+
+
+class Peer(bytes):
+    """Names the node of a process. It is plain bytes: send them by any means."""
+
+
+def c_peer(peer: bytes) -> Any:
+    if len(peer) != lib.PW_PEER_SIZE:
+        raise ValueError(f"a peer has {lib.PW_PEER_SIZE} bytes, and these are {len(peer)}")
+    return ffi.new("pw_peer *", {"bytes": bytes(peer)})
+
+
+def peer_by(fill: Any) -> Peer:
+    place = ffi.new("pw_peer *")
+    check(fill(place))
+    return Peer(bytes(ffi.buffer(place)))
+
+
+class HeldWrite(Operation[None]):
+    """A conditional write. `wait()` and `await` end when it is written, or raise why it was not: `code` of the error is CANCELLED, TIMEOUT,
+    DECLINED, RELEASE or PEER_LOST."""
+
+    def cancel(self) -> None:
+        """Cancels it. One that was released before is written all the same; its end says which."""
+        if self._handle is not None:
+            check(lib.pw_cancel(self._handle))
+
+    def within(self, seconds: float) -> HeldWrite:
+        """Has it end with TimeoutError if its release has not come by then."""
+        if self._handle is not None:
+            check(lib.pw_end_after(self._handle, nanoseconds(seconds)))
+        return self
+
+
+class Opened:
+    """What a peer has opened. Answer it by release() if the peer's data move, or by write() if those of this process do."""
+
+    def __init__(self, node: Node, opening: Any, handle: Any) -> None:
+        self._node = node
+        self._handle = ffi.gc(handle, lib.pw_opened_free)
+        self.peer = Peer(bytes(ffi.buffer(ffi.addressof(opening, "peer"))))
+        self.tag = int(opening.tag)
+        #: Bytes that the peer has, or has room for.
+        self.length = int(opening.length)
+        #: Whether the peer's data move.
+        self.is_write = opening.direction == lib.PW_OPENED_WRITE
+
+    def release(self, token: bytes) -> Operation[int]:
+        """Has the peer write to the first bytes of the token's memory. The result is how many bytes it has written."""
+        return released(
+            self._node, (self, token), lambda at, to: lib.pw_opened_release(self._handle, c_token(token), at, to)
+        )
+
+    def write(self, values: ArrayLike) -> HeldWrite:
+        """Writes an array to the memory that the peer has room in."""
+        array = np.ascontiguousarray(values)
+        return held(
+            self._node, array, lambda to: lib.pw_opened_write(self._handle, address_of(array), array.nbytes, to)
+        )
+
+    def decline(self) -> None:
+        """Tells the peer that nothing comes of it."""
+        ffi.gc(self._handle, None)
+        check(lib.pw_opened_decline(self._handle))
+
+
+def held(node: Node, array: Any, start: Any) -> HeldWrite:
+    return HeldWrite(start, (node, array), lambda: None, node._orphans)
+
+
+def released(node: Node, kept: Any, start: Any) -> Operation[int]:
+    written = ffi.new("uint64_t *")
+    return Operation(
+        lambda to: start(written, to), (node, kept, written), lambda: int(written[0]), node._orphans
+    )
+
+
+def open_write(node: Node, peer: bytes, tag: int, values: ArrayLike) -> HeldWrite:
+    array, to_peer = np.ascontiguousarray(values), c_peer(peer)
+    start = lambda to: lib.pw_open_write(node._open(), to_peer, tag, address_of(array), array.nbytes, to)
+    return held(node, array, start)
+
+
+def release(node: Node, peer: bytes | None, tag: int, token: bytes) -> Operation[int]:
+    of = ffi.NULL if peer is None else c_peer(peer)
+    named = c_token(token)
+    return released(node, token, lambda at, to: lib.pw_release(node._open(), of, tag, named, at, to))
+
+
+def open_read(node: Node, peer: bytes, tag: int, token: bytes) -> Operation[int]:
+    of, named = c_peer(peer), c_token(token)
+    return released(node, token, lambda at, to: lib.pw_open_read(node._open(), of, tag, named, at, to))
+
+
+def next_opened(node: Node, timeout: float | None) -> Opened:
+    opening, handle = ffi.new("pw_opening *"), ffi.new("pw_opened **")
+    check(lib.pw_next_opened(node._open(), nanoseconds(timeout), opening, handle))
+    return Opened(node, opening, handle[0])

@@ -1,0 +1,286 @@
+#define PW_VERSION 256
+
+#define PW_READ 1
+
+#define PW_WRITE 2
+
+#define PW_ATOMIC 4
+
+#define PW_TOKEN_SIZE 56
+
+#define PW_SET 0
+
+#define PW_ADD 1
+
+#define PW_EQUAL 0
+
+#define PW_NOT_EQUAL 1
+
+#define PW_AT_LEAST 2
+
+#define PW_AT_MOST 3
+
+
+#define PW_PEER_SIZE 56
+
+#define PW_OPENED_WRITE 0
+
+#define PW_OPENED_READ 1
+
+typedef enum {
+    PW_OK = 0,
+    PW_UNFINISHED = 1,
+    PW_ARGUMENT = 2,
+    PW_HANDLE = 3,
+    PW_VERSION_MISMATCH = 4,
+    PW_BOUNDS = 5,
+    PW_RIGHTS = 6,
+    PW_ALIGNMENT = 7,
+    PW_PIECES = 8,
+    PW_LENGTH = 9,
+    PW_KEY = 10,
+    PW_MEMORY = 11,
+    PW_BUFFER = 12,
+    PW_PEER_LOST = 13,
+    PW_UNEXPECTED = 14,
+    PW_JOB = 15,
+    PW_TOKEN = 16,
+    PW_CONNECT = 17,
+    PW_TIMEOUT = 18,
+    PW_LIMIT = 19,
+    PW_ENGINE = 20,
+    PW_SYSTEM = 21,
+    PW_FORKED = 22,
+    PW_NO_MEMORY = 23,
+    PW_HEAP = 24,
+    PW_ENVIRONMENT = 25,
+    PW_DEFECT = 26,
+    PW_CANCELLED = 27,
+    PW_DECLINED = 28,
+    PW_TAG = 29,
+    PW_RELEASE = 30,
+} pw_error;
+
+typedef struct pw_node pw_node;
+
+typedef struct pw_opened pw_opened;
+
+typedef struct pw_operation pw_operation;
+
+typedef struct pw_remote pw_remote;
+
+typedef struct {
+    uint8_t bytes[PW_TOKEN_SIZE];
+} pw_token;
+
+typedef struct {
+    uint64_t live;
+    uint64_t in_use;
+    uint64_t peak;
+    uint64_t resident;
+    uint64_t registered;
+    uint64_t freed;
+} pw_statistics;
+
+typedef struct {
+    uint64_t offset;
+    uint64_t value;
+    uint32_t change;
+} pw_signal;
+
+typedef struct {
+    uint64_t offset;
+    size_t length;
+} pw_piece;
+
+typedef struct {
+    uint8_t bytes[PW_PEER_SIZE];
+} pw_peer;
+
+typedef struct {
+    pw_peer peer;
+    uint64_t tag;
+    uint64_t length;
+    uint32_t direction;
+} pw_opening;
+
+uint32_t pw_version(void);
+
+const char *pw_version_text(void);
+
+const char *pw_error_message(void);
+
+const char *pw_error_name(int32_t code);
+
+void pw_die(const char *what);
+
+pw_error pw_node_from_env_for(uint32_t header, pw_node **node);
+
+pw_error pw_node_alone_for(uint32_t header, pw_node **node);
+
+pw_error pw_node_leave(pw_node *node);
+
+size_t pw_rank(const pw_node *node);
+
+size_t pw_size(const pw_node *node);
+
+pw_error pw_barrier(pw_node *node);
+
+pw_error pw_all_gather(pw_node *node, const void *mine, size_t size, void *all);
+
+pw_error pw_broadcast(pw_node *node, size_t root, void *data, size_t size);
+
+pw_error pw_flush_all(pw_node *node);
+
+pw_error pw_explain(pw_node *node, const pw_token *token, char *text, size_t size);
+
+pw_error pw_export(pw_node *node, void *address, size_t length, uint32_t rights, pw_token *token);
+
+pw_error pw_unexport(pw_node *node, const pw_token *token);
+
+void *pw_malloc(size_t size);
+
+void *pw_calloc(size_t count, size_t size);
+
+void *pw_aligned_alloc(size_t alignment, size_t size);
+
+void *pw_realloc(void *pointer, size_t size);
+
+pw_error pw_free(void *pointer);
+
+bool pw_is_registered(const void *address);
+
+pw_error pw_heap_statistics(pw_statistics *statistics);
+
+pw_error pw_heap_purge(void);
+
+pw_error pw_open(pw_node *node, const pw_token *token, pw_remote **remote);
+
+pw_error pw_close(pw_remote *remote);
+
+uint64_t pw_remote_length(const pw_remote *remote);
+
+pw_error pw_put(pw_remote *remote, uint64_t offset, const void *buffer, size_t length);
+
+pw_error pw_put_start(pw_remote *remote, uint64_t offset, const void *buffer, size_t length, pw_operation **operation);
+
+pw_error pw_get(pw_remote *remote, uint64_t offset, void *buffer, size_t length);
+
+pw_error pw_get_start(pw_remote *remote, uint64_t offset, void *buffer, size_t length, pw_operation **operation);
+
+pw_error pw_put_signal(pw_remote *remote, uint64_t offset, const void *buffer, size_t length, const pw_signal *signal);
+
+pw_error pw_put_signal_start(pw_remote *remote,
+                             uint64_t offset,
+                             const void *buffer,
+                             size_t length,
+                             const pw_signal *signal,
+                             pw_operation **operation);
+
+pw_error pw_signal_change(pw_remote *remote, const pw_signal *signal);
+
+pw_error pw_put_scattered(pw_remote *remote, const pw_piece *pieces, size_t count, const void *buffer, size_t length);
+
+pw_error pw_put_scattered_start(pw_remote *remote,
+                                const pw_piece *pieces,
+                                size_t count,
+                                const void *buffer,
+                                size_t length,
+                                pw_operation **operation);
+
+pw_error pw_get_scattered(pw_remote *remote, const pw_piece *pieces, size_t count, void *buffer, size_t length);
+
+pw_error pw_get_scattered_start(pw_remote *remote,
+                                const pw_piece *pieces,
+                                size_t count,
+                                void *buffer,
+                                size_t length,
+                                pw_operation **operation);
+
+pw_error pw_put_strided(pw_remote *remote,
+                        uint64_t offset,
+                        uint64_t stride,
+                        size_t piece,
+                        const void *buffer,
+                        size_t length);
+
+pw_error pw_get_strided(pw_remote *remote, uint64_t offset, uint64_t stride, size_t piece, void *buffer, size_t length);
+
+pw_error pw_fetch_add(pw_remote *remote, uint64_t offset, uint64_t add, uint64_t *before);
+
+pw_error pw_fetch_add_start(pw_remote *remote,
+                            uint64_t offset,
+                            uint64_t add,
+                            uint64_t *before,
+                            pw_operation **operation);
+
+pw_error pw_compare_swap(pw_remote *remote, uint64_t offset, uint64_t compare, uint64_t swap, uint64_t *before);
+
+pw_error pw_compare_swap_start(pw_remote *remote,
+                               uint64_t offset,
+                               uint64_t compare,
+                               uint64_t swap,
+                               uint64_t *before,
+                               pw_operation **operation);
+
+pw_error pw_swap(pw_remote *remote, uint64_t offset, uint64_t swap, uint64_t *before);
+
+pw_error pw_swap_start(pw_remote *remote, uint64_t offset, uint64_t swap, uint64_t *before, pw_operation **operation);
+
+pw_error pw_flush(pw_remote *remote);
+
+pw_error pw_wait(pw_operation *operation);
+
+pw_error pw_test(pw_operation *operation);
+
+pw_error pw_notify(pw_operation *operation, int descriptor);
+
+pw_error pw_operation_free(pw_operation *operation);
+
+pw_error pw_signal_wait(pw_node *node,
+                        uint64_t *word,
+                        uint32_t wish,
+                        uint64_t value,
+                        uint64_t nanoseconds,
+                        uint64_t *seen);
+
+pw_error pw_peer_of_rank(pw_node *node, size_t rank, pw_peer *peer);
+
+pw_error pw_identity(pw_node *node, pw_peer *peer);
+
+pw_error pw_owner(const pw_token *token, pw_peer *peer);
+
+pw_error pw_open_write(pw_node *node,
+                       const pw_peer *peer,
+                       uint64_t tag,
+                       const void *buffer,
+                       size_t length,
+                       pw_operation **operation);
+
+pw_error pw_cancel(pw_operation *operation);
+
+pw_error pw_end_after(pw_operation *operation, uint64_t nanoseconds);
+
+pw_error pw_release(pw_node *node,
+                    const pw_peer *peer,
+                    uint64_t tag,
+                    const pw_token *token,
+                    uint64_t *written,
+                    pw_operation **operation);
+
+pw_error pw_open_read(pw_node *node,
+                      const pw_peer *peer,
+                      uint64_t tag,
+                      const pw_token *token,
+                      uint64_t *written,
+                      pw_operation **operation);
+
+pw_error pw_next_opened(pw_node *node, uint64_t nanoseconds, pw_opening *opening, pw_opened **opened);
+
+pw_error pw_opened_release(pw_opened *opened, const pw_token *token, uint64_t *written, pw_operation **operation);
+
+pw_error pw_opened_write(pw_opened *opened, const void *buffer, size_t length, pw_operation **operation);
+
+pw_error pw_opened_decline(pw_opened *opened);
+
+pw_error pw_opened_free(pw_opened *opened);

@@ -1,0 +1,59 @@
+"""The shared object of Pagewire, of which a process has one."""
+
+from __future__ import annotations
+
+import os
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from cffi import FFI
+
+NAME = "libpagewire.so.1"
+
+ffi = FFI()
+ffi.cdef(resources.files(__package__).joinpath("_declarations.h").read_text(encoding="ascii"))
+
+
+def _candidates() -> list[str]:
+    chosen = os.environ.get("PAGEWIRE_LIBRARY")
+    if chosen:
+        return [chosen]
+    carried = Path(__file__).parent / "lib" / NAME
+    return ([str(carried)] if carried.is_file() else []) + [NAME]
+
+
+def _load() -> tuple[Any, str]:
+    flags = os.RTLD_NOW | os.RTLD_LOCAL
+    try:
+        # The process has it already (`pagewire run`, or another module): a second one would be a second engine.
+        return ffi.dlopen(NAME, flags | os.RTLD_NOLOAD), NAME
+    except OSError:
+        pass
+    reasons = []
+    for candidate in _candidates():
+        try:
+            return ffi.dlopen(candidate, flags), candidate
+        except OSError as error:
+            reasons.append(f"  {error}")
+    told = "\n".join(reasons)
+    raise ImportError(
+        f"pagewire: its library {NAME} cannot be loaded:\n{told}\n"
+        "Install the package from the source of Pagewire behind `make build`, or set PAGEWIRE_LIBRARY to the file."
+    )
+
+
+lib, _path = _load()
+
+# What this package was written for; the library says whether it serves that.
+HEADER = lib.PW_VERSION
+
+
+def library_path() -> str:
+    """The file of the library, or its name if the process had it before."""
+    return _path
+
+
+def version() -> str:
+    """The version of the library."""
+    return ffi.string(lib.pw_version_text()).decode()

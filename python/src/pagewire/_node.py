@@ -1,0 +1,259 @@
+"""Nodes: this process as others of its job see it, its exported arrays and its registered heap."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from . import _conditional
+from ._conditional import HeldWrite, Opened, Peer, nanoseconds, peer_by
+from ._errors import TimeoutError, check, last_error
+from ._library import HEADER, ffi, lib
+from ._operation import Operation, Orphans
+from ._remote import Remote, address_of
+from ._token import Token, c_token
+
+B = TypeVar("B", bound=bytes)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Bytes of the registered heap. pagewire.h says what each field counts."""
+
+    live: int
+    in_use: int
+    peak: int
+    resident: int
+    registered: int
+    freed: int
+
+
+def heap_statistics() -> Statistics:
+    """How much memory the registered heap of this process has."""
+    now = ffi.new("pw_statistics *")
+    check(lib.pw_heap_statistics(now))
+    return Statistics(now.live, now.in_use, now.peak, now.resident, now.registered, now.freed)
+
+
+def purge_heap() -> None:
+    """Gives freed memory of the registered heap back to the system."""
+    check(lib.pw_heap_purge())
+
+
+def is_registered(array: NDArray[Any]) -> bool:
+    """Whether an array lies in the registered heap."""
+    return bool(lib.pw_is_registered(address_of(array)))
+
+
+class Node:
+    """This process as others of its job see it. `with` leaves the job at the end."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        self._orphans = Orphans()
+        # Exported memory must stay.
+        self._exported: dict[Token, Any] = {}
+
+    @classmethod
+    def from_env(cls) -> Node:
+        """Joins the job that started this process: what mpirun and srun start, or what the environment describes; else a job of one."""
+        return cls(_made(lib.pw_node_from_env_for))
+
+    @classmethod
+    def alone(cls) -> Node:
+        """A node of a job of one process, whatever the environment says."""
+        return cls(_made(lib.pw_node_alone_for))
+
+    @property
+    def rank(self) -> int:
+        """The number of this process in its job, from 0 on."""
+        return int(lib.pw_rank(self._open()))
+
+    @property
+    def size(self) -> int:
+        """Processes of the job."""
+        return int(lib.pw_size(self._open()))
+
+    def _open(self) -> Any:
+        if self._handle is None:
+            raise ValueError("the node has left its job")
+        return self._handle
+
+    def barrier(self) -> None:
+        """Waits until all processes of the job have called it."""
+        check(lib.pw_barrier(self._open()))
+
+    def all_gather(self, mine: B) -> list[B]:
+        """Gives a token, or bytes, to all processes of the job, and takes theirs, by rank. All give as many bytes."""
+        size, length = self.size, len(mine)
+        every = ffi.new("char[]", max(size * length, 1))
+        check(lib.pw_all_gather(self._open(), ffi.from_buffer(mine), length, every))
+        whole = bytes(ffi.buffer(every, size * length))
+        kind: type[Any] = Token if isinstance(mine, Token) else bytes
+        return [kind(whole[rank * length : (rank + 1) * length]) for rank in range(size)]
+
+    def broadcast(self, root: int, data: bytes) -> bytes:
+        """Gives the bytes of the process `root` to all. All processes give as many; only root's count."""
+        place = ffi.new("char[]", bytes(data) if data else 1)
+        check(lib.pw_broadcast(self._open(), root, place, len(data)))
+        return bytes(ffi.buffer(place, len(data)))
+
+    def zeros(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float64) -> NDArray[Any]:
+        """An array of zeros in registered memory, which peers of this host reach by plain copies once it is exported. The memory is freed
+        when nothing uses the array or a view of it any more."""
+        self._open()
+        kind = np.dtype(dtype)
+        if kind.hasobject:
+            raise TypeError("arrays of Python objects are not plain bytes")
+        count = int(np.prod(np.atleast_1d(np.asarray(shape, dtype=object))))
+        memory = lib.pw_calloc(max(count, 1), max(kind.itemsize, 1))
+        if memory == ffi.NULL:
+            raise MemoryError(ffi.string(lib.pw_error_message()).decode(errors="replace"))
+        length = count * kind.itemsize
+        owned = ffi.gc(ffi.cast("char *", memory), lib.pw_free, length)
+        # The array holds the buffer, and that the memory.
+        return np.frombuffer(ffi.buffer(owned, length), kind, count).reshape(shape)
+
+    def export(
+        self, array: Any, *, read: bool = False, write: bool = False, atomic: bool = False
+    ) -> Token:
+        """Makes a token of a contiguous array, or of anything else with a buffer, in constant time. The node keeps it until unexport() or
+        leave(). Peers read it with read=True, write it with write=True, and change its words of 8 bytes with atomic=True."""
+        rights = read * lib.PW_READ | write * lib.PW_WRITE | atomic * lib.PW_ATOMIC
+        view = np.asarray(array) if isinstance(array, np.ndarray) else np.frombuffer(array, np.uint8)
+        if not (view.flags.c_contiguous or view.flags.f_contiguous):
+            raise ValueError("the array has gaps: export the array that it is a view of, or a copy")
+        if (write or atomic) and not view.flags.writeable:
+            raise ValueError("the array cannot be written: export it with read=True only")
+        token = ffi.new("pw_token *")
+        check(lib.pw_export(self._open(), address_of(view), view.nbytes, rights, token))
+        made = Token(bytes(ffi.buffer(token)))
+        self._exported[made] = view
+        return made
+
+    def unexport(self, token: bytes) -> None:
+        """Ends what a token gives. When it returns, no access by the token is under way."""
+        check(lib.pw_unexport(self._open(), c_token(token)))
+        self._exported.pop(Token(token), None)
+
+    def open(self, token: bytes, dtype: DTypeLike = np.uint8) -> Remote:
+        """Opens the memory that a token names, as elements of a type."""
+        place = ffi.new("pw_remote **")
+        check(lib.pw_open(self._open(), c_token(token), place))
+        return Remote(self, place[0], dtype)
+
+    def explain(self, token: bytes) -> str:
+        """The path to the owner of a token, and why it is no better one."""
+        text = ffi.new("char[1024]")
+        check(lib.pw_explain(self._open(), c_token(token), text, len(text)))
+        return ffi.string(text).decode(errors="replace")
+
+    def signal(self, array: NDArray[Any], index: int = 0) -> Signal:
+        """An element of an array of integers of 8 bytes, to be waited for until peers change it."""
+        return Signal(self, array, index)
+
+    @property
+    def identity(self) -> Peer:
+        """This node, as others name it."""
+        return peer_by(lambda place: lib.pw_identity(self._open(), place))
+
+    def peer(self, rank: int) -> Peer:
+        """The node of a rank of the job."""
+        return peer_by(lambda place: lib.pw_peer_of_rank(self._open(), rank, place))
+
+    def open_write(self, peer: bytes, tag: int, values: ArrayLike) -> HeldWrite:
+        """Opens a conditional write of an array: it is held until the peer releases it, which says where the bytes go. The array must not be
+        changed before its end."""
+        return _conditional.open_write(self, peer, tag, values)
+
+    def release(self, peer: bytes | None, tag: int, token: bytes) -> Operation[int]:
+        """Releases the write of a tag that a peer holds, or will hold, to the memory of a token of this node. peer: None for whichever has one.
+        The result is how many bytes were written."""
+        return _conditional.release(self, peer, tag, token)
+
+    def open_read(self, peer: bytes, tag: int, token: bytes) -> Operation[int]:
+        """Asks a peer for data, which come as its conditional write to the memory of a token of this node."""
+        return _conditional.open_read(self, peer, tag, token)
+
+    def next_opened(self, timeout: float | None = None) -> Opened:
+        """Waits for a conditional write or read that a peer opens. timeout: seconds.
+
+        Raises TimeoutError.
+        """
+        return _conditional.next_opened(self, timeout)
+
+    def flush(self) -> None:
+        """Waits until everything that was started before has ended. Raises the first failure of an operation that was dropped."""
+        self._orphans.flush()
+        check(lib.pw_flush_all(self._open()))
+
+    def leave(self) -> None:
+        """Leaves the job, and ends all exports. Nothing is done if it was left before."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            check(lib.pw_node_leave(handle))
+        self._exported.clear()
+
+    def __enter__(self) -> Node:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)
+        if handle is not None:
+            lib.pw_node_leave(handle)
+
+
+class Signal:
+    """A word of this process that peers set or add to behind their puts."""
+
+    def __init__(self, node: Node, array: NDArray[Any], index: int) -> None:
+        if array.dtype not in (np.dtype(np.uint64), np.dtype(np.int64)):
+            raise TypeError(f"a signal is an element of type uint64 or int64, not {array.dtype}")
+        self._node = node
+        # The element itself, as an array: it holds the memory, and knows its bounds.
+        if not array.flags.c_contiguous:
+            raise ValueError("the array has gaps: take the signal from the array that it is a view of")
+        if not 0 <= index < array.size:
+            raise IndexError(f"element {index} of an array of {array.size}")
+        self._element = array.reshape(-1)[index : index + 1]
+
+    @property
+    def value(self) -> int:
+        """What it is."""
+        return int(self._element[0])
+
+    def wait(self, at_least: int, timeout: float | None = None) -> int:
+        """Waits until it is so much or more, and gives it. What was put before the signal is there then. timeout: seconds.
+
+        Raises TimeoutError.
+        """
+        bound = nanoseconds(timeout)
+        seen = ffi.new("uint64_t *")
+        word = ffi.cast("uint64_t *", self._element.ctypes.data)
+        check(lib.pw_signal_wait(self._node._open(), word, lib.PW_AT_LEAST, at_least, bound, seen))
+        return int(seen[0])
+
+    async def reaches(self, at_least: int) -> int:
+        """wait() for coroutines: it looks now and then, at most every millisecond."""
+        pause = 0.0
+        while True:
+            try:
+                return self.wait(at_least, 0)
+            except TimeoutError:
+                await asyncio.sleep(pause)
+                pause = min(pause + 0.0001, 0.001)
+
+
+def _made(make: Any) -> Any:
+    place = ffi.new("pw_node **")
+    code = make(HEADER, place)
+    if code != 0:
+        raise last_error(code)
+    return place[0]

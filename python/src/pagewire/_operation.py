@@ -1,0 +1,148 @@
+"""Operations that were started: waited for by threads, awaited by coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from typing import Any, Callable, Generator, Generic, TypeVar
+
+from ._errors import Error, check, last_error
+from ._library import ffi, lib
+
+T = TypeVar("T")
+
+
+class Orphans:
+    """Operations of a node that were dropped before their end. Their buffers must live until then."""
+
+    def __init__(self) -> None:
+        self._unfinished: list[tuple[Any, Any]] = []
+        self._failure: Error | None = None
+
+    def adopt(self, handle: Any, buffers: Any) -> None:
+        self._unfinished.append((handle, buffers))
+
+    def sweep(self) -> None:
+        """Forgets those that have ended."""
+        if self._unfinished:
+            self._end(lib.pw_test)
+
+    def flush(self) -> None:
+        """Waits for all, and raises the first failure since the last flush."""
+        self._end(lib.pw_wait)
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _end(self, call: Callable[[Any], int]) -> None:
+        mine, self._unfinished = self._unfinished, []
+        for handle, buffers in mine:
+            code = call(handle)
+            if code == lib.PW_UNFINISHED:
+                self._unfinished.append((handle, buffers))
+                continue
+            if code != 0 and self._failure is None:
+                self._failure = last_error(code)
+            lib.pw_operation_free(handle)
+
+
+class Operation(Generic[T]):
+    """An operation that runs whether somebody waits for it or not.
+
+    `op.wait()` and `await op` give its result, or raise why it was not done. An array that it was given must not be changed before (of a
+    get: not be used). The failure of one that was dropped is raised by the next flush.
+    """
+
+    def __init__(self, start: Callable[[Any], int], buffers: Any, result: Callable[[], T], orphans: Orphans) -> None:
+        orphans.sweep()
+        place = ffi.new("pw_operation **")
+        check(start(place))
+        self._handle = place[0]
+        self._buffers = buffers
+        self._result = result
+        self._orphans = orphans
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._handle is None or lib.pw_test(self._handle) != lib.PW_UNFINISHED
+
+    def wait(self) -> T:
+        """Waits until it has ended: the bytes are visible at the target, or here for a get. It may be called again."""
+        if self._handle is not None:
+            # It stays until the result is known: an interrupt may end the call.
+            code = lib.pw_wait(self._handle)
+            self._finish(code)
+        return self._take()
+
+    def _finish(self, code: int) -> None:
+        handle, self._handle = self._handle, None
+        self._failure = last_error(code) if code != 0 else None
+        lib.pw_operation_free(handle)
+        self._buffers = None
+
+    def _take(self) -> T:
+        if self._failure is not None:
+            raise self._failure
+        return self._result()
+
+    _failure: Error | None = None
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if not self.done():
+            loop = asyncio.get_running_loop()
+            yield from _watcher_of(loop).ended(self).__await__()
+        return self.wait()
+
+    def __del__(self) -> None:
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle is not None:
+            self._orphans.adopt(handle, self._buffers)
+
+
+class _Watcher:
+    """Wakes coroutines of one event loop: the library writes to a descriptor at the end of each operation."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._waiting: dict[asyncio.Future[None], Operation[Any]] = {}
+        # Not the loop itself, which would then never end.
+        self._loop = weakref.ref(loop)
+
+    def ended(self, operation: Operation[Any]) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        if not self._waiting:
+            loop.add_reader(self._descriptor, self._look)
+        self._waiting[future] = operation
+        check(lib.pw_notify(operation._handle, self._descriptor))
+        return future
+
+    def _look(self) -> None:
+        try:
+            os.eventfd_read(self._descriptor)
+        except BlockingIOError:
+            return
+        # A coroutine that was cancelled leaves its operation here until that has ended, as its buffer is in use.
+        for future in [future for future, operation in self._waiting.items() if operation.done()]:
+            del self._waiting[future]
+            if not future.done():
+                future.set_result(None)
+        loop = self._loop()
+        if not self._waiting and loop is not None:
+            loop.remove_reader(self._descriptor)
+
+    def __del__(self) -> None:
+        # The library may still write to the descriptor of those that have not ended: its number must not become another file's.
+        if not self._waiting:
+            os.close(self._descriptor)
+
+
+_watchers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Watcher] = weakref.WeakKeyDictionary()
+
+
+def _watcher_of(loop: asyncio.AbstractEventLoop) -> _Watcher:
+    watcher = _watchers.get(loop)
+    if watcher is None:
+        watcher = _watchers[loop] = _Watcher(loop)
+    return watcher

@@ -1,0 +1,181 @@
+"""Exported memory of other processes, as an array of elements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from ._errors import BoundsError, check
+from ._library import ffi, lib
+from ._operation import Operation
+
+if TYPE_CHECKING:
+    from ._node import Node
+
+Array = NDArray[Any]
+
+
+def address_of(array: Array) -> Any:
+    """The first byte of a contiguous array."""
+    return ffi.cast("void *", array.ctypes.data)
+
+
+class Remote:
+    """Exported memory of a process, opened by its token, as a row of elements.
+
+    `remote[i]` and `remote[a:b]` get, assignments put, and both wait. put(), get() and the others start an operation, which may be waited
+    for, awaited or dropped. Operations to one peer are executed in the order in which they were started.
+    """
+
+    def __init__(self, node: Node, handle: Any, dtype: DTypeLike) -> None:
+        self._node = node
+        self._handle = handle
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        if self.dtype.hasobject or self.dtype.itemsize == 0:
+            raise TypeError(f"elements of type {self.dtype} are not plain bytes")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of it."""
+        return int(lib.pw_remote_length(self._handle))
+
+    def __len__(self) -> int:
+        return self.nbytes // self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return f"<Remote of {len(self)} elements of type {self.dtype}>"
+
+    def _offset(self, index: int) -> int:
+        """The first byte of an element. Behind the end it is refused by the library, whose sentence says the bounds."""
+        if index < 0:
+            length = len(self)
+            if index < -length:
+                raise BoundsError(lib.PW_BOUNDS, f"element {index} of a remote that has {length}")
+            index += length
+        return index * self.dtype.itemsize
+
+    def __getitem__(self, key: int | slice) -> Any:
+        if not isinstance(key, slice):
+            return self.get(_index(key), 1).wait()[0]
+        start, stop, step = self._range(key)
+        array = np.empty(len(range(start, stop, step)), self.dtype)
+        if len(array) > 0:
+            check(self._strided(lib.pw_get_strided, start, step, array))
+        return array
+
+    def __setitem__(self, key: int | slice, values: ArrayLike) -> None:
+        if not isinstance(key, slice):
+            self.put(_index(key), np.asarray(values, self.dtype).reshape(1)).wait()
+            return
+        start, stop, step = self._range(key)
+        count = len(range(start, stop, step))
+        array = np.ascontiguousarray(np.broadcast_to(np.asarray(values, self.dtype), (count,)))
+        if count > 0:
+            check(self._strided(lib.pw_put_strided, start, step, array))
+
+    def _range(self, key: slice) -> tuple[int, int, int]:
+        start, stop, step = key.indices(len(self))
+        if step < 1:
+            raise ValueError(f"a step of {step}: elements of a remote are taken forwards")
+        return start, stop, step
+
+    def _strided(self, call: Any, start: int, step: int, array: Array) -> int:
+        size = self.dtype.itemsize
+        if step == 1:
+            # In one piece.
+            step, piece = len(array), array.nbytes
+        else:
+            piece = size
+        return int(call(self._handle, start * size, step * size, piece, address_of(array), array.nbytes))
+
+    def put(self, index: int, values: ArrayLike) -> Operation[None]:
+        """Starts a put of elements from `index` on. An array of this type is read until the operation has ended, other values at once."""
+        array = np.ascontiguousarray(values, self.dtype)
+        offset = self._offset(index)
+        start = lambda to: lib.pw_put_start(self._handle, offset, address_of(array), array.nbytes, to)
+        return Operation(start, (self, array), _nothing, self._node._orphans)
+
+    def get(self, index: int, count: int) -> Operation[Array]:
+        """Starts a get of `count` elements from `index` on, which are its result."""
+        return self.get_into(index, np.empty(count, self.dtype))
+
+    def get_into(self, index: int, array: Array) -> Operation[Array]:
+        """Starts a get of as many elements as a contiguous array of this type has, from `index` on. The array is its result."""
+        if array.dtype != self.dtype or not array.flags.c_contiguous or not array.flags.writeable:
+            raise TypeError(f"the array must be contiguous, writeable and of type {self.dtype}")
+        offset = self._offset(index)
+        start = lambda to: lib.pw_get_start(self._handle, offset, address_of(array), array.nbytes, to)
+        return Operation(start, (self, array), lambda: array, self._node._orphans)
+
+    def put_signal(
+        self, index: int, values: ArrayLike, offset: int, *, add: int | None = None, set: int | None = None
+    ) -> Operation[None]:
+        """Starts a put with a signal behind it: who sees the word of 8 bytes at byte `offset` changed sees the elements."""
+        if (add is None) == (set is None):
+            raise TypeError("a signal is either added to (add=) or set (set=)")
+        change, value = (lib.PW_ADD, add) if add is not None else (lib.PW_SET, set)
+        signal = ffi.new("pw_signal *", {"offset": offset, "value": _word(value), "change": change})
+        array = np.ascontiguousarray(values, self.dtype)
+        first = self._offset(index)
+        start = lambda to: lib.pw_put_signal_start(self._handle, first, address_of(array), array.nbytes, signal, to)
+        return Operation(start, (self, array), _nothing, self._node._orphans)
+
+    def fetch_add(self, index: int, add: int) -> Operation[int]:
+        """Starts an addition to an element, which must be an integer of 8 bytes. Its result is what the element was."""
+        return self._atomic(lib.pw_fetch_add_start, index, add)
+
+    def compare_swap(self, index: int, compare: int, swap: int) -> Operation[int]:
+        """Starts a change of an element to `swap` if it is `compare`. Its result is what the element was."""
+        return self._atomic(lib.pw_compare_swap_start, index, compare, swap)
+
+    def swap(self, index: int, swap: int) -> Operation[int]:
+        """Starts a change of an element to `swap`. Its result is what the element was."""
+        return self._atomic(lib.pw_swap_start, index, swap)
+
+    def _atomic(self, call: Any, index: int, *words: int) -> Operation[int]:
+        if self.dtype not in (np.dtype(np.uint64), np.dtype(np.int64)):
+            raise TypeError(f"atomics need elements of type uint64 or int64, not {self.dtype}")
+        before = ffi.new("uint64_t *")
+        is_signed = self.dtype.kind == "i"
+        arguments = [_word(word) for word in words]
+        offset = self._offset(index)
+        start = lambda to: call(self._handle, offset, *arguments, before, to)
+        result = lambda: int(ffi.cast("int64_t", before[0])) if is_signed else int(before[0])
+        return Operation(start, (self, before), result, self._node._orphans)
+
+    def flush(self) -> None:
+        """Waits until everything that was started to this peer before has ended. Raises the first failure of an operation that was dropped."""
+        self._node._orphans.flush()
+        check(lib.pw_flush(self._handle))
+
+    def close(self) -> None:
+        """Closes it. Operations that were started go on."""
+        handle, self._handle = self._handle, ffi.NULL
+        check(lib.pw_close(handle))
+
+    def __enter__(self) -> Remote:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        lib.pw_close(getattr(self, "_handle", ffi.NULL))
+
+
+def _index(key: Any) -> int:
+    try:
+        return int(key.__index__())
+    except AttributeError:
+        raise TypeError(f"an element is named by an integer or a slice, not by {key!r}") from None
+
+
+def _word(value: Any) -> int:
+    """An integer as the 64 bits of a word."""
+    return int(value) & 0xFFFF_FFFF_FFFF_FFFF
+
+
+def _nothing() -> None:
+    return None
