@@ -8,6 +8,8 @@
 //! [`translation`] is the other half of an IOMMU: translation buffers, walks and the queue of faults.
 #![forbid(unsafe_code)]
 
+pub mod access_log;
+mod attributes;
 pub mod hazards;
 mod keys;
 pub mod layout;
@@ -20,6 +22,9 @@ mod rights;
 pub mod translation;
 pub mod words;
 
+pub use attributes::{
+    AccessKind, AttributeError, AttributeTable, Logging, PAGE, PageAttributes, PageFlags, Verdict,
+};
 pub use hazards::{Claim, Hazards};
 pub use keys::KeySecret;
 #[cfg(feature = "model")]
@@ -29,5 +34,15 @@ pub use region::{Granted, NullMemory, Refusal, Region, RegionLife, RegionTable, 
 pub use rights::Rights;
 
 /// The places of this crate that store to shared words.
-pub const SITES: &[words::Site] =
-    &[hazards::CLAIM, hazards::RELEASE, region::FIELDS, region::PUBLISH, region::REVOKE];
+pub const SITES: &[words::Site] = &[
+    hazards::CLAIM,
+    hazards::RELEASE,
+    region::FIELDS,
+    region::PUBLISH,
+    region::REVOKE,
+    attributes::ATTRIBUTES,
+    access_log::RECORD,
+    access_log::PUBLISH,
+    access_log::READ,
+    access_log::SOURCE,
+];

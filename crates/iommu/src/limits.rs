@@ -15,3 +15,7 @@ pub const NULL_MEMORY_LENGTH: u64 = 1 << 31;
 pub const MAX_QUEUE_PAIRS: u32 = 65_536;
 /// Blocks of 256 queue pair numbers that one process may lease.
 pub const MAX_BLOCKS: usize = 256;
+/// User domains of one process, each with an access log (PAPERS AA-2).
+pub const USER_DOMAINS: usize = 1024;
+/// Sources of one access log.
+pub const MAX_LOG_SOURCES: usize = 4096;

@@ -246,6 +246,12 @@ impl<W: SharedWords> RegionView<W> {
         self.has_tag(window.index, window.tag)
     }
 
+    /// Whether the key of a region still names it, though it may have got other rights.
+    pub fn is_valid(&self, window: &Window) -> bool {
+        let tag = self.words.load(REGIONS + window.index as usize * REGION_WORDS + TAG);
+        tag & LIVE != 0 && tag as u32 == window.tag as u32
+    }
+
     /// Whether a region is what it was.
     pub fn lives(&self, region: &RegionLife) -> bool {
         self.has_tag(region.index, region.tag)
@@ -375,6 +381,28 @@ impl<W: SharedWords> RegionTable<W> {
         let generation = (words.load(at + TAG) >> 33).wrapping_add(1);
         words.store(FIELDS, at + RIGHTS_AND_DOMAIN, u64::from(rights.bits()) | domain << 32);
         words.store(PUBLISH, at + TAG, generation << 33 | LIVE | u64::from(key));
+    }
+
+    /// Has accesses of peers to a region intercepted, or no more. The key stays valid. Accesses that were checked before may still be under
+    /// way: wait for the hazards. False: the key is not valid.
+    pub fn intercept(&self, key: u32, is_intercepted: bool) -> bool {
+        let words = &self.view.words;
+        let index = self.secret.index(key);
+        let at = REGIONS + index as usize * REGION_WORDS;
+        if at + REGION_WORDS > words.len() {
+            return false;
+        }
+        let tag = words.load(at + TAG);
+        if tag & LIVE == 0 || tag as u32 != key {
+            return false;
+        }
+        let before = words.load(at + RIGHTS_AND_DOMAIN);
+        let rights = Rights::from_bits_retain(before as u32).intercepted(is_intercepted);
+        words.store(FIELDS, at + RIGHTS_AND_DOMAIN, before >> 32 << 32 | u64::from(rights.bits()));
+        let generation = (tag >> 33).wrapping_add(1);
+        words.store(PUBLISH, at + TAG, generation << 33 | LIVE | u64::from(key));
+        words.fence();
+        true
     }
 
     /// Makes a revoked place available again.
@@ -533,6 +561,32 @@ mod tests {
         let place = table.revoke(key).unwrap();
         table.release(place);
         assert_ne!(table.register(&region(), 1), Some(key));
+    }
+
+    #[test]
+    fn interception_takes_the_plain_rights_away_and_leaves_the_key() {
+        let table = table();
+        let rights = Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ;
+        let key = table.register(&Region { rights, ..region() }, 1).unwrap();
+        let view = table.view();
+        let before = view.window(key, Rights::REMOTE_WRITE, 7).unwrap();
+        assert!(table.intercept(key, true));
+        assert!(!view.still_open(&before) && view.is_valid(&before));
+        for (need, expected) in [
+            (Rights::REMOTE_WRITE, Err(Refusal::Rights)),
+            (Rights::REMOTE_READ, Err(Refusal::Rights)),
+            (Rights::LOCAL_WRITE, Ok(())),
+            (Rights::INTERCEPTED_WRITE, Ok(())),
+            (Rights::INTERCEPTED_READ, Ok(())),
+            (Rights::INTERCEPTED_ATOMIC, Err(Refusal::Rights)),
+        ] {
+            assert_eq!(view.window(key, need, 7).map(drop), expected, "{need:?}");
+        }
+        assert!(table.intercept(key, false));
+        assert!(view.window(key, Rights::REMOTE_WRITE, 7).is_ok());
+        assert_eq!(view.window(key, Rights::INTERCEPTED_WRITE, 7), Err(Refusal::Rights));
+        table.revoke(key).unwrap();
+        assert!(!table.intercept(key, true) && !view.is_valid(&before));
     }
 
     proptest! {

@@ -15,10 +15,35 @@ bitflags! {
         const ON_DEMAND = 1 << 6;
         const HUGE_TLB = 1 << 7;
         const RELAXED_ORDERING = 1 << 20;
+        /// In the place of [`REMOTE_WRITE`](Self::REMOTE_WRITE) where pages have attributes. No program asks for it, and the plain way of an
+        /// access finds no right.
+        const INTERCEPTED_WRITE = 1 << 27;
+        /// In the place of [`REMOTE_READ`](Self::REMOTE_READ), likewise.
+        const INTERCEPTED_READ = 1 << 28;
+        /// In the place of [`REMOTE_ATOMIC`](Self::REMOTE_ATOMIC), likewise.
+        const INTERCEPTED_ATOMIC = 1 << 29;
     }
 }
 
 impl Rights {
+    /// The remote rights that page attributes are in the way of, and what stands in their place.
+    const INTERCEPTED: [(Rights, Rights); 3] = [
+        (Rights::REMOTE_WRITE, Rights::INTERCEPTED_WRITE),
+        (Rights::REMOTE_READ, Rights::INTERCEPTED_READ),
+        (Rights::REMOTE_ATOMIC, Rights::INTERCEPTED_ATOMIC),
+    ];
+
+    /// These rights where pages have attributes, or no more have them.
+    #[must_use]
+    pub fn intercepted(self, is_intercepted: bool) -> Rights {
+        Rights::INTERCEPTED.into_iter().fold(self, |mut rights, (plain, intercepted)| {
+            let has = rights.intersects(plain | intercepted);
+            rights.set(plain, has && !is_intercepted);
+            rights.set(intercepted, has && is_intercepted);
+            rights
+        })
+    }
+
     /// Whether the rights agree with each other: remote writing and atomics need local writing
     /// (InfiniBand specification, volume 1, section 10.6.3.1; `ibv_reg_mr(3)`).
     pub fn consistent(self) -> bool {

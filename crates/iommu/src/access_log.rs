@@ -1,0 +1,561 @@
+//! Access logs: what peers did to pages with attributes, for the owner to read in order (PAPERS AA-3, AA-4, AA-7 and AA-8).
+//!
+//! A log has a ring for each source: a queue pair, or a thread of a local peer. A ring has one writer and one reader. A source
+//!
+//! 1. says that it reserves, and fences;
+//! 2. takes the stamp, writes the record, and says its stamp;
+//! 3. makes the access;
+//! 4. publishes the record, by one store.
+//!
+//! The reader merges the rings by stamp. Where a source has reserved at an earlier time than the next record has, it waits, for a bounded time.
+//! Then it takes the reservation: the access may have been made, and its publication fails.
+//!
+//! Whatever a source writes is checked: a ring that is inconsistent is closed, which harms no other.
+
+use crate::limits::MAX_LOG_SOURCES;
+use crate::words::{SharedWords, Site};
+
+/// Writing records and reserving.
+pub const RECORD: Site = Site("access_log.record");
+/// Publishing a record, or taking a reservation back.
+pub const PUBLISH: Site = Site("access_log.publish");
+/// What the reader says.
+pub const READ: Site = Site("access_log.read");
+/// Becoming a source, and leaving.
+pub const SOURCE: Site = Site("access_log.source");
+
+const SOURCES_WORD: usize = 0;
+const RING_WORDS_WORD: usize = 1;
+const FIRST_ROW: usize = 16;
+
+// Words of a source's row: those that it writes, and in another cache line those of the reader.
+const ROW_WORDS: usize = 16;
+/// Who the source is, plus one. 0: nobody.
+const OWNER: usize = 0;
+/// 0: nothing is reserved. [`RESERVING`]: a stamp is being taken. Else a stamp, with marks.
+const RESERVED: usize = 1;
+/// Words published since the beginning.
+const TAIL: usize = 2;
+/// Words whose space is free again.
+const HEAD: usize = 8;
+/// Words whose records were handled.
+const HANDLED: usize = 9;
+
+/// No stamp is known yet.
+const RESERVING: u64 = u64::MAX;
+/// The source is publishing.
+const PUBLISHING: u64 = 1 << 63;
+/// The reader has taken the reservation.
+const TAKEN: u64 = 1 << 62;
+/// The source leaves: its row is free once all was read.
+const LEAVING: u64 = 1 << 63;
+
+/// Words of a record without its data.
+pub const HEADER_WORDS: u64 = 6;
+
+/// Nanoseconds for which a reservation holds back records of other sources.
+pub const RESERVATION_BOUND: u64 = 200_000_000;
+
+/// What an access did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum LoggedOperation {
+    Write = 1,
+    Read = 2,
+    FetchAdd = 3,
+    CompareSwap = 4,
+}
+
+bitflags::bitflags! {
+    /// What else there is to say of an access.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct RecordFlags: u8 {
+        /// The message begins with this record.
+        const FIRST = 1;
+        /// The message ends with this record.
+        const LAST = 1 << 1;
+        /// The access was refused.
+        const REFUSED = 1 << 2;
+        /// Its bytes are here and did not reach memory.
+        const REDIRECTED = 1 << 3;
+        /// Nobody knows whether it was made: its source has died, or takes too long.
+        const MAY_HAVE_WRITTEN = 1 << 4;
+    }
+}
+
+/// A record without its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordHeader {
+    pub operation: LoggedOperation,
+    pub flags: RecordFlags,
+    pub user_domain: u16,
+    /// Who made the access: the number of its queue pair at the owner.
+    pub source: u64,
+    /// Key of the region that it named.
+    pub key: u32,
+    /// The same for all records of a message.
+    pub sequence: u32,
+    /// First byte, in the owner's address space.
+    pub address: u64,
+    /// Bytes that were accessed.
+    pub length: u32,
+    /// When it was reserved.
+    pub stamp: u64,
+}
+
+impl RecordHeader {
+    fn words(&self, data: usize) -> [u64; HEADER_WORDS as usize] {
+        let what = u64::from(self.operation as u8) << 32 | u64::from(self.flags.bits()) << 40;
+        [
+            data as u64 | what | u64::from(self.user_domain) << 48,
+            self.source,
+            u64::from(self.key) | u64::from(self.sequence) << 32,
+            self.address,
+            u64::from(self.length),
+            self.stamp,
+        ]
+    }
+
+    /// `None`: these words are no record.
+    fn parse(words: [u64; HEADER_WORDS as usize]) -> Option<(RecordHeader, u32)> {
+        let [what, source, named, address, length, stamp] = words;
+        let operation = match (what >> 32) as u8 {
+            1 => LoggedOperation::Write,
+            2 => LoggedOperation::Read,
+            3 => LoggedOperation::FetchAdd,
+            4 => LoggedOperation::CompareSwap,
+            _ => return None,
+        };
+        let header = RecordHeader {
+            operation,
+            flags: RecordFlags::from_bits((what >> 40) as u8)?,
+            user_domain: (what >> 48) as u16,
+            source,
+            key: named as u32,
+            sequence: (named >> 32) as u32,
+            address,
+            length: u32::try_from(length).ok()?,
+            stamp,
+        };
+        Some((header, what as u32))
+    }
+}
+
+/// Words that a record with so many bytes of data takes.
+pub fn record_words(data: usize) -> u64 {
+    HEADER_WORDS + data.div_ceil(8) as u64
+}
+
+/// The rings of a log.
+#[derive(Clone)]
+pub struct AccessLog<W> {
+    words: W,
+    sources: usize,
+    ring: usize,
+}
+
+impl<W: SharedWords> AccessLog<W> {
+    /// Words that a log takes: at most [`MAX_LOG_SOURCES`] rings of so many words. `None`: there are too many.
+    pub fn words_for(sources: usize, ring: usize) -> Option<usize> {
+        let fits = (1..=MAX_LOG_SOURCES).contains(&sources) && ring as u64 >= HEADER_WORDS;
+        let rings = sources.checked_mul(ring.checked_add(ROW_WORDS)?)?;
+        fits.then_some(rings.checked_add(FIRST_ROW)?)
+    }
+
+    /// A new log in words of zero, as [`words_for`](Self::words_for) says. `None`: they are not enough.
+    pub fn new(words: W, sources: usize, ring: usize) -> Option<Self> {
+        if words.len() < Self::words_for(sources, ring)? {
+            return None;
+        }
+        words.store(SOURCE, SOURCES_WORD, sources as u64);
+        words.store(SOURCE, RING_WORDS_WORD, ring as u64);
+        Some(AccessLog { words, sources, ring })
+    }
+
+    fn row(&self, place: usize) -> usize {
+        FIRST_ROW + place * ROW_WORDS
+    }
+
+    fn word_of_ring(&self, place: usize, at: u64) -> usize {
+        FIRST_ROW + self.sources * ROW_WORDS + place * self.ring + (at % self.ring as u64) as usize
+    }
+
+    /// The longest data of a record.
+    pub fn max_data(&self) -> usize {
+        (self.ring - HEADER_WORDS as usize) * 8
+    }
+
+    /// Becomes a source, called `owner`. `None`: there are as many as can be.
+    pub fn claim_source(&self, owner: u64) -> Option<LogSource<W>> {
+        for place in 0..self.sources {
+            let row = self.row(place);
+            if self.words.load(row + OWNER) == 0
+                && self.words.compare_exchange(SOURCE, row + OWNER, 0, (owner & !LEAVING) + 1).is_ok()
+            {
+                let tail = self.words.load(row + TAIL);
+                return Some(LogSource { log: self.clone(), place, tail });
+            }
+        }
+        None
+    }
+
+    /// Runs over the ring's end and begins again.
+    fn copy_in(&self, place: usize, at: u64, bytes: &[u8]) {
+        let until_end = self.ring - (at % self.ring as u64) as usize;
+        let (first, second) = bytes.split_at(bytes.len().min(until_end * 8));
+        self.words.write_bytes(RECORD, self.word_of_ring(place, at), first);
+        if !second.is_empty() {
+            self.words.write_bytes(RECORD, self.word_of_ring(place, at + until_end as u64), second);
+        }
+    }
+
+    fn copy_out(&self, place: usize, at: u64, bytes: &mut [u8]) {
+        let until_end = self.ring - (at % self.ring as u64) as usize;
+        let middle = bytes.len().min(until_end * 8);
+        let (first, second) = bytes.split_at_mut(middle);
+        self.words.read_bytes(self.word_of_ring(place, at), first);
+        if !second.is_empty() {
+            self.words.read_bytes(self.word_of_ring(place, at + until_end as u64), second);
+        }
+    }
+
+    fn header_at(&self, place: usize, at: u64) -> [u64; HEADER_WORDS as usize] {
+        std::array::from_fn(|index| self.words.load(self.word_of_ring(place, at + index as u64)))
+    }
+}
+
+/// The writing end of a ring.
+pub struct LogSource<W: SharedWords> {
+    log: AccessLog<W>,
+    place: usize,
+    tail: u64,
+}
+
+/// A ring has no space for a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogFull;
+
+/// The reader has taken the record, and told the program that the access may have been made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken;
+
+impl<W: SharedWords> LogSource<W> {
+    fn word(&self, word: usize) -> usize {
+        self.log.row(self.place) + word
+    }
+
+    /// Words that are free.
+    pub fn space(&self) -> u64 {
+        let used = self.tail.saturating_sub(self.log.words.load(self.word(HEAD)));
+        (self.log.ring as u64).saturating_sub(used)
+    }
+
+    /// The longest data of a record.
+    pub fn max_data(&self) -> usize {
+        self.log.max_data()
+    }
+
+    /// Whether the handlers have handled all that was published.
+    pub fn is_handled(&self) -> bool {
+        self.log.words.load(self.word(HANDLED)) >= self.tail
+    }
+
+    /// Writes a record, whose access is to be made before it is [published](Reservation::publish). The stamp of `header` is taken by `now`.
+    ///
+    /// # Errors
+    /// There is no space: nothing was reserved.
+    pub fn reserve(
+        &mut self,
+        header: &RecordHeader,
+        data: &[u8],
+        now: impl Fn() -> u64,
+    ) -> Result<Reservation<'_, W>, LogFull> {
+        let length = record_words(data.len());
+        if self.space() < length {
+            return Err(LogFull);
+        }
+        loop {
+            let (words, reserved) = (&self.log.words, self.word(RESERVED));
+            words.store(RECORD, reserved, RESERVING);
+            words.fence();
+            let stamp = now() & !(PUBLISHING | TAKEN);
+            let header = RecordHeader { stamp, ..*header };
+            for (index, word) in header.words(data.len()).into_iter().enumerate() {
+                words.store(RECORD, self.log.word_of_ring(self.place, self.tail + index as u64), word);
+            }
+            self.log.copy_in(self.place, self.tail + HEADER_WORDS, data);
+            // The reader has waited long enough for the stamp, if it is no longer there. So another one is needed.
+            if words.compare_exchange(RECORD, reserved, RESERVING, stamp).is_ok() {
+                return Ok(Reservation { source: self, stamp, length });
+            }
+        }
+    }
+}
+
+impl<W: SharedWords> Drop for LogSource<W> {
+    fn drop(&mut self) {
+        let owner = self.word(OWNER);
+        let word = self.log.words.load(owner);
+        self.log.words.store(SOURCE, owner, word | LEAVING);
+    }
+}
+
+/// A record whose access is being made. Dropped without being published, it is taken back.
+#[must_use = "the record is taken back"]
+pub struct Reservation<'s, W: SharedWords> {
+    source: &'s mut LogSource<W>,
+    stamp: u64,
+    length: u64,
+}
+
+impl<W: SharedWords> Reservation<'_, W> {
+    /// The access was made: the reader sees it.
+    ///
+    /// # Errors
+    /// The reader has taken it before. It has been told as one that may have been made.
+    pub fn publish(self) -> Result<(), Taken> {
+        let (words, reserved) = (self.source.log.words.clone(), self.source.word(RESERVED));
+        let publishing = self.stamp | PUBLISHING;
+        let begun = words.compare_exchange(PUBLISH, reserved, self.stamp, publishing);
+        if begun.is_err() {
+            return Err(Taken); // The drop skips it.
+        }
+        self.source.tail += self.length;
+        words.store(PUBLISH, self.source.word(TAIL), self.source.tail);
+        words.store(PUBLISH, reserved, 0);
+        Ok(())
+    }
+}
+
+impl<W: SharedWords> Drop for Reservation<'_, W> {
+    fn drop(&mut self) {
+        let (words, reserved) = (&self.source.log.words, self.source.word(RESERVED));
+        let before = words.compare_exchange(PUBLISH, reserved, self.stamp, 0);
+        if before == Err(self.stamp | TAKEN) {
+            words.store(PUBLISH, reserved, 0);
+        }
+    }
+}
+
+/// What the reader finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// A record. [`handled`](LogReader::handled) is owed for it.
+    Record(RecordHeader, Receipt),
+    /// There is none.
+    Empty,
+    /// There may be one, behind an access that is under way.
+    UnderWay,
+    /// The ring of a source is inconsistent, and was closed.
+    Corrupt(u64),
+}
+
+/// Of which record [`handled`](LogReader::handled) tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the record counts as handled only when the reader is told"]
+pub struct Receipt {
+    place: usize,
+    end: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Seen {
+    /// Words read.
+    head: u64,
+    /// Since when the reader sees the same reservation, and which.
+    reserved: Option<(u64, u64)>,
+    is_closed: bool,
+}
+
+/// The reading end of all rings of a log. A log has one.
+pub struct LogReader<W> {
+    log: AccessLog<W>,
+    seen: Vec<Seen>,
+    /// Records of several sources are read in the order of their stamps.
+    is_ordered: bool,
+    /// With which ring the search begins, where they are not.
+    first: usize,
+}
+
+/// The state of one ring.
+enum Ring {
+    Empty,
+    /// Its first record.
+    Ready(RecordHeader, u32),
+    /// An access is under way, with a stamp if it is known.
+    Reserved(Option<u64>),
+    Corrupt,
+}
+
+impl<W: SharedWords> LogReader<W> {
+    /// The reader of a log that has just been made. `is_ordered`: a record whose access began after another one had ended is never read
+    /// before it.
+    pub fn new(log: AccessLog<W>, is_ordered: bool) -> Self {
+        let seen = vec![Seen { head: 0, reserved: None, is_closed: false }; log.sources];
+        LogReader { log, seen, is_ordered, first: 0 }
+    }
+
+    /// The next record, whose data take the place of what was in `data`. `now` is in nanoseconds, of the clock that gives the stamps.
+    pub fn next(&mut self, now: u64, data: &mut Vec<u8>) -> Next {
+        let mut first: Option<(usize, RecordHeader, u32)> = None;
+        for step in 0..self.seen.len() {
+            let place = (self.first + step) % self.seen.len();
+            match self.ring(place) {
+                Ring::Ready(header, length) => {
+                    if !self.is_ordered {
+                        self.first = (place + 1) % self.seen.len();
+                        return self.take(place, header, length, data);
+                    }
+                    if first.is_none_or(|(_, before, _)| header.stamp < before.stamp) {
+                        first = Some((place, header, length));
+                    }
+                }
+                Ring::Corrupt => return self.close(place),
+                Ring::Empty | Ring::Reserved(_) => {}
+            }
+        }
+        // Behind the records that were seen: whoever reserves from here on takes a later stamp than theirs.
+        self.log.words.fence();
+        let limit = first.map_or(u64::MAX, |(_, header, _)| header.stamp);
+        if let Some(next) = self.wait_for_earlier(limit, now, data) {
+            return next;
+        }
+        match first {
+            Some((place, header, length)) => self.take(place, header, length, data),
+            None => Next::Empty,
+        }
+    }
+
+    /// What is in the way of a record with this stamp.
+    fn wait_for_earlier(&mut self, limit: u64, now: u64, data: &mut Vec<u8>) -> Option<Next> {
+        let mut waits = false;
+        for place in 0..self.seen.len() {
+            let is_earlier = match self.ring(place) {
+                Ring::Reserved(stamp) => stamp.is_none_or(|stamp| stamp < limit),
+                // It has been published since: the search begins anew.
+                Ring::Ready(header, _) if self.is_ordered && header.stamp < limit => {
+                    return Some(Next::UnderWay);
+                }
+                _ => false,
+            };
+            let reserved = self.log.words.load(self.log.row(place) + RESERVED);
+            if !is_earlier {
+                self.seen[place].reserved = None;
+                continue;
+            }
+            let since = match self.seen[place].reserved {
+                Some((known, since)) if known == reserved => since,
+                _ => self.seen[place].reserved.insert((reserved, now)).1,
+            };
+            if now.saturating_sub(since) > RESERVATION_BOUND {
+                return Some(self.take_reservation(place, reserved, data));
+            }
+            waits |= self.is_ordered || limit == u64::MAX;
+        }
+        waits.then_some(Next::UnderWay)
+    }
+
+    fn ring(&self, place: usize) -> Ring {
+        let (row, words, seen) = (self.log.row(place), &self.log.words, &self.seen[place]);
+        if seen.is_closed {
+            return Ring::Empty;
+        }
+        // In this order: a source publishes first and says then that nothing is reserved.
+        let reserved = words.load(row + RESERVED);
+        let tail = words.load(row + TAIL);
+        if tail < seen.head && reserved & PUBLISHING != 0 && reserved != RESERVING {
+            return Ring::Empty; // The reader has taken what is being published.
+        }
+        let published = tail.wrapping_sub(seen.head);
+        if published == 0 {
+            return match reserved {
+                0 => Ring::Empty,
+                RESERVING => Ring::Reserved(None),
+                stamp if stamp & TAKEN != 0 => Ring::Empty,
+                stamp => Ring::Reserved(Some(stamp & !PUBLISHING)),
+            };
+        }
+        if published > self.log.ring as u64 || published < HEADER_WORDS {
+            return Ring::Corrupt;
+        }
+        match RecordHeader::parse(self.log.header_at(place, seen.head)) {
+            Some((header, length)) if record_words(length as usize) <= published => {
+                Ring::Ready(header, length)
+            }
+            _ => Ring::Corrupt,
+        }
+    }
+
+    fn take(&mut self, place: usize, header: RecordHeader, length: u32, data: &mut Vec<u8>) -> Next {
+        data.resize(length as usize, 0);
+        let head = self.seen[place].head;
+        self.log.copy_out(place, head + HEADER_WORDS, data);
+        let end = head + record_words(length as usize);
+        self.seen[place].head = end;
+        self.log.words.store(READ, self.log.row(place) + HEAD, end);
+        Next::Record(header, Receipt { place, end })
+    }
+
+    /// Takes a reservation that lasts too long.
+    fn take_reservation(&mut self, place: usize, reserved: u64, data: &mut Vec<u8>) -> Next {
+        let (row, words, head) = (self.log.row(place), &self.log.words, self.seen[place].head);
+        self.seen[place].reserved = None;
+        if reserved == RESERVING {
+            // Nothing is accessed yet: its stamp will be a later one.
+            // If the stamp is there by now, the search finds it.
+            let _ = words.compare_exchange(READ, row + RESERVED, RESERVING, TAKEN);
+            return Next::UnderWay;
+        }
+        let Some((header, length)) = RecordHeader::parse(self.log.header_at(place, head)) else {
+            return self.close(place);
+        };
+        if reserved & PUBLISHING != 0 {
+            // The access was made, and the record is whole. That it is published remains to be said.
+            let fits = record_words(length as usize) <= self.log.ring as u64;
+            return if fits { self.take(place, header, length, data) } else { self.close(place) };
+        }
+        if words.compare_exchange(READ, row + RESERVED, reserved, reserved | TAKEN).is_err() {
+            return Next::UnderWay;
+        }
+        data.clear();
+        let flags = header.flags | RecordFlags::MAY_HAVE_WRITTEN;
+        Next::Record(RecordHeader { flags, ..header }, Receipt { place, end: head })
+    }
+
+    fn close(&mut self, place: usize) -> Next {
+        self.seen[place].is_closed = true;
+        let owner = self.log.words.load(self.log.row(place) + OWNER);
+        Next::Corrupt((owner & !LEAVING).saturating_sub(1))
+    }
+
+    /// The handlers have returned for a record and all before it of its source.
+    pub fn handled(&mut self, receipt: Receipt) {
+        let Receipt { place, end } = receipt;
+        let row = self.log.row(place);
+        self.log.words.store(READ, row + HANDLED, end);
+        self.free_if_left(place);
+    }
+
+    /// A source that has left, and of which all was handled, makes place for another one.
+    fn free_if_left(&self, place: usize) {
+        let (row, words) = (self.log.row(place), &self.log.words);
+        let owner = words.load(row + OWNER);
+        if owner & LEAVING != 0 && words.load(row + TAIL) == self.seen[place].head {
+            words.store(SOURCE, row + OWNER, 0);
+        }
+    }
+
+    /// Makes place of sources that have left.
+    pub fn free_places(&self) {
+        for place in 0..self.seen.len() {
+            if !self.seen[place].is_closed
+                && self.log.words.load(self.log.row(place) + HANDLED) == self.seen[place].head
+            {
+                self.free_if_left(place);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+use super::*;
+use crate::ProcessWords;
+use proptest::prelude::*;
+use std::cell::Cell;
+
+fn log(sources: usize, ring: usize) -> AccessLog<ProcessWords> {
+    let words = AccessLog::<ProcessWords>::words_for(sources, ring).unwrap();
+    AccessLog::new(ProcessWords::new(words), sources, ring).unwrap()
+}
+
+fn header(sequence: u32) -> RecordHeader {
+    RecordHeader {
+        operation: LoggedOperation::Write,
+        flags: RecordFlags::FIRST | RecordFlags::LAST,
+        user_domain: 1023,
+        source: 77,
+        key: 0xABCD_1234,
+        sequence,
+        address: 0x7FFF_0000_1000,
+        length: 8,
+        stamp: 0,
+    }
+}
+
+fn read(reader: &mut LogReader<ProcessWords>, data: &mut Vec<u8>) -> Option<RecordHeader> {
+    match reader.next(0, data) {
+        Next::Record(header, receipt) => {
+            reader.handled(receipt);
+            Some(header)
+        }
+        Next::Empty => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn records_come_whole_and_flush_knows_when_they_were_handled() {
+    let log = log(2, 16);
+    let mut reader = LogReader::new(log.clone(), true);
+    let mut source = log.claim_source(5).unwrap();
+    let mut data = Vec::new();
+    for round in 0..50u32 {
+        let bytes: Vec<u8> = (0..round as usize % 80).map(|byte| byte as u8 ^ round as u8).collect();
+        let reserved = source.reserve(&header(round), &bytes, || u64::from(round) + 1).unwrap();
+        assert_eq!(reader.next(0, &mut data), Next::UnderWay, "nothing is seen before it is published");
+        reserved.publish().unwrap();
+        assert!(!source.is_handled());
+        let seen = read(&mut reader, &mut data).unwrap();
+        assert_eq!(seen, RecordHeader { stamp: u64::from(round) + 1, ..header(round) });
+        assert_eq!(data, bytes);
+        assert!(source.is_handled());
+    }
+}
+
+/// PAPERS AA-8: a full ring stops its own source, and loses nothing.
+#[test]
+fn a_full_ring_refuses_and_another_source_goes_on() {
+    let log = log(2, 14);
+    let mut reader = LogReader::new(log.clone(), true);
+    let (mut full, mut other) = (log.claim_source(1).unwrap(), log.claim_source(2).unwrap());
+    assert!(log.claim_source(3).is_none());
+    for stamp in 1..3 {
+        full.reserve(&header(0), &[1; 8], || stamp).unwrap().publish().unwrap();
+    }
+    assert_eq!(full.reserve(&header(0), &[1; 8], || 3).err(), Some(LogFull));
+    other.reserve(&header(9), &[2; 8], || 4).unwrap().publish().unwrap();
+    let mut data = Vec::new();
+    assert_eq!(read(&mut reader, &mut data).map(|header| header.sequence), Some(0));
+    full.reserve(&header(3), &[1; 8], || 5).unwrap().publish().unwrap();
+    let rest: Vec<_> = std::iter::from_fn(|| read(&mut reader, &mut data)).map(|h| h.sequence).collect();
+    assert_eq!(rest, [0, 9, 3]);
+}
+
+/// A reservation of an earlier stamp holds back what is ready, for a bounded time. Then it "may have written", and its publication fails.
+#[test]
+fn a_reservation_that_lasts_is_taken() {
+    let log = log(2, 64);
+    let mut reader = LogReader::new(log.clone(), true);
+    let (mut slow, mut quick) = (log.claim_source(1).unwrap(), log.claim_source(2).unwrap());
+    let reserved = slow.reserve(&header(1), &[1; 8], || 10).unwrap();
+    quick.reserve(&header(2), &[2; 8], || 20).unwrap().publish().unwrap();
+    let mut data = Vec::new();
+    assert_eq!(reader.next(1000, &mut data), Next::UnderWay);
+    assert_eq!(reader.next(1000 + RESERVATION_BOUND, &mut data), Next::UnderWay);
+    match reader.next(1001 + RESERVATION_BOUND, &mut data) {
+        Next::Record(header, receipt) => {
+            assert_eq!(header.sequence, 1);
+            assert!(header.flags.contains(RecordFlags::MAY_HAVE_WRITTEN));
+            reader.handled(receipt);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(read(&mut reader, &mut data).map(|header| header.sequence), Some(2));
+    assert_eq!(reserved.publish(), Err(Taken));
+    // The source goes on.
+    slow.reserve(&header(3), &[3; 8], || 30).unwrap().publish().unwrap();
+    assert_eq!(read(&mut reader, &mut data).map(|header| header.sequence), Some(3));
+}
+
+/// A source that stops while it publishes: its record is whole, and comes once.
+#[test]
+fn a_record_that_is_being_published_for_long_comes_once() {
+    let log = log(1, 64);
+    let mut reader = LogReader::new(log.clone(), true);
+    let mut source = log.claim_source(1).unwrap();
+    let reserved = source.reserve(&header(1), &[1; 8], || 10).unwrap();
+    let word = log.row(0) + RESERVED;
+    log.words.compare_exchange(PUBLISH, word, 10, 10 | PUBLISHING).unwrap();
+    let mut data = Vec::new();
+    assert_eq!(reader.next(1, &mut data), Next::UnderWay);
+    match reader.next(2 + RESERVATION_BOUND, &mut data) {
+        Next::Record(header, receipt) => {
+            assert!(header.flags == RecordFlags::FIRST | RecordFlags::LAST && data == [1; 8]);
+            reader.handled(receipt);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(read(&mut reader, &mut data), None);
+    log.words.store(PUBLISH, word, 10);
+    reserved.publish().unwrap();
+    assert_eq!(read(&mut reader, &mut data), None);
+    source.reserve(&header(2), &[2; 8], || 11).unwrap().publish().unwrap();
+    assert_eq!(read(&mut reader, &mut data).map(|header| header.sequence), Some(2));
+}
+
+/// A source that stops before it has its stamp holds nobody back for ever, and takes a later stamp when it goes on.
+#[test]
+fn a_source_that_was_passed_over_takes_another_stamp() {
+    let log = log(2, 64);
+    let mut reader = LogReader::new(log.clone(), true);
+    let (mut slow, mut quick) = (log.claim_source(1).unwrap(), log.claim_source(2).unwrap());
+    quick.reserve(&header(2), &[2; 8], || 20).unwrap().publish().unwrap();
+    let (calls, mut data) = (Cell::new(0u64), Vec::new());
+    let reader = std::cell::RefCell::new((&mut reader, &mut data));
+    let stamp = || {
+        calls.set(calls.get() + 1);
+        if calls.get() == 1 {
+            let (reader, data) = &mut *reader.borrow_mut();
+            assert_eq!(reader.next(1, data), Next::UnderWay);
+            assert_eq!(reader.next(2 + RESERVATION_BOUND, data), Next::UnderWay);
+            assert_eq!(read(reader, data).map(|header| header.sequence), Some(2));
+        }
+        20 + calls.get()
+    };
+    slow.reserve(&header(1), &[1; 8], stamp).unwrap().publish().unwrap();
+    assert_eq!(calls.get(), 2);
+    let (reader, data) = reader.into_inner();
+    assert_eq!(read(reader, data).map(|header| (header.sequence, header.stamp)), Some((1, 22)));
+}
+
+#[test]
+fn what_was_not_published_is_taken_back() {
+    let log = log(1, 64);
+    let mut reader = LogReader::new(log.clone(), true);
+    let mut source = log.claim_source(1).unwrap();
+    drop(source.reserve(&header(1), &[1; 8], || 10).unwrap());
+    assert_eq!(read(&mut reader, &mut Vec::new()), None);
+    source.reserve(&header(2), &[2; 8], || 11).unwrap().publish().unwrap();
+    assert_eq!(read(&mut reader, &mut Vec::new()).map(|header| header.sequence), Some(2));
+}
+
+#[test]
+fn the_place_of_a_source_that_left_is_used_again_when_all_was_handled() {
+    let log = log(1, 64);
+    let mut reader = LogReader::new(log.clone(), true);
+    let mut source = log.claim_source(1).unwrap();
+    source.reserve(&header(1), &[], || 1).unwrap().publish().unwrap();
+    drop(source);
+    reader.free_places();
+    assert!(log.claim_source(2).is_none(), "its record was not read");
+    let mut data = Vec::new();
+    assert!(read(&mut reader, &mut data).is_some());
+    let mut next = log.claim_source(2).unwrap();
+    next.reserve(&header(2), &[], || 2).unwrap().publish().unwrap();
+    assert!(read(&mut reader, &mut data).is_some());
+    assert_eq!(read(&mut reader, &mut data), None);
+}
+
+/// "A hostile source harms nobody's log but its own ring."
+#[test]
+fn an_inconsistent_ring_is_closed_and_the_others_go_on() {
+    for (word, value) in [(TAIL, 3), (TAIL, 1 << 40), (TAIL, u64::MAX), (RESERVED, RESERVING)] {
+        let log = log(2, 64);
+        let mut reader = LogReader::new(log.clone(), true);
+        let (_hostile, mut honest) = (log.claim_source(1).unwrap(), log.claim_source(2).unwrap());
+        log.words.store(SOURCE, log.row(0) + word, value);
+        honest.reserve(&header(5), &[5; 8], || 5).unwrap().publish().unwrap();
+        let mut data = Vec::new();
+        let (mut now, mut closed) = (1, false);
+        let seen = loop {
+            match reader.next(now, &mut data) {
+                Next::Record(header, receipt) => {
+                    reader.handled(receipt);
+                    break header.sequence;
+                }
+                Next::Corrupt(owner) => {
+                    assert_eq!(owner, 1);
+                    closed = true;
+                }
+                Next::UnderWay => now += RESERVATION_BOUND,
+                Next::Empty => panic!("the honest record is lost"),
+            }
+        };
+        // What reserves for ever is passed over, and harms only itself.
+        assert!(seen == 5 && closed == (word == TAIL), "{word} {value:#x}");
+    }
+}
+
+proptest! {
+    /// Several sources, random interleavings: each record comes once, those of a source in order, and stamps never go back.
+    #[test]
+    fn records_come_once_and_in_order(steps in prop::collection::vec((0usize..3, 0usize..40, any::<bool>()), 1..200)) {
+        let log = log(3, 40);
+        let mut reader = LogReader::new(log.clone(), true);
+        let mut sources: Vec<_> = (0..3).map(|source| log.claim_source(source).unwrap()).collect();
+        let clock = Cell::new(0);
+        let tick = || { clock.set(clock.get() + 1); clock.get() };
+        let (mut written, mut last, mut data) = ([0u32; 3], 0, Vec::new());
+        let mut counts = [0u32; 3];
+        let mut check = |header: RecordHeader, data: &[u8]| {
+            let source = header.source as usize;
+            assert_eq!(header.sequence, counts[source]);
+            assert!(header.stamp > last && data.iter().all(|byte| *byte == header.sequence as u8));
+            (counts[source], last) = (counts[source] + 1, header.stamp);
+        };
+        for (source, length, reads) in steps {
+            let record = RecordHeader { source: source as u64, ..header(written[source]) };
+            let bytes = vec![written[source] as u8; length];
+            if let Ok(reserved) = sources[source].reserve(&record, &bytes, tick) {
+                reserved.publish().unwrap();
+                written[source] += 1;
+            }
+            if reads && let Some(header) = read(&mut reader, &mut data) {
+                check(header, &data);
+            }
+        }
+        while let Some(header) = read(&mut reader, &mut data) {
+            check(header, &data);
+        }
+        prop_assert_eq!(counts, written);
+    }
+
+    /// Whatever is in the words, the reader neither panics nor reads what is not there.
+    #[test]
+    fn garbage_is_no_record(words in prop::collection::vec((0usize..200, any::<u64>()), 0..40)) {
+        let log = log(2, 64);
+        let mut reader = LogReader::new(log.clone(), true);
+        for (word, value) in words {
+            let at = FIRST_ROW + word % (log.words.len() - FIRST_ROW);
+            log.words.store(SOURCE, at, value);
+        }
+        let mut data = Vec::new();
+        for round in 0..20 {
+            if let Next::Record(_, receipt) = reader.next(round * RESERVATION_BOUND, &mut data) {
+                prop_assert!(data.len() <= log.max_data());
+                reader.handled(receipt);
+            }
+        }
+    }
+}
