@@ -280,6 +280,11 @@ pub trait Fabric: Send + Sync + 'static {
     fn tables(&self) -> &Self::Words;
     /// This process's mailbox.
     fn mailbox(&self) -> &Self::Words;
+    /// New words of zero, of which only those that are written cost memory. `name` is for people who look at the process.
+    ///
+    /// # Errors
+    /// The kernel's: no descriptors, no memory, no address space.
+    fn make_words(&self, name: &str, length: usize) -> std::io::Result<Self::Words>;
     /// Has no peer of this host make a channel to this process: it listens for none, sends none of its files, and lets no
     /// peer trace it. Called before the first block is leased.
     fn refuse_channels(&self);

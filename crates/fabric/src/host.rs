@@ -405,6 +405,10 @@ impl Fabric for HostFabric {
         &self.shown.mailbox.0
     }
 
+    fn make_words(&self, name: &str, length: usize) -> io::Result<MappedWords> {
+        MappedWords::create(name, length, Access::ReadWrite).map(|(words, _)| words)
+    }
+
     fn refuse_channels(&self) {
         self.refuses_channels.store(true, Ordering::Relaxed);
     }

@@ -528,6 +528,11 @@ impl<W: SharedWords> LogReader<W> {
         Next::Corrupt((owner & !LEAVING).saturating_sub(1))
     }
 
+    /// Whether no source has published or reserved anything that was not read.
+    pub fn is_empty(&self) -> bool {
+        (0..self.seen.len()).all(|place| matches!(self.ring(place), Ring::Empty))
+    }
+
     /// The handlers have returned for a record and all before it of its source.
     pub fn handled(&mut self, receipt: Receipt) {
         let Receipt { place, end } = receipt;

@@ -127,6 +127,17 @@ pub trait ApplicationMemory: Send + Sync + 'static {
         self.push(process, &from, to, tail_last)
     }
 
+    /// Copies from a peer's memory into bytes of the engine itself.
+    ///
+    /// # Errors
+    /// As those of [`pull`](Self::pull).
+    fn pull_bytes(
+        &self,
+        process: &Self::Process,
+        from: &[Segment],
+        into: &mut [u8],
+    ) -> Result<(), MemoryError>;
+
     /// [`read`](Self::read) of one segment, as long as what it is read into, for several in a row: what has to be known of this thread is
     /// asked once, so that they are to follow each other at once. False: as an error.
     fn reads(&self) -> impl Fn(Segment, &mut [u8]) -> bool {

@@ -151,6 +151,17 @@ impl ApplicationMemory for HostMemory {
         between(ProcessTransfer::Read, process, to, from, tail_last)
     }
 
+    fn pull_bytes(
+        &self,
+        process: &HostProcess,
+        from: &[Segment],
+        into: &mut [u8],
+    ) -> Result<(), MemoryError> {
+        // The engine's own bytes have an address in this process like any others.
+        let into = [Segment { address: into.as_mut_ptr() as u64, length: into.len() as u64 }];
+        self.pull(process, from, &into, false)
+    }
+
     #[inline(always)] // As `between`.
     fn push(
         &self,

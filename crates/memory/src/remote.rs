@@ -32,6 +32,12 @@ pub trait RemoteMemory {
     /// [`MemoryError`].
     fn get(&self, there: &[Segment], into: &[Segment], tail_last: bool) -> Result<(), MemoryError>;
 
+    /// Copies from the other process into bytes of the engine.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    fn get_bytes(&self, there: &[Segment], into: &mut [u8]) -> Result<(), MemoryError>;
+
     /// Runs an atomic on 8 aligned bytes of the other process, and gives what was there.
     ///
     /// # Errors
@@ -68,6 +74,10 @@ impl<M: ApplicationMemory> RemoteMemory for CrossMemory<'_, M> {
     #[inline(always)]
     fn get(&self, there: &[Segment], into: &[Segment], tail_last: bool) -> Result<(), MemoryError> {
         self.memory.pull(self.process, there, into, tail_last)
+    }
+
+    fn get_bytes(&self, there: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
+        self.memory.pull_bytes(self.process, there, into)
     }
 
     fn atomic(&self, there: Segment, operation: AtomicOperation) -> Result<u64, MemoryError> {

@@ -3,6 +3,7 @@
 //! Every path comes through here, with local keys and with remote ones. An access knows no queue pair: a [`Claimant`] stands for it.
 
 pub mod fault_state;
+pub mod intercepted;
 pub mod page_faults;
 
 use crate::access::fault_state::FaultState;
@@ -200,6 +201,11 @@ impl<'s, F: Fabric> AccessSession<'s, F> {
         admitted.map(|()| segment)
     }
 
+    /// The place of the region that is accessed.
+    pub fn region(&self) -> Option<u32> {
+        self.held.as_ref().map(|held| held.mr_entry.window.index())
+    }
+
     /// As [`begin`](Self::begin) for a burst of packets; `None` where one of them may be refused or has to wait, which is
     /// for an access of its own to find out.
     pub fn begin_burst(&mut self, request: &AccessRequest<'_>, fault: &mut FaultState) -> Option<Segment> {
@@ -289,7 +295,16 @@ impl<F: Fabric> Services<F> {
             return Ok(claim);
         }
         self.own_hazards.release(claim);
-        Err(Refusal::Key.into())
+        Err(self.changed(window))
+    }
+
+    /// What becomes of an access to a region that has changed since it was checked. Where its key is still valid the access is checked again.
+    #[cold]
+    fn changed(&self, window: &Window) -> Withheld {
+        match self.regions.view().is_valid(window) {
+            true => Withheld::Wait(Reason::NoClaim),
+            false => Refusal::Key.into(),
+        }
     }
 
     /// Accesses one piece that is not empty, under a claim on its region, if its key and bounds are right. `mr_entry` is kept for the

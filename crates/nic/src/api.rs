@@ -1,5 +1,6 @@
 //! What a program calls.
 
+pub mod access_log;
 pub mod completion;
 pub mod context;
 pub mod explain;

@@ -17,6 +17,7 @@ mod queue_pair;
 mod services;
 mod words;
 
+pub use api::access_log::{AccessLog, AccessLogInit};
 pub use api::completion::CompletionQueue;
 pub use api::context::Context;
 pub use api::explain::ConnectionReport;
@@ -24,7 +25,8 @@ pub use api::prefetch::Advice;
 pub use api::queue_pair::{QueuePair, QueuePairInit};
 pub use completion::moderation::Moderation;
 pub use completion::{Completion, CompletionChannel, CompletionQueueInit, Opcode, RoutingHeader, Status};
-pub use pagewire_iommu::Rights;
+pub use pagewire_iommu::access_log::{LoggedOperation, Next, Receipt, RecordFlags, RecordHeader};
+pub use pagewire_iommu::{AttributeError, AttributeTable, PageAttributes, PageFlags, Rights};
 pub use pagewire_paging::{FaultCounts, PageIn, UnknownPageIn};
 pub use pagewire_transport::{FaultHandling, ProtocolCounters, UnknownFaultHandling};
 pub use progress::engine::Nic;

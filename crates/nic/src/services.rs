@@ -10,6 +10,7 @@ pub mod device;
 pub mod event;
 pub mod fault_counts;
 pub mod intake;
+pub mod interception;
 pub mod protection;
 pub mod queue_pairs;
 pub mod ready;
@@ -22,6 +23,7 @@ use crate::services::cheap_pages::CheapPages;
 use crate::services::counters::ObjectCount;
 use crate::services::fault_counts::PageFaults;
 use crate::services::intake::Intake;
+use crate::services::interception::Interception;
 use crate::services::ready::{Again, Ready};
 use crate::services::send_budget::SendBudget;
 use crate::services::timers::{Schedule, Timed, Timers};
@@ -74,6 +76,7 @@ pub struct Services<F: Fabric> {
     pub send_budget: SendBudget,
     pub page_faults: PageFaults,
     pub cheap_pages: CheapPages,
+    pub interception: Interception<F>,
 }
 
 impl<F: Fabric> Services<F> {
@@ -106,6 +109,7 @@ impl<F: Fabric> Services<F> {
             send_budget: SendBudget::default(),
             page_faults: PageFaults::default(),
             cheap_pages: CheapPages::default(),
+            interception: Interception::default(),
             fabric,
             options,
         })
@@ -134,6 +138,7 @@ impl<F: Fabric> Services<F> {
     pub fn revoke_region(&self, key: u32) -> Result<()> {
         let index = self.suspend_region(key)?;
         self.page_faults.forget_region(index);
+        self.forget_attributes(index);
         self.regions.release(index);
         Ok(())
     }

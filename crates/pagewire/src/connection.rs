@@ -7,7 +7,7 @@
 use crate::completions::{Completes, Completions};
 use crate::engine::Host;
 use crate::error::{Error, Failure, Result, Rule, Side};
-use crate::handshake::{connect, discard};
+use crate::handshake::{Connected, FlushRegion, connect, discard};
 use crate::limits::{
     CONNECT_LOOK, CONNECT_PATIENCE, CONNECT_PAUSE, CONNECT_TRIES, DESTROY_TRIES, SEND_DEPTH,
 };
@@ -46,6 +46,8 @@ struct Queues {
     waiting: VecDeque<Arc<AnyPending>>,
     /// The first failure of an operation that was dropped.
     unnoticed: Option<Failure>,
+    /// What the peer said when it was last connected to.
+    flush: Option<FlushRegion>,
     /// How often in a row a connection was lost before anything was done by it.
     losses: u32,
     /// Posted requests that come again if they find something else than they compare with.
@@ -99,6 +101,7 @@ impl Connection {
                 flushed: Vec::new(),
                 waiting: VecDeque::new(),
                 unnoticed: None,
+                flush: None,
                 losses: 0,
                 repeating: 0,
                 is_polled: false,
@@ -109,7 +112,7 @@ impl Connection {
     }
 
     fn connect(self: &Arc<Self>) -> Result<()> {
-        let (queue_pair, stream) = connect(&self.services, &self.peer)?;
+        let Connected { queue_pair, stream, flush } = connect(&self.services, &self.peer)?;
         let stream = Arc::new(stream);
         self.services.completions.enter(queue_pair.number(), self.clone());
         let mut queues = self.queues.lock();
@@ -121,11 +124,17 @@ impl Connection {
             return Ok(());
         }
         queues.link = Link::Up { queue_pair, stream: stream.clone() };
+        queues.flush = Some(flush);
         let ended = self.post(&mut queues);
         self.end(queues, ended);
         let own: Arc<dyn Watcher> = self.clone();
         self.listener.watch(stream, Arc::downgrade(&own));
         Ok(())
+    }
+
+    /// The peer's region whose READs wait for handlers. `None`: it was never connected.
+    pub fn flush_region(&self) -> Option<FlushRegion> {
+        self.queues.lock().flush
     }
 
     /// Whether it is of no use any more.

@@ -3,6 +3,7 @@
 use crate::bootstrap::JobError;
 use crate::token::TokenError;
 use pagewire_heap::HeapError;
+use pagewire_nic::AttributeError;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -37,6 +38,9 @@ pub enum Error {
     /// A bound of [`limits`](crate::limits) is reached.
     #[error("no more than {most} {what} are possible")]
     Limit { what: &'static str, most: usize },
+    /// Attributes cannot be set for these pages.
+    #[error("attributes of pages: {0}")]
+    Attributes(AttributeError),
     /// The engine refused.
     #[error("{what}: {why}")]
     Engine { what: &'static str, why: pagewire_nic::Error },

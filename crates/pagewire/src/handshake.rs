@@ -18,7 +18,7 @@ use std::time::Instant;
 
 const MAGIC: [u8; 8] = *b"PAGEWIRE";
 /// Of the messages below.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// Bytes of a message at most; one byte in front of it says how many it has.
 pub(crate) const MAX_MESSAGE: usize = 128;
 
@@ -45,10 +45,17 @@ pub(crate) struct Endpoint {
     mtu: u32,
 }
 
+/// The region whose READs wait for handlers of accesses.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct FlushRegion {
+    pub address: u64,
+    pub key: u32,
+}
+
 /// What the other node says to it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    Accepted(Endpoint),
+    Accepted(Endpoint, FlushRegion),
     Refused(Refusal),
 }
 
@@ -161,17 +168,30 @@ impl Endpoint {
     }
 }
 
-/// Connects to a node: the queue pair of this side, and the TCP connection that lasts as long.
-pub(crate) fn connect(services: &Services, to: &NodeAddress) -> Result<(Arc<QueuePair<Host>>, TcpStream)> {
+/// What a node that connects gets.
+pub(crate) struct Connected {
+    pub queue_pair: Arc<QueuePair<Host>>,
+    /// The TCP connection that lasts as long.
+    pub stream: TcpStream,
+    pub flush: FlushRegion,
+}
+
+/// Connects to a node.
+pub(crate) fn connect(services: &Services, to: &NodeAddress) -> Result<Connected> {
     let queue_pair = queue_pair(services, None)?;
     let connected = greet(services, to, &queue_pair);
     if connected.is_err() {
         discard(&queue_pair);
     }
-    Ok((queue_pair, connected?))
+    let (stream, flush) = connected?;
+    Ok(Connected { queue_pair, stream, flush })
 }
 
-fn greet(services: &Services, to: &NodeAddress, queue_pair: &QueuePair<Host>) -> Result<TcpStream> {
+fn greet(
+    services: &Services,
+    to: &NodeAddress,
+    queue_pair: &QueuePair<Host>,
+) -> Result<(TcpStream, FlushRegion)> {
     let cannot = |why: String| Error::Connect { node: to.socket(), why };
     let failed = |error: std::io::Error| cannot(error.to_string());
     let own = Endpoint::new(services, queue_pair)?;
@@ -192,11 +212,13 @@ fn greet(services: &Services, to: &NodeAddress, queue_pair: &QueuePair<Host>) ->
         _ => failed(error),
     })?;
     match postcard::from_bytes(body) {
-        Ok(Answer::Accepted(other)) => own.connect(services, queue_pair, &other)?,
-        Ok(Answer::Refused(refusal)) => return Err(cannot(refusal.to_string())),
-        Err(_) => return Err(cannot("what answers there is no Pagewire".into())),
+        Ok(Answer::Accepted(other, flush)) => {
+            own.connect(services, queue_pair, &other)?;
+            Ok((stream, flush))
+        }
+        Ok(Answer::Refused(refusal)) => Err(cannot(refusal.to_string())),
+        Err(_) => Err(cannot("what answers there is no Pagewire".into())),
     }
-    Ok(stream)
 }
 
 /// Fills `bytes`, however slowly they come, by this time.
@@ -248,7 +270,7 @@ pub(crate) fn accept(
     }
     let made = respond(services, request.from, &request.endpoint);
     Some(match made {
-        Ok((responder, own)) => (Some(responder), Answer::Accepted(own)),
+        Ok((responder, own, flush)) => (Some(responder), Answer::Accepted(own, flush)),
         Err(error) => {
             log::debug!("a peer cannot connect: {error}");
             let errno = if let Error::Engine { why, .. } = error { why.errno() } else { 0 };
@@ -272,7 +294,12 @@ impl Responder {
     }
 }
 
-fn respond(services: &Services, from: NodeAddress, other: &Endpoint) -> Result<(Responder, Endpoint)> {
+fn respond(
+    services: &Services,
+    from: NodeAddress,
+    other: &Endpoint,
+) -> Result<(Responder, Endpoint, FlushRegion)> {
+    let flush = services.flush_region()?;
     let inbox = services.inbox()?;
     let queue_pair = queue_pair(services, Some(&inbox))?;
     inbox.enter(queue_pair.number(), from);
@@ -282,7 +309,7 @@ fn respond(services: &Services, from: NodeAddress, other: &Endpoint) -> Result<(
         Ok(own)
     });
     match connected {
-        Ok(own) => Ok((responder, own)),
+        Ok(own) => Ok((responder, own, flush)),
         Err(error) => {
             responder.discard_soon();
             Err(error)

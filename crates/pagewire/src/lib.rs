@@ -40,6 +40,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod access_log;
 pub mod bootstrap;
 #[allow(unsafe_code)]
 mod buffer;

@@ -1,14 +1,17 @@
 //! Regions: memory of this process that peers may access.
 
+use crate::engine::Host;
 use crate::error::{Error, Result, refused};
 use crate::memory::Block;
 use crate::rights::Rights;
 use crate::services::{Export, Services};
 use crate::signal::Signal;
 use crate::token::Token;
+use pagewire_fabric::Fabric;
+use pagewire_nic::{AttributeTable, PageAttributes};
 use parking_lot::Mutex;
 use std::marker::PhantomData;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -68,16 +71,24 @@ pub struct Region<T, K = Shared> {
     of: PhantomData<(T, K)>,
 }
 
+type HostWords = <Host as Fabric>::Words;
+
 /// The memory of a region, and its exports.
 pub(crate) struct Exported<M> {
     services: Arc<Services>,
     memory: Option<M>,
     exports: Mutex<Vec<Arc<Export>>>,
+    attributes: Mutex<Option<AttributeTable<HostWords>>>,
 }
 
 impl<M> Exported<M> {
     pub fn new(services: &Arc<Services>, memory: M) -> Self {
-        Exported { services: services.clone(), memory: Some(memory), exports: Mutex::default() }
+        Exported {
+            services: services.clone(),
+            memory: Some(memory),
+            exports: Mutex::default(),
+            attributes: Mutex::default(),
+        }
     }
 
     pub fn memory(&self) -> &M {
@@ -109,8 +120,39 @@ impl<M> Exported<M> {
         }
         let export = self.services.export(address + start, end - start, rights)?;
         let token = export.token;
+        let attributes = self.attributes.lock();
+        if attributes.is_some() {
+            export.region().set_attributes(attributes.as_ref()).map_err(refused("attributes of pages"))?;
+        }
         self.exports.lock().push(export);
         Ok(token)
+    }
+
+    /// Sets the attributes of pages of the memory, which has `length` bytes at `address`. When this returns, later accesses of peers obey.
+    pub fn set_attributes(
+        &self,
+        (address, length): (u64, u64),
+        bytes: Range<u64>,
+        page: PageAttributes,
+    ) -> Result<()> {
+        let what = "attributes of pages";
+        let mut attributes = self.attributes.lock();
+        let (table, is_new) = match &*attributes {
+            Some(table) => (table.clone(), false),
+            None => {
+                let table = self.services.nic.make_attributes(address..address + length);
+                (table.map_err(refused(what))?, true)
+            }
+        };
+        table.set(bytes, page).map_err(Error::Attributes)?;
+        // Exports that were made before learn of the table; those to come are made with it.
+        for export in self.exports.lock().iter() {
+            let region = export.region();
+            let set = if is_new { region.set_attributes(Some(&table)) } else { region.await_accesses() };
+            set.map_err(refused(what))?;
+        }
+        *attributes = Some(table);
+        Ok(())
     }
 }
 
@@ -179,6 +221,23 @@ impl<T, K: Kind> Region<T, K> {
             return Err(refused("an export")(why));
         }
         self.exported.export((self.block().address(), self.bytes()), bytes, rights)
+    }
+
+    /// Sets the attributes of the pages that `bytes` are, in all tokens of the region, made before or later. Pages have 4,096 bytes, and the
+    /// first one begins where the region does. When this returns, later accesses of peers obey, on all paths (PAPERS AA-2).
+    ///
+    /// This is the raw form: `pagewire_active` has one that reads better.
+    ///
+    /// # Errors
+    /// `Attributes`: the range cuts a page or leaves the region, or there is no such user domain; `Engine`: an access that was under way does
+    /// not end, or there is no memory for the table.
+    pub fn set_attributes(&self, bytes: Range<u64>, page: PageAttributes) -> Result<()> {
+        self.exported.set_attributes((self.block().address(), self.bytes()), bytes, page)
+    }
+
+    /// The address of its first byte in this process, to which records of accesses refer.
+    pub fn address(&self) -> u64 {
+        self.block().address()
     }
 }
 

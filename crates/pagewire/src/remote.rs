@@ -165,6 +165,22 @@ impl RemoteRegion {
         all
     }
 
+    /// Ends when the owner's handlers have returned for all accesses to this peer that were started before: the completion `handled`
+    /// (PAPERS AA-6). `user_domain`: only for those that the log of this domain has.
+    ///
+    /// It ends at once where nothing was logged. While a handler does not return it does not end, either: bound the time of the wait.
+    pub fn flush_handled(&self, user_domain: Option<u16>) -> Operation<Vec<u64>> {
+        let buffer = vec![0u64];
+        let local = Buffer::bytes(&buffer);
+        let plan = |_: &AtomicU64| {
+            let Some(flush) = self.connection.flush_region() else { return Ok(smallvec![]) };
+            let address = flush.address + user_domain.map_or(0, |domain| 8 * (u64::from(domain) + 1));
+            let read = SendOperation::Read { address, key: flush.key };
+            Ok(smallvec![self.step(read, local.0 as u64, local.1)])
+        };
+        self.start("flush of handlers", buffer, |_, buffer| buffer, plan)
+    }
+
     /// Changes a signal.
     pub fn signal_only(&self, update: SignalUpdate) -> Operation<()> {
         self.start("signal", (), |_, ()| (), |word| Ok(smallvec![self.update(update, word)?]))

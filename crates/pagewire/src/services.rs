@@ -3,6 +3,7 @@
 use crate::completions::Completions;
 use crate::engine::Host;
 use crate::error::{Error, Failure, Result, refused, system};
+use crate::handshake::FlushRegion;
 use crate::inbox::{Inbox, PeerEvents};
 use crate::pending::Pending;
 use crate::readiness::Readiness;
@@ -12,11 +13,15 @@ use pagewire_nic::device::Mtu;
 use pagewire_nic::{Context, MemoryRegion, Nic, ProtectionDomain, Rights as RegionRights};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 
 /// The length of a region that is the whole address space (`ibv_reg_mr(3)`, implicit on-demand paging).
 const WHOLE_ADDRESS_SPACE: u64 = u64::MAX;
+
+/// What peers read that wait for handlers: a word for all logs of theirs, and one for each user domain.
+static FLUSH_WORDS: [AtomicU64; 1025] = [const { AtomicU64::new(0) }; 1025];
 
 /// What all parts of a node use.
 pub(crate) struct Services {
@@ -33,6 +38,7 @@ pub(crate) struct Services {
     inbox: Mutex<Option<Arc<Inbox>>>,
     peer_events: OnceLock<Weak<dyn PeerEvents>>,
     readiness: OnceLock<Arc<Readiness>>,
+    flush: Mutex<Option<Arc<MemoryRegion<Host>>>>,
 }
 
 /// Memory that is registered for peers.
@@ -43,6 +49,11 @@ pub(crate) struct Export {
 }
 
 impl Export {
+    /// The registered memory.
+    pub fn region(&self) -> &MemoryRegion<Host> {
+        &self.region
+    }
+
     /// Ends it: when this returns, no access is under way, and none will come. One that has ended is none any more, which is no error.
     pub fn end(&self) -> Result<()> {
         let mut has_ended = self.has_ended.lock();
@@ -85,6 +96,7 @@ impl Services {
             inbox: Mutex::default(),
             peer_events: OnceLock::new(),
             readiness: OnceLock::new(),
+            flush: Mutex::default(),
         }))
     }
 
@@ -113,6 +125,23 @@ impl Services {
     /// Where what is ready is announced, if the program has asked for that.
     pub fn readiness(&self) -> Option<&Arc<Readiness>> {
         self.readiness.get()
+    }
+
+    /// The region whose READs by a peer wait for handlers of its accesses. The first call makes it.
+    pub fn flush_region(&self) -> Result<FlushRegion> {
+        let (what, address) = ("a region of flushes", FLUSH_WORDS.as_ptr() as u64);
+        let mut flush = self.flush.lock();
+        let region = match &*flush {
+            Some(region) => region,
+            None => {
+                let length = size_of_val(&FLUSH_WORDS) as u64;
+                let region = self.domain.register(address, length, address, RegionRights::REMOTE_READ);
+                let region = region.map_err(refused(what))?;
+                region.make_flush_region().map_err(refused(what))?;
+                flush.insert(region)
+            }
+        };
+        Ok(FlushRegion { address, key: region.rkey() })
     }
 
     /// Announces what gets ready from now on.
@@ -210,6 +239,11 @@ impl Services {
         let inbox = self.inbox.lock().take();
         if let Some(inbox) = inbox {
             inbox.close();
+        }
+        if let Some(flush) = self.flush.lock().take()
+            && let Err(error) = flush.deregister()
+        {
+            log::warn!("the region of flushes stays: {error}");
         }
         let local = self.local.deregister().and_then(|()| self.domain.dealloc());
         if let Err(error) = local {

@@ -205,6 +205,10 @@ impl Fabric for SimFabric {
         &self.mailbox
     }
 
+    fn make_words(&self, _name: &str, length: usize) -> std::io::Result<SimWords> {
+        Ok(SimWords::new(Array::new(length), self.process.clone()))
+    }
+
     fn refuse_channels(&self) {
         self.shared.refuse_channels(self.process.id);
     }

@@ -170,6 +170,11 @@ impl ApplicationMemory for SimMemory {
         Ok(())
     }
 
+    fn pull_bytes(&self, process: &SimProcess, from: &[Segment], into: &mut [u8]) -> Result<(), MemoryError> {
+        self.reach(process, from)?;
+        self.gather(&process.0, from, into).map_err(of_peer)
+    }
+
     fn push(
         &self,
         process: &SimProcess,

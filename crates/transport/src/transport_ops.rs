@@ -50,12 +50,16 @@ pub enum Reason {
     Path,
     /// No receive is posted, and one may still come.
     Receive,
+    /// An access log has no space for its record, or the place of one more source.
+    LogFull,
+    /// Handlers of accesses have not returned.
+    Handlers,
 }
 
 impl Reason {
     /// Whether somebody runs the connection when the reason is gone. If nobody does, it has to be tried again.
     pub fn is_announced(self) -> bool {
-        !matches!(self, Reason::NoClaim | Reason::LinkFull)
+        !matches!(self, Reason::NoClaim | Reason::LinkFull | Reason::LogFull | Reason::Handlers)
     }
 }
 

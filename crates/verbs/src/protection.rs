@@ -125,7 +125,7 @@ fn region_rights(access: u32) -> Result<Rights> {
 /// The rights that access flags ask for; flags that a device may ignore are ignored when they are not known.
 pub fn rights(access: u32) -> Result<Rights> {
     let required = Rights::from_bits(access & !IBV_ACCESS_OPTIONAL_RANGE);
-    let optional = Rights::from_bits_truncate(access & IBV_ACCESS_OPTIONAL_RANGE);
+    let optional = Rights::from_bits_truncate(access & IBV_ACCESS_OPTIONAL_RANGE) & Rights::RELAXED_ORDERING;
     match required {
         Some(required) => Ok(required | optional),
         None => invalid("access flags"),

@@ -57,11 +57,15 @@ impl AtomicTransfer {
     /// `None`: this is no atomic.
     pub fn new(operation: &Operation) -> Option<AtomicTransfer> {
         let Operation::Atomic { remote, atomic } = *operation else { return None };
-        let operation = match atomic {
-            Atomic::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },
-            Atomic::FetchAdd { add } => AtomicOperation::FetchAdd { add },
-        };
-        Some(AtomicTransfer { remote, operation })
+        Some(AtomicTransfer { remote, operation: memory_operation(atomic) })
+    }
+}
+
+/// What an atomic of the protocol does to memory.
+pub fn memory_operation(atomic: Atomic) -> AtomicOperation {
+    match atomic {
+        Atomic::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },
+        Atomic::FetchAdd { add } => AtomicOperation::FetchAdd { add },
     }
 }
 

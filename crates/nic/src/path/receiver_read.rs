@@ -29,20 +29,28 @@ pub struct ReceiverRead<'a, F: Fabric, R> {
     pub fault: &'a mut FaultState,
 }
 
+/// Where a message is read to.
+pub enum Into<'a> {
+    /// Memory of the application.
+    Segments(&'a [Segment]),
+    /// Bytes of the engine.
+    Bytes(&'a mut [u8]),
+}
+
 /// The part of a message in one region of the sender.
 struct Part<'a> {
     /// Of the sender's queue pair.
     place: u32,
     region: Granted,
     segments: &'a [Segment],
-    into: &'a [Segment],
+    into: Into<'a>,
     /// Nothing of the message follows.
     last: bool,
 }
 
 impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
-    /// Reads the pieces that a record names into segments of this process; `last`: the message ends with them.
-    pub fn read(&mut self, from: &[(RemoteAddress, u32)], to: &[Segment], last: bool) -> Outcome<()> {
+    /// Reads the pieces that a record names into memory of this process; `last`: the message ends with them.
+    pub fn read(&mut self, from: &[(RemoteAddress, u32)], mut to: Into<'_>, last: bool) -> Outcome<()> {
         let (moment, mut seen) = (self.services.fabric.memory().moment(), LastSeen::default());
         let (place, sender) = self.connected()?;
         let mut pieces = from.iter().filter(|(_, length)| *length > 0).peekable();
@@ -57,8 +65,17 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
                 segments.push(Segment { address, length: length.into() });
             }
             let bytes = segments.iter().map(|segment| segment.length).sum();
-            let (into, last) = (&slice_of(to, offset, bytes), last && pieces.peek().is_none());
-            self.read_part(&Part { place, region, segments: &segments, into, last }, moment, &mut seen)?;
+            let last = last && pieces.peek().is_none();
+            let cut;
+            let into = match &mut to {
+                Into::Segments(to) => {
+                    cut = slice_of(to, offset, bytes);
+                    Into::Segments(&cut)
+                }
+                Into::Bytes(to) => Into::Bytes(&mut to[offset as usize..(offset + bytes) as usize]),
+            };
+            let part = &mut Part { place, region, segments: &segments, into, last };
+            self.read_part(part, moment, &mut seen)?;
             offset += bytes;
         }
         Ok(())
@@ -76,7 +93,7 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
     }
 
     /// Reads the part of a message in one region, under a claim.
-    fn read_part(&mut self, part: &Part<'_>, moment: u64, seen: &mut LastSeen) -> Outcome<()> {
+    fn read_part(&mut self, part: &mut Part<'_>, moment: u64, seen: &mut LastSeen) -> Outcome<()> {
         let claim = self.channel.own_hazards.claim(part.region.index, part.place);
         let claim = claim.ok_or(Withheld::Wait(Reason::NoClaim))?;
         // Both are asked once more behind the claim: revocation changes them first and looks for claims then.
@@ -121,9 +138,13 @@ impl<F: Fabric, R: RemoteMemory> ReceiverRead<'_, F, R> {
         }
     }
 
-    fn copy(&self, part: &Part<'_>) -> Outcome<()> {
+    fn copy(&self, part: &mut Part<'_>) -> Outcome<()> {
         let (fabric, process) = (&self.services.fabric, &self.channel.channel.process);
-        let Part { segments, into, last, .. } = *part;
+        let (segments, last) = (part.segments, part.last);
+        let into = match &mut part.into {
+            Into::Segments(into) => *into,
+            Into::Bytes(into) => return Ok(self.remote.get_bytes(segments, into)?),
+        };
         let page_in = self.services.options.page_in;
         Ok(match self.fault.many_absent {
             false => self.remote.get(segments, into, last),

@@ -1,12 +1,15 @@
 //! What the protocol of one queue pair is given by the NIC: memory, receives, completions, the link.
 
+mod intercepted;
+
+use self::intercepted::is_without_right;
 use crate::access::fault_state::Purpose;
 use crate::access::{AccessRequest, AccessSession, Claimant};
 use crate::completion::{Completion, Opcode, Status};
 use crate::path::Path;
-use crate::path::initiator_copy::{AtomicTransfer, Bytes, Transfer};
+use crate::path::initiator_copy::{AtomicTransfer, Bytes, Transfer, memory_operation};
 use crate::path::local::LocalChannel;
-use crate::path::receiver_read::ReceiverRead;
+use crate::path::receiver_read::{Into, ReceiverRead};
 use crate::path::ring::{Kind, emit_reference};
 use crate::path::ring_ack::Awaited;
 use crate::queue_pair::QueuePair;
@@ -20,8 +23,8 @@ use crate::words::limits::RING_INLINE;
 use crate::words::outcome::{Cause, Withheld};
 use crate::words::sge::{Piece, ScatterGather, slice_of, total_length};
 use pagewire_fabric::{Batch, Fabric, Route};
-use pagewire_iommu::Rights;
-use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
+use pagewire_iommu::{Refusal, Rights};
+use pagewire_memory::{ApplicationMemory, Segment};
 use pagewire_transport::{
     Arrival, ArrivalKind, Atomic, Denial, Event, InitiatorCopy, LinkState, Outcome, Payload, Psn, Reason,
     RemoteAddress, Right, Source, TransportOps, Work, WorkId,
@@ -269,6 +272,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         if let [_] = source.pieces {
             return match self.session.begin(&request, waits) {
                 Ok(segment) => self.transmit_segments(header, &[segment], length, source.denial),
+                Err(withheld) if is_without_right(&withheld) => self.read_intercepted(header, source),
                 Err(withheld) => self.withheld(withheld, source.denial),
             };
         }
@@ -456,7 +460,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         if let ([_], Payload::Bytes([bytes])) = (target.pieces, payload) {
             let segment = match self.session.begin(&request, waits) {
                 Ok(segment) => segment,
-                Err(withheld) => return self.withheld(withheld, denial),
+                Err(withheld) => return self.placed_otherwise(withheld, target, payload),
             };
             return match services.fabric.memory().write(bytes, &[segment], last) {
                 Ok(()) => Outcome::Done(1),
@@ -465,7 +469,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
         }
         let access = match services.begin(&request, waits) {
             Ok(access) => access,
-            Err(withheld) => return self.withheld(withheld, denial),
+            Err(withheld) => return self.placed_otherwise(withheld, target, payload),
         };
         let placed = match (payload, self.origin) {
             (Payload::Bytes(burst), _) => {
@@ -476,7 +480,7 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
                 let (by, sender) = (&queue_pair.claimant, queue_pair.peer());
                 let remote = channel.cross_memory(&services.fabric);
                 let mut read = ReceiverRead { services, by, channel, remote, sender, fault: waits };
-                read.read(from, &access.segments, last)
+                read.read(from, Into::Segments(&access.segments), last)
             }
             (Payload::Reference(_), _) => Err(Withheld::Refused(Cause::PeerGone)),
         };
@@ -489,6 +493,20 @@ impl<'a, 'n, F: Fabric> QpTransportOps<'a, 'n, F> {
             Err(Withheld::Refused(Cause::PeerGone)) => Outcome::Denied(Denial::SenderGone),
             Err(Withheld::Refused(Cause::PeerUnreadable)) => Outcome::Denied(Denial::SenderUnreadable),
             Err(withheld) => self.withheld(withheld, denial),
+        }
+    }
+
+    /// Places a payload in pages with attributes, if they are why the plain way found no right.
+    #[cold]
+    fn placed_otherwise(
+        &mut self,
+        withheld: Withheld,
+        target: &PayloadMemory<'_>,
+        payload: Payload<'_>,
+    ) -> Outcome<u32> {
+        match target.need == Rights::REMOTE_WRITE && is_without_right(&withheld) {
+            true => self.write_intercepted(target, payload),
+            false => self.withheld(withheld, target.denial),
         }
     }
 
@@ -713,6 +731,7 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
         let domain = self.queue_pair.domain.number();
         match view.check(remote.key, remote.address, u64::from(length), rights_of(right), domain) {
             Ok(_) => Outcome::Done(()),
+            Err(Refusal::Rights) => self.check_intercepted(remote, length, right),
             Err(_) => Outcome::Denied(Denial::RemoteAccess),
         }
     }
@@ -735,13 +754,13 @@ impl<F: Fabric> TransportOps for QpTransportOps<'_, '_, F> {
             need: Rights::REMOTE_ATOMIC,
             write: true,
         };
+        let operation = memory_operation(atomic);
         let access = match services.begin(&request, self.qpc.begin_access(Purpose::Execute)) {
             Ok(access) => access,
+            Err(withheld) if is_without_right(&withheld) => {
+                return self.atomic_intercepted(remote, operation);
+            }
             Err(withheld) => return self.withheld(withheld, Denial::RemoteAccess),
-        };
-        let operation = match atomic {
-            Atomic::CompareSwap { compare, swap } => AtomicOperation::CompareSwap { compare, swap },
-            Atomic::FetchAdd { add } => AtomicOperation::FetchAdd { add },
         };
         let outcome = match access.segments.first() {
             Some(segment) if segment.address % 8 == 0 => {

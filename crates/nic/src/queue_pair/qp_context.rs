@@ -1,6 +1,7 @@
 //! What belongs to whoever drives a queue pair: its attributes, connection, path, and what waits.
 
 use crate::access::fault_state::{FaultState, PageWaits, Purpose, tells_of};
+use crate::access::intercepted::Intercepted;
 use crate::path::Path;
 use crate::path::initiator_copy::{LocalPath, MrCache};
 use crate::path::local::RxPosition;
@@ -78,6 +79,7 @@ pub struct QpContext<F: Fabric> {
     pub(crate) receive_wait: ReceiveWait,
     pub(crate) budget_use: BudgetUse,
     pub mr_cache: MrCache,
+    pub intercepted: Intercepted<F>,
 }
 
 impl<F: Fabric> QpContext<F> {

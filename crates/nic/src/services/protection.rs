@@ -197,6 +197,10 @@ pub struct Reregistration<F: Fabric> {
 }
 
 impl<F: Fabric> MemoryRegion<F> {
+    pub(crate) fn services(&self) -> &Services<F> {
+        &self.services
+    }
+
     /// The key for local use.
     pub fn lkey(&self) -> u32 {
         self.registered.lock().key
@@ -226,10 +230,15 @@ impl<F: Fabric> MemoryRegion<F> {
             check_rights(access)?;
             check_long(registered.length, registered.iova, access)?;
             self.services.suspend_region(registered.key)?;
-            self.services.regions.restore(registered.key, access);
+            let place = self.services.regions.place_of(registered.key);
+            let is_intercepted = self.services.interception.table(place).is_some();
+            self.services.regions.restore(registered.key, access.intercepted(is_intercepted));
             registered.access = access;
             return Ok(());
         }
+        let place = self.services.regions.place_of(registered.key);
+        let has_attributes = self.services.interception.table(place).is_some();
+        invalid_if(has_attributes, "the region's pages have attributes: they are to be taken away before")?;
         let domain = change.domain.unwrap_or_else(|| registered.domain.clone());
         let is_foreign = !Arc::ptr_eq(domain.context(), registered.domain.context());
         invalid_if(is_foreign, "the protection domain is of another context")?;

@@ -105,3 +105,7 @@ pub const WAIT_BITS: u32 = 16;
 
 /// Bytes behind an access of which it is asked at once whether they are resident: the next packets mostly go there.
 pub const LOOK_AHEAD: u64 = 32 << 10;
+/// Records of the fault log; those that find no space are dropped and counted (PAPERS AA-4).
+pub const FAULT_LOG_RECORDS: usize = 4096;
+/// Bytes of an access that one record of an access log has at most.
+pub const RECORD_BYTES: u64 = 64 << 10;

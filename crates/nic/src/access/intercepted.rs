@@ -1,0 +1,264 @@
+//! Accesses of peers to pages with attributes: logged, redirected, or refused (PAPERS AA-2 and AA-3).
+//!
+//! Data are read once: what is written goes from its source into the record and from there into memory; what is read goes from memory into the
+//! record and from there to the peer. A record is reserved before the access, and published behind it.
+
+use crate::services::Services;
+use crate::services::interception::SharedLog;
+use crate::words::limits::RECORD_BYTES;
+use crate::words::outcome::{Cause, Outcome, Withheld};
+use derive_where::derive_where;
+use pagewire_fabric::Fabric;
+use pagewire_iommu::access_log::{
+    LogFull, LogSource, LoggedOperation, RecordFlags, RecordHeader, record_words,
+};
+use pagewire_iommu::{AccessKind, AttributeTable, Logging, PageAttributes, Refusal};
+use pagewire_memory::Segment;
+use pagewire_transport::{Reason, RemoteAddress};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// What one queue pair has to remember of intercepted accesses.
+#[derive_where(Default)]
+pub struct Intercepted<F: Fabric> {
+    /// Messages so far.
+    sequence: u32,
+    open: Option<OpenMessage>,
+    sources: SmallVec<[Source<F>; 1]>,
+    /// A response that was read, and has not left.
+    pub response: Option<Response>,
+}
+
+/// A WRITE of which packets are to come, or of which a part had to wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct OpenMessage {
+    remote: RemoteAddress,
+    length: u32,
+    /// Bytes that were handled.
+    handled: u64,
+}
+
+/// A response, which is what was logged of it.
+pub struct Response {
+    pub remote: RemoteAddress,
+    pub bytes: Vec<u8>,
+    /// Where they were read, in this process.
+    pub segment: Segment,
+    pub region: Option<u32>,
+    pub logged: u64,
+}
+
+/// The ring of the queue pair in one log.
+struct Source<F: Fabric> {
+    log: Arc<SharedLog<F>>,
+    ring: LogSource<F::Words>,
+}
+
+/// A piece of an access, on pages with equal attributes.
+#[derive(Clone, Copy)]
+pub struct LoggedPiece {
+    pub operation: LoggedOperation,
+    pub flags: RecordFlags,
+    pub key: u32,
+    /// In this process.
+    pub segment: Segment,
+    pub attributes: PageAttributes,
+}
+
+impl LoggedPiece {
+    fn kind(&self) -> AccessKind {
+        match self.operation {
+            LoggedOperation::Write => AccessKind::Write,
+            LoggedOperation::Read => AccessKind::Read,
+            LoggedOperation::FetchAdd | LoggedOperation::CompareSwap => AccessKind::Atomic,
+        }
+    }
+
+    fn record(&self, source: u32, sequence: u32, flags: RecordFlags) -> RecordHeader {
+        RecordHeader {
+            operation: self.operation,
+            flags,
+            user_domain: self.attributes.user_domain,
+            source: source.into(),
+            key: self.key,
+            sequence,
+            address: self.segment.address,
+            length: self.segment.length as u32,
+            stamp: 0,
+        }
+    }
+}
+
+/// Who accesses, and with which services.
+#[derive_where(Clone, Copy)]
+pub struct Accessor<'a, F: Fabric> {
+    pub services: &'a Services<F>,
+    /// The number of the queue pair.
+    pub number: u32,
+}
+
+impl<F: Fabric> Intercepted<F> {
+    /// Begins a message, or goes on with the same one, of which a part had to wait.
+    pub fn begin_message(&mut self, remote: RemoteAddress, length: u32) {
+        let goes_on = |open: &OpenMessage| (open.remote, open.length) == (remote, length) && open.handled > 0;
+        if !self.open.as_ref().is_some_and(goes_on) {
+            self.sequence = self.sequence.wrapping_add(1);
+            self.open = Some(OpenMessage { remote, length, handled: 0 });
+        }
+    }
+
+    /// Bytes of a packet that goes to `at` which were handled before it had to wait.
+    pub fn handled_before(&self, at: u64, length: u64) -> u64 {
+        let handled =
+            self.open.map_or(0, |open| open.remote.address.wrapping_add(open.handled).wrapping_sub(at));
+        if handled <= length { handled } else { 0 }
+    }
+
+    /// Whether a message begins at an address.
+    pub fn begins_at(&self, at: u64) -> bool {
+        self.open.is_some_and(|open| open.remote.address == at)
+    }
+
+    /// So many bytes more of the message were handled. `is_last`: they are its last.
+    pub fn note_handled(&mut self, length: u64, is_last: bool) {
+        match &mut self.open {
+            Some(_) if is_last => self.open = None,
+            Some(open) => open.handled += length,
+            None => {}
+        }
+    }
+
+    /// Whether handlers have handled all that was logged of the queue pair: in the log of a user domain, or in all.
+    pub fn is_handled(&self, user_domain: Option<u16>) -> bool {
+        let concerned =
+            |source: &&Source<F>| user_domain.is_none_or(|domain| source.log.user_domain() == domain);
+        self.sources.iter().filter(concerned).all(|source| source.ring.is_handled())
+    }
+
+    /// The ring of the queue pair in the log of a user domain. `None`: nobody reads such a log.
+    fn source(&mut self, by: Accessor<'_, F>, user_domain: u16) -> Outcome<Option<&mut Source<F>>> {
+        let Some(log) = by.services.interception.log(user_domain) else { return Ok(None) };
+        let known = self.sources.iter().position(|source| Arc::ptr_eq(&source.log, &log));
+        let place = match known {
+            Some(place) => place,
+            None => {
+                let ring = log.claim_source(by.number).ok_or(Withheld::Wait(Reason::LogFull))?;
+                self.sources.retain(|source| source.log.user_domain() != user_domain);
+                self.sources.push(Source { log, ring });
+                self.sources.len() - 1
+            }
+        };
+        Ok(self.sources.get_mut(place))
+    }
+
+    /// Whether there is space for the records of a READ, or for half of the ring, where it is longer.
+    pub fn has_space(&mut self, by: Accessor<'_, F>, attributes: PageAttributes, length: u64) -> Outcome<()> {
+        let data = match attributes.verdict(AccessKind::Read).logging {
+            Logging::None | Logging::Fault => return Ok(()),
+            Logging::Metadata => 0,
+            Logging::Data => length as usize,
+        };
+        let Some(source) = self.source(by, attributes.user_domain)? else { return Ok(()) };
+        let most = source.ring.max_data() / 2;
+        match source.ring.space() >= record_words(data.min(most)) {
+            true => Ok(()),
+            false => Err(Withheld::Wait(Reason::LogFull)),
+        }
+    }
+
+    /// The first piece of an access to pages of a region, in one record: its attributes, and its length.
+    pub fn first_piece(
+        &mut self,
+        by: Accessor<'_, F>,
+        table: Option<&AttributeTable<F::Words>>,
+        kind: AccessKind,
+        at: Segment,
+    ) -> Outcome<(PageAttributes, u64)> {
+        let run = table.and_then(|table| table.runs(at.address, at.length).next());
+        let (run, attributes) =
+            run.unwrap_or((at.address..at.address.saturating_add(at.length), PageAttributes::ORDINARY));
+        let mut length = run.end - run.start;
+        if attributes.verdict(kind).logging == Logging::Data {
+            let source = self.source(by, attributes.user_domain)?;
+            let most = source.map_or(RECORD_BYTES, |source| source.ring.max_data() as u64 / 2);
+            length = length.min(RECORD_BYTES).min(most.max(8));
+        }
+        Ok((attributes, length))
+    }
+
+    /// Logs a piece as its attributes ask for, and makes the access. `access` is called with whether it reaches memory.
+    pub fn log<T>(
+        &mut self,
+        by: Accessor<'_, F>,
+        piece: &LoggedPiece,
+        data: &[u8],
+        access: impl FnOnce(bool) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let verdict = piece.attributes.verdict(piece.kind());
+        if !verdict.is_allowed {
+            return Err(self.log_refused(by, piece));
+        }
+        let (number, sequence) = (by.number, self.sequence);
+        let mut flags = piece.flags;
+        flags.set(RecordFlags::REDIRECTED, !verdict.reaches_memory);
+        let record = piece.record(number, sequence, flags);
+        let data = match verdict.logging {
+            Logging::None => return access(verdict.reaches_memory),
+            Logging::Fault => {
+                by.services
+                    .interception
+                    .note_fault(RecordHeader { stamp: by.services.fabric.now(), ..record });
+                return access(verdict.reaches_memory);
+            }
+            Logging::Metadata => &[],
+            Logging::Data => data,
+        };
+        let Some(source) = self.source(by, piece.attributes.user_domain)? else {
+            return Self::log_without_reader(by, record, || access(true));
+        };
+        let reserved = source.ring.reserve(&record, data, || by.services.fabric.now());
+        let reserved = reserved.map_err(|LogFull| Withheld::Wait(Reason::LogFull))?;
+        let made = access(verdict.reaches_memory)?;
+        // If the reader has taken it, it has told that the access may have been made.
+        let _ = reserved.publish();
+        source.log.announce();
+        Ok(made)
+    }
+
+    /// Nobody reads the log: the record goes to the fault log, and what would be redirected is refused.
+    fn log_without_reader<T>(
+        by: Accessor<'_, F>,
+        mut record: RecordHeader,
+        access: impl FnOnce() -> Outcome<T>,
+    ) -> Outcome<T> {
+        record.stamp = by.services.fabric.now();
+        let is_redirected = record.flags.contains(RecordFlags::REDIRECTED);
+        record.flags.set(RecordFlags::REFUSED, is_redirected);
+        by.services.interception.note_fault(record);
+        if is_redirected { Err(Refusal::Rights.into()) } else { access() }
+    }
+
+    /// Logs an access that is refused, if its attributes ask for that.
+    pub fn log_refused(&mut self, by: Accessor<'_, F>, piece: &LoggedPiece) -> Withheld {
+        let refused = Withheld::Refused(Cause::Region(Refusal::Rights));
+        let record = piece.record(by.number, self.sequence, piece.flags | RecordFlags::REFUSED);
+        let now = || by.services.fabric.now();
+        let source = match piece.attributes.verdict(piece.kind()).logging {
+            Logging::None => return refused,
+            Logging::Fault => Ok(None),
+            Logging::Metadata | Logging::Data => self.source(by, piece.attributes.user_domain),
+        };
+        match source {
+            Ok(Some(source)) => match source.ring.reserve(&record, &[], now) {
+                Ok(reserved) => {
+                    let _ = reserved.publish();
+                    source.log.announce();
+                }
+                Err(LogFull) => return Withheld::Wait(Reason::LogFull),
+            },
+            Ok(None) => by.services.interception.note_fault(RecordHeader { stamp: now(), ..record }),
+            Err(withheld) => return withheld,
+        }
+        refused
+    }
+}

@@ -1,0 +1,338 @@
+//! What peers do to pages with attributes: the ways of [`QpTransportOps`] where a region has intercepted rights in the place of the plain ones.
+
+use super::{PayloadMemory, QpTransportOps, piece, rights_of};
+use crate::access::AccessRequest;
+use crate::access::fault_state::Purpose;
+use crate::access::intercepted::{Accessor, LoggedPiece, Response};
+use crate::path::receiver_read::{Into, ReceiverRead};
+use crate::queue_pair::inbox::Origin;
+use crate::words::outcome::{Cause, Withheld};
+use crate::words::sge::{Piece, ScatterGather};
+use pagewire_fabric::Fabric;
+use pagewire_iommu::access_log::{LoggedOperation, RecordFlags};
+use pagewire_iommu::{AccessKind, AttributeTable, PageAttributes, Refusal, Rights};
+use pagewire_memory::{ApplicationMemory, AtomicOperation, Segment};
+use pagewire_transport::{Denial, Outcome, Payload, Reason, RemoteAddress, Right};
+use pagewire_wire::{Header, Operation};
+use std::borrow::Cow;
+
+/// Bytes at offset 0 of the region of flushes stand for all logs; each word behind them for one user domain.
+const FLUSH_WORD: u64 = 8;
+
+/// Whether an access was refused for want of a right: pages with attributes may be why.
+pub fn is_without_right(withheld: &Withheld) -> bool {
+    matches!(withheld, Withheld::Refused(Cause::Region(Refusal::Rights)))
+}
+
+impl<F: Fabric> QpTransportOps<'_, '_, F> {
+    /// Whether pages with attributes permit all of an access that a message begins, and their logs have space.
+    #[cold]
+    pub(super) fn check_intercepted(
+        &mut self,
+        remote: RemoteAddress,
+        length: u32,
+        right: Right,
+    ) -> Outcome<()> {
+        let queue_pair = self.queue_pair;
+        let services = &*queue_pair.services;
+        let by = Accessor { services, number: queue_pair.number };
+        let (view, domain) = (services.regions.view(), queue_pair.domain.number());
+        let need = rights_of(right).intercepted(true);
+        let bytes = u64::from(length);
+        let Ok(granted) = view.check(remote.key, remote.address, bytes, need, domain) else {
+            return Outcome::Denied(Denial::RemoteAccess);
+        };
+        if services.interception.is_flush(granted.index) {
+            return self.check_flush(remote, domain);
+        }
+        let (kind, operation) = match right {
+            Right::RemoteRead => (AccessKind::Read, LoggedOperation::Read),
+            Right::RemoteWrite => (AccessKind::Write, LoggedOperation::Write),
+            Right::RemoteAtomic => (AccessKind::Atomic, LoggedOperation::FetchAdd),
+        };
+        self.qpc.intercepted.begin_message(remote, length);
+        let Some(table) = services.interception.table(granted.index) else { return Outcome::Done(()) };
+        let mut permitted = Ok(());
+        for (run, attributes) in table.runs(granted.address, bytes) {
+            let segment = Segment { address: run.start, length: run.end - run.start };
+            if !attributes.verdict(kind).is_allowed {
+                let flags = RecordFlags::FIRST | RecordFlags::LAST;
+                let piece = LoggedPiece { operation, flags, key: remote.key, segment, attributes };
+                permitted = Err(self.qpc.intercepted.log_refused(by, &piece));
+                break;
+            }
+            if kind == AccessKind::Read {
+                permitted = self.qpc.intercepted.has_space(by, attributes, segment.length);
+            }
+            if permitted.is_err() {
+                break;
+            }
+        }
+        match permitted {
+            Ok(()) => Outcome::Done(()),
+            Err(withheld) => self.withheld(withheld, Denial::RemoteAccess),
+        }
+    }
+
+    /// Whether handlers have handled what a flush asks for.
+    fn check_flush(&mut self, remote: RemoteAddress, domain: u32) -> Outcome<()> {
+        let view = self.queue_pair.services.regions.view();
+        let window = view.window(remote.key, Rights::INTERCEPTED_READ, domain);
+        let Ok(window) = window else { return Outcome::Denied(Denial::RemoteAccess) };
+        let Ok(granted) = window.locate(remote.address, FLUSH_WORD) else {
+            return Outcome::Denied(Denial::RemoteAccess);
+        };
+        let word = (granted.address - window.memory().start) / FLUSH_WORD;
+        let user_domain = word.checked_sub(1).map(|domain| domain as u16);
+        match self.qpc.intercepted.is_handled(user_domain) {
+            true => Outcome::Done(()),
+            false => self.wait(Reason::Handlers),
+        }
+    }
+
+    /// The memory of an access to pages with attributes, under the session's claim, with their table.
+    fn begin_intercepted(
+        &mut self,
+        target: &PayloadMemory<'_>,
+        write: bool,
+    ) -> Result<(Segment, Option<AttributeTable<F::Words>>), Outcome<u32>> {
+        let queue_pair = self.queue_pair;
+        let need = target.need.intercepted(true);
+        let request = AccessRequest { need, ..target.request(&queue_pair.claimant, write) };
+        let waits = self.qpc.begin_access(target.purpose);
+        match self.session.begin(&request, waits) {
+            Ok(segment) => {
+                let region = self.session.region();
+                let table = region.and_then(|region| queue_pair.services.interception.table(region));
+                Ok((segment, table))
+            }
+            // It has lost its attributes since: the plain way finds its right again.
+            Err(withheld) if is_without_right(&withheld) && self.has_plain_right(target) => {
+                Err(self.wait(Reason::NoClaim))
+            }
+            Err(withheld) => Err(self.withheld(withheld, target.denial)),
+        }
+    }
+
+    fn has_plain_right(&self, target: &PayloadMemory<'_>) -> bool {
+        let view = self.queue_pair.services.regions.view();
+        let [ScatterGather { key, .. }, ..] = *target.pieces else { return false };
+        view.window(key, target.need, target.domain).is_ok()
+    }
+
+    /// Places the payload of the first packet in pages with attributes. What had to wait goes on where it stopped.
+    #[cold]
+    pub(super) fn write_intercepted(
+        &mut self,
+        target: &PayloadMemory<'_>,
+        payload: Payload<'_>,
+    ) -> Outcome<u32> {
+        let (payload, is_last) = (payload.first(1), target.to_come == 0);
+        let [at] = *target.pieces else { return Outcome::Denied(target.denial) };
+        let (whole, table) = match self.begin_intercepted(target, true) {
+            Ok(begun) => begun,
+            Err(outcome) => return outcome,
+        };
+        let mut handled = self.qpc.intercepted.handled_before(at.address, whole.length);
+        while handled < whole.length {
+            let rest = whole.part(handled, whole.length - handled);
+            match self.write_piece((at, handled), table.as_ref(), rest, (payload, is_last)) {
+                Ok(length) => {
+                    handled += length;
+                    self.qpc.intercepted.note_handled(length, is_last && handled == whole.length);
+                }
+                Err(Withheld::Refused(Cause::PeerGone)) => return Outcome::Denied(Denial::SenderGone),
+                Err(Withheld::Refused(Cause::PeerUnreadable)) => {
+                    return Outcome::Denied(Denial::SenderUnreadable);
+                }
+                Err(withheld) => return self.withheld(withheld, target.denial),
+            }
+        }
+        Outcome::Done(1)
+    }
+
+    /// Logs and places the first piece of what is left of a packet; gives its length.
+    fn write_piece(
+        &mut self,
+        (at, offset): (ScatterGather, u64),
+        table: Option<&AttributeTable<F::Words>>,
+        rest: Segment,
+        (payload, is_last): (Payload<'_>, bool),
+    ) -> Result<u64, Withheld> {
+        let queue_pair = self.queue_pair;
+        let by = Accessor { services: &*queue_pair.services, number: queue_pair.number };
+        let intercepted = &mut self.qpc.intercepted;
+        let (attributes, length) = intercepted.first_piece(by, table, AccessKind::Write, rest)?;
+        let mut flags = RecordFlags::empty();
+        flags.set(RecordFlags::FIRST, intercepted.begins_at(at.address.wrapping_add(offset)));
+        flags.set(RecordFlags::LAST, is_last && length == rest.length);
+        let segment = Segment { address: rest.address, length };
+        let bytes = self.payload_bytes(payload, offset, length)?;
+        let (operation, key) = (LoggedOperation::Write, at.key);
+        let piece = LoggedPiece { operation, flags, key, segment, attributes };
+        self.qpc.intercepted.log(by, &piece, &bytes, |reaches_memory| match reaches_memory {
+            true => Ok(by.services.fabric.memory().write(
+                &bytes,
+                &[segment],
+                flags.contains(RecordFlags::LAST),
+            )?),
+            false => Ok(()),
+        })?;
+        Ok(length)
+    }
+
+    /// Some bytes of a packet, which nobody changes any more.
+    fn payload_bytes<'p>(
+        &mut self,
+        payload: Payload<'p>,
+        offset: u64,
+        length: u64,
+    ) -> Result<Cow<'p, [u8]>, Withheld> {
+        let queue_pair = self.queue_pair;
+        match (payload, self.origin) {
+            (Payload::Bytes(burst), origin) => {
+                let bytes = burst.first().copied().unwrap_or_default();
+                let bytes = bytes.get(offset as usize..(offset + length) as usize).unwrap_or_default();
+                // A peer of this host can write to the ring that they came by.
+                Ok(match origin {
+                    Some(Origin::Local(_)) => Cow::Owned(bytes.to_vec()),
+                    _ => Cow::Borrowed(bytes),
+                })
+            }
+            (Payload::Reference(from), Some(Origin::Local(channel))) => {
+                let mut bytes = vec![0; length as usize];
+                let services = &*queue_pair.services;
+                let (by, sender) = (&queue_pair.claimant, queue_pair.peer());
+                let remote = channel.cross_memory(&services.fabric);
+                let fault = self.qpc.begin_access(Purpose::Execute);
+                let mut read = ReceiverRead { services, by, channel, remote, sender, fault };
+                read.read(&references_of(from, offset, length), Into::Bytes(&mut bytes), false)?;
+                Ok(Cow::Owned(bytes))
+            }
+            (Payload::Reference(_), _) => Err(Withheld::Refused(Cause::PeerGone)),
+        }
+    }
+
+    /// Sends a response from pages with attributes, once it is logged.
+    #[cold]
+    pub(super) fn read_intercepted(&mut self, header: &Header, source: &PayloadMemory<'_>) -> Outcome<u32> {
+        let [at] = *source.pieces else { return Outcome::Denied(source.denial) };
+        let remote = RemoteAddress { address: at.address, key: at.key };
+        let kept = self.qpc.intercepted.response.take();
+        let kept = kept.filter(|kept| kept.remote == remote && kept.bytes.len() == at.length as usize);
+        let response = match kept {
+            Some(kept) => Ok(kept),
+            None => self.read_response(remote, source),
+        };
+        let mut response = match response {
+            Ok(response) => response,
+            Err(outcome) => return outcome,
+        };
+        let outcome = match self.log_response(header, &mut response) {
+            Ok(()) => self.emit(header, &response.bytes),
+            Err(withheld) => self.withheld(withheld, source.denial),
+        };
+        if matches!(outcome, Outcome::Wait(_)) {
+            self.qpc.intercepted.response = Some(response);
+        }
+        outcome
+    }
+
+    fn read_response(
+        &mut self,
+        remote: RemoteAddress,
+        source: &PayloadMemory<'_>,
+    ) -> Result<Response, Outcome<u32>> {
+        let (segment, _) = self.begin_intercepted(source, false)?;
+        let mut bytes = vec![0; segment.length as usize];
+        if self.queue_pair.services.fabric.memory().read(&[segment], &mut bytes).is_err() {
+            return Err(Outcome::Denied(source.denial));
+        }
+        Ok(Response { remote, bytes, segment, region: self.session.region(), logged: 0 })
+    }
+
+    fn log_response(&mut self, header: &Header, response: &mut Response) -> Result<(), Withheld> {
+        let queue_pair = self.queue_pair;
+        let by = Accessor { services: &*queue_pair.services, number: queue_pair.number };
+        let table = response.region.and_then(|region| by.services.interception.table(region));
+        let (first, last) = match header.bth.opcode.operation() {
+            Some(Operation::ReadResponseOnly) => (true, true),
+            Some(Operation::ReadResponseFirst) => (true, false),
+            Some(Operation::ReadResponseLast) => (false, true),
+            _ => (false, false),
+        };
+        let length = response.segment.length;
+        while response.logged < length {
+            let rest = response.segment.part(response.logged, length - response.logged);
+            let (attributes, size) =
+                self.qpc.intercepted.first_piece(by, table.as_ref(), AccessKind::Read, rest)?;
+            let mut flags = RecordFlags::empty();
+            flags.set(RecordFlags::FIRST, first && response.logged == 0);
+            flags.set(RecordFlags::LAST, last && size == rest.length);
+            let segment = Segment { address: rest.address, length: size };
+            let (operation, key) = (LoggedOperation::Read, response.remote.key);
+            let piece = LoggedPiece { operation, flags, key, segment, attributes };
+            let data = &response.bytes[response.logged as usize..(response.logged + size) as usize];
+            self.qpc.intercepted.log(by, &piece, data, |_| Ok(()))?;
+            response.logged += size;
+        }
+        Ok(())
+    }
+
+    /// Runs an atomic on a page with attributes.
+    #[cold]
+    pub(super) fn atomic_intercepted(
+        &mut self,
+        remote: RemoteAddress,
+        operation: AtomicOperation,
+    ) -> Outcome<u64> {
+        let (domain, denial) = (self.queue_pair.domain.number(), Denial::RemoteAccess);
+        let pieces = piece(remote, 8);
+        let need = Rights::REMOTE_ATOMIC;
+        let target =
+            PayloadMemory { domain, pieces: &pieces, need, denial, purpose: Purpose::Execute, to_come: 0 };
+        let (segment, table) = match self.begin_intercepted(&target, true) {
+            Ok(begun) => begun,
+            Err(Outcome::Wait(reason)) => return Outcome::Wait(reason),
+            Err(_) => return Outcome::Denied(denial),
+        };
+        if segment.address % 8 != 0 {
+            return Outcome::Denied(Denial::InvalidRequest);
+        }
+        let attributes = table.map_or(PageAttributes::ORDINARY, |table| table.at(segment.address));
+        let (operation_logged, operands) = operands_of(operation);
+        let flags = RecordFlags::FIRST | RecordFlags::LAST;
+        let logged = LoggedPiece { operation: operation_logged, flags, key: remote.key, segment, attributes };
+        let queue_pair = self.queue_pair;
+        let by = Accessor { services: &*queue_pair.services, number: queue_pair.number };
+        let memory = by.services.fabric.memory();
+        let run = |_| Ok(memory.atomic(segment.address, operation)?);
+        match self.qpc.intercepted.log(by, &logged, &operands, run) {
+            Ok(original) => {
+                self.qpc.intercepted.note_handled(8, true);
+                Outcome::Done(original)
+            }
+            Err(withheld) => self.withheld(withheld, denial),
+        }
+    }
+}
+
+/// The operands of an atomic, as they are logged: in the processor's order of bytes.
+fn operands_of(operation: AtomicOperation) -> (LoggedOperation, Vec<u8>) {
+    match operation {
+        AtomicOperation::FetchAdd { add } => (LoggedOperation::FetchAdd, add.to_ne_bytes().to_vec()),
+        AtomicOperation::CompareSwap { compare, swap } => {
+            (LoggedOperation::CompareSwap, [compare.to_ne_bytes(), swap.to_ne_bytes()].concat())
+        }
+    }
+}
+
+/// The pieces of a sender's memory that hold some bytes of a packet.
+fn references_of(from: &[(RemoteAddress, u32)], offset: u64, length: u64) -> Vec<(RemoteAddress, u32)> {
+    let pieces: Vec<_> = from
+        .iter()
+        .map(|(at, length)| ScatterGather { address: at.address, length: *length, key: at.key })
+        .collect();
+    let cut = crate::words::sge::slice_of(&pieces, offset, length);
+    cut.iter().map(|piece| (RemoteAddress { address: piece.address, key: piece.key }, piece.length)).collect()
+}

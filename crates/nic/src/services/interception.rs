@@ -1,0 +1,231 @@
+//! Interception of accesses to this process's memory: which regions have page attributes, and the access logs (PAPERS AA-2 and AA-4).
+//!
+//! A region with attributes is published with intercepted rights in the place of the plain ones. So the plain way of an access finds no right
+//! there, and other regions pay nothing.
+
+use crate::services::Services;
+use crate::words::error::{Error, Result};
+use crate::words::limits::FAULT_LOG_RECORDS;
+use pagewire_fabric::Fabric;
+use pagewire_iommu::AttributeTable;
+use pagewire_iommu::access_log::{self, LogSource, RecordHeader};
+use pagewire_iommu::hazards::Revoked;
+use pagewire_iommu::limits::USER_DOMAINS;
+use pagewire_iommu::words::SharedWords;
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+/// What is intercepted in one process.
+pub struct Interception<F: Fabric> {
+    /// By the place of the region.
+    tables: RwLock<HashMap<u32, AttributeTable<F::Words>>>,
+    logs: RwLock<HashMap<u16, Arc<SharedLog<F>>>>,
+    next_domain: AtomicU32,
+    fault_log: Mutex<VecDeque<RecordHeader>>,
+    faults_dropped: AtomicU64,
+    /// Places of the regions whose READs wait for handlers.
+    flushes: RwLock<BTreeSet<u32>>,
+}
+
+impl<F: Fabric> Default for Interception<F> {
+    fn default() -> Self {
+        Interception {
+            tables: RwLock::default(),
+            logs: RwLock::default(),
+            next_domain: AtomicU32::new(0),
+            fault_log: Mutex::default(),
+            faults_dropped: AtomicU64::new(0),
+            flushes: RwLock::default(),
+        }
+    }
+}
+
+/// An access log, as its sources and its reader share it.
+pub struct SharedLog<F: Fabric> {
+    pub log: access_log::AccessLog<F::Words>,
+    user_domain: u16,
+    /// The reader sleeps, or is about to.
+    sleeps: AtomicBool,
+    wakes: Mutex<u64>,
+    woken: Condvar,
+}
+
+impl<F: Fabric> SharedLog<F> {
+    /// Tells the reader of a record.
+    pub fn announce(&self) {
+        fence(Ordering::SeqCst);
+        if self.sleeps.load(Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    /// Ends the reader's sleep.
+    pub fn wake(&self) {
+        *self.wakes.lock() += 1;
+        self.woken.notify_all();
+    }
+
+    /// Sleeps until a record is announced, or somebody [wakes](Self::wake) the reader, for so long at most. `is_empty`: asked behind the
+    /// announcement that the reader sleeps.
+    pub fn sleep(&self, at_most: Duration, is_empty: impl FnOnce() -> bool) {
+        let mut wakes = self.wakes.lock();
+        self.sleeps.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if is_empty() {
+            // However often it is woken, whoever sleeps looks again.
+            let _ = self.woken.wait_for(&mut wakes, at_most);
+        }
+        self.sleeps.store(false, Ordering::Relaxed);
+    }
+
+    /// The user domain that selects it.
+    pub fn user_domain(&self) -> u16 {
+        self.user_domain
+    }
+
+    /// Becomes a source.
+    pub fn claim_source(&self, number: u32) -> Option<LogSource<F::Words>> {
+        self.log.claim_source(number.into())
+    }
+}
+
+impl<F: Fabric> Interception<F> {
+    /// The attributes of the pages of a region. `None`: it has none.
+    pub fn table(&self, place: u32) -> Option<AttributeTable<F::Words>> {
+        self.tables.read().get(&place).cloned()
+    }
+
+    /// The access log of a user domain.
+    pub fn log(&self, user_domain: u16) -> Option<Arc<SharedLog<F>>> {
+        self.logs.read().get(&user_domain).cloned()
+    }
+
+    /// Notes an access of which no access log is told. The oldest records stay where there is no space for all (PAPERS AA-4).
+    pub fn note_fault(&self, record: RecordHeader) {
+        let mut log = self.fault_log.lock();
+        if log.len() < FAULT_LOG_RECORDS {
+            return log.push_back(record);
+        }
+        self.faults_dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes the records of the fault log, and tells how many were dropped since the beginning.
+    pub fn take_faults(&self) -> (Vec<RecordHeader>, u64) {
+        let records = self.fault_log.lock().drain(..).collect();
+        (records, self.faults_dropped.load(Ordering::Relaxed))
+    }
+
+    /// Whether READs of a region wait for handlers.
+    pub fn is_flush(&self, place: u32) -> bool {
+        self.flushes.read().contains(&place)
+    }
+}
+
+fn refused(error: std::io::Error) -> Error {
+    error.raw_os_error().map_or(Error::NoMemory("memory files"), Error::OperatingSystem)
+}
+
+impl<F: Fabric> Services<F> {
+    /// A new table of attributes for a range of addresses, whose pages are ordinary. It costs memory for pages that are set.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn attribute_table(&self, range: Range<u64>) -> Result<AttributeTable<F::Words>> {
+        let length = AttributeTable::<F::Words>::words_for(range.end.saturating_sub(range.start));
+        let words = self.fabric.make_words("pagewire-attributes", length.max(1)).map_err(refused)?;
+        Ok(AttributeTable::new(words, range))
+    }
+
+    /// Has accesses of peers through a key obey a table. When this returns, later accesses do.
+    ///
+    /// # Errors
+    /// `NotFound`: the key is not valid; `Busy`: an access that was checked before does not end.
+    pub fn intercept_region(&self, key: u32, table: Option<&AttributeTable<F::Words>>) -> Result<()> {
+        let place = self.regions.place_of(key);
+        let mut tables = self.interception.tables.write();
+        match table {
+            Some(table) => tables.insert(place, table.clone()),
+            None => tables.remove(&place),
+        };
+        let is_valid = self.regions.intercept(key, table.is_some());
+        if !is_valid {
+            tables.remove(&place);
+        }
+        drop(tables);
+        if !is_valid {
+            return Err(Error::NotFound("the key names no region"));
+        }
+        self.wait_for_hazards(Revoked::Region(place))
+    }
+
+    /// Waits until accesses to a region that were under way have ended: what began before attributes were changed.
+    ///
+    /// # Errors
+    /// `Busy`: one does not end in time.
+    pub fn await_accesses(&self, key: u32) -> Result<()> {
+        self.fabric.tables().fence();
+        self.wait_for_hazards(Revoked::Region(self.regions.place_of(key)))
+    }
+
+    /// A region is gone.
+    pub fn forget_attributes(&self, place: u32) {
+        // Mostly there is nothing to forget.
+        if self.interception.tables.read().contains_key(&place) {
+            self.interception.tables.write().remove(&place);
+        }
+        if self.interception.is_flush(place) {
+            self.interception.flushes.write().remove(&place);
+        }
+    }
+
+    /// Has READs of a region answered when handlers have handled what was logged of the reading queue pair: all at its first byte, and at
+    /// the offset 8 * (user domain + 1) what is in that log.
+    ///
+    /// # Errors
+    /// `NotFound`: the key is not valid.
+    pub fn make_flush_region(&self, key: u32) -> Result<()> {
+        let place = self.regions.place_of(key);
+        self.interception.flushes.write().insert(place);
+        if self.regions.intercept(key, true) {
+            return Ok(());
+        }
+        self.interception.flushes.write().remove(&place);
+        Err(Error::NotFound("the key names no region"))
+    }
+
+    /// Makes an access log with a user domain of its own, of at most `sources` queue pairs with `bytes` each.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, `NoMemory` (there are as many user domains as can be), and those of the kernel.
+    pub fn make_log(&self, sources: usize, bytes: usize) -> Result<Arc<SharedLog<F>>> {
+        let ring = bytes / 8;
+        let length = access_log::AccessLog::<F::Words>::words_for(sources, ring).ok_or(
+            Error::InvalidArgument("an access log has 1 to 4096 sources with at least 48 bytes each"),
+        )?;
+        let user_domain = self.interception.next_domain.fetch_add(1, Ordering::Relaxed);
+        if user_domain as usize >= USER_DOMAINS {
+            return Err(Error::NoMemory("user domains"));
+        }
+        let words = self.fabric.make_words("pagewire-access-log", length).map_err(refused)?;
+        let log = access_log::AccessLog::new(words, sources, ring)
+            .ok_or(Error::InvalidArgument("the access log is too long"))?;
+        let shared = Arc::new(SharedLog {
+            log,
+            user_domain: user_domain as u16,
+            sleeps: AtomicBool::new(false),
+            wakes: Mutex::new(0),
+            woken: Condvar::new(),
+        });
+        self.interception.logs.write().insert(shared.user_domain, shared.clone());
+        Ok(shared)
+    }
+
+    /// Nobody reads a log any more. Records for it go to the fault log, and what would be redirected is refused.
+    pub fn end_log(&self, user_domain: u16) {
+        self.interception.logs.write().remove(&user_domain);
+    }
+}
